@@ -26,8 +26,8 @@ from mooring.kube.events import Changed, Identity
 from mooring.parsing import dump
 from scheduler.constraints.kinds import NONE, Kinds
 from scheduler.kube.objects import Node
-from scheduler.server import installed_constraints as installed
 from scheduler.server.call_timeout import CallTimeout
+from scheduler.server.startup import installed_constraints as installed
 
 _EXAMPLE = Path(__file__).parent.parent / "docs/examples/gpu"
 _SWITCHES, _GPUS = 4, 8

@@ -25,8 +25,8 @@ from scheduler.cycle.instructions import Instruction, Report
 from scheduler.kube.binding_outcome import BOUND
 from scheduler.kube.objects import Node, Pod, Service
 from scheduler.server.bind import binding
-from scheduler.server.reflectors import SOURCES
 from scheduler.server.reporting.pod_status import status_patch
+from scheduler.server.watching.reflectors import SOURCES
 from scheduler.state.machine import Machine
 
 T = TypeVar("T")

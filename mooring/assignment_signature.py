@@ -27,7 +27,7 @@ _MOST_CHARACTERS = 256
 
 
 @dataclass(frozen=True, slots=True)
-class Signature:
+class AssignmentSignature:
     """A signature of 64 bytes, and the id of the key that made it."""
 
     key: str
@@ -44,18 +44,18 @@ def key_id(public_key: bytes) -> str:
     return hashlib.sha256(public_key).hexdigest()[:16]
 
 
-def read_signature(text: str) -> Signature:
+def read_signature(text: str) -> AssignmentSignature:
     """Read the annotation's value; raise AnnotationError."""
     if len(text) > _MOST_CHARACTERS:
         raise AnnotationError(names.SIGNATURE, "", f"longer than {_MOST_CHARACTERS} characters")
     document = parse(text, names.SIGNATURE, AnnotationError).version(1).fields({"v", "key", "ed25519"})
-    return Signature(
+    return AssignmentSignature(
         key=document.required("key").match(_KEY_ID, "a key id (16 of 0-9 a-f)"),
         value=_value(document.required("ed25519")),
     )
 
 
-def dump_signature(signature: Signature) -> str:
+def dump_signature(signature: AssignmentSignature) -> str:
     return dump({"v": 1, "key": signature.key, "ed25519": b64encode(signature.value).decode()})
 
 

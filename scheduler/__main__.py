@@ -23,13 +23,13 @@ from scheduler.server.http.extender_handlers import ExtenderHandlers
 from scheduler.server.http.extender_server import serve as extend
 from scheduler.server.http.extender_tls import server_tls
 from scheduler.server.http.health import serve
-from scheduler.server.installed_constraints import installed
 from scheduler.server.leader import Election
 from scheduler.server.loop import ApiClients, Loop
-from scheduler.server.policy_check import OwnPod, PolicyCheck
 from scheduler.server.reporting.log_encoder import quickly
 from scheduler.server.reporting.writer import Writer
-from scheduler.server.signing_key import load_signing_key
+from scheduler.server.startup.installed_constraints import installed
+from scheduler.server.startup.policy_check import OwnPod, PolicyCheck
+from scheduler.server.startup.signing_key import load_signing_key
 from scheduler.state.machine import Machine
 
 _log = structlog.get_logger()

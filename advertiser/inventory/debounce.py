@@ -23,21 +23,21 @@ _Reason = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class Sighting:
-    """A reason that was found at every look since ``since_s``; ``told`` is what the inventory says until it lasts."""
+    """A reason that was found at every scan since ``since_s``; ``told`` is what the inventory says until it lasts."""
 
     reason: _Reason
     since_s: float
     told: _Reason | None = None
 
     def due_s(self, now_s: float) -> float:
-        """Return when to look again, in seconds of the same clock."""
+        """Return when to scan again, in seconds of the same clock."""
         age_s = now_s - self.since_s
         return self.since_s + CONFIRM_S if age_s < CONFIRM_S else now_s + min(age_s, LONGEST_S)
 
 
 @dataclass(frozen=True, slots=True)
-class Debounced:
-    """An inventory that tells only what has lasted, what is waited for, and when to look again (None: no need to)."""
+class DebounceResult:
+    """An inventory that tells only what has lasted, what is waited for, and when to scan again (None: no need to)."""
 
     inventory: Inventory
     sightings: Mapping[VfKey, Sighting] = field(default_factory=dict)
@@ -46,18 +46,18 @@ class Debounced:
 
 
 @dataclass(frozen=True, slots=True)
-class LookTime:
-    """When a look began and ended, in seconds of a monotonic clock: what it found held at some moment between."""
+class ScanPeriod:
+    """When a scan began and ended, in seconds of a monotonic clock: what it found held at some moment between."""
 
     began_s: float
     ended_s: float
 
 
-def debounce(inventory: Inventory, before: Mapping[VfKey, Sighting], at: LookTime) -> Debounced:
-    """Judge one look; ``before`` are the sightings of the previous one."""
+def debounce(inventory: Inventory, before: Mapping[VfKey, Sighting], at: ScanPeriod) -> DebounceResult:
+    """Judge one scan; ``before`` are the sightings of the previous one."""
     sightings: dict[VfKey, Sighting] = {}
     pfs = tuple(_debounced(pf, before, sightings, at) for pf in inventory.pfs)
-    return Debounced(
+    return DebounceResult(
         replace(inventory, pfs=pfs),
         sightings,
         min((one.due_s(at.ended_s) for one in sightings.values()), default=None),
@@ -65,7 +65,7 @@ def debounce(inventory: Inventory, before: Mapping[VfKey, Sighting], at: LookTim
     )
 
 
-def _debounced(pf: Pf, before: Mapping[VfKey, Sighting], found: dict[VfKey, Sighting], at: LookTime) -> Pf:
+def _debounced(pf: Pf, before: Mapping[VfKey, Sighting], found: dict[VfKey, Sighting], at: ScanPeriod) -> Pf:
     told: dict[_Reason, list[int]] = {}
     for index, reason in _reasons(pf):
         shown: _Reason | None = reason
@@ -82,7 +82,7 @@ def _reasons(pf: Pf) -> Iterator[tuple[int, _Reason]]:
     yield from sorted((index, (out.why, out.min_tx_rate)) for out in pf.out for index in out.vfs)
 
 
-def _sighted(before: Sighting | None, reason: _Reason, at: LookTime) -> Sighting:
+def _sighted(before: Sighting | None, reason: _Reason, at: ScanPeriod) -> Sighting:
     if before is None:
         return Sighting(reason, at.ended_s)
     if before.reason != reason:

@@ -26,8 +26,8 @@ class Metrics:
         self._ignored = Gauge("mooring_inventory_ignored_nics", "NICs that are not offered.", registry=self._registry)
 
         self._policies = Gauge(
-            "mooring_inventory_admission_policy",
-            "1 for what the admission policy was found to be: bound, missing or unknown.",
+            "mooring_inventory_admission_policies",
+            "1 for the state of an admission policy: bound, missing or unknown.",
             ("policy", "state"),
             registry=self._registry,
         )

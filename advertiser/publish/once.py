@@ -5,7 +5,7 @@ import asyncio
 import msgspec
 
 from advertiser.formats.cluster_facts import Node
-from advertiser.inventory.debounce import CONFIRM_S, Debounced, LookTime, debounce
+from advertiser.inventory.debounce import CONFIRM_S, DebounceResult, ScanPeriod, debounce
 from advertiser.inventory.facts import ClusterFacts
 from advertiser.publish.cluster_view import read_drained
 from advertiser.publish.publisher import node_path, patch_inventory
@@ -33,13 +33,13 @@ async def publish_once(client: Client, scanner: Scanner) -> None:
 async def _confirmed(scanner: Scanner, cluster_facts: ClusterFacts) -> Inventory:
     """Look again while a reason may be transient; a host that changes all the time is not waited for."""
     now = asyncio.get_running_loop().time
-    found = Debounced(Inventory("", ()), pending=True)
+    found = DebounceResult(Inventory("", ()), pending=True)
     for look in range(_MOST_LOOKS):
         if look:
             await asyncio.sleep(CONFIRM_S)
         began_s = now()
         scan = await asyncio.to_thread(scanner.scan, cluster_facts)
-        found = debounce(scan.result.inventory, found.sightings, LookTime(began_s, now()))
+        found = debounce(scan.result.inventory, found.sightings, ScanPeriod(began_s, now()))
         if not found.pending:
             break
     return found.inventory

@@ -1,4 +1,4 @@
-"""Say whether this node's advertiser could write more of the cluster than its own node's inventory.
+"""Find out whether this node's advertiser could write more of the cluster than its own node's inventory.
 
 RBAC cannot tell one node's advertiser from another's, so the admission policy `mooring-inventory` does. Whether it
 guards is tried out: a change of an annotation that an advertiser must not write is sent as a dry run, which nothing

@@ -10,7 +10,7 @@ import structlog
 from advertiser.formats.vf_events import lost_vfs, missing_devices, reset_vfs
 from advertiser.host.host_events import HostEvents
 from advertiser.inventory.build_inventory import IgnoredNic, VfWarning
-from advertiser.inventory.debounce import CONFIRM_S, LookTime, Sighting, VfKey, debounce
+from advertiser.inventory.debounce import CONFIRM_S, ScanPeriod, Sighting, VfKey, debounce
 from advertiser.inventory.facts import ClusterFacts
 from advertiser.publish.cluster_view import ClusterView
 from advertiser.publish.metrics import Metrics
@@ -86,7 +86,7 @@ class ScanLoop:
         """Publish what a scan that began at ``began_s`` has found, as far as it has lasted."""
         self._scanned_s = self._clock()
         self._first_s = self._scanned_s if self._first_s is None else self._first_s
-        debounced = debounce(found.result.inventory, self._sightings, LookTime(began_s, self._scanned_s))
+        debounced = debounce(found.result.inventory, self._sightings, ScanPeriod(began_s, self._scanned_s))
         self._sightings, self._due_s = debounced.sightings, debounced.due_s
         if debounced.pending and began_s - self._first_s < CONFIRM_S:
             # What an earlier run of this program has told stands until then.

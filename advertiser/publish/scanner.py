@@ -11,11 +11,11 @@ from advertiser.host.pod_records import assigned_vfs
 from advertiser.host.read_host import Roots, read_host
 from advertiser.inventory.build_inventory import InventoryResult, build_inventory
 from advertiser.inventory.facts import ClusterFacts, Host
-from mooring import ports
+from mooring import shared_ports
 from mooring.files import read_file, remove_file, write_shared
 from mooring.inventory import ADVERTISER
-from mooring.ports import Ports, dump_ports, shared_ports
 from mooring.run_folder import ADVERTISER_VERSION
+from mooring.shared_ports import SharedPorts, dump_shared_ports, shared_ports_of
 
 _log = structlog.get_logger()
 
@@ -51,13 +51,13 @@ class Scanner:
         # After the ledger: the record of a pod comes before the entries of its VFs.
         facts = replace(cluster_facts, assigned=assigned_vfs(self.roots.records))
         result = build_inventory(host, offer, facts, self.node)
-        record_ports(self.roots.run, shared_ports(result.inventory.pfs))
+        record_shared_ports(self.roots.run, shared_ports_of(result.inventory.pfs))
         return Scan(host, result, offer.resources)
 
 
-def record_ports(run: Path, shared: Ports) -> None:
+def record_shared_ports(run: Path, shared: SharedPorts) -> None:
     """Write which PFs share a port where the record does not say so yet; without any there is no record."""
-    refused = record(run / ports.FILE, dump_ports(shared) if shared else None)
+    refused = record(run / shared_ports.FILE, dump_shared_ports(shared) if shared else None)
     if refused is not None:
         _log.error("shared ports are not recorded for the CNI plugin", reason=str(refused))
 

@@ -3,7 +3,7 @@
     python -m bench.hostile [--nodes 1000] [--cpu] [NAME ...]
     python -m bench.hostile --list
 
-Before each attack the program that is attacked is started anew. Innocents go on from before the attack until after it:
+Before each attack the program that is attacked is started again. Innocents go on from before the attack until after it:
 see `bench.hostile.innocents`. "left" is the program's resident memory after what the attacker can delete is deleted and
 the program is at rest, less that before; "most" is the most meanwhile. Exit status 1 if an innocent waited more than
 1 s, or more than 64 MiB were left. With ``--cpu`` the CPU that the program used during a wait counts in place of the

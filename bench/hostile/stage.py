@@ -81,7 +81,7 @@ class Stage:
         return (*_PYTHON, "advertiser", "serve", *flags, *folders, *addresses)
 
     async def restart(self, program: str) -> None:
-        """Start a program anew, so that nothing of an earlier attack is in its memory."""
+        """Start a program again, so that nothing of an earlier attack is in its memory."""
         self.processes.kill(program)
         self.processes.restart(program)
         await self.answering()

@@ -11,7 +11,7 @@ from pathlib import Path
 from platform import node as host_name
 from typing import Any
 
-from cli.node import guard, run, venv
+from cli.node import admission_policies, run, venv
 from cli.node import journal as journals
 from cli.node.errors import NodeError
 from cli.node.look import below, state_of
@@ -125,7 +125,7 @@ def _do(command: str, options: Options) -> int:
 
 def _install(command: str, site: run.Site, options: Options) -> int:
     choices = _choices(options, venv.release_of(options.wheelhouse))
-    _check_guard(command, options)
+    _check_admission_policies(command, options)
     journal, present = journals.read(site.root), _present(site.root)
     if journal is None or journal.open is None:
         if command == "upgrade" and present is None:
@@ -141,9 +141,9 @@ def _install(command: str, site: run.Site, options: Options) -> int:
     return 0
 
 
-def _check_guard(command: str, options: Options) -> None:
+def _check_admission_policies(command: str, options: Options) -> None:
     """Say what is wrong with the admission policies; raise NodeError for an installation that would go without them."""
-    states = guard.read_policies(_kubeconfig(options))
+    states = admission_policies.read_policies(_kubeconfig(options))
     absent = {name: one.why for name, one in states.items() if one.state in ("missing", "unbound")}
     for name, why in absent.items():
         _say("guard", f"{name}: {why}")
@@ -160,7 +160,7 @@ def _kubeconfig(options: Options) -> Path | None:
     """Return the file that is named, else the kubelet's, where the host to be changed is this one."""
     if options.kubeconfig:
         return Path(options.kubeconfig)
-    found = (Path(path) for path in guard.KUBECONFIGS) if options.root == _ROOT else ()
+    found = (Path(path) for path in admission_policies.KUBECONFIGS) if options.root == _ROOT else ()
     return next((path for path in found if path.exists()), None)
 
 

@@ -1,6 +1,6 @@
 """Count calls and repairs for Prometheus, and show the ledger as the last reconcile found it."""
 
-from collections import Counter as Tally
+import collections
 from collections.abc import Iterable
 from typing import get_args
 
@@ -84,12 +84,12 @@ class Metrics:
     def ledger(self, entries: Iterable[LedgerEntry], unreadable: int) -> None:
         """Show the ledger as a whole reconcile has found it."""
         known = list(entries)
-        phases = Tally(entry.phase for entry in known)
+        phases = collections.Counter(entry.phase for entry in known)
         for phase in get_args(Phase):
             self._entries.labels(phase).set(phases[phase])
         self._entries.labels("unreadable").set(unreadable)
         self._held.clear()
-        for pf, count in Tally(entry.pf for entry in known if entry.phase == "held").items():
+        for pf, count in collections.Counter(entry.pf for entry in known if entry.phase == "held").items():
             self._held.labels(pf).set(count)
         self._last_reconcile.set_to_current_time()
 

@@ -11,7 +11,7 @@ from cni.kernel import netlink, rdma
 from cni.kernel.sysfs import APPEARS_S, Sysfs
 from cni.kernel.wait import NAMED_S, RACED, retry, wait_until
 from cni.vf.ledger import Ledger
-from mooring import names, ports, run_folder
+from mooring import names, run_folder, shared_ports
 from mooring.errors import RecordError
 from mooring.files import read_file, read_foreign_file
 from mooring.ledger import LedgerEntry
@@ -42,13 +42,13 @@ class Node:
 def pfs_of_port(node: Node, pf_pci: str) -> tuple[str, ...]:
     """Return the PCI addresses of all PFs on a PF's cable, itself included; raise RecordError."""
     try:
-        text = read_foreign_file(node.run / ports.FILE, ports.MOST_BYTES)
+        text = read_foreign_file(node.run / shared_ports.FILE, shared_ports.MOST_BYTES)
     except OSError as unusable:
-        raise RecordError(ports.FILE, "", str(unusable)) from unusable
+        raise RecordError(shared_ports.FILE, "", str(unusable)) from unusable
     if text is None and not (node.run / run_folder.ADVERTISER_VERSION).exists():
         # Where an advertiser of an earlier version puts it.
-        text = read_file(node.run / Path(ports.FILE).name)
-    shared = ports.read_ports(text) if text is not None else ()
+        text = read_file(node.run / Path(shared_ports.FILE).name)
+    shared = shared_ports.read_shared_ports(text) if text is not None else ()
     return next((port for port in shared if pf_pci in port), (pf_pci,))
 
 

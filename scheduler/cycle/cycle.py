@@ -23,22 +23,26 @@ from scheduler.cycle.cluster_filters import (
     requeue_on,
     volume_filters,
 )
-from scheduler.cycle.decisions import Bind, Decision, Sign, Unschedulable, Why, annotations_of, validate_annotations
+from scheduler.cycle.decisions import (
+    Bind,
+    Decision,
+    SignAssignment,
+    Unschedulable,
+    Why,
+    annotations_of,
+    validate_annotations,
+)
 from scheduler.cycle.node_dry_run import DryRuns, assigned_pod_for
 from scheduler.cycle.nominations import NominatedPods
 from scheduler.cycle.placement_budget import PlacementBudget, TurnSpent
 from scheduler.cycle.preemption import Futile, Preemption
-from scheduler.cycle.refusals import Refused, batches, refused_rows, sift
+from scheduler.cycle.refusals import Refused, batches, no_node_available, none_available, refused_rows, sift
 from scheduler.cycle.select_victims import VictimSearch
 from scheduler.cycle.signature_scores import KeptSignatureScores, SignatureScores
 from scheduler.kube.pod_info import PodInfo
 from scheduler.placement.assign import Placement
 from scheduler.plugins import volume_binding
-from scheduler.plugins.interface import (
-    Texts,
-    no_node_available,
-    none_available,
-)
+from scheduler.plugins.interface import Texts
 from scheduler.plugins.rdma_vfs import assign
 from scheduler.plugins.registry import WEIGHT_OF
 from scheduler.queue import NO_EVENT, ClusterEvent
@@ -88,7 +92,7 @@ class SchedulingCycle:
         nominated_pods: NominatedPods,
         preemption: Preemption,
         named: int = _NAMED,
-        sign: Sign | None = None,
+        sign: SignAssignment | None = None,
     ) -> None:
         self._sign = sign
         self._cache = cache

@@ -18,7 +18,7 @@ from scheduler.queue import ClusterEvent
 # Data about a decision, for `mooring.dev/why`; written as JSON only if a report is sent.
 Why = Mapping[str, object]
 # Returns the signature annotation of an assignment annotation.
-Sign = Callable[[str], str]
+SignAssignment = Callable[[str], str]
 # The pattern of validation.IsQualifiedName: the API server does not check it in a Binding.
 _KEY = re.compile(r"(?:[a-z0-9](?:[-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9](?:[-\w.]{0,61}[A-Za-z0-9])?", re.ASCII)
 
@@ -55,7 +55,7 @@ class Unschedulable:
 Decision = Bind | Unschedulable
 
 
-def annotations_of(assignment: str, sign: Sign | None) -> dict[str, str]:
+def annotations_of(assignment: str, sign: SignAssignment | None) -> dict[str, str]:
     """Return a Binding's annotations, given the assignment's text, empty for none."""
     if not assignment:
         return {}

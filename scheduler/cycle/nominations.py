@@ -1,7 +1,7 @@
 """Nominated pods as a decision reads them. Pure.
 
 A nominated pod waits on one node for the room that its victims make. For pods of the same or a lower priority it counts
-as if it were assigned there already, VFs and rates included.
+as if it were assigned there already, VFs and rates included. `scheduler.pending.nominator` keeps the nominations.
 """
 
 from collections.abc import Mapping

@@ -20,9 +20,9 @@ from scheduler.cache.node_columns import Rows
 from scheduler.cycle.disruption_budgets import Budgets
 from scheduler.cycle.node_dry_run import DryRuns
 from scheduler.cycle.nominations import NominatedPods, Nomination
+from scheduler.cycle.refusals import none_available
 from scheduler.cycle.select_victims import NO_VICTIMS, Examine, Found, VictimSearch, select_victims_on_node
 from scheduler.kube.pod_info import PodInfo
-from scheduler.plugins.interface import none_available
 
 # A node repairs within 30 s a VF that was not released, and tries a second time 20 s later (`cni.plan.orphans`). What
 # is not returned by then, in seconds, needs an administrator, and no pod waits for that.

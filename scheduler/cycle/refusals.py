@@ -1,6 +1,6 @@
-"""The rows that filters refuse, with their reasons, and the rows that are left. Pure."""
+"""The rows that filters refuse, with their reasons; the rows that are left; the message if none is. Pure."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from scheduler.cache.node_columns import Flags, Rows
@@ -62,3 +62,14 @@ def refused_rows(signature_scores: SignatureScores, among: Flags | None) -> Iter
             yield Refused(plugin.requeue_on, texts, mine)
     if among is not None and len(outside := signature_scores.outside(among)):
         yield Refused(ClusterEvent.NODE_LABELS, (OUTSIDE,), outside)
+
+
+def no_node_available(total: int, reasons: str) -> str:
+    """Return the message that none of ``total`` nodes is available, with the reasons, in kube-scheduler's words."""
+    return f"0/{total} nodes are available: {reasons}."
+
+
+def none_available(total: int, counts: Mapping[str, int]) -> str:
+    """Return the number of nodes for each reason, in kube-scheduler's words."""
+    listed = ", ".join(sorted(f"{count} {text}" for text, count in counts.items() if count))
+    return no_node_available(total, listed)

@@ -55,7 +55,7 @@ _MOST_ROWS = 5_000_000
 _FEWEST = 8
 # Shapes are dropped beyond so many characters of them all.
 _MOST_CHARACTERS = 8 << 20
-# Reasons of one shape, beyond which they are counted anew: those that hold for no row any more are many then.
+# Reasons of one shape, beyond which they are counted again: those that hold for no row any more are many then.
 _MOST_REASONS = 4096
 _NO_NODE = -1
 _OUT = -1

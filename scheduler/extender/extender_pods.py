@@ -13,7 +13,7 @@ from mooring import names
 from mooring.assignment import dump_assignment
 from scheduler.cache.cache import AssignedPod, Cache
 from scheduler.constraints.kinds import Kinds
-from scheduler.cycle.decisions import Bind, Sign, annotations_of, validate_annotations
+from scheduler.cycle.decisions import Bind, SignAssignment, annotations_of, validate_annotations
 from scheduler.cycle.disruption_budgets import Budgets
 from scheduler.cycle.node_dry_run import DryRuns, NodeDryRun, assigned_pod_for
 from scheduler.cycle.nominations import NominatedPods
@@ -58,7 +58,7 @@ class ExtenderPods:
     budgets: Budgets
     kinds: Kinds
     bound_without_vfs: BoundWithoutVfs = field(default_factory=BoundWithoutVfs)
-    sign: Sign | None = None
+    sign: SignAssignment | None = None
 
     def read(self, pod: Pod) -> PodInfo | Refusal:
         """Read what a pod requests; resource claims are kube-scheduler's."""

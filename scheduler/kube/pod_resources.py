@@ -106,7 +106,7 @@ def _requests(container: Container, defaults: Amounts, only: Set[str] | None) ->
 
 
 def _add_to(total: dict[str, int], amounts: Amounts) -> None:
-    """Add amounts to a total in place: a sum that is made anew for each of many containers takes quadratic time."""
+    """Add amounts to a total in place: a sum that is rebuilt for each of many containers takes quadratic time."""
     for name, amount in amounts.items():
         total[name] = total.get(name, 0) + amount
 

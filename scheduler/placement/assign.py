@@ -15,7 +15,7 @@ from mooring.settings import VfSettings
 from scheduler.constraints.protocol import Proposal
 from scheduler.placement.fill import bits
 from scheduler.placement.place import REMEMBERED, OutOfBudget, PfCapacity, Placed, VfDemand, eligible_pfs, place
-from scheduler.placement.ports import Ports
+from scheduler.placement.shared_ports import SharedPorts
 from scheduler.placement.vf_accounting import FEW, FreeVfs, are_like_others
 
 _NO_SETTINGS = VfSettings()
@@ -84,14 +84,17 @@ _shared_demands = lru_cache(maxsize=REMEMBERED)(_demands_on)
 
 
 def place_on(
-    demands: tuple[VfDemand, ...], capacities: tuple[PfCapacity, ...], spreading: Spreading | None, ports: Ports = ()
+    demands: tuple[VfDemand, ...],
+    capacities: tuple[PfCapacity, ...],
+    spreading: Spreading | None,
+    ports: SharedPorts = (),
 ) -> Placement | str:
     """Return where the interfaces fit, or the reason why they do not."""
     return (_shared_placement if len(capacities) <= FEW else _place_on)(demands, capacities, spreading, ports)
 
 
 def _place_on(
-    demands: tuple[VfDemand, ...], capacities: tuple[PfCapacity, ...], spreading: Spreading | None, ports: Ports
+    demands: tuple[VfDemand, ...], capacities: tuple[PfCapacity, ...], spreading: Spreading | None, ports: SharedPorts
 ) -> Placement | str:
     outcome = place(demands, capacities, spreading, ports=ports)
     if isinstance(outcome, Placed):

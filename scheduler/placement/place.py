@@ -23,7 +23,7 @@ from mooring.inventory import Pf
 from mooring.request import Spreading, VfRequest
 from scheduler.groups.order import natural
 from scheduler.placement.packing import Bin, BudgetSpent, Item, Steps, pack_items
-from scheduler.placement.ports import Ports, pack_on_ports, sizes_by_port
+from scheduler.placement.shared_ports import SharedPorts, pack_on_ports, sizes_by_port
 
 # The hardest instances of bench/place.py then take under 5 ms with some margin; a third more decides 7 % more of them.
 BUDGET = 3_000
@@ -123,7 +123,7 @@ def place(
     free: Sequence[PfCapacity],
     spreading: Spreading | None = None,
     budget: int = BUDGET,
-    ports: Ports = (),
+    ports: SharedPorts = (),
 ) -> Outcome:
     """Choose a PF for each demand; equal arguments give equal outcomes. ``ports`` are those that the PFs share."""
     known = (1 << len(free)) - 1
@@ -134,7 +134,7 @@ def place(
 
 
 @lru_cache(maxsize=REMEMBERED)
-def decide(items: Items, bins: Bins, spreading: Spreading | None, budget: int, ports: Ports = ()) -> Outcome:
+def decide(items: Items, bins: Bins, spreading: Spreading | None, budget: int, ports: SharedPorts = ()) -> Outcome:
     """Decide one instance of the problem: nodes with as much free on their PFs share the outcome."""
     why = _broken_bound(items, bins, spreading, ports)
     if why is not None:
@@ -151,12 +151,12 @@ def decide(items: Items, bins: Bins, spreading: Spreading | None, budget: int, p
         _taken.steps += budget - max(steps.left, 0) + TWO_PFS - steps.bounded
 
 
-def _pack(items: Items, bins: Bins, ports: Ports, steps: Steps) -> tuple[int, ...] | None:
+def _pack(items: Items, bins: Bins, ports: SharedPorts, steps: Steps) -> tuple[int, ...] | None:
     return pack_on_ports(items, bins, ports, steps) if ports else pack_items(items, bins, steps)
 
 
 def _as_wished(
-    found: tuple[int, ...], items: Items, bins: Bins, spreading: Spreading | None, steps: Steps, ports: Ports
+    found: tuple[int, ...], items: Items, bins: Bins, spreading: Spreading | None, steps: Steps, ports: SharedPorts
 ) -> tuple[int, ...]:
     """Return the placement that honours the preference most, or the one found if the steps run out."""
     with suppress(BudgetSpent):
@@ -180,7 +180,7 @@ def _narrowed(found: tuple[int, ...], bins: Bins, spreading: Spreading | None) -
                 yield tuple(capacity if index in chosen else Bin(0, 0) for index, capacity in enumerate(bins))
 
 
-def _broken_bound(items: Items, bins: Bins, spreading: Spreading | None, ports: Ports) -> Why | None:
+def _broken_bound(items: Items, bins: Bins, spreading: Spreading | None, ports: SharedPorts) -> Why | None:
     if 0 in [item.bins for item in items]:
         return "selectors"
     if sum([capacity.slots for capacity in bins]) < len(items):

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from mooring.assignment import AssignedVf, Assignment
 from mooring.inventory import Inventory, Pf
 from scheduler.placement.place import PfCapacity
-from scheduler.placement.ports import Ports, joined, offers_of, ports_of
+from scheduler.placement.shared_ports import SharedPorts, joined, offers_of, shared_ports_of
 
 # PFs of a node, and entries of theirs that are out: a node with more is hardly like another, and what is found about it
 # is not remembered.
@@ -30,13 +30,13 @@ class Claim(NamedTuple):
 class FreeVfs(NamedTuple):
     """The PFs of one node, and by the same index what each has free: VFs as a bit mask, and both counted.
 
-    ``ports`` are those that the PFs share.
+    ``shared_ports`` are those that the PFs share.
     """
 
     pfs: tuple[Pf, ...] = ()
     free: tuple[int, ...] = ()
     capacities: tuple[PfCapacity, ...] = ()
-    ports: Ports = ()
+    shared_ports: SharedPorts = ()
 
     @property
     def vf_count(self) -> int:
@@ -45,8 +45,8 @@ class FreeVfs(NamedTuple):
     @property
     def free_mbps(self) -> int:
         """The Mb/s that no VF reserves on any port; one with more reserved than it offers counts as 0."""
-        if self.ports:
-            firsts = set(self.ports)
+        if self.shared_ports:
+            firsts = set(self.shared_ports)
             return sum([max(capacity.mbps, 0) for index, capacity in enumerate(self.capacities) if index in firsts])
         return sum([capacity.mbps for capacity in self.capacities if capacity.mbps > 0])
 
@@ -67,7 +67,7 @@ def free_vfs_of(inventory: Inventory | None, claims: Iterable[Claim]) -> FreeVfs
         for vf in existing(inventory, claim.assignment):
             rates = held[vf.pf]
             rates[vf.vf] = max(rates.get(vf.vf, 0), vf.min_tx_rate)
-    pfs, ports = inventory.pfs, ports_of(inventory.pfs)
+    pfs, ports = inventory.pfs, shared_ports_of(inventory.pfs)
     left = [_left(pf, held[pf.name]) for pf in pfs]
     reserved = [rate for _, rate in left]
     return FreeVfs(
@@ -85,7 +85,9 @@ def free_vfs_of(inventory: Inventory | None, claims: Iterable[Claim]) -> FreeVfs
 
 def capacities_unused(pfs: tuple[Pf, ...]) -> tuple[PfCapacity, ...]:
     """Return what PFs have if no VF is used."""
-    return tuple(PfCapacity(len(pf.vfs), offer) for pf, offer in zip(pfs, offers_of(pfs, ports_of(pfs)), strict=True))
+    return tuple(
+        PfCapacity(len(pf.vfs), offer) for pf, offer in zip(pfs, offers_of(pfs, shared_ports_of(pfs)), strict=True)
+    )
 
 
 def existing(inventory: Inventory, assignment: Assignment) -> list[AssignedVf]:
@@ -172,7 +174,7 @@ class VfAccounting:
         self._index = {pf.name: index for index, pf in enumerate(self.pfs)}
         self._pf_accounts = [_PfAccount(pf) for pf in self.pfs]
         self._any_out = any(pf.out for pf in self.pfs)
-        self._ports = ports_of(self.pfs) if any(pf.port is not None for pf in self.pfs) else ()
+        self._ports = shared_ports_of(self.pfs) if any(pf.port is not None for pf in self.pfs) else ()
         self._offers = offers_of(self.pfs, self._ports) if self._ports else []
         self.free_vfs = FreeVfs(
             self.pfs,

@@ -48,7 +48,7 @@ class Vfs:
             demands = _narrowed(demands, proposal.narrows.get(VFS, {}), left.pfs)
         if not all(demand.pfs for demand in demands):
             raise Unmet(_ONLY_HERE)
-        found = place_on(demands, left.capacities, request.pfs, left.ports)
+        found = place_on(demands, left.capacities, request.pfs, left.shared_ports)
         if isinstance(found, str):
             raise Unmet(found)
         yield Proposal(tuple(left.pfs[index].name for index in found.pfs))

@@ -8,10 +8,15 @@ all nodes and runs for every pod, a `VolumeFilterPlugin` for every pod with volu
 devices on the node that is about to be chosen. A `DryRunPlugin` judges one node repeatedly while pods are removed and
 added. `scheduler.plugins.registry` lists the plugins; a node's reasons are those of the first filter that refuses it.
 All are pure.
+
+The dry run of cluster and volume filters is not in their files: `scheduler.cycle.cluster_filters` moves pods in
+`PodCounts` and in the usage of volumes, and runs the filters again. A filter that reads anything else of other pods
+needs its part there. An event that no plugin asked for so far is a flag of `scheduler.queue.ClusterEvent`, and
+`scheduler.pending.event_hints` finds when it happens.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NamedTuple, Protocol
 
@@ -229,17 +234,6 @@ class DryRunPlugin:
     name: str
     pre_filter: Callable[[PodInfo, Cache], DryRun | None]
     reserves: bool = False
-
-
-def no_node_available(total: int, reasons: str) -> str:
-    """Return the message that none of ``total`` nodes is available, with the reasons, in kube-scheduler's words."""
-    return f"0/{total} nodes are available: {reasons}."
-
-
-def none_available(total: int, counts: Mapping[str, int]) -> str:
-    """Return the number of nodes for each reason, in kube-scheduler's words."""
-    listed = ", ".join(sorted(f"{count} {text}" for text, count in counts.items() if count))
-    return no_node_available(total, listed)
 
 
 def normalised(raw: Amounts, kind: Literal["largest", "reverse"] | None) -> Amounts:

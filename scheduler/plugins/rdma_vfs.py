@@ -18,7 +18,7 @@ from scheduler.kube.pod_info import PodInfo
 from scheduler.placement.assign import NOT_ENOUGH, OUT_OF_BUDGET, Placement, demands_on, pick_vfs, place_on
 from scheduler.placement.joint import section
 from scheduler.placement.place import SEARCHED_AT_ONCE, PfCapacity, VfDemand, steps_taken
-from scheduler.placement.ports import Ports, ports_of
+from scheduler.placement.shared_ports import SharedPorts, shared_ports_of
 from scheduler.placement.vf_accounting import FreeVfs, VfAccounting, capacities_unused
 from scheduler.plugins.interface import (
     DryRun,
@@ -115,7 +115,7 @@ class _Demands:
             known = self._known[id(pfs)] = pfs, demands_on(self._request, pfs)
         return known[1]
 
-    def place(self, pfs: tuple[Pf, ...], capacities: tuple[PfCapacity, ...], ports: Ports) -> Placement | str:
+    def place(self, pfs: tuple[Pf, ...], capacities: tuple[PfCapacity, ...], ports: SharedPorts) -> Placement | str:
         demands = self.on(pfs)
         return demands if isinstance(demands, str) else place_on(demands, capacities, self.spreading, ports)
 
@@ -133,7 +133,7 @@ def reserve(pod_info: PodInfo, nodes: NodeColumns) -> Reserve | None:
 
     def choose(row: int) -> Placement | str:
         free_vfs = nodes.free_vfs_of_row[row]
-        return demands.place(free_vfs.pfs, free_vfs.capacities, free_vfs.ports)
+        return demands.place(free_vfs.pfs, free_vfs.capacities, free_vfs.shared_ports)
 
     return choose
 
@@ -196,7 +196,7 @@ class _Vfs(ExactDevices):
 
     def _place(self) -> Placement | str:
         free_vfs = self._vf_accounting.free_vfs
-        return self._demands.place(free_vfs.pfs, free_vfs.capacities, free_vfs.ports)
+        return self._demands.place(free_vfs.pfs, free_vfs.capacities, free_vfs.shared_ports)
 
 
 class _VfSums(PreFilterExtensions):
@@ -206,7 +206,7 @@ class _VfSums(PreFilterExtensions):
         self._vf_accounting, self._demands, self._spreading = vf_accounting, demands, spreading
         self._vfs = [capacity.vfs for capacity in vf_accounting.free_vfs.capacities]
         self._mbps = [capacity.mbps for capacity in vf_accounting.free_vfs.capacities]
-        self._ports = vf_accounting.free_vfs.ports
+        self._shared_ports = vf_accounting.free_vfs.shared_ports
         # The VFs of each moved pod: a pair of PF index and rate for each VF.
         self._held: dict[str, list[tuple[int, int]]] = {}
 
@@ -218,7 +218,7 @@ class _VfSums(PreFilterExtensions):
 
     def filter(self) -> Texts:
         capacities = tuple(map(PfCapacity, self._vfs, self._mbps))
-        found = place_on(self._demands, capacities, self._spreading, self._ports)
+        found = place_on(self._demands, capacities, self._spreading, self._shared_ports)
         return (found,) if isinstance(found, str) else ()
 
     def _move(self, assigned_pods: Sequence[AssignedPod], sign: int) -> None:
@@ -230,14 +230,14 @@ class _VfSums(PreFilterExtensions):
                 held = self._held[assigned.uid] = self._vf_accounting.held(assigned.uid, assigned.assignment)
             for index, rate in held:
                 self._vfs[index] -= sign
-                if self._ports and rate:
-                    self._move_on_port(self._ports[index], sign * rate)
+                if self._shared_ports and rate:
+                    self._move_on_port(self._shared_ports[index], sign * rate)
                 else:
                     self._mbps[index] -= sign * rate
 
     def _move_on_port(self, port: int, rate: int) -> None:
         """Subtract a rate from every PF that shares a port."""
-        for index, own in enumerate(self._ports):
+        for index, own in enumerate(self._shared_ports):
             if own == port:
                 self._mbps[index] -= rate
 
@@ -268,7 +268,7 @@ def _fits_alone(demands: _Demands, nodes: NodeColumns) -> Callable[[NodeView], M
             # Too much was searched already: as where a single search runs out of steps.
             return True
         _, pfs = offer
-        found = demands.place(pfs, capacities_unused(pfs), ports_of(pfs))
+        found = demands.place(pfs, capacities_unused(pfs), shared_ports_of(pfs))
         return not isinstance(found, str) or found == OUT_OF_BUDGET
 
     def fits(view: NodeView) -> Measure:

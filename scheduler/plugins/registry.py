@@ -1,8 +1,8 @@
 """All plugins: their extension points, and the weights of their scores.
 
 They have the order and weights of kube-scheduler's default profile (apis/config/v1/default_plugins.go); Mooring's own
-are last. A new plugin is a file beside this one and an entry here. Plugins of one kind run in this order. Filters of a
-node's properties run first, then those of its use, of volumes, and of other pods.
+are last. A new plugin is a file beside this one, and its import and entry here. Plugins of one kind run in this order.
+Filters of a node's properties run first, then those of its use, of volumes, and of other pods.
 """
 
 from typing import TypeVar

@@ -34,10 +34,10 @@ from scheduler.server import metrics
 from scheduler.server.bind import bind
 from scheduler.server.delete_victims import delete_victims
 from scheduler.server.evict import evict
-from scheduler.server.inbox import Inbox
 from scheduler.server.pre_bind import pre_bind
-from scheduler.server.reflectors import EndOfList, Reflectors, WatchEvent, taken_apart
 from scheduler.server.reporting.writer import Writer
+from scheduler.server.watching.inbox import Inbox
+from scheduler.server.watching.reflectors import EndOfList, Reflectors, WatchEvent, taken_apart
 from scheduler.state.machine import Machine
 
 _log = structlog.get_logger()

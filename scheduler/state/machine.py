@@ -15,7 +15,7 @@ from scheduler.cache.cache import Cache
 from scheduler.constraints.kinds import NONE, Kinds
 from scheduler.cycle import group_cycle
 from scheduler.cycle.cycle import RecordPhase, SchedulingCycle, ignore_phase
-from scheduler.cycle.decisions import Bind, Sign, Unschedulable
+from scheduler.cycle.decisions import Bind, SignAssignment, Unschedulable
 from scheduler.cycle.disruption_budgets import Budgets
 from scheduler.cycle.group_cycle import GroupCycle
 from scheduler.cycle.instructions import (
@@ -65,7 +65,7 @@ class Machine:
         evict_never_started: bool = True,
         kinds: Kinds = NONE,
         portion: int = PORTION,
-        sign: Sign | None = None,
+        sign: SignAssignment | None = None,
     ) -> None:
         """Check ``portion`` pods in one step, if a decision must find victims; with ``sign`` sign each assignment."""
         self.scheduler_name = scheduler_name

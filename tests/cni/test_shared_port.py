@@ -21,9 +21,9 @@ from mooring.errors import RecordError
 from mooring.files import write_shared
 from mooring.ledger import LedgerEntry, Netns, Original
 from mooring.locks import LockBusyError, hold
-from mooring.ports import FILE, dump_ports
 from mooring.run_folder import ADVERTISER_VERSION
 from mooring.settings import VfSettings
+from mooring.shared_ports import FILE, dump_shared_ports
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def node(tmp_path: Path) -> Node:
 
 
 def share(node: Node) -> None:
-    write_shared(node.run / FILE, dump_ports(((PFS["enp4s0f0"], PFS["enp4s0f1"]),)))
+    write_shared(node.run / FILE, dump_shared_ports(((PFS["enp4s0f0"], PFS["enp4s0f1"]),)))
 
 
 HOST = describe_host("n1", 1, vfs=4)
@@ -125,7 +125,7 @@ def test_what_the_advertiser_may_put_in_the_records_place_is_refused_at_once(nod
     path.parent.mkdir()
     match kind:
         case "link":
-            (node.run / "other").write_text(dump_ports(((PFS["enp4s0f0"], PFS["enp4s0f1"]),)))
+            (node.run / "other").write_text(dump_shared_ports(((PFS["enp4s0f0"], PFS["enp4s0f1"]),)))
             path.symlink_to(node.run / "other")
         case "pipe":
             os.mkfifo(path)
@@ -140,7 +140,7 @@ def test_what_the_advertiser_may_put_in_the_records_place_is_refused_at_once(nod
 def test_the_record_of_an_earlier_advertiser_counts_until_it_is_another(node: Node) -> None:
     """It wrote to the run folder itself; a newer one writes its version where its record is."""
     shared = (PFS["enp4s0f0"], PFS["enp4s0f1"])
-    write_shared(node.run / "ports.json", dump_ports((shared,)))
+    write_shared(node.run / "ports.json", dump_shared_ports((shared,)))
     assert pfs_of_port(node, shared[0]) == shared
     write_shared(node.run / ADVERTISER_VERSION, "0.1.0")
     assert pfs_of_port(node, shared[0]) == shared[:1]

@@ -17,7 +17,7 @@ from cri_shim.pb import cri_pb2 as cri
 from cri_shim.preflight import keys_finding
 from mooring import names
 from mooring.assignment import dump_assignment, read_assignment
-from mooring.assignment_signature import Signature, dump_signature, key_id, signed_bytes
+from mooring.assignment_signature import AssignmentSignature, dump_signature, key_id, signed_bytes
 from mooring.podrecord import PodRecord
 
 OLD, NEW, STRANGER = (Ed25519PrivateKey.from_private_bytes(bytes([number] * 32)) for number in (1, 2, 3))
@@ -34,7 +34,7 @@ def id_of(key: Ed25519PrivateKey) -> str:
 
 
 def signature(key: Ed25519PrivateKey, text: str = TEXT, named: Ed25519PrivateKey | None = None) -> bytes:
-    return dump_signature(Signature(id_of(named or key), key.sign(signed_bytes(text.encode())))).encode()
+    return dump_signature(AssignmentSignature(id_of(named or key), key.sign(signed_bytes(text.encode())))).encode()
 
 
 @pytest.fixture
@@ -63,7 +63,7 @@ def test_with_a_key_only_what_it_has_signed_is_believed(file: Path) -> None:
     assert forged in keys.refused(TEXT.encode(), signature(STRANGER, named=OLD))
     assert forged in keys.refused(TEXT.encode() + b" ", signature(OLD))
     # Bytes that are signed for something else: without the prefix.
-    bare = dump_signature(Signature(id_of(OLD), OLD.sign(TEXT.encode()))).encode()
+    bare = dump_signature(AssignmentSignature(id_of(OLD), OLD.sign(TEXT.encode()))).encode()
     assert forged in keys.refused(TEXT.encode(), bare)
 
 

@@ -138,7 +138,7 @@ KERNELS_NAMES = {"simvf": "eth2 rxvf", "mlx5": "eth2 mlx5_2", "infiniband": "ib1
 def test_vfs_keep_the_kernels_names_where_the_operator_wants_it(lab: Lab, nic: Nic, spared: bool) -> None:
     """The files of `mooring-node install --vf-names kernel`, beside the packaged rules: PFs are renamed as before.
 
-    Also where the VF's driver is bound again, which makes mlx5's netdev and RDMA device anew. Without the files VFs are
+    Also where the VF's driver is bound again, which recreates mlx5's netdev and RDMA device. Without the files VFs are
     renamed too.
     """
     packaged = Path("/usr/lib/udev/rules.d", texts.RDMA_RULES)

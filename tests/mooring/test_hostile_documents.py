@@ -17,8 +17,8 @@ from mooring.ledger import read_ledger_entry
 from mooring.node_offer import read_node_offer
 from mooring.parsing import MAX_BYTES
 from mooring.podrecord import read_pod_record
-from mooring.ports import read_ports
 from mooring.request import MOST_CHARACTERS, read_request
+from mooring.shared_ports import read_shared_ports
 from tests.support.seeds import Part
 
 # Reading may take so many times what the standard library takes to decode the same text, and so many seconds besides.
@@ -68,7 +68,7 @@ DOCUMENTS: dict[str, tuple[Reader, Any, int]] = {
     ),
     "ledger entry": (lambda text: read_ledger_entry(text, f"vfs/{ADDRESS}.json"), ENTRY, MAX_BYTES),
     "offer": (read_node_offer, {"v": 1, "pfs": {ADDRESS: {"default_share_mbps": 1}}}, MAX_BYTES),
-    "ports": (read_ports, {"v": 1, "ports": [[ADDRESS]]}, MAX_BYTES),
+    "ports": (read_shared_ports, {"v": 1, "ports": [[ADDRESS]]}, MAX_BYTES),
     "drain": (read_drain, ["pf0"], MAX_BYTES),
 }  # fmt: skip
 

@@ -170,8 +170,8 @@ def _own_mac(subject: Subject, made: Pod) -> Answer:
         if spoofchk is not None:
             subject.write(VfSettings(spoofchk=spoofchk))
         accepted = _set_address(made, trial.OWN_MAC)
-        has_it, reports = _address(made) == trial.OWN_MAC, trial.mac_kind(subject.read().mac)
-        tried.append({"spoofchk": spoofchk, "accepted": accepted, "netdev-has-it": has_it, "pf-reports": reports})
+        has_mac, reports = _address(made) == trial.OWN_MAC, trial.mac_kind(subject.read().mac)
+        tried.append({"spoofchk": spoofchk, "accepted": accepted, "netdev-has-it": has_mac, "pf-reports": reports})
         _set_address(made, trial.ADMIN_MAC)
     return Answer("mac.own", "told", {"tried": tried})
 

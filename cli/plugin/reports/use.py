@@ -7,7 +7,7 @@ from cli.plugin.reports.objects import Node, Pod
 from mooring import names
 from mooring.errors import AnnotationError
 from mooring.inventory import Inventory, Pf, read_inventory
-from scheduler.placement.ports import offers_of, ports_of
+from scheduler.placement.shared_ports import offers_of, shared_ports_of
 from scheduler.placement.vf_accounting import Claim, disputes, existing, free_vfs_of
 
 NO_INVENTORY = "no inventory"
@@ -86,7 +86,7 @@ def _inventory(node: Node) -> tuple[Inventory | None, str]:
 
 
 def _pfs(inventory: Inventory, claims: Sequence[Claim] | None) -> tuple[PfUse, ...]:
-    offers = offers_of(inventory.pfs, ports_of(inventory.pfs))
+    offers = offers_of(inventory.pfs, shared_ports_of(inventory.pfs))
     if claims is None:
         outs = [len(pf.vfs - pf.usable) for pf in inventory.pfs]
         of_pfs = zip(inventory.pfs, outs, offers, strict=True)

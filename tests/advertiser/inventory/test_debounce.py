@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from advertiser.inventory.debounce import CONFIRM_S, Debounced, LookTime, Sighting, debounce
+from advertiser.inventory.debounce import CONFIRM_S, DebounceResult, ScanPeriod, Sighting, debounce
 from mooring.indexes import Indexes
 from mooring.inventory import Inventory, Out, Pf
 
@@ -21,12 +21,12 @@ def out(why: str, *vfs: int, rate: int = 0) -> Out:
     return Out(Indexes.of(vfs or (3,)), why, rate)
 
 
-def judged(at_s: float, before: Debounced | None, *found: Out, took_s: float = 0.0) -> Debounced:
+def judged(at_s: float, before: DebounceResult | None, *found: Out, took_s: float = 0.0) -> DebounceResult:
     sightings: Mapping[tuple[str, int], Sighting] = before.sightings if before else {}
-    return debounce(look(*found), sightings, LookTime(at_s - took_s, at_s))
+    return debounce(look(*found), sightings, ScanPeriod(at_s - took_s, at_s))
 
 
-def told(judgement: Debounced) -> tuple[Out, ...]:
+def told(judgement: DebounceResult) -> tuple[Out, ...]:
     return judgement.inventory.pfs[0].out
 
 

@@ -8,10 +8,10 @@ import pytest
 from advertiser.inventory.facts import Netdev, PciFunction, RdmaDevice, RdmaPort
 from advertiser.inventory.offer import OWN_PORT
 from advertiser.inventory.shared_port import port_key, with_ports
-from advertiser.publish.scanner import record_ports
+from advertiser.publish.scanner import record_shared_ports
 from mooring.indexes import Indexes
 from mooring.inventory import Inventory, Pf
-from mooring.ports import FILE, dump_ports, read_ports, shared_ports
+from mooring.shared_ports import FILE, dump_shared_ports, read_shared_ports, shared_ports_of
 
 SWITCH, GUID = "3042f9000300aa0c", "0caa:0003:00f9:4230"
 
@@ -19,6 +19,7 @@ SWITCH, GUID = "3042f9000300aa0c", "0caa:0003:00f9:4230"
 def ethernet(
     address: str, port_name: str | None, switch: str | None = SWITCH, driver: str = "mlx5_core"
 ) -> PciFunction:
+    """Return a PF with an Ethernet netdev, and the name and switch id of its port."""
     netdev = Netdev("eth0", type="1", dev_port="0", phys_port_name=port_name, phys_switch_id=switch)
     return PciFunction(address, driver=driver, netdevs=(netdev,), rdma=(RdmaDevice("mlx5_0", (), GUID),))
 
@@ -71,6 +72,7 @@ def test_the_same_port_of_the_same_switch_is_one_cable(second: str) -> None:
     ],
 )
 def test_what_only_looks_alike_is_two_cables(first: PciFunction, second: PciFunction) -> None:
+    """Unset ids, numbers of two ports, and identifiers that a driver gives to all NICs join no PFs."""
     assert joined(first, second) == [None, None]
 
 
@@ -96,24 +98,26 @@ def test_ethernet_before_switch_ids_goes_by_the_image_guid_too() -> None:
     ],
 )
 def test_the_operator_decides_first(wishes: tuple[str | None, ...], expected: list[str | None]) -> None:
+    """The offer's ``port`` separates PFs that look alike, and joins those that it names alike."""
     assert joined(ethernet("0000:01:00.0", "p0"), ethernet("0002:01:00.0", "p0"), wishes=wishes) == expected
 
 
 def test_the_record_for_the_cni_plugin_has_the_ports_that_are_shared() -> None:
+    """PFs by PCI address, sorted; a PF on a cable of its own is not in it."""
     pf = Pf("a", "0002:01:00.0", "ethernet", "default", 0, 0, up=True, vfs=Indexes(1), port="x")
     pfs = (pf, replace(pf, pci="0000:01:00.0"), replace(pf, pci="0000:05:00.0", port=None))
-    assert shared_ports(Inventory("b", pfs).pfs) == (("0000:01:00.0", "0002:01:00.0"),)
-    assert read_ports(dump_ports(shared_ports(pfs))) == shared_ports(pfs)
+    assert shared_ports_of(Inventory("b", pfs).pfs) == (("0000:01:00.0", "0002:01:00.0"),)
+    assert read_shared_ports(dump_shared_ports(shared_ports_of(pfs))) == shared_ports_of(pfs)
 
 
 def test_the_record_is_written_and_removed_where_it_changes(tmp_path: Path) -> None:
     """A scan that finds the same writes nothing; without shared ports there is no record."""
     path, shared = tmp_path / FILE, (("0000:01:00.0", "0002:01:00.0"),)
-    record_ports(tmp_path, ())
+    record_shared_ports(tmp_path, ())
     assert not path.exists()
-    record_ports(tmp_path, shared)
+    record_shared_ports(tmp_path, shared)
     written = path.stat().st_ino
-    record_ports(tmp_path, shared)
-    assert (read_ports(path.read_text()), path.stat().st_ino) == (shared, written)
-    record_ports(tmp_path, ())
+    record_shared_ports(tmp_path, shared)
+    assert (read_shared_ports(path.read_text()), path.stat().st_ino) == (shared, written)
+    record_shared_ports(tmp_path, ())
     assert not path.exists()

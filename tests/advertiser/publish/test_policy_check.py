@@ -48,7 +48,7 @@ async def admin(server: ApiServer, tmp_path: Path) -> AsyncIterator[Client]:
 
 def state(metrics: Metrics) -> list[str]:
     """Return the states that the metric shows as 1."""
-    name = f'mooring_inventory_admission_policy{{policy="{POLICY}",state="'
+    name = f'mooring_inventory_admission_policies{{policy="{POLICY}",state="'
     lines = [line.split() for line in metrics.text().decode().splitlines() if line.startswith(name)]
     return [series[len(name) :].rstrip('"}') for series, value in lines if float(value)]
 

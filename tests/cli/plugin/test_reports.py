@@ -13,7 +13,7 @@ from cli.plugin.reports.tables import Answer, Cell, Table, cells, draw
 from cli.plugin.reports.use import uses
 from mooring import names
 from mooring.admission_policies import POLICIES
-from mooring.assignment_signature import Signature, dump_signature
+from mooring.assignment_signature import AssignmentSignature, dump_signature
 from mooring.indexes import Indexes
 from mooring.inventory import Out
 from tests.cli.plugin.cluster import as_nodes, as_pods, bound, given, node, pf, pod
@@ -246,7 +246,7 @@ def test_the_doctor_finds_skew_disputes_refused_pods_and_stale_nodes() -> None:
 def test_the_doctor_counts_the_pods_without_a_signature_once_others_have_one() -> None:
     """Where nobody signs, none is missing; `explain` names the key that is said to have signed."""
     unsigned, signed = (bound(name, "n1", (pf(), index, 0)) for index, name in enumerate("ab"))
-    signed["metadata"]["annotations"][names.SIGNATURE] = dump_signature(Signature("0" * 16, bytes(64)))
+    signed["metadata"]["annotations"][names.SIGNATURE] = dump_signature(AssignmentSignature("0" * 16, bytes(64)))
     assert "signatures" not in _found_among(unsigned) | _found_among(signed)
     found = _found_among(unsigned, signed)["signatures"]
     assert found.startswith("warning: 1 assignments have no signature, others have: default/a")

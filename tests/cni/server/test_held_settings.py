@@ -67,6 +67,7 @@ def events() -> Iterator[list[Any]]:
 
 
 def test_vfs_that_are_as_they_were_set_are_left_alone(held: Held, events: list[Any]) -> None:
+    """Nothing is written to the VF, nothing to the ledger, and nothing is logged."""
     before = held.table.read_all(PF)
     assert held.compare() == before
     assert events == []
@@ -110,6 +111,7 @@ def test_what_somebody_changed_is_told_once_and_left(held: Held, events: list[An
 
 @pytest.mark.parametrize("pci", [PF_PCI, "0000:04:00.2"])
 def test_a_vf_or_pf_in_a_calls_hands_waits_for_the_next_pass(held: Held, events: list[Any], pci: str) -> None:
+    """Where an ADD or DEL holds the lock of the VF or of its PF, the pass leaves it out; the next one sets it."""
     held.table.reload(PF)
     with hold(held.node.run, pci, 0):
         assert held.compare()[0].max_tx_rate == 0
@@ -131,6 +133,8 @@ def test_a_vf_that_is_given_back_meanwhile_is_not_set(held: Held, events: list[A
 def test_a_pf_that_refuses_is_told_once_and_tried_again(
     held: Held, events: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Each failed write counts; the log has one line until one succeeds."""
+
     def refuse(*_: object) -> None:
         raise OSError(5, "Input/output error")
 
@@ -172,5 +176,6 @@ def test_a_pf_whose_driver_is_away_is_passed_over(held: Held, events: list[Any])
 def test_what_reads_as_a_fresh_vf_was_forgotten_and_the_rest_was_changed(
     wanted: VfSettings, found: VfSettings, lost: VfSettings, left: list[str]
 ) -> None:
+    """A value that a VF has after a reset was lost; any other value was set by somebody."""
     assert resets.forgotten(wanted, found) == lost
     assert [text.partition(" ")[0] for text in resets.changed(wanted, found)] == left

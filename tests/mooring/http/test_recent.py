@@ -33,7 +33,7 @@ class Made:
 
 
 async def test_a_body_is_made_once_for_all_who_ask_within_its_time() -> None:
-    """And anew when that has passed."""
+    """And again when that has passed."""
     made = Made()
     recent = Recent(made.body, 1.0, made.clock)
     assert [recent.get() for _ in range(3)] == [b"1"] * 3

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from scheduler.constraints.kinds import Kinds
-from scheduler.server.installed_constraints import GROUP, load
+from scheduler.server.startup.installed_constraints import GROUP, load
 from tests.scheduler.constraints.life import Life
 
 REPO = Path(__file__).parents[3]

@@ -197,7 +197,8 @@ def test_the_package_is_found_when_it_is_installed(tmp_path: Path) -> None:
     source = str(REPO / "docs/examples/gpu")
     subprocess.run([sys.executable, "-m", "pip", *command, source], check=True, env=environment)
     code = (
-        "from scheduler.server.installed_constraints import installed; print([(k.name, k.broken) for k in installed()])"
+        "from scheduler.server.startup.installed_constraints import installed\n"
+        "print([(k.name, k.broken) for k in installed()])"
     )
     found = subprocess.run([sys.executable, "-c", code], check=True, env=environment, cwd=REPO, stdout=subprocess.PIPE)
     assert found.stdout.decode().splitlines()[-1] == "[('gpu', '')]"

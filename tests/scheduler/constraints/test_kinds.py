@@ -14,7 +14,7 @@ from scheduler.cycle.decisions import Bind
 from scheduler.cycle.instructions import Notice
 from scheduler.kube.objects import Node, Pod
 from scheduler.server.call_timeout import CallTimeout
-from scheduler.server.installed_constraints import GROUP, load
+from scheduler.server.startup.installed_constraints import GROUP, load
 from tests.scheduler.constraints.conftest import StartLife
 from tests.scheduler.constraints.life import bound, units_of
 

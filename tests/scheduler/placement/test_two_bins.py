@@ -14,6 +14,7 @@ AMPLE = 10_000_000
 
 
 def exists(sizes: Sequence[int], bounds: Bounds) -> bool:
+    """Return whether any set of positions is within the bounds, by trying all."""
     return any(
         bounds.low <= sum(sizes[position] for position in chosen) <= bounds.high
         for number in range(max(0, bounds.least), min(bounds.most, len(sizes)) + 1)
@@ -23,6 +24,7 @@ def exists(sizes: Sequence[int], bounds: Bounds) -> bool:
 
 @pytest.mark.parametrize("seed", range(40))
 def test_a_set_is_found_exactly_when_there_is_one(seed: int) -> None:
+    """Random sizes, zeros and repetitions among them, and bounds around the sum of some of them."""
     random = Random(seed)
     found_at_all = 0
     for _ in range(60):
@@ -42,6 +44,7 @@ def test_a_set_is_found_exactly_when_there_is_one(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_items_that_one_bin_only_may_hold_lie_there(seed: int) -> None:
+    """The answer is one of the right ones by enumeration, and none where there is none."""
     random = Random(seed)
     for _ in range(40):
         items = [Item(random.randint(0, 12), random.choice((2, 8, 10, 10, 10))) for _ in range(random.randint(1, 8))]
@@ -54,6 +57,7 @@ def test_items_that_one_bin_only_may_hold_lie_there(seed: int) -> None:
 
 
 def fits(items: Sequence[Item], first: set[int], bins: Sequence[Bin]) -> bool:
+    """Return whether both bins have the slots and the size for their items, and may hold them."""
     parts = [[item for at, item in enumerate(items) if (at in first) == here] for here in (True, False)]
     return all(
         len(part) <= capacity.slots
@@ -64,6 +68,7 @@ def fits(items: Sequence[Item], first: set[int], bins: Sequence[Bin]) -> bool:
 
 
 def cut(random: Random, total: int, parts: int) -> list[int]:
+    """Cut a total into so many positive parts, at random."""
     marks = sorted(random.sample(range(1, total), parts - 1))
     return [high - low for low, high in zip([0, *marks], [*marks, total], strict=True)]
 
@@ -88,6 +93,7 @@ def test_pfs_that_a_pod_fills_to_the_last_mbps_are_filled(pfs: int, vfs: int, *,
 
 
 def test_steps_set_apart_are_spent_before_the_search_s_own() -> None:
+    """A search for two bins is paid from its own steps; where both are spent, it raises BudgetSpent."""
     sizes = [1 << place for place in range(17)]
     steps = Steps(0, bounded=1000)
     assert choose(sizes, Bounds(0, 17, 77, 77), steps) == {0, 2, 3, 6}

@@ -26,8 +26,8 @@ from scheduler.kube.objects import Node, Pod
 from scheduler.server import loop as looping
 from scheduler.server.leader import LeaseUnsure
 from scheduler.server.loop import ApiClients, Loop
-from scheduler.server.reflectors import WatchEvent
 from scheduler.server.reporting.writer import Writer
+from scheduler.server.watching.reflectors import WatchEvent
 from scheduler.state.machine import Machine
 from tests.support.polling import eventually
 

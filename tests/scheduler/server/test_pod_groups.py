@@ -12,9 +12,9 @@ from devcluster.apiserver.serve import ApiServer, Options
 from mooring.kube.access import Access
 from mooring.kube.client import Client
 from scheduler.kube.group_membership import GroupKey
-from scheduler.server import reflectors
 from scheduler.server.loop import ApiClients, Loop
 from scheduler.server.reporting.writer import Writer
+from scheduler.server.watching import reflectors
 from scheduler.state.machine import Machine
 from tests.support.polling import eventually, until
 

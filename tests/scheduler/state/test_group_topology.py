@@ -150,7 +150,7 @@ def test_a_member_that_comes_again_joins_the_leaf_that_the_others_share(racks: R
 
 
 def test_when_no_member_is_placed_the_domain_is_chosen_again(racks: Racks) -> None:
-    """The group begins anew, domain included."""
+    """The group begins again, domain included."""
     racks.rack("a", 2)
     racks.rack("b", 3)
     racks.job(2, within=RACK)

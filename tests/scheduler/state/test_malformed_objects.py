@@ -25,7 +25,7 @@ from mooring.kube.watch import Decoder, watch
 from scheduler.cycle.decisions import Bind
 from scheduler.kube.binding_outcome import Outcome
 from scheduler.kube.objects import Node, Pod
-from scheduler.server.reflectors import SOURCES
+from scheduler.server.watching.reflectors import SOURCES
 from scheduler.state.machine import Instruction, Machine, Notice
 from tests.scheduler.simulation.feed import Feed
 from tests.scheduler.simulation.malformed import line, mutate, pierce, wild

@@ -18,10 +18,10 @@ from mooring.run_folder import ADVERTISER
 FILE = f"{ADVERTISER}/ports.json"
 _MOST = 256
 MOST_BYTES = 64 * 1024
-Ports = tuple[tuple[str, ...], ...]
+SharedPorts = tuple[tuple[str, ...], ...]
 
 
-def shared_ports(pfs: Iterable[Pf]) -> Ports:
+def shared_ports_of(pfs: Iterable[Pf]) -> SharedPorts:
     """Return the PCI addresses of the PFs of each port that several PFs share."""
     groups: dict[str, list[str]] = {}
     for pf in pfs:
@@ -30,12 +30,12 @@ def shared_ports(pfs: Iterable[Pf]) -> Ports:
     return tuple(tuple(sorted(group)) for group in groups.values() if len(group) > 1)
 
 
-def read_ports(text: str) -> Ports:
+def read_shared_ports(text: str) -> SharedPorts:
     """Read the record; raise RecordError."""
     document = parse(text, FILE, RecordError).version(1).fields()
     groups = document.required("ports").items(_MOST)
     return tuple(tuple(names.address(address) for address in group.items(_MOST)) for group in groups)
 
 
-def dump_ports(ports: Ports) -> str:
+def dump_shared_ports(ports: SharedPorts) -> str:
     return dump({"v": 1, "ports": [list(group) for group in ports]})

@@ -1,4 +1,4 @@
-"""Say whether the admission policies stand before the annotations that this scheduler writes and believes.
+"""Report whether admission policies protect the annotations that this scheduler writes and reads.
 
 Each is read at the start and every ten minutes, or every minute while something is not known. The states are a metric,
 a change of them is logged, and where the scheduler knows its own pod they are a condition of that. They decide nothing.

@@ -15,9 +15,9 @@ from devcluster.apiserver.serve import ApiServer, Options
 from mooring.admission_policies import BINDINGS_PATH, POLICIES, POLICIES_PATH
 from mooring.kube.access import load_access
 from mooring.kube.client import MERGE_PATCH, Client
-from scheduler.server.policy_check import CONDITION, OwnPod, PolicyCheck
+from scheduler.server.startup.policy_check import CONDITION, OwnPod, PolicyCheck
 
-GUARD = Path(__file__).parents[3] / "manifests/base/guard"
+GUARD = Path(__file__).parents[4] / "manifests/base/guard"
 POD = "/api/v1/namespaces/mooring-system/pods/scheduler-0"
 PATHS = {"ValidatingAdmissionPolicy": POLICIES_PATH, "ValidatingAdmissionPolicyBinding": BINDINGS_PATH}
 

@@ -5,8 +5,8 @@ from typing import Any
 
 from mooring.kube.events import Changed, Identity, Removed, Synced
 from scheduler.kube.objects import Node, Pod
-from scheduler.server.inbox import Inbox
-from scheduler.server.reflectors import EndOfList, WatchEvent
+from scheduler.server.watching.inbox import Inbox
+from scheduler.server.watching.reflectors import EndOfList, WatchEvent
 
 MakeNode = Callable[..., Node]
 MakePod = Callable[..., Pod]

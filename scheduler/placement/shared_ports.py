@@ -5,8 +5,8 @@ reserve together is the smallest of their offers, so that Σ min_tx_rate never e
 its PFs the VFs are on. A PF whose rate is unknown, because it is down, offers nothing itself and does not limit the
 others.
 
-A value of `Ports` has for each PF the index of the first PF of its port. It is empty for a node where no two PFs share
-one, and every function that takes it then does what it does without ports.
+A value of `SharedPorts` has for each PF the index of the first PF of its port. It is empty for a node where no two PFs
+share one, and every function that takes it then does what it does without ports.
 """
 
 from collections.abc import Sequence
@@ -15,17 +15,17 @@ from mooring.inventory import Pf
 from scheduler.placement.fill import Bin, Item, Steps
 from scheduler.placement.packing import Packing, pack_items
 
-Ports = tuple[int, ...]
+SharedPorts = tuple[int, ...]
 
 
-def ports_of(pfs: tuple[Pf, ...]) -> Ports:
+def shared_ports_of(pfs: tuple[Pf, ...]) -> SharedPorts:
     """Return the port of each PF; empty if no two of them share one."""
     first: dict[str, int] = {}
     ports = tuple(index if pf.port is None else first.setdefault(pf.port, index) for index, pf in enumerate(pfs))
     return ports if len(set(ports)) < len(pfs) else ()
 
 
-def offers_of(pfs: Sequence[Pf], ports: Ports) -> list[int]:
+def offers_of(pfs: Sequence[Pf], ports: SharedPorts) -> list[int]:
     """Return the Mb/s that each PF may reserve, with those of its port if it shares one."""
     offers = [pf.offer_mbps for pf in pfs]
     for port in set(ports):
@@ -36,7 +36,7 @@ def offers_of(pfs: Sequence[Pf], ports: Ports) -> list[int]:
     return offers
 
 
-def joined(amounts: Sequence[int], ports: Ports) -> list[int]:
+def joined(amounts: Sequence[int], ports: SharedPorts) -> list[int]:
     """Return for each PF the sum of the amounts over all PFs of its port."""
     sums = [0] * len(ports)
     for amount, port in zip(amounts, ports, strict=True):
@@ -44,7 +44,7 @@ def joined(amounts: Sequence[int], ports: Ports) -> list[int]:
     return [sums[port] for port in ports]
 
 
-def sizes_by_port(bins: Sequence[Bin], ports: Ports) -> dict[int, int]:
+def sizes_by_port(bins: Sequence[Bin], ports: SharedPorts) -> dict[int, int]:
     """Return the size of each port: that of its bins, all of which are equal or were narrowed to 0."""
     sizes: dict[int, int] = {}
     for port, capacity in zip(ports, bins, strict=True):
@@ -52,7 +52,7 @@ def sizes_by_port(bins: Sequence[Bin], ports: Ports) -> dict[int, int]:
     return sizes
 
 
-def pack_on_ports(items: Sequence[Item], bins: Sequence[Bin], ports: Ports, steps: Steps) -> Packing | None:
+def pack_on_ports(items: Sequence[Item], bins: Sequence[Bin], ports: SharedPorts, steps: Steps) -> Packing | None:
     """Return a bin for each item, None if they cannot be packed; raise BudgetSpent.
 
     The bins of one port share its size. If each item may lie in all of a port's bins or in none, the port is one bin
@@ -67,7 +67,7 @@ def pack_on_ports(items: Sequence[Item], bins: Sequence[Bin], ports: Ports, step
 
 
 def _pack_merged(
-    items: Sequence[Item], bins: Sequence[Bin], ports: Ports, groups: dict[int, int], steps: Steps
+    items: Sequence[Item], bins: Sequence[Bin], ports: SharedPorts, groups: dict[int, int], steps: Steps
 ) -> Packing | None:
     order, sizes = sorted(groups), sizes_by_port(bins, ports)
     slots = [sum(bins[index].slots for index, own in enumerate(ports) if own == port) for port in order]
@@ -100,7 +100,7 @@ class _Search:
     so each goes into the bin of the one before it or a later one. Hence None proves that there is no packing.
     """
 
-    def __init__(self, items: Sequence[Item], bins: Sequence[Bin], ports: Ports, steps: Steps) -> None:
+    def __init__(self, items: Sequence[Item], bins: Sequence[Bin], ports: SharedPorts, steps: Steps) -> None:
         self.order = sorted(range(len(items)), key=lambda i: (items[i].bins.bit_count(), -items[i].size, items[i].bins))
         self.items = [items[index] for index in self.order]
         self.ports, self.steps = ports, steps

@@ -11,7 +11,7 @@ from typing import Generic, TypeVar
 
 from mooring.kube.events import Changed
 from scheduler.kube.objects import Node
-from scheduler.server.reflectors import WatchEvent
+from scheduler.server.watching.reflectors import WatchEvent
 
 M = TypeVar("M")
 

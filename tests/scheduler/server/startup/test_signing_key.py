@@ -26,7 +26,7 @@ from scheduler.cycle.decisions import Bind
 from scheduler.kube.objects import Node, Pod
 from scheduler.kube.pod_info import PodInfo
 from scheduler.server.bind import binding
-from scheduler.server.signing_key import load_signing_key
+from scheduler.server.startup.signing_key import load_signing_key
 from scheduler.state.machine import Machine
 
 KEY = Ed25519PrivateKey.from_private_bytes(bytes(32))

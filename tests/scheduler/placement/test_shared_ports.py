@@ -15,12 +15,12 @@ from mooring.settings import VfSettings
 from scheduler.cache.cache import AssignedPod
 from scheduler.placement.assign import demands_on, pick_vfs, place_on
 from scheduler.placement.place import NoFit, OutOfBudget, PfCapacity, Placed, VfDemand, place
-from scheduler.placement.ports import Ports, ports_of
+from scheduler.placement.shared_ports import SharedPorts, shared_ports_of
 from scheduler.placement.vf_accounting import Claim, FreeVfs, VfAccounting, capacities_unused, free_vfs_of
 from scheduler.plugins.rdma_vfs import _VfSums
 
 POLICIES: tuple[Spreading | None, ...] = (None, "pack", "spread", "distinct")
-Instance = tuple[list[VfDemand], list[PfCapacity], Ports]
+Instance = tuple[list[VfDemand], list[PfCapacity], SharedPorts]
 
 
 def valid(chosen: Sequence[int], instance: Instance, spreading: Spreading | None) -> bool:
@@ -181,8 +181,8 @@ def test_an_inventory_carries_the_port() -> None:
 
 def test_only_ports_with_several_pfs_are_shared() -> None:
     """A lone port name means nothing: nothing is then computed per port."""
-    assert ports_of((pf(0, "a"), pf(1, "b"), pf(2, None))) == ()
-    assert ports_of((pf(0, "a"), pf(1, "b"), pf(2, "a"), pf(3, None))) == (0, 1, 0, 3)
+    assert shared_ports_of((pf(0, "a"), pf(1, "b"), pf(2, None))) == ()
+    assert shared_ports_of((pf(0, "a"), pf(1, "b"), pf(2, "a"), pf(3, None))) == (0, 1, 0, 3)
 
 
 def test_what_one_pf_gives_the_other_has_not() -> None:
@@ -226,7 +226,7 @@ def test_pods_that_come_and_go_never_hold_more_than_a_port_offers(seed: int) -> 
             free = accounting.free_vfs
             demands = demands_on(request, pfs)
             assert not isinstance(demands, str)
-            found = place_on(demands, free.capacities, None, free.ports)
+            found = place_on(demands, free.capacities, None, free.shared_ports)
             if not isinstance(found, str):
                 vfs = pick_vfs(interfaces, free, found, {})
                 claims[uid] = Claim(uid, Assignment(uid, "n1", vfs))
@@ -259,5 +259,5 @@ def test_a_dry_run_by_sums_agrees_with_the_accounting(seed: int) -> None:
         (sums.add_pods if index in gone else sums.remove_pods)([pods[index]])
         gone ^= {index}
         exact = VfAccounting(Inventory("b", pfs), [each for at, each in enumerate(claims) if at not in gone]).free_vfs
-        found = place_on(demands, exact.capacities, None, exact.ports)
+        found = place_on(demands, exact.capacities, None, exact.shared_ports)
         assert sums.filter() == ((found,) if isinstance(found, str) else ())

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from cli.node.guard import read_policies
+from cli.node.admission_policies import read_policies
 from devcluster.apiserver.serve import ApiServer, Options
 from mooring.admission_policies import BINDINGS_PATH, POLICIES, POLICIES_PATH
 from mooring.kube.access import load_access

@@ -4,14 +4,14 @@ from pathlib import Path
 
 import structlog
 
-from mooring.assignment_signature import Signature, dump_signature, key_id, signed_bytes
+from mooring.assignment_signature import AssignmentSignature, dump_signature, key_id, signed_bytes
 from mooring.config import ConfigError
-from scheduler.cycle.decisions import Sign
+from scheduler.cycle.decisions import SignAssignment
 
 _log = structlog.get_logger()
 
 
-def load_signing_key(file: str) -> Sign | None:
+def load_signing_key(file: str) -> SignAssignment | None:
     """Return what signs an assignment's text, None if no file is named; raise ConfigError."""
     if not file:
         return None
@@ -30,6 +30,6 @@ def load_signing_key(file: str) -> Sign | None:
     _log.info("assignments are signed", key=own_id)
 
     def sign(assignment: str) -> str:
-        return dump_signature(Signature(own_id, key.sign(signed_bytes(assignment.encode()))))
+        return dump_signature(AssignmentSignature(own_id, key.sign(signed_bytes(assignment.encode()))))
 
     return sign
