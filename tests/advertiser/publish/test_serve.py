@@ -92,12 +92,16 @@ async def test_nothing_is_written_at_rest(server: ApiServer, advertiser: Adverti
 
 
 @pytest.mark.parametrize("nic", EACH)
-async def test_a_change_on_the_host_is_published(server: ApiServer, advertiser: Advertiser, tmp_path: Path) -> None:
-    """A PF that loses its carrier is published with up:false."""
+async def test_a_change_on_the_host_is_published(
+    server: ApiServer, advertiser: Advertiser, tmp_path: Path, nic: Nic
+) -> None:
+    """A PF that loses its carrier is published with up:false; on InfiniBand the port of its RDMA device decides."""
     await until(server, lambda annotations: INVENTORY in annotations)
-    netdev = tmp_path / "sys/bus/pci/devices/0000:04:00.0/net/enp4s0f0"
-    (netdev / "carrier").unlink()
-    (netdev / "operstate").write_text("down\n")
+    pf = tmp_path / "sys/bus/pci/devices/0000:04:00.0"
+    if nic.link == "infiniband":
+        (pf / "infiniband/mlx5_0/ports/1/state").write_text("1: DOWN\n")
+    (pf / "net/enp4s0f0/carrier").unlink()
+    (pf / "net/enp4s0f0/operstate").write_text("down\n")
     await until(server, lambda annotations: '"up":false' in annotations.get(INVENTORY, ""))
 
 
