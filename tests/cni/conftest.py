@@ -17,6 +17,7 @@ from devcluster.hosts.layout import Layout
 from mooring.node_offer import NAME
 from tests.support.offers import node_offer
 from tests.support.polling import wait_until
+from tests.support.simulated_nics import MLX5, Nic
 
 NODE = "cnihost"
 PATIENCE_S = 90
@@ -28,6 +29,7 @@ class SimulatedHost:
 
     layout: Layout
     pod: str
+    nic: Nic = MLX5
 
     def enter(self, *command: str, timeout_s: float = 180, **options: Any) -> "subprocess.CompletedProcess[str]":
         nsenter = ("nsenter", f"--net={self.layout.netns}", *command)
@@ -79,15 +81,15 @@ class SimulatedHost:
         return process
 
     @contextmanager
-    def served(self) -> Iterator["subprocess.Popen[bytes]"]:
-        """Run the warm server, which the executable then finds."""
+    def served(self, *more: str) -> Iterator["subprocess.Popen[bytes]"]:
+        """Run the warm server, which the executable then finds; ``more`` are options of its own."""
         layout = self.layout
         places = {"--socket": layout.run / "cni.sock", "--state": layout.state, "--run": layout.run}
         options = [
             str(word) for pair in {**places, "--sysfs": layout.sys, "--node-name": NODE}.items() for word in pair
         ]
         log = (layout.home / "server.log").open("wb")
-        command = ("nsenter", f"--net={layout.netns}", *composed_cni(layout), "serve", *options)
+        command = ("nsenter", f"--net={layout.netns}", *composed_cni(layout), "serve", *options, *more)
         with log, subprocess.Popen(command, stderr=log) as server:
             try:
                 wait_until(lambda: (layout.run / "cni.sock").exists() or server.poll() is not None)
@@ -102,7 +104,7 @@ class SimulatedHost:
 
     def record(self, *vfs: dict[str, Any], uid: str = "u1") -> None:
         """Write what the CRI shim would have written."""
-        entries = [{"link": "ethernet", "network": "default", **vf} for vf in vfs]
+        entries = [{"link": self.nic.link, "network": "default", **vf} for vf in vfs]
         assignment = {"v": 1, "uid": uid, "node": NODE, "vfs": entries}
         path = self.layout.state / "pods" / f"{uid}.json"
         path.parent.mkdir(exist_ok=True)
@@ -145,11 +147,18 @@ def other_netns() -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Layout]:
-    """One simulated host for all tests here; each leaves it as it was, or fails."""
+def nic(request: pytest.FixtureRequest) -> Nic:
+    """The NIC of the simulated host: that of `ON_EACH`, else mlx5 Ethernet."""
+    found: Nic = getattr(request, "param", MLX5)
+    return found
+
+
+@pytest.fixture(scope="module")
+def hosts(tmp_path_factory: pytest.TempPathFactory, nic: Nic) -> Iterator[Layout]:
+    """One simulated host for all tests here on one NIC; each leaves it as it was, or fails."""
     root = tmp_path_factory.mktemp("hosts")
-    command = (sys.executable, "-m", "devcluster.hosts", "up", "--root", str(root), "--node", NODE, "--vfs", "4")
-    process = subprocess.Popen(command)
+    options = ("--root", str(root), "--node", NODE, "--vfs", "4", "--nic", nic.personality)
+    process = subprocess.Popen((sys.executable, "-m", "devcluster.hosts", "up", *options))
     layout = Layout.at(root, NODE)
     wait_until(lambda: layout.description.exists() or process.poll() is not None)
     assert process.poll() is None
@@ -159,11 +168,11 @@ def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Layout]:
 
 
 @pytest.fixture
-def host(hosts: Layout) -> Iterator[SimulatedHost]:
+def host(hosts: Layout, nic: Nic) -> Iterator[SimulatedHost]:
     """The host with a fresh pod namespace; afterwards nothing may be left of what the test did."""
     pod = "mooring-cni-pod"
     subprocess.run(("ip", "netns", "add", pod), check=True)
-    found = SimulatedHost(hosts, pod)
+    found = SimulatedHost(hosts, pod, nic)
     found.offer()
     before = found.everything()
     yield found

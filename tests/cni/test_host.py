@@ -11,28 +11,30 @@ import pytest
 from devcluster.hosts.vftable import VfTable
 from mooring import names
 from tests.support.polling import wait_until
+from tests.support.simulated_nics import MLX5, ON_EACH, ON_MLX5, Nic
 
 pytestmark = [
     pytest.mark.root,
     pytest.mark.skipif(not Path("/usr/lib/cni/host-local").exists(), reason="containernetworking-plugins is missing"),
 ]
 
-
-FIRST = {"pf": "enp4s0f0", "vf": 1, "pci": "0000:04:00.3", "min_tx_rate": 15000, "max_tx_rate": 20000, "vlan": 7}
-SECOND = {"pf": "enp4s0f1", "vf": 0, "pci": "0000:04:00.6", "name": "rdma7", "mac": "02:00:00:00:00:77"}
+FIRST = MLX5.first
 
 
-def test_add_brings_the_recorded_vfs_and_del_takes_them_back(host: Any) -> None:
+@ON_EACH
+def test_add_brings_the_recorded_vfs_and_del_takes_them_back(host: Any, nic: Nic) -> None:
     """Names, rates, MAC, addresses and the ledger on ADD; everything as before on DEL, and on a second DEL."""
     before = host.everything()
-    host.record(FIRST, SECOND)
+    host.record(nic.first, nic.second)
     result = host.call("ADD", host.conf({names.REQUEST: "[{},{}]"}))
     assert [interface["name"] for interface in result["interfaces"]] == ["eth0", "net1", "rdma7"]
     assert [ip["interface"] for ip in result["ips"]] == [1, 2]
-    assert result["interfaces"][2]["mac"] == "02:00:00:00:00:77"
+    if "mac" in nic.second:
+        assert result["interfaces"][2]["mac"] == nic.second["mac"]
     assert {"net1", "rdma7"} <= host.in_pod().keys()
     assert not {"enp4s0f0v1", "enp4s0f1v0"} & host.links().keys()
-    assert host.table()["pfs"]["enp4s0f0"]["set"]["1"] == {"max_tx_rate": 20000, "min_tx_rate": 15000, "vlan": 7}
+    pfs = host.table()["pfs"]
+    assert (pfs["enp4s0f0"]["set"]["1"], pfs["enp4s0f1"]["set"]["0"]) == (nic.first_wishes, nic.second_kept)
     assert {(entry["phase"], entry["container"]) for entry in host.ledger().values()} == {("held", "c1")}
     assert len(host.addresses()) == 2
     assert host.call("DEL") == {"status": 0}
@@ -41,12 +43,14 @@ def test_add_brings_the_recorded_vfs_and_del_takes_them_back(host: Any) -> None:
     assert host.everything() == before
 
 
+@ON_MLX5
 def test_a_pod_without_a_request_is_passed_on(host: Any) -> None:
     """The previous result comes back as it was; annotations may be null."""
     result = host.call("ADD", host.conf(None))
     assert result == {"status": 0, "cniVersion": "1.0.0", "interfaces": [{"name": "eth0"}], "ips": []}
 
 
+@ON_MLX5
 def test_a_request_without_a_record_is_refused(host: Any) -> None:
     """The tripwire: the shim was bypassed, the pod does not start."""
     answer = host.call("ADD", host.conf({names.REQUEST: "[{}]"}))
@@ -54,11 +58,12 @@ def test_a_request_without_a_record_is_refused(host: Any) -> None:
     assert "bypassed" in answer["msg"]
 
 
-def test_a_vf_of_a_live_sandbox_is_not_taken(host: Any) -> None:
+@ON_EACH
+def test_a_vf_of_a_live_sandbox_is_not_taken(host: Any, nic: Nic) -> None:
     """Error 11 names the holder, and the holder keeps it."""
-    host.record(FIRST)
+    host.record(nic.first)
     assert host.call("ADD")["status"] == 0
-    host.record(FIRST, uid="u2")
+    host.record(nic.first, uid="u2")
     answer = host.call("ADD", host.conf(holdTimeoutSeconds=0.2), uid="u2", container="c2")
     assert (answer["status"], answer["code"]) == (1, 11)
     assert "ns/u1" in answer["msg"]
@@ -67,22 +72,24 @@ def test_a_vf_of_a_live_sandbox_is_not_taken(host: Any) -> None:
     assert "net1" in host.in_pod()
 
 
-def test_a_vf_of_a_dead_sandbox_is_freed_and_taken(host: Any) -> None:
+@ON_EACH
+def test_a_vf_of_a_dead_sandbox_is_freed_and_taken(host: Any, nic: Nic) -> None:
     """The namespace died without a DEL: the next ADD restores the VF first."""
-    host.record(FIRST)
+    host.record(nic.first)
     assert host.call("ADD")["status"] == 0
     subprocess.run(("ip", "netns", "delete", host.pod), check=True)
     subprocess.run(("ip", "netns", "add", host.pod), check=True)
-    host.record({**FIRST, "min_tx_rate": 1000}, uid="u2")
+    host.record({**nic.first, **nic.second_wishes}, uid="u2")
     assert host.call("ADD", uid="u2", container="c2")["status"] == 0
-    assert host.ledger()[str(FIRST["pci"])]["uid"] == "u2"
-    assert host.ledger()[str(FIRST["pci"])]["original"]["name"] == "enp4s0f0v1"
+    assert host.ledger()[nic.first["pci"]]["uid"] == "u2"
+    assert host.ledger()[nic.first["pci"]]["original"]["name"] == "enp4s0f0v1"
     assert host.call("DEL", uid="u2", container="c2") == {"status": 0}
 
 
-def test_a_vf_in_a_namespace_that_lost_only_its_path_keeps_its_settings(host: Any) -> None:
+@ON_EACH
+def test_a_vf_in_a_namespace_that_lost_only_its_path_keeps_its_settings(host: Any, nic: Nic) -> None:
     """A process keeps the namespace alive: the VF still works there, no pod may get it or change its settings."""
-    host.record(FIRST)
+    host.record(nic.first)
     assert host.call("ADD")["status"] == 0
     before = host.table()
     keeper = subprocess.Popen(("nsenter", f"--net=/run/netns/{host.pod}", "sleep", "60"))
@@ -90,7 +97,7 @@ def test_a_vf_in_a_namespace_that_lost_only_its_path_keeps_its_settings(host: An
     wait_until(lambda: Path(f"/proc/{keeper.pid}/ns/net").stat().st_ino != ours)
     subprocess.run(("ip", "netns", "delete", host.pod), check=True)
     subprocess.run(("ip", "netns", "add", host.pod), check=True)
-    host.record(FIRST, uid="u2")
+    host.record(nic.first, uid="u2")
     answer = host.call("ADD", host.conf(holdTimeoutSeconds=0), uid="u2", container="c2")
     assert (answer["status"], answer["code"], host.table()) == (1, 11, before)
     assert host.call("DEL", netns="")["code"] == 11
@@ -101,11 +108,12 @@ def test_a_vf_in_a_namespace_that_lost_only_its_path_keeps_its_settings(host: An
     assert host.call("DEL", uid="u2", container="c2") == {"status": 0}
 
 
-def test_del_leaves_the_links_of_other_plugins_alone(host: Any) -> None:
+@ON_EACH
+def test_del_leaves_the_links_of_other_plugins_alone(host: Any, nic: Nic) -> None:
     """eth0 in the pod and its peer in the host belong to another plugin, before, between and after our calls."""
     host.enter("ip", "link", "add", "theirs", "type", "veth", "peer", "name", "eth0", "netns", host.pod)
     before = host.everything(), host.in_pod()
-    host.record({"pf": "enp4s0f0", "vf": 1, "pci": "0000:04:00.3"})
+    host.record(nic.first)
     assert host.call("ADD")["status"] == 0
     assert set(host.in_pod()) - set(before[1]) == {"net1"}
     assert host.call("DEL")["status"] == 0
@@ -122,10 +130,11 @@ def test_a_configuration_that_cannot_be_read_is_an_error_of_the_specification() 
     assert "'/nonexistent.yaml' does not exist" in answer["msg"]
 
 
-def test_del_after_the_namespace_died_restores_everything(host: Any) -> None:
+@ON_EACH
+def test_del_after_the_namespace_died_restores_everything(host: Any, nic: Nic) -> None:
     """The kernel gives the VF back under its pod name; DEL without a netns puts the rest right."""
     before = host.everything()
-    host.record(FIRST, SECOND)
+    host.record(nic.first, nic.second)
     assert host.call("ADD")["status"] == 0
     subprocess.run(("ip", "netns", "delete", host.pod), check=True)
     assert host.call("DEL", netns="") == {"status": 0}
@@ -133,6 +142,7 @@ def test_del_after_the_namespace_died_restores_everything(host: Any) -> None:
     subprocess.run(("ip", "netns", "add", host.pod), check=True)
 
 
+@ON_MLX5
 def test_rates_beyond_the_line_are_refused_and_undone(host: Any) -> None:
     """Promise 8 at ADD: rates that are set already count."""
     before = host.everything()
@@ -143,19 +153,21 @@ def test_rates_beyond_the_line_are_refused_and_undone(host: Any) -> None:
     assert host.everything() == before
 
 
+@ON_EACH
 @pytest.mark.parametrize(
     "wrong", [{"pci": "0000:04:00.4"}, {"pf": "enp4s0f1"}, {"vf": 3, "pci": "0000:04:1f.7"}, {"pf": "nope"}]
 )
-def test_a_vf_that_is_not_the_one_named_is_refused(host: Any, wrong: dict[str, Any]) -> None:
+def test_a_vf_that_is_not_the_one_named_is_refused(host: Any, nic: Nic, wrong: dict[str, Any]) -> None:
     """PF, index and address must be one and the same VF: error 102."""
-    host.record({**FIRST, **wrong})
+    host.record({**nic.first, **wrong})
     answer = host.call("ADD")
     assert (answer["status"], answer["code"]) == (1, 102)
 
 
-def test_without_addresses_a_pod_gets_its_vfs_all_the_same(host: Any) -> None:
+@ON_EACH
+def test_without_addresses_a_pod_gets_its_vfs_all_the_same(host: Any, nic: Nic) -> None:
     """Without `ipam` the pod gets its interfaces, and no addresses."""
-    host.record(FIRST)
+    host.record(nic.first)
     conf = host.conf()
     del conf["ipam"]
     result = host.call("ADD", conf)
@@ -163,22 +175,25 @@ def test_without_addresses_a_pod_gets_its_vfs_all_the_same(host: Any) -> None:
     assert host.call("DEL", conf) == {"status": 0}
 
 
-def test_the_static_ipam_plugin_gives_its_address(host: Any) -> None:
+@ON_EACH
+def test_the_static_ipam_plugin_gives_its_address(host: Any, nic: Nic) -> None:
     """Any IPAM plugin serves, by the same protocol."""
-    host.record(FIRST)
+    host.record(nic.first)
     result = host.call("ADD", host.conf(ipam={"type": "static", "addresses": [{"address": "10.77.0.5/24"}]}))
     assert result["ips"] == [{"address": "10.77.0.5/24", "interface": 1}]
 
 
-def test_a_failing_ipam_plugin_undoes_the_vf(host: Any) -> None:
+@ON_EACH
+def test_a_failing_ipam_plugin_undoes_the_vf(host: Any, nic: Nic) -> None:
     """The plugin's own text reaches the user; the VF never left."""
     before = host.everything()
-    host.record(FIRST)
+    host.record(nic.first)
     answer = host.call("ADD", host.conf(ipam={"type": "nonesuch"}))
     assert (answer["status"], answer["code"]) == (1, 7)
     assert host.everything() == before
 
 
+@ON_MLX5
 def test_a_vf_without_a_min_gets_the_operators_share_and_every_vf_takes_part(host: Any) -> None:
     """As `init` left the offer; the ledger marks the share, and a pod that requests a min has none."""
     host.offer(default_share_mbps=500)
@@ -194,6 +209,7 @@ def test_a_vf_without_a_min_gets_the_operators_share_and_every_vf_takes_part(hos
     assert host.call("DEL") == {"status": 0}
 
 
+@ON_MLX5
 def test_an_mtu_above_the_pfs_is_refused_before_anything_is_changed(host: Any) -> None:
     """The PF has 1500; mlx5 would take 9000 for the VF, and its port would drop the frames."""
     before = host.everything()
@@ -204,6 +220,7 @@ def test_an_mtu_above_the_pfs_is_refused_before_anything_is_changed(host: Any) -
     assert host.everything() == before
 
 
+@ON_MLX5
 def test_a_vf_with_a_larger_mtu_than_its_pf_is_refused_unless_its_network_has_one(host: Any) -> None:
     """Without an mtu the VF would keep its own 9000, and its port would drop the frames. Nothing is changed."""
     host.enter("ip", "link", "set", "enp4s0f0v1", "mtu", "9000")

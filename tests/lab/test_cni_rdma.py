@@ -4,16 +4,11 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from os import sched_getaffinity
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.cni.fault_report import assert_nothing_is_left
 from tests.support.offers import IN_THE_LAB
-from tests.support.seeds import Part
 
 pytestmark = pytest.mark.lab
 
@@ -368,45 +363,6 @@ follow(Sysfs(Path("/sys")), "0000:3b:01.0", "mo0-3b08", "/run/netns/pod")
     assert lines == ['"0000:3b:01.0"']
 
 
-GUID_CALL = f"{sys.executable} -m tests.lab.guid_call /tmp/guids"
-
-
-def test_a_pods_own_guid_takes_effect_by_a_rebind_and_so_does_the_old_one(lab: Lab) -> None:
-    """mlx5 reads a VF's GUID when its driver is bound: it is bound again on ADD, and again on DEL."""
-    own, other = "02:00:00:00:00:00:00:01", "02:00:00:00:00:00:00:99"
-    script = f"""
-        rdma link del rx0; echo '{{"0":"{own}"}}' >/tmp/guids; ip link set eth2 promisc on txqueuelen 77; prepared
-        index() {{ $1 ip -j link show $2 | jq '.[0].ifindex'; }}
-        guid() {{
-          CNI_COMMAND=$1 CNI_CONTAINERID=pod CNI_NETNS=/run/netns/pod CNI_ARGS="IgnoreUnknown=1;K8S_POD_UID=pod" \
-          {GUID_CALL} </tmp/conf.json >/tmp/answer 2>/tmp/log && echo $1 0 || cat /tmp/answer
-          jq -r '.["0"]' /tmp/guids
-        }}
-        before=$(index "" eth2)
-        guid ADD; inside=$(index "inside" net1); [ $inside -gt $before ] && echo bound again
-        guid DEL; [ $(index "" eth2) -gt $inside ] && echo bound again; same
-        ip -j link show eth2 | jq -c '.[0].txqlen, (.[0].flags | contains(["PROMISC"]))'
-        """
-    lines = run(lab, script, FIRST | {"link": "infiniband", "guid": other})
-    assert lines == ["ADD 0", other, "bound again", "DEL 0", own, "bound again", "same", "77", "true"]
-
-
-def test_a_give_back_killed_before_its_rebind_rebinds_all_the_same(lab: Lab) -> None:
-    """The PF has the old GUID again, the driver was not bound since: the VF still has the pod's."""
-    script = f"""
-        rdma link del rx0; echo '{{"0":"02:00:00:00:00:00:00:01"}}' >/tmp/guids; prepared
-        guid() {{
-          CNI_COMMAND=$1 CNI_CONTAINERID=pod CNI_NETNS=/run/netns/pod CNI_ARGS="IgnoreUnknown=1;K8S_POD_UID=pod" \
-          {GUID_CALL} </tmp/conf.json >/tmp/answer 2>/tmp/log && echo $1 0 || cat /tmp/answer
-        }}
-        guid ADD; inside=$(inside ip -j link show net1 | jq '.[0].ifindex')
-        echo '{{"0":"02:00:00:00:00:00:00:01"}}' >/tmp/guids
-        guid DEL; [ $(ip -j link show eth2 | jq '.[0].ifindex') -gt $inside ] && echo bound again; same
-        """
-    lines = run(lab, script, FIRST | {"link": "infiniband", "guid": "02:00:00:00:00:00:00:99"})
-    assert lines == ["ADD 0", "DEL 0", "bound again", "same"]
-
-
 def test_every_vf_of_a_full_pf_is_read(lab: Lab) -> None:
     """128 VFs: all of their settings, the bus crossing included; the list with statistics would be cut off."""
     program = """
@@ -422,86 +378,3 @@ print(sorted(found) == list(range(128)), found[127].max_tx_rate)
         """
     options = ("-a", "simpci.npf=4 simpci.totalvfs=128")
     assert run(lab, script, FIRST, options=options) == ["True 321"]
-
-
-# Three VFs: every setting that there is, a MAC, and one plain.
-EVERY = {"min_tx_rate": 100, "max_tx_rate": 2000, "vlan": 7, "qos": 3, "trust": True, "spoofchk": True}
-THREE = (
-    FIRST | EVERY | {"mac": "02:00:00:00:00:99", "link_state": "enable"},
-    SECOND,
-    {**FIRST, "vf": 2, "pci": "0000:3b:01.2"},
-)
-# mlx5's VFs as `init` leaves them: with an admin MAC, of which the driver that is bound now has made the node GUID.
-# And as a host has them: up, and with a name besides the name; down is what they are in the middle of an ADD.
-FOUND_UP = """
-for vf in 0 1 2; do
-  ip link set eth0 vf $vf mac $(cat $functions/0000:3b:01.$vf/net/*/address)
-  echo 0000:3b:01.$vf >$functions/0000:3b:01.$vf/driver/unbind; echo 0000:3b:01.$vf >/sys/bus/pci/drivers_probe
-  netdev=$(ls $functions/0000:3b:01.$vf/net); ip link property add dev $netdev altname vf$vf; ip link set $netdev up
-done
-"""
-FAULTS = Path(__file__).parent.parent / "cni" / "fault_loop.py"
-# The calls that an ADD of three VFs makes: a kind that is missing here was not broken.
-KINDS = frozenset(
-    {
-        *(
-            "cni.kernel.rtnetlink.exchange",
-            "mooring.rdma_netlink.exchange",
-            "cni.kernel.netns.enter",
-            "cni.kernel.pod_link.announce",
-            "subprocess.run",
-        ),
-        *("vf_settings", "fcntl.flock", "os.fsync", "Path.replace", "Path.read_text"),
-    }
-)
-
-
-@pytest.mark.timeout(3700)
-@pytest.mark.parametrize("mode", ["shared", "exclusive"])
-@pytest.mark.parametrize("command", ["ADD", "DEL"])
-def test_a_call_broken_anywhere_leaves_nothing(lab: Lab, part: Part, mode: str, command: str) -> None:
-    """On mlx5, calls that leave the process fail or are killed: links, RDMA devices, settings, ledger are as before.
-
-    What follows is DEL, or the next ADD, or the reconciler. An ordinary run boots the lab once for its part of the
-    calls. A whole run is shared among as many boots as there are cores, less the one of the other tests.
-    """
-    boots = max(1, len(sched_getaffinity(0)) - 1) if part.whole else 1
-    setting = {
-        "command": command,
-        "part": part.document(),
-        "environment": {
-            "CNI_CONTAINERID": "pod",
-            "CNI_NETNS": "/run/netns/pod",
-            "CNI_IFNAME": "eth0",
-            "CNI_PATH": "/usr/lib/cni",
-            "CNI_ARGS": "IgnoreUnknown=1;K8S_POD_NAME=p;K8S_POD_UID=pod",
-        },
-        "conf": CONF,
-        "vf_table": None,
-        "ledger": "/var/lib/mooring/vfs",
-        "ipam": "/run/ipam",
-    }
-
-    def break_some(first: int) -> dict[str, Any]:
-        loop = f"{sys.executable} {FAULTS} /tmp/setting.json {first} {boots} 2>/tmp/log || tail -20 /tmp/log"
-        script = f"{FOUND_UP}cat >/tmp/setting.json <<'END'\n{json.dumps(setting)}\nEND\n{loop}"
-        lines = run(lab, script, *THREE, mode=mode, options=("-a", "simvf.mlx5=3"), timeout_s=3660)
-        report: dict[str, Any] = json.loads(lines[-1])
-        return report
-
-    with ThreadPoolExecutor(boots) as pool:
-        reports = list(pool.map(break_some, range(1, boots + 1)))
-    wanted = KINDS if command == "ADD" else KINDS - {"cni.kernel.pod_link.announce"} | {"Path.unlink"}
-    assert_nothing_is_left(part, reports, wanted)
-    if part.whole:
-        assert_every_call_was_due(reports, wanted)
-
-
-def assert_every_call_was_due(reports: Sequence[dict[str, Any]], wanted: frozenset[str]) -> None:
-    """Hold the boots to their shares: together they had every call of each kind that each of them counted."""
-    for way in ("error", "kill"):
-        due = [report[name][way] for report in reports for name in ("tried", "missed")]
-        for kind in wanted:
-            # Threads look more or less often for what they wait for: one boot may have counted more than another.
-            least = min(report["calls"][kind] for report in reports)
-            assert {number for kinds in due for number in kinds.get(kind, ())} >= set(range(1, least + 1))

@@ -1,88 +1,14 @@
 """The CNI specification on the lab kernel: CHECK, GC, DEL in all its ways, waiting, show; only the NIC is simulated."""
 
 import json
-import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.lab.nics import ETHERNET, LASTING, Lab, Nic, with_nic
-from tests.support.offers import IN_THE_LAB
+from tests.lab.cni_calls import FIRST, PYTHON, SECOND, record, run
+from tests.lab.nics import ETHERNET, Lab, Nic, with_nic
 
 pytestmark = pytest.mark.lab
-
-PYTHON = sys.executable
-FIRST: dict[str, Any] = {
-    "pf": "eth0",
-    "vf": 0,
-    "pci": "0000:3b:01.0",
-    "link": "ethernet",
-    "network": "rail0",
-    "min_tx_rate": 100,
-    "max_tx_rate": 2000,
-    "vlan": 7,
-    "trust": True,
-    "mac": "02:00:00:00:00:99",
-}
-SECOND: dict[str, Any] = {
-    "pf": "eth0",
-    "vf": 1,
-    "pci": "0000:3b:01.1",
-    "link": "ethernet",
-    "network": "rail1",
-    "name": "rdma7",
-}
-CONF = {
-    "cniVersion": "1.0.0",
-    "name": "net",
-    "type": "mooring-cni",
-    "node": "n1",
-    "holdTimeoutSeconds": 20,
-    "prevResult": {"cniVersion": "1.0.0", "interfaces": [], "ips": []},
-    "ipam": {"type": "host-local", "ranges": [[{"subnet": "10.9.0.0/24"}]], "dataDir": "/run/ipam"},
-}
-
-
-def record(uid: str, *vfs: dict[str, Any]) -> str:
-    """Return the commands that write what the CRI shim would have written."""
-    assignment = {"v": 1, "uid": uid, "node": "n1", "vfs": vfs}
-    text = json.dumps({"v": 1, "pod": f"ns/{uid}", "assignment": assignment})
-    return f"mkdir -p /var/lib/mooring/pods; cat >/var/lib/mooring/pods/{uid}.json <<'END'\n{text}\nEND\n"
-
-
-# call COMMAND POD [jq program that changes the configuration]: POD is uid, container and namespace at once.
-PREPARE = f"""
-set -e
-ip link set eth0 up; ip link set wire0 up
-echo 4 >/sys/bus/pci/devices/0000:3b:00.0/sriov_numvfs
-as_init_leaves_them 0 1 2 3
-{IN_THE_LAB}
-cat >/tmp/conf.json <<'END'
-{json.dumps(CONF)}
-END
-export CNI_IFNAME=eth0 CNI_PATH=/usr/lib/cni PATH
-plugin="{PYTHON} -m cni"
-call() {{
-  jq -c "${{3:-.}}" /tmp/conf.json | env CNI_COMMAND=$1 CNI_CONTAINERID=$2 CNI_NETNS="${{NETNS-/run/netns/$2}}" \\
-    CNI_ARGS="IgnoreUnknown=1;K8S_POD_NAMESPACE=ns;K8S_POD_NAME=$2;K8S_POD_UID=$2" \\
-    $plugin >/tmp/answer-$2 2>/tmp/log-$2 && status=0 || status=$?
-}}
-ask() {{ call "$@"; echo $status; }}
-# check POD: hand the last answer on as the chain's result, as a runtime does.
-check() {{ jq -c --slurpfile r /tmp/result-$1 '.prevResult=$r[0]' /tmp/conf.json >/tmp/c; mv /tmp/conf.json /tmp/k
-  mv /tmp/c /tmp/conf.json; call CHECK $1; mv /tmp/k /tmp/conf.json; echo $status
-  jq -r '.details // empty' /tmp/answer-$1; }}
-state() {{
-  ip -d -j link show | jq -c '{LASTING}'
-  ls /var/lib/mooring/vfs /run/ipam/net 2>/dev/null | grep -E '^[0-9]' || true
-}}
-same() {{
-  state >/tmp/now
-  cmp -s /tmp/before /tmp/now && echo "same $1" || {{ echo "different $1"; diff /tmp/before /tmp/now; }}
-}}
-state >/tmp/before
-"""
 
 
 @pytest.fixture(params=ETHERNET)
@@ -96,12 +22,6 @@ def nic(request: pytest.FixtureRequest) -> Nic:
 def lab(lab: Lab, nic: Nic) -> Lab:
     """The lab with that NIC."""
     return with_nic(lab, nic)
-
-
-def run(lab: Lab, script: str, *options: str) -> list[str]:
-    done = lab(PREPARE + script, *options)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout.splitlines()
 
 
 def test_check_names_what_the_kernel_has_otherwise(lab: Lab) -> None:

@@ -3,6 +3,8 @@
 Sources: drivers/infiniband/ulp/ipoib/ipoib_main.c, drivers/infiniband/hw/mlx5/ib_virt.c.
 """
 
+from collections.abc import Iterable
+
 from devcluster.hosts.personalities.personality import Personality, Pf, Vf
 from mooring.settings import LinkState, VfSettings
 
@@ -33,6 +35,9 @@ class Mlx5Infiniband(Personality):
     def set_vf_guid(self, _pf: Pf, vf: Vf, guid: str) -> None:
         """Take it; the VF reads it when its driver is bound (mlx5_ib_set_vf_guid)."""
         vf.guid = guid
+
+    def reload(self, _pf: Pf, _vfs: Iterable[Vf]) -> None:
+        """Forget nothing: policy and GUIDs are kept and written again (sriov_restore_guids in mlx5/core/sriov.c)."""
 
     def node_guid(self, vf: Vf, _netdev_mac: str) -> str:
         """Return the one that was set, else 0 (mlx5_query_hca_vport_node_guid)."""

@@ -19,14 +19,13 @@ from advertiser.publish.publisher import Publisher
 from advertiser.publish.scan_loop import Publishers, ScanLoop
 from advertiser.publish.scanner import Scanner
 from advertiser.publish.vf_event_reporter import VfEvent, VfEventReporter
-from devcluster.hosts.nic import describe_host
 from devcluster.hosts.sysfs import build
 from mooring.assignment import AssignedVf, Assignment
 from mooring.files import write_file
 from mooring.inventory import Inventory, read_inventory
 from mooring.ledger import LedgerEntry, Netns, Original, dump_ledger_entry, ledger_name
 from mooring.podrecord import PodRecord, dump_pod_record, pod_record_name
-from mooring.settings import VfSettings
+from tests.support.simulated_nics import EACH, MLX5, Nic
 
 PCI = tuple(f"0000:04:00.{index}" for index in (2, 3, 4, 5))
 # A step of a move takes so long, in seconds; all of a pod's come within half a second.
@@ -63,12 +62,13 @@ class Host:
     """A host with four VFs, what the cluster says of it, and the loop, by the clock ``now_s``."""
 
     folder: Path
+    nic: Nic = MLX5
     now_s: float = 100.0
     vfs: int = len(PCI)
     written: Written = field(default_factory=Written)
 
     def __post_init__(self) -> None:
-        build(self.folder / "sys", describe_host("n1", 1, vfs=self.vfs))
+        build(self.folder / "sys", self.nic.host(vfs=self.vfs))
         roots = Roots(self.folder / "sys", self.folder / "state", self.folder / "run")
         self.scanner = Scanner(roots, OfferFile(self.folder / "offer.yaml", required=False), "n1")
         publishers = Publishers(
@@ -86,7 +86,7 @@ class Host:
 
     def know(self, vf: int, uid: str) -> None:
         """Record a pod as the shim does."""
-        given = AssignedVf("enp4s0f0", vf, PCI[vf], "ethernet", "default")
+        given = AssignedVf("enp4s0f0", vf, PCI[vf], self.nic.link, "default")
         record = PodRecord(f"default/{uid}", Assignment(uid, "n1", (given,)))
         write_file(self.folder / "state" / pod_record_name(uid), dump_pod_record(record))
 
@@ -103,7 +103,7 @@ class Host:
             "net1",
             Netns("/n", 1),
             Original(),
-            set=VfSettings(min_tx_rate=5000),
+            set=self.nic.held,
         )
 
     def record(self, entry: LedgerEntry) -> None:
@@ -136,9 +136,9 @@ class Host:
         yield "back"
 
 
-@pytest.fixture
-def host(tmp_path: Path) -> Host:
-    return Host(tmp_path)
+@pytest.fixture(params=EACH)
+def host(tmp_path: Path, request: pytest.FixtureRequest) -> Host:
+    return Host(tmp_path, request.param)
 
 
 def test_a_churn_of_pods_with_a_look_between_any_two_changes_tells_nothing_false(host: Host) -> None:
@@ -183,9 +183,10 @@ def test_nothing_is_published_at_the_start_before_what_is_found_is_confirmed(hos
     assert host.written.outs == ["held by pod gone"]
 
 
-def test_a_pf_whose_only_vf_comes_home_during_a_look_is_not_hidden(tmp_path: Path) -> None:
+@pytest.mark.parametrize("nic", EACH)
+def test_a_pf_whose_only_vf_comes_home_during_a_look_is_not_hidden(tmp_path: Path, nic: Nic) -> None:
     """Its ledger entry is gone at the end of the look, and its RDMA device was away at the beginning."""
-    host = Host(tmp_path, vfs=1)
+    host = Host(tmp_path, nic, vfs=1)
     for _ in host.add(0, "pod-0"):
         pass
     for kind in ("infiniband", "infiniband_verbs"):

@@ -2,10 +2,8 @@
 
 import asyncio
 import json
-import shutil
 import sys
 from collections.abc import AsyncIterator, Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,26 +18,29 @@ from devcluster.apiserver.serve import ApiServer, Options
 from devcluster.hosts.nic import describe_host
 from devcluster.hosts.sysfs import build
 from mooring import without_devices
-from mooring.assignment import AssignedVf, Assignment, dump_assignment
 from mooring.files import write_shared
-from mooring.ledger import LedgerEntry, Netns, Original
-from mooring.names import ASSIGNMENT, DRAIN, INVENTORY
-from mooring.podrecord import PodRecord
-from mooring.settings import VfSettings
+from mooring.names import DRAIN, INVENTORY
 from mooring.without_devices import WithoutDevices, dump_without_devices
+from tests.advertiser.held_pod import VF1, bind_pod, hold
 from tests.advertiser.program import Advertiser, advertising, arguments
 from tests.support import polling
 from tests.support.polling import eventually
+from tests.support.simulated_nics import EACH, MLX5, Nic
 
 NODE = "/api/v1/nodes/n1"
-VF1 = "0000:04:00.3"
 MERGE = {"Content-Type": "application/merge-patch+json"}
 
 
 @pytest.fixture
-async def server(tmp_path: Path) -> AsyncIterator[ApiServer]:
+def nic() -> Nic:
+    """The NIC of every test here that does not name another."""
+    return MLX5
+
+
+@pytest.fixture
+async def server(tmp_path: Path, nic: Nic) -> AsyncIterator[ApiServer]:
     """An API server with the node n1, and a host's tree beside it."""
-    build(tmp_path / "sys", describe_host("n1", 1, vfs=4))
+    build(tmp_path / "sys", nic.host(vfs=4))
     make_folders(tmp_path / "run")
     async with ApiServer(Options(port=0)) as server:
         (tmp_path / "kubeconfig").write_text(server.kubeconfig_text())
@@ -72,6 +73,7 @@ async def advertiser(server: ApiServer, tmp_path: Path) -> AsyncIterator[Adverti
         yield found
 
 
+@pytest.mark.parametrize("nic", EACH)
 async def test_the_inventory_is_published_at_start(server: ApiServer, advertiser: Advertiser, tmp_path: Path) -> None:
     """Our key is written and theirs is kept; the program's version is among the programs."""
     found = await until(server, lambda annotations: INVENTORY in annotations)
@@ -89,12 +91,17 @@ async def test_nothing_is_written_at_rest(server: ApiServer, advertiser: Adverti
     assert (await node(server))["metadata"]["resourceVersion"] == first["metadata"]["resourceVersion"]
 
 
-async def test_a_change_on_the_host_is_published(server: ApiServer, advertiser: Advertiser, tmp_path: Path) -> None:
-    """A PF that loses its carrier is published with up:false."""
+@pytest.mark.parametrize("nic", EACH)
+async def test_a_change_on_the_host_is_published(
+    server: ApiServer, advertiser: Advertiser, tmp_path: Path, nic: Nic
+) -> None:
+    """A PF that loses its carrier is published with up:false; on InfiniBand the port of its RDMA device decides."""
     await until(server, lambda annotations: INVENTORY in annotations)
-    netdev = tmp_path / "sys/bus/pci/devices/0000:04:00.0/net/enp4s0f0"
-    (netdev / "carrier").unlink()
-    (netdev / "operstate").write_text("down\n")
+    pf = tmp_path / "sys/bus/pci/devices/0000:04:00.0"
+    if nic.link == "infiniband":
+        (pf / "infiniband/mlx5_0/ports/1/state").write_text("1: DOWN\n")
+    (pf / "net/enp4s0f0/carrier").unlink()
+    (pf / "net/enp4s0f0/operstate").write_text("down\n")
     await until(server, lambda annotations: '"up":false' in annotations.get(INVENTORY, ""))
 
 
@@ -145,50 +152,61 @@ async def test_show_needs_no_cluster(tmp_path: Path) -> None:
     assert [pf["name"] for pf in json.loads(printed)["inventory"]["pfs"]] == ["enp4s0f0", "enp4s0f1"]
 
 
+def rate_of(nic: Nic) -> dict[str, int]:
+    """Return what a VF that is out still reserves."""
+    low = nic.held.min_tx_rate
+    return {"min_tx_rate": low} if low else {}
+
+
+@pytest.mark.parametrize("nic", EACH)
 async def test_a_vf_held_by_a_pod_that_is_gone_is_out_until_it_is_released(
-    server: ApiServer, advertiser: Advertiser, tmp_path: Path
+    server: ApiServer, advertiser: Advertiser, tmp_path: Path, nic: Nic
 ) -> None:
     """While the pod is to run its VF is on offer.
 
     When its sandbox is being stopped it is held, with its rate; without the entry it is on offer again.
     """
     await until(server, lambda annotations: INVENTORY in annotations)
-    uid = await bind_pod(server, tmp_path)
-    hold(tmp_path, uid)
+    uid = await bind_pod(server, tmp_path, nic)
+    hold(tmp_path, uid, nic)
     await until(server, lambda annotations: '"out"' not in annotations[INVENTORY])
     await advertiser.scanned()
     assert "out" not in inventory_of(await node(server))
     # As the shim does when the kubelet stops the sandbox: a container that cannot be killed keeps it for minutes.
     Records(tmp_path / "state", tmp_path / "run").hide_pod(uid)
     found = await until(server, lambda annotations: '"out"' in annotations[INVENTORY])
-    assert inventory_of(found)["out"] == [{"vfs": "1", "why": f"held by pod {uid}", "min_tx_rate": 5000}]
+    assert inventory_of(found)["out"] == [{"vfs": "1", "why": f"held by pod {uid}", **rate_of(nic)}]
     # Given back: the netdev first, the entry last.
     (tmp_path / "sys/bus/pci/devices" / VF1 / "net/enp4s0f0v1").mkdir()
     Ledger(tmp_path / "state", tmp_path / "run").remove(VF1)
     await until(server, lambda annotations: '"out"' not in annotations[INVENTORY])
 
 
+@pytest.mark.parametrize("nic", EACH)
 async def test_a_pf_renamed_under_a_live_pod_keeps_the_pods_vf_out(
-    server: ApiServer, advertiser: Advertiser, tmp_path: Path
+    server: ApiServer, advertiser: Advertiser, tmp_path: Path, nic: Nic
 ) -> None:
     """The assignment has the old name, so only the node counts it against the new one."""
     await until(server, lambda annotations: INVENTORY in annotations)
-    uid = await bind_pod(server, tmp_path)
-    hold(tmp_path, uid)
+    uid = await bind_pod(server, tmp_path, nic)
+    hold(tmp_path, uid, nic)
     net = tmp_path / "sys/bus/pci/devices/0000:04:00.0/net"
     (net / "enp4s0f0").rename(net / "renamed")
     found = await until(
         server, lambda annotations: '"renamed"' in annotations[INVENTORY] and '"out"' in annotations[INVENTORY]
     )
-    assert inventory_of(found)["out"] == [{"vfs": "1", "why": f"held by pod {uid}", "min_tx_rate": 5000}]
+    assert inventory_of(found)["out"] == [{"vfs": "1", "why": f"held by pod {uid}", **rate_of(nic)}]
 
 
-async def test_a_held_vf_found_in_the_host_is_lost_and_its_pod_is_told_once(server: ApiServer, tmp_path: Path) -> None:
+@pytest.mark.parametrize("nic", EACH)
+async def test_a_held_vf_found_in_the_host_is_lost_and_its_pod_is_told_once(
+    server: ApiServer, tmp_path: Path, nic: Nic
+) -> None:
     """It is out; one Event on the pod, however often it is scanned and by a restarted advertiser too."""
     async with advertising(tmp_path, "--resync", "0.2") as first:
         await until(server, lambda annotations: INVENTORY in annotations)
-        uid = await bind_pod(server, tmp_path)
-        hold(tmp_path, uid)
+        uid = await bind_pod(server, tmp_path, nic)
+        hold(tmp_path, uid, nic)
         await first.scanned()
         await until(server, lambda annotations: '"out"' not in annotations[INVENTORY])
         (tmp_path / "sys/bus/pci/devices" / VF1 / "net/eth0").mkdir()
@@ -286,6 +304,7 @@ async def status_becomes(server: ApiServer, wanted: dict[str, dict[str, str]]) -
     await eventually(reached)
 
 
+@pytest.mark.parametrize("nic", EACH)
 async def test_a_drained_vf_is_out_by_its_annotations_event(server: ApiServer, tmp_path: Path) -> None:
     """The operator's annotation on the node, and back: both take effect before the resync, which is an hour away."""
     async with advertising(tmp_path, "--resync", "3600"):
@@ -352,47 +371,6 @@ async def annotate(server: ApiServer, annotations: dict[str, str | None]) -> Non
         assert answer.status == 200
         found = (await answer.json())["metadata"]["annotations"]
     assert all(found.get(key) == value for key, value in annotations.items())
-
-
-async def bind_pod(server: ApiServer, folder: Path) -> str:
-    """Create a pod and bind it to n1 with VF 1 of the first PF, and record it as the shim does; return its uid."""
-    pods = "/api/v1/namespaces/default/pods"
-    spec = {"schedulerName": "mooring", "containers": [{"name": "c", "image": "registry.example/c:1"}]}
-    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "train"}, "spec": spec}
-    async with aiohttp.ClientSession(server.url) as session:
-        async with session.post(pods, json=pod) as answer:
-            uid: str = (await answer.json())["metadata"]["uid"]
-        vf = AssignedVf(pf="enp4s0f0", vf=1, pci=VF1, link="ethernet", network="default")
-        assignment = Assignment(uid, "n1", (vf,))
-        metadata = {"name": "train", "annotations": {ASSIGNMENT: dump_assignment(assignment)}}
-        target = {"apiVersion": "v1", "kind": "Node", "name": "n1"}
-        binding = {"apiVersion": "v1", "kind": "Binding", "metadata": metadata, "target": target}
-        async with session.post(f"{pods}/train/binding", json=binding) as answer:
-            assert answer.status == 201
-    Records(folder / "state", folder / "run").write_pod(PodRecord("default/train", assignment))
-    return uid
-
-
-def hold(folder: Path, uid: str) -> None:
-    """Take VF 1 away as mooring-cni does: the entry, then the netdev; only then does the entry become `held`."""
-    entry = LedgerEntry(
-        pci=VF1,
-        pf="enp4s0f0",
-        vf=1,
-        phase="held",
-        boot=Path("/proc/sys/kernel/random/boot_id").read_text().strip(),
-        uid=uid,
-        pod="default/train",
-        container="c",
-        ifname="net1",
-        netns=Netns("/n", 1),
-        original=Original(),
-        set=VfSettings(min_tx_rate=5000),
-    )
-    ledger = Ledger(folder / "state", folder / "run")
-    ledger.write(replace(entry, phase="taking"))
-    shutil.rmtree(folder / "sys/bus/pci/devices" / VF1 / "net/enp4s0f0v1")
-    ledger.write(entry)
 
 
 async def test_nothing_is_published_before_the_node_is_known(server: ApiServer, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Settings of held VFs that a PF forgot, or that somebody changed, on the simulated mlx5 PF."""
+"""Settings of held VFs that a PF forgot, or that somebody changed, on simulated mlx5 PFs."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -14,31 +14,31 @@ from cni.server.held_settings import HeldSettings
 from cni.server.metrics import Metrics
 from cni.vf.ledger import Ledger
 from cni.vf.node import Node
-from devcluster.hosts.nic import describe_host
 from devcluster.hosts.sysfs import build
 from devcluster.hosts.vftable import VfTable
 from mooring.ledger import LedgerEntry, Netns, Original
 from mooring.locks import hold
 from mooring.settings import VfSettings
+from tests.support.simulated_nics import EACH, INFINIBAND, MLX5, Nic
 
 PF, PF_PCI = "enp4s0f0", "0000:04:00.0"
-MAC = "02:00:00:00:00:01"
 
 
 class Held:
     """A node with pods' VFs 0 and 1 of four; VF 1 has no rates."""
 
-    def __init__(self, root: Path) -> None:
-        host = describe_host("n1", 1, vfs=4)
+    def __init__(self, root: Path, nic: Nic) -> None:
+        host = nic.host(vfs=4)
         build(root / "sys", host)
         self.table = VfTable(root / "vftable.json")
         self.table.reset(host)
         self.node = Node(Sysfs(root / "sys"), Ledger(root / "state"), root / "run", self.table, "b")
         self.metrics = Metrics()
         self.settings = HeldSettings(self.metrics)
-        self.table.clear_rates(PF, range(4))
-        self.first = self.hold(0, VfSettings(5000, 8000, MAC, 7, trust=True, link_state="enable"))
-        self.second = self.hold(1, VfSettings(vlan=9))
+        if nic.link == "ethernet":
+            self.table.clear_rates(PF, range(4))
+        self.first = self.hold(0, nic.held)
+        self.second = self.hold(1, VfSettings(vlan=9) if nic.link == "ethernet" else VfSettings(link_state="auto"))
 
     def hold(self, vf: int, settings: VfSettings) -> LedgerEntry:
         netns, pci = Netns("/run/netns/x", 1), f"0000:04:00.{vf + 2}"
@@ -56,8 +56,14 @@ class Held:
 
 
 @pytest.fixture
-def held(tmp_path: Path) -> Held:
-    return Held(tmp_path)
+def nic() -> Nic:
+    """The NIC of every test here that does not name another."""
+    return MLX5
+
+
+@pytest.fixture
+def held(tmp_path: Path, nic: Nic) -> Held:
+    return Held(tmp_path, nic)
 
 
 @pytest.fixture
@@ -66,6 +72,7 @@ def events() -> Iterator[list[Any]]:
         yield logs
 
 
+@pytest.mark.parametrize("nic", EACH)
 def test_vfs_that_are_as_they_were_set_are_left_alone(held: Held, events: list[Any]) -> None:
     """Nothing is written to the VF, nothing to the ledger, and nothing is logged."""
     before = held.table.read_all(PF)
@@ -96,15 +103,27 @@ def test_what_a_reload_of_the_pf_forgot_is_set_again_with_an_event(held: Held, e
     assert len(events) == 1
 
 
-def test_what_somebody_changed_is_told_once_and_left(held: Held, events: list[Any]) -> None:
+@pytest.mark.parametrize("nic", [INFINIBAND], ids=str)
+def test_a_reload_of_an_infiniband_pf_forgets_nothing(held: Held, events: list[Any]) -> None:
+    """The driver writes link states and GUIDs again (sriov_restore_guids); nothing is set and nothing is said."""
+    before = held.table.read_all(PF)
+    held.table.reload(PF)
+    assert held.compare() == before
+    assert (events, held.value("resets_total"), held.value("changed_vfs")) == ([], 0, 0)
+
+
+@pytest.mark.parametrize("nic", EACH)
+def test_what_somebody_changed_is_told_once_and_left(held: Held, nic: Nic, events: list[Any]) -> None:
     """A person may limit a VF for an hour; the gauge shows it until it is as it was set."""
-    held.table.write(PF, 0, VfSettings(5000, 6000))
+    held.table.write(PF, 0, nic.others)
+    changed = held.table.read(PF, 0)
     for _ in range(2):
-        assert held.compare()[0].max_tx_rate == 6000
+        assert held.compare()[0] == changed
     assert [each["event"] for each in events] == ["settings of a held vf were changed by somebody"]
-    assert events[0]["reason"] == "max_tx_rate is 6000 and not 8000"
+    reasons = {"ethernet": "max_tx_rate is 6000 and not 8000", "infiniband": "link_state is 'disable' and not 'enable'"}
+    assert events[0]["reason"] == reasons[nic.link]
     assert held.value("changed_vfs") == 1
-    held.table.write(PF, 0, VfSettings(5000, 8000))
+    held.table.write(PF, 0, nic.held)
     held.compare()
     assert held.value("changed_vfs") == 0
 

@@ -21,9 +21,9 @@ from cni.kernel.inotify import hung_up, watching
 from cni.server.socket_server import ContainerLocks, serving
 from mooring.vf_settings import RtnetlinkVfSettings
 from tests.support.polling import wait_until
+from tests.support.simulated_nics import MLX5, ON_EACH, ON_MLX5, Nic
 
-FIRST = {"pf": "enp4s0f0", "vf": 1, "pci": "0000:04:00.3", "min_tx_rate": 15000, "max_tx_rate": 20000, "vlan": 7}
-SECOND = {"pf": "enp4s0f1", "vf": 0, "pci": "0000:04:00.6", "name": "rdma7", "mac": "02:00:00:00:00:77"}
+FIRST = MLX5.first
 # Longer than any test may take: only what is waited for ends the wait.
 _FOREVER_S = 3600.0
 # The longest time that a configuration may set.
@@ -94,19 +94,21 @@ class TestServed:
 
     pytestmark = on_a_host
 
-    def test_calls_go_through_the_server(self, host: Any) -> None:
+    @ON_EACH
+    def test_calls_go_through_the_server(self, host: Any, nic: Nic) -> None:
         """The executable hands the call over: the server logs it, and the answer is the same as without one."""
-        host.record(FIRST, SECOND)
+        host.record(nic.first, nic.second)
         with host.served():
             result = host.call("ADD")
             assert [each["name"] for each in result["interfaces"]] == ["eth0", "net1", "rdma7"]
             assert host.call("DEL") == {"status": 0}
         assert [line["event"] for line in host.log()].count("vf given back") == 2
 
+    @ON_MLX5
     def test_an_add_whose_caller_was_killed_is_undone_before_del_is_answered(self, host: Any) -> None:
         """Killed at moments from its start to after its end, until one was under way; DEL comes 0.03 s later."""
         before = host.everything()
-        host.record(FIRST, SECOND)
+        host.record(FIRST, MLX5.second)
         with host.served():
             took_s = duration_of_add_s(host)
             for share in (*(twentieth / 20 for twentieth in range(20)), 1.2, 1.6, 2.5):
@@ -130,9 +132,10 @@ class TestServed:
             else:
                 pytest.fail("no caller was killed while its ADD was under way")
 
-    def test_an_add_whose_caller_was_killed_is_undone_without_a_del(self, host: Any) -> None:
+    @ON_EACH
+    def test_an_add_whose_caller_was_killed_is_undone_without_a_del(self, host: Any, nic: Nic) -> None:
         """The caller may never fetch it: the server undoes an ADD whose answer was not received."""
-        host.record(FIRST, SECOND)
+        host.record(nic.first, nic.second)
         before = host.everything()
         with host.served():
             for _ in range(20):
@@ -148,6 +151,19 @@ class TestServed:
                 pytest.fail("no caller was killed while its ADD was under way")
             wait_until(lambda: host.everything() == before)
 
+    @ON_EACH
+    def test_a_vf_whose_namespace_died_without_a_del_is_given_back_by_the_server(self, host: Any, nic: Nic) -> None:
+        """The reconciler finds it within its interval: all is as before, the ledger too."""
+        before = host.everything()
+        host.record(nic.first, nic.second)
+        with host.served("--reconcile-s", "0.2"):
+            assert host.call("ADD")["status"] == 0
+            subprocess.run(("ip", "netns", "delete", host.pod), check=True)
+            wait_until(lambda: host.everything() == before)
+        subprocess.run(("ip", "netns", "add", host.pod), check=True)
+        assert [line["event"] for line in host.log()].count("orphaned vf given back") == 2
+
+    @ON_MLX5
     def test_adds_that_nobody_waits_for_stop_waiting(self, host: Any, other_netns: str) -> None:
         """One ADD waits for a held VF, one for its turn, when both callers are killed: the DEL is answered at once."""
         host.record(FIRST)
@@ -170,6 +186,7 @@ class TestServed:
         assert any("the caller did not wait" in str(line.get("reason")) for line in host.log())
         assert any(line["event"] == "caller is gone, its ADD is not begun" for line in host.log())
 
+    @ON_MLX5
     def test_status_notices_a_server_of_another_version(self, host: Any) -> None:
         """The executable prints its own; without a server, the version that a server left is compared."""
         program = host.layout.cni_bin / "mooring-cni"
@@ -186,6 +203,7 @@ class TestServed:
         assert "the server is of version '8.0'" in host.call("STATUS", conf)["details"]
         said.unlink()
 
+    @ON_MLX5
     def test_a_second_server_is_refused_and_says_nothing_of_itself(self, host: Any) -> None:
         """The first server is not taken over, and the version on record stays its own."""
         with host.served():
@@ -197,6 +215,7 @@ class TestServed:
             assert said.read_text() == "the first's"
             assert host.call("ADD", host.conf(None))["status"] == 0
 
+    @ON_MLX5
     def test_the_executable_starts_many_times_faster_than_the_program(self, host: Any) -> None:
         """Median of 15 VERSION calls each: the forwarder to a warm server against the program alone."""
         program = str(host.layout.cni_bin / "mooring-cni")

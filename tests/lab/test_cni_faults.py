@@ -1,0 +1,99 @@
+"""All or nothing, on the lab's mlx5 Ethernet: ADD and DEL broken where they leave the process."""
+
+import json
+import sys
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from os import sched_getaffinity
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cni.fault_report import assert_nothing_is_left
+from tests.lab.test_cni_rdma import CONF, FIRST, SECOND, Lab, run
+from tests.support.seeds import Part
+
+pytestmark = pytest.mark.lab
+
+# Three VFs: every setting that there is, a MAC, and one plain.
+EVERY = {"min_tx_rate": 100, "max_tx_rate": 2000, "vlan": 7, "qos": 3, "trust": True, "spoofchk": True}
+THREE = (
+    FIRST | EVERY | {"mac": "02:00:00:00:00:99", "link_state": "enable"},
+    SECOND,
+    {**FIRST, "vf": 2, "pci": "0000:3b:01.2"},
+)
+# mlx5's VFs as `init` leaves them: with an admin MAC, of which the driver that is bound now has made the node GUID.
+# And as a host has them: up, and with a name besides the name; down is what they are in the middle of an ADD.
+FOUND_UP = """
+for vf in 0 1 2; do
+  ip link set eth0 vf $vf mac $(cat $functions/0000:3b:01.$vf/net/*/address)
+  echo 0000:3b:01.$vf >$functions/0000:3b:01.$vf/driver/unbind; echo 0000:3b:01.$vf >/sys/bus/pci/drivers_probe
+  netdev=$(ls $functions/0000:3b:01.$vf/net); ip link property add dev $netdev altname vf$vf; ip link set $netdev up
+done
+"""
+FAULTS = Path(__file__).parent.parent / "cni" / "fault_loop.py"
+# The calls that an ADD of three VFs makes: a kind that is missing here was not broken.
+KINDS = frozenset(
+    {
+        *(
+            "cni.kernel.rtnetlink.exchange",
+            "mooring.rdma_netlink.exchange",
+            "cni.kernel.netns.enter",
+            "cni.kernel.pod_link.announce",
+            "subprocess.run",
+        ),
+        *("vf_settings", "fcntl.flock", "os.fsync", "Path.replace", "Path.read_text"),
+    }
+)
+
+
+@pytest.mark.timeout(3700)
+@pytest.mark.parametrize("mode", ["shared", "exclusive"])
+@pytest.mark.parametrize("command", ["ADD", "DEL"])
+def test_a_call_broken_anywhere_leaves_nothing(lab: Lab, part: Part, mode: str, command: str) -> None:
+    """On mlx5, calls that leave the process fail or are killed: links, RDMA devices, settings, ledger are as before.
+
+    What follows is DEL, or the next ADD, or the reconciler. An ordinary run boots the lab once for its part of the
+    calls. A whole run is shared among as many boots as there are cores, less the one of the other tests.
+    """
+    boots = max(1, len(sched_getaffinity(0)) - 1) if part.whole else 1
+    setting = {
+        "command": command,
+        "part": part.document(),
+        "environment": {
+            "CNI_CONTAINERID": "pod",
+            "CNI_NETNS": "/run/netns/pod",
+            "CNI_IFNAME": "eth0",
+            "CNI_PATH": "/usr/lib/cni",
+            "CNI_ARGS": "IgnoreUnknown=1;K8S_POD_NAME=p;K8S_POD_UID=pod",
+        },
+        "conf": CONF,
+        "vf_table": None,
+        "ledger": "/var/lib/mooring/vfs",
+        "ipam": "/run/ipam",
+    }
+
+    def break_some(first: int) -> dict[str, Any]:
+        loop = f"{sys.executable} {FAULTS} /tmp/setting.json {first} {boots} 2>/tmp/log || tail -20 /tmp/log"
+        script = f"{FOUND_UP}cat >/tmp/setting.json <<'END'\n{json.dumps(setting)}\nEND\n{loop}"
+        lines = run(lab, script, *THREE, mode=mode, options=("-a", "simvf.mlx5=3"), timeout_s=3660)
+        report: dict[str, Any] = json.loads(lines[-1])
+        return report
+
+    with ThreadPoolExecutor(boots) as pool:
+        reports = list(pool.map(break_some, range(1, boots + 1)))
+    wanted = KINDS if command == "ADD" else KINDS - {"cni.kernel.pod_link.announce"} | {"Path.unlink"}
+    assert_nothing_is_left(part, reports, wanted)
+    if part.whole:
+        assert_every_call_was_due(reports, wanted)
+
+
+def assert_every_call_was_due(reports: Sequence[dict[str, Any]], wanted: frozenset[str]) -> None:
+    """Hold the boots to their shares: together they had every call of each kind that each of them counted."""
+    for way in ("error", "kill"):
+        due = [report[name][way] for report in reports for name in ("tried", "missed")]
+        for kind in wanted:
+            # Threads look more or less often for what they wait for: one boot may have counted more than another.
+            least = min(report["calls"][kind] for report in reports)
+            assert {number for kinds in due for number in kinds.get(kind, ())} >= set(range(1, least + 1))
