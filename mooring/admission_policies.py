@@ -8,7 +8,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-POLICIES = ("mooring-assignment", "mooring-bindings", "mooring-interfaces", "mooring-inventory", "mooring-kinds")
+POLICIES = (
+    "mooring-assignment",
+    "mooring-bindings",
+    "mooring-groups",
+    "mooring-interfaces",
+    "mooring-inventory",
+    "mooring-kinds",
+)
 GROUP = "/apis/admissionregistration.k8s.io/v1"
 POLICIES_PATH, BINDINGS_PATH = f"{GROUP}/validatingadmissionpolicies", f"{GROUP}/validatingadmissionpolicybindings"
 State = Literal["bound", "missing", "unbound", "unknown"]

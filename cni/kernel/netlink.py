@@ -24,6 +24,8 @@ _IFINFO = struct.Struct("=BxHiII")
 _IFADDR = struct.Struct("=BBBBI")
 _RTMSG = struct.Struct("=8BI")
 _ADDRESS, _IFNAME, _MTU, _TXQLEN, _NET_NS_FD, _PROP_LIST, _ALT_IFNAME, _PARENT_NAME = 1, 3, 4, 13, 28, 52, 53, 56
+# IFLA_EXT_MASK with RTEXT_FILTER_SKIP_STATS.
+_WITHOUT_STATISTICS: Attribute = (29, u32(1 << 3))
 _IFA_ADDRESS, _IFA_LOCAL, _IFA_BROADCAST, _NO_DAD = 1, 2, 4, 0x02
 _RTA_DST, _RTA_OIF, _RTA_GATEWAY, _RTA_PREFSRC, _RTA_TABLE = 1, 4, 5, 7, 15
 _FRA_SRC, _FRA_PRIORITY, _FRA_TABLE = 2, 6, 15
@@ -57,14 +59,22 @@ class Link:
 
 def links() -> tuple[Link, ...]:
     """Return every link of this thread's network namespace."""
-    return tuple(_link(body) for body in rtnetlink.exchange(rtnetlink.GET_LINK, rtnetlink.link_header(0), flags=DUMP))
+    return tuple(map(_link, _bodies()))
+
+
+def _bodies() -> list[bytes]:
+    """List the links without their statistics.
+
+    The kernel measures its links for the size of a message only where a mask is given (rtnl_calcit); else one link with
+    many names, which a pod may give it, ends the list before the others.
+    """
+    return rtnetlink.exchange(rtnetlink.GET_LINK, rtnetlink.link_header(0), [_WITHOUT_STATISTICS], flags=DUMP)
 
 
 def with_parent(pci: str) -> Link | None:
     """Return the link of this namespace with which the kernel reports this PCI address; a pod may have any number."""
     needle = packed_text(pci)
-    bodies = rtnetlink.exchange(rtnetlink.GET_LINK, rtnetlink.link_header(0), flags=DUMP)
-    found = (_link(body) for body in bodies if needle in body)
+    found = (_link(body) for body in _bodies() if needle in body)
     return next((link for link in found if link.parent == pci), None)
 
 

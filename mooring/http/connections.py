@@ -143,8 +143,10 @@ class Connections:
                 # Those that have queued up meanwhile, too: where the queue is full, a newcomer tries again after 1 s.
                 for _ in range(_AT_ONCE):
                     self._admit(*listener.accept(), make, tls)
+                await asyncio.sleep(0)
             except BlockingIOError:
-                continue
+                # A socket that is ready again is accepted without a turn of the loop, and those to close never closed.
+                await asyncio.sleep(0)
             except OSError as failed:
                 _log.warning("connection not accepted", reason=str(failed))
                 await asyncio.sleep(_ACCEPT_AGAIN_S)

@@ -7,6 +7,7 @@ ordinary way.
 """
 
 import itertools
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
@@ -34,9 +35,11 @@ def choices(
         return [()]
     chosen = _chosen(placed, count)
     asked = [_first(one.interfaces[k].network for one in members if k < len(one.interfaces)) for k in range(count)]
-    networks = sorted(
-        {pf.network for row in nodes.all_rows() for pf in nodes.offers[row][1] if pf.network}, key=natural
+    nodes_with = Counter(
+        network for row in nodes.all_rows() for network in {pf.network for pf in nodes.offers[row][1] if pf.network}
     )
+    # Those of most nodes first: what one node says of itself must not use up the choices.
+    networks = sorted(nodes_with, key=lambda network: (-nodes_with[network], natural(network)))
     candidates = [[chosen[k] or asked[k] or ""] if chosen[k] or asked[k] else networks for k in range(count)]
     return list(dict.fromkeys(itertools.islice(_in_order(candidates), _MOST_CHOICES))) or [()]
 

@@ -74,6 +74,8 @@ class OutOfBudget:
     steps: int
 
 
+# No network's name.
+_NO_NETWORK = " "
 Outcome = Placed | NoFit | OutOfBudget
 Items = tuple[Item, ...]
 Bins = tuple[Bin, ...]
@@ -100,10 +102,11 @@ def eligible_pfs(request: VfRequest, pfs: Sequence[Pf]) -> int:
     gives a larger min rate than it offers, however little of that is reserved.
     """
     mask = 0
+    rail = None if request.rail is None else _rail(pfs, request.rail)
     for index, pf in enumerate(pfs):
         selected = (
             (request.network is None or request.network == pf.network)
-            and (request.rail is None or pf.network == _rail(pfs, request.rail))
+            and (rail is None or pf.network == rail)
             and (request.link is None or request.link == pf.link)
             and (request.pf is None or fnmatchcase(pf.name, request.pf))
         )
@@ -112,10 +115,15 @@ def eligible_pfs(request: VfRequest, pfs: Sequence[Pf]) -> int:
     return mask
 
 
-def _rail(pfs: Sequence[Pf], rail: int) -> str | None:
-    """Return a node's network of this number, over all PFs, those that are down included; None if it has fewer."""
-    networks = sorted({pf.network for pf in pfs if pf.network}, key=natural)
-    return networks[rail] if rail < len(networks) else ""
+def _rail(pfs: Sequence[Pf], rail: int) -> str:
+    """Return a node's network of this number, over all PFs, those that are down included; no PF's if it has fewer."""
+    networks = _networks(frozenset(pf.network for pf in pfs if pf.network))
+    return networks[rail] if rail < len(networks) else _NO_NETWORK
+
+
+@lru_cache(maxsize=64)
+def _networks(named: frozenset[str]) -> tuple[str, ...]:
+    return tuple(sorted(named, key=natural))
 
 
 def place(
