@@ -17,7 +17,7 @@ from scheduler.kube.pod_info import Refusal, read_pod_info
 
 # As in the admission policy (manifests/base/guard/interfaces.yaml).
 _LONGEST = {names.REQUEST: 32_768, names.SEED_REQUEST: 32_768, names.PLACEMENT: 256}
-_KNOWN = (names.REQUEST, names.PLACEMENT)
+_KNOWN = (names.REQUEST, names.PLACEMENT, names.GROUP)
 _OURS = "mooring.dev/"
 
 
