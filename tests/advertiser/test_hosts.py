@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from advertiser.__main__ import main
+from mooring.run_folder import READY
 
 ARCHIVE = Path(__file__).parent / "hosts/hosts.tar.xz"
 NO_SRIOV = "no sriov_totalvfs: SR-IOV is off in the device's firmware or in the BIOS, or the device has none"
@@ -164,11 +165,11 @@ def test_init_fails_where_an_entry_of_the_offer_finds_no_pf(
     assert done.returncode == 1
     assert "pfs[1] of the offer makes VFs, " in done.stderr
     assert complaint in done.stderr
-    assert not (tmp_path / "run/ready").exists()
+    assert not (tmp_path / "run" / READY).exists()
 
 
 @pytest.mark.parametrize("match", ["{node: gpu-*}", "{node: other, name: ens3np0}"])
 def test_an_entry_for_other_nodes_is_no_fault_of_this_one(match: str, hosts: Path, tmp_path: Path) -> None:
     """The same offer serves all nodes."""
     assert init(hosts / "23-cx7-sriov-off-in-firmware/sys", tmp_path, match).returncode == 0
-    assert (tmp_path / "run/ready").exists()
+    assert (tmp_path / "run" / READY).exists()

@@ -50,11 +50,11 @@ state >/tmp/before
 """
 
 
-def run(lab: Lab, nic: Nic, script: str) -> list[str]:
+def run(lab: Lab, nic: Nic, script: str, *options: str, timeout_s: float = 280) -> list[str]:
     vfs = [nic.vf(0, **nic.wishes), nic.vf(1, name="rdma7")]
     record = {"v": 1, "pod": "ns/p", "assignment": {"v": 1, "uid": "u1", "node": "n1", "vfs": vfs}}
     written = f"echo '{json.dumps(record)}' >/var/lib/mooring/pods/u1.json\n"
-    done = with_nic(lab, nic)(PREPARE + written + script)
+    done = with_nic(lab, nic)(PREPARE + written + script, *options, timeout_s=timeout_s)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout.splitlines()
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.lab import test_cni_rdma, test_infiniband
+from tests.lab.nics import SIMVF
 from tests.lab.test_cni import CONF, ENVIRONMENT
 from tests.lab.test_cni import run as run_plain
 from tests.support.seeds import Part
@@ -54,7 +55,7 @@ away() {{ ip -n accomplice -j link show | jq -c 'map(.ifname) - ["lo"]'; }}
 
 
 def run(lab: Lab, script: str, *options: str, timeout_s: float = 280) -> list[str]:
-    return run_plain(lab, ONE + PASSES + script, *options, timeout_s=timeout_s)
+    return run_plain(lab, SIMVF, ONE + PASSES + script, *options, timeout_s=timeout_s)
 
 
 @pytest.mark.timeout(1500)

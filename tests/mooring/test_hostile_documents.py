@@ -19,6 +19,7 @@ from mooring.parsing import MAX_BYTES
 from mooring.podrecord import read_pod_record
 from mooring.ports import read_ports
 from mooring.request import MOST_CHARACTERS, read_request
+from tests.support.seeds import Part
 
 # Reading may take so many times what the standard library takes to decode the same text, and so many seconds besides.
 TIMES, BESIDES_S = 12, 0.005
@@ -129,11 +130,11 @@ def _cpu_s(step: Callable[[str], object], text: str) -> float:
 
 
 @pytest.mark.parametrize("name", DOCUMENTS)
-def test_reading_a_document_costs_what_decoding_it_costs(name: str) -> None:
-    """Each place of each document, filled up to the longest text with values of every shape, the best of three."""
+def test_reading_a_document_costs_what_decoding_it_costs(name: str, part: Part) -> None:
+    """Each place of each document (an ordinary run takes a part), filled up to the longest text with every shape."""
     read, document, longest = DOCUMENTS[name]
     slow = []
-    for path in _paths(document):
+    for path in part.of(list(_paths(document)), name):
         for shape, filler in _fillers(longest - 1024):
             text = _filled(document, path, filler)
             limit_s = BESIDES_S + TIMES * min(_cpu_s(json.loads, text) for _ in range(3))

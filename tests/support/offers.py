@@ -9,13 +9,13 @@ from mooring.settings import MAX_VLAN
 
 EVERY_VLAN = Indexes(2 ** (MAX_VLAN + 1) - 2)
 ALL_ALLOWED = PfOffer(allow=Allow(EVERY_VLAN, mac=True, guid=True, trust=True, spoofchk=True))
-# The PFs of a simulated host, and those of the lab.
-HOST_PFS = ("0000:04:00.0", "0000:04:00.1")
+# The PFs of a simulated host, as many as a test has, and those of the lab.
+HOST_PFS = tuple(f"0000:04:00.{function}" for function in range(8))
 _LAB_PFS = tuple(f"0000:3b:00.{function}" for function in range(4))
 
 
 def node_offer(**terms: object) -> str:
-    """Return the file's text for a simulated host: everything is allowed but for these terms of both PFs."""
+    """Return the file's text for a simulated host: everything is allowed but for these terms of its PFs."""
     return dump_node_offer(dict.fromkeys(HOST_PFS, replace(ALL_ALLOWED, **terms)))  # type: ignore[arg-type]
 
 

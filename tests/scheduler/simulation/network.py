@@ -8,10 +8,12 @@ import asyncio
 import contextvars
 import random
 import socket
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
+from mooring.http.connections import Connection, Connections, MakeProtocol
 from tests.scheduler.simulation.clock import PROCESS, VirtualLoop
 
 ProtocolFactory = Callable[[], asyncio.BaseProtocol]
@@ -100,6 +102,27 @@ class Network:
         self.listeners.pop(process, None)
         for end in self.ends.pop(process, ()):
             end.die()
+
+
+@asynccontextmanager
+async def accepting(_address: str, connections: Connections, make: MakeProtocol, _tls: object) -> AsyncIterator[None]:
+    """Stand in for `mooring.http.connections.accepting`: the running process is reached in memory, by its Service.
+
+    No connection is closed at a limit: a simulated client has no file descriptor.
+    """
+
+    def made() -> asyncio.Protocol:
+        protocol = make()
+        connection = Connection(cast("socket.socket", None), CLIENT)
+        connections._by_protocol[protocol] = connection
+        connections._open[connection] = None
+        return protocol
+
+    listener = await asyncio.get_running_loop().create_server(made, "", 0)
+    try:
+        yield
+    finally:
+        listener.close()
 
 
 class End(asyncio.Transport):

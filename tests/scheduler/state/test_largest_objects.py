@@ -1,5 +1,7 @@
 """One object, however large and whatever it holds, costs about what decoding it costs, and leaves nothing behind.
 
+An ordinary run takes a part of the fields, by the commit's seed.
+
 `bench.hostile_objects` measures the same objects in their full size against 50 ms.
 """
 
@@ -11,6 +13,7 @@ import pytest
 
 from bench.hostile_objects import Cluster, cases, decoding_s, roles
 from bench.largest_objects import LARGEST, Filled
+from tests.support.seeds import Part
 
 NODES = 100
 # Small enough for an ordinary run: what is quadratic takes many times its share here too.
@@ -39,10 +42,10 @@ def _longest(cluster: Cluster, kind: type[Any], filled: Filled) -> tuple[float, 
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("role", roles())
-def test_no_step_takes_longer_than_an_object_of_its_size_is_worth(cluster: Cluster, role: str) -> None:
+def test_no_step_takes_longer_than_an_object_of_its_size_is_worth(cluster: Cluster, role: str, part: Part) -> None:
     """Each field of each kind that is watched, filled in each way; the best of three, as other programs run too."""
     slow = []
-    for kind, filled in _cases(role):
+    for kind, filled in part.of(_cases(role), role):
         limit_s = BESIDES_S + TIMES * decoding_s(filled.document(0, SIZE))
         took = _longest(cluster, kind, filled)
         if took[0] > limit_s:
@@ -54,11 +57,18 @@ def test_no_step_takes_longer_than_an_object_of_its_size_is_worth(cluster: Clust
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("role", KEPT)
-def test_deleted_objects_leave_no_memory(role: str) -> None:
+def test_deleted_objects_leave_no_memory(part: Part) -> None:
     """However many different ones come and go, what is kept of them is less than ten of the largest size."""
-    cluster, filled = Cluster(NODES), _cases(role)
-    rounds = 1 + 16 * LARGEST // (2 * SIZE * len(filled))
+    for role in part.of(KEPT, "memory"):
+        cluster, filled = Cluster(NODES), part.of(_cases(role), f"memory of {role}")
+        # A little more in all than may be kept.
+        kept = _kept_after(cluster, filled, 1 + 11 * LARGEST // (2 * SIZE * len(filled)))
+        assert kept < 10 * LARGEST, role
+        cluster.machine.check()
+
+
+def _kept_after(cluster: Cluster, filled: list[tuple[type[Any], Filled]], rounds: int) -> int:
+    """Return the bytes that are kept after so many rounds of two new objects of each kind and field."""
     gc.collect()
     tracemalloc.start()
     try:
@@ -68,8 +78,6 @@ def test_deleted_objects_leave_no_memory(role: str) -> None:
                 cluster.live_through(kind, one, (2 * number, 2 * number + 1), SIZE)
                 cluster.steps_s.clear()
         gc.collect()
-        after, _ = tracemalloc.get_traced_memory()
+        return tracemalloc.get_traced_memory()[0] - before
     finally:
         tracemalloc.stop()
-    assert after - before < 10 * LARGEST
-    cluster.machine.check()
