@@ -89,8 +89,9 @@ class Records:
     def pods(self) -> frozenset[str]:
         """Return the uids that have a record or a note, readable or not; files with other names are skipped."""
         folder = self.state / FOLDER
-        notes = folder.glob(f"[!.]*{UNPRIVILEGED}") if folder.is_dir() else ()
-        return frozenset(path.stem for path in (*record_paths(folder), *notes) if is_uid(path.stem))
+        return frozenset(
+            path.stem for path in (*record_paths(folder), *record_paths(folder, UNPRIVILEGED)) if is_uid(path.stem)
+        )
 
     def vf(self, pci: str) -> LedgerEntry | None:
         name = ledger_name(pci)

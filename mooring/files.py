@@ -139,10 +139,10 @@ def read_foreign_file(path: Path, most: int) -> str | None:
     return content.decode(errors="replace")
 
 
-def record_paths(folder: Path) -> Iterator[Path]:
+def record_paths(folder: Path, suffix: str = ".json") -> Iterator[Path]:
     """Yield the records in a folder by name; leftovers of interrupted writes are skipped."""
     if folder.is_dir():
-        yield from sorted(path for path in folder.iterdir() if path.suffix == ".json" and path.name[0] != ".")
+        yield from sorted(path for path in folder.iterdir() if path.suffix == suffix and path.name[0] != ".")
 
 
 def sync_folder(folder: Path) -> None:

@@ -18,6 +18,7 @@ from cli.node.plan.steps import COMPLETE, CURRENT, HOME, Choices, Command, Step,
 from mooring import node_offer, sandbox_marks
 from mooring.files import record_paths
 from mooring.inventory import CNI, CRI_SHIM
+from mooring.podrecord import UNPRIVILEGED
 
 Say = Callable[[str, str], None]  # Called with a step's name and what is done in it.
 _COMMAND_S = 300.0
@@ -149,8 +150,9 @@ def _leave(root: Path, journal: Journal) -> None:
     journals.remove(root)
     if not any(record_paths(below(root, _VFS))):
         # The shim removes a pod's record a while after its end, and the shim is already removed.
-        for record in record_paths(below(root, _PODS)):
-            record.unlink()
+        pods = below(root, _PODS)
+        for path in (*record_paths(pods), *record_paths(pods, UNPRIVILEGED)):
+            path.unlink()
         # What the advertiser's init has left for ADD.
         (below(root, _STATE) / node_offer.NAME).unlink(missing_ok=True)
         # Where the shim has said that it marks its calls.

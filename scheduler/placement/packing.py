@@ -23,8 +23,8 @@ Hence None proves that no packing exists; the tests compare with a search over a
 What it costs: a greedy attempt looks at each item and bin once. The problem is strongly NP-hard, so the search is
 exponential at worst: it spends steps of a budget and raises `BudgetSpent` when they are used up. Steps are counted, not
 timed, so that equal input has an equal outcome. Sizes are divided by their greatest common divisor and cut to the sum,
-which keeps the bit sets short. A node with two PFs is always decided, by steps set apart for it. `bench/place.py`
-times the hardest instances that we could construct.
+which keeps the bit sets short. Two bins of up to 400,000 are always decided, by steps set apart for them.
+`bench/place.py` times the hardest instances that we could construct.
 """
 
 from collections.abc import Iterator, Sequence

@@ -11,9 +11,9 @@ the bounds there is no set, and often the first set found has a number of items 
 items are halved, each half has its sums for each number of items, and two of them that meet the bounds are looked for.
 Each half is then asked for exactly its number and sum, and halved again.
 
-What it costs: sums alone, a shift for each item; with numbers, n²/4 shifts for n items, and once more that in all for
-the smaller halves. A shift is of as many bits as the smaller of the two bins' sizes: 64 items in bins of 400,000 take
-about 1.5 ms, and 25 ms with numbers. Only the sums of one half are held at a time: some 3 MiB.
+What it costs: sums alone, a shift for each item; with numbers, n²/4 shifts for n items, once more that in all for the
+smaller halves, and as many comparisons of two halves at worst. A shift is of as many bits as the bin's size, so
+`docs/performance.md` has the times. The sums of both halves are held at a time: 64 items in bins of 400,000 take 3 MiB.
 """
 
 from collections.abc import Sequence

@@ -342,15 +342,16 @@ def test_nothing_is_removed_under_pods_that_have_vfs(kubeadm: NodeHost) -> None:
 
 
 def test_a_pods_record_goes_with_the_installation_unless_the_pod_has_vfs(kubeadm: NodeHost) -> None:
-    """The shim, which sweeps records of pods that ended, is gone; a record that VFs were given by stays."""
-    record = kubeadm.root / "var/lib/mooring/pods/u.json"
+    """The shim, which sweeps ended pods' records, is gone; a record that VFs were given by stays, with its note."""
+    record, note = (kubeadm.root / "var/lib/mooring/pods" / name for name in ("u.json", "u.unprivileged"))
     for held in (False, True):
         kubeadm.run("install")
         kubeadm.write("/var/lib/mooring/pods/u.json", "{}")
+        kubeadm.write("/var/lib/mooring/pods/u.unprivileged", "")
         if held:
             kubeadm.write("/var/lib/mooring/vfs/0000:3b:00.2.json", "{}")
         kubeadm.run("remove", "--force")
-        assert record.exists() == held
+        assert record.exists() == note.exists() == held
 
 
 def test_what_init_and_shim_left_for_add_goes_with_the_installation(kubeadm: NodeHost) -> None:

@@ -6,8 +6,9 @@ from random import Random
 
 import pytest
 
+from bench.place_instances import fill
 from scheduler.placement.fill import Bin, BudgetSpent, Item, Steps
-from scheduler.placement.place import PfCapacity, Placed, VfDemand, place
+from scheduler.placement.place import Placed, place
 from scheduler.placement.two_bins import Bounds, choose, for_first
 
 AMPLE = 10_000_000
@@ -24,7 +25,7 @@ def exists(sizes: Sequence[int], bounds: Bounds) -> bool:
 
 @pytest.mark.parametrize("seed", range(40))
 def test_a_set_is_found_exactly_when_there_is_one(seed: int) -> None:
-    """Random sizes, zeros and repetitions among them, and bounds around the sum of some of them."""
+    """Of up to nine items, some without a size, within bounds that one set of them has or just misses."""
     random = Random(seed)
     found_at_all = 0
     for _ in range(60):
@@ -44,7 +45,7 @@ def test_a_set_is_found_exactly_when_there_is_one(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_items_that_one_bin_only_may_hold_lie_there(seed: int) -> None:
-    """The answer is one of the right ones by enumeration, and none where there is none."""
+    """And an assignment is found exactly when there is one."""
     random = Random(seed)
     for _ in range(40):
         items = [Item(random.randint(0, 12), random.choice((2, 8, 10, 10, 10))) for _ in range(random.randint(1, 8))]
@@ -67,23 +68,13 @@ def fits(items: Sequence[Item], first: set[int], bins: Sequence[Bin]) -> bool:
     )
 
 
-def cut(random: Random, total: int, parts: int) -> list[int]:
-    """Cut a total into so many positive parts, at random."""
-    marks = sorted(random.sample(range(1, total), parts - 1))
-    return [high - low for low, high in zip([0, *marks], [*marks, total], strict=True)]
-
-
 @pytest.mark.parametrize(("pfs", "vfs"), [(2, 24), (2, 40), (2, 64), (4, 16), (5, 16), (8, 16), (16, 16)])
 @pytest.mark.parametrize("tight", [False, True])
 def test_pfs_that_a_pod_fills_to_the_last_mbps_are_filled(pfs: int, vfs: int, *, tight: bool) -> None:
     """Uneven numbers of VFs a PF; tight: no VF is left over either."""
     random = Random(7)
     for _ in range(10):
-        demands, free = [], []
-        for count in cut(random, vfs, pfs) if pfs < vfs else [1] * pfs:
-            demands += [VfDemand(rate, (1 << pfs) - 1) for rate in cut(random, 400_000, count)]
-            free.append(PfCapacity(count if tight else 128, 400_000))
-        random.shuffle(demands)
+        demands, free, _ = fill(pfs, vfs, tight=tight)(random)
         outcome = place(demands, free)
         assert isinstance(outcome, Placed), outcome
         for index, capacity in enumerate(free):
@@ -93,7 +84,7 @@ def test_pfs_that_a_pod_fills_to_the_last_mbps_are_filled(pfs: int, vfs: int, *,
 
 
 def test_steps_set_apart_are_spent_before_the_search_s_own() -> None:
-    """A search for two bins is paid from its own steps; where both are spent, it raises BudgetSpent."""
+    """A search that exceeds both ends."""
     sizes = [1 << place for place in range(17)]
     steps = Steps(0, bounded=1000)
     assert choose(sizes, Bounds(0, 17, 77, 77), steps) == {0, 2, 3, 6}
