@@ -87,6 +87,16 @@ def read_pod_group(pod_group: PodGroup | CoschedulingPodGroup) -> GroupPolicy:
     return GroupPolicy(_min_count(spec.scheduling_policy), within, _as_a_whole(spec.disruption_mode), spec.priority)
 
 
+def disrupted_as_a_whole(pod_group: PodGroup | CoschedulingPodGroup) -> bool:
+    """Return whether the members may only be disrupted all together; also where that is said in words not known."""
+    if isinstance(pod_group, CoschedulingPodGroup):
+        return False
+    try:
+        return _as_a_whole(pod_group.spec.disruption_mode)
+    except ValueError:
+        return True
+
+
 def _min_count(policy: SchedulingPolicy | None) -> int:
     if policy is None or (policy.gang is None) == (policy.basic is None):
         raise ValueError("schedulingPolicy must be either gang or basic")

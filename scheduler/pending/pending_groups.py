@@ -20,7 +20,7 @@ from scheduler.groups.members import GroupsByPod, Members, Standing
 from scheduler.groups.pod_groups import AnyPodGroup, KnownPodGroups
 from scheduler.groups.sources import Group, read_group
 from scheduler.kube.group_membership import GroupKey, GroupMembership
-from scheduler.queue import Queue
+from scheduler.queue import LEAVING, Queue
 
 # Members are told why their group is not decided about after so many seconds without a change, at the most after the
 # second number.
@@ -123,13 +123,23 @@ class PendingGroups:
 
     def take_pod_group(self, kind: type[AnyPodGroup], event: Change[AnyPodGroup], now: float) -> None:
         """Apply a watch event of a PodGroup."""
+        before = len(self.known.whole)
         key = self.known.take(kind, event)
+        self._heed_disruption(before, now)
         if key is not None:
             self._refresh(key, now)
 
     def keep_pod_groups(self, kind: type[AnyPodGroup], there: Iterable[Identity], now: float) -> None:
-        for key in self.known.keep(kind, there):
+        before = len(self.known.whole)
+        lost = self.known.keep(kind, there)
+        self._heed_disruption(before, now)
+        for key in lost:
             self._refresh(key, now)
+
+    def _heed_disruption(self, before: int, now: float) -> None:
+        """Let pods come again if members may be preempted now of one of the groups that were spared before."""
+        if len(self.known.whole) < before:
+            self._queue.move_on_event(LEAVING, now)
 
     def key_of(self, entry: str) -> GroupKey | None:
         """Return the group that an entry of the queue stands for; None if it is a pod's."""
@@ -146,6 +156,13 @@ class PendingGroups:
         members = self.by_pod.get(key)
         assert members is not None, "a group without a pod is not known"
         return members
+
+    def is_whole(self, uid: str) -> bool:
+        """Return whether a pod is a placed member of a group that may only be disrupted as a whole."""
+        if not self.known.whole or self.by_pod.standing(uid) != "placed":
+            return False
+        membership = self.by_pod.of(uid)
+        return membership is not None and membership.key in self.known.whole
 
     def counting(self, key: GroupKey) -> int:
         """Return how many members of a group count as placed."""
