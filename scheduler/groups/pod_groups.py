@@ -8,12 +8,18 @@ from collections.abc import Iterable, Mapping
 from mooring.kube.events import Change, Changed, Identity, Removed, Unreadable
 from scheduler.groups.sources import Known
 from scheduler.kube.group_membership import GroupKey, Naming
-from scheduler.kube.pod_groups import CoschedulingPodGroup, PodGroup, disrupted_as_a_whole, read_pod_group
+from scheduler.kube.pod_groups import (
+    CONDITION_TYPES,
+    CoschedulingPodGroup,
+    PodGroup,
+    disrupted_as_a_whole,
+    read_pod_group,
+)
 
 AnyPodGroup = PodGroup | CoschedulingPodGroup
 # Where each kind is listed; the first path that is served counts.
 PATHS: Mapping[type[AnyPodGroup], tuple[str, ...]] = {
-    PodGroup: ("/apis/scheduling.k8s.io/v1beta1/podgroups", "/apis/scheduling.k8s.io/v1alpha2/podgroups"),
+    PodGroup: tuple(f"/apis/scheduling.k8s.io/{version}/podgroups" for version in CONDITION_TYPES),
     CoschedulingPodGroup: ("/apis/scheduling.x-k8s.io/v1alpha1/podgroups",),
 }
 _NAMING: Mapping[type[AnyPodGroup], Naming] = {PodGroup: "PodGroup", CoschedulingPodGroup: "coscheduling"}
@@ -35,6 +41,11 @@ class KnownPodGroups:
     def shown(self, key: GroupKey) -> AnyPodGroup | None:
         """Return a group's PodGroup as the API server showed it last."""
         return self._objects.get(key)
+
+    @staticmethod
+    def key_of(kind: type[AnyPodGroup], identity: Identity) -> GroupKey:
+        """Return the group of a PodGroup."""
+        return _key(kind, identity)
 
     def take(self, kind: type[AnyPodGroup], event: Change[AnyPodGroup]) -> GroupKey | None:
         """Apply a watch event; return the group about which something has changed."""

@@ -20,6 +20,7 @@ from scheduler.groups.members import GroupsByPod, Members, Standing
 from scheduler.groups.pod_groups import AnyPodGroup, KnownPodGroups
 from scheduler.groups.sources import Group, read_group
 from scheduler.kube.group_membership import GroupKey, GroupMembership
+from scheduler.pending.pod_group_conditions import PodGroupConditions
 from scheduler.queue import LEAVING, Queue
 
 # Members are told why their group is not decided about after so many seconds without a change, at the most after the
@@ -51,6 +52,7 @@ class _State:
 class Told:
     """A message for some waiting members of a group."""
 
+    key: GroupKey
     uids: tuple[str, ...]
     message: str
 
@@ -62,6 +64,7 @@ class PendingGroups:
         self._queue = queue
         self.known = KnownPodGroups()
         self.by_pod = GroupsByPod()
+        self.conditions = PodGroupConditions()
         self._states: dict[GroupKey, _State] = {}
         self._keys: dict[str, GroupKey] = {}
         # Of each waiting member its priority and its creation time.
@@ -126,6 +129,7 @@ class PendingGroups:
         before = len(self.known.whole)
         key = self.known.take(kind, event)
         self._heed_disruption(before, now)
+        self._note_condition(self.known.key_of(kind, event.identity), now)
         if key is not None:
             self._refresh(key, now)
 
@@ -134,7 +138,14 @@ class PendingGroups:
         lost = self.known.keep(kind, there)
         self._heed_disruption(before, now)
         for key in lost:
+            self.conditions.forget(key)
             self._refresh(key, now)
+
+    def _note_condition(self, key: GroupKey, now: float) -> None:
+        if self.known.shown(key) is None:
+            self.conditions.forget(key)
+        else:
+            self.conditions.shown(key, now)
 
     def _heed_disruption(self, before: int, now: float) -> None:
         """Let pods come again if members may be preempted now of one of the groups that were spared before."""
@@ -210,7 +221,7 @@ class PendingGroups:
                 state.tell_at = None
                 if state.message:
                     title = self.members(key).title
-                    yield Told(tuple(self.members(key).of("waiting")), f"group {title}: {state.message}")
+                    yield Told(key, tuple(self.members(key).of("waiting")), f"group {title}: {state.message}")
 
     def next_due(self) -> float | None:
         """Return when `due` has something, if nothing changes before."""
@@ -235,9 +246,13 @@ class PendingGroups:
         if known is not None and known.key != membership.key:
             self.drop(uid, now)
         if known == membership and standing != "waiting" and self.by_pod.standing(uid) == standing:
+            # Assumed before, and perhaps bound now.
+            self.conditions.note(membership.key, now)
             return
         self.by_pod.put(uid, membership, standing)
         self._stand(uid, standing)
+        if standing == "placed" and self.known.shown(membership.key) is not None:
+            self.conditions.note(membership.key, now)
         self._refresh(membership.key, now)
 
     def _stand(self, uid: str, standing: Standing) -> None:
