@@ -227,6 +227,11 @@ class PendingGroups:
         """Return when `due` has something, if nothing changes before."""
         return min((state.tell_at for state in self._states.values() if state.tell_at is not None), default=None)
 
+    def waiting(self) -> Mapping[str, int]:
+        """Count the groups with waiting members: those in the queue, and those that are incomplete or refused."""
+        queued = sum(1 for state in self._states.values() if not state.message)
+        return {"queued": queued, "incomplete": len(self._states) - queued}
+
     def entries(self) -> set[str]:
         """Return the entries of the queue that stand for groups."""
         return {key.entry for key, state in self._states.items() if not state.message}

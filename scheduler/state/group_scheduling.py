@@ -4,8 +4,10 @@ Promise 9 of the architecture is kept here: a decision places nobody unless enou
 no Bind of it leaves before the volumes of all of its members are bound.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Literal, get_args
 
 from scheduler.cache.cache import Cache
 from scheduler.cache.volumes.plan import VolumePlan
@@ -28,6 +30,9 @@ from scheduler.pending.pod_group_conditions import Standing
 from scheduler.pending.volume_waits import VolumeWaits
 from scheduler.queue import NO_EVENT, ClusterEvent, Queue
 
+# The result of a decision, in the words of kube-scheduler's metrics.
+Decided = Literal["scheduled", "unschedulable", "error"]
+
 
 @dataclass(slots=True)
 class GroupScheduling:
@@ -42,6 +47,9 @@ class GroupScheduling:
     volume_waits: VolumeWaits
     portion: int
     held_binds: HeldBinds = field(default_factory=HeldBinds)
+    # How many decisions there were, by their results, and how many members they have placed.
+    decisions: Counter[Decided] = field(default_factory=lambda: Counter(dict.fromkeys(get_args(Decided), 0)))
+    members_placed: int = 0
     _search: GroupSearch | None = None
     _proceeded_at: float = 0.0
 
@@ -73,7 +81,9 @@ class GroupScheduling:
             return None
         self._search = None
         key = search.group.key
+        self.decisions["scheduled" if isinstance(verdict, Placed) else "unschedulable"] += 1
         if isinstance(verdict, Placed):
+            self.members_placed += len(verdict.binds)
             return self._carry_out(search.group, verdict, now)
         return self._put_aside(key, verdict.refusal, self._shortage(key, verdict), now)
 
@@ -89,6 +99,7 @@ class GroupScheduling:
         key = self.pending_groups.key_of(entry)
         if key is None:
             return []
+        self.decisions["error"] += 1
         self.queue.add_unschedulable(entry, NO_EVENT)
         members = self.pending_groups.members(key)
         message = f"the scheduler failed to decide about group {members.title}: see its log"
