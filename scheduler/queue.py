@@ -81,6 +81,14 @@ class ClusterEvent(enum.Flag):
 
 
 NO_EVENT = ClusterEvent(0)
+# Room may become free when a pod leaves, when it is no longer kept for a nominated pod, and when more pods may go.
+LEAVING = (
+    ClusterEvent.POD_GONE
+    | ClusterEvent.PORTS_FREED
+    | ClusterEvent.VFS_FREED
+    | ClusterEvent.UNITS_FREED
+    | ClusterEvent.VOLUMES_FREED
+)
 
 
 @dataclass(slots=True)

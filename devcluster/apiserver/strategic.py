@@ -35,7 +35,7 @@ _PRIMITIVE_SETS = frozenset({"finalizers", "podCIDRs"})
 # In these kinds the same names have another meaning: a Service port merges by port, EndpointSlice addresses are atomic.
 _KINDS = frozenset(
     {"Pod", "Node", "Deployment", "ReplicaSet", "StatefulSet", "DaemonSet", "Job", "CronJob", "Service"}
-    | {"Namespace", "ServiceAccount", "PodDisruptionBudget", "PersistentVolumeClaim", "PersistentVolume"}
+    | {"Namespace", "ServiceAccount", "PodDisruptionBudget", "PersistentVolumeClaim", "PersistentVolume", "PodGroup"}
 )
 
 

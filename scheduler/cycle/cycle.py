@@ -45,20 +45,12 @@ from scheduler.plugins import volume_binding
 from scheduler.plugins.interface import Texts
 from scheduler.plugins.rdma_vfs import assign
 from scheduler.plugins.registry import WEIGHT_OF
-from scheduler.queue import NO_EVENT, ClusterEvent
+from scheduler.queue import LEAVING, NO_EVENT, ClusterEvent
 
 # Called at the end of each of kube-scheduler's extension points. `Filter` judges the rows that have changed, by filters
 # and by score plugins; `Score` finds the best of all, and the pod's exact VFs there.
 RecordPhase = Callable[[str], None]
 _encode = msgspec.json.Encoder(order="sorted").encode
-# Room that is kept for a nominated pod becomes free when a pod leaves, or when it is no longer kept.
-LEAVING = (
-    ClusterEvent.POD_GONE
-    | ClusterEvent.PORTS_FREED
-    | ClusterEvent.VFS_FREED
-    | ClusterEvent.UNITS_FREED
-    | ClusterEvent.VOLUMES_FREED
-)
 # Node names named for one reason in `why`; an event is small.
 _NAMED = 8
 

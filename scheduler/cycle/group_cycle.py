@@ -22,7 +22,7 @@ from dataclasses import dataclass, field, replace
 from scheduler.cache.cache import AssignedPod, Cache
 from scheduler.cache.node_columns import Flags
 from scheduler.cycle.cluster_filters import cluster_filters
-from scheduler.cycle.cycle import LEAVING, RecordPhase, SchedulingCycle, ignore_phase
+from scheduler.cycle.cycle import RecordPhase, SchedulingCycle, ignore_phase
 from scheduler.cycle.decisions import Bind, Unschedulable
 from scheduler.cycle.group_domains import Domain, Try, tries
 from scheduler.cycle.group_rails import Networks, choices, on_rails
@@ -30,7 +30,7 @@ from scheduler.cycle.placement_budget import A_DECISION, PlacementBudget, TurnSp
 from scheduler.groups.sources import Group
 from scheduler.kube.pod_info import PodInfo
 from scheduler.placement.place import SEARCHED_AT_ONCE
-from scheduler.queue import ClusterEvent
+from scheduler.queue import LEAVING, ClusterEvent
 
 # Members that one turn tries: some milliseconds each where rules about other pods apply. They are counted, not timed,
 # so that equal clusters give equal decisions.

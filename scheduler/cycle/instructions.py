@@ -11,6 +11,7 @@ from scheduler.cache.volumes.plan import VolumePlan
 from scheduler.cycle.decisions import Bind, Why
 from scheduler.kube.binding_outcome import Outcome
 from scheduler.kube.objects import Pod
+from scheduler.kube.pod_groups import PodGroup
 
 Subject = Literal["pod", "node", "inventory", "assignment", "dispute", "cluster_objects", "constraint", "storage"]
 
@@ -35,6 +36,16 @@ class Report(msgspec.Struct, frozen=True):
     nominated: str | None = None
     # The preemptor.
     related: Pod | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ReportGroup:
+    """Write the condition of a PodGroup: whether enough of its members have a node, or why not."""
+
+    pod_group: PodGroup
+    status: Literal["True", "False"]
+    reason: Literal["Scheduled", "Unschedulable", "SchedulerError"]
+    message: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +100,7 @@ class DeleteVictimsResult:
 
 # Writes to the API server whose results the machine waits for.
 Order = Bind | PreBind | Evict | DeleteVictims
-Instruction = Order | Report | Notice
+Instruction = Order | Report | ReportGroup | Notice
 # The result of an eviction. gone: the pod no longer exists, or another pod has its name.
 EvictionResult = Literal["evicted", "gone", "refused"]
 # For each kind of write, in the same sequence.

@@ -9,7 +9,7 @@ random one on. Here the pod's uid determines the first one, so that equal cluste
 """
 
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -58,10 +58,24 @@ class Futile:
     reason: str
 
 
-class Preemption:
-    """The search for victims, and the nodes where preemption failed."""
+def _none_spared(_: str) -> bool:
+    return False
 
-    def __init__(self, cache: Cache, nominated_pods: NominatedPods, budgets: Budgets) -> None:
+
+class Preemption:
+    """The search for victims, and the nodes where preemption failed.
+
+    ``is_spared`` returns whether a pod, by its uid, is in a group that may only be disrupted as a whole.
+    """
+
+    def __init__(
+        self,
+        cache: Cache,
+        nominated_pods: NominatedPods,
+        budgets: Budgets,
+        is_spared: Callable[[str], bool] = _none_spared,
+    ) -> None:
+        self._is_spared = is_spared
         self._cache = cache
         self._nominated_pods = nominated_pods
         self._budgets = budgets
@@ -173,8 +187,12 @@ class Preemption:
             node = names[row]
             if node in stuck:
                 return (_STUCK,), 0
-            lower = [assigned for assigned in self._cache.assigned_pods_on(node) if assigned.priority < priority]
-            return select_victims_on_node(dry_runs, row, lower, nominated.get(node, ()), self._budgets), len(lower)
+            below = [assigned for assigned in self._cache.assigned_pods_on(node) if assigned.priority < priority]
+            spared, lower = list[AssignedPod](), list[AssignedPod]()
+            for assigned in below:
+                (spared if self._is_spared(assigned.uid) else lower).append(assigned)
+            there = nominated.get(node, ())
+            return select_victims_on_node(dry_runs, row, lower, there, self._budgets, spared), len(below)
 
         return find
 

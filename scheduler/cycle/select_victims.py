@@ -35,6 +35,7 @@ _ABOVE_ZERO = 1 << 31
 _NOT_STARTED = "~"
 # In kube-scheduler's words.
 NO_VICTIMS = "No preemption victims found for incoming pod"
+_ONLY_TOGETHER = "node(s) had pods of a group that may only be disrupted as a whole"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,19 +66,33 @@ Examine = Callable[[int], tuple[Found, int]]
 
 
 def select_victims_on_node(
-    dry_runs: DryRuns, row: int, lower: Sequence[AssignedPod], nominated: Iterable[AssignedPod], budgets: Budgets
+    dry_runs: DryRuns,
+    row: int,
+    lower: Sequence[AssignedPod],
+    nominated: Iterable[AssignedPod],
+    budgets: Budgets,
+    spared: Sequence[AssignedPod] = (),
 ) -> Found:
-    """Return which of the ``lower`` pods must leave a node for the pod to fit, or why it does not fit without them."""
-    if not lower:
+    """Return which of the ``lower`` pods must leave a node for the pod to fit, or why it does not fit without them.
+
+    ``spared`` are pods of lower priority that must not leave alone.
+    """
+    if not lower and not spared:
         return (NO_VICTIMS,)
     with dry_runs.on(row, nominated, by_sums=True) as dry_run:
         dry_run.take_off(*lower)
         if refusal := dry_run.refusal():
-            return refusal
+            return _without(dry_run, spared) if spared else refusal
         breaking, others = budgets.split(sorted(lower, key=importance))
         doomed = not_reprieved(dry_run, breaking)
         victims = sorted([*doomed, *not_reprieved(dry_run, others)], key=importance)
     return Candidate(row, tuple(victims), len(doomed)) if victims else (NO_VICTIMS,)
+
+
+def _without(dry_run: NodeDryRun, spared: Sequence[AssignedPod]) -> Texts:
+    """Return why a pod does not fit on a node: not even without the pods that are spared, or because of them."""
+    dry_run.take_off(*spared)
+    return dry_run.refusal() or (_ONLY_TOGETHER,)
 
 
 def not_reprieved(dry_run: NodeDryRun, assigned_pods: Sequence[AssignedPod]) -> list[AssignedPod]:

@@ -6,7 +6,7 @@ here: they are reserved from `reserve` on, until `ended` or the watch shows what
 the watch has shown get any: a list requested earlier may lack the others, and would free their VFs.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from mooring import names
@@ -30,7 +30,7 @@ from scheduler.plugins.registry import WEIGHT_OF
 from scheduler.queue import ClusterEvent, Queue
 
 UNKNOWN_NODE = "node(s) were not known to Mooring"
-_NO_GROUPS = "pods of a group that request VFs are placed by Mooring's own scheduler only, not by its extender"
+_NO_GROUPS = "pods of a group are placed by Mooring's own scheduler only, not by its extender"
 UNSEEN = "the pod is not known to Mooring yet"
 
 
@@ -56,6 +56,8 @@ class ExtenderPods:
     queue: Queue
     nominated_pods: NominatedPods
     budgets: Budgets
+    # Whether a pod, by its uid, is in a group that may only be disrupted as a whole.
+    is_spared: Callable[[str], bool]
     kinds: Kinds
     bound_without_vfs: BoundWithoutVfs = field(default_factory=BoundWithoutVfs)
     sign: SignAssignment | None = None
@@ -64,7 +66,7 @@ class ExtenderPods:
         """Read what a pod requests; resource claims are kube-scheduler's."""
         pod.spec.resource_claims = None
         pod_info = read_pod_info(pod, self.kinds)
-        if isinstance(pod_info, PodInfo) and pod_info.membership is not None and _is_managed(pod_info):
+        if isinstance(pod_info, PodInfo) and pod_info.membership is not None:
             return Refusal("unsupported", f"group {pod_info.membership.title}: {_NO_GROUPS}")
         return pod_info
 
@@ -160,7 +162,7 @@ class ExtenderPods:
 
     def _more(self, dry_run: NodeDryRun, victims: Victims, lower: list[AssignedPod]) -> Victims | None:
         """Add the less important pods that must go as well; kube-scheduler does not know the assumed ones."""
-        lower = [assigned for assigned in lower if not assigned.assumed]
+        lower = [assigned for assigned in lower if not assigned.assumed and not self.is_spared(assigned.uid)]
         for assigned in lower:
             dry_run.take_off(assigned)
         if dry_run.refusal():

@@ -8,12 +8,18 @@ from collections.abc import Iterable, Mapping
 from mooring.kube.events import Change, Changed, Identity, Removed, Unreadable
 from scheduler.groups.sources import Known
 from scheduler.kube.group_membership import GroupKey, Naming
-from scheduler.kube.pod_groups import CoschedulingPodGroup, PodGroup, read_pod_group
+from scheduler.kube.pod_groups import (
+    CONDITION_TYPES,
+    CoschedulingPodGroup,
+    PodGroup,
+    disrupted_as_a_whole,
+    read_pod_group,
+)
 
 AnyPodGroup = PodGroup | CoschedulingPodGroup
 # Where each kind is listed; the first path that is served counts.
 PATHS: Mapping[type[AnyPodGroup], tuple[str, ...]] = {
-    PodGroup: ("/apis/scheduling.k8s.io/v1beta1/podgroups", "/apis/scheduling.k8s.io/v1alpha2/podgroups"),
+    PodGroup: tuple(f"/apis/scheduling.k8s.io/{version}/podgroups" for version in CONDITION_TYPES),
     CoschedulingPodGroup: ("/apis/scheduling.x-k8s.io/v1alpha1/podgroups",),
 }
 _NAMING: Mapping[type[AnyPodGroup], Naming] = {PodGroup: "PodGroup", CoschedulingPodGroup: "coscheduling"}
@@ -25,6 +31,8 @@ class KnownPodGroups:
     def __init__(self) -> None:
         self._known: dict[GroupKey, Known] = {}
         self._objects: dict[GroupKey, AnyPodGroup] = {}
+        # The groups that may only be disrupted as a whole, as far as is known: one that cannot be read could be such.
+        self.whole: set[GroupKey] = set()
 
     def of(self, key: GroupKey) -> Known:
         """Return what a group's PodGroup says, why that is not supported, or None while there is none."""
@@ -33,6 +41,11 @@ class KnownPodGroups:
     def shown(self, key: GroupKey) -> AnyPodGroup | None:
         """Return a group's PodGroup as the API server showed it last."""
         return self._objects.get(key)
+
+    @staticmethod
+    def key_of(kind: type[AnyPodGroup], identity: Identity) -> GroupKey:
+        """Return the group of a PodGroup."""
+        return _key(kind, identity)
 
     def take(self, kind: type[AnyPodGroup], event: Change[AnyPodGroup]) -> GroupKey | None:
         """Apply a watch event; return the group about which something has changed."""
@@ -48,6 +61,7 @@ class KnownPodGroups:
             case Removed():
                 self._objects.pop(key, None)
                 self._known.pop(key, None)
+        self._note_whole(key)
         return key if self._known.get(key) != before else None
 
     def keep(self, kind: type[AnyPodGroup], there: Iterable[Identity]) -> list[GroupKey]:
@@ -57,7 +71,15 @@ class KnownPodGroups:
         for key in lost:
             del self._known[key]
             self._objects.pop(key, None)
+            self._note_whole(key)
         return lost
+
+    def _note_whole(self, key: GroupKey) -> None:
+        item = self._objects.get(key)
+        if disrupted_as_a_whole(item) if item is not None else key in self._known:
+            self.whole.add(key)
+        else:
+            self.whole.discard(key)
 
 
 def _key(kind: type[AnyPodGroup], identity: Identity) -> GroupKey:

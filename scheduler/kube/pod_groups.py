@@ -5,12 +5,20 @@ word in the first (``Pod``, ``PodGroup``) and an object with one field in the se
 ``scheduling.x-k8s.io/v1alpha1`` is scheduler-plugins' (apis/scheduling/v1alpha1/types.go there).
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import msgspec
 
 from mooring.group import MOST_MEMBERS
 from scheduler.kube.objects import Condition, Int32, Metadata, Named, Struct
+
+# The versions of the cluster's own, the newest first: the type of the condition that says whether enough members have a
+# node. Source: PodGroupInitiallyScheduled in v1beta1/types.go; a server of 1.36 shows PodGroupScheduled.
+CONDITION_TYPES: Mapping[str, str] = MappingProxyType(
+    {"v1beta1": "PodGroupInitiallyScheduled", "v1alpha2": "PodGroupScheduled"}
+)
 
 
 class Gang(Struct):
@@ -44,10 +52,16 @@ class PodGroupStatus(Struct):
     conditions: list[Condition] | None = None
 
 
+class PodGroupMetadata(Metadata):
+    """An object's metadata, with the number that changes with its spec."""
+
+    generation: int = 0
+
+
 class PodGroup(Struct):
     """The cluster's own PodGroup."""
 
-    metadata: Metadata
+    metadata: PodGroupMetadata
     spec: PodGroupSpec = msgspec.field(default_factory=PodGroupSpec)
     status: PodGroupStatus = msgspec.field(default_factory=PodGroupStatus)
 
@@ -85,6 +99,16 @@ def read_pod_group(pod_group: PodGroup | CoschedulingPodGroup) -> GroupPolicy:
         raise ValueError("schedulingConstraints.topology must name one key")
     within = topology[0].key if topology else ""
     return GroupPolicy(_min_count(spec.scheduling_policy), within, _as_a_whole(spec.disruption_mode), spec.priority)
+
+
+def disrupted_as_a_whole(pod_group: PodGroup | CoschedulingPodGroup) -> bool:
+    """Return whether the members may only be disrupted all together; also where that is said in words not known."""
+    if isinstance(pod_group, CoschedulingPodGroup):
+        return False
+    try:
+        return _as_a_whole(pod_group.spec.disruption_mode)
+    except ValueError:
+        return True
 
 
 def _min_count(policy: SchedulingPolicy | None) -> int:

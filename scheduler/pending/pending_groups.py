@@ -20,7 +20,8 @@ from scheduler.groups.members import GroupsByPod, Members, Standing
 from scheduler.groups.pod_groups import AnyPodGroup, KnownPodGroups
 from scheduler.groups.sources import Group, read_group
 from scheduler.kube.group_membership import GroupKey, GroupMembership
-from scheduler.queue import Queue
+from scheduler.pending.pod_group_conditions import PodGroupConditions
+from scheduler.queue import LEAVING, Queue
 
 # Members are told why their group is not decided about after so many seconds without a change, at the most after the
 # second number.
@@ -51,6 +52,7 @@ class _State:
 class Told:
     """A message for some waiting members of a group."""
 
+    key: GroupKey
     uids: tuple[str, ...]
     message: str
 
@@ -62,6 +64,7 @@ class PendingGroups:
         self._queue = queue
         self.known = KnownPodGroups()
         self.by_pod = GroupsByPod()
+        self.conditions = PodGroupConditions()
         self._states: dict[GroupKey, _State] = {}
         self._keys: dict[str, GroupKey] = {}
         # Of each waiting member its priority and its creation time.
@@ -123,13 +126,31 @@ class PendingGroups:
 
     def take_pod_group(self, kind: type[AnyPodGroup], event: Change[AnyPodGroup], now: float) -> None:
         """Apply a watch event of a PodGroup."""
+        before = len(self.known.whole)
         key = self.known.take(kind, event)
+        self._heed_disruption(before, now)
+        self._note_condition(self.known.key_of(kind, event.identity), now)
         if key is not None:
             self._refresh(key, now)
 
     def keep_pod_groups(self, kind: type[AnyPodGroup], there: Iterable[Identity], now: float) -> None:
-        for key in self.known.keep(kind, there):
+        before = len(self.known.whole)
+        lost = self.known.keep(kind, there)
+        self._heed_disruption(before, now)
+        for key in lost:
+            self.conditions.forget(key)
             self._refresh(key, now)
+
+    def _note_condition(self, key: GroupKey, now: float) -> None:
+        if self.known.shown(key) is None:
+            self.conditions.forget(key)
+        else:
+            self.conditions.shown(key, now)
+
+    def _heed_disruption(self, before: int, now: float) -> None:
+        """Let pods come again if members may be preempted now of one of the groups that were spared before."""
+        if len(self.known.whole) < before:
+            self._queue.move_on_event(LEAVING, now)
 
     def key_of(self, entry: str) -> GroupKey | None:
         """Return the group that an entry of the queue stands for; None if it is a pod's."""
@@ -146,6 +167,13 @@ class PendingGroups:
         members = self.by_pod.get(key)
         assert members is not None, "a group without a pod is not known"
         return members
+
+    def is_whole(self, uid: str) -> bool:
+        """Return whether a pod is a placed member of a group that may only be disrupted as a whole."""
+        if not self.known.whole or self.by_pod.standing(uid) != "placed":
+            return False
+        membership = self.by_pod.of(uid)
+        return membership is not None and membership.key in self.known.whole
 
     def counting(self, key: GroupKey) -> int:
         """Return how many members of a group count as placed."""
@@ -193,11 +221,16 @@ class PendingGroups:
                 state.tell_at = None
                 if state.message:
                     title = self.members(key).title
-                    yield Told(tuple(self.members(key).of("waiting")), f"group {title}: {state.message}")
+                    yield Told(key, tuple(self.members(key).of("waiting")), f"group {title}: {state.message}")
 
     def next_due(self) -> float | None:
         """Return when `due` has something, if nothing changes before."""
         return min((state.tell_at for state in self._states.values() if state.tell_at is not None), default=None)
+
+    def waiting(self) -> Mapping[str, int]:
+        """Count the groups with waiting members: those in the queue, and those that are incomplete or refused."""
+        queued = sum(1 for state in self._states.values() if not state.message)
+        return {"queued": queued, "incomplete": len(self._states) - queued}
 
     def entries(self) -> set[str]:
         """Return the entries of the queue that stand for groups."""
@@ -218,9 +251,13 @@ class PendingGroups:
         if known is not None and known.key != membership.key:
             self.drop(uid, now)
         if known == membership and standing != "waiting" and self.by_pod.standing(uid) == standing:
+            # Assumed before, and perhaps bound now.
+            self.conditions.note(membership.key, now)
             return
         self.by_pod.put(uid, membership, standing)
         self._stand(uid, standing)
+        if standing == "placed" and self.known.shown(membership.key) is not None:
+            self.conditions.note(membership.key, now)
         self._refresh(membership.key, now)
 
     def _stand(self, uid: str, standing: Standing) -> None:

@@ -28,6 +28,7 @@ from scheduler.cycle.instructions import (
     Order,
     PreBind,
     Report,
+    ReportGroup,
     Result,
 )
 from scheduler.server import metrics
@@ -307,6 +308,8 @@ class Loop:
                     self.start(self._delete_victims(instruction))
                 case Report():
                     self._report(instruction)
+                case ReportGroup():
+                    self._writer.put_group(instruction)
                 case Notice(subject, event, fields):
                     metrics.IGNORED_OBJECTS.by[subject,] += 1
                     _log.warning(event, **fields)

@@ -217,6 +217,7 @@ class _Derived(Collector):
         for (place, event), count in self._machine.queue.incoming.items():
             incoming.add_metric([_QUEUES.get(place, place), event], count)
         yield incoming
+        yield from self._groups()
         disputed = "VFs that more than one live pod claims"
         yield GaugeMetricFamily("mooring_disputed_vfs", disputed, self._machine.vf_disputes.disputed[VFS])
         spent = "Searches for a placement on one node that ran out of steps"
@@ -229,6 +230,17 @@ class _Derived(Collector):
         for reason, count in self._faults().items():
             faults.add_metric([reason], count)
         yield faults
+
+    def _groups(self) -> Iterable[Metric]:
+        waiting = GaugeMetricFamily("mooring_waiting_groups", "Groups with members that wait", labels=["state"])
+        for state, count in self._machine.pending_groups.waiting().items():
+            waiting.add_metric([state], count)
+        scheduling = self._machine.group_scheduling
+        decisions = CounterMetricFamily("mooring_group_decisions", "Decisions about groups", labels=["result"])
+        for result, count in scheduling.decisions.items():
+            decisions.add_metric([result], count)
+        placed = scheduling.members_placed
+        return waiting, decisions, CounterMetricFamily("mooring_group_members_placed", "Members placed", placed)
 
     def _networks(self) -> Iterable[GaugeMetricFamily]:
         vfs = GaugeMetricFamily("mooring_free_vfs", "VFs that may be given now", labels=["network"])

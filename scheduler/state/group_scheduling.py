@@ -4,8 +4,10 @@ Promise 9 of the architecture is kept here: a decision places nobody unless enou
 no Bind of it leaves before the volumes of all of its members are bound.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Literal, get_args
 
 from scheduler.cache.cache import Cache
 from scheduler.cache.volumes.plan import VolumePlan
@@ -17,14 +19,19 @@ from scheduler.groups.order import by_index
 from scheduler.groups.sources import Group
 from scheduler.kube.group_membership import GroupKey
 from scheduler.kube.objects import Pod
+from scheduler.kube.pod_groups import GroupPolicy, PodGroup
 from scheduler.kube.pod_info import PodInfo
 from scheduler.pending.held_binds import Batch, HeldBinds
 from scheduler.pending.nominator import Nominator
 from scheduler.pending.pending_groups import PendingGroups
 from scheduler.pending.pending_pod import asks_the_same
 from scheduler.pending.pending_pods import PendingPods
+from scheduler.pending.pod_group_conditions import Standing
 from scheduler.pending.volume_waits import VolumeWaits
 from scheduler.queue import NO_EVENT, ClusterEvent, Queue
+
+# The result of a decision, in the words of kube-scheduler's metrics.
+Decided = Literal["scheduled", "unschedulable", "error"]
 
 
 @dataclass(slots=True)
@@ -40,7 +47,11 @@ class GroupScheduling:
     volume_waits: VolumeWaits
     portion: int
     held_binds: HeldBinds = field(default_factory=HeldBinds)
+    # How many decisions there were, by their results, and how many members they have placed.
+    decisions: Counter[Decided] = field(default_factory=lambda: Counter(dict.fromkeys(get_args(Decided), 0)))
+    members_placed: int = 0
     _search: GroupSearch | None = None
+    _proceeded_at: float = 0.0
 
     def begin(self, key: GroupKey) -> None:
         """Begin to decide about a group that was popped from the queue."""
@@ -64,12 +75,15 @@ class GroupScheduling:
         """Go on with the decision; return None if it takes another step."""
         search = self._search
         assert search is not None, "a decision has begun"
+        self._proceeded_at = now
         verdict = self.group_cycle.proceed(search, now, record_phase)
         if verdict is None:
             return None
         self._search = None
         key = search.group.key
+        self.decisions["scheduled" if isinstance(verdict, Placed) else "unschedulable"] += 1
         if isinstance(verdict, Placed):
+            self.members_placed += len(verdict.binds)
             return self._carry_out(search.group, verdict, now)
         return self._put_aside(key, verdict.refusal, self._shortage(key, verdict), now)
 
@@ -85,11 +99,12 @@ class GroupScheduling:
         key = self.pending_groups.key_of(entry)
         if key is None:
             return []
+        self.decisions["error"] += 1
         self.queue.add_unschedulable(entry, NO_EVENT)
         members = self.pending_groups.members(key)
-        return self._tell(
-            members.of("waiting"), f"the scheduler failed to decide about group {members.title}: see its log"
-        )
+        message = f"the scheduler failed to decide about group {members.title}: see its log"
+        self.pending_groups.conditions.refuse(key, message, self._proceeded_at, is_bug=True)
+        return self._tell(members.of("waiting"), message)
 
     def interrupt(self, uid: str, now: float, pod: Pod | None = None) -> None:
         """End the decision if it is about a pod that goes or changes; ``pod`` is the pod as it is now, if it is."""
@@ -125,12 +140,28 @@ class GroupScheduling:
         for batch in self.held_binds.touched():
             found += self._look_at(batch, now)
         for told in self.pending_groups.due(now):
+            self.pending_groups.conditions.refuse(told.key, told.message, now)
             found += self._tell(told.uids, told.message)
+        found += self.pending_groups.conditions.due(now, self._standing)
         return found
+
+    def _standing(self, key: GroupKey) -> Standing | None:
+        """Return a PodGroup and how many members have a node; those that are only assumed do not count."""
+        pod_group, policy = self.pending_groups.known.shown(key), self.pending_groups.known.of(key)
+        if not isinstance(pod_group, PodGroup):
+            return None
+        members = self.pending_groups.by_pod.get(key)
+        placed = [self.cache.assigned(uid) for uid in members.of("placed")] if members is not None else []
+        bound = sum(1 for one in placed if one is not None and not one.assumed)
+        succeeded = members.counts["succeeded"] if members is not None and bound else 0
+        return Standing(pod_group, bound + succeeded, policy.min if isinstance(policy, GroupPolicy) else None)
 
     def next_due(self) -> float | None:
         """Return when `tick` has work, if no event arrives before."""
-        return 0.0 if self.held_binds.has_touched else self.pending_groups.next_due()
+        if self.held_binds.has_touched:
+            return 0.0
+        times = self.pending_groups.next_due(), self.pending_groups.conditions.next_due()
+        return min((time for time in times if time is not None), default=None)
 
     def check(self) -> None:
         """Raise AssertionError if what is kept about groups contradicts the cache or the pending pods."""
@@ -198,7 +229,9 @@ class GroupScheduling:
         for uid in uids[:1]:
             self.pending_groups.back_off(uid, now)
         members = self.pending_groups.by_pod.get(batch.key)
-        return self._tell(uids, f"group {members.title if members else batch.key.name}: {why}")
+        message = f"group {members.title if members else batch.key.name}: {why}"
+        self.pending_groups.conditions.refuse(batch.key, message, now)
+        return self._tell(uids, message)
 
     def _put_aside(self, key: GroupKey, refusal: Unschedulable, message: str, now: float) -> list[Instruction]:
         missed = self.queue.missed
@@ -207,6 +240,7 @@ class GroupScheduling:
             self.queue.add_unschedulable(key.entry, refusal.requeue_on)
             if missed & refusal.requeue_on:
                 self.queue.requeue(key.entry)
+        self.pending_groups.conditions.refuse(key, message, now)
         return self._tell(uids, message, refusal.why)
 
     def _tell(self, uids: Sequence[str], message: str, why: Why | None = None) -> list[Instruction]:

@@ -82,7 +82,7 @@ class Machine:
         self.vf_disputes = VfDisputes(self.cache, scheduler_name, evicts=evict_never_started)
         self._bound_without_vfs = BoundWithoutVfs()
         budgets = Budgets()
-        self._preemption = Preemption(self.cache, self.nominator, budgets)
+        self._preemption = Preemption(self.cache, self.nominator, budgets, self.pending_groups.is_whole)
         self._scheduling_cycle = SchedulingCycle(self.cache, self.nominator, self._preemption, sign=sign)
         self.group_scheduling = GroupScheduling(
             cache=self.cache,
@@ -102,6 +102,7 @@ class Machine:
             queue=self.queue,
             nominated_pods=self.nominator,
             budgets=budgets,
+            is_spared=self.pending_groups.is_whole,
             kinds=kinds,
             bound_without_vfs=self._bound_without_vfs,
             sign=sign,
@@ -383,12 +384,10 @@ class Machine:
         if outcome.kind in ("changed", "forbidden"):
             self.queue.retry(uid)
             self.pending_groups.back_off(uid, now)
-            forbidden = outcome.kind == "forbidden"
-            return (
-                self.pending_pods.report_unschedulable(pending, "Unschedulable", f"binding forbidden: {outcome.reason}")
-                if forbidden
-                else []
-            )
+            if outcome.kind == "changed":
+                return []
+            why = f"binding forbidden: {outcome.reason}"
+            return self.pending_pods.report_unschedulable(pending, "Unschedulable", why)
         if outcome.kind == "refused":
             self.queue.add_unschedulable(uid, NO_EVENT)
             self.pending_groups.back_off(uid, now)

@@ -1,12 +1,17 @@
 """The pod reference has every field of a request and no other, and its examples are requests."""
 
 import re
-from typing import get_args
+from collections.abc import Iterator
+from typing import Any, get_args
 
+import msgspec
 import pytest
 import yaml
 
 from mooring import group, names, request, settings
+from scheduler.kube.group_membership import GroupMembership
+from scheduler.kube.objects import Pod
+from scheduler.kube.pod_info import PodInfo, read_pod_info
 from tests.docs.texts import ROOT
 
 PAGE = (ROOT / "docs/pod-reference.md").read_text(encoding="utf-8")
@@ -55,17 +60,46 @@ def test_the_fields_of_a_group_are_those_of_the_code() -> None:
     assert all(f"`{rails}`" in fields["rails"] for rails in get_args(group.Rails))
 
 
-def test_the_manifests_of_jobs_can_be_read() -> None:
-    """Each template in the page is read by the scheduler's own readers."""
-    text = (ROOT / "docs/jobs.md").read_text(encoding="utf-8")
-    jobs = [yaml.safe_load(block) for block in re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)]
-    assert jobs
-    for job in jobs:
-        annotations = job["spec"]["template"]["metadata"]["annotations"]
-        asked = group.read_group(annotations)
-        assert asked is not None
-        assert asked.min == job["spec"]["parallelism"]
-        assert request.read_request(annotations) is not None
+JOBS = [
+    yaml.safe_load(block)
+    for block in re.findall(r"```yaml\n(.*?)```", (ROOT / "docs/jobs.md").read_text(encoding="utf-8"), re.DOTALL)
+]
+
+
+def _templates(job: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield for each pod of a job its controller and its template."""
+    spec, name = job["spec"], job["metadata"]["name"]
+    match job["kind"]:
+        case "Job":
+            yield from [(name, spec["template"])] * spec["parallelism"]
+        case "JobSet":
+            for jobs in spec["replicatedJobs"]:
+                for number in range(jobs["replicas"]):
+                    one = {"kind": "Job", "metadata": {"name": f"{name}-{number}"}, "spec": jobs["template"]["spec"]}
+                    yield from _templates(one)
+        case "MPIJob" | "PyTorchJob":
+            for role, replicas in (spec.get("mpiReplicaSpecs") or spec["pytorchReplicaSpecs"]).items():
+                controller = f"{name}-launcher" if role == "Launcher" else name
+                yield from [(controller, replicas["template"])] * replicas["replicas"]
+
+
+@pytest.mark.parametrize("kind", ["Job", "JobSet", "MPIJob", "PyTorchJob"])
+def test_the_manifests_of_jobs_are_groups(kind: str) -> None:
+    """The scheduler reads all ranks of a job as one group of as many as it needs; a launcher is none of them."""
+    (job,) = [one for one in JOBS if one["kind"] == kind]
+    found: list[GroupMembership | None] = []
+    for number, (controller, template) in enumerate(_templates(job)):
+        owner = {"kind": kind, "name": controller, "uid": controller, "controller": True}
+        metadata = {"name": f"p{number}", "namespace": "default", "uid": str(number), "ownerReferences": [owner]}
+        pod = msgspec.convert({"metadata": template.get("metadata", {}) | metadata, "spec": template["spec"]}, Pod)
+        pod_info = read_pod_info(pod)
+        assert isinstance(pod_info, PodInfo), pod_info
+        assert pod_info.membership is None or (pod.spec.scheduler_name == "mooring" and pod_info.interfaces)
+        found.append(pod_info.membership)
+    assert found.count(None) == (1 if kind == "MPIJob" else 0)
+    (membership,) = {one for one in found if one is not None}
+    assert membership.title == job["metadata"]["name"]
+    assert membership.asked.min == len(found) - found.count(None)
 
 
 @pytest.mark.parametrize("page", ["pod-reference.md", "quick-start.md", "migration.md"])

@@ -161,6 +161,7 @@ async def test_the_scheduler_runs_under_its_rights_and_needs_each(cluster: Clust
     async with cluster.acting(SCHEDULER, tmp_path) as client:
         async with running("scheduler", *flags, "--metrics-addr=", "--kubeconfig", str(tmp_path / "scheduler")):
             await _bind_and_wait(cluster)
+            await _tell_a_pod_group(cluster)
             await _prepare_volumes(cluster)
             await cluster.add_pod("urgent", "[{}]", priorityClassName="system-cluster-critical")
             await cluster.until(PODS, _is_going, fieldSelector="metadata.name=fits")
@@ -188,6 +189,16 @@ async def _bind_and_wait(cluster: Cluster) -> None:
         await cluster.patch(f"{PODS}/waits", {"metadata": {"annotations": {names.REQUEST: request}}})
         part = "unknown field" if "x" in request else "not enough free RDMA VFs"
         await cluster.until(EVENTS, partial(_tells, part=part, count=count))
+
+
+async def _tell_a_pod_group(cluster: Cluster) -> None:
+    """Let a group wait; a real server has PodGroups only behind a feature gate."""
+    if cluster.own is None:
+        return
+    path = "/apis/scheduling.k8s.io/v1beta1/namespaces/default/podgroups"
+    await cluster.post(path, {"metadata": {"name": "train"}, "spec": {"schedulingPolicy": {"gang": {"minCount": 1}}}})
+    await cluster.add_pod("member", "[{},{}]", schedulingGroup={"podGroupName": "train"})
+    await cluster.until(f"{path}/train", lambda shown: shown.get("status", {}).get("conditions"))
 
 
 async def _prepare_volumes(cluster: Cluster) -> None:

@@ -39,9 +39,10 @@ def recompute(objects: Mapping[type[Any], Sequence[Any]], uid: str, now: float) 
     if isinstance(pod_info, Refusal):
         return DecisionReport("recomputed", pod_info.reason, {"v": 1})
     decision = _scheduling_cycle(objects, pod.spec.scheduler_name, now).decide(pod_info, now)
-    if isinstance(decision, Bind):
-        return DecisionReport("recomputed", f"would be bound to {decision.assigned.node}", decision.why)
-    return DecisionReport("recomputed", decision.reason, decision.why)
+    found = f"would be bound to {decision.assigned.node}" if isinstance(decision, Bind) else decision.reason
+    if pod_info.membership is not None:
+        found = f"decided about alone, not with its group {pod_info.membership.title}: {found}"
+    return DecisionReport("recomputed", found, decision.why)
 
 
 def _scheduling_cycle(objects: Mapping[type[Any], Sequence[Any]], scheduler: str, now: float) -> SchedulingCycle:

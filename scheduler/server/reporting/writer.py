@@ -18,10 +18,11 @@ import structlog
 from mooring.kube.client import JSON, MERGE_PATCH, STRATEGIC_PATCH, Client
 from mooring.kube.failures import Conflict, KubeError, NotFound
 from mooring.kube.retry import until_definite
-from scheduler.cycle.instructions import Report
+from scheduler.cycle.instructions import Report, ReportGroup
 from scheduler.kube.objects import Pod
 from scheduler.server import metrics
 from scheduler.server.reporting.event_correlator import EventCorrelator, EventRecord, TokenBucket
+from scheduler.server.reporting.pod_group_status import pod_group_patches
 from scheduler.server.reporting.pod_status import event, event_reason, is_of_pending, repetition, status_patch
 
 _log = structlog.get_logger()
@@ -45,6 +46,7 @@ class Writer:
         self._component = component
         self._events: asyncio.Queue[Report] = asyncio.Queue(_MOST_EVENTS)
         self._conditions: dict[str, Report] = {}
+        self._of_pod_groups: dict[str, ReportGroup] = {}
         self._new_condition = asyncio.Event()
         self._pace = TokenBucket(_CONDITIONS_PER_S, _CONDITIONS_AT_ONCE, time.monotonic())
         self._event_correlator = EventCorrelator()
@@ -63,6 +65,14 @@ class Writer:
             self._events.put_nowait(report)
         except asyncio.QueueFull:
             metrics.EVENTS_DROPPED.by[()] += 1
+
+    def put_group(self, report: ReportGroup) -> None:
+        """Take the condition of a PodGroup in place of one that waits; one that is True stays."""
+        uid = report.pod_group.metadata.uid
+        waiting = self._of_pod_groups.get(uid)
+        if waiting is None or waiting.status != "True":
+            self._of_pod_groups[uid] = report
+            self._new_condition.set()
 
     def _await(self, newer: Report, older: Report | None) -> None:
         """Queue the newer of two reports about a pod; it keeps the older one's nomination unless it has its own."""
@@ -89,11 +99,12 @@ class Writer:
             await self._new_condition.wait()
             while wait_s := self._pace.take(time.monotonic()):
                 await asyncio.sleep(wait_s)
-            uid = next(iter(self._conditions), None)
-            if uid is None:
-                self._new_condition.clear()
+            if self._of_pod_groups:
+                await self._write_pod_group(self._of_pod_groups.pop(next(iter(self._of_pod_groups))))
+            elif self._conditions:
+                await self._attempt(self._conditions.pop(next(iter(self._conditions))), self._write_condition)
             else:
-                await self._attempt(self._conditions.pop(uid), self._write_condition)
+                self._new_condition.clear()
 
     async def flush(self) -> None:
         """Wait until the queued events are written, a moment at the most."""
@@ -123,6 +134,18 @@ class Writer:
             await _send(self._client, "PATCH", f"{path}/status", status_patch(report, _now()), STRATEGIC_PATCH)
         except Conflict:
             await self._tell_anew(report, path)
+
+    async def _write_pod_group(self, report: ReportGroup) -> None:
+        """Write to the version that is served; after a conflict the watch shows what has changed."""
+        about = report.pod_group.metadata
+        for path, patch in pod_group_patches(report, _now()):
+            try:
+                await _send(self._client, "PATCH", path, patch, STRATEGIC_PATCH)
+            except NotFound:
+                continue
+            except KubeError as failed:
+                _log.info("report was refused", pod_group=f"{about.namespace}/{about.name}", reason=str(failed))
+            return
 
     async def _tell_anew(self, report: Report, path: str) -> None:
         """Read the pod again, unless it needs no report any more, or something newer is to be reported."""

@@ -121,6 +121,11 @@ async def test_explain_decides_again_about_a_pending_pod_and_names_every_node(se
     await served.add_pod(pod("fits", "[{}]"))
     _, out, _ = await served.run("explain", "fits")
     assert "would be bound to n00" in out
+    member = pod("member", "[{}]")
+    member["metadata"]["annotations"][names.GROUP] = '{"name":"train","min":2}'
+    await served.add_pod(member)
+    _, out, _ = await served.run("explain", "member")
+    assert "decided about alone, not with its group train: would be bound to n00" in out
     await served.add_pod(pod("wrong", '[{"x":1}]'))
     _, out, _ = await served.run("explain", "wrong")
     assert "unknown field" in out

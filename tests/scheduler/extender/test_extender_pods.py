@@ -20,6 +20,7 @@ from scheduler.extender.extender_pods import UNKNOWN_NODE, UNSEEN, Verdict
 from scheduler.extender.protocol import Victims
 from scheduler.kube.binding_outcome import BOUND, Outcome
 from scheduler.kube.objects import Node, Pod
+from scheduler.kube.pod_groups import PodGroup
 from scheduler.kube.pod_info import PodInfo, Refusal
 from scheduler.state.machine import Machine
 
@@ -70,9 +71,9 @@ class Scene:
         meta = pod.metadata
         self.machine.pods(Removed(Identity(meta.namespace, meta.name, meta.uid, "")), NOW)
 
-    def assigned(self, node: str, vfs: Sequence[int], priority: int = 0) -> Pod:
+    def assigned(self, node: str, vfs: Sequence[int], priority: int = 0, **spec: Any) -> Pod:
         """Show an assigned pod with these VFs of its node's PF."""
-        pod = self.pod(node=node, spec={"nodeName": node, "priority": priority})
+        pod = self.pod(node=node, spec={"nodeName": node, "priority": priority, **spec})
         pf = self._make_pf(vfs=64)
         given = tuple(AssignedVf(pf.name, vf, pf.vf_pci(vf), pf.link, pf.network) for vf in vfs)
         assignment = Assignment(uid=pod.metadata.uid, node=node, vfs=given)
@@ -226,6 +227,38 @@ def test_less_important_pods_are_added_to_the_victims(scene: Scene) -> None:
     assert scene.extender_pods.make_room(three, "n1", known, NOW) is None
     assert scene.extender_pods.make_room(one, "gone", known, NOW) is None
     assert scene.machine.cache.assigned(above.metadata.uid) is not None
+
+
+def test_a_member_of_a_group_that_is_disrupted_as_a_whole_is_not_added_to_the_victims(scene: Scene) -> None:
+    """The node is left out if the pod does not fit beside it; one that kube-scheduler has chosen itself stands."""
+    scene.add_node("n1", vfs=2)
+    spec = {"schedulingPolicy": {"gang": {"minCount": 1}}, "disruptionMode": "PodGroup"}
+    item = msgspec.convert({"metadata": {"name": "train", "namespace": "default"}, "spec": spec}, PodGroup)
+    scene.machine.see(PodGroup, Changed(Identity("train", "default"), item), NOW)
+    member, other = scene.assigned("n1", [0], schedulingGroup={"podGroupName": "train"}), scene.assigned("n1", [1])
+    one, two = (scene.pod_info([{}] * count, spec={"priority": 10}) for count in (1, 2))
+    nobody, chosen = Victims((), 0), Victims((member.metadata.uid,), 0)
+    assert scene.extender_pods.make_room(one, "n1", nobody, NOW) == Victims((other.metadata.uid,), 0)
+    assert scene.extender_pods.make_room(two, "n1", nobody, NOW) is None
+    assert scene.extender_pods.make_room(one, "n1", chosen, NOW) == chosen
+
+
+@pytest.mark.parametrize("request_", [[{}], [], None], ids=["vfs", "none", "no-annotation"])
+@pytest.mark.parametrize("how", ["annotation", "PodGroup", "coscheduling"])
+def test_a_member_of_a_group_is_refused_in_words(scene: Scene, make_pod: MakePod, how: str, request_: object) -> None:
+    """Whatever names the group, and also if the pod requests no VFs: kube-scheduler would place members one by one."""
+    fields: dict[str, Any] = {"spec": dict(FOREIGN)}
+    if how == "annotation":
+        fields["annotations"] = {names.GROUP: '{"name":"train","min":2}'}
+    elif how == "PodGroup":
+        fields["spec"] |= {"schedulingGroup": {"podGroupName": "train"}}
+    else:
+        fields["metadata"] = {"labels": {names.POD_GROUP_LABEL: "train"}}
+    refusal = scene.extender_pods.read(make_pod("member", request_, **fields))
+    assert isinstance(refusal, Refusal)
+    assert refusal.reason == (
+        "group train: pods of a group are placed by Mooring's own scheduler only, not by its extender"
+    )
 
 
 def test_a_pod_bound_without_vfs_is_reported_once(scene: Scene) -> None:

@@ -3,6 +3,8 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -10,8 +12,10 @@ import pytest
 
 from devcluster.apiserver.serve import ApiServer, Options
 from mooring.kube.access import Access
-from mooring.kube.client import Client
+from mooring.kube.client import STRATEGIC_PATCH, Client
+from scheduler.cycle.instructions import ReportGroup
 from scheduler.kube.group_membership import GroupKey
+from scheduler.kube.pod_groups import CONDITION_TYPES, PodGroup
 from scheduler.server.loop import ApiClients, Loop
 from scheduler.server.reporting.writer import Writer
 from scheduler.server.watching import reflectors
@@ -107,3 +111,63 @@ async def test_a_change_of_a_pod_group_lets_its_group_be_decided_about() -> None
         path = f"/apis/{GROUP}/{VERSION}/namespaces/default/podgroups/train"
         await client.request("PATCH", path, change, "application/merge-patch+json")
         await until(lambda: list(machine.queue.uids()) == [KEY.entry])
+
+
+@pytest.mark.parametrize("version", ["v1beta1", "v1alpha2"])
+async def test_a_condition_is_written_in_the_version_that_is_served(version: str) -> None:
+    """Each version has its own type of it; other conditions stay; one that is True is not taken back."""
+    name = CONDITION_TYPES[version]
+    async with ApiServer() as server, Client(Access(server.url), timeout_s=2.0) as client:
+        if version != VERSION:
+            known = server.cluster.catalog.find(GROUP, VERSION, "podgroups")
+            assert known is not None
+            server.cluster.catalog.forget(GROUP, VERSION, "podgroups")
+            server.cluster.catalog.learn(replace(known, version=version))
+        await _create(client, GROUP, version, schedulingPolicy={"gang": {"minCount": 2}})
+        path = f"/apis/{GROUP}/{version}/namespaces/default/podgroups/train"
+        other = {"status": {"conditions": [{"type": "Other", "status": "True", "reason": "r", "message": ""}]}}
+        shown = await client.request("PATCH", f"{path}/status", msgspec.json.encode(other), STRATEGIC_PATCH)
+        pod_group = msgspec.json.decode(shown, type=PodGroup)
+
+        async def says(status: str, message: str) -> bool:
+            found = msgspec.json.decode(await client.request("GET", path), type=PodGroup).status.conditions or []
+            assert all(one.reason and (one.last_transition_time or one.type == "Other") for one in found)
+            return [(one.type, one.status, one.message) for one in found] == [
+                ("Other", "True", ""),
+                (name, status, message),
+            ]
+
+        writer = Writer(client, "mooring")
+        writing = asyncio.create_task(writer.run())
+        writer.put_group(ReportGroup(pod_group, "False", "Unschedulable", "no room"))
+        await eventually(partial(says, "False", "no room"))
+        # What is True is written whatever has changed meanwhile.
+        writer.put_group(ReportGroup(pod_group, "True", "Scheduled", "2 members"))
+        writer.put_group(ReportGroup(pod_group, "False", "Unschedulable", "too late for the queue"))
+        await eventually(partial(says, "True", "2 members"))
+        writer.put_group(ReportGroup(pod_group, "False", "Unschedulable", "too late for the server"))
+        writer.put_group(ReportGroup(_renamed(pod_group), "False", "Unschedulable", "there is none"))
+        # Conditions are written one after another: the last one shows that those before it are done.
+        other_group = await _second(client, version)
+        writer.put_group(ReportGroup(other_group, "False", "Unschedulable", "no room"))
+
+        async def second_is_told() -> bool:
+            second = await client.request("GET", path.replace("train", "second"))
+            return bool(msgspec.json.decode(second, type=PodGroup).status.conditions)
+
+        await eventually(second_is_told)
+        assert await says("True", "2 members")
+        writing.cancel()
+        await asyncio.gather(writing, return_exceptions=True)
+
+
+async def _second(client: Client, version: str) -> PodGroup:
+    body = {"apiVersion": f"{GROUP}/{version}", "kind": "PodGroup", "metadata": {"name": "second"}, "spec": {}}
+    path = f"/apis/{GROUP}/{version}/namespaces/default/podgroups"
+    return msgspec.json.decode(await client.request("POST", path, msgspec.json.encode(body)), type=PodGroup)
+
+
+def _renamed(pod_group: PodGroup) -> PodGroup:
+    document = msgspec.to_builtins(pod_group)
+    document["metadata"] |= {"name": "other", "uid": "other"}
+    return msgspec.convert(document, PodGroup)

@@ -1,0 +1,109 @@
+"""The condition of PodGroups: whether enough members have a node, and if not, why. Pure.
+
+What it is: a condition has upstream's meaning. It is False with the message that the waiting members have, and True
+once at least ``min`` members are bound. It never goes back from True: later members are no matter of it.
+Only PodGroups of ``scheduling.k8s.io`` have one; nothing is written to those of scheduler-plugins.
+
+Why it is right: it is derived from the members and from the PodGroup as it was shown last, whenever one of them
+changes. So a new leader, which is shown everything again, writes what an earlier one has not. A PodGroup that is not
+shown is not kept here.
+
+What it costs: a look at all members of a group, at most once a second for each group in which something has changed.
+
+Source: PodGroupStatus in staging/src/k8s.io/api/scheduling/v1alpha2/types.go and v1beta1/types.go of Kubernetes, and
+updatePodGroupCondition in pkg/scheduler/schedule_one_podgroup.go.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Literal, NamedTuple
+
+from scheduler.cycle.instructions import ReportGroup
+from scheduler.kube.group_membership import GroupKey
+from scheduler.kube.objects import Condition
+from scheduler.kube.pod_groups import CONDITION_TYPES, PodGroup
+
+# Seconds from a change to its report: members are bound one after another.
+_TOGETHER_S = 1.0
+
+
+class Said(NamedTuple):
+    """What a condition says."""
+
+    status: Literal["True", "False"]
+    reason: Literal["Scheduled", "Unschedulable", "SchedulerError"]
+    message: str
+
+
+class Standing(NamedTuple):
+    """A PodGroup as it is shown, how many members are bound, and how many must be; None if that cannot be read."""
+
+    pod_group: PodGroup
+    bound: int
+    min: int | None
+
+
+class PodGroupConditions:
+    """What is to be written, by the key of the group."""
+
+    def __init__(self) -> None:
+        # In the order of their times.
+        self._due: dict[GroupKey, float] = {}
+        self._refusals: dict[GroupKey, Said] = {}
+        self._sent: dict[GroupKey, tuple[str, Said]] = {}
+
+    def note(self, key: GroupKey, now: float) -> None:
+        """Record that something about a group has changed."""
+        if key.naming == "PodGroup":
+            self._due.setdefault(key, now + _TOGETHER_S)
+
+    def shown(self, key: GroupKey, now: float) -> None:
+        """Record that the PodGroup is shown: what was sent to it may not be what it says now."""
+        self._sent.pop(key, None)
+        self.note(key, now)
+
+    def refuse(self, key: GroupKey, message: str, now: float, *, is_bug: bool = False) -> None:
+        """Record why waiting members are not placed."""
+        if key.naming == "PodGroup":
+            self._refusals[key] = Said("False", "SchedulerError" if is_bug else "Unschedulable", message)
+            self.note(key, now)
+
+    def forget(self, key: GroupKey) -> None:
+        """Forget a PodGroup that is gone."""
+        for known in (self._due, self._refusals, self._sent):
+            known.pop(key, None)
+
+    def due(self, now: float, standing: Callable[[GroupKey], Standing | None]) -> Iterator[ReportGroup]:
+        """Yield what is to be written by now; ``standing`` returns None for a PodGroup that is not known."""
+        while self._due and next(iter(self._due.values())) <= now:
+            key = next(iter(self._due))
+            del self._due[key]
+            found = standing(key)
+            if found is None:
+                self.forget(key)
+                continue
+            said = self._said(key, found)
+            if said is not None and self._sent.get(key) != (found.pod_group.metadata.uid, said):
+                self._sent[key] = found.pod_group.metadata.uid, said
+                yield ReportGroup(found.pod_group, said.status, said.reason, said.message)
+
+    def next_due(self) -> float | None:
+        """Return when `due` has something, if nothing changes before."""
+        return next(iter(self._due.values()), None)
+
+    def _said(self, key: GroupKey, found: Standing) -> Said | None:
+        """Return what the condition should say and does not; None if nothing."""
+        shown = shown_conditions(found.pod_group)
+        uid, sent = self._sent.get(key, ("", None))
+        was_true = sent is not None and sent.status == "True" and uid == found.pod_group.metadata.uid
+        if was_true or any(one.status == "True" for one in shown.values()):
+            return None
+        if found.min is not None and found.bound >= found.min:
+            return Said("True", "Scheduled", f"{found.bound} members are bound, at least {found.min} are needed")
+        refusal = self._refusals.get(key)
+        says = any((one.status, one.reason, one.message) == refusal for one in shown.values())
+        return None if says else refusal
+
+
+def shown_conditions(pod_group: PodGroup) -> Mapping[str, Condition]:
+    """Return the conditions that say whether a PodGroup is scheduled, by their types in the versions of the API."""
+    return {one.type: one for one in pod_group.status.conditions or () if one.type in CONDITION_TYPES.values()}
