@@ -247,7 +247,7 @@ class GroupCycle:
             return refusal
         events = refusal.requeue_on | ClusterEvent.NODE | LEAVING
         for other in _distinct(search.members):
-            events |= self._cycle.heeded(other)
+            events |= self._cycle.events_that_help(other)
         return replace(refusal, requeue_on=events)
 
 
