@@ -48,7 +48,7 @@ def _exposed() -> dict[str, set[str]]:
                 (described,) = collector.describe()
                 found |= _samples(described, set(collector._labelnames))
     own = [one for one in vars(scheduler_metrics).values() if isinstance(one, Count | Distribution)]
-    for collector in (scheduler_metrics._Derived(Machine("mooring")), *own):
+    for collector in (scheduler_metrics._MachineCollector(Machine("mooring")), *own):
         for metric in collector.collect():
             found |= _samples(metric, set(getattr(metric, "_labelnames", ())))
     return found
@@ -100,7 +100,7 @@ def test_what_happens_once_is_counted_from_nothing() -> None:
     asked = set(re.findall(r"increase\((\w+)", alerts))
     registries = [AdvertiserMetrics()._registry, CniMetrics().registry, REGISTRY]
     collected = [metric for registry in registries for metric in _collected(registry)]
-    collected += scheduler_metrics._Derived(Machine("mooring")).collect()
+    collected += scheduler_metrics._MachineCollector(Machine("mooring")).collect()
     assert asked
     assert asked <= {sample.name for metric in collected for sample in metric.samples}
 
