@@ -20,6 +20,7 @@ from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from scheduler.cache.cache import AssignedPod, Cache
+from scheduler.cache.groups.sources import Group
 from scheduler.cache.node_columns import Flags
 from scheduler.cycle.cluster_filters import cluster_filters
 from scheduler.cycle.cycle import RecordPhase, SchedulingCycle, ignore_phase
@@ -27,7 +28,6 @@ from scheduler.cycle.decisions import Bind, Unschedulable
 from scheduler.cycle.group_domains import Domain, Try, tries
 from scheduler.cycle.group_rails import Networks, choices, on_rails
 from scheduler.cycle.placement_budget import A_DECISION, PlacementBudget, TurnSpent
-from scheduler.groups.sources import Group
 from scheduler.kube.pod_info import PodInfo
 from scheduler.placement.place import SEARCHED_AT_ONCE
 from scheduler.queue import LEAVING, ClusterEvent

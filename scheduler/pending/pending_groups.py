@@ -16,9 +16,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from mooring.kube.events import Change, Identity
-from scheduler.groups.members import GroupsByPod, Members, Standing
-from scheduler.groups.pod_groups import AnyPodGroup, KnownPodGroups
-from scheduler.groups.sources import Group, read_group
+from scheduler.cache.groups.members import GroupsByPod, Members, Standing
+from scheduler.cache.groups.pod_groups import AnyPodGroup, KnownPodGroups
+from scheduler.cache.groups.sources import Group, read_group
 from scheduler.kube.group_membership import GroupKey, GroupMembership
 from scheduler.pending.pod_group_conditions import PodGroupConditions
 from scheduler.queue import LEAVING, Queue

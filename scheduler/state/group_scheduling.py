@@ -10,13 +10,13 @@ from dataclasses import dataclass, field
 from typing import Literal, get_args
 
 from scheduler.cache.cache import Cache
+from scheduler.cache.groups.order import by_index
+from scheduler.cache.groups.sources import Group
 from scheduler.cache.volumes.plan import VolumePlan
 from scheduler.cycle.cycle import RecordPhase
 from scheduler.cycle.decisions import Bind, Unschedulable, Why, validate_annotations
 from scheduler.cycle.group_cycle import GroupCycle, GroupSearch, NotPlaced, Placed
 from scheduler.cycle.instructions import Instruction, PreBind
-from scheduler.groups.order import by_index
-from scheduler.groups.sources import Group
 from scheduler.kube.group_membership import GroupKey
 from scheduler.kube.objects import Pod
 from scheduler.kube.pod_groups import GroupPolicy, PodGroup
