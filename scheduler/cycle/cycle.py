@@ -52,7 +52,7 @@ from scheduler.queue import LEAVING, NO_EVENT, ClusterEvent
 RecordPhase = Callable[[str], None]
 _encode = msgspec.json.Encoder(order="sorted").encode
 # Node names named for one reason in `why`; an event is small.
-_NAMED = 8
+NAMED = 8
 
 
 def _none_nominated(_: int) -> Texts:
@@ -83,7 +83,7 @@ class SchedulingCycle:
         cache: Cache,
         nominated_pods: NominatedPods,
         preemption: Preemption,
-        named: int = _NAMED,
+        named: int = NAMED,
         sign: SignAssignment | None = None,
     ) -> None:
         self._sign = sign

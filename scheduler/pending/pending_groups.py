@@ -162,6 +162,10 @@ class PendingGroups:
         assert isinstance(group, Group), "a group that is refused is not in the queue"
         return group
 
+    def why_not_queued(self, key: GroupKey) -> str:
+        """Return why a group with waiting members is not in the queue; empty if it is."""
+        return self._states[key].message
+
     def members(self, key: GroupKey) -> Members:
         """Return the pods of a group that has some."""
         members = self.by_pod.get(key)
