@@ -254,7 +254,7 @@ class Loop:
             self._timed = None
             return False
         self._timed = timed if self._machine.is_trying else None
-        if self._timed is None:
+        if self._timed is None and not self._machine.has_set_aside:
             self._profile_metrics.decision(timed, instructions)
         self._follow(instructions)
         return True
