@@ -22,7 +22,7 @@ from cni.vf.node import Node
 from mooring import extract, log, run_folder
 from mooring.config import ConfigError, is_configured, load, option
 from mooring.files import write_shared
-from mooring.vf_settings import RtnetlinkVfSettings, SettingsOfNetdevs, VfSettingsApi
+from mooring.vf_settings import RtnetlinkVfSettings, SettingsWherePfKeepsThem, VfSettingsApi
 
 PROGRAM = "mooring-cni"
 COMMANDS = ("serve", "show")
@@ -63,7 +63,7 @@ class Options:
             Sysfs(self.sysfs),
             Ledger(self.state, self.run),
             self.run,
-            SettingsOfNetdevs(vf_settings()),
+            SettingsWherePfKeepsThem(vf_settings(), self.sysfs),
             BOOT_ID.read_text().strip(),
         )
 

@@ -17,6 +17,12 @@ MIN_RATE_IS_A_WEIGHT = frozenset({"mlx5_core"})
 # limits: ice tells a VF the port's largest frame whatever the PF's MTU is (ice_vc_get_max_frame_size).
 PF_MTU_LIMITS_VFS = frozenset({"mlx5_core"})
 
+# IPoIB gives link state and GUIDs of VFs to the RDMA driver, and asks it for them (ipoib_netdev_ops_pf). Only mlx5_ib
+# has the operations (mlx5_ib_dev_sriov_ops in drivers/infiniband/hw/mlx5/main.c). Without get_vf_config, as with
+# mlx4_ib, the kernel counts the VFs and lists none of them (ib_get_vf_config, rtnl_fill_vfinfo): such a PF keeps no
+# setting, and its VFs are as their driver makes them.
+SETS_INFINIBAND_VFS = frozenset({"mlx5_core"})
+
 
 def without_rates(found: Mapping[int, VfSettings]) -> list[int]:
     """Return the VFs of a PF whose rates both read 0: those that may never have been given any."""

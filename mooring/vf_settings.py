@@ -12,12 +12,14 @@ import struct
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, Protocol
 
 from pyroute2 import IPRoute
 from pyroute2.netlink.exceptions import NetlinkError
 
 from mooring.pci import is_pf_name
+from mooring.pf_drivers import SETS_INFINIBAND_VFS
 from mooring.rdma_netlink import number, read_attributes
 from mooring.settings import LinkState, VfSettings, reported_vlan
 
@@ -93,30 +95,44 @@ class RtnetlinkVfSettings:
                 netlink.link("set", index=_index(pf), IFLA_VFINFO_LIST=guid_attributes(kind, vf, guid))
 
 
-class SettingsOfNetdevs:
-    """The settings of PFs with a netdev by another API; a PF that is named by its PCI address has none, and keeps none.
+class SettingsWherePfKeepsThem:
+    """The settings of VFs by another API; two kinds of InfiniBand PF keep none, and are not asked.
 
-    Every setting goes through the PF's netdev. An InfiniBand PF without ib_ipoib has no netdev.
+    Every setting goes through the PF's netdev. A PF without ib_ipoib has no netdev, and is named by its PCI address.
+    One whose RDMA driver has no operations for its VFs, as mlx4's, has a netdev that lists none of them
+    (`mooring.pf_drivers`). ``sysfs`` is where /sys is mounted.
     """
 
-    def __init__(self, settings: VfSettingsApi) -> None:
+    def __init__(self, settings: VfSettingsApi, sysfs: Path) -> None:
         self._settings = settings
+        self._netdevs = sysfs / "class" / "net"
 
     def read(self, pf: str, vf: int) -> VfSettings:
-        return VfSettings() if is_pf_name(pf) else self._settings.read(pf, vf)
+        return VfSettings() if self._keeps_none(pf) else self._settings.read(pf, vf)
 
     def read_all(self, pf: str) -> Mapping[int, VfSettings]:
-        return defaultdict(VfSettings) if is_pf_name(pf) else self._settings.read_all(pf)
+        return defaultdict(VfSettings) if self._keeps_none(pf) else self._settings.read_all(pf)
 
     def write(self, pf: str, vf: int, settings: VfSettings) -> None:
-        if is_pf_name(pf):
+        if self._keeps_none(pf):
             raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
         self._settings.write(pf, vf, settings)
 
     def clear_rates(self, pf: str, vfs: Iterable[int]) -> None:
-        if is_pf_name(pf):
+        if self._keeps_none(pf):
             raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
         self._settings.clear_rates(pf, vfs)
+
+    def _keeps_none(self, pf: str) -> bool:
+        """Return whether a PF keeps no settings; one that cannot be told is asked, and answers with its error."""
+        if is_pf_name(pf):
+            return True
+        netdev = self._netdevs / pf
+        try:
+            is_infiniband = (netdev / "type").read_text().strip() == str(_INFINIBAND)
+            return is_infiniband and (netdev / "device/driver").readlink().name not in SETS_INFINIBAND_VFS
+        except OSError:
+            return False
 
 
 @contextmanager

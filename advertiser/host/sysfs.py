@@ -5,8 +5,9 @@ inbox and MOFED drivers and under any name that udev gives. A VF's ``infiniband/
 another network namespace (exclusive mode), its ``infiniband_verbs/`` is not.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import TypeVar
 
 from advertiser.inventory.facts import Netdev, PciFunction, RdmaDevice, RdmaPort, Text, Vf
 from mooring.pci import is_address
@@ -14,6 +15,9 @@ from mooring.pci import is_address
 # An attribute is at most a page (Documentation/filesystems/sysfs.rst).
 _PAGE = 4096
 _VIRTFN = "virtfn"
+_Read = TypeVar("_Read")
+# How often the devices below one function are read again because one was renamed meanwhile.
+_RENAMED_AT_MOST = 5
 # PCI_BASE_CLASS_NETWORK in include/linux/pci_ids.h: Ethernet, InfiniBand and other network controllers. GPUs, NVMe
 # drives and accelerators have VFs too.
 _NETWORK_CLASS = "0x02"
@@ -58,10 +62,25 @@ def _function(folder: Path) -> PciFunction:
         device=_text(folder / "device"),
         numa_node=_text(folder / "numa_node"),
         path=_path(folder),
-        netdevs=tuple(_netdev(netdev) for netdev in _entries(folder / "net")),
-        rdma=tuple(_rdma_device(device) for device in _entries(folder / "infiniband")),
+        netdevs=_read_each(folder / "net", _netdev),
+        rdma=_read_each(folder / "infiniband", _rdma_device),
         vfs=_vfs(folder),
     )
+
+
+def _read_each(folder: Path, read: Callable[[Path], _Read]) -> tuple[_Read, ...]:
+    """Read the devices of one class below a function; again where one had gone before its reading ended.
+
+    udev renames netdevs and RDMA devices milliseconds after they appear: what was read of one by its old name is
+    incomplete.
+    """
+    found: tuple[_Read, ...] = ()
+    for _ in range(_RENAMED_AT_MOST):
+        devices = _entries(folder)
+        found = tuple(read(device) for device in devices)
+        if all(_exists(device) for device in devices):
+            break
+    return found
 
 
 def _path(folder: Path) -> tuple[str, ...]:
@@ -110,14 +129,14 @@ def _vf(link: Path) -> Vf:
     address = _target(link)
     if address is None or not is_address(address):
         return Vf(None)
-    devices = _entries(link / "infiniband")
+    guids = _read_each(link / "infiniband", lambda device: _text(device / "node_guid"))
     return Vf(
         address=address,
         exists=_exists(link),
         driver=_target(link / "driver"),
         netdev=bool(_entries(link / "net")),
-        rdma=bool(devices) or bool(_entries(link / "infiniband_verbs")),
-        node_guid=_text(devices[0] / "node_guid") if devices else None,
+        rdma=bool(guids) or bool(_entries(link / "infiniband_verbs")),
+        node_guid=guids[0] if guids else None,
         # A netdev in another network namespace leaves an empty folder here.
         lacks_netdev=not _exists(link / "net"),
     )

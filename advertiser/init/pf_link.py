@@ -69,9 +69,17 @@ def mtu_of(device: Path, netdev: str) -> int | None:
 def _vf_mtus(devices: Path, function: PciFunction) -> Iterator[tuple[str, int]]:
     here = [devices / vf.address for _, vf in sorted(function.vfs.items()) if vf.address is not None and vf.netdev]
     for device in here:
-        for netdev in (device / "net").iterdir():
-            if (mtu := mtu_of(device, netdev.name)) is not None:
-                yield netdev.name, mtu
+        for name in _netdevs(device):
+            if (mtu := mtu_of(device, name)) is not None:
+                yield name, mtu
+
+
+def _netdevs(device: Path) -> list[str]:
+    """Return a function's netdevs; none where its driver has just been unbound, as that of a VF that is taken."""
+    try:
+        return sorted(netdev.name for netdev in (device / "net").iterdir())
+    except OSError:
+        return []
 
 
 def _is_up(device: Path, pf: str) -> bool | None:

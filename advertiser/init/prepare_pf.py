@@ -22,7 +22,7 @@ from advertiser.init.vf_settings_writer import VfSettingsWriter
 from advertiser.inventory import init_plan
 from advertiser.inventory.facts import Host, PciFunction
 from advertiser.inventory.init_plan import ForbiddenError, Plan
-from advertiser.inventory.matching import entries_without_pf, offered_pf
+from advertiser.inventory.matching import OfferedPf, entries_without_pf, offered_pf
 from advertiser.inventory.offer import Offer
 from mooring.files import make_folder, read_file, remove_file, write_file
 from mooring.indexes import Indexes
@@ -33,6 +33,8 @@ from mooring.run_folder import PREPARING, READY
 
 _NUMVFS, _AUTOPROBE = "sriov_numvfs", "sriov_drivers_autoprobe"
 _LOCK_S = 60.0  # longer than any ADD or DEL
+# udev renames a netdev once; an operator's tool may do so after it.
+_RENAMED_AT_MOST = 3
 # The kernel's answer for an operation that a driver lacks, and mlx4's for a device without the capability
 # (mlx4_set_vf_rate without MLX4_DEV_CAP_FLAG2_QOS_VPP).
 _NO_SUCH_SETTING = frozenset({errno.EOPNOTSUPP, errno.EPROTONOSUPPORT})
@@ -75,12 +77,33 @@ class PfPreparer:
                 pf_link.warn_of_lost_frames(self.roots.sysfs, function, found.name)
                 continue
             try:
-                self._prepare(function, found.name, found.link, offer, node)
+                found = self._prepare_by_address(function, found, offer, node)
                 repair.run(function.address, found)
             except (ForbiddenError, OSError) as failed:
                 _log.error("PF not prepared", pf=found.name, pci=function.address, reason=str(failed))
                 failures.append(failed)
         return tuple(failures)
+
+    def _prepare_by_address(self, function: PciFunction, found: OfferedPf, offer: Offer, node: str) -> OfferedPf:
+        """Prepare a PF, and return it under the name that it has by now.
+
+        At a boot `init` may come before udev has renamed the PF's netdev. A failure under a name that is no longer the
+        PF's is tried again under the new one.
+        """
+        for _ in range(_RENAMED_AT_MOST):
+            try:
+                self._prepare(function, found.name, found.link, offer, node)
+            except (ForbiddenError, OSError):
+                host = self._read()
+                function = _function(host, function.address)
+                renamed = offered_pf(function, host, offer, node)
+                if renamed is None or renamed.name == found.name:
+                    raise
+                _log.info("PF was renamed and is prepared again", pf=renamed.name, before=found.name)
+                found = renamed
+            else:
+                return found
+        raise ForbiddenError(f"{function.address}: the PF's netdev is renamed again and again")
 
     def _prepare(self, function: PciFunction, pf: str, link: LinkType, offer: Offer, node: str) -> None:
         with hold(self.roots.run, function.address, _LOCK_S), self._marked(function, pf):

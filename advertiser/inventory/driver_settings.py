@@ -9,13 +9,13 @@ drivers/infiniband/core/verbs.c). Only mlx5_ib has operations for them (mlx5_ib_
 from advertiser.inventory.facts import PciFunction
 from advertiser.inventory.port import main_netdev
 from mooring.names import LinkType
+from mooring.pf_drivers import SETS_INFINIBAND_VFS
 from mooring.settings import VfSettings
 
 _ETHERNET = frozenset({"mac", "vlan", "qos", "trust", "spoofchk", "link_state"})
 _BOTH_RATES = frozenset({"min_tx_rate", "max_tx_rate"})
 _MAX_RATE = frozenset({"max_tx_rate"})
 _INFINIBAND = frozenset({"guid", "link_state"})
-_INFINIBAND_DRIVER = "mlx5_core"
 
 _BY_DRIVER = {
     "mlx5_core": _ETHERNET | _BOTH_RATES,
@@ -44,7 +44,7 @@ _UNMANAGED = frozenset({"mac"})
 def settings_of(function: PciFunction, link: LinkType) -> frozenset[str]:
     """Return the names of the settings that a PF supports."""
     if link == "infiniband":
-        return _INFINIBAND if function.driver == _INFINIBAND_DRIVER else frozenset()
+        return _INFINIBAND if function.driver in SETS_INFINIBAND_VFS else frozenset()
     taken = _BY_DRIVER.get(function.driver or "", frozenset())
     return taken if manages_switch(function) else _UNMANAGED
 

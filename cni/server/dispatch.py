@@ -28,7 +28,7 @@ from cni.vf.ledger import Ledger
 from cni.vf.node import Node
 from mooring.errors import RecordError
 from mooring.locks import LockBusyError
-from mooring.vf_settings import SettingsOfNetdevs, VfSettingsApi
+from mooring.vf_settings import SettingsWherePfKeepsThem, VfSettingsApi
 
 _log = structlog.get_logger()
 # What a network's configuration may name only as the node does.
@@ -116,7 +116,7 @@ def _dispatch(
         Sysfs(Path(conf.sysfs)),
         Ledger(Path(conf.state), Path(conf.run)),
         Path(conf.run),
-        SettingsOfNetdevs(vf_settings()),
+        SettingsWherePfKeepsThem(vf_settings(), Path(conf.sysfs)),
         BOOT_ID.read_text().strip(),
         enforces_offer,
     )

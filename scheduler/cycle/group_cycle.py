@@ -23,16 +23,18 @@ from collections import Counter, deque
 from collections.abc import Hashable, Iterator, Sequence, Set
 from dataclasses import dataclass, field, replace
 
+import numpy as np
+
 from scheduler.cache.cache import AssignedPod, Cache
+from scheduler.cache.groups.sources import MOST_SHAPES, Group
 from scheduler.cache.node_columns import Flags, Rows
 from scheduler.cycle.cluster_filters import cluster_filters
-from scheduler.cycle.cycle import RecordPhase, SchedulingCycle, ignore_phase
+from scheduler.cycle.cycle import NAMED, RecordPhase, SchedulingCycle, ignore_phase
 from scheduler.cycle.decisions import Bind, Unschedulable
 from scheduler.cycle.group_domains import Domain, Try, tries
 from scheduler.cycle.group_rails import Networks, choices, on_rails
 from scheduler.cycle.group_slices import PORTION, PUT_BACK, Slices
 from scheduler.cycle.placement_budget import A_DECISION, PlacementBudget, TurnSpent
-from scheduler.groups.sources import MOST_SHAPES, Group
 from scheduler.kube.pod_info import PodInfo
 from scheduler.placement.place import SEARCHED_AT_ONCE
 from scheduler.queue import ANY_EVENT, LEAVING, NO_EVENT, ClusterEvent
@@ -251,6 +253,8 @@ class GroupCycle:
         if search.todo and fitting + len(search.todo) >= search.trying.wanted:
             return None
         refusal = next(iter(search.refusals.values()), None)
+        if refusal is not None:
+            refusal = self._about(search, refusal)
         if fitting >= search.trying.wanted:
             return Placed(tuple(search.placed.values()), refusal)
         assert refusal is not None, "as many members wait as are needed"
@@ -261,6 +265,20 @@ class GroupCycle:
             self._next_try(search)
             return None
         return replace(search.best, refusal=self._heeding_all(search, search.best.refusal))
+
+    def _about(self, search: GroupSearch, refusal: Unschedulable) -> Unschedulable:
+        """Return a refusal with what the group hangs on: the member, and nodes, first those that hold none of it."""
+        nodes, among = self._cache.nodes, search.trying.domain.rows(self._cache.nodes)
+        taken = [nodes.row_of[bind.assigned.node] for bind in search.placed.values()]
+        inside = nodes.all_rows() if among is None else np.flatnonzero(among)
+        rows = [*np.setdiff1d(inside, taken)[:NAMED].tolist(), *dict.fromkeys(taken)][:NAMED]
+        about = {
+            "member": refusal.pod_info.pod.metadata.name,
+            "fitting": len(search.placed),
+            "wanted": search.trying.wanted,
+            "nodes": [nodes.names[row] for row in rows],
+        }
+        return replace(refusal, why={**refusal.why, "group": about})
 
     def _try_next(self, search: GroupSearch, among: Flags | None, now: float, record_phase: RecordPhase) -> None:
         member = search.todo[0]
@@ -337,7 +355,7 @@ class GroupCycle:
             # Too many to ask which rules about other pods apply to each.
             return replace(refusal, requeue_on=events | ANY_EVENT)
         for other in others.values():
-            events |= self._cycle.heeded(other)
+            events |= self._cycle.events_that_help(other)
         return replace(refusal, requeue_on=events)
 
 

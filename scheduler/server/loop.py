@@ -115,7 +115,7 @@ class Loop:
         self._settled = settled
         self._profile_metrics = metrics.ProfileMetrics(machine.scheduler_name)
         # Of a decision that takes another step.
-        self._timed: metrics.Timed | None = None
+        self._timed: metrics.DecisionTiming | None = None
         self._inbox: Inbox[_Message] = Inbox()
         # When messages were last not in the way of decisions.
         self._undisturbed = time.monotonic()

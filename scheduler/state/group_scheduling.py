@@ -10,13 +10,13 @@ from dataclasses import dataclass, field
 from typing import Literal, get_args
 
 from scheduler.cache.cache import Cache
+from scheduler.cache.groups.order import by_index
+from scheduler.cache.groups.sources import Group
 from scheduler.cache.volumes.plan import VolumePlan
 from scheduler.cycle.cycle import RecordPhase
 from scheduler.cycle.decisions import Bind, Unschedulable, Why, validate_annotations
 from scheduler.cycle.group_cycle import GroupCycle, GroupSearch, NotPlaced, Placed
 from scheduler.cycle.instructions import Instruction, PreBind
-from scheduler.groups.order import by_index
-from scheduler.groups.sources import Group
 from scheduler.kube.group_membership import GroupKey
 from scheduler.kube.objects import Pod
 from scheduler.kube.pod_groups import GroupPolicy, PodGroup
@@ -26,7 +26,7 @@ from scheduler.pending.nominator import Nominator
 from scheduler.pending.pending_groups import PendingGroups
 from scheduler.pending.pending_pod import asks_the_same
 from scheduler.pending.pending_pods import PendingPods
-from scheduler.pending.pod_group_conditions import Standing
+from scheduler.pending.pod_group_conditions import GroupProgress
 from scheduler.pending.volume_waits import VolumeWaits
 from scheduler.queue import NO_EVENT, ClusterEvent, Queue
 
@@ -198,10 +198,10 @@ class GroupScheduling:
         for told in self.pending_groups.due(now):
             self.pending_groups.conditions.refuse(told.key, told.message, now)
             found += self._tell(told.uids, told.message)
-        found += self.pending_groups.conditions.due(now, self._standing)
+        found += self.pending_groups.conditions.due(now, self._progress)
         return found
 
-    def _standing(self, key: GroupKey) -> Standing | None:
+    def _progress(self, key: GroupKey) -> GroupProgress | None:
         """Return a PodGroup and how many members have a node; those that are only assumed do not count."""
         pod_group, policy = self.pending_groups.known.shown(key), self.pending_groups.known.of(key)
         if not isinstance(pod_group, PodGroup):
@@ -210,7 +210,7 @@ class GroupScheduling:
         placed = [self.cache.assigned(uid) for uid in members.of("placed")] if members is not None else []
         bound = sum(1 for one in placed if one is not None and not one.assumed)
         succeeded = members.counts["succeeded"] if members is not None and bound else 0
-        return Standing(pod_group, bound + succeeded, policy.min if isinstance(policy, GroupPolicy) else None)
+        return GroupProgress(pod_group, bound + succeeded, policy.min if isinstance(policy, GroupPolicy) else None)
 
     def next_due(self) -> float | None:
         """Return when `tick` has work, if no event arrives before."""

@@ -4,8 +4,9 @@ It has no netdev, so that no namespace but this one is needed. What the PF answe
 names the drivers' functions.
 """
 
+import errno
 import shutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -15,12 +16,13 @@ from cni.kernel import netns
 from cni.kernel.netlink import Link
 from cni.kernel.sysfs import Sysfs
 from cni.spec.conf import Conf
-from cni.spec.skel import Call
+from cni.spec.skel import NIC_REFUSED, Call, CniError
 from cni.vf import unrecorded
 from cni.vf.attach import attach
 from cni.vf.detach import detach
 from cni.vf.ledger import Ledger
 from cni.vf.node import Node
+from cni.vf.observe import differences_of, observe
 from devcluster.hosts.nic import describe_host
 from devcluster.hosts.sysfs import build
 from devcluster.hosts.vftable import INFINIBAND, VfTable
@@ -30,6 +32,7 @@ from mooring.ledger import Netns
 from mooring.node_offer import NAME
 from mooring.podrecord import PodRecord
 from mooring.settings import LinkState, VfSettings
+from mooring.vf_settings import SettingsWherePfKeepsThem
 from tests.support.offers import node_offer
 
 PF, VF0 = "enp4s0f0", "0000:04:00.2"
@@ -58,18 +61,44 @@ class Writes:
         self.table.write(pf, vf, settings)
 
 
+class VfTableWithoutAnswers:
+    """A PF that counts VFs and lists none, as the kernel reads it."""
+
+    def read(self, pf: str, vf: int) -> VfSettings:
+        raise OSError(errno.EMSGSIZE, f"the kernel lists 0 of the 2 vfs of pf {pf!r}", vf)
+
+    def read_all(self, pf: str) -> Mapping[int, VfSettings]:
+        raise OSError(errno.EMSGSIZE, f"the kernel lists 0 of the 2 vfs of pf {pf!r}")
+
+    def write(self, pf: str, vf: int, settings: VfSettings) -> None:
+        raise AssertionError(pf, vf, settings)
+
+    def clear_rates(self, pf: str, vfs: Iterable[int]) -> None:
+        raise AssertionError(pf, list(vfs))
+
+
 @pytest.fixture
 def node(tmp_path: Path) -> Node:
     """A host whose two PFs are InfiniBand, without ib_ipoib on its VFs."""
-    host = describe_host("n1", 1, vfs=2)
-    host = replace(host, pfs=tuple(replace(pf, link="infiniband") for pf in host.pfs))
-    build(tmp_path / "sys", host)
-    for vf in (tmp_path / "sys/bus/pci/devices").glob("*/physfn"):
+    return _node(tmp_path, "mlx5-infiniband")
+
+
+@pytest.fixture
+def mlx4(tmp_path: Path) -> Node:
+    """The same with mlx4's PFs, whose driver keeps no setting of a VF and lists none."""
+    node = _node(tmp_path, "mlx4-infiniband")
+    return replace(node, vf_settings=SettingsWherePfKeepsThem(node.vf_settings, node.sysfs.root))
+
+
+def _node(root: Path, nic: str) -> Node:
+    host = describe_host("n1", 1, vfs=2, nics=[nic])
+    build(root / "sys", host)
+    for vf in (root / "sys/bus/pci/devices").glob("*/physfn"):
         shutil.rmtree(vf.parent / "net")
-    table = VfTable(tmp_path / "vftable.json")
+    table = VfTable(root / "vftable.json")
     table.reset(host)
-    write_file(tmp_path / "state" / NAME, node_offer())
-    return Node(Sysfs(tmp_path / "sys"), Ledger(tmp_path / "state"), tmp_path / "run", Writes(table, []), "b")
+    write_file(root / "state" / NAME, node_offer())
+    return Node(Sysfs(root / "sys"), Ledger(root / "state"), root / "run", Writes(table, []), "b")
 
 
 def _record(settings: VfSettings) -> tuple[PodRecord, Sequence[AssignedVf]]:
@@ -139,3 +168,32 @@ def test_an_entry_with_an_infiniband_pfs_zeros_is_closed(node: Node) -> None:
     zeros = replace(INFINIBAND, mac="00:00:00:00:00:00")
     node.ledger.write(replace(entry, set=INFINIBAND, original=replace(entry.original, settings=zeros)))
     assert _delete(node)
+
+
+def test_a_vf_of_mlx4_is_handed_out_as_its_driver_made_it(mlx4: Node) -> None:
+    """mlx4_ib has no get_vf_config (ib_get_vf_config): there is nothing to read, to set, or to restore."""
+    _add(mlx4, VfSettings(min_tx_rate=0, max_tx_rate=0))
+    entry = mlx4.ledger.read(VF0)
+    assert entry is not None
+    assert (entry.phase, entry.set, entry.original.settings) == ("held", VfSettings(), VfSettings())
+    assert differences_of(entry, observe(mlx4, entry)) == ()
+    assert _delete(mlx4)
+    assert mlx4.ledger.read(VF0) is None
+
+
+@pytest.mark.parametrize("wish", [VfSettings(guid="02:00:00:00:00:00:00:01"), VfSettings(link_state="auto")])
+def test_what_mlx4_has_no_operation_for_is_refused_by_name(mlx4: Node, wish: VfSettings) -> None:
+    """Placement keeps such a pod away; nothing is kept of one that comes all the same."""
+    with pytest.raises(CniError, match=r"refuses (guid|link_state) .*EOPNOTSUPP") as refused:
+        _add(mlx4, wish)
+    assert refused.value.code == NIC_REFUSED
+    assert mlx4.ledger.read(VF0) is None
+
+
+def test_a_pf_of_mlx5_that_lists_no_vf_is_an_error(node: Node) -> None:
+    """A driver with the operations that does not answer is in trouble: its VFs are not taken for free of settings."""
+    pf = node.sysfs.root / "class/net" / PF
+    assert (pf / "type").read_text().strip() == "32"
+    settings = SettingsWherePfKeepsThem(VfTableWithoutAnswers(), node.sysfs.root)
+    with pytest.raises(OSError, match="lists 0"):
+        settings.read_all(PF)

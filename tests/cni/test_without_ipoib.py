@@ -26,7 +26,7 @@ from mooring.node_offer import NAME
 from mooring.pci import is_pf_name, pf_name
 from mooring.podrecord import PodRecord
 from mooring.settings import VfSettings
-from mooring.vf_settings import SettingsOfNetdevs
+from mooring.vf_settings import SettingsWherePfKeepsThem
 from tests.support.offers import node_offer
 
 PF_PCI, VF0 = "0000:04:00.0", "0000:04:00.2"
@@ -60,7 +60,7 @@ def node(tmp_path: Path) -> Node:
     build(tmp_path / "sys", replace(host, pfs=tuple(replace(pf, link="infiniband") for pf in host.pfs)))
     for folder in (tmp_path / "sys/bus/pci/devices").glob("*/net"):
         shutil.rmtree(folder)
-    settings = SettingsOfNetdevs(NoNetdev())
+    settings = SettingsWherePfKeepsThem(NoNetdev(), tmp_path / "sys")
     write_file(tmp_path / "state" / NAME, node_offer())
     return Node(Sysfs(tmp_path / "sys"), Ledger(tmp_path / "state"), tmp_path / "run", settings, "b")
 

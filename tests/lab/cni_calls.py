@@ -4,30 +4,32 @@ import json
 import sys
 from typing import Any
 
-from tests.lab.nics import LASTING, Lab
+from tests.lab.nics import LASTING, Lab, Nic
 from tests.support.offers import IN_THE_LAB
 
 PYTHON = sys.executable
-FIRST: dict[str, Any] = {
-    "pf": "eth0",
-    "vf": 0,
-    "pci": "0000:3b:01.0",
-    "link": "ethernet",
-    "network": "rail0",
-    "min_tx_rate": 100,
-    "max_tx_rate": 2000,
-    "vlan": 7,
-    "trust": True,
-    "mac": "02:00:00:00:00:99",
+_FIRST_WISHES: dict[str, dict[str, Any]] = {
+    "ethernet": {
+        "min_tx_rate": 100,
+        "max_tx_rate": 2000,
+        "vlan": 7,
+        "trust": True,
+        "mac": "02:00:00:00:00:99",
+    },
+    "infiniband": {"guid": "02:00:00:00:00:00:00:99", "link_state": "enable"},
 }
-SECOND: dict[str, Any] = {
-    "pf": "eth0",
-    "vf": 1,
-    "pci": "0000:3b:01.1",
-    "link": "ethernet",
-    "network": "rail1",
-    "name": "rdma7",
-}
+
+
+def first(nic: Nic) -> dict[str, Any]:
+    """Return VF 0 as a pod record has it, with what its driver takes of a pod's wishes."""
+    return nic.vf(0, network="rail0", **_FIRST_WISHES[nic.link])
+
+
+def second(nic: Nic) -> dict[str, Any]:
+    """Return VF 1 as a pod record has it, of another network and under a name of the pod's choice."""
+    return nic.vf(1, network="rail1", name="rdma7")
+
+
 CONF = {
     "cniVersion": "1.0.0",
     "name": "net",
@@ -49,7 +51,7 @@ def record(uid: str, *vfs: dict[str, Any]) -> str:
 # call COMMAND POD [jq program that changes the configuration]: POD is uid, container and namespace at once.
 PREPARE = f"""
 set -e
-ip link set eth0 up; ip link set wire0 up
+ip link set $pf up; ip link set wire0 up
 echo 4 >/sys/bus/pci/devices/0000:3b:00.0/sriov_numvfs
 as_init_leaves_them 0 1 2 3
 {IN_THE_LAB}
@@ -68,6 +70,9 @@ ask() {{ call "$@"; echo $status; }}
 check() {{ jq -c --slurpfile r /tmp/result-$1 '.prevResult=$r[0]' /tmp/conf.json >/tmp/c; mv /tmp/conf.json /tmp/k
   mv /tmp/c /tmp/conf.json; call CHECK $1; mv /tmp/k /tmp/conf.json; echo $status
   jq -r '.details // empty' /tmp/answer-$1; }}
+# netdev VF: its name on the host. address POD: the MAC or the GUID of its first interface.
+netdev() {{ ls /sys/bus/pci/devices/0000:3b:01.$1/net; }}
+address() {{ ip -n $1 -j link show net1 | jq -r '.[0].address | if length > 17 then .[36:] else . end'; }}
 state() {{
   ip -d -j link show | jq -c '{LASTING}'
   ls /var/lib/mooring/vfs /run/ipam/net 2>/dev/null | grep -E '^[0-9]' || true

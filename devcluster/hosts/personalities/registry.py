@@ -5,6 +5,7 @@ from devcluster.hosts.personalities.hns3 import Hns3
 from devcluster.hosts.personalities.i40e import I40e
 from devcluster.hosts.personalities.ice import Ice
 from devcluster.hosts.personalities.mlx4 import Mlx4
+from devcluster.hosts.personalities.mlx4_infiniband import Mlx4Infiniband
 from devcluster.hosts.personalities.mlx5_bluefield import Mlx5Bluefield
 from devcluster.hosts.personalities.mlx5_ethernet import Mlx5Ethernet
 from devcluster.hosts.personalities.mlx5_infiniband import Mlx5Infiniband
@@ -18,6 +19,7 @@ _PERSONALITIES: tuple[Personality, ...] = (
     Ice(),
     I40e(),
     Mlx4(),
+    Mlx4Infiniband(),
     Hns3(),
 )
 PERSONALITIES = {each.name: each for each in _PERSONALITIES}

@@ -85,6 +85,22 @@ class Closed(Nic):
         raise OSError(errno.EIO, "Input/output error")
 
 
+class Renamed(Nic):
+    """A PF that udev renames between its reading and the first request to its netdev."""
+
+    def __init__(self, netdevs: Path, name: str) -> None:
+        super().__init__()
+        self._netdevs = netdevs
+        self._name = name
+
+    def bring_up(self, pf: str) -> None:
+        if not (self._netdevs / self._name).exists():
+            next(self._netdevs.iterdir()).rename(self._netdevs / self._name)
+        if not (self._netdevs / pf).exists():
+            raise OSError(errno.ENODEV, "No such device")
+        super().bring_up(pf)
+
+
 class WithoutRates(Nic):
     """A ConnectX-3 whose firmware has no rates: mlx4_set_vf_rate answers EPROTONOSUPPORT, to 0/0 too."""
 
@@ -214,6 +230,15 @@ def test_an_infiniband_pf_without_its_rdma_device_is_one_that_cannot_be_prepared
     failures, done = prepared(roots)
     assert failures == ["enp4s0f0: no RDMA device in the host's network namespace, from which its VFs' GUIDs are made"]
     assert done == ["enp4s0f1"]
+
+
+def test_a_pf_that_udev_renames_meanwhile_is_prepared_under_its_new_name(roots: Roots) -> None:
+    """At a boot `init` may be there before udev: the PF is found again by its PCI address."""
+    nic = Renamed(device(roots, FIRST) / "net", "ens1f0np0")
+    preparer = PfPreparer(roots, nic, lambda *_: None)
+    offer = Offer((OfferEntry((("pci", FIRST),), Terms(init=Init(2))),))
+    assert preparer.prepare_all(offer, "n1") == ()
+    assert nic.brought_up == ["ens1f0np0"]
 
 
 @pytest.fixture

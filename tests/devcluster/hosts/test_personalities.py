@@ -80,7 +80,17 @@ def _answer(table: VfTable, settings: VfSettings) -> int | None:
 
 def test_every_ethernet_driver_is_here() -> None:
     """mlx5 on InfiniBand, which takes nothing of this, is in test_vftable."""
-    assert sorted(PERSONALITIES) == sorted([*ALL, "mlx5-infiniband"])
+    assert sorted(PERSONALITIES) == sorted([*ALL, "mlx5-infiniband", "mlx4-infiniband"])
+
+
+def test_mlx4_on_infiniband_lists_no_vf_and_takes_nothing(tmp_path: Path) -> None:
+    """ib_get_vf_config answers EOPNOTSUPP for every VF: rtnl_fill_vfinfo leaves it out, and its number is counted."""
+    table = _table(tmp_path, "mlx4-infiniband")
+    with pytest.raises(OSError, match="listed vfs"):
+        table.read_all(PF)
+    for settings in (VfSettings(guid="02:00:00:00:00:00:00:01"), VfSettings(link_state="auto")):
+        with pytest.raises(OSError, match="not supported"):
+            table.write(PF, 0, settings)
 
 
 @pytest.mark.parametrize("nic", ALL)

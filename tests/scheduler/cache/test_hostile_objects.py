@@ -160,16 +160,14 @@ def test_a_pod_with_too_many_requirements_on_nodes_is_refused_in_words(
 def test_pods_that_all_differ_leave_nothing_when_they_are_gone(
     machine: Machine, make_node: MakeNode, make_pod: MakePod, traced: Callable[[], int]
 ) -> None:
-    """1,500 waiting pods with requests and images of their own, at 1,000 nodes: a shape is dropped when it is unused."""
+    """1,500 waiting pods with requests and images of their own, at 1,000 nodes: a shape goes when it is unused."""
     for number in range(1000):
         machine.nodes(Changed(Identity(f"n{number}"), make_node(f"n{number}")), 0.0)
     before, most = traced(), 0
     pods = [
         make_pod(
             spec={
-                "containers": [
-                    {"name": "c", "image": f"i{pod}", "resources": {"requests": {"cpu": f"{9000 + pod}m"}}}
-                ]
+                "containers": [{"name": "c", "image": f"i{pod}", "resources": {"requests": {"cpu": f"{9000 + pod}m"}}}]
             }
         )
         for pod in range(1500)

@@ -106,6 +106,11 @@ class Jobs:
     def pods(self, job: Job) -> list[PodState]:
         return [pod for pod in self.cluster.pods() if pod.uid in self.members[job.name]]
 
+    def size(self) -> int:
+        """Return how many pods of jobs there are."""
+        every = set[str]().union(*self.members.values())
+        return sum(pod.uid in every for pod in self.cluster.pods())
+
     def decide(self, machine: Machine, binds: Sequence[Bind], now: float) -> None:
         """Check a decision, by what the scheduler that made it knows of the members."""
         for name in dict.fromkeys(job.name for bind in binds if (job := self.of(bind.pod_info.uid)) is not None):
