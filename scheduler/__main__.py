@@ -72,6 +72,11 @@ class Config:
         "",
         "PEM file of an ed25519 private key that signs each assignment, for nodes that believe no other; off if empty",
     )
+    group_hold: float = option(
+        0.0,
+        "seconds after which the oldest waiting group of the highest priority has first call on what becomes free; off "
+        "if 0, because what is kept for it stays idle until it starts",
+    )
     extender_client_ca: str = option("", "file of the CA that signs the clients' certificates: no others are answered")
 
 
@@ -112,6 +117,7 @@ async def _run(config: Config, access: Access) -> None:
         config.scheduler_name,
         evict_never_started=config.evict_never_started,
         kinds=installed(),
+        group_hold_s=config.group_hold,
         sign=load_signing_key(config.signing_key),
     )
     metrics.expose(machine)

@@ -21,6 +21,7 @@ from scheduler.kube.group_membership import GroupKey
 from scheduler.kube.objects import Pod
 from scheduler.kube.pod_groups import GroupPolicy, PodGroup
 from scheduler.kube.pod_info import PodInfo
+from scheduler.pending.group_hold import GroupHold
 from scheduler.pending.held_binds import Batch, HeldBinds
 from scheduler.pending.nominator import Nominator
 from scheduler.pending.pending_groups import PendingGroups
@@ -30,6 +31,7 @@ from scheduler.pending.pod_group_conditions import Standing
 from scheduler.pending.volume_waits import VolumeWaits
 from scheduler.queue import NO_EVENT, ClusterEvent, Queue
 
+_KEPT = " Room is kept for the members that fit."
 # The result of a decision, in the words of kube-scheduler's metrics.
 Decided = Literal["scheduled", "unschedulable", "error"]
 
@@ -45,6 +47,7 @@ class GroupScheduling:
     pending_groups: PendingGroups
     group_cycle: GroupCycle
     volume_waits: VolumeWaits
+    group_hold: GroupHold
     portion: int
     held_binds: HeldBinds = field(default_factory=HeldBinds)
     # How many decisions there were, by their results, and how many members they have placed.
@@ -85,7 +88,7 @@ class GroupScheduling:
         if isinstance(verdict, Placed):
             self.members_placed += len(verdict.binds)
             return self._carry_out(search.group, verdict, now)
-        return self._put_aside(key, verdict.refusal, self._shortage(key, verdict), now)
+        return self._put_aside(key, verdict.refusal, self._shortage(key, verdict), now, verdict.binds)
 
     def abandon(self) -> None:
         """End a decision without an outcome; nothing of it stays."""
@@ -137,6 +140,7 @@ class GroupScheduling:
     def tick(self, now: float) -> list[Instruction]:
         """Return what is due: Binds whose volumes are all bound, and messages."""
         found = list[Instruction]()
+        self.group_hold.tick(now)
         for batch in self.held_binds.touched():
             found += self._look_at(batch, now)
         for told in self.pending_groups.due(now):
@@ -160,7 +164,8 @@ class GroupScheduling:
         """Return when `tick` has work, if no event arrives before."""
         if self.held_binds.has_touched:
             return 0.0
-        times = self.pending_groups.next_due(), self.pending_groups.conditions.next_due()
+        conditions = self.pending_groups.conditions
+        times = self.pending_groups.next_due(), conditions.next_due(), self.group_hold.next_due()
         return min((time for time in times if time is not None), default=None)
 
     def check(self) -> None:
@@ -233,8 +238,14 @@ class GroupScheduling:
         self.pending_groups.conditions.refuse(batch.key, message, now)
         return self._tell(uids, message)
 
-    def _put_aside(self, key: GroupKey, refusal: Unschedulable, message: str, now: float) -> list[Instruction]:
+    def _put_aside(
+        self, key: GroupKey, refusal: Unschedulable, message: str, now: float, fitting: Sequence[Bind] = ()
+    ) -> list[Instruction]:
+        """Set a group aside; keep the room of its ``fitting`` members if it has first call."""
         missed = self.queue.missed
+        kept = fitting if self.group_hold.is_held_by(key) else ()
+        self.group_hold.keep(key, kept, now)
+        message += _KEPT if kept else ""
         uids = self.pending_groups.members(key).of("waiting")
         if not self.pending_groups.decided(key, now):
             self.queue.add_unschedulable(key.entry, refusal.requeue_on)

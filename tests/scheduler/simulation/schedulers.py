@@ -21,6 +21,9 @@ from scheduler.state.machine import Instruction, Machine
 from tests.scheduler.simulation import fake_units
 from tests.scheduler.simulation.clock import PROCESS, VirtualLoop
 
+# A group that waits longer, in seconds, has room kept for it.
+_HOLD_S = 20.0
+
 
 @dataclass(frozen=True, slots=True)
 class Decision:
@@ -137,7 +140,8 @@ def machine(*arguments: Any, **options: Any) -> Machine:
     """Stand in for `Machine` where the program makes its own."""
     scheduler = _RUNNING.get()
     # So few nodes are examined in a step that a search for victims takes several, though the nodes are few.
-    scheduler.machine = recorded = _Recorded(*arguments, **(options | {"kinds": fake_units.kinds(), "portion": 3}))
+    own = {"kinds": fake_units.kinds(), "portion": 3, "group_hold_s": _HOLD_S}
+    scheduler.machine = recorded = _Recorded(*arguments, **(options | own))
     recorded.known = set()
     recorded.write = scheduler._record
     recorded.write_batch = lambda binds: scheduler.tell_batch(recorded, binds, scheduler.loop.time())
