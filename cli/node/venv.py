@@ -25,7 +25,8 @@ def release_of(wheelhouse: Path) -> str:
     """Return the release of a folder of wheels; raise NodeError unless its Mooring has this version."""
     wheels, ours = [path.name for path in wheelhouse.glob("mooring-*.whl")], version("mooring")
     if len(wheels) != 1:
-        raise NodeError(f"wheelhouse {str(wheelhouse)!r} has {len(wheels)} wheels of mooring, not one")
+        advice = "--wheelhouse names the folder, and `pip wheel --wheel-dir` of docs/install-node.md fills an empty one"
+        raise NodeError(f"wheelhouse {str(wheelhouse)!r} has {len(wheels)} wheels of mooring, not one: {advice}")
     held = wheels[0].split("-")[1]
     if held != ours:
         raise NodeError(

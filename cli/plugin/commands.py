@@ -13,7 +13,7 @@ from cli.plugin.reports.objects import Event, Guard, Node, Pod
 from cli.plugin.reports.tables import Answer
 from cli.plugin.reports.use import uses
 from mooring.admission_policies import BINDINGS_PATH, POLICIES_PATH
-from scheduler.groups import pod_groups
+from scheduler.cache.groups import pod_groups
 from scheduler.kube import objects
 
 _NODES, _PODS = "/api/v1/nodes", "/api/v1/pods"

@@ -179,9 +179,12 @@ class Demo:
         )
         with contextlib.suppress(KeyboardInterrupt):
             signal.pause()
-        self._console.print("\ndeleting all pods, which takes as long as they take to end")
+        self._console.print()
 
     def _delete_all(self, before: Mapping[str, hosts.HostState]) -> check.Verdict:
+        self._console.print(
+            "deleting all pods; then every VF must be as it was before, and all programs are ended: a minute or two"
+        )
         self._api.delete_pods()
         _await(lambda: not self._api.pods(), _SETTLE_S, "every pod deleted")
 

@@ -47,6 +47,7 @@ def _up(nodes: list[str]) -> int:
     signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit(1))
     root = Path(tempfile.mkdtemp(prefix="mooring-"))
     cluster = ClusterWithoutMooring(root, nodes)
+    has_failed = False
     try:
         cluster.start(lambda text: console.print(f"[dim]start[/] {text}"))
         console.print(
@@ -60,11 +61,13 @@ def _up(nodes: list[str]) -> int:
         console.print("ending")
     except (StartError, OSError) as failed:
         console.print(f"devcluster: {failed}\nlogs: {root}/logs", markup=False)
-        return 1
+        has_failed = True
     finally:
         cluster.stop()
-    shutil.rmtree(root, ignore_errors=True)
-    return 0
+        # A failure's logs stay. SIGTERM leaves by an exception.
+        if not has_failed:
+            shutil.rmtree(root, ignore_errors=True)
+    return int(has_failed)
 
 
 def _on(node: str, words: list[str]) -> int:

@@ -43,7 +43,8 @@ def load_access(kubeconfig: str | None, context: str | None = None) -> Access:
         _load(config, kubeconfig, context, settings)
         tls = _tls(settings) if settings.host.startswith("https") else None
     except (config.ConfigException, yaml.YAMLError, OSError, ValueError, TypeError, AttributeError) as unusable:
-        raise AccessError(f"kubeconfig {kubeconfig or 'by default'!r} cannot be used: {unusable}") from unusable
+        what = f"kubeconfig {kubeconfig or 'by default'!r} cannot be used: {unusable}"
+        raise AccessError(f"{what}; another one is named by --kubeconfig or KUBECONFIG") from unusable
     return Access(settings.host.rstrip("/"), tls, settings.tls_server_name, lambda: _headers(settings))
 
 

@@ -172,7 +172,7 @@ class NodeColumns:
         return RowView(row, self._allocatable[:, row].tolist(), self._left[:, row].tolist())
 
     def scalar(self, resource: str) -> ScalarResource | None:
-        """Return what each row has and has left of a resource that is no line; None if no node publishes it."""
+        """Return what each row has and has left of a resource without a line; None if no node publishes it."""
         found = self._scalars.get(resource)
         if found is None and resource in self._publishers:
             _make_room(self._scalars, _MOST_SCALARS)

@@ -65,10 +65,11 @@ def discover() -> dict[str, Any]:
     return document
 
 
-def find_pf(shown: Mapping[str, Any], name: str) -> Pf:
-    """Return the PF with this name, without one the first on offer; raise NodeError if the host has none.
+def find_pf(shown: Mapping[str, Any], name: str, *, force: bool = False) -> Pf:
+    """Return the PF with this name, without one the first on offer; raise NodeError if there is none.
 
-    A NIC that the advertiser leaves out is returned without VFs: the harmless checks ask it all the same.
+    With ``force`` a NIC that is not on offer may be named, by netdev or PCI address. It is returned without VFs: only
+    the harmless checks ask it.
     """
     try:
         inventory = read_inventory(json.dumps(shown["inventory"]))
@@ -77,9 +78,13 @@ def find_pf(shown: Mapping[str, Any], name: str) -> Pf:
     found = inventory.pf(name) if name else _first(inventory)
     if found is not None:
         return found
-    for left in shown["left_out"]:
-        if name in ("", left["name"], left["pci"]):
-            return Pf(left["name"] or "", left["pci"], "ethernet", "", 0, 0, up=False, vfs=Indexes())
+    left_out = [left for left in shown["left_out"] if name in ("", left["name"], left["pci"])]
+    if left_out and name and force:
+        return Pf(left_out[0]["name"] or "", left_out[0]["pci"], "ethernet", "", 0, 0, up=False, vfs=Indexes())
+    if left_out:
+        reasons = "; ".join(f"{left['name'] or left['pci']}: {left['why']}" for left in left_out)
+        what = f"PF {name!r} is not on offer" if name else "no PF of this host is on offer"
+        raise NodeError(f"{what} ({reasons}): with --pf and --force the harmless checks are asked all the same")
     raise NodeError(f"this host has no PF {name!r}" if name else "this host has no NIC with SR-IOV")
 
 

@@ -20,7 +20,7 @@ from cli.node.hardware.pods import Folders, give_back_leftovers
 from cli.node.hardware.traffic_checks import Load
 from cli.node.hardware.vf_life import Subject
 from mooring.config import ConfigError, option
-from mooring.vf_settings import RtnetlinkVfSettings
+from mooring.vf_settings import RtnetlinkVfSettings, SettingsWherePfKeepsThem
 
 _LOCK = "hardware-test.lock"
 _MOST_VFS = 4
@@ -33,6 +33,7 @@ class Options:
     pf: str = option("", "netdev of the PF that is tested; without one the first on offer")
     vfs: bool = option(False, "true takes one VF that nobody uses through ADD, settings, a rebind and DEL")
     traffic: bool = option(False, "true sends traffic between two VFs that nobody uses; it needs --vfs")
+    force: bool = option(False, "true asks the harmless checks also of a PF that is not on offer, which --pf names")
     rates: str = option("1000,5000", "limits in Mb/s at which traffic is measured")
     seconds: float = option(4.0, "about how long each run with traffic lasts")
     report: Path = option(Path(), "folder in which the report is written, as JSON and as text")
@@ -45,10 +46,11 @@ def main(options: Options) -> int:
     load = _load(options)
     shown = host.discover()
     try:
-        pf = host.find_pf(shown, options.pf)
+        pf = host.find_pf(shown, options.pf, force=options.force)
     except NodeError as unknown:
         raise ConfigError(f"flag --pf: {unknown}") if options.pf else unknown from None
-    target = Target(Path("/"), pf, RtnetlinkVfSettings(), options.state, options.run)
+    settings = SettingsWherePfKeepsThem(RtnetlinkVfSettings(), Path("/sys"))
+    target = Target(Path("/"), pf, settings, options.state, options.run)
     answers: list[Answer] = []
 
     def tell(answer: Answer) -> None:

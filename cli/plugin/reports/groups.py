@@ -1,7 +1,7 @@
 """`kubectl mooring groups`: which groups of pods have started, which wait, and what they wait for. Pure.
 
-Groups are read from pods and PodGroups as the scheduler reads them (`scheduler.groups`). What a group waits for is in
-its members' conditions and events, where the scheduler has written it.
+Groups are read from pods and PodGroups as the scheduler reads them (`scheduler.cache.groups`). What a group waits
+for is in its members' conditions and events, where the scheduler has written it.
 """
 
 from collections import Counter
@@ -16,10 +16,10 @@ from cli.plugin.reports.objects import Node as ShownNode
 from cli.plugin.reports.tables import Answer, Cell, Table, Tone, cells
 from mooring.group import GroupRequest
 from mooring.kube.events import Changed, Identity
-from scheduler.groups.members import GroupsByPod, Members, Standing
-from scheduler.groups.order import by_index
-from scheduler.groups.pod_groups import PATHS, AnyPodGroup, KnownPodGroups
-from scheduler.groups.sources import Group, read_group
+from scheduler.cache.groups.members import GroupsByPod, Members, Standing
+from scheduler.cache.groups.order import by_index
+from scheduler.cache.groups.pod_groups import PATHS, AnyPodGroup, KnownPodGroups
+from scheduler.cache.groups.sources import Group, read_group
 from scheduler.kube.group_membership import GroupKey, Naming, membership_if_readable
 from scheduler.kube.objects import Pod
 

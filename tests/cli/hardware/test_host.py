@@ -171,15 +171,20 @@ def test_a_host_without_the_commands_is_asked_all_the_same(fake: FakeHost) -> No
     assert len(fake.answers()) == sum(check.stage == "host" for check in CHECKS)
 
 
-def test_a_nic_that_the_advertiser_leaves_out_is_tested_too(fake: FakeHost) -> None:
-    """It is the very case in which its owner needs a report: the reason is in it."""
-    fake.left_out = [{"name": "ens1f0", "pci": "0000:3b:00.0", "why": "not on offer"}]
+def test_a_nic_that_is_not_on_offer_is_tested_where_that_is_wanted(fake: FakeHost) -> None:
+    """It is the very case in which its owner needs a report: the reason is in it, and is said before."""
+    fake.left_out = [{"name": "ens1f0", "pci": "0000:3b:00.0", "why": "switchdev"}]
     shown = {**fake.shown, "inventory": {"v": 1, "boot": "b", "pfs": []}}
-    for name in ("", "ens1f0", "0000:3b:00.0"):
-        fake.pf = host.find_pf(shown, name)
+    for name in ("ens1f0", "0000:3b:00.0"):
+        with pytest.raises(NodeError, match=rf"PF '{name}' is not on offer \(ens1f0: switchdev\): with --pf"):
+            host.find_pf(shown, name)
+        fake.pf = host.find_pf(shown, name, force=True)
+        assert list(fake.pf.vfs) == []
         target = Target(fake.root, fake.pf, FixedSettings(VfSettings()), fake.root, fake.root)
         answers = {answer.check: answer for answer in host.ask(target, shown)}
-        assert (answers["host.discovery"].outcome, answers["host.discovery"].why) == ("differs", "not on offer")
+        assert (answers["host.discovery"].outcome, answers["host.discovery"].why) == ("differs", "switchdev")
+    with pytest.raises(NodeError, match=r"no PF of this host is on offer \(ens1f0: switchdev\)"):
+        host.find_pf(shown, "", force=True)
 
 
 def test_a_pf_that_is_not_there_is_an_error(fake: FakeHost) -> None:

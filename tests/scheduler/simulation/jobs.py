@@ -125,7 +125,11 @@ class Jobs:
             known = [assigned for uid in uids if (assigned := machine.cache.assigned(uid)) is not None]
             placed = [one for one in known if one.affinity_info is None or not one.affinity_info.terminating]
             # Which members have succeeded is not in the cache.
-            over = sum(pod.phase == "Succeeded" for pod in self.pods(job))
+            there = {pod.uid: pod.phase for pod in self.pods(job)}
+            over = sum(phase == "Succeeded" for phase in there.values())
+            # Its watch may show later that one of those is deleted.
+            standing = machine.pending_groups.by_pod.standing
+            over += sum(standing(uid) == "succeeded" for uid in uids - there.keys())
             if len(placed) + over < job.min:
                 self.broken.append(f"{len(placed)} members of {name} are placed, of at least {job.min}")
             self.batches |= dict.fromkeys(mine, (mine, self.api.cluster.now()))
