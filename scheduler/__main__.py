@@ -18,6 +18,7 @@ from mooring import log, names
 from mooring.config import ConfigError, load, option
 from mooring.kube.access import Access, AccessError, load_access
 from mooring.kube.client import Client
+from scheduler.pending.group_options import GroupOptions
 from scheduler.server import metrics
 from scheduler.server.http.extender_handlers import ExtenderHandlers
 from scheduler.server.http.extender_server import serve as extend
@@ -77,6 +78,11 @@ class Config:
         "seconds after which the oldest waiting group of the highest priority has first call on what becomes free; off "
         "if 0, because what is kept for it stays idle until it starts",
     )
+    end_half_groups: float = option(
+        0.0,
+        "seconds after which the members of a group are evicted of which fewer than it needs are placed while others "
+        "wait; off if 0",
+    )
     extender_client_ca: str = option("", "file of the CA that signs the clients' certificates: no others are answered")
 
 
@@ -117,7 +123,7 @@ async def _run(config: Config, access: Access) -> None:
         config.scheduler_name,
         evict_never_started=config.evict_never_started,
         kinds=installed(),
-        group_hold_s=config.group_hold,
+        group_options=GroupOptions(config.group_hold, config.end_half_groups),
         sign=load_signing_key(config.signing_key),
     )
     metrics.expose(machine)

@@ -252,6 +252,15 @@ class PendingGroups:
         ]
         return min(ranked)[2] if ranked else None
 
+    def half_placed(self) -> Iterator[tuple[GroupKey, int]]:
+        """Yield the groups with waiting members of which some are placed, but fewer than are needed, and how many are.
+
+        Of a group that is refused nobody knows how many it needs.
+        """
+        for key, state in self._states.items():
+            if isinstance(state.group, Group) and 0 < self.counting(key) < state.group.min:
+                yield key, state.group.min
+
     def hold_for(self, key: GroupKey | None, now: float) -> None:
         """Give a group first call on what becomes free, in place of the one that had it."""
         before, self.holder = self.holder, key

@@ -22,6 +22,8 @@ from scheduler.kube.objects import Pod
 from scheduler.kube.pod_groups import GroupPolicy, PodGroup
 from scheduler.kube.pod_info import PodInfo
 from scheduler.pending.group_hold import GroupHold
+from scheduler.pending.group_options import GroupOptions
+from scheduler.pending.half_groups import HalfGroups
 from scheduler.pending.held_binds import Batch, HeldBinds
 from scheduler.pending.nominator import Nominator
 from scheduler.pending.pending_groups import PendingGroups
@@ -49,17 +51,23 @@ class GroupScheduling:
     pending_groups: PendingGroups
     group_cycle: GroupCycle
     volume_waits: VolumeWaits
-    group_hold: GroupHold
+    options: GroupOptions
     portion: int
     held_binds: HeldBinds = field(default_factory=HeldBinds)
     # How many decisions there were, by their results, and how many members they have placed.
     decisions: Counter[Decided] = field(default_factory=lambda: Counter(dict.fromkeys(get_args(Decided), 0)))
     members_placed: int = 0
+    group_hold: GroupHold = field(init=False)
+    half_groups: HalfGroups = field(init=False)
     _search: GroupSearch | None = None
     # The decisions that others have interrupted, the one that waits the longest first, and when one is to go on.
     _aside: dict[GroupKey, GroupSearch] = field(default_factory=dict)
     _resume_at: float = 0.0
     _proceeded_at: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.group_hold = GroupHold(self.pending_groups, self.nominator, self.options.hold_s)
+        self.half_groups = HalfGroups(self.pending_groups, self.cache, self.options.end_half_s)
 
     def begin(self, key: GroupKey) -> None:
         """Begin to decide about a group that was popped from the queue."""
@@ -197,6 +205,7 @@ class GroupScheduling:
         """Return what is due: Binds whose volumes are all bound, and messages."""
         found = list[Instruction]()
         self.group_hold.tick(now)
+        found += self.half_groups.overdue(now)
         for batch in self.held_binds.touched():
             found += self._look_at(batch, now)
         for told in self.pending_groups.due(now):
@@ -221,7 +230,7 @@ class GroupScheduling:
         if self.held_binds.has_touched:
             return 0.0
         conditions = self.pending_groups.conditions
-        times = self.pending_groups.next_due(), conditions.next_due(), self.group_hold.next_due()
+        times = [part.next_due() for part in (self.pending_groups, conditions, self.group_hold, self.half_groups)]
         return min((time for time in times if time is not None), default=None)
 
     def check(self) -> None:

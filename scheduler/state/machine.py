@@ -39,7 +39,7 @@ from scheduler.extender.extender_pods import ExtenderPods
 from scheduler.kube.binding_outcome import Outcome
 from scheduler.kube.objects import Node, Pod
 from scheduler.kube.pod_info import PodInfo, Refusal
-from scheduler.pending.group_hold import GroupHold
+from scheduler.pending.group_options import NO_OPTIONS, GroupOptions
 from scheduler.pending.nominator import Nominator
 from scheduler.pending.pending_groups import PendingGroups
 from scheduler.pending.pending_pods import PendingPods
@@ -66,10 +66,10 @@ class Machine:
         evict_never_started: bool = True,
         kinds: Kinds = NONE,
         portion: int = PORTION,
-        group_hold_s: float = 0.0,
+        group_options: GroupOptions = NO_OPTIONS,
         sign: SignAssignment | None = None,
     ) -> None:
-        """Check ``portion`` pods in one step of a search for victims; ``group_hold_s``: see `GroupHold`."""
+        """Check ``portion`` pods in one step, if a decision must find victims; with ``sign`` sign each assignment."""
         self.scheduler_name = scheduler_name
         self._kinds = kinds
         self.cache = Cache(kinds)
@@ -94,7 +94,7 @@ class Machine:
             pending_groups=self.pending_groups,
             group_cycle=GroupCycle(self.cache, self._scheduling_cycle),
             volume_waits=self._volume_waits,
-            group_hold=GroupHold(self.pending_groups, self.nominator, group_hold_s),
+            options=group_options,
             portion=min(portion, group_slices.PORTION),
         )
         self._pre_binding = PreBinding(self.queue, self.pending_pods, self._volume_waits, self.group_scheduling)
@@ -175,7 +175,7 @@ class Machine:
         """Try an eviction again later if the API server did not accept it."""
         if ending == "refused":
             self.vf_disputes.retry(order.pod.metadata.uid, now)
-        return [Report(order.pod, "NeverStarts", f"evicted: {order.reason}")] if ending == "evicted" else []
+        return [Report(order.pod, order.cause, f"evicted: {order.reason}")] if ending == "evicted" else []
 
     def _finish_delete_victims(
         self, order: DeleteVictims, ending: DeleteVictimsResult, now: float

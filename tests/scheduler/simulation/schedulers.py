@@ -16,13 +16,14 @@ from scheduler.cycle.instructions import DeleteVictims, PreBind
 from scheduler.extender.extender_pods import ExtenderPods
 from scheduler.kube.binding_outcome import Outcome
 from scheduler.kube.pod_info import PodInfo
+from scheduler.pending.group_options import GroupOptions
 from scheduler.server.leader import LeadershipLost
 from scheduler.state.machine import Instruction, Machine
 from tests.scheduler.simulation import fake_units
 from tests.scheduler.simulation.clock import PROCESS, VirtualLoop
 
-# A group that waits longer, in seconds, has room kept for it.
-_HOLD_S = 20.0
+# Times that are over in many runs.
+_GROUP_OPTIONS = GroupOptions(hold_s=20.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +141,7 @@ def machine(*arguments: Any, **options: Any) -> Machine:
     """Stand in for `Machine` where the program makes its own."""
     scheduler = _RUNNING.get()
     # So few nodes are examined in a step that a search for victims takes several, though the nodes are few.
-    own = {"kinds": fake_units.kinds(), "portion": 3, "group_hold_s": _HOLD_S}
+    own = {"kinds": fake_units.kinds(), "portion": 3, "group_options": _GROUP_OPTIONS}
     scheduler.machine = recorded = _Recorded(*arguments, **(options | own))
     recorded.known = set()
     recorded.write = scheduler._record

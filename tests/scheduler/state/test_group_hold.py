@@ -7,6 +7,7 @@ import pytest
 
 from mooring.inventory import Pf
 from scheduler.kube.objects import Node, Pod
+from scheduler.pending.group_options import GroupOptions
 from scheduler.state.machine import Machine
 from tests.scheduler.state.test_groups import Life, binds, told
 
@@ -17,7 +18,7 @@ PAIR = '{"name":"pair","min":2}'
 def _life(
     make_node: Callable[..., Node], make_pf: Callable[..., Pf], make_pod: Callable[..., Pod], hold_s: float
 ) -> Life:
-    return Life(Machine("mooring", group_hold_s=hold_s), make_node, make_pf, make_pod)
+    return Life(Machine("mooring", group_options=GroupOptions(hold_s=hold_s)), make_node, make_pf, make_pod)
 
 
 @pytest.fixture
