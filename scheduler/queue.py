@@ -82,6 +82,7 @@ class ClusterEvent(enum.Flag):
 
 
 NO_EVENT = ClusterEvent(0)
+ANY_EVENT = ~NO_EVENT
 # Room may become free when a pod leaves, when it is no longer kept for a nominated pod, and when more pods may go.
 LEAVING = (
     ClusterEvent.POD_GONE

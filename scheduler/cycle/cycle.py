@@ -98,6 +98,10 @@ class SchedulingCycle:
         """How many searches for a placement have run out of steps so far."""
         return self._signature_scores.budget_spent
 
+    def tick(self, now: float) -> None:
+        """Let time pass: drop what no decision has used for long."""
+        self._signature_scores.tick(now)
+
     def decide(self, pod_info: PodInfo, now: float, record_phase: RecordPhase = ignore_phase) -> Decision:
         """Decide about a pod at UNIX time ``now``; ``record_phase`` is called with each phase that ends."""
         made = self.proceed(pod_info, now, VictimSearch(), record_phase)

@@ -26,8 +26,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from scheduler.cache.cache import AssignedPod, Cache
-from scheduler.cache.groups.sources import Group
-from scheduler.cache.node_columns import Flags
+from scheduler.cache.groups.sources import MOST_SHAPES, Group
+from scheduler.cache.node_columns import Flags, Rows
 from scheduler.cycle.cluster_filters import cluster_filters
 from scheduler.cycle.cycle import NAMED, RecordPhase, SchedulingCycle, ignore_phase
 from scheduler.cycle.decisions import Bind, Unschedulable
@@ -37,7 +37,7 @@ from scheduler.cycle.group_slices import PORTION, PUT_BACK, Slices
 from scheduler.cycle.placement_budget import A_DECISION, PlacementBudget, TurnSpent
 from scheduler.kube.pod_info import PodInfo
 from scheduler.placement.place import SEARCHED_AT_ONCE
-from scheduler.queue import LEAVING, ClusterEvent
+from scheduler.queue import ANY_EVENT, LEAVING, NO_EVENT, ClusterEvent
 
 # A group has so many times the steps of a pod to search for VFs.
 _STEPS = 8
@@ -117,14 +117,23 @@ class GroupSearch:
     # How often each node has changed between two turns.
     changes: Counter[str] = field(default_factory=Counter)
     uids: frozenset[str] = frozenset()
+    # A member of each shape, and the rows that some of them pass: what a domain could hold is an estimate.
+    shapes: list[PodInfo] = field(default_factory=list)
+    judged: list[tuple[PodInfo, Rows]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
+        self.shapes = _by_shape(self.waiting)
         self.slices = Slices(self.portion)
         self.uids = frozenset(one.uid for one in self.waiting)
 
     def has(self, uid: str) -> bool:
         """Return whether a pod is one of the members that are decided about."""
         return uid in self.uids
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether anything was tried."""
+        return self.seen >= 0
 
     @property
     def unsteady(self) -> list[str]:
@@ -149,7 +158,11 @@ class GroupCycle:
         """Go on with a decision for one turn; None if it takes another one."""
         search.budget.begin_turn()
         search.slices.begin_turn()
-        if search.seen < 0:
+        if not search.has_begun:
+            if (refusal := _too_many_shapes(search)) is not None:
+                return refusal
+            if not self._judge_nodes(search):
+                return None
             self._begin(search)
         else:
             self._heed_changes(search, now)
@@ -181,14 +194,23 @@ class GroupCycle:
             among[unsteady] = False
         return among
 
+    def _judge_nodes(self, search: GroupSearch) -> bool:
+        """Judge all nodes by one shape of members after another; return whether that is done."""
+        left = search.shapes[len(search.judged) :]
+        for member in left:
+            if search.slices.turn_is_over:
+                return False
+            search.judged.append((member, self._cycle.passing(member, search.budget)))
+            search.slices.count_shape(self._cache.nodes.size)
+        return True
+
     def _begin(self, search: GroupSearch) -> None:
         nodes, group = self._cache.nodes, search.group
         networks = choices(group, search.waiting, search.before, nodes)
-        distinct = [(one, self._cycle.passing(one, search.budget)) for one in _distinct(search.waiting)]
         placed_on = [assigned.node for assigned in search.before]
-        found = tries(group, distinct, len(search.waiting), search.needed, placed_on, self._cache)
+        found = tries(group, search.judged, len(search.waiting), search.needed, placed_on, self._cache)
         orders = [search.waiting]
-        if len(distinct) > 1:
+        if len(search.shapes) > 1:
             # What is large finds room last.
             orders.append(sorted(search.waiting, key=_size, reverse=True))
         search.later = ((one, each, order) for one in found for each in networks for order in orders)
@@ -210,7 +232,8 @@ class GroupCycle:
             self._take_off(bind)
         search.aside.extendleft(reversed(search.placed.values()))
         search.placed.clear()
-        search.seen = self._cache.nodes.changes.end
+        if search.has_begun:
+            search.seen = self._cache.nodes.changes.end
 
     def _put_back(self, search: GroupSearch, now: float) -> None:
         """Put members back where they were: what is not said of their nodes by `_heed_changes` still holds."""
@@ -329,7 +352,11 @@ class GroupCycle:
         if is_plain and len({_signature(one) for one in search.members}) == 1:
             return refusal
         events = refusal.requeue_on | ClusterEvent.NODE | LEAVING
-        for other in _distinct(search.members):
+        others = {_signature(one): one for one in search.members}
+        if len(others) > MOST_SHAPES:
+            # Too many to ask which rules about other pods apply to each.
+            return replace(refusal, requeue_on=events | ANY_EVENT)
+        for other in others.values():
             events |= self._cycle.events_that_help(other)
         return replace(refusal, requeue_on=events)
 
@@ -345,5 +372,13 @@ def _size(pod_info: PodInfo) -> tuple[int, int, int, int]:
     return len(pod_info.interfaces), rate, pod_info.resources.get("cpu", 0), pod_info.resources.get("memory", 0)
 
 
-def _distinct(members: Sequence[PodInfo]) -> Iterator[PodInfo]:
-    yield from {_signature(one): one for one in members}.values()
+def _by_shape(members: Sequence[PodInfo]) -> list[PodInfo]:
+    """Return a member of each shape."""
+    return list({one.shape: one for one in members}.values())
+
+
+def _too_many_shapes(search: GroupSearch) -> NotPlaced | None:
+    if len(search.shapes) <= MOST_SHAPES:
+        return None
+    reason = f"its members request {len(search.shapes)} different things, the most is {MOST_SHAPES}"
+    return NotPlaced(0, search.needed, Unschedulable(search.waiting[0], reason, NO_EVENT, {"v": 1}))

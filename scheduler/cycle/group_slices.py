@@ -10,6 +10,8 @@ from scheduler.kube.pod_info import PodInfo
 
 # What a member costs before any node is looked at, in looks at a node; and how many looks a step of a search is.
 _A_MEMBER, _A_STEP = 1_000, 8
+# And what a shape of members costs that all nodes are judged by.
+_A_SHAPE = 4
 # Members that one turn tries at the most; a machine with smaller portions has smaller slices too.
 PORTION = 16
 # Some 15 ms.
@@ -39,7 +41,13 @@ class Slices:
         """Count a member that was tried on so many nodes, and the steps of the search for its VFs."""
         affinity_info = member.affinity_info
         terms = (affinity_info.required_affinity, affinity_info.required_anti_affinity, affinity_info.preferred)
-        looks = _A_MEMBER + nodes * (1 + len(member.spread) + sum(map(len, terms))) + _A_STEP * steps
+        self._add(_A_MEMBER + nodes * (1 + len(member.spread) + sum(map(len, terms))) + _A_STEP * steps)
+
+    def count_shape(self, nodes: int) -> None:
+        """Count that all nodes were judged by one of the members' shapes."""
+        self._add(_A_SHAPE * (_A_MEMBER + nodes))
+
+    def _add(self, looks: int) -> None:
         self._of_turn += looks
         self._of_slice += looks
 

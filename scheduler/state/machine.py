@@ -332,6 +332,7 @@ class Machine:
 
     def tick(self, now: float) -> list[Instruction]:
         """Return the instructions that are due: for pods that never start, volumes that are bound or never will be."""
+        self._scheduling_cycle.tick(now)
         found: list[Instruction] = self._pre_binding.tick(now) if self._volume_waits else []
         for nomination in self.nominator.overdue(now) if self.nominator else ():
             found += self._stop_waiting(nomination, now)

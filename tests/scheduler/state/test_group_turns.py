@@ -135,3 +135,59 @@ def test_a_node_that_changes_all_the_time_does_not_keep_a_decision_from_its_end(
         if ends:
             break
     assert len(ends) == 40
+
+
+def test_a_group_whose_members_request_too_many_different_things_is_refused_in_words(turns: Turns) -> None:
+    """Each is compared with every node; without those that are too many it is placed."""
+    turns.nodes("n1", vfs=100)
+
+    def member(cpu: int) -> Pod:
+        container = {"name": "c", "resources": {"requests": {"cpu": f"{cpu}m"}}}
+        return turns.member(f"m{cpu}", '{"name":"odd","min":64}', request=None, spec={"containers": [container]})
+
+    members = [member(cpu) for cpu in range(1, 66)]
+    turns.see(*members)
+    instructions = turns.work()
+    assert binds(instructions) == []
+    assert set(told(instructions).values()) == {
+        "group odd: 0 of 64 members fit: its members request 65 different things, the most is 64"
+    }
+    turns.gone(members[0])
+    assert len(binds(turns.work())) == 64
+
+
+def test_members_that_differ_only_in_labels_request_the_same(turns: Turns) -> None:
+    """As those of an indexed Job do."""
+    turns.nodes("n1", "n2", vfs=50)
+    group = '{"name":"indexed","min":100}'
+    turns.see(*(turns.member(f"m{n}", group, request=[{}], metadata={"labels": {"n": f"{n}"}}) for n in range(100)))
+    assert len(binds(turns.work())) == 100
+
+
+def test_members_of_different_shapes_are_compared_with_the_nodes_over_several_turns(turns: Turns) -> None:
+    """None is tried before all have been."""
+    turns.nodes(*(f"n{number}" for number in range(10)))
+    group = '{"name":"odd","min":50}'
+    for cpu in range(1, 51):
+        container = {"name": "c", "resources": {"requests": {"cpu": f"{cpu}m"}}}
+        turns.see(turns.member(f"m{cpu}", group, request=None, spec={"containers": [container]}))
+    steps = 0
+    while not turns.machine.cache.uids():
+        assert turns.step() == []
+        steps += 1
+    assert steps > 2
+    assert len(binds(turns.work())) == 50
+
+
+def test_a_decision_may_be_set_aside_before_anything_was_tried(turns: Turns) -> None:
+    """There are more nodes to judge than one slice allows."""
+    turns.hosts(500)
+    group = '{"name":"odd","min":64}'
+    for cpu in range(1, 65):
+        container = {"name": "c", "resources": {"requests": {"cpu": f"{cpu}m"}}}
+        turns.see(turns.member(f"m{cpu}", group, request=None, spec={"containers": [container]}))
+    innocent = turns.make_pod("innocent")
+    turns.see(innocent)
+    _, made = turns.until(innocent.metadata.uid, 20)
+    assert len(made) == 1
+    assert len(binds(turns.work())) == 64
