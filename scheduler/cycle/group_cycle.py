@@ -65,13 +65,14 @@ class Placed:
 class NotPlaced:
     """Fewer fit than are needed; nothing is assumed. ``fitting`` did, and ``refusal`` is why the next one did not.
 
-    ``where`` is the domain in which the most did, in words; empty for the whole cluster.
+    ``where`` is the domain in which the most did, in words; empty for the whole cluster. ``binds`` is where.
     """
 
     fitting: int
     wanted: int
     refusal: Unschedulable
     where: str = ""
+    binds: tuple[Bind, ...] = ()
 
 
 _EVERYWHERE = Try(Domain(), 1)
@@ -258,9 +259,10 @@ class GroupCycle:
         if fitting >= search.trying.wanted:
             return Placed(tuple(search.placed.values()), refusal)
         assert refusal is not None, "as many members wait as are needed"
+        binds = tuple(search.placed.values())
         self.roll_back(search)
         if search.best is None or search.best.fitting < fitting:
-            search.best = NotPlaced(fitting, search.needed, refusal, search.trying.domain.text)
+            search.best = NotPlaced(fitting, search.needed, refusal, search.trying.domain.text, binds)
         if search.next is not None and search.tried < _MOST_TRIED:
             self._next_try(search)
             return None
