@@ -123,7 +123,7 @@ def main() -> None:
     for name, spec in families("measured").items():
         _print(name, bench.time(spec, options.calls))
     service = {"metadata": {"name": "s", "namespace": "default"}, "spec": {"selector": {"app": "measured"}}}
-    bench.pod_counts.selecting.put_service(msgspec.convert(service, Service))
+    bench.pod_counts.default_selectors.put_service(msgspec.convert(service, Service))
     _print("spread by the system's default", bench.time({}, options.calls))
 
 

@@ -96,7 +96,7 @@ def u32(value: int) -> bytes:
 
 
 def text(value: bytes) -> str:
-    """Read a string that ends with a zero byte; bytes that are no UTF-8 become lone surrogates, as in file names."""
+    """Read a string that ends with a zero byte; bytes that are not UTF-8 become lone surrogates, as in file names."""
     return value.split(b"\0", 1)[0].decode(errors="surrogateescape")
 
 

@@ -23,7 +23,8 @@ Why it is right:
 - A group either waits for events or has a probe under way, never neither (`check`). A probe that is deleted, changes
   itself or gets another signature is replaced at once, since what it was sent for may still help the others.
 - No event is lost on a pod that is being decided about. `missed` has what happened since the last pop; the
-  machine requeues the pod if that can help it. One pod is decided about at a time, so one value is enough.
+  machine requeues the pod if that can help it. One pod is decided about at a time, so one value is enough. A group
+  whose decision is set aside stays in flight while others are popped: `missed_since` tells what it has missed.
 - A requeued pod still waits for the end of its backoff, and a try gives a pod a new time of queueing. So frequent
   events do not make a pod that never fits hold up the others of its priority.
 
@@ -81,6 +82,7 @@ class ClusterEvent(enum.Flag):
 
 
 NO_EVENT = ClusterEvent(0)
+ANY_EVENT = ~NO_EVENT
 # Room may become free when a pod leaves, when it is no longer kept for a nominated pod, and when more pods may go.
 LEAVING = (
     ClusterEvent.POD_GONE
@@ -143,6 +145,9 @@ class Queue:
         self._now = 0.0
         # What has happened since the last pod was popped: it may have helped that one while it was decided about.
         self.missed = NO_EVENT
+        # The number of what happened last, and of the last of each.
+        self._happened = 0
+        self._last: dict[int, int] = {}
         # How many pods have come to a place, and by what.
         self.incoming: Counter[tuple[str, Incoming]] = Counter()
 
@@ -191,6 +196,13 @@ class Queue:
                 entry.ready_at = now + min(_FIRST_BACKOFF_S * 2 ** min(entry.attempts - 1, 8), _LONGEST_BACKOFF_S)
                 return uid
         return None
+
+    def has_ready(self, now: float) -> bool:
+        """Return whether `pop` would return anything."""
+        self._end_backoffs(now)
+        while self._active and not self._is_valid(self._active[0]):
+            heapq.heappop(self._active)
+        return bool(self._active)
 
     def is_in_flight(self, uid: str) -> bool:
         """Return whether a pod was popped, and nothing has become of that yet."""
@@ -256,6 +268,7 @@ class Queue:
         uids = list(dict.fromkeys(self._entry_of.get(uid, uid) for uid in uids))
         if any(self.is_in_flight(uid) for uid in uids):
             self.missed |= cluster_event
+            self._note(cluster_event)
         unschedulable = [
             self._entries[uid].signature
             for uid in uids
@@ -279,9 +292,27 @@ class Queue:
         self._now = max(self._now, now)
         # Of two flags Python makes the third slowly, and each pod that is placed requeues others.
         self.missed = cluster_event if self.missed is NO_EVENT else self.missed | cluster_event
+        self._note(cluster_event)
         for waits_for in [waits_for for waits_for in self._waiting if waits_for & cluster_event]:
             for signature in self._waiting.pop(waits_for):
                 self._send_probe(self._groups[signature])
+
+    @property
+    def happened(self) -> int:
+        """The number of what has happened last, for `missed_since`."""
+        return self._happened
+
+    def missed_since(self, number: int) -> ClusterEvent:
+        """Return what has happened after a number: to an entry that is in flight while others are popped."""
+        found = NO_EVENT
+        for value, last in self._last.items():
+            if last > number:
+                found |= ClusterEvent(value)
+        return found
+
+    def _note(self, cluster_event: ClusterEvent) -> None:
+        self._happened += 1
+        self._last[cluster_event.value] = self._happened
 
     def next_ready(self) -> float | None:
         """Return when the first pod in backoff becomes ready; None if there is none."""

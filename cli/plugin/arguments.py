@@ -24,6 +24,7 @@ class Arguments:
     namespace: str = ""
     all_namespaces: bool = False
     pod: str = ""
+    group: str = ""
     recompute: bool = False
     most: int = 10
     without_guard: bool = False
@@ -34,6 +35,9 @@ class Arguments:
 def parse(argv: Sequence[str]) -> Arguments:
     """Parse the command line; exit with status 2 and the usage if it is wrong."""
     given = vars(_parser().parse_args(argv))
+    if "about" in given:
+        kind, name = given.pop("about")
+        given[kind] = name
     for several in ("files", "scheduler"):
         if several in given:
             given[several] = tuple(given[several] or (names.SCHEDULER_NAME,))
@@ -49,10 +53,21 @@ def _parser() -> argparse.ArgumentParser:
     explain = commands.add_parser(
         "explain", parents=[shared, cluster, scoped], help="why this node and these VFs, or why not each node"
     )
-    explain.add_argument("pod", type=_name, metavar="POD")
-    explain.add_argument(
-        "--recompute", action="store_true", help="decide again about a pod that waits, and name every node"
+    explain.add_argument("about", type=_subject, metavar="POD|group/NAME")
+    explain.add_argument("--recompute", action="store_true", help="decide again about what waits, and name every node")
+    groups = commands.add_parser(
+        "groups", parents=[shared, cluster, scoped], help="groups of pods: bound, waiting, and what they hang on"
     )
+    groups.add_argument(
+        "group", nargs="?", type=_name_or_empty, default="", metavar="NAME", help="one group, with its members"
+    )
+    for command in (explain, groups):
+        command.add_argument(
+            "--scheduler",
+            action="append",
+            metavar="NAME",
+            help=f"a schedulerName whose groups are meant; may be repeated (default {names.SCHEDULER_NAME})",
+        )
     top = commands.add_parser("top", parents=[shared, cluster], help="bandwidth reserved, and the pods with most of it")
     top.add_argument("--most", type=_count, default=10, metavar="N", help="nodes, PFs and pods to show (default 10)")
     doctor = commands.add_parser(
@@ -66,7 +81,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     lint.add_argument("files", nargs="+", metavar="FILE", help="YAML or JSON; - is standard input")
     lint.add_argument(
-        *("--scheduler",),
+        "--scheduler",
         action="append",
         metavar="NAME",
         help=f"a schedulerName that gives interfaces; may be repeated (default {names.SCHEDULER_NAME})",
@@ -81,8 +96,16 @@ def _name(text: str) -> str:
     return text
 
 
-def _namespace(text: str) -> str:
-    """Parse a namespace; an empty one is the context's own, as for kubectl."""
+def _subject(text: str) -> tuple[str, str]:
+    """Parse what is explained: a pod's name, or as kubectl has it pod/NAME or group/NAME."""
+    kind, separator, name = text.rpartition("/")
+    if separator and kind not in ("pod", "group"):
+        raise argparse.ArgumentTypeError(f"{text!r} is neither NAME, pod/NAME nor group/NAME")
+    return kind or "pod", _name(name)
+
+
+def _name_or_empty(text: str) -> str:
+    """Parse a name that may be missing: an empty namespace is the context's own, as for kubectl."""
     return _name(text) if text else ""
 
 
@@ -121,6 +144,6 @@ def _cluster() -> argparse.ArgumentParser:
 
 def _scoped() -> argparse.ArgumentParser:
     scoped = argparse.ArgumentParser(add_help=False)
-    scoped.add_argument("-n", "--namespace", type=_namespace, default="", metavar="NAME")
+    scoped.add_argument("-n", "--namespace", type=_name_or_empty, default="", metavar="NAME")
     scoped.add_argument("-A", "--all-namespaces", action="store_true")
     return scoped

@@ -1,21 +1,25 @@
 """Read what a command needs from the API, and build its report. Reads only: it changes nothing in the cluster."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.metadata import version
+from typing import Any
 
 from cli.plugin.arguments import Arguments
-from cli.plugin.reading import Reader
-from cli.plugin.reports import doctor, explain, nodes, pods, top
+from cli.plugin.reading import Reader, UnreadableError
+from cli.plugin.reports import doctor, explain, groups, nodes, pods, top
 from cli.plugin.reports.objects import Event, Guard, Node, Pod
 from cli.plugin.reports.tables import Answer
 from cli.plugin.reports.use import uses
 from mooring.admission_policies import BINDINGS_PATH, POLICIES_PATH
+from scheduler.cache.groups import pod_groups
+from scheduler.kube import objects
 
 _NODES, _PODS = "/api/v1/nodes", "/api/v1/pods"
 # Pods that have ended hold nothing.
 _LIVE = {"fieldSelector": "status.phase!=Succeeded,status.phase!=Failed"}
+_UNDECIDABLE = explain.DecisionReport("none", "nothing can be decided without all nodes and pods", {})
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +52,75 @@ async def _pods(reader: Reader, invocation: Invocation) -> Answer:
     return pods.report(await reader.must(path, Pod, _LIVE), wide=invocation.is_wide)
 
 
+async def _groups(reader: Reader, invocation: Invocation) -> Answer:
+    found = await _found_groups(reader, invocation)
+    if not invocation.arguments.group:
+        return groups.report(found, wide=invocation.is_wide)
+    return groups.together([groups.detail(one) for one in _named(found, invocation)])
+
+
+async def _found_groups(reader: Reader, invocation: Invocation) -> list[groups.FoundGroup]:
+    scope = "" if invocation.arguments.all_namespaces else f"/namespaces/{invocation.namespace}"
+    # A member that has succeeded counts while another one lives.
+    there = {"fieldSelector": "status.phase!=Failed"}
+    about = {"fieldSelector": "involvedObject.kind=Pod,reason=FailedScheduling"}
+    listed, events, listed_nodes, of_kinds = await asyncio.gather(
+        reader.must(f"/api/v1{scope}/pods", objects.Pod, there),
+        reader.all(f"/api/v1{scope}/events", Event, about),
+        reader.all(_NODES, Node),
+        asyncio.gather(
+            *(
+                reader.optional([_scoped(path, scope) for path in paths], kind)
+                for kind, paths in pod_groups.PATHS.items()
+            )
+        ),
+    )
+    known = dict(zip(pod_groups.PATHS, of_kinds, strict=True))
+    return groups.find(groups.Listed(listed, known, events, listed_nodes, invocation.arguments.scheduler))
+
+
+def _scoped(path: str, scope: str) -> str:
+    """Return the path of a list in a namespace, given that of all namespaces."""
+    parent, _, resource = path.rpartition("/")
+    return f"{parent}{scope}/{resource}"
+
+
+def _named(found: list[groups.FoundGroup], invocation: Invocation) -> list[groups.FoundGroup]:
+    """Return the groups of the name that is asked for: those of other sources may have it too."""
+    name = invocation.arguments.group
+    named = [one for one in found if one.members.title == name and one.key.namespace == invocation.namespace]
+    if not named:
+        raise UnreadableError(f"namespace {invocation.namespace!r} has no group {name!r}")
+    return named
+
+
+async def _explain_group(reader: Reader, invocation: Invocation) -> Answer:
+    named = _named(await _found_groups(reader, invocation), invocation)
+    listed = None
+    answers = []
+    for one in named:
+        decision = None if invocation.arguments.recompute else one.decision
+        if decision is None and one.waiting:
+            listed = listed or await _listed(reader)
+            decision = _recomputed_group(listed, one, invocation)
+        answers.append(groups.explanation(one, decision))
+    return groups.together(answers)
+
+
+def _recomputed_group(
+    listed: Mapping[type[Any], Sequence[Any] | None], one: groups.FoundGroup, invocation: Invocation
+) -> explain.DecisionReport:
+    from cli.plugin.reports.recompute import recompute_group
+
+    if listed[objects.Node] is None or listed[objects.Pod] is None:
+        return _UNDECIDABLE
+    known = {kind: items or () for kind, items in listed.items()}
+    return recompute_group(known, one.key, invocation.arguments.scheduler[0], invocation.now)
+
+
 async def _explain(reader: Reader, invocation: Invocation) -> Answer:
+    if invocation.arguments.group:
+        return await _explain_group(reader, invocation)
     name, namespace = invocation.arguments.pod, invocation.namespace
     about = {"fieldSelector": f"involvedObject.kind=Pod,involvedObject.name={name}"}
     events = reader.all(f"/api/v1/namespaces/{namespace}/events", Event, about)
@@ -65,15 +137,24 @@ async def _explain(reader: Reader, invocation: Invocation) -> Answer:
 
 async def _recomputed(reader: Reader, uid: str, now: float) -> explain.DecisionReport:
     # The scheduler's rules use numpy, whose import takes longer than other commands take in all.
-    from cli.plugin.reports.recompute import PATHS, recompute
+    from cli.plugin.reports.recompute import recompute
 
-    kinds = list(PATHS)
+    listed = await _listed(reader)
+    if listed[objects.Node] is None or listed[objects.Pod] is None:
+        return _UNDECIDABLE
+    return recompute({kind: items or () for kind, items in listed.items()}, uid, now)
+
+
+async def _listed(reader: Reader) -> Mapping[type[Any], Sequence[Any] | None]:
+    """Return all that the scheduler's decisions depend on, by kind; None for what is forbidden or not served."""
+    from cli.plugin.reports.recompute import PATHS
+
     live = {_PODS: _LIVE}
-    listed = await asyncio.gather(*(reader.all(PATHS[kind], kind, live.get(PATHS[kind])) for kind in kinds))
-    objects = {kind: found or [] for kind, found in zip(kinds, listed, strict=True)}
-    if any(listed[index] is None for index in (0, 1)):
-        return explain.DecisionReport("none", "nothing can be decided without all nodes and pods", {})
-    return recompute(objects, uid, now)
+    listed = await asyncio.gather(
+        *(reader.all(path, kind, live.get(path)) for kind, path in PATHS.items()),
+        *(reader.optional(paths, kind) for kind, paths in pod_groups.PATHS.items()),
+    )
+    return dict(zip((*PATHS, *pod_groups.PATHS), listed, strict=True))
 
 
 async def _top(reader: Reader, invocation: Invocation) -> Answer:
@@ -97,6 +178,7 @@ async def _doctor(reader: Reader, invocation: Invocation) -> Answer:
 COMMANDS: Mapping[str, Callable[[Reader, Invocation], Awaitable[Answer]]] = {
     "nodes": _nodes,
     "pods": _pods,
+    "groups": _groups,
     "explain": _explain,
     "top": _top,
     "doctor": _doctor,

@@ -4,7 +4,7 @@ A list that is forbidden is noted with the missing permission, and the rest is s
 decode. Without the list of a command's main objects there is nothing to show.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -63,9 +63,16 @@ class Reader:
 
     async def all(self, path: str, kind: type[T], params: Mapping[str, str] | None = None) -> list[T] | None:
         """Return all objects of a list; None, with a note, without the permission or for an unknown kind."""
+        try:
+            return await self._all(path, kind, params or {})
+        except NotFound:
+            self.notes.append(f"this API server has no {_resource(path)}")
+            return None
+
+    async def _all(self, path: str, kind: type[T], params: Mapping[str, str]) -> list[T] | None:
         for start in range(1, _MOST_STARTS + 1):
             try:
-                return await self._pages(path, kind, params or {})
+                return await self._pages(path, kind, params)
             except Gone:
                 if start == _MOST_STARTS:
                     raise
@@ -74,10 +81,19 @@ class Reader:
                     raise
                 self.notes.append(f"forbidden: needs the right to list {_resource(path)}")
                 return None
-            except NotFound:
-                self.notes.append(f"this API server has no {_resource(path)}")
-                return None
         return None
+
+    async def optional(self, paths: Sequence[str], kind: type[T]) -> list[T] | None:
+        """Return all objects of the first of these lists that is served, none if none is.
+
+        None, with a note, without the permission.
+        """
+        for path in paths:
+            try:
+                return await self._all(path, kind, {})
+            except NotFound:
+                continue
+        return []
 
     async def _pages(self, path: str, kind: type[T], params: Mapping[str, str]) -> list[T]:
         decode = msgspec.json.Decoder(_Page[kind]).decode  # type: ignore[valid-type]

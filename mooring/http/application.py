@@ -19,7 +19,7 @@ _CONNECTION = web.RequestKey("connection", Connection)
 Body = bytes | memoryview
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 _server_log = logging.getLogger(__name__)
-# aiohttp logs a traceback for whatever is no HTTP: anybody could fill the log.
+# aiohttp logs a traceback for all that is not HTTP: any peer could fill the log.
 _server_log.addFilter(lambda record: not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError)))
 
 

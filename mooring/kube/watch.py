@@ -194,7 +194,7 @@ async def _follow(
 
 
 @dataclass(slots=True)
-class _Listed(Generic[T]):
+class _ListResult(Generic[T]):
     """What a list has returned so far, and the version to watch from."""
 
     entries: list[Changed[T] | Unreadable] = field(default_factory=list)
@@ -208,10 +208,10 @@ async def _list(
     selected: Mapping[str, str],
     decode: Decoder[T],
     is_known: Callable[[Identity], bool],
-) -> _Listed[T]:
+) -> _ListResult[T]:
     """Return all objects, decoded page by page."""
     while True:
-        listed = _Listed[T]()
+        listed = _ListResult[T]()
         # A page's token may outlive its snapshot: list again.
         with suppress(Gone):
             async with aclosing(_pages(client, path, selected)) as pages:
@@ -220,7 +220,9 @@ async def _list(
             return listed
 
 
-async def _take_in(page: _List, listed: _Listed[T], decode: Decoder[T], is_known: Callable[[Identity], bool]) -> None:
+async def _take_in(
+    page: _List, listed: _ListResult[T], decode: Decoder[T], is_known: Callable[[Identity], bool]
+) -> None:
     listed.version = page.metadata.resource_version
     number = size = 0
     for raw in page.items or ():

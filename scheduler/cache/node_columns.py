@@ -66,6 +66,8 @@ _LEAST = -(2**62)
 _MANY = 16
 # At most so many labels and images that pods name are kept as columns; beyond that all are dropped and built on demand.
 _MOST_COLUMNS = 1024
+# Images' sizes on all rows together, 8 MiB, but at least of so many images: any node may name some, and any pod.
+_MOST_SIZES, _FEWEST_IMAGES = 1 << 20, 64
 
 
 @dataclass(slots=True)
@@ -111,6 +113,9 @@ class NodeColumns:
         # How many nodes have each label, and the column of one that none has.
         self._label_keys: Counter[str] = Counter()
         self._no_label: Column[str | None] = Column(_SMALLEST, None)
+        # How many nodes have each image, and the column of one that none has.
+        self._image_names: Counter[str] = Counter()
+        self._no_image: Amounts = np.zeros(_SMALLEST, np.int64)
         self._images: dict[str, Amounts] = {}
         # How many nodes publish each resource, and what the pods of each row use, without zeros.
         self._publishers: Counter[str] = Counter()
@@ -150,10 +155,12 @@ class NodeColumns:
         return column
 
     def image(self, name: str) -> Amounts:
-        """Return an image's size in bytes on each row, 0 where a node does not have it."""
+        """Return an image's size in bytes on each row, 0 where a node does not have it; read-only."""
+        if name not in self._image_names:
+            return self._no_image
         sizes = self._images.get(name)
         if sizes is None:
-            _make_room(self._images)
+            _make_room(self._images, max(_MOST_SIZES // self._capacity, _FEWEST_IMAGES))
             sizes = self._images[name] = np.zeros(self._capacity, np.int64)
             for row, node_info in enumerate(self.facts):
                 if node_info is not None and name in node_info.images:
@@ -172,7 +179,7 @@ class NodeColumns:
         return RowView(row, self._allocatable[:, row].tolist(), self._left[:, row].tolist())
 
     def scalar(self, resource: str) -> ScalarResource | None:
-        """Return what each row has and has left of a resource that is no line; None if no node publishes it."""
+        """Return what each row has and has left of a resource without a line; None if no node publishes it."""
         found = self._scalars.get(resource)
         if found is None and resource in self._publishers:
             _make_room(self._scalars, _MOST_SCALARS)
@@ -253,12 +260,11 @@ class NodeColumns:
     def _write(self, row: int, node_info: NodeInfo) -> None:
         self._allocate(row, node_info.allocatable)
         self._replace_labels(row, node_info.labels)
+        self._replace_images(row, node_info.images)
         self.facts[row] = node_info
         self.valid[row] = True
         self.cordoned[row] = node_info.unschedulable
         self.taints[row] = tuple(_plain(taint) for taint in node_info.taints)
-        for name, sizes in self._images.items():
-            sizes[row] = node_info.images.get(name, 0)
         self._publish(row, frozenset(node_info.allocatable))
         self.renewals.note(row)
         self.changes.note(row)
@@ -266,6 +272,7 @@ class NodeColumns:
     def _clear(self, row: int) -> None:
         self._allocate(row, {})
         self._replace_labels(row, {})
+        self._replace_images(row, {})
         self._publish(row, frozenset())
         # What nobody has any more must not be kept.
         self.taints[row], self.offers[row] = (), ("", ())
@@ -302,6 +309,21 @@ class NodeColumns:
         for key, column in self._labels.items():
             column[row] = labels.get(key)
 
+    def _replace_images(self, row: int, images: Mapping[str, int]) -> None:
+        """Replace a row's images; one that no node has any more needs no column."""
+        known = self.facts[row]
+        before = known.images if known is not None else {}
+        if images == before:
+            return
+        self._image_names.update(images.keys() - before.keys())
+        for name in before.keys() - images.keys():
+            self._image_names[name] -= 1
+            if not self._image_names[name]:
+                del self._image_names[name]
+                self._images.pop(name, None)
+        for name, sizes in self._images.items():
+            sizes[row] = images.get(name, 0)
+
     def _publish(self, row: int, resources: frozenset[str]) -> None:
         """Replace which resources a node publishes; nobody can get one that no node publishes any more."""
         before = self.published[row]
@@ -334,6 +356,7 @@ class NodeColumns:
         self._left = grown(self._left, (_LINE_COUNT, capacity))
         for scalar in self._scalars.values():
             scalar.grow(capacity)
+        self._no_image = np.zeros(capacity, np.int64)
         for name, sizes in self._images.items():
             self._images[name] = grown(sizes, (capacity,))
 

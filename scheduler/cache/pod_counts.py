@@ -14,7 +14,7 @@ import msgspec
 
 from scheduler.cache.row_counts import Counts, RowCounts
 from scheduler.kube.affinity import AffinityInfo, Scope, Term
-from scheduler.kube.spread_constraints import Selecting
+from scheduler.kube.spread_constraints import DefaultSelectors
 
 # What a pod's required affinity weighs for the pods that it selects. Source: InterPodAffinityArgs' default.
 HARD_WEIGHT = 1
@@ -136,7 +136,7 @@ class PodCounts:
         self._namespaces: dict[str, Mapping[str, str]] = {}
         self.anti_affinity_terms = Terms()
         self.scoring_terms = Terms()
-        self.selecting = Selecting()
+        self.default_selectors = DefaultSelectors()
 
     def add(self, row: int, affinity_info: AffinityInfo) -> None:
         """Add an assigned pod."""

@@ -64,7 +64,7 @@ class ClusterDryRun:
 
     def __init__(self, pod_info: PodInfo, cache: Cache) -> None:
         self._pod_info, self._cache = pod_info, cache
-        self._has_say = bool(pod_info.volumes) or bool(cluster_filters(pod_info, cache))
+        self._has_filters = bool(pod_info.volumes) or bool(cluster_filters(pod_info, cache))
         self._refused: Mapping[int, Texts] | None = None
         self._counted: dict[AffinityInfo, bool] = {}
 
@@ -76,7 +76,7 @@ class ClusterDryRun:
     def on(self, row: int, nominated: Sequence[AssignedPod]) -> "_OnRow | None":
         """Return the part for a row on which these pods are nominated; None if no filter applies there."""
         # Removing pods cannot make such a filter refuse the pod, but a nominated pod may.
-        if self._has_say or any(plugin.keeps_others_off(one) for one in nominated for plugin in CLUSTER_FILTERS):
+        if self._has_filters or any(plugin.keeps_others_off(one) for one in nominated for plugin in CLUSTER_FILTERS):
             return _OnRow(self, self._pod_info, self._cache, row)
         return None
 

@@ -36,7 +36,7 @@ from scheduler.cycle.node_dry_run import DryRuns, assigned_pod_for
 from scheduler.cycle.nominations import NominatedPods
 from scheduler.cycle.placement_budget import PlacementBudget, TurnSpent
 from scheduler.cycle.preemption import Futile, Preemption
-from scheduler.cycle.refusals import Refused, batches, no_node_available, none_available, refused_rows, sift
+from scheduler.cycle.refusals import RefusedRows, batches, no_node_available, none_available, refused_rows, sift
 from scheduler.cycle.select_victims import VictimSearch
 from scheduler.cycle.signature_scores import KeptSignatureScores, SignatureScores
 from scheduler.kube.pod_info import PodInfo
@@ -52,7 +52,7 @@ from scheduler.queue import LEAVING, NO_EVENT, ClusterEvent
 RecordPhase = Callable[[str], None]
 _encode = msgspec.json.Encoder(order="sorted").encode
 # Node names named for one reason in `why`; an event is small.
-_NAMED = 8
+NAMED = 8
 
 
 def _none_nominated(_: int) -> Texts:
@@ -83,7 +83,7 @@ class SchedulingCycle:
         cache: Cache,
         nominated_pods: NominatedPods,
         preemption: Preemption,
-        named: int = _NAMED,
+        named: int = NAMED,
         sign: SignAssignment | None = None,
     ) -> None:
         self._sign = sign
@@ -97,6 +97,10 @@ class SchedulingCycle:
     def budget_spent(self) -> int:
         """How many searches for a placement have run out of steps so far."""
         return self._signature_scores.budget_spent
+
+    def tick(self, now: float) -> None:
+        """Let time pass: drop what no decision has used for long."""
+        self._signature_scores.tick(now)
 
     def decide(self, pod_info: PodInfo, now: float, record_phase: RecordPhase = ignore_phase) -> Decision:
         """Decide about a pod at UNIX time ``now``; ``record_phase`` is called with each phase that ends."""
@@ -125,7 +129,7 @@ class SchedulingCycle:
         among: Flags | None = None,
         record_phase: RecordPhase = ignore_phase,
     ) -> Decision:
-        """Decide about a pod that nobody has to go for, only on the rows marked ``among`` if given.
+        """Decide about a pod without preemption, only on the rows marked ``among`` if given.
 
         Raise TurnSpent where the search for VFs goes on in another turn.
         """
@@ -135,7 +139,7 @@ class SchedulingCycle:
         if isinstance(found, NoNode):
             return self._nowhere(pod_info, found)
         verdict = self._unschedulable(pod_info, found)
-        return replace(verdict, requeue_on=verdict.requeue_on | self.heeded(pod_info))
+        return replace(verdict, requeue_on=verdict.requeue_on | self.events_that_help(pod_info))
 
     def passing(self, pod_info: PodInfo, budget: PlacementBudget) -> Rows:
         """Return the rows that a pod passes, each judged by itself."""
@@ -156,7 +160,7 @@ class SchedulingCycle:
 
     def _choose(
         self, pod_info: PodInfo, now: float, budget: PlacementBudget, among: Flags | None, record_phase: RecordPhase
-    ) -> "_Choice | list[Refused] | NoNode":
+    ) -> "_Choice | list[RefusedRows] | NoNode":
         """Choose the best node, of those ``among`` if given; return why none passes if none does."""
         self._cache.tick(now)
         others = cluster_filters(pod_info, self._cache)
@@ -194,13 +198,13 @@ class SchedulingCycle:
         budget: PlacementBudget,
         among: Flags | None,
         record_phase: RecordPhase,
-    ) -> _Choice | list[Refused]:
+    ) -> _Choice | list[RefusedRows]:
         """Filter and score nodes by the volumes, and by affinity and spreading among the pods there, nominated or not.
 
         Volumes may give a different verdict for each node: the best nodes are checked first, unless all must be
         compared.
         """
-        rows, refused = signature_scores.passing(), list[Refused]()
+        rows, refused = signature_scores.passing(), list[RefusedRows]()
         if among is not None:
             rows = rows[among[rows]]
         quick = [one for one in volumes if not one[0].slow and not others]
@@ -222,7 +226,7 @@ class SchedulingCycle:
         others: ClusterFilters,
         budget: PlacementBudget,
         record_phase: RecordPhase,
-    ) -> _Choice | list[Refused]:
+    ) -> _Choice | list[RefusedRows]:
         """Choose the best of these rows; if none passes, return why, beside what ``signature_scores`` refuse."""
         rows, refused = sift(rows, [*volumes, *((plugin, one.filter) for plugin, one in others)])
         record_phase("Filter")
@@ -239,8 +243,8 @@ class SchedulingCycle:
             if isinstance(placement, str):
                 continue
             if texts := conflicts(row):
-                events = LEAVING | ClusterEvent.NODE_ALLOCATABLE | self.heeded(pod_info)
-                refused.append(Refused(events, texts, rows[place : place + 1]))
+                events = LEAVING | ClusterEvent.NODE_ALLOCATABLE | self.events_that_help(pod_info)
+                refused.append(RefusedRows(events, texts, rows[place : place + 1]))
                 continue
             own = {name: int(scores[place]) for name, scores in parts.items()}
             return _Choice(row, placement, signature_scores.parts(row) | own)
@@ -270,7 +274,7 @@ class SchedulingCycle:
         return texts
 
     def _unplaced(
-        self, pod_info: PodInfo, refused: Sequence[Refused], search: VictimSearch, now: float
+        self, pod_info: PodInfo, refused: Sequence[RefusedRows], search: VictimSearch, now: float
     ) -> Unschedulable | None:
         """Return why no node is possible, and whether the pod needs victims."""
         if not self._cache.nodes.row_of:
@@ -285,16 +289,16 @@ class SchedulingCycle:
             verdict = replace(verdict, reason=f"{verdict.reason} preemption: {found.reason}")
         if isinstance(found, Futile):
             # Whether victims can help may depend on filters that refuse no node with the current pods.
-            heeded = self.heeded(pod_info) if rows else NO_EVENT
-            return replace(verdict, requeue_on=verdict.requeue_on | heeded)
+            helping = self.events_that_help(pod_info) if rows else NO_EVENT
+            return replace(verdict, requeue_on=verdict.requeue_on | helping)
         return replace(verdict, nominate=found, why={**verdict.why, "preemption": found.why})
 
-    def heeded(self, pod_info: PodInfo) -> ClusterEvent:
+    def events_that_help(self, pod_info: PodInfo) -> ClusterEvent:
         """Return the events that can help, by the filters of VFs, volumes and other pods that apply to a pod."""
         found = ClusterEvent.NODE_INVENTORY if pod_info.interfaces else NO_EVENT
         return found | requeue_on(pod_info, self._cache)
 
-    def _unschedulable(self, pod_info: PodInfo, refused: Sequence[Refused]) -> Unschedulable:
+    def _unschedulable(self, pod_info: PodInfo, refused: Sequence[RefusedRows]) -> Unschedulable:
         total = len(self._cache.nodes.row_of)
         if not total:
             nowhere = "no nodes available to schedule pods"

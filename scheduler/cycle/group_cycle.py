@@ -2,8 +2,9 @@
 
 What it is: the members are assumed in the cache one after another, each where the ordinary cycle puts it beside those
 before it. So all rules hold among them, exact VFs included. If fewer fit than must be placed, all are taken off again.
-A decision takes several turns of a few members; between two of them the caller takes in events, and decides about
-nobody else.
+A decision takes several turns of a few members; between two of them the caller takes in events. When a slice of it
+has ended (`scheduler.cycle.group_slices`) and others wait, the caller sets it aside: all members are taken off, and are
+put back later.
 
 Why it is right: at the end of each turn every member that was tried is on its node in the cache, which tells later ones
 what is left. An event may change a node meanwhile: the members on changed rows are taken off and placed again before
@@ -11,34 +12,41 @@ anything else, so that in the end each was placed on its node as it is then. Rul
 row: a group that has such rules begins again, a few times at the most. A member that goes or changes ends the decision
 (`GroupSearch.has`, which the caller asks). Whatever the outcome but `Placed`, nothing stays assumed (`roll_back`).
 
+Nobody who is decided about meanwhile sees anything of the group. A row that
+changed then is as one that an event has changed.
+
 What it costs: a member costs what a pod costs. After one that fits nowhere, its equals are not tried. Where a group is
 tried in several topology domains (`scheduler.cycle.group_domains`), `_MOST_TRIED` bounds all of them together.
 """
 
-from collections import deque
-from collections.abc import Hashable, Iterator, Sequence
+from collections import Counter, deque
+from collections.abc import Hashable, Iterator, Sequence, Set
 from dataclasses import dataclass, field, replace
 
+import numpy as np
+
 from scheduler.cache.cache import AssignedPod, Cache
-from scheduler.cache.node_columns import Flags
+from scheduler.cache.groups.sources import MOST_SHAPES, Group
+from scheduler.cache.node_columns import Flags, Rows
 from scheduler.cycle.cluster_filters import cluster_filters
-from scheduler.cycle.cycle import RecordPhase, SchedulingCycle, ignore_phase
+from scheduler.cycle.cycle import NAMED, RecordPhase, SchedulingCycle, ignore_phase
 from scheduler.cycle.decisions import Bind, Unschedulable
 from scheduler.cycle.group_domains import Domain, Try, tries
 from scheduler.cycle.group_rails import Networks, choices, on_rails
+from scheduler.cycle.group_slices import PORTION, PUT_BACK, Slices
 from scheduler.cycle.placement_budget import A_DECISION, PlacementBudget, TurnSpent
-from scheduler.groups.sources import Group
 from scheduler.kube.pod_info import PodInfo
 from scheduler.placement.place import SEARCHED_AT_ONCE
-from scheduler.queue import LEAVING, ClusterEvent
+from scheduler.queue import ANY_EVENT, LEAVING, NO_EVENT, ClusterEvent
 
-# Members that one turn tries: some milliseconds each where rules about other pods apply. They are counted, not timed,
-# so that equal clusters give equal decisions.
-PORTION = 16
 # A group has so many times the steps of a pod to search for VFs.
 _STEPS = 8
-# How often a group with rules about other pods begins again because a node has changed.
+# How often a group with rules about other pods begins again because a node has changed, and how often those are tried
+# again in one try that fitted nowhere before.
 _MOST_RESTARTS = 3
+# A node that has changed more often between two turns takes no member of this decision: one that changes all the time
+# would make it go on for ever.
+_MOST_CHANGES = 16
 
 
 # Members that one decision tries in all topology domains together: some seconds.
@@ -86,6 +94,9 @@ class GroupSearch:
     before: Sequence[AssignedPod] = ()
     todo: deque[PodInfo] = field(default_factory=deque)
     placed: dict[str, Bind] = field(default_factory=dict)
+    # Members that were placed when the decision was set aside, and are off the cache since.
+    aside: deque[Bind] = field(default_factory=deque)
+    slices: Slices = field(init=False)
     refusals: dict[Hashable, Unschedulable] = field(default_factory=dict)
     # The members with their interfaces on the rails that are tried.
     members: Sequence[PodInfo] = ()
@@ -97,16 +108,36 @@ class GroupSearch:
     # The outcome of the try in which the most members fitted.
     best: NotPlaced | None = None
     budget: PlacementBudget = field(default_factory=lambda: PlacementBudget(SEARCHED_AT_ONCE, _STEPS * A_DECISION))
+    # The number of the event after which the decision began.
+    since: int = 0
     seen: int = -1
     restarts: int = 0
+    retries: int = 0
+    # How often each node has changed between two turns.
+    changes: Counter[str] = field(default_factory=Counter)
     uids: frozenset[str] = frozenset()
+    # A member of each shape, and the rows that some of them pass: what a domain could hold is an estimate.
+    shapes: list[PodInfo] = field(default_factory=list)
+    judged: list[tuple[PodInfo, Rows]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
+        self.shapes = _by_shape(self.waiting)
+        self.slices = Slices(self.portion)
         self.uids = frozenset(one.uid for one in self.waiting)
 
     def has(self, uid: str) -> bool:
         """Return whether a pod is one of the members that are decided about."""
         return uid in self.uids
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether anything was tried."""
+        return self.seen >= 0
+
+    @property
+    def unsteady(self) -> list[str]:
+        """The nodes that change too often for a decision that takes so long."""
+        return [name for name, count in self.changes.items() if count > _MOST_CHANGES]
 
     def is_tried(self, uid: str) -> bool:
         """Return whether a member is in the cache only because it is tried there."""
@@ -125,16 +156,26 @@ class GroupCycle:
     ) -> Placed | NotPlaced | None:
         """Go on with a decision for one turn; None if it takes another one."""
         search.budget.begin_turn()
-        if search.seen < 0:
+        search.slices.begin_turn()
+        if not search.has_begun:
+            if (refusal := _too_many_shapes(search)) is not None:
+                return refusal
+            if not self._judge_nodes(search):
+                return None
             self._begin(search)
         else:
             self._heed_changes(search, now)
-        among = search.trying.domain.rows(self._cache.nodes)
+        if search.aside:
+            self._put_back(search, now)
+            return None
+        among = self._among(search)
         for _ in range(search.portion):
             if (ended := self._ended(search)) is not None:
                 return ended
+            if search.slices.turn_is_over:
+                break
             if not search.placed and len(search.todo) == len(search.members):
-                among = search.trying.domain.rows(self._cache.nodes)
+                among = self._among(search)
             try:
                 self._try_next(search, among, now, record_phase)
             except TurnSpent:
@@ -142,14 +183,33 @@ class GroupCycle:
         search.seen = self._cache.nodes.changes.end
         return self._ended(search)
 
+    def _among(self, search: GroupSearch) -> Flags | None:
+        """Return on which rows members are tried; None for all."""
+        nodes = self._cache.nodes
+        among = search.trying.domain.rows(nodes)
+        unsteady = [nodes.row_of[name] for name in search.unsteady if name in nodes.row_of]
+        if unsteady:
+            among = nodes.valid[: nodes.size].copy() if among is None else among
+            among[unsteady] = False
+        return among
+
+    def _judge_nodes(self, search: GroupSearch) -> bool:
+        """Judge all nodes by one shape of members after another; return whether that is done."""
+        left = search.shapes[len(search.judged) :]
+        for member in left:
+            if search.slices.turn_is_over:
+                return False
+            search.judged.append((member, self._cycle.passing(member, search.budget)))
+            search.slices.count_shape(self._cache.nodes.size)
+        return True
+
     def _begin(self, search: GroupSearch) -> None:
         nodes, group = self._cache.nodes, search.group
         networks = choices(group, search.waiting, search.before, nodes)
-        distinct = [(one, self._cycle.passing(one, search.budget)) for one in _distinct(search.waiting)]
         placed_on = [assigned.node for assigned in search.before]
-        found = tries(group, distinct, len(search.waiting), search.needed, placed_on, self._cache)
+        found = tries(group, search.judged, len(search.waiting), search.needed, placed_on, self._cache)
         orders = [search.waiting]
-        if len(distinct) > 1:
+        if len(search.shapes) > 1:
             # What is large finds room last.
             orders.append(sorted(search.waiting, key=_size, reverse=True))
         search.later = ((one, each, order) for one in found for each in networks for order in orders)
@@ -163,12 +223,29 @@ class GroupCycle:
         search.members = on_rails(order, search.group, networks)
         search.todo = deque(search.members)
         search.refusals.clear()
+        search.retries = 0
+
+    def set_aside(self, search: GroupSearch) -> None:
+        """Take off all that was tried, until the decision goes on."""
+        for bind in search.placed.values():
+            self._take_off(bind)
+        search.aside.extendleft(reversed(search.placed.values()))
+        search.placed.clear()
+        if search.has_begun:
+            search.seen = self._cache.nodes.changes.end
+
+    def _put_back(self, search: GroupSearch, now: float) -> None:
+        """Put members back where they were: what is not said of their nodes by `_heed_changes` still holds."""
+        for _ in range(min(PUT_BACK, len(search.aside))):
+            self._put_on(search, search.aside.popleft(), now)
+        search.seen = self._cache.nodes.changes.end
 
     def roll_back(self, search: GroupSearch) -> None:
         """Take off all that was tried."""
         for bind in search.placed.values():
             self._take_off(bind)
         search.placed.clear()
+        search.aside.clear()
 
     def _ended(self, search: GroupSearch) -> Placed | NotPlaced | None:
         """Return the outcome if there is one; begin the next try if this one has failed and another one is left."""
@@ -176,6 +253,8 @@ class GroupCycle:
         if search.todo and fitting + len(search.todo) >= search.trying.wanted:
             return None
         refusal = next(iter(search.refusals.values()), None)
+        if refusal is not None:
+            refusal = self._about(search, refusal)
         if fitting >= search.trying.wanted:
             return Placed(tuple(search.placed.values()), refusal)
         assert refusal is not None, "as many members wait as are needed"
@@ -187,9 +266,27 @@ class GroupCycle:
             return None
         return replace(search.best, refusal=self._heeding_all(search, search.best.refusal))
 
+    def _about(self, search: GroupSearch, refusal: Unschedulable) -> Unschedulable:
+        """Return a refusal with what the group hangs on: the member, and nodes, first those that hold none of it."""
+        nodes, among = self._cache.nodes, search.trying.domain.rows(self._cache.nodes)
+        taken = [nodes.row_of[bind.assigned.node] for bind in search.placed.values()]
+        inside = nodes.all_rows() if among is None else np.flatnonzero(among)
+        rows = [*np.setdiff1d(inside, taken)[:NAMED].tolist(), *dict.fromkeys(taken)][:NAMED]
+        about = {
+            "member": refusal.pod_info.pod.metadata.name,
+            "fitting": len(search.placed),
+            "wanted": search.trying.wanted,
+            "nodes": [nodes.names[row] for row in rows],
+        }
+        return replace(refusal, why={**refusal.why, "group": about})
+
     def _try_next(self, search: GroupSearch, among: Flags | None, now: float, record_phase: RecordPhase) -> None:
         member = search.todo[0]
-        found = self._cycle.place(member, now, search.budget, among, record_phase)
+        before = search.budget.spent
+        try:
+            found = self._cycle.place(member, now, search.budget, among, record_phase)
+        finally:
+            search.slices.count(member, self._cache.nodes.size, search.budget.spent - before)
         search.tried += 1
         search.todo.popleft()
         if isinstance(found, Bind):
@@ -213,29 +310,36 @@ class GroupCycle:
     def _heed_changes(self, search: GroupSearch, now: float) -> None:
         """Let members be placed again whose nodes have changed since the last turn."""
         nodes = self._cache.nodes
-        changed = {nodes.names[row] for row in nodes.changes.since(search.seen)}
+        changed = {nodes.names[row] for row in nodes.changes.since(search.seen)}.difference(search.unsteady)
         if not changed:
             return
+        search.changes.update(changed)
         if any(self._reads_others(one) for one in search.members) and search.restarts < _MOST_RESTARTS:
             search.restarts += 1
             self.roll_back(search)
             search.todo = deque(search.members)
             search.refusals.clear()
             return
-        again = [
-            bind
-            for bind in search.placed.values()
-            if bind.assigned.node in changed or bind.assigned.node not in nodes.row_of
-        ]
+        again = [bind for bind in search.placed.values() if self._is_stale(bind, changed)]
         for bind in again:
             self._take_off(bind)
             del search.placed[bind.pod_info.uid]
+        # Others may have taken volumes that were chosen for members.
+        stays = {id(bind): bind.plan is None and not self._is_stale(bind, changed) for bind in search.aside}
+        again += (bind for bind in search.aside if not stays[id(bind)])
+        search.aside = deque(bind for bind in search.aside if stays[id(bind)])
         search.todo.extendleft(bind.pod_info for bind in reversed(again))
+        if search.retries >= _MOST_RESTARTS:
+            return
+        search.retries += bool(search.refusals)
         # What has changed may be what the refused members waited for.
         refused = search.refusals.keys()
-        waiting = {one.uid for one in search.todo} | search.placed.keys()
+        waiting = {one.uid for one in search.todo} | search.placed.keys() | {one.pod_info.uid for one in search.aside}
         search.todo.extend(one for one in search.members if one.uid not in waiting and _signature(one) in refused)
         search.refusals.clear()
+
+    def _is_stale(self, bind: Bind, changed: Set[str]) -> bool:
+        return bind.assigned.node in changed or bind.assigned.node not in self._cache.nodes.row_of
 
     def _reads_others(self, member: PodInfo) -> bool:
         return bool(cluster_filters(member, self._cache))
@@ -246,8 +350,12 @@ class GroupCycle:
         if is_plain and len({_signature(one) for one in search.members}) == 1:
             return refusal
         events = refusal.requeue_on | ClusterEvent.NODE | LEAVING
-        for other in _distinct(search.members):
-            events |= self._cycle.heeded(other)
+        others = {_signature(one): one for one in search.members}
+        if len(others) > MOST_SHAPES:
+            # Too many to ask which rules about other pods apply to each.
+            return replace(refusal, requeue_on=events | ANY_EVENT)
+        for other in others.values():
+            events |= self._cycle.events_that_help(other)
         return replace(refusal, requeue_on=events)
 
 
@@ -262,5 +370,13 @@ def _size(pod_info: PodInfo) -> tuple[int, int, int, int]:
     return len(pod_info.interfaces), rate, pod_info.resources.get("cpu", 0), pod_info.resources.get("memory", 0)
 
 
-def _distinct(members: Sequence[PodInfo]) -> Iterator[PodInfo]:
-    yield from {_signature(one): one for one in members}.values()
+def _by_shape(members: Sequence[PodInfo]) -> list[PodInfo]:
+    """Return a member of each shape."""
+    return list({one.shape: one for one in members}.values())
+
+
+def _too_many_shapes(search: GroupSearch) -> NotPlaced | None:
+    if len(search.shapes) <= MOST_SHAPES:
+        return None
+    reason = f"its members request {len(search.shapes)} different things, the most is {MOST_SHAPES}"
+    return NotPlaced(0, search.needed, Unschedulable(search.waiting[0], reason, NO_EVENT, {"v": 1}))

@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 
 from scheduler.cache.cache import Cache
 from scheduler.cache.column import Amounts
+from scheduler.cache.groups.sources import Group
 from scheduler.cache.node_columns import LINES, MBPS, VFS, Flags, NodeColumns, Rows
-from scheduler.groups.sources import Group
 from scheduler.kube.pod_info import PodInfo
 
 # More members than any node holds.

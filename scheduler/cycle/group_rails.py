@@ -13,11 +13,11 @@ from dataclasses import replace
 
 import msgspec
 
+from mooring.natural_order import natural
 from mooring.request import PodRequest, VfRequest
 from scheduler.cache.cache import AssignedPod
+from scheduler.cache.groups.sources import Group
 from scheduler.cache.node_columns import NodeColumns
-from scheduler.groups.order import natural
-from scheduler.groups.sources import Group
 from scheduler.kube.pod_info import PodInfo
 
 # The network of each interface; empty where none is chosen.

@@ -26,7 +26,12 @@ class PlacementBudget:
 
     def __init__(self, a_turn: int = sys.maxsize, a_decision: int = A_DECISION) -> None:
         self._a_turn = self._left_this_turn = a_turn
-        self._left = a_decision
+        self._left = self._a_decision = a_decision
+
+    @property
+    def spent(self) -> int:
+        """How many steps the decision has spent."""
+        return self._a_decision - self._left
 
     @property
     def is_spent(self) -> bool:

@@ -15,7 +15,7 @@ OUTSIDE = "node(s) were outside the group's topology domain"
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class RefusedRows:
     """Rows that a filter refuses, and its reasons; ``lasting`` if these hold whichever pods are removed."""
 
     requeue_on: ClusterEvent
@@ -24,7 +24,9 @@ class Refused:
     lasting: bool = False
 
 
-def batches(rows: Rows, quick: Sequence[tuple[VolumeFilterPlugin, Filter]], refused: list[Refused]) -> Iterator[Rows]:
+def batches(
+    rows: Rows, quick: Sequence[tuple[VolumeFilterPlugin, Filter]], refused: list[RefusedRows]
+) -> Iterator[Rows]:
     """Yield batches of growing size of the rows that pass the ``quick`` filters; add why the others do not pass."""
     start, size = 0, _PORTION
     while start < len(rows):
@@ -37,9 +39,9 @@ def batches(rows: Rows, quick: Sequence[tuple[VolumeFilterPlugin, Filter]], refu
 
 def sift(
     rows: Rows, judges: Sequence[tuple[VolumeFilterPlugin | ClusterFilterPlugin, Filter]]
-) -> tuple[Rows, list[Refused]]:
+) -> tuple[Rows, list[RefusedRows]]:
     """Return the rows that pass all of these, and why the others do not."""
-    refused = list[Refused]()
+    refused = list[RefusedRows]()
     for plugin, judge in judges:
         refusals = judge(rows)
         if refusals is not None:
@@ -48,20 +50,22 @@ def sift(
     return rows, refused
 
 
-def refused_by(plugin: VolumeFilterPlugin | ClusterFilterPlugin, refusals: Refusals, rows: Rows) -> Iterator[Refused]:
+def refused_by(
+    plugin: VolumeFilterPlugin | ClusterFilterPlugin, refusals: Refusals, rows: Rows
+) -> Iterator[RefusedRows]:
     for code, texts in enumerate(refusals.texts, start=1):
         if len(those := rows[refusals.codes == code]):
             lasting = isinstance(plugin, ClusterFilterPlugin) and texts in plugin.lasting
-            yield Refused(plugin.requeue_on, texts, those, lasting)
+            yield RefusedRows(plugin.requeue_on, texts, those, lasting)
 
 
-def refused_rows(signature_scores: SignatureScores, among: Flags | None) -> Iterator[Refused]:
+def refused_rows(signature_scores: SignatureScores, among: Flags | None) -> Iterator[RefusedRows]:
     for plugin, texts, rows in signature_scores.refused():
         mine = rows if among is None else rows[among[rows]]
         if len(mine):
-            yield Refused(plugin.requeue_on, texts, mine)
+            yield RefusedRows(plugin.requeue_on, texts, mine)
     if among is not None and len(outside := signature_scores.outside(among)):
-        yield Refused(ClusterEvent.NODE_LABELS, (OUTSIDE,), outside)
+        yield RefusedRows(ClusterEvent.NODE_LABELS, (OUTSIDE,), outside)
 
 
 def no_node_available(total: int, reasons: str) -> str:

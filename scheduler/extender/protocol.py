@@ -75,7 +75,7 @@ class Binding:
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class FailedNodes:
     """Why nodes do not fit the pod, by name; ``for_good`` are those where no eviction helps."""
 
     for_now: Mapping[str, str]
@@ -133,7 +133,7 @@ def read_binding(body: bytes | memoryview) -> Binding:
     return Binding(*found)
 
 
-def filtered(args: ExtenderArgs, refused: Refused) -> bytes:
+def filtered(args: ExtenderArgs, refused: FailedNodes) -> bytes:
     """Return an ExtenderFilterResult: the nodes that pass, in the form in which they were sent."""
     passing = [node for node in args.nodes if node not in refused.for_now and node not in refused.for_good]
     nodes = None if args.items is None else {"items": [args.items[node] for node in passing]}

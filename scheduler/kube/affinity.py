@@ -9,9 +9,9 @@ from sys import intern
 
 import msgspec
 
+from scheduler.kube.intern_pool import InternPool
 from scheduler.kube.objects import Pod, PodAffinity, PodAffinityTerm
 from scheduler.kube.selectors import MOST_EXPRESSIONS, NOTHING, Selector, expressions_of, read_selector
-from scheduler.kube.shared import Shared
 
 # A pod's labels, which every selector may be compared with; its terms, each of which is compared with every pod; and
 # what they name together: labels, expressions and namespaces.
@@ -92,7 +92,7 @@ def _interned(affinity_info: AffinityInfo) -> AffinityInfo:
 
 
 # Pods with different labels still have terms in common.
-_affinity_infos, _terms = Shared[AffinityInfo](), Shared[Term]()
+_affinity_infos, _terms = InternPool[AffinityInfo](), InternPool[Term]()
 
 
 def _hold_to_bounds(pod: Pod) -> None:

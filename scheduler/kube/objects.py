@@ -199,7 +199,9 @@ class Volume(Struct):
 MOST_IMAGES = 64
 
 
-class Named(Struct):
+class NamedItem(Struct):
+    """A list's item of which only the name is read: a scheduling gate, a resource claim."""
+
     name: str = ""
 
 
@@ -229,8 +231,8 @@ class PodSpec(Struct):
     host_network: bool | None = None
     overhead: Quantities | None = None
     resources: Resources | None = None
-    scheduling_gates: list[Named] | None = None
-    resource_claims: list[Named] | None = None
+    scheduling_gates: list[NamedItem] | None = None
+    resource_claims: list[NamedItem] | None = None
     topology_spread_constraints: list[SpreadConstraint] | None = None
     volumes: list[Volume] | None = None
     scheduling_group: SchedulingGroup | None = None

@@ -12,7 +12,7 @@ from types import MappingProxyType
 import msgspec
 
 from mooring.group import MOST_MEMBERS
-from scheduler.kube.objects import Condition, Int32, Metadata, Named, Struct
+from scheduler.kube.objects import Condition, Int32, Metadata, NamedItem, Struct
 
 # The versions of the cluster's own, the newest first: the type of the condition that says whether enough members have a
 # node. Source: PodGroupInitiallyScheduled in v1beta1/types.go; a server of 1.36 shows PodGroupScheduled.
@@ -43,7 +43,7 @@ class SchedulingConstraints(Struct):
 class PodGroupSpec(Struct):
     scheduling_policy: SchedulingPolicy | None = None
     scheduling_constraints: SchedulingConstraints | None = None
-    resource_claims: list[Named] | None = None
+    resource_claims: list[NamedItem] | None = None
     disruption_mode: str | dict[str, object] | None = None
     priority: Int32 | None = None
 

@@ -1,4 +1,4 @@
-"""Topology spread constraints of a pod: its own, or the system's defaults for pods that something selects.
+"""Topology spread constraints of a pod, and what services and controllers select, for the default constraints.
 
 Source: KEP-895, KEP-1258 (defaults), KEP-3022 (minDomains), KEP-3094 (policies), KEP-3243 (matchLabelKeys).
 """
@@ -17,8 +17,6 @@ from scheduler.kube.selectors import (
     select_labels,
 )
 
-HOSTNAME = "kubernetes.io/hostname"
-ZONE = "topology.kubernetes.io/zone"
 _HARD, _SOFT = "DoNotSchedule", "ScheduleAnyway"
 _POLICIES = ("Honor", "Ignore")
 # Each is counted over all nodes, and its selector compared with every pod.
@@ -55,12 +53,7 @@ def read_constraints(pod: Pod) -> tuple[TopologySpreadConstraint, ...]:
     return tuple(_read(one, pod.metadata.labels or {}) for one in constraints)
 
 
-def default_constraints(selector: Selector) -> tuple[TopologySpreadConstraint, ...]:
-    """Return kube-scheduler's default constraints for pods without their own that something selects."""
-    return (TopologySpreadConstraint(HOSTNAME, 3, False, selector), TopologySpreadConstraint(ZONE, 5, False, selector))
-
-
-class Selecting:
+class DefaultSelectors:
     """Services, replication controllers, replica sets and stateful sets: what each selects, by namespace and name."""
 
     def __init__(self) -> None:

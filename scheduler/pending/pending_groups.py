@@ -5,7 +5,7 @@ them exist, with those that count already, the group is one entry there. Before 
 each other, it is not in the queue, and only its members' or its PodGroup's events change that.
 
 Why it is right: every change of a member's standing and of a PodGroup ends in `_refresh`, which derives the group's
-state again from the members and the sources. A change during a decision that adds something only is heeded when the
+state again from the members and the sources. A change during a decision that only adds something counts when the
 decision ends; one that takes something away ends the decision.
 
 What it costs: `_refresh` takes time for the waiting members of one complete group. What members are told waits for a
@@ -16,9 +16,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from mooring.kube.events import Change, Identity
-from scheduler.groups.members import GroupsByPod, Members, Standing
-from scheduler.groups.pod_groups import AnyPodGroup, KnownPodGroups
-from scheduler.groups.sources import Group, read_group
+from scheduler.cache.groups.members import GroupsByPod, Members, Standing
+from scheduler.cache.groups.pod_groups import AnyPodGroup, KnownPodGroups
+from scheduler.cache.groups.sources import Group, read_group
 from scheduler.kube.group_membership import GroupKey, GroupMembership
 from scheduler.pending.pod_group_conditions import PodGroupConditions
 from scheduler.queue import LEAVING, Queue
@@ -37,7 +37,7 @@ class _State:
     """What a group with waiting members is: in the queue, if it is complete and nothing speaks against it."""
 
     group: Group | str
-    # What its members are told while it is not in the queue.
+    # The message for its members while it is not in the queue.
     message: str = ""
     priority: int = 0
     created: str = ""
@@ -49,7 +49,7 @@ class _State:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class MemberMessage:
     """A message for some waiting members of a group."""
 
     key: GroupKey
@@ -162,6 +162,10 @@ class PendingGroups:
         assert isinstance(group, Group), "a group that is refused is not in the queue"
         return group
 
+    def why_not_queued(self, key: GroupKey) -> str:
+        """Return why a group with waiting members is not in the queue; empty if it is."""
+        return self._states[key].message
+
     def members(self, key: GroupKey) -> Members:
         """Return the pods of a group that has some."""
         members = self.by_pod.get(key)
@@ -214,14 +218,14 @@ class PendingGroups:
         if self._failures and (membership := self.by_pod.of(uid)) is not None:
             self._failures.pop(membership.key, None)
 
-    def due(self, now: float) -> Iterator[Told]:
-        """Yield what members are told of groups that are not in the queue."""
+    def due(self, now: float) -> Iterator[MemberMessage]:
+        """Yield the messages for the members of groups that are not in the queue."""
         for key, state in self._states.items():
             if state.tell_at is not None and state.tell_at <= now:
                 state.tell_at = None
                 if state.message:
                     title = self.members(key).title
-                    yield Told(key, tuple(self.members(key).of("waiting")), f"group {title}: {state.message}")
+                    yield MemberMessage(key, tuple(self.members(key).of("waiting")), f"group {title}: {state.message}")
 
     def next_due(self) -> float | None:
         """Return when `due` has something, if nothing changes before."""

@@ -1,7 +1,7 @@
 """The condition of PodGroups: whether enough members have a node, and if not, why. Pure.
 
 What it is: a condition has upstream's meaning. It is False with the message that the waiting members have, and True
-once at least ``min`` members are bound. It never goes back from True: later members are no matter of it.
+once at least ``min`` members are bound. It never goes back from True: later members do not count for it.
 Only PodGroups of ``scheduling.k8s.io`` have one; nothing is written to those of scheduler-plugins.
 
 Why it is right: it is derived from the members and from the PodGroup as it was shown last, whenever one of them
@@ -26,15 +26,15 @@ from scheduler.kube.pod_groups import CONDITION_TYPES, PodGroup
 _TOGETHER_S = 1.0
 
 
-class Said(NamedTuple):
-    """What a condition says."""
+class ConditionValue(NamedTuple):
+    """A condition's status, reason and message."""
 
     status: Literal["True", "False"]
     reason: Literal["Scheduled", "Unschedulable", "SchedulerError"]
     message: str
 
 
-class Standing(NamedTuple):
+class GroupProgress(NamedTuple):
     """A PodGroup as it is shown, how many members are bound, and how many must be; None if that cannot be read."""
 
     pod_group: PodGroup
@@ -48,8 +48,8 @@ class PodGroupConditions:
     def __init__(self) -> None:
         # In the order of their times.
         self._due: dict[GroupKey, float] = {}
-        self._refusals: dict[GroupKey, Said] = {}
-        self._sent: dict[GroupKey, tuple[str, Said]] = {}
+        self._refusals: dict[GroupKey, ConditionValue] = {}
+        self._sent: dict[GroupKey, tuple[str, ConditionValue]] = {}
 
     def note(self, key: GroupKey, now: float) -> None:
         """Record that something about a group has changed."""
@@ -64,7 +64,7 @@ class PodGroupConditions:
     def refuse(self, key: GroupKey, message: str, now: float, *, is_bug: bool = False) -> None:
         """Record why waiting members are not placed."""
         if key.naming == "PodGroup":
-            self._refusals[key] = Said("False", "SchedulerError" if is_bug else "Unschedulable", message)
+            self._refusals[key] = ConditionValue("False", "SchedulerError" if is_bug else "Unschedulable", message)
             self.note(key, now)
 
     def forget(self, key: GroupKey) -> None:
@@ -72,16 +72,16 @@ class PodGroupConditions:
         for known in (self._due, self._refusals, self._sent):
             known.pop(key, None)
 
-    def due(self, now: float, standing: Callable[[GroupKey], Standing | None]) -> Iterator[ReportGroup]:
-        """Yield what is to be written by now; ``standing`` returns None for a PodGroup that is not known."""
+    def due(self, now: float, progress_of: Callable[[GroupKey], GroupProgress | None]) -> Iterator[ReportGroup]:
+        """Yield what is to be written by now; ``progress_of`` returns None for a PodGroup that is not known."""
         while self._due and next(iter(self._due.values())) <= now:
             key = next(iter(self._due))
             del self._due[key]
-            found = standing(key)
+            found = progress_of(key)
             if found is None:
                 self.forget(key)
                 continue
-            said = self._said(key, found)
+            said = self._value_to_write(key, found)
             if said is not None and self._sent.get(key) != (found.pod_group.metadata.uid, said):
                 self._sent[key] = found.pod_group.metadata.uid, said
                 yield ReportGroup(found.pod_group, said.status, said.reason, said.message)
@@ -90,7 +90,7 @@ class PodGroupConditions:
         """Return when `due` has something, if nothing changes before."""
         return next(iter(self._due.values()), None)
 
-    def _said(self, key: GroupKey, found: Standing) -> Said | None:
+    def _value_to_write(self, key: GroupKey, found: GroupProgress) -> ConditionValue | None:
         """Return what the condition should say and does not; None if nothing."""
         shown = shown_conditions(found.pod_group)
         uid, sent = self._sent.get(key, ("", None))
@@ -98,7 +98,8 @@ class PodGroupConditions:
         if was_true or any(one.status == "True" for one in shown.values()):
             return None
         if found.min is not None and found.bound >= found.min:
-            return Said("True", "Scheduled", f"{found.bound} members are bound, at least {found.min} are needed")
+            message = f"{found.bound} members are bound, at least {found.min} are needed"
+            return ConditionValue("True", "Scheduled", message)
         refusal = self._refusals.get(key)
         says = any((one.status, one.reason, one.message) == refusal for one in shown.values())
         return None if says else refusal

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from itertools import takewhile
 
 from scheduler.cache.node_info import NodeInfo
-from scheduler.cache.volumes.matching import affinity_holds
 from scheduler.cache.volumes.plan import Match, VolumePlan
 from scheduler.cache.volumes.volume_cache import VolumeCache
 from scheduler.cycle.decisions import Bind
 from scheduler.kube.storage_objects import PersistentVolume, PersistentVolumeClaim
 from scheduler.plugins.volume_binding import claim_deleted, claim_not_found
+from scheduler.plugins.volume_matching import affinity_holds
 
 # kube-scheduler's bindTimeoutSeconds.
 PATIENCE_S = 600.0

@@ -20,8 +20,8 @@ from itertools import combinations
 from typing import Literal, NamedTuple
 
 from mooring.inventory import Pf
+from mooring.natural_order import natural
 from mooring.request import Spreading, VfRequest
-from scheduler.groups.order import natural
 from scheduler.placement.packing import Bin, BudgetSpent, Item, Steps, pack_items
 from scheduler.placement.shared_ports import SharedPorts, pack_on_ports, sizes_by_port
 

@@ -2,7 +2,8 @@
 
 The pod's required terms, and the required anti-affinity of assigned pods, refuse nodes. The pod's preferred terms, and
 the preferred terms and required affinity of assigned pods, score them. A pod whose required affinity no pod satisfies
-may be placed if it satisfies the affinity itself.
+may be placed if it satisfies the affinity itself. `scheduler.cache.pod_counts` sums the terms of assigned pods by their
+weights; that of required affinity is `HARD_WEIGHT` there.
 """
 
 from collections.abc import Iterable, Sequence

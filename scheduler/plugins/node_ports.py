@@ -21,15 +21,14 @@ _REASONS = ("node(s) didn't have free ports for the requested pod ports",)
 
 
 def pre_filter(pod_info: PodInfo, nodes: NodeColumns) -> UsageFilter | None:
-    wanted = pod_info.ports
-    if not wanted:
+    if not pod_info.ports:
         return None
 
-    wish = _Wanted(wanted)
-    return UsageFilter(lambda view: view.judged(nodes.ports, wish.clashes), lambda _: _REASONS)
+    wanted_ports = _HostPorts(pod_info.ports)
+    return UsageFilter(lambda view: view.judged(nodes.ports, wanted_ports.clashes), lambda _: _REASONS)
 
 
-class _Wanted:
+class _HostPorts:
     """The host ports of a pod by number and protocol, for comparison with many others."""
 
     def __init__(self, wanted: Iterable[HostPort]) -> None:
@@ -46,11 +45,11 @@ class _Wanted:
         return False
 
 
-class _PortsTaken(PreFilterExtensions):
+class _UsedPorts(PreFilterExtensions):
     """The host ports of a node's pods, by pod."""
 
     def __init__(self, wanted: frozenset[HostPort], assigned_pods: Collection[AssignedPod]) -> None:
-        self._wanted = _Wanted(wanted)
+        self._wanted = _HostPorts(wanted)
         self._taken = {assigned.uid: assigned.ports for assigned in assigned_pods if assigned.ports}
 
     def add_pods(self, assigned_pods: Sequence[AssignedPod]) -> None:
@@ -68,7 +67,7 @@ class _PortsTaken(PreFilterExtensions):
 def dry_run(pod_info: PodInfo, cache: Cache) -> DryRun | None:
     if not pod_info.ports:
         return None
-    return DryRun(lambda row, _: _PortsTaken(pod_info.ports, cache.assigned_pods_on(cache.nodes.names[row])))
+    return DryRun(lambda row, _: _UsedPorts(pod_info.ports, cache.assigned_pods_on(cache.nodes.names[row])))
 
 
 FILTER = UsageFilterPlugin(_NAME, pre_filter, ClusterEvent.NODE_ADDED | ClusterEvent.PORTS_FREED)

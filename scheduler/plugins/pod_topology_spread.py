@@ -16,7 +16,8 @@ from scheduler.cache.pod_counts import PodCounts, Question
 from scheduler.cache.topology_domains import Domains, domains
 from scheduler.kube.affinity import Scope
 from scheduler.kube.pod_info import PodInfo
-from scheduler.kube.spread_constraints import HOSTNAME, TopologySpreadConstraint, default_constraints
+from scheduler.kube.selectors import Selector
+from scheduler.kube.spread_constraints import TopologySpreadConstraint
 from scheduler.plugins import node_affinity, taint_toleration
 from scheduler.plugins.interface import ClusterFilterPlugin, Refusals
 from scheduler.queue import ClusterEvent
@@ -30,6 +31,7 @@ _REQUEUE_ON = (
     | ClusterEvent.POD_ASSIGNED
     | ClusterEvent.POD_LABELS
 )
+_HOSTNAME, _ZONE = "kubernetes.io/hostname", "topology.kubernetes.io/zone"
 _SKEWED = "node(s) didn't match pod topology spread constraints"
 _TEXTS = ((_SKEWED,), (f"{_SKEWED} (missing required label)",))
 _IS_SKEWED, _LACKS_LABEL = 1, 2
@@ -38,11 +40,19 @@ _IS_SKEWED, _LACKS_LABEL = 1, 2
 def pre_filter(pod_info: PodInfo, nodes: NodeColumns, pod_counts: PodCounts) -> "Spread | None":
     constraints, is_default = pod_info.spread, False
     if not constraints:
-        selector = pod_counts.selecting.selector_of(pod_info.pod)
+        selector = pod_counts.default_selectors.selector_of(pod_info.pod)
         if selector is None:
             return None
-        constraints, is_default = default_constraints(selector), True
+        constraints, is_default = _default_constraints(selector), True
     return Spread(pod_info, nodes, pod_counts, constraints, is_default)
+
+
+def _default_constraints(selector: Selector) -> tuple[TopologySpreadConstraint, ...]:
+    """Return those of a pod without its own. Source: systemDefaultConstraints of podtopologyspread/plugin.go."""
+    return (
+        TopologySpreadConstraint(_HOSTNAME, 3, False, selector),
+        TopologySpreadConstraint(_ZONE, 5, False, selector),
+    )
 
 
 class Spread:
@@ -104,7 +114,7 @@ class Spread:
     ) -> tuple[Amounts, int]:
         """Return for each row the matching pods in its domain, and how many domains there are to choose from."""
         counts = self._counts(constraint)
-        if constraint.key == HOSTNAME:
+        if constraint.key == _HOSTNAME:
             return counts, len(scored)
         sums = of.sums(counts, self._let_count(constraint, counted))
         # Nodes without the label, which count by default, are a domain of their own.

@@ -11,15 +11,6 @@ from numpy.typing import NDArray
 
 from scheduler.cache.column import Amounts
 from scheduler.cache.node_columns import Flags, NodeColumns, Rows
-from scheduler.cache.volumes.matching import (
-    NO_ROOM,
-    NONE_FREE,
-    UnboundClaim,
-    affinity_holds,
-    make_plan,
-    unbound_claims,
-    why_no_volume,
-)
 from scheduler.cache.volumes.plan import VolumePlan
 from scheduler.cache.volumes.pv_index import affinity_keys
 from scheduler.cache.volumes.volume_cache import VolumeCache
@@ -28,6 +19,15 @@ from scheduler.kube.pod_info import PodInfo
 from scheduler.kube.pod_volumes import ClaimUse
 from scheduler.kube.storage_objects import PersistentVolumeClaim
 from scheduler.plugins.interface import Filter, Refusals, VolumeFilterPlugin, refuse_where
+from scheduler.plugins.volume_matching import (
+    NO_ROOM,
+    NONE_FREE,
+    UnboundClaim,
+    affinity_holds,
+    make_plan,
+    unbound_claims,
+    why_no_volume,
+)
 from scheduler.queue import ClusterEvent
 
 UNBOUND = "pod has unbound immediate PersistentVolumeClaims"

@@ -63,7 +63,7 @@ _decode = msgspec.json.Decoder(Lease).decode
 
 
 @dataclass(slots=True)
-class _Seen:
+class _ObservedLease:
     """A lease as it last changed, and when we saw that, on our monotonic clock."""
 
     spec: LeaseSpec
@@ -79,7 +79,7 @@ class Election:
         self._name = name
         self._namespace = namespace
         self._folder = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
-        self._seen: _Seen | None = None
+        self._observed: _ObservedLease | None = None
         self._renewed = float("-inf")
         self._took_over = False
 
@@ -176,9 +176,9 @@ class Election:
 
     def _is_over(self, spec: LeaseSpec) -> bool:
         now = time.monotonic()
-        if self._seen is None or self._seen.spec != spec:
-            self._seen = _Seen(spec, now)
-        return now - self._seen.at > (spec.lease_duration_seconds or LEASE_S)
+        if self._observed is None or self._observed.spec != spec:
+            self._observed = _ObservedLease(spec, now)
+        return now - self._observed.at > (spec.lease_duration_seconds or LEASE_S)
 
     async def _create(self) -> None:
         now = _now()

@@ -115,7 +115,7 @@ class Loop:
         self._settled = settled
         self._profile_metrics = metrics.ProfileMetrics(machine.scheduler_name)
         # Of a decision that takes another step.
-        self._timed: metrics.Timed | None = None
+        self._timed: metrics.DecisionTiming | None = None
         self._inbox: Inbox[_Message] = Inbox()
         # When messages were last not in the way of decisions.
         self._undisturbed = time.monotonic()
@@ -254,7 +254,7 @@ class Loop:
             self._timed = None
             return False
         self._timed = timed if self._machine.is_trying else None
-        if self._timed is None:
+        if self._timed is None and not self._machine.has_set_aside:
             self._profile_metrics.decision(timed, instructions)
         self._follow(instructions)
         return True

@@ -126,7 +126,7 @@ _ONE_IN = 10
 _PLACED = (Bind, PreBind)
 
 
-class Timed:
+class DecisionTiming:
     """A decision that is being timed; if it is sampled ``record_phase`` takes the time since its last call."""
 
     __slots__ = ("_is_sampled", "_last", "began", "phases")
@@ -157,11 +157,11 @@ class ProfileMetrics:
         self._profile = profile
         self._decisions = 0
 
-    def begin(self) -> Timed:
+    def begin(self) -> DecisionTiming:
         """Start to time a decision."""
-        return Timed(sampled=self._decisions % _ONE_IN == 0)
+        return DecisionTiming(sampled=self._decisions % _ONE_IN == 0)
 
-    def decision(self, timed: Timed, instructions: Sequence[Instruction]) -> None:
+    def decision(self, timed: DecisionTiming, instructions: Sequence[Instruction]) -> None:
         """Count a decision; one with a bind becomes an attempt with `bind`."""
         spent_s = time.perf_counter() - timed.began
         self._decisions += 1
@@ -195,7 +195,7 @@ class ProfileMetrics:
 _QUEUES = {"in_flight": "binding"}
 
 
-class _Derived(Collector):
+class _MachineCollector(Collector):
     """Gauges that are derived from the machine when they are read, so that no second count can drift."""
 
     def __init__(self, machine: Machine) -> None:
@@ -282,4 +282,4 @@ class _Derived(Collector):
 
 def expose(machine: Machine) -> None:
     """Register the gauges of the machine's state; once for each process."""
-    REGISTRY.register(_Derived(machine))
+    REGISTRY.register(_MachineCollector(machine))

@@ -91,9 +91,9 @@ class ClusterObjects:
         if isinstance(item, PodDisruptionBudget):
             self.budgets.put(item)
         elif isinstance(item, Service):
-            self.pod_counts.selecting.put_service(item)
+            self.pod_counts.default_selectors.put_service(item)
         else:
-            self.pod_counts.selecting.put_controller(item)
+            self.pod_counts.default_selectors.put_controller(item)
 
     def _remove(self, kind: type[ClusterObject], identity: Identity) -> ClusterEvent:
         self._known.get(kind, set()).discard((identity.namespace, identity.name))
@@ -104,7 +104,7 @@ class ClusterObjects:
         if kind is PodDisruptionBudget:
             self.budgets.remove(identity.namespace, identity.name)
         elif kind is Service:
-            self.pod_counts.selecting.remove_service(identity.namespace, identity.name)
+            self.pod_counts.default_selectors.remove_service(identity.namespace, identity.name)
         else:
-            self.pod_counts.selecting.remove_controller(identity.namespace, kind.__name__, identity.name)
+            self.pod_counts.default_selectors.remove_controller(identity.namespace, kind.__name__, identity.name)
         return NO_EVENT

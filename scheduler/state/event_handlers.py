@@ -11,12 +11,12 @@ from typing import Any
 from mooring.kube.events import Change, Changed, Event, Identity, Removed, Synced, Unreadable
 from scheduler.cache.assigned_pod import read_assigned_pod
 from scheduler.cache.cache import Cache
+from scheduler.cache.groups import pod_groups
+from scheduler.cache.groups.members import Standing
 from scheduler.cache.node_info import NodeInfo, read_node
 from scheduler.cache.volumes import volume_cache
 from scheduler.cycle.instructions import Instruction, Notice, Subject
 from scheduler.extender.bound_without_vfs import BoundWithoutVfs
-from scheduler.groups import pod_groups
-from scheduler.groups.members import Standing
 from scheduler.kube.group_membership import membership_if_readable
 from scheduler.kube.objects import Node, Pod
 from scheduler.pending.event_hints import of_assigned_pod, of_leaving, of_node

@@ -10,13 +10,13 @@ from dataclasses import dataclass, field
 from typing import Literal, get_args
 
 from scheduler.cache.cache import Cache
+from scheduler.cache.groups.order import by_index
+from scheduler.cache.groups.sources import Group
 from scheduler.cache.volumes.plan import VolumePlan
 from scheduler.cycle.cycle import RecordPhase
 from scheduler.cycle.decisions import Bind, Unschedulable, Why, validate_annotations
 from scheduler.cycle.group_cycle import GroupCycle, GroupSearch, NotPlaced, Placed
 from scheduler.cycle.instructions import Instruction, PreBind
-from scheduler.groups.order import by_index
-from scheduler.groups.sources import Group
 from scheduler.kube.group_membership import GroupKey
 from scheduler.kube.objects import Pod
 from scheduler.kube.pod_groups import GroupPolicy, PodGroup
@@ -26,17 +26,19 @@ from scheduler.pending.nominator import Nominator
 from scheduler.pending.pending_groups import PendingGroups
 from scheduler.pending.pending_pod import asks_the_same
 from scheduler.pending.pending_pods import PendingPods
-from scheduler.pending.pod_group_conditions import Standing
+from scheduler.pending.pod_group_conditions import GroupProgress
 from scheduler.pending.volume_waits import VolumeWaits
 from scheduler.queue import NO_EVENT, ClusterEvent, Queue
 
+# Seconds after which a decision that was set aside goes on though others still wait.
+_APART_S = 0.4
 # The result of a decision, in the words of kube-scheduler's metrics.
 Decided = Literal["scheduled", "unschedulable", "error"]
 
 
 @dataclass(slots=True)
 class GroupScheduling:
-    """The groups of the machine. At most one is decided about at a time."""
+    """The groups of the machine. At most one is decided about at a time; other decisions may be set aside."""
 
     cache: Cache
     queue: Queue
@@ -51,41 +53,90 @@ class GroupScheduling:
     decisions: Counter[Decided] = field(default_factory=lambda: Counter(dict.fromkeys(get_args(Decided), 0)))
     members_placed: int = 0
     _search: GroupSearch | None = None
+    # The decisions that others have interrupted, the one that waits the longest first, and when one is to go on.
+    _aside: dict[GroupKey, GroupSearch] = field(default_factory=dict)
+    _resume_at: float = 0.0
     _proceeded_at: float = 0.0
 
     def begin(self, key: GroupKey) -> None:
         """Begin to decide about a group that was popped from the queue."""
         assert self._search is None, "one group is decided about at a time"
+        self._aside.pop(key, None)
         group, members = self.pending_groups.group(key), self.pending_groups.members(key)
         pending = [self.pending_pods[uid] for uid in members.of("waiting")]
         for one in pending:
             one.attempts += 1
         infos = [one.pod_info for one in pending if isinstance(one.pod_info, PodInfo)]
-        needed = max(group.min - members.counting, 1)
         placed = [assigned for uid in members.of("placed") if (assigned := self.cache.assigned(uid)) is not None]
         self._search = GroupSearch(
             group,
             sorted(infos, key=lambda one: by_index(one.pod)),
-            needed,
+            self._needed(key),
             self.portion,
             placed,
+            since=self.queue.happened,
         )
 
+    def resume(self, now: float) -> str:
+        """Go on with a decision that was set aside, if it is time; return its entry of the queue, else empty."""
+        if self._aside and now < self._resume_at and self.queue.has_ready(now):
+            return ""
+        while self._aside:
+            key = next(iter(self._aside))
+            search = self._aside.pop(key)
+            if self.queue.is_in_flight(key.entry):
+                search.slices.begin_slice()
+                self._search = search
+                return key.entry
+        return ""
+
+    def _needed(self, key: GroupKey) -> int:
+        return max(self.pending_groups.group(key).min - self.pending_groups.counting(key), 1)
+
+    def _asks_for_more(self, search: GroupSearch) -> bool:
+        """Return whether a group is another by now, or members are gone that were placed when its decision began."""
+        key = search.group.key
+        return self.pending_groups.group(key) != search.group or self._needed(key) > search.needed
+
+    @property
+    def is_deciding(self) -> bool:
+        """Return whether a decision is under way that is not set aside."""
+        return self._search is not None
+
+    @property
+    def has_aside(self) -> bool:
+        """Return whether a decision is set aside."""
+        return bool(self._aside)
+
+    def _gives_way(self, search: GroupSearch, now: float) -> bool:
+        """Set a decision aside if its slice has ended and others wait; return whether."""
+        if not search.slices.slice_is_over or not (self._aside or self.queue.has_ready(now)):
+            return False
+        self.group_cycle.set_aside(search)
+        self._search, self._aside[search.group.key] = None, search
+        self._resume_at = now + _APART_S
+        return True
+
     def proceed(self, now: float, record_phase: RecordPhase) -> list[Instruction] | None:
-        """Go on with the decision; return None if it takes another step."""
+        """Go on with the decision; return None if it takes another step, at once or after others (`is_deciding`)."""
         search = self._search
         assert search is not None, "a decision has begun"
+        if self._asks_for_more(search):
+            self.abandon()
+            self.begin(search.group.key)
+            return None
         self._proceeded_at = now
         verdict = self.group_cycle.proceed(search, now, record_phase)
         if verdict is None:
+            self._gives_way(search, now)
             return None
         self._search = None
         key = search.group.key
         self.decisions["scheduled" if isinstance(verdict, Placed) else "unschedulable"] += 1
         if isinstance(verdict, Placed):
             self.members_placed += len(verdict.binds)
-            return self._carry_out(search.group, verdict, now)
-        return self._put_aside(key, verdict.refusal, self._shortage(key, verdict), now)
+            return self._carry_out(search, verdict, now)
+        return self._refuse(search, verdict.refusal, self._shortage(key, verdict), now)
 
     def abandon(self) -> None:
         """End a decision without an outcome; nothing of it stays."""
@@ -108,12 +159,17 @@ class GroupScheduling:
 
     def interrupt(self, uid: str, now: float, pod: Pod | None = None) -> None:
         """End the decision if it is about a pod that goes or changes; ``pod`` is the pod as it is now, if it is."""
-        search = self._search
+        membership = self.pending_groups.by_pod.of(uid)
+        search = self._aside.get(membership.key) if membership is not None else None
+        if search is None or not search.has(uid):
+            search = self._search
         if search is None or not search.has(uid):
             return
         if pod is not None and self._waits_as_before(uid, pod):
             return
-        self.abandon()
+        if search is self._search:
+            self.abandon()
+        self._aside.pop(search.group.key, None)
         self.pending_groups.come_again(search.group.key, now)
 
     def is_tried(self, uid: str) -> bool:
@@ -142,10 +198,10 @@ class GroupScheduling:
         for told in self.pending_groups.due(now):
             self.pending_groups.conditions.refuse(told.key, told.message, now)
             found += self._tell(told.uids, told.message)
-        found += self.pending_groups.conditions.due(now, self._standing)
+        found += self.pending_groups.conditions.due(now, self._progress)
         return found
 
-    def _standing(self, key: GroupKey) -> Standing | None:
+    def _progress(self, key: GroupKey) -> GroupProgress | None:
         """Return a PodGroup and how many members have a node; those that are only assumed do not count."""
         pod_group, policy = self.pending_groups.known.shown(key), self.pending_groups.known.of(key)
         if not isinstance(pod_group, PodGroup):
@@ -154,7 +210,7 @@ class GroupScheduling:
         placed = [self.cache.assigned(uid) for uid in members.of("placed")] if members is not None else []
         bound = sum(1 for one in placed if one is not None and not one.assumed)
         succeeded = members.counts["succeeded"] if members is not None and bound else 0
-        return Standing(pod_group, bound + succeeded, policy.min if isinstance(policy, GroupPolicy) else None)
+        return GroupProgress(pod_group, bound + succeeded, policy.min if isinstance(policy, GroupPolicy) else None)
 
     def next_due(self) -> float | None:
         """Return when `tick` has work, if no event arrives before."""
@@ -178,8 +234,8 @@ class GroupScheduling:
             and asks_the_same(known.pod, pod)
         )
 
-    def _carry_out(self, group: Group, verdict: Placed, now: float) -> list[Instruction]:
-        key = group.key
+    def _carry_out(self, search: GroupSearch, verdict: Placed, now: float) -> list[Instruction]:
+        group, key = search.group, search.group.key
         uids = [bind.pod_info.uid for bind in verdict.binds]
         for uid in uids:
             self.nominator.delete(uid, now)
@@ -188,7 +244,7 @@ class GroupScheduling:
         self.queue.move_on_event(ClusterEvent.POD_ASSIGNED, now)
         found = list[Instruction]()
         if verdict.refusal is not None:
-            found += self._put_aside(key, verdict.refusal, self._surplus(key, verdict.refusal), now)
+            found += self._refuse(search, verdict.refusal, self._surplus(key, verdict.refusal), now)
         else:
             self.pending_groups.decided(key, now)
         return [*self._begin_binding(group, verdict.binds, now), *found]
@@ -233,8 +289,8 @@ class GroupScheduling:
         self.pending_groups.conditions.refuse(batch.key, message, now)
         return self._tell(uids, message)
 
-    def _put_aside(self, key: GroupKey, refusal: Unschedulable, message: str, now: float) -> list[Instruction]:
-        missed = self.queue.missed
+    def _refuse(self, search: GroupSearch, refusal: Unschedulable, message: str, now: float) -> list[Instruction]:
+        key, missed = search.group.key, self.queue.missed_since(search.since)
         uids = self.pending_groups.members(key).of("waiting")
         if not self.pending_groups.decided(key, now):
             self.queue.add_unschedulable(key.entry, refusal.requeue_on)

@@ -13,7 +13,7 @@ from mooring.kube.events import Change, Event
 from scheduler.cache.assigned_pod import pod_reference
 from scheduler.cache.cache import Cache
 from scheduler.constraints.kinds import NONE, Kinds
-from scheduler.cycle import group_cycle
+from scheduler.cycle import group_slices
 from scheduler.cycle.cycle import RecordPhase, SchedulingCycle, ignore_phase
 from scheduler.cycle.decisions import Bind, SignAssignment, Unschedulable
 from scheduler.cycle.disruption_budgets import Budgets
@@ -92,7 +92,7 @@ class Machine:
             pending_groups=self.pending_groups,
             group_cycle=GroupCycle(self.cache, self._scheduling_cycle),
             volume_waits=self._volume_waits,
-            portion=min(portion, group_cycle.PORTION),
+            portion=min(portion, group_slices.PORTION),
         )
         self._pre_binding = PreBinding(self.queue, self.pending_pods, self._volume_waits, self.group_scheduling)
         self.extender_pods = ExtenderPods(
@@ -125,6 +125,8 @@ class Machine:
         # The entry of the queue that is being decided about, and the search for a pod's victims so far.
         self._trying = ""
         self._is_group = False
+        # Whether the last step has set a decision aside: it goes on after others.
+        self.has_set_aside = False
         self._portion = portion
         self._search = VictimSearch(portion)
 
@@ -204,6 +206,7 @@ class Machine:
 
         ``record_phase`` is called with each phase that ends.
         """
+        self.has_set_aside = False
         if not self.queue.is_in_flight(self._trying) and not self._begin(now):
             return None
         if self._is_group:
@@ -211,6 +214,9 @@ class Machine:
         else:
             found = self._try(self._trying, now, record_phase)
         if found is None:
+            self.has_set_aside = self._is_group and not self.group_scheduling.is_deciding
+            if self.has_set_aside:
+                self._trying = ""
             return []
         self._trying = ""
         return found
@@ -218,7 +224,12 @@ class Machine:
     def _begin(self, now: float) -> bool:
         """Begin to decide about what is next in the queue; return whether there is anything."""
         self.group_scheduling.abandon()
-        self._trying, self._search = self.queue.pop(now) or "", VictimSearch(self._portion)
+        self._search = VictimSearch(self._portion)
+        self._trying = self.group_scheduling.resume(now)
+        if self._trying:
+            self._is_group = True
+            return True
+        self._trying = self.queue.pop(now) or ""
         if not self._trying:
             return False
         key = self.pending_groups.key_of(self._trying)
@@ -320,6 +331,7 @@ class Machine:
 
     def tick(self, now: float) -> list[Instruction]:
         """Return the instructions that are due: for pods that never start, volumes that are bound or never will be."""
+        self._scheduling_cycle.tick(now)
         found: list[Instruction] = self._pre_binding.tick(now) if self._volume_waits else []
         for nomination in self.nominator.overdue(now) if self.nominator else ():
             found += self._stop_waiting(nomination, now)
@@ -352,7 +364,7 @@ class Machine:
 
     def next_due(self) -> float | None:
         """Return when `tick` or `step` has work, if no event arrives before; None for never."""
-        if self._trying:
+        if self._trying or self.group_scheduling.has_aside:
             return 0.0
         times = (
             self.queue.next_ready(),

@@ -90,7 +90,10 @@ REFUSALS = {
     "request without assignment": ({REQUEST: "[{}]"}, "was not bound by the scheduler 'mooring'"),
     "malformed request": ({REQUEST: "[{"}, "annotation 'mooring.dev/interfaces': not valid JSON"),
     "malformed assignment": ({ASSIGNMENT: "{"}, "annotation 'mooring.dev/assignment': not valid JSON"),
-    "seeds' request without assignment": ({"rdma_interfaces_required": '[{"min_tx_rate":1}]'}, "asks for 1 VFs"),
+    "rit-k8s-rdma's request alone": (
+        {"rdma_interfaces_required": '[{"min_tx_rate":1}]'},
+        "asks for 1 VFs",
+    ),
 }
 
 

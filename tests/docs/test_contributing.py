@@ -58,3 +58,12 @@ def test_the_rooms_of_the_scheduler_are_those_of_the_layers_contract() -> None:
     (layers,) = (one["layers"] for one in contracts if one.get("containers") == ["scheduler"])
     there = {name.strip() for layer in layers for name in layer.split("|")} - {"__main__"}
     assert {room.removesuffix(".py") for room in rooms} == there
+
+
+def test_the_scheduler_has_at_most_a_dozen_entries_each_with_a_short_docstring() -> None:
+    """A reader takes in the rooms at one look, and what lives in each in five lines."""
+    entries = [path for path in (ROOT / "scheduler").iterdir() if path.name not in ("__init__.py", "__pycache__")]
+    assert len(entries) <= 12
+    for room in (path for path in entries if path.is_dir()):
+        lines = (room / "__init__.py").read_text(encoding="utf-8").splitlines()
+        assert (room.name, len(lines) <= 5, bool(lines)) == (room.name, True, True)

@@ -20,6 +20,7 @@ from cri_shim.__main__ import Config as ShimOptions
 from cri_shim.metrics import Metrics as ShimMetrics
 from scheduler.server import metrics as scheduler_metrics
 from scheduler.server.metrics import Count, Distribution
+from scheduler.server.startup import policy_check
 from scheduler.state.machine import Machine
 from tests.manifests.rendering import ROOT, raw
 
@@ -42,13 +43,14 @@ def _exposed() -> dict[str, set[str]]:
     """Return every sample's name that the four programs expose, with its labels."""
     found: dict[str, set[str]] = {}
     registries = [AdvertiserMetrics()._registry, CniMetrics().registry, ShimMetrics().registry]
-    for registry in (*registries, REGISTRY):
-        for collector in list(registry._collector_to_names):
-            if isinstance(collector, MetricWrapperBase):
-                (described,) = collector.describe()
-                found |= _samples(described, set(collector._labelnames))
+    registered = [one for registry in (*registries, REGISTRY) for one in list(registry._collector_to_names)]
+    # By name: this one is in the registry only once its module is imported.
+    for collector in (*registered, policy_check._POLICIES):
+        if isinstance(collector, MetricWrapperBase):
+            (described,) = collector.describe()
+            found |= _samples(described, set(collector._labelnames))
     own = [one for one in vars(scheduler_metrics).values() if isinstance(one, Count | Distribution)]
-    for collector in (scheduler_metrics._Derived(Machine("mooring")), *own):
+    for collector in (scheduler_metrics._MachineCollector(Machine("mooring")), *own):
         for metric in collector.collect():
             found |= _samples(metric, set(getattr(metric, "_labelnames", ())))
     return found
@@ -100,7 +102,7 @@ def test_what_happens_once_is_counted_from_nothing() -> None:
     asked = set(re.findall(r"increase\((\w+)", alerts))
     registries = [AdvertiserMetrics()._registry, CniMetrics().registry, REGISTRY]
     collected = [metric for registry in registries for metric in _collected(registry)]
-    collected += scheduler_metrics._Derived(Machine("mooring")).collect()
+    collected += scheduler_metrics._MachineCollector(Machine("mooring")).collect()
     assert asked
     assert asked <= {sample.name for metric in collected for sample in metric.samples}
 

@@ -215,7 +215,7 @@ def test_a_bad_request_is_refused_in_words(annotations: dict[str, str], says: st
     assert asks_for_vfs(annotations)
 
 
-def test_the_seeds_list_is_read_as_their_decoder_did() -> None:
+def test_rit_k8s_rdmas_list_is_read_as_its_decoder_did() -> None:
     """Unknown fields and nulls are skipped; null is not a list."""
     assert seeds('[{"min_tx_rate":5,"max_tx_rate":null,"vlan":"x"},{}]') == '[{"min_tx_rate":5},{}]'
     assert seeds("null") == "[]"

@@ -70,10 +70,11 @@ def report(pod: Pod, found: DecisionReport) -> Answer:
     tables = [Table(("", ""), [cells(name, fact) for name, fact in facts if fact])]
     if one.vfs:
         tables.append(replace(vf_table(one.vfs), title="its VFs"))
-    return Answer(document, (*tables, *_reasons(found.why)))
+    return Answer(document, (*tables, *reasons(found.why)))
 
 
-def _reasons(why: Why) -> Iterator[Table]:
+def reasons(why: Why) -> Iterator[Table]:
+    """Yield the data of a decision as tables."""
     if scores := _mapping(why.get("scores")):
         rows = [cells(name, shorten(score)) for name, score in sorted(scores.items())]
         title = f"what spoke for {shorten(why.get('node'))} among {shorten(why.get('nodes'))} nodes"

@@ -8,24 +8,29 @@ kinds of resource (constraints), which are packages beside it.
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import msgspec
+
 from cli.plugin.reports.explain import DecisionReport
 from mooring.kube.events import Changed, Identity
 from scheduler.cache.assigned_pod import read_assigned_pod
 from scheduler.cache.cache import Cache
 from scheduler.cache.node_info import read_node
 from scheduler.cache.volumes.volume_cache import PATHS as STORED
-from scheduler.cycle.cycle import SchedulingCycle
+from scheduler.cycle.cycle import SchedulingCycle, ignore_phase
 from scheduler.cycle.decisions import Bind
 from scheduler.cycle.disruption_budgets import Budgets
+from scheduler.cycle.instructions import Report
 from scheduler.cycle.node_dry_run import assigned_pod_for
 from scheduler.cycle.nominations import Nomination
 from scheduler.cycle.preemption import Preemption
+from scheduler.kube.group_membership import GroupKey
 from scheduler.kube.objects import Node, Pod
 from scheduler.kube.pod_info import PodInfo, Refusal, read_pod_info
 from scheduler.pending.nominator import Nominator
 from scheduler.queue import Queue
 from scheduler.state.cluster_objects import PATHS as AROUND
 from scheduler.state.cluster_objects import ClusterObjects
+from scheduler.state.machine import Machine
 
 PATHS: Mapping[type[Any], str] = {Node: "/api/v1/nodes", Pod: "/api/v1/pods", **AROUND, **STORED}
 
@@ -43,6 +48,41 @@ def recompute(objects: Mapping[type[Any], Sequence[Any]], uid: str, now: float) 
     if pod_info.membership is not None:
         found = f"decided about alone, not with its group {pod_info.membership.title}: {found}"
     return DecisionReport("recomputed", found, decision.why)
+
+
+def recompute_group(
+    objects: Mapping[type[Any], Sequence[Any]], key: GroupKey, scheduler: str, now: float
+) -> DecisionReport:
+    """Return the decision about a group's waiting members, all in one."""
+    machine = Machine(scheduler)
+    for kind, items in objects.items():
+        for item in items:
+            # A member is told nothing that its condition says already.
+            shown = _untold(item) if kind is Pod else item
+            machine.see(kind, Changed(_identity(item), shown), now)
+    waiting = machine.pending_groups.by_pod.get(key)
+    if waiting is None or not waiting.counts["waiting"]:
+        return DecisionReport("none", "no member of the group waits", {})
+    uids = waiting.of("waiting")
+    if why := machine.pending_groups.why_not_queued(key):
+        return DecisionReport("recomputed", f"group {waiting.title}: {why}", {"v": 1})
+    while machine.queue.pop(now) != key.entry:
+        pass
+    machine.group_scheduling.begin(key)
+    while (found := machine.group_scheduling.proceed(now, ignore_phase)) is None:
+        pass
+    told = next((one for one in found if isinstance(one, Report) and one.pod.metadata.uid in uids), None)
+    where = [one for uid in uids if (one := machine.cache.assigned(uid)) is not None]
+    if told is not None and not where:
+        return DecisionReport("recomputed", told.message, told.why)
+    nodes = {one.node for one in where}
+    text = f"{len(where)} of {len(uids)} waiting members would be bound, to {len(nodes)} nodes"
+    return DecisionReport("recomputed", text, {"v": 1})
+
+
+def _untold(pod: Pod) -> Pod:
+    status = msgspec.structs.replace(pod.status, conditions=None)
+    return msgspec.structs.replace(pod, status=status)
 
 
 def _scheduling_cycle(objects: Mapping[type[Any], Sequence[Any]], scheduler: str, now: float) -> SchedulingCycle:

@@ -22,7 +22,7 @@ from mooring.kube.failures import KubeError
 from scheduler.cycle.decisions import Bind
 from scheduler.extender import protocol
 from scheduler.extender.extender_pods import ExtenderPods, Verdict
-from scheduler.extender.protocol import Binding, ExtenderArgs, Refused
+from scheduler.extender.protocol import Binding, ExtenderArgs, FailedNodes
 from scheduler.kube.binding_outcome import Outcome
 from scheduler.kube.objects import Pod
 from scheduler.kube.pod_info import PodInfo, Refusal
@@ -122,14 +122,14 @@ class ExtenderHandlers:
             return protocol.filtered(args, _nowhere(args, fault))
         return protocol.filtered(args, await self._judge(pod_info, args, word))
 
-    async def _judge(self, pod_info: PodInfo, args: ExtenderArgs, word: Wording) -> Refused:
+    async def _judge(self, pod_info: PodInfo, args: ExtenderArgs, word: Wording) -> FailedNodes:
         for_now, for_good = dict[str, str](), dict[str, str]()
         async for node, verdict in self._in_slices(self._extender_pods.judge(pod_info, args.nodes, self._clock())):
             if verdict.reason:
                 (for_good if verdict.for_good else for_now)[node] = word(verdict)
         if len(for_now) + len(for_good) < len(args.nodes):
             self._extender_pods.offer(pod_info)
-        return Refused(for_now, for_good)
+        return FailedNodes(for_now, for_good)
 
     async def _in_slices(self, these: Iterable[_T]) -> AsyncIterator[_T]:
         """Yield the items one by one, in slices; other tasks have as long after each, however many requests ask."""
@@ -206,8 +206,8 @@ class ExtenderHandlers:
         return outcome
 
 
-def _nowhere(args: ExtenderArgs, why: str) -> Refused:
-    return Refused({}, dict.fromkeys(args.nodes, why))
+def _nowhere(args: ExtenderArgs, why: str) -> FailedNodes:
+    return FailedNodes({}, dict.fromkeys(args.nodes, why))
 
 
 def _bound_already(pod_info: PodInfo, node: str) -> str:

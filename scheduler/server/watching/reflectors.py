@@ -14,8 +14,8 @@ from mooring.kube.client import Client
 from mooring.kube.events import Event, Identity, Synced
 from mooring.kube.failures import NotFound, Refused
 from mooring.kube.watch import Decoder, watch
+from scheduler.cache.groups import pod_groups
 from scheduler.cache.volumes import volume_cache as volume_cache
-from scheduler.groups import pod_groups
 from scheduler.kube.objects import Node, Pod
 from scheduler.state.cluster_objects import PATHS
 

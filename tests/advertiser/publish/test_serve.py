@@ -252,7 +252,7 @@ async def events(server: ApiServer) -> list[dict[str, Any]]:
         return await eventually(listed)
 
 
-async def test_the_seeds_resources_are_in_node_status_and_put_back(server: ApiServer, tmp_path: Path) -> None:
+async def test_rit_k8s_rdmas_resources_are_in_node_status_and_put_back(server: ApiServer, tmp_path: Path) -> None:
     """Both fields have the number of VFs less those that are out; a kubelet that sets them to 0 is corrected."""
     (tmp_path / "offer.yaml").write_text(
         "{v: 1, pfs: [{}], resources: [rdma-sriov/vf, tencent.com/rdma, rdma-sriov/dev-infiniband-mount]}"

@@ -1,6 +1,7 @@
 """A cluster as the commands read it: values for the pure reports, and an API server that holds the same."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ from mooring.kube.client import MERGE_PATCH, Client
 from mooring.settings import VfSettings
 
 Json = dict[str, Any]
+_RBAC = "/apis/rbac.authorization.k8s.io/v1"
 BOOT = "boot-1"
 PROGRAMS = {"mooring-advertiser": "0.1.0", "mooring-cni": "0.1.0", "mooring-cri-shim": "0.1.0"}
 
@@ -134,6 +136,20 @@ class Served:
             await self.post(f"{path}/binding", {"metadata": about, "target": {"kind": "Node", "name": node}})
         await self.patch(f"{path}/status", {"status": document["status"]})
         return str(uid)
+
+    async def restrict(self, *resources: str) -> None:
+        """Run the command from now on as an account that may only list these."""
+        role = {"rules": [{"apiGroups": [""], "resources": resources, "verbs": ["list"]}]}
+        await self.post(f"{_RBAC}/clusterroles", {"metadata": {"name": "reader"}, **role})
+        account = {"kind": "ServiceAccount", "name": "person", "namespace": "default"}
+        ref = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "reader"}
+        binding = {"metadata": {"name": "reader"}, "roleRef": ref, "subjects": [account]}
+        await self.post(f"{_RBAC}/clusterrolebindings", binding)
+        await self.post("/api/v1/namespaces/default/serviceaccounts", {"metadata": {"name": "person"}})
+        asked = await self.post("/api/v1/namespaces/default/serviceaccounts/person/token", {"spec": {}})
+        config = json.loads(self.kubeconfig.read_text())
+        config["users"][0]["user"] = {"token": asked["status"]["token"]}
+        self.kubeconfig.write_text(json.dumps(config))
 
     async def post(self, path: str, document: Json) -> Json:
         made: Json = msgspec.json.decode(await self.client.request("POST", path, msgspec.json.encode(document)))

@@ -16,8 +16,6 @@ from bench.plugin import fill, timed
 from mooring import names
 from tests.cli.plugin.cluster import Json, Served, bound, node, pf, pod
 
-_RBAC = "/apis/rbac.authorization.k8s.io/v1"
-
 
 async def two_nodes(served: Served) -> None:
     """Fill a cluster with two nodes and a pod that holds two VFs of the first."""
@@ -231,17 +229,7 @@ async def test_an_object_that_cannot_be_read_is_left_out_by_name(served: Served)
 async def test_a_right_that_is_missing_is_named_and_the_rest_is_shown(guarded: Served, tmp_path: Path) -> None:
     """The user may only list nodes."""
     await two_nodes(guarded)
-    role = {"rules": [{"apiGroups": [""], "resources": ["nodes"], "verbs": ["list"]}]}
-    await guarded.post(f"{_RBAC}/clusterroles", {"metadata": {"name": "reader"}, **role})
-    account = {"kind": "ServiceAccount", "name": "person", "namespace": "default"}
-    ref = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "reader"}
-    binding = {"metadata": {"name": "reader"}, "roleRef": ref, "subjects": [account]}
-    await guarded.post(f"{_RBAC}/clusterrolebindings", binding)
-    await guarded.post("/api/v1/namespaces/default/serviceaccounts", {"metadata": {"name": "person"}})
-    asked = await guarded.post("/api/v1/namespaces/default/serviceaccounts/person/token", {"spec": {}})
-    config = json.loads(guarded.kubeconfig.read_text())
-    config["users"][0]["user"] = {"token": asked["status"]["token"]}
-    guarded.kubeconfig.write_text(json.dumps(config))
+    await guarded.restrict("nodes")
     status, out, err = await guarded.run("nodes")
     assert status == 0
     assert out.splitlines()[1].split()[5:] == ["4", "?", "?", "0", "?", "90000"]

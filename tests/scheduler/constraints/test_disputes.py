@@ -13,7 +13,7 @@ from scheduler.constraints.protocol import Beside, NodeSide, PodSide, Proposal, 
 from scheduler.cycle.decisions import Bind
 from scheduler.cycle.instructions import Instruction, Notice, Report
 from scheduler.kube.objects import Node, Pod
-from scheduler.server.metrics import _Derived
+from scheduler.server.metrics import _MachineCollector
 from tests.scheduler.constraints.conftest import StartLife
 from tests.scheduler.constraints.life import Life, units_of
 
@@ -60,7 +60,7 @@ def told(instructions: list[Instruction]) -> list[str]:
 
 def figures(life: Life) -> dict[str, float]:
     """Return the gauges of the kind, and that of disputed VFs."""
-    samples = [sample for metric in _Derived(life.machine).collect() for sample in metric.samples]
+    samples = [sample for metric in _MachineCollector(life.machine).collect() for sample in metric.samples]
     return {
         sample.name: sample.value
         for sample in samples

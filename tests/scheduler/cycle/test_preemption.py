@@ -81,10 +81,10 @@ def cycle_of(strife: Strife) -> tuple[Cache, SchedulingCycle, Budgets]:
         document["status"] = node["status"] | {"conditions": [{"type": "Ready", "status": "True"}]}
         cluster.put_node(read_node(msgspec.convert(document, Node), None, 0.0)[0])
     for service in world.services:
-        cluster.pod_counts.selecting.put_service(msgspec.convert(service, Service))
+        cluster.pod_counts.default_selectors.put_service(msgspec.convert(service, Service))
     for controller in world.controllers:
         kind: Any = CONTROLLERS[controller["kind"]]
-        cluster.pod_counts.selecting.put_controller(msgspec.convert(controller, kind))
+        cluster.pod_counts.default_selectors.put_controller(msgspec.convert(controller, kind))
     for pod in world.pods:
         cluster.put(read_assigned_pod(pod_of(pod))[0], 0.0)
     for budget in strife.budgets:

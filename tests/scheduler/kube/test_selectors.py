@@ -8,7 +8,7 @@ import pytest
 from scheduler.kube.affinity import read_affinity_info
 from scheduler.kube.objects import LabelSelector, Pod
 from scheduler.kube.selectors import EVERYTHING, NOTHING, read_selector
-from scheduler.kube.spread_constraints import Selecting
+from scheduler.kube.spread_constraints import DefaultSelectors
 
 Json = dict[str, Any]
 
@@ -112,4 +112,4 @@ def test_replicas_share_one_affinity_info() -> None:
 
 def test_a_selector_without_pods_spreads_none() -> None:
     """A pod without services and controller has no default constraints."""
-    assert Selecting().selector_of(pod({"app": "x"}, {})) is None
+    assert DefaultSelectors().selector_of(pod({"app": "x"}, {})) is None

@@ -177,13 +177,13 @@ def test_a_pod_that_a_service_selects_is_spread_by_default() -> None:
     assert scores(pod_topology_spread, cluster, incoming, cluster.world.nodes) == [0] * 4
     metadata = {"name": "s", "namespace": "default"}
     service = msgspec.convert({"metadata": metadata, "spec": {"selector": {"foo": ""}}}, Service)
-    cluster.pod_counts.selecting.put_service(service)
+    cluster.pod_counts.default_selectors.put_service(service)
     assert refusals(pod_topology_spread, cluster, incoming) == [""] * 4
     found = scores(pod_topology_spread, cluster, incoming, cluster.world.nodes)
     assert found[0] < found[1] < found[2] == found[3] == 100
     own = pod(topologySpreadConstraints=[spread("zone")])
     assert scores(pod_topology_spread, cluster, own, cluster.world.nodes) == [0] * 4
-    cluster.pod_counts.selecting.remove_service("default", "s")
+    cluster.pod_counts.default_selectors.remove_service("default", "s")
     assert scores(pod_topology_spread, cluster, incoming, cluster.world.nodes) == [0] * 4
 
 

@@ -32,9 +32,11 @@ class Cluster:
         for node in world.nodes:
             self._put(node)
         for service in world.services:
-            self.pod_counts.selecting.put_service(msgspec.convert(service, Service))
+            self.pod_counts.default_selectors.put_service(msgspec.convert(service, Service))
         for controller in world.controllers:
-            self.pod_counts.selecting.put_controller(msgspec.convert(controller, CONTROLLERS[controller["kind"]]))
+            self.pod_counts.default_selectors.put_controller(
+                msgspec.convert(controller, CONTROLLERS[controller["kind"]])
+            )
         for pod in world.pods:
             self._assigned(pod)
 

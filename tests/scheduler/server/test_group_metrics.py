@@ -2,7 +2,7 @@
 
 import pytest
 
-from scheduler.server.metrics import _Derived
+from scheduler.server.metrics import _MachineCollector
 from scheduler.state.machine import Machine
 from tests.scheduler.state.test_groups import Life, MakeNode, MakePf, MakePod, binds
 
@@ -16,7 +16,7 @@ def _samples(life: Life) -> dict[str, float]:
     """Return the samples about groups, by name and label."""
     return {
         " ".join((sample.name, *sample.labels.values())): sample.value
-        for metric in _Derived(life.machine).collect()
+        for metric in _MachineCollector(life.machine).collect()
         for sample in metric.samples
         if "group" in sample.name
     }

@@ -15,7 +15,10 @@ from tests.scheduler.simulation.jobs import Job
 if TYPE_CHECKING:
     from tests.scheduler.simulation.world import World
 
-_MOST_PODS, _MORE_FOR_JOBS = 25, 8
+# Pods on their own, and members of jobs: neither keeps the other from being created.
+_MOST_PODS, _MOST_MEMBERS = 25, 12
+# Pods that may preempt others come also when so many wait that no other pod does.
+_MORE_IMPORTANT = 8
 _REQUESTS = (
     None,
     "[]",
@@ -110,26 +113,31 @@ class Actions:
         found = [pod for pod in self._cluster.pods() if wanted(pod)]
         return self._source.choice(found) if found else None
 
+    def _has_room(self, *, is_important: bool = False) -> bool:
+        most = _MOST_PODS + (_MORE_IMPORTANT if is_important else 0)
+        return len(self._cluster.pods()) - self._jobs.size() < most
+
     def _node(self) -> str:
         return self._source.choice(sorted(self._world.agents))
 
     def _create(self) -> None:
-        if len(self._cluster.pods()) < _MOST_PODS:
+        if self._has_room():
             owned, cpu = self._source.random() < 0.5, self._source.choice(_CPUS)
             self._cluster.create_pod(self._source.choice(_REQUESTS), owned=owned, cpu=cpu)
 
     def _create_for_kube_scheduler(self) -> None:
         """Create a pod for kube-scheduler, sometimes with a high priority."""
-        if len(self._cluster.pods()) < _MOST_PODS:
+        is_important = self._source.random() < 0.2
+        if self._has_room(is_important=is_important):
             spec: dict[str, object] = {"schedulerName": "default-scheduler"}
-            if self._source.random() < 0.2:
+            if is_important:
                 spec["priorityClassName"] = self._source.choice(CLASSES)
             request, cpu = self._source.choice(_REQUESTS), self._source.choice(_CPUS)
             self._cluster.create_pod(request, cpu=cpu, spec=spec, units=self._source.choice((0, 0, 0, 1, 2)))
 
     def _create_with_claim(self) -> None:
         """Let a user make a claim, mostly, and a pod that uses it."""
-        if len(self._cluster.pods()) < _MOST_PODS:
+        if self._has_room():
             self._claims += 1
             claim = f"c{self._claims}"
             if self._source.random() < 0.8:
@@ -137,7 +145,7 @@ class Actions:
             self._use(claim)
 
     def _create_with_units(self) -> None:
-        if len(self._cluster.pods()) < _MOST_PODS:
+        if self._has_room():
             request = self._source.choice((None, "[{}]", "[{},{}]", '[{"min_tx_rate":60000}]'))
             self._cluster.create_pod(request, owned=True, units=self._source.randrange(1, 4))
 
@@ -151,7 +159,7 @@ class Actions:
 
     def _create_job(self) -> None:
         """Let a user create a job; its PodGroup, if it has one, may come later."""
-        if len(self._cluster.pods()) >= _MOST_PODS + _MORE_FOR_JOBS:
+        if self._jobs.size() >= _MOST_MEMBERS:
             return
         size = self._source.randrange(2, 5)
         job = Job(
@@ -179,7 +187,7 @@ class Actions:
         if self._source.random() < 0.2:
             for pod in there:
                 self._cluster.delete_pod(pod.name)
-        elif len(self._cluster.pods()) < _MOST_PODS + _MORE_FOR_JOBS:
+        elif self._jobs.size() < _MOST_MEMBERS:
             for _ in range(job.size - len(there)):
                 self._jobs.add_member(job)
 
@@ -227,7 +235,7 @@ class Actions:
 
     def _create_important(self) -> None:
         """Create a pod with a high priority, sometimes one that preempts nothing."""
-        if len(self._cluster.pods()) < _MOST_PODS:
+        if self._has_room(is_important=True):
             spec: dict[str, object] = {"priorityClassName": self._source.choice(CLASSES)}
             if self._source.random() < 0.2:
                 spec["preemptionPolicy"] = "Never"

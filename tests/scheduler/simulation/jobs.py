@@ -106,6 +106,11 @@ class Jobs:
     def pods(self, job: Job) -> list[PodState]:
         return [pod for pod in self.cluster.pods() if pod.uid in self.members[job.name]]
 
+    def size(self) -> int:
+        """Return how many pods of jobs there are."""
+        every = set[str]().union(*self.members.values())
+        return sum(pod.uid in every for pod in self.cluster.pods())
+
     def decide(self, machine: Machine, binds: Sequence[Bind], now: float) -> None:
         """Check a decision, by what the scheduler that made it knows of the members."""
         for name in dict.fromkeys(job.name for bind in binds if (job := self.of(bind.pod_info.uid)) is not None):
@@ -116,7 +121,11 @@ class Jobs:
             known = [assigned for uid in uids if (assigned := machine.cache.assigned(uid)) is not None]
             placed = [one for one in known if one.affinity_info is None or not one.affinity_info.terminating]
             # Which members have succeeded is not in the cache.
-            over = sum(pod.phase == "Succeeded" for pod in self.pods(job))
+            there = {pod.uid: pod.phase for pod in self.pods(job)}
+            over = sum(phase == "Succeeded" for phase in there.values())
+            # Its watch may show later that one of those is deleted.
+            standing = machine.pending_groups.by_pod.standing
+            over += sum(standing(uid) == "succeeded" for uid in uids - there.keys())
             if len(placed) + over < job.min:
                 self.broken.append(f"{len(placed)} members of {name} are placed, of at least {job.min}")
             self.batches |= dict.fromkeys(mine, (mine, self.api.cluster.now()))

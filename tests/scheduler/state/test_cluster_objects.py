@@ -48,19 +48,19 @@ def test_what_is_no_longer_listed_is_gone(around: ClusterObjects) -> None:
     around.take(Service, changed(Service, "s", {"selector": {"app": "x"}}))
     assert around.take(Namespace, Synced((changed(Namespace, "m"),))) == (ClusterEvent.NAMESPACE, [])
     assert around.pod_counts.namespace_names() == {"m"}
-    assert around.pod_counts.selecting.selector_of(pod()) == select_labels({"app": "x"})
+    assert around.pod_counts.default_selectors.selector_of(pod()) == select_labels({"app": "x"})
     around.take(Service, Synced(()))
-    assert around.pod_counts.selecting.selector_of(pod()) is None
+    assert around.pod_counts.default_selectors.selector_of(pod()) is None
 
 
 def test_a_controller_speaks_for_its_own_pods_only(around: ClusterObjects) -> None:
     """By the owner reference marked controller, in the pod's namespace and of the same kind."""
     around.take(ReplicaSet, changed(ReplicaSet, "o", {"selector": {"matchLabels": {"app": "x"}}}))
-    assert around.pod_counts.selecting.selector_of(pod("ReplicaSet")) == select_labels({"app": "x"})
-    assert around.pod_counts.selecting.selector_of(pod("StatefulSet")) is None
-    assert around.pod_counts.selecting.selector_of(pod()) is None
+    assert around.pod_counts.default_selectors.selector_of(pod("ReplicaSet")) == select_labels({"app": "x"})
+    assert around.pod_counts.default_selectors.selector_of(pod("StatefulSet")) is None
+    assert around.pod_counts.default_selectors.selector_of(pod()) is None
     around.take(ReplicaSet, Removed(Identity("o", "a")))
-    assert around.pod_counts.selecting.selector_of(pod("ReplicaSet")) is None
+    assert around.pod_counts.default_selectors.selector_of(pod("ReplicaSet")) is None
 
 
 def test_what_cannot_be_read_is_left_out_with_its_reason(around: ClusterObjects) -> None:
@@ -69,5 +69,5 @@ def test_what_cannot_be_read_is_left_out_with_its_reason(around: ClusterObjects)
     bad = {"selector": {"matchExpressions": [{"key": "a", "operator": "Gt", "values": ["1"]}]}}
     _, ((identity, why),) = around.take(StatefulSet, Synced((changed(StatefulSet, "o", bad),)))
     assert (identity, "operator 'Gt' of key 'a' is not known" in why) == (Identity("o", "a"), True)
-    assert around.pod_counts.selecting.selector_of(pod("StatefulSet")) is None
+    assert around.pod_counts.default_selectors.selector_of(pod("StatefulSet")) is None
     assert around.take(Service, Unreadable(Identity("s", "a"), "why")) == (NO_EVENT, [(Identity("s", "a"), "why")])

@@ -10,7 +10,7 @@ _FREE_TIMES = 2
 
 
 def rate_fault(limit_mbps: int | None, mbps: float, limits_mbps: Sequence[int]) -> str | None:
-    """Return what is wrong with a rate in Mb/s among those measured at ``limits_mbps``; None is no limit."""
+    """Return what is wrong with a rate in Mb/s among those measured at ``limits_mbps``; None for no limit."""
     if limit_mbps is None:
         free = mbps >= _FREE_TIMES * max(limits_mbps)
         return None if free else f"does not run free: less than {_FREE_TIMES} times {max(limits_mbps)} Mb/s"

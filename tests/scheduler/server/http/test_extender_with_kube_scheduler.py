@@ -30,7 +30,7 @@ MakePf = Callable[..., Pf]
 MakeNode = Callable[..., Node]
 PODS = "/api/v1/namespaces/default/pods"
 FULL = "not enough free RDMA VFs"
-CONFIG = Path(__file__).parents[3] / "manifests/components/extender/kube-scheduler.yaml"
+CONFIG = Path(__file__).parents[4] / "manifests/components/extender/kube-scheduler.yaml"
 pytestmark = pytest.mark.apiserver
 
 

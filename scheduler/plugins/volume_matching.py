@@ -1,4 +1,4 @@
-"""Find the volume that a claim gets on a node with given labels. Pure.
+"""VolumeBinding's search: find the volume that a claim gets on a node with given labels. Pure.
 
 Source: FindMatchingVolume of the volume controller, as the scheduler calls it: a volume that is reserved for the claim,
 else the smallest one that is large enough, free, and usable on the node.

@@ -1,6 +1,6 @@
-"""Equal values as one instance, for as long as anybody has it: thousands of equal pods share what they have in common.
+"""Interning: equal values become one instance as long as it is in use. Thousands of equal pods share what they have.
 
-A cache of the last ones would keep what is deleted, of a size that whoever wrote it chooses.
+A cache of the last ones would keep what is deleted, and its writer chooses its size.
 """
 
 from collections.abc import Callable, Hashable
@@ -10,7 +10,7 @@ from weakref import WeakKeyDictionary, ref
 T = TypeVar("T", bound=Hashable)
 
 
-class Shared(Generic[T]):
+class InternPool(Generic[T]):
     """The instances that are known; their type allows weak references, and caches its hash."""
 
     def __init__(self) -> None:

@@ -11,6 +11,9 @@ from mooring.group import GroupRequest, Rails
 from scheduler.kube.group_membership import GroupKey
 from scheduler.kube.pod_groups import GroupPolicy
 
+# Different things that the members of a group request: for each all nodes are judged. Labels do not count.
+MOST_SHAPES = 64
+
 
 @dataclass(frozen=True, slots=True)
 class Group:

@@ -6,7 +6,7 @@ Their APIs are optional: while one is not served, or not to this account, there 
 from collections.abc import Iterable, Mapping
 
 from mooring.kube.events import Change, Changed, Identity, Removed, Unreadable
-from scheduler.groups.sources import Known
+from scheduler.cache.groups.sources import Known
 from scheduler.kube.group_membership import GroupKey, Naming
 from scheduler.kube.pod_groups import (
     CONDITION_TYPES,

@@ -5,7 +5,6 @@ not. Its image is one of theirs that can no longer be pulled: here it names an i
 """
 
 import re
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,12 +17,13 @@ from devcluster.demo import check, hosts
 from devcluster.demo.api import PODS, Api, Object
 from devcluster.runtime.images import full_name, write_images
 from mooring import names
+from tests.support.polling import wait_until
 
 PAGE = Path(__file__).parents[3] / "docs/migration.md"
 NODE = "n1"
 
 
-def seeds_pod() -> dict[str, Any]:
+def documented_pod() -> dict[str, Any]:
     """Return the manifest as it is in rit-k8s-rdma's documents."""
     section = PAGE.read_text(encoding="utf-8").split("## From rit-k8s-rdma", 1)[1]
     before = re.search(r"Before:\n\n```yaml\n(.*?)```", section, re.DOTALL)
@@ -36,7 +36,7 @@ def seeds_pod() -> dict[str, Any]:
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[Cluster]:
     """One simulated host with containerd, on which every program of Mooring runs."""
-    images = [full_name(container["image"]) for container in seeds_pod()["spec"]["containers"]]
+    images = [full_name(container["image"]) for container in documented_pod()["spec"]["containers"]]
     write_images(tmp_path / "images.tar", asleep=images)
     started = Cluster(tmp_path, (NODE,))
     try:
@@ -46,19 +46,24 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
         started.stop()
 
 
-def await_running(api: Api, name: str, limit_s: float = 90) -> Object:
-    deadline = time.monotonic() + limit_s
-    while not check.is_running(pod := api.pods()[name]):
-        said = [event.get("message") for event in api.events_of(name)]
-        assert time.monotonic() < deadline, f"{name} is not Running: {said}"
-        time.sleep(0.2)
-    return pod
+def await_running(api: Api, name: str) -> Object:
+    """Return a pod once its containers run; fail with what its Events say."""
+
+    def is_running() -> bool:
+        return check.is_running(api.pods()[name])
+
+    try:
+        wait_until(is_running, f"{name} is Running", pause_s=0.2)
+    except AssertionError as late:
+        late.add_note(f"its Events: {[event.get('message') for event in api.events_of(name)]}")
+        raise
+    return api.pods()[name]
 
 
 @pytest.mark.containerd
-def test_the_seeds_own_pod_runs_with_nothing_changed_but_its_scheduler(cluster: Cluster) -> None:
+def test_the_pod_of_rit_k8s_rdmas_documents_runs_with_only_its_scheduler_changed(cluster: Cluster) -> None:
     """Three VFs, the rates of the annotation on their PFs, the netdevs in the pod, its own devices in its container."""
-    api, pod = Api.of(cluster.kubeconfig), seeds_pod()
+    api, pod = Api.of(cluster.kubeconfig), documented_pod()
     pod["spec"]["schedulerName"] = names.SCHEDULER_NAME
     api.request("POST", PODS, pod)
     found = await_running(api, pod["metadata"]["name"])

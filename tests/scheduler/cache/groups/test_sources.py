@@ -8,8 +8,8 @@ import pytest
 
 from mooring.errors import AnnotationError
 from mooring.group import GroupRequest, read_group
-from scheduler.groups import sources
-from scheduler.groups.sources import Group
+from scheduler.cache.groups import sources
+from scheduler.cache.groups.sources import Group
 from scheduler.kube.group_membership import GroupKey, GroupMembership, read_membership
 from scheduler.kube.objects import Pod
 from scheduler.kube.pod_groups import CoschedulingPodGroup, GroupPolicy, PodGroup, read_pod_group

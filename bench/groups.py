@@ -1,0 +1,148 @@
+"""Time decisions about groups of pods that start together.
+
+    python -m bench.groups [--members 2048] [--rounds 3] [--only TEXT]
+
+What is timed is `step` of the machine, in CPU time of its thread, until nothing is left to decide: members decided a
+second, and the longest step, after which other work gets its turn. Racks have 16 nodes and leaves 4. The last lines
+give clusters room for some of the groups only: no other may have a member bound. Exit status 1 if a goal is missed.
+"""
+
+import argparse
+import gc
+import itertools
+import os
+import sys
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from bench import scheduler_load as load
+from bench.scheduler_load import Json
+from mooring import names
+from mooring.kube.events import Changed, Identity
+from mooring.parsing import dump
+from scheduler.cycle.decisions import Bind
+from scheduler.kube.objects import Node, Pod
+from scheduler.state.machine import Machine
+
+_NOW = 1_800_000_000.0
+_RACK, _LEAF = "example.com/rack", "example.com/leaf"
+_IN_A_RACK: Json = {"within": _RACK, "prefer": [_LEAF]}
+# Members a second, and milliseconds of a step.
+_GOAL, _LONGEST_MS = 3000, 50.0
+_TWO: Sequence[Json] = ({"min_tx_rate": 1000}, {"min_tx_rate": 500})
+_EIGHT: Sequence[Json] = ({"min_tx_rate": 1000},) * 8
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """Groups of ``size`` equal members, or with ``shapes`` of so many; ``count`` of them, None: by ``--members``."""
+
+    name: str
+    nodes: int
+    size: int
+    asks: Json
+    interfaces: Sequence[Json] = _TWO
+    count: int | None = None
+    cpu: str = "250m"
+    shapes: int = 1
+    # Seconds that all may take.
+    most_s: float | None = None
+    # How many groups there is room for; None for all.
+    fitting: int | None = None
+
+
+LOADS = (
+    *(Load(f"{size} members, 1,000 nodes", 1000, size, {}) for size in (4, 16, 64, 512)),
+    Load("64 members of 8 shapes, 1,000 nodes", 1000, 64, {}, shapes=8),
+    Load("64 members, rails same, 1,000 nodes", 1000, 64, {"rails": "same"}),
+    Load("64 members, rails index, 1,000 nodes", 1000, 64, {"rails": "index"}),
+    Load("8 members in a rack, 5,000 nodes", 5000, 8, _IN_A_RACK),
+    Load("64 members in a rack, 5,000 nodes", 5000, 64, _IN_A_RACK),
+    Load("512 members of 8 VFs, 1,000 nodes", 1000, 512, {}, _EIGHT, count=1, most_s=1.0),
+    Load("room for 5 of 12 groups of 16", 21, 16, {}, count=12, cpu="15", fitting=5),
+    Load("room for 1 of 12 groups of 12, in a rack", 20, 12, _IN_A_RACK, count=12, cpu="60", fitting=1),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """CPU seconds of all steps, milliseconds of the longest, and how many members of each group were bound."""
+
+    spent_s: float
+    longest_ms: float
+    bound: Counter[str]
+
+
+def measure(load_: Load, count: int) -> Result:
+    """Decide about so many groups in a new cluster."""
+    machine = Machine(names.SCHEDULER_NAME)
+    for number in range(load_.nodes):
+        machine.nodes(Changed(Identity(load.node_name(number)), _node(number)), _NOW)
+    for group, member in itertools.product(range(count), range(load_.size)):
+        pod = _member(load_, group, member)
+        machine.pods(Changed(Identity(pod.metadata.name, "default", pod.metadata.uid), pod), _NOW)
+    spent, longest, bound = 0.0, 0.0, Counter[str]()
+    while True:
+        began = time.thread_time()
+        made = machine.step(_NOW)
+        took = time.thread_time() - began
+        if made is None:
+            return Result(spent, longest * 1000, bound)
+        spent, longest = spent + took, max(longest, took)
+        bound.update(one.pod_info.pod.metadata.name.rpartition("-")[0] for one in made if isinstance(one, Bind))
+
+
+def _node(number: int) -> Node:
+    document = load.node(number)
+    document["metadata"]["labels"] |= {_RACK: f"rack-{number // 16}", _LEAF: f"leaf-{number // 4}"}
+    document["spec"] = {}
+    return msgspec.convert(document, Node)
+
+
+def _member(load_: Load, group: int, member: int) -> Pod:
+    asks = {"name": f"train-{group}", "min": load_.size, **load_.asks}
+    own = [one | {"min_tx_rate": one["min_tx_rate"] + 100 * (member % load_.shapes)} for one in load_.interfaces]
+    document = load.pod(0, [], load_.cpu, {})
+    annotations = {names.REQUEST: dump(own), names.GROUP: dump(asks)}
+    created = f"2026-01-01T{group // 3600:02}:{group // 60 % 60:02}:{group % 60:02}Z"
+    metadata = {"name": f"train-{group}-{member}", "uid": f"{group}-{member}", "creationTimestamp": created}
+    return msgspec.convert(document | {"metadata": document["metadata"] | metadata | {"annotations": annotations}}, Pod)
+
+
+def line(load_: Load, count: int, results: Sequence[Result]) -> bool:
+    """Print the best of the rounds; return whether the goals are met."""
+    spent = min(one.spent_s for one in results)
+    longest = min(one.longest_ms for one in results)
+    bound, members = results[0].bound, count * load_.size
+    whole = sum(1 for number in bound.values() if number == load_.size)
+    met = longest <= _LONGEST_MS and whole == len(bound) == (count if load_.fitting is None else load_.fitting)
+    met &= spent <= load_.most_s if load_.most_s is not None else members / spent >= _GOAL
+    figures = f"{members:8} {spent:7.3f} {members / spent:9,.0f} {longest:8.1f} {whole:6} {len(bound) - whole:5}"
+    print(f"{load_.name:42} {figures}  {'met' if met else 'MISSED'}", flush=True)
+    return met
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--members", type=int, default=2048, help="members of each load, in groups (default 2048)")
+    parser.add_argument("--rounds", type=int, default=3, help="rounds, of which the best counts (default 3)")
+    parser.add_argument("--only", default="", help="only loads whose name contains this")
+    options = parser.parse_args()
+    gc.disable()
+    print(f"{os.cpu_count()} cores, Linux {os.uname().release}, Python {sys.version.split()[0]}; nodes with 4 PFs x 32")
+    print(f"VFs, 2 VFs a member; goals: {_GOAL:,} members decided a second, no step over {_LONGEST_MS:.0f} ms")
+    print(f"{'':42} {'members':>8} {'CPU s':>7} {'a second':>9} {'step ms':>8} {'whole':>6} {'part':>5}")
+    met = []
+    for one in LOADS:
+        if options.only in one.name:
+            count = one.count or max(options.members // one.size, 1)
+            met.append(line(one, count, [measure(one, count) for _ in range(options.rounds)]))
+    return 0 if all(met) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,354 @@
+"""`kubectl mooring groups`: which groups of pods have started, which wait, and what they wait for. Pure.
+
+Groups are read from pods and PodGroups as the scheduler reads them (`scheduler.cache.groups`). What a group waits
+for is in its members' conditions and events, where the scheduler has written it.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from cli.plugin.reports import explain
+from cli.plugin.reports.explain import DecisionReport
+from cli.plugin.reports.objects import Event
+from cli.plugin.reports.objects import Node as ShownNode
+from cli.plugin.reports.tables import Answer, Cell, Table, Tone, cells
+from mooring.group import GroupRequest
+from mooring.kube.events import Changed, Identity
+from scheduler.cache.groups.members import GroupsByPod, Members, Standing
+from scheduler.cache.groups.order import by_index
+from scheduler.cache.groups.pod_groups import PATHS, AnyPodGroup, KnownPodGroups
+from scheduler.cache.groups.sources import Group, read_group
+from scheduler.kube.group_membership import GroupKey, Naming, membership_if_readable
+from scheduler.kube.objects import Pod
+
+_COLUMNS = ("NAMESPACE", "NAME", "STATE", "MIN", "BOUND", "WAITING", "DOMAIN", "UNPLACED", "REFUSED-BY")
+_WIDE = ("SOURCE", "WITHIN", "PREFER", "RAILS", "WHY")
+_SOURCES: Mapping[Naming, str] = {
+    "PodGroup": "podgroups.scheduling.k8s.io",
+    "coscheduling": "podgroups.scheduling.x-k8s.io",
+    "annotation": "annotation",
+    "controller": "controller",
+}
+# Nodes named in one row.
+_NAMED = 3
+# Scheduled: at least min are bound. Partial: some are, of a group cut short. Incomplete: too few pods exist. Refused:
+# its sources contradict each other, or are not supported.
+State = Literal["Scheduled", "Partial", "Waiting", "Incomplete", "Refused"]
+_TONES: Mapping[State, Tone] = {"Scheduled": "good", "Partial": "bad", "Refused": "bad", "Incomplete": "warning"}
+
+
+@dataclass(frozen=True, slots=True)
+class HangsOn:
+    """The member that fits nowhere, of how many, and nodes that refuse it and hold none of its group."""
+
+    member: str
+    fitting: int
+    wanted: int
+    nodes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FoundGroup:
+    """One group: what it is, or why it is refused; its pods by uid; why its waiting members have no node."""
+
+    members: Members
+    group: Group | str
+    pods: Mapping[str, Pod]
+    decision: DecisionReport | None
+    labels: Mapping[str, Mapping[str, str]] | None
+
+    @property
+    def key(self) -> GroupKey:
+        return self.members.key
+
+    @property
+    def name(self) -> str:
+        return f"{self.key.namespace}/{self.members.title}"
+
+    @property
+    def waiting(self) -> int:
+        counts = self.members.counts
+        return counts["waiting"] + counts["refused"] + counts["gated"] + counts["foreign"]
+
+    @property
+    def state(self) -> State:
+        if isinstance(self.group, str):
+            return "Refused"
+        if self.members.counting >= self.group.min:
+            return "Scheduled"
+        if self.members.counting + self.members.counts["waiting"] < self.group.min:
+            return "Incomplete"
+        return "Partial" if self.members.counting else "Waiting"
+
+    @property
+    def why(self) -> str:
+        """Return why its waiting members have no node, as their conditions say; empty if none does."""
+        if isinstance(self.group, str):
+            return self.group
+        waiting = [_condition(self.pods[uid]) for uid in self.members.of("waiting")]
+        said = Counter(message for _, message in waiting if message)
+        return said.most_common(1)[0][0] if said else ""
+
+    @property
+    def domain(self) -> tuple[str, str] | None:
+        """Return the label, and its value, of the narrowest level that the placed members share."""
+        if isinstance(self.group, str) or self.labels is None:
+            return None
+        nodes = {self.pods[uid].spec.node_name or "" for uid in self.members.of("placed", "leaving")}
+        for key in (*self.group.prefer, self.group.within):
+            values = {self.labels.get(node, {}).get(key) for node in nodes}
+            if key and len(values) == 1 and (value := values.pop()):
+                return key, value
+        return None
+
+    @property
+    def hangs_on(self) -> HangsOn | None:
+        """Return what the last decision hung on; None if nothing waits, or no event is left that says so."""
+        about = self.decision.why.get("group") if self.decision is not None and self.waiting else None
+        if not isinstance(about, dict):
+            return None
+        member, nodes = about.get("member"), about.get("nodes")
+        fitting, wanted = about.get("fitting"), about.get("wanted")
+        if not (isinstance(member, str) and isinstance(fitting, int) and isinstance(wanted, int)):
+            return None
+        return HangsOn(member, fitting, wanted, tuple(map(str, nodes)) if isinstance(nodes, list) else ())
+
+
+@dataclass(slots=True)
+class Listed:
+    """What the API server listed; ``pod_groups``, ``events`` and ``nodes`` are None where rights are missing."""
+
+    pods: Sequence[Pod]
+    pod_groups: Mapping[type[AnyPodGroup], Sequence[AnyPodGroup] | None]
+    events: Sequence[Event] | None = None
+    nodes: Sequence[ShownNode] | None = None
+    schedulers: tuple[str, ...] = field(default=("mooring",))
+
+
+def find(listed: Listed) -> list[FoundGroup]:
+    """Return the groups of which a pod names the scheduler, by namespace and name."""
+    groups, pods = GroupsByPod(), dict[str, Pod]()
+    for pod in listed.pods:
+        membership, standing = membership_if_readable(pod), _standing(pod, listed.schedulers)
+        if membership is not None and standing is not None:
+            groups.put(pod.metadata.uid, membership, standing)
+            pods[pod.metadata.uid] = pod
+    known = _known(listed.pod_groups)
+    labels = None
+    if listed.nodes is not None:
+        labels = {node.metadata.name: node.metadata.labels or {} for node in listed.nodes}
+    events = _by_uid(listed.events or ())
+    found = []
+    for members in groups:
+        if not any(pods[uid].spec.scheduler_name in listed.schedulers for uid in members.standings):
+            continue
+        group = read_group(members.key, known.of(members.key), members.asked or _asked(members, groups))
+        if members.key.has_pod_group and known.of(members.key) is None and _is_unlisted(members.key, listed):
+            group = "its PodGroup may not be listed with these rights"
+        told = (explain.latest(events.get(uid, ()), uid) for uid in members.of("waiting"))
+        decision = max((one for one in told if one is not None), key=lambda one: one.when, default=None)
+        own = {uid: pods[uid] for uid in members.standings}
+        found.append(FoundGroup(members, group, own, decision, labels))
+    return sorted(found, key=lambda one: (one.key.namespace, one.members.title, one.key))
+
+
+def _asked(members: Members, groups: GroupsByPod) -> list[GroupRequest]:
+    """Return what most members asked for of a group of which none waits."""
+    found = Counter(one.asked for uid in members.standings if (one := groups.of(uid)) is not None)
+    return [asked for asked, _ in found.most_common(1)]
+
+
+def _by_uid(events: Iterable[Event]) -> Mapping[str, list[Event]]:
+    found: dict[str, list[Event]] = {}
+    for event in events:
+        found.setdefault(event.involved_object.uid, []).append(event)
+    return found
+
+
+def _known(listed: Mapping[type[AnyPodGroup], Sequence[AnyPodGroup] | None]) -> KnownPodGroups:
+    known = KnownPodGroups()
+    for kind, items in listed.items():
+        for item in items or ():
+            metadata = item.metadata
+            identity = Identity(metadata.name, metadata.namespace, metadata.uid, metadata.resource_version)
+            known.take(kind, Changed(identity, item))
+    return known
+
+
+def _is_unlisted(key: GroupKey, listed: Listed) -> bool:
+    kinds = [kind for kind in PATHS if KnownPodGroups.key_of(kind, Identity(key.name, key.namespace)) == key]
+    return any(listed.pod_groups.get(kind) is None for kind in kinds)
+
+
+def _standing(pod: Pod, schedulers: tuple[str, ...]) -> Standing | None:
+    """Return what a pod is to its group, by what the API server shows; None: nothing."""
+    is_going = pod.metadata.deletion_timestamp is not None
+    if pod.is_over:
+        return "succeeded" if pod.status.phase == "Succeeded" else None
+    if pod.spec.node_name:
+        return "leaving" if is_going else "placed"
+    if is_going:
+        return None
+    if pod.spec.scheduler_name not in schedulers:
+        return "foreign"
+    if pod.spec.scheduling_gates:
+        return "gated"
+    return "refused" if _condition(pod)[0] == "InvalidRequest" else "waiting"
+
+
+def _condition(pod: Pod) -> tuple[str, str]:
+    """Return reason and message of a pod that is not scheduled; empty if it is, or nothing is said yet."""
+    said = next((one for one in pod.status.conditions or () if one.type == "PodScheduled"), None)
+    if said is None or said.status != "False" or pod.spec.node_name:
+        return "", ""
+    return said.reason or "", said.message or ""
+
+
+def report(found: Sequence[FoundGroup], *, wide: bool) -> Answer:
+    """Return one row a group."""
+    columns = (*_COLUMNS, *_WIDE) if wide else _COLUMNS
+    document = {"kind": "MooringGroups", "v": 1, "items": [as_item(one) for one in found]}
+    rows = [_row(one, wide=wide) for one in found]
+    return Answer(document, (Table(columns, rows, empty="no groups of pods"),))
+
+
+def _row(one: FoundGroup, *, wide: bool) -> tuple[Cell, ...]:
+    hangs_on, group = one.hangs_on, one.group if isinstance(one.group, Group) else None
+    own = cells(
+        one.key.namespace,
+        one.members.title,
+        Cell(one.state, _TONES.get(one.state, "")),
+        group.min if group else "?",
+        one.members.counting,
+        one.waiting,
+        _domain(one),
+        hangs_on.member if hangs_on else "",
+        some(hangs_on.nodes) if hangs_on else "",
+    )
+    if not wide:
+        return own
+    asked = (group.within, ",".join(group.prefer), group.rails) if group else ("", "", "")
+    return (*own, *cells(_SOURCES[one.key.naming], *asked, one.why if one.waiting else ""))
+
+
+def _domain(one: FoundGroup) -> Cell:
+    if one.labels is None:
+        return Cell("?", "warning")
+    return cells(one.domain[1] if one.domain else "")[0]
+
+
+def some(names: Sequence[str]) -> str:
+    """Return the first names, and how many more there are."""
+    more = len(names) - _NAMED
+    return ", ".join(names[:_NAMED]) + (f" and {more} more" if more > 0 else "")
+
+
+def detail(one: FoundGroup) -> Answer:
+    """Return what one group is, and a row for each of its pods."""
+    document = {"kind": "MooringGroups", "v": 1, "items": [as_item(one)]}
+    return Answer(document, (facts(one, one.why if one.waiting else ""), member_table(one)))
+
+
+def explanation(one: FoundGroup, decision: DecisionReport | None) -> Answer:
+    """Return why a group waits, given its last decision, or where it is."""
+    found = decision or DecisionReport("none", one.why if one.waiting else "", {})
+    reported = {"source": found.source, "when": found.when, "message": found.message, "decision": found.why}
+    document = {"kind": "MooringGroupExplanation", "v": 1, "items": [{"group": as_item(one), **reported}]}
+    known_from = f"{found.source} {found.when}".strip() if found.source != "none" else ""
+    return Answer(document, (facts(one, found.message, known_from), member_table(one), *explain.reasons(found.why)))
+
+
+def together(answers: Sequence[Answer]) -> Answer:
+    """Return answers about groups of one name as one."""
+    items = [item for answer in answers for item in _items(answer)]
+    tables = [table for answer in answers for table in answer.tables]
+    return Answer({**answers[0].document, "items": items}, tuple(tables))
+
+
+def _items(answer: Answer) -> Sequence[object]:
+    items = answer.document["items"]
+    assert isinstance(items, list), "a report on groups has items"
+    return items
+
+
+def facts(one: FoundGroup, decision: str, known_from: str = "") -> Table:
+    """Return what is known of a group as a whole."""
+    group = one.group if isinstance(one.group, Group) else None
+    hangs_on, domain = one.hangs_on, one.domain
+    told: list[tuple[str, object]] = [
+        ("group", one.name),
+        ("source", _SOURCES[one.key.naming]),
+        ("state", one.state),
+        ("min", group.min if group else ""),
+        ("bound", str(one.members.counting)),
+        ("waiting", str(one.waiting)),
+        ("within", group.within if group else ""),
+        ("prefer", ", ".join(group.prefer) if group else ""),
+        ("rails", group.rails if group else ""),
+        ("domain", f"{domain[0]} {domain[1]!r}" if domain else ""),
+        ("unplaced", f"{hangs_on.member}, after {hangs_on.fitting} of {hangs_on.wanted}" if hangs_on else ""),
+        ("refused by", some(hangs_on.nodes) if hangs_on else ""),
+        ("decision", decision),
+        ("known from", known_from),
+    ]
+    return Table(("", ""), [cells(name, fact) for name, fact in told if fact])
+
+
+def member_table(one: FoundGroup) -> Table:
+    """Return a row for each pod of a group."""
+    listed = [(pod, one.members.standings[uid]) for uid, pod in _in_order(one)]
+    rows = [cells(pod.metadata.name, _TEXTS[standing], pod.spec.node_name) for pod, standing in listed]
+    return Table(("MEMBER", "STATE", "NODE"), rows, "its members")
+
+
+_TEXTS: Mapping[Standing, str] = {
+    "waiting": "waiting",
+    "refused": "refused",
+    "gated": "gated",
+    "foreign": "of another scheduler",
+    "placed": "bound",
+    "leaving": "terminating",
+    "succeeded": "succeeded",
+}
+
+
+def _in_order(one: FoundGroup) -> list[tuple[str, Pod]]:
+    return sorted(one.pods.items(), key=lambda each: by_index(each[1]))
+
+
+def as_item(one: FoundGroup) -> dict[str, object]:
+    """Return a group as JSON values."""
+    group, domain, hangs_on = one.group if isinstance(one.group, Group) else None, one.domain, one.hangs_on
+    return {
+        "namespace": one.key.namespace,
+        "name": one.members.title,
+        "source": _SOURCES[one.key.naming],
+        "state": one.state,
+        "why": one.why if one.waiting else "",
+        "min": group.min if group else None,
+        "bound": one.members.counting,
+        "waiting": one.waiting,
+        "within": group.within if group else "",
+        "prefer": list(group.prefer) if group else [],
+        "rails": group.rails if group else None,
+        "domain": {"label": domain[0], "value": domain[1]} if domain else None,
+        "hangs_on": {
+            "member": hangs_on.member,
+            "fitting": hangs_on.fitting,
+            "wanted": hangs_on.wanted,
+            "nodes": list(hangs_on.nodes),
+        }
+        if hangs_on
+        else None,
+        "members": [
+            {
+                "name": pod.metadata.name,
+                "uid": uid,
+                "state": _TEXTS[one.members.standings[uid]],
+                "node": pod.spec.node_name or "",
+            }
+            for uid, pod in _in_order(one)
+        ],
+    }

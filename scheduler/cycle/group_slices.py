@@ -1,0 +1,60 @@
+"""How long a decision about a group goes on before others are decided about. Pure.
+
+A group is tried in many topology domains, member by member: two pods that keep away from each other held up all other
+decisions for 42 s at 5,000 nodes. What a decision does is counted, not timed, so that equal clusters give equal
+decisions: a member that is tried costs a look at each node for each rule about other pods, and the search for its VFs
+costs steps. A turn ends, so that events are taken in; a slice ends, so that others have their turn, if any wait.
+"""
+
+from scheduler.kube.pod_info import PodInfo
+
+# What a member costs before any node is looked at, in looks at a node; and how many looks a step of a search is.
+_A_MEMBER, _A_STEP = 1_000, 8
+# And what a shape of members costs that all nodes are judged by.
+_A_SHAPE = 4
+# Members that one turn tries at the most; a machine with smaller portions has smaller slices too.
+PORTION = 16
+# Some 15 ms.
+A_TURN = 100_000
+# Before a slice has ended so much must be done. The first is short: many groups may come at once, and most take less.
+FIRST_SLICE, LATER_SLICE = 2 * A_TURN, 8 * A_TURN
+# Members taken off or put back cost far less than those that are searched for.
+PUT_BACK = 512
+
+
+class Slices:
+    """What is done of one decision, in looks at a node."""
+
+    def __init__(self, portion: int) -> None:
+        self._of_turn = self._of_slice = 0
+        self._most = LATER_SLICE if portion >= PORTION else portion * _A_MEMBER
+        self._slice = min(FIRST_SLICE, self._most)
+
+    def begin_turn(self) -> None:
+        self._of_turn = 0
+
+    def begin_slice(self) -> None:
+        """Begin another slice than the first."""
+        self._of_slice, self._slice = 0, self._most
+
+    def count(self, member: PodInfo, nodes: int, steps: int) -> None:
+        """Count a member that was tried on so many nodes, and the steps of the search for its VFs."""
+        affinity_info = member.affinity_info
+        terms = (affinity_info.required_affinity, affinity_info.required_anti_affinity, affinity_info.preferred)
+        self._add(_A_MEMBER + nodes * (1 + len(member.spread) + sum(map(len, terms))) + _A_STEP * steps)
+
+    def count_shape(self, nodes: int) -> None:
+        """Count that all nodes were judged by one of the members' shapes."""
+        self._add(_A_SHAPE * (_A_MEMBER + nodes))
+
+    def _add(self, looks: int) -> None:
+        self._of_turn += looks
+        self._of_slice += looks
+
+    @property
+    def turn_is_over(self) -> bool:
+        return self._of_turn >= A_TURN
+
+    @property
+    def slice_is_over(self) -> bool:
+        return self._of_slice >= self._slice

@@ -1,0 +1,186 @@
+"""`kubectl mooring groups`, and `explain group/NAME`: what a group is, and what it hangs on."""
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import pytest
+
+from cli.plugin.reports import groups
+from cli.plugin.reports.objects import Event, Node
+from cli.plugin.reports.tables import Answer, draw
+from mooring import names
+from scheduler.cache.groups.pod_groups import AnyPodGroup
+from scheduler.kube.objects import Pod
+from scheduler.kube.pod_groups import CoschedulingPodGroup, PodGroup
+from tests.cli.plugin.cluster import Json, Served, bound, node, pf, pod
+
+_GROUP = {"name": "train", "min": 3, "within": "rack"}
+_MESSAGE = "group train: 2 of 3 members fit: 0/3 nodes are available for the 3rd: 3 not enough free RDMA VFs."
+_WHY = {"v": 1, "group": {"member": "rank-2", "fitting": 2, "wanted": 3, "nodes": ["n3"]}}
+
+
+def member(index: int, on: str = "", group: object = _GROUP, **fields: Any) -> Json:
+    """Make a pod of the group; without a node it waits, with the group's message."""
+    name, text = f"rank-{index}", json.dumps(group)
+    if on:
+        made = bound(name, on, (pf(), 0, 0), **fields)
+        made["metadata"]["annotations"][names.GROUP] = text
+        return made
+    says = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": _MESSAGE}
+    fields.setdefault("status", {"phase": "Pending", "conditions": [says]})
+    return pod(name, "[{}]", annotations={names.GROUP: text}, **fields)
+
+
+def event(uid: str, why: Json) -> Json:
+    return {
+        "metadata": {"name": f"{uid}.1", "namespace": "default", "annotations": {names.WHY: json.dumps(why)}},
+        "involvedObject": {"kind": "Pod", "namespace": "default", "uid": uid, "name": uid.removeprefix("uid-")},
+        "reason": "FailedScheduling",
+        "message": _MESSAGE,
+        "lastTimestamp": "2026-01-01T00:00:00Z",
+    }
+
+
+def find(
+    *pods: Json, pod_groups: Sequence[AnyPodGroup] | None = (), events: Sequence[Json] = (), racks: Json | None = None
+) -> list[groups.FoundGroup]:
+    nodes = [{"metadata": {"name": name, "labels": {"rack": rack}}} for name, rack in (racks or {}).items()]
+    return groups.find(
+        groups.Listed(
+            [msgspec.convert(one, Pod) for one in pods],
+            {PodGroup: pod_groups, CoschedulingPodGroup: ()},
+            [msgspec.convert(one, Event, strict=False) for one in events],
+            [msgspec.convert(one, Node) for one in nodes],
+        )
+    )
+
+
+def rows(answer: Answer) -> list[list[str]]:
+    """Return the first table's rows, split at blanks."""
+    return [line.split() for line in draw(answer.tables[:1], coloured=False).splitlines()[1:]]
+
+
+def test_a_group_that_waits_shows_the_member_and_the_node_that_it_hangs_on() -> None:
+    """They come from the event of the decision; before one the row has neither."""
+    waiting = [member(index) for index in range(3)]
+    answer = groups.report(find(*waiting, events=[event("uid-rank-1", _WHY)]), wide=False)
+    assert rows(answer) == [["default", "train", "Waiting", "3", "0", "3", "-", "rank-2", "n3"]]
+    assert rows(groups.report(find(*waiting), wide=False))[0][-2:] == ["-", "-"]
+    wide = draw(groups.report(find(*waiting), wide=True).tables, coloured=False)
+    assert wide.endswith(_MESSAGE)
+
+
+def test_a_group_that_runs_shows_the_domain_that_its_members_share() -> None:
+    """The narrowest level counts; members in several domains share none."""
+    group = {**_GROUP, "prefer": ["leaf"]}
+    placed = [member(index, f"n{index}", group) for index in range(3)]
+    racks = {"n0": "r1", "n1": "r1", "n2": "r1"}
+    assert rows(groups.report(find(*placed, racks=racks), wide=False)) == [
+        ["default", "train", "Scheduled", "3", "3", "0", "r1", "-", "-"]
+    ]
+    (apart,) = find(*placed, racks=racks | {"n2": "r2"})
+    assert apart.domain is None
+
+
+@pytest.mark.parametrize(
+    ("pods", "state", "counts"),
+    [
+        ([member(0, "n0"), member(1), member(2)], "Partial", (1, 2)),
+        ([member(0), member(1)], "Incomplete", (0, 2)),
+        ([member(0), member(1), member(2, spec={"schedulingGates": [{"name": "g"}]})], "Incomplete", (0, 3)),
+        ([member(0), member(1), member(2, group={**_GROUP, "min": 2})], "Refused", (0, 3)),
+        ([member(0, "n0"), member(1, "n1"), member(2, "n2"), member(3)], "Scheduled", (3, 1)),
+        ([member(0, "n0"), member(1, "n1"), member(2) | {"status": {"phase": "Succeeded"}}], "Scheduled", (3, 0)),
+        ([member(0), member(1), member(2), member(3) | {"status": {"phase": "Failed"}}], "Waiting", (0, 3)),
+    ],
+)
+def test_members_count_as_they_do_for_the_scheduler(pods: list[Json], state: str, counts: tuple[int, int]) -> None:
+    """One that has succeeded counts while others live; gated ones do not count, and wait."""
+    (found,) = find(*pods)
+    assert (found.state, (found.members.counting, found.waiting)) == (state, counts)
+
+
+def test_a_pod_group_gives_the_number_and_without_its_list_it_is_unknown() -> None:
+    """A PodGroup that does not exist, and one that may not be listed, are told apart."""
+    pods = [pod(f"p{n}", "[{}]", spec={"schedulingGroup": {"podGroupName": "train"}}) for n in range(2)]
+    spec = {"schedulingPolicy": {"gang": {"minCount": 2}}}
+    item = msgspec.convert({"metadata": {"name": "train", "namespace": "default"}, "spec": spec}, PodGroup)
+    (found,) = find(*pods, pod_groups=[item])
+    assert (found.state, found.name) == ("Waiting", "default/train")
+    assert [one.why for one in find(*pods)] == ["its PodGroup does not exist"]
+    assert [one.why for one in find(*pods, pod_groups=None)] == ["its PodGroup may not be listed with these rights"]
+
+
+def test_groups_of_other_schedulers_are_not_shown() -> None:
+    """What their scheduler does with them is not known here."""
+    assert find(member(0, spec={"schedulerName": "default-scheduler"})) == []
+    assert draw(groups.report([], wide=False).tables, coloured=False) == "no groups of pods"
+
+
+@pytest.mark.parametrize("about", [3, {}, {"member": 1}, {"member": "m", "fitting": "x", "wanted": 1}])
+def test_an_event_that_says_nonsense_about_a_group_is_shown_as_far_as_it_goes(about: object) -> None:
+    """Any user may write events."""
+    (found,) = find(member(0), member(1), member(2), events=[event("uid-rank-0", {"v": 1, "group": about})])
+    assert found.hangs_on is None
+    assert "default/train" in draw(groups.explanation(found, found.decision).tables, coloured=False)
+
+
+async def test_one_group_is_shown_with_its_members(served: Served) -> None:
+    """Programs hang on the fields of the JSON document."""
+    await served.add_node(node("n1", (pf(0),)))
+    uids = [await served.add_pod(member(index, "n1" if index == 0 else "")) for index in (0, 1, 2)]
+    status, out, err = await served.run("groups", "train")
+    assert (status, err) == (0, "")
+    assert "state      Partial" in out
+    assert out.splitlines()[-3].split() == ["rank-0", "bound", "n1"]
+    _, out, _ = await served.run("groups", "train", "-o", "json")
+    (item,) = json.loads(out)["items"]
+    assert item["members"][1] == {"name": "rank-1", "uid": uids[1], "state": "waiting", "node": ""}
+    assert list(item) == [
+        *("namespace", "name", "source", "state", "why", "min", "bound", "waiting", "within", "prefer", "rails"),
+        *("domain", "hangs_on", "members"),
+    ]
+    status, _, err = await served.run("groups", "nobody")
+    assert (status, err) == (1, "kubectl mooring: namespace 'default' has no group 'nobody'\n")
+    _, out, _ = await served.run("groups", "-A")
+    assert out.splitlines()[1].split()[:6] == ["default", "train", "Partial", "3", "1", "2"]
+
+
+async def test_explain_tells_a_groups_last_decision_and_decides_again(served: Served) -> None:
+    """The members are decided about together, as the scheduler does."""
+    for name in ("n1", "n2"):
+        await served.add_node(node(name, (pf(0, vfs=1),)))
+    group = {"name": "train", "min": 3}
+    uids = [await served.add_pod(member(index, group=group)) for index in range(3)]
+    told = event("uid-rank-2", _WHY | {"nodes": 2, "counts": {"told": 2}})
+    told["involvedObject"]["uid"] = uids[2]
+    await served.post("/api/v1/namespaces/default/events", told)
+    status, out, _ = await served.run("explain", "group/train")
+    assert status == 0
+    assert "unplaced     rank-2, after 2 of 3" in out
+    assert "known from   event 2026-01-01T00:00:00Z" in out
+    assert out.splitlines()[-1].split() == ["2", "told", "-"]
+    _, out, _ = await served.run("explain", "group/train", "--recompute", "-o", "json")
+    (item,) = json.loads(out)["items"]
+    assert item["source"] == "recomputed"
+    assert item["message"].startswith("group train: 2 of 3 members fit: 0/2 nodes are available for the 3rd: ")
+    assert item["decision"]["group"] == {"member": "rank-2", "fitting": 2, "wanted": 3, "nodes": ["n1", "n2"]}
+    await served.add_node(node("n3", (pf(0, vfs=1),)))
+    _, out, _ = await served.run("explain", "group/train", "--recompute")
+    assert "3 of 3 waiting members would be bound, to 3 nodes" in out
+    await served.client.request("DELETE", "/api/v1/namespaces/default/pods/rank-2")
+    _, out, _ = await served.run("explain", "group/train", "--recompute")
+    assert "group train: 2 of at least 3 members exist" in out
+
+
+async def test_without_the_rights_a_group_is_shown_as_far_as_they_go(guarded: Served) -> None:
+    """Pods are listed; neither nodes nor events nor PodGroups are."""
+    await guarded.add_pod(member(0))
+    await guarded.restrict("pods")
+    status, out, err = await guarded.run("groups")
+    assert status == 0
+    assert out.splitlines()[1].split()[:7] == ["default", "train", "Incomplete", "3", "0", "1", "?"]
+    assert [line.split()[-1] for line in err.splitlines() if "nodes" in line] == ["nodes"]
+    assert "podgroups.scheduling.k8s.io" in err

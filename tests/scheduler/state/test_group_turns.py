@@ -1,0 +1,193 @@
+"""A decision about a group goes on in turns, and others are decided about between them."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from mooring.inventory import Pf
+from scheduler.cycle.decisions import Bind
+from scheduler.kube.objects import Node, Pod
+from scheduler.state.machine import Instruction, Machine
+from tests.scheduler.state.test_groups import Life, binds, told
+
+MakePf = Callable[..., Pf]
+MakeNode = Callable[..., Node]
+MakePod = Callable[..., Pod]
+HOST = "kubernetes.io/hostname"
+LEVELS = 8
+# Each member keeps away from the others, so that no node holds two.
+APART: dict[str, Any] = {
+    "affinity": {
+        "podAntiAffinity": {
+            "requiredDuringSchedulingIgnoredDuringExecution": [
+                {"labelSelector": {"matchLabels": {"app": "apart"}}, "topologyKey": HOST}
+            ]
+        }
+    }
+}
+
+
+class Turns(Life):
+    """Nodes that are each a domain of their own on eight levels."""
+
+    def hosts(self, count: int, **fields: Any) -> None:
+        for number in range(count):
+            labels = {HOST: f"n{number}"} | {f"level-{level}": f"n{number}" for level in range(LEVELS)}
+            self.nodes(f"n{number}", labels=labels, **fields)
+
+    def slow_group(self, count: int = 2) -> list[Pod]:
+        """Return members that are tried on each node alone on each level, since cpu says that it could hold two."""
+        group = json.dumps({"name": "slow", "min": count, "prefer": [f"level-{level}" for level in range(LEVELS)]})
+        labels = {"labels": {"app": "apart"}}
+        return [self.member(f"slow-{n}", group, request=[{}], spec=APART, metadata=labels) for n in range(count)]
+
+    def until(self, uid: str, most: int = 10_000) -> tuple[int, list[Bind]]:
+        """Go on until a pod is bound; return after how many steps, and all that was bound by then."""
+        made = list[Bind]()
+        for steps in range(1, most + 1):
+            made += binds(self.step())
+            if any(one.pod_info.uid == uid for one in made):
+                self.machine.check()
+                return steps, made
+        raise AssertionError(f"{uid} is not bound after {most} steps")
+
+    def step(self) -> list[Instruction]:
+        return self.machine.step(self.now) or []
+
+
+@pytest.fixture
+def turns(machine: Machine, make_node: MakeNode, make_pf: MakePf, make_pod: MakePod) -> Turns:
+    return Turns(machine, make_node, make_pf, make_pod)
+
+
+def test_a_pod_does_not_wait_for_a_slow_decision_about_a_group(turns: Turns) -> None:
+    """The decision takes hundreds of turns; it is put aside after some, goes on later, and has its outcome."""
+    turns.hosts(60)
+    turns.see(*turns.slow_group())
+    for _ in range(2):
+        turns.step()
+    innocent = turns.make_pod("innocent", [{}])
+    turns.see(innocent)
+    steps, made = turns.until(innocent.metadata.uid)
+    assert [one.pod_info.pod.metadata.name for one in made] == ["innocent"]
+    assert steps < 30
+    assert sorted(one.pod_info.pod.metadata.name for one in binds(turns.work())) == ["slow-0", "slow-1"]
+
+
+def test_members_of_a_decision_that_is_set_aside_keep_nothing_from_others(turns: Turns) -> None:
+    """Room for all was there when it began; the last VF is somebody else's when it goes on."""
+    turns.nodes("n1", "n2", "n3", vfs=73)
+    turns.see(*(turns.member(f"m{n}", '{"name":"large","min":219}', request=[{}]) for n in range(219)))
+    for _ in range(5):
+        turns.step()
+    assert turns.machine.cache.uids()
+    innocent = turns.make_pod("innocent", [{}])
+    turns.see(innocent)
+    _, (bind,) = turns.until(innocent.metadata.uid, 30)
+    instructions = turns.work()
+    assert binds(instructions) == []
+    assert set(told(instructions).values()) == {
+        "group large: 218 of 219 members fit: 0/3 nodes are available for the 219th: 3 not enough free RDMA VFs."
+    }
+    (pod,) = turns.bound(bind)
+    turns.gone(pod)
+    assert len(binds(turns.work(20.0))) == 219
+
+
+def test_a_decision_that_is_set_aside_ends_with_a_member_that_goes(turns: Turns) -> None:
+    """It begins again without it."""
+    turns.nodes("n1", "n2", "n3", vfs=100)
+    members = [turns.member(f"m{n}", '{"name":"large","min":250}', request=[{}]) for n in range(251)]
+    turns.see(*members)
+    turns.see(turns.make_pod("innocent", [{}]))
+    _, made = turns.until(turns.machine.pending_pods.uids()[-1], 40)
+    assert len(made) == 1
+    turns.gone(members[0])
+    assert len(binds(turns.work())) == 250
+
+
+def test_what_helps_a_group_while_its_decision_is_set_aside_is_not_missed(turns: Turns) -> None:
+    """A node comes that holds the rest, when all others have been tried without it."""
+    turns.nodes("n1", "n2", vfs=100)
+    turns.see(*(turns.member(f"m{n}", '{"name":"large","min":201}', request=[{}]) for n in range(201)))
+    turns.see(turns.make_pod("innocent"))
+    turns.until(turns.machine.pending_pods.uids()[-1], 40)
+    turns.nodes("n3")
+    assert len(binds(turns.work()) + binds(turns.work(20.0))) == 201
+
+
+@pytest.mark.parametrize("wants", [1, 3], ids=["it holds all members", "it could hold none"])
+def test_a_node_that_changes_all_the_time_does_not_keep_a_decision_from_its_end(turns: Turns, wants: int) -> None:
+    """Each turn it is another node than before."""
+    turns.nodes("restless", vfs=100)
+    turns.nodes("steady", vfs=2)
+    group = json.dumps({"name": "large", "min": 40 if wants == 1 else 1})
+    request: list[dict[str, int]] = [{}] if wants == 1 else [{}] * 64
+    members = [turns.member(f"m{n}", group, request=request, metadata={"labels": {"n": f"{n}"}}) for n in range(40)]
+    turns.see(*members)
+    ends = list[str]()
+    for number in range(100):
+        ends += told(turns.step())
+        turns.nodes("restless", vfs=100 if wants == 1 else 50 + number % 2)
+        turns.nodes("restless", vfs=99 if wants == 1 else 49 + number % 2)
+        if ends:
+            break
+    assert len(ends) == 40
+
+
+def test_a_group_whose_members_request_too_many_different_things_is_refused_in_words(turns: Turns) -> None:
+    """Each is compared with every node; without those that are too many it is placed."""
+    turns.nodes("n1", vfs=100)
+
+    def member(cpu: int) -> Pod:
+        container = {"name": "c", "resources": {"requests": {"cpu": f"{cpu}m"}}}
+        return turns.member(f"m{cpu}", '{"name":"odd","min":64}', request=None, spec={"containers": [container]})
+
+    members = [member(cpu) for cpu in range(1, 66)]
+    turns.see(*members)
+    instructions = turns.work()
+    assert binds(instructions) == []
+    assert set(told(instructions).values()) == {
+        "group odd: 0 of 64 members fit: its members request 65 different things, the most is 64"
+    }
+    turns.gone(members[0])
+    assert len(binds(turns.work())) == 64
+
+
+def test_members_that_differ_only_in_labels_request_the_same(turns: Turns) -> None:
+    """As those of an indexed Job do."""
+    turns.nodes("n1", "n2", vfs=50)
+    group = '{"name":"indexed","min":100}'
+    turns.see(*(turns.member(f"m{n}", group, request=[{}], metadata={"labels": {"n": f"{n}"}}) for n in range(100)))
+    assert len(binds(turns.work())) == 100
+
+
+def test_members_of_different_shapes_are_compared_with_the_nodes_over_several_turns(turns: Turns) -> None:
+    """None is tried before all have been."""
+    turns.nodes(*(f"n{number}" for number in range(10)))
+    group = '{"name":"odd","min":50}'
+    for cpu in range(1, 51):
+        container = {"name": "c", "resources": {"requests": {"cpu": f"{cpu}m"}}}
+        turns.see(turns.member(f"m{cpu}", group, request=None, spec={"containers": [container]}))
+    steps = 0
+    while not turns.machine.cache.uids():
+        assert turns.step() == []
+        steps += 1
+    assert steps > 2
+    assert len(binds(turns.work())) == 50
+
+
+def test_a_decision_may_be_set_aside_before_anything_was_tried(turns: Turns) -> None:
+    """There are more nodes to judge than one slice allows."""
+    turns.hosts(500)
+    group = '{"name":"odd","min":64}'
+    for cpu in range(1, 65):
+        container = {"name": "c", "resources": {"requests": {"cpu": f"{cpu}m"}}}
+        turns.see(turns.member(f"m{cpu}", group, request=None, spec={"containers": [container]}))
+    innocent = turns.make_pod("innocent")
+    turns.see(innocent)
+    _, made = turns.until(innocent.metadata.uid, 20)
+    assert len(made) == 1
+    assert len(binds(turns.work())) == 64
