@@ -1,6 +1,5 @@
 """docs/ancestors.md claims a test for each thing that went wrong before: hold it to that."""
 
-import ast
 import re
 from functools import cache
 from pathlib import Path
@@ -8,13 +7,13 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 ITEMS = {"B1": 22, "B2": 16, "B3": 11, "B4": 9}
 _ROW = re.compile(r"^\| (B[1-4]\.\d+) \| (.+?) \| (.+) \|$", re.MULTILINE)
+_FUNCTION = re.compile(r"^ *(?:async )?def (\w+)", re.MULTILINE)
 _TEST = re.compile(r"`(tests/[\w/]+\.py)::(\w+)`")
 
 
 @cache
 def _functions(path: str) -> frozenset[str]:
-    tree = ast.parse((ROOT / path).read_text())
-    return frozenset(node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
+    return frozenset(_FUNCTION.findall((ROOT / path).read_text()))
 
 
 def _rows() -> list[tuple[str, str]]:
