@@ -42,7 +42,7 @@ _STEPS = 8
 # How often a try begins again because rules about other pods read what has changed, and how often those are tried again
 # in it that fitted nowhere before.
 _MOST_RESTARTS = 3
-# A node that has changed more often between two turns takes no member: one that always does would let it go on for ever.
+# A node that has changed more often between two turns takes no member: one that always does would keep it for ever.
 _MOST_CHANGES = 16
 # Members that one decision tries in all topology domains together: some seconds.
 _MOST_TRIED = 20_000
