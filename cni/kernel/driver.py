@@ -9,6 +9,7 @@ probe.
 import errno
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from cni.kernel.sysfs import Sysfs
@@ -18,9 +19,10 @@ REBIND_S = 10.0
 _WRITE = "import sys; open(sys.argv[1], 'w').write(sys.argv[2])"
 
 
-def rebind(sysfs: Sysfs, pci: str) -> None:
+def rebind(sysfs: Sysfs, pci: str, while_unbound: Callable[[], object] = lambda: None) -> None:
     """Unbind a VF from its driver and bind it again; raise OSError where the driver does not do it in time.
 
+    ``while_unbound`` is called in between: nobody uses the VF then, and the driver reads afresh what it finds.
     driver_override names the driver before it is unbound: `finish_rebind` can then complete what was interrupted,
     whatever autoprobe is. A driver_override that another program has set is kept, and is the one that counts.
     """
@@ -30,26 +32,30 @@ def rebind(sysfs: Sysfs, pci: str) -> None:
         if is_ours:
             _write(override, driver)
         _write(sysfs.root / "bus/pci/drivers" / driver / "unbind", pci)
-    _ensure_bound(sysfs, pci)
+    _ensure_bound(sysfs, pci, while_unbound)
     if sysfs.driver(pci) is None:
         raise OSError(errno.ENODEV, f"no driver takes {pci}")
     if is_ours:
         _write(override, "\n")
 
 
-def finish_rebind(sysfs: Sysfs, pci: str) -> None:
+def finish_rebind(sysfs: Sysfs, pci: str, while_unbound: Callable[[], object] = lambda: None) -> None:
     """Complete a rebind whose process was killed: bind a VF without a driver, and clear an override that names it.
 
+    ``while_unbound`` is called for a VF without a driver.
     An override of another driver than the one that the VF has is the operator's.
     """
-    _ensure_bound(sysfs, pci)
+    _ensure_bound(sysfs, pci, while_unbound)
     if (override := sysfs.driver_override(pci)) is not None and override == sysfs.driver(pci):
         _write(sysfs.root / "bus/pci/devices" / pci / "driver_override", "\n")
 
 
-def _ensure_bound(sysfs: Sysfs, pci: str) -> None:
+def _ensure_bound(sysfs: Sysfs, pci: str, while_unbound: Callable[[], object]) -> None:
     if sysfs.driver(pci) is None:
-        _write(sysfs.root / "bus/pci/drivers_probe", pci)
+        try:
+            while_unbound()
+        finally:
+            _write(sysfs.root / "bus/pci/drivers_probe", pci)
 
 
 def _write(path: Path, text: str) -> None:

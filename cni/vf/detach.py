@@ -104,7 +104,7 @@ def _free_and_restore(node: Node, entry: LedgerEntry, *, same_boot: bool) -> boo
         if not same_boot:
             restore.reset(node, entry)
             return True
-        free = rdma_users.free_device(node.sysfs, entry)
+        free = rdma_users.free_device(node.sysfs, entry, partial(restore.restore_settings, node, entry))
         _restore(node, entry)
     except OSError as stuck:
         raise CniError(TRY_AGAIN, f"vf {entry.pci} cannot be restored", str(stuck)) from stuck

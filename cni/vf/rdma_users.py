@@ -4,6 +4,8 @@ In shared mode a process can keep its queue pairs on a VF's RDMA device after th
 short while to end; then the VF's driver is unbound and bound again, which takes every object from every process.
 """
 
+from collections.abc import Callable
+
 import structlog
 
 from cni.kernel import driver, rdma
@@ -16,14 +18,17 @@ _log = structlog.get_logger()
 USED_S = 3.0
 
 
-def free_device(sysfs: Sysfs, entry: LedgerEntry) -> bool:
-    """Return whether a VF's RDMA device has no users left; wait a while, then rebind the VF's driver."""
+def free_device(sysfs: Sysfs, entry: LedgerEntry, while_unbound: Callable[[], object]) -> bool:
+    """Return whether a VF's RDMA device has no users left; wait a while, then rebind the VF's driver.
+
+    ``while_unbound`` is called while the VF has no driver.
+    """
     if wait_until(lambda: not users_left(sysfs, entry), USED_S):
         return True
     left = sorted(users_left(sysfs, entry))
     _log.warning("vf is still in use and its driver is rebound", pci=entry.pci, pod=entry.pod, processes=left)
     try:
-        driver.rebind(sysfs, entry.pci)
+        driver.rebind(sysfs, entry.pci, while_unbound)
     except OSError as stuck:
         _log.error("vf cannot be rebound", pci=entry.pci, reason=str(stuck))
     return not users_left(sysfs, entry)

@@ -1,10 +1,12 @@
 """Rebind the driver of a VF that a ledger entry is for, and wait for its RDMA device.
 
 The netdev is waited for where it is restored. A rebind takes every object on the VF from every process, wherever the
-VF is, and its netdev, made again, has nothing of the one before.
+VF is, and its netdev, made again, has nothing of the one before. While the VF has no driver its settings on the PF are
+restored, so that the driver finds nothing of the pod's.
 """
 
 import time
+from functools import partial
 
 import structlog
 
@@ -13,6 +15,7 @@ from cni.kernel.sysfs import APPEARS_S
 from cni.kernel.wait import wait_until
 from cni.spec.skel import TRY_AGAIN, CniError
 from cni.vf.node import Node
+from cni.vf.restore import restore_settings
 from mooring.ledger import LedgerEntry
 
 _log = structlog.get_logger()
@@ -26,7 +29,7 @@ def rebind(node: Node, entry: LedgerEntry, why: str, **fields: object) -> None:
     """Rebind a VF's driver and log why; raise RebindError (code 11)."""
     began = time.monotonic()
     try:
-        driver.rebind(node.sysfs, entry.pci)
+        driver.rebind(node.sysfs, entry.pci, partial(restore_settings, node, entry))
     except OSError as stuck:
         raise RebindError(TRY_AGAIN, f"vf {entry.pci} cannot be rebound", str(stuck)) from stuck
     is_back = entry.rdma is None or wait_until(lambda: node.sysfs.rdma(entry.pci) is not None, APPEARS_S)

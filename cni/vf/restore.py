@@ -43,6 +43,20 @@ def restore(node: Node, entry: LedgerEntry) -> None:
     name_device(node, entry)
 
 
+def restore_settings(node: Node, entry: LedgerEntry) -> None:
+    """Restore what a VF has on its PF alone, before a driver is bound to it; log what is refused.
+
+    So its driver finds nothing of the pod's: mlx5 reads MAC and node GUID from what the PF has set (the latter by
+    mlx5_esw_set_vport_mac_locked, read by mlx5_query_nic_vport_node_guid). `restore` does the same again, and raises.
+    """
+    try:
+        pf, vf = node.sysfs.current_pf(entry.pci, entry.pf, entry.vf)
+        entry = replace(entry, pf=pf, vf=vf)
+        _restore_settings(node, entry, _original_settings(node, entry))
+    except (OSError, CniError) as refused:
+        _log.warning("vf's settings are not restored before its driver is bound", pci=entry.pci, reason=str(refused))
+
+
 def reset(node: Node, entry: LedgerEntry) -> None:
     """Set a VF of another boot to a NIC's defaults where it still has what that boot set; raise OSError, CniError 101.
 

@@ -226,6 +226,33 @@ def test_a_namespace_that_lost_its_path_keeps_its_vfs_while_a_process_lives_in_i
     assert lines[2] == "same all"
 
 
+@pytest.mark.parametrize("nic", [MLX5, INFINIBAND], ids=["mlx5", "infiniband"])
+def test_the_vfs_of_a_deleted_pod_whose_namespace_lives_are_as_before_after_their_rebind(lab: Lab, nic: Nic) -> None:
+    """The driver makes addresses and node GUID of what it finds at the PF, which must not be the pod's any more."""
+    lines = run(
+        lab,
+        nic,
+        """
+        addresses() {
+          for vf in 0 1; do
+            function=/sys/bus/pci/devices/0000:3b:00.0/virtfn$vf
+            cat $function/infiniband/*/node_guid
+            ip -j link show $(ls $function/net) | jq -c '.[0] | [.ifname, .permaddr]'
+          done
+        }
+        addresses >/tmp/original
+        ip netns add pod; call ADD
+        ip netns exec pod sleep 1000 & process=$!
+        until [ "$(readlink /proc/$process/ns/net)" != "$(readlink /proc/self/ns/net)" ]; do sleep 0.05; done
+        ip netns delete pod; rm /var/lib/mooring/pods/u1.json
+        serve 1; until [ -z "$(entries)" ]; do sleep 0.1; done; addresses | diff /tmp/original - && echo same
+        nsenter --net=/proc/$process/ns/net ip -j link | jq -c 'map(.ifname)'
+        kill $process $server; wait $server
+        """,
+    )
+    assert lines == ["same", '["lo"]']
+
+
 @pytest.mark.parametrize("nic", EACH)
 def test_a_give_back_that_could_not_end_is_ended_by_the_reconciler(lab: Lab, nic: Nic) -> None:
     """DEL cannot rebind the VFs that a process keeps, and never comes again: once the process ends, all is back."""
