@@ -48,7 +48,7 @@ _SMALLEST = 64
 # The lines of the resources that every node has. VFs and the Mb/s that no VF reserves come from the PFs, not from what
 # a node publishes.
 SCORED_CPU, SCORED_MEMORY, CPU, MEMORY, PODS, VFS, MBPS = range(7)
-_LINE_COUNT = 7
+LINE_COUNT = 7
 LINES = {
     SCORED["cpu"]: SCORED_CPU,
     SCORED["memory"]: SCORED_MEMORY,
@@ -121,8 +121,8 @@ class NodeColumns:
         self._publishers: Counter[str] = Counter()
         self._used: list[dict[str, int]] = []
         self._scalars: dict[str, ScalarResource] = {}
-        self._allocatable: Amounts = np.zeros((_LINE_COUNT, _SMALLEST), np.int64)
-        self._left: Amounts = np.zeros((_LINE_COUNT, _SMALLEST), np.int64)
+        self._allocatable: Amounts = np.zeros((LINE_COUNT, _SMALLEST), np.int64)
+        self._left: Amounts = np.zeros((LINE_COUNT, _SMALLEST), np.int64)
         self._empty_rows: list[int] = []
         # Changes of what a node is (labels, taints, capacity); and of anything at all.
         self.renewals = Journal()
@@ -352,8 +352,8 @@ class NodeColumns:
             column.grow(capacity)
         self.valid = grown(self.valid, (capacity,))
         self.cordoned = grown(self.cordoned, (capacity,))
-        self._allocatable = grown(self._allocatable, (_LINE_COUNT, capacity))
-        self._left = grown(self._left, (_LINE_COUNT, capacity))
+        self._allocatable = grown(self._allocatable, (LINE_COUNT, capacity))
+        self._left = grown(self._left, (LINE_COUNT, capacity))
         for scalar in self._scalars.values():
             scalar.grow(capacity)
         self._no_image = np.zeros(capacity, np.int64)

@@ -145,6 +145,19 @@ class SchedulingCycle:
         """Return the rows that a pod passes, each judged by itself."""
         return self._signature_scores.of(pod_info, budget).passing()
 
+    def refused_for(self, pod_info: PodInfo, text: str, budget: PlacementBudget) -> Rows:
+        """Return the rows that refuse a pod, by itself, for this reason only."""
+        of_text = [rows for _, texts, rows in self._signature_scores.of(pod_info, budget).refused() if texts == (text,)]
+        return np.concatenate(of_text) if of_text else np.zeros(0, np.intp)
+
+    def place_as(self, pod_info: PodInfo, row: int, placement: Placement, budget: PlacementBudget) -> Bind | None:
+        """Return the decision for a row on which all is chosen; None where it is kept for nominated pods."""
+        if self._nominated_pods.counting_for(pod_info).get(self._cache.nodes.names[row]):
+            return None
+        scores = self._signature_scores.of(pod_info, budget).parts(row)
+        made = self._bind(pod_info, _Choice(row, placement, scores))
+        return made if isinstance(made, Bind) else None
+
     def _proceed(
         self, pod_info: PodInfo, now: float, search: VictimSearch, record_phase: RecordPhase
     ) -> Decision | None:

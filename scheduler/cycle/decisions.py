@@ -55,6 +55,32 @@ class Unschedulable:
 Decision = Bind | Unschedulable
 
 
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """All of a group that had to fit does: these are assumed.
+
+    ``refusal`` is why others are not placed, None if all are.
+    """
+
+    binds: tuple[Bind, ...]
+    refusal: Unschedulable | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NotPlaced:
+    """Fewer members of a group fit than are needed; nothing is assumed.
+
+    ``fitting`` did, and ``refusal`` is why the next one did not.
+    ``where`` is the domain in which the most did, in words; empty for the whole cluster. ``binds`` is where they did.
+    """
+
+    fitting: int
+    wanted: int
+    refusal: Unschedulable
+    where: str = ""
+    binds: tuple[Bind, ...] = ()
+
+
 def annotations_of(assignment: str, sign: SignAssignment | None) -> dict[str, str]:
     """Return a Binding's annotations, given the assignment's text, empty for none."""
     if not assignment:

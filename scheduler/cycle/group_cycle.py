@@ -14,22 +14,25 @@ decided about meanwhile changes rows as events do. A member that goes or changes
 which the caller asks). Whatever the outcome but `Placed`, nothing stays assumed (`roll_back`).
 
 What it costs: a member costs what a pod costs. After one that fits nowhere, its equals are not tried. Where a group is
-tried in several topology domains (`scheduler.cycle.group_domains`), `_MOST_TRIED` bounds all of them together.
+tried in several topology domains (`scheduler.cycle.group_domains`), `_MOST_TRIED` bounds all of them together. Unequal
+members that no order of them places are searched for beyond that (`scheduler.cycle.group_backtracking`), in so many
+steps for the whole decision.
 """
 
 from collections import Counter, deque
 from collections.abc import Hashable, Iterator, Sequence, Set
 from dataclasses import dataclass, field, replace
 
-import numpy as np
-
 from scheduler.cache.cache import AssignedPod, Cache
 from scheduler.cache.groups.sources import MOST_SHAPES, Group
 from scheduler.cache.node_columns import Flags, Rows
 from scheduler.cycle.cluster_filters import cluster_filters
-from scheduler.cycle.cycle import NAMED, RecordPhase, SchedulingCycle, ignore_phase
-from scheduler.cycle.decisions import Bind, Unschedulable
-from scheduler.cycle.group_domains import Domain, Try, tries
+from scheduler.cycle.cycle import RecordPhase, SchedulingCycle, ignore_phase
+from scheduler.cycle.decisions import Bind, NotPlaced, Placed, Unschedulable
+from scheduler.cycle.group_backtracking import Backtracking, begin, rows_of, take_step
+from scheduler.cycle.group_domains import Domain, Try, hanging_on, tries
+from scheduler.cycle.group_members import alike, by_shape, by_size
+from scheduler.cycle.group_packing import GroupPacking
 from scheduler.cycle.group_rails import Networks, choices, on_rails
 from scheduler.cycle.group_slices import PORTION, PUT_BACK, Slices
 from scheduler.cycle.placement_budget import A_DECISION, PlacementBudget, TurnSpent
@@ -46,28 +49,9 @@ _MOST_RESTARTS = 3
 _MOST_CHANGES = 16
 # Members that one decision tries in all topology domains together: some seconds.
 _MOST_TRIED = 20_000
-
-
-@dataclass(frozen=True, slots=True)
-class Placed:
-    """All that had to fit does: these are assumed. ``refusal`` is why others are not placed, None if all are."""
-
-    binds: tuple[Bind, ...]
-    refusal: Unschedulable | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class NotPlaced:
-    """Fewer fit than are needed; nothing is assumed. ``fitting`` did, and ``refusal`` is why the next one did not.
-
-    ``where`` is the domain in which the most did, in words; empty for the whole cluster. ``binds`` is where.
-    """
-
-    fitting: int
-    wanted: int
-    refusal: Unschedulable
-    where: str = ""
-    binds: tuple[Bind, ...] = ()
+# Steps of the search beyond greedy order, in all domains together: some seconds at the most. One domain has a part of
+# what is left, and the last one all; but at least so many.
+_SEARCHED, _PARTS, _SEARCHED_IN_ONE = 4_000, 8, 250
 
 
 _EVERYWHERE = Try(Domain(), 1)
@@ -98,6 +82,7 @@ class GroupSearch:
     members: Sequence[PodInfo] = ()
     # What is tried, and what comes after it.
     trying: Try = _EVERYWHERE
+    networks: Networks = ()
     next: _Attempt | None = None
     later: Iterator[_Attempt] = field(default_factory=lambda: iter(()))
     tried: int = 0
@@ -113,12 +98,17 @@ class GroupSearch:
     # How often each node has changed between two turns.
     changes: Counter[str] = field(default_factory=Counter)
     uids: frozenset[str] = frozenset()
+    # The search of this try beyond greedy order, and the steps that are left for all of them.
+    path: Backtracking | None = None
+    steps: int = _SEARCHED
+    # What does not fit together on a node's PFs, as found so far.
+    unfit: set[Hashable] = field(default_factory=set)
     # A member of each shape, and the rows that some of them pass: what a domain could hold is an estimate.
     shapes: list[PodInfo] = field(default_factory=list)
     judged: list[tuple[PodInfo, Rows]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.shapes = _by_shape(self.waiting)
+        self.shapes = by_shape(self.waiting)
         self.slices = Slices(self.portion)
         self.uids = frozenset(one.uid for one in self.waiting)
 
@@ -168,14 +158,14 @@ class GroupCycle:
         return self._try_portion(search, now, record_phase)
 
     def _try_portion(self, search: GroupSearch, now: float, record_phase: RecordPhase) -> Placed | NotPlaced | None:
-        among = self._among(search)
+        trying, among = search.trying, self._among(search)
         for _ in range(search.portion):
             if (ended := self._ended(search)) is not None:
                 return ended
             if search.slices.turn_is_over:
                 break
-            if not search.placed and len(search.todo) == len(search.members):
-                among = self._among(search)
+            if search.trying is not trying:
+                trying, among = search.trying, self._among(search)
             try:
                 self._try_next(search, among, now, record_phase)
             except TurnSpent:
@@ -210,16 +200,16 @@ class GroupCycle:
         orders = [search.waiting]
         if len(search.shapes) > 1:
             # What is large finds room last.
-            orders.append(sorted(search.waiting, key=_size, reverse=True))
+            orders.append(by_size(search.waiting))
         search.later = ((one, each, order) for one in found for each in networks for order in orders)
         search.next = next(search.later, None)
         self._next_try(search)
 
     def _next_try(self, search: GroupSearch) -> None:
         assert search.next is not None, "a group is tried somewhere"
-        search.trying, networks, order = search.next
+        search.trying, search.networks, order = search.next
         search.next = next(search.later, None)
-        search.members = on_rails(order, search.group, networks)
+        search.members = on_rails(order, search.group, search.networks)
         search.todo = deque(search.members)
         search.refusals.clear()
         search.retries = search.restarts = 0
@@ -251,43 +241,42 @@ class GroupCycle:
 
     def _ended(self, search: GroupSearch) -> Placed | NotPlaced | None:
         """Return the outcome if there is one; begin the next try if this one has failed and another one is left."""
+        if search.path is not None and not self._has_searched(search, search.path):
+            return None
         fitting = len(search.placed)
         if search.todo and fitting + len(search.todo) >= search.trying.wanted:
             return None
         refusal = next(iter(search.refusals.values()), None)
         if refusal is not None:
-            refusal = self._about(search, refusal)
+            placed_on = [bind.assigned.node for bind in search.placed.values()]
+            refusal = hanging_on(refusal, search.trying, placed_on, self._cache.nodes)
         if fitting >= search.trying.wanted:
             return Placed(tuple(search.placed.values()), refusal)
-        assert refusal is not None, "as many members wait as are needed"
         binds = tuple(search.placed.values())
         self.roll_back(search)
-        if search.best is None or search.best.fitting < fitting:
+        if search.path is None and (search.best is None or search.best.fitting < fitting):
+            assert refusal is not None, "as many members wait as are needed"
             search.best = NotPlaced(fitting, search.needed, refusal, search.trying.domain.text, binds)
+        if search.path is None and self._begin_search(search):
+            return None
+        search.path = None
         if search.next is not None and search.tried < _MOST_TRIED:
             self._next_try(search)
             return None
+        assert search.best is not None, "a search follows a try"
         return replace(search.best, refusal=self._heeding_all(search, search.best.refusal))
 
-    def _about(self, search: GroupSearch, refusal: Unschedulable) -> Unschedulable:
-        """Return a refusal with what the group hangs on: the member, and nodes, first those that hold none of it."""
-        nodes, among = self._cache.nodes, search.trying.domain.rows(self._cache.nodes)
-        taken = [nodes.row_of[bind.assigned.node] for bind in search.placed.values()]
-        inside = nodes.all_rows() if among is None else np.flatnonzero(among)
-        rows = [*np.setdiff1d(inside, taken)[:NAMED].tolist(), *dict.fromkeys(taken)][:NAMED]
-        about = {
-            "member": refusal.pod_info.pod.metadata.name,
-            "fitting": len(search.placed),
-            "wanted": search.trying.wanted,
-            "nodes": [nodes.names[row] for row in rows],
-        }
-        return replace(refusal, why={**refusal.why, "group": about})
-
     def _try_next(self, search: GroupSearch, among: Flags | None, now: float, record_phase: RecordPhase) -> None:
-        member = search.todo[0]
-        before = search.budget.spent
+        member = search.path.member if search.path is not None else search.todo[0]
+        packing, before = self._packing(search, now), search.budget.spent
         try:
+            if search.path is not None:
+                take_step(search.path, packing, search.placed, search.budget, now, record_phase)
+                return
             found = self._cycle.place(member, now, search.budget, among, record_phase)
+            if not isinstance(found, Bind) and packing.fit(member, search.placed.values(), among, search.budget):
+                search.todo.popleft()
+                return
         finally:
             search.slices.count(member, self._cache.nodes.size, search.budget.spent - before)
         search.tried += 1
@@ -295,9 +284,46 @@ class GroupCycle:
         if isinstance(found, Bind):
             self._put_on(search, found, now)
             return
-        alike = _signature(member)
-        search.refusals.setdefault(alike, found)
-        search.todo = deque(one for one in search.todo if _signature(one) != alike)
+        kind = alike(member)
+        search.refusals.setdefault(kind, found)
+        search.todo = deque(one for one in search.todo if alike(one) != kind)
+
+    def _packing(self, search: GroupSearch, now: float) -> GroupPacking:
+        def put_on(bind: Bind) -> None:
+            self._put_on(search, bind, now)
+
+        return GroupPacking(self._cache, self._cycle, put_on, self._take_off, search.unfit)
+
+    def _begin_search(self, search: GroupSearch) -> bool:
+        """Begin to search beyond greedy order where all orders have failed; return whether that is worthwhile."""
+        if search.next is not None and search.next[:2] == (search.trying, search.networks):
+            return False
+        if search.steps <= 0 or len({alike(one) for one in search.members}) == 1:
+            return False
+        steps = search.steps if search.next is None else max(search.steps // _PARTS, _SEARCHED_IN_ONE)
+        search.steps -= steps
+        inside = rows_of(self._among(search), self._cache.nodes)
+        packing = self._packing(search, 0.0)
+        search.path = begin(search.members, search.trying.wanted, inside, steps, packing, search.budget)
+        search.todo.clear()
+        search.refusals.clear()
+        return True
+
+    def _has_searched(self, search: GroupSearch, path: Backtracking) -> bool:
+        """Return whether a search has ended; if enough members are placed, the others are tried in greedy order."""
+        if len(search.placed) >= search.trying.wanted:
+            search.todo, search.path = deque(path.rest()), None
+            return True
+        search.steps += path.steps if path.is_over else 0
+        return path.is_over
+
+    def _shorten(self, search: GroupSearch, path: Backtracking) -> None:
+        """Take off the members that come after one that is not on its node any more."""
+        there = search.placed.keys() | {bind.pod_info.uid for bind in search.aside}
+        behind = {one.uid for one in path.shorten(there, rows_of(self._among(search), self._cache.nodes))}
+        for uid in behind & search.placed.keys():
+            self._take_off(search.placed.pop(uid))
+        search.aside = deque(bind for bind in search.aside if bind.pod_info.uid not in behind)
 
     def _put_on(self, search: GroupSearch, bind: Bind, now: float) -> None:
         self._cache.assume(bind.assigned, now)
@@ -317,9 +343,13 @@ class GroupCycle:
         if not changed:
             return
         search.changes.update(changed)
+        search.unfit.clear()
         if self._concern_rules(search, changed):
             search.restarts += 1
             self.roll_back(search)
+            if search.path is not None:
+                self._shorten(search, search.path)
+                return
             search.todo = deque(search.members)
             search.refusals.clear()
             return
@@ -331,6 +361,9 @@ class GroupCycle:
         stays = {id(bind): bind.plan is None and not self._is_stale(bind, changed) for bind in search.aside}
         again += (bind for bind in search.aside if not stays[id(bind)])
         search.aside = deque(bind for bind in search.aside if stays[id(bind)])
+        if search.path is not None:
+            self._shorten(search, search.path)
+            return
         search.todo.extendleft(bind.pod_info for bind in reversed(again))
         if search.retries >= _MOST_RESTARTS:
             return
@@ -338,7 +371,7 @@ class GroupCycle:
         # What has changed may be what the refused members waited for.
         refused = search.refusals.keys()
         waiting = {one.uid for one in search.todo} | search.placed.keys() | {one.pod_info.uid for one in search.aside}
-        search.todo.extend(one for one in search.members if one.uid not in waiting and _signature(one) in refused)
+        search.todo.extend(one for one in search.members if one.uid not in waiting and alike(one) in refused)
         search.refusals.clear()
 
     def _concern_rules(self, search: GroupSearch, changed: Set[str]) -> bool:
@@ -364,32 +397,16 @@ class GroupCycle:
     def _heeding_all(self, search: GroupSearch, refusal: Unschedulable) -> Unschedulable:
         """Return a refusal with the events that can help any member: each could leave its place to another one."""
         is_plain = search.group.rails is None and not search.trying.domain.labels
-        if is_plain and len({_signature(one) for one in search.members}) == 1:
+        if is_plain and len({alike(one) for one in search.members}) == 1:
             return refusal
         events = refusal.requeue_on | ClusterEvent.NODE | LEAVING
-        others = {_signature(one): one for one in search.members}
+        others = {alike(one): one for one in search.members}
         if len(others) > MOST_SHAPES:
             # Too many to ask which rules about other pods apply to each.
             return replace(refusal, requeue_on=events | ANY_EVENT)
         for other in others.values():
             events |= self._cycle.events_that_help(other)
         return replace(refusal, requeue_on=events)
-
-
-def _signature(pod_info: PodInfo) -> Hashable:
-    """Return the key of the members of which none fits if one of them does not."""
-    return pod_info.shape, pod_info.affinity_info, pod_info.spread, pod_info.volumes
-
-
-def _size(pod_info: PodInfo) -> tuple[int, int, int, int]:
-    """Return how much a member takes, VFs first."""
-    rate = sum(one.min_tx_rate for one in pod_info.interfaces)
-    return len(pod_info.interfaces), rate, pod_info.resources.get("cpu", 0), pod_info.resources.get("memory", 0)
-
-
-def _by_shape(members: Sequence[PodInfo]) -> list[PodInfo]:
-    """Return a member of each shape."""
-    return list({one.shape: one for one in members}.values())
 
 
 def _cannot_end(search: GroupSearch) -> Unschedulable | None:

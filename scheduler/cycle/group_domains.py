@@ -13,7 +13,7 @@ What it costs: some arrays over all nodes for each distinct member and level.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +21,10 @@ from numpy.typing import NDArray
 from scheduler.cache.cache import Cache
 from scheduler.cache.column import Amounts
 from scheduler.cache.groups.sources import Group
-from scheduler.cache.node_columns import LINES, MBPS, VFS, Flags, NodeColumns, Rows
+from scheduler.cache.node_columns import LINE_COUNT, LINES, Flags, NodeColumns, Rows
+from scheduler.cycle.cycle import NAMED
+from scheduler.cycle.decisions import Unschedulable
+from scheduler.cycle.group_members import needs
 from scheduler.kube.pod_info import PodInfo
 
 # More members than any node holds.
@@ -160,30 +163,46 @@ def _level(nodes: NodeColumns, keys: Sequence[str], room: Amounts) -> _Level:
 
 
 def _room(members: Sequence[tuple[PodInfo, Rows]], nodes: NodeColumns) -> Amounts:
-    """Return for each row how many members it could hold at the most, if all were of the kind that suits it best."""
+    """Return for each row how many members it could hold at the most: each takes the least that any takes there."""
+    every = np.arange(nodes.size)
+    least = np.full((LINE_COUNT, nodes.size), _MANY, np.int64)
     room = np.zeros(nodes.size, np.int64)
     for pod_info, rows in members:
-        if len(rows):
-            room[rows] = np.maximum(room[rows], _holds(pod_info, nodes, rows))
-    return room
+        least[:, rows] = np.minimum(least[:, rows], np.array(needs(pod_info), np.int64)[:, None])
+        room[rows] = 1 if len(members) == 1 and pod_info.ports else _MANY
+    held = [(nodes.view(every).left, least), *_scalars(members, nodes)]
+    for left, taken in held:
+        shares = np.where(taken > 0, left // np.maximum(taken, 1), _MANY)
+        room = np.minimum(room, shares.min(axis=0))
+    # A row that a member passes holds one.
+    for _, rows in members:
+        room[rows] = np.maximum(room[rows], 1)
+    return np.maximum(room, 0)
 
 
-def _holds(pod_info: PodInfo, nodes: NodeColumns, rows: Rows) -> Amounts:
-    """Return how many pods like this the rows that it passes could hold at the most, each by itself."""
-    if pod_info.ports:
-        return np.ones(len(rows), np.int64)
-    left = nodes.view(rows).left
-    holds = np.full(len(rows), _MANY, np.int64)
-    wanted = {LINES["pods"]: 1}
-    wanted |= {LINES[name]: amount for name, amount in pod_info.resources.items() if name in LINES}
-    if pod_info.interfaces:
-        wanted |= {VFS: len(pod_info.interfaces), MBPS: sum(one.min_tx_rate for one in pod_info.interfaces)}
-    for line, amount in wanted.items():
-        if amount > 0:
-            holds = np.minimum(holds, left[line] // amount)
-    for name, amount in pod_info.resources.items():
-        scalar = nodes.scalar(name) if name not in LINES and amount > 0 and not name.startswith("rdma-sriov/") else None
-        if scalar is not None:
-            holds = np.minimum(holds, scalar.left[rows] // amount)
-    at_least_one: Amounts = np.maximum(holds, 1)
-    return at_least_one
+def _scalars(members: Sequence[tuple[PodInfo, Rows]], nodes: NodeColumns) -> Iterator[tuple[Amounts, Amounts]]:
+    """Yield for each other resource what the rows have left, and the least that any member takes, as one line."""
+    named = {name for pod_info, _ in members for name in pod_info.resources if name not in LINES}
+    for name in sorted(one for one in named if not one.startswith("rdma-sriov/")):
+        scalar = nodes.scalar(name)
+        if scalar is None:
+            continue
+        least = np.full(nodes.size, _MANY, np.int64)
+        for pod_info, rows in members:
+            least[rows] = np.minimum(least[rows], pod_info.resources.get(name, 0))
+        yield scalar.left[None, : nodes.size], least[None, :]
+
+
+def hanging_on(refusal: Unschedulable, trying: Try, placed_on: Sequence[str], nodes: NodeColumns) -> Unschedulable:
+    """Return a refusal with what the group hangs on: the member, and nodes, first those that hold none of it."""
+    among = trying.domain.rows(nodes)
+    inside = nodes.all_rows() if among is None else np.flatnonzero(among)
+    taken = [nodes.row_of[node] for node in placed_on]
+    rows = [*np.setdiff1d(inside, taken)[:NAMED].tolist(), *dict.fromkeys(taken)][:NAMED]
+    about = {
+        "member": refusal.pod_info.pod.metadata.name,
+        "fitting": len(placed_on),
+        "wanted": trying.wanted,
+        "nodes": [nodes.names[row] for row in rows],
+    }
+    return replace(refusal, why={**refusal.why, "group": about})

@@ -14,8 +14,8 @@ from scheduler.cache.groups.order import by_index
 from scheduler.cache.groups.sources import Group
 from scheduler.cache.volumes.plan import VolumePlan
 from scheduler.cycle.cycle import RecordPhase
-from scheduler.cycle.decisions import Bind, Unschedulable, Why, validate_annotations
-from scheduler.cycle.group_cycle import GroupCycle, GroupSearch, NotPlaced, Placed
+from scheduler.cycle.decisions import Bind, NotPlaced, Placed, Unschedulable, Why, validate_annotations
+from scheduler.cycle.group_cycle import GroupCycle, GroupSearch
 from scheduler.cycle.instructions import Instruction, PreBind
 from scheduler.kube.group_membership import GroupKey
 from scheduler.kube.objects import Pod

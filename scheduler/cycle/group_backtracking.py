@@ -1,0 +1,217 @@
+"""Search for a place for a group of unequal members beyond greedy order: depth first, with backtracking. Pure.
+
+What it is: the largest member goes to its best node, the next one to its best node beside it, and so on. If one fits
+nowhere, the one before it is taken off, and goes to the next node that it has not been to. A placement is found
+whenever one exists, if the steps last: each step places a member or finds that it fits nowhere.
+
+Why it is right: a node is crossed off for a member only after all placements with the member there have failed. It is
+then crossed off, too, for the next member if that one is equal: the two could be exchanged. And so are the nodes that
+have as much left and on which the same members pass. A branch is cut if what the members still need is more than all
+nodes have left that could take any of them. Where the members' VFs lie on a node's PFs does not depend on the order in
+which they came: if one more does not fit beside those of its group, all of them are placed on the PFs together
+(`fit_jointly`), those of preferred spreading included.
+
+What it costs: a step costs what a decision about a pod costs. Where nodes change meanwhile, the members on them and
+those after them are taken off; the nodes that are crossed off stay so, which may miss a placement and never makes one.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Hashable, Sequence, Set
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from scheduler.cache.cache import Cache
+from scheduler.cache.column import Amounts
+from scheduler.cache.node_columns import Flags, NodeColumns
+from scheduler.cycle.cycle import RecordPhase
+from scheduler.cycle.decisions import Bind
+from scheduler.cycle.group_members import alike, by_size, distinct, needs
+from scheduler.cycle.group_packing import GroupPacking
+from scheduler.cycle.placement_budget import PlacementBudget
+from scheduler.kube.pod_info import PodInfo
+
+# Kinds of members of which it is known on which rows they pass.
+_MOST_KINDS = 60
+# Rows that are compared with one that is crossed off.
+_MOST_COMPARED = 1024
+
+
+@dataclass(slots=True)
+class Backtracking:
+    """One search in one domain: the path from the first member to the present one.
+
+    ``order`` are the members, of which ``wanted`` must be placed; ``inside`` marks the domain's rows. ``has_twins``
+    says that rows with as much left are equal for all members.
+    """
+
+    order: Sequence[PodInfo]
+    wanted: int
+    inside: Flags
+    steps: int
+    has_twins: bool
+    # For each row the members that pass it, as bits by their kinds, while none is placed.
+    shapes: Sequence[int]
+    # For each member on the path the rows that are not crossed off; the last one's member is not placed.
+    open: list[Flags] = field(default_factory=list)
+    left_out: set[str] = field(default_factory=set)
+    needs: Amounts = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.needs = np.array([needs(one) for one in self.order], np.int64)
+        self.open.append(self.inside.copy())
+
+    @property
+    def is_over(self) -> bool:
+        """Return whether nothing is left to try, or no steps are."""
+        return not self.open or self.steps <= 0
+
+    @property
+    def member(self) -> PodInfo:
+        """Return the member that is tried next."""
+        return self.order[len(self.open) - 1]
+
+    def rest(self) -> list[PodInfo]:
+        """Return the members that are not placed."""
+        return [*(one for one in self.order if one.uid in self.left_out), *self.order[len(self.open) - 1 :]]
+
+    def may_leave_out(self) -> bool:
+        return len(self.left_out) < len(self.order) - self.wanted
+
+    def advance(self) -> None:
+        """Go on with the next member, if there is one: the present one is placed or left out."""
+        number = len(self.open)
+        if number < len(self.order):
+            equal = alike(self.order[number - 1]) == alike(self.order[number])
+            self.open.append((self.open[-1] if equal else self.inside).copy())
+        else:
+            # Nobody is left: whoever comes back from here has tried everything.
+            self.open.append(np.zeros(0, np.bool_))
+
+    def leave_out(self) -> None:
+        self.left_out.add(self.member.uid)
+        self.advance()
+
+    def back(self) -> PodInfo | None:
+        """Go back to the last member that is placed, and return it: it has to be taken off. None if there is none."""
+        while self.open:
+            self.open.pop()
+            if not self.open:
+                return None
+            member = self.member
+            if member.uid not in self.left_out:
+                return member
+            self.left_out.discard(member.uid)
+        return None
+
+    def cross_off(self, row: int, cache: Cache, shape_of: Callable[[int], Hashable]) -> None:
+        """Record that the present member can be on this row in no placement; rows of one shape have one answer."""
+        flags = self.open[-1]
+        flags[row] = False
+        for other in _twins(row, flags, cache, shape_of) if self.has_twins else ():
+            flags[other] = False
+
+    def shorten(self, placed: Set[str], inside: Flags) -> list[PodInfo]:
+        """Cut the path at the first member that is not placed any more; return the members behind it."""
+        path = self.order[: len(self.open) - 1]
+        keep = next((number for number, one in enumerate(path) if one.uid not in placed | self.left_out), len(path))
+        if len(inside) != len(self.inside):
+            self.open, keep = [inside.copy()], 0
+        self.inside, self.has_twins = inside, False
+        del self.open[keep + 1 :]
+        self.left_out -= {one.uid for one in path[keep:]}
+        return list(path[keep:])
+
+    def could_hold(self, cache: Cache) -> bool:
+        """Return whether the nodes have as much left as the members on the way need at least, by sums."""
+        number = len(self.open) - 1
+        coming = self.needs[number:]
+        count = self.wanted - (number - len(self.left_out))
+        if count <= 0:
+            return True
+        if count > len(coming):
+            return False
+        least = np.sort(coming, axis=0)[:count].sum(axis=0)
+        left = np.maximum(cache.nodes.view(np.flatnonzero(self.inside)).left, 0)
+        usable = (left >= coming.min(axis=0)[:, None]).all(axis=0)
+        return bool((left[:, usable].sum(axis=1) >= least).all())
+
+
+def begin(
+    members: Sequence[PodInfo], wanted: int, inside: Flags, steps: int, packing: GroupPacking, budget: PlacementBudget
+) -> Backtracking:
+    """Begin to search places for at least ``wanted`` of the members on the rows marked; none of them is placed."""
+    order = by_size(members)
+    has_twins = not any(one.volumes or one.ports or one.wishes or packing.reads_others(one) for one in order)
+    shapes = np.zeros(len(inside), np.int64)
+    for number, one in enumerate(distinct(order)):
+        has_twins &= number < _MOST_KINDS
+        if not has_twins:
+            break
+        shapes[packing.cycle.passing(one, budget)] |= 1 << number
+    return Backtracking(order, wanted, inside, steps, has_twins, shapes.tolist())
+
+
+def rows_of(among: Flags | None, nodes: NodeColumns) -> Flags:
+    """Return the rows marked, all that have a node for None."""
+    return nodes.valid[: nodes.size].copy() if among is None else among
+
+
+def take_step(
+    path: Backtracking,
+    packing: GroupPacking,
+    placed: dict[str, Bind],
+    budget: PlacementBudget,
+    now: float,
+    record_phase: RecordPhase,
+) -> None:
+    """Place a member, leave it out, or go back; raise TurnSpent, with nothing changed, where another turn goes on."""
+    if not path.could_hold(packing.cache):
+        path.steps -= 1
+        _go_back(path, packing, placed)
+        return
+    member, rows = path.member, path.open[-1]
+    found = packing.cycle.place(member, now, budget, rows, record_phase)
+    fits = isinstance(found, Bind) or packing.fit(member, placed.values(), rows, budget)
+    path.steps -= 1
+    if isinstance(found, Bind):
+        packing.put_on(found)
+    if fits:
+        path.advance()
+    elif path.may_leave_out():
+        path.leave_out()
+    else:
+        _go_back(path, packing, placed)
+
+
+def _go_back(path: Backtracking, packing: GroupPacking, placed: dict[str, Bind]) -> None:
+    last = path.back()
+    if last is None:
+        return
+    bind = placed.pop(last.uid)
+    packing.take_off(bind)
+    row_of = packing.cache.nodes.row_of
+    held: dict[int, list[Hashable]] = {}
+    for one in placed.values():
+        held.setdefault(row_of[one.assigned.node], []).append(alike(one.pod_info))
+
+    def shape_of(row: int) -> Hashable:
+        return path.shapes[row], frozenset(Counter(held.get(row, ())).items())
+
+    path.cross_off(row_of[bind.assigned.node], packing.cache, shape_of)
+
+
+def _twins(row: int, flags: Flags, cache: Cache, shape_of: Callable[[int], Hashable]) -> list[int]:
+    """Return the other rows marked that are as this one: what is left, on each PF too, and what passes there."""
+    nodes = cache.nodes
+    rows = np.flatnonzero(flags)[:_MOST_COMPARED]
+    left = nodes.view(rows).left
+    same = rows[(left == nodes.view(np.array([row], np.intp)).left).all(axis=0)]
+    own, shape = nodes.free_vfs_of_row[row], shape_of(row)
+    return [
+        other
+        for other in same.tolist()
+        if shape_of(other) == shape
+        and (there := nodes.free_vfs_of_row[other]).capacities == own.capacities
+        and there.pfs == own.pfs
+    ]

@@ -1,0 +1,47 @@
+"""What the members of a group have in common, and how they differ. Pure."""
+
+from collections.abc import Hashable, Iterator, Sequence
+
+from scheduler.cache.node_columns import LINE_COUNT, LINES, MBPS, VFS
+from scheduler.kube.pod_info import PodInfo
+
+
+def alike(pod_info: PodInfo) -> Hashable:
+    """Return the key of the members of which none fits if one of them does not."""
+    return pod_info.shape, pod_info.affinity_info, pod_info.spread, pod_info.volumes
+
+
+def distinct(members: Sequence[PodInfo]) -> Iterator[PodInfo]:
+    """Yield one member of each kind."""
+    yield from {alike(one): one for one in members}.values()
+
+
+def by_shape(members: Sequence[PodInfo]) -> list[PodInfo]:
+    """Return a member of each shape."""
+    return list({one.shape: one for one in members}.values())
+
+
+def by_size(members: Sequence[PodInfo]) -> list[PodInfo]:
+    """Return members, those that take the most first, and equal ones one after another."""
+    first: dict[Hashable, int] = {}
+    for number, one in enumerate(members):
+        first.setdefault(alike(one), number)
+    return sorted(members, key=lambda one: (tuple(-amount for amount in _size(one)), first[alike(one)]))
+
+
+def _size(pod_info: PodInfo) -> tuple[int, int, int, int]:
+    """Return how much a member takes, VFs first."""
+    rate = sum(one.min_tx_rate for one in pod_info.interfaces)
+    return len(pod_info.interfaces), rate, pod_info.resources.get("cpu", 0), pod_info.resources.get("memory", 0)
+
+
+def needs(pod_info: PodInfo) -> list[int]:
+    """Return what a pod takes of each line of the columns."""
+    taken = [0] * LINE_COUNT
+    for name, amount in pod_info.resources.items():
+        if name in LINES:
+            taken[LINES[name]] = amount
+    taken[LINES["pods"]] = 1
+    taken[VFS] = len(pod_info.interfaces)
+    taken[MBPS] = sum(one.min_tx_rate for one in pod_info.interfaces)
+    return taken

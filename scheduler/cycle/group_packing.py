@@ -1,0 +1,108 @@
+"""Place the members of a group that are on one node on its PFs all together, so that one more fits beside them. Pure.
+
+Members come one after another, and each gets VFs that suit it. If rates differ, a later one may find enough VFs and
+Mb/s in all, but on no PF enough. What a node can hold does not depend on the order in which members came, if all of
+them are placed by one search. Members with rules about other pods, volumes, other kinds of resource, or a PF of its own
+for each interface are placed one by one only.
+"""
+
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass, field
+
+from scheduler.cache.cache import Cache
+from scheduler.cache.node_columns import Flags
+from scheduler.cycle.cluster_filters import cluster_filters
+from scheduler.cycle.cycle import SchedulingCycle
+from scheduler.cycle.decisions import Bind
+from scheduler.cycle.group_members import alike
+from scheduler.cycle.placement_budget import PlacementBudget, TurnSpent
+from scheduler.kube.pod_info import PodInfo
+from scheduler.placement.assign import NOT_ENOUGH, Placement, demands_on, place_on
+from scheduler.placement.place import VfDemand
+
+# Rows and members that were found not to fit together, which one decision remembers.
+_MOST_REMEMBERED = 10_000
+
+
+@dataclass(slots=True)
+class GroupPacking:
+    """Places one more member beside others; ``put_on`` and ``take_off`` move them in the cache."""
+
+    cache: Cache
+    cycle: SchedulingCycle
+    put_on: Callable[[Bind], None]
+    take_off: Callable[[Bind], None]
+    failed: set[Hashable] = field(default_factory=set)
+
+    def fit(self, member: PodInfo, placed: Iterable[Bind], among: Flags | None, budget: PlacementBudget) -> bool:
+        """Place a member on a row where placed ones leave enough, but on no PF; return whether it is placed.
+
+        Raise TurnSpent where the search goes on in another turn.
+        """
+        if not self._is_plain(member) or budget.is_spent:
+            return False
+        on: dict[str, list[Bind]] = {}
+        for bind in placed:
+            on.setdefault(bind.assigned.node, []).append(bind)
+        for row in self.cycle.refused_for(member, NOT_ENOUGH["combination"], budget).tolist():
+            there = on.get(self.cache.nodes.names[row], ())
+            if not there or (among is not None and not among[row]):
+                continue
+            key = row, alike(member), frozenset(bind.pod_info.uid for bind in there)
+            if key in self.failed or not all(self._is_plain(bind.pod_info) for bind in there):
+                continue
+            if budget.turn_is_spent:
+                raise TurnSpent
+            if self._fit_on(row, there, member, budget):
+                return True
+            if len(self.failed) >= _MOST_REMEMBERED:
+                self.failed.clear()
+            self.failed.add(key)
+        return False
+
+    def _is_plain(self, member: PodInfo) -> bool:
+        request = member.request
+        if request is None or request.pfs == "distinct" or member.wishes or member.volumes:
+            return False
+        return not self.reads_others(member)
+
+    def reads_others(self, member: PodInfo) -> bool:
+        """Return whether a member has rules about other pods."""
+        return bool(cluster_filters(member, self.cache))
+
+    def _fit_on(self, row: int, there: Sequence[Bind], member: PodInfo, budget: PlacementBudget) -> bool:
+        for bind in there:
+            self.take_off(bind)
+        moved = list[Bind]()
+        members = [*(bind.pod_info for bind in there), member]
+        for one, placement in zip(members, self._place(row, members, budget), strict=False):
+            made = self.cycle.place_as(one, row, placement, budget)
+            if made is None:
+                break
+            self.put_on(made)
+            moved.append(made)
+        if len(moved) == len(members):
+            return True
+        for bind in moved:
+            self.take_off(bind)
+        for bind in there:
+            self.put_on(bind)
+        return False
+
+    def _place(self, row: int, members: Sequence[PodInfo], budget: PlacementBudget) -> list[Placement]:
+        """Return where each member's interfaces go, of all in one search; empty if there is no way."""
+        free_vfs = self.cache.nodes.free_vfs_of_row[row]
+        demands: list[VfDemand] = []
+        for one in members:
+            found = demands_on(one.request, free_vfs.pfs) if one.request is not None else ""
+            if isinstance(found, str):
+                return []
+            demands += found
+        together = budget.charge(lambda: place_on(tuple(demands), free_vfs.capacities, None, free_vfs.shared_ports))
+        if isinstance(together, str):
+            return []
+        placements, start = [], 0
+        for one in members:
+            placements.append(Placement(together.pfs[start : start + len(one.interfaces)]))
+            start += len(one.interfaces)
+        return placements
