@@ -12,8 +12,8 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from structlog.testing import capture_logs
 
 from cri_shim.assignment_keys import AssignmentKeys
-from cri_shim.inject import Inject, Record, Refuse, Rules, decide_container, decide_sandbox
 from cri_shim.pb import cri_pb2 as cri
+from cri_shim.plan.inject import Inject, Record, Refuse, Rules, decide_container, decide_sandbox
 from cri_shim.preflight import keys_finding
 from mooring import names
 from mooring.assignment import dump_assignment, read_assignment

@@ -12,10 +12,10 @@ import pytest
 from cri_api.v1 import api_pb2 as full
 
 from cri_shim.devices import Roots
-from cri_shim.inject import Rules
 from cri_shim.interceptors import Interceptors
+from cri_shim.plan.inject import Rules
+from cri_shim.plan.record_gc import LIST_INTERVAL_S
 from cri_shim.proxy import RefusedError
-from cri_shim.record_gc import LIST_INTERVAL_S
 from cri_shim.records import Records
 from mooring.podrecord import PodRecord
 

@@ -14,10 +14,10 @@ from cri_api.v1 import api_pb2_grpc as cri_grpc
 
 from cri_shim.device_check import DeviceCheck
 from cri_shim.devices import Roots
-from cri_shim.inject import Rules
 from cri_shim.interceptors import Interceptors
 from cri_shim.listen import ListenError
 from cri_shim.metrics import Metrics
+from cri_shim.plan.inject import Rules
 from cri_shim.records import Records
 from cri_shim.server import Systemd, serve
 from tests.support.polling import until
