@@ -140,7 +140,7 @@ def config(make: Any, annotations: Mapping[str, str]) -> tuple[Any, Any]:
 
 
 def test_the_shim_refuses_before_it_parses(make: Any, file: Path) -> None:
-    """A pod's first sandbox; what is no JSON at all is refused for its signature."""
+    """A pod's first sandbox; what is not JSON at all is refused for its signature."""
     file.write_text(pem(OLD))
     rules = Rules("n1", unsigned=AssignmentKeys(file).refused)
     for text in (make.annotations[names.ASSIGNMENT], "{" * 100_000):

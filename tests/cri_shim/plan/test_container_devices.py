@@ -46,7 +46,7 @@ def test_a_containers_character_devices_are_read_from_its_spec() -> None:
         " " * (8 << 20) + spec(devices=DEVICES),
     ],
 )
-def test_what_is_no_spec_tells_nothing(info: str) -> None:
+def test_what_is_not_a_spec_tells_nothing(info: str) -> None:
     """Such a container is counted as not checked, and never stopped."""
     with pytest.raises(UnreadableSpecError):
         device_numbers(answer(info))
