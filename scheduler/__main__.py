@@ -18,6 +18,7 @@ from mooring import log, names
 from mooring.config import ConfigError, load, option
 from mooring.kube.access import Access, AccessError, load_access
 from mooring.kube.client import Client
+from scheduler.pending.group_options import GroupOptions
 from scheduler.server import metrics
 from scheduler.server.http.extender_handlers import ExtenderHandlers
 from scheduler.server.http.extender_server import serve as extend
@@ -72,6 +73,16 @@ class Config:
         "",
         "PEM file of an ed25519 private key that signs each assignment, for nodes that believe no other; off if empty",
     )
+    group_hold: float = option(
+        0.0,
+        "seconds after which the oldest waiting group of the highest priority has first call on what becomes free; off "
+        "if 0, because what is kept for it stays idle until it starts",
+    )
+    end_half_groups: float = option(
+        0.0,
+        "seconds after which the members of a group are evicted of which fewer than it needs are placed while others "
+        "wait; off if 0",
+    )
     extender_client_ca: str = option("", "file of the CA that signs the clients' certificates: no others are answered")
 
 
@@ -112,6 +123,7 @@ async def _run(config: Config, access: Access) -> None:
         config.scheduler_name,
         evict_never_started=config.evict_never_started,
         kinds=installed(),
+        group_options=GroupOptions(config.group_hold, config.end_half_groups),
         sign=load_signing_key(config.signing_key),
     )
     metrics.expose(machine)

@@ -18,12 +18,15 @@ from mooring.indexes import Indexes
 from mooring.inventory import Inventory, Pf, dump_inventory
 
 _PFS, _VFS, _MBPS, _OFFERS = 8, 32, 100_000, 499
+# Labels of which each node has a value of its own, as storage drivers and clouds write them.
+LEVELS = 8
 _BORN = "2026-01-01T00:00:00Z"
 
 
 def node(number: int) -> load.Json:
     """Return a Ready node as a watch shows it."""
     document = load.node(number)
+    document["metadata"]["labels"] |= {f"example.com/level-{level}": f"{number}" for level in range(LEVELS)}
     inventory = Inventory(load.BOOT, tuple(_pf(index, number) for index in range(_PFS)))
     document["metadata"] |= {"uid": str(uuid.uuid4()), "creationTimestamp": _BORN}
     document["metadata"]["annotations"] = {names.INVENTORY: dump_inventory(inventory)}

@@ -1,6 +1,7 @@
 """Ask for the same again and again, as a process of its own: `python -m bench.hostile.flood PORT CONNECTIONS REQUEST`.
 
-REQUEST is a file with one HTTP request. Its address is not that of who is measured. It ends by SIGTERM.
+REQUEST is a file with one HTTP request; where it is empty, connections are opened and closed again. Its address is not
+that of who is measured. It ends by SIGTERM.
 """
 
 import asyncio
@@ -22,9 +23,20 @@ async def _again_and_again(port: int, request: bytes) -> None:
                 await reader.readexactly(int(length.split(b":")[1]))
 
 
+async def _open_and_close(port: int) -> None:
+    while True:
+        with suppress(OSError):
+            _, writer = await asyncio.open_connection("127.0.0.1", port, local_addr=(ATTACKER, 0))
+            writer.transport.abort()
+        # Its own loop takes in what has happened.
+        await asyncio.sleep(0)
+
+
 async def main(port: int, connections: int, request: Path) -> None:
     """Ask on so many connections at once, for ever."""
-    await asyncio.gather(*(_again_and_again(port, request.read_bytes()) for _ in range(connections)))
+    content = request.read_bytes()
+    each = (_again_and_again(port, content) if content else _open_and_close(port) for _ in range(connections))
+    await asyncio.gather(*each)
 
 
 if __name__ == "__main__":

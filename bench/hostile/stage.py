@@ -161,7 +161,7 @@ class Stage:
 
     @asynccontextmanager
     async def flooded(self, port: int, connections: int, request: bytes) -> AsyncIterator[None]:
-        """Let another process send a request again and again, as fast as it is answered."""
+        """Let another process send a request again and again, as fast as it is answered; an empty one only connects."""
         self._floods += 1
         file, name = self.root / f"request-{self._floods}", f"flood-{self._floods}"
         file.write_bytes(request)

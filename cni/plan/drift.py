@@ -14,6 +14,9 @@ from mooring.assignment import AssignedVf
 from mooring.ledger import LedgerEntry
 from mooring.settings import VfSettings
 
+# Addresses as text, two digits a byte and colons between: 8 bytes, and the 20 of INFINIBAND_ALEN.
+_GUID_CHARS, _IPOIB_CHARS = 23, 59
+
 
 @dataclass(frozen=True, slots=True)
 class Interface:
@@ -68,7 +71,7 @@ def from_kernel(entry: LedgerEntry, found: LiveState, mtu: int | None, listed: M
     elif found.interface is None:
         texts += [f"interface {entry.ifname!r} is not in the pod"] if entry.original.name is not None else []
     else:
-        expected_mac = listed.get("mac") or entry.set.mac or entry.original.netdev_mac
+        expected_mac = listed.get("mac") or _recorded_address(entry)
         expected_mtu = listed.get("mtu") or mtu or entry.original.mtu
         texts += _from_interface(entry, found.interface, expected_mac, expected_mtu)
     if found.settings is None:
@@ -80,10 +83,27 @@ def from_kernel(entry: LedgerEntry, found: LiveState, mtu: int | None, listed: M
     return [f"vf {entry.pci}: {text}" for text in texts]
 
 
+def _recorded_address(entry: LedgerEntry) -> str | None:
+    """Return the hardware address that a pod's interface has by the ledger: of IPoIB the GUID, where one was set."""
+    found = entry.original.netdev_mac
+    is_ipoib = found is not None and len(found) == _IPOIB_CHARS
+    return (entry.set.guid if is_ipoib else entry.set.mac) or found
+
+
+def _lasting(address: str) -> str:
+    """Return what lasts of a hardware address: of IPoIB's 20 bytes the GUID, the last 8; a MAC as it is.
+
+    Before it are flags and the number of a queue pair, another one whenever the netdev is made
+    (ipoib_dev_init_default in drivers/infiniband/ulp/ipoib/ipoib_main.c), and the port's prefix, which the subnet
+    manager may change (ipoib_dev_addr_changed_valid in ipoib_ib.c).
+    """
+    return address.lower()[-_GUID_CHARS:] if len(address) == _IPOIB_CHARS else address.lower()
+
+
 def _from_interface(
     entry: LedgerEntry, interface: Interface, expected_mac: str | None, expected_mtu: int | None
 ) -> Iterable[str]:
-    if expected_mac and interface.mac != expected_mac.lower():
+    if expected_mac and _lasting(interface.mac) != _lasting(expected_mac):
         yield f"interface {entry.ifname!r} has mac {interface.mac!r} and not {expected_mac!r}"
     if expected_mtu and interface.mtu != expected_mtu:
         yield f"interface {entry.ifname!r} has mtu {interface.mtu} and not {expected_mtu}"

@@ -83,11 +83,16 @@ def answer(
 def _with_own_places(call: Call, defaults: Mapping[str, object]) -> dict[str, object]:
     """Return a configuration with the node's own folders and socket; raise CniError code 7 where it names others.
 
+    So it is with ``awaitInit`` where the node has that on.
+
     Under Multus a tenant writes the configuration (NetworkAttachmentDefinition): other folders would hold records and a
     ledger of his own, another socket would be a server of his own. A DEL is never refused for its configuration, and
     finds the VF in the node's own ledger.
     """
     own = {name: defaults[name] for name in _OWN if name in defaults}
+    if defaults.get("awaitInit"):
+        # A network may ask for it too, and must not ask for the opposite.
+        own["awaitInit"] = True
     for name, value in own.items():
         if call.command != "DEL" and call.conf.get(name, value) != value:
             fields.refuse(name, f": {call.conf[name]!r:.80} is not {value!r}, which this node's configuration names")

@@ -14,7 +14,7 @@ from functools import partial
 import structlog
 
 from cni.spec.skel import TRY_AGAIN, CniError
-from cni.vf import ipam, left_behind, rdma_users, restore
+from cni.vf import ipam, left_behind, original_settings, rdma_users, restore
 from cni.vf.move_out import move_out
 from cni.vf.node import Node
 from cni.vf.rebind import rebind
@@ -102,9 +102,9 @@ def _free_and_restore(node: Node, entry: LedgerEntry, *, same_boot: bool) -> boo
         pf, vf = node.sysfs.current_pf(entry.pci, entry.pf, entry.vf)
         entry = replace(entry, pf=pf, vf=vf)
         if not same_boot:
-            restore.reset(node, entry)
+            original_settings.reset(node, entry)
             return True
-        free = rdma_users.free_device(node.sysfs, entry, partial(restore.restore_settings, node, entry))
+        free = rdma_users.free_device(node.sysfs, entry, partial(original_settings.restore_unbound, node, entry))
         _restore(node, entry)
     except OSError as stuck:
         raise CniError(TRY_AGAIN, f"vf {entry.pci} cannot be restored", str(stuck)) from stuck

@@ -23,8 +23,8 @@ from cni.kernel.sysfs import APPEARS_S
 from cni.kernel.wait import RACED
 from cni.spec.skel import TRY_AGAIN, CniError
 from cni.vf.node import RETURNS_S, Node, in_host_netns, temporary_name
+from cni.vf.original_settings import restore_unbound
 from cni.vf.rebind import RebindError, rebind
-from cni.vf.restore import restore_settings
 from mooring.ledger import LedgerEntry
 
 T = TypeVar("T")
@@ -46,7 +46,7 @@ def move_out(node: Node, entry: LedgerEntry, on_down: Callable[[], object]) -> b
     if not node.sysfs.exists(entry.pci):
         return False
     # The process that rebound its driver may have been killed in the middle.
-    driver.finish_rebind(node.sysfs, entry.pci, partial(restore_settings, node, entry))
+    driver.finish_rebind(node.sysfs, entry.pci, partial(restore_unbound, node, entry))
     if not in_host_netns(node, entry, RETURNS_S):
         _take_back(node, entry)
     return True

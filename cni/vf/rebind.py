@@ -15,7 +15,7 @@ from cni.kernel.sysfs import APPEARS_S
 from cni.kernel.wait import wait_until
 from cni.spec.skel import TRY_AGAIN, CniError
 from cni.vf.node import Node
-from cni.vf.restore import restore_settings
+from cni.vf.original_settings import restore_unbound
 from mooring.ledger import LedgerEntry
 
 _log = structlog.get_logger()
@@ -29,7 +29,7 @@ def rebind(node: Node, entry: LedgerEntry, why: str, **fields: object) -> None:
     """Rebind a VF's driver and log why; raise RebindError (code 11)."""
     began = time.monotonic()
     try:
-        driver.rebind(node.sysfs, entry.pci, partial(restore_settings, node, entry))
+        driver.rebind(node.sysfs, entry.pci, partial(restore_unbound, node, entry))
     except OSError as stuck:
         raise RebindError(TRY_AGAIN, f"vf {entry.pci} cannot be rebound", str(stuck)) from stuck
     is_back = entry.rdma is None or wait_until(lambda: node.sysfs.rdma(entry.pci) is not None, APPEARS_S)

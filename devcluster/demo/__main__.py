@@ -28,6 +28,7 @@ _POLL_S = 0.3
 # Against hanging: a slow machine with other work takes some of them a minute.
 _READY_S = 120.0
 _SETTLE_S = 180.0
+_FAILED = "failed"
 
 
 def main() -> int:
@@ -41,24 +42,36 @@ def main() -> int:
         return 1
     root = Path(tempfile.mkdtemp(prefix="mooring-demo-"))
     cluster = Cluster(root, NODES, runtime=_runtime(arguments.runtime))
-    signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit(1))
+    # SIGHUP: its terminal was closed.
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda _number, _frame: sys.exit(1))
+    try:
+        return _run(console, cluster, keep=arguments.keep)
+    except KeyboardInterrupt:
+        console.print("\ndemo: interrupted")
+        return 130
+    finally:
+        console.print("[dim]ending all programs[/]")
+        cluster.stop()
+        # The logs of what failed stay.
+        if not (root / _FAILED).exists():
+            shutil.rmtree(root, ignore_errors=True)
+
+
+def _run(console: Console, cluster: Cluster, *, keep: bool) -> int:
+    """Return the exit status; mark a failure, whose logs stay, by a file in the root folder."""
     try:
         cluster.start(lambda text: console.print(f"[dim]start[/] {text}"))
-        verdicts = Demo(console, cluster).play(keep=arguments.keep)
+        verdicts = Demo(console, cluster).play(keep=keep)
     except (StartError, OSError) as failed:
-        console.print(f"demo: {failed}\nlogs: {root}/logs", markup=False)
+        (cluster.root / _FAILED).touch()
+        console.print(f"demo: {failed}\nlogs: {cluster.root}/logs", markup=False)
         return 1
-    finally:
-        cluster.stop()
-    return _conclude(console, root, verdicts)
-
-
-def _conclude(console: Console, root: Path, verdicts: Sequence[check.Verdict]) -> int:
     broken = [verdict for verdict in verdicts if not verdict.held]
     if broken:
-        console.print(f"{len(broken)} promises were broken; logs: {root}/logs")
+        (cluster.root / _FAILED).touch()
+        console.print(f"{len(broken)} promises were broken; logs: {cluster.root}/logs")
         return 1
-    shutil.rmtree(root, ignore_errors=True)
     console.print(f"all {len(verdicts)} promises held")
     return 0
 
@@ -183,7 +196,7 @@ class Demo:
 
     def _delete_all(self, before: Mapping[str, hosts.HostState]) -> check.Verdict:
         self._console.print(
-            "deleting all pods; then every VF must be as it was before, and all programs are ended: a minute or two"
+            "deleting all pods; then every VF must be as it was before them (up to two minutes on a slow machine)"
         )
         self._api.delete_pods()
         _await(lambda: not self._api.pods(), _SETTLE_S, "every pod deleted")

@@ -44,7 +44,9 @@ def _up(nodes: list[str]) -> int:
     if why := is_possible():
         console.print(f"devcluster: {why}")
         return 1
-    signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit(1))
+    # SIGHUP: its terminal was closed.
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda _number, _frame: sys.exit(1))
     root = Path(tempfile.mkdtemp(prefix="mooring-"))
     cluster = ClusterWithoutMooring(root, nodes)
     has_failed = False

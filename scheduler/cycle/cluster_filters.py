@@ -7,7 +7,6 @@ import numpy as np
 
 from scheduler.cache.cache import AssignedPod, Cache
 from scheduler.cache.node_columns import Rows
-from scheduler.kube.affinity import AffinityInfo
 from scheduler.kube.pod_info import PodInfo
 from scheduler.plugins.interface import (
     ClusterFilter,
@@ -66,7 +65,10 @@ class ClusterDryRun:
         self._pod_info, self._cache = pod_info, cache
         self._has_filters = bool(pod_info.volumes) or bool(cluster_filters(pod_info, cache))
         self._refused: Mapping[int, Texts] | None = None
-        self._counted: dict[AffinityInfo, bool] = {}
+        of_volumes = [plugin.moves for plugin in VOLUME_FILTERS if pod_info.volumes]
+        # Rules that read the same of other pods have the same moves.
+        distinct = dict.fromkeys([*of_volumes, *(plugin.moves for plugin in CLUSTER_FILTERS)])
+        self.moves = [moves(cache) for moves in distinct]
 
     @property
     def needs_others(self) -> bool:
@@ -77,7 +79,7 @@ class ClusterDryRun:
         """Return the part for a row on which these pods are nominated; None if no filter applies there."""
         # Removing pods cannot make such a filter refuse the pod, but a nominated pod may.
         if self._has_filters or any(plugin.keeps_others_off(one) for one in nominated for plugin in CLUSTER_FILTERS):
-            return _OnRow(self, self._pod_info, self._cache, row)
+            return _OnRow(self, row)
         return None
 
     def refusal_before(self, row: int) -> Texts:
@@ -99,53 +101,30 @@ class ClusterDryRun:
                 found = {int(rows[at]): refusals.texts[refusals.codes[at] - 1] for at in refused} | found
         return dict.fromkeys(rows.tolist(), (volumes.reason,)) if isinstance(volumes, NoNode) else found
 
-    def is_counted(self, affinity_info: AffinityInfo) -> bool:
-        """Return whether any filter counts assigned pods of this kind; valid once each has run."""
-        found = self._counted.get(affinity_info)
-        if found is None:
-            found = self._counted[affinity_info] = not self._cache.pod_counts.is_passed_over(affinity_info)
-        return found
-
 
 class _OnRow(PreFilterExtensions):
     """One node: pods are moved in the counts that the filters read, and only a move that counts runs them again."""
 
     moves_cache = True
 
-    def __init__(self, cluster: ClusterDryRun, pod_info: PodInfo, cache: Cache, row: int) -> None:
-        self._cluster = cluster
-        self._row, self._node = row, cache.nodes.names[row]
-        self._has_volumes = bool(pod_info.volumes)
-        self._pod_counts, self._usage = cache.pod_counts, cache.volumes.usage
+    def __init__(self, cluster: ClusterDryRun, row: int) -> None:
+        self._cluster, self._row = cluster, row
         # Valid as long as only pods were moved that no filter counts.
         self._found: Texts | None = cluster.refusal_before(row)
 
     def add_pods(self, assigned_pods: Sequence[AssignedPod]) -> None:
-        for assigned in assigned_pods:
-            self._move_volumes(assigned, 1)
-            kind = assigned.affinity_info
-            if kind is not None and self._cluster.is_counted(kind):
-                self._pod_counts.add(self._row, kind)
-                self._ask_again_about(kind)
+        self._move(assigned_pods, 1)
 
     def remove_pods(self, assigned_pods: Sequence[AssignedPod]) -> None:
-        for assigned in assigned_pods:
-            self._move_volumes(assigned, -1)
-            kind = assigned.affinity_info
-            if kind is not None and self._cluster.is_counted(kind):
-                self._ask_again_about(kind)
-                self._pod_counts.remove(self._row, kind)
+        self._move(assigned_pods, -1)
 
     def filter(self) -> Texts:
         if self._found is None:
             self._found = self._cluster.refusals(np.array([self._row])).get(self._row, ())
         return self._found
 
-    def _move_volumes(self, assigned: AssignedPod, sign: int) -> None:
-        if assigned.volumes:
-            self._usage.shift(self._node, assigned.volumes, sign)
-            self._found = None if self._has_volumes else self._found
-
-    def _ask_again_about(self, kind: AffinityInfo) -> None:
-        if self._pod_counts.is_asked_about(kind):
-            self._found = None
+    def _move(self, assigned_pods: Sequence[AssignedPod], sign: int) -> None:
+        for assigned in assigned_pods:
+            for move in self._cluster.moves:
+                if move(self._row, assigned, sign):
+                    self._found = None

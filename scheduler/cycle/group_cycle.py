@@ -9,11 +9,9 @@ put back later.
 Why it is right: at the end of each turn every member that was tried is on its node in the cache, which tells later ones
 what is left. An event may change a node meanwhile: the members on changed rows are taken off and placed again before
 anything else, so that in the end each was placed on its node as it is then. Rules about other pods reach further than a
-row: a group that has such rules begins again, a few times at the most. A member that goes or changes ends the decision
-(`GroupSearch.has`, which the caller asks). Whatever the outcome but `Placed`, nothing stays assumed (`roll_back`).
-
-Nobody who is decided about meanwhile sees anything of the group. A row that
-changed then is as one that an event has changed.
+row: where they read what has changed, the try begins again; after a few times the group is tried later. Whoever is
+decided about meanwhile changes rows as events do. A member that goes or changes ends the decision (`GroupSearch.has`,
+which the caller asks). Whatever the outcome but `Placed`, nothing stays assumed (`roll_back`).
 
 What it costs: a member costs what a pod costs. After one that fits nowhere, its equals are not tried. Where a group is
 tried in several topology domains (`scheduler.cycle.group_domains`), `_MOST_TRIED` bounds all of them together.
@@ -41,14 +39,11 @@ from scheduler.queue import ANY_EVENT, LEAVING, NO_EVENT, ClusterEvent
 
 # A group has so many times the steps of a pod to search for VFs.
 _STEPS = 8
-# How often a group with rules about other pods begins again because a node has changed, and how often those are tried
-# again in one try that fitted nowhere before.
+# How often a try begins again because rules about other pods read what has changed, and how often those are tried again
+# in it that fitted nowhere before.
 _MOST_RESTARTS = 3
-# A node that has changed more often between two turns takes no member of this decision: one that changes all the time
-# would make it go on for ever.
+# A node that has changed more often between two turns takes no member: one that always does would keep it for ever.
 _MOST_CHANGES = 16
-
-
 # Members that one decision tries in all topology domains together: some seconds.
 _MOST_TRIED = 20_000
 
@@ -65,13 +60,14 @@ class Placed:
 class NotPlaced:
     """Fewer fit than are needed; nothing is assumed. ``fitting`` did, and ``refusal`` is why the next one did not.
 
-    ``where`` is the domain in which the most did, in words; empty for the whole cluster.
+    ``where`` is the domain in which the most did, in words; empty for the whole cluster. ``binds`` is where.
     """
 
     fitting: int
     wanted: int
     refusal: Unschedulable
     where: str = ""
+    binds: tuple[Bind, ...] = ()
 
 
 _EVERYWHERE = Try(Domain(), 1)
@@ -111,6 +107,7 @@ class GroupSearch:
     # The number of the event after which the decision began.
     since: int = 0
     seen: int = -1
+    renewed: int = 0
     restarts: int = 0
     retries: int = 0
     # How often each node has changed between two turns.
@@ -157,17 +154,20 @@ class GroupCycle:
         """Go on with a decision for one turn; None if it takes another one."""
         search.budget.begin_turn()
         search.slices.begin_turn()
-        if not search.has_begun:
-            if (refusal := _too_many_shapes(search)) is not None:
-                return refusal
-            if not self._judge_nodes(search):
-                return None
-            self._begin(search)
-        else:
+        if search.has_begun:
             self._heed_changes(search, now)
+        if (why := _cannot_end(search)) is not None:
+            return NotPlaced(0, search.needed, why)
         if search.aside:
             self._put_back(search, now)
             return None
+        if not search.has_begun:
+            if not self._judge_nodes(search):
+                return None
+            self._begin(search)
+        return self._try_portion(search, now, record_phase)
+
+    def _try_portion(self, search: GroupSearch, now: float, record_phase: RecordPhase) -> Placed | NotPlaced | None:
         among = self._among(search)
         for _ in range(search.portion):
             if (ended := self._ended(search)) is not None:
@@ -180,7 +180,7 @@ class GroupCycle:
                 self._try_next(search, among, now, record_phase)
             except TurnSpent:
                 break
-        search.seen = self._cache.nodes.changes.end
+        self._note_seen(search)
         return self._ended(search)
 
     def _among(self, search: GroupSearch) -> Flags | None:
@@ -195,8 +195,7 @@ class GroupCycle:
 
     def _judge_nodes(self, search: GroupSearch) -> bool:
         """Judge all nodes by one shape of members after another; return whether that is done."""
-        left = search.shapes[len(search.judged) :]
-        for member in left:
+        for member in search.shapes[len(search.judged) :]:
             if search.slices.turn_is_over:
                 return False
             search.judged.append((member, self._cycle.passing(member, search.budget)))
@@ -223,7 +222,7 @@ class GroupCycle:
         search.members = on_rails(order, search.group, networks)
         search.todo = deque(search.members)
         search.refusals.clear()
-        search.retries = 0
+        search.retries = search.restarts = 0
 
     def set_aside(self, search: GroupSearch) -> None:
         """Take off all that was tried, until the decision goes on."""
@@ -232,13 +231,16 @@ class GroupCycle:
         search.aside.extendleft(reversed(search.placed.values()))
         search.placed.clear()
         if search.has_begun:
-            search.seen = self._cache.nodes.changes.end
+            self._note_seen(search)
+
+    def _note_seen(self, search: GroupSearch) -> None:
+        search.seen, search.renewed = self._cache.nodes.changes.end, self._cache.nodes.renewals.end
 
     def _put_back(self, search: GroupSearch, now: float) -> None:
         """Put members back where they were: what is not said of their nodes by `_heed_changes` still holds."""
         for _ in range(min(PUT_BACK, len(search.aside))):
             self._put_on(search, search.aside.popleft(), now)
-        search.seen = self._cache.nodes.changes.end
+        self._note_seen(search)
 
     def roll_back(self, search: GroupSearch) -> None:
         """Take off all that was tried."""
@@ -258,9 +260,10 @@ class GroupCycle:
         if fitting >= search.trying.wanted:
             return Placed(tuple(search.placed.values()), refusal)
         assert refusal is not None, "as many members wait as are needed"
+        binds = tuple(search.placed.values())
         self.roll_back(search)
         if search.best is None or search.best.fitting < fitting:
-            search.best = NotPlaced(fitting, search.needed, refusal, search.trying.domain.text)
+            search.best = NotPlaced(fitting, search.needed, refusal, search.trying.domain.text, binds)
         if search.next is not None and search.tried < _MOST_TRIED:
             self._next_try(search)
             return None
@@ -314,7 +317,7 @@ class GroupCycle:
         if not changed:
             return
         search.changes.update(changed)
-        if any(self._reads_others(one) for one in search.members) and search.restarts < _MOST_RESTARTS:
+        if self._concern_rules(search, changed):
             search.restarts += 1
             self.roll_back(search)
             search.todo = deque(search.members)
@@ -337,6 +340,20 @@ class GroupCycle:
         waiting = {one.uid for one in search.todo} | search.placed.keys() | {one.pod_info.uid for one in search.aside}
         search.todo.extend(one for one in search.members if one.uid not in waiting and _signature(one) in refused)
         search.refusals.clear()
+
+    def _concern_rules(self, search: GroupSearch, changed: Set[str]) -> bool:
+        """Return whether rules about other pods read what has changed: a node, or pods there that are no members."""
+        nodes, pod_counts = self._cache.nodes, self._cache.pod_counts
+        if not any(self._reads_others(one) for one in search.members):
+            return False
+        if any(nodes.names[row] in changed for row in nodes.renewals.since(search.renewed)):
+            return search.restarts < _MOST_RESTARTS
+        return any(
+            one.affinity_info is not None and pod_counts.is_asked_about(one.affinity_info)
+            for node in changed
+            for one in self._cache.assigned_pods_on(node)
+            if not search.has(one.uid)
+        )
 
     def _is_stale(self, bind: Bind, changed: Set[str]) -> bool:
         return bind.assigned.node in changed or bind.assigned.node not in self._cache.nodes.row_of
@@ -375,8 +392,11 @@ def _by_shape(members: Sequence[PodInfo]) -> list[PodInfo]:
     return list({one.shape: one for one in members}.values())
 
 
-def _too_many_shapes(search: GroupSearch) -> NotPlaced | None:
-    if len(search.shapes) <= MOST_SHAPES:
-        return None
-    reason = f"its members request {len(search.shapes)} different things, the most is {MOST_SHAPES}"
-    return NotPlaced(0, search.needed, Unschedulable(search.waiting[0], reason, NO_EVENT, {"v": 1}))
+def _cannot_end(search: GroupSearch) -> Unschedulable | None:
+    """Return why a decision has no outcome now, whatever fits; None if it may have one."""
+    reason, requeue_on = "", NO_EVENT
+    if (count := len(search.shapes)) > MOST_SHAPES:
+        reason = f"its members request {count} different things, the most is {MOST_SHAPES}"
+    elif search.restarts > _MOST_RESTARTS:
+        reason, requeue_on = "pods that its members have rules about come faster than it is decided about", ANY_EVENT
+    return Unschedulable(search.waiting[0], reason, requeue_on, {"v": 1}) if reason else None

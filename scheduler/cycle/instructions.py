@@ -27,6 +27,7 @@ class Report(msgspec.Struct, frozen=True):
         "DisputedVf",
         "DisputedUnit",
         "NeverStarts",
+        "HalfGroup",
         "Preempted",
         "NoAssignment",
     ]
@@ -59,10 +60,14 @@ class Notice:
 
 @dataclass(frozen=True, slots=True)
 class Evict:
-    """Evict a pod that can never start on its node; its controller creates it again. ``reason`` is for its owner."""
+    """Evict a pod; its controller creates it again. ``reason`` is for its owner, in an event named ``cause``.
+
+    NeverStarts: it can never start on its node. HalfGroup: too few of its group are placed, for too long.
+    """
 
     pod: Pod
     reason: str
+    cause: Literal["NeverStarts", "HalfGroup"] = "NeverStarts"
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from scheduler.cache.cache import AssignedPod
+from scheduler.kube.group_membership import GroupKey
 from scheduler.kube.pod_info import PodInfo
 
 
@@ -16,12 +17,14 @@ from scheduler.kube.pod_info import PodInfo
 class Nomination:
     """``assigned`` is what the pod counts for on its node, ``victims`` the uids of the pods that make room for it.
 
-    If ``until`` is set, the victims are gone, and the pod waits until then for their VFs.
+    If ``until`` is set, the victims are gone, and the pod waits until then for their VFs. ``group`` is the group whose
+    decision made it: it does not count for that group's members.
     """
 
     assigned: AssignedPod
     victims: frozenset[str] = field(default=frozenset())
     until: float | None = None
+    group: GroupKey | None = None
 
     @property
     def node(self) -> str:

@@ -3,7 +3,7 @@
 Named after kube-scheduler's nominator, which keeps the same map beside its queue.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from scheduler.cache.cache import AssignedPod
 from scheduler.cycle.node_dry_run import assigned_pod_for
@@ -45,10 +45,15 @@ class Nominator:
         return [one.assigned for one in self._of.values() if one.node == node]
 
     def counting_for(self, pod_info: PodInfo) -> Mapping[str, list[AssignedPod]]:
-        """Return by node the other nominated pods of the same or a higher priority."""
+        """Return by node the other nominated pods of the same or a higher priority.
+
+        Those of the pod's own group do not count: their places are looked for together with its own.
+        """
         found: dict[str, list[AssignedPod]] = {}
+        group = pod_info.membership.key if pod_info.membership is not None else None
         for one in self._of.values():
-            if one.assigned.priority >= pod_info.priority and one.assigned.uid != pod_info.uid:
+            is_other = one.assigned.uid != pod_info.uid and (one.group is None or one.group != group)
+            if is_other and one.assigned.priority >= pod_info.priority:
                 found.setdefault(one.node, []).append(one.assigned)
         return found
 
@@ -58,13 +63,19 @@ class Nominator:
 
     def nominate(self, nomination: Nomination, now: float) -> None:
         """Keep room for a pod; reject the nominations of less important pods on its node."""
-        uid = nomination.assigned.uid
-        if self.node_of(uid) != nomination.node:
-            self.delete(uid, now)
-        self.add(nomination)
-        for assigned in self.on(nomination.node):
-            if assigned.priority < nomination.assigned.priority:
-                self.reject(assigned.uid, now)
+        self.nominate_all((nomination,), now)
+
+    def nominate_all(self, nominations: Sequence[Nomination], now: float) -> None:
+        """Keep room for several pods at once."""
+        priorities: dict[str, int] = {}
+        for one in nominations:
+            if self.node_of(one.assigned.uid) != one.node:
+                self.delete(one.assigned.uid, now)
+            self.add(one)
+            priorities[one.node] = max(one.assigned.priority, priorities.get(one.node, one.assigned.priority))
+        for other in list(self._of.values()) if priorities else ():
+            if other.assigned.priority < priorities.get(other.node, other.assigned.priority):
+                self.reject(other.assigned.uid, now)
 
     def add_from_status(self, pending: PendingPod, now: float) -> None:
         """Take over the nomination in a pod's status, until this scheduler has decided about the pod."""

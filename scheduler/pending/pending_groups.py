@@ -42,6 +42,8 @@ class _State:
     priority: int = 0
     created: str = ""
     is_urgent: bool = False
+    # Since when it is in the queue.
+    queued_since: float = 0.0
     # A change that the decision under way does not know.
     is_dirty: bool = False
     changed_at: float = 0.0
@@ -67,6 +69,8 @@ class PendingGroups:
         self.conditions = PodGroupConditions()
         self._states: dict[GroupKey, _State] = {}
         self._keys: dict[str, GroupKey] = {}
+        # The group that has first call on what becomes free, if any.
+        self.holder: GroupKey | None = None
         # Of each waiting member its priority and its creation time.
         self._ranks: dict[str, tuple[int, str]] = {}
         # How often a group could not be carried out since a member was bound last, and until when it backs off.
@@ -231,6 +235,39 @@ class PendingGroups:
         """Return when `due` has something, if nothing changes before."""
         return min((state.tell_at for state in self._states.values() if state.tell_at is not None), default=None)
 
+    @property
+    def has_waiting(self) -> bool:
+        """Return whether any group has a waiting member."""
+        return bool(self._states)
+
+    def oldest(self, before: float) -> GroupKey | None:
+        """Return the group of the highest priority, of these the oldest, that is in the queue since ``before``.
+
+        A group that has as many members placed as it needs does not count.
+        """
+        ranked = [
+            (-state.priority, state.queued_since, key)
+            for key, state in self._states.items()
+            if not state.message and state.queued_since <= before and self.counting(key) < self.group(key).min
+        ]
+        return min(ranked)[2] if ranked else None
+
+    def half_placed(self) -> Iterator[tuple[GroupKey, int]]:
+        """Yield the groups with waiting members of which some are placed, but fewer than are needed, and how many are.
+
+        Of a group that is refused nobody knows how many it needs.
+        """
+        for key, state in self._states.items():
+            if isinstance(state.group, Group) and 0 < self.counting(key) < state.group.min:
+                yield key, state.group.min
+
+    def hold_for(self, key: GroupKey | None, now: float) -> None:
+        """Give a group first call on what becomes free, in place of the one that had it."""
+        before, self.holder = self.holder, key
+        for one in (before, key):
+            if one is not None and one in self._states:
+                self._refresh(one, now)
+
     def waiting(self) -> Mapping[str, int]:
         """Count the groups with waiting members: those in the queue, and those that are incomplete or refused."""
         queued = sum(1 for state in self._states.values() if not state.message)
@@ -300,6 +337,8 @@ class PendingGroups:
             state.tell_at = min(now + _QUIET_S, state.changed_at + _LOUD_S)
             return
         state.tell_at = None
+        if not was_in_queue:
+            state.queued_since = now
         self._rank(state, members)
         if was_in_queue and self._queue.is_in_flight(key.entry):
             state.is_dirty = True
@@ -323,7 +362,7 @@ class PendingGroups:
         lowest = min(priority for priority, _ in ranks)
         state.priority = lowest if state.group.priority is None else state.group.priority
         state.created = min(created for _, created in ranks)
-        state.is_urgent = 0 < members.counting < state.group.min
+        state.is_urgent = 0 < members.counting < state.group.min or self.holder == members.key
 
     def _enqueue(self, key: GroupKey, state: _State, now: float, backoff_s: float = 0.0) -> None:
         self._queue.add(key.entry, state.priority, state.created, now, is_urgent=state.is_urgent, backoff_s=backoff_s)

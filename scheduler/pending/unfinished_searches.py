@@ -10,14 +10,11 @@ APART_S = 10.0
 
 
 class UnfinishedSearches:
-    """The pods' uids, the one that waits the longest first; false if there are none."""
+    """The pods' uids, the one that waits the longest first."""
 
     def __init__(self) -> None:
         self._uids: dict[str, None] = {}
         self._next = 0.0
-
-    def __bool__(self) -> bool:
-        return bool(self._uids)
 
     def add(self, uid: str, now: float) -> None:
         """Record that the search for a pod is to go on."""

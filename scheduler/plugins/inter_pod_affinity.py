@@ -18,7 +18,7 @@ from scheduler.cache.row_counts import RowCounts
 from scheduler.cache.topology_domains import Domains, domains
 from scheduler.kube.affinity import Term
 from scheduler.kube.pod_info import PodInfo
-from scheduler.plugins.interface import ClusterFilterPlugin, Refusals
+from scheduler.plugins.interface import ClusterFilterPlugin, Refusals, counted_moves
 from scheduler.queue import ClusterEvent
 
 _REQUEUE_ON = (
@@ -164,6 +164,7 @@ FILTER = ClusterFilterPlugin(
     "InterPodAffinity",
     pre_filter,
     _REQUEUE_ON,
+    counted_moves,
     lasting=frozenset(_TEXTS[:1]),
     needs_others=needs_others,
     keeps_others_off=keeps_others_off,

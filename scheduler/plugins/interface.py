@@ -9,9 +9,10 @@ devices on the node that is about to be chosen. A `DryRunPlugin` judges one node
 added. `scheduler.plugins.registry` lists the plugins; a node's reasons are those of the first filter that refuses it.
 All are pure.
 
-The dry run of cluster and volume filters is not in their files: `scheduler.cycle.cluster_filters` moves pods in
-`PodCounts` and in the usage of volumes, and runs the filters again. A filter that reads anything else of other pods
-needs its part there. An event that no plugin asked for so far is a flag of `scheduler.queue.ClusterEvent`, and
+In a dry run a cluster or volume filter runs again once a pod was moved in what it reads. How that is done is the
+plugin's ``moves``: `counted_moves` and `volume_moves` here, or one in the file of a rule that reads anything else.
+
+An event that no plugin asked for so far is a flag of `scheduler.queue.ClusterEvent`, and
 `scheduler.pending.event_hints` finds when it happens.
 """
 
@@ -30,6 +31,7 @@ from scheduler.cache.node_columns import Flags, NodeColumns
 from scheduler.cache.node_view import Fact, Measure, NodeView, Rows
 from scheduler.cache.pod_counts import PodCounts
 from scheduler.cache.volumes.volume_cache import VolumeCache
+from scheduler.kube.affinity import AffinityInfo
 from scheduler.kube.pod_info import PodInfo
 from scheduler.placement.assign import Placement
 from scheduler.queue import ClusterEvent
@@ -62,6 +64,9 @@ def refuse_by(column: Column[Fact], judge: Callable[[Fact], str], rows: Rows) ->
     return Refusals(codes, tuple((text,) for text in texts)) if texts else None
 
 
+# Moves a pod in what a rule reads of other pods, in the cache itself: onto a row (1) or off it (-1). Returns whether
+# the rule has to filter again. Each move is undone before the dry runs of a pod end.
+Move = Callable[[int, AssignedPod, int], bool]
 Filter = Callable[[Rows], Refusals | None]
 Scorer = Callable[[Rows], Amounts]
 UsageScorer = Callable[[NodeView], Measure]
@@ -136,15 +141,52 @@ class ClusterFilterPlugin:
 
     ``lasting`` are the reasons that hold whichever pods are removed. ``needs_others`` returns whether a pod requires
     other pods near it: nominated pods do not count for it, because they may never arrive. ``keeps_others_off`` returns
-    whether an assigned pod may be a reason against pods to which the rule otherwise does not apply.
+    whether an assigned pod may be a reason against pods to which the rule otherwise does not apply. ``moves`` is what
+    it needs for the dry runs of one pod; rules that read the same name the same one, and each pod is moved once.
     """
 
     name: str
     pre_filter: Callable[[PodInfo, NodeColumns, PodCounts], ClusterFilter | None]
     requeue_on: ClusterEvent
+    moves: Callable[[Cache], Move]
     lasting: frozenset[Texts] = frozenset()
     needs_others: Callable[[PodInfo], bool] = _never
     keeps_others_off: Callable[[AssignedPod], bool] = _never
+
+
+def counted_moves(cache: Cache) -> Move:
+    """Return the move in `PodCounts`, for rules that count pods by their labels and terms."""
+    counts = cache.pod_counts
+    # Whether any rule counts pods of this kind: all rules have run before the first move, so it stays so.
+    counted: dict[AffinityInfo, bool] = {}
+
+    def move(row: int, assigned: AssignedPod, sign: int) -> bool:
+        kind = assigned.affinity_info
+        if kind is None:
+            return False
+        if (is_counted := counted.get(kind)) is None:
+            is_counted = counted[kind] = not counts.is_passed_over(kind)
+        if not is_counted:
+            return False
+        if sign > 0:
+            counts.add(row, kind)
+            return counts.is_asked_about(kind)
+        is_asked_about = counts.is_asked_about(kind)
+        counts.remove(row, kind)
+        return is_asked_about
+
+    return move
+
+
+def volume_moves(cache: Cache) -> Move:
+    """Return the move in the usage of volumes, for rules that read which pods use a volume."""
+
+    def move(row: int, assigned: AssignedPod, sign: int) -> bool:
+        if assigned.volumes:
+            cache.volumes.usage.shift(cache.nodes.names[row], assigned.volumes, sign)
+        return bool(assigned.volumes)
+
+    return move
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,12 +194,13 @@ class VolumeFilterPlugin:
     """A rule about a pod's volumes; it runs for every pod that has any.
 
     ``pre_filter`` returns the filter, None if the rule does not apply, or why every node is excluded. A ``slow`` rule
-    runs for a few rows at a time.
+    runs for a few rows at a time. ``moves`` is as in `ClusterFilterPlugin`.
     """
 
     name: str
     pre_filter: Callable[[PodInfo, NodeColumns, VolumeCache], Filter | str | None]
     requeue_on: ClusterEvent
+    moves: Callable[[Cache], Move]
     slow: bool = False
 
 

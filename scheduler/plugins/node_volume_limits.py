@@ -13,7 +13,7 @@ from scheduler.cache.node_columns import NodeColumns, Rows
 from scheduler.cache.volumes.csi_migration import Handle, driver_of, handle_of
 from scheduler.cache.volumes.volume_cache import VolumeCache
 from scheduler.kube.pod_info import PodInfo
-from scheduler.plugins.interface import Filter, Refusals, VolumeFilterPlugin, refuse_where
+from scheduler.plugins.interface import Filter, Refusals, VolumeFilterPlugin, refuse_where, volume_moves
 from scheduler.queue import ClusterEvent
 
 _REASON = "node(s) exceed max volume count"
@@ -71,4 +71,4 @@ def _attached(node: str, volume_cache: VolumeCache) -> frozenset[Handle]:
 
 
 _REQUEUE_ON = ClusterEvent.NODE_ADDED | ClusterEvent.ATTACHMENTS | ClusterEvent.VOLUMES_FREED | ClusterEvent.CLAIM
-FILTER = VolumeFilterPlugin("NodeVolumeLimits", pre_filter, _REQUEUE_ON)
+FILTER = VolumeFilterPlugin("NodeVolumeLimits", pre_filter, _REQUEUE_ON, volume_moves)

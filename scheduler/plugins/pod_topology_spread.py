@@ -19,7 +19,7 @@ from scheduler.kube.pod_info import PodInfo
 from scheduler.kube.selectors import Selector
 from scheduler.kube.spread_constraints import TopologySpreadConstraint
 from scheduler.plugins import node_affinity, taint_toleration
-from scheduler.plugins.interface import ClusterFilterPlugin, Refusals
+from scheduler.plugins.interface import ClusterFilterPlugin, Refusals, counted_moves
 from scheduler.queue import ClusterEvent
 
 _REQUEUE_ON = (
@@ -157,4 +157,4 @@ def _normalised(raw: Amounts, scored: Flags) -> Amounts:
     return np.where(scored, scores, 0)
 
 
-FILTER = ClusterFilterPlugin("PodTopologySpread", pre_filter, _REQUEUE_ON, lasting=frozenset(_TEXTS[1:]))
+FILTER = ClusterFilterPlugin("PodTopologySpread", pre_filter, _REQUEUE_ON, counted_moves, lasting=frozenset(_TEXTS[1:]))

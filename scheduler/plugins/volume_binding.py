@@ -18,7 +18,7 @@ from scheduler.kube.objects import NodeSelector
 from scheduler.kube.pod_info import PodInfo
 from scheduler.kube.pod_volumes import ClaimUse
 from scheduler.kube.storage_objects import PersistentVolumeClaim
-from scheduler.plugins.interface import Filter, Refusals, VolumeFilterPlugin, refuse_where
+from scheduler.plugins.interface import Filter, Refusals, VolumeFilterPlugin, refuse_where, volume_moves
 from scheduler.plugins.volume_matching import (
     NO_ROOM,
     NONE_FREE,
@@ -238,5 +238,5 @@ def _refusals(codes: Amounts) -> Refusals | None:
 
 _REQUEUE_ON = ClusterEvent.CLAIM | ClusterEvent.VOLUME | ClusterEvent.STORAGE_CLASS
 _REQUEUE_ON |= ClusterEvent.NODE_ADDED | ClusterEvent.NODE_LABELS
-FREE_FILTER = VolumeFilterPlugin("VolumeBinding", pre_filter_free, _REQUEUE_ON)
-FILTER = VolumeFilterPlugin("VolumeBinding", pre_filter, _REQUEUE_ON, slow=True)
+FREE_FILTER = VolumeFilterPlugin("VolumeBinding", pre_filter_free, _REQUEUE_ON, volume_moves)
+FILTER = VolumeFilterPlugin("VolumeBinding", pre_filter, _REQUEUE_ON, volume_moves, slow=True)

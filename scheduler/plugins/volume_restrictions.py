@@ -9,7 +9,7 @@ from scheduler.cache.node_columns import NodeColumns, Rows
 from scheduler.cache.volumes.volume_cache import VolumeCache
 from scheduler.kube.pod_info import PodInfo
 from scheduler.kube.storage_objects import ONCE_PER_POD
-from scheduler.plugins.interface import Filter, Refusals, VolumeFilterPlugin, refuse_where
+from scheduler.plugins.interface import Filter, Refusals, VolumeFilterPlugin, refuse_where, volume_moves
 from scheduler.plugins.volume_binding import claim_not_found
 from scheduler.queue import ClusterEvent
 
@@ -41,5 +41,8 @@ def pre_filter(pod_info: PodInfo, nodes: NodeColumns, volume_cache: VolumeCache)
 
 
 FILTER = VolumeFilterPlugin(
-    "VolumeRestrictions", pre_filter, ClusterEvent.NODE_ADDED | ClusterEvent.CLAIM | ClusterEvent.VOLUMES_FREED
+    "VolumeRestrictions",
+    pre_filter,
+    ClusterEvent.NODE_ADDED | ClusterEvent.CLAIM | ClusterEvent.VOLUMES_FREED,
+    volume_moves,
 )

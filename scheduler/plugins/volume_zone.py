@@ -9,7 +9,7 @@ import numpy as np
 from scheduler.cache.node_columns import Flags, NodeColumns, Rows
 from scheduler.cache.volumes.volume_cache import VolumeCache
 from scheduler.kube.pod_info import PodInfo
-from scheduler.plugins.interface import Filter, Refusals, VolumeFilterPlugin, refuse_where
+from scheduler.plugins.interface import Filter, Refusals, VolumeFilterPlugin, refuse_where, volume_moves
 from scheduler.queue import ClusterEvent
 
 _REASON = "node(s) had no available volume zone"
@@ -65,4 +65,4 @@ def _zones(label: str) -> frozenset[str]:
 
 
 _REQUEUE_ON = ClusterEvent.NODE_ADDED | ClusterEvent.NODE_LABELS | ClusterEvent.CLAIM | ClusterEvent.VOLUME
-FILTER = VolumeFilterPlugin("VolumeZone", pre_filter, _REQUEUE_ON)
+FILTER = VolumeFilterPlugin("VolumeZone", pre_filter, _REQUEUE_ON, volume_moves)

@@ -21,6 +21,9 @@ from scheduler.kube.group_membership import GroupKey
 from scheduler.kube.objects import Pod
 from scheduler.kube.pod_groups import GroupPolicy, PodGroup
 from scheduler.kube.pod_info import PodInfo
+from scheduler.pending.group_hold import GroupHold
+from scheduler.pending.group_options import GroupOptions
+from scheduler.pending.half_groups import HalfGroups
 from scheduler.pending.held_binds import Batch, HeldBinds
 from scheduler.pending.nominator import Nominator
 from scheduler.pending.pending_groups import PendingGroups
@@ -30,6 +33,7 @@ from scheduler.pending.pod_group_conditions import GroupProgress
 from scheduler.pending.volume_waits import VolumeWaits
 from scheduler.queue import NO_EVENT, ClusterEvent, Queue
 
+_KEPT = " Room is kept for the members that fit."
 # Seconds after which a decision that was set aside goes on though others still wait.
 _APART_S = 0.4
 # The result of a decision, in the words of kube-scheduler's metrics.
@@ -47,16 +51,23 @@ class GroupScheduling:
     pending_groups: PendingGroups
     group_cycle: GroupCycle
     volume_waits: VolumeWaits
+    options: GroupOptions
     portion: int
     held_binds: HeldBinds = field(default_factory=HeldBinds)
     # How many decisions there were, by their results, and how many members they have placed.
     decisions: Counter[Decided] = field(default_factory=lambda: Counter(dict.fromkeys(get_args(Decided), 0)))
     members_placed: int = 0
+    group_hold: GroupHold = field(init=False)
+    half_groups: HalfGroups = field(init=False)
     _search: GroupSearch | None = None
     # The decisions that others have interrupted, the one that waits the longest first, and when one is to go on.
     _aside: dict[GroupKey, GroupSearch] = field(default_factory=dict)
     _resume_at: float = 0.0
     _proceeded_at: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.group_hold = GroupHold(self.pending_groups, self.nominator, self.options.hold_s)
+        self.half_groups = HalfGroups(self.pending_groups, self.cache, self.options.end_half_s)
 
     def begin(self, key: GroupKey) -> None:
         """Begin to decide about a group that was popped from the queue."""
@@ -136,7 +147,7 @@ class GroupScheduling:
         if isinstance(verdict, Placed):
             self.members_placed += len(verdict.binds)
             return self._carry_out(search, verdict, now)
-        return self._refuse(search, verdict.refusal, self._shortage(key, verdict), now)
+        return self._refuse(search, verdict.refusal, self._shortage(key, verdict), now, verdict.binds)
 
     def abandon(self) -> None:
         """End a decision without an outcome; nothing of it stays."""
@@ -193,6 +204,8 @@ class GroupScheduling:
     def tick(self, now: float) -> list[Instruction]:
         """Return what is due: Binds whose volumes are all bound, and messages."""
         found = list[Instruction]()
+        self.group_hold.tick(now)
+        found += self.half_groups.overdue(now)
         for batch in self.held_binds.touched():
             found += self._look_at(batch, now)
         for told in self.pending_groups.due(now):
@@ -216,7 +229,8 @@ class GroupScheduling:
         """Return when `tick` has work, if no event arrives before."""
         if self.held_binds.has_touched:
             return 0.0
-        times = self.pending_groups.next_due(), self.pending_groups.conditions.next_due()
+        conditions = self.pending_groups.conditions
+        times = [part.next_due() for part in (self.pending_groups, conditions, self.group_hold, self.half_groups)]
         return min((time for time in times if time is not None), default=None)
 
     def check(self) -> None:
@@ -289,8 +303,14 @@ class GroupScheduling:
         self.pending_groups.conditions.refuse(batch.key, message, now)
         return self._tell(uids, message)
 
-    def _refuse(self, search: GroupSearch, refusal: Unschedulable, message: str, now: float) -> list[Instruction]:
+    def _refuse(
+        self, search: GroupSearch, refusal: Unschedulable, message: str, now: float, fitting: Sequence[Bind] = ()
+    ) -> list[Instruction]:
+        """Let a group wait; keep the room of its ``fitting`` members if it has first call."""
         key, missed = search.group.key, self.queue.missed_since(search.since)
+        kept = fitting if self.group_hold.is_held_by(key) else ()
+        self.group_hold.keep(key, kept, now)
+        message += _KEPT if kept else ""
         uids = self.pending_groups.members(key).of("waiting")
         if not self.pending_groups.decided(key, now):
             self.queue.add_unschedulable(key.entry, refusal.requeue_on)

@@ -39,6 +39,7 @@ from scheduler.extender.extender_pods import ExtenderPods
 from scheduler.kube.binding_outcome import Outcome
 from scheduler.kube.objects import Node, Pod
 from scheduler.kube.pod_info import PodInfo, Refusal
+from scheduler.pending.group_options import NO_OPTIONS, GroupOptions
 from scheduler.pending.nominator import Nominator
 from scheduler.pending.pending_groups import PendingGroups
 from scheduler.pending.pending_pods import PendingPods
@@ -65,6 +66,7 @@ class Machine:
         evict_never_started: bool = True,
         kinds: Kinds = NONE,
         portion: int = PORTION,
+        group_options: GroupOptions = NO_OPTIONS,
         sign: SignAssignment | None = None,
     ) -> None:
         """Check ``portion`` pods in one step, if a decision must find victims; with ``sign`` sign each assignment."""
@@ -92,6 +94,7 @@ class Machine:
             pending_groups=self.pending_groups,
             group_cycle=GroupCycle(self.cache, self._scheduling_cycle),
             volume_waits=self._volume_waits,
+            options=group_options,
             portion=min(portion, group_slices.PORTION),
         )
         self._pre_binding = PreBinding(self.queue, self.pending_pods, self._volume_waits, self.group_scheduling)
@@ -170,11 +173,9 @@ class Machine:
 
     def _finish_evict(self, order: Evict, ending: EvictionResult, now: float) -> list[Instruction]:
         """Try an eviction again later if the API server did not accept it."""
-        if ending == "evicted":
-            return [Report(order.pod, "NeverStarts", f"evicted: {order.reason}")]
         if ending == "refused":
             self.vf_disputes.retry(order.pod.metadata.uid, now)
-        return []
+        return [Report(order.pod, order.cause, f"evicted: {order.reason}")] if ending == "evicted" else []
 
     def _finish_delete_victims(
         self, order: DeleteVictims, ending: DeleteVictimsResult, now: float
@@ -335,8 +336,7 @@ class Machine:
         found: list[Instruction] = self._pre_binding.tick(now) if self._volume_waits else []
         for nomination in self.nominator.overdue(now) if self.nominator else ():
             found += self._stop_waiting(nomination, now)
-        if self._unfinished:
-            self._continue_search(now)
+        self._continue_search(now)
         found += self.group_scheduling.tick(now)
         found += self.vf_disputes.overdue(now)
         found += (Notice("constraint", text, {"constraint": kind}) for kind, text in self._kinds.take_faults())

@@ -210,7 +210,7 @@ async def test_the_runtimes_absence_is_unavailable_and_its_return_is_noticed(shi
     async def served() -> bool:
         found = await code()
         assert found in (grpc.StatusCode.OK, grpc.StatusCode.UNAVAILABLE)
-        return found == grpc.StatusCode.OK
+        return bool(found == grpc.StatusCode.OK)
 
     await runtime.Version(cri.VersionRequest())
     await shim.runtime.stop()

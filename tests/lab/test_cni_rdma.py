@@ -4,15 +4,18 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.lab.nics import EACH, LASTING, Nic, with_nic
 from tests.support.offers import IN_THE_LAB
 
 pytestmark = pytest.mark.lab
 
 Lab = Callable[..., "subprocess.CompletedProcess[str]"]
+ON_EACH = pytest.mark.parametrize("nic", EACH)
 FIRST = {"pf": "eth0", "vf": 0, "pci": "0000:3b:01.0", "link": "ethernet", "network": "default"}
 SECOND = {"pf": "eth0", "vf": 1, "pci": "0000:3b:01.1", "link": "ethernet", "network": "other", "name": "rdma7"}
 
@@ -32,20 +35,23 @@ CONF = {
 }
 PREPARE = f"""
 set -e
-ip link set lo up; ip link set eth0 up; ip link set wire0 up
+ip link set lo up; ip link set ${{pf:=eth0}} up; ip link set wire0 up
 functions=/sys/bus/pci/devices
 echo 4 >$functions/0000:3b:00.0/sriov_numvfs
+if type as_init_leaves_them >/dev/null; then as_init_leaves_them 0 1; fi
 # mlx5 makes the RDMA devices itself.
 for vf in 0 1; do
   netdev=$(ls $functions/0000:3b:01.$vf/net)
   [ -e $functions/0000:3b:01.$vf/infiniband ] || rdma link add rx$vf type rxe netdev $netdev
 done
+rdma0=$(ls $functions/0000:3b:01.0/infiniband) rdma1=$(ls $functions/0000:3b:01.1/infiniband)
+verbs={Path(__file__).with_name("verbs_process.py")}
 export CNI_IFNAME=eth0 CNI_PATH=/usr/lib/cni
 {IN_THE_LAB}
 mkdir -p /var/lib/mooring/pods
 # What must be as before. A rebound driver makes a netdev with another index, and another MAC of its own.
 state() {{
-  ip -d -j link show | jq -c 'map({{ifname, address, mtu, flags, altnames, vfinfo_list, parentdev}}) | sort_by(.ifname)'
+  ip -d -j link show | jq -c '{LASTING} | map({{ifname, address, mtu, flags, altnames, vfinfo_list, parentdev}})'
   rdma -j dev show | jq -c 'map(.ifname) | sort'
   ls /var/lib/mooring/vfs /run/ipam/net 2>/dev/null | grep -E '^[0-9]' || true
 }}
@@ -60,7 +66,12 @@ del() {{ call DEL ${{1:-pod}}; echo del $status; }}
 same() {{
   state >/tmp/now; cmp -s /tmp/before /tmp/now && echo same || {{ echo different; cat /tmp/before /tmp/now /tmp/log; }}
 }}
-devices() {{ echo $1 $($2 rdma -j dev show | jq -c 'map(.ifname) | sort'); }}
+# The RDMA devices of both VFs, under the names that they have on the plain NIC.
+devices() {{
+  echo $1 $($2 rdma -j dev show | jq -c --arg first $rdma0 --arg second $rdma1 \\
+    'map({{($first): "rx0", ($second): "rx1"}}[.ifname] // empty) | sort')
+}}
+are_home() {{ [ "$(devices host)" = 'host ["rx0","rx1"]' ]; }}
 inside() {{ ip netns exec pod "$@"; }}
 names() {{ ip -j link show | jq -c 'map(.ifname) | sort'; }}
 same_names() {{ names >/tmp/now; cmp -s /tmp/names /tmp/now && echo same names || cat /tmp/names /tmp/now; }}
@@ -74,6 +85,10 @@ def record(uid: str, *vfs: dict[str, Any]) -> str:
     """Return the commands that write what the CRI shim would have written, and make the pod's namespace."""
     document = {"v": 1, "pod": f"ns/{uid}", "assignment": {"v": 1, "uid": uid, "node": "n1", "vfs": vfs}}
     return f"echo '{json.dumps(document)}' >/var/lib/mooring/pods/{uid}.json; ip netns add {uid}\n"
+
+
+def second(nic: Nic) -> dict[str, Any]:
+    return nic.vf(1, network="other", name="rdma7")
 
 
 def run(
@@ -94,25 +109,34 @@ def run(
 
 
 # A process of the pod that keeps a queue pair on the VF's device: a server that waits for a client which never comes.
-SERVER = """
-keep() {
-  ${1:-ip netns exec pod} ibv_rc_pingpong -e -d rx0 -g 0 >/tmp/server 2>&1 & server=$!
-  until_true sh -c 'rdma res show qp | grep -q "type RC"'
-}
+# On InfiniBand, whose verbs driver here has no provider library, it connects to nothing either.
+SERVER = f"""
+keep() {{
+  case $pf in
+    ib0)
+      ${{1:-ip netns exec pod}} {sys.executable} $verbs 0000:3b:01.0 qp >/tmp/server 2>&1 & server=$!
+      until_true grep -q ready /tmp/server ;;
+    *)
+      ${{1:-ip netns exec pod}} ibv_rc_pingpong -e -d $rdma0 -g 0 >/tmp/server 2>&1 & server=$!
+      until_true sh -c 'rdma res show qp | grep -q "type RC"' ;;
+  esac
+}}
 """
 
 
-def test_rdma_devices_follow_their_vfs_in_exclusive_mode(lab: Lab) -> None:
+@ON_EACH
+def test_rdma_devices_follow_their_vfs_in_exclusive_mode(lab: Lab, nic: Nic) -> None:
     """ADD takes both devices into the pod and enters them in the ledger; DEL, and a second, bring them home."""
     lines = run(
-        lab,
+        with_nic(lab, nic),
         """
         add; devices host; devices pod inside
-        inside ip -j link show net1 | jq -c '.[0].flags | contains(["UP"])'; jq -r .rdma /var/lib/mooring/vfs/*.json
+        inside ip -j link show net1 | jq -c '.[0].flags | contains(["UP"])'
+        jq -r .rdma /var/lib/mooring/vfs/*.json | sed "s/$rdma0/rx0/; s/$rdma1/rx1/"
         del; same; del; same
         """,
-        FIRST,
-        SECOND,
+        nic.vf(0),
+        second(nic),
         mode="exclusive",
     )
     assert lines == [
@@ -121,29 +145,39 @@ def test_rdma_devices_follow_their_vfs_in_exclusive_mode(lab: Lab) -> None:
     ]
 
 
-def test_rdma_devices_return_to_the_host_when_the_namespace_ends(lab: Lab) -> None:
+@ON_EACH
+def test_rdma_devices_return_to_the_host_when_the_namespace_ends(lab: Lab, nic: Nic) -> None:
     """The kernel brings netdev and RDMA device back in its own time; DEL waits for both."""
-    lines = run(lab, "add; ip netns delete pod; del; same", FIRST, SECOND, mode="exclusive")
+    vfs = (nic.vf(0), second(nic))
+    lines = run(with_nic(lab, nic), "add; ip netns delete pod; del; same", *vfs, mode="exclusive")
     assert lines == ["add 0 null", "del 0", "same"]
 
 
+@ON_EACH
 @pytest.mark.parametrize("end", ["del", "ip netns delete pod; del"])
-def test_an_rdma_device_that_the_pod_has_renamed_has_its_name_back(lab: Lab, end: str) -> None:
+def test_an_rdma_device_that_the_pod_has_renamed_has_its_name_back(lab: Lab, nic: Nic, end: str) -> None:
     """A pod that may administer its network may do that; monitors of the host know devices by their names."""
-    lines = run(lab, f"add; inside rdma dev set rx0 name another; {end}; same", FIRST, mode="exclusive")
+    script = f"add; inside rdma dev set $rdma0 name another; {end}; same"
+    lines = run(with_nic(lab, nic), script, nic.vf(0), mode="exclusive")
     assert lines == ["add 0 null", "del 0", "same"]
 
 
-def test_rdma_devices_are_left_alone_in_shared_mode(lab: Lab) -> None:
+@ON_EACH
+def test_rdma_devices_are_left_alone_in_shared_mode(lab: Lab, nic: Nic) -> None:
     """Every namespace sees them: only the netdev moves, and its addresses show in the device's GIDs."""
-    lines = run(lab, "add; devices host; devices pod inside; del; same", FIRST, SECOND)
+    vfs = (nic.vf(0), second(nic))
+    lines = run(with_nic(lab, nic), "add; devices host; devices pod inside; del; same", *vfs)
     assert lines == ["add 0 null", 'host ["rx0","rx1"]', 'pod ["rx0","rx1"]', "del 0", "same"]
 
 
-def test_an_rdma_device_that_is_elsewhere_is_not_handed_out_without_it(lab: Lab) -> None:
+@ON_EACH
+def test_an_rdma_device_that_is_elsewhere_is_not_handed_out_without_it(lab: Lab, nic: Nic) -> None:
     """A netdev without its RDMA device would be half a VF: error 102, nothing changed."""
-    script = "ip netns add other; rdma dev set rx0 netns other; prepared; add; jq -r .msg /tmp/answer; same"
-    lines = run(lab, script, FIRST, mode="exclusive")
+    script = """
+        ip netns add other; rdma dev set $rdma0 netns other; prepared
+        add; jq -r .msg /tmp/answer | sed s/$rdma0/rx0/; same
+        """
+    lines = run(with_nic(lab, nic), script, nic.vf(0), mode="exclusive")
     assert lines == ["add 1 102", "rdma device 'rx0' of vf 0000:3b:01.0 is not in the host's network namespace", "same"]
 
 
@@ -193,10 +227,11 @@ def test_an_ethernet_vf_is_not_handed_out_before_its_netdev_is_there(lab: Lab) -
     ]
 
 
-def test_a_process_that_ends_in_time_is_waited_for(lab: Lab) -> None:
+@ON_EACH
+def test_a_process_that_ends_in_time_is_waited_for(lab: Lab, nic: Nic) -> None:
     """A queue pair outlives the netdev's return in shared mode: DEL waits until it is gone, and rebinds nothing."""
     script = f"{SERVER} add; keep; (sleep 1; kill $server) & del; phase; rebound; same"
-    assert run(lab, script, FIRST) == ["add 0 null", "del 0", "none", "0", "same"]
+    assert run(with_nic(lab, nic), script, nic.vf(0)) == ["add 0 null", "del 0", "none", "0", "same"]
 
 
 def test_a_process_that_keeps_its_queue_pair_loses_it(lab: Lab) -> None:
@@ -227,19 +262,20 @@ def test_a_vf_whose_pf_has_autoprobe_off_is_rebound_all_the_same(lab: Lab) -> No
     assert lines == ["add 0 null", "del 0", "none", "1", "bound", "(null)", "same names"]
 
 
-def test_a_vf_that_cannot_be_freed_stays_returning(lab: Lab) -> None:
+@ON_EACH
+def test_a_vf_that_cannot_be_freed_stays_returning(lab: Lab, nic: Nic) -> None:
     """DEL is successful and the VF is restored, but no pod gets it until the process is gone."""
     lines = run(
-        lab,
+        with_nic(lab, nic),
         f"""{SERVER}
         mkdir -p /tmp/sys/bus/pci; ln -s $functions /tmp/sys/bus/pci; conf=/tmp/conf.json
-        {record("next", FIRST)} add; keep; del; phase; rebound
+        {record("next", nic.vf(0))} add; keep; del; phase; rebound
         same_names
         add next; jq -r .msg /tmp/answer; del next; phase
         kill $server; wait $server 2>/dev/null || true; add next; phase
         jq -r .pod /var/lib/mooring/vfs/*.json; del next; same
         """,
-        FIRST,
+        nic.vf(0),
         conf={"sysfs": "/tmp/sys", "holdTimeoutSeconds": 0.1},
     )
     assert lines == [
@@ -249,30 +285,36 @@ def test_a_vf_that_cannot_be_freed_stays_returning(lab: Lab) -> None:
     ]
 
 
-def test_a_monitor_of_the_hosts_own_is_no_user(lab: Lab) -> None:
+@ON_EACH
+def test_a_monitor_of_the_hosts_own_is_no_user(lab: Lab, nic: Nic) -> None:
     """A process that opened the device before the pod did is not the pod's: DEL neither waits nor rebinds."""
     script = f"""
         {SERVER} keep env
         add; jq -c '.original.users | length' /var/lib/mooring/vfs/*.json; del; rebound; same
         """
-    assert run(lab, script, FIRST) == ["add 0 null", "1", "del 0", "0", "same"]
+    assert run(with_nic(lab, nic), script, nic.vf(0)) == ["add 0 null", "1", "del 0", "0", "same"]
 
 
-def test_a_rebind_that_was_interrupted_is_finished(lab: Lab) -> None:
+@ON_EACH
+def test_a_rebind_that_was_interrupted_is_finished(lab: Lab, nic: Nic) -> None:
     """Killed between unbind and bind, a VF has no driver: DEL binds it and restores what it gets."""
     script = """
         add; ip netns delete pod; until_true test -e $functions/0000:3b:01.0/net/net1
         echo 0000:3b:01.0 >$functions/0000:3b:01.0/driver/unbind
         del; phase; same_names
         """
-    lines = run(lab, script, FIRST)
+    lines = run(with_nic(lab, nic), script, nic.vf(0))
     assert lines == ["add 0 null", "del 0", "none", "same names"]
 
 
-def test_nothing_keeps_a_namespace_open(lab: Lab) -> None:
-    """The warm server has handed both out: the namespace dies without a DEL, and the kernel returns them."""
+@ON_EACH
+def test_nothing_keeps_a_namespace_open(lab: Lab, nic: Nic) -> None:
+    """The warm server has handed both out: the namespace dies without a DEL, and the kernel returns them.
+
+    IPoIB's netdev ends with the namespace, and is made again with the RDMA device.
+    """
     lines = run(
-        lab,
+        with_nic(lab, nic),
         f"""
         {sys.executable} -m cni serve --node-name n1 2>/tmp/server & server=$!
         until_true test -S /run/mooring/cni.sock
@@ -283,12 +325,12 @@ def test_nothing_keeps_a_namespace_open(lab: Lab) -> None:
           CNI_ARGS='IgnoreUnknown=1;K8S_POD_NAME=pod;K8S_POD_UID=pod' /tmp/cni </tmp/conf.json >/tmp/answer
         }}
         served ADD; devices host; kill -STOP $server; ip netns delete pod
-        until_true test -e $functions/0000:3b:01.0/net/net1
-        until_true sh -c 'rdma dev show | grep -q rx0'; devices host
+        until_true sh -c "ls $functions/0000:3b:01.0/net | grep -q ."
+        until_true are_home; devices host
         kill -CONT $server; served DEL; same; kill $server; wait $server
         """,
-        FIRST,
-        SECOND,
+        nic.vf(0),
+        second(nic),
         mode="exclusive",
     )
     assert lines == ["host []", 'host ["rx0","rx1"]', "same"]

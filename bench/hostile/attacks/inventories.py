@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 
 from bench import scheduler_load as load
 from bench.hostile.attack import attack
+from bench.hostile.attacks.groups import members
 from bench.hostile.stage import NODES, Stage
 from mooring import names
 
@@ -26,6 +27,10 @@ async def _node(stage: Stage, inventory: str) -> AsyncIterator[None]:
         yield
     finally:
         await stage.delete(f"{NODES}/{_NAME}")
+
+
+async def _write(stage: Stage, inventory: str) -> None:
+    await stage.patch(f"{NODES}/{_NAME}", {"metadata": {"annotations": {names.INVENTORY: inventory}}})
 
 
 def _pf(number: int, vfs: str, out: list[load.Json]) -> load.Json:
@@ -73,7 +78,44 @@ async def versions(stage: Stage) -> AsyncIterator[None]:
 
     async with _node(stage, text(0)):
         for version in range(1, 150):
-            await stage.patch(f"{NODES}/{_NAME}", {"metadata": {"annotations": {names.INVENTORY: text(version)}}})
+            await _write(stage, text(version))
+        yield
+
+
+@attack("inventory-300-versions", "a node writes 300 versions of an inventory of 7.8 KB", lasts_s=2.0)
+async def small_versions(stage: Stage) -> AsyncIterator[None]:
+    """As many VFs as PFs have, out for reasons of their own."""
+
+    def text(version: int) -> str:
+        out = [{"vfs": str(number), "why": f"held by pod {version}-{number}"} for number in range(150)]
+        return json.dumps({"v": 1, "boot": load.BOOT, "pfs": [_pf(0, "0-199", out)]})
+
+    async with _node(stage, text(0)):
+        for version in range(1, 300):
+            await _write(stage, text(version))
+        yield
+
+
+@attack(
+    "inventory-networks", "a node has 128 networks of its own, and groups ask for one for all members", lasts_s=10.0
+)
+async def networks(stage: Stage) -> AsyncIterator[None]:
+    """Each may be tried for each interface."""
+    pfs = [_pf(number, "0-3", []) | {"network": f"a{number}"} for number in range(128)]
+    rails: load.Json = {"rails": "same"}
+    pods = [pod for number in range(5) for pod in members(f"g{number}", 4, {}, rails, cpus=4)]
+    async with _node(stage, json.dumps({"v": 1, "boot": load.BOOT, "pfs": pfs})), stage.pods(*pods):
+        yield
+
+
+@attack("node-restless", "a node changes all the time while a group of 400 pods that fits nowhere waits", lasts_s=1.0)
+async def restless(stage: Stage) -> AsyncIterator[None]:
+    """It is free, and then it is not."""
+    texts = [_inventory(1, 0, f"0-{last}") for last in (99, 9)]
+    pods = members("wants", 400, {}, {}, cpus=50)
+    async with _node(stage, texts[0]), stage.pods(*pods):
+        for version in range(300):
+            await _write(stage, texts[version % 2])
         yield
 
 

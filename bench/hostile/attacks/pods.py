@@ -49,6 +49,21 @@ async def resources_few(stage: Stage) -> AsyncIterator[None]:
         yield
 
 
+@attack("pods-that-differ", "5,000 waiting pods each request another amount, and name another image", lasts_s=2.0)
+async def pods_that_differ(stage: Stage) -> AsyncIterator[None]:
+    """What is kept for pods that are alike is kept for each of them."""
+    specs = [
+        {"containers": [{"name": "c", "image": f"registry.example/app:{number}", "resources": _cpu(100 + number)}]}
+        for number in range(5000)
+    ]
+    async with stage.pods(*(_pod(number, spec) for number, spec in enumerate(specs))):
+        yield
+
+
+def _cpu(amount: int) -> Json:
+    return {"requests": {"cpu": str(amount)}}
+
+
 @attack("rates", "a pod requests 23 rates that nearly fill each node", lasts_s=10.0)
 async def rates(stage: Stage) -> AsyncIterator[None]:
     """Whether three fit on a PF hangs on each node's last megabits: a search, and no node's result is another's."""

@@ -25,6 +25,20 @@ async def metrics_flood(stage: Stage) -> AsyncIterator[None]:
         yield
 
 
+@attack("metrics-connections", "64 clients connect to the metrics' port and leave, as fast as they can")
+async def metrics_connections(stage: Stage) -> AsyncIterator[None]:
+    """Each is accepted, and closed."""
+    async with stage.flooded(stage.metrics_port, 64, b""):
+        yield
+
+
+@attack("extender-connections", "64 clients connect to the extender and leave, as fast as they can")
+async def extender_connections(stage: Stage) -> AsyncIterator[None]:
+    """Its limits are larger."""
+    async with stage.flooded(stage.extender_port, 64, b""):
+        yield
+
+
 @attack("extender-half-open", "900 requests of the extender are begun and never ended")
 async def extender_half_open(stage: Stage) -> AsyncIterator[None]:
     """Each with a part of its body."""

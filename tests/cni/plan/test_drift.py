@@ -40,6 +40,26 @@ CALL = Call("ADD", "c1", "/run/netns/pod", "eth0", {}, (), {})
 CONF = Conf(name="net", version="1.0.0", ipam={"type": "static"})
 
 
+QUEUE_PAIR, OTHER_QUEUE_PAIR, PREFIX = "00:00:01:09", "00:00:02:1a", "fe:80:00:00:00:00:00:00"
+GUID, OTHER_GUID = "02:00:00:00:00:00:00:99", "02:00:00:00:00:00:00:00"
+
+
+def test_of_an_ipoib_address_the_guid_counts() -> None:
+    """The netdev is made again with its RDMA device, or with the driver that reads the pod's GUID: another queue pair.
+
+    Without the pod's wish it has the GUID that was found, in whatever the chain's result lists.
+    """
+    original = Original(name="ib1", mtu=1500, netdev_mac=f"{QUEUE_PAIR}:{PREFIX}:{OTHER_GUID}")
+    for settings, guid in ((VfSettings(guid=GUID), GUID), (VfSettings(), OTHER_GUID)):
+        entry = replace(ENTRY, original=original, set=settings)
+        there = LiveState(True, replace(INTERFACE, mac=f"{OTHER_QUEUE_PAIR}:{PREFIX}:{guid}"), settings)
+        assert from_kernel(entry, there, None, {}) == []
+        assert from_kernel(entry, there, None, {"mac": f"{QUEUE_PAIR}:{PREFIX}:{guid}"}) == []
+        other = replace(there, interface=replace(INTERFACE, mac=f"{OTHER_QUEUE_PAIR}:{PREFIX}:02:00:00:00:00:00:00:11"))
+        (text,) = from_kernel(entry, other, None, {})
+        assert "02:00:00:00:00:00:00:11' and not" in text
+
+
 def test_what_is_as_it_was_made_has_no_drift() -> None:
     """Link-local addresses and settings that the pod did not request are ignored."""
     found = replace(FOUND, settings=replace(SETTINGS, trust=True))

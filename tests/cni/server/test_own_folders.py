@@ -54,6 +54,17 @@ def test_a_network_that_names_another_folder_is_refused(folder: str, own: dict[s
     assert _call("ADD", own, other, fixed=False).code != 7
 
 
+def test_a_network_does_not_keep_add_from_waiting_for_init(own: dict[str, str]) -> None:
+    """VFs would be given before `init` has prepared them, if a tenant said so; that ADD waits any network may ask."""
+    waits: dict[str, object] = {**own, "awaitInit": True}
+    refused = _call("ADD", waits, {"awaitInit": False}, fixed=True)
+    assert refused.code == 7
+    assert "configuration field 'awaitInit'" in json.loads(refused.text)["msg"]
+    assert _call("ADD", waits, {"awaitInit": True}, fixed=True).code != 7
+    assert _call("DEL", waits, {"awaitInit": False}, fixed=True).code == 0
+    assert _call("ADD", {**own, "awaitInit": False}, {"awaitInit": True}, fixed=True).code != 7
+
+
 def test_a_del_works_in_the_nodes_own_ledger(own: dict[str, str], tmp_path: Path) -> None:
     """It is never refused for its configuration: the entry of its container is closed."""
     entry = Path(own["state"]) / FOLDER / f"{PCI}.json"

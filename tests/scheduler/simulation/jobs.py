@@ -54,6 +54,8 @@ class Jobs:
     broken: list[str] = field(default_factory=list)
     decided: int = 0
     completed: int = 0
+    # Of these, those that had first call on what became free.
+    after_hold: int = 0
     _claims: int = 0
 
     def create(self, job: Job) -> None:
@@ -118,6 +120,8 @@ class Jobs:
             mine = frozenset(bind.pod_info.uid for bind in binds if bind.pod_info.uid in uids)
             self.decided += 1
             self.completed += len(mine) >= job.min > 1
+            holder = machine.pending_groups.holder
+            self.after_hold += len(mine) >= job.min > 1 and holder is not None and holder.name == name
             known = [assigned for uid in uids if (assigned := machine.cache.assigned(uid)) is not None]
             placed = [one for one in known if one.affinity_info is None or not one.affinity_info.terminating]
             # Which members have succeeded is not in the cache.
@@ -148,6 +152,11 @@ class Jobs:
                 if any(not claim.volume and claim.created < since for claim in used):
                     self.broken.append(f"the pod of uid {uid} was bound before the volumes of {pod.name}")
 
+    def kept(self, *, but_for: str = "") -> set[str]:
+        """Return the nodes on which room may be kept for a job that waits, ``but_for`` one of them."""
+        waiting = ((job.name, pod) for job in self.jobs.values() for pod in self.pods(job) if not pod.node)
+        return {pod.document["status"].get("nominatedNodeName", "") for name, pod in waiting if name != but_for}
+
     def unsettled(self, nodes: dict[str, Json], live: Sequence[PodState]) -> Iterator[str]:
         """Yield which jobs wait though they fit, and which members were not told why they wait."""
         for job in self.jobs.values():
@@ -157,7 +166,9 @@ class Jobs:
             counting = placed + (sum(one.phase == "Succeeded" for one in pods) if placed else 0)
             needed = max(job.min - counting, 1)
             exists = not job.by_pod_group or self.has_pod_group(job)
-            fits = exists and len(waiting) >= needed and self._fits(waiting[0], needed, nodes, live)
+            kept = self.kept(but_for=job.name)
+            free = {name: node for name, node in nodes.items() if name not in kept}
+            fits = exists and len(waiting) >= needed and self._fits(waiting[0], needed, free, live)
             if fits and not (job.with_claims or job.within or job.rails):
                 yield f"{needed} members of {job.name} fit and wait: {told(waiting[0])!r}"
             for pod in waiting:

@@ -16,10 +16,14 @@ from scheduler.cycle.instructions import DeleteVictims, PreBind
 from scheduler.extender.extender_pods import ExtenderPods
 from scheduler.kube.binding_outcome import Outcome
 from scheduler.kube.pod_info import PodInfo
+from scheduler.pending.group_options import GroupOptions
 from scheduler.server.leader import LeadershipLost
 from scheduler.state.machine import Instruction, Machine
 from tests.scheduler.simulation import fake_units
 from tests.scheduler.simulation.clock import PROCESS, VirtualLoop
+
+# Times that are over in many runs.
+_GROUP_OPTIONS = GroupOptions(hold_s=20.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +141,8 @@ def machine(*arguments: Any, **options: Any) -> Machine:
     """Stand in for `Machine` where the program makes its own."""
     scheduler = _RUNNING.get()
     # So few nodes are examined in a step that a search for victims takes several, though the nodes are few.
-    scheduler.machine = recorded = _Recorded(*arguments, **(options | {"kinds": fake_units.kinds(), "portion": 3}))
+    own = {"kinds": fake_units.kinds(), "portion": 3, "group_options": _GROUP_OPTIONS}
+    scheduler.machine = recorded = _Recorded(*arguments, **(options | own))
     recorded.known = set()
     recorded.write = scheduler._record
     recorded.write_batch = lambda binds: scheduler.tell_batch(recorded, binds, scheduler.loop.time())

@@ -60,6 +60,7 @@ def test_the_simulation_reaches_the_cases_that_it_guarantees() -> None:
     met = sum((world.kube_scheduler.met for world in worlds), Counter[str]())
     assert met["bound"] > 40
     assert sum(world.jobs.completed for world in worlds) > 12
+    assert sum(world.jobs.after_hold for world in worlds) > 3
     assert all(met[what] > 3 for what in ("not bound", "preempted", "lost", "stood by"))
 
 

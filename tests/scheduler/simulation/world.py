@@ -155,12 +155,14 @@ class World:
     def unsettled(self) -> list[str]:
         """Return what is not yet as it must be in the end."""
         nodes, live = self.cluster.nodes(), list(self.cluster.live())
+        kept = self.jobs.kept()
+        free = {name: node for name, node in nodes.items() if name not in kept}
         late = []
         for pod in self.cluster.pods():
             if pod.is_going:
                 late.append(f"{pod.name} is being deleted") if pod.node in nodes else None
             elif not pod.node and not pod.is_gated and self.jobs.of(pod.uid) is None:
-                if fitting := placeable(pod, self._allowed(pod, nodes), live):
+                if fitting := placeable(pod, self._allowed(pod, free), live):
                     late.append(f"{pod.name} fits on {fitting} and waits: {told(pod)!r}")
                 elif not told(pod):
                     late.append(f"{pod.name} waits and was not told why")

@@ -191,3 +191,54 @@ def test_a_decision_may_be_set_aside_before_anything_was_tried(turns: Turns) -> 
     _, made = turns.until(innocent.metadata.uid, 20)
     assert len(made) == 1
     assert len(binds(turns.work())) == 64
+
+
+def _zones(turns: Turns, count: int) -> None:
+    """Let 20 members wait that keep away from pods ``noisy`` in their zone; zone ``a`` is the first that is filled."""
+    for zone in "abcdefgh"[:count]:
+        turns.nodes(*(f"{zone}{number}" for number in range(21)), labels={"zone": zone})
+    term = {"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": "noisy"}}}
+    apart = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    group = '{"name":"train","min":20}'
+    turns.see(*(turns.member(f"m{number}", group, spec={"affinity": apart}) for number in range(20)))
+
+
+def _come_beside(turns: Turns, app: str) -> None:
+    """Let another scheduler bind a pod in the zone of a member that is tried, on a node without one."""
+    tried = [one for one in turns.machine.cache.assigned_pods() if one.assumed]
+    taken = {one.node for one in turns.machine.cache.assigned_pods()}
+    zone = max(one.node[0] for one in tried)
+    node = next(f"{zone}{number}" for number in range(21) if f"{zone}{number}" not in taken)
+    turns.see(turns.make_pod(node=node, metadata={"labels": {"app": app}}))
+
+
+def test_a_decision_that_others_overtake_again_and_again_ends_without_breaking_a_rule(turns: Turns) -> None:
+    """A pod that the members must keep away from comes beside them on each turn: it is tried again later."""
+    _zones(turns, 8)
+    ends = list[str]()
+    for _ in range(6):
+        instructions = turns.step()
+        assert binds(instructions) == []
+        ends += told(instructions).values()
+        if ends:
+            break
+        _come_beside(turns, "noisy")
+    assert set(ends) == {
+        "group train: 0 of 20 members fit: pods that its members have rules about come faster than it is decided about"
+    }
+    assert not [one for one in turns.machine.cache.assigned_pods() if one.assumed]
+    made = binds(turns.work(20.0))
+    loud = {one.node[0] for one in turns.machine.cache.assigned_pods() if not one.assumed}
+    assert len(made) == 20
+    assert not loud & {one.assigned.node[0] for one in made}
+
+
+def test_pods_that_no_rule_is_about_do_not_let_a_decision_begin_again(turns: Turns) -> None:
+    """Members keep their places."""
+    _zones(turns, 2)
+    assert turns.step() == []
+    before = {one.uid: one.node for one in turns.machine.cache.assigned_pods()}
+    _come_beside(turns, "quiet")
+    made = {one.pod_info.uid: one.assigned.node for one in binds(turns.step())}
+    assert len(made) == 20
+    assert before.items() <= made.items()

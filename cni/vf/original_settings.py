@@ -1,0 +1,145 @@
+"""Restore a VF's settings on its PF: what was there before the pod, or a NIC's defaults after a reboot.
+
+Attribute by attribute, and only those that differ: a refusal by the NIC does not stop the others.
+"""
+
+from dataclasses import replace
+
+import structlog
+
+from cni.plan import admin_mac
+from cni.plan.attachment import ATTRIBUTES, NO_MAC, refusal_text
+from cni.spec.skel import NIC_REFUSED, CniError
+from cni.vf import vf_reset
+from cni.vf.node import Node
+from mooring import node_guid
+from mooring.ledger import LedgerEntry
+from mooring.locks import hold
+from mooring.settings import SETTING_NAMES, VfSettings
+
+_log = structlog.get_logger()
+_LOCK_S = 30.0
+_RATES = ("min_tx_rate", "max_tx_rate")
+# What a PF has for a VF that was never given a GUID (mlx5_ib_get_vf_guid), and does not set again by itself
+# (sriov_restore_guids in mlx5/core/sriov.c).
+_NO_GUID = "00:00:00:00:00:00:00:00"
+# Spoof check first: with it on, some drivers refuse to change the MAC.
+_ATTRIBUTES = sorted(ATTRIBUTES, key=lambda attribute: attribute != ("spoofchk",))
+
+
+def restore(node: Node, entry: LedgerEntry) -> VfSettings:
+    """Restore a VF's settings, and return them; raise OSError, or CniError 101 for what the NIC refuses."""
+    wanted = _original_settings(node, entry)
+    _restore(node, entry, wanted)
+    return wanted
+
+
+def restore_unbound(node: Node, entry: LedgerEntry) -> None:
+    """Restore the settings of a VF that has no driver, before one is bound to it; log what is refused.
+
+    So its driver finds nothing of the pod's: mlx5 reads MAC and node GUID from what the PF has set (the latter by
+    mlx5_esw_set_vport_mac_locked, read by mlx5_query_nic_vport_node_guid). `restore` does the same again, and raises.
+    """
+    try:
+        pf, vf = node.sysfs.current_pf(entry.pci, entry.pf, entry.vf)
+        entry = replace(entry, pf=pf, vf=vf)
+        restore(node, entry)
+    except (OSError, CniError) as refused:
+        _log.warning("vf's settings are not restored before its driver is bound", pci=entry.pci, reason=str(refused))
+
+
+def reset(node: Node, entry: LedgerEntry) -> None:
+    """Set a VF of another boot to a NIC's defaults where it still has what that boot set; raise OSError, CniError 101.
+
+    What differs was set since, by `init` or by the operator. The MAC stays in any case: a VF needs one.
+    """
+    pf_pci = node.sysfs.pf_of(entry.pci)
+    with hold(node.run, pf_pci, _LOCK_S):
+        found = node.vf_settings.read(entry.pf, entry.vf)
+    _restore(node, entry, _default_settings(entry, found))
+
+
+def _original_settings(node: Node, entry: LedgerEntry) -> VfSettings:
+    """Return the settings to restore: a MAC that was not set is the netdev's own where it makes the node GUID.
+
+    With zeros for a MAC an mlx5 VF has no node GUID from the next bind on (`mooring.node_guid`). A GUID that was not
+    set is taken away: the pod may have it on another VF next. An entry without an attachment is of a VF that the ledger
+    had lost, and does not tell what was before.
+    """
+    settings, own = entry.original.settings, entry.original.netdev_mac
+    if entry.set.guid is not None and settings.guid is None and entry.attachment is not None:
+        return replace(settings, guid=_NO_GUID)
+    if (
+        settings.mac == NO_MAC
+        and own is not None
+        and node_guid.follows_mac(node.sysfs.driver(node.sysfs.pf_of(entry.pci)))
+    ):
+        return replace(settings, mac=own)
+    return settings
+
+
+def _restore(node: Node, entry: LedgerEntry, wanted: VfSettings) -> None:
+    """Set what was changed and is not as requested: a refusal by the NIC does not stop the others.
+
+    A setting that the PF does not report cannot be set. Entries have such settings where an earlier version took the
+    zeros of an InfiniBand PF for settings. A GUID that was never set is not reported either. Whether the firmware lets
+    one be taken away, no source tells: such a refusal keeps no VF.
+    """
+    refusals = []
+    changed = {name for name in SETTING_NAMES if getattr(entry.set, name) is not None}
+    with hold(node.run, node.sysfs.pf_of(entry.pci), _LOCK_S):
+        found = node.vf_settings.read(entry.pf, entry.vf)
+        wanted = _unpinned(node, entry, wanted, found)
+        for attribute in _ATTRIBUTES:
+            values = {name: getattr(wanted, name) for name in attribute if getattr(wanted, name) is not None}
+            reported = {name for name in values if name == "guid" or getattr(found, name) is not None}
+            differs = any(getattr(found, name) != values[name] for name in reported)
+            is_hidden = attribute == _RATES and _hides_rates(node, entry)
+            if (differs or is_hidden) and changed & set(attribute):
+                settings = VfSettings(**values)
+                try:
+                    vf_reset.write(node, entry.pci, entry.pf, entry.vf, settings, found)
+                except OSError as refused:
+                    if settings.guid == _NO_GUID:
+                        _log.warning("vf keeps its pod's guid", pci=entry.pci, pod=entry.pod, reason=str(refused))
+                    # Firmware without rates refuses 0/0 too (mlx4_set_vf_rate), and has none to hide.
+                    elif differs:
+                        refusals.append(refusal_text(entry, settings, refused))
+    if refusals:
+        raise CniError(NIC_REFUSED, f"vf {entry.pci} cannot be restored", "; ".join(refusals))
+
+
+def _hides_rates(node: Node, entry: LedgerEntry) -> bool:
+    """Return whether a VF's PF may hold a max rate that reads as 0: mlx4 does so without a VLAN.
+
+    It would limit the next pod that has one (mlx4_get_vf_config, mlx4_set_vf_vlan).
+    """
+    return bool(entry.set.max_tx_rate) and node.sysfs.driver(node.sysfs.pf_of(entry.pci)) == "mlx4_core"
+
+
+def _unpinned(node: Node, entry: LedgerEntry, wanted: VfSettings, found: VfSettings) -> VfSettings:
+    """Return what is wanted, without an admin MAC where the PF had reported the VF's own; once only."""
+    is_done = wanted.mac is None or found.mac == wanted.mac != entry.set.mac
+    pf_pci = node.sysfs.pf_of(entry.pci)
+    own = admin_mac.was_own(entry.original, node.sysfs.driver(pf_pci), node.sysfs.mac(pf_pci, entry.pf), entry.vf)
+    return replace(wanted, mac=NO_MAC) if own and not is_done else wanted
+
+
+def _default_settings(entry: LedgerEntry, found: VfSettings) -> VfSettings:
+    """Return what a reset leaves set, without what it does not touch: nothing, and link state "auto".
+
+    It does not touch the spoof check: that of a VF that `init` made since is on, as a pod's may have been. A setting
+    that was unsupported before is not changed, nor one that is not as that boot had changed it. Settings that share a
+    netlink attribute are reset together.
+    """
+    fresh = VfSettings(0, 0, None, 0, 0, trust=False, link_state="auto")
+    ours = [attribute for attribute in ATTRIBUTES if _is_ours(attribute, entry, found)]
+    known = {name for name in SETTING_NAMES if getattr(entry.original.settings, name) is not None}
+    return VfSettings(**{name: getattr(fresh, name) for attribute in ours for name in attribute if name in known})
+
+
+def _is_ours(attribute: tuple[str, ...], entry: LedgerEntry, found: VfSettings) -> bool:
+    """Return whether a VF was changed in these settings, and still has all of what was set."""
+    wished = {name: wish for name in attribute if (wish := getattr(entry.set, name)) is not None}
+    was_changed = any(wish != getattr(entry.original.settings, name) for name, wish in wished.items())
+    return was_changed and all(wish == getattr(found, name) for name, wish in wished.items())

@@ -1,0 +1,63 @@
+"""Which waiting group has first call on what becomes free, if the operator says so (`--group-hold`). Pure.
+
+What it is: the holder is the oldest of the waiting groups of the highest priority that have been complete for long
+enough. An event that can help it brings it back at once, before all others of its priority. Where too few of its
+members fit, those that do are nominated where they fitted, in the domain that held the most of them. So others of the
+same or a lower priority cannot take the room, and the group grows with all that becomes free.
+
+Why it is right: a nomination counts against all pods but those above it and the members of its own group, which are
+decided about together. Each decision about the holder makes its nominations anew. Whoever holds no longer has none.
+
+What it costs: what is kept stays idle until the group starts. A look at all groups each second, and at all nominations
+in each decision.
+"""
+
+from collections.abc import Sequence
+
+from scheduler.cycle.decisions import Bind
+from scheduler.cycle.nominations import Nomination
+from scheduler.kube.group_membership import GroupKey
+from scheduler.pending.nominator import Nominator
+from scheduler.pending.pending_groups import PendingGroups
+
+_LOOK_S = 1.0
+
+
+class GroupHold:
+    """The room that is kept for one group; ``after_s`` is how many seconds it must have waited, 0 for never."""
+
+    def __init__(self, pending_groups: PendingGroups, nominator: Nominator, after_s: float = 0.0) -> None:
+        self._pending_groups = pending_groups
+        self._nominator = nominator
+        self._after_s = after_s
+        self._is_on = after_s > 0
+        self._look_at = 0.0
+
+    def tick(self, now: float) -> None:
+        """Let another group hold if it is its turn."""
+        if not self._is_on or now < self._look_at:
+            return
+        self._look_at = now + _LOOK_S
+        before, holder = self._pending_groups.holder, self._pending_groups.oldest(now - self._after_s)
+        if holder == before:
+            return
+        if before is not None:
+            self.keep(before, (), now)
+        self._pending_groups.hold_for(holder, now)
+
+    def next_due(self) -> float | None:
+        """Return when `tick` has to look again; None while no group waits."""
+        return self._look_at if self._is_on and self._pending_groups.has_waiting else None
+
+    def is_held_by(self, key: GroupKey) -> bool:
+        """Return whether room is kept for a group."""
+        return self._pending_groups.holder == key
+
+    def keep(self, key: GroupKey, binds: Sequence[Bind], now: float) -> None:
+        """Keep the room of the members of a group that fit, and no other room for it."""
+        kept = {bind.pod_info.uid for bind in binds}
+        members = self._pending_groups.by_pod.get(key)
+        for uid in members.of("waiting") if members is not None else ():
+            if uid not in kept:
+                self._nominator.delete(uid, now)
+        self._nominator.nominate_all([Nomination(bind.assigned, group=key) for bind in binds], now)

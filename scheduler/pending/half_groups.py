@@ -1,0 +1,57 @@
+"""Groups that stay half placed, which an operator lets end after a time (`--end-half-groups`). Pure.
+
+A crash or a refused Binding between the Bindings of a group, or members that were lost, leave fewer than it needs on
+nodes. The rest comes before everything of its priority; if it does not fit, those that run do so for nothing. After the
+time they are evicted, so that their controller begins again and others get the room.
+"""
+
+from collections.abc import Iterator
+
+from scheduler.cache.assigned_pod import pod_reference
+from scheduler.cache.cache import Cache
+from scheduler.cycle.instructions import Evict
+from scheduler.kube.group_membership import GroupKey
+from scheduler.pending.pending_groups import PendingGroups
+
+_LOOK_S = 1.0
+# An eviction that the API server did not accept (a disruption budget, an outage) is tried again after this long.
+_AGAIN_S = 60.0
+
+
+class HalfGroups:
+    """Since when groups are half placed; ``after_s`` is how many seconds they may be, 0 for ever."""
+
+    def __init__(self, pending_groups: PendingGroups, cache: Cache, after_s: float = 0.0) -> None:
+        self._pending_groups = pending_groups
+        self._cache = cache
+        self._after_s = after_s
+        self._is_on = after_s > 0
+        self._look_at = 0.0
+        # When each is ended.
+        self._due: dict[GroupKey, float] = {}
+
+    def overdue(self, now: float) -> Iterator[Evict]:
+        """Yield the evictions of the members of groups whose time is over."""
+        if not self._is_on or now < self._look_at:
+            return
+        self._look_at = now + _LOOK_S
+        half = dict(self._pending_groups.half_placed())
+        self._due = {key: self._due.get(key, now + self._after_s) for key in half}
+        for key, due in self._due.items():
+            if due <= now:
+                self._due[key] = now + _AGAIN_S
+                yield from self._end(key, half[key])
+
+    def next_due(self) -> float | None:
+        """Return when `overdue` has to look again; None while no group waits."""
+        return self._look_at if self._is_on and self._pending_groups.has_waiting else None
+
+    def _end(self, key: GroupKey, least: int) -> Iterator[Evict]:
+        members = self._pending_groups.members(key)
+        placed = [assigned for uid in members.of("placed") if (assigned := self._cache.assigned(uid)) is not None]
+        count = f"{members.counting} of at least {least} members"
+        why = f"group {members.title}: only {count} have been placed for {self._after_s:g} s"
+        for assigned in placed:
+            # The Binding of one that is only assumed is under way; it is evicted next time.
+            if not assigned.assumed:
+                yield Evict(pod_reference(assigned), why, "HalfGroup")

@@ -1,0 +1,176 @@
+"""With ``--group-hold`` a group that has waited long enough has first call on what becomes free."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from mooring.inventory import Pf
+from scheduler.kube.objects import Node, Pod
+from scheduler.pending.group_options import GroupOptions
+from scheduler.state.machine import Machine
+from tests.scheduler.state.test_groups import Life, binds, told
+
+HOLD_S = 30.0
+PAIR = '{"name":"pair","min":2}'
+
+
+def _life(
+    make_node: Callable[..., Node], make_pf: Callable[..., Pf], make_pod: Callable[..., Pod], hold_s: float
+) -> Life:
+    return Life(Machine("mooring", group_options=GroupOptions(hold_s=hold_s)), make_node, make_pf, make_pod)
+
+
+@pytest.fixture
+def life(make_node: Callable[..., Node], make_pf: Callable[..., Pf], make_pod: Callable[..., Pod]) -> Iterator[Life]:
+    life = _life(make_node, make_pf, make_pod, HOLD_S)
+    yield life
+    life.machine.check()
+
+
+def _single(life: Life, name: str, **fields: Any) -> Pod:
+    return life.make_pod(name, [{}, {}], **fields)
+
+
+def _full(life: Life, *nodes: str) -> list[Pod]:
+    """Fill each node with one pod."""
+    life.nodes(*nodes)
+    life.see(*(_single(life, f"on-{node}") for node in nodes))
+    return life.bound(*binds(life.work()))
+
+
+def _names(found: list[Any]) -> list[str]:
+    return sorted(one.pod_info.pod.metadata.name for one in binds(found))
+
+
+def _stream(life: Life, running: list[Pod]) -> list[str]:
+    """Let pods end one after another, each followed by another one of the same size; return what is bound."""
+    bound: list[str] = []
+    for number, pod in enumerate(running):
+        life.see(_single(life, f"next-{number}"))
+        life.work(10.0)
+        life.gone(pod)
+        found = life.work(10.0)
+        bound += _names(found)
+        life.bound(*binds(found))
+    return bound
+
+
+def test_without_it_a_stream_of_single_pods_keeps_a_group_out(
+    make_node: Callable[..., Node], make_pf: Callable[..., Pf], make_pod: Callable[..., Pod]
+) -> None:
+    """Each pod that ends leaves room for one pod, and there is one."""
+    life = _life(make_node, make_pf, make_pod, 0.0)
+    running = _full(life, "n1", "n2")
+    life.see(*(life.member(f"m{number}", PAIR) for number in range(2)))
+    life.work(2 * HOLD_S)
+    assert _stream(life, running) == ["next-0", "next-1"]
+
+
+def test_a_group_that_has_waited_grows_with_what_becomes_free(life: Life) -> None:
+    """The room of the member that fits is kept; then the group starts as a whole, and the others after it."""
+    running = _full(life, "n1", "n2")
+    life.see(*(life.member(f"m{number}", PAIR) for number in range(2)))
+    life.work(2 * HOLD_S)
+    assert _stream(life, running) == ["m0", "m1"]
+
+
+def test_a_group_that_holds_comes_first_though_it_was_tried_just_now(life: Life) -> None:
+    """No backoff leaves what becomes free to a pod of the same priority."""
+    running = _full(life, "n1", "n2")
+    life.see(*(life.member(f"m{number}", PAIR) for number in range(2)))
+    life.work(HOLD_S + 1.0)
+    life.work(1.0)
+    life.gone(running[0])
+    assert _names(life.work()) == []
+    life.see(_single(life, "single"))
+    life.gone(running[1])
+    assert _names(life.work()) == ["m0", "m1"]
+
+
+def test_the_hold_begins_when_its_time_is_over_though_nothing_happens(life: Life) -> None:
+    """Room that is free already is kept from then on, and until then it is not."""
+    _full(life, "n1")
+    life.nodes("n2")
+    life.see(*(life.member(f"m{number}", PAIR) for number in range(2)))
+    life.work()
+    assert life.machine.next_due() is not None
+    (message,) = set(told(life.work(HOLD_S + 1.0)).values())
+    assert message.endswith("2 not enough free RDMA VFs. Room is kept for the members that fit.")
+    assert [life.machine.nominator.node_of(one) for one in life.machine.nominator] == ["n2"]
+    life.see(_single(life, "single"))
+    assert _names(life.work(1.0)) == []
+
+
+def test_what_members_keep_does_not_count_against_each_other(life: Life) -> None:
+    """Two of three are kept room on one node; the third one's node makes the group start."""
+    (there,) = _full(life, "n2")
+    life.nodes("n1", vfs=4)
+    members = [life.member(f"m{number}") for number in range(3)]
+    life.see(*members)
+    life.work(HOLD_S + 1.0)
+    life.work(1.0)
+    assert len(life.machine.nominator) == 2
+    life.gone(there)
+    assert _names(life.work(1.0)) == ["m0", "m1", "m2"]
+
+
+def test_pods_of_higher_priority_do_not_heed_it(life: Life) -> None:
+    """They take what is kept."""
+    _full(life, "n1")
+    life.nodes("n2")
+    life.see(*(life.member(f"m{number}", PAIR) for number in range(2)))
+    life.work(HOLD_S + 1.0)
+    life.work(1.0)
+    life.see(_single(life, "urgent", spec={"priority": 7}))
+    assert _names(life.work(1.0)) == ["urgent"]
+
+
+def test_only_the_oldest_of_the_highest_priority_holds(life: Life) -> None:
+    """An older group of a lower priority waits, and holds after it."""
+    _full(life, "n1")
+    life.nodes("n2")
+    life.see(*(life.member(f"low{number}", '{"name":"low","min":2}') for number in range(2)))
+    life.work(1.0)
+    life.see(*(life.member(f"old{number}", '{"name":"old","min":2}', spec={"priority": 5}) for number in range(2)))
+    life.work(1.0)
+    high = [life.member(f"new{number}", '{"name":"new","min":2}', spec={"priority": 5}) for number in range(2)]
+    life.see(*high)
+    life.work(2 * HOLD_S)
+    life.work(1.0)
+    holder = life.machine.pending_groups.holder
+    assert holder is not None
+    assert holder.name == "old"
+    assert len(life.machine.nominator) == 1
+
+
+def test_what_is_kept_is_free_again_when_the_group_goes(life: Life) -> None:
+    """The pod that waited for it gets it."""
+    _full(life, "n1")
+    life.nodes("n2")
+    members = [life.member(f"m{number}", PAIR) for number in range(2)]
+    life.see(*members)
+    life.work(HOLD_S + 1.0)
+    life.work(1.0)
+    life.see(_single(life, "single"))
+    assert _names(life.work(1.0)) == []
+    life.gone(members[0])
+    found = life.work(2.0)
+    assert _names([*found, *life.work(2.0)]) == ["single"]
+    assert life.machine.pending_groups.holder is None
+    assert len(life.machine.nominator) == 0
+
+
+def test_a_group_that_holds_is_not_tried_again_without_an_event(life: Life) -> None:
+    """What it keeps makes no event that would bring it back."""
+    _full(life, "n1")
+    life.nodes("n2", "n3")
+    life.see(*(life.member(f"m{number}", '{"name":"four","min":4}') for number in range(4)))
+    life.work(HOLD_S + 1.0)
+    life.work(1.0)
+    assert len(life.machine.nominator) == 2
+    before = life.machine.group_scheduling.decisions["unschedulable"]
+    for _ in range(20):
+        life.work(1.0)
+    assert life.machine.group_scheduling.decisions["unschedulable"] == before
+    assert told(life.work(1.0)) == {}
