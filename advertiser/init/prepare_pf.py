@@ -233,7 +233,7 @@ class PfPreparer:
         return text
 
     def _write_settings(self, plan: Plan, index: int, link: LinkType, address: str) -> None:
-        if link == "infiniband":
+        if link == "infiniband" and plan.sets_guids:
             guid = init_plan.vf_guid(address, index)
             self._set(plan.pf, index, "guid", partial(self.writer.write_guid, plan.pf, index, guid))
         mac = None if link == "infiniband" else init_plan.vf_mac(address, index)

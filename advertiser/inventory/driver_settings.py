@@ -53,11 +53,11 @@ def refused_settings(settings: VfSettings, function: PciFunction, link: LinkType
     """Return the names of those of ``settings`` that a PF has no operation for, or none that it is allowed.
 
     On Ethernet a driver that is not listed must be tried: only then is it known what it refuses. On InfiniBand IPoIB
-    handles settings for every driver (ipoib_netdev_ops_pf in drivers/infiniband/ulp/ipoib/ipoib_main.c).
+    handles settings for every driver (ipoib_netdev_ops_pf in drivers/infiniband/ulp/ipoib/ipoib_main.c), and those that
+    have the operations are known.
     """
-    if link == "infiniband":
-        taken = _INFINIBAND
-    elif (taken := settings_of(function, link)) == frozenset():
+    taken = settings_of(function, link)
+    if link == "ethernet" and taken == frozenset():
         return ()
     return tuple(name for name in settings.to_fields() if name not in taken)
 

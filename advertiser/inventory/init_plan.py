@@ -69,6 +69,7 @@ class Plan:
     has_rates: bool = True
     mtu: int | None = None
     enrols: bool = False
+    sets_guids: bool = True
 
 
 def plan(
@@ -117,6 +118,7 @@ def plan(
         has_rates=has_rates,
         mtu=init.mtu if has_mtu else None,
         enrols=has_rates and own in MIN_RATE_IS_A_WEIGHT,
+        sets_guids="guid" in settings_of(function, link),
     )
 
 
@@ -140,7 +142,7 @@ def _settings(wished: VfSettings, left_out: tuple[str, ...], link: LinkType, fun
     taken = replace(wished, **dict.fromkeys(left_out))
     if link == "ethernet" and taken.spoofchk is None and "spoofchk" in settings_of(function, link):
         return replace(taken, spoofchk=True)
-    if link == "infiniband" and taken.link_state is None:
+    if link == "infiniband" and taken.link_state is None and "link_state" in settings_of(function, link):
         return replace(taken, link_state="auto")
     return taken
 

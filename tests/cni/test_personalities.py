@@ -48,48 +48,52 @@ def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Layout]:
     assert process.wait(90) == 0
 
 
-def vf_of(layout: Layout, nic: str) -> Function:
+def vf_of(layout: Layout, personality: str) -> Function:
     functions = load_host(layout.description.read_text()).functions()
-    return next(each for each in functions if each.pf.personality.name == nic and each.vf == 1)
+    return next(each for each in functions if each.pf.personality.name == personality and each.vf == 1)
 
 
 def assigned(function: Function, **wishes: Any) -> dict[str, Any]:
     return {"pf": function.pf.name, "vf": function.vf, "pci": function.pci, **wishes}
 
 
-@pytest.mark.parametrize("nic", NICS)
-def test_a_pod_gets_what_it_requests_and_leaves_nothing(host: Any, nic: str) -> None:
+@pytest.mark.parametrize("personality", NICS)
+def test_a_pod_gets_what_it_requests_and_leaves_nothing(host: Any, personality: str) -> None:
     """Every setting that the driver takes; afterwards the PF holds of the VF what it held before.
 
     That includes no admin MAC where the driver reports the VF's own address in its place (ice, i40e, bnxt): a VF that
     has one may not choose its own any more.
     """
     before = host.everything()
-    function = vf_of(host.layout, nic)
-    host.record(assigned(function, **REQUESTS[nic]))
+    function = vf_of(host.layout, personality)
+    host.record(assigned(function, **REQUESTS[personality]))
     answer = host.call("ADD")
     assert answer["status"] == 0, answer
     assert host.in_pod()["net1"]["address"] == MAC
     kept = host.table()["pfs"][function.pf.name]["set"]["1"]
-    assert kept.items() >= {name: value for name, value in REQUESTS[nic].items() if value not in (0, True)}.items()
+    assert (
+        kept.items() >= {name: value for name, value in REQUESTS[personality].items() if value not in (0, True)}.items()
+    )
     assert host.call("DEL") == {"status": 0}
     assert host.everything() == before
 
 
-@pytest.mark.parametrize("nic", ["bnxt", "ice"])
-def test_spoof_check_alone_pins_no_mac_either(host: Any, nic: str) -> None:
+@pytest.mark.parametrize("personality", ["bnxt", "ice"])
+def test_spoof_check_alone_pins_no_mac_either(host: Any, personality: str) -> None:
     """ADD sets the VF's own address as its admin MAC for it; DEL removes that."""
     before = host.everything()
-    host.record(assigned(vf_of(host.layout, nic), spoofchk=True))
+    host.record(assigned(vf_of(host.layout, personality), spoofchk=True))
     assert host.call("ADD")["status"] == 0
     assert host.call("DEL") == {"status": 0}
     assert host.everything() == before
 
 
-@pytest.mark.parametrize(("nic", "wishes"), [("mlx5-bluefield", {"trust": True}), ("mlx4", {"max_tx_rate": 5000})])
-def test_what_a_pf_does_not_do_is_refused_at_add_too(host: Any, nic: str, wishes: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    ("personality", "wishes"), [("mlx5-bluefield", {"trust": True}), ("mlx4", {"max_tx_rate": 5000})]
+)
+def test_what_a_pf_does_not_do_is_refused_at_add_too(host: Any, personality: str, wishes: dict[str, Any]) -> None:
     """Placement keeps such a pod away; an assignment of before, or by hand, ends here and leaves nothing."""
     before = host.everything()
-    host.record(assigned(vf_of(host.layout, nic), **wishes))
+    host.record(assigned(vf_of(host.layout, personality), **wishes))
     assert host.call("ADD")["code"] == 101
     assert host.everything() == before

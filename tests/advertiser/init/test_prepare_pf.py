@@ -477,6 +477,17 @@ def test_an_offer_for_all_nics_prepares_those_of_every_driver(tmp_path: Path, ni
     assert found == {expected.get(nic, (True, True, "enable"))}
 
 
+def test_vfs_of_mlx4_on_infiniband_are_bound_as_they_are(tmp_path: Path) -> None:
+    """mlx4_ib has no set_vf_guid and no set_vf_link_state: both, and what the offer names, are left out."""
+    roots, table = unbound(tmp_path, "mlx4-infiniband")
+    done: list[str] = []
+    preparer = PfPreparer(roots, InfinibandNic(table), lambda pf, count, of: done.extend([pf] * (count == of)))
+    with structlog.testing.capture_logs() as logs:
+        assert preparer.prepare_all(offer_of(Init(2, VfSettings(link_state="enable", trust=True))), "n1") == ()
+    assert done == ["enp4s0f0", "enp4s0f1"]
+    assert {each["settings"] for each in logs if "settings" in each} == {"trust, link_state"}
+
+
 def test_a_nic_without_rates_has_none_to_reset(roots: Roots) -> None:
     """mlx4 answers with another errno than the kernel does for a driver without the operation."""
     for physfn in (roots.sysfs / "bus/pci/devices").glob("*/physfn"):

@@ -23,7 +23,7 @@ from tests.scheduler.simulation import fake_units
 from tests.scheduler.simulation.clock import PROCESS, VirtualLoop
 
 # Times that are over in many runs.
-_GROUP_OPTIONS = GroupOptions(hold_s=20.0)
+_GROUP_OPTIONS = GroupOptions(hold_s=20.0, end_half_s=60.0)
 
 
 @dataclass(frozen=True, slots=True)
