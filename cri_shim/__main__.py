@@ -14,11 +14,11 @@ import structlog
 from cri_shim.assignment_keys import AssignmentKeys
 from cri_shim.device_check import DeviceCheck
 from cri_shim.devices import Roots
-from cri_shim.inject import Rules
 from cri_shim.interceptors import Interceptors
 from cri_shim.listen import ListenError
 from cri_shim.metrics import Metrics
 from cri_shim.notify import watchdog_interval_s
+from cri_shim.plan.inject import Rules
 from cri_shim.preflight import findings, keys_finding
 from cri_shim.records import Records
 from cri_shim.server import Systemd, serve

@@ -20,10 +20,10 @@ import grpc
 import structlog
 from google.protobuf.message import DecodeError
 
-from cri_shim.container_devices import UnreadableSpecError, lacking
 from cri_shim.devices import DeviceError, Roots, uverbs_number
-from cri_shim.inject import entitled_vfs
 from cri_shim.pb import cri_pb2 as cri
+from cri_shim.plan.container_devices import UnreadableSpecError, lacking
+from cri_shim.plan.inject import entitled_vfs
 from cri_shim.records import Records
 from cri_shim.runtime import Runtime
 from mooring.errors import RecordError

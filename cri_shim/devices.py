@@ -10,7 +10,7 @@ import stat
 from dataclasses import dataclass
 from pathlib import Path
 
-from cri_shim.inject import VfDevices
+from cri_shim.plan.inject import VfDevices
 from mooring.names import is_rdma
 
 _CONNECTION_MANAGER = "rdma_cm"

@@ -16,7 +16,8 @@ import structlog
 from google.protobuf.message import DecodeError, Message
 
 from cri_shim.devices import DeviceError, Roots, resolve
-from cri_shim.inject import (
+from cri_shim.pb import cri_pb2 as cri
+from cri_shim.plan.inject import (
     Inject,
     Record,
     Refuse,
@@ -31,9 +32,8 @@ from cri_shim.inject import (
     not_held,
     pod_name,
 )
-from cri_shim.pb import cri_pb2 as cri
+from cri_shim.plan.record_gc import find_stale_records
 from cri_shim.proxy import SERVED, RefusedError
-from cri_shim.record_gc import find_stale_records
 from cri_shim.records import Records
 from mooring.errors import RecordError
 from mooring.ledger import LedgerEntry
@@ -60,7 +60,7 @@ class _RecordUse:
 
 
 class Interceptors:
-    """The decisions of `cri_shim.inject`, with the records below ``records`` and the devices below ``roots``."""
+    """The decisions of `cri_shim.plan.inject`, with the records below ``records`` and the devices below ``roots``."""
 
     def __init__(self, rules: Rules, records: Records, roots: Roots) -> None:
         self._rules = rules

@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 
 import grpc
 
-from cri_shim.container_devices import device_numbers, grace_s
 from cri_shim.pb import cri_pb2 as cri
+from cri_shim.plan.container_devices import device_numbers, grace_s
 from cri_shim.proxy import SERVED
 
 _LIST_S = 60.0  # A busy runtime with thousands of sandboxes takes seconds.

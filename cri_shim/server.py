@@ -11,8 +11,8 @@ from cri_shim.device_check import DeviceCheck
 from cri_shim.interceptors import CREATE_CONTAINER, RUN_POD_SANDBOX, STOP_POD_SANDBOX, Interceptors
 from cri_shim.listen import bind, owned, socket_path
 from cri_shim.notify import notify
+from cri_shim.plan.record_gc import LIST_INTERVAL_S
 from cri_shim.proxy import CHANNEL_OPTIONS, SERVER_OPTIONS, Observe, Proxy
-from cri_shim.record_gc import LIST_INTERVAL_S
 from cri_shim.runtime import Runtime
 
 _log = structlog.get_logger()

@@ -169,7 +169,7 @@ def test_init_fails_where_an_entry_of_the_offer_finds_no_pf(
 
 
 @pytest.mark.parametrize("match", ["{node: gpu-*}", "{node: other, name: ens3np0}"])
-def test_an_entry_for_other_nodes_is_no_fault_of_this_one(match: str, hosts: Path, tmp_path: Path) -> None:
+def test_an_entry_for_other_nodes_is_not_a_fault_of_this_one(match: str, hosts: Path, tmp_path: Path) -> None:
     """The same offer serves all nodes."""
     assert init(hosts / "23-cx7-sriov-off-in-firmware/sys", tmp_path, match).returncode == 0
     assert (tmp_path / "run" / READY).exists()

@@ -11,7 +11,7 @@ import grpc
 import pytest
 from cri_api.v1 import api_pb2 as cri
 
-from cri_shim.inject import Rules
+from cri_shim.plan.inject import Rules
 from mooring.ledger import LedgerEntry, Netns, Original, dump_ledger_entry, ledger_name
 
 UID = "8c2f0001-0000-4000-8000-000000000001"

@@ -12,8 +12,8 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from structlog.testing import capture_logs
 
 from cri_shim.assignment_keys import AssignmentKeys
-from cri_shim.inject import Inject, Record, Refuse, Rules, decide_container, decide_sandbox
 from cri_shim.pb import cri_pb2 as cri
+from cri_shim.plan.inject import Inject, Record, Refuse, Rules, decide_container, decide_sandbox
 from cri_shim.preflight import keys_finding
 from mooring import names
 from mooring.assignment import dump_assignment, read_assignment
@@ -140,7 +140,7 @@ def config(make: Any, annotations: Mapping[str, str]) -> tuple[Any, Any]:
 
 
 def test_the_shim_refuses_before_it_parses(make: Any, file: Path) -> None:
-    """A pod's first sandbox; what is no JSON at all is refused for its signature."""
+    """A pod's first sandbox; what is not JSON at all is refused for its signature."""
     file.write_text(pem(OLD))
     rules = Rules("n1", unsigned=AssignmentKeys(file).refused)
     for text in (make.annotations[names.ASSIGNMENT], "{" * 100_000):

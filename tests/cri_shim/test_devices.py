@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from cri_shim.devices import DeviceError, Roots, resolve
-from cri_shim.inject import VfDevices
+from cri_shim.plan.inject import VfDevices
 
 
 @pytest.fixture

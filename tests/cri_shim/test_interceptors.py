@@ -12,10 +12,10 @@ import pytest
 from cri_api.v1 import api_pb2 as full
 
 from cri_shim.devices import Roots
-from cri_shim.inject import Rules
 from cri_shim.interceptors import Interceptors
+from cri_shim.plan.inject import Rules
+from cri_shim.plan.record_gc import LIST_INTERVAL_S
 from cri_shim.proxy import RefusedError
-from cri_shim.record_gc import LIST_INTERVAL_S
 from cri_shim.records import Records
 from mooring.podrecord import PodRecord
 
@@ -228,7 +228,9 @@ async def test_a_caller_that_leaves_while_the_record_is_written_lets_nobody_in(
     assert json.loads((state / f"pods/{make.uid}.json").read_text())["assignment"] == make.assignment
 
 
-async def test_a_file_that_is_no_record_stops_no_collection(interceptors: Interceptors, state: Path, make: Any) -> None:
+async def test_a_file_that_is_not_a_record_does_not_stop_the_collection(
+    interceptors: Interceptors, state: Path, make: Any
+) -> None:
     """A file of another program stays, and the records beside it are removed when they are due."""
     await forwarded(interceptors.run_pod_sandbox(make.run(make.annotations)))
     (state / "pods/copy of a record.json").write_text("{}")

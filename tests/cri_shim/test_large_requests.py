@@ -11,9 +11,9 @@ import pytest
 from cri_api.v1 import api_pb2 as full
 
 from cri_shim.devices import Roots
-from cri_shim.inject import Rules, add_to_container
 from cri_shim.interceptors import Interceptors
 from cri_shim.pb import cri_pb2 as cri
+from cri_shim.plan.inject import Rules, add_to_container
 from cri_shim.records import Records
 
 MOST_S = 0.05

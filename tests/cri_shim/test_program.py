@@ -107,7 +107,7 @@ def test_after_a_kill_it_starts_over_the_socket_that_was_left(start: Start, host
 
 
 @pytest.mark.parametrize(("flag", "value"), [("--listen", "tcp://1.2.3.4"), ("--listen", "unix://relative")])
-def test_an_address_that_is_no_socket_is_refused(start: Start, flag: str, value: str) -> None:
+def test_an_address_that_is_not_a_socket_is_refused(start: Start, flag: str, value: str) -> None:
     """Status 1 and one line that names it, no traceback."""
     shim = start(flag, value)
     _, log = shim.communicate(timeout=90)

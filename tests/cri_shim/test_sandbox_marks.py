@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from cri_shim.devices import Roots
-from cri_shim.inject import Rules
 from cri_shim.interceptors import Interceptors
+from cri_shim.plan.inject import Rules
 from cri_shim.proxy import RefusedError
 from cri_shim.records import Records
 from mooring.sandbox_marks import FOLDER, claim

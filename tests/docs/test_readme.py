@@ -1,8 +1,26 @@
 """What README and the site's first page show equals what the tested pages show."""
 
-from tests.docs.pages import ROOT, commands, files
+import re
+
+from tests.docs.pages import ROOT, commands, files, section
 
 README = "../README.md"
+
+
+def test_the_readme_leads_from_the_picture_to_eight_links() -> None:
+    """What it is, beside what, what it needs, how to install it, a pod, and where to read on: eight pages."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    before, *headings = re.split(r"^## ", text, flags=re.MULTILINE)
+    assert before.index("[start:picture]") < before.index("**Status:**")
+    assert [one.splitlines()[0] for one in headings] == [
+        "Beside other systems",
+        "Requirements and compatibility",
+        "Install",
+        "First pod",
+        "Documentation",
+        "Licence",
+    ]
+    assert len(re.findall(r"\]\(", section(README, "Documentation"))) == 8
 
 
 def test_the_readme_installs_by_six_commands_of_the_installation_page() -> None:

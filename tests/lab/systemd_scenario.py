@@ -10,9 +10,10 @@ import shlex
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+
+from tests.support.polling import reaches
 
 UNITS = Path("/run/systemd/system")
 UNIT, SHIPPED = "mooring-cri-shim.service", Path("cli/node/units/mooring-cri-shim.service")
@@ -51,10 +52,8 @@ def write_units() -> None:
 
 
 def until(condition: Callable[[], bool], limit_s: float = 90) -> None:
-    deadline = time.monotonic() + limit_s
-    while not condition():
-        assert time.monotonic() < deadline, LOG.read_text() if LOG.exists() else "no log"
-        time.sleep(0.1)
+    """Do as `wait_until` does, and fail with the shim's log."""
+    assert reaches(condition, limit_s, pause_s=0.1), LOG.read_text() if LOG.exists() else "no log"
 
 
 class Systemd:

@@ -47,7 +47,7 @@ def test_the_first_add_claims_the_mark_and_others_of_its_sandbox_agree(tmp_path:
     assert claim(tmp_path, UID, "box1") == "none"
 
 
-def test_a_pods_mark_is_no_other_pods(tmp_path: Path) -> None:
+def test_a_pods_mark_is_not_another_pods(tmp_path: Path) -> None:
     """Nor that of a pod whose uid begins with the same letters."""
     with marked(tmp_path, UID):
         assert claim(tmp_path, UID[:-1], "box1") == "none"
@@ -145,7 +145,7 @@ def test_what_is_being_made_is_not_a_mark_yet(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("uid", ["", "../../etc", "a/b", "a.b", "x" * 64])
-def test_a_uid_that_is_no_files_name_is_refused(tmp_path: Path, uid: str) -> None:
+def test_a_uid_that_is_not_a_files_name_is_refused(tmp_path: Path, uid: str) -> None:
     """Before anything is written."""
     with pytest.raises(RecordError, match="is not a pod uid"), marked(tmp_path, uid):
         pass

@@ -38,7 +38,7 @@ def test_however_many_there_are_the_report_can_be_read() -> None:
 @pytest.mark.parametrize(
     "text", ["", "{", "[]", '{"v":2,"containers":[]}', '{"v":1}', '{"v":1,"containers":[{}]}', '{"v":1,"containers":1}']
 )
-def test_what_is_no_report_is_refused(text: str) -> None:
+def test_what_is_not_a_report_is_refused(text: str) -> None:
     """With one kind of error."""
     with pytest.raises(RecordError):
         read_without_devices(text)

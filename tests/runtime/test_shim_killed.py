@@ -1,7 +1,6 @@
 """The shim killed again and again while pods come, by a client that retries as the kubelet does."""
 
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -43,20 +42,22 @@ class Kubelet:
         self._answered = answered
         self._client = client
         self._pod = pod
+        self._running = ("", "")
         self.refused: list[grpc.StatusCode] = []
 
     def sync_until_running(self, limit_s: float = 300) -> tuple[str, str]:
         """Return the ids of the sandbox and of the container."""
-        deadline = time.monotonic() + limit_s
-        while True:
-            try:
-                sandbox = self._sandbox()
-                return sandbox, self._container(sandbox)
-            except grpc.RpcError as error:
-                if time.monotonic() > deadline:
-                    raise
-                self.refused.append(error.code())
-                time.sleep(0.1)
+        wait_until(self._sync, "the pod runs", limit_s, pause_s=0.1)
+        return self._running
+
+    def _sync(self) -> bool:
+        try:
+            sandbox = self._sandbox()
+            self._running = sandbox, self._container(sandbox)
+        except grpc.RpcError as error:
+            self.refused.append(error.code())
+            return False
+        return True
 
     def _sandbox(self) -> str:
         wanted = cri.PodSandboxFilter(label_selector={"uid": self._pod.uid})

@@ -12,14 +12,21 @@ PAUSE_S = 0.02
 T = TypeVar("T")
 
 
+def reaches(reached: Callable[[], object], limit_s: float = LIMIT_S, pause_s: float = PAUSE_S) -> bool:
+    """Return whether ``reached`` answers truly within ``limit_s`` seconds: for what comes soon or never."""
+    deadline = time.monotonic() + limit_s
+    while not reached():
+        if time.monotonic() >= deadline:
+            return False
+        time.sleep(pause_s)
+    return True
+
+
 def wait_until(
     reached: Callable[[], object], what: str = "the condition", limit_s: float = LIMIT_S, pause_s: float = PAUSE_S
 ) -> None:
     """Return once ``reached`` answers truly; fail with ``what`` after ``limit_s`` seconds."""
-    deadline = time.monotonic() + limit_s
-    while not reached():
-        assert time.monotonic() < deadline, f"not reached within {limit_s} s: {what}"
-        time.sleep(pause_s)
+    assert reaches(reached, limit_s, pause_s), f"not reached within {limit_s} s: {what}"
 
 
 async def until(reached: Callable[[], object], what: str = "the condition", limit_s: float = LIMIT_S) -> None:

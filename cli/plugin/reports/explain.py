@@ -8,7 +8,7 @@ from typing import Literal
 import msgspec
 
 from cli.plugin.reports.objects import Event, Pod
-from cli.plugin.reports.pods import as_item, standing, vf_table
+from cli.plugin.reports.pods import as_item, summarize, vf_table
 from cli.plugin.reports.tables import Answer, Cell, Table, cells
 from mooring import names
 from mooring.parsing import shorten
@@ -55,7 +55,7 @@ def _read(text: str) -> Why:
 
 def report(pod: Pod, found: DecisionReport) -> Answer:
     """Return what the pod has, and the reasons of the decision."""
-    one = standing(pod)
+    one = summarize(pod)
     reported = {"source": found.source, "when": found.when, "message": found.message, "decision": found.why}
     document = {"kind": "MooringExplanation", "v": 1, **as_item(one), **reported}
     facts = [

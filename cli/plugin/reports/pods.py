@@ -19,7 +19,7 @@ def concerns(pod: Pod) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class PodSummary:
     """A pod, its assignment, its state in one word, and why that is not the state its owner expects."""
 
     pod: Pod
@@ -28,10 +28,10 @@ class Standing:
     why: str
 
 
-def standing(pod: Pod) -> Standing:
+def summarize(pod: Pod) -> PodSummary:
     """Return a pod's state by its annotations and its status."""
     assignment, wrong = pod.held()
-    return Standing(pod, assignment.vfs if assignment else (), *_state(pod, wrong))
+    return PodSummary(pod, assignment.vfs if assignment else (), *_state(pod, wrong))
 
 
 def _state(pod: Pod, wrong: str) -> tuple[str, str]:
@@ -47,14 +47,14 @@ def _state(pod: Pod, wrong: str) -> tuple[str, str]:
 
 def report(pods: Iterable[Pod], *, wide: bool) -> Answer:
     """Return one row a VF, and one for each pod that requests VFs and has none."""
-    ours = [standing(pod) for pod in sorted(filter(concerns, pods), key=lambda pod: pod.key)]
+    ours = [summarize(pod) for pod in sorted(filter(concerns, pods), key=lambda pod: pod.key)]
     rows = [row for one in ours for row in _rows(one, wide=wide)]
     columns = (*_COLUMNS, *_WIDE) if wide else _COLUMNS
     document = {"kind": "MooringPods", "v": 1, "items": [as_item(one) for one in ours]}
     return Answer(document, (Table(columns, rows, empty="no pods with interfaces"),))
 
 
-def _rows(one: Standing, *, wide: bool) -> Iterator[tuple[Cell, ...]]:
+def _rows(one: PodSummary, *, wide: bool) -> Iterator[tuple[Cell, ...]]:
     tone: Tone = "good" if one.state == "Running" else "bad" if one.why else ""
     metadata = one.pod.metadata
     first = cells(metadata.namespace, metadata.name, Cell(one.state, tone), one.pod.spec.node_name)
@@ -78,7 +78,7 @@ def vf_table(vfs: Iterable[AssignedVf]) -> Table:
     return Table(_COLUMNS[4:], [cells(*_row(vf)) for vf in vfs])
 
 
-def as_item(one: Standing) -> dict[str, object]:
+def as_item(one: PodSummary) -> dict[str, object]:
     """Return a pod as JSON values."""
     return {
         "namespace": one.pod.metadata.namespace,

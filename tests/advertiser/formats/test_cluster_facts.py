@@ -14,7 +14,7 @@ def test_the_drain_annotation_names_pfs_and_vfs() -> None:
 
 
 @pytest.mark.parametrize("text", ["enp4s0f0", '{"enp4s0f0":true}', "[7]", ""])
-def test_a_drain_annotation_that_is_no_list_of_names_is_refused(text: str) -> None:
+def test_a_drain_annotation_that_is_not_a_list_of_names_is_refused(text: str) -> None:
     """The error names the key and the place."""
     with pytest.raises(AnnotationError, match=names.DRAIN):
         read_drain(text)

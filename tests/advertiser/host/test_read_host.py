@@ -21,13 +21,13 @@ def roots(tmp_path: Path) -> Roots:
     return Roots(tmp_path / "sys", tmp_path / "state", tmp_path / "run")
 
 
-def test_a_ledger_entry_that_is_no_file_is_one_that_cannot_be_read(roots: Roots) -> None:
+def test_a_ledger_entry_that_is_not_a_file_is_one_that_cannot_be_read(roots: Roots) -> None:
     """The entry's VF is not offered; the host is read all the same."""
     (roots.state / f"vfs/{PCI}.json").mkdir(parents=True)
     assert read_host(roots).ledger == {PCI: None}
 
 
-def test_what_is_no_file_is_no_programs_version(roots: Roots) -> None:
+def test_what_is_not_a_file_is_not_a_programs_version(roots: Roots) -> None:
     """The versions are for people; a version that cannot be read does not cost a node its inventory."""
     (roots.run / "version/old").mkdir(parents=True)
     (roots.run / "version/mooring-cni").write_text("1.2\n")

@@ -59,7 +59,7 @@ def test_a_reason_that_comes_and_goes_starts_again_each_time() -> None:
 
 @pytest.mark.parametrize("why", ["drained", "preparing", "bound to vfio-pci", "the PF is in switchdev mode"])
 def test_what_somebody_decided_is_told_at_once(why: str) -> None:
-    """Nothing would be gained by a wait: it is no moment in a VF's move."""
+    """Nothing would be gained by a wait: this is not a moment in a VF's move."""
     state = judged(0.0, None, out(why))
     assert (told(state), state.due_s, state.pending) == ((out(why),), None, False)
 

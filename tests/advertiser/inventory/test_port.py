@@ -18,7 +18,7 @@ def representor(port_name: str) -> Netdev:
 
 
 @pytest.mark.parametrize("port_name", ["pf0vf0", "pf1sf88", "c1pf0vf3", "c1pf0sf4", "pf0", "c1pf0", "pf12"])
-def test_a_representor_is_no_pf_and_tells_switchdev_mode(port_name: str) -> None:
+def test_a_representor_is_not_a_pf_and_tells_switchdev_mode(port_name: str) -> None:
     """It may stand for a VF, an SF, or (on a BlueField's ARM side) the host's PF, whatever its name sorts before."""
     function = PciFunction("0000:03:00.0", driver="mlx5_core", netdevs=(representor(port_name), UPLINK))
     assert main_netdev(function.netdevs) == UPLINK

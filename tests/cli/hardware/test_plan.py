@@ -192,6 +192,6 @@ def test_a_report_has_every_check_once_in_order_with_question_and_calls() -> Non
 
 
 def test_only_what_differs_makes_the_test_fail() -> None:
-    """An answer to an open question is no failure, and neither is a question that was not asked."""
+    """An answer to an open question is not a failure, nor is a question that was not asked."""
     assert not differs([Answer("vf.add", "told", {}), Answer("host.nic", "ok", {}), Answer("vf.del", "not asked", {})])
     assert differs([Answer("vf.add", "told", {}), Answer("vf.restored", "differs", {})])

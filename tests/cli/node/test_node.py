@@ -397,7 +397,7 @@ def test_programs_of_a_real_wheelhouse_run_where_they_are_installed(kubeadm: Nod
     assert not any((home / "versions").glob("0*"))
 
 
-def test_a_build_that_was_killed_is_no_release(kubeadm: NodeHost) -> None:
+def test_a_build_that_was_killed_is_not_a_release(kubeadm: NodeHost) -> None:
     """A folder without its last file is built again; where that fails, pip's message is printed."""
     wheels = kubeadm.wheelhouse("first")
     (release,) = (kubeadm.root / "opt/mooring/versions").glob("0*")

@@ -135,7 +135,7 @@ _ITEM = "{spec: {schedulerName: mooring}, metadata: {name: x, annotations: {moor
         (f"[1]\n---\ntext\n---\nkind: PodList\nitems: [{_ITEM}]\n", 6),
     ],
 )
-def test_lists_of_any_kind_are_opened_and_what_is_no_object_is_passed_over(before: str, line: int) -> None:
+def test_lists_of_any_kind_are_opened_and_what_is_not_an_object_is_passed_over(before: str, line: int) -> None:
     """Items of a PodList need no kind of their own: the API writes them without one."""
     (found,) = said(before)
     assert found[0] == line
@@ -155,7 +155,7 @@ def test_lists_of_any_kind_are_opened_and_what_is_no_object_is_passed_over(befor
         ),
     ],
 )
-def test_a_file_that_is_no_yaml_or_too_much_of_it_is_a_finding(
+def test_a_file_that_is_not_yaml_or_too_much_of_it_is_a_finding(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], content: bytes, why: str
 ) -> None:
     """Files come from anyone: a few aliases of aliases would fill the memory. The other files are read all the same."""

@@ -95,7 +95,7 @@ async def test_a_time_without_a_zone_leaves_its_event_out() -> None:
         b'{"items":[{"metadata":{"name":"\xff"}}],"metadata":{"name":"\xff"}}',
     ],
 )
-async def test_an_answer_that_is_no_api_servers_is_said_to_be_none(body: bytes) -> None:
+async def test_an_answer_that_is_not_an_api_servers_is_reported_as_such(body: bytes) -> None:
     """A proxy's sign-in page, a body that was cut off: the path and what is odd, and no traceback."""
     said = r"^GET /api/v1/nodes(/n)?: the answer is not a Kubernetes API server's: "
     with pytest.raises(UnreadableError, match=said):

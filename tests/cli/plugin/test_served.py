@@ -208,7 +208,7 @@ async def test_what_cannot_be_had_ends_with_a_sentence_and_status_1(served: Serv
         ("top", "--most", "-1"),
     ],
 )
-async def test_what_is_no_name_and_no_number_is_wrong_usage(served: Served, argv: tuple[str, ...]) -> None:
+async def test_what_is_neither_a_name_nor_a_number_is_wrong_usage(served: Served, argv: tuple[str, ...]) -> None:
     """A name becomes a part of a path: it must not lead elsewhere."""
     with pytest.raises(SystemExit) as usage:
         await served.run(*argv)

@@ -24,7 +24,7 @@ PF_MAC, OWN, OTHER = "0c:42:a1:00:01:00", "02:00:01:00:00:00", "02:00:00:00:00:7
         ("ice", None, False),
     ],
 )
-def test_a_mac_that_the_driver_reports_of_the_vf_itself_is_no_admin_mac(
+def test_a_mac_that_the_driver_reports_of_the_vf_itself_is_not_an_admin_mac(
     driver: str, mac: str | None, own: bool
 ) -> None:
     """Set as the admin MAC, it would be one that the VF may not change any more."""

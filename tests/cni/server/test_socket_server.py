@@ -20,7 +20,7 @@ from cni.forwarder import render
 from cni.kernel.inotify import hung_up, watching
 from cni.server.socket_server import ContainerLocks, serving
 from mooring.vf_settings import RtnetlinkVfSettings
-from tests.support.polling import wait_until
+from tests.support.polling import reaches, wait_until
 from tests.support.simulated_nics import MLX5, ON_EACH, ON_MLX5, Nic
 
 FIRST = MLX5.first
@@ -228,12 +228,7 @@ class TestServed:
 
 def was_undone(host: Any) -> bool:
     """Return whether the server had to undo an ADD whose caller was killed. It logs this soon, or never."""
-    deadline = time.monotonic() + 3
-    while time.monotonic() < deadline:
-        if any(line["event"] == "caller is gone, its ADD is undone" for line in host.log()):
-            return True
-        time.sleep(0.02)
-    return False
+    return reaches(lambda: any(line["event"] == "caller is gone, its ADD is undone" for line in host.log()), limit_s=3)
 
 
 def duration_of_add_s(host: Any) -> float:

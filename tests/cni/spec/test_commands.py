@@ -333,14 +333,14 @@ def test_addresses_for_one_interface_are_not_given_to_two(host: Any) -> None:
     assert host.everything() == before
 
 
-def test_the_hosts_own_namespace_is_no_pod(host: Any) -> None:
+def test_the_hosts_own_namespace_is_not_a_pod(host: Any) -> None:
     """A VF that never left would look like one that arrived."""
     host.record(FIRST)
     answer = host.call("ADD", netns=str(host.layout.netns))
     assert (answer["code"], "the host's own network namespace" in answer["msg"]) == (4, True)
 
 
-def test_a_path_that_is_no_namespace_holds_nothing_up(host: Any, tmp_path: Path) -> None:
+def test_a_path_that_is_not_a_namespace_holds_nothing_up(host: Any, tmp_path: Path) -> None:
     """A read of a pipe without a writer would block this call, and every later call of the container."""
     host.record(FIRST)
     pipe = tmp_path / "pipe"

@@ -208,7 +208,7 @@ def test_a_vf_whose_pf_refuses_a_mac_is_handed_over_as_it_is(tmp_path: Path, mon
 
 
 def test_an_add_that_waits_in_vain_for_the_pf_tries_again(fresh: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`init` may hold the PF for minutes: that is no refusal of the MAC, and the VF is not handed over without one."""
+    """`init` may hold the PF for minutes: the MAC is not refused, and no VF handed over without one."""
     monkeypatch.setattr(guid, "_LOCK_S", 0.0)
     monkeypatch.setattr(attaching, "_LOCK_S", 0.0)
     with capture_logs() as logs, hold(fresh.node.run, "0000:04:00.0", 0), pytest.raises(LockBusyError):

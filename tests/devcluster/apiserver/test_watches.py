@@ -128,7 +128,7 @@ async def test_an_object_enters_and_leaves_a_selection_as_added_and_deleted(api:
     assert left["object"]["metadata"]["resourceVersion"] == entered["object"]["metadata"]["resourceVersion"]
 
 
-async def test_a_write_that_changes_nothing_is_no_event(api: Any) -> None:
+async def test_a_write_that_changes_nothing_is_not_an_event(api: Any) -> None:
     """A patch without effect keeps the version and sends no event."""
     made = await api.pod("p", annotations={"a": "1"})
     async with api.watch(api.pods, resourceVersion=await version(api)) as events:
@@ -239,7 +239,7 @@ async def read_chunked(reader: asyncio.StreamReader) -> list[Any]:
     return [msgspec.json.decode(line) for line in body.splitlines()]
 
 
-async def test_a_version_that_is_no_number_opens_no_stream(api: Any) -> None:
+async def test_a_version_that_is_not_a_number_does_not_open_a_stream(api: Any) -> None:
     """A list refuses it with 400, a watch answers 500, both with the same message."""
     rule = 'resourceVersion: Invalid value: "abc": strconv.ParseUint: parsing "abc": invalid syntax'
     code, answer = await api.call("GET", f"{api.pods}?watch=1&resourceVersion=abc")

@@ -63,7 +63,7 @@ async def test_a_patch_with_another_uid_is_invalid(api: Any, content_type: str) 
 
 
 @pytest.mark.parametrize("method", ["PUT", "PATCH"])
-async def test_a_version_that_is_no_number_is_not_compared(api: Any, method: str) -> None:
+async def test_a_version_that_is_not_a_number_is_not_compared(api: Any, method: str) -> None:
     """The answer is 500 without a reason, as measured."""
     path, _ = await configmap(api)
     body = {"metadata": {"name": "c", "resourceVersion": "abc"}}

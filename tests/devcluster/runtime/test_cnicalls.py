@@ -23,7 +23,7 @@ _CAPABLE = {"type": "x", "capabilities": {"io.kubernetes.cri.pod-annotations": T
 @pytest.mark.parametrize(
     "text", ["", "[]", "{}", '{"name":"n","plugins":[]}', '{"name":"n","plugins":[{}]}', '{"name":"n","plugins":[1]}']
 )
-def test_what_is_no_conflist_is_refused(text: str) -> None:
+def test_what_is_not_a_conflist_is_refused(text: str) -> None:
     """Every other document raises the same type of error."""
     with pytest.raises(NetworkError, match="cni config load failed"):
         parse_conflist(text)

@@ -213,7 +213,7 @@ async def test_a_handshake_that_takes_too_long_ends_the_connection(tmp_path: Pat
         assert all([await client.closed() for client in silent[:6]])
 
 
-async def test_what_is_no_http_is_answered_and_not_logged(caplog: pytest.LogCaptureFixture) -> None:
+async def test_what_is_not_http_is_answered_and_not_logged(caplog: pytest.LogCaptureFixture) -> None:
     """Nobody fills the log by it."""
     async with serving(limits()) as port, clients(port, 1) as (client,):
         await client.send("\0\0\0\r\n\r\n")

@@ -66,7 +66,7 @@ def test_an_exec_plugin_gives_the_token(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "kind: Config", "\x00"])
-def test_a_file_that_is_no_kubeconfig_is_an_access_error(text: str, tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_kubeconfig_is_an_access_error(text: str, tmp_path: Path) -> None:
     """The error names the file; no other exception is raised."""
     path = tmp_path / "k"
     path.write_text(text)

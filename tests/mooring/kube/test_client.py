@@ -106,7 +106,7 @@ async def guarded() -> AsyncIterator[str]:
 
 
 @pytest.mark.parametrize("token", ["new\r\nX-Remote-User: admin", "\ufeffnew", "new\0", "new\x7f"])
-async def test_a_token_that_is_no_header_is_not_sent(token: str, guarded: str) -> None:
+async def test_a_token_that_is_not_a_header_is_not_sent(token: str, guarded: str) -> None:
     """A token's file may hold anything, and may be corrected while the program runs."""
     tokens = [token, "new"]
     async with Client(Access(guarded, headers=lambda: {"Authorization": f"Bearer {tokens.pop(0)}"})) as client:

@@ -50,7 +50,7 @@ def test_only_what_is_too_deep_becomes_null(levels: int) -> None:
 @pytest.mark.parametrize(
     "text", [b"[" * 10_000, b'{"a":"' + b"[" * 10_000, b"]" * 10_000, b"[" * 200 + b"]" * 199, b""]
 )
-def test_what_is_no_json_is_none_after_it(text: bytes) -> None:
+def test_what_is_not_json_is_none_after_it(text: bytes) -> None:
     """The decoder still refuses it for its grammar, not for its depth."""
     with pytest.raises(msgspec.DecodeError):
         msgspec.json.decode(without_deep_nesting(text))

@@ -106,7 +106,7 @@ async def test_changes_before_an_error_in_the_stream_are_kept() -> None:
     assert await _told(Server([THREE + gone + _line("ADDED", "d", 5)]), 5) == ["synced 0", "a", "b", "c", "synced 0"]
 
 
-async def test_a_line_that_is_no_event_opens_the_stream_again_behind_what_was_read() -> None:
+async def test_a_line_that_is_not_an_event_opens_the_stream_again_behind_what_was_read() -> None:
     """No event is delivered twice, none is lost."""
     server = Server([_line("ADDED", "a", 2) + b"nonsense\n" + THREE], [_line("ADDED", "b", 3)])
     assert await _told(server, 3) == ["synced 0", "a", "b"]

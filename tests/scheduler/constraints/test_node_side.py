@@ -10,8 +10,8 @@ from msgspec import structs
 from cni.plan.attachment import record_to_apply
 from cni.spec.conf import Conf, read_conf
 from cni.spec.skel import Call, CniError, read_call
-from cri_shim.inject import Pass, Record, Refuse, Rules, decide_container, decide_sandbox
 from cri_shim.pb import cri_pb2 as cri
+from cri_shim.plan.inject import Pass, Record, Refuse, Rules, decide_container, decide_sandbox
 from mooring.assignment import dump_assignment, read_assignment
 from mooring.inventory import Pf
 from mooring.podrecord import PodRecord, dump_pod_record, pod_record_name, read_pod_record

@@ -244,7 +244,7 @@ def test_no_pod_is_preempted_to_be_near_a_nominated_pod_only() -> None:
     assert not compare(strife, _near_x(_fighter("pod", 1, 1)))
 
 
-def test_a_pod_that_satisfies_the_affinity_is_no_victim() -> None:
+def test_a_pod_that_satisfies_the_affinity_is_not_a_victim() -> None:
     """Even without the nominated pod the affinity holds as long as one matching pod is assigned."""
     strife = _full_node(_fighter("near", 2, 1, "n1", app="x"), _fighter("other", 0, 1, "n1"))
     strife.nominated = [_fighter("nominated", 2, 0, "n1", app="x")]

@@ -41,7 +41,7 @@ def _victims(instructions: list[Instruction]) -> list[str]:
 
 
 @pytest.mark.parametrize("mode", ["PodGroup", {"all": {}}, "SomethingNew"])
-def test_a_member_of_a_group_that_is_disrupted_as_a_whole_is_no_victim(life: Life, mode: object) -> None:
+def test_a_member_of_a_group_that_is_disrupted_as_a_whole_is_not_a_victim(life: Life, mode: object) -> None:
     """The pod that would need its room is told why; it is the same in both versions' words, and in unknown ones."""
     life.pod_group(**POLICY)
     _train(life)

@@ -322,7 +322,7 @@ def test_a_vf_that_is_out_for_good_is_not_waited_for(life: Life) -> None:
     assert _victims(life.decide()) == [stays.metadata.uid]
 
 
-def test_a_pod_whose_vf_would_stay_out_is_no_victim(life: Life) -> None:
+def test_a_pod_whose_vf_would_stay_out_is_not_a_victim(life: Life) -> None:
     """Its deletion frees nothing, so that a more important one has to go."""
     life.node(vfs=2)
     low, middle = life.assigned(0), life.assigned(1)
@@ -332,7 +332,7 @@ def test_a_pod_whose_vf_would_stay_out_is_no_victim(life: Life) -> None:
     assert _victims(life.decide()) == [middle.metadata.uid]
 
 
-def test_of_two_pods_that_claim_one_vf_one_alone_is_no_victim(life: Life) -> None:
+def test_of_two_pods_that_claim_one_vf_one_alone_is_not_a_victim(life: Life) -> None:
     """The VF is free when both are gone; here the second has too high a priority, and a third pod goes."""
     life.node(vfs=2)
     low, third = life.assigned(0), life.assigned(1)

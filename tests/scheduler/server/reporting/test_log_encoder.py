@@ -24,7 +24,7 @@ class Odd:
         {"reason": 'a "quoted" line\nand another, in ἑλληνικά', "names": ["a", ("b", 1)]},
         {"odd": Odd(), "deep": {"odd": Odd()}},
         {"huge": 1 << 70, "name": "not \udcff Unicode"},
-        {1: "a key that is no text"},
+        {1: "a key that is not text"},
         {"ts": datetime(2026, 11, 21, 20, 47, 14, 429396, UTC)},
         {"ts": datetime(2026, 11, 21, 20, 47, 14, 0, UTC), "odd": Odd()},
     ],

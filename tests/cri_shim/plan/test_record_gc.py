@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cri_shim.record_gc import LIST_INTERVAL_S, find_stale_records
+from cri_shim.plan.record_gc import LIST_INTERVAL_S, find_stale_records
 
 UIDS = st.frozensets(st.sampled_from("abcd"))
 

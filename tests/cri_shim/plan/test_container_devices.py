@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 from cri_api.v1 import api_pb2 as full
 
-from cri_shim.container_devices import UnreadableSpecError, device_numbers, grace_s, lacking
-from cri_shim.inject import entitled_vfs
 from cri_shim.pb import cri_pb2 as cri
+from cri_shim.plan.container_devices import UnreadableSpecError, device_numbers, grace_s, lacking
+from cri_shim.plan.inject import entitled_vfs
 from mooring.assignment import read_assignment
 
 # As containerd 1.6 writes them: other devices of the container, and one that is none of a VF.
@@ -46,7 +46,7 @@ def test_a_containers_character_devices_are_read_from_its_spec() -> None:
         " " * (8 << 20) + spec(devices=DEVICES),
     ],
 )
-def test_what_is_no_spec_tells_nothing(info: str) -> None:
+def test_what_is_not_a_spec_tells_nothing(info: str) -> None:
     """Such a container is counted as not checked, and never stopped."""
     with pytest.raises(UnreadableSpecError):
         device_numbers(answer(info))

@@ -9,7 +9,8 @@ from cri_api.v1 import api_pb2 as full
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cri_shim.inject import (
+from cri_shim.pb import cri_pb2 as cri
+from cri_shim.plan.inject import (
     Inject,
     Pass,
     Record,
@@ -23,7 +24,6 @@ from cri_shim.inject import (
     environment,
     not_held,
 )
-from cri_shim.pb import cri_pb2 as cri
 from mooring.assignment import read_assignment
 from mooring.ledger import Original
 from mooring.podrecord import PodRecord
