@@ -9,7 +9,7 @@ from typing import Any
 from mooring import names
 from mooring.request import PodRequest, read_request
 from scheduler.kube.quantity import parse_resources
-from scheduler.placement.place import PfCapacity, Placed, VfDemand, place
+from scheduler.placement.place import Fit, PfCapacity, VfDemand, place
 
 Json = dict[str, Any]
 
@@ -35,7 +35,7 @@ class FullScan:
         request = read_request(pod["metadata"]["annotations"])
         assert request is not None, f"every pod of {names.SCHEDULER_NAME} asks for VFs here"
         found = [(_score(node, needs), index) for index, node in enumerate(self._nodes) if _fits(node, pod, needs)]
-        placed = [(score, index) for score, index in found if isinstance(_place(self._nodes[index], request), Placed)]
+        placed = [(score, index) for score, index in found if isinstance(_place(self._nodes[index], request), Fit)]
         chosen = self._nodes[max(placed)[1]]
         _take(chosen, needs, request)
         return max(placed)[1]
@@ -65,7 +65,7 @@ def _place(node: _Node, request: PodRequest) -> object:
 
 def _take(node: _Node, needs: dict[str, int], request: PodRequest) -> None:
     placed = _place(node, request)
-    assert isinstance(placed, Placed), "the node was chosen because it has room"
+    assert isinstance(placed, Fit), "the node was chosen because it has room"
     node.left["pods"] -= 1
     for name, amount in needs.items():
         node.left[name] -= amount

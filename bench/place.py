@@ -13,7 +13,7 @@ from collections.abc import Callable
 from random import Random
 
 from bench.place_instances import FAMILIES, Family
-from scheduler.placement.place import BUDGET, NoFit, OutOfBudget, Placed, decide, place
+from scheduler.placement.place import BUDGET, Fit, NoFit, OutOfBudget, decide, place
 
 
 def measure(family: Family, instances: int, seed: int, budget: int) -> tuple[list[float], list[type]]:
@@ -28,7 +28,7 @@ def measure(family: Family, instances: int, seed: int, budget: int) -> tuple[lis
     return times, outcomes
 
 
-def timed(call: Callable[[], Placed | NoFit | OutOfBudget]) -> tuple[float, type]:
+def timed(call: Callable[[], Fit | NoFit | OutOfBudget]) -> tuple[float, type]:
     decide.cache_clear()
     start = time.perf_counter()
     outcome = call()
@@ -53,7 +53,7 @@ def main() -> None:
         every_time += times
         spent += outcomes.count(OutOfBudget)
         p50, p99 = statistics.median(times), sorted(times)[int(len(times) * 0.99) - 1 if len(times) > 1 else 0]
-        counts = [outcomes.count(kind) for kind in (Placed, NoFit, OutOfBudget)]
+        counts = [outcomes.count(kind) for kind in (Fit, NoFit, OutOfBudget)]
         figures = f"{name:36} {len(times):5} {p50:7.2f} {p99:7.2f} {max(times):7.2f} "
         print(figures.ljust(66), *(f"{n:7}" for n in counts))
     print(

@@ -18,7 +18,7 @@ from mooring import log, names
 from mooring.config import ConfigError, load, option
 from mooring.kube.access import Access, AccessError, load_access
 from mooring.kube.client import Client
-from scheduler.pending.group_options import GroupOptions
+from scheduler.pending.groups.options import GroupOptions
 from scheduler.server import metrics
 from scheduler.server.http.extender_handlers import ExtenderHandlers
 from scheduler.server.http.extender_server import serve as extend

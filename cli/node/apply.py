@@ -7,7 +7,7 @@ from pathlib import Path
 
 from cli.node import venv
 from cli.node.look import below, state_of
-from cli.node.plan.states import Change, Edit, File, Link, Placed, State, edited, restored
+from cli.node.plan.states import Change, Edit, File, Link, PathChange, State, edited, restored
 from mooring.files import sync_folder
 
 _NEW, _SAVED = ".mooring-new", ".mooring-saved"
@@ -15,7 +15,7 @@ _NEW, _SAVED = ".mooring-new", ".mooring-saved"
 
 def apply(root: Path, change: Change) -> None:
     """Make a change; raise OSError or NodeError with the path as it was."""
-    if isinstance(change, Placed):
+    if isinstance(change, PathChange):
         put(below(root, change.path), change.after)
     elif isinstance(change, Edit):
         _rewrite(root, change, edited)
@@ -25,7 +25,7 @@ def apply(root: Path, change: Change) -> None:
 
 def undo(root: Path, change: Change) -> None:
     """Undo a change, or do nothing if it was not made; keep aside what others have changed since."""
-    if isinstance(change, Placed):
+    if isinstance(change, PathChange):
         _put_back(root, change)
     elif isinstance(change, Edit):
         _rewrite(root, change, restored)
@@ -35,7 +35,7 @@ def undo(root: Path, change: Change) -> None:
         _remove_made(root, folder.parent, change.made)
 
 
-def _put_back(root: Path, change: Placed) -> None:
+def _put_back(root: Path, change: PathChange) -> None:
     path, now = below(root, change.path), state_of(root, change.path)
     if isinstance(now, File) and now not in (change.before, change.after):
         path.replace(path.with_name(f"{path.name}{_SAVED}"))

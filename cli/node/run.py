@@ -13,7 +13,7 @@ from cli.node.apply import apply, remove_empty, undo
 from cli.node.errors import NodeError
 from cli.node.journal import Entries, Journal
 from cli.node.look import below, look
-from cli.node.plan.states import Change, Host, Link, Placed, VenvBuild
+from cli.node.plan.states import Change, Host, Link, PathChange, VenvBuild
 from cli.node.plan.steps import COMPLETE, CURRENT, HOME, Choices, Command, Step, steps
 from mooring import node_offer, sandbox_marks
 from mooring.files import record_paths
@@ -166,7 +166,7 @@ def _leave(root: Path, journal: Journal) -> None:
 
 def _pruned(site: Site, journal: Journal, done: Entries) -> Journal:
     """Remove the releases but the current and the previous one, which running calls may still use."""
-    links = [change for _, change in done if isinstance(change, Placed) and change.path == CURRENT]
+    links = [change for _, change in done if isinstance(change, PathChange) and change.path == CURRENT]
     if not links:
         return journal
     states = (state for link in links for state in (link.before, link.after))

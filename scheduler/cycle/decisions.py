@@ -56,7 +56,7 @@ Decision = Bind | Unschedulable
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
+class GroupPlacement:
     """All of a group that had to fit does: these are assumed.
 
     ``refusal`` is why others are not placed, None if all are.
@@ -67,7 +67,7 @@ class Placed:
 
 
 @dataclass(frozen=True, slots=True)
-class NotPlaced:
+class GroupUnschedulable:
     """Fewer members of a group fit than are needed; nothing is assumed.
 
     ``fitting`` did, and ``refusal`` is why the next one did not.

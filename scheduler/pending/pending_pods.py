@@ -11,8 +11,8 @@ from scheduler.kube.group_membership import membership_if_readable
 from scheduler.kube.objects import Pod
 from scheduler.kube.pod_info import PodInfo, Refusal, read_pod_info
 from scheduler.pending.event_hints import of_leaving
+from scheduler.pending.groups.pending_groups import PendingGroups
 from scheduler.pending.nominator import Nominator
-from scheduler.pending.pending_groups import PendingGroups
 from scheduler.pending.pending_pod import PendingPod
 from scheduler.pending.volume_events import VolumeEvents
 from scheduler.queue import Queue

@@ -14,7 +14,7 @@ from mooring.request import PodRequest, Spreading, VfRequest
 from mooring.settings import VfSettings
 from scheduler.constraints.protocol import Proposal
 from scheduler.placement.fill import bits
-from scheduler.placement.place import REMEMBERED, OutOfBudget, PfCapacity, Placed, VfDemand, eligible_pfs, place
+from scheduler.placement.place import REMEMBERED, Fit, OutOfBudget, PfCapacity, VfDemand, eligible_pfs, place
 from scheduler.placement.shared_ports import SharedPorts
 from scheduler.placement.vf_accounting import FEW, FreeVfs, are_like_others
 
@@ -97,7 +97,7 @@ def _place_on(
     demands: tuple[VfDemand, ...], capacities: tuple[PfCapacity, ...], spreading: Spreading | None, ports: SharedPorts
 ) -> Placement | str:
     outcome = place(demands, capacities, spreading, ports=ports)
-    if isinstance(outcome, Placed):
+    if isinstance(outcome, Fit):
         return Placement(outcome.pfs)
     return OUT_OF_BUDGET if isinstance(outcome, OutOfBudget) else NOT_ENOUGH[outcome.why]
 

@@ -1,6 +1,6 @@
 """Choose a PF of one node for each VF that a pod requests: exactly, within a budget of steps.
 
-A pure function: what is requested (`VfDemand`) and what is free (`PfCapacity`, one a PF) give `Placed`, `NoFit` with
+A pure function: what is requested (`VfDemand`) and what is free (`PfCapacity`, one a PF) give `Fit`, `NoFit` with
 the bound that was broken, or `OutOfBudget`. A placement is found whenever one exists: no PF gives more VFs or a larger
 Σ min_tx_rate than it has free, and each VF lies on a PF that its selectors allow. That is bin packing, strongly
 NP-hard, so running out of steps is an outcome of its own. Steps are counted, never timed: equal input has an equal
@@ -55,7 +55,7 @@ class PfCapacity(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
+class Fit:
     """The index of the PF for each demand, in order."""
 
     pfs: tuple[int, ...]
@@ -77,7 +77,7 @@ class OutOfBudget:
 
 # No network's name.
 _NO_NETWORK = " "
-Outcome = Placed | NoFit | OutOfBudget
+Outcome = Fit | NoFit | OutOfBudget
 Items = tuple[Item, ...]
 Bins = tuple[Bin, ...]
 
@@ -153,7 +153,7 @@ def decide(items: Items, bins: Bins, spreading: Spreading | None, budget: int, p
         found = _pack(items, bins, ports, steps)
         if found is None:
             return NoFit("combination")
-        return Placed(_as_wished(found, items, bins, spreading, steps, ports))
+        return Fit(_as_wished(found, items, bins, spreading, steps, ports))
     except BudgetSpent:
         return OutOfBudget(budget)
     finally:

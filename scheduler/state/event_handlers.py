@@ -20,8 +20,8 @@ from scheduler.extender.bound_without_vfs import BoundWithoutVfs
 from scheduler.kube.group_membership import membership_if_readable
 from scheduler.kube.objects import Node, Pod
 from scheduler.pending.event_hints import of_assigned_pod, of_leaving, of_node
+from scheduler.pending.groups.pending_groups import PendingGroups
 from scheduler.pending.nominator import Nominator
-from scheduler.pending.pending_groups import PendingGroups
 from scheduler.pending.pending_pods import PendingPods
 from scheduler.pending.volume_events import VolumeEvents
 from scheduler.pending.volume_waits import VolumeWaits

@@ -14,22 +14,23 @@ from scheduler.cache.groups.order import by_index
 from scheduler.cache.groups.sources import Group
 from scheduler.cache.volumes.plan import VolumePlan
 from scheduler.cycle.cycle import RecordPhase
-from scheduler.cycle.decisions import Bind, NotPlaced, Placed, Unschedulable, Why, validate_annotations
-from scheduler.cycle.group_cycle import GroupCycle, GroupSearch
+from scheduler.cycle.decisions import Bind, GroupPlacement, GroupUnschedulable, Unschedulable, Why, validate_annotations
+from scheduler.cycle.groups.group_cycle import GroupCycle
+from scheduler.cycle.groups.search import GroupSearch
 from scheduler.cycle.instructions import Instruction, PreBind
 from scheduler.kube.group_membership import GroupKey
 from scheduler.kube.objects import Pod
 from scheduler.kube.pod_groups import GroupPolicy, PodGroup
 from scheduler.kube.pod_info import PodInfo
-from scheduler.pending.group_hold import GroupHold
-from scheduler.pending.group_options import GroupOptions
-from scheduler.pending.half_groups import HalfGroups
-from scheduler.pending.held_binds import Batch, HeldBinds
+from scheduler.pending.groups.conditions import GroupProgress
+from scheduler.pending.groups.half_groups import HalfGroups
+from scheduler.pending.groups.held_binds import Batch, HeldBinds
+from scheduler.pending.groups.hold import GroupHold
+from scheduler.pending.groups.options import GroupOptions
+from scheduler.pending.groups.pending_groups import PendingGroups
 from scheduler.pending.nominator import Nominator
-from scheduler.pending.pending_groups import PendingGroups
 from scheduler.pending.pending_pod import asks_the_same
 from scheduler.pending.pending_pods import PendingPods
-from scheduler.pending.pod_group_conditions import GroupProgress
 from scheduler.pending.volume_waits import VolumeWaits
 from scheduler.queue import NO_EVENT, ClusterEvent, Queue
 
@@ -143,8 +144,8 @@ class GroupScheduling:
             return None
         self._search = None
         key = search.group.key
-        self.decisions["scheduled" if isinstance(verdict, Placed) else "unschedulable"] += 1
-        if isinstance(verdict, Placed):
+        self.decisions["scheduled" if isinstance(verdict, GroupPlacement) else "unschedulable"] += 1
+        if isinstance(verdict, GroupPlacement):
             self.members_placed += len(verdict.binds)
             return self._carry_out(search, verdict, now)
         return self._refuse(search, verdict.refusal, self._shortage(key, verdict), now, verdict.binds)
@@ -248,7 +249,7 @@ class GroupScheduling:
             and asks_the_same(known.pod, pod)
         )
 
-    def _carry_out(self, search: GroupSearch, verdict: Placed, now: float) -> list[Instruction]:
+    def _carry_out(self, search: GroupSearch, verdict: GroupPlacement, now: float) -> list[Instruction]:
         group, key = search.group, search.group.key
         uids = [bind.pod_info.uid for bind in verdict.binds]
         for uid in uids:
@@ -327,7 +328,7 @@ class GroupScheduling:
             for told in self.pending_pods.report_unschedulable(one, "Unschedulable", message, why)
         ]
 
-    def _shortage(self, key: GroupKey, verdict: NotPlaced) -> str:
+    def _shortage(self, key: GroupKey, verdict: GroupUnschedulable) -> str:
         """Return why a group is not placed, in words that count members and nodes."""
         members, group = self.pending_groups.members(key), self.pending_groups.group(key)
         reason = _for_the(verdict.fitting + 1, verdict.refusal.reason)

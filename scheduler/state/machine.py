@@ -13,11 +13,11 @@ from mooring.kube.events import Change, Event
 from scheduler.cache.assigned_pod import pod_reference
 from scheduler.cache.cache import Cache
 from scheduler.constraints.kinds import NONE, Kinds
-from scheduler.cycle import group_slices
 from scheduler.cycle.cycle import RecordPhase, SchedulingCycle, ignore_phase
 from scheduler.cycle.decisions import Bind, SignAssignment, Unschedulable
 from scheduler.cycle.disruption_budgets import Budgets
-from scheduler.cycle.group_cycle import GroupCycle
+from scheduler.cycle.groups.group_cycle import GroupCycle
+from scheduler.cycle.groups.slices import MEMBERS_A_TURN
 from scheduler.cycle.instructions import (
     DeleteVictims,
     DeleteVictimsResult,
@@ -39,9 +39,9 @@ from scheduler.extender.extender_pods import ExtenderPods
 from scheduler.kube.binding_outcome import Outcome
 from scheduler.kube.objects import Node, Pod
 from scheduler.kube.pod_info import PodInfo, Refusal
-from scheduler.pending.group_options import NO_OPTIONS, GroupOptions
+from scheduler.pending.groups.options import NO_OPTIONS, GroupOptions
+from scheduler.pending.groups.pending_groups import PendingGroups
 from scheduler.pending.nominator import Nominator
-from scheduler.pending.pending_groups import PendingGroups
 from scheduler.pending.pending_pods import PendingPods
 from scheduler.pending.unfinished_searches import UnfinishedSearches
 from scheduler.pending.volume_events import VolumeEvents
@@ -95,7 +95,7 @@ class Machine:
             group_cycle=GroupCycle(self.cache, self._scheduling_cycle),
             volume_waits=self._volume_waits,
             options=group_options,
-            portion=min(portion, group_slices.PORTION),
+            portion=min(portion, MEMBERS_A_TURN),
         )
         self._pre_binding = PreBinding(self.queue, self.pending_pods, self._volume_waits, self.group_scheduling)
         self.extender_pods = ExtenderPods(

@@ -9,7 +9,7 @@ import re
 import yaml
 
 from cli.node.errors import NodeError
-from cli.node.plan.states import Change, Edit, File, Host, Placed, added
+from cli.node.plan.states import Change, Edit, File, Host, PathChange, added
 
 CONTAINERD = "unix:///run/containerd/containerd.sock"
 FLAGS = "/var/lib/kubelet/kubeadm-flags.env"
@@ -78,7 +78,7 @@ def _drop_in(host: Host, listen: str) -> list[Change]:
         raise NodeError("no flag, file or variable was found that tells the kubelet its containerRuntimeEndpoint")
     wanted = File(f'[Service]\nEnvironment="KUBELET_EXTRA_ARGS=--container-runtime-endpoint={listen}"\n')
     now = host.at(OURS)
-    return [] if now == wanted else [Placed(OURS, now, wanted, host.missing_folder(OURS))]
+    return [] if now == wanted else [PathChange(OURS, now, wanted, host.missing_folder(OURS))]
 
 
 def _address(told: str) -> str:

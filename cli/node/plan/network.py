@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from cli.node.errors import NodeError
-from cli.node.plan.states import Change, File, Host, Placed
+from cli.node.plan.states import Change, File, Host, PathChange
 
 FOLDER = "/etc/cni/net.d"
 PLUGIN = "mooring-cni"
@@ -30,8 +30,8 @@ def chain(host: Host, plugin: Mapping[str, Any]) -> list[Change]:
     path = f"{FOLDER}/{_name_before(first)}"
     wanted = File(json.dumps(_chained(document, plugin), indent=2) + "\n")
     stale = [f"{FOLDER}/{name}" for name in _ours(host) if f"{FOLDER}/{name}" != path]
-    moved: list[Change] = [Placed(old, host.at(old), None) for old in stale]
-    placed = [] if host.at(path) == wanted else [Placed(path, host.at(path), wanted, host.missing_folder(path))]
+    moved: list[Change] = [PathChange(old, host.at(old), None) for old in stale]
+    placed = [] if host.at(path) == wanted else [PathChange(path, host.at(path), wanted, host.missing_folder(path))]
     return [*placed, *moved]
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import yaml
 
 from cli.node.errors import NodeError
-from cli.node.plan.states import Change, File, Host, Placed, added
+from cli.node.plan.states import Change, File, Host, PathChange, added
 
 PATH = "/etc/mooring/config.yaml"
 _HEAD = "# Written by mooring-node install; every option of the programs may stand here (--help).\n"
@@ -44,7 +44,7 @@ def settle(host: Host, wanted: Mapping[str, Any]) -> list[Change]:
     text = yaml.safe_dump(missing, sort_keys=False)
     there = host.text(PATH)
     if there is None:
-        return [Placed(PATH, host.at(PATH), File(_HEAD + text), host.missing_folder(PATH))]
+        return [PathChange(PATH, host.at(PATH), File(_HEAD + text), host.missing_folder(PATH))]
     return [added(PATH, there, text)]
 
 

@@ -60,7 +60,7 @@ def _parents(path: str) -> Iterator[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
+class PathChange:
     """A file or link that is ours; ``made``: the uppermost folder that was created for it."""
 
     path: str
@@ -89,7 +89,7 @@ class Edit:
 class VenvBuild:
     """A folder with a virtual environment that holds ``requirement``, only from the wheels in ``wheelhouse``.
 
-    ``python`` is its interpreter; ``made`` as in `Placed`.
+    ``python`` is its interpreter; ``made`` as in `PathChange`.
     """
 
     folder: str
@@ -102,8 +102,8 @@ class VenvBuild:
         return f"build {self.folder}: {self.requirement} from {self.wheelhouse}"
 
 
-Change = Placed | Edit | VenvBuild
-_KINDS: Mapping[str, type[Change]] = {"placed": Placed, "edited": Edit, "built": VenvBuild}
+Change = PathChange | Edit | VenvBuild
+_KINDS: Mapping[str, type[Change]] = {"placed": PathChange, "edited": Edit, "built": VenvBuild}
 
 
 def added(path: str, text: str, lines: str) -> Edit:
@@ -128,8 +128,8 @@ def merge(changes: tuple[Change, ...], later: Change) -> tuple[Change, ...]:
     if later in changes:
         return changes
     for index, change in enumerate(changes):
-        if isinstance(change, Placed) and isinstance(later, Placed) and change.path == later.path:
-            whole = Placed(later.path, change.before, later.after, change.made)
+        if isinstance(change, PathChange) and isinstance(later, PathChange) and change.path == later.path:
+            whole = PathChange(later.path, change.before, later.after, change.made)
             return (*changes[:index], whole, *changes[index + 1 :])
     return (*changes, later)
 
@@ -144,7 +144,7 @@ def from_json(document: Mapping[str, Any]) -> Change:
     """Return the change that `to_json` wrote; raise KeyError, TypeError or ValueError for anything else."""
     fields = dict(document)
     kind = _KINDS[fields.pop("kind")]
-    if kind is Placed:
+    if kind is PathChange:
         fields |= {name: _state(fields[name]) for name in ("before", "after")}
     return kind(**fields)
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from cli.node.plan import kubelet, network, settings, texts
-from cli.node.plan.states import Change, File, Host, Link, Placed, State, VenvBuild
+from cli.node.plan.states import Change, File, Host, Link, PathChange, State, VenvBuild
 
 HOME = "/opt/mooring"
 CURRENT = f"{HOME}/current"
@@ -163,4 +163,4 @@ def _files(host: Host, files: Sequence[tuple[str, str]]) -> list[Change]:
 
 def _placed(host: Host, states: Sequence[tuple[str, State]]) -> list[Change]:
     differing = [(path, state) for path, state in states if host.at(path) != state]
-    return [Placed(path, host.at(path), state, host.missing_folder(path)) for path, state in differing]
+    return [PathChange(path, host.at(path), state, host.missing_folder(path)) for path, state in differing]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from scheduler.placement.place import NoFit, PfCapacity, Placed, VfDemand, place
+from scheduler.placement.place import Fit, NoFit, PfCapacity, VfDemand, place
 
 
 def demands(*rates: int, pfs: int = ~0) -> list[VfDemand]:
@@ -23,7 +23,7 @@ def test_cases_of_the_author_of_rit_k8s_rdma_that_first_fit_misses_are_placed(
     """Largest first alone, or first fit alone, fails on some of these; a placement exists for all."""
     outcome = place(demands(*rates), free)
 
-    assert isinstance(outcome, Placed)
+    assert isinstance(outcome, Fit)
 
 
 def test_the_case_of_rit_k8s_rdmas_author_with_one_vf_left_is_refused() -> None:

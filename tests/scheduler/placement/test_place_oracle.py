@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from mooring.request import Spreading
-from scheduler.placement.place import NoFit, OutOfBudget, PfCapacity, Placed, VfDemand, decide, place
+from scheduler.placement.place import Fit, NoFit, OutOfBudget, PfCapacity, VfDemand, decide, place
 
 POLICIES: tuple[Spreading | None, ...] = (None, "pack", "spread", "distinct")
 Instance = tuple[list[VfDemand], list[PfCapacity]]
@@ -81,7 +81,7 @@ def test_a_placement_is_found_exactly_when_there_is_one(seed: int, spreading: Sp
         demands, free = small(random)
         outcome = place(demands, free, spreading)
         assert not isinstance(outcome, OutOfBudget), (demands, free)
-        if isinstance(outcome, Placed):
+        if isinstance(outcome, Fit):
             assert valid(outcome.pfs, demands, free, spreading), (demands, free, outcome)
             found += 1
         else:
@@ -97,7 +97,7 @@ def test_full_pfs_are_found_again_after_shuffling(capacity: int) -> None:
         pfs = random.randint(2, 4)
         demands, free = solved(random, random.randint(pfs, 14), pfs, capacity, random.randrange(pfs))
         outcome = place(demands, free)
-        assert isinstance(outcome, Placed), (demands, free, outcome)
+        assert isinstance(outcome, Fit), (demands, free, outcome)
         assert valid(outcome.pfs, demands, free, None)
 
 
@@ -109,7 +109,7 @@ def test_64_vfs_that_fill_8_pfs_are_never_refused_and_mostly_placed() -> None:
         demands, free = solved(random, random.randint(32, 64), 8, 100_000, random.choice((1, 3, 7)))
         outcome = place(demands, free)
         assert not isinstance(outcome, NoFit), (demands, free)
-        if isinstance(outcome, Placed):
+        if isinstance(outcome, Fit):
             assert valid(outcome.pfs, demands, free, None)
         else:
             spent += 1
@@ -140,7 +140,7 @@ def test_no_budget_makes_an_answer_wrong(budget: int) -> None:
         demands, free = small(random)
         outcome = place(demands, free, budget=budget)
         if not isinstance(outcome, OutOfBudget):
-            assert isinstance(outcome, Placed) == fits(demands, free, None), (demands, free, outcome)
+            assert isinstance(outcome, Fit) == fits(demands, free, None), (demands, free, outcome)
 
 
 def test_equal_calls_share_a_remembered_outcome() -> None:
@@ -157,7 +157,7 @@ def test_equal_calls_share_a_remembered_outcome() -> None:
     after = decide.cache_info()
     assert same is first
     assert (after.hits - before.hits, after.misses - before.misses) == (1, 1)
-    assert isinstance(other, Placed)
+    assert isinstance(other, Fit)
 
 
 @pytest.mark.parametrize("spreading", ["pack", "spread"])
@@ -168,7 +168,7 @@ def test_pack_and_spread_are_honoured_as_far_as_any_placement_could(spreading: S
     for _ in range(1500):
         demands, free = small(random)
         outcome = place(demands, free, spreading)
-        if isinstance(outcome, Placed):
+        if isinstance(outcome, Fit):
             clients = product(range(len(free)), repeat=len(demands))
             best = min(cost(pfs, spreading) for pfs in clients if valid(pfs, demands, free, spreading))
             assert cost(outcome.pfs, spreading) == best, (demands, free, outcome)

@@ -14,7 +14,7 @@ from mooring.request import PodRequest, Spreading, VfRequest
 from mooring.settings import VfSettings
 from scheduler.cache.cache import AssignedPod
 from scheduler.placement.assign import demands_on, pick_vfs, place_on
-from scheduler.placement.place import NoFit, OutOfBudget, PfCapacity, Placed, VfDemand, place
+from scheduler.placement.place import Fit, NoFit, OutOfBudget, PfCapacity, VfDemand, place
 from scheduler.placement.shared_ports import SharedPorts, shared_ports_of
 from scheduler.placement.vf_accounting import Claim, FreeVfs, VfAccounting, capacities_unused, free_vfs_of
 from scheduler.plugins.rdma_vfs import _VfSums
@@ -83,7 +83,7 @@ def test_a_placement_is_found_exactly_when_there_is_one(seed: int, spreading: Sp
         demands, free, ports = instance
         outcome = place(demands, free, spreading, ports=ports)
         assert not isinstance(outcome, OutOfBudget), instance
-        if isinstance(outcome, Placed):
+        if isinstance(outcome, Fit):
             assert valid(outcome.pfs, instance, spreading), (instance, outcome)
             found += 1
         else:
@@ -98,7 +98,7 @@ def test_full_ports_are_found_again_after_shuffling(mbps: int) -> None:
     for _ in range(150):
         instance = solved(random, random.randint(1, 6), random.randint(1, 2), mbps)
         outcome = place(instance[0], instance[1], ports=instance[2])
-        assert isinstance(outcome, Placed), (instance, outcome)
+        assert isinstance(outcome, Fit), (instance, outcome)
         assert valid(outcome.pfs, instance, None)
 
 
@@ -126,7 +126,7 @@ def test_pack_and_spread_count_pfs(spreading: Spreading) -> None:
     for _ in range(600):
         instance = small(random)
         outcome = place(instance[0], instance[1], spreading, ports=instance[2])
-        if isinstance(outcome, Placed):
+        if isinstance(outcome, Fit):
             every = product(range(len(instance[1])), repeat=len(instance[0]))
             assert cost(outcome.pfs) == min(cost(chosen) for chosen in every if valid(chosen, instance, spreading))
             compared += 1
@@ -140,7 +140,7 @@ def test_no_budget_makes_an_answer_wrong(budget: int) -> None:
         instance = small(random)
         outcome = place(instance[0], instance[1], budget=budget, ports=instance[2])
         if not isinstance(outcome, OutOfBudget):
-            assert isinstance(outcome, Placed) == fits(instance, None), (instance, outcome)
+            assert isinstance(outcome, Fit) == fits(instance, None), (instance, outcome)
 
 
 def pf(number: int, port: str | None, offer_mbps: int = 100, mbps: int = 100, vfs: int = 4) -> Pf:

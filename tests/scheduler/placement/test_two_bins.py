@@ -8,7 +8,7 @@ import pytest
 
 from bench.place_instances import fill
 from scheduler.placement.fill import Bin, BudgetSpent, Item, Steps
-from scheduler.placement.place import Placed, place
+from scheduler.placement.place import Fit, place
 from scheduler.placement.two_bins import Bounds, choose, for_first
 
 AMPLE = 10_000_000
@@ -76,7 +76,7 @@ def test_pfs_that_a_pod_fills_to_the_last_mbps_are_filled(pfs: int, vfs: int, *,
     for _ in range(10):
         demands, free, _ = fill(pfs, vfs, tight=tight)(random)
         outcome = place(demands, free)
-        assert isinstance(outcome, Placed), outcome
+        assert isinstance(outcome, Fit), outcome
         for index, capacity in enumerate(free):
             rates = [demand.min_tx_rate for demand, pf in zip(demands, outcome.pfs, strict=True) if pf == index]
             assert sum(rates) == capacity.mbps

@@ -16,7 +16,7 @@ from scheduler.cycle.instructions import DeleteVictims, PreBind
 from scheduler.extender.extender_pods import ExtenderPods
 from scheduler.kube.binding_outcome import Outcome
 from scheduler.kube.pod_info import PodInfo
-from scheduler.pending.group_options import GroupOptions
+from scheduler.pending.groups.options import GroupOptions
 from scheduler.server.leader import LeadershipLost
 from scheduler.state.machine import Instruction, Machine
 from tests.scheduler.simulation import fake_units

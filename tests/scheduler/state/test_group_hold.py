@@ -7,7 +7,7 @@ import pytest
 
 from mooring.inventory import Pf
 from scheduler.kube.objects import Node, Pod
-from scheduler.pending.group_options import GroupOptions
+from scheduler.pending.groups.options import GroupOptions
 from scheduler.state.machine import Machine
 from tests.scheduler.state.test_groups import Life, binds, told
 

@@ -8,7 +8,7 @@ import pytest
 from mooring.inventory import Pf
 from scheduler.cycle.instructions import Evict, Report
 from scheduler.kube.objects import Node, Pod
-from scheduler.pending.group_options import NO_OPTIONS, GroupOptions
+from scheduler.pending.groups.options import NO_OPTIONS, GroupOptions
 from scheduler.state.machine import Machine
 from tests.scheduler.state.test_groups import Life, as_bound, binds, changed
 

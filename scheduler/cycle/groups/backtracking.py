@@ -26,8 +26,8 @@ from scheduler.cache.column import Amounts
 from scheduler.cache.node_columns import Flags, NodeColumns
 from scheduler.cycle.cycle import RecordPhase
 from scheduler.cycle.decisions import Bind
-from scheduler.cycle.group_members import alike, by_size, distinct, needs
-from scheduler.cycle.group_packing import GroupPacking
+from scheduler.cycle.groups.members import alike, by_size, distinct, needs
+from scheduler.cycle.groups.packing import GroupPacking
 from scheduler.cycle.placement_budget import PlacementBudget
 from scheduler.kube.pod_info import PodInfo
 

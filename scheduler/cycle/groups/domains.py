@@ -24,7 +24,7 @@ from scheduler.cache.groups.sources import Group
 from scheduler.cache.node_columns import LINE_COUNT, LINES, Flags, NodeColumns, Rows
 from scheduler.cycle.cycle import NAMED
 from scheduler.cycle.decisions import Unschedulable
-from scheduler.cycle.group_members import needs
+from scheduler.cycle.groups.members import needs
 from scheduler.kube.pod_info import PodInfo
 
 # More members than any node holds.

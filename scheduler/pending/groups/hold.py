@@ -17,8 +17,8 @@ from collections.abc import Sequence
 from scheduler.cycle.decisions import Bind
 from scheduler.cycle.nominations import Nomination
 from scheduler.kube.group_membership import GroupKey
+from scheduler.pending.groups.pending_groups import PendingGroups
 from scheduler.pending.nominator import Nominator
-from scheduler.pending.pending_groups import PendingGroups
 
 _LOOK_S = 1.0
 

@@ -3,132 +3,49 @@
 What it is: the members are assumed in the cache one after another, each where the ordinary cycle puts it beside those
 before it. So all rules hold among them, exact VFs included. If fewer fit than must be placed, all are taken off again.
 A decision takes several turns of a few members; between two of them the caller takes in events. When a slice of it
-has ended (`scheduler.cycle.group_slices`) and others wait, the caller sets it aside: all members are taken off, and are
-put back later.
+has ended (`scheduler.cycle.groups.slices`) and others wait, the caller sets it aside: all members are taken off, and
+are put back later.
 
 Why it is right: at the end of each turn every member that was tried is on its node in the cache, which tells later ones
 what is left. An event may change a node meanwhile: the members on changed rows are taken off and placed again before
 anything else, so that in the end each was placed on its node as it is then. Rules about other pods reach further than a
 row: where they read what has changed, the try begins again; after a few times the group is tried later. Whoever is
 decided about meanwhile changes rows as events do. A member that goes or changes ends the decision (`GroupSearch.has`,
-which the caller asks). Whatever the outcome but `Placed`, nothing stays assumed (`roll_back`).
+which the caller asks). Whatever the outcome but `GroupPlacement`, nothing stays assumed (`roll_back`).
 
 What it costs: a member costs what a pod costs. After one that fits nowhere, its equals are not tried. Where a group is
-tried in several topology domains (`scheduler.cycle.group_domains`), `_MOST_TRIED` bounds all of them together. Unequal
-members that no order of them places are searched for beyond that (`scheduler.cycle.group_backtracking`), in so many
+tried in several topology domains (`scheduler.cycle.groups.domains`), `_MOST_TRIED` bounds all of them together. Unequal
+members that no order of them places are searched for beyond that (`scheduler.cycle.groups.backtracking`), in so many
 steps for the whole decision.
 """
 
-from collections import Counter, deque
-from collections.abc import Hashable, Iterator, Sequence, Set
-from dataclasses import dataclass, field, replace
+from collections import deque
+from collections.abc import Set
+from dataclasses import replace
 
-from scheduler.cache.cache import AssignedPod, Cache
-from scheduler.cache.groups.sources import MOST_SHAPES, Group
-from scheduler.cache.node_columns import Flags, Rows
+from scheduler.cache.cache import Cache
+from scheduler.cache.groups.sources import MOST_SHAPES
+from scheduler.cache.node_columns import Flags
 from scheduler.cycle.cluster_filters import cluster_filters
 from scheduler.cycle.cycle import RecordPhase, SchedulingCycle, ignore_phase
-from scheduler.cycle.decisions import Bind, NotPlaced, Placed, Unschedulable
-from scheduler.cycle.group_backtracking import Backtracking, begin, rows_of, take_step
-from scheduler.cycle.group_domains import Domain, Try, hanging_on, tries
-from scheduler.cycle.group_members import alike, by_shape, by_size
-from scheduler.cycle.group_packing import GroupPacking
-from scheduler.cycle.group_rails import Networks, choices, on_rails
-from scheduler.cycle.group_slices import PORTION, PUT_BACK, Slices
-from scheduler.cycle.placement_budget import A_DECISION, PlacementBudget, TurnSpent
+from scheduler.cycle.decisions import Bind, GroupPlacement, GroupUnschedulable, Unschedulable
+from scheduler.cycle.groups.backtracking import Backtracking, begin, rows_of, take_step
+from scheduler.cycle.groups.domains import hanging_on, tries
+from scheduler.cycle.groups.members import alike, by_size
+from scheduler.cycle.groups.packing import GroupPacking
+from scheduler.cycle.groups.rails import choices, on_rails
+from scheduler.cycle.groups.search import MOST_RESTARTS, GroupSearch
+from scheduler.cycle.groups.slices import PUT_BACK
+from scheduler.cycle.placement_budget import TurnSpent
 from scheduler.kube.pod_info import PodInfo
-from scheduler.placement.place import SEARCHED_AT_ONCE
 from scheduler.queue import ANY_EVENT, LEAVING, NO_EVENT, ClusterEvent
 
-# A group has so many times the steps of a pod to search for VFs.
-_STEPS = 8
-# How often a try begins again because rules about other pods read what has changed, and how often those are tried again
-# in it that fitted nowhere before.
-_MOST_RESTARTS = 3
-# A node that has changed more often between two turns takes no member: one that always does would keep it for ever.
-_MOST_CHANGES = 16
+# How often those are tried again in a try that fitted nowhere before.
+_MOST_RETRIES = 3
 # Members that one decision tries in all topology domains together: some seconds.
 _MOST_TRIED = 20_000
-# Steps of the search beyond greedy order, in all domains together: some seconds at the most. One domain has a part of
-# what is left, and the last one all; but at least so many.
-_SEARCHED, _PARTS, _SEARCHED_IN_ONE = 4_000, 8, 250
-
-
-_EVERYWHERE = Try(Domain(), 1)
-# Where members are tried, on which networks, and in which order.
-_Attempt = tuple[Try, Networks, Sequence[PodInfo]]
-
-
-@dataclass(slots=True)
-class GroupSearch:
-    """One decision about a group, over its turns.
-
-    ``waiting`` are its members in the order in which they are tried; ``needed`` of them must be placed. ``before`` are
-    the members that are placed already.
-    """
-
-    group: Group
-    waiting: Sequence[PodInfo]
-    needed: int
-    portion: int = PORTION
-    before: Sequence[AssignedPod] = ()
-    todo: deque[PodInfo] = field(default_factory=deque)
-    placed: dict[str, Bind] = field(default_factory=dict)
-    # Members that were placed when the decision was set aside, and are off the cache since.
-    aside: deque[Bind] = field(default_factory=deque)
-    slices: Slices = field(init=False)
-    refusals: dict[Hashable, Unschedulable] = field(default_factory=dict)
-    # The members with their interfaces on the rails that are tried.
-    members: Sequence[PodInfo] = ()
-    # What is tried, and what comes after it.
-    trying: Try = _EVERYWHERE
-    networks: Networks = ()
-    next: _Attempt | None = None
-    later: Iterator[_Attempt] = field(default_factory=lambda: iter(()))
-    tried: int = 0
-    # The outcome of the try in which the most members fitted.
-    best: NotPlaced | None = None
-    budget: PlacementBudget = field(default_factory=lambda: PlacementBudget(SEARCHED_AT_ONCE, _STEPS * A_DECISION))
-    # The number of the event after which the decision began.
-    since: int = 0
-    seen: int = -1
-    renewed: int = 0
-    restarts: int = 0
-    retries: int = 0
-    # How often each node has changed between two turns.
-    changes: Counter[str] = field(default_factory=Counter)
-    uids: frozenset[str] = frozenset()
-    # The search of this try beyond greedy order, and the steps that are left for all of them.
-    path: Backtracking | None = None
-    steps: int = _SEARCHED
-    # What does not fit together on a node's PFs, as found so far.
-    unfit: set[Hashable] = field(default_factory=set)
-    # A member of each shape, and the rows that some of them pass: what a domain could hold is an estimate.
-    shapes: list[PodInfo] = field(default_factory=list)
-    judged: list[tuple[PodInfo, Rows]] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self.shapes = by_shape(self.waiting)
-        self.slices = Slices(self.portion)
-        self.uids = frozenset(one.uid for one in self.waiting)
-
-    def has(self, uid: str) -> bool:
-        """Return whether a pod is one of the members that are decided about."""
-        return uid in self.uids
-
-    @property
-    def has_begun(self) -> bool:
-        """Whether anything was tried."""
-        return self.seen >= 0
-
-    @property
-    def unsteady(self) -> list[str]:
-        """The nodes that change too often for a decision that takes so long."""
-        return [name for name, count in self.changes.items() if count > _MOST_CHANGES]
-
-    def is_tried(self, uid: str) -> bool:
-        """Return whether a member is in the cache only because it is tried there."""
-        return uid in self.placed
+# The part of the steps left that the search beyond greedy order has in one domain (the last one has all), and at least.
+_PARTS, _SEARCHED_IN_ONE = 8, 250
 
 
 class GroupCycle:
@@ -140,14 +57,14 @@ class GroupCycle:
 
     def proceed(
         self, search: GroupSearch, now: float, record_phase: RecordPhase = ignore_phase
-    ) -> Placed | NotPlaced | None:
+    ) -> GroupPlacement | GroupUnschedulable | None:
         """Go on with a decision for one turn; None if it takes another one."""
         search.budget.begin_turn()
         search.slices.begin_turn()
         if search.has_begun:
             self._heed_changes(search, now)
         if (why := _cannot_end(search)) is not None:
-            return NotPlaced(0, search.needed, why)
+            return GroupUnschedulable(0, search.needed, why)
         if search.aside:
             self._put_back(search, now)
             return None
@@ -157,7 +74,9 @@ class GroupCycle:
             self._begin(search)
         return self._try_portion(search, now, record_phase)
 
-    def _try_portion(self, search: GroupSearch, now: float, record_phase: RecordPhase) -> Placed | NotPlaced | None:
+    def _try_portion(
+        self, search: GroupSearch, now: float, record_phase: RecordPhase
+    ) -> GroupPlacement | GroupUnschedulable | None:
         trying, among = search.trying, self._among(search)
         for _ in range(search.portion):
             if (ended := self._ended(search)) is not None:
@@ -239,7 +158,7 @@ class GroupCycle:
         search.placed.clear()
         search.aside.clear()
 
-    def _ended(self, search: GroupSearch) -> Placed | NotPlaced | None:
+    def _ended(self, search: GroupSearch) -> GroupPlacement | GroupUnschedulable | None:
         """Return the outcome if there is one; begin the next try if this one has failed and another one is left."""
         if search.path is not None and not self._has_searched(search, search.path):
             return None
@@ -251,12 +170,12 @@ class GroupCycle:
             placed_on = [bind.assigned.node for bind in search.placed.values()]
             refusal = hanging_on(refusal, search.trying, placed_on, self._cache.nodes)
         if fitting >= search.trying.wanted:
-            return Placed(tuple(search.placed.values()), refusal)
+            return GroupPlacement(tuple(search.placed.values()), refusal)
         binds = tuple(search.placed.values())
         self.roll_back(search)
         if search.path is None and (search.best is None or search.best.fitting < fitting):
             assert refusal is not None, "as many members wait as are needed"
-            search.best = NotPlaced(fitting, search.needed, refusal, search.trying.domain.text, binds)
+            search.best = GroupUnschedulable(fitting, search.needed, refusal, search.trying.domain.text, binds)
         if search.path is None and self._begin_search(search):
             return None
         search.path = None
@@ -365,7 +284,7 @@ class GroupCycle:
             self._shorten(search, search.path)
             return
         search.todo.extendleft(bind.pod_info for bind in reversed(again))
-        if search.retries >= _MOST_RESTARTS:
+        if search.retries >= _MOST_RETRIES:
             return
         search.retries += bool(search.refusals)
         # What has changed may be what the refused members waited for.
@@ -380,7 +299,7 @@ class GroupCycle:
         if not any(self._reads_others(one) for one in search.members):
             return False
         if any(nodes.names[row] in changed for row in nodes.renewals.since(search.renewed)):
-            return search.restarts < _MOST_RESTARTS
+            return search.restarts < MOST_RESTARTS
         return any(
             one.affinity_info is not None and pod_counts.is_asked_about(one.affinity_info)
             for node in changed
@@ -414,6 +333,6 @@ def _cannot_end(search: GroupSearch) -> Unschedulable | None:
     reason, requeue_on = "", NO_EVENT
     if (count := len(search.shapes)) > MOST_SHAPES:
         reason = f"its members request {count} different things, the most is {MOST_SHAPES}"
-    elif search.restarts > _MOST_RESTARTS:
+    elif search.restarts > MOST_RESTARTS:
         reason, requeue_on = "pods that its members have rules about come faster than it is decided about", ANY_EVENT
     return Unschedulable(search.waiting[0], reason, requeue_on, {"v": 1}) if reason else None

@@ -14,7 +14,7 @@ from scheduler.cache.node_columns import Flags
 from scheduler.cycle.cluster_filters import cluster_filters
 from scheduler.cycle.cycle import SchedulingCycle
 from scheduler.cycle.decisions import Bind
-from scheduler.cycle.group_members import alike
+from scheduler.cycle.groups.members import alike
 from scheduler.cycle.placement_budget import PlacementBudget, TurnSpent
 from scheduler.kube.pod_info import PodInfo
 from scheduler.placement.assign import NOT_ENOUGH, Placement, demands_on, place_on

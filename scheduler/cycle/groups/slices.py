@@ -13,7 +13,7 @@ _A_MEMBER, _A_STEP = 1_000, 8
 # And what a shape of members costs that all nodes are judged by.
 _A_SHAPE = 4
 # Members that one turn tries at the most; a machine with smaller portions has smaller slices too.
-PORTION = 16
+MEMBERS_A_TURN = 16
 # Some 15 ms.
 A_TURN = 100_000
 # Before a slice has ended so much must be done. The first is short: many groups may come at once, and most take less.
@@ -27,7 +27,7 @@ class Slices:
 
     def __init__(self, portion: int) -> None:
         self._of_turn = self._of_slice = 0
-        self._most = LATER_SLICE if portion >= PORTION else portion * _A_MEMBER
+        self._most = LATER_SLICE if portion >= MEMBERS_A_TURN else portion * _A_MEMBER
         self._slice = min(FIRST_SLICE, self._most)
 
     def begin_turn(self) -> None:

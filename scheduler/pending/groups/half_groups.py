@@ -11,7 +11,7 @@ from scheduler.cache.assigned_pod import pod_reference
 from scheduler.cache.cache import Cache
 from scheduler.cycle.instructions import Evict
 from scheduler.kube.group_membership import GroupKey
-from scheduler.pending.pending_groups import PendingGroups
+from scheduler.pending.groups.pending_groups import PendingGroups
 
 _LOOK_S = 1.0
 # An eviction that the API server did not accept (a disruption budget, an outage) is tried again after this long.

@@ -1,0 +1,102 @@
+"""One decision about a group while it is under way, as data: what is tried, what was found, what is left. Pure."""
+
+from collections import Counter, deque
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from scheduler.cache.cache import AssignedPod
+from scheduler.cache.groups.sources import Group
+from scheduler.cache.node_columns import Rows
+from scheduler.cycle.decisions import Bind, GroupUnschedulable, Unschedulable
+from scheduler.cycle.groups.backtracking import Backtracking
+from scheduler.cycle.groups.domains import Domain, Try
+from scheduler.cycle.groups.members import by_shape
+from scheduler.cycle.groups.rails import Networks
+from scheduler.cycle.groups.slices import MEMBERS_A_TURN, Slices
+from scheduler.cycle.placement_budget import A_DECISION, PlacementBudget
+from scheduler.kube.pod_info import PodInfo
+from scheduler.placement.place import SEARCHED_AT_ONCE
+
+# A group has so many times the steps of a pod to search for VFs.
+_STEPS = 8
+# A node that has changed more often between two turns takes no member: one that always does would keep it for ever.
+_MOST_CHANGES = 16
+# Steps of the search beyond greedy order, in all domains together: some seconds at the most.
+_SEARCHED = 4_000
+# How often a try begins again because rules about other pods read what has changed.
+MOST_RESTARTS = 3
+_EVERYWHERE = Try(Domain(), 1)
+# Where members are tried, on which networks, and in which order.
+Attempt = tuple[Try, Networks, Sequence[PodInfo]]
+
+
+@dataclass(slots=True)
+class GroupSearch:
+    """One decision about a group, over its turns.
+
+    ``waiting`` are its members in the order in which they are tried; ``needed`` of them must be placed. ``before`` are
+    the members that are placed already.
+    """
+
+    group: Group
+    waiting: Sequence[PodInfo]
+    needed: int
+    portion: int = MEMBERS_A_TURN
+    before: Sequence[AssignedPod] = ()
+    todo: deque[PodInfo] = field(default_factory=deque)
+    placed: dict[str, Bind] = field(default_factory=dict)
+    # Members that were placed when the decision was set aside, and are off the cache since.
+    aside: deque[Bind] = field(default_factory=deque)
+    slices: Slices = field(init=False)
+    refusals: dict[Hashable, Unschedulable] = field(default_factory=dict)
+    # The members with their interfaces on the rails that are tried.
+    members: Sequence[PodInfo] = ()
+    # What is tried, and what comes after it.
+    trying: Try = _EVERYWHERE
+    networks: Networks = ()
+    next: Attempt | None = None
+    later: Iterator[Attempt] = field(default_factory=lambda: iter(()))
+    tried: int = 0
+    # The outcome of the try in which the most members fitted.
+    best: GroupUnschedulable | None = None
+    budget: PlacementBudget = field(default_factory=lambda: PlacementBudget(SEARCHED_AT_ONCE, _STEPS * A_DECISION))
+    # The number of the event after which the decision began.
+    since: int = 0
+    seen: int = -1
+    renewed: int = 0
+    restarts: int = 0
+    retries: int = 0
+    # How often each node has changed between two turns.
+    changes: Counter[str] = field(default_factory=Counter)
+    uids: frozenset[str] = frozenset()
+    # The search of this try beyond greedy order, and the steps that are left for all of them.
+    path: Backtracking | None = None
+    steps: int = _SEARCHED
+    # What does not fit together on a node's PFs, as found so far.
+    unfit: set[Hashable] = field(default_factory=set)
+    # A member of each shape, and the rows that some of them pass: what a domain could hold is an estimate.
+    shapes: list[PodInfo] = field(default_factory=list)
+    judged: list[tuple[PodInfo, Rows]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.shapes = by_shape(self.waiting)
+        self.slices = Slices(self.portion)
+        self.uids = frozenset(one.uid for one in self.waiting)
+
+    def has(self, uid: str) -> bool:
+        """Return whether a pod is one of the members that are decided about."""
+        return uid in self.uids
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether anything was tried."""
+        return self.seen >= 0
+
+    @property
+    def unsteady(self) -> list[str]:
+        """The nodes that change too often for a decision that takes so long."""
+        return [name for name, count in self.changes.items() if count > _MOST_CHANGES]
+
+    def is_tried(self, uid: str) -> bool:
+        """Return whether a member is in the cache only because it is tried there."""
+        return uid in self.placed
