@@ -133,7 +133,7 @@ class PfPreparer:
             self._prepare_vfs(function, plan, link, host)
             self._warn_of_unchecked(plan, kept)
             pf_link.warn_of_lost_frames(self.roots.sysfs, function, pf)
-            _log.info("PF prepared", pf=pf, pci=plan.pci, vfs=plan.vfs, made_anew=plan.recreate)
+            _log.info("PF prepared", pf=pf, pci=plan.pci, vfs=plan.vfs, recreated=plan.recreate)
 
     def _warn_of_unchecked(self, plan: Plan, kept: Indexes) -> None:
         """Warn of VFs that keep spoof check off, as those of an earlier version do: their pods may rely on that."""

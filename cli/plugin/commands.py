@@ -76,7 +76,7 @@ async def _found_groups(reader: Reader, invocation: Invocation) -> list[groups.F
         ),
     )
     known = dict(zip(pod_groups.PATHS, of_kinds, strict=True))
-    return groups.find(groups.Listed(listed, known, events, listed_nodes, invocation.arguments.scheduler))
+    return groups.find(groups.ListedObjects(listed, known, events, listed_nodes, invocation.arguments.scheduler))
 
 
 def _scoped(path: str, scope: str) -> str:

@@ -66,7 +66,7 @@ class Connection:
         self.body_bytes = 0
         self.busy = False
         self.task: asyncio.Task[None] | None = None
-        self.watched: _Watched | None = None
+        self.watched: _ConnectionProtocol | None = None
         self._deadline: asyncio.TimerHandle | None = None
 
     def expire_in(self, seconds: float) -> None:
@@ -180,7 +180,7 @@ class Connections:
 
     async def _converse(self, connection: Connection, make: MakeProtocol, tls: ssl.SSLContext | None) -> None:
         inner = make()
-        watched = connection.watched = _Watched(inner)
+        watched = connection.watched = _ConnectionProtocol(inner)
         self._by_protocol[inner] = connection
         # A handshake that fails, or a peer that left before it: nothing was asked.
         with suppress(OSError):
@@ -217,7 +217,7 @@ class Connections:
             _log.warning("connection closed", reason=what, peer=closed.peer, open=len(self._open))
 
 
-class _Watched(asyncio.Protocol):
+class _ConnectionProtocol(asyncio.Protocol):
     """A protocol whose transport and end are known to its connection."""
 
     def __init__(self, inner: asyncio.Protocol) -> None:

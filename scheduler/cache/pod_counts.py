@@ -16,8 +16,6 @@ from scheduler.cache.row_counts import Counts, RowCounts
 from scheduler.kube.affinity import AffinityInfo, Scope, Term
 from scheduler.kube.spread_constraints import DefaultSelectors
 
-# What a pod's required affinity weighs for the pods that it selects. Source: InterPodAffinityArgs' default.
-HARD_WEIGHT = 1
 # Questions are dropped beyond so many counts (rows x questions): 32 MiB.
 _MOST_COUNTS = 1 << 22
 _FEWEST_QUESTIONS = 64
@@ -135,7 +133,8 @@ class PodCounts:
         self._asked_in: dict[str | None, dict[Question, RowCounts]] = {}
         self._namespaces: dict[str, Mapping[str, str]] = {}
         self.anti_affinity_terms = Terms()
-        self.scoring_terms = Terms()
+        self.affinity_terms = Terms()
+        self.preferred_terms = Terms()
         self.default_selectors = DefaultSelectors()
 
     def add(self, row: int, affinity_info: AffinityInfo) -> None:
@@ -201,7 +200,8 @@ class PodCounts:
         assert self._what_is_kept() == fresh._what_is_kept(), "the counts differ from those of the assigned pods"
         for kept, new in (
             (self.anti_affinity_terms, fresh.anti_affinity_terms),
-            (self.scoring_terms, fresh.scoring_terms),
+            (self.affinity_terms, fresh.affinity_terms),
+            (self.preferred_terms, fresh.preferred_terms),
         ):
             assert kept.row_counts.keys() == new.row_counts.keys(), (
                 "terms of pods that are not assigned, or some are missing"
@@ -234,8 +234,8 @@ class PodCounts:
 
     def _terms_of(self, affinity_info: AffinityInfo) -> Iterator[tuple[Terms, Term, int]]:
         yield from ((self.anti_affinity_terms, term, 1) for term in affinity_info.required_anti_affinity)
-        yield from ((self.scoring_terms, term, HARD_WEIGHT) for term in affinity_info.required_affinity)
-        yield from ((self.scoring_terms, term, weight) for term, weight in affinity_info.preferred)
+        yield from ((self.affinity_terms, term, 1) for term in affinity_info.required_affinity)
+        yield from ((self.preferred_terms, term, weight) for term, weight in affinity_info.preferred)
 
     def _answer(self, question: Question, size: int) -> RowCounts:
         row_counts = self._questions.get(question)

@@ -7,6 +7,7 @@ import numpy as np
 
 from scheduler.cache.cache import AssignedPod, Cache
 from scheduler.cache.node_columns import Rows
+from scheduler.kube.cluster_event import NO_EVENT, ClusterEvent
 from scheduler.kube.pod_info import PodInfo
 from scheduler.plugins.interface import (
     ClusterFilter,
@@ -17,7 +18,6 @@ from scheduler.plugins.interface import (
     VolumeFilterPlugin,
 )
 from scheduler.plugins.registry import CLUSTER_FILTERS, VOLUME_FILTERS
-from scheduler.queue import NO_EVENT, ClusterEvent
 
 ClusterFilters = Sequence[tuple[ClusterFilterPlugin, ClusterFilter]]
 VolumeFilters = Sequence[tuple[VolumeFilterPlugin, Filter]]

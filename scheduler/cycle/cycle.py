@@ -39,13 +39,13 @@ from scheduler.cycle.preemption import Futile, Preemption
 from scheduler.cycle.refusals import RefusedRows, batches, no_node_available, none_available, refused_rows, sift
 from scheduler.cycle.select_victims import VictimSearch
 from scheduler.cycle.signature_scores import KeptSignatureScores, SignatureScores
+from scheduler.kube.cluster_event import LEAVING, NO_EVENT, ClusterEvent
 from scheduler.kube.pod_info import PodInfo
 from scheduler.placement.assign import Placement
 from scheduler.plugins import volume_binding
 from scheduler.plugins.interface import Texts
 from scheduler.plugins.rdma_vfs import assign
 from scheduler.plugins.registry import WEIGHT_OF
-from scheduler.queue import LEAVING, NO_EVENT, ClusterEvent
 
 # Called at the end of each of kube-scheduler's extension points. `Filter` judges the rows that have changed, by filters
 # and by score plugins; `Score` finds the best of all, and the pod's exact VFs there.

@@ -12,8 +12,8 @@ from mooring.parsing import MAX_BYTES
 from scheduler.cache.cache import AssignedPod
 from scheduler.cache.volumes.plan import VolumePlan
 from scheduler.cycle.preemption import Nominate
+from scheduler.kube.cluster_event import ClusterEvent
 from scheduler.kube.pod_info import PodInfo
-from scheduler.queue import ClusterEvent
 
 # Data about a decision, for `mooring.dev/why`; written as JSON only if a report is sent.
 Why = Mapping[str, object]

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 from scheduler.cache.node_columns import Flags, Rows
 from scheduler.cycle.signature_scores import SignatureScores
+from scheduler.kube.cluster_event import ClusterEvent
 from scheduler.plugins.interface import ClusterFilterPlugin, Filter, Refusals, Texts, VolumeFilterPlugin
-from scheduler.queue import ClusterEvent
 
 # Rows that slow volume filters check at once; the number of rows for the quick ones grows by this factor each time.
 _PORTION, _LARGER = 16, 2

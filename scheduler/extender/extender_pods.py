@@ -21,13 +21,14 @@ from scheduler.cycle.select_victims import importance, not_reprieved
 from scheduler.extender.bound_without_vfs import BoundWithoutVfs
 from scheduler.extender.protocol import MOST, Victims
 from scheduler.kube.binding_outcome import Outcome
+from scheduler.kube.cluster_event import ClusterEvent
 from scheduler.kube.objects import Pod
 from scheduler.kube.pod_info import PodInfo, Refusal, read_pod_info
 from scheduler.pending.pending_pods import PendingPods
 from scheduler.placement.assign import demands_on
 from scheduler.plugins import constraints, rdma_vfs
 from scheduler.plugins.registry import WEIGHT_OF
-from scheduler.queue import ClusterEvent, Queue
+from scheduler.queue import Queue
 
 UNKNOWN_NODE = "node(s) were not known to Mooring"
 _NO_GROUPS = "pods of a group are placed by Mooring's own scheduler only, not by its extender"

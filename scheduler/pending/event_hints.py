@@ -2,7 +2,7 @@
 
 from scheduler.cache.cache import AssignedPod, Difference
 from scheduler.cache.node_info import NodeInfo
-from scheduler.queue import NO_EVENT, ClusterEvent
+from scheduler.kube.cluster_event import NO_EVENT, ClusterEvent
 
 
 def of_node(known: NodeInfo | None, node_info: NodeInfo) -> ClusterEvent:

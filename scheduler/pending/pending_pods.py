@@ -15,7 +15,7 @@ from scheduler.pending.groups.pending_groups import PendingGroups
 from scheduler.pending.nominator import Nominator
 from scheduler.pending.pending_pod import PendingPod
 from scheduler.pending.volume_events import VolumeEvents
-from scheduler.queue import Queue
+from scheduler.queue import Incoming, Queue
 
 # Far more than kube-scheduler's messages have; what a user wrote may be part of one.
 _LONGEST_MESSAGE = 4096
@@ -149,6 +149,11 @@ class PendingPods:
     def depths(self) -> Mapping[str, int]:
         """Count the pods that wait, by where; gated ones wait for their gates to be lifted."""
         return self._queue.depths() | {"gated": len(self._gated)}
+
+    @property
+    def incoming(self) -> Mapping[tuple[str, Incoming], int]:
+        """How many pods have come to each place of the queue, by what brought them."""
+        return self._queue.incoming
 
     def check(self) -> None:
         """Raise AssertionError if the queue or the nominator has pods that are not here."""

@@ -4,10 +4,11 @@ from collections.abc import Iterable, Sequence
 
 from mooring.kube.events import Change, Identity
 from scheduler.cache.volumes.volume_cache import StorageChange, Stored, VolumeCache
+from scheduler.kube.cluster_event import ClusterEvent
 from scheduler.kube.pod_info import PodInfo, Refusal
 from scheduler.pending.claim_index import ClaimIndex
 from scheduler.pending.volume_waits import VolumeWaits
-from scheduler.queue import ClusterEvent, Queue
+from scheduler.queue import Queue
 
 
 class VolumeEvents:

@@ -77,23 +77,23 @@ class OutOfBudget:
 
 # No network's name.
 _NO_NETWORK = " "
-Outcome = Fit | NoFit | OutOfBudget
+FitResult = Fit | NoFit | OutOfBudget
 Items = tuple[Item, ...]
 Bins = tuple[Bin, ...]
 
 
-class _Taken:
+class _StepCount:
     """How many steps all searches of this process have taken."""
 
     steps = 0
 
 
-_taken = _Taken()
+_step_count = _StepCount()
 
 
 def steps_taken() -> int:
     """Return how many steps all searches have taken so far: what a decision costs, however many nodes it searches."""
-    return _taken.steps
+    return _step_count.steps
 
 
 def eligible_pfs(request: VfRequest, pfs: Sequence[Pf]) -> int:
@@ -133,7 +133,7 @@ def place(
     spreading: Spreading | None = None,
     budget: int = BUDGET,
     ports: SharedPorts = (),
-) -> Outcome:
+) -> FitResult:
     """Choose a PF for each demand; equal arguments give equal outcomes. ``ports`` are those that the PFs share."""
     known = (1 << len(free)) - 1
     items = tuple([Item(rate, pfs & known) for rate, pfs in demands])
@@ -143,7 +143,7 @@ def place(
 
 
 @lru_cache(maxsize=REMEMBERED)
-def decide(items: Items, bins: Bins, spreading: Spreading | None, budget: int, ports: SharedPorts = ()) -> Outcome:
+def decide(items: Items, bins: Bins, spreading: Spreading | None, budget: int, ports: SharedPorts = ()) -> FitResult:
     """Decide one instance of the problem: nodes with as much free on their PFs share the outcome."""
     why = _broken_bound(items, bins, spreading, ports)
     if why is not None:
@@ -157,7 +157,7 @@ def decide(items: Items, bins: Bins, spreading: Spreading | None, budget: int, p
     except BudgetSpent:
         return OutOfBudget(budget)
     finally:
-        _taken.steps += budget - max(steps.left, 0) + TWO_PFS - steps.bounded
+        _step_count.steps += budget - max(steps.left, 0) + TWO_PFS - steps.bounded
 
 
 def _pack(items: Items, bins: Bins, ports: SharedPorts, steps: Steps) -> tuple[int, ...] | None:

@@ -11,6 +11,7 @@ from scheduler.cache.node_columns import NodeColumns
 from scheduler.cache.node_view import Measure, NodeView
 from scheduler.cache.unit_pools import UnitPool
 from scheduler.constraints.kinds import Wish
+from scheduler.kube.cluster_event import ClusterEvent
 from scheduler.kube.pod_info import PodInfo
 from scheduler.placement.assign import Placement
 from scheduler.placement.joint import OfKind, OfVfs, Step, place_together
@@ -25,7 +26,6 @@ from scheduler.plugins.interface import (
     UsageScorer,
 )
 from scheduler.plugins.rdma_vfs import ExactDevices, fits_alone
-from scheduler.queue import ClusterEvent
 
 _NAME = "Constraints"
 # Distinct reasons kept for one constraint and shape of pod; all further ones share one text.

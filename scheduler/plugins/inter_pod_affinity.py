@@ -2,8 +2,8 @@
 
 The pod's required terms, and the required anti-affinity of assigned pods, refuse nodes. The pod's preferred terms, and
 the preferred terms and required affinity of assigned pods, score them. A pod whose required affinity no pod satisfies
-may be placed if it satisfies the affinity itself. `scheduler.cache.pod_counts` sums the terms of assigned pods by their
-weights; that of required affinity is `HARD_WEIGHT` there.
+may be placed if it satisfies the affinity itself. `scheduler.cache.pod_counts` counts the terms of assigned pods, the
+preferred ones by their weights; a required one weighs `_HARD_POD_AFFINITY_WEIGHT`.
 """
 
 from collections.abc import Iterable, Sequence
@@ -17,9 +17,9 @@ from scheduler.cache.pod_counts import PodCounts, Question
 from scheduler.cache.row_counts import RowCounts
 from scheduler.cache.topology_domains import Domains, domains
 from scheduler.kube.affinity import Term
+from scheduler.kube.cluster_event import ClusterEvent
 from scheduler.kube.pod_info import PodInfo
 from scheduler.plugins.interface import ClusterFilterPlugin, Refusals, counted_moves
-from scheduler.queue import ClusterEvent
 
 _REQUEUE_ON = (
     ClusterEvent.NODE_ADDED
@@ -35,21 +35,28 @@ _TEXTS = (
     ("node(s) didn't match pod anti-affinity rules",),
     ("node(s) didn't satisfy existing pods anti-affinity rules",),
 )
+# Source: the default of hardPodAffinityWeight, of InterPodAffinityArgs.
+_HARD_POD_AFFINITY_WEIGHT = 1
 _CountedTerms = Sequence[tuple[Term, RowCounts]]
+# A weight, and the terms whose counts it multiplies.
+_WeightedTerms = Sequence[tuple[int, _CountedTerms]]
 
 
 def pre_filter(pod_info: PodInfo, nodes: NodeColumns, pod_counts: PodCounts) -> "PodAffinityFilter | None":
     affinity_info, labels = pod_info.affinity_info, pod_counts.namespace_labels(pod_info.affinity_info.namespace)
     existing_anti_affinity = pod_counts.anti_affinity_terms.about(affinity_info, labels)
-    scoring_terms = pod_counts.scoring_terms.about(affinity_info, labels)
+    existing_affinity = pod_counts.affinity_terms.about(affinity_info, labels)
+    existing_preferred = pod_counts.preferred_terms.about(affinity_info, labels)
     if not (
         affinity_info.required_affinity
         or affinity_info.required_anti_affinity
         or affinity_info.preferred
         or existing_anti_affinity
-        or scoring_terms
+        or existing_affinity
+        or existing_preferred
     ):
         return None
+    scoring_terms = (_HARD_POD_AFFINITY_WEIGHT, existing_affinity), (1, existing_preferred)
     return PodAffinityFilter(pod_info, nodes, pod_counts, existing_anti_affinity, scoring_terms)
 
 
@@ -62,7 +69,7 @@ class PodAffinityFilter:
         nodes: NodeColumns,
         pod_counts: PodCounts,
         existing_anti_affinity: _CountedTerms,
-        scoring_terms: _CountedTerms,
+        scoring_terms: _WeightedTerms,
     ) -> None:
         self._affinity_info, self._nodes, self._pod_counts = pod_info.affinity_info, nodes, pod_counts
         self._existing_anti_affinity, self._scoring_terms = existing_anti_affinity, scoring_terms
@@ -82,9 +89,10 @@ class PodAffinityFilter:
         for term, weight in self._affinity_info.preferred:
             of = self._of(term.key)
             raw += weight * of.sums(self._counts((term,)))[of.ids[rows]]
-        for term, row_counts in self._scoring_terms:
-            of = self._of(term.key)
-            raw += of.sums_of_few(*row_counts.rows())[of.ids[rows]]
+        for weight, counted in self._scoring_terms:
+            for term, row_counts in counted:
+                of = self._of(term.key)
+                raw += weight * of.sums_of_few(*row_counts.rows())[of.ids[rows]]
         return _normalised(raw)
 
     def _fails_affinity(self, rows: Rows) -> Flags | None:

@@ -12,7 +12,7 @@ All are pure.
 In a dry run a cluster or volume filter runs again once a pod was moved in what it reads. How that is done is the
 plugin's ``moves``: `counted_moves` and `volume_moves` here, or one in the file of a rule that reads anything else.
 
-An event that no plugin asked for so far is a flag of `scheduler.queue.ClusterEvent`, and
+An event that no plugin asked for so far is a flag of `scheduler.kube.cluster_event.ClusterEvent`, and
 `scheduler.pending.event_hints` finds when it happens.
 """
 
@@ -32,9 +32,9 @@ from scheduler.cache.node_view import Fact, Measure, NodeView, Rows
 from scheduler.cache.pod_counts import PodCounts
 from scheduler.cache.volumes.volume_cache import VolumeCache
 from scheduler.kube.affinity import AffinityInfo
+from scheduler.kube.cluster_event import ClusterEvent
 from scheduler.kube.pod_info import PodInfo
 from scheduler.placement.assign import Placement
-from scheduler.queue import ClusterEvent
 
 Texts = tuple[str, ...]
 

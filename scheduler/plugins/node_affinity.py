@@ -8,11 +8,11 @@ import numpy as np
 
 from scheduler.cache.column import Amounts
 from scheduler.cache.node_columns import Flags, NodeColumns, Rows
+from scheduler.kube.cluster_event import ClusterEvent
 from scheduler.kube.node_selectors import matches
 from scheduler.kube.objects import NodeSelector, NodeSelectorTerm, Requirement
 from scheduler.kube.pod_info import PodInfo
 from scheduler.plugins.interface import Filter, FilterPlugin, ScorePlugin, Scorer, refuse_where
-from scheduler.queue import ClusterEvent
 
 
 def pre_filter(pod_info: PodInfo, nodes: NodeColumns) -> Filter | None:

@@ -1,9 +1,9 @@
 """NodeName: a pod that names its node is placed nowhere else."""
 
 from scheduler.cache.node_columns import NodeColumns
+from scheduler.kube.cluster_event import ClusterEvent
 from scheduler.kube.pod_info import PodInfo
 from scheduler.plugins.interface import Filter, FilterPlugin, refuse_where
-from scheduler.queue import ClusterEvent
 
 
 def pre_filter(pod_info: PodInfo, nodes: NodeColumns) -> Filter | None:

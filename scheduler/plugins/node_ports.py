@@ -4,6 +4,7 @@ from collections.abc import Collection, Iterable, Sequence
 
 from scheduler.cache.cache import AssignedPod, Cache
 from scheduler.cache.node_columns import NodeColumns
+from scheduler.kube.cluster_event import ClusterEvent
 from scheduler.kube.pod_info import HostPort, PodInfo
 from scheduler.plugins.interface import (
     DryRun,
@@ -13,7 +14,6 @@ from scheduler.plugins.interface import (
     UsageFilter,
     UsageFilterPlugin,
 )
-from scheduler.queue import ClusterEvent
 
 _NAME = "NodePorts"
 _ANY = ("", "0.0.0.0")

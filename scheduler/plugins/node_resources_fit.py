@@ -10,6 +10,7 @@ from functools import partial
 from scheduler.cache.cache import AssignedPod, Cache
 from scheduler.cache.node_columns import CPU, LINES, MEMORY, PODS, SCORED_CPU, SCORED_MEMORY, NodeColumns
 from scheduler.cache.node_view import Measure, NodeView
+from scheduler.kube.cluster_event import ClusterEvent
 from scheduler.kube.pod_info import PodInfo
 from scheduler.plugins.interface import (
     DryRun,
@@ -21,7 +22,6 @@ from scheduler.plugins.interface import (
     UsageScorePlugin,
     UsageScorer,
 )
-from scheduler.queue import ClusterEvent
 
 _NAME = "NodeResourcesFit"
 _TOO_MANY_PODS = "Too many pods"

@@ -1,10 +1,10 @@
 """NodeUnschedulable: a cordoned node takes only pods that tolerate it."""
 
 from scheduler.cache.node_columns import NodeColumns
+from scheduler.kube.cluster_event import ClusterEvent
 from scheduler.kube.pod_info import PodInfo
 from scheduler.plugins.interface import Filter, FilterPlugin, refuse_where
 from scheduler.plugins.taint_toleration import Tolerations
-from scheduler.queue import ClusterEvent
 
 _CORDONED = ("node.kubernetes.io/unschedulable", "", "NoSchedule")
 

@@ -12,9 +12,9 @@ import numpy as np
 from scheduler.cache.node_columns import NodeColumns, Rows
 from scheduler.cache.volumes.csi_migration import Handle, driver_of, handle_of
 from scheduler.cache.volumes.volume_cache import VolumeCache
+from scheduler.kube.cluster_event import ClusterEvent
 from scheduler.kube.pod_info import PodInfo
 from scheduler.plugins.interface import Filter, Refusals, VolumeFilterPlugin, refuse_where, volume_moves
-from scheduler.queue import ClusterEvent
 
 _REASON = "node(s) exceed max volume count"
 

@@ -14,6 +14,7 @@ from mooring.request import PodRequest, Spreading
 from scheduler.cache.cache import AssignedPod, Cache
 from scheduler.cache.node_columns import MBPS, VFS, NodeColumns
 from scheduler.cache.node_view import Measure, NodeView
+from scheduler.kube.cluster_event import ClusterEvent
 from scheduler.kube.pod_info import PodInfo
 from scheduler.placement.assign import NOT_ENOUGH, OUT_OF_BUDGET, Placement, demands_on, pick_vfs, place_on
 from scheduler.placement.joint import section
@@ -35,7 +36,6 @@ from scheduler.plugins.interface import (
     UsageScorer,
     refuse_by,
 )
-from scheduler.queue import ClusterEvent
 
 _NAME = "RdmaVfs"
 # PFs of nodes as they are or were, with their entries that are out, for which a shape's demands are kept.

@@ -5,10 +5,10 @@ PreferNoSchedule taints a pod does not tolerate, the better.
 from collections.abc import Iterable
 
 from scheduler.cache.node_columns import Flags, NodeColumns, Rows
+from scheduler.kube.cluster_event import ClusterEvent
 from scheduler.kube.objects import Toleration
 from scheduler.kube.pod_info import PodInfo
 from scheduler.plugins.interface import Filter, FilterPlugin, ScorePlugin, Scorer, refuse_by
-from scheduler.queue import ClusterEvent
 
 # Key, value, effect.
 Taint = tuple[str, str, str]

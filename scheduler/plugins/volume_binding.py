@@ -14,6 +14,7 @@ from scheduler.cache.node_columns import Flags, NodeColumns, Rows
 from scheduler.cache.volumes.plan import VolumePlan
 from scheduler.cache.volumes.pv_index import affinity_keys
 from scheduler.cache.volumes.volume_cache import VolumeCache
+from scheduler.kube.cluster_event import ClusterEvent
 from scheduler.kube.objects import NodeSelector
 from scheduler.kube.pod_info import PodInfo
 from scheduler.kube.pod_volumes import ClaimUse
@@ -28,7 +29,6 @@ from scheduler.plugins.volume_matching import (
     unbound_claims,
     why_no_volume,
 )
-from scheduler.queue import ClusterEvent
 
 UNBOUND = "pod has unbound immediate PersistentVolumeClaims"
 _CONFLICT = "node(s) didn't match PersistentVolume's node affinity"

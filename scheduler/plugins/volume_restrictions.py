@@ -7,11 +7,11 @@ import numpy as np
 
 from scheduler.cache.node_columns import NodeColumns, Rows
 from scheduler.cache.volumes.volume_cache import VolumeCache
+from scheduler.kube.cluster_event import ClusterEvent
 from scheduler.kube.pod_info import PodInfo
 from scheduler.kube.storage_objects import ONCE_PER_POD
 from scheduler.plugins.interface import Filter, Refusals, VolumeFilterPlugin, refuse_where, volume_moves
 from scheduler.plugins.volume_binding import claim_not_found
-from scheduler.queue import ClusterEvent
 
 _DISK = "node(s) had no available disk"
 _ONCE = (

@@ -8,9 +8,9 @@ import numpy as np
 
 from scheduler.cache.node_columns import Flags, NodeColumns, Rows
 from scheduler.cache.volumes.volume_cache import VolumeCache
+from scheduler.kube.cluster_event import ClusterEvent
 from scheduler.kube.pod_info import PodInfo
 from scheduler.plugins.interface import Filter, Refusals, VolumeFilterPlugin, refuse_where, volume_moves
-from scheduler.queue import ClusterEvent
 
 _REASON = "node(s) had no available volume zone"
 # The deprecated labels beside the ones that replaced them.

@@ -33,7 +33,7 @@ async def bind(client: Client, decision: Bind) -> Outcome:
     """Bind a pod and return the outcome, however long the API server takes to answer."""
     pod = decision.pod_info.pod.metadata
     path = f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}"
-    sending = _Sending(client, f"{path}/binding", binding(decision))
+    sending = _BindingRequest(client, f"{path}/binding", binding(decision))
     try:
         await sending.send()
     except (Unknown, Throttled):
@@ -49,7 +49,7 @@ async def bind(client: Client, decision: Bind) -> Outcome:
     return BOUND
 
 
-class _Sending:
+class _BindingRequest:
     """One Binding, sent until the answer is definite; ``lost`` is true if any answer was not."""
 
     def __init__(self, client: Client, path: str, body: bytes) -> None:

@@ -73,7 +73,7 @@ class Finished(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
-class _Unfolding:
+class _OpenList:
     """A whole list that is being read: entry by entry, before all later messages, in slices like all else.
 
     All entries have one time of arrival, so that pods that wait together are ordered by age, not by their place in the
@@ -84,7 +84,7 @@ class _Unfolding:
     at: float
 
 
-_Message = WatchEvent | EndOfList | _Unfolding | Finished
+_Message = WatchEvent | EndOfList | _OpenList | Finished
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,7 +230,7 @@ class Loop:
 
     def _are_decisions_due(self, now: float) -> bool:
         """Return whether messages have come first for too long; a list is taken in as a whole."""
-        return bool(self._inbox) and now - self._undisturbed > _MESSAGES_S and not self._inbox.starts_with(_Unfolding)
+        return bool(self._inbox) and now - self._undisturbed > _MESSAGES_S and not self._inbox.starts_with(_OpenList)
 
     def _advance(self) -> bool:
         """Take one message, do what is due, or decide about one pod; return whether there was anything to do."""
@@ -278,8 +278,8 @@ class Loop:
         match message:
             case WatchEvent(kind, Synced() as listed):
                 steps = self._machine.event_handlers.keeping(kind, listed.there, now)
-                self._inbox.put_first(_Unfolding(chain(steps, taken_apart(kind, listed)), now))
-            case _Unfolding(rest, came):
+                self._inbox.put_first(_OpenList(chain(steps, taken_apart(kind, listed)), now))
+            case _OpenList(rest, came):
                 for first in rest:
                     self._inbox.put_first(message)
                     return self._take(first, came) if first is not None else []

@@ -214,7 +214,7 @@ class _MachineCollector(Collector):
             "Pods that came to a queue, by what brought them",
             labels=["queue", "event"],
         )
-        for (place, event), count in self._machine.queue.incoming.items():
+        for (place, event), count in self._machine.pending_pods.incoming.items():
             incoming.add_metric([_QUEUES.get(place, place), event], count)
         yield incoming
         yield from self._groups()

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from mooring.kube.events import Changed, Event, Identity, Removed, Synced, Unreadable
 from scheduler.cache.pod_counts import PodCounts
 from scheduler.cycle.disruption_budgets import Budgets
+from scheduler.kube.cluster_event import NO_EVENT, ClusterEvent
 from scheduler.kube.objects import (
     Namespace,
     PodDisruptionBudget,
@@ -17,7 +18,6 @@ from scheduler.kube.objects import (
     Service,
     StatefulSet,
 )
-from scheduler.queue import NO_EVENT, ClusterEvent
 
 ClusterObject = Namespace | Service | ReplicationController | ReplicaSet | StatefulSet | PodDisruptionBudget
 PATHS: Mapping[type[ClusterObject], str] = {

@@ -17,6 +17,7 @@ from scheduler.cache.node_info import NodeInfo, read_node
 from scheduler.cache.volumes import volume_cache
 from scheduler.cycle.instructions import Instruction, Notice, Subject
 from scheduler.extender.bound_without_vfs import BoundWithoutVfs
+from scheduler.kube.cluster_event import ClusterEvent
 from scheduler.kube.group_membership import membership_if_readable
 from scheduler.kube.objects import Node, Pod
 from scheduler.pending.event_hints import of_assigned_pod, of_leaving, of_node
@@ -25,7 +26,7 @@ from scheduler.pending.nominator import Nominator
 from scheduler.pending.pending_pods import PendingPods
 from scheduler.pending.volume_events import VolumeEvents
 from scheduler.pending.volume_waits import VolumeWaits
-from scheduler.queue import ClusterEvent, Queue
+from scheduler.queue import Queue
 from scheduler.state.cluster_objects import ClusterObject, ClusterObjects
 from scheduler.state.group_scheduling import GroupScheduling
 from scheduler.state.relist_diff import missing

@@ -18,6 +18,7 @@ from scheduler.cycle.decisions import Bind, GroupPlacement, GroupUnschedulable, 
 from scheduler.cycle.groups.group_cycle import GroupCycle
 from scheduler.cycle.groups.search import GroupSearch
 from scheduler.cycle.instructions import Instruction, PreBind
+from scheduler.kube.cluster_event import NO_EVENT, ClusterEvent
 from scheduler.kube.group_membership import GroupKey
 from scheduler.kube.objects import Pod
 from scheduler.kube.pod_groups import GroupPolicy, PodGroup
@@ -32,7 +33,7 @@ from scheduler.pending.nominator import Nominator
 from scheduler.pending.pending_pod import asks_the_same
 from scheduler.pending.pending_pods import PendingPods
 from scheduler.pending.volume_waits import VolumeWaits
-from scheduler.queue import NO_EVENT, ClusterEvent, Queue
+from scheduler.queue import Queue
 
 _KEPT = " Room is kept for the members that fit."
 # Seconds after which a decision that was set aside goes on though others still wait.

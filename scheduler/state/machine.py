@@ -10,24 +10,21 @@ from dataclasses import replace
 from typing import Any
 
 from mooring.kube.events import Change, Event
-from scheduler.cache.assigned_pod import pod_reference
 from scheduler.cache.cache import Cache
 from scheduler.constraints.kinds import NONE, Kinds
 from scheduler.cycle.cycle import RecordPhase, SchedulingCycle, ignore_phase
-from scheduler.cycle.decisions import Bind, SignAssignment, Unschedulable
+from scheduler.cycle.decisions import SignAssignment, Unschedulable
 from scheduler.cycle.disruption_budgets import Budgets
 from scheduler.cycle.groups.group_cycle import GroupCycle
 from scheduler.cycle.groups.slices import MEMBERS_A_TURN
 from scheduler.cycle.instructions import (
     DeleteVictims,
-    DeleteVictimsResult,
     Evict,
     EvictionResult,
     Instruction,
     Notice,
     Order,
     PreBind,
-    PreBindResult,
     Report,
     Result,
 )
@@ -36,7 +33,7 @@ from scheduler.cycle.preemption import Preemption
 from scheduler.cycle.select_victims import PORTION, VictimSearch
 from scheduler.extender.bound_without_vfs import BoundWithoutVfs
 from scheduler.extender.extender_pods import ExtenderPods
-from scheduler.kube.binding_outcome import Outcome
+from scheduler.kube.cluster_event import NO_EVENT, ClusterEvent
 from scheduler.kube.objects import Node, Pod
 from scheduler.kube.pod_info import PodInfo, Refusal
 from scheduler.pending.groups.options import NO_OPTIONS, GroupOptions
@@ -46,12 +43,13 @@ from scheduler.pending.pending_pods import PendingPods
 from scheduler.pending.unfinished_searches import UnfinishedSearches
 from scheduler.pending.volume_events import VolumeEvents
 from scheduler.pending.volume_waits import VolumeWaits
-from scheduler.queue import NO_EVENT, ClusterEvent, Queue
+from scheduler.queue import Queue
 from scheduler.state.cluster_objects import ClusterObjects
 from scheduler.state.event_handlers import EventHandlers
 from scheduler.state.group_scheduling import GroupScheduling
 from scheduler.state.pre_binding import PreBinding
 from scheduler.state.vf_disputes import VfDisputes
+from scheduler.state.write_results import WriteResults
 
 __all__ = ["DeleteVictims", "Evict", "EvictionResult", "Instruction", "Machine", "Notice", "Report"]
 
@@ -98,6 +96,15 @@ class Machine:
             portion=min(portion, MEMBERS_A_TURN),
         )
         self._pre_binding = PreBinding(self.queue, self.pending_pods, self._volume_waits, self.group_scheduling)
+        self._write_results = WriteResults(
+            cache=self.cache,
+            queue=self.queue,
+            pending_pods=self.pending_pods,
+            pending_groups=self.pending_groups,
+            nominator=self.nominator,
+            vf_disputes=self.vf_disputes,
+            pre_binding=self._pre_binding,
+        )
         self.extender_pods = ExtenderPods(
             scheduler_name=scheduler_name,
             cache=self.cache,
@@ -147,60 +154,7 @@ class Machine:
 
     def finished(self, order: Order, result: Result, now: float) -> list[Instruction]:
         """Apply the result of a write; raise TypeError if the result is of another kind of write."""
-        match order, result:
-            case Bind(), Outcome():
-                return self._finish_bind(order, result, now)
-            case PreBind(), PreBindResult():
-                return self._pre_binding.finish(order, result, now)
-            case Evict(), str():
-                return self._finish_evict(order, result, now)
-            case DeleteVictims(), DeleteVictimsResult():
-                return self._finish_delete_victims(order, result, now)
-            case _:
-                raise TypeError(f"{type(result).__name__} is not the result of {type(order).__name__}")
-
-    def _finish_bind(self, decision: Bind, outcome: Outcome, now: float) -> list[Instruction]:
-        uid = decision.pod_info.uid
-        if outcome.kind == "bound":
-            self.cache.finish_binding(uid)
-            self.pending_groups.bound(uid)
-            self.pending_pods.delete(uid, now)
-            message = f"Successfully assigned {decision.pod_info.pod.key} to {decision.assigned.node}"
-            report = Report(decision.pod_info.pod, "Scheduled", message, decision.why)
-            return [report, *self._bound_to_deleted_node(decision)]
-        self.pending_pods.forget_assumed(uid, now)
-        return self._bind_failed(decision, outcome, now)
-
-    def _finish_evict(self, order: Evict, ending: EvictionResult, now: float) -> list[Instruction]:
-        """Try an eviction again later if the API server did not accept it."""
-        if ending == "refused":
-            self.vf_disputes.retry(order.pod.metadata.uid, now)
-        return [Report(order.pod, order.cause, f"evicted: {order.reason}")] if ending == "evicted" else []
-
-    def _finish_delete_victims(
-        self, order: DeleteVictims, ending: DeleteVictimsResult, now: float
-    ) -> list[Instruction]:
-        """Decide again about a pod for which not all victims could be deleted."""
-        message = f"Preempted by pod {order.pod.metadata.uid} on node {order.node}"
-        found: list[Instruction] = [
-            Report(pod_reference(assigned), "Preempted", message, related=order.pod) for assigned in ending.deleted
-        ]
-        uid = order.pod.metadata.uid
-        if not ending.refused or self.nominator.node_of(uid) != order.node:
-            return found
-        self.nominator.reject(uid, now)
-        pending = self.pending_pods[uid]
-        return [
-            *found,
-            *self.pending_pods.report_unschedulable(pending, "Unschedulable", f"preemption refused: {ending.refused}"),
-        ]
-
-    def _bound_to_deleted_node(self, decision: Bind) -> list[Instruction]:
-        """Report a bind to a deleted node, which the API server allows; the garbage collector removes such pods."""
-        if self.cache.node(decision.assigned.node) is not None:
-            return []
-        about = {"node": decision.assigned.node, "pod": decision.pod_info.pod.key, "uid": decision.pod_info.uid}
-        return [Notice("node", "pod bound to a node that was deleted meanwhile", about)]
+        return self._write_results.apply(order, result, now)
 
     def step(self, now: float, record_phase: RecordPhase = ignore_phase) -> list[Instruction] | None:
         """Decide about the next pod, or continue the current decision; None if no pod is ready.
@@ -388,24 +342,3 @@ class Machine:
         self.pending_pods.check()
         self._volume_waits.check(self.group_scheduling.tried_plans())
         self.group_scheduling.check()
-
-    def _bind_failed(self, decision: Bind, outcome: Outcome, now: float) -> list[Instruction]:
-        uid, pending = decision.pod_info.uid, self.pending_pods.get(decision.pod_info.uid)
-        if pending is None:
-            return []
-        if outcome.kind in ("changed", "forbidden"):
-            self.queue.retry(uid)
-            self.pending_groups.back_off(uid, now)
-            if outcome.kind == "changed":
-                return []
-            why = f"binding forbidden: {outcome.reason}"
-            return self.pending_pods.report_unschedulable(pending, "Unschedulable", why)
-        if outcome.kind == "refused":
-            self.queue.add_unschedulable(uid, NO_EVENT)
-            self.pending_groups.back_off(uid, now)
-            return self.pending_pods.report_unschedulable(
-                pending, "Unschedulable", f"the API server refuses the binding: {outcome.reason}"
-            )
-        # Bound, gated, deleting, gone: the watch shows the next state, as a change of this pod or its end.
-        self.pending_pods.delete(uid, now)
-        return []

@@ -38,9 +38,9 @@ class PreBinding:
             return self.group_scheduling.settle(decision, unbound, now)
         # Minutes may have passed since the Binding's annotations were checked against the pod's own.
         why = unbound or validate_annotations(self.pending_pods[uid].pod.annotations, decision.annotations)
-        return self._give_back(decision, why, now) if why else [decision]
+        return self._requeue(decision, why, now) if why else [decision]
 
-    def _give_back(self, decision: Bind, why: str, now: float) -> list[Instruction]:
+    def _requeue(self, decision: Bind, why: str, now: float) -> list[Instruction]:
         """Remove a pod whose volumes were not bound from its node, and requeue it."""
         uid = decision.pod_info.uid
         self.pending_pods.forget_all_assumed([uid], now)

@@ -123,7 +123,7 @@ FUTURE = "/runtime.v1.RuntimeService/StreamFutureThings"
 
 
 @dataclass(slots=True)
-class Seen:
+class CallRecord:
     """The requests that the runtime received, raw, and what it noticed about each call."""
 
     raw: list[tuple[str, bytes]] = field(default_factory=list)
@@ -139,7 +139,7 @@ class Runtime:
     future, details, long = FUTURE, DETAILS, LONG
 
     def __init__(self) -> None:
-        self.seen = Seen()
+        self.seen = CallRecord()
         self.listed: list[str] = []
         self.events = 3
         self.event_bytes = 0

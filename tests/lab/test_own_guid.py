@@ -23,15 +23,15 @@ def test_a_pods_own_guid_takes_effect_by_a_rebind_and_so_does_the_old_one(lab: L
           jq -r '.["0"]' /tmp/guids
         }}
         before=$(index "" eth2)
-        guid ADD; inside=$(index "inside" net1); [ $inside -gt $before ] && echo bound anew
-        guid DEL; [ $(index "" eth2) -gt $inside ] && echo bound anew; same
+        guid ADD; inside=$(index "inside" net1); [ $inside -gt $before ] && echo rebound
+        guid DEL; [ $(index "" eth2) -gt $inside ] && echo rebound; same
         ip -j link show eth2 | jq -c '.[0].txqlen, (.[0].flags | contains(["PROMISC"]))'
         """
     lines = run(lab, script, FIRST | {"link": "infiniband", "guid": other})
-    assert lines == ["ADD 0", other, "bound anew", "DEL 0", own, "bound anew", "same", "77", "true"]
+    assert lines == ["ADD 0", other, "rebound", "DEL 0", own, "rebound", "same", "77", "true"]
 
 
-def test_a_give_back_killed_before_its_rebind_rebinds_all_the_same(lab: Lab) -> None:
+def test_a_detach_killed_before_its_rebind_rebinds_all_the_same(lab: Lab) -> None:
     """The PF has the old GUID again, the driver was not bound since: the VF still has the pod's."""
     script = f"""
         rdma link del rx0; echo '{{"0":"02:00:00:00:00:00:00:01"}}' >/tmp/guids; prepared
@@ -41,7 +41,7 @@ def test_a_give_back_killed_before_its_rebind_rebinds_all_the_same(lab: Lab) -> 
         }}
         guid ADD; inside=$(inside ip -j link show net1 | jq '.[0].ifindex')
         echo '{{"0":"02:00:00:00:00:00:00:01"}}' >/tmp/guids
-        guid DEL; [ $(ip -j link show eth2 | jq '.[0].ifindex') -gt $inside ] && echo bound anew; same
+        guid DEL; [ $(ip -j link show eth2 | jq '.[0].ifindex') -gt $inside ] && echo rebound; same
         """
     lines = run(lab, script, FIRST | {"link": "infiniband", "guid": "02:00:00:00:00:00:00:99"})
-    assert lines == ["ADD 0", "DEL 0", "bound anew", "same"]
+    assert lines == ["ADD 0", "DEL 0", "rebound", "same"]

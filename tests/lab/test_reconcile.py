@@ -254,7 +254,7 @@ def test_the_vfs_of_a_deleted_pod_whose_namespace_lives_are_as_before_after_thei
 
 
 @pytest.mark.parametrize("nic", EACH)
-def test_a_give_back_that_could_not_end_is_ended_by_the_reconciler(lab: Lab, nic: Nic) -> None:
+def test_a_detach_that_could_not_end_is_ended_by_the_reconciler(lab: Lab, nic: Nic) -> None:
     """DEL cannot rebind the VFs that a process keeps, and never comes again: once the process ends, all is back."""
     lines = run(
         lab,

@@ -8,7 +8,7 @@ import grpc
 import pytest
 from cri_api.v1 import api_pb2 as cri
 
-from tests.support.polling import wait_until
+from tests.support.polling import reaches, wait_until
 from tests.support.seeds import Part
 
 PODS, KILLS = 24, 8
@@ -17,7 +17,7 @@ CALLS_OF_A_POD = 4
 pytestmark = [pytest.mark.containerd, pytest.mark.timeout(900)]
 
 
-class Answered:
+class CallCounter:
     """How many calls of the pods' lives were answered: the shim is killed by that count, not by a clock."""
 
     def __init__(self) -> None:
@@ -38,7 +38,7 @@ class Answered:
 class Kubelet:
     """What a kubelet does for one pod until it runs: look what is there, make what is missing, try again on errors."""
 
-    def __init__(self, client: Any, pod: Any, answered: Answered) -> None:
+    def __init__(self, client: Any, pod: Any, answered: CallCounter) -> None:
         self._answered = answered
         self._client = client
         self._pod = pod
@@ -47,7 +47,7 @@ class Kubelet:
 
     def sync_until_running(self, limit_s: float = 300) -> tuple[str, str]:
         """Return the ids of the sandbox and of the container."""
-        wait_until(self._sync, "the pod runs", limit_s, pause_s=0.1)
+        assert reaches(self._sync, limit_s, pause_s=0.1), f"does not run, refused with {self.refused[-5:]}"
         return self._running
 
     def _sync(self) -> bool:
@@ -100,7 +100,7 @@ def test_a_shim_killed_under_load_costs_retries_only(node: Any, part: Part) -> N
     with node.client() as client:
         kept = client.started(old, kept_sandbox := client.run(old))
     with ThreadPoolExecutor(max_workers=PODS) as pool:
-        answered = Answered()
+        answered = CallCounter()
         lives = [pool.submit(live, node, pod, answered) for pod in pods]
         kill_again_and_again(node, answered, part)
         lived = [life.result() for life in lives]
@@ -118,13 +118,13 @@ def test_a_shim_killed_under_load_costs_retries_only(node: Any, part: Part) -> N
     wait_until(lambda: node.held() == {} and node.at_rest() == before)
 
 
-def live(node: Any, pod: Any, answered: Answered) -> tuple[str, str, list[grpc.StatusCode]]:
+def live(node: Any, pod: Any, answered: CallCounter) -> tuple[str, str, list[grpc.StatusCode]]:
     with node.client() as client:
         kubelet = Kubelet(client, pod, answered)
         return *kubelet.sync_until_running(), kubelet.refused
 
 
-def kill_again_and_again(node: Any, answered: Answered, part: Part) -> None:
+def kill_again_and_again(node: Any, answered: CallCounter, part: Part) -> None:
     """Kill the shim as calls are answered that the seed chooses, while the others of that moment are under way."""
     numbers = sorted(part.random("kills of the shim").sample(range(1, PODS * CALLS_OF_A_POD + 1), KILLS))
     print(f"--seed {part.seed}: the shim is killed after calls {numbers}")

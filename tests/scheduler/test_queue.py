@@ -5,7 +5,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from scheduler.queue import NO_EVENT, ClusterEvent, Queue
+from scheduler.kube.cluster_event import NO_EVENT, ClusterEvent
+from scheduler.queue import Queue
 
 
 def _pop_all(queue: Queue, now: float) -> list[str]:

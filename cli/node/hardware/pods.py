@@ -79,7 +79,7 @@ def pod(number: int, vf: AssignedVf, folders: Folders) -> Iterator[Pod]:
         yield made
 
 
-def give_back_leftovers(folders: Folders) -> list[str]:
+def detach_leftovers(folders: Folders) -> list[str]:
     """Remove the pods of an earlier run that was killed; return their names; raise CommandError."""
     names = [f"{PREFIX}-{number}" for number in range(_MOST)]
     left = [name for name in names if (folders.state / pod_record_name(name)).exists() or _namespace(name).exists()]

@@ -16,7 +16,7 @@ from cli.node.hardware import host, traffic_checks, vf_life, vf_use
 from cli.node.hardware.host import Target
 from cli.node.hardware.plan import checks, free_vf, report
 from cli.node.hardware.plan.checks import Answer
-from cli.node.hardware.pods import Folders, give_back_leftovers
+from cli.node.hardware.pods import Folders, detach_leftovers
 from cli.node.hardware.traffic_checks import Load
 from cli.node.hardware.vf_life import Subject
 from mooring.config import ConfigError, option
@@ -95,7 +95,7 @@ def _stages(options: Options) -> tuple[checks.Stage, ...]:
 def _change(target: Target, options: Options, load: Load, tell: vf_life.Tell) -> None:
     """Ask what takes VFs; give all of them back, whatever happens."""
     with _alone(options.run):
-        for name in give_back_leftovers(Folders(options.state, options.run)):
+        for name in detach_leftovers(Folders(options.state, options.run)):
             print(f"given back: {name} of an earlier run", file=sys.stderr)
         free = _free(target, tell)
         if free:

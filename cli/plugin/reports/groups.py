@@ -117,7 +117,7 @@ class FoundGroup:
 
 
 @dataclass(slots=True)
-class Listed:
+class ListedObjects:
     """What the API server listed; ``pod_groups``, ``events`` and ``nodes`` are None where rights are missing."""
 
     pods: Sequence[Pod]
@@ -127,7 +127,7 @@ class Listed:
     schedulers: tuple[str, ...] = field(default=("mooring",))
 
 
-def find(listed: Listed) -> list[FoundGroup]:
+def find(listed: ListedObjects) -> list[FoundGroup]:
     """Return the groups of which a pod names the scheduler, by namespace and name."""
     groups, pods = GroupsByPod(), dict[str, Pod]()
     for pod in listed.pods:
@@ -177,7 +177,7 @@ def _known(listed: Mapping[type[AnyPodGroup], Sequence[AnyPodGroup] | None]) -> 
     return known
 
 
-def _is_unlisted(key: GroupKey, listed: Listed) -> bool:
+def _is_unlisted(key: GroupKey, listed: ListedObjects) -> bool:
     kinds = [kind for kind in PATHS if KnownPodGroups.key_of(kind, Identity(key.name, key.namespace)) == key]
     return any(listed.pod_groups.get(kind) is None for kind in kinds)
 

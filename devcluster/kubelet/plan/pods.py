@@ -103,7 +103,7 @@ class ProjectedSource(msgspec.Struct, frozen=True, rename="camel"):
     downward_api: DownwardSource | None = msgspec.field(default=None, name="downwardAPI")
 
 
-class Projected(msgspec.Struct, frozen=True):
+class ProjectedVolume(msgspec.Struct, frozen=True):
     sources: tuple[ProjectedSource, ...] = ()
 
 
@@ -113,7 +113,7 @@ class Volume(msgspec.Struct, frozen=True, rename="camel"):
     name: str
     host_path: HostPath | None = None
     config_map: ConfigMapSource | None = None
-    projected: Projected | None = None
+    projected: ProjectedVolume | None = None
 
 
 class ContainerSpec(msgspec.Struct, frozen=True, rename="camel"):

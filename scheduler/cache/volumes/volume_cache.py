@@ -13,6 +13,7 @@ from scheduler.cache.volumes.plan import AssumedVolumes, VolumePlan
 from scheduler.cache.volumes.pv_index import PvIndex
 from scheduler.cache.volumes.storage_capacity import Capacities
 from scheduler.cache.volumes.usage import Usage
+from scheduler.kube.cluster_event import NO_EVENT, ClusterEvent
 from scheduler.kube.storage_objects import (
     CSIDriver,
     CSINode,
@@ -22,7 +23,6 @@ from scheduler.kube.storage_objects import (
     StorageClass,
     VolumeAttachment,
 )
-from scheduler.queue import NO_EVENT, ClusterEvent
 
 # What new volumes are provisioned by, and how large they may be.
 Making = StorageClass | CSIDriver | CSIStorageCapacity

@@ -37,8 +37,8 @@ from scheduler.cycle.groups.rails import choices, on_rails
 from scheduler.cycle.groups.search import MOST_RESTARTS, GroupSearch
 from scheduler.cycle.groups.slices import PUT_BACK
 from scheduler.cycle.placement_budget import TurnSpent
+from scheduler.kube.cluster_event import ANY_EVENT, LEAVING, NO_EVENT, ClusterEvent
 from scheduler.kube.pod_info import PodInfo
-from scheduler.queue import ANY_EVENT, LEAVING, NO_EVENT, ClusterEvent
 
 # How often those are tried again in a try that fitted nowhere before.
 _MOST_RETRIES = 3

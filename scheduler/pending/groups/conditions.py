@@ -106,5 +106,5 @@ class PodGroupConditions:
 
 
 def shown_conditions(pod_group: PodGroup) -> Mapping[str, Condition]:
-    """Return the conditions that say whether a PodGroup is scheduled, by their types in the versions of the API."""
+    """Return the conditions that report whether a PodGroup is scheduled, by their types in the versions of the API."""
     return {one.type: one for one in pod_group.status.conditions or () if one.type in CONDITION_TYPES.values()}

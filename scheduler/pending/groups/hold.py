@@ -6,7 +6,8 @@ members fit, those that do are nominated where they fitted, in the domain that h
 same or a lower priority cannot take the room, and the group grows with all that becomes free.
 
 Why it is right: a nomination counts against all pods but those above it and the members of its own group, which are
-decided about together. Each decision about the holder makes its nominations anew. Whoever holds no longer has none.
+decided about together. Each decision about the holder replaces its nominations. A group that is no
+longer the holder has none.
 
 What it costs: what is kept stays idle until the group starts. A look at all groups each second, and at all nominations
 in each decision.

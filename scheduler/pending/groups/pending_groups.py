@@ -19,9 +19,10 @@ from mooring.kube.events import Change, Identity
 from scheduler.cache.groups.members import GroupsByPod, Members, Standing
 from scheduler.cache.groups.pod_groups import AnyPodGroup, KnownPodGroups
 from scheduler.cache.groups.sources import Group, read_group
+from scheduler.kube.cluster_event import LEAVING
 from scheduler.kube.group_membership import GroupKey, GroupMembership
 from scheduler.pending.groups.conditions import PodGroupConditions
-from scheduler.queue import LEAVING, Queue
+from scheduler.queue import Queue
 
 # Members are told why their group is not decided about after so many seconds without a change, at the most after the
 # second number.

@@ -42,7 +42,7 @@ class Files:
         return context
 
 
-class _Renewing:
+class _CurrentContext:
     """The current TLS context."""
 
     def __init__(self, files: Files) -> None:
@@ -77,7 +77,7 @@ def server_tls(certificate: str, key: str, client_ca: str) -> ssl.SSLContext | N
         raise ConfigError("TLS of the extender needs a certificate and its key")
     files = Files(Path(certificate), Path(key), Path(client_ca) if client_ca else None)
     try:
-        renewing = _Renewing(files)
+        renewing = _CurrentContext(files)
     except OSError as unusable:
         raise ConfigError(f"TLS of the extender: {unusable}") from unusable
     # Python calls this for every connection, also for one without a server name.

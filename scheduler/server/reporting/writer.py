@@ -133,7 +133,7 @@ class Writer:
         try:
             await _send(self._client, "PATCH", f"{path}/status", status_patch(report, _now()), STRATEGIC_PATCH)
         except Conflict:
-            await self._tell_anew(report, path)
+            await self._send_again(report, path)
 
     async def _write_pod_group(self, report: ReportGroup) -> None:
         """Write to the version that is served; after a conflict the watch shows what has changed."""
@@ -147,7 +147,7 @@ class Writer:
                 _log.info("report was refused", pod_group=f"{about.namespace}/{about.name}", reason=str(failed))
             return
 
-    async def _tell_anew(self, report: Report, path: str) -> None:
+    async def _send_again(self, report: Report, path: str) -> None:
         """Read the pod again, unless it needs no report any more, or something newer is to be reported."""
         try:
             pod = _decode_pod(await _send(self._client, "GET", path))

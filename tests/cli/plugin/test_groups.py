@@ -48,7 +48,7 @@ def find(
 ) -> list[groups.FoundGroup]:
     nodes = [{"metadata": {"name": name, "labels": {"rack": rack}}} for name, rack in (racks or {}).items()]
     return groups.find(
-        groups.Listed(
+        groups.ListedObjects(
             [msgspec.convert(one, Pod) for one in pods],
             {PodGroup: pod_groups, CoschedulingPodGroup: ()},
             [msgspec.convert(one, Event, strict=False) for one in events],

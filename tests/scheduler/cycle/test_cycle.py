@@ -12,10 +12,11 @@ from scheduler.cycle.cycle import SchedulingCycle
 from scheduler.cycle.decisions import Bind, Unschedulable
 from scheduler.cycle.disruption_budgets import Budgets
 from scheduler.cycle.preemption import Preemption
+from scheduler.kube.cluster_event import ClusterEvent
 from scheduler.kube.objects import Image, Node, Pod
 from scheduler.kube.pod_info import PodInfo, read_pod_info
 from scheduler.pending.nominator import Nominator
-from scheduler.queue import ClusterEvent, Queue
+from scheduler.queue import Queue
 from tests.scheduler.reference.messages import refusal
 
 MakeNode = Callable[..., Node]

@@ -4,9 +4,10 @@ import pytest
 
 from scheduler.cycle.node_dry_run import assigned_pod_for
 from scheduler.cycle.nominations import Nomination
+from scheduler.kube.cluster_event import ClusterEvent
 from scheduler.kube.pod_info import PodInfo, read_pod_info
 from scheduler.pending.nominator import Nominator
-from scheduler.queue import ClusterEvent, Queue
+from scheduler.queue import Queue
 from tests.scheduler.conftest import MakePod
 
 

@@ -193,7 +193,7 @@ def test_members_count_by_uid(life: Life) -> None:
     assert [one.pod_info.pod.metadata.name for one in binds(life.work())] == ["late"]
 
 
-def test_when_no_member_is_placed_the_group_begins_anew(life: Life) -> None:
+def test_when_no_member_is_placed_the_group_begins_again(life: Life) -> None:
     """Those that have succeeded count no longer."""
     life.nodes("n1", "n2", "n3", "n4")
     life.see(*(life.member() for _ in range(3)))

@@ -1,0 +1,119 @@
+"""What the result of a write leads to: a Binding, an eviction, the deletion of victims, the writes of PreBind. Pure."""
+
+from dataclasses import dataclass
+
+from scheduler.cache.assigned_pod import pod_reference
+from scheduler.cache.cache import Cache
+from scheduler.cycle.decisions import Bind
+from scheduler.cycle.instructions import (
+    DeleteVictims,
+    DeleteVictimsResult,
+    Evict,
+    EvictionResult,
+    Instruction,
+    Notice,
+    Order,
+    PreBind,
+    PreBindResult,
+    Report,
+    Result,
+)
+from scheduler.kube.binding_outcome import Outcome
+from scheduler.kube.cluster_event import NO_EVENT
+from scheduler.pending.groups.pending_groups import PendingGroups
+from scheduler.pending.nominator import Nominator
+from scheduler.pending.pending_pods import PendingPods
+from scheduler.queue import Queue
+from scheduler.state.pre_binding import PreBinding
+from scheduler.state.vf_disputes import VfDisputes
+
+
+@dataclass(frozen=True, slots=True)
+class WriteResults:
+    """A result is definite: the pod is bound, or waits again, or the watch shows what became of it."""
+
+    cache: Cache
+    queue: Queue
+    pending_pods: PendingPods
+    pending_groups: PendingGroups
+    nominator: Nominator
+    vf_disputes: VfDisputes
+    pre_binding: PreBinding
+
+    def apply(self, order: Order, result: Result, now: float) -> list[Instruction]:
+        """Apply the result of a write; raise TypeError if the result is of another kind of write."""
+        match order, result:
+            case Bind(), Outcome():
+                return self._finish_bind(order, result, now)
+            case PreBind(), PreBindResult():
+                return self.pre_binding.finish(order, result, now)
+            case Evict(), str():
+                return self._finish_evict(order, result, now)
+            case DeleteVictims(), DeleteVictimsResult():
+                return self._finish_delete_victims(order, result, now)
+            case _:
+                raise TypeError(f"{type(result).__name__} is not the result of {type(order).__name__}")
+
+    def _finish_bind(self, decision: Bind, outcome: Outcome, now: float) -> list[Instruction]:
+        uid = decision.pod_info.uid
+        if outcome.kind == "bound":
+            self.cache.finish_binding(uid)
+            self.pending_groups.bound(uid)
+            self.pending_pods.delete(uid, now)
+            message = f"Successfully assigned {decision.pod_info.pod.key} to {decision.assigned.node}"
+            report = Report(decision.pod_info.pod, "Scheduled", message, decision.why)
+            return [report, *self._bound_to_deleted_node(decision)]
+        self.pending_pods.forget_assumed(uid, now)
+        return self._bind_failed(decision, outcome, now)
+
+    def _finish_evict(self, order: Evict, ending: EvictionResult, now: float) -> list[Instruction]:
+        """Try an eviction again later if the API server did not accept it."""
+        if ending == "refused":
+            self.vf_disputes.retry(order.pod.metadata.uid, now)
+        return [Report(order.pod, order.cause, f"evicted: {order.reason}")] if ending == "evicted" else []
+
+    def _finish_delete_victims(
+        self, order: DeleteVictims, ending: DeleteVictimsResult, now: float
+    ) -> list[Instruction]:
+        """Decide again about a pod for which not all victims could be deleted."""
+        message = f"Preempted by pod {order.pod.metadata.uid} on node {order.node}"
+        found: list[Instruction] = [
+            Report(pod_reference(assigned), "Preempted", message, related=order.pod) for assigned in ending.deleted
+        ]
+        uid = order.pod.metadata.uid
+        if not ending.refused or self.nominator.node_of(uid) != order.node:
+            return found
+        self.nominator.reject(uid, now)
+        pending = self.pending_pods[uid]
+        return [
+            *found,
+            *self.pending_pods.report_unschedulable(pending, "Unschedulable", f"preemption refused: {ending.refused}"),
+        ]
+
+    def _bound_to_deleted_node(self, decision: Bind) -> list[Instruction]:
+        """Report a bind to a deleted node, which the API server allows; the garbage collector removes such pods."""
+        if self.cache.node(decision.assigned.node) is not None:
+            return []
+        about = {"node": decision.assigned.node, "pod": decision.pod_info.pod.key, "uid": decision.pod_info.uid}
+        return [Notice("node", "pod bound to a node that was deleted meanwhile", about)]
+
+    def _bind_failed(self, decision: Bind, outcome: Outcome, now: float) -> list[Instruction]:
+        uid, pending = decision.pod_info.uid, self.pending_pods.get(decision.pod_info.uid)
+        if pending is None:
+            return []
+        if outcome.kind in ("changed", "forbidden"):
+            self.queue.retry(uid)
+            self.pending_groups.back_off(uid, now)
+            if outcome.kind == "changed":
+                return []
+            why = f"binding forbidden: {outcome.reason}"
+            return self.pending_pods.report_unschedulable(pending, "Unschedulable", why)
+        if outcome.kind == "refused":
+            self.queue.add_unschedulable(uid, NO_EVENT)
+            self.pending_groups.back_off(uid, now)
+            return self.pending_pods.report_unschedulable(
+                pending, "Unschedulable", f"the API server refuses the binding: {outcome.reason}"
+            )
+        # Bound, gated, deleting, gone: the watch shows the next state, as a change of this pod or its end.
+        self.pending_pods.delete(uid, now)
+        return []
