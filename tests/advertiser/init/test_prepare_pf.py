@@ -13,49 +13,16 @@ from advertiser.init import pci_driver, prepare_pf
 from advertiser.init.prepare_pf import PfPreparer
 from advertiser.inventory.facts import EswitchMode
 from advertiser.inventory.offer import EVERYTHING, Init, Offer, OfferEntry, Terms
-from devcluster.hosts.nic import describe_host
-from devcluster.hosts.sysfs import build
-from devcluster.hosts.vftable import VfTable
 from mooring.indexes import Indexes
 from mooring.inventory import Allow
 from mooring.locks import hold
 from mooring.node_offer import PfOffer, read_node_offer
 from mooring.run_folder import PREPARING
 from mooring.settings import VfSettings
+from tests.advertiser.init.nics import FIRST, SECOND, Nic, device, offer_of, prepared, unbound
 
-FIRST, SECOND = "0000:04:00.0", "0000:04:00.1"
 # A file of the kernel's that can be opened, and refuses to be written.
 REFUSES = Path("/proc/version")
-
-
-class Nic:
-    """Takes every setting, and keeps a list."""
-
-    def __init__(self) -> None:
-        self.told: list[tuple[str, int]] = []
-        self.found: dict[int, VfSettings] = {}
-        self.brought_up: list[str] = []
-        self.mtus: dict[str, int] = {}
-        self.rates: dict[str, dict[int, VfSettings]] = {}
-        self.cleared: list[tuple[str, list[int]]] = []
-
-    def bring_up(self, pf: str) -> None:
-        self.brought_up.append(pf)
-
-    def set_mtu(self, pf: str, mtu: int) -> None:
-        self.mtus[pf] = mtu
-
-    def read_all(self, pf: str) -> dict[int, VfSettings]:
-        return self.rates.get(pf, self.found)
-
-    def clear_rates(self, pf: str, vfs: Iterable[int]) -> None:
-        self.cleared.append((pf, list(vfs)))
-
-    def write(self, pf: str, vf: int, settings: VfSettings) -> None:
-        self.told.append((pf, vf))
-
-    def write_guid(self, pf: str, vf: int, guid: str) -> None:
-        self.told.append((pf, vf))
 
 
 class Bnxt(Nic):
@@ -99,76 +66,6 @@ class Renamed(Nic):
         if not (self._netdevs / pf).exists():
             raise OSError(errno.ENODEV, "No such device")
         super().bring_up(pf)
-
-
-class WithoutRates(Nic):
-    """A ConnectX-3 whose firmware has no rates: mlx4_set_vf_rate answers EPROTONOSUPPORT, to 0/0 too."""
-
-    def write(self, pf: str, vf: int, settings: VfSettings) -> None:
-        if settings.max_tx_rate is not None:
-            raise OSError(errno.EPROTONOSUPPORT, "Protocol not supported")
-        super().write(pf, vf, settings)
-
-
-class TableNic:
-    """The VF table of PFs: it takes what their drivers take."""
-
-    def __init__(self, table: VfTable) -> None:
-        self.table = table
-
-    def write(self, pf: str, vf: int, settings: VfSettings) -> None:
-        self.table.write(pf, vf, settings)
-
-    def write_guid(self, pf: str, vf: int, guid: str) -> None:
-        self.table.write(pf, vf, VfSettings(guid=guid))
-
-    def bring_up(self, pf: str) -> None:
-        self.table.set_up(pf, up=True)
-
-    def set_mtu(self, pf: str, mtu: int) -> None:
-        self.table.change_pf(pf, mtu=mtu)
-
-    def read_all(self, pf: str) -> dict[int, VfSettings]:
-        return dict(self.table.read_all(pf))
-
-    def clear_rates(self, pf: str, vfs: Iterable[int]) -> None:
-        self.table.clear_rates(pf, vfs)
-
-
-class InfinibandNic(TableNic):
-    """Its netdevs are IPoIB's: no VF depends on their state or MTU, and they have no operation for rates."""
-
-    def bring_up(self, pf: str) -> None:
-        raise AssertionError(f"{pf} is brought up")
-
-    def set_mtu(self, pf: str, mtu: int) -> None:
-        raise AssertionError(f"{pf} gets mtu {mtu}")
-
-    def clear_rates(self, pf: str, vfs: Iterable[int]) -> None:
-        raise AssertionError(f"rates of VFs {list(vfs)} of {pf} are cleared")
-
-
-@pytest.fixture
-def roots(tmp_path: Path) -> Roots:
-    """A host with two PFs whose two VFs have their drivers already: init finds nothing to make."""
-    build(tmp_path / "sys", describe_host("n1", 1, vfs=2), admin_macs=True)
-    roots = Roots(tmp_path / "sys", tmp_path / "state", tmp_path / "run")
-    for pf in (FIRST, SECOND):
-        (device(roots, pf) / "sriov_drivers_autoprobe").write_text("1\n")
-        (next((device(roots, pf) / "net").iterdir()) / "address").write_text("0c:42:a1:12:34:56\n")
-    return roots
-
-
-def device(roots: Roots, pci: str) -> Path:
-    return roots.sysfs / "bus/pci/devices" / pci
-
-
-def prepared(roots: Roots, nic: Nic | None = None) -> tuple[list[str], list[str]]:
-    """Return what could not be prepared, as text, and the PFs of which every VF was counted."""
-    done: list[str] = []
-    offer = Offer((OfferEntry((), Terms(init=Init(2))),))
-    preparer = PfPreparer(roots, nic or Nic(), lambda pf, count, of: done.extend([pf] * (count == of)))
-    return [str(failure) for failure in preparer.prepare_all(offer, "n1")], done
 
 
 def test_nothing_is_done_to_a_host_that_has_what_it_should(roots: Roots) -> None:
@@ -218,17 +115,6 @@ def test_a_pf_whose_lock_stays_held_is_one_that_cannot_be_prepared(
     with hold(roots.run, FIRST, 1):
         failures, done = prepared(roots)
     assert failures == [f"the lock of '{FIRST}' is held by another call"]
-    assert done == ["enp4s0f1"]
-
-
-def test_an_infiniband_pf_without_its_rdma_device_is_one_that_cannot_be_prepared(roots: Roots) -> None:
-    """The VFs' GUIDs are made from that device's; it may be in another network namespace."""
-    netdev = next((device(roots, FIRST) / "net").iterdir())
-    (netdev / "type").write_text("32\n")
-    for gone in (device(roots, FIRST) / "infiniband").iterdir():
-        gone.rename(roots.sysfs / gone.name)
-    failures, done = prepared(roots)
-    assert failures == ["enp4s0f0: no RDMA device in the host's network namespace, from which its VFs' GUIDs are made"]
     assert done == ["enp4s0f1"]
 
 
@@ -286,10 +172,6 @@ def test_a_pf_that_has_its_vfs_is_brought_up_too(roots: Roots) -> None:
     assert nic.brought_up == ["enp4s0f0", "enp4s0f1"]
 
 
-def offer_of(init: Init, share: int = 0) -> Offer:
-    return Offer((OfferEntry((), Terms(init=init, default_share_mbps=share)),))
-
-
 def test_every_vf_without_a_rate_is_enrolled_and_one_with_a_rate_is_left_alone(roots: Roots) -> None:
     """One message a PF, before anything is written to a single VF; a VF that a pod has is enrolled too."""
     nic = Nic()
@@ -299,18 +181,6 @@ def test_every_vf_without_a_rate_is_enrolled_and_one_with_a_rate_is_left_alone(r
     }
     assert prepared(roots, nic)[0] == []
     assert nic.cleared == [("enp4s0f0", [0, 1]), ("enp4s0f1", [1])]
-
-
-@pytest.mark.parametrize(("code", "failures"), [(errno.EOPNOTSUPP, 0), (errno.EIO, 2)])
-def test_a_nic_without_rates_is_prepared_and_one_that_fails_is_named(roots: Roots, code: int, failures: int) -> None:
-    """esw_qos_create answers EOPNOTSUPP on a device whose firmware schedules no VFs; no min can compete there."""
-
-    class Refusing(Nic):
-        def clear_rates(self, pf: str, vfs: Iterable[int]) -> None:
-            raise OSError(code, "")
-
-    said, _ = prepared(roots, Refusing())
-    assert said == [f"enp4s0f{pf}: the NIC refuses rates 0/0 for its VFs (EIO)" for pf in range(failures)]
 
 
 def test_a_pf_gets_the_mtu_of_the_offer_and_another_one_keeps_its_own(roots: Roots) -> None:
@@ -405,92 +275,3 @@ def test_a_bind_restores_the_override_that_it_found(roots: Roots) -> None:
         override.write_text(f"{found}\n")
         pci_driver.bind(roots.sysfs, "0000:04:00.2", "mlx5_core")
         assert override.read_text() == left
-
-
-@pytest.fixture
-def infiniband(tmp_path: Path) -> tuple[Roots, VfTable]:
-    """A host with two InfiniBand PFs whose two VFs each have no driver yet."""
-    return unbound(tmp_path, "mlx5-infiniband")
-
-
-def unbound(tmp_path: Path, nic: str) -> tuple[Roots, VfTable]:
-    """A host with two PFs of a driver, whose two VFs each have no driver yet."""
-    host = describe_host("n1", 1, vfs=2, nics=[nic])
-    roots = Roots(tmp_path / nic, tmp_path / "state", tmp_path / "run")
-    build(roots.sysfs, host)
-    for pf in (FIRST, SECOND):
-        (device(roots, pf) / "sriov_drivers_autoprobe").write_text("1\n")
-    for physfn in (roots.sysfs / "bus/pci/devices").glob("*/physfn"):
-        (physfn.parent / "driver").unlink()
-        (physfn.parent / "driver_override").write_text("\n")
-    table = VfTable(tmp_path / "vftable.json")
-    table.reset(host)
-    return roots, table
-
-
-def test_a_share_is_for_pfs_that_take_rates(tmp_path: Path) -> None:
-    """The host's PF of a BlueField refuses them all (mlx5_esw_allowed): with a share every ADD would fail."""
-    for nic, share in (("mlx5-ethernet", 500), ("mlx5-bluefield", 0), ("ice", 0)):
-        roots, _ = unbound(tmp_path / nic, nic)
-        offer = Offer((OfferEntry((), Terms(default_share_mbps=500)),))
-        assert PfPreparer(roots, Nic(), lambda *_: None).prepare_all(offer, "n1") == ()
-        left = read_node_offer((roots.state / "offer.json").read_text())
-        assert left == dict.fromkeys((FIRST, SECOND), PfOffer(share, network="default"))
-
-
-@pytest.mark.parametrize(
-    ("wishes", "state"),
-    [
-        (VfSettings(trust=False, spoofchk=True), "auto"),
-        (VfSettings(), "auto"),
-        (VfSettings(link_state="disable"), "disable"),
-    ],
-)
-def test_an_infiniband_vf_gets_what_its_pf_takes(
-    infiniband: tuple[Roots, VfTable], wishes: VfSettings, state: str
-) -> None:
-    """A GUID and a link state. A rule for all PFs may set trust and spoofchk; the PF is prepared without them."""
-    roots, table = infiniband
-    offer = offer_of(Init(2, wishes, mtu=9000), share=500)
-    assert PfPreparer(roots, InfinibandNic(table), lambda *_: None).prepare_all(offer, "n1") == ()
-    made = [*table.read_all("enp4s0f0").values(), *table.read_all("enp4s0f1").values()]
-    assert [each.link_state for each in made] == [state] * 4
-    assert len({each.guid for each in made} - {None}) == 4
-    assert set(read_node_offer((roots.state / "offer.json").read_text()).values()) == {PfOffer(network="default")}
-
-
-@pytest.mark.parametrize("nic", ["mlx5-ethernet", "mlx5-bluefield", "bnxt", "ice", "i40e", "mlx4", "hns3"])
-def test_an_offer_for_all_nics_prepares_those_of_every_driver(tmp_path: Path, nic: str) -> None:
-    """Each VF gets what its PF takes: MAC and settings, and on the host of a BlueField the MAC alone.
-
-    Whose switch another system manages answers EPERM to rates 0/0, trust, spoof check and link state
-    (mlx5_esw_allowed); mlx4_netdev_ops_master has no trust.
-    """
-    roots, table = unbound(tmp_path, nic)
-    before = table.read("enp4s0f0", 0)
-    offer = Offer((OfferEntry((), Terms(init=Init(2, VfSettings(trust=True, spoofchk=True, link_state="enable")))),))
-    assert PfPreparer(roots, TableNic(table), lambda *_: None).prepare_all(offer, "n1") == ()
-    made = [table.read(pf, vf) for pf in ("enp4s0f0", "enp4s0f1") for vf in (0, 1)]
-    assert len({each.mac for each in made} - {before.mac}) == 4
-    expected = {"mlx5-bluefield": (False, False, "auto"), "mlx4": (None, True, "enable")}
-    found = {(each.trust, each.spoofchk, each.link_state) for each in made}
-    assert found == {expected.get(nic, (True, True, "enable"))}
-
-
-def test_vfs_of_mlx4_on_infiniband_are_bound_as_they_are(tmp_path: Path) -> None:
-    """mlx4_ib has no set_vf_guid and no set_vf_link_state: both, and what the offer names, are left out."""
-    roots, table = unbound(tmp_path, "mlx4-infiniband")
-    done: list[str] = []
-    preparer = PfPreparer(roots, InfinibandNic(table), lambda pf, count, of: done.extend([pf] * (count == of)))
-    with structlog.testing.capture_logs() as logs:
-        assert preparer.prepare_all(offer_of(Init(2, VfSettings(link_state="enable", trust=True))), "n1") == ()
-    assert done == ["enp4s0f0", "enp4s0f1"]
-    assert {each["settings"] for each in logs if "settings" in each} == {"trust, link_state"}
-
-
-def test_a_nic_without_rates_has_none_to_reset(roots: Roots) -> None:
-    """mlx4 answers with another errno than the kernel does for a driver without the operation."""
-    for physfn in (roots.sysfs / "bus/pci/devices").glob("*/physfn"):
-        (physfn.parent / "driver").unlink()
-        (physfn.parent / "driver_override").write_text("\n")
-    assert prepared(roots, WithoutRates()) == ([], ["enp4s0f0", "enp4s0f1"])

@@ -24,7 +24,7 @@ from mooring.ledger import LedgerEntry, Netns, Original, dump_ledger_entry, ledg
 from mooring.locks import hold
 from mooring.podrecord import PodRecord, dump_pod_record, pod_record_name
 from mooring.settings import VfSettings
-from tests.advertiser.init.test_prepare_pf import TableNic
+from tests.advertiser.init.nics import TableNic
 
 PF, PF_PCI, VFS = "enp4s0f0", "0000:04:00.0", ("0000:04:00.1", "0000:04:00.2")
 NONE = "0000:0000:0000:0000"

@@ -75,3 +75,8 @@ def host_of(tmp_path: Path) -> Callable[..., NodeHost]:
         return host
 
     return make
+
+
+@pytest.fixture
+def kubeadm(host_of: Callable[..., NodeHost]) -> NodeHost:
+    return host_of(KUBEADM)

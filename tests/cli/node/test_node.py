@@ -4,7 +4,6 @@ import json
 import subprocess
 import sys
 import zipfile
-from collections.abc import Callable
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
@@ -17,10 +16,14 @@ from cli.node.venv import release_of
 from mooring.without_devices import WithoutDevices, dump_without_devices
 from tests.cli import wheelhouse
 from tests.cli.node.conftest import FLAGS, FLANNEL, KUBEADM, NodeHost
+from tests.cli.node.installing import HostOf, run_install
 
-HostOf = Callable[..., NodeHost]
 CONFIG = "/var/lib/kubelet/config.yaml"
+
+
 FLANNEL_AT = "/etc/cni/net.d/10-flannel.conflist"
+
+
 TOLD = {
     "kubeadm's flags": ({"/var/lib/kubelet/kubeadm-flags.env": FLAGS}, LISTEN),
     "flag of a distribution": (
@@ -43,23 +46,13 @@ TOLD = {
 }
 
 
-@pytest.fixture
-def kubeadm(host_of: HostOf) -> NodeHost:
-    return host_of(KUBEADM)
-
-
-def _install(host: NodeHost, name: str = "first", *flags: str, command: str = "install") -> None:
-    status, said = host.run(command, "--wheelhouse", str(host.wheelhouse(name)), *flags)
-    assert status == 0, said
-
-
 @pytest.mark.parametrize("told", TOLD)
 def test_the_kubelet_is_told_the_shims_socket_wherever_it_is_told_one(host_of: HostOf, told: str) -> None:
     """Only the socket's flag is edited, the rest of the file stays; remove puts the host back as it was."""
     files, listen = TOLD[told]
     host = host_of({FLANNEL_AT: FLANNEL, **files})
     before = host.tree()
-    _install(host)
+    run_install(host)
     endpoints = [line for text in host.tree().values() for line in text.splitlines() if listen in line]
     assert any("untimeendpoint" in line.lower().replace("-", "") for line in endpoints)
     assert host.run("check")[0] == 0
@@ -69,7 +62,7 @@ def test_the_kubelet_is_told_the_shims_socket_wherever_it_is_told_one(host_of: H
 
 def test_the_shim_is_told_the_socket_that_the_kubelet_was_told(kubeadm: NodeHost) -> None:
     """The programs' configuration names node, shim's socket and the runtime's; another run leaves it as it is."""
-    _install(kubeadm)
+    run_install(kubeadm)
     written = yaml.safe_load(kubeadm.text("/etc/mooring/config.yaml"))
     assert written["node_name"] == "n1"
     assert written["mooring-cri-shim"] == {"listen": LISTEN, "runtime": "unix:///run/containerd/containerd.sock"}
@@ -77,8 +70,14 @@ def test_the_shim_is_told_the_socket_that_the_kubelet_was_told(kubeadm: NodeHost
 
 
 _STEPS = ("environment", "quiet", "limits", "services", "network", "kubelet", "install")
+
+
 _WHY = "no kubeconfig of the kubelet is known: --kubeconfig"
+
+
 _SAID = f"guard        not known whether all admission policies are bound: {_WHY}\n"
+
+
 _NOTHING = _SAID + "".join(f"{step:12} nothing to do\n" for step in _STEPS)
 
 
@@ -94,7 +93,11 @@ def test_a_dry_run_says_each_change_and_makes_none(kubeadm: NodeHost) -> None:
 
 # The rules of rdma-core 44 on Debian 12, shortened: a comment with an example stands in the original.
 PACKAGED = "/usr/lib/udev/rules.d/60-rdma-persistent-naming.rules"
+
+
 RDMA_RULE = 'ACTION=="add", SUBSYSTEM=="infiniband", PROGRAM="rdma_rename %k NAME_FALLBACK"'
+
+
 IN_ETC = "/etc/udev/rules.d/60-rdma-persistent-naming.rules"
 
 
@@ -102,7 +105,7 @@ def test_udev_may_be_told_to_leave_the_names_of_vfs(host_of: HostOf) -> None:
     """rdma-core's own policy stays for all but VFs; without the option neither file is made. Removal leaves nothing."""
     host = host_of({**KUBEADM, PACKAGED: f"# Example:\n#\n{RDMA_RULE}\n"})
     before = host.tree()
-    _install(host, "first", "--vf-names", "kernel")
+    run_install(host, "first", "--vf-names", "kernel")
     spared = RDMA_RULE.replace(" PROGRAM", ' TEST!="device/physfn", PROGRAM')
     assert [line for line in host.text(IN_ETC).splitlines() if not line.startswith("#")] == [spared]
     assert "Property=MOORING_VF=1" in host.text("/etc/systemd/network/00-mooring-vfs.link")
@@ -110,7 +113,7 @@ def test_udev_may_be_told_to_leave_the_names_of_vfs(host_of: HostOf) -> None:
     assert host.run("check")[0] == 0
     assert host.run("remove")[0] == 0
     assert host.tree() == before
-    _install(host, "second")
+    run_install(host, "second")
     assert not any("60-rdma" in path or path.endswith(".link") for path in host.tree().keys() - before.keys())
 
 
@@ -128,7 +131,7 @@ def test_our_plugin_is_chained_behind_the_first_configuration(kubeadm: NodeHost)
     """A copy under a name that sorts before it, in a supported version, with the operator's settings of VFs."""
     kubeadm.write("/etc/cni/net.d/99-other.conf", '{"name":"other","type":"bridge"}')
     kubeadm.write("/etc/mooring/cni.json", '{"ipam":{"type":"host-local"}}')
-    _install(kubeadm)
+    run_install(kubeadm)
     first = sorted(path.name for path in (kubeadm.root / "etc/cni/net.d").iterdir())[0]
     document = json.loads(kubeadm.text(f"/etc/cni/net.d/{first}"))
     ours = document["plugins"].pop()
@@ -142,7 +145,7 @@ def test_a_chain_that_an_operator_has_placed_is_left_alone(host_of: HostOf) -> N
     """It stays even under a name like ours: only the names that mooring-node uses are its own."""
     placed = wheelhouse.REPOSITORY / "manifests/cni/10-mooring.conflist"
     host = host_of({**KUBEADM, "/etc/cni/net.d/05-mooring.conflist": placed.read_text()})
-    _install(host)
+    run_install(host)
     assert host.run("check")[0] == 0
     names = sorted(path.name for path in (host.root / "etc/cni/net.d").iterdir())
     assert names == ["05-mooring.conflist", "10-flannel.conflist"]
@@ -153,13 +156,13 @@ def test_a_single_plugin_becomes_a_list_and_a_chained_one_is_left(host_of: HostO
     host = host_of(
         {**KUBEADM, FLANNEL_AT: "{}", "/etc/cni/net.d/00-a.conf": '{"cniVersion":"1.0.0","name":"a","type":"ptp"}'}
     )
-    _install(host)
+    run_install(host)
     chained = json.loads(host.text("/etc/cni/net.d/00-0-mooring.conflist"))
     assert [plugin["type"] for plugin in chained["plugins"]] == ["ptp", "mooring-cni"]
     assert (chained["cniVersion"], chained["name"]) == ("1.0.0", "a")
     assert host.run("remove")[0] == 0
     host.write("/etc/cni/net.d/00-a.conf", '{"cniVersion":"1.0.0","name":"a","type":"mooring-cni"}')
-    _install(host, "second")
+    run_install(host, "second")
     assert not (host.root / "etc/cni/net.d/00-0-mooring.conflist").exists()
 
 
@@ -182,7 +185,7 @@ def test_links_of_the_host_lead_on_the_host(host_of: HostOf, tmp_path: Path) -> 
     there = host.root / str(elsewhere).lstrip("/")
     there.mkdir(parents=True)
     before = host.tree()
-    _install(host)
+    run_install(host)
     assert (there / "mooring-cni").is_file()
     flags = host.root / "var/lib/kubelet/kubeadm-flags.env"
     (host.root / "etc/flags").write_text(flags.read_text())
@@ -267,7 +270,7 @@ def test_an_upgrade_swaps_one_link_and_keeps_the_release_before(kubeadm: NodeHos
 
 def test_check_names_what_is_missing_or_altered(kubeadm: NodeHost) -> None:
     """Exit status 1 and one finding each, as a table and as JSON; install repairs them."""
-    _install(kubeadm)
+    run_install(kubeadm)
     (kubeadm.root / "etc/udev/rules.d/79-mooring-vfs.rules").unlink()
     kubeadm.write("/opt/cni/bin/mooring-cni", "#!/bin/sh\n")
     kubeadm.write("/var/lib/kubelet/kubeadm-flags.env", FLAGS)
@@ -286,7 +289,7 @@ def test_check_names_what_is_missing_or_altered(kubeadm: NodeHost) -> None:
 
 def test_check_lists_containers_without_devices(kubeadm: NodeHost) -> None:
     """As the shim's last look has left them; a report that cannot be read is a finding as well."""
-    _install(kubeadm)
+    run_install(kubeadm)
     found = WithoutDevices("ml/web", "8c2f", "trainer", "5f0e", ("0000:04:00.5",))
     report = "/run/mooring/extract/without-devices.json"
     for each, then in ((found, "delete the pod"), (replace(found, stopped=True), "the shim stops it")):
@@ -299,77 +302,6 @@ def test_check_lists_containers_without_devices(kubeadm: NodeHost) -> None:
     assert "without-devices.json" in kubeadm.run("check")[1]
     kubeadm.write(report, dump_without_devices([]))
     assert kubeadm.run("check") == (0, "all is as it was installed\n")
-
-
-def test_removal_keeps_aside_what_others_have_changed_since(kubeadm: NodeHost) -> None:
-    """An operator's own lines in our files are saved; later edits in the kubelet's file stay where they are."""
-    _install(kubeadm)
-    config = kubeadm.text("/etc/mooring/config.yaml") + "metrics_addr: :9000\n"
-    kubeadm.write("/etc/mooring/config.yaml", config)
-    flags = "/var/lib/kubelet/kubeadm-flags.env"
-    kubeadm.write(flags, kubeadm.text(flags).replace("--v=2", "--v=4"))
-    assert kubeadm.run("remove")[0] == 0
-    assert kubeadm.text("/etc/mooring/config.yaml.mooring-saved") == config
-    assert kubeadm.text(flags) == FLAGS.replace("--v=2", "--v=4")
-
-
-def test_what_resists_removal_is_named_and_left_to_undo(host_of: HostOf) -> None:
-    """All else is taken back at once; when the reason is gone, undo does the rest."""
-    host = host_of({**KUBEADM, "/etc/modules-load.d/mooring.conf": "# a file of before\n"})
-    before = host.tree()
-    _install(host)
-    there = host.root / "etc/modules-load.d/mooring.conf"
-    there.unlink()
-    there.mkdir()
-    status, said = host.run("remove")
-    assert status == 1
-    assert "NOT taken back" in said
-    assert not (host.root / "opt/mooring/current").is_symlink()
-    there.rmdir()
-    assert host.run("undo")[0] == 0
-    assert host.tree() == before
-
-
-def test_nothing_is_removed_under_pods_that_have_vfs(kubeadm: NodeHost) -> None:
-    """The pods' VFs could not be given back any more: removal is refused with their names, unless forced."""
-    _install(kubeadm)
-    kubeadm.write("/var/lib/mooring/vfs/0000:3b:00.2.json", "{}")
-    installed = kubeadm.tree()
-    status, said = kubeadm.run("remove")
-    assert (status, kubeadm.tree()) == (1, installed)
-    assert "0000:3b:00.2" in said
-    assert kubeadm.run("remove", "--force")[0] == 0
-
-
-def test_a_pods_record_goes_with_the_installation_unless_the_pod_has_vfs(kubeadm: NodeHost) -> None:
-    """The shim, which sweeps ended pods' records, is gone; a record that VFs were given by stays, with its note."""
-    record, note = (kubeadm.root / "var/lib/mooring/pods" / name for name in ("u.json", "u.unprivileged"))
-    for held in (False, True):
-        kubeadm.run("install")
-        kubeadm.write("/var/lib/mooring/pods/u.json", "{}")
-        kubeadm.write("/var/lib/mooring/pods/u.unprivileged", "")
-        if held:
-            kubeadm.write("/var/lib/mooring/vfs/0000:3b:00.2.json", "{}")
-        kubeadm.run("remove", "--force")
-        assert record.exists() == note.exists() == held
-
-
-def test_what_init_and_shim_left_for_add_goes_with_the_installation(kubeadm: NodeHost) -> None:
-    """The state folder with it, unless VFs are held."""
-    kubeadm.run("install")
-    kubeadm.write("/var/lib/mooring/offer.json", "{}")
-    kubeadm.write("/var/lib/mooring/sandbox-marks", "1.0")
-    assert kubeadm.run("remove")[0] == 0
-    assert not (kubeadm.root / "var/lib/mooring").exists()
-
-
-def test_a_removed_shim_no_longer_tells_that_it_has_started(kubeadm: NodeHost) -> None:
-    """The scheduler gives the VFs of a node whose shim has started in this boot; the advertiser's version stays."""
-    kubeadm.run("install")
-    for program in ("mooring-cri-shim", "mooring-cni", "mooring-advertiser"):
-        kubeadm.write(f"/run/mooring/version/{program}", "1.0")
-    assert kubeadm.run("remove")[0] == 0
-    assert sorted(path.name for path in (kubeadm.root / "run/mooring/version").iterdir()) == ["mooring-advertiser"]
 
 
 def test_a_wheelhouse_of_another_version_is_refused(kubeadm: NodeHost) -> None:

@@ -4,113 +4,23 @@ import asyncio
 import itertools
 import json
 import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from typing import Any
 
-import msgspec
 import pytest
 from prometheus_client.registry import REGISTRY
 
 from devcluster.apiserver.faults import Fault
-from devcluster.apiserver.serve import ApiServer
 from mooring import names
-from mooring.assignment import AssignedVf, Assignment, dump_assignment
-from mooring.inventory import Inventory, Pf, dump_inventory
-from mooring.kube.access import Access
-from mooring.kube.client import MERGE_PATCH, Client
 from mooring.kube.events import Changed, Identity, Synced
-from mooring.kube.failures import Status
 from scheduler.cycle.decisions import Bind
 from scheduler.kube.objects import Node, Pod
 from scheduler.server import loop as looping
-from scheduler.server.leader import LeaseUnsure
 from scheduler.server.loop import ApiClients, Loop
 from scheduler.server.reporting.writer import Writer
 from scheduler.server.watching.reflectors import WatchEvent
-from scheduler.state.machine import Machine
+from tests.scheduler.server.stage import MakeNode, MakePf, Stage
 from tests.support.polling import eventually
-
-PODS = "/api/v1/namespaces/default/pods"
-MakePf = Callable[..., Pf]
-MakeNode = Callable[..., Node]
-
-
-class Stage:
-    """A server, a loop, and the time that the loop sees."""
-
-    def __init__(self, server: ApiServer, client: Client) -> None:
-        self.server = server
-        self.client = client
-        self.now = 1000.0
-        self.leads = True
-        # Requests that the guard has kept from being sent.
-        self.unsent = 0
-        self.machine = Machine("mooring")
-        self.loop: Loop
-
-    def guard(self) -> None:
-        if not self.leads:
-            self.unsent += 1
-            raise LeaseUnsure(Status(0, message="the lease is over"), 0.1)
-
-    @asynccontextmanager
-    async def run(self) -> AsyncIterator["asyncio.Task[bool]"]:
-        """Run the loop; it must end after `stop`."""
-        async with Client(Access(self.server.url), timeout_s=2.0, guard=self.guard) as leaders:
-            writer = Writer(self.client, "mooring")
-            clients = ApiClients(self.client, leaders)
-            self.loop = Loop(self.machine, clients, writer, lambda: self.now, lambda: self.leads)
-            running = asyncio.create_task(self.loop.run())
-            try:
-                yield running
-            finally:
-                self.loop.stop()
-                async with asyncio.timeout(90):
-                    await running
-                self.machine.check()
-
-    async def add_node(self, node: Node) -> None:
-        status = msgspec.to_builtins(node.status)
-        metadata = {"name": node.metadata.name, "annotations": node.metadata.annotations}
-        await self.client.request("POST", "/api/v1/nodes", msgspec.json.encode({"metadata": metadata}))
-        path = f"/api/v1/nodes/{node.metadata.name}"
-        kept = {name: status[name] for name in ("allocatable", "conditions", "nodeInfo")}
-        for where, patch in ((path, {"spec": {"taints": None}}), (f"{path}/status", {"status": kept})):
-            await self.client.request("PATCH", where, msgspec.json.encode(patch), MERGE_PATCH)
-
-    async def add_pod(self, name: str, metadata: dict[str, Any] | None = None, **spec: Any) -> Pod:
-        containers = [{"name": "c", "image": "i"}]
-        body = {
-            "metadata": {"name": name} | (metadata or {}),
-            "spec": {"schedulerName": "mooring", "containers": containers} | spec,
-        }
-        return msgspec.json.decode(await self.client.request("POST", PODS, msgspec.json.encode(body)), type=Pod)
-
-    async def pod(self, name: str) -> Pod | None:
-        items = msgspec.json.decode(await self.client.request("GET", PODS))["items"]
-        return next((pod for pod in msgspec.convert(items, list[Pod]) if pod.metadata.name == name), None)
-
-    async def is_bound(self, name: str) -> bool:
-        pod = await self.pod(name)
-        return pod is not None and bool(pod.spec.node_name)
-
-    async def events(self, pod: str) -> list[tuple[str, str]]:
-        items = json.loads(await self.client.request("GET", "/api/v1/events"))["items"]
-        return [(one["reason"], one["message"]) for one in items if one["involvedObject"]["name"] == pod]
-
-    async def seen(self, uid: str) -> None:
-        """Wait until the machine knows a pod."""
-
-        async def known() -> bool:
-            return uid in self.machine.queue.uids() or self.machine.cache.assigned(uid) is not None
-
-        await eventually(known)
-
-
-@pytest.fixture
-def stage(server: ApiServer, client: Client) -> Stage:
-    return Stage(server, client)
 
 
 async def test_a_standby_follows_the_cluster_and_decides_nothing(stage: Stage, make_node: MakeNode) -> None:
@@ -290,10 +200,6 @@ async def _tried(stage: Stage) -> bool:
     return stage.server.faults.planned[0].times < 1000
 
 
-async def _have_ended(stage: Stage) -> bool:
-    return not stage.loop._writes
-
-
 async def _held_back(stage: Stage) -> bool:
     return stage.unsent > 1
 
@@ -360,66 +266,3 @@ def _attempts() -> float:
 async def _is_told(stage: Stage, name: str) -> bool:
     pod = await stage.pod(name)
     return pod is not None and any(one.type == "PodScheduled" for one in pod.status.conditions or ())
-
-
-OWNER = [{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "r", "uid": "u", "controller": True}]
-
-
-async def _contradicted(stage: Stage, make_node: MakeNode, make_pf: MakePf, **metadata: Any) -> Pod:
-    """Make a pod that is bound with a VF, and then an inventory without that VF."""
-    await stage.add_node(make_node("n1", (make_pf(vfs=4),)))
-    pod = await stage.add_pod("p", metadata)
-    vfs = (AssignedVf("pf0", 3, "0000:04:00.5", "ethernet", "rail0"),)
-    text = dump_assignment(Assignment(pod.metadata.uid, "n1", vfs))
-    target = {"apiVersion": "v1", "kind": "Node", "name": "n1"}
-    about = {"name": "p", "annotations": {names.ASSIGNMENT: text}}
-    binding = {"apiVersion": "v1", "kind": "Binding", "metadata": about, "target": target}
-    await stage.client.request("POST", f"{PODS}/p/binding", msgspec.json.encode(binding))
-    inventory = dump_inventory(Inventory("boot-1", (make_pf(vfs=2),)))
-    patch = msgspec.json.encode({"metadata": {"annotations": {names.INVENTORY: inventory}}})
-    await stage.client.request("PATCH", "/api/v1/nodes/n1", patch, MERGE_PATCH)
-    return pod
-
-
-async def test_a_pod_that_can_never_start_is_evicted(stage: Stage, make_node: MakeNode, make_pf: MakePf) -> None:
-    """Five minutes after its leader saw that its VF is gone, and its owner gets the reason."""
-    await _contradicted(stage, make_node, make_pf, ownerReferences=OWNER)
-    async with stage.run():
-        stage.loop.lead()
-        await eventually(lambda: _is_due(stage))
-        stage.now += 301.0
-        await stage.add_pod("bell")
-        await eventually(lambda: _is_leaving(stage))
-        await eventually(lambda: _has_event(stage, "evicted: cannot start on node n1: VF 0000:04:00.5"))
-
-
-async def _is_due(stage: Stage) -> bool:
-    return stage.machine.next_due() is not None
-
-
-async def _is_leaving(stage: Stage) -> bool:
-    pod = await stage.pod("p")
-    return pod is None or pod.metadata.deletion_timestamp is not None
-
-
-async def _has_event(stage: Stage, begin: str) -> bool:
-    return any(reason == "NeverStarts" and message.startswith(begin) for reason, message in await stage.events("p"))
-
-
-async def test_a_pod_of_the_same_name_is_not_evicted_in_place_of_another(
-    stage: Stage, make_node: MakeNode, make_pf: MakePf
-) -> None:
-    """The uid is a precondition: a new pod of that name stays."""
-    await _contradicted(stage, make_node, make_pf, ownerReferences=OWNER)
-    async with stage.run():
-        stage.loop.lead()
-        await eventually(lambda: _is_due(stage))
-        # Deleted and made again while this scheduler's watch is behind: the eviction finds another uid.
-        (order,) = stage.machine.tick(stage.now + 301.0)
-        await stage.client.request("DELETE", f"{PODS}/p", params={"gracePeriodSeconds": "0"})
-        await stage.add_pod("p", nodeSelector={"no": "where"})
-        stage.loop._follow([order])
-        await eventually(lambda: _have_ended(stage))
-        pod = await stage.pod("p")
-        assert pod is not None
-        assert pod.metadata.deletion_timestamp is None

@@ -10,7 +10,7 @@ from scheduler.cycle.decisions import Bind
 from scheduler.cycle.instructions import DeleteVictims
 from scheduler.kube.objects import Node, Pod
 from scheduler.state.machine import Machine
-from tests.scheduler.state.test_nomination import Life
+from tests.scheduler.state.preempting import Life
 
 MakePf = Callable[..., Pf]
 MakeNode = Callable[..., Node]

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from mooring.kube.events import Identity, Removed
-from scheduler.kube.storage_objects import CSINode, PersistentVolume, VolumeAttachment
+from scheduler.kube.storage_objects import PersistentVolume
 from tests.scheduler.volume_store import HOST, ZONE, Store, on
 
 EPHEMERAL = {"volumes": [{"name": "scratch", "ephemeral": {"volumeClaimTemplate": {}}}]}
@@ -163,6 +163,8 @@ def test_a_claim_for_one_pod_only_is_used_by_one_pod_at_a_time(store: Store) -> 
 
 
 GCE = {"gcePersistentDisk": {"pdName": "d"}}
+
+
 RBD = {"rbd": {"monitors": ["a", "b"], "image": "i"}}
 
 
@@ -191,103 +193,6 @@ def test_a_disk_that_one_node_may_use_is_used_by_one_pod_there(
         assert store.message() == "0/1 nodes are available: 1 node(s) had no available disk."
     else:
         assert store.choose() == "n1"
-
-
-def test_a_driver_attaches_no_more_volumes_than_its_limit(store: Store) -> None:
-    """Volumes that pods use and those attached without a pod count once each; a volume already there adds none."""
-    store.nodes("n1")
-    store.limit("n1", 3)
-    for name in ("v1", "v2", "v3"):
-        store.volume(name)
-        store.claim(f"c{name}", name)
-    store.pod("cv1", node="n1")
-    store.attach("n1", "v1")
-    store.attach("n1", "v2")
-    store.pod("cv3")
-    assert store.choose() == "n1"
-    store.volume("v4")
-    store.claim("cv4", "v4")
-    store.pod("cv2")
-    assert store.choose() == "n1"
-    store.pod("cv4")
-    assert store.message() == "0/1 nodes are available: 1 node(s) exceed max volume count."
-    store.now = 10.0
-    store.limit("n1", 4)
-    assert store.choose() == "n1"
-
-
-@pytest.mark.parametrize(
-    ("source", "driver"),
-    [
-        ({"awsElasticBlockStore": {"volumeID": "aws://zone/v"}}, "ebs.csi.aws.com"),
-        ({"gcePersistentDisk": {"pdName": "v"}}, "pd.csi.storage.gke.io"),
-        ({"azureDisk": {"diskURI": "v"}}, "disk.csi.azure.com"),
-        ({"cinder": {"volumeID": "v"}}, "cinder.csi.openstack.org"),
-        ({"vsphereVolume": {"volumePath": "v"}}, "csi.vsphere.vmware.com"),
-        ({"portworxVolume": {"volumeID": "v"}}, "pxd.portworx.com"),
-    ],
-)
-def test_an_in_tree_volume_counts_for_its_csi_driver(source: Any, driver: str, store: Store) -> None:
-    """It takes the place of another, and is itself where its driver knows it."""
-    store.nodes("n1")
-    store.limit("n1", 1, driver)
-    store.volume("old", spec={"csi": None, **source})
-    store.volume("same", spec={"csi": {"driver": driver, "volumeHandle": "v"}})
-    store.volume("other", spec={"csi": {"driver": driver, "volumeHandle": "w"}})
-    for name in ("old", "same", "other"):
-        store.claim(name, name)
-    store.pod("old", node="n1")
-    store.pod("other")
-    assert store.message() == "0/1 nodes are available: 1 node(s) exceed max volume count."
-    store.pod("same")
-    assert store.choose() == "n1"
-
-
-def test_a_volume_of_an_in_tree_provisioner_counts_for_its_csi_driver(store: Store) -> None:
-    """By the class, as long as there is no volume."""
-    store.nodes("n1")
-    store.limit("n1", 0, "cinder.csi.openstack.org")
-    store.storage_class("old", "kubernetes.io/cinder")
-    store.claim("c", of="old")
-    store.pod("c")
-    assert store.message() == "0/1 nodes are available: 1 node(s) exceed max volume count."
-
-
-def test_a_driver_that_attaches_none_takes_no_volume(store: Store) -> None:
-    """A limit of 0 is one, as for kube-scheduler."""
-    store.nodes("n1")
-    store.limit("n1", 0)
-    store.volume("v")
-    store.claim("c", "v")
-    store.pod("c")
-    assert store.message() == "0/1 nodes are available: 1 node(s) exceed max volume count."
-
-
-def test_a_detached_volume_no_longer_counts(store: Store) -> None:
-    """The attachment's end requeues the pods that wait for it; a change of its status requeues none."""
-    store.nodes("n1")
-    store.limit("n1", 1)
-    for name in ("v1", "v2"):
-        store.volume(name)
-        store.claim(f"c{name}", name)
-    store.attach("n1", "v1")
-    store.pod("cv2")
-    assert "exceed max volume count" in store.message()
-    store.now = 10.0
-    store.attach("n1", "v1")
-    assert store.machine.pending_pods.depths()["unschedulable"] == 1
-    store.gone(VolumeAttachment, "a-n1-v1")
-    assert store.choose() == "n1"
-
-
-def test_a_node_whose_drivers_have_no_limit_takes_any_number(store: Store) -> None:
-    """As one without a CSINode."""
-    store.nodes("n1")
-    store.tell(CSINode, {"metadata": {"name": "n1"}, "spec": {"drivers": [{"name": "csi.x"}]}})
-    store.volume("v1")
-    store.claim("c", "v1")
-    store.pod("c")
-    assert store.choose() == "n1"
 
 
 def test_an_ephemeral_volume_waits_for_its_claim_and_takes_no_other_pods(store: Store) -> None:

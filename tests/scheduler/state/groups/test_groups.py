@@ -1,113 +1,22 @@
 """Groups through the machine: all of what is needed is placed in one decision, or nothing."""
 
-from collections.abc import Callable
 from typing import Any
 
 import msgspec
-import pytest
 
 from mooring import names
-from mooring.inventory import Pf
-from mooring.kube.events import Changed, Identity, Removed
-from scheduler.cycle.decisions import Bind
-from scheduler.kube.binding_outcome import BOUND, Outcome
-from scheduler.kube.objects import Node, Pod
-from scheduler.kube.pod_groups import CoschedulingPodGroup, PodGroup
-from scheduler.state.machine import Instruction, Machine, Report
-
-MakePf = Callable[..., Pf]
-MakeNode = Callable[..., Node]
-MakePod = Callable[..., Pod]
-HINT = (
-    "a StatefulSet needs podManagementPolicy Parallel, and a launcher that waits for its workers must not count in min"
+from mooring.kube.events import Changed, Identity
+from scheduler.kube.binding_outcome import Outcome
+from scheduler.kube.objects import Pod
+from scheduler.kube.pod_groups import CoschedulingPodGroup
+from tests.scheduler.state.groups.life import (
+    HINT,
+    Life,
+    binds,
+    changed,
+    identity,
+    told,
 )
-
-
-class Life:
-    """A machine and what happens to it; ``now`` is the time of each event."""
-
-    def __init__(self, machine: Machine, make_node: MakeNode, make_pf: MakePf, make_pod: MakePod) -> None:
-        self.machine, self.make_node, self.make_pf, self.make_pod = machine, make_node, make_pf, make_pod
-        self.now = 0.0
-
-    def nodes(self, *names: str, vfs: int = 2, **fields: Any) -> None:
-        for name in names:
-            node = self.make_node(name, (self.make_pf(vfs=vfs),), **fields)
-            self.machine.nodes(Changed(Identity(name), node), self.now)
-
-    def remove_node(self, name: str) -> None:
-        self.machine.nodes(Removed(Identity(name)), self.now)
-
-    def member(self, name: str = "", group: str = '{"name":"train","min":3}', **fields: Any) -> Pod:
-        """Make a pod of the group that wants two VFs, which is all that a node has."""
-        annotations = {names.GROUP: group} if group else {}
-        fields.setdefault("request", [{}, {}])
-        return self.make_pod(name, annotations=annotations, **fields)
-
-    def see(self, *pods: Pod) -> list[Instruction]:
-        return [one for pod in pods for one in self.machine.pods(Changed(_identity(pod), pod), self.now)]
-
-    def gone(self, *pods: Pod) -> None:
-        for pod in pods:
-            self.machine.pods(Removed(_identity(pod)), self.now)
-
-    def pod_group(self, name: str = "train", **spec: Any) -> None:
-        item = msgspec.convert({"metadata": {"name": name, "namespace": "default"}, "spec": spec}, PodGroup)
-        self.machine.see(PodGroup, Changed(Identity(name, "default"), item), self.now)
-
-    def work(self, later_s: float = 0.0) -> list[Instruction]:
-        """Let time pass, and do all that is due."""
-        self.now += later_s
-        found = self.machine.tick(self.now)
-        while (instructions := self.machine.step(self.now)) is not None:
-            found += instructions
-            self.machine.check()
-        return found + self.machine.tick(self.now)
-
-    def bound(self, *decisions: Bind) -> list[Pod]:
-        """Let Bindings succeed, and the watch show them."""
-        pods = [as_bound(one) for one in decisions]
-        for decision, pod in zip(decisions, pods, strict=True):
-            self.machine.finished(decision, BOUND, self.now)
-            self.see(pod)
-        return pods
-
-
-def _identity(pod: Pod) -> Identity:
-    return Identity(pod.metadata.name, pod.metadata.namespace, pod.metadata.uid)
-
-
-def as_bound(decision: Bind) -> Pod:
-    document = msgspec.to_builtins(decision.pod_info.pod)
-    document["spec"]["nodeName"] = decision.assigned.node
-    document["metadata"]["annotations"] = {**decision.pod_info.pod.annotations, **decision.annotations}
-    return msgspec.convert(document, Pod)
-
-
-def changed(pod: Pod, **fields: Any) -> Pod:
-    """Return a pod with other fields in its metadata or its status."""
-    document = msgspec.to_builtins(pod)
-    for section, values in fields.items():
-        document[section] |= values
-    return msgspec.convert(document, Pod)
-
-
-def binds(instructions: list[Instruction]) -> list[Bind]:
-    return [one for one in instructions if isinstance(one, Bind)]
-
-
-def told(instructions: list[Instruction]) -> dict[str, str]:
-    """Return what waiting pods are told, by name."""
-    return {
-        one.pod.metadata.name: one.message
-        for one in instructions
-        if isinstance(one, Report) and one.reason == "Unschedulable"
-    }
-
-
-@pytest.fixture
-def life(machine: Machine, make_node: MakeNode, make_pf: MakePf, make_pod: MakePod) -> Life:
-    return Life(machine, make_node, make_pf, make_pod)
 
 
 def test_a_group_that_fits_is_bound_at_once(life: Life) -> None:
@@ -343,118 +252,12 @@ def test_members_of_different_sizes_are_placed_in_more_than_one_order(life: Life
     assert placed == {"m0": "n2", "m1": "n1"}
 
 
-def test_a_foreign_pod_between_portions_counts_for_rules_about_other_pods(life: Life) -> None:
-    """It comes to a node without a member, and keeps the members off its whole zone."""
-    for zone in ("a", "b"):
-        for number in range(21):
-            life.nodes(f"{zone}{number}", labels={"zone": zone})
-    term = {"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": "noisy"}}}
-    apart = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
-    group = '{"name":"train","min":20}'
-    life.see(*(life.member(f"m{number}", group, spec={"affinity": apart}) for number in range(20)))
-    assert life.machine.step(0.0) == []
-    used = {one.node for one in life.machine.cache.assigned_pods()}
-    spare = next(f"a{number}" for number in range(21) if f"a{number}" not in used)
-    assert any(node.startswith("a") for node in used)
-    life.see(life.make_pod("noisy", node=spare, metadata={"labels": {"app": "noisy"}}))
-    assert {one.assigned.node[0] for one in binds(life.work())} == {"b"}
-
-
-def _many(life: Life, count: int) -> list[Pod]:
-    members = [life.member(f"m{number}", f'{{"name":"train","min":{count}}}') for number in range(count)]
-    life.see(*members)
-    return members
-
-
-def test_a_large_group_is_decided_in_portions_and_nobody_else_meanwhile(life: Life) -> None:
-    """Between two steps the members that were tried are in the cache, and none of them is told or bound."""
-    life.nodes(*(f"n{number}" for number in range(40)))
-    _many(life, 40)
-    life.see(life.make_pod("alone", [{}, {}]))
-    found = [life.machine.step(0.0) for _ in range(3)]
-    assert [one and len(binds(one)) for one in found] == [[], [], 40]
-    assert life.machine.step(0.0) is not None
-    life.machine.check()
-
-
-def test_a_node_that_goes_between_portions_takes_only_its_member_along(life: Life) -> None:
-    """The member is placed elsewhere; had there been no other node, nobody would be placed."""
-    for spare, expected in ((1, 20), (0, 0)):
-        machine = life.machine = Machine("mooring")
-        life.nodes(*(f"n{number}" for number in range(20 + spare)))
-        _many(life, 20)
-        assert machine.step(0.0) == []
-        machine.check()
-        first = next(iter(machine.cache.assigned_pods())).node
-        life.remove_node(first)
-        instructions = life.work()
-        nodes = {one.assigned.node for one in binds(instructions)}
-        assert len(nodes) == expected
-        assert first not in nodes
-        assert len(list(machine.cache.assigned_pods())) == expected
-
-
-def test_a_node_that_loses_its_vfs_between_portions_is_looked_at_again(life: Life) -> None:
-    """What was tried there does not stand."""
-    life.nodes(*(f"n{number}" for number in range(20)))
-    _many(life, 20)
-    assert life.machine.step(0.0) == []
-    life.nodes(next(iter(life.machine.cache.assigned_pods())).node, vfs=1)
-    assert binds(life.work()) == []
-    assert list(life.machine.cache.assigned_pods()) == []
-
-
-@pytest.mark.parametrize("how", ["deleted", "changed", "bound elsewhere"])
-def test_a_member_that_goes_or_changes_between_portions_ends_the_decision(life: Life, how: str) -> None:
-    """What was tried is taken off; the group is decided about again, if it is still complete."""
-    life.nodes(*(f"n{number}" for number in range(21)))
-    members = _many(life, 20)
-    assert life.machine.step(0.0) == []
-    tried = next(iter(life.machine.cache.assigned_pods()))
-    pod = next(one for one in members if one.metadata.uid == tried.uid)
-    if how == "deleted":
-        life.gone(pod)
-        assert list(life.machine.cache.assigned_pods()) == []
-        life.see(life.member("other", '{"name":"train","min":20}'))
-        assert len(binds(life.work())) == 20
-    elif how == "changed":
-        life.see(changed(pod, metadata={"annotations": {**pod.annotations, names.REQUEST: "[{}]"}}))
-        assert list(life.machine.cache.assigned_pods()) == []
-        assert sorted(len(one.pod_info.interfaces) for one in binds(life.work())) == [1] + [2] * 19
-    else:
-        life.see(changed(pod, spec={"nodeName": "n20"}))
-        assert [one.uid for one in life.machine.cache.assigned_pods()] == [tried.uid]
-        assert len(binds(life.work())) == 19
-
-
-def test_our_own_status_writes_do_not_end_a_decision(life: Life) -> None:
-    """A condition on a member that is being decided about changes nothing of what it asks for."""
-    life.nodes(*(f"n{number}" for number in range(20)))
-    members = _many(life, 20)
-    assert life.machine.step(0.0) == []
-    for pod in members:
-        life.see(changed(pod, status={"conditions": [{"type": "PodScheduled", "status": "False", "message": "m"}]}))
-    assert len(binds(life.machine.step(0.0) or [])) == 20
-
-
-def test_what_was_tried_in_vain_leaves_no_trace(life: Life) -> None:
-    """Which VFs were free the longest is as it was."""
-    life.nodes("n1", "n2")
-    first = life.make_pod("first", [{}])
-    life.see(first)
-    life.gone(*life.bound(*binds(life.work())))
-    before = {name: dict(life.machine.cache.free_since(name)) for name in ("n1", "n2")}
-    life.see(*(life.member() for _ in range(3)))
-    assert binds(life.work(5.0)) == []
-    assert {name: dict(life.machine.cache.free_since(name)) for name in ("n1", "n2")} == before
-
-
 def test_a_succeeded_member_that_a_list_no_longer_has_does_not_count(life: Life) -> None:
     """Its end was missed while the watch was cut."""
     life.nodes("n1", "n2", "n3")
     placed, over = life.member(node="n1"), life.member(status={"phase": "Succeeded"})
     life.see(placed, over)
-    list(life.machine.event_handlers.keeping(Pod, [_identity(placed)], life.now))
+    list(life.machine.event_handlers.keeping(Pod, [identity(placed)], life.now))
     life.see(life.member())
     assert binds(life.work()) == []
     assert life.machine.pending_groups.by_pod.of(over.metadata.uid) is None

@@ -9,7 +9,7 @@ from scheduler.cycle.instructions import DeleteVictims, Instruction
 from scheduler.kube.objects import Pod
 from scheduler.kube.pod_groups import PodGroup
 from scheduler.state.machine import Machine
-from tests.scheduler.state.test_groups import Life, MakeNode, MakePf, MakePod, binds, changed, told
+from tests.scheduler.state.groups.life import Life, MakeNode, MakePf, MakePod, binds, changed, told
 
 ONLY_TOGETHER = "node(s) had pods of a group that may only be disrupted as a whole"
 POLICY: dict[str, Any] = {"schedulingPolicy": {"gang": {"minCount": 2}}}

@@ -9,7 +9,7 @@ from mooring.kube.events import Changed, Identity, Removed
 from scheduler.cycle.instructions import Instruction, ReportGroup
 from scheduler.kube.pod_groups import CoschedulingPodGroup, PodGroup
 from scheduler.state.machine import Machine
-from tests.scheduler.state.test_groups import Life, MakeNode, MakePf, MakePod, as_bound, binds, told
+from tests.scheduler.state.groups.life import Life, MakeNode, MakePf, MakePod, as_bound, binds, told
 
 OF_TRAIN: dict[str, Any] = {"group": "", "spec": {"schedulingGroup": {"podGroupName": "train"}}}
 

@@ -1,0 +1,114 @@
+"""A decision about a large group takes several portions; events come between them."""
+
+import pytest
+
+from mooring import names
+from scheduler.kube.objects import Pod
+from scheduler.state.machine import Machine
+from tests.scheduler.state.groups.life import Life, binds, changed
+
+
+def test_a_foreign_pod_between_portions_counts_for_rules_about_other_pods(life: Life) -> None:
+    """It comes to a node without a member, and keeps the members off its whole zone."""
+    for zone in ("a", "b"):
+        for number in range(21):
+            life.nodes(f"{zone}{number}", labels={"zone": zone})
+    term = {"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": "noisy"}}}
+    apart = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    group = '{"name":"train","min":20}'
+    life.see(*(life.member(f"m{number}", group, spec={"affinity": apart}) for number in range(20)))
+    assert life.machine.step(0.0) == []
+    used = {one.node for one in life.machine.cache.assigned_pods()}
+    spare = next(f"a{number}" for number in range(21) if f"a{number}" not in used)
+    assert any(node.startswith("a") for node in used)
+    life.see(life.make_pod("noisy", node=spare, metadata={"labels": {"app": "noisy"}}))
+    assert {one.assigned.node[0] for one in binds(life.work())} == {"b"}
+
+
+def _many(life: Life, count: int) -> list[Pod]:
+    members = [life.member(f"m{number}", f'{{"name":"train","min":{count}}}') for number in range(count)]
+    life.see(*members)
+    return members
+
+
+def test_a_large_group_is_decided_in_portions_and_nobody_else_meanwhile(life: Life) -> None:
+    """Between two steps the members that were tried are in the cache, and none of them is told or bound."""
+    life.nodes(*(f"n{number}" for number in range(40)))
+    _many(life, 40)
+    life.see(life.make_pod("alone", [{}, {}]))
+    found = [life.machine.step(0.0) for _ in range(3)]
+    assert [one and len(binds(one)) for one in found] == [[], [], 40]
+    assert life.machine.step(0.0) is not None
+    life.machine.check()
+
+
+def test_a_node_that_goes_between_portions_takes_only_its_member_along(life: Life) -> None:
+    """The member is placed elsewhere; had there been no other node, nobody would be placed."""
+    for spare, expected in ((1, 20), (0, 0)):
+        machine = life.machine = Machine("mooring")
+        life.nodes(*(f"n{number}" for number in range(20 + spare)))
+        _many(life, 20)
+        assert machine.step(0.0) == []
+        machine.check()
+        first = next(iter(machine.cache.assigned_pods())).node
+        life.remove_node(first)
+        instructions = life.work()
+        nodes = {one.assigned.node for one in binds(instructions)}
+        assert len(nodes) == expected
+        assert first not in nodes
+        assert len(list(machine.cache.assigned_pods())) == expected
+
+
+def test_a_node_that_loses_its_vfs_between_portions_is_looked_at_again(life: Life) -> None:
+    """What was tried there does not stand."""
+    life.nodes(*(f"n{number}" for number in range(20)))
+    _many(life, 20)
+    assert life.machine.step(0.0) == []
+    life.nodes(next(iter(life.machine.cache.assigned_pods())).node, vfs=1)
+    assert binds(life.work()) == []
+    assert list(life.machine.cache.assigned_pods()) == []
+
+
+@pytest.mark.parametrize("how", ["deleted", "changed", "bound elsewhere"])
+def test_a_member_that_goes_or_changes_between_portions_ends_the_decision(life: Life, how: str) -> None:
+    """What was tried is taken off; the group is decided about again, if it is still complete."""
+    life.nodes(*(f"n{number}" for number in range(21)))
+    members = _many(life, 20)
+    assert life.machine.step(0.0) == []
+    tried = next(iter(life.machine.cache.assigned_pods()))
+    pod = next(one for one in members if one.metadata.uid == tried.uid)
+    if how == "deleted":
+        life.gone(pod)
+        assert list(life.machine.cache.assigned_pods()) == []
+        life.see(life.member("other", '{"name":"train","min":20}'))
+        assert len(binds(life.work())) == 20
+    elif how == "changed":
+        life.see(changed(pod, metadata={"annotations": {**pod.annotations, names.REQUEST: "[{}]"}}))
+        assert list(life.machine.cache.assigned_pods()) == []
+        assert sorted(len(one.pod_info.interfaces) for one in binds(life.work())) == [1] + [2] * 19
+    else:
+        life.see(changed(pod, spec={"nodeName": "n20"}))
+        assert [one.uid for one in life.machine.cache.assigned_pods()] == [tried.uid]
+        assert len(binds(life.work())) == 19
+
+
+def test_our_own_status_writes_do_not_end_a_decision(life: Life) -> None:
+    """A condition on a member that is being decided about changes nothing of what it asks for."""
+    life.nodes(*(f"n{number}" for number in range(20)))
+    members = _many(life, 20)
+    assert life.machine.step(0.0) == []
+    for pod in members:
+        life.see(changed(pod, status={"conditions": [{"type": "PodScheduled", "status": "False", "message": "m"}]}))
+    assert len(binds(life.machine.step(0.0) or [])) == 20
+
+
+def test_what_was_tried_in_vain_leaves_no_trace(life: Life) -> None:
+    """Which VFs were free the longest is as it was."""
+    life.nodes("n1", "n2")
+    first = life.make_pod("first", [{}])
+    life.see(first)
+    life.gone(*life.bound(*binds(life.work())))
+    before = {name: dict(life.machine.cache.free_since(name)) for name in ("n1", "n2")}
+    life.see(*(life.member() for _ in range(3)))
+    assert binds(life.work(5.0)) == []
+    assert {name: dict(life.machine.cache.free_since(name)) for name in ("n1", "n2")} == before

@@ -1,0 +1,258 @@
+"""Whose pods are deleted for a more important one, and until when it waits for their VFs."""
+
+from collections.abc import Callable, Iterator
+
+import msgspec
+import pytest
+
+from mooring import names
+from mooring.assignment import read_assignment
+from mooring.indexes import Indexes
+from mooring.inventory import HELD_BY, Out
+from scheduler.cycle.instructions import DeleteVictimsResult, Instruction, Report
+from scheduler.cycle.preemption import VF_PATIENCE_S
+from scheduler.kube.objects import Pod
+from scheduler.state.machine import Machine
+from tests.scheduler.state.preempting import (
+    Life,
+    MakeNode,
+    MakePf,
+    MakePod,
+    binds_of,
+    nominated_in,
+    orders_of,
+    victims_of,
+)
+
+
+def test_a_more_important_pod_gets_the_vf_of_another(life: Life) -> None:
+    """The victim is deleted, the pod is nominated, told so, and bound with the same VF when the victim is gone."""
+    life.node()
+    low = life.assigned(0)
+    high = life.pod(1)
+    found = life.decide()
+    assert victims_of(found) == [low.metadata.uid]
+    assert nominated_in(found) == [(high.metadata.uid, "n1")]
+    (order,) = orders_of(found)
+    (report,) = life.machine.finished(order, DeleteVictimsResult(order.victims), life.now)
+    assert isinstance(report, Report)
+    assert (report.reason, report.message) == (
+        "Preempted",
+        f"Preempted by pod {high.metadata.uid} on node n1",
+    )
+    life.gone(life.terminate(low))
+    (bound,) = life.bind(life.decide())
+    assert bound.metadata.uid == high.metadata.uid
+    assert read_assignment(bound.annotations[names.ASSIGNMENT]).vfs[0].vf == 0
+
+
+def test_the_reserved_rate_counts_as_what_a_victim_frees(life: Life) -> None:
+    """VFs enough, Mb/s not: of two pods only the one goes whose rate is needed."""
+    life.node(vfs=4)
+    slow = life.assigned(0, [{"min_tx_rate": 20_000}])
+    fast = life.assigned(0, [{"min_tx_rate": 60_000}])
+    life.pod(1, [{"min_tx_rate": 50_000}])
+    assert victims_of(life.decide()) == [fast.metadata.uid]
+    assert slow.metadata.uid
+
+
+def test_equal_priority_and_the_policy_never_preempt_no_pod(life: Life) -> None:
+    """A pod whose priority is not higher has no victims; one with the policy Never preempts nothing."""
+    life.node()
+    life.assigned(1)
+    life.pod(1)
+    life.pod(5, spec={"preemptionPolicy": "Never"})
+    assert orders_of(life.decide()) == []
+
+
+def test_a_pod_with_terminating_victims_preempts_no_others(life: Life) -> None:
+    """Whatever else happens meanwhile, also before the watch shows that they terminate."""
+    life.node()
+    life.node("n2")
+    low = life.assigned(0)
+    life.assigned(0)
+    life.pod(1)
+    assert len(victims_of(life.decide())) == 1
+    life.node("n3", vfs=2, up=False)
+    assert orders_of(life.decide()) == []
+    life.terminate(low)
+    life.node("n4", vfs=2, network="elsewhere", up=False, offer_mbps=0)
+    assert orders_of(life.decide()) == []
+
+
+def test_a_pod_waits_until_the_node_has_the_vf_back(life: Life) -> None:
+    """The pod is gone, its VF is not free yet: no bind, no further victims, until the inventory releases it."""
+    life.node(vfs=2)
+    low, other = life.assigned(0), life.assigned(0)
+    high = life.pod(1)
+    (victim,) = victims_of(life.decide())
+    went = low if low.metadata.uid == victim else other
+    vf = read_assignment(went.annotations[names.ASSIGNMENT]).vfs[0].vf
+    life.node(vfs=2, out=(Out(Indexes.of([vf]), f"{HELD_BY}{victim}", 5000),))
+    life.gone(life.terminate(went))
+    (report,) = life.decide()
+    assert isinstance(report, Report)
+    waits = "not eligible due to a VF that the nominated node still holds for a pod that is gone."
+    assert (report.message.partition(" preemption: ")[2], report.nominated) == (waits, "n1")
+    life.node(vfs=2)
+    assert binds_of(life.decide()) == [(high.metadata.uid, "n1")]
+
+
+def _stuck(life: Life, vfs: int = 2, **labels: str) -> tuple[Pod, Pod, Callable[..., list[Instruction]]]:
+    """Let a pod wait on n1 for a VF that the node holds for a pod that is gone.
+
+    Return the pod, the one that is left on the node, and a function that shows the node, with or without that VF.
+    """
+    life.node(vfs=vfs)
+    assigned = [life.assigned(0) for _ in range(vfs)]
+    high = life.pod(1)
+    (victim,) = victims_of(life.decide())
+    (went,) = (one for one in assigned if one.metadata.uid == victim)
+    vf = read_assignment(went.annotations[names.ASSIGNMENT]).vfs[0].vf
+    out = Out(Indexes.of([vf]), f"{HELD_BY}{victim}", 5000)
+
+    def show(*, is_held: bool) -> list[Instruction]:
+        return life.node(vfs=vfs, out=(out,) if is_held else ())
+
+    show(is_held=True)
+    life.gone(life.terminate(went))
+    life.decide()
+    return high, next(one for one in assigned if one is not went), show
+
+
+def test_the_wait_for_a_vf_that_the_node_does_not_get_back_ends(life: Life) -> None:
+    """The message says which VF is held for which pod; no other pod is preempted there, and it takes another node."""
+    high, _, _ = _stuck(life)
+    assert life.machine.tick(life.now + VF_PATIENCE_S - 1.0) == []
+    life.now += VF_PATIENCE_S
+    (report,) = life.machine.tick(life.now)
+    assert isinstance(report, Report)
+    assert report.nominated == ""
+    given_up = "nomination given up: node 'n1' has not got back within 60 s: VF 1 of PF 'pf0' (held by pod uid-1)"
+    assert report.message == given_up
+    assert life.machine.next_due() == life.machine.queue.next_ready()
+    (told,) = life.decide()
+    assert isinstance(told, Report)
+    assert "1 node(s) did not get back the VFs of pods that are gone." in told.message
+    life.node("n2")
+    assert binds_of(life.decide()) == [(high.metadata.uid, "n2")]
+
+
+def test_a_node_that_gets_its_vfs_back_late_is_as_good_as_any(life: Life) -> None:
+    """The pod that gave it up gets the VF; the next one may preempt there."""
+    high, stays, show = _stuck(life)
+    life.machine.tick(life.now + VF_PATIENCE_S)
+    life.decide(VF_PATIENCE_S)
+    show(is_held=False)
+    life.bind(found := life.decide())
+    assert binds_of(found) == [(high.metadata.uid, "n1")]
+    life.pod(1)
+    assert victims_of(life.decide()) == [stays.metadata.uid]
+
+
+def test_pods_without_vfs_preempt_on_a_node_that_lacks_vfs(life: Life) -> None:
+    """A VF that is not released does not matter for cpu."""
+    _, stays, _ = _stuck(life)
+    life.machine.tick(life.now + VF_PATIENCE_S)
+    life.decide(VF_PATIENCE_S)
+    whole = [{"name": "c", "resources": {"requests": {"memory": "1Gi", "cpu": "8"}}}]
+    low = life.assigned(0, None, spec={"containers": whole})
+    life.pod(1, None, spec={"containers": whole})
+    assert low.metadata.uid in victims_of(life.decide())
+    assert stays.metadata.uid not in victims_of(life.decide())
+
+
+@pytest.fixture
+def slow(make_node: MakeNode, make_pf: MakePf, make_pod: MakePod) -> Iterator[Life]:
+    """Give a life whose scheduler examines one node in a step when it searches for victims."""
+    machine = Machine("mooring", portion=1)
+    yield Life(machine, make_node, make_pf, make_pod)
+    machine.check()
+
+
+def test_events_during_the_search_for_victims_count(slow: Life) -> None:
+    """If a node has become free in between it is taken, and no pod is preempted."""
+    assigned = [slow.assigned(0) for name in ("n1", "n2", "n3") for _ in [slow.node(name)]]
+    high = slow.pod(1)
+    slow.now += 15.0
+    assert slow.machine.step(slow.now) == []
+    assert slow.machine.is_trying
+    assert slow.machine.next_due() == 0.0
+    slow.gone(assigned[1])
+    found = slow.machine.step(slow.now)
+    assert binds_of(found or []) == [(high.metadata.uid, "n2")]
+    assert not slow.machine.is_trying
+
+
+@pytest.mark.parametrize("change", ["gone", "request changed"])
+def test_a_pod_that_changes_during_the_search_for_victims_is_scheduled_again(slow: Life, change: str) -> None:
+    """Deleted, it preempts nothing; with a smaller request, it is placed by that."""
+    for name in ("n1", "n2"):
+        slow.node(name)
+        slow.assigned(0)
+    high = slow.pod(1)
+    slow.now += 15.0
+    assert slow.machine.step(slow.now) == []
+    if change == "gone":
+        slow.gone(high)
+        assert slow.decide() == []
+    else:
+        slow.show(high, annotations={})
+        assert binds_of(slow.decide()) == [(high.metadata.uid, "n1")]
+
+
+@pytest.mark.parametrize("earlier", range(4))
+def test_an_event_during_the_search_for_victims_requeues_the_pod(slow: Life, earlier: int) -> None:
+    """A reservation on a node that was examined already has ended: the pod is not left waiting."""
+    slow.node("n1")
+    low = slow.assigned(0)
+    slow.node("n2")
+    slow.assigned(9)
+    rival = slow.pod(5)
+    assert victims_of(slow.decide()) == [low.metadata.uid]
+    for _ in range(earlier):
+        # The pod's uid decides from which node on is searched.
+        slow.gone(slow.pod(-1))
+    slow.pod(5)
+    slow.now += 15.0
+    assert slow.machine.step(slow.now) == []
+    slow.gone(rival)
+    assert victims_of([*slow.decide(0.0), *slow.decide()]) == [low.metadata.uid]
+
+
+def test_a_vf_that_is_out_for_good_is_not_waited_for(life: Life) -> None:
+    """Deleting the first victim did not help: another one goes."""
+    life.node(vfs=2)
+    low, other = life.assigned(0), life.assigned(0)
+    life.pod(1)
+    (victim,) = victims_of(life.decide())
+    went, stays = (low, other) if low.metadata.uid == victim else (other, low)
+    vf = read_assignment(went.annotations[names.ASSIGNMENT]).vfs[0].vf
+    life.node(vfs=2, out=(Out(Indexes.of([vf]), "bound to vfio-pci"),))
+    life.gone(life.terminate(went))
+    assert victims_of(life.decide()) == [stays.metadata.uid]
+
+
+def test_a_pod_whose_vf_would_stay_out_is_not_a_victim(life: Life) -> None:
+    """Its deletion frees nothing, so that a more important one has to go."""
+    life.node(vfs=2)
+    low, middle = life.assigned(0), life.assigned(1)
+    vf = read_assignment(low.annotations[names.ASSIGNMENT]).vfs[0].vf
+    life.node(vfs=2, out=(Out(Indexes.of([vf]), "bound to vfio-pci"),))
+    life.pod(2)
+    assert victims_of(life.decide()) == [middle.metadata.uid]
+
+
+def test_of_two_pods_that_claim_one_vf_one_alone_is_not_a_victim(life: Life) -> None:
+    """The VF is free when both are gone; here the second has too high a priority, and a third pod goes."""
+    life.node(vfs=2)
+    low, third = life.assigned(0), life.assigned(1)
+    twin = life.show(low, name="twin", uid="twin")
+    document = msgspec.to_builtins(twin)
+    document["spec"]["priority"] = 9
+    document["metadata"]["annotations"][names.ASSIGNMENT] = twin.annotations[names.ASSIGNMENT].replace(
+        low.metadata.uid, "twin"
+    )
+    life.show(msgspec.convert(document, Pod))
+    life.pod(2)
+    assert victims_of(life.decide()) == [third.metadata.uid]
