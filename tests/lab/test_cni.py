@@ -4,59 +4,13 @@ On the plain NIC and on mlx5 Ethernet; tests/lab/test_infiniband.py has the same
 """
 
 import json
-import sys
 
 import pytest
 
-from tests.lab.nics import ETHERNET, LASTING, MLX5, SIMVF, Lab, Nic, with_nic
-from tests.support.offers import IN_THE_LAB
+from tests.lab.nics import ETHERNET, MLX5, SIMVF, Lab, Nic
+from tests.lab.plain_calls import run
 
 pytestmark = pytest.mark.lab
-
-CONF = {
-    "cniVersion": "1.0.0",
-    "name": "net",
-    "type": "mooring-cni",
-    "node": "n1",
-    "prevResult": {"cniVersion": "1.0.0", "interfaces": [], "ips": []},
-    "ipam": {"type": "host-local", "ranges": [[{"subnet": "10.9.0.0/24"}]], "dataDir": "/run/ipam"},
-}
-ENVIRONMENT = {
-    "CNI_CONTAINERID": "c1",
-    "CNI_NETNS": "/run/netns/pod",
-    "CNI_IFNAME": "eth0",
-    "CNI_PATH": "/usr/lib/cni",
-    "CNI_ARGS": "IgnoreUnknown=1;K8S_POD_NAMESPACE=ns;K8S_POD_NAME=p;K8S_POD_UID=u1",
-}
-PREPARE = f"""
-set -e
-ip link set eth0 up; ip link set wire0 up
-echo 4 >/sys/bus/pci/devices/0000:3b:00.0/sriov_numvfs
-as_init_leaves_them 0 1 2 3
-ip netns add pod
-{IN_THE_LAB}
-mkdir -p /var/lib/mooring/pods
-cat >/tmp/conf.json <<'END'
-{json.dumps(CONF)}
-END
-{"".join(f"export {name}='{value}'" + chr(10) for name, value in ENVIRONMENT.items())}
-state() {{
-  ip -d -j link show | jq -c '{LASTING}'
-  ls /var/lib/mooring/vfs /run/ipam/net 2>/dev/null | grep -E '^[0-9]' || true
-}}
-call() {{ CNI_COMMAND=$1 {sys.executable} -m cni </tmp/conf.json >/tmp/answer 2>/tmp/log && status=0 || status=$?; }}
-same() {{ state >/tmp/now; cmp -s /tmp/before /tmp/now && echo "same $1" || {{ echo "different $1"; cat /tmp/now; }}; }}
-state >/tmp/before
-"""
-
-
-def run(lab: Lab, nic: Nic, script: str, *options: str, timeout_s: float = 280) -> list[str]:
-    vfs = [nic.vf(0, **nic.wishes), nic.vf(1, name="rdma7")]
-    record = {"v": 1, "pod": "ns/p", "assignment": {"v": 1, "uid": "u1", "node": "n1", "vfs": vfs}}
-    written = f"echo '{json.dumps(record)}' >/var/lib/mooring/pods/u1.json\n"
-    done = with_nic(lab, nic)(PREPARE + written + script, *options, timeout_s=timeout_s)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout.splitlines()
 
 
 @pytest.mark.parametrize("nic", ETHERNET)

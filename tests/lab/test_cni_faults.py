@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.cni.fault_report import assert_nothing_is_left
-from tests.lab.test_cni_rdma import CONF, FIRST, SECOND, Lab, run
+from tests.lab.rdma_calls import CONF, FIRST, SECOND, Lab, run
 from tests.support.seeds import Part
 
 pytestmark = pytest.mark.lab

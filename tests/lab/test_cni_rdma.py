@@ -1,111 +1,16 @@
 """RDMA devices and VF settings on the lab kernel: who has which device, when a VF is free, what a NIC makes of it."""
 
-import json
-import subprocess
 import sys
-from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.lab.nics import EACH, LASTING, Nic, with_nic
-from tests.support.offers import IN_THE_LAB
+from tests.lab.nics import EACH, Nic, with_nic
+from tests.lab.rdma_calls import FIRST, Lab, record, run, second
 
 pytestmark = pytest.mark.lab
 
-Lab = Callable[..., "subprocess.CompletedProcess[str]"]
+
 ON_EACH = pytest.mark.parametrize("nic", EACH)
-FIRST = {"pf": "eth0", "vf": 0, "pci": "0000:3b:01.0", "link": "ethernet", "network": "default"}
-SECOND = {"pf": "eth0", "vf": 1, "pci": "0000:3b:01.1", "link": "ethernet", "network": "other", "name": "rdma7"}
-
-
-def addresses(subnet: str) -> dict[str, Any]:
-    return {"type": "host-local", "ranges": [[{"subnet": subnet}]], "dataDir": "/run/ipam"}
-
-
-CONF = {
-    "cniVersion": "1.0.0",
-    "name": "net",
-    "type": "mooring-cni",
-    "node": "n1",
-    "prevResult": {"cniVersion": "1.0.0", "interfaces": [], "ips": []},
-    "ipam": addresses("10.9.0.0/24"),
-    "networks": {"other": {"ipam": addresses("10.10.0.0/24")}},
-}
-PREPARE = f"""
-set -e
-ip link set lo up; ip link set ${{pf:=eth0}} up; ip link set wire0 up
-functions=/sys/bus/pci/devices
-echo 4 >$functions/0000:3b:00.0/sriov_numvfs
-if type as_init_leaves_them >/dev/null; then as_init_leaves_them 0 1; fi
-# mlx5 makes the RDMA devices itself.
-for vf in 0 1; do
-  netdev=$(ls $functions/0000:3b:01.$vf/net)
-  [ -e $functions/0000:3b:01.$vf/infiniband ] || rdma link add rx$vf type rxe netdev $netdev
-done
-rdma0=$(ls $functions/0000:3b:01.0/infiniband) rdma1=$(ls $functions/0000:3b:01.1/infiniband)
-verbs={Path(__file__).with_name("verbs_process.py")}
-export CNI_IFNAME=eth0 CNI_PATH=/usr/lib/cni
-{IN_THE_LAB}
-mkdir -p /var/lib/mooring/pods
-# What must be as before. A rebound driver makes a netdev with another index, and another MAC of its own.
-state() {{
-  ip -d -j link show | jq -c '{LASTING} | map({{ifname, address, mtu, flags, altnames, vfinfo_list, parentdev}})'
-  rdma -j dev show | jq -c 'map(.ifname) | sort'
-  ls /var/lib/mooring/vfs /run/ipam/net 2>/dev/null | grep -E '^[0-9]' || true
-}}
-# call COMMAND POD: the sandbox, its namespace and the pod's uid all have the pod's name
-call() {{
-  CNI_COMMAND=$1 CNI_CONTAINERID=$2 CNI_NETNS=/run/netns/$2 \\
-  CNI_ARGS="IgnoreUnknown=1;K8S_POD_NAMESPACE=ns;K8S_POD_NAME=$2;K8S_POD_UID=$2" \\
-  {sys.executable} -m cni <${{conf:-/tmp/conf.json}} >/tmp/answer 2>/tmp/log && status=0 || status=$?
-}}
-add() {{ call ADD ${{1:-pod}}; echo add $status $(jq -c .code /tmp/answer); }}
-del() {{ call DEL ${{1:-pod}}; echo del $status; }}
-same() {{
-  state >/tmp/now; cmp -s /tmp/before /tmp/now && echo same || {{ echo different; cat /tmp/before /tmp/now /tmp/log; }}
-}}
-# The RDMA devices of both VFs, under the names that they have on the plain NIC.
-devices() {{
-  echo $1 $($2 rdma -j dev show | jq -c --arg first $rdma0 --arg second $rdma1 \\
-    'map({{($first): "rx0", ($second): "rx1"}}[.ifname] // empty) | sort')
-}}
-are_home() {{ [ "$(devices host)" = 'host ["rx0","rx1"]' ]; }}
-inside() {{ ip netns exec pod "$@"; }}
-names() {{ ip -j link show | jq -c 'map(.ifname) | sort'; }}
-same_names() {{ names >/tmp/now; cmp -s /tmp/names /tmp/now && echo same names || cat /tmp/names /tmp/now; }}
-until_true() {{ for turn in $(seq 1800); do "$@" && return; sleep 0.05; done; echo "never: $*"; exit 1; }}
-rebound() {{ grep -c 'driver is rebound' /tmp/log || true; }}
-phase() {{ echo $(jq -r .phase /var/lib/mooring/vfs/0000:3b:01.0.json 2>/dev/null || echo none); }}
-"""
-
-
-def record(uid: str, *vfs: dict[str, Any]) -> str:
-    """Return the commands that write what the CRI shim would have written, and make the pod's namespace."""
-    document = {"v": 1, "pod": f"ns/{uid}", "assignment": {"v": 1, "uid": uid, "node": "n1", "vfs": vfs}}
-    return f"echo '{json.dumps(document)}' >/var/lib/mooring/pods/{uid}.json; ip netns add {uid}\n"
-
-
-def second(nic: Nic) -> dict[str, Any]:
-    return nic.vf(1, network="other", name="rdma7")
-
-
-def run(
-    lab: Lab,
-    script: str,
-    *vfs: dict[str, Any],
-    mode: str = "shared",
-    conf: dict[str, Any] | None = None,
-    options: Sequence[str] = (),
-    timeout_s: float = 280,
-) -> list[str]:
-    written = f"echo '{json.dumps(CONF | (conf or {}))}' >/tmp/conf.json\n"
-    before = f"rdma system set netns {mode}\n{written}{record('pod', *vfs)}"
-    prepared = "prepared() { state >/tmp/before; names >/tmp/names; }\nprepared\n"
-    done = lab(PREPARE + before + prepared + script, *options, timeout_s=timeout_s)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout.splitlines()
 
 
 # A process of the pod that keeps a queue pair on the VF's device: a server that waits for a client which never comes.

@@ -9,7 +9,7 @@ import pytest
 
 from tests.lab import test_cni_rdma, test_infiniband
 from tests.lab.nics import SIMVF
-from tests.lab.test_cni import CONF, ENVIRONMENT
+from tests.lab.plain_calls import CONF, ENVIRONMENT
 from tests.lab.test_cni import run as run_plain
 from tests.support.seeds import Part
 

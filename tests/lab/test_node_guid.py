@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.lab.test_cni_rdma import FIRST, PREPARE, record
+from tests.lab.rdma_calls import FIRST, PREPARE, record
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(300)]
 

@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from tests.lab.test_cni_rdma import FIRST, Lab, run
+from tests.lab.rdma_calls import FIRST, Lab, run
 
 pytestmark = pytest.mark.lab
 

@@ -10,7 +10,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -32,13 +32,21 @@ from mooring import locks
 from mooring.config import ConfigError
 from mooring.ledger import LedgerEntry, Netns, Original, Phase, dump_ledger_entry
 from mooring.locks import hold
-from mooring.settings import VfSettings
+from tests.cni.server.no_vf_settings import NoVfSettings
 from tests.support.polling import wait_until
 
 PCI = "0000:3b:01.0"
+
+
 BOOT = "this boot"
+
+
 LOOKED = "mooring_cni_last_reconcile_timestamp_seconds[]"
+
+
 GONE = Netns("/run/netns/mooring-no-such-netns", 4711)
+
+
 ENTRY = LedgerEntry(
     pci=PCI,
     pf="eth0",
@@ -130,25 +138,6 @@ def test_a_missing_record_of_the_sandbox_before_says_nothing_of_this_one() -> No
     """The time of absence is kept by VF and sandbox."""
     judged = find_orphans({PCI: (replace(ENTRY, container="c2"), "pod")}, set(), BOOT, {(PCI, "c1"): 0.0}, 99.0)
     assert (judged.orphans, judged.unrecorded) == ([], {(PCI, "c2"): 99.0})
-
-
-class NoVfSettings:
-    """VFs that do not exist have no settings: reading them is a mistake."""
-
-    def read(self, pf: str, vf: int) -> VfSettings:
-        raise AssertionError(f"{pf} vf {vf} is read")
-
-    def read_all(self, pf: str) -> Mapping[int, VfSettings]:
-        raise AssertionError(f"{pf} is read")
-
-    def clear_rates(self, pf: str, vfs: Iterable[int]) -> None:
-        raise AssertionError(f"rates of vfs {list(vfs)} of {pf} are written")
-
-    def write(self, pf: str, vf: int, settings: VfSettings) -> None:
-        raise AssertionError(f"{pf} vf {vf} is written")
-
-    def write_guid(self, pf: str, vf: int, guid: str) -> None:
-        raise AssertionError(f"{pf} vf {vf} is written")
 
 
 class Host:

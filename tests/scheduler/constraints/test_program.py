@@ -17,7 +17,7 @@ from mooring.inventory import Pf
 from mooring.kube.client import Client
 from scheduler.kube.objects import Node
 from tests.scheduler.reference.messages import refusal
-from tests.scheduler.server.test_process import Cluster
+from tests.scheduler.server.process import Cluster
 
 MakePf = Callable[..., Pf]
 MakeNode = Callable[..., Node]

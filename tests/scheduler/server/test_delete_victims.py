@@ -16,7 +16,7 @@ from scheduler.cache.cache import AssignedPod
 from scheduler.cycle.instructions import DeleteVictims
 from scheduler.kube.objects import Metadata, Node, Pod
 from scheduler.server.delete_victims import delete_victims
-from tests.scheduler.server.test_process import ALONE, Cluster, running
+from tests.scheduler.server.process import ALONE, Cluster, running
 from tests.support.polling import eventually
 
 MakePf = Callable[..., Pf]

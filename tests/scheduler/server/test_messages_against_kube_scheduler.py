@@ -14,7 +14,7 @@ from mooring.kube.access import Access, load_access
 from mooring.kube.client import MERGE_PATCH, Client
 from mooring.kube.failures import Conflict
 from scheduler.kube.objects import Pod
-from tests.scheduler.server.http.test_extender_with_kube_scheduler import PODS, running
+from tests.scheduler.server.http.kube_scheduler import PODS, running
 from tests.support.polling import eventually
 from tests.support.relay import Relay
 

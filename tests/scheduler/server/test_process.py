@@ -4,15 +4,11 @@ import asyncio
 import json
 import signal
 import socket
-import sys
-from asyncio.subprocess import PIPE, Process
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
 import aiohttp
-import msgspec
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
@@ -23,109 +19,18 @@ from mooring import names
 from mooring.assignment import Assignment, read_assignment
 from mooring.assignment_signature import key_id, read_signature, signed_bytes
 from mooring.inventory import Pf
-from mooring.kube.client import MERGE_PATCH, Client
 from scheduler.kube.objects import Node, Pod
 from tests.scheduler.reference.messages import refusal
+from tests.scheduler.server.process import ALONE, Cluster, running
 from tests.support.polling import eventually
 
 T = TypeVar("T")
-PODS = "/api/v1/namespaces/default/pods"
+
+
 MakePf = Callable[..., Pf]
+
+
 MakeNode = Callable[..., Node]
-
-
-class Cluster:
-    """A server with nodes, and the ways in which a test acts on it."""
-
-    def __init__(self, client: Client, kubeconfig: Path) -> None:
-        self._client = client
-        self.kubeconfig = kubeconfig
-
-    async def add_node(self, node: Node) -> None:
-        """Create a node as a kubelet would, without the taint that a controller takes off."""
-        document = msgspec.to_builtins(node)
-        metadata = {"name": node.metadata.name, "annotations": node.metadata.annotations}
-        await self._client.request("POST", "/api/v1/nodes", msgspec.json.encode({"metadata": metadata}))
-        path = f"/api/v1/nodes/{node.metadata.name}"
-        await self._patch(path, {"spec": {"taints": None}})
-        status = {name: document["status"][name] for name in ("allocatable", "conditions", "nodeInfo")}
-        await self._patch(f"{path}/status", {"status": status})
-
-    async def add_pod(
-        self,
-        name: str,
-        request: str | None = None,
-        annotations: Mapping[str, str] | None = None,
-        labels: Mapping[str, str] | None = None,
-        **spec: Any,
-    ) -> None:
-        asked = {} if request is None else {names.REQUEST: request}
-        body = {
-            "metadata": {"name": name, "annotations": {**asked, **(annotations or {})}, "labels": labels or {}},
-            "spec": {"schedulerName": "mooring", "containers": [{"name": "c", "image": "i"}], **spec},
-        }
-        await self._client.request("POST", PODS, msgspec.json.encode(body))
-
-    async def annotate(self, name: str, request: str) -> None:
-        await self._patch(f"{PODS}/{name}", {"metadata": {"annotations": {names.REQUEST: request}}})
-
-    async def delete(self, name: str) -> None:
-        await self._client.request("DELETE", f"{PODS}/{name}", params={"gracePeriodSeconds": "0"})
-
-    async def pods(self) -> dict[str, Pod]:
-        items = msgspec.json.decode(await self._client.request("GET", PODS))["items"]
-        return {pod.metadata.name: pod for pod in msgspec.convert(items, list[Pod])}
-
-    async def events(self) -> list[Any]:
-        items: list[Any] = msgspec.json.decode(await self._client.request("GET", "/api/v1/events"))["items"]
-        return items
-
-    async def bound(self, *wanted: str) -> dict[str, Pod]:
-        """Wait until these pods have nodes; return all pods."""
-
-        async def found() -> dict[str, Pod] | None:
-            pods = await self.pods()
-            return pods if all(pods[name].spec.node_name for name in wanted) else None
-
-        return await eventually(found)
-
-    async def message_of(self, name: str) -> str:
-        """Wait until a pod's PodScheduled condition is False; return its message."""
-
-        async def found() -> str | None:
-            conditions = (await self.pods())[name].status.conditions or []
-            messages = [one.message for one in conditions if one.type == "PodScheduled" and one.status == "False"]
-            return messages[0] if messages else None
-
-        return await eventually(found)
-
-    async def _patch(self, path: str, patch: Any) -> None:
-        await self._client.request("PATCH", path, msgspec.json.encode(patch), MERGE_PATCH)
-
-
-@asynccontextmanager
-async def running(cluster: Cluster, *flags: str) -> AsyncIterator[Process]:
-    """Run a scheduler; it must end by itself after SIGTERM."""
-    arguments = ["-m", "scheduler", "--kubeconfig", str(cluster.kubeconfig), "--metrics-addr", "", *flags]
-    process = await asyncio.create_subprocess_exec(sys.executable, *arguments, stderr=PIPE)
-    try:
-        yield process
-    finally:
-        if process.returncode is None:
-            process.send_signal(signal.SIGTERM)
-        async with asyncio.timeout(90):
-            await process.communicate()
-
-
-ALONE = ("--leader-elect", "false")
-
-
-@pytest.fixture
-async def cluster(server: ApiServer, client: Client, tmp_path: Path) -> Cluster:
-    """Give an empty cluster."""
-    kubeconfig = tmp_path / "kubeconfig"
-    kubeconfig.write_text(server.kubeconfig_text())
-    return Cluster(client, kubeconfig)
 
 
 def _assignment(pod: Pod) -> Assignment:

@@ -15,10 +15,9 @@ from tests.scheduler.simulation.jobs import Job
 if TYPE_CHECKING:
     from tests.scheduler.simulation.world import World
 
-# Pods on their own, and members of jobs: neither keeps the other from being created.
-_MOST_PODS, _MOST_MEMBERS = 25, 12
-# Pods that may preempt others come also when so many wait that no other pod does.
-_MORE_IMPORTANT = 8
+# Pods on their own, and members of jobs: neither keeps the other from being created. Pods that may preempt others come
+# also when so many wait that no other pod does.
+_MOST_PODS, _MOST_MEMBERS, _MORE_IMPORTANT = 25, 12, 8
 _REQUESTS = (
     None,
     "[]",

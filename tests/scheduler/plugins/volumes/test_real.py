@@ -14,7 +14,7 @@ from bench.apiservers import free_ports
 from mooring.kube.access import Access, load_access
 from mooring.kube.client import MERGE_PATCH, Client
 from scheduler.kube.storage_objects import BIND_COMPLETED, SELECTED_NODE
-from tests.scheduler.server.http.test_extender_with_kube_scheduler import PODS, running
+from tests.scheduler.server.http.kube_scheduler import PODS, running
 from tests.support.polling import eventually
 from tests.support.relay import Relay
 

@@ -1,11 +1,8 @@
 """A real kube-scheduler that asks a real mooring-scheduler, against a real API server: pods of its default profile."""
 
-import asyncio
 import os
-import signal
 import sys
-from asyncio.subprocess import DEVNULL
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -21,16 +18,26 @@ from mooring.inventory import Pf
 from mooring.kube.access import Access, load_access
 from mooring.kube.client import MERGE_PATCH, Client
 from scheduler.kube.objects import Node, Pod
+from tests.scheduler.server.http.kube_scheduler import PODS, running
 from tests.support.certificates import NAME, Authority
 from tests.support.polling import eventually
 from tests.support.relay import Relay
 
 T = TypeVar("T")
+
+
 MakePf = Callable[..., Pf]
+
+
 MakeNode = Callable[..., Node]
-PODS = "/api/v1/namespaces/default/pods"
+
+
 FULL = "not enough free RDMA VFs"
+
+
 CONFIG = Path(__file__).parents[4] / "manifests/components/extender/kube-scheduler.yaml"
+
+
 pytestmark = pytest.mark.apiserver
 
 
@@ -118,17 +125,6 @@ class Cluster:
             return None
 
         return await eventually(found)
-
-
-@asynccontextmanager
-async def running(program: str, arguments: Sequence[str]) -> AsyncIterator[None]:
-    process = await asyncio.create_subprocess_exec(program, *arguments, stderr=DEVNULL, stdout=DEVNULL)
-    try:
-        yield
-    finally:
-        process.send_signal(signal.SIGTERM)
-        async with asyncio.timeout(90):
-            await process.wait()
 
 
 @pytest.fixture
