@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from tests.lab import test_cni_rdma, test_infiniband
+from tests.lab import infiniband_calls, rdma_calls
 from tests.lab.nics import SIMVF
 from tests.lab.plain_calls import CONF, ENVIRONMENT
-from tests.lab.test_cni import run as run_plain
+from tests.lab.plain_calls import run as run_plain
 from tests.support.seeds import Part
 
 pytestmark = pytest.mark.lab
@@ -135,7 +135,7 @@ END
 @pytest.mark.parametrize("end", ["del", "ip netns delete pod; del"])
 def test_devices_that_the_pod_moved_to_an_accomplice_are_taken_back_in_exclusive_mode(lab: Lab, end: str) -> None:
     """On mlx5, whose driver makes the RDMA device too: both of the VF's devices, or the RDMA device alone."""
-    lines = test_cni_rdma.run(
+    lines = rdma_calls.run(
         lab,
         f"""
         device=$(jq -r .rdma /dev/null; ls $functions/0000:3b:01.0/infiniband)
@@ -145,7 +145,7 @@ def test_devices_that_the_pod_moved_to_an_accomplice_are_taken_back_in_exclusive
         add; inside rdma dev set $device netns accomplice; inside ip link set net1 netns accomplice; {end}; away
         same_names; test -e /sys/class/infiniband/$device && echo device
         """,
-        test_cni_rdma.FIRST,
+        rdma_calls.FIRST,
         mode="exclusive",
         options=("-a", "simvf.mlx5=3"),
     )
@@ -155,7 +155,7 @@ def test_devices_that_the_pod_moved_to_an_accomplice_are_taken_back_in_exclusive
 @pytest.mark.parametrize("no_ipoib", [0, 2])
 def test_an_infiniband_device_that_the_pod_moved_to_an_accomplice_is_taken_back(lab: Lab, no_ipoib: int) -> None:
     """In exclusive mode; without IPoIB on the VF the device is all that it has."""
-    lines = test_infiniband.run(
+    lines = infiniband_calls.run(
         lab,
         f"""
         make_vfs 0; echo {no_ipoib} >$parameters/no_ipoib; make_vfs 2; prepared
@@ -163,7 +163,7 @@ def test_an_infiniband_device_that_the_pod_moved_to_an_accomplice_is_taken_back(
         away() {{ ip netns exec accomplice rdma -j dev show | jq -c length; }}
         add; inside rdma dev set $device netns accomplice; away; del; away; same
         """,
-        test_infiniband.FIRST,
+        infiniband_calls.FIRST,
         mode="exclusive",
     )
     assert lines == ["add 0", "1", "del 0", "0", "same"]
@@ -193,7 +193,7 @@ devices_of() {{ ls $functions/0000:3b:01.0/infiniband; }}
 )
 def test_a_program_that_the_pod_attached_is_gone(lab: Lab, mode: str, how: str, rebinds: int) -> None:
     """One that netlink cannot detach, or that survives a move, goes with a rebind; its holder may still be there."""
-    lines = test_cni_rdma.run(
+    lines = rdma_calls.run(
         lab,
         f"""{PROGRAMS}
         devices_of >/tmp/devices; add; attach {how} >/tmp/attached & until_true grep -q attached /tmp/attached
@@ -201,7 +201,7 @@ def test_a_program_that_the_pod_attached_is_gone(lab: Lab, mode: str, how: str, 
         del; rebinds; programs; same_names; devices_of | cmp - /tmp/devices && echo devices
         add; inside ip -d -j link show net1 | jq -c '.[0].xdp'; del; rebinds
         """,
-        test_cni_rdma.FIRST,
+        rdma_calls.FIRST,
         mode=mode,
         options=MLX5,
     )
@@ -213,14 +213,14 @@ def test_a_program_that_the_pod_attached_is_gone(lab: Lab, mode: str, how: str, 
 
 def test_the_offer_may_ask_for_a_rebind_after_pods_that_could_change_a_vf(lab: Lab) -> None:
     """Without the shim's note a pod could; with it the VF is given back as it is. A killed rebind is repeated."""
-    lines = test_cni_rdma.run(
+    lines = rdma_calls.run(
         lab,
         f"""{PROGRAMS} privileged
         add; del; rebinds; same_names
         add; touch /var/lib/mooring/pods/pod.unprivileged; del; rebinds; same_names
         rm /var/lib/mooring/pods/pod.unprivileged; add; ip netns delete pod; del; rebinds; same_names
         """,
-        test_cni_rdma.FIRST,
+        rdma_calls.FIRST,
         mode="exclusive",
         options=MLX5,
     )
@@ -230,15 +230,15 @@ def test_the_offer_may_ask_for_a_rebind_after_pods_that_could_change_a_vf(lab: L
 
 def test_an_infiniband_vf_without_a_netdev_is_rebound_where_the_offer_asks_for_it(lab: Lab) -> None:
     """The RDMA device is all that such a VF has, and what a pod did to it cannot be read."""
-    offer = json.dumps({"v": 1, "pfs": {test_infiniband.PF: REBIND}})
-    lines = test_infiniband.run(
+    offer = json.dumps({"v": 1, "pfs": {infiniband_calls.PF: REBIND}})
+    lines = infiniband_calls.run(
         lab,
         f"""
         make_vfs 0; echo 2 >$parameters/no_ipoib; make_vfs 2; prepared
         echo '{offer}' >/var/lib/mooring/offer.json
         add; del; grep -c "driver is rebound" /tmp/log; same
         """,
-        test_infiniband.FIRST,
+        infiniband_calls.FIRST,
         mode="exclusive",
     )
     assert lines == ["add 0", "del 0", "1", "same"]
@@ -246,7 +246,7 @@ def test_an_infiniband_vf_without_a_netdev_is_rebound_where_the_offer_asks_for_i
 
 def test_names_of_any_bytes_keep_no_vf(lab: Lab) -> None:
     """Of a netdev and an RDMA device that ADD finds, and of those in a pod whose ledger entry is lost."""
-    lines = test_cni_rdma.run(
+    lines = rdma_calls.run(
         lab,
         """
         odd=$(printf 'a\\377\\376')
@@ -257,7 +257,7 @@ def test_names_of_any_bytes_keep_no_vf(lab: Lab) -> None:
         rm /var/lib/mooring/vfs/*.json
         del; phase; ls $functions/0000:3b:01.0/net $functions/0000:3b:01.0/infiniband | grep -c "$odd" || true
         """,
-        test_cni_rdma.FIRST,
+        rdma_calls.FIRST,
         mode="exclusive",
         options=MLX5,
     )

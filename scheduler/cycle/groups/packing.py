@@ -1,9 +1,15 @@
 """Place the members of a group that are on one node on its PFs all together, so that one more fits beside them. Pure.
 
-Members come one after another, and each gets VFs that suit it. If rates differ, a later one may find enough VFs and
-Mb/s in all, but on no PF enough. What a node can hold does not depend on the order in which members came, if all of
-them are placed by one search. Members with rules about other pods, volumes, other kinds of resource, or a PF of its own
-for each interface are placed one by one only.
+What it is: members come one after another, and each gets VFs that suit it. If rates differ, a later one may find enough
+VFs and Mb/s in all, but on no PF enough. Then the members there and the new one are packed onto the node's PFs as if
+they were one pod, and put on again with the VFs that this gives.
+
+Why it is right: what a node can hold does not depend on the order in which members came, if all of them are placed by
+one search. Members with rules about other pods, volumes, other kinds of resource, or a PF of its own for each interface
+are placed one by one only: what they need is not decided by the PFs alone.
+
+What it costs: one search for a placement on each row that has enough in all, paid from the decision's budget. What did
+not fit together is remembered until a node changes.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
