@@ -16,7 +16,7 @@ from operator import attrgetter
 from typing import Literal
 
 from mooring.assignment import Assignment
-from scheduler.cache.node_columns import NodeColumns
+from scheduler.cache.node_columns import NO_OFFER, NodeColumns
 from scheduler.cache.node_info import NOT_READY_S, NodeInfo
 from scheduler.cache.pod_counts import PodCounts
 from scheduler.cache.unit_pools import Unit, UnitPools
@@ -149,7 +149,7 @@ class Cache:
         row = self.nodes.row_of[name]
         for assigned in self._on.get(name, {}).values():
             self._count(row, assigned, -1)
-        self.nodes.ports[row], self.nodes.offers[row] = frozenset(), ("", ())
+        self.nodes.ports[row], self.nodes.offers[row] = frozenset(), NO_OFFER
         self.unit_pools.remove(row, name)
         del self._vf_accountings[name]
         self._free_since.pop(name, None)
@@ -162,7 +162,7 @@ class Cache:
             if node_info is not None and (fault := node_info.inventory_fault(now)) != node_info.fault:
                 row = self.nodes.row_of[name]
                 self.nodes.offers[row] = fault, self._vf_accountings[name].pfs
-                self.unit_pools.stop(row, name, fault)
+                self.unit_pools.stop(row, name)
                 self.nodes.touch(row, renewed=True)
 
     def assigned(self, uid: str) -> AssignedPod | None:

@@ -35,7 +35,7 @@ from numpy.typing import NDArray
 
 from mooring.inventory import Pf
 from scheduler.cache.column import Amounts, Column, Journal, grown
-from scheduler.cache.node_info import NodeInfo
+from scheduler.cache.node_info import InventoryFault, NodeInfo
 from scheduler.cache.node_view import BatchView, RowView
 from scheduler.cache.node_view import Rows as Rows
 from scheduler.kube.objects import Taint
@@ -44,6 +44,9 @@ from scheduler.kube.pod_resources import SCORED
 from scheduler.placement.vf_accounting import EMPTY, FreeVfs
 
 Flags = NDArray[np.bool_]
+# A node's PFs, and why nothing new may be given of them.
+Offer = tuple[InventoryFault | None, tuple[Pf, ...]]
+NO_OFFER: Offer = (None, ())
 _SMALLEST = 64
 # The lines of the resources that every node has. VFs and the Mb/s that no VF reserves come from the PFs, not from what
 # a node publishes.
@@ -106,7 +109,7 @@ class NodeColumns:
         # The resources that a node publishes at all, even with amount 0: all others are 0 in `allocatable`.
         self.published: Column[frozenset[str]] = Column(_SMALLEST, frozenset())
         # Why nothing may be given from a node's inventory (empty if it may), and the PFs that it lists.
-        self.offers: Column[tuple[str, tuple[Pf, ...]]] = Column(_SMALLEST, ("", ()))
+        self.offers: Column[Offer] = Column(_SMALLEST, NO_OFFER)
         # What is left of other kinds of resource, by kind.
         self.unit_pools: dict[str, Column[Any]] = {}
         self._labels: dict[str, Column[str | None]] = {}
@@ -275,7 +278,7 @@ class NodeColumns:
         self._replace_images(row, {})
         self._publish(row, frozenset())
         # What nobody has any more must not be kept.
-        self.taints[row], self.offers[row] = (), ("", ())
+        self.taints[row], self.offers[row] = (), NO_OFFER
         self.facts[row], self.free_vfs_of_row[row], self.valid[row] = None, EMPTY, False
         self.renewals.note(row)
         self.changes.note(row)

@@ -1,5 +1,6 @@
 """A node as the plugins see it: parsed once when it changes, and compared to tell a change from a heartbeat."""
 
+import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -18,9 +19,21 @@ _LONGEST_NAME = 253
 MOST_LABELS, MOST_TAINTS, MOST_RESOURCES = 4096, 1000, 1000
 
 
+class InventoryFault(enum.Enum):
+    """Why nothing new may be given from a node's inventory; the messages are in `scheduler.plugins.rdma_vfs`."""
+
+    MISSING = enum.auto()
+    UNREADABLE = enum.auto()
+    OTHER_BOOT = enum.auto()
+    # Without the shim nothing on the node holds back a pod whose VFs are not attached.
+    NO_SHIM = enum.auto()
+    # For over `NOT_READY_S`.
+    NOT_READY = enum.auto()
+
+
 @dataclass(frozen=True, slots=True)
 class NodeInfo:
-    """What a node offers. ``fault`` is why its inventory cannot be used, empty if it can."""
+    """What a node offers. ``fault`` is why its inventory cannot be used, None if it can."""
 
     name: str
     labels: Mapping[str, str]
@@ -28,7 +41,7 @@ class NodeInfo:
     unschedulable: bool
     allocatable: Mapping[str, int]
     inventory: Inventory | None
-    fault: str
+    fault: InventoryFault | None
     # The annotation as it was read: an unchanged text is not parsed again.
     text: str | None
     # UNIX time since which the node is known to be not Ready; None while it is Ready.
@@ -38,18 +51,11 @@ class NodeInfo:
     # Inventories of other kinds of resource, by kind, as their annotations hold them.
     others: Mapping[str, str] = field(default_factory=dict)
 
-    def inventory_fault(self, now: float) -> str:
-        """Return why nothing new may be given from the inventory at UNIX time ``now``; empty if it may."""
+    def inventory_fault(self, now: float) -> InventoryFault | None:
+        """Return why nothing new may be given from the inventory at UNIX time ``now``; None if it may."""
         if self.unready_since is not None and now - self.unready_since > NOT_READY_S:
-            return f"node(s) were not Ready for over {NOT_READY_S:.0f} s"
+            return InventoryFault.NOT_READY
         return self.fault
-
-
-NO_INVENTORY = "node(s) had no RDMA inventory"
-UNREADABLE_INVENTORY = "node(s) had an unreadable RDMA inventory"
-STALE_INVENTORY = "node(s) had an RDMA inventory of another boot"
-# Without the shim nothing on the node holds back a pod whose VFs are not attached.
-NO_SHIM = "node(s) had not started mooring-cri-shim in this boot"
 
 
 def read_node(node: Node, known: NodeInfo | None, now: float) -> tuple[NodeInfo, str]:
@@ -93,22 +99,22 @@ def _hold_to_bounds(node: Node) -> None:
             raise ValueError(f"{number} {what} are more than {most}")
 
 
-def _inventory(text: str | None, known: NodeInfo | None) -> tuple[Inventory | None, str, str]:
+def _inventory(text: str | None, known: NodeInfo | None) -> tuple[Inventory | None, InventoryFault | None, str]:
     if text is None:
-        return None, NO_INVENTORY, ""
+        return None, InventoryFault.MISSING, ""
     if known is not None and known.text == text:
-        return known.inventory, known.fault if known.inventory is None else "", ""
+        return known.inventory, known.fault if known.inventory is None else None, ""
     try:
-        return read_inventory(text), "", ""
+        return read_inventory(text), None, ""
     except AnnotationError as unreadable:
-        return None, UNREADABLE_INVENTORY, str(unreadable)
+        return None, InventoryFault.UNREADABLE, str(unreadable)
 
 
-def _unusable(inventory: Inventory, boot: str) -> str:
-    """Return why nothing may be given from a readable inventory; empty if it may."""
+def _unusable(inventory: Inventory, boot: str) -> InventoryFault | None:
+    """Return why nothing may be given from a readable inventory; None if it may."""
     if inventory.boot != boot:
-        return STALE_INVENTORY
-    return NO_SHIM if inventory.lacks_shim else ""
+        return InventoryFault.OTHER_BOOT
+    return InventoryFault.NO_SHIM if inventory.lacks_shim else None
 
 
 def _unready_since(node: Node, known: NodeInfo | None, now: float) -> float | None:

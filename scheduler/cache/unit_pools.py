@@ -5,6 +5,7 @@ Nothing is counted up or down: a unit that two pods claim is free again once bot
 what a pod claims, so that claims stand even if the constraint fails.
 """
 
+import enum
 from collections.abc import Collection, Hashable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -19,11 +20,20 @@ from scheduler.placement.vf_accounting import Claim
 _NOTHING: Units[Hashable] = Units()
 
 
+class UnitFault(enum.Enum):
+    """Why nothing new may be given of a node's units; the messages are in `scheduler.plugins.constraints`."""
+
+    NO_INVENTORY = enum.auto()
+    UNREADABLE = enum.auto()
+    CONSTRAINT_FAILED = enum.auto()
+    NOT_READY = enum.auto()
+
+
 @dataclass(frozen=True, slots=True)
 class UnitPool:
-    """One node's units of one kind that are left; ``fault`` is why nothing may be given, empty if it may."""
+    """One node's units of one kind that are left; ``fault`` is why nothing may be given, None if it may."""
 
-    fault: str = ""
+    fault: UnitFault | None = None
     left: Units[Hashable] = _NOTHING
 
 
@@ -43,7 +53,7 @@ class _Read:
 
     side: NodeSide
     units: Inventory = ()
-    fault: str = ""
+    fault: UnitFault | None = None
     why: str = ""
 
 
@@ -56,11 +66,11 @@ class UnitPools:
             nodes.add_unit_pool(kind.name, EMPTY)
         self._columns = nodes.unit_pools
         self._read: dict[str, dict[str, _Read]] = {}
-        self._stopped: dict[str, str] = {}
+        self._stopped: set[str] = set()
 
     def put(self, row: int, node_info: NodeInfo, assignments: Collection[Assignment]) -> None:
         """Record a node as it is now."""
-        self._stopped.pop(node_info.name, None)
+        self._stopped.discard(node_info.name)
         known = self._read.get(node_info.name, {})
         pfs = node_info.inventory.pfs if node_info.inventory is not None else ()
         self._read[node_info.name] = {
@@ -70,16 +80,16 @@ class UnitPools:
         }
         self.show(row, node_info.name, assignments)
 
-    def stop(self, row: int, name: str, fault: str) -> None:
-        """Give nothing of this node until it is put again."""
+    def stop(self, row: int, name: str) -> None:
+        """Give nothing of a node that is not Ready until it is put again."""
         if self._columns:
-            self._stopped[name] = fault
+            self._stopped.add(name)
             for column in self._columns.values():
-                column[row] = UnitPool(fault)
+                column[row] = UnitPool(UnitFault.NOT_READY)
 
     def remove(self, row: int, name: str) -> None:
         self._read.pop(name, None)
-        self._stopped.pop(name, None)
+        self._stopped.discard(name)
         for column in self._columns.values():
             column[row] = EMPTY
 
@@ -113,14 +123,14 @@ class UnitPools:
 
     def _unit_pool(self, kind: str, name: str, assignments: Iterable[Assignment]) -> UnitPool:
         if name in self._stopped:
-            return UnitPool(self._stopped[name])
+            return UnitPool(UnitFault.NOT_READY)
         read = self._read.get(name, {}).get(kind)
         if read is None:
-            return UnitPool(f"node(s) had no {kind} inventory")
+            return UnitPool(UnitFault.NO_INVENTORY)
         if read.fault:
             return UnitPool(read.fault)
         taken = frozenset(unit for assignment in assignments for unit in claimed(assignment, kind))
-        return UnitPool("", Units(tuple(unit for unit in read.units if unit[0] not in taken), len(read.units)))
+        return UnitPool(None, Units(tuple(unit for unit in read.units if unit[0] not in taken), len(read.units)))
 
 
 def claimed(assignment: Assignment, kind: str) -> Iterator[str]:
@@ -136,7 +146,6 @@ def _read(kind: Kind, side: NodeSide, known: _Read | None) -> _Read:
     try:
         return _Read(side, kind.read_inventory(side))
     except Fault as fault:
-        # The message may be the constraint's own words about this node; reasons are counted over nodes.
-        return _Read(side, (), f"constraint {kind.name!r} failed on the node(s)", str(fault))
+        return _Read(side, (), UnitFault.CONSTRAINT_FAILED, str(fault))
     except ValueError as unreadable:
-        return _Read(side, (), f"node(s) had an unreadable {kind.name} inventory", words(str(unreadable)))
+        return _Read(side, (), UnitFault.UNREADABLE, words(str(unreadable)))

@@ -198,8 +198,8 @@ class ExtenderPods:
         if pod_info.request is None or not pod_info.interfaces:
             return None
         fault, pfs = self.cache.nodes.offers[row]
-        if fault:
-            return Verdict(fault, for_good=True, blind=True)
+        if fault is not None:
+            return Verdict(rdma_vfs.FAULTS[fault], for_good=True, blind=True)
         demands = demands_on(pod_info.request, pfs)
         return Verdict(demands, for_good=True) if isinstance(demands, str) else None
 

@@ -8,8 +8,9 @@ from collections.abc import Callable, Sequence
 
 from scheduler.cache.cache import AssignedPod, Cache
 from scheduler.cache.node_columns import NodeColumns
+from scheduler.cache.node_info import InventoryFault
 from scheduler.cache.node_view import Measure, NodeView
-from scheduler.cache.unit_pools import UnitPool
+from scheduler.cache.unit_pools import UnitFault, UnitPool
 from scheduler.constraints.kinds import Wish
 from scheduler.kube.cluster_event import ClusterEvent
 from scheduler.kube.pod_info import PodInfo
@@ -25,7 +26,7 @@ from scheduler.plugins.interface import (
     UsageScorePlugin,
     UsageScorer,
 )
-from scheduler.plugins.rdma_vfs import ExactDevices, fits_alone
+from scheduler.plugins.rdma_vfs import FAULTS, ExactDevices, fits_alone
 
 _NAME = "Constraints"
 # Distinct reasons kept for one constraint and shape of pod; all further ones share one text.
@@ -86,7 +87,22 @@ def _place(pod_info: PodInfo, nodes: NodeColumns, row: int) -> Placement | str:
 
 
 def _judge(wish: Wish, unit_pool: UnitPool) -> int | str:
-    return unit_pool.fault or wish.kind.judge(wish.request, unit_pool.left)
+    if unit_pool.fault is not None:
+        return _why(unit_pool.fault, wish.kind.name)
+    return wish.kind.judge(wish.request, unit_pool.left)
+
+
+def _why(fault: UnitFault, kind: str) -> str:
+    """Return the reason for a fault. Reasons are counted over nodes: the constraint's own words are in the log."""
+    match fault:
+        case UnitFault.NO_INVENTORY:
+            return f"node(s) had no {kind} inventory"
+        case UnitFault.UNREADABLE:
+            return f"node(s) had an unreadable {kind} inventory"
+        case UnitFault.CONSTRAINT_FAILED:
+            return f"constraint {kind!r} failed on the node(s)"
+        case UnitFault.NOT_READY:
+            return FAULTS[InventoryFault.NOT_READY]
 
 
 def _refusing(wish: Wish, reasons: _Reasons) -> Callable[[UnitPool], int]:

@@ -6,13 +6,14 @@ interfaces fit together, for one node that is about to be chosen and in a dry ru
 """
 
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from mooring.assignment import Assignment
 from mooring.inventory import Pf
 from mooring.request import PodRequest, Spreading
 from scheduler.cache.cache import AssignedPod, Cache
-from scheduler.cache.node_columns import MBPS, VFS, NodeColumns
+from scheduler.cache.node_columns import MBPS, VFS, NodeColumns, Offer
+from scheduler.cache.node_info import NOT_READY_S, InventoryFault
 from scheduler.cache.node_view import Measure, NodeView
 from scheduler.kube.cluster_event import ClusterEvent
 from scheduler.kube.pod_info import PodInfo
@@ -38,6 +39,13 @@ from scheduler.plugins.interface import (
 )
 
 _NAME = "RdmaVfs"
+FAULTS: Mapping[InventoryFault, str] = {
+    InventoryFault.MISSING: "node(s) had no RDMA inventory",
+    InventoryFault.UNREADABLE: "node(s) had an unreadable RDMA inventory",
+    InventoryFault.OTHER_BOOT: "node(s) had an RDMA inventory of another boot",
+    InventoryFault.NO_SHIM: "node(s) had not started mooring-cri-shim in this boot",
+    InventoryFault.NOT_READY: f"node(s) were not Ready for over {NOT_READY_S:.0f} s",
+}
 # PFs of nodes as they are or were, with their entries that are out, for which a shape's demands are kept.
 _MOST_KNOWN = 1 << 14
 
@@ -47,10 +55,10 @@ def pre_filter_inventory(pod_info: PodInfo, nodes: NodeColumns) -> Filter | None
     if request is None or not request.interfaces:
         return None
 
-    def judge(offer: tuple[str, tuple[Pf, ...]]) -> str:
+    def judge(offer: Offer) -> str:
         fault, pfs = offer
-        if fault:
-            return fault
+        if fault is not None:
+            return FAULTS[fault]
         demands = demands_on(request, pfs)
         return demands if isinstance(demands, str) else ""
 
@@ -263,7 +271,7 @@ def fits_alone(pod_info: PodInfo, nodes: NodeColumns) -> Callable[[NodeView], Me
 def _fits_alone(demands: _Demands, nodes: NodeColumns) -> Callable[[NodeView], Measure]:
     limit = 0
 
-    def could_give(offer: tuple[str, tuple[Pf, ...]]) -> bool:
+    def could_give(offer: Offer) -> bool:
         if steps_taken() > limit:
             # Too much was searched already: as where a single search runs out of steps.
             return True

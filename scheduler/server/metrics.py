@@ -19,6 +19,7 @@ from scheduler.constraints.protocol import VFS
 from scheduler.cycle.decisions import Bind
 from scheduler.cycle.instructions import EvictionResult, Instruction, PreBind
 from scheduler.kube.binding_outcome import Outcome
+from scheduler.plugins.rdma_vfs import FAULTS
 from scheduler.state.machine import Machine
 
 
@@ -249,7 +250,7 @@ class _MachineCollector(Collector):
         nodes = self._machine.cache.nodes
         for row in nodes.all_rows():
             fault, _ = nodes.offers[row]
-            if fault:
+            if fault is not None:
                 continue
             for pf, capacity in zip(nodes.free_vfs_of_row[row].pfs, nodes.free_vfs_of_row[row].capacities, strict=True):
                 known = free.get(pf.network, (0, 0))
@@ -275,8 +276,8 @@ class _MachineCollector(Collector):
         nodes = self._machine.cache.nodes
         for row in nodes.all_rows():
             fault, _ = nodes.offers[row]
-            if fault:
-                faults[fault] = faults.get(fault, 0) + 1
+            if fault is not None:
+                faults[FAULTS[fault]] = faults.get(FAULTS[fault], 0) + 1
         return faults
 
 

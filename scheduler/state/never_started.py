@@ -150,7 +150,7 @@ def is_controlled(pod: Pod) -> bool:
 
 def _contradiction(case: _Case, node_info: NodeInfo, contested: Disputes) -> str:
     """Return how a fresh inventory contradicts an assignment; empty if it does not, or is not fresh."""
-    if node_info.inventory is None or node_info.fault or node_info.unready_since is not None:
+    if node_info.inventory is None or node_info.fault is not None or node_info.unready_since is not None:
         return ""
     for vf in case.assignment.vfs:
         if why := _contradicted(vf, node_info.inventory.pf(vf.pf), case.assignment.uid, contested):

@@ -11,7 +11,6 @@ from mooring import names
 from mooring.assignment import AssignedVf, Assignment, dump_assignment
 from mooring.inventory import Pf
 from mooring.kube.events import Changed, Identity, Removed, Synced
-from scheduler.cache.node_info import NO_INVENTORY
 from scheduler.cycle.decisions import Bind
 from scheduler.cycle.instructions import Instruction, Notice, Report
 from scheduler.extender import protocol
@@ -100,7 +99,7 @@ def test_the_extender_filters_only_by_vfs_and_units(scene: Scene) -> None:
         "n1": Verdict(),
         "full": Verdict(FULL),
         "slow": Verdict("no PF of the requested network, name, link type or rate", for_good=True),
-        "bare": Verdict(NO_INVENTORY, for_good=True, blind=True),
+        "bare": Verdict("node(s) had no RDMA inventory", for_good=True, blind=True),
         "gone": Verdict(UNKNOWN_NODE, for_good=True, blind=True),
     }
 

@@ -8,7 +8,7 @@ import pytest
 
 from mooring.inventory import Inventory, Pf, dump_inventory
 from mooring.kube.events import Changed, Identity
-from scheduler.cache.node_info import read_node
+from scheduler.cache.node_info import InventoryFault, read_node
 from scheduler.kube.node_selectors import matches
 from scheduler.kube.objects import Condition, Node, Pod, Requirement
 from scheduler.kube.pod_info import PodInfo, read_pod_info
@@ -171,17 +171,17 @@ def test_a_node_without_a_usable_inventory_is_refused_for_vfs_only(
 @pytest.mark.parametrize(
     ("since", "fault"),
     [
-        ("1970-01-01T00:59:30Z", ""),
-        ("1970-01-01T00:58:59Z", "node(s) were not Ready for over 60 s"),
-        ("2026-01-01T00:00:00Z", ""),
-        ("0001-01-01T00:00:00+23:59", "node(s) were not Ready for over 60 s"),
-        ("1970-01-01T00:00:00", ""),
-        ("soon", ""),
-        (None, ""),
+        ("1970-01-01T00:59:30Z", None),
+        ("1970-01-01T00:58:59Z", InventoryFault.NOT_READY),
+        ("2026-01-01T00:00:00Z", None),
+        ("0001-01-01T00:00:00+23:59", InventoryFault.NOT_READY),
+        ("1970-01-01T00:00:00", None),
+        ("soon", None),
+        (None, None),
     ],
 )
 def test_a_node_that_is_first_seen_not_ready_has_been_so_since_its_condition_says(
-    since: str | None, fault: str, make_node: MakeNode, make_pf: MakePf
+    since: str | None, fault: InventoryFault | None, make_node: MakeNode, make_pf: MakePf
 ) -> None:
     """A scheduler that starts gives nothing of a node that has been down for long; an invalid time counts as now."""
     node = make_node(pfs=(make_pf(),), ready=False)
@@ -196,7 +196,7 @@ def test_a_node_not_ready_for_over_a_minute_gets_nothing_new(make_node: MakeNode
     ready, unready = make_node(pfs=(make_pf(),)), make_node(pfs=(make_pf(),), ready=False)
     first, _ = read_node(unready, None, 100.0)
     second, _ = read_node(unready, first, 130.0)
-    assert second.inventory_fault(160.0) == ""
-    assert second.inventory_fault(160.5) == "node(s) were not Ready for over 60 s"
+    assert second.inventory_fault(160.0) is None
+    assert second.inventory_fault(160.5) is InventoryFault.NOT_READY
     again, _ = read_node(ready, second, 170.0)
-    assert again.inventory_fault(9999.0) == ""
+    assert again.inventory_fault(9999.0) is None
