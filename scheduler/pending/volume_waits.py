@@ -13,7 +13,7 @@ from scheduler.cache.volumes.plan import Match, VolumePlan
 from scheduler.cache.volumes.volume_cache import VolumeCache
 from scheduler.cycle.decisions import Bind
 from scheduler.kube.storage_objects import PersistentVolume, PersistentVolumeClaim
-from scheduler.plugins.volume_binding import claim_deleted, claim_not_found
+from scheduler.plugins.volume_binding import claim_deleted, claim_not_found, volume_not_found
 from scheduler.plugins.volume_matching import affinity_holds
 
 # kube-scheduler's bindTimeoutSeconds.
@@ -137,7 +137,7 @@ class VolumeWaits:
         name = match.volume.metadata.name
         volume, claim = self._storage.pv_index.get(name), self._claim(match.claim)
         if volume is None:
-            return f'failed to check binding: persistentvolume "{name}" not found'
+            return f"failed to check binding: {volume_not_found(name)}"
         if isinstance(claim, str):
             return f"failed to check binding: {claim}"
         if _is_older(volume, written.get(name)):

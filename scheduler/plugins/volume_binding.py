@@ -79,6 +79,10 @@ def claim_not_found(name: str) -> str:
     return f'persistentvolumeclaim "{name}" not found'
 
 
+def volume_not_found(name: str) -> str:
+    return f'persistentvolume "{name}" not found'
+
+
 def claim_deleted(name: str) -> str:
     return f'persistentvolumeclaim "{name}" is being deleted'
 

@@ -11,6 +11,7 @@ from scheduler.cache.volumes.volume_cache import VolumeCache
 from scheduler.kube.cluster_event import ClusterEvent
 from scheduler.kube.pod_info import PodInfo
 from scheduler.plugins.interface import Filter, Refusals, VolumeFilterPlugin, refuse_where, volume_moves
+from scheduler.plugins.volume_binding import volume_not_found
 
 _REASON = "node(s) had no available volume zone"
 # The deprecated labels beside the ones that replaced them.
@@ -31,7 +32,7 @@ def pre_filter(pod_info: PodInfo, nodes: NodeColumns, volume_cache: VolumeCache)
             continue
         volume = volume_cache.pv_index.get(claim.spec.volume_name)
         if volume is None:
-            return f'persistentvolume "{claim.spec.volume_name}" not found'
+            return volume_not_found(claim.spec.volume_name)
         labels = volume.metadata.labels or {}
         demands += [(key, zones) for key in _LABELS if (zones := _zones(labels.get(key, "")))]
     return (lambda rows: _refuse(demands, nodes, rows)) if demands else None

@@ -10,17 +10,16 @@ killed and which not reached, and how many left orphans at once. It also has how
 before in the end.
 """
 
-import itertools
 import json
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from mooring import log
 from tests.cni.fault_loop import NOT_REACHED, broken, calls_of, differing, in_child, look, phases, run, state
+from tests.support.polling import reaches
 from tests.support.seeds import Part
 
 _RETURNS_S = 60.0
@@ -28,12 +27,16 @@ _RETURNS_S = 60.0
 
 def look_until(setting: dict[str, Any], ended: Callable[[set[str]], bool]) -> int:
     """Run the reconciler until the phases are as wanted, up to a limit; return how often."""
-    deadline = time.monotonic() + _RETURNS_S
-    for number in itertools.count(1):
+    number = 0
+
+    def has_ended() -> bool:
+        nonlocal number
+        number += 1
         in_child(lambda: look(setting))
-        if ended(phases(setting)) or time.monotonic() > deadline:
-            return number
-    raise AssertionError("count ends")
+        return ended(phases(setting))
+
+    reaches(has_ended, _RETURNS_S, pause_s=0)
+    return number
 
 
 def end_sandbox(setting: dict[str, Any]) -> None:

@@ -3,7 +3,6 @@
 import json
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -13,7 +12,7 @@ import grpc
 import pytest
 from cri_api.v1 import api_pb2 as cri
 
-from tests.support.polling import wait_until
+from tests.support.polling import reaches, wait_until
 
 pytestmark = pytest.mark.containerd
 
@@ -129,12 +128,16 @@ def test_containers_of_a_pod_that_went_past_the_cni_plugin_are_refused(node: Any
 
 def _run_without(node: Any, client: Any, pod: Any) -> str:
     """Run a pod once containerd has read the shortened chain: its VF then stays where it is."""
-    deadline = time.monotonic() + 90
-    while True:
-        sandbox = str(client.run(pod))
-        if not node.held() or time.monotonic() > deadline:
-            return sandbox
-        client.remove(sandbox)
+    ran: list[str] = []
+
+    def is_without() -> bool:
+        if ran:
+            client.remove(ran[-1])
+        ran.append(str(client.run(pod)))
+        return not node.held()
+
+    reaches(is_without)
+    return ran[-1]
 
 
 def _settle(node: Any, client: Any) -> None:
