@@ -21,6 +21,7 @@ from scheduler.kube.cluster_event import ClusterEvent
 from scheduler.kube.group_membership import membership_if_readable
 from scheduler.kube.objects import Node, Pod
 from scheduler.pending.event_hints import of_assigned_pod, of_leaving, of_node
+from scheduler.pending.groups.held_binds import HeldBinds
 from scheduler.pending.groups.pending_groups import PendingGroups
 from scheduler.pending.nominator import Nominator
 from scheduler.pending.pending_pods import PendingPods
@@ -44,6 +45,7 @@ class EventHandlers:
     pending_pods: PendingPods
     pending_groups: PendingGroups
     group_scheduling: GroupScheduling
+    held_binds: HeldBinds
     nominator: Nominator
     volume_events: VolumeEvents
     volume_waits: VolumeWaits
@@ -180,7 +182,7 @@ class EventHandlers:
         """Leave a pod out; keep its claims on its node."""
         self.group_scheduling.interrupt(identity.uid, now)
         if self._is_held(identity.uid):
-            self.group_scheduling.held_binds.drop(identity.uid)
+            self.held_binds.drop(identity.uid)
             self.pending_pods.forget_assumed(identity.uid, now)
         self.pending_pods.delete(identity.uid, now)
         return self.unreadable_objects.pod(identity, why)
@@ -223,11 +225,11 @@ class EventHandlers:
 
     def _is_held(self, uid: str) -> bool:
         """Return whether a pod is assumed, and its Binding waits for volumes."""
-        return uid in self.volume_waits or uid in self.group_scheduling.held_binds
+        return uid in self.volume_waits or uid in self.held_binds
 
     def _assigned(self, pod: Pod, now: float) -> list[Instruction]:
         uid = pod.metadata.uid
-        self.group_scheduling.held_binds.drop(uid)
+        self.held_binds.drop(uid)
         self.pending_pods.delete(uid, now)
         known = self.cache.assigned(uid)
         if known is not None and known.version and known.version == pod.metadata.resource_version:
@@ -244,7 +246,7 @@ class EventHandlers:
 
     def _leave(self, uid: str, now: float) -> None:
         self.group_scheduling.interrupt(uid, now)
-        self.group_scheduling.held_binds.drop(uid)
+        self.held_binds.drop(uid)
         self.pending_pods.delete(uid, now)
         self.vf_disputes.drop(uid)
         self.bound_without_vfs.drop(uid)

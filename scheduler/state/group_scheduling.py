@@ -23,7 +23,7 @@ from scheduler.kube.group_membership import GroupKey
 from scheduler.kube.objects import Pod
 from scheduler.kube.pod_groups import GroupPolicy, PodGroup
 from scheduler.kube.pod_info import PodInfo
-from scheduler.pending.groups.conditions import GroupProgress
+from scheduler.pending.groups.conditions import GroupProgress, PodGroupConditions
 from scheduler.pending.groups.half_groups import HalfGroups
 from scheduler.pending.groups.held_binds import Batch, HeldBinds
 from scheduler.pending.groups.hold import GroupHold
@@ -52,10 +52,11 @@ class GroupScheduling:
     pending_pods: PendingPods
     pending_groups: PendingGroups
     group_cycle: GroupCycle
+    held_binds: HeldBinds
+    conditions: PodGroupConditions
     volume_waits: VolumeWaits
     options: GroupOptions
     portion: int
-    held_binds: HeldBinds = field(default_factory=HeldBinds)
     # How many decisions there were, by their results, and how many members they have placed.
     decisions: Counter[Decided] = field(default_factory=lambda: Counter(dict.fromkeys(get_args(Decided), 0)))
     members_placed: int = 0
@@ -167,7 +168,7 @@ class GroupScheduling:
         self.queue.add_unschedulable(entry, NO_EVENT)
         members = self.pending_groups.members(key)
         message = f"the scheduler failed to decide about group {members.title}: see its log"
-        self.pending_groups.conditions.refuse(key, message, self._proceeded_at, is_bug=True)
+        self.conditions.refuse(key, message, self._proceeded_at, is_bug=True)
         return self._tell(members.of("waiting"), message)
 
     def interrupt(self, uid: str, now: float, pod: Pod | None = None) -> None:
@@ -211,9 +212,9 @@ class GroupScheduling:
         for batch in self.held_binds.touched():
             found += self._look_at(batch, now)
         for told in self.pending_groups.due(now):
-            self.pending_groups.conditions.refuse(told.key, told.message, now)
+            self.conditions.refuse(told.key, told.message, now)
             found += self._tell(told.uids, told.message)
-        found += self.pending_groups.conditions.due(now, self._progress)
+        found += self.conditions.due(now, self._progress)
         return found
 
     def _progress(self, key: GroupKey) -> GroupProgress | None:
@@ -231,8 +232,8 @@ class GroupScheduling:
         """Return when `tick` has work, if no event arrives before."""
         if self.held_binds.has_touched:
             return 0.0
-        conditions = self.pending_groups.conditions
-        times = [part.next_due() for part in (self.pending_groups, conditions, self.group_hold, self.half_groups)]
+        parts = self.pending_groups, self.conditions, self.group_hold, self.half_groups
+        times = [part.next_due() for part in parts]
         return min((time for time in times if time is not None), default=None)
 
     def check(self) -> None:
@@ -302,7 +303,7 @@ class GroupScheduling:
             self.pending_groups.back_off(uid, now)
         members = self.pending_groups.by_pod.get(batch.key)
         message = f"group {members.title if members else batch.key.name}: {why}"
-        self.pending_groups.conditions.refuse(batch.key, message, now)
+        self.conditions.refuse(batch.key, message, now)
         return self._tell(uids, message)
 
     def _refuse(
@@ -318,7 +319,7 @@ class GroupScheduling:
             self.queue.add_unschedulable(key.entry, refusal.requeue_on)
             if missed & refusal.requeue_on:
                 self.queue.requeue(key.entry)
-        self.pending_groups.conditions.refuse(key, message, now)
+        self.conditions.refuse(key, message, now)
         return self._tell(uids, message, refusal.why)
 
     def _tell(self, uids: Sequence[str], message: str, why: Why | None = None) -> list[Instruction]:

@@ -36,6 +36,8 @@ from scheduler.extender.extender_pods import ExtenderPods
 from scheduler.kube.cluster_event import NO_EVENT, ClusterEvent
 from scheduler.kube.objects import Node, Pod
 from scheduler.kube.pod_info import PodInfo, Refusal
+from scheduler.pending.groups.conditions import PodGroupConditions
+from scheduler.pending.groups.held_binds import HeldBinds
 from scheduler.pending.groups.options import NO_OPTIONS, GroupOptions
 from scheduler.pending.groups.pending_groups import PendingGroups
 from scheduler.pending.nominator import Nominator
@@ -75,7 +77,8 @@ class Machine:
         self.nominator = Nominator(self.queue)
         self._volume_waits = VolumeWaits(self.cache.volumes, self.cache.node)
         self._volume_events = VolumeEvents(self.cache.volumes, self.queue, self._volume_waits)
-        self.pending_groups = PendingGroups(self.queue)
+        conditions, held_binds = PodGroupConditions(), HeldBinds()
+        self.pending_groups = PendingGroups(self.queue, conditions)
         self.pending_pods = PendingPods(
             self.cache, self.queue, self.nominator, self._volume_events, self.pending_groups, kinds
         )
@@ -91,11 +94,15 @@ class Machine:
             pending_pods=self.pending_pods,
             pending_groups=self.pending_groups,
             group_cycle=GroupCycle(self.cache, self._scheduling_cycle),
+            held_binds=held_binds,
+            conditions=conditions,
             volume_waits=self._volume_waits,
             options=group_options,
             portion=min(portion, MEMBERS_A_TURN),
         )
-        self._pre_binding = PreBinding(self.queue, self.pending_pods, self._volume_waits, self.group_scheduling)
+        self._pre_binding = PreBinding(
+            self.queue, self.pending_pods, self._volume_waits, held_binds, self.group_scheduling
+        )
         self._write_results = WriteResults(
             cache=self.cache,
             queue=self.queue,
@@ -124,6 +131,7 @@ class Machine:
             pending_pods=self.pending_pods,
             pending_groups=self.pending_groups,
             group_scheduling=self.group_scheduling,
+            held_binds=held_binds,
             nominator=self.nominator,
             volume_events=self._volume_events,
             volume_waits=self._volume_waits,

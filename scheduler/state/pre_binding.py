@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from scheduler.cycle.decisions import Bind, validate_annotations
 from scheduler.cycle.instructions import Instruction, PreBind, PreBindResult
+from scheduler.pending.groups.held_binds import HeldBinds
 from scheduler.pending.pending_pods import PendingPods
 from scheduler.pending.volume_waits import VolumeWaits
 from scheduler.queue import Queue
@@ -17,6 +18,7 @@ class PreBinding:
     queue: Queue
     pending_pods: PendingPods
     volume_waits: VolumeWaits
+    held_binds: HeldBinds
     group_scheduling: GroupScheduling
 
     def finish(self, order: PreBind, outcome: PreBindResult, now: float) -> list[Instruction]:
@@ -34,7 +36,7 @@ class PreBinding:
 
     def _settle(self, decision: Bind, unbound: str, now: float) -> list[Instruction]:
         uid = decision.pod_info.uid
-        if uid in self.group_scheduling.held_binds:
+        if uid in self.held_binds:
             return self.group_scheduling.settle(decision, unbound, now)
         # Minutes may have passed since the Binding's annotations were checked against the pod's own.
         why = unbound or validate_annotations(self.pending_pods[uid].pod.annotations, decision.annotations)

@@ -63,11 +63,11 @@ class MemberMessage:
 class PendingGroups:
     """The groups of all pods by uid, and those with waiting members in the queue."""
 
-    def __init__(self, queue: Queue) -> None:
+    def __init__(self, queue: Queue, conditions: PodGroupConditions) -> None:
         self._queue = queue
+        self._conditions = conditions
         self.known = KnownPodGroups()
         self.by_pod = GroupsByPod()
-        self.conditions = PodGroupConditions()
         self._states: dict[GroupKey, _State] = {}
         self._keys: dict[str, GroupKey] = {}
         # The group that has first call on what becomes free, if any.
@@ -143,14 +143,14 @@ class PendingGroups:
         lost = self.known.keep(kind, there)
         self._heed_disruption(before, now)
         for key in lost:
-            self.conditions.forget(key)
+            self._conditions.forget(key)
             self._refresh(key, now)
 
     def _note_condition(self, key: GroupKey, now: float) -> None:
         if self.known.shown(key) is None:
-            self.conditions.forget(key)
+            self._conditions.forget(key)
         else:
-            self.conditions.shown(key, now)
+            self._conditions.shown(key, now)
 
     def _heed_disruption(self, before: int, now: float) -> None:
         """Let pods come again if members may be preempted now of one of the groups that were spared before."""
@@ -294,12 +294,12 @@ class PendingGroups:
             self.drop(uid, now)
         if known == membership and standing != "waiting" and self.by_pod.standing(uid) == standing:
             # Assumed before, and perhaps bound now.
-            self.conditions.note(membership.key, now)
+            self._conditions.note(membership.key, now)
             return
         self.by_pod.put(uid, membership, standing)
         self._stand(uid, standing)
         if standing == "placed" and self.known.shown(membership.key) is not None:
-            self.conditions.note(membership.key, now)
+            self._conditions.note(membership.key, now)
         self._refresh(membership.key, now)
 
     def _stand(self, uid: str, standing: Standing) -> None:
