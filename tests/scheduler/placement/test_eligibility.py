@@ -107,7 +107,8 @@ def test_what_is_kept_of_pfs_is_bounded(make_pf: MakePf) -> None:
     for number in range(2 * subject._MOST_KNOWN):
         pf = make_pf(name=f"pf{number}", network=f"n{number}", allow=Allow(vlan=Indexes.of([5, 6 + number])))
         assert eligibility.refusal((pf,)) == ""
-    assert max(map(len, (eligibility._by_name, eligibility._by_network, eligibility._kinds))) <= subject._MOST_KNOWN
+    sizes = [len(eligibility._by_name), len(eligibility._by_network), len(eligibility._kinds)]
+    assert max(sizes) <= subject._MOST_KNOWN
 
 
 @pytest.mark.parametrize("beyond", [0, 1])
