@@ -30,7 +30,7 @@ from scheduler.cycle.cluster_filters import cluster_filters
 from scheduler.cycle.cycle import RecordPhase, SchedulingCycle, ignore_phase
 from scheduler.cycle.decisions import Bind, NotPlaced, Placed, Unschedulable
 from scheduler.cycle.group_backtracking import Backtracking, begin, rows_of, take_step
-from scheduler.cycle.group_domains import Domain, Try, hanging_on, tries
+from scheduler.cycle.group_domains import Domain, Try, hanging_on, labels_are_ready, tries
 from scheduler.cycle.group_members import alike, by_shape, by_size
 from scheduler.cycle.group_packing import GroupPacking
 from scheduler.cycle.group_rails import Networks, choices, on_rails
@@ -190,7 +190,7 @@ class GroupCycle:
                 return False
             search.judged.append((member, self._cycle.passing(member, search.budget)))
             search.slices.count_shape(self._cache.nodes.size)
-        return True
+        return labels_are_ready(search.group, self._cache.nodes, search.slices)
 
     def _begin(self, search: GroupSearch) -> None:
         nodes, group = self._cache.nodes, search.group
