@@ -56,6 +56,10 @@ _Timed = tuple[float, str, int]
 Incoming = Literal["PodAdd", "BackoffComplete", "ScheduleAttemptFailure", "ClusterEvent"]
 
 
+# Heap entries that are left behind by pods that change again and again, beyond as many as there are pods.
+_STALE = 1024
+
+
 @dataclass(slots=True)
 class _Entry:
     """A pod in the queue; ``ticket`` tells its valid heap entry from those left behind."""
@@ -331,6 +335,9 @@ class Queue:
 
     def _activate(self, entry: _Entry, event: Incoming) -> None:
         self._move(entry, "active", entry.signature, event)
+        if len(self._active) > 2 * len(self._entries) + _STALE:
+            # A sorted list is a heap.
+            self._active = sorted(filter(self._is_valid, self._active))
         heapq.heappush(self._active, (*entry.sort_key, entry.ticket))
 
     def _come_again(self, entry: _Entry) -> None:
@@ -342,6 +349,8 @@ class Queue:
 
     def _defer(self, entry: _Entry, event: Incoming) -> None:
         self._move(entry, "backoff", entry.signature, event)
+        if len(self._backoff) > 2 * len(self._entries) + _STALE:
+            self._backoff = sorted(filter(self._is_valid, self._backoff))
         heapq.heappush(self._backoff, (entry.ready_at, entry.uid, entry.ticket))
 
     def _move(self, entry: _Entry, place: str, signature: Hashable, event: Incoming) -> None:

@@ -5,9 +5,9 @@
 
 Before each attack the program that is attacked is started again. Innocents go on from before the attack until after it:
 see `bench.hostile.innocents`. "left" is the program's resident memory after what the attacker can delete is deleted and
-the program is at rest, less that before; "most" is the most meanwhile. Exit status 1 if an innocent waited more than
-1 s, or more than 64 MiB were left. With ``--cpu`` the CPU that the program used during a wait counts in place of the
-wait: on a machine whose cores others use too, that is what the attack costs.
+the program is at rest, less that before; "most" is the most meanwhile; "load" is the machine's of the last minute. Exit
+status 1 if an innocent waited more than 1 s, or more than 64 MiB were left. With ``--cpu`` the CPU that the program
+used during a wait counts in place of the wait: on a machine whose cores others use too, that is what the attack costs.
 """
 
 import argparse
@@ -39,6 +39,8 @@ class Outcome:
     longest: dict[str, Longest]
     left_mib: float
     most_mib: float
+    # Processes that wanted a core meanwhile, on average: what a wait by the clock is to be read with.
+    load: float = 0.0
 
     def harmless(self, *, by_cpu: bool) -> bool:
         waits_s = (longest.cpu_s if by_cpu else longest.wall_s for longest in self.longest.values())
@@ -64,7 +66,7 @@ async def carry_out(stage: Stage, attack: Attack) -> Outcome:
     await asyncio.wait([samples])
     await stage.at_rest(attack.program)
     after_mib = stage.rss_mib(attack.program)
-    return Outcome(dict(waits.longest), after_mib - before_mib, max(seen_mib) - before_mib)
+    return Outcome(dict(waits.longest), after_mib - before_mib, max(seen_mib) - before_mib, os.getloadavg()[0])
 
 
 async def _sample(stage: Stage, program: str, seen_mib: list[float]) -> None:
@@ -79,7 +81,7 @@ def report(attack: Attack, outcome: Outcome, *, by_cpu: bool) -> str:
     each = sorted(outcome.longest.items())
     waits = " ".join(f"{name:>9} {longest.wall_s:6.2f} {longest.cpu_s:6.2f}" for name, longest in each)
     verdict = "harmless" if outcome.harmless(by_cpu=by_cpu) else "HARMFUL"
-    return f"  {attack.name:28} {waits} {outcome.left_mib:8.1f} {outcome.most_mib:7.1f}  {verdict}"
+    return f"  {attack.name:28} {waits} {outcome.left_mib:8.1f} {outcome.most_mib:7.1f} {outcome.load:6.1f}  {verdict}"
 
 
 async def run(chosen: Iterable[Attack], nodes: int, *, by_cpu: bool = False) -> list[Outcome]:
@@ -110,7 +112,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # However it is ended, also by `timeout`, no program is left running.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     print(f"{os.cpu_count()} cores, Linux {os.uname().release}, load {os.getloadavg()[0]:.1f}; {options.nodes} nodes")
-    print(f"  {'':28} {'longest wait and CPU meanwhile, s':^47} {'left':>8} {'most':>7}  MiB")
+    print(f"  {'':28} {'longest wait and CPU meanwhile, s':^47} {'left MiB':>8} {'most':>7} {'load':>6}")
     outcomes = asyncio.run(run(chosen, options.nodes, by_cpu=options.cpu))
     return 0 if all(outcome.harmless(by_cpu=options.cpu) for outcome in outcomes) else 1
 

@@ -157,6 +157,10 @@ class NodeColumns:
                     column[row] = node_info.labels[key]
         return column
 
+    def has_label_column(self, key: str) -> bool:
+        """Return whether `label` has nothing to make: a column of a label is made when it is first asked for."""
+        return key in self._labels or key not in self._label_keys
+
     def image(self, name: str) -> Amounts:
         """Return an image's size in bytes on each row, 0 where a node does not have it; read-only."""
         if name not in self._image_names:

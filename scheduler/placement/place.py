@@ -14,14 +14,11 @@ refuse. Both start from the first placement found and search for a better one am
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from functools import lru_cache
 from itertools import combinations
 from typing import Literal, NamedTuple
 
-from mooring.inventory import Pf
-from mooring.natural_order import natural
-from mooring.request import Spreading, VfRequest
+from mooring.request import Spreading
 from scheduler.placement.packing import Bin, BudgetSpent, Item, Steps, pack_items
 from scheduler.placement.shared_ports import SharedPorts, pack_on_ports, sizes_by_port
 
@@ -75,8 +72,6 @@ class OutOfBudget:
     steps: int
 
 
-# No network's name.
-_NO_NETWORK = " "
 FitResult = Fit | NoFit | OutOfBudget
 Items = tuple[Item, ...]
 Bins = tuple[Bin, ...]
@@ -94,37 +89,6 @@ _step_count = _StepCount()
 def steps_taken() -> int:
     """Return how many steps all searches have taken so far: what a decision costs, however many nodes it searches."""
     return _step_count.steps
-
-
-def eligible_pfs(request: VfRequest, pfs: Sequence[Pf]) -> int:
-    """Return the PFs that a request's selectors allow, as bits.
-
-    A PF that is down or of unknown rate gives VFs without a min rate only: there is nothing to reserve. A PF never
-    gives a larger min rate than it offers, however little of that is reserved.
-    """
-    mask = 0
-    rail = None if request.rail is None else _rail(pfs, request.rail)
-    for index, pf in enumerate(pfs):
-        selected = (
-            (request.network is None or request.network == pf.network)
-            and (rail is None or pf.network == rail)
-            and (request.link is None or request.link == pf.link)
-            and (request.pf is None or fnmatchcase(pf.name, request.pf))
-        )
-        if selected and (request.min_tx_rate == 0 or (pf.up and request.min_tx_rate <= pf.offer_mbps)):
-            mask |= 1 << index
-    return mask
-
-
-def _rail(pfs: Sequence[Pf], rail: int) -> str:
-    """Return a node's network of this number, over all PFs, those that are down included; no PF's if it has fewer."""
-    networks = _networks(frozenset(pf.network for pf in pfs if pf.network))
-    return networks[rail] if rail < len(networks) else _NO_NETWORK
-
-
-@lru_cache(maxsize=64)
-def _networks(named: frozenset[str]) -> tuple[str, ...]:
-    return tuple(sorted(named, key=natural))
 
 
 def place(

@@ -17,7 +17,8 @@ from scheduler.cache.node_info import NOT_READY_S, InventoryFault
 from scheduler.cache.node_view import Measure, NodeView
 from scheduler.kube.cluster_event import ClusterEvent
 from scheduler.kube.pod_info import PodInfo
-from scheduler.placement.assign import NOT_ENOUGH, OUT_OF_BUDGET, Placement, demands_on, pick_vfs, place_on
+from scheduler.placement.assign import NOT_ENOUGH, OUT_OF_BUDGET, Placement, pick_vfs, place_on
+from scheduler.placement.eligibility import eligibility
 from scheduler.placement.joint import section
 from scheduler.placement.place import SEARCHED_AT_ONCE, PfCapacity, VfDemand, steps_taken
 from scheduler.placement.shared_ports import SharedPorts, shared_ports_of
@@ -55,12 +56,11 @@ def pre_filter_inventory(pod_info: PodInfo, nodes: NodeColumns) -> Filter | None
     if request is None or not request.interfaces:
         return None
 
+    refusal = eligibility(request).refusal
+
     def judge(offer: Offer) -> str:
         fault, pfs = offer
-        if fault is not None:
-            return FAULTS[fault]
-        demands = demands_on(request, pfs)
-        return demands if isinstance(demands, str) else ""
+        return FAULTS[fault] if fault is not None else refusal(pfs)
 
     return lambda rows: refuse_by(nodes.offers, judge, rows)
 
@@ -101,12 +101,14 @@ def least_left(pod_info: PodInfo, nodes: NodeColumns) -> UsageScorer:
 class _Demands:
     """Which PFs of a node may serve each interface of a request, and where the interfaces fit together.
 
-    Cached by the PFs' identity: nodes of one model share theirs, and hashing PFs costs more than all else here.
+    Kept by the PFs' identity: nodes of one model share theirs, and hashing PFs costs more than all else here.
     """
 
     def __init__(self, request: PodRequest, nodes: NodeColumns) -> None:
         self.spreading: Spreading | None = request.pfs
-        self._request, self._nodes = request, nodes
+        self._eligibility, self._nodes = eligibility(request), nodes
+        # The Mb/s and VFs without which no node can serve it.
+        self.least = sum([one.min_tx_rate for one in request.interfaces]), len(request.interfaces)
         self._known: dict[int, tuple[tuple[Pf, ...], tuple[VfDemand, ...] | str]] = {}
         # The PFs in it, with their entries that are out.
         self._size = 0
@@ -120,7 +122,7 @@ class _Demands:
                 self._known.clear()
                 self._size = 0
             self._size += size
-            known = self._known[id(pfs)] = pfs, demands_on(self._request, pfs)
+            known = self._known[id(pfs)] = pfs, self._eligibility.demands(pfs)
         return known[1]
 
     def place(self, pfs: tuple[Pf, ...], capacities: tuple[PfCapacity, ...], ports: SharedPorts) -> Placement | str:
@@ -270,13 +272,18 @@ def fits_alone(pod_info: PodInfo, nodes: NodeColumns) -> Callable[[NodeView], Me
 
 def _fits_alone(demands: _Demands, nodes: NodeColumns) -> Callable[[NodeView], Measure]:
     limit = 0
+    rate, count = demands.least
 
     def could_give(offer: Offer) -> bool:
         if steps_taken() > limit:
             # Too much was searched already: as where a single search runs out of steps.
             return True
         _, pfs = offer
-        found = demands.place(pfs, capacities_unused(pfs), shared_ports_of(pfs))
+        unused = capacities_unused(pfs)
+        if sum([one.mbps for one in unused]) < rate or sum([one.vfs for one in unused]) < count:
+            # Most nodes, where a request is too large for any: a search that takes no step is not free.
+            return False
+        found = demands.place(pfs, unused, shared_ports_of(pfs))
         return not isinstance(found, str) or found == OUT_OF_BUDGET
 
     def fits(view: NodeView) -> Measure:

@@ -7,8 +7,10 @@ no Bind of it leaves before the volumes of all of its members are bound.
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Literal, get_args
 
+from mooring.group import MOST_MEMBERS
 from scheduler.cache.cache import Cache
 from scheduler.cache.groups.order import by_index
 from scheduler.cache.groups.sources import Group
@@ -27,6 +29,7 @@ from scheduler.pending.groups.conditions import GroupProgress, PodGroupCondition
 from scheduler.pending.groups.half_groups import HalfGroups
 from scheduler.pending.groups.held_binds import Batch, HeldBinds
 from scheduler.pending.groups.hold import GroupHold
+from scheduler.pending.groups.member_messages import MemberMessages
 from scheduler.pending.groups.options import GroupOptions
 from scheduler.pending.groups.pending_groups import PendingGroups
 from scheduler.pending.nominator import Nominator
@@ -38,6 +41,8 @@ from scheduler.queue import Queue
 _KEPT = " Room is kept for the members that fit."
 # Seconds after which a decision that was set aside goes on though others still wait.
 _APART_S = 0.4
+# Members whose sorting is a step by itself.
+_MANY = 512
 # The result of a decision, in the words of kube-scheduler's metrics.
 Decided = Literal["scheduled", "unschedulable", "error"]
 
@@ -60,9 +65,11 @@ class GroupScheduling:
     # How many decisions there were, by their results, and how many members they have placed.
     decisions: Counter[Decided] = field(default_factory=lambda: Counter(dict.fromkeys(get_args(Decided), 0)))
     members_placed: int = 0
+    messages: MemberMessages = field(default_factory=MemberMessages)
     group_hold: GroupHold = field(init=False)
     half_groups: HalfGroups = field(init=False)
     _search: GroupSearch | None = None
+    _has_only_begun: bool = False
     # The decisions that others have interrupted, the one that waits the longest first, and when one is to go on.
     _aside: dict[GroupKey, GroupSearch] = field(default_factory=dict)
     _resume_at: float = 0.0
@@ -76,8 +83,10 @@ class GroupScheduling:
         """Begin to decide about a group that was popped from the queue."""
         assert self._search is None, "one group is decided about at a time"
         self._aside.pop(key, None)
+        self.messages.drop(key)
         group, members = self.pending_groups.group(key), self.pending_groups.members(key)
-        pending = [self.pending_pods[uid] for uid in members.of("waiting")]
+        # No group needs more at once: the others are decided about when these are placed.
+        pending = [self.pending_pods[uid] for uid in islice(members.of("waiting"), MOST_MEMBERS)]
         for one in pending:
             one.attempts += 1
         infos = [one.pod_info for one in pending if isinstance(one.pod_info, PodInfo)]
@@ -90,6 +99,7 @@ class GroupScheduling:
             placed,
             since=self.queue.happened,
         )
+        self._has_only_begun = len(infos) > _MANY
 
     def resume(self, now: float) -> str:
         """Go on with a decision that was set aside, if it is time; return its entry of the queue, else empty."""
@@ -140,6 +150,9 @@ class GroupScheduling:
             self.begin(search.group.key)
             return None
         self._proceeded_at = now
+        if self._has_only_begun:
+            self._has_only_begun = False
+            return None
         verdict = self.group_cycle.proceed(search, now, record_phase)
         if verdict is None:
             self._gives_way(search, now)
@@ -169,7 +182,7 @@ class GroupScheduling:
         members = self.pending_groups.members(key)
         message = f"the scheduler failed to decide about group {members.title}: see its log"
         self.conditions.refuse(key, message, self._proceeded_at, is_bug=True)
-        return self._tell(members.of("waiting"), message)
+        return self._tell(key, members.of("waiting"), message)
 
     def interrupt(self, uid: str, now: float, pod: Pod | None = None) -> None:
         """End the decision if it is about a pod that goes or changes; ``pod`` is the pod as it is now, if it is."""
@@ -213,7 +226,8 @@ class GroupScheduling:
             found += self._look_at(batch, now)
         for told in self.pending_groups.due(now):
             self.conditions.refuse(told.key, told.message, now)
-            found += self._tell(told.uids, told.message)
+            self.messages.put(told.key, told.uids, told.message)
+        found += self._tell_some()
         found += self.conditions.due(now, self._progress)
         return found
 
@@ -230,7 +244,7 @@ class GroupScheduling:
 
     def next_due(self) -> float | None:
         """Return when `tick` has work, if no event arrives before."""
-        if self.held_binds.has_touched:
+        if self.held_binds.has_touched or self.messages:
             return 0.0
         parts = self.pending_groups, self.conditions, self.group_hold, self.half_groups
         times = [part.next_due() for part in parts]
@@ -259,6 +273,8 @@ class GroupScheduling:
         self.pending_groups.place(key, uids)
         self.queue.placed(key.entry)
         self.queue.move_on_event(ClusterEvent.POD_ASSIGNED, now)
+        if self.pending_groups.members(key).counts["waiting"] > len(search.waiting) - len(uids):
+            self.pending_groups.look_again(key)
         found = list[Instruction]()
         if verdict.refusal is not None:
             found += self._refuse(search, verdict.refusal, self._surplus(key, verdict.refusal), now)
@@ -304,7 +320,7 @@ class GroupScheduling:
         members = self.pending_groups.by_pod.get(batch.key)
         message = f"group {members.title if members else batch.key.name}: {why}"
         self.conditions.refuse(batch.key, message, now)
-        return self._tell(uids, message)
+        return self._tell(batch.key, uids, message)
 
     def _refuse(
         self, search: GroupSearch, refusal: Unschedulable, message: str, now: float, fitting: Sequence[Bind] = ()
@@ -320,15 +336,20 @@ class GroupScheduling:
             if missed & refusal.requeue_on:
                 self.queue.requeue(key.entry)
         self.conditions.refuse(key, message, now)
-        return self._tell(uids, message, refusal.why)
+        return self._tell(key, uids, message, refusal.why)
 
-    def _tell(self, uids: Sequence[str], message: str, why: Why | None = None) -> list[Instruction]:
-        pending = [one for uid in uids if (one := self.pending_pods.get(uid)) is not None]
-        return [
-            told
-            for one in pending
-            for told in self.pending_pods.report_unschedulable(one, "Unschedulable", message, why)
-        ]
+    def _tell(self, key: GroupKey, uids: Sequence[str], message: str, why: Why | None = None) -> list[Instruction]:
+        """Tell the first of these members now, and others later."""
+        self.messages.put(key, uids, message, why)
+        return self._tell_some()
+
+    def _tell_some(self) -> list[Instruction]:
+        told = list[Instruction]()
+        for uid, message, why in self.messages.take():
+            pending = self.pending_pods.get(uid)
+            if pending is not None and self.pending_groups.by_pod.standing(uid) == "waiting":
+                told += self.pending_pods.report_unschedulable(pending, "Unschedulable", message, why)
+        return told
 
     def _shortage(self, key: GroupKey, verdict: GroupUnschedulable) -> str:
         """Return why a group is not placed, in words that count members and nodes."""

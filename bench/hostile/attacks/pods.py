@@ -49,12 +49,16 @@ async def resources_few(stage: Stage) -> AsyncIterator[None]:
         yield
 
 
-@attack("pods-that-differ", "5,000 waiting pods each request another amount, and name another image", lasts_s=2.0)
+# More than any cache of the scheduler holds at 1,000 nodes: 500 shapes of pods, 1,024 requests.
+_DIFFERENT = 1500
+
+
+@attack("pods-that-differ", "1,500 waiting pods each request another amount, and name another image", lasts_s=2.0)
 async def pods_that_differ(stage: Stage) -> AsyncIterator[None]:
     """What is kept for pods that are alike is kept for each of them."""
     specs = [
         {"containers": [{"name": "c", "image": f"registry.example/app:{number}", "resources": _cpu(100 + number)}]}
-        for number in range(5000)
+        for number in range(_DIFFERENT)
     ]
     async with stage.pods(*(_pod(number, spec) for number, spec in enumerate(specs))):
         yield
@@ -80,6 +84,26 @@ async def rates_64(stage: Stage) -> AsyncIterator[None]:
         for pod in range(3)
     ]
     async with stage.pods(*(_pod(number, request=f"[{wanted}]") for number, wanted in enumerate(requests))):
+        yield
+
+
+@attack("interfaces-differ", "three pods request 64 VFs each that differ in everything that PFs are asked about")
+async def interfaces_differ(stage: Stage) -> AsyncIterator[None]:
+    """By their rates, by VLAN, and by patterns for names."""
+    kinds: list[list[Json]] = [
+        [{"min_tx_rate": 11_000 + number, "max_tx_rate": 50_000 + number} for number in range(64)],
+        [{"vlan": number + 1} for number in range(64)],
+        [{"pf": f"{'*e*n*p[1-8]*s*0*f' * 3}{number}*"} for number in range(64)],
+    ]
+    async with stage.pods(*(_pod(number, request=json.dumps(wanted)) for number, wanted in enumerate(kinds))):
+        yield
+
+
+@attack("rates-too-large", "three pods request 64 different rates that are more than any node has", lasts_s=10.0)
+async def rates_too_large(stage: Stage) -> AsyncIterator[None]:
+    """They wait for victims that cannot help."""
+    requests = [[{"min_tx_rate": 13_000 + 64 * pod + number} for number in range(64)] for pod in range(3)]
+    async with stage.pods(*(_pod(number, request=json.dumps(wanted)) for number, wanted in enumerate(requests))):
         yield
 
 

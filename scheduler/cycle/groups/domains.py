@@ -25,6 +25,7 @@ from scheduler.cache.node_columns import LINE_COUNT, LINES, Flags, NodeColumns, 
 from scheduler.cycle.cycle import NAMED
 from scheduler.cycle.decisions import Unschedulable
 from scheduler.cycle.groups.members import needs
+from scheduler.cycle.groups.slices import Slices
 from scheduler.kube.pod_info import PodInfo
 
 # More members than any node holds.
@@ -92,6 +93,17 @@ def tries(
             yield Try(next(level.largest(0), Domain(((group.within, ""),))), needed)
     if not group.within:
         yield Try(Domain(), needed)
+
+
+def labels_are_ready(group: Group, nodes: NodeColumns, slices: Slices) -> bool:
+    """Make the columns of a group's labels, until the turn is over; return whether there are all."""
+    for key in (*group.prefer, group.within):
+        if key and not nodes.has_label_column(key):
+            if slices.turn_is_over:
+                return False
+            nodes.label(key)
+            slices.count_column(nodes.size)
+    return True
 
 
 def _levels(group: Group) -> list[tuple[str, ...]]:

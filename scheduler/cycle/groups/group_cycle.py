@@ -30,7 +30,7 @@ from scheduler.cycle.cluster_filters import cluster_filters
 from scheduler.cycle.cycle import RecordPhase, SchedulingCycle, ignore_phase
 from scheduler.cycle.decisions import Bind, GroupPlacement, GroupUnschedulable, Unschedulable
 from scheduler.cycle.groups.backtracking import Backtracking, begin, rows_of, take_step
-from scheduler.cycle.groups.domains import hanging_on, tries
+from scheduler.cycle.groups.domains import hanging_on, labels_are_ready, tries
 from scheduler.cycle.groups.members import alike, by_size
 from scheduler.cycle.groups.packing import GroupPacking
 from scheduler.cycle.groups.rails import choices, on_rails
@@ -109,7 +109,7 @@ class GroupCycle:
                 return False
             search.judged.append((member, self._cycle.passing(member, search.budget)))
             search.slices.count_shape(self._cache.nodes.size)
-        return True
+        return labels_are_ready(search.group, self._cache.nodes, search.slices)
 
     def _begin(self, search: GroupSearch) -> None:
         nodes, group = self._cache.nodes, search.group

@@ -10,8 +10,8 @@ from scheduler.kube.pod_info import PodInfo
 
 # What a member costs before any node is looked at, in looks at a node; and how many looks a step of a search is.
 _A_MEMBER, _A_STEP = 1_000, 8
-# And what a shape of members costs that all nodes are judged by.
-_A_SHAPE = 4
+# And what a shape of members costs that all nodes are judged by, and a column of a label that each node has a value of.
+_A_SHAPE, _A_COLUMN = 4, 10
 # Members that one turn tries at the most; a machine with smaller portions has smaller slices too.
 MEMBERS_A_TURN = 16
 # Some 15 ms.
@@ -46,6 +46,10 @@ class Slices:
     def count_shape(self, nodes: int) -> None:
         """Count that all nodes were judged by one of the members' shapes."""
         self._add(_A_SHAPE * (_A_MEMBER + nodes))
+
+    def count_column(self, nodes: int) -> None:
+        """Count that a label of all nodes was made a column."""
+        self._add(_A_COLUMN * (_A_MEMBER + nodes))
 
     def _add(self, looks: int) -> None:
         self._of_turn += looks

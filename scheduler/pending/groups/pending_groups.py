@@ -8,7 +8,7 @@ Why it is right: every change of a member's standing and of a PodGroup ends in `
 state again from the members and the sources. A change during a decision that only adds something counts when the
 decision ends; one that takes something away ends the decision.
 
-What it costs: `_refresh` takes time for the waiting members of one complete group. What members are told waits for a
+What it costs: `_refresh` takes the same time for groups of any size. What members are told waits for a
 few seconds without a change, so that a job of n pods is not told n times of n different numbers.
 """
 
@@ -22,6 +22,7 @@ from scheduler.cache.groups.sources import Group, read_group
 from scheduler.kube.cluster_event import LEAVING
 from scheduler.kube.group_membership import GroupKey, GroupMembership
 from scheduler.pending.groups.conditions import PodGroupConditions
+from scheduler.pending.groups.ranks import GroupRanks, Rank
 from scheduler.queue import Queue
 
 # Members are told why their group is not decided about after so many seconds without a change, at the most after the
@@ -72,14 +73,14 @@ class PendingGroups:
         self._keys: dict[str, GroupKey] = {}
         # The group that has first call on what becomes free, if any.
         self.holder: GroupKey | None = None
-        # Of each waiting member its priority and its creation time.
-        self._ranks: dict[str, tuple[int, str]] = {}
+        self._ranks = GroupRanks()
         # How often a group could not be carried out since a member was bound last, and until when it backs off.
         self._failures: dict[GroupKey, tuple[int, float]] = {}
 
-    def wait(self, uid: str, membership: GroupMembership, rank: tuple[int, str], now: float) -> None:
+    def wait(self, uid: str, membership: GroupMembership, rank: Rank, now: float) -> None:
         """Take in a waiting member, or one that has changed itself."""
-        self._ranks[uid] = rank
+        self._leave_other(uid, membership, now)
+        self._ranks.put(uid, membership.key, rank)
         self._put(uid, membership, "waiting", now)
 
     def note(self, uid: str, membership: GroupMembership | None, standing: Standing | None, now: float) -> None:
@@ -101,7 +102,7 @@ class PendingGroups:
         assert not state.message, "placed members make no group incomplete"
         self._rank(state, members)
 
-    def release(self, uids: Iterable[str], ranks: Mapping[str, tuple[int, str]], now: float) -> None:
+    def release(self, uids: Iterable[str], ranks: Mapping[str, Rank], now: float) -> None:
         """Record that members are assumed no longer: they wait again where ``ranks`` has them, else they are gone."""
         keys = dict[GroupKey, None]()
         for uid in uids:
@@ -110,7 +111,7 @@ class PendingGroups:
                 continue
             keys[membership.key] = None
             if uid in ranks:
-                self._ranks[uid] = ranks[uid]
+                self._ranks.put(uid, membership.key, ranks[uid])
                 self._stand(uid, "waiting")
             else:
                 self.by_pod.drop(uid)
@@ -119,7 +120,7 @@ class PendingGroups:
 
     def drop(self, uid: str, now: float) -> None:
         """Forget a pod."""
-        self._ranks.pop(uid, None)
+        self._ranks.drop(uid)
         self._queue.stand_for(uid, None)
         key = self.by_pod.drop(uid)
         if key is not None:
@@ -198,6 +199,11 @@ class PendingGroups:
         if is_dirty:
             self._enqueue(key, state, now)
         return is_dirty
+
+    def look_again(self, key: GroupKey) -> None:
+        """Let a group be decided about again when its decision has ended: it was not about all waiting members."""
+        if (state := self._states.get(key)) is not None:
+            state.is_dirty = True
 
     def come_again(self, key: GroupKey, now: float) -> None:
         """Let a group come again at once whose decision was ended, if it is still in the queue."""
@@ -283,16 +289,14 @@ class PendingGroups:
         waiting = {members.key for members in self.by_pod if members.counts["waiting"]}
         assert waiting == self._states.keys(), "the groups with waiting members differ"
         assert self._keys == {key.entry: key for key in self._states}
-        assert self._ranks.keys() == set(self.by_pod.uids("waiting")), "ranks are kept of members that do not wait"
+        assert self._ranks.uids() == set(self.by_pod.uids("waiting")), "ranks are kept of members that do not wait"
         for key, state in self._states.items():
             group, message = self._read(key)
             assert (state.group, state.message) == (group, message), f"group {key}: its state is not renewed"
 
     def _put(self, uid: str, membership: GroupMembership, standing: Standing, now: float) -> None:
-        known = self.by_pod.of(uid)
-        if known is not None and known.key != membership.key:
-            self.drop(uid, now)
-        if known == membership and standing != "waiting" and self.by_pod.standing(uid) == standing:
+        self._leave_other(uid, membership, now)
+        if self.by_pod.of(uid) == membership and standing != "waiting" and self.by_pod.standing(uid) == standing:
             # Assumed before, and perhaps bound now.
             self._conditions.note(membership.key, now)
             return
@@ -302,6 +306,12 @@ class PendingGroups:
             self._conditions.note(membership.key, now)
         self._refresh(membership.key, now)
 
+    def _leave_other(self, uid: str, membership: GroupMembership, now: float) -> None:
+        """Take a pod out of another group than this, if it was in one."""
+        known = self.by_pod.of(uid)
+        if known is not None and known.key != membership.key:
+            self.drop(uid, now)
+
     def _stand(self, uid: str, standing: Standing) -> None:
         membership = self.by_pod.of(uid)
         assert membership is not None, "a pod without a group stands for nothing"
@@ -309,7 +319,7 @@ class PendingGroups:
         if standing == "waiting":
             self._queue.stand_for(uid, membership.key.entry)
         else:
-            self._ranks.pop(uid, None)
+            self._ranks.drop(uid)
             self._queue.stand_for(uid, None)
 
     def _end(self, key: GroupKey) -> None:
@@ -359,10 +369,8 @@ class PendingGroups:
 
     def _rank(self, state: _State, members: Members) -> None:
         assert isinstance(state.group, Group), "a group in the queue is not refused"
-        ranks = [self._ranks[uid] for uid in members.of("waiting")]
-        lowest = min(priority for priority, _ in ranks)
+        lowest, state.created = self._ranks.lowest(members.key)
         state.priority = lowest if state.group.priority is None else state.group.priority
-        state.created = min(created for _, created in ranks)
         state.is_urgent = 0 < members.counting < state.group.min or self.holder == members.key
 
     def _enqueue(self, key: GroupKey, state: _State, now: float, backoff_s: float = 0.0) -> None:

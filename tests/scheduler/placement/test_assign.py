@@ -9,7 +9,8 @@ from mooring.indexes import Indexes
 from mooring.inventory import Allow, Pf
 from mooring.request import PodRequest, VfRequest
 from mooring.settings import VfSettings
-from scheduler.placement.assign import NOT_ENOUGH, Placement, demands_on, pick_vfs, place_on, refused_settings
+from scheduler.placement.assign import NOT_ENOUGH, Placement, demands_on, pick_vfs, place_on
+from scheduler.placement.eligibility import refused_settings
 from scheduler.placement.place import PfCapacity
 from scheduler.placement.vf_accounting import FreeVfs
 

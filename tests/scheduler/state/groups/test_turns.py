@@ -242,3 +242,16 @@ def test_pods_that_no_rule_is_about_do_not_let_a_decision_begin_again(turns: Tur
     made = {one.pod_info.uid: one.assigned.node for one in binds(turns.step())}
     assert len(made) == 20
     assert before.items() <= made.items()
+
+
+def test_labels_that_each_node_has_a_value_of_are_made_columns_over_several_turns(turns: Turns) -> None:
+    """Nothing is tried before all are; the last of them waits for the second turn."""
+    turns.hosts(600)
+    turns.see(*turns.slow_group())
+    nodes, levels = turns.machine.cache.nodes, [f"level-{level}" for level in range(LEVELS)]
+    assert turns.step() == []
+    ready = [nodes.has_label_column(level) for level in levels]
+    assert (ready[0], ready[-1]) == (True, False)
+    assert not turns.machine.cache.uids()
+    turns.step()
+    assert all(nodes.has_label_column(level) for level in levels)

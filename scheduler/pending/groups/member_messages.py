@@ -1,0 +1,43 @@
+"""What members of groups are to be told, some at a time: a group may have any number of members. Pure."""
+
+from collections.abc import Iterator, Sequence
+
+from scheduler.cycle.decisions import Why
+from scheduler.kube.group_membership import GroupKey
+
+# A few milliseconds.
+AT_ONCE = 256
+
+
+class MemberMessages:
+    """The last message for each group, and who has not been told yet."""
+
+    def __init__(self) -> None:
+        self._left: dict[GroupKey, tuple[Iterator[str], str, Why | None]] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._left)
+
+    def put(self, key: GroupKey, uids: Sequence[str], message: str, why: Why | None = None) -> None:
+        """Let members be told; what others of the group were still to be told is not true any more."""
+        self._left[key] = iter(uids), message, why
+
+    def drop(self, key: GroupKey) -> None:
+        """Tell nobody else of a group."""
+        self._left.pop(key, None)
+
+    def take(self) -> Iterator[tuple[str, str, Why | None]]:
+        """Yield the next members with their message."""
+        for _ in range(AT_ONCE):
+            if (told := self._next()) is None:
+                return
+            yield told
+
+    def _next(self) -> tuple[str, str, Why | None] | None:
+        while self._left:
+            key = next(iter(self._left))
+            uids, message, why = self._left[key]
+            if (uid := next(uids, None)) is not None:
+                return uid, message, why
+            del self._left[key]
+        return None

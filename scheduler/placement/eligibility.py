@@ -1,0 +1,206 @@
+"""Which PFs may give each interface of one request, whatever is free on them.
+
+What a request sees of a PF is little: its name, network and link, what its driver can and the operator allows, and its
+rate. PFs of thousands of nodes are equal in the first five, so each of those is judged once for all interfaces of the
+request, and the answer is a mask: bit ``i`` is the interface with index ``i``. The rate is another on each node: the
+interfaces are sorted by theirs, and those that a PF can reserve are a prefix. So a PF costs some lookups, however many
+interfaces a pod has and however they differ: 64 different rates on 8,000 PFs took 0.9 s when each was compared.
+"""
+
+from bisect import bisect_right
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from typing import NamedTuple, TypeVar
+
+from mooring.inventory import Pf
+from mooring.natural_order import natural
+from mooring.request import PodRequest, VfRequest
+from mooring.settings import VfSettings
+from scheduler.placement.fill import bits
+from scheduler.placement.glob import Glob
+from scheduler.placement.place import VfDemand
+
+K = TypeVar("K", bound=Hashable)
+NO_PF = "no PF of the requested network, name, link type or rate"
+# Names, networks and kinds of PFs for which a request's masks are kept: nodes of one model have a few.
+_MOST_KNOWN = 256
+
+
+class _Kind(NamedTuple):
+    """PFs that give the same settings: the interfaces whose settings they give, and of others why not, once asked."""
+
+    able: int
+    reasons: dict[int, str]
+
+
+class _Sight(NamedTuple):
+    """The interfaces that select a PF and whose rate it can reserve, and those of them whose settings it can give."""
+
+    selecting: int
+    usable: int
+    kind: _Kind
+
+
+class Eligibility:
+    """The verdicts of one request; what was judged before is kept."""
+
+    def __init__(self, request: PodRequest) -> None:
+        self._interfaces = request.interfaces
+        self._every = (1 << len(request.interfaces)) - 1
+        self._by_name = _Masks[str](self._naming)
+        self._by_network = _Masks[tuple[str, int | None]](self._on_network)
+        self._by_link = _Masks[str](lambda link: self._mask(lambda one: one.link in (None, link)))
+        self._kinds: dict[Hashable, _Kind] = {}
+        self._globs = [
+            (Glob(glob), mask) for glob, mask in _grouped([one.pf or "*" for one in request.interfaces]).items()
+        ]
+        self._settings_of = _grouped([_without_values(one.settings) for one in request.interfaces])
+        self._names_rails = any(one.rail is not None for one in request.interfaces)
+        ordered = sorted(range(len(request.interfaces)), key=lambda index: request.interfaces[index].min_tx_rate)
+        self._rates = [request.interfaces[index].min_tx_rate for index in ordered]
+        self._prefixes = [0]
+        for index in ordered:
+            self._prefixes.append(self._prefixes[-1] | 1 << index)
+
+    def refusal(self, pfs: Sequence[Pf]) -> str:
+        """Return why a node with these PFs cannot serve the first interface that it cannot; empty if it can all."""
+        return self._first_refused(pfs, self._seen_by(pfs))
+
+    def demands(self, pfs: Sequence[Pf]) -> tuple[VfDemand, ...] | str:
+        """Return which PFs may give each interface; the reason if one has none."""
+        seen = self._seen_by(pfs)
+        if refusal := self._first_refused(pfs, seen):
+            return refusal
+        common = self._every
+        for one in seen:
+            common &= one.usable
+        allowed = [(1 << len(pfs)) - 1] * len(self._interfaces)
+        for index in bits(self._every & ~common):
+            allowed[index] = sum([1 << number for number, one in enumerate(seen) if one.usable >> index & 1])
+        return tuple(map(VfDemand, [one.min_tx_rate for one in self._interfaces], allowed))
+
+    def _first_refused(self, pfs: Sequence[Pf], seen: Sequence[_Sight]) -> str:
+        selecting = served = 0
+        for one in seen:
+            selecting |= one.selecting
+            served |= one.usable
+        if served == self._every:
+            return ""
+        first = next(bits(self._every & ~served))
+        if not selecting >> first & 1:
+            return NO_PF
+        able = zip(pfs, seen, strict=True)
+        return min([self._reason(first, pf, one.kind) for pf, one in able if one.selecting >> first & 1])
+
+    def _reason(self, index: int, pf: Pf, kind: _Kind) -> str:
+        reason = kind.reasons.get(index)
+        if reason is None:
+            reason = kind.reasons[index] = refused_settings(self._interfaces[index].settings, pf)
+        return reason
+
+    def _seen_by(self, pfs: Sequence[Pf]) -> list[_Sight]:
+        rails = _rails(frozenset([pf.network for pf in pfs])) if self._names_rails else {}
+        seen = []
+        for pf in pfs:
+            # A PF that is down or of unknown rate gives VFs without a min rate only: there is nothing to reserve.
+            reservable = self._prefixes[bisect_right(self._rates, pf.offer_mbps if pf.up else 0)]
+            selecting = reservable & self._by_name[pf.name] & self._by_link[pf.link]
+            selecting &= self._by_network[pf.network, rails.get(pf.network)]
+            kind = self._kind(pf)
+            seen.append(_Sight(selecting, selecting & kind.able, kind))
+        return seen
+
+    def _kind(self, pf: Pf) -> _Kind:
+        key = pf.link, pf.can, pf.mbps, pf.allow, pf.vlan
+        kind = self._kinds.get(key)
+        if kind is None:
+            if len(self._kinds) >= _MOST_KNOWN:
+                self._kinds.clear()
+            able = [mask for settings, mask in self._settings_of.items() if not refused_settings(settings, pf)]
+            kind = self._kinds[key] = _Kind(sum(able), {})
+        return kind
+
+    def _naming(self, name: str) -> int:
+        return sum([mask for glob, mask in self._globs if glob.matches(name)])
+
+    def _on_network(self, network: tuple[str, int | None]) -> int:
+        name, rail = network
+        return self._mask(lambda one: one.network in (None, name) and one.rail in (None, rail))
+
+    def _mask(self, selects: Callable[[VfRequest], bool]) -> int:
+        return sum([1 << index for index, one in enumerate(self._interfaces) if selects(one)])
+
+
+class _Masks(dict[K, int]):
+    """The interfaces to which a property of a PF speaks, judged when first asked for."""
+
+    def __init__(self, judge: Callable[[K], int]) -> None:
+        super().__init__()
+        self._judge = judge
+
+    def __missing__(self, key: K) -> int:
+        if len(self) >= _MOST_KNOWN:
+            self.clear()
+        mask = self[key] = self._judge(key)
+        return mask
+
+
+def _grouped(values: Sequence[K]) -> dict[K, int]:
+    """Return for each distinct value the interfaces that have it."""
+    masks: dict[K, int] = {}
+    for index, value in enumerate(values):
+        masks[value] = masks.get(value, 0) | 1 << index
+    return masks
+
+
+def _without_values(settings: VfSettings) -> VfSettings:
+    """Return settings that are the same for all values that no PF tells apart: min rates, addresses."""
+    mac, guid = ("" if one is not None else None for one in (settings.mac, settings.guid))
+    return replace(settings, min_tx_rate=1 if settings.min_tx_rate else None, mac=mac, guid=guid)
+
+
+@lru_cache(maxsize=64)
+def _rails(networks: frozenset[str]) -> dict[str, int]:
+    """Number a node's networks, over all PFs, those that are down included."""
+    return {network: number for number, network in enumerate(sorted(filter(None, networks), key=natural))}
+
+
+@lru_cache(maxsize=16)
+def eligibility(request: PodRequest) -> Eligibility:
+    """Return the verdicts of a request, those of equal ones shared."""
+    return Eligibility(request)
+
+
+def refused_settings(settings: VfSettings, pf: Pf) -> str:
+    """Return which setting this PF's link, driver, rate or operator refuses, with the reason; empty if none."""
+    wishes = _wishes(settings)
+    for what, refused in (
+        (f"cannot be set on {pf.link} links", lambda wish: wish in _NEVER_ON[pf.link]),
+        ("cannot be set by the PF's driver", lambda wish: wish not in pf.can),
+    ):
+        if found := _first(wishes, refused):
+            return f"{found} {what}"
+    # Some drivers refuse such a limit, and it limits nothing; an unknown rate excludes nothing.
+    if settings.max_tx_rate and settings.max_tx_rate > pf.mbps > 0:
+        return f"max_tx_rate {settings.max_tx_rate} is above the line rate of the PF"
+    return pf.allow.refused(settings, pf.vlan)
+
+
+_ZERO_IS_NO_WISH = frozenset({"min_tx_rate", "max_tx_rate", "qos"})
+# Settings that an InfiniBand VF does not have, and those that an Ethernet VF does not have. Source: mlx5's eswitch;
+# rates, VLAN tags and MACs are Ethernet's there, GUIDs are InfiniBand's.
+_NEVER_ON: Mapping[str, frozenset[str]] = {
+    "infiniband": frozenset({"min_tx_rate", "max_tx_rate", "vlan", "qos", "mac", "spoofchk"}),
+    "ethernet": frozenset({"guid"}),
+}
+
+
+def _wishes(settings: VfSettings) -> list[str]:
+    """Return the requested settings; a VF has rate 0 and priority 0 anyway."""
+    present = settings.to_fields()
+    return [name for name in present if present[name] or name not in _ZERO_IS_NO_WISH]
+
+
+def _first(wishes: Iterable[str], refused: Callable[[str], bool]) -> str:
+    return next((wish for wish in wishes if refused(wish)), "")

@@ -1,0 +1,139 @@
+"""Which PFs may give each interface: the same as judging each pair of interface and PF, at a part of its cost."""
+
+from collections.abc import Callable
+from fnmatch import fnmatchcase
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from mooring.indexes import Indexes
+from mooring.inventory import Allow, Pf
+from mooring.kube.events import Changed, Identity
+from mooring.natural_order import natural
+from mooring.request import PodRequest, VfRequest
+from mooring.settings import VfSettings
+from scheduler.kube.objects import Node, Pod
+from scheduler.placement import eligibility as subject
+from scheduler.placement.assign import NOT_ENOUGH
+from scheduler.placement.eligibility import Eligibility, refused_settings
+from scheduler.placement.place import VfDemand
+from scheduler.state.machine import Machine
+
+MakePf = Callable[..., Pf]
+
+
+def _may_give(one: VfRequest, pf: Pf, networks: list[str]) -> bool:
+    rail = networks[one.rail] if one.rail is not None and one.rail < len(networks) else ""
+    return (
+        (one.network is None or one.network == pf.network)
+        and (one.rail is None or (rail != "" and pf.network == rail))
+        and (one.link is None or one.link == pf.link)
+        and (one.pf is None or fnmatchcase(pf.name, one.pf))
+        and (one.min_tx_rate == 0 or (pf.up and one.min_tx_rate <= pf.offer_mbps))
+    )
+
+
+def _each_pair(request: PodRequest, pfs: tuple[Pf, ...]) -> tuple[VfDemand, ...] | str:
+    networks = sorted({pf.network for pf in pfs if pf.network}, key=natural)
+    demands = []
+    for one in request.interfaces:
+        selected = [index for index, pf in enumerate(pfs) if _may_give(one, pf, networks)]
+        if not selected:
+            return NOT_ENOUGH["selectors"]
+        reasons = {index: refused_settings(one.settings, pfs[index]) for index in selected}
+        if all(reasons.values()):
+            return min(reasons.values())
+        demands.append(VfDemand(one.min_tx_rate, sum(1 << index for index in selected if not reasons[index])))
+    return tuple(demands)
+
+
+_SETTINGS = st.builds(
+    VfSettings,
+    min_tx_rate=st.sampled_from([None, 0, 5, 10, 20]),
+    max_tx_rate=st.sampled_from([None, 0, 20, 40]),
+    mac=st.sampled_from([None, "02:00:00:00:00:01", "02:00:00:00:00:02"]),
+    vlan=st.sampled_from([None, 0, 5, 6]),
+    trust=st.sampled_from([None, True]),
+    guid=st.sampled_from([None, "02:00:00:00:00:00:00:01"]),
+)
+_REQUESTS = st.builds(
+    VfRequest,
+    settings=_SETTINGS,
+    network=st.sampled_from([None, None, "a1", "a2"]),
+    pf=st.sampled_from([None, None, "p*", "*[02]", "q"]),
+    link=st.sampled_from([None, None, "ethernet", "infiniband"]),
+    rail=st.sampled_from([None, None, 0, 1]),
+)
+_PFS = st.lists(
+    st.fixed_dictionaries(
+        {
+            "network": st.sampled_from(["", "a1", "a2", "a10"]),
+            "link": st.sampled_from(["ethernet", "infiniband"]),
+            "up": st.booleans(),
+            "offer_mbps": st.sampled_from([0, 5, 10, 30]),
+            "can": st.sampled_from([frozenset(), frozenset({"min_tx_rate", "max_tx_rate", "vlan", "mac", "trust"})]),
+            "allow": st.sampled_from([Allow(), Allow(vlan=Indexes.of([5]), mac=True, trust=True)]),
+            "vlan": st.sampled_from([None, 6]),
+        }
+    ),
+    max_size=4,
+)
+
+
+def _pfs(make_pf: MakePf, given_: list[dict[str, Any]]) -> tuple[Pf, ...]:
+    return tuple(make_pf(number, mbps=30, **one) for number, one in enumerate(given_))
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(_REQUESTS, min_size=1, max_size=4), st.lists(_PFS, min_size=1, max_size=3))
+def test_it_is_as_if_each_interface_was_compared_with_each_pf(
+    make_pf: MakePf, interfaces: list[VfRequest], nodes: list[list[dict[str, Any]]]
+) -> None:
+    """For several nodes by the same object, as what it keeps of one is used for the next."""
+    request = PodRequest(tuple(interfaces))
+    eligibility = Eligibility(request)
+    for node in nodes:
+        pfs = _pfs(make_pf, node)
+        expected = _each_pair(request, pfs)
+        assert eligibility.demands(pfs) == expected
+        assert eligibility.refusal(pfs) == (expected if isinstance(expected, str) else "")
+
+
+def test_what_is_kept_of_pfs_is_bounded(make_pf: MakePf) -> None:
+    """A node may call its PFs anything, and write another inventory each second."""
+    eligibility = Eligibility(PodRequest((VfRequest(pf="*"), VfRequest(VfSettings(vlan=5)))))
+    for number in range(2 * subject._MOST_KNOWN):
+        pf = make_pf(name=f"pf{number}", network=f"n{number}", allow=Allow(vlan=Indexes.of([5, 6 + number])))
+        assert eligibility.refusal((pf,)) == ""
+    sizes = [len(eligibility._by_name), len(eligibility._by_network), len(eligibility._kinds)]
+    assert max(sizes) <= subject._MOST_KNOWN
+
+
+@pytest.mark.parametrize("beyond", [0, 1])
+def test_settings_are_judged_once_for_all_nodes_of_a_model(
+    machine: Machine,
+    make_node: Callable[..., Node],
+    make_pf: MakePf,
+    make_pod: Callable[..., Pod],
+    beyond: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """64 interfaces that all differ, at 40 nodes whose rates all differ; also where the last of them fits nowhere."""
+    judged = 0
+
+    def counting(settings: VfSettings, pf: Pf) -> str:
+        nonlocal judged
+        judged += 1
+        return refused_settings(settings, pf)
+
+    monkeypatch.setattr(subject, "refused_settings", counting)
+    for number in range(40):
+        pfs = tuple(make_pf(pf, vfs=32, offer_mbps=90_000 - number) for pf in range(4))
+        machine.nodes(Changed(Identity(f"n{number}"), make_node(f"n{number}", pfs)), 0.0)
+    rates = [{"max_tx_rate": 50_000 + number, "min_tx_rate": number} for number in range(1, 64)]
+    pod = make_pod(request=[*rates, {"max_tx_rate": 100_000 + beyond}])
+    machine.pods(Changed(Identity(pod.metadata.name, "default", pod.metadata.uid), pod), 0.0)
+    assert machine.step(0.0)
+    assert judged <= 64 + beyond
