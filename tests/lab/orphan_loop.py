@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from mooring import log
-from tests.cni.fault_loop import NOT_REACHED, broken, calls_of, differing, in_child, look, phases, run, state
+from tests.cni.fault_loop import NOT_REACHED, broken, calls_of, differing, look, phases, run, state
 from tests.support.seeds import Part
 
 _RETURNS_S = 60.0
@@ -30,7 +30,7 @@ def look_until(setting: dict[str, Any], ended: Callable[[set[str]], bool]) -> in
     """Run the reconciler until the phases are as wanted, up to a limit; return how often."""
     deadline = time.monotonic() + _RETURNS_S
     for number in itertools.count(1):
-        in_child(lambda: look(setting))
+        look(setting)
         if ended(phases(setting)) or time.monotonic() > deadline:
             return number
     raise AssertionError("count ends")
@@ -48,7 +48,7 @@ def main() -> int:
     setting = json.loads(Path(sys.argv[1]).read_text())
     before = state(setting)
     calls = calls_of(setting, "ADD")
-    in_child(lambda: run(setting, "DEL"))
+    run(setting, "DEL")
     left_behind: dict[str, list[str]] = {}
     again: dict[str, int] = {}
     killed: list[str] = []
@@ -56,11 +56,11 @@ def main() -> int:
     orphans = held = 0
     for kind, number in Part(**setting["part"]).of_each_kind(calls):
         name = f"{kind} {number}"
-        reached = in_child(lambda: broken(setting, "ADD", (kind, number), kill=True))  # noqa: B023 - runs at once
+        reached = broken(setting, "ADD", (kind, number), kill=True)
         if reached >= 0:
             assert reached == NOT_REACHED, f"{name} crashed"
             missed.append(name)
-            in_child(lambda: run(setting, "DEL"))
+            run(setting, "DEL")
             continue
         killed.append(name)
         orphans += bool(phases(setting) - {"held"})
@@ -71,8 +71,8 @@ def main() -> int:
             end_sandbox(setting)
         if found := differing(before, state(setting)):
             left_behind[name] = found
-            in_child(lambda: run(setting, "DEL"))
-    in_child(lambda: run(setting, "DEL"))
+            run(setting, "DEL")
+    run(setting, "DEL")
     counts = {"orphans": orphans, "held": held, "again": again}
     print(json.dumps({"killed": killed, "missed": missed, **counts, "left_behind": left_behind}))
     return 0
