@@ -2,13 +2,15 @@
 
     python fault_loop.py SETTING.json [FIRST STEP]
 
-Run inside the host's network namespace (or the lab), as a program: each try is a forked child, so that one that is
-killed takes nothing with it. SETTING has the CNI environment and configuration, and the VF table's path (null: the
-kernel's own PFs). It also has the folders of ledger and IPAM, which ``command`` to break, and which ``part`` of its
-calls (tests/support/seeds.py). Calls are numbered within their kind, so that a wait that looks once more does not
-renumber what comes after it. FIRST and STEP share them among several runs: of STEP 4, one breaks of each kind the calls
-1, 5, 9, … Prints one JSON object. It has, for each kind, the calls that were broken and those that could not be (the
-command made fewer this time), and what each left.
+Run inside the host's network namespace (or the lab), as a program. A call that is killed is made by a forked child,
+every other one by this process, as the CNI server makes them: a fork costs the lab more than an ADD.
+
+SETTING has the CNI environment and configuration, and the VF table's path (null: the kernel's own PFs). It also has the
+folders of ledger and IPAM, which ``command`` to break, and which ``part`` of its calls (tests/support/seeds.py). Calls
+are numbered within their kind, so that a wait that looks once more does not renumber what comes after it. FIRST and
+STEP share them among several runs: of STEP 4, one breaks of each kind the calls 1, 5, 9, … Prints one JSON object. It
+has, for each kind, the calls that were broken and those that could not be (the command made fewer this time), and what
+each left.
 
 What follows a broken ADD is DEL, or the next ADD and DEL. What follows a broken DEL is the runtime's second one, or the
 next ADD, or the reconciler, in turn.
@@ -25,6 +27,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -85,10 +88,17 @@ class Fault:
 
         return broken
 
-    def install(self) -> None:
-        for owner, name in EDGE:
-            kind = f"{owner.__name__}.{name}"
-            setattr(owner, name, self.before(kind, getattr(owner, name)))
+    @contextmanager
+    def installed(self) -> Iterator[None]:
+        """Stand between the program and the system."""
+        whole = [(owner, name, getattr(owner, name)) for owner, name in EDGE]
+        for owner, name, function in whole:
+            setattr(owner, name, self.before(f"{owner.__name__}.{name}", function))
+        try:
+            yield
+        finally:
+            for owner, name, function in whole:
+                setattr(owner, name, function)
 
 
 class FaultyVfSettings:
@@ -158,16 +168,17 @@ def in_child(work: Callable[[], int]) -> int:
 def run(setting: Setting, command: str) -> int:
     """Make an ordinary call without a fault; return its exit status."""
     environment = {**setting["environment"], "CNI_COMMAND": command}
-    return answer(environment, json.dumps(setting["conf"]).encode(), lambda: vf_settings_of(setting)).status
+    status = answer(environment, json.dumps(setting["conf"]).encode(), lambda: vf_settings_of(setting)).status
+    end_threads()
+    return status
 
 
-def look(setting: Setting) -> int:
-    """Look for orphans once, in a process of its own as the server is."""
+def look(setting: Setting) -> None:
+    """Look for orphans once."""
     conf = setting["conf"]
     places = Sysfs(Path(conf.get("sysfs", SYSFS))), Ledger(Path(setting["ledger"]).parent), Path(conf.get("run", RUN))
     node = Node(*places, vf_settings_of(setting), BOOT_ID.read_text().strip())
     Reconciler(lambda: node, Metrics()).reconcile(time.monotonic())
-    return 0
 
 
 def phases(setting: Setting) -> set[str]:
@@ -176,44 +187,42 @@ def phases(setting: Setting) -> set[str]:
 
 def faulty(setting: Setting, command: str, fault: Fault) -> int:
     """Make a call of the plugin with the fault between it and the system; return its exit status."""
-    fault.install()
     environment = {**setting["environment"], "CNI_COMMAND": command}
-    done = answer(
-        environment, json.dumps(setting["conf"]).encode(), lambda: FaultyVfSettings(vf_settings_of(setting), fault)
-    )
+    with fault.installed():
+        done = answer(
+            environment, json.dumps(setting["conf"]).encode(), lambda: FaultyVfSettings(vf_settings_of(setting), fault)
+        )
+        end_threads()
     if done.status:
         print(command, done.text, file=sys.stderr)
+    return done.status
+
+
+def end_threads() -> None:
+    """Wait for the announcement, for which no code waits."""
     for thread in threading.enumerate():
         if thread is not threading.current_thread():
-            # No code waits for the announcement.
             thread.join(_ANNOUNCED_S)
-    return done.status
 
 
 def broken(setting: Setting, command: str, target: Call, *, kill: bool) -> int:
     """Break one call of the plugin's; some may fail without the whole failing."""
-    fault = Fault(target, kill=kill)
-    status = faulty(setting, command, fault)
-    if not fault.reached:
-        return NOT_REACHED
-    return REACHED if status else SUCCEEDED
+
+    def call() -> int:
+        fault = Fault(target, kill=kill)
+        status = faulty(setting, command, fault)
+        if not fault.reached:
+            return NOT_REACHED
+        return REACHED if status else SUCCEEDED
+
+    return in_child(call) if kill else call()
 
 
 def calls_of(setting: Setting, command: str) -> list[Call]:
     """Return each call that leaves the process, of a command that nothing breaks."""
-    heard, told = os.pipe()
-
-    def count() -> int:
-        fault = Fault(None)
-        status = faulty(setting, command, fault)
-        os.write(told, json.dumps(fault.calls).encode())
-        return status
-
-    assert in_child(count) == 0, f"{command} failed without a fault"
-    os.close(told)
-    with open(heard, encoding="utf-8") as report:  # noqa: PTH123 - a pipe's end
-        counted: dict[str, int] = json.load(report)
-    return [(kind, number) for kind, most in counted.items() for number in range(1, most + 1)]
+    fault = Fault(None)
+    assert faulty(setting, command, fault) == 0, f"{command} failed without a fault"
+    return [(kind, number) for kind, most in fault.calls.items() for number in range(1, most + 1)]
 
 
 def after_add(setting: Setting, before: dict[str, Any], turn: int, reached: int, *, kill: bool) -> list[str]:
@@ -231,14 +240,14 @@ def after_del(setting: Setting, _before: dict[str, Any], turn: int, _reached: in
         return called(setting, "ADD") + called(setting, "DEL")
     wrong = []
     if follows == 2:
-        in_child(lambda: look(setting))
+        look(setting)
         # Entries that its DEL had not begun with belong to a pod that may still be alive.
         wrong = [] if phases(setting) <= {"held"} else ["the reconciler left what it should have given back"]
     return wrong + (called(setting, "DEL") if follows == 0 or phases(setting) else [])
 
 
 def called(setting: Setting, command: str) -> list[str]:
-    return [] if in_child(lambda: run(setting, command)) == 0 else [f"the next {command} failed"]
+    return [] if run(setting, command) == 0 else [f"the next {command} failed"]
 
 
 def left_behind(
@@ -252,9 +261,9 @@ def left_behind(
     after = after_del if command == "DEL" else after_add
     for turn, call in enumerate(calls):
         wrong = called(setting, "ADD") if command == "DEL" else []
-        reached = in_child(lambda: broken(setting, command, call, kill=kill))  # noqa: B023 - runs at once
+        reached = broken(setting, command, call, kill=kill)
         if reached == NOT_REACHED:
-            in_child(lambda: run(setting, "DEL"))
+            run(setting, "DEL")
             yield call, None
             continue
         assert reached != CRASHED, f"the program of call {call} crashed"
@@ -276,7 +285,7 @@ def main() -> int:
     if command == "DEL":
         assert called(setting, "ADD") == []
     calls = calls_of(setting, command)
-    in_child(lambda: run(setting, "DEL"))
+    run(setting, "DEL")
     mine = [(kind, number) for kind, number in calls if number % step == first % step]
     part = Part(**setting["part"])
     tried: dict[str, dict[str, list[int]]] = {}

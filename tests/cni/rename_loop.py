@@ -143,7 +143,7 @@ def left_behind(
         outcome = in_child(lambda: renamed(setting, command, call, *names))  # noqa: B023 - runs at once
         wrong += [f"{command} failed"] if outcome not in (REACHED, NOT_REACHED) else []
         wrong += lacking(setting) if command == "ADD" and not wrong else []
-        in_child(lambda: run(setting, "DEL")) if outcome == NOT_REACHED else wrong.extend(called(setting, "DEL"))
+        run(setting, "DEL") if outcome == NOT_REACHED else wrong.extend(called(setting, "DEL"))
         name_back(*names)
         wrong += [f"in the end: {name}" for name in differing(before, state(setting))]
         yield call, wrong if outcome != NOT_REACHED or wrong else None
@@ -157,7 +157,7 @@ def main() -> int:
     if command == "DEL":
         assert called(setting, "ADD") == []
     calls = calls_of(setting, command)
-    in_child(lambda: run(setting, "DEL"))
+    run(setting, "DEL")
     tried: dict[str, list[int]] = {}
     missed: dict[str, list[int]] = {}
     wrong: dict[str, list[str]] = {}

@@ -104,7 +104,7 @@ def left_behind(
         wrong = called(setting, "ADD")
         outcome = in_child(lambda: swapped(setting, call, die_after))  # noqa: B023 - runs at once
         if outcome == NOT_REACHED:
-            in_child(lambda: run(setting, "DEL"))
+            run(setting, "DEL")
             yield (f"{call[0]} +{die_after}", call[1]), None
             continue
         if outcome == -signal.SIGKILL:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from mooring import log
-from tests.cni.fault_loop import NOT_REACHED, broken, calls_of, differing, in_child, look, phases, run, state
+from tests.cni.fault_loop import NOT_REACHED, broken, calls_of, differing, look, phases, run, state
 from tests.support.polling import reaches
 from tests.support.seeds import Part
 
@@ -32,7 +32,7 @@ def look_until(setting: dict[str, Any], ended: Callable[[set[str]], bool]) -> in
     def has_ended() -> bool:
         nonlocal number
         number += 1
-        in_child(lambda: look(setting))
+        look(setting)
         return ended(phases(setting))
 
     reaches(has_ended, _RETURNS_S, pause_s=0)
@@ -51,7 +51,7 @@ def main() -> int:
     setting = json.loads(Path(sys.argv[1]).read_text())
     before = state(setting)
     calls = calls_of(setting, "ADD")
-    in_child(lambda: run(setting, "DEL"))
+    run(setting, "DEL")
     left_behind: dict[str, list[str]] = {}
     again: dict[str, int] = {}
     killed: list[str] = []
@@ -59,11 +59,11 @@ def main() -> int:
     orphans = held = 0
     for kind, number in Part(**setting["part"]).of_each_kind(calls):
         name = f"{kind} {number}"
-        reached = in_child(lambda: broken(setting, "ADD", (kind, number), kill=True))  # noqa: B023 - runs at once
+        reached = broken(setting, "ADD", (kind, number), kill=True)
         if reached >= 0:
             assert reached == NOT_REACHED, f"{name} crashed"
             missed.append(name)
-            in_child(lambda: run(setting, "DEL"))
+            run(setting, "DEL")
             continue
         killed.append(name)
         orphans += bool(phases(setting) - {"held"})
@@ -74,8 +74,8 @@ def main() -> int:
             end_sandbox(setting)
         if found := differing(before, state(setting)):
             left_behind[name] = found
-            in_child(lambda: run(setting, "DEL"))
-    in_child(lambda: run(setting, "DEL"))
+            run(setting, "DEL")
+    run(setting, "DEL")
     counts = {"orphans": orphans, "held": held, "again": again}
     print(json.dumps({"killed": killed, "missed": missed, **counts, "left_behind": left_behind}))
     return 0

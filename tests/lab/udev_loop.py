@@ -28,7 +28,7 @@ from typing import Any
 from cni.server.dispatch import answer
 from mooring import log
 from mooring.vf_settings import RtnetlinkVfSettings, VfSettingsApi
-from tests.cni.fault_loop import differing, in_child
+from tests.cni.fault_loop import differing
 from tests.lab.guid_settings import GuidVfSettings
 from tests.support.polling import wait_until
 from tests.support.seeds import Part
@@ -182,9 +182,9 @@ def turn(setting: Setting) -> list[str]:
     """Return what was wrong with one ADD and one DEL."""
     if setting["nic"] == "mlx5":
         forget_guids(setting)
-    added = in_child(lambda: run(setting, "ADD"))
+    added = run(setting, "ADD")
     wrong = in_pod(setting) if added == 0 else ["ADD failed"]
-    return wrong if in_child(lambda: run(setting, "DEL")) == 0 else [*wrong, "DEL failed"]
+    return wrong if run(setting, "DEL") == 0 else [*wrong, "DEL failed"]
 
 
 def in_pod(setting: Setting) -> list[str]:
