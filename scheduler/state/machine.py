@@ -84,7 +84,7 @@ class Machine:
         self.vf_disputes = VfDisputes(self.cache, scheduler_name, evicts=evict_never_started)
         self._bound_without_vfs = BoundWithoutVfs()
         budgets = Budgets()
-        self._preemption = Preemption(self.cache, self.nominator, budgets, self.pending_groups.is_whole)
+        self._preemption = Preemption(self.cache, self.nominator, budgets, self.pending_groups)
         self._scheduling_cycle = SchedulingCycle(self.cache, self.nominator, self._preemption, sign=sign)
         self.group_scheduling = GroupScheduling(
             cache=self.cache,
