@@ -51,6 +51,11 @@ class Budgets:
         if not budgets:
             self._budgets.pop(namespace, None)
 
+    @property
+    def has_any(self) -> bool:
+        """Return whether there is any budget."""
+        return bool(self._budgets)
+
     def violations(self, assigned_pods: Sequence[AssignedPod], used: dict[int, int]) -> int:
         """Return how many of these pods' removals violate a budget, after those that are counted in ``used``."""
         return sum(self._breaks(assigned, used) for assigned in assigned_pods) if self._budgets else 0

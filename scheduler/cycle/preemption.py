@@ -118,6 +118,14 @@ class Preemption:
         """Return that victims help on no node."""
         return Futile(_NEVER) if pod_info.pod.spec.preemption_policy == "Never" else self._futile({}, 0)
 
+    def awaits_vf(self, node: str) -> bool:
+        """Return whether a node still holds VFs for pods that are gone, and may be waited for."""
+        return node not in self._stuck and any(self._held_for_gone_pods(node))
+
+    def stuck_nodes(self) -> set[str]:
+        """Return the nodes that do not return VFs: victims there would not help."""
+        return set(self._still_stuck())
+
     def stop_waiting(self, nomination: Nomination) -> str:
         """Record that a node does not return VFs for which a pod waits there; return which VFs, in words."""
         self._stuck.add(nomination.node)

@@ -16,7 +16,13 @@ from scheduler.cache.volumes.plan import VolumePlan
 from scheduler.cycle.cycle import RecordPhase
 from scheduler.cycle.decisions import Bind, NotPlaced, Placed, Unschedulable, Why, validate_annotations
 from scheduler.cycle.group_cycle import GroupCycle, GroupSearch
-from scheduler.cycle.instructions import Instruction, PreBind
+from scheduler.cycle.group_preemption.preempt import (
+    NOBODY_PREEMPTED,
+    GroupPreempted,
+    GroupPreemption,
+    GroupVictimSearch,
+)
+from scheduler.cycle.instructions import DeleteVictims, Instruction, PreBind
 from scheduler.kube.group_membership import GroupKey
 from scheduler.kube.objects import Pod
 from scheduler.kube.pod_groups import GroupPolicy, PodGroup
@@ -31,7 +37,7 @@ from scheduler.pending.pending_pod import asks_the_same
 from scheduler.pending.pending_pods import PendingPods
 from scheduler.pending.pod_group_conditions import GroupProgress
 from scheduler.pending.volume_waits import VolumeWaits
-from scheduler.queue import NO_EVENT, ClusterEvent, Queue
+from scheduler.queue import LEAVING, NO_EVENT, ClusterEvent, Queue
 
 _KEPT = " Room is kept for the members that fit."
 # Seconds after which a decision that was set aside goes on though others still wait.
@@ -50,6 +56,7 @@ class GroupScheduling:
     pending_pods: PendingPods
     pending_groups: PendingGroups
     group_cycle: GroupCycle
+    group_preemption: GroupPreemption
     volume_waits: VolumeWaits
     options: GroupOptions
     portion: int
@@ -60,6 +67,9 @@ class GroupScheduling:
     group_hold: GroupHold = field(init=False)
     half_groups: HalfGroups = field(init=False)
     _search: GroupSearch | None = None
+    # What the decision under way has found without victims, and its search for victims.
+    _unplaced: NotPlaced | None = None
+    _victims: GroupVictimSearch | None = None
     # The decisions that others have interrupted, the one that waits the longest first, and when one is to go on.
     _aside: dict[GroupKey, GroupSearch] = field(default_factory=dict)
     _resume_at: float = 0.0
@@ -137,10 +147,15 @@ class GroupScheduling:
             self.begin(search.group.key)
             return None
         self._proceeded_at = now
+        if self._unplaced is not None:
+            return self._seek_victims(search, self._unplaced, now)
         verdict = self.group_cycle.proceed(search, now, record_phase)
         if verdict is None:
             self._gives_way(search, now)
             return None
+        if isinstance(verdict, NotPlaced) and verdict.refusal.requeue_on & LEAVING:
+            self._unplaced = verdict
+            return self._seek_victims(search, verdict, now)
         self._search = None
         key = search.group.key
         self.decisions["scheduled" if isinstance(verdict, Placed) else "unschedulable"] += 1
@@ -149,8 +164,34 @@ class GroupScheduling:
             return self._carry_out(search, verdict, now)
         return self._refuse(search, verdict.refusal, self._shortage(key, verdict), now, verdict.binds)
 
+    def _seek_victims(self, search: GroupSearch, verdict: NotPlaced, now: float) -> list[Instruction] | None:
+        """Search for pods that must go for a group that does not fit; return None if that takes another step."""
+        key = search.group.key
+        if self._victims is None:
+            begun = self.group_preemption.begin(search, self.pending_groups.priority(key), now)
+        else:
+            begun = self._victims
+        if isinstance(begun, GroupVictimSearch):
+            self._victims = begun
+            found = self.group_preemption.proceed(begun)
+            if found is None:
+                return None
+        else:
+            found = begun
+        self._search = self._unplaced = self._victims = None
+        self.decisions["unschedulable"] += 1
+        message = self._shortage(key, verdict)
+        if found.reason:
+            message = f"{message} preemption: {found.reason}"
+        told = self._refuse(search, verdict.refusal, message, now, verdict.binds, found)
+        if not found.victims:
+            return told
+        first = found.nominations[0].assigned.uid
+        return [DeleteVictims(self.pending_pods[first].pod, found.nominations[0].node, found.victims), *told]
+
     def abandon(self) -> None:
         """End a decision without an outcome; nothing of it stays."""
+        self._unplaced = self._victims = None
         if self._search is not None:
             self.group_cycle.roll_back(self._search)
             self._search = None
@@ -304,13 +345,22 @@ class GroupScheduling:
         return self._tell(uids, message)
 
     def _refuse(
-        self, search: GroupSearch, refusal: Unschedulable, message: str, now: float, fitting: Sequence[Bind] = ()
+        self,
+        search: GroupSearch,
+        refusal: Unschedulable,
+        message: str,
+        now: float,
+        fitting: Sequence[Bind] = (),
+        preempted: GroupPreempted = NOBODY_PREEMPTED,
     ) -> list[Instruction]:
-        """Let a group wait; keep the room of its ``fitting`` members if it has first call."""
+        """Let a group wait: for its victims, or keep the room of its ``fitting`` members if it has first call."""
         key, missed = search.group.key, self.queue.missed_since(search.since)
-        kept = fitting if self.group_hold.is_held_by(key) else ()
-        self.group_hold.keep(key, kept, now)
-        message += _KEPT if kept else ""
+        if preempted.nominations:
+            self.nominator.nominate_all(preempted.nominations, now)
+        else:
+            kept = fitting if self.group_hold.is_held_by(key) else ()
+            self.group_hold.keep(key, kept, now)
+            message += _KEPT if kept else ""
         uids = self.pending_groups.members(key).of("waiting")
         if not self.pending_groups.decided(key, now):
             self.queue.add_unschedulable(key.entry, refusal.requeue_on)

@@ -18,6 +18,7 @@ from scheduler.cycle.cycle import RecordPhase, SchedulingCycle, ignore_phase
 from scheduler.cycle.decisions import Bind, SignAssignment, Unschedulable
 from scheduler.cycle.disruption_budgets import Budgets
 from scheduler.cycle.group_cycle import GroupCycle
+from scheduler.cycle.group_preemption.preempt import GroupPreemption
 from scheduler.cycle.instructions import (
     DeleteVictims,
     DeleteVictimsResult,
@@ -93,6 +94,9 @@ class Machine:
             pending_pods=self.pending_pods,
             pending_groups=self.pending_groups,
             group_cycle=GroupCycle(self.cache, self._scheduling_cycle),
+            group_preemption=GroupPreemption(
+                self.cache, self._scheduling_cycle, self.nominator, budgets, self.pending_groups, self._preemption
+            ),
             volume_waits=self._volume_waits,
             options=group_options,
             portion=min(portion, group_slices.PORTION),
