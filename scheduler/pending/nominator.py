@@ -100,6 +100,10 @@ class Nominator:
         if ended.group is not None:
             self.delete_group(ended.group, now)
 
+    def groups(self) -> set[GroupKey]:
+        """Return the groups that have nominations."""
+        return {one.group for one in self._of.values() if one.group is not None}
+
     def delete_group(self, group: GroupKey, now: float) -> None:
         """Delete all nominations of a group."""
         for one in [each for each in self._of.values() if each.group == group]:

@@ -171,6 +171,11 @@ class PendingGroups:
         assert isinstance(group, Group), "a group that is refused is not in the queue"
         return group
 
+    def is_queued(self, key: GroupKey) -> bool:
+        """Return whether a group has waiting members, and nothing speaks against it."""
+        state = self._states.get(key)
+        return state is not None and not state.message
+
     def why_not_queued(self, key: GroupKey) -> str:
         """Return why a group with waiting members is not in the queue; empty if it is."""
         return self._states[key].message

@@ -246,6 +246,9 @@ class GroupScheduling:
         """Return what is due: Binds whose volumes are all bound, and messages."""
         found = list[Instruction]()
         self.group_hold.tick(now)
+        for key in self.nominator.groups() if self.nominator else ():
+            if not self.pending_groups.is_queued(key):
+                self.nominator.delete_group(key, now)
         found += self.half_groups.overdue(now)
         for batch in self.held_binds.touched():
             found += self._look_at(batch, now)

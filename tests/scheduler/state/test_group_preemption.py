@@ -8,9 +8,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from mooring.kube.events import Changed, Identity
+from mooring.kube.events import Changed, Identity, Removed
 from scheduler.cycle.instructions import DeleteVictims, DeleteVictimsResult, Instruction
 from scheduler.kube.objects import Pod, PodDisruptionBudget
+from scheduler.kube.pod_groups import PodGroup
 from scheduler.state.machine import Machine
 from tests.scheduler.state.test_groups import Life, MakeNode, MakePf, MakePod, binds, changed, told
 
@@ -157,6 +158,18 @@ def test_the_nominations_fall_as_one_if_a_member_goes(life: Life) -> None:
     members = _pair(life)
     life.work()
     life.gone(members[0])
+    assert len(life.machine.nominator) == 0
+
+
+def test_no_room_is_kept_for_a_group_that_is_not_decided_about_any_more(life: Life) -> None:
+    """Its PodGroup is gone."""
+    life.pod_group("pair", schedulingPolicy={"gang": {"minCount": 2}}, priority=10)
+    _fill(life, "n1", "n2")
+    _pair(life, group="", schedulingGroup={"podGroupName": "pair"})
+    assert len(_victims(life.work())) == 2
+    assert len(life.machine.nominator) == 2
+    life.machine.see(PodGroup, Removed(Identity("pair", "default")), life.now)
+    life.work(1.0)
     assert len(life.machine.nominator) == 0
 
 
