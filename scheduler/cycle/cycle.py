@@ -145,6 +145,13 @@ class SchedulingCycle:
         """Return the rows that a pod passes, each judged by itself."""
         return self._signature_scores.of(pod_info, budget).passing()
 
+    def passing_without_pods(self, pod_info: PodInfo, budget: PlacementBudget) -> Rows:
+        """Return the rows that a pod passes by itself, and those that it may pass once pods have left."""
+        scores = self._signature_scores.of(pod_info, budget)
+        helpable = [rows for plugin, _, rows in scores.refused() if plugin.requeue_on & LEAVING]
+        found: Rows = np.sort(np.concatenate([scores.passing(), *helpable]))
+        return found
+
     def refused_for(self, pod_info: PodInfo, text: str, budget: PlacementBudget) -> Rows:
         """Return the rows that refuse a pod, by itself, for this reason only."""
         of_text = [rows for _, texts, rows in self._signature_scores.of(pod_info, budget).refused() if texts == (text,)]

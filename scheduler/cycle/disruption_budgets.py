@@ -26,6 +26,8 @@ class Budgets:
 
     def __init__(self) -> None:
         self._budgets: dict[str, dict[str, _Budget]] = {}
+        # How often any of them has changed.
+        self.changes = 0
         # The budgets that select pods of one signature; cleared whenever a budget changes.
         self._about: WeakKeyDictionary[AffinityInfo, tuple[_Budget, ...]] = WeakKeyDictionary()
 
@@ -36,29 +38,27 @@ class Budgets:
             self.remove(budget.metadata.namespace, budget.metadata.name)
             return
         self._about.clear()
+        self.changes += 1
         status = budget.status
         known = _Budget(selector, status.disruptions_allowed, frozenset(status.disrupted_pods or ()))
         self._budgets.setdefault(budget.metadata.namespace, {})[budget.metadata.name] = known
 
     def remove(self, namespace: str, name: str) -> None:
         self._about.clear()
+        self.changes += 1
         budgets = self._budgets.get(namespace, {})
         budgets.pop(name, None)
         if not budgets:
             self._budgets.pop(namespace, None)
 
-    def split(self, assigned_pods: Sequence[AssignedPod]) -> tuple[list[AssignedPod], list[AssignedPod]]:
-        """Split the pods, in order, into those whose removal violates a budget and the others.
+    @property
+    def has_any(self) -> bool:
+        """Return whether there is any budget."""
+        return bool(self._budgets)
 
-        They are counted in their order: the first ones use up what a budget allows.
-        """
-        if not self._budgets:
-            return [], list(assigned_pods)
-        used: dict[int, int] = {}
-        breaking, others = list[AssignedPod](), list[AssignedPod]()
-        for assigned in assigned_pods:
-            (breaking if self._breaks(assigned, used) else others).append(assigned)
-        return breaking, others
+    def violations(self, assigned_pods: Sequence[AssignedPod], used: dict[int, int]) -> int:
+        """Return how many of these pods' removals violate a budget, after those that are counted in ``used``."""
+        return sum(self._breaks(assigned, used) for assigned in assigned_pods) if self._budgets else 0
 
     def _breaks(self, assigned: AssignedPod, used: dict[int, int]) -> bool:
         """Count a pod against each of its budgets; return whether one of them has no disruption left."""

@@ -63,13 +63,18 @@ class DryRuns:
             yield part
 
     @contextmanager
-    def on(self, row: int, nominated: Iterable[AssignedPod] = (), *, by_sums: bool = False) -> Iterator["NodeDryRun"]:
-        """Try a node on which these pods are nominated; restore everything when it ends.
+    def on(
+        self, row: int, nominated: Iterable[AssignedPod] = (), *, off: Iterable[AssignedPod] = (), by_sums: bool = False
+    ) -> Iterator["NodeDryRun"]:
+        """Try a node on which these pods are nominated, in the place of those that are ``off``; restore everything.
 
         With ``by_sums``, free VFs are only counted where that suffices: the dry run then has no `NodeDryRun.assigned`.
         """
         dry_run = NodeDryRun(self, row, tuple(nominated), by_sums=by_sums)
         try:
+            # A nominated pod may have VFs that these hold.
+            dry_run.take_off(*off)
+            dry_run.put_on(*dry_run.nominated)
             yield dry_run
         finally:
             dry_run.restore()
@@ -83,7 +88,7 @@ class NodeDryRun:
     ) -> None:
         self._dry_runs = dry_runs
         self._row = row
-        self._nominated = nominated
+        self.nominated = nominated
         # Pods that were moved in the cache itself, each with its net moves.
         self._moved: dict[str, tuple[AssignedPod, int]] = {}
         # A nominated pod's VFs are not in the accounting that sums are made from.
@@ -95,7 +100,6 @@ class NodeDryRun:
         self._have_room = [part.has_room_for for part in self._parts if part.tells_room]
         self._is_told_by_room = len(self._have_room) == len(self._parts)
         self._moves_cache = any(part.moves_cache for part in self._parts)
-        self.put_on(*nominated)
 
     def take_off(self, *assigned_pods: AssignedPod) -> None:
         self._note(assigned_pods, -1)
@@ -124,11 +128,11 @@ class NodeDryRun:
         Pods that it requires near it must be among those assigned here: a nominated pod may never arrive.
         """
         found = self._refusal()
-        if found or not self._nominated or not self._dry_runs.needs_others:
+        if found or not self.nominated or not self._dry_runs.needs_others:
             return found
-        self.take_off(*self._nominated)
+        self.take_off(*self.nominated)
         found = self._refusal()
-        self.put_on(*self._nominated)
+        self.put_on(*self.nominated)
         return found
 
     def assigned(self) -> AssignedPod:
@@ -138,11 +142,10 @@ class NodeDryRun:
         return assigned_pod_for(self._dry_runs.pod_info, node, next((one for one in given if one is not None), None))
 
     def restore(self) -> None:
-        for assigned, net in list(self._moved.values()):
-            if net > 0:
-                self.take_off(assigned)
-            elif net < 0:
-                self.put_on(assigned)
+        # No VF must have two claims meanwhile.
+        moved = list(self._moved.values())
+        self.take_off(*(assigned for assigned, net in moved if net > 0))
+        self.put_on(*(assigned for assigned, net in moved if net < 0))
         for part in self._parts:
             part.close()
 

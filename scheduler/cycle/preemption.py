@@ -9,7 +9,7 @@ random one on. Here the pod's uid determines the first one, so that equal cluste
 """
 
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,6 +22,7 @@ from scheduler.cycle.node_dry_run import DryRuns
 from scheduler.cycle.nominations import NominatedPods, Nomination
 from scheduler.cycle.refusals import none_available
 from scheduler.cycle.select_victims import NO_VICTIMS, Examine, Found, VictimSearch, select_victims_on_node
+from scheduler.cycle.victims import NoGroups, PlacedGroups, Victims, here
 from scheduler.kube.pod_info import PodInfo
 
 # A node repairs within 30 s a VF that was not released, and tries a second time 20 s later (`cni.plan.orphans`). What
@@ -33,6 +34,9 @@ _TERMINATING = "not eligible due to a terminating pod on the nominated node."
 _VF_AWAITED = "not eligible due to a VF that the nominated node still holds for a pod that is gone."
 _NOT_HELPFUL = "Preemption is not helpful for scheduling"
 _STUCK = "node(s) did not get back the VFs of pods that are gone"
+
+
+_NO_GROUPS = NoGroups()
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,24 +62,17 @@ class Futile:
     reason: str
 
 
-def _none_spared(_: str) -> bool:
-    return False
-
-
 class Preemption:
-    """The search for victims, and the nodes where preemption failed.
-
-    ``is_spared`` returns whether a pod, by its uid, is in a group that may only be disrupted as a whole.
-    """
+    """The search for victims, and the nodes where preemption failed."""
 
     def __init__(
         self,
         cache: Cache,
         nominated_pods: NominatedPods,
         budgets: Budgets,
-        is_spared: Callable[[str], bool] = _none_spared,
+        groups: PlacedGroups = _NO_GROUPS,
     ) -> None:
-        self._is_spared = is_spared
+        self._victims = Victims(cache, groups)
         self._cache = cache
         self._nominated_pods = nominated_pods
         self._budgets = budgets
@@ -113,13 +110,21 @@ class Preemption:
             return self._futile(search.refusals(rows), len(rows))
         if not search.holds(best, find):
             return None
-        assigned = self._assigned(dry_runs, best.row, best.victims)
+        assigned = self._assigned(dry_runs, best.row, here(best.chosen))
         going = tuple(one for one in best.victims if one.affinity_info is None or not one.affinity_info.terminating)
         return Nominate(Nomination(assigned, frozenset(one.uid for one in best.victims)), going)
 
     def hopeless(self, pod_info: PodInfo) -> Futile:
         """Return that victims help on no node."""
         return Futile(_NEVER) if pod_info.pod.spec.preemption_policy == "Never" else self._futile({}, 0)
+
+    def awaits_vf(self, node: str) -> bool:
+        """Return whether a node still holds VFs for pods that are gone, and may be waited for."""
+        return node not in self._stuck and any(self._held_for_gone_pods(node))
+
+    def stuck_nodes(self) -> set[str]:
+        """Return the nodes that do not return VFs: victims there would not help."""
+        return set(self._still_stuck())
 
     def stop_waiting(self, nomination: Nomination) -> str:
         """Record that a node does not return VFs for which a pod waits there; return which VFs, in words."""
@@ -187,12 +192,9 @@ class Preemption:
             node = names[row]
             if node in stuck:
                 return (_STUCK,), 0
-            below = [assigned for assigned in self._cache.assigned_pods_on(node) if assigned.priority < priority]
-            spared, lower = list[AssignedPod](), list[AssignedPod]()
-            for assigned in below:
-                (spared if self._is_spared(assigned.uid) else lower).append(assigned)
-            there = nominated.get(node, ())
-            return select_victims_on_node(dry_runs, row, lower, there, self._budgets, spared), len(below)
+            lower = self._victims.below(node, priority)
+            found = select_victims_on_node(dry_runs, row, lower, nominated.get(node, ()), self._budgets)
+            return found, len(lower)
 
         return find
 

@@ -19,6 +19,7 @@ from scheduler.cache.node_columns import NodeColumns
 from scheduler.cycle.disruption_budgets import Budgets
 from scheduler.cycle.node_dry_run import DryRuns, NodeDryRun
 from scheduler.cycle.placement_budget import PlacementBudget
+from scheduler.cycle.victims import Loss, Victim, here, importance, loss_of, pods_of, since, split
 from scheduler.placement.place import SEARCHED_AT_ONCE
 from scheduler.plugins.interface import Texts
 
@@ -29,34 +30,30 @@ PORTION = 1_500
 # of them violates a budget. Source: DefaultPreemptionArgs.
 _SHARE = 10
 _FEWEST = 100
-# Priorities are signed 32-bit numbers: this offset makes all of them positive, so that each victim counts.
-_ABOVE_ZERO = 1 << 31
-# Later than any RFC 3339 time: for a pod that has not started yet.
-_NOT_STARTED = "~"
 # In kube-scheduler's words.
 NO_VICTIMS = "No preemption victims found for incoming pod"
-_ONLY_TOGETHER = "node(s) had pods of a group that may only be disrupted as a whole"
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A node that the pod fits on without these pods, the most important first."""
+    """A node that the pod fits on without these, the most important first."""
 
     row: int
-    victims: tuple[AssignedPod, ...]
+    chosen: tuple[Victim, ...]
     broken_budgets: int
 
     @property
-    def loss(self) -> tuple[int, int, int, int]:
-        """Return the loss, the least first: violated budgets, highest priority, sum of priorities, victims."""
-        priorities = [assigned.priority + _ABOVE_ZERO for assigned in self.victims]
-        return self.broken_budgets, max(priorities), sum(priorities), len(priorities)
+    def victims(self) -> tuple[AssignedPod, ...]:
+        """Return all pods that must leave, also those of groups on other nodes."""
+        return pods_of(self.chosen)
+
+    @property
+    def loss(self) -> Loss:
+        return loss_of(self.chosen, self.broken_budgets)
 
     @property
     def since(self) -> str:
-        """Return since when the longest running of the victims of the highest priority has run."""
-        highest = max(assigned.priority for assigned in self.victims)
-        return min(_started(assigned) for assigned in self.victims if assigned.priority == highest)
+        return since(self.chosen)
 
 
 # The result for a node: its victims, or why removing pods does not help.
@@ -66,55 +63,40 @@ Examine = Callable[[int], tuple[Found, int]]
 
 
 def select_victims_on_node(
-    dry_runs: DryRuns,
-    row: int,
-    lower: Sequence[AssignedPod],
-    nominated: Iterable[AssignedPod],
-    budgets: Budgets,
-    spared: Sequence[AssignedPod] = (),
+    dry_runs: DryRuns, row: int, lower: Sequence[Victim], nominated: Iterable[AssignedPod], budgets: Budgets
 ) -> Found:
-    """Return which of the ``lower`` pods must leave a node for the pod to fit, or why it does not fit without them.
-
-    ``spared`` are pods of lower priority that must not leave alone.
-    """
-    if not lower and not spared:
+    """Return which of the ``lower`` must leave a node for the pod to fit, or why it does not fit without them."""
+    if not lower:
         return (NO_VICTIMS,)
     with dry_runs.on(row, nominated, by_sums=True) as dry_run:
-        dry_run.take_off(*lower)
+        dry_run.take_off(*here(lower))
         if refusal := dry_run.refusal():
-            return _without(dry_run, spared) if spared else refusal
-        breaking, others = budgets.split(sorted(lower, key=importance))
+            return refusal
+        breaking, others = split(budgets, sorted(lower, key=importance))
         doomed = not_reprieved(dry_run, breaking)
-        victims = sorted([*doomed, *not_reprieved(dry_run, others)], key=importance)
-    return Candidate(row, tuple(victims), len(doomed)) if victims else (NO_VICTIMS,)
+        chosen = sorted([*doomed, *not_reprieved(dry_run, others)], key=importance)
+    if not chosen:
+        return (NO_VICTIMS,)
+    return Candidate(row, tuple(chosen), _broken(doomed, budgets))
 
 
-def _without(dry_run: NodeDryRun, spared: Sequence[AssignedPod]) -> Texts:
-    """Return why a pod does not fit on a node: not even without the pods that are spared, or because of them."""
-    dry_run.take_off(*spared)
-    return dry_run.refusal() or (_ONLY_TOGETHER,)
+def _broken(doomed: Sequence[Victim], budgets: Budgets) -> int:
+    """Return how many removals violate a budget; a pod that was found to do so counts whatever goes beside it."""
+    used: dict[int, int] = {}
+    return sum(max(budgets.violations(victim.pods, used), 1) for victim in doomed)
 
 
-def not_reprieved(dry_run: NodeDryRun, assigned_pods: Sequence[AssignedPod]) -> list[AssignedPod]:
-    """Put pods back in order as long as the dry run's pod fits; return those that must stay off.
+def not_reprieved(dry_run: NodeDryRun, victims: Sequence[Victim]) -> list[Victim]:
+    """Put victims back in order as long as the dry run's pod fits; return those that must stay off.
 
     A pod that fits beside a set of pods fits beside each of them, so several are tried at once.
     """
-    if not assigned_pods or dry_run.admits(assigned_pods):
+    if not victims or dry_run.admits(here(victims)):
         return []
-    if len(assigned_pods) == 1:
-        return list(assigned_pods)
-    half = len(assigned_pods) // 2
-    return [*not_reprieved(dry_run, assigned_pods[:half]), *not_reprieved(dry_run, assigned_pods[half:])]
-
-
-def importance(assigned: AssignedPod) -> tuple[int, str]:
-    """Return a sort key that puts the most important pod first: by priority, then by the earliest start."""
-    return -assigned.priority, _started(assigned)
-
-
-def _started(assigned: AssignedPod) -> str:
-    return assigned.started or _NOT_STARTED
+    if len(victims) == 1:
+        return list(victims)
+    half = len(victims) // 2
+    return [*not_reprieved(dry_run, victims[:half]), *not_reprieved(dry_run, victims[half:])]
 
 
 class VictimSearch:

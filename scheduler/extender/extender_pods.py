@@ -17,7 +17,8 @@ from scheduler.cycle.decisions import Bind, SignAssignment, annotations_of, vali
 from scheduler.cycle.disruption_budgets import Budgets
 from scheduler.cycle.node_dry_run import DryRuns, NodeDryRun, assigned_pod_for
 from scheduler.cycle.nominations import NominatedPods
-from scheduler.cycle.select_victims import importance, not_reprieved
+from scheduler.cycle.select_victims import not_reprieved
+from scheduler.cycle.victims import Victim, importance, pods_of, split
 from scheduler.extender.bound_without_vfs import BoundWithoutVfs
 from scheduler.extender.protocol import MOST, Victims
 from scheduler.kube.binding_outcome import Outcome
@@ -168,9 +169,10 @@ class ExtenderPods:
             dry_run.take_off(assigned)
         if dry_run.refusal():
             return None
-        breaking, others = self.budgets.split(sorted(lower, key=importance))
+        singles = sorted((Victim((one,), (one,), one.priority) for one in lower), key=importance)
+        breaking, others = split(self.budgets, singles)
         doomed = not_reprieved(dry_run, breaking)
-        more = [*doomed, *not_reprieved(dry_run, others)]
+        more = pods_of([*doomed, *not_reprieved(dry_run, others)])
         return Victims((*victims.uids, *(assigned.uid for assigned in more)), victims.broken_budgets + len(doomed))
 
     def _judge(self, dry_runs: DryRuns, node: str, nominated: list[AssignedPod]) -> Verdict:

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from scheduler.cache.cache import AssignedPod
 from scheduler.cycle.node_dry_run import assigned_pod_for
 from scheduler.cycle.nominations import Nomination
+from scheduler.kube.group_membership import GroupKey
 from scheduler.kube.pod_info import PodInfo
 from scheduler.pending.event_hints import of_leaving
 from scheduler.pending.pending_pod import PendingPod
@@ -71,6 +72,7 @@ class Nominator:
         for one in nominations:
             if self.node_of(one.assigned.uid) != one.node:
                 self.delete(one.assigned.uid, now)
+        for one in nominations:
             self.add(one)
             priorities[one.node] = max(one.assigned.priority, priorities.get(one.node, one.assigned.priority))
         for other in list(self._of.values()) if priorities else ():
@@ -87,10 +89,26 @@ class Nominator:
             self.nominate(Nomination(assigned_pod_for(pending.pod_info, node)), now)
 
     def delete(self, uid: str, now: float) -> None:
-        """Delete a pod's nomination, if it has one; others may take the room."""
+        """Delete a pod's nomination, if it has one; others may take the room.
+
+        The nominations of a group stand and fall as one.
+        """
         ended = self._of.pop(uid, None)
-        if ended is not None:
-            self._queue.move_on_event(of_leaving(ended.assigned), now)
+        if ended is None:
+            return
+        self._queue.move_on_event(of_leaving(ended.assigned), now)
+        if ended.group is not None:
+            self.delete_group(ended.group, now)
+
+    def groups(self) -> set[GroupKey]:
+        """Return the groups that have nominations."""
+        return {one.group for one in self._of.values() if one.group is not None}
+
+    def delete_group(self, group: GroupKey, now: float) -> None:
+        """Delete all nominations of a group."""
+        for one in [each for each in self._of.values() if each.group == group]:
+            del self._of[one.assigned.uid]
+            self._queue.move_on_event(of_leaving(one.assigned), now)
 
     def reject(self, uid: str, now: float) -> None:
         """Delete a pod's nomination and requeue the pod, so that it is scheduled again."""

@@ -17,10 +17,16 @@ from scheduler.cache.groups.sources import Group
 from scheduler.cache.volumes.plan import VolumePlan
 from scheduler.cycle.cycle import RecordPhase
 from scheduler.cycle.decisions import Bind, GroupPlacement, GroupUnschedulable, Unschedulable, Why, validate_annotations
+from scheduler.cycle.group_preemption.preempt import (
+    NOBODY_PREEMPTED,
+    GroupPreempted,
+    GroupPreemption,
+    GroupVictimSearch,
+)
 from scheduler.cycle.groups.group_cycle import GroupCycle
 from scheduler.cycle.groups.search import GroupSearch
-from scheduler.cycle.instructions import Instruction, PreBind
-from scheduler.kube.cluster_event import NO_EVENT, ClusterEvent
+from scheduler.cycle.instructions import DeleteVictims, Instruction, PreBind
+from scheduler.kube.cluster_event import LEAVING, NO_EVENT, ClusterEvent
 from scheduler.kube.group_membership import GroupKey
 from scheduler.kube.objects import Pod
 from scheduler.kube.pod_groups import GroupPolicy, PodGroup
@@ -59,6 +65,7 @@ class GroupScheduling:
     group_cycle: GroupCycle
     held_binds: HeldBinds
     conditions: PodGroupConditions
+    group_preemption: GroupPreemption
     volume_waits: VolumeWaits
     options: GroupOptions
     portion: int
@@ -70,6 +77,9 @@ class GroupScheduling:
     half_groups: HalfGroups = field(init=False)
     _search: GroupSearch | None = None
     _has_only_begun: bool = False
+    # What the decision under way has found without victims, and its search for victims.
+    _unplaced: GroupUnschedulable | None = None
+    _victims: GroupVictimSearch | None = None
     # The decisions that others have interrupted, the one that waits the longest first, and when one is to go on.
     _aside: dict[GroupKey, GroupSearch] = field(default_factory=dict)
     _resume_at: float = 0.0
@@ -153,10 +163,19 @@ class GroupScheduling:
         if self._has_only_begun:
             self._has_only_begun = False
             return None
+        if self._unplaced is not None:
+            return self._seek_victims(search, self._unplaced, now)
+        return self._place(search, now, record_phase)
+
+    def _place(self, search: GroupSearch, now: float, record_phase: RecordPhase) -> list[Instruction] | None:
+        """Go on placing members, before any victims are searched for; return None if that takes another step."""
         verdict = self.group_cycle.proceed(search, now, record_phase)
         if verdict is None:
             self._gives_way(search, now)
             return None
+        if isinstance(verdict, GroupUnschedulable) and verdict.refusal.requeue_on & LEAVING:
+            self._unplaced = verdict
+            return self._seek_victims(search, verdict, now)
         self._search = None
         key = search.group.key
         self.decisions["scheduled" if isinstance(verdict, GroupPlacement) else "unschedulable"] += 1
@@ -165,8 +184,34 @@ class GroupScheduling:
             return self._carry_out(search, verdict, now)
         return self._refuse(search, verdict.refusal, self._shortage(key, verdict), now, verdict.binds)
 
+    def _seek_victims(self, search: GroupSearch, verdict: GroupUnschedulable, now: float) -> list[Instruction] | None:
+        """Search for pods that must go for a group that does not fit; return None if that takes another step."""
+        key = search.group.key
+        if self._victims is None:
+            begun = self.group_preemption.begin(search, self.pending_groups.priority(key), now)
+        else:
+            begun = self._victims
+        if isinstance(begun, GroupVictimSearch):
+            self._victims = begun
+            found = self.group_preemption.proceed(begun)
+            if found is None:
+                return None
+        else:
+            found = begun
+        self._search = self._unplaced = self._victims = None
+        self.decisions["unschedulable"] += 1
+        message = self._shortage(key, verdict)
+        if found.reason:
+            message = f"{message} preemption: {found.reason}"
+        told = self._refuse(search, verdict.refusal, message, now, verdict.binds, found)
+        if not found.victims:
+            return told
+        first = found.nominations[0].assigned.uid
+        return [DeleteVictims(self.pending_pods[first].pod, found.nominations[0].node, found.victims), *told]
+
     def abandon(self) -> None:
         """End a decision without an outcome; nothing of it stays."""
+        self._unplaced = self._victims = None
         if self._search is not None:
             self.group_cycle.roll_back(self._search)
             self._search = None
@@ -221,6 +266,9 @@ class GroupScheduling:
         """Return what is due: Binds whose volumes are all bound, and messages."""
         found = list[Instruction]()
         self.group_hold.tick(now)
+        for key in self.nominator.groups() if self.nominator else ():
+            if not self.pending_groups.is_queued(key):
+                self.nominator.delete_group(key, now)
         found += self.half_groups.overdue(now)
         for batch in self.held_binds.touched():
             found += self._look_at(batch, now)
@@ -323,13 +371,22 @@ class GroupScheduling:
         return self._tell(batch.key, uids, message)
 
     def _refuse(
-        self, search: GroupSearch, refusal: Unschedulable, message: str, now: float, fitting: Sequence[Bind] = ()
+        self,
+        search: GroupSearch,
+        refusal: Unschedulable,
+        message: str,
+        now: float,
+        fitting: Sequence[Bind] = (),
+        preempted: GroupPreempted = NOBODY_PREEMPTED,
     ) -> list[Instruction]:
-        """Let a group wait; keep the room of its ``fitting`` members if it has first call."""
+        """Let a group wait: for its victims, or keep the room of its ``fitting`` members if it has first call."""
         key, missed = search.group.key, self.queue.missed_since(search.since)
-        kept = fitting if self.group_hold.is_held_by(key) else ()
-        self.group_hold.keep(key, kept, now)
-        message += _KEPT if kept else ""
+        if preempted.nominations:
+            self.nominator.nominate_all(preempted.nominations, now)
+        else:
+            kept = fitting if self.group_hold.is_held_by(key) else ()
+            self.group_hold.keep(key, kept, now)
+            message += _KEPT if kept else ""
         uids = self.pending_groups.members(key).of("waiting")
         if not self.pending_groups.decided(key, now):
             self.queue.add_unschedulable(key.entry, refusal.requeue_on)

@@ -15,6 +15,7 @@ from scheduler.constraints.kinds import NONE, Kinds
 from scheduler.cycle.cycle import RecordPhase, SchedulingCycle, ignore_phase
 from scheduler.cycle.decisions import SignAssignment, Unschedulable
 from scheduler.cycle.disruption_budgets import Budgets
+from scheduler.cycle.group_preemption.preempt import GroupPreemption
 from scheduler.cycle.groups.group_cycle import GroupCycle
 from scheduler.cycle.groups.slices import MEMBERS_A_TURN
 from scheduler.cycle.instructions import (
@@ -85,7 +86,7 @@ class Machine:
         self.vf_disputes = VfDisputes(self.cache, scheduler_name, evicts=evict_never_started)
         self._bound_without_vfs = BoundWithoutVfs()
         budgets = Budgets()
-        self._preemption = Preemption(self.cache, self.nominator, budgets, self.pending_groups.is_whole)
+        self._preemption = Preemption(self.cache, self.nominator, budgets, self.pending_groups)
         self._scheduling_cycle = SchedulingCycle(self.cache, self.nominator, self._preemption, sign=sign)
         self.group_scheduling = GroupScheduling(
             cache=self.cache,
@@ -96,6 +97,9 @@ class Machine:
             group_cycle=GroupCycle(self.cache, self._scheduling_cycle),
             held_binds=held_binds,
             conditions=conditions,
+            group_preemption=GroupPreemption(
+                self.cache, self._scheduling_cycle, self.nominator, budgets, self.pending_groups, self._preemption
+            ),
             volume_waits=self._volume_waits,
             options=group_options,
             portion=min(portion, MEMBERS_A_TURN),
@@ -314,6 +318,9 @@ class Machine:
 
     def _stop_waiting(self, nomination: Nomination, now: float) -> list[Instruction]:
         """Reject a pod's nomination if the VFs that it waits for are not returned."""
+        if nomination.group is not None and not self._preemption.awaits_vf(nomination.node):
+            # Another member of the group waits for VFs, and falls with it.
+            return []
         uid, why = nomination.assigned.uid, self._preemption.stop_waiting(nomination)
         self.nominator.reject(uid, now)
         return self.pending_pods.report_unschedulable(

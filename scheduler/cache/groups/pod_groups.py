@@ -34,6 +34,11 @@ class KnownPodGroups:
         # The groups that may only be disrupted as a whole, as far as is known: one that cannot be read could be such.
         self.whole: set[GroupKey] = set()
 
+    @property
+    def has_any(self) -> bool:
+        """Return whether any PodGroup is known."""
+        return bool(self._known)
+
     def of(self, key: GroupKey) -> Known:
         """Return what a group's PodGroup says, why that is not supported, or None while there is none."""
         return self._known.get(key)

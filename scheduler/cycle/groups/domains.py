@@ -106,6 +106,19 @@ def labels_are_ready(group: Group, nodes: NodeColumns, slices: Slices) -> bool:
     return True
 
 
+def domains_within(group: Group, placed_on: Sequence[str], cache: Cache) -> Iterator[Domain]:
+    """Yield the domains that may hold a group, whatever they have left; the placed members' one if there are any."""
+    if not group.within:
+        yield Domain()
+        return
+    nodes, keys = cache.nodes, (group.within,)
+    anchors = [nodes.row_of[node] for node in placed_on if node in nodes.row_of]
+    if anchors:
+        yield from (one.domain for one in _shared(nodes, [keys], anchors, 0, 0, is_hard=True))
+        return
+    yield from _level(nodes, keys, np.zeros(nodes.size, np.int64)).largest(0)
+
+
 def _levels(group: Group) -> list[tuple[str, ...]]:
     """Return the labels of each level, its own first, from narrow to wide."""
     keys = (*(key for key in group.prefer if key != group.within), *((group.within,) if group.within else ()))

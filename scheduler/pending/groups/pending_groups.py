@@ -21,6 +21,7 @@ from scheduler.cache.groups.pod_groups import AnyPodGroup, KnownPodGroups
 from scheduler.cache.groups.sources import Group, read_group
 from scheduler.kube.cluster_event import LEAVING
 from scheduler.kube.group_membership import GroupKey, GroupMembership
+from scheduler.kube.pod_groups import GroupPolicy
 from scheduler.pending.groups.conditions import PodGroupConditions
 from scheduler.pending.groups.ranks import GroupRanks, Rank
 from scheduler.queue import Queue
@@ -132,9 +133,13 @@ class PendingGroups:
 
     def take_pod_group(self, kind: type[AnyPodGroup], event: Change[AnyPodGroup], now: float) -> None:
         """Apply a watch event of a PodGroup."""
-        before = len(self.known.whole)
+        ranked = self.known.key_of(kind, event.identity)
+        before, priority = len(self.known.whole), self._policy_priority(ranked)
         key = self.known.take(kind, event)
         self._heed_disruption(before, now)
+        if self._policy_priority(ranked) != priority:
+            # Its members may be victims of others now.
+            self._queue.move_on_event(LEAVING, now)
         self._note_condition(self.known.key_of(kind, event.identity), now)
         if key is not None:
             self._refresh(key, now)
@@ -154,7 +159,7 @@ class PendingGroups:
             self._conditions.shown(key, now)
 
     def _heed_disruption(self, before: int, now: float) -> None:
-        """Let pods come again if members may be preempted now of one of the groups that were spared before."""
+        """Let pods come again if members may be preempted one by one now of a group that went as a whole before."""
         if len(self.known.whole) < before:
             self._queue.move_on_event(LEAVING, now)
 
@@ -167,6 +172,11 @@ class PendingGroups:
         group = self._states[key].group
         assert isinstance(group, Group), "a group that is refused is not in the queue"
         return group
+
+    def is_queued(self, key: GroupKey) -> bool:
+        """Return whether a group has waiting members, and nothing speaks against it."""
+        state = self._states.get(key)
+        return state is not None and not state.message
 
     def why_not_queued(self, key: GroupKey) -> str:
         """Return why a group with waiting members is not in the queue; empty if it is."""
@@ -184,6 +194,31 @@ class PendingGroups:
             return False
         membership = self.by_pod.of(uid)
         return membership is not None and membership.key in self.known.whole
+
+    def whole_group_of(self, uid: str) -> GroupKey | None:
+        """Return the group of a placed pod that may only be disrupted as a whole; None for any other pod."""
+        membership = self.by_pod.of(uid) if self.is_whole(uid) else None
+        return membership.key if membership is not None else None
+
+    def placed(self, key: GroupKey) -> list[str]:
+        """Return the uids of a group's placed members."""
+        members = self.by_pod.get(key)
+        return members.of("placed") if members is not None else []
+
+    def priority_as_victim(self, uid: str) -> int | None:
+        """Return the priority that a pod's PodGroup gives it; None if none does."""
+        if not self.known.has_any:
+            return None
+        membership = self.by_pod.of(uid)
+        return self._policy_priority(membership.key) if membership is not None else None
+
+    def _policy_priority(self, key: GroupKey) -> int | None:
+        policy = self.known.of(key)
+        return policy.priority if isinstance(policy, GroupPolicy) else None
+
+    def priority(self, key: GroupKey) -> int:
+        """Return the priority of a group with waiting members: its PodGroup's where set, else the lowest member's."""
+        return self._states[key].priority
 
     def counting(self, key: GroupKey) -> int:
         """Return how many members of a group count as placed."""

@@ -7,16 +7,19 @@ and at each Binding, by the volumes of those that were decided with it.
 
 import itertools
 import json
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from mooring import names
 from mooring.request import read_request
+from scheduler.cache.cache import AssignedPod
 from scheduler.cycle.decisions import Bind
+from scheduler.cycle.instructions import DeleteVictims
 from scheduler.state.machine import Machine
 from tests.scheduler.simulation.api import Api, Json
-from tests.scheduler.simulation.cluster import RACK, Cluster, PodState, rack_of
+from tests.scheduler.simulation.cluster import CPUS, RACK, Cluster, PodState, rack_of
 from tests.scheduler.simulation.oracle import has_cpu, is_ready, told, vfs_fit
 from tests.scheduler.simulation.storage import Storage
 
@@ -54,6 +57,8 @@ class Jobs:
     broken: list[str] = field(default_factory=list)
     decided: int = 0
     completed: int = 0
+    # How often others were sent away for one.
+    preempted: int = 0
     # Of these, those that had first call on what became free.
     after_hold: int = 0
     _claims: int = 0
@@ -88,6 +93,8 @@ class Jobs:
 
     def put_pod_group(self, job: Job) -> None:
         spec: Json = {"schedulingPolicy": {"gang": {"minCount": job.min}}}
+        if job.size % 2:
+            spec["disruptionMode"] = {"all": {}}
         if job.within:
             spec["schedulingConstraints"] = {"topology": [{"key": RACK}]}
         metadata = {"name": job.name}
@@ -141,6 +148,32 @@ class Jobs:
             if job.rails == "same" and len(networks) > 1:
                 self.broken.append(f"members of {name} are on two networks: {sorted(networks)}")
 
+    def preempt(self, machine: Machine, order: DeleteVictims) -> None:
+        """Check that enough of a job fits without the victims, by what the scheduler that chose them knows."""
+        gone = {one.uid for one in order.victims}
+        groups = machine.pending_groups
+        for key in {key for uid in gone if (key := groups.whole_group_of(uid)) is not None}:
+            if left := set(groups.placed(key)) - gone:
+                self.broken.append(f"{sorted(left)} of {key.name} stay, which may only be disrupted as a whole")
+        job = self.of(order.pod.metadata.uid)
+        if job is None:
+            return
+        self.preempted += 1
+        uids, cache = self.members[job.name], machine.cache
+        kept = [one.assigned for uid in uids if (one := machine.nominator.of(uid)) is not None]
+        counting = machine.pending_groups.by_pod
+        there = sum(counting.standing(uid) in ("placed", "succeeded") for uid in uids)
+        if len(kept) + there < job.min:
+            self.broken.append(f"pods go for {len(kept)} members of {job.name}, {there} are placed, of {job.min}")
+        for node in {one.node for one in kept}:
+            stay = [one for one in cache.assigned_pods_on(node) if one.uid not in gone and not _is_leaving(one)]
+            every = [*stay, *(one for one in kept if one.node == node)]
+            held = Counter(pci for one in every for pci in _vfs(one))
+            twice = {pci for one in kept if one.node == node for pci in _vfs(one) if held[pci] > 1}
+            cpu = sum(one.resources.get("cpu", 0) for one in every)
+            if cpu > 1000 * CPUS or twice:
+                self.broken.append(f"{job.name} does not fit on {node} though {sorted(gone)} go: {cpu} m, {twice}")
+
     def see_binding(self, uid: str) -> None:
         """Check that the volumes of all that were decided together are bound."""
         batch, since = self.batches.get(uid, (frozenset[str](), ""))
@@ -182,6 +215,14 @@ class Jobs:
             all(_go_to(member, nodes[name], chosen.count(name), live) for name in set(chosen))
             for chosen in itertools.combinations_with_replacement(ready, count)
         )
+
+
+def _vfs(assigned: AssignedPod) -> list[str]:
+    return [vf.pci for vf in assigned.assignment.vfs] if assigned.assignment is not None else []
+
+
+def _is_leaving(assigned: AssignedPod) -> bool:
+    return assigned.affinity_info is not None and assigned.affinity_info.terminating
 
 
 def _go_to(member: PodState, node: Json, count: int, live: Sequence[PodState]) -> bool:

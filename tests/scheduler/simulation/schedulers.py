@@ -97,13 +97,14 @@ class RecordedExtenderPods(ExtenderPods):
 class Scheduler:
     """One process, from its start to its end; ``tell`` is called with each decision and the pod's uid.
 
-    ``tell_batch`` is called with all Binds that one step has decided.
+    ``tell_batch`` is called with all Binds that one step has decided, ``tell_order`` with victims that must go.
     """
 
     loop: VirtualLoop
     name: str
     tell: Callable[[str, Decision], None]
     tell_batch: Callable[[Machine, list[Bind], float], None]
+    tell_order: Callable[[Machine, DeleteVictims], None]
     machine: Machine | None = None
     failure: str = ""
 
@@ -129,6 +130,8 @@ class Scheduler:
         self.tell(decision.pod_info.uid, made)
 
     def _record_order(self, order: DeleteVictims) -> None:
+        assert self.machine is not None, "a machine has ordered it"
+        self.tell_order(self.machine, order)
         for assigned in order.victims:
             ranks = {"above": str(order.pod.spec.priority), "below": str(assigned.priority)}
             self.tell(ordered(assigned.uid), Decision(self.name, order.node, ranks, self.loop.time()))

@@ -80,7 +80,11 @@ class World:
     def start(self, slot: str) -> None:
         self._starts += 1
         scheduler = Scheduler(
-            self.loop, f"{slot}{self._starts}", lambda uid, made: self.decided(uid, made), self.jobs.decide
+            self.loop,
+            f"{slot}{self._starts}",
+            lambda uid, made: self.decided(uid, made),
+            self.jobs.decide,
+            self.jobs.preempt,
         )
         self.slots[slot] = scheduler
         scheduler.start()

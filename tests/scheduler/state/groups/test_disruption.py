@@ -1,17 +1,17 @@
-"""Preemption beside groups: members of one that may only be disrupted as a whole are nobody's single victims."""
+"""Preemption of groups: one that may only be disrupted as a whole goes as a whole, or nobody of it goes."""
 
 from typing import Any
 
+import msgspec
 import pytest
 
-from mooring.kube.events import Identity, Removed, Synced, Unreadable
+from mooring.kube.events import Changed, Identity, Removed, Synced, Unreadable
 from scheduler.cycle.instructions import DeleteVictims, Instruction
-from scheduler.kube.objects import Pod
+from scheduler.kube.objects import Pod, PodDisruptionBudget
 from scheduler.kube.pod_groups import PodGroup
 from scheduler.state.machine import Machine
 from tests.scheduler.state.groups.life import Life, MakeNode, MakePf, MakePod, binds, changed, told
 
-ONLY_TOGETHER = "node(s) had pods of a group that may only be disrupted as a whole"
 POLICY: dict[str, Any] = {"schedulingPolicy": {"gang": {"minCount": 2}}}
 WHOLE = POLICY | {"disruptionMode": "PodGroup"}
 OF_TRAIN = {"schedulingGroup": {"podGroupName": "train"}}
@@ -41,17 +41,53 @@ def _victims(instructions: list[Instruction]) -> list[str]:
 
 
 @pytest.mark.parametrize("mode", ["PodGroup", {"all": {}}, "SomethingNew"])
-def test_a_member_of_a_group_that_is_disrupted_as_a_whole_is_not_a_victim(life: Life, mode: object) -> None:
-    """The pod that would need its room is told why; it is the same in both versions' words, and in unknown ones."""
+def test_a_group_that_is_disrupted_as_a_whole_goes_as_a_whole(life: Life, mode: object) -> None:
+    """All members are deleted in one order, also those on other nodes; in both versions' words, and in unknown ones."""
     life.pod_group(**POLICY)
     _train(life)
     life.pod_group(**POLICY, disruptionMode=mode)
+    assert sorted(_victims(_rival(life))) == ["default/m0", "default/m1"]
+
+
+def test_a_group_whose_priority_is_not_lower_stays(life: Life) -> None:
+    """Its PodGroup's priority counts, and not that of its pods, which is lower."""
+    life.pod_group(**WHOLE, priority=10)
+    _train(life)
     instructions = _rival(life)
     assert _victims(instructions) == []
-    message = (
-        f"0/2 nodes are available: 2 not enough free RDMA VFs. preemption: 0/2 nodes are available: 2 {ONLY_TOGETHER}."
-    )
-    assert told(instructions) == {"rival": message}
+    assert "No preemption victims found for incoming pod" in told(instructions)["rival"]
+
+
+def test_a_group_counts_as_one_victim(life: Life) -> None:
+    """Two pods on the one node, or three of a group with a member on the other: the group is fewer victims."""
+    life.pod_group(schedulingPolicy={"gang": {"minCount": 3}}, disruptionMode="PodGroup")
+    life.nodes("n1", "n3", "n4")
+    life.see(*(life.member(f"m{number}", group="", spec=OF_TRAIN) for number in range(3)))
+    life.bound(*binds(life.work()))
+    life.nodes("n2")
+    life.see(life.make_pod("s0", [{}]), life.make_pod("s1", [{}]))
+    life.bound(*binds(life.work()))
+    assert sorted(_victims(_rival(life))) == ["default/m0", "default/m1", "default/m2"]
+
+
+def test_the_budgets_of_all_members_count(life: Life) -> None:
+    """A budget that protects a member on another node makes the group the worse victim."""
+    life.pod_group(**WHOLE)
+    life.nodes("n1", "n2")
+    one, other = (life.member(f"m{number}", group="", spec=OF_TRAIN) for number in range(2))
+    life.see(changed(one, metadata={"labels": {"app": "kept"}}), changed(other, metadata={"labels": {"app": "kept"}}))
+    life.bound(*binds(life.work()))
+    life.nodes("n3")
+    life.see(life.make_pod("s0", [{}]), life.make_pod("s1", [{}]))
+    life.bound(*binds(life.work()))
+    budget: dict[str, Any] = {
+        "metadata": {"name": "kept", "namespace": "default"},
+        "spec": {"selector": {"matchLabels": {"app": "kept"}}},
+        "status": {"disruptionsAllowed": 1},
+    }
+    item = msgspec.convert(budget, PodDisruptionBudget)
+    life.machine.see(PodDisruptionBudget, Changed(Identity("kept", "default"), item), life.now)
+    assert sorted(_victims(_rival(life))) == ["default/s0", "default/s1"]
 
 
 @pytest.mark.parametrize("mode", [None, "Pod", {"single": {}}])
@@ -62,16 +98,16 @@ def test_members_of_other_groups_are_preempted_one_by_one(life: Life, mode: obje
 
 
 def test_another_pod_of_the_node_is_the_victim_if_that_is_enough(life: Life) -> None:
-    """A node has a spared member and a pod on its own: only the latter goes, and only where it makes enough room."""
+    """A node has members of a group and a pod on its own: the group goes only where it must."""
     life.pod_group(**WHOLE)
     life.nodes("n1", vfs=4)
     life.see(*(life.member(f"m{number}", group="", request=[{}], spec=OF_TRAIN) for number in range(2)))
     life.bound(*binds(life.work()))
     life.see(life.make_pod("alone", [{}, {}]))
     life.bound(*binds(life.work()))
-    life.see(life.make_pod("large", [{}, {}, {}], spec={"priority": 10}))
-    assert told(life.work())["large"].endswith(f"preemption: 0/1 nodes are available: 1 {ONLY_TOGETHER}.")
     assert _victims(_rival(life)) == ["default/alone"]
+    life.see(life.make_pod("large", [{}, {}, {}], spec={"priority": 11}))
+    assert sorted(_victims(life.work())) == ["default/alone", "default/m0", "default/m1"]
 
 
 def test_a_member_that_is_being_deleted_is_waited_for(life: Life) -> None:
@@ -81,13 +117,12 @@ def test_a_member_that_is_being_deleted_is_waited_for(life: Life) -> None:
     life.see(changed(first, metadata={"deletionTimestamp": "2026-01-01T00:00:00Z"}))
     instructions = _rival(life)
     assert _victims(instructions) == []
-    assert ONLY_TOGETHER not in told(instructions)["rival"]
 
 
 @pytest.mark.parametrize("how", ["removed", "relisted", "changed"])
-def test_a_pod_comes_again_when_members_are_spared_no_longer(life: Life, how: str) -> None:
+def test_a_pod_comes_again_when_members_may_go_one_by_one(life: Life, how: str) -> None:
     """Nothing of the nodes changes, but the group's PodGroup does."""
-    life.pod_group(**WHOLE)
+    life.pod_group(**WHOLE, priority=10)
     _train(life)
     assert _victims(_rival(life)) == []
     if how == "removed":
@@ -99,17 +134,17 @@ def test_a_pod_comes_again_when_members_are_spared_no_longer(life: Life, how: st
     assert len(_victims(life.work(15.0))) == 1
 
 
-def test_members_of_a_pod_group_that_cannot_be_read_are_spared(life: Life) -> None:
+def test_members_of_a_pod_group_that_cannot_be_read_go_as_a_whole(life: Life) -> None:
     """It might say so."""
     life.pod_group(**POLICY)
     _train(life)
     life.machine.see(PodGroup, Unreadable(Identity("train", "default"), "no object"), life.now)
-    assert _victims(_rival(life)) == []
+    assert len(_victims(_rival(life))) == 2
 
 
-def test_a_group_bound_by_another_scheduler_is_spared_too(life: Life) -> None:
+def test_the_priority_of_a_group_bound_by_another_scheduler_counts_too(life: Life) -> None:
     """What its PodGroup says holds whoever placed it."""
-    life.pod_group(**WHOLE)
+    life.pod_group(**WHOLE, priority=10)
     life.nodes("n1", allocatable={"cpu": "2", "pods": "10"})
     requests = {"containers": [{"name": "c", "resources": {"requests": {"cpu": "2"}}}]}
     foreign = life.make_pod(
@@ -117,6 +152,6 @@ def test_a_group_bound_by_another_scheduler_is_spared_too(life: Life) -> None:
     )
     life.see(foreign)
     life.see(life.make_pod("rival", None, spec={"priority": 10, **requests}))
-    instructions = life.work()
-    assert _victims(instructions) == []
-    assert ONLY_TOGETHER in told(instructions)["rival"]
+    assert _victims(life.work()) == []
+    life.pod_group(**WHOLE)
+    assert _victims(life.work(15.0)) == ["default/foreign"]

@@ -128,7 +128,9 @@ def test_pods_of_higher_priority_do_not_heed_it(life: Life) -> None:
 
 def test_only_the_oldest_of_the_highest_priority_holds(life: Life) -> None:
     """An older group of a lower priority waits, and holds after it."""
-    _full(life, "n1")
+    life.nodes("n1")
+    life.see(_single(life, "on-n1", spec={"priority": 5}))
+    life.bound(*binds(life.work()))
     life.nodes("n2")
     life.see(*(life.member(f"low{number}", '{"name":"low","min":2}') for number in range(2)))
     life.work(1.0)

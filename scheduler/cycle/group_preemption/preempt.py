@@ -1,0 +1,232 @@
+"""Whether pods of lower priority must go for a group: all of what is needed of it fits then, or nobody goes. Pure.
+
+The whole group is tried in one topology domain after another, and on one choice of networks after another (`search`
+beside this module); the result that costs the least counts, by the order in which kube-scheduler chooses a node. The
+members are nominated then, and wait until their victims are gone. The group is searched for in portions. A node
+that changes between two of them is tried again; if the result so far rests on it, or if disruption budgets or
+nominations change, the search begins again, a few times. Nothing of it is in the cache between two portions.
+
+Source: kube-scheduler 1.37's framework/preemption/podgrouppreemption.go. It removes all possible victims of the
+cluster at once, places the group there, and puts back those that need not go. Here the nodes where the least is lost
+come first.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+from scheduler.cache.cache import AssignedPod, Cache
+from scheduler.cycle.cycle import SchedulingCycle
+from scheduler.cycle.disruption_budgets import Budgets
+from scheduler.cycle.group_preemption.row_plan import RowPlans
+from scheduler.cycle.group_preemption.search import Attempt
+from scheduler.cycle.groups.domains import Domain, domains_within
+from scheduler.cycle.groups.members import by_size, distinct
+from scheduler.cycle.groups.rails import choices, on_rails
+from scheduler.cycle.groups.search import GroupSearch
+from scheduler.cycle.nominations import NominatedPods, Nomination
+from scheduler.cycle.placement_budget import TurnSpent
+from scheduler.cycle.preemption import VF_PATIENCE_S, Preemption
+from scheduler.cycle.victims import PlacedGroups, Victims, pods_of
+from scheduler.kube.pod_info import PodInfo
+
+# What one turn may spend, some 5 to 10 ms, and one decision, some 7 s (`RowPlans.spent`).
+_A_TURN, _A_DECISION = 80, 100_000
+_MOST_RESTARTS = 3
+_NEVER = "not eligible due to preemptionPolicy=Never."
+_TERMINATING = "not eligible due to terminating pods on the nominated nodes."
+_VF_AWAITED = "not eligible due to VFs that the nominated nodes still hold for pods that are gone."
+_RULED = "no pods are preempted for a group whose members have volumes, or rules about pods on other nodes."
+_HOSTNAME = "kubernetes.io/hostname"
+_NOT_HELPFUL = "even without all pods of lower priority too few members fit."
+_SPENT = "the search for pods to preempt ran out of steps."
+_UNSTEADY = "nodes change faster than pods to preempt are searched for."
+
+
+@dataclass(frozen=True, slots=True)
+class GroupPreempted:
+    """What becomes of a group that does not fit.
+
+    ``nominations`` are its members' nodes, and ``victims`` must go for them, empty if they are going already.
+    ``reason`` is why nobody goes, in words; empty if nobody could.
+    """
+
+    nominations: tuple[Nomination, ...] = ()
+    victims: tuple[AssignedPod, ...] = ()
+    reason: str = ""
+
+
+NOBODY_PREEMPTED = GroupPreempted()
+
+
+@dataclass(slots=True)
+class GroupVictimSearch:
+    """The search for one group, over its turns."""
+
+    search: GroupSearch
+    priority: int
+    attempts: Iterator[Attempt]
+    plans: RowPlans
+    attempt: Attempt | None = None
+    best: Attempt | None = None
+    seen: int = 0
+    budget_changes: int = 0
+    nominated: object = None
+    restarts: int = 0
+    rows: dict[object, Sequence[int]] = field(default_factory=dict)
+
+
+class GroupPreemption:
+    """Searches for the victims of groups."""
+
+    def __init__(
+        self,
+        cache: Cache,
+        scheduling_cycle: SchedulingCycle,
+        nominated_pods: NominatedPods,
+        budgets: Budgets,
+        groups: PlacedGroups,
+        preemption: Preemption,
+    ) -> None:
+        self._preemption = preemption
+        self._cache, self._cycle, self._nominated_pods, self._budgets = cache, scheduling_cycle, nominated_pods, budgets
+        self._victims = Victims(cache, groups)
+
+    def begin(self, search: GroupSearch, priority: int, now: float) -> GroupVictimSearch | GroupPreempted:
+        """Begin to search for a group of which too few members fit, or return why there is nothing to search for."""
+        if (kept := self._awaited(search, priority, now)) is not None:
+            return kept
+        lowest = self._cache.lowest_priority()
+        if lowest is None or lowest >= priority:
+            return NOBODY_PREEMPTED
+        if any(one.pod.spec.preemption_policy == "Never" for one in search.waiting):
+            return GroupPreempted(reason=_NEVER)
+        if any(_reads_other_nodes(one) for one in distinct(search.waiting)):
+            return GroupPreempted(reason=_RULED)
+        plans = RowPlans(self._cache, self._victims, self._budgets, priority)
+        found = GroupVictimSearch(search, priority, iter(()), plans)
+        self._restart(found)
+        return found
+
+    def proceed(self, victims: GroupVictimSearch) -> GroupPreempted | None:
+        """Go on for one turn; None if it takes another one."""
+        self._begin_turn(victims)
+        if victims.restarts > _MOST_RESTARTS:
+            return GroupPreempted(reason=_UNSTEADY)
+        until = victims.plans.spent + _A_TURN
+        victims.search.budget.begin_turn()
+        try:
+            while victims.plans.spent < min(until, _A_DECISION):
+                if victims.attempt is None and not self._next(victims):
+                    return self._outcome(victims, _NOT_HELPFUL)
+                self._step(victims)
+        except TurnSpent:
+            pass
+        return self._outcome(victims, _SPENT) if victims.plans.spent >= _A_DECISION else None
+
+    def _step(self, victims: GroupVictimSearch) -> None:
+        attempt = victims.attempt
+        assert attempt is not None, "there is something to try"
+        if attempt.has_failed:
+            victims.attempt = None
+        elif attempt.is_done:
+            if victims.best is None or attempt.cost < victims.best.cost:
+                victims.best = attempt
+            victims.attempt = None
+        else:
+            attempt.step(victims.plans)
+
+    def _next(self, victims: GroupVictimSearch) -> bool:
+        victims.attempt = next(victims.attempts, None)
+        return victims.attempt is not None
+
+    def _begin_turn(self, victims: GroupVictimSearch) -> None:
+        """Take in what has changed since the last turn."""
+        nodes, plans = self._cache.nodes, victims.plans
+        plans.begin_turn(self._nominated_pods, victims.search.waiting[0])
+        changed = set(nodes.changes.since(victims.seen))
+        others = self._budgets.changes, {node: [one.uid for one in pods] for node, pods in plans.nominated.items()}
+        victims.seen = nodes.changes.end
+        before, victims.nominated = victims.nominated, others
+        names = {nodes.names[row] for row in changed}
+        rested_on = [one for one in (victims.attempt, victims.best) if one is not None and one.nodes & names]
+        if rested_on or (before is not None and before != others):
+            victims.restarts += 1
+            self._restart(victims)
+        elif changed:
+            victims.rows.clear()
+            if victims.attempt is not None:
+                victims.attempt.try_again(changed)
+
+    def _restart(self, victims: GroupVictimSearch) -> None:
+        victims.attempt = victims.best = None
+        victims.rows.clear()
+        victims.seen = self._cache.nodes.changes.end
+        victims.attempts = self._attempts(victims)
+
+    def _attempts(self, victims: GroupVictimSearch) -> Iterator[Attempt]:
+        search, nodes = victims.search, self._cache.nodes
+        placed_on = [assigned.node for assigned in search.before]
+        orders = [search.waiting] if len(search.shapes) == 1 else [search.waiting, by_size(search.waiting)]
+        for domain in domains_within(search.group, placed_on, self._cache):
+            for networks in choices(search.group, search.waiting, search.before, nodes):
+                for order in orders:
+                    members = on_rails(order, search.group, networks)
+                    yield Attempt(members, search.needed, self._rows_in(domain, victims), self._cache, self._budgets)
+
+    def _rows_in(self, domain: Domain, victims: GroupVictimSearch) -> Callable[[PodInfo], Sequence[int]]:
+        def rows_for(member: PodInfo) -> Sequence[int]:
+            rows = victims.rows.get(member.shape)
+            if rows is None:
+                candidates = self._cycle.passing_without_pods(member, victims.search.budget)
+                candidates = victims.plans.of_kind(member).large_enough(candidates)
+                stuck = self._preemption.stuck_nodes() if member.interfaces else set[str]()
+                names = self._cache.nodes.names
+                rows = victims.rows[member.shape] = [row for row in candidates.tolist() if names[row] not in stuck]
+            among = domain.rows(self._cache.nodes)
+            return rows if among is None else [row for row in rows if among[row]]
+
+        return rows_for
+
+    def _outcome(self, victims: GroupVictimSearch, reason: str) -> GroupPreempted:
+        best = victims.best
+        if best is None:
+            return GroupPreempted(reason=reason)
+        gone = pods_of(best.victims)
+        of_node: dict[str, set[str]] = {}
+        for one in gone:
+            of_node.setdefault(one.node, set()).add(one.uid)
+        key = victims.search.group.key
+        nominations = tuple(
+            # What is kept for it is kept from all that the group comes before.
+            Nomination(
+                replace(assigned, priority=victims.priority), frozenset(of_node.get(assigned.node, ())), group=key
+            )
+            for plan in best.plans.values()
+            for assigned in plan.assigned
+        )
+        return GroupPreempted(nominations, gone)
+
+    def _awaited(self, search: GroupSearch, priority: int, now: float) -> GroupPreempted | None:
+        """Return a group's nominations while pods on its nodes are being deleted for it, or their VFs are not free."""
+        kept = [one for member in search.waiting if (one := self._nominated_pods.of(member.uid)) is not None]
+        if len(kept) < search.needed or not any(one.victims for one in kept):
+            return None
+        if any(self._is_leaving(one, priority) for one in kept):
+            return GroupPreempted(tuple(kept), reason=_TERMINATING)
+        if not any(one.assigned.assignment is not None and self._preemption.awaits_vf(one.node) for one in kept):
+            return None
+        until = min((one.until for one in kept if one.until is not None), default=now + VF_PATIENCE_S)
+        return GroupPreempted(tuple(replace(one, until=until) for one in kept), reason=_VF_AWAITED)
+
+    def _is_leaving(self, nomination: Nomination, priority: int) -> bool:
+        return any(
+            one.uid in nomination.victims or (one.preempted and one.priority < priority)
+            for one in self._cache.assigned_pods_on(nomination.node)
+        )
+
+
+def _reads_other_nodes(member: PodInfo) -> bool:
+    """Return whether pods on other nodes, or volumes, decide where a member may be."""
+    affinity_info = member.affinity_info
+    apart = any(term.key != _HOSTNAME for term in affinity_info.required_anti_affinity)
+    return bool(member.volumes or affinity_info.required_affinity or apart or any(one.hard for one in member.spread))

@@ -1,0 +1,127 @@
+"""Some members of a group on one node, and who must leave it for them. Pure.
+
+What it is: all that is of lower priority is taken off in a dry run, and the members are put there one after another,
+each beside those before it as pods that are nominated there. If all fit, victims are put back as long as all still do:
+first those that would violate a disruption budget, then the most important.
+
+Why it is right: a member is judged by the same dry run as a pod that preempts. What leaves anyway is no victim: pods
+that are being deleted, and groups that go as a whole for another node's sake.
+"""
+
+from collections.abc import Generator, Mapping, Sequence, Set
+from dataclasses import dataclass, replace
+
+from scheduler.cache.cache import AssignedPod, Cache
+from scheduler.cycle.disruption_budgets import Budgets
+from scheduler.cycle.groups.members import alike
+from scheduler.cycle.node_dry_run import DryRuns, assigned_pod_for
+from scheduler.cycle.nominations import NominatedPods
+from scheduler.cycle.victims import Victim, Victims, here, importance, split
+from scheduler.kube.pod_info import PodInfo
+
+
+@dataclass(frozen=True, slots=True)
+class RowPlan:
+    """Members as assigned to a row, in order, and who must leave for them."""
+
+    row: int
+    assigned: tuple[AssignedPod, ...]
+    victims: tuple[Victim, ...]
+
+
+Planning = Generator[None, None, RowPlan | None]
+# So many pods that are taken off take as long as a dry run besides.
+_PODS_AS_LONG = 4
+
+
+class RowPlans:
+    """Plans with the cluster as it is in one turn; ``spent`` counts dry runs, by the pods that they move.
+
+    ``priority`` is the group's, ``nominated`` are the pods that are nominated on each node.
+    """
+
+    def __init__(self, cache: Cache, victims: Victims, budgets: Budgets, priority: int) -> None:
+        self._cache, self._victims, self._budgets, self._priority = cache, victims, budgets, priority
+        self._nominated: Mapping[str, list[AssignedPod]] = {}
+        self._of_kind: dict[object, DryRuns] = {}
+        self.spent = 0
+
+    def begin_turn(self, nominated_pods: NominatedPods, member: PodInfo) -> None:
+        """Read the current state."""
+        self._nominated = nominated_pods.counting_for(member)
+        self._of_kind.clear()
+
+    @property
+    def nominated(self) -> Mapping[str, list[AssignedPod]]:
+        return self._nominated
+
+    def of_kind(self, member: PodInfo) -> DryRuns:
+        """Return the dry runs of a member and its equals."""
+        kind = alike(member), member.uid if member.volumes else ""
+        found = self._of_kind.get(kind)
+        if found is None:
+            found = self._of_kind[kind] = DryRuns(member, self._cache)
+        return found
+
+    def plan(self, row: int, members: Sequence[PodInfo], gone: Set[str]) -> Planning:
+        """Find who must leave a row for all of these members; None if they do not fit though all leave.
+
+        It may be left between two dry runs, as long as the row does not change. ``gone`` are the uids of pods that
+        leave whatever becomes of this row.
+        """
+        node = self._cache.nodes.names[row]
+        off = [one for one in self._cache.assigned_pods_on(node) if one.uid in gone or _is_leaving(one)]
+        if placed := (yield from self._place(row, members, off)):
+            return RowPlan(row, placed, ())
+        left = {one.uid for one in off}
+        below = self._victims.below(node, self._priority)
+        lower = sorted((one for one in below if not left & {each.uid for each in one.here}), key=importance)
+        if not lower or not (yield from self._place(row, members, [*off, *here(lower)])):
+            return None
+        breaking, others = split(self._budgets, lower)
+        doomed = yield from self._not_reprieved(row, members, [*off, *here(others)], breaking)
+        chosen = [*doomed, *(yield from self._not_reprieved(row, members, [*off, *here(doomed)], others))]
+        placed = yield from self._place(row, members, [*off, *here(chosen)])
+        return RowPlan(row, placed, tuple(sorted(chosen, key=importance))) if placed else None
+
+    def _not_reprieved(
+        self, row: int, members: Sequence[PodInfo], off: Sequence[AssignedPod], victims: Sequence[Victim]
+    ) -> Generator[None, None, list[Victim]]:
+        """Put victims back in order while all members fit; return those that must stay off."""
+        if not victims or (yield from self._place(row, members, off)):
+            return []
+        if len(victims) == 1:
+            return list(victims)
+        half = len(victims) // 2
+        first = yield from self._not_reprieved(row, members, [*off, *here(victims[half:])], victims[:half])
+        return [*first, *(yield from self._not_reprieved(row, members, [*off, *here(first)], victims[half:]))]
+
+    def _place(
+        self, row: int, members: Sequence[PodInfo], off: Sequence[AssignedPod]
+    ) -> Generator[None, None, tuple[AssignedPod, ...]]:
+        """Return the members as assigned to a row without the pods that are ``off``; empty if not all fit."""
+        placed = list[AssignedPod]()
+        for member in members:
+            yield
+            self.spent += 1 + len(off) // _PODS_AS_LONG
+            there = self._nominated.get(self._cache.nodes.names[row], ())
+            with self.of_kind(member).on(row, [*there, *placed], off=off) as dry_run:
+                if dry_run.refusal():
+                    return ()
+                assigned = of_member(dry_run.assigned(), member)
+            if assigned.assignment is None and member.interfaces:
+                return ()
+            placed.append(assigned)
+        return tuple(placed)
+
+
+def of_member(assigned: AssignedPod, member: PodInfo) -> AssignedPod:
+    """Return what an equal member is assigned as another member's; equal ones share their dry runs."""
+    if assigned.uid == member.uid:
+        return assigned
+    given = assigned.assignment
+    return assigned_pod_for(member, assigned.node, replace(given, uid=member.uid) if given is not None else None)
+
+
+def _is_leaving(assigned: AssignedPod) -> bool:
+    return assigned.affinity_info is not None and assigned.affinity_info.terminating

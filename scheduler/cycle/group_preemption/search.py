@@ -1,0 +1,194 @@
+"""Put members of a group on nodes, where the least is lost, until enough fit. Pure.
+
+What it is: for the next member every node is tried with it, beside the members that are there already. The node that
+costs the least gets it, by kube-scheduler's order: violated budgets, highest priority, sum of priorities, number of
+victims, then the latest start. A node on which nobody must leave costs nothing. A node that got a member is tried again
+for the next one; all other results hold until the node changes.
+
+Why it is right: a plan (`scheduler.cycle.group_preemption.row_plan`) says that all members of a node fit together
+without its victims, and nodes judge members apart from each other, because no group is searched for whose members have
+rules about other pods. A group that goes as a whole stays chosen: plans of other nodes may rest on it.
+"""
+
+import heapq
+from collections import deque
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+
+from scheduler.cache.cache import Cache
+from scheduler.cycle.disruption_budgets import Budgets
+from scheduler.cycle.group_preemption.row_plan import Planning, RowPlan, RowPlans, of_member
+from scheduler.cycle.groups.members import alike
+from scheduler.cycle.victims import Loss, Victim, importance, loss_of, pods_of, since
+from scheduler.kube.group_membership import GroupKey
+from scheduler.kube.pod_info import PodInfo
+
+# What is lost, and since when, the latest first.
+Cost = tuple[Loss, tuple[int, ...]]
+_NOTHING: Cost = (0, -1, 0, 0), ()
+
+
+@dataclass(slots=True)
+class _Candidates:
+    """The plans of one kind of members with one more of them on each row, the cheapest first."""
+
+    rows: frozenset[int]
+    # An ordered set.
+    untried: dict[int, None]
+    # The cost when the plan was made, the row, and the number of the try that made it.
+    heap: list[tuple[Cost, int, int]] = field(default_factory=list)
+    plans: dict[int, tuple[int, RowPlan]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class _Planned:
+    """A plan that is being made."""
+
+    candidates: _Candidates
+    row: int
+    steps: Planning
+
+
+class Attempt:
+    """Members that are put on rows, at least ``wanted`` of them; ``rows_for`` returns those that a member may be on."""
+
+    def __init__(
+        self,
+        members: Sequence[PodInfo],
+        wanted: int,
+        rows_for: Callable[[PodInfo], Sequence[int]],
+        cache: Cache,
+        budgets: Budgets,
+    ) -> None:
+        self._rows_for, self._cache, self._budgets, self._wanted = rows_for, cache, budgets, wanted
+        self._todo = deque(members)
+        self._candidates: dict[Hashable, _Candidates] = {}
+        self._on: dict[int, list[PodInfo]] = {}
+        self._groups: dict[GroupKey, Victim] = {}
+        self._gone: frozenset[str] = frozenset()
+        self._tries = self._placed = 0
+        self._planned: _Planned | None = None
+        self.plans: dict[int, RowPlan] = {}
+
+    @property
+    def is_done(self) -> bool:
+        """Return whether enough members fit."""
+        return self._placed >= self._wanted
+
+    @property
+    def has_failed(self) -> bool:
+        """Return whether enough members cannot fit."""
+        return self._placed + len(self._todo) < self._wanted
+
+    @property
+    def victims(self) -> list[Victim]:
+        """Return who leaves, each once, the most important first."""
+        singles = [one for plan in self.plans.values() for one in plan.victims if one.group is None]
+        return sorted([*singles, *self._groups.values()], key=importance)
+
+    @property
+    def cost(self) -> Cost:
+        """Return what is lost, in the order by which attempts are compared."""
+        victims = self.victims
+        broken = self._budgets.violations(pods_of(victims), {})
+        return loss_of(victims, broken), _latest_first(victims)
+
+    @property
+    def nodes(self) -> set[str]:
+        """Return the nodes that the result rests on."""
+        names = self._cache.nodes.names
+        return {names[row] for row in self.plans} | {one.node for one in pods_of(self._groups.values())}
+
+    def try_again(self, rows: Iterable[int]) -> None:
+        """Try rows again that have changed."""
+        changed = frozenset(rows)
+        if self._planned is not None and self._planned.row in changed:
+            self._planned = None
+        for candidates in self._candidates.values():
+            for row in sorted(changed & candidates.rows):
+                candidates.plans.pop(row, None)
+                candidates.untried[row] = None
+
+    def step(self, plans: RowPlans) -> None:
+        """Try one row, or put a member where it costs the least."""
+        if self._planned is not None:
+            self._go_on(self._planned)
+            return
+        member = self._todo[0]
+        kind = alike(member)
+        candidates = self._candidates.get(kind)
+        if candidates is None:
+            rows = self._rows_for(member)
+            candidates = self._candidates[kind] = _Candidates(frozenset(rows), dict.fromkeys(rows))
+        if candidates.untried:
+            row = next(iter(candidates.untried))
+            del candidates.untried[row]
+            steps = plans.plan(row, [*self._on.get(row, ()), member], self._gone)
+            self._planned = _Planned(candidates, row, steps)
+        elif candidates.heap:
+            self._put_cheapest(candidates)
+        else:
+            self._todo = deque(one for one in self._todo if alike(one) != kind)
+
+    def _go_on(self, planning: _Planned) -> None:
+        """Go on with the plan of a row; file it if it is done."""
+        try:
+            next(planning.steps)
+        except StopIteration as ended:
+            self._planned = None
+            self._file(planning.candidates, planning.row, ended.value)
+
+    def _file(self, candidates: _Candidates, row: int, plan: RowPlan | None) -> None:
+        self._tries += 1
+        candidates.plans.pop(row, None)
+        if plan is not None:
+            candidates.plans[row] = self._tries, plan
+            heapq.heappush(candidates.heap, (self._cost_of(plan), row, self._tries))
+
+    def _put_cheapest(self, candidates: _Candidates) -> None:
+        cost, row, number = heapq.heappop(candidates.heap)
+        known, plan = candidates.plans.get(row, (0, None))
+        if plan is None or known != number:
+            return
+        now = self._cost_of(plan)
+        if now > cost:
+            # Victims elsewhere have used up a budget since.
+            heapq.heappush(candidates.heap, (now, row, number))
+            return
+        member = self._todo.popleft()
+        self._on.setdefault(row, []).append(member)
+        # It may have been made for an equal member.
+        *before, last = plan.assigned
+        self.plans[row] = replace(plan, assigned=(*before, of_member(last, member)))
+        self._placed += 1
+        groups = {one.group: one for one in plan.victims if one.group is not None}
+        self._groups |= groups
+        self._gone = frozenset(one.uid for one in pods_of(self._groups.values()))
+        row_of = self._cache.nodes.row_of
+        self.try_again({row, *(row_of[one.node] for one in pods_of(groups.values()) if one.node in row_of)})
+
+    def _cost_of(self, plan: RowPlan) -> Cost:
+        """Return what a plan costs beside what is lost already; nothing if nobody else must leave for it."""
+        before = self.plans.get(plan.row)
+        known = before.victims if before is not None else ()
+        lost = {one.pods[0].uid for one in (*known, *self._groups.values())}
+        own = [one for one in plan.victims if one.pods[0].uid not in lost]
+        if not own:
+            return _NOTHING
+        broken, highest, total, count = loss_of(own, self._broken(plan.row, own))
+        _, _, spent, fewer = loss_of([one for one in known if one not in plan.victims], 0)
+        return (broken, highest, total - spent, count - fewer), _latest_first(own)
+
+    def _broken(self, row: int, victims: Sequence[Victim]) -> int:
+        """Return how many of the victims of a row violate a budget beside those of others."""
+        if not self._budgets.has_any:
+            return 0
+        used: dict[int, int] = {}
+        others = (one for at, plan in self.plans.items() if at != row for one in plan.victims if one.group is None)
+        self._budgets.violations(pods_of([*others, *self._groups.values()]), used)
+        return self._budgets.violations(pods_of(victims), used)
+
+
+def _latest_first(victims: Sequence[Victim]) -> tuple[int, ...]:
+    """Return a sort key that puts the victims first that have run for the shortest time."""
+    return tuple(-ord(letter) for letter in since(victims))

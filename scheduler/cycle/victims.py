@@ -1,0 +1,137 @@
+"""What preemption can send away: a pod, or a group that may only be disrupted as a whole. Pure.
+
+Such a group is one victim: all of its placed members go, wherever they are, or none. It counts as one where victims are
+compared, and each of its pods counts against its disruption budgets. A member of a PodGroup with a priority has that
+priority as a victim too. Source: kube-scheduler 1.37's framework/preemption (types.go: getCrossNodesVictims,
+getPodPriority; util.go: MoreImportantVictim, FilterVictimsWithPDBViolation).
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from scheduler.cache.cache import AssignedPod, Cache
+from scheduler.cycle.disruption_budgets import Budgets
+from scheduler.kube.group_membership import GroupKey
+
+# Priorities are signed 32-bit numbers: this offset makes all of them positive, so that each victim counts.
+_ABOVE_ZERO = 1 << 31
+# Later than any RFC 3339 time: for a pod that has not started yet.
+_NOT_STARTED = "~"
+
+
+@dataclass(frozen=True, slots=True)
+class Victim:
+    """Pods that go together; ``here`` are those on the node that is looked at. ``group`` is None for a single pod."""
+
+    pods: tuple[AssignedPod, ...]
+    here: tuple[AssignedPod, ...]
+    priority: int
+    group: GroupKey | None = None
+
+    @property
+    def started(self) -> str:
+        """Return since when the longest running of the pods has run."""
+        return min(assigned.started or _NOT_STARTED for assigned in self.pods)
+
+
+# What a set of victims costs, the least first: violated budgets, highest priority, sum of priorities, victims.
+Loss = tuple[int, int, int, int]
+
+
+def loss_of(victims: Sequence[Victim], broken_budgets: int) -> Loss:
+    """Return the loss in kube-scheduler's order; no victims cost the least."""
+    priorities = [victim.priority + _ABOVE_ZERO for victim in victims]
+    return broken_budgets, max(priorities, default=-1), sum(priorities), len(priorities)
+
+
+def since(victims: Sequence[Victim]) -> str:
+    """Return since when the longest running of the victims of the highest priority has run."""
+    highest = max((victim.priority for victim in victims), default=0)
+    return min((victim.started for victim in victims if victim.priority == highest), default=_NOT_STARTED)
+
+
+def importance(victim: Victim) -> tuple[int, bool, int, str]:
+    """Return a sort key that puts the most important victim first.
+
+    By priority, then groups before pods, large groups before small ones, then by the earliest start.
+    """
+    return -victim.priority, victim.group is None, -len(victim.pods), victim.started
+
+
+def here(victims: Iterable[Victim]) -> list[AssignedPod]:
+    """Return the victims' pods on the node that is looked at."""
+    return [assigned for victim in victims for assigned in victim.here]
+
+
+def pods_of(victims: Iterable[Victim]) -> tuple[AssignedPod, ...]:
+    """Return all pods of some victims."""
+    return tuple(assigned for victim in victims for assigned in victim.pods)
+
+
+def split(budgets: Budgets, victims: Sequence[Victim]) -> tuple[list[Victim], list[Victim]]:
+    """Split victims, in order, into those whose removal violates a budget and the others."""
+    used: dict[int, int] = {}
+    breaking, others = list[Victim](), list[Victim]()
+    for victim in victims:
+        (breaking if budgets.violations(victim.pods, used) else others).append(victim)
+    return breaking, others
+
+
+class PlacedGroups(Protocol):
+    """What preemption asks about the groups of assigned pods; `scheduler.pending.groups.pending_groups` knows."""
+
+    def whole_group_of(self, uid: str) -> GroupKey | None:
+        """Return the group of a placed pod that may only be disrupted as a whole; None for any other pod."""
+
+    def placed(self, key: GroupKey) -> Sequence[str]:
+        """Return the uids of a group's placed members."""
+
+    def priority_as_victim(self, uid: str) -> int | None:
+        """Return the priority that a pod's PodGroup gives it; None if none does."""
+
+
+class NoGroups:
+    """No pod is in a group."""
+
+    def whole_group_of(self, uid: str) -> GroupKey | None:
+        return None
+
+    def placed(self, key: GroupKey) -> Sequence[str]:
+        return ()
+
+    def priority_as_victim(self, uid: str) -> int | None:
+        return None
+
+
+class Victims:
+    """The victims that there could be."""
+
+    def __init__(self, cache: Cache, groups: PlacedGroups) -> None:
+        self._cache, self._groups = cache, groups
+
+    def below(self, node: str, priority: int) -> list[Victim]:
+        """Return what is on a node of a lower priority."""
+        found = dict[GroupKey, Victim]()
+        singles = list[Victim]()
+        for assigned in self._cache.assigned_pods_on(node):
+            key = self._groups.whole_group_of(assigned.uid)
+            if key is None:
+                own = self._groups.priority_as_victim(assigned.uid)
+                rank = assigned.priority if own is None else own
+                if rank < priority:
+                    singles.append(Victim((assigned,), (assigned,), rank))
+            elif key not in found:
+                found[key] = self._group(key, node)
+        return [*singles, *(victim for victim in found.values() if victim.priority < priority)]
+
+    def _group(self, key: GroupKey, node: str) -> Victim:
+        pods = tuple(self._pods(key))
+        own = self._groups.priority_as_victim(pods[0].uid)
+        rank = max(assigned.priority for assigned in pods) if own is None else own
+        return Victim(pods, tuple(assigned for assigned in pods if assigned.node == node), rank, key)
+
+    def _pods(self, key: GroupKey) -> Iterator[AssignedPod]:
+        for uid in self._groups.placed(key):
+            if (assigned := self._cache.assigned(uid)) is not None:
+                yield assigned

@@ -1,0 +1,254 @@
+"""Preemption by groups: others go only if all of what is needed fits then, and nobody goes for a part of a group."""
+
+import itertools
+from collections.abc import Iterator
+from random import Random
+from typing import Any
+
+import msgspec
+import pytest
+
+from mooring.kube.events import Changed, Identity, Removed
+from scheduler.cycle.instructions import DeleteVictims, DeleteVictimsResult, Instruction
+from scheduler.kube.objects import Pod, PodDisruptionBudget
+from scheduler.kube.pod_groups import PodGroup
+from scheduler.state.machine import Machine
+from tests.scheduler.state.groups.life import Life, MakeNode, MakePf, MakePod, binds, changed, told
+
+PAIR = '{"name":"pair","min":2}'
+GONE = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
+
+
+@pytest.fixture
+def life(make_node: MakeNode, make_pf: MakePf, make_pod: MakePod) -> Iterator[Life]:
+    life = Life(Machine("mooring"), make_node, make_pf, make_pod)
+    yield life
+    life.machine.check()
+
+
+def _fill(life: Life, *nodes: str, **fields: Any) -> list[Pod]:
+    """Fill each node with a pod that is named after it."""
+    life.nodes(*nodes)
+    life.see(*(life.make_pod(f"on-{node}", [{}, {}], **fields) for node in nodes))
+    return life.bound(*binds(life.work()))
+
+
+def _pair(life: Life, priority: int = 10, group: str = PAIR, **spec: Any) -> list[Pod]:
+    members = [life.member(f"m{number}", group, spec={"priority": priority, **spec}) for number in range(2)]
+    life.see(*members)
+    return members
+
+
+def _orders(found: list[Instruction]) -> list[DeleteVictims]:
+    return [one for one in found if isinstance(one, DeleteVictims)]
+
+
+def _victims(found: list[Instruction]) -> list[str]:
+    return sorted(one.pod.removeprefix("default/") for order in _orders(found) for one in order.victims)
+
+
+def test_a_group_sends_others_away_if_all_of_it_fits_then(life: Life) -> None:
+    """In one order; the members are nominated, and start together once all victims are gone."""
+    running = _fill(life, "n1", "n2")
+    _pair(life)
+    found = life.work()
+    assert _victims(found) == ["on-n1", "on-n2"]
+    assert sorted(life.machine.nominator.node_of(uid) for uid in life.machine.nominator) == ["n1", "n2"]
+    life.gone(running[0])
+    assert binds(life.work(15.0)) == []
+    life.gone(running[1])
+    assert len(binds(life.work(15.0))) == 2
+    assert len(life.machine.nominator) == 0
+
+
+def test_nobody_goes_for_a_part_of_a_group(life: Life) -> None:
+    """One member would fit without the pod, two never do."""
+    _fill(life, "n1")
+    _pair(life)
+    found = life.work()
+    assert _victims(found) == []
+    assert told(found)["m0"].endswith("preemption: even without all pods of lower priority too few members fit.")
+
+
+def test_room_that_is_free_is_taken_before_anybody_goes(life: Life) -> None:
+    _fill(life, "n1", "n2")
+    life.nodes("n3")
+    _pair(life)
+    assert len(_victims(life.work())) == 1
+
+
+def test_pods_of_the_same_priority_stay(life: Life) -> None:
+    _fill(life, "n1", "n2", spec={"priority": 10})
+    _pair(life)
+    assert _victims(life.work()) == []
+
+
+def test_a_group_that_must_not_preempt_does_not(life: Life) -> None:
+    _fill(life, "n1", "n2")
+    _pair(life, preemptionPolicy="Never")
+    found = life.work()
+    assert _victims(found) == []
+    assert "preemptionPolicy=Never" in told(found)["m0"]
+
+
+def test_victims_that_take_long_are_waited_for(life: Life) -> None:
+    """No further pods go meanwhile, though others could."""
+    running = _fill(life, "n1", "n2", "n3", "n4")
+    _pair(life)
+    found = life.work()
+    gone = [one for one in running if one.metadata.name in _victims(found)]
+    assert len(gone) == 2
+    life.see(*(changed(one, metadata=GONE) for one in gone))
+    life.gone(gone[0])
+    for _ in range(5):
+        later = life.work(20.0)
+        assert (_victims(later), binds(later)) == ([], [])
+    life.gone(gone[1])
+    assert len(binds(life.work(20.0))) == 2
+
+
+def test_a_new_leader_that_finds_half_of_the_victims_deleted_deletes_the_others(life: Life) -> None:
+    """The one before was killed between two deletions; what is going already costs nothing."""
+    running = _fill(life, "n1", "n2", "n3", "n4")
+    life.see(changed(running[2], metadata=GONE))
+    _pair(life)
+    found = life.work()
+    assert len(_victims(found)) == 1
+    assert "n3" in {life.machine.nominator.node_of(uid) for uid in life.machine.nominator}
+
+
+def test_a_more_important_pod_takes_the_room_and_the_group_is_decided_about_again(life: Life) -> None:
+    """All its nominations fall; nobody goes for it that does not help all of it."""
+    running = _fill(life, "n1", "n2")
+    _pair(life)
+    life.work()
+    life.see(life.make_pod("urgent", [{}, {}], spec={"priority": 99}))
+    life.gone(running[0])
+    found = life.work(1.0)
+    assert [one.pod_info.pod.metadata.name for one in binds(found)] == ["urgent"]
+    life.bound(*binds(found))
+    found = life.work(30.0)
+    assert (_victims(found), binds(found)) == ([], [])
+    life.gone(running[1])
+    assert binds(life.work(30.0)) == []
+    assert len(life.machine.nominator) == 0
+
+
+def test_a_less_important_pod_does_not_take_the_room(life: Life) -> None:
+    running = _fill(life, "n1", "n2")
+    _pair(life)
+    life.work()
+    life.see(life.make_pod("single", [{}, {}], spec={"priority": 9}))
+    life.gone(running[0])
+    assert binds(life.work(15.0)) == []
+    life.gone(running[1])
+    assert sorted(one.pod_info.pod.metadata.name for one in binds(life.work(15.0))) == ["m0", "m1"]
+
+
+def test_the_nominations_fall_as_one_if_a_victim_cannot_be_deleted(life: Life) -> None:
+    _fill(life, "n1", "n2")
+    _pair(life)
+    (order,) = _orders(life.work())
+    life.machine.finished(order, DeleteVictimsResult((), "forbidden"), life.now)
+    assert len(life.machine.nominator) == 0
+
+
+def test_the_nominations_fall_as_one_if_a_member_goes(life: Life) -> None:
+    _fill(life, "n1", "n2")
+    members = _pair(life)
+    life.work()
+    life.gone(members[0])
+    assert len(life.machine.nominator) == 0
+
+
+def test_no_room_is_kept_for_a_group_that_is_not_decided_about_any_more(life: Life) -> None:
+    """Its PodGroup is gone."""
+    life.pod_group("pair", schedulingPolicy={"gang": {"minCount": 2}}, priority=10)
+    _fill(life, "n1", "n2")
+    _pair(life, group="", schedulingGroup={"podGroupName": "pair"})
+    assert len(_victims(life.work())) == 2
+    assert len(life.machine.nominator) == 2
+    life.machine.see(PodGroup, Removed(Identity("pair", "default")), life.now)
+    life.work(1.0)
+    assert len(life.machine.nominator) == 0
+
+
+def test_budgets_are_spared_over_all_nodes(life: Life) -> None:
+    """One of two pods may be disrupted, so two nodes of the same app are worse than one of it and another pod."""
+    _fill(life, "n1", "n2", metadata={"labels": {"app": "kept"}})
+    _fill(life, "n3", spec={"priority": 1})
+    budget: dict[str, Any] = {
+        "metadata": {"name": "kept", "namespace": "default"},
+        "spec": {"selector": {"matchLabels": {"app": "kept"}}},
+        "status": {"disruptionsAllowed": 1},
+    }
+    item = msgspec.convert(budget, PodDisruptionBudget)
+    life.machine.see(PodDisruptionBudget, Changed(Identity("kept", "default"), item), life.now)
+    _pair(life)
+    found = _victims(life.work())
+    assert len(found) == 2
+    assert "on-n3" in found
+
+
+def test_a_group_sends_away_a_whole_group(life: Life) -> None:
+    whole = {"schedulingPolicy": {"gang": {"minCount": 2}}, "disruptionMode": "PodGroup"}
+    life.pod_group("low", **whole)
+    life.nodes("n1", "n2")
+    life.see(*(life.member(f"low{k}", "", spec={"schedulingGroup": {"podGroupName": "low"}}) for k in range(2)))
+    life.bound(*binds(life.work()))
+    _pair(life)
+    assert _victims(life.work()) == ["low0", "low1"]
+
+
+def test_one_domain_at_a_time_and_the_one_where_the_least_is_lost(life: Life) -> None:
+    """Rack a has one node only, b has more important pods than c."""
+    for rack, names, priority in (("a", ["a1"], 0), ("b", ["b1", "b2"], 5), ("c", ["c1", "c2"], 1)):
+        life.nodes(*names, labels={"rack": rack})
+        life.see(*(life.make_pod(f"on-{name}", [{}, {}], spec={"priority": priority}) for name in names))
+        life.bound(*binds(life.work()))
+    _pair(life, group='{"name":"pair","min":2,"within":"rack"}')
+    assert _victims(life.work()) == ["on-c1", "on-c2"]
+
+
+def test_members_with_rules_about_other_nodes_preempt_nobody_and_are_told(life: Life) -> None:
+    """Whether they fit depends on more than a node."""
+    _fill(life, "n1", "n2")
+    spread = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule", "labelSelector": {}}
+    _pair(life, topologySpreadConstraints=[spread])
+    found = life.work()
+    assert _victims(found) == []
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_pods_go_exactly_if_brute_force_fits_the_group_then(
+    make_node: MakeNode, make_pf: MakePf, make_pod: MakePod, seed: int
+) -> None:
+    """Equal members on small clusters with pods of several sizes and priorities."""
+    random = Random(seed)
+    life = Life(Machine("mooring", portion=1), make_node, make_pf, make_pod)
+    room = {f"n{k}": random.randint(1, 5) for k in range(3)}
+    for name, vfs in room.items():
+        life.nodes(name, vfs=vfs)
+    pods = dict[str, tuple[int, int]]()
+    for k in range(random.randint(2, 7)):
+        pods[f"p{k}"] = random.randint(1, 3), random.choice((0, 3, 20))
+        size, priority = pods[f"p{k}"]
+        life.see(life.make_pod(f"p{k}", [{}] * size, spec={"priority": priority}))
+        life.bound(*binds(life.work()))
+    on = {one.pod.partition("/")[2]: one.node for one in life.machine.cache.assigned_pods()}
+    size, count = random.randint(1, 3), random.randint(2, 4)
+    group = f'{{"name":"g","min":{count}}}'
+    life.see(*(life.member(f"m{k}", group, request=[{}] * size, spec={"priority": 10}) for k in range(count)))
+
+    def fits(without: tuple[str, ...]) -> bool:
+        left = {n: v - sum(pods[p][0] for p, at in on.items() if at == n and p not in without) for n, v in room.items()}
+        return sum(max(vfs, 0) // size for vfs in left.values()) >= count
+
+    lower = tuple(name for name in on if pods[name][1] < 10)
+    found = life.work()
+    assert bool(binds(found)) == fits(())
+    victims = tuple(_victims(found))
+    assert bool(victims) == (fits(lower) and not fits(()))
+    if victims:
+        assert fits(victims)
+        assert not any(fits(some) for some in itertools.combinations(victims, len(victims) - 1)), "one need not go"
