@@ -8,8 +8,11 @@ from typing import Any
 import msgspec
 import pytest
 
+from mooring.indexes import Indexes
+from mooring.inventory import HELD_BY, Out
 from mooring.kube.events import Changed, Identity, Removed
 from scheduler.cycle.instructions import DeleteVictims, DeleteVictimsResult, Instruction
+from scheduler.cycle.preemption import VF_PATIENCE_S
 from scheduler.kube.objects import Pod, PodDisruptionBudget
 from scheduler.kube.pod_groups import PodGroup
 from scheduler.state.machine import Machine
@@ -171,6 +174,26 @@ def test_no_room_is_kept_for_a_group_that_is_not_decided_about_any_more(life: Li
     life.machine.see(PodGroup, Removed(Identity("pair", "default")), life.now)
     life.work(1.0)
     assert len(life.machine.nominator) == 0
+
+
+def test_vfs_that_are_not_free_yet_are_waited_for_and_not_for_ever(life: Life) -> None:
+    """The victims are gone, one node still holds a VF: nobody else goes until the time is over, then others do."""
+    running = _fill(life, "n1", "n2", "n3", "n4")
+    _pair(life)
+    going = _victims(life.work())
+    assert len(going) == 2
+    gone = [one for one in running if one.metadata.name in going]
+    held = Out(Indexes.of([0]), f"{HELD_BY}{gone[0].metadata.uid}")
+    node = gone[0].spec.node_name or ""
+    shown = life.make_node(node, (life.make_pf(vfs=2, out=(held,)),))
+    life.machine.nodes(Changed(Identity(node), shown), life.now)
+    life.gone(*gone)
+    found = life.work(15.0)
+    assert (_victims(found), binds(found)) == ([], [])
+    assert len(life.machine.nominator) == 2
+    later = life.work(VF_PATIENCE_S + 1.0) + life.work(15.0)
+    assert len(_victims(later)) == 1
+    assert node not in {life.machine.nominator.node_of(uid) for uid in life.machine.nominator}
 
 
 def test_budgets_are_spared_over_all_nodes(life: Life) -> None:
