@@ -8,6 +8,7 @@ Source: NVIDIA's NVML API reference, device queries, NVLink methods and event ha
 
 import importlib
 from collections.abc import Callable, Iterator
+from threading import Thread
 from typing import Any, TypeVar
 
 import structlog
@@ -18,21 +19,51 @@ Answer = TypeVar("Answer")
 _log = structlog.get_logger()
 # nvmlIntNvLinkDeviceType_t: GPU, an IBM NPU, NVSwitch.
 _GPU, _SWITCH = 0, 2
+# The library has no limit of time of its own, and a GPU that is failing can keep it for minutes, in seconds. What is
+# known of VFs must not wait for it.
+_LONGEST_S = 10.0
 # Of more events at once the rest is read at the next scan.
 _MOST_EVENTS = 1024
 
 
 class Nvml:
-    """The library, opened at the first reading and held: the events since the last one are kept for us."""
+    """The library, opened at the first reading and held: the events since the last one are kept for us.
 
-    def __init__(self, load: Callable[[], Any] = lambda: importlib.import_module("pynvml")) -> None:
+    It is asked in a thread of its own; one that does not return in time is waited for at the next reading.
+    """
+
+    def __init__(
+        self, load: Callable[[], Any] = lambda: importlib.import_module("pynvml"), longest_s: float = _LONGEST_S
+    ) -> None:
         self._load = load
+        self._longest_s = longest_s
+        self._asking: Thread | None = None
+        self._answer: dict[str, NvmlGpu] | None = None
+        self._late = False
         self._library: Any = None
         self._events: Any = None
         self._xids: dict[str, set[int]] = {}
 
     def read(self) -> dict[str, NvmlGpu] | None:
-        """Return what NVML says, by PCI address; None where it cannot be asked."""
+        """Return what NVML says, by PCI address, or what it said last while it does not answer.
+
+        None where it cannot be asked, and before its first answer.
+        """
+        asking = self._asking
+        if asking is None or not asking.is_alive():
+            asking = self._asking = Thread(target=self._take_answer, daemon=True, name="nvml")
+            asking.start()
+        asking.join(self._longest_s)
+        late = asking.is_alive()
+        if late and not self._late:
+            _log.error("NVML keeps this program waiting, its last answer stands", seconds=self._longest_s)
+        self._late = late
+        return self._answer
+
+    def _take_answer(self) -> None:
+        self._answer = self._read()
+
+    def _read(self) -> dict[str, NvmlGpu] | None:
         if self._library is None and not self._open():
             return None
         try:

@@ -1,12 +1,16 @@
 """Why a GPU is out, each reason from the source that tells it, and what the others of the host stay."""
 
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from advertiser.host.gpu.nvml import Nvml
 from mooring.gpu.inventory import GpuOut
 from tests.advertiser.gpu.trees import Host, uuid_of, write_cdi
+from tests.support import polling
+from tests.support.polling import wait_until
 
 MakeHost = Callable[[str], Host]
 
@@ -209,6 +213,27 @@ def test_nvml_that_stops_answering_is_opened_again(h100: Host) -> None:
     assert {gpu.link for gpu in sources.inventory("n1").gpus} == {None}
     h100.nvml.works = True
     assert {gpu.link for gpu in sources.inventory("n1").gpus} == {0}
+
+
+def _mig(nvml: Nvml) -> list[str]:
+    """Return the GPUs that the library says are cut."""
+    return [address for address, gpu in (nvml.read() or {}).items() if gpu.mig]
+
+
+def test_nvml_that_hangs_keeps_nobody_waiting(h100: Host) -> None:
+    """Its last answer stands until it answers again, and the VFs of the host are published meanwhile."""
+    assert h100.nvml is not None
+    hung = threading.Event()
+    # It opens the library and answers once; every later question hangs.
+    passes = iter([True, True])
+    h100.nvml.before_count = lambda: next(passes, False) or hung.wait(polling.LIMIT_S)
+    nvml = Nvml(lambda: h100.nvml, longest_s=0.0)
+    wait_until(nvml.read)
+    h100.nvml.gpus[0].MigMode = [1, 1]
+    for _ in range(3):
+        assert _mig(nvml) == []
+    hung.set()
+    wait_until(lambda: _mig(nvml) == h100.gpus[:1])
 
 
 def test_a_host_without_any_of_it_has_no_gpus(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ The forms of the files are the kernel's, NVIDIA's driver's and nvidia-ctk's; ``h
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
@@ -40,6 +40,7 @@ class FakeNvml:
     gpus: list[SimpleNamespace]
     events: list[SimpleNamespace] = field(default_factory=list)
     works: bool = True
+    before_count: Callable[[], object] = lambda: None
     NVMLError = NvmlError
     NVML_NVLINK_MAX_LINKS = 18
     nvmlEventTypeXidCriticalError = 8  # noqa: N815 - the library's own name
@@ -62,6 +63,7 @@ class FakeNvml:
             raise NvmlError("driver not loaded")
 
     def nvmlDeviceGetCount(self) -> int:  # noqa: N802
+        self.before_count()
         if not self.works:
             raise NvmlError("GPU is lost")
         return len(self.gpus)
