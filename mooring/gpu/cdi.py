@@ -52,7 +52,8 @@ def read_cdi(text: str, path: str) -> tuple[CdiDevice, ...]:
 def devices_of_gpus(devices: Iterable[CdiDevice], gpus: Mapping[str, Sequence[str]]) -> dict[str, list[CdiDevice]]:
     """Return for each GPU the devices that hold exactly it: ``gpus`` has each GPU's own device nodes below /dev.
 
-    A device that brings nodes of two GPUs, or a part of one (MIG), holds none exactly.
+    The first of a GPU's nodes is the one that computes. A device that lacks it, brings nodes of two GPUs, or a part of
+    one (MIG), does not hold the GPU.
     """
     owners = {node: pci for pci, nodes in gpus.items() for node in nodes}
     found: dict[str, list[CdiDevice]] = {pci: [] for pci in gpus}
@@ -60,7 +61,9 @@ def devices_of_gpus(devices: Iterable[CdiDevice], gpus: Mapping[str, Sequence[st
         below = {_below_dev(node) for node in device.nodes}
         held = {owners[node] for node in below if node in owners}
         if len(held) == 1 and not any(node.startswith(_PARTS) for node in below):
-            found[held.pop()].append(device)
+            (pci,) = held
+            if gpus[pci][0] in below:
+                found[pci].append(device)
     return found
 
 
@@ -71,9 +74,13 @@ def _device(value: Value, kind: str, shared: frozenset[str]) -> CdiDevice:
 
 
 def _nodes(document: Fields) -> frozenset[str]:
-    edits = document.optional("containerEdits", lambda value: value.fields())
-    listed = edits.optional("deviceNodes", lambda value: value.items(_MOST_NODES)) if edits else None
+    edits = document.optional("containerEdits", lambda value: None if value.raw is None else value.fields())
+    listed = edits.optional("deviceNodes", _items) if edits else None
     return frozenset(_node(item) for item in listed or ())
+
+
+def _items(value: Value) -> Sequence[Value]:
+    return () if value.raw is None else value.items(_MOST_NODES)
 
 
 def _node(value: Value) -> str:

@@ -55,10 +55,15 @@ def build_gpu_inventory(facts: GpuFacts, entries: Sequence[GpuEntry] = (), node:
 
 
 def device_nodes(function: GpuFunction, nvidia: Mapping[str, NvidiaInformation]) -> tuple[str, ...]:
-    """Return the device nodes below /dev that are this GPU's alone, without those that all GPUs of a vendor share."""
-    drm = tuple(f"dri/{name}" for name in function.drm)
+    """Return the device nodes below /dev that are this GPU's alone, that which computes first.
+
+    That is ``nvidia<minor>``, or the render node of a GPU of AMD's. None are known before the driver tells it.
+    """
+    drm = tuple(f"dri/{name}" for name in sorted(function.drm, key=lambda name: not name.startswith("renderD")))
+    if function.vendor == "amd":
+        return drm if drm and drm[0].startswith("dri/renderD") else ()
     known = nvidia.get(function.address)
-    return drm if known is None or known.minor is None else (f"nvidia{known.minor}", *drm)
+    return () if known is None or known.minor is None else (f"nvidia{known.minor}", *drm)
 
 
 def _sources(facts: GpuFacts, function: GpuFunction, entry: GpuEntry, in_cdi: bool) -> _Sources:

@@ -46,6 +46,19 @@ def test_edits_of_the_whole_specification_come_with_each_device() -> None:
     assert _held(_spec(_device("1", "/dev/nvidia1"), **shared)) == {"0000:1b:00.0": [], "0000:43:00.0": []}
 
 
+def test_a_device_without_the_node_that_computes_is_not_the_gpu() -> None:
+    """The render node of a GPU of NVIDIA's alone gives no CUDA."""
+    assert _held(_spec(_device("dri", "/dev/dri/renderD129"))) == {"0000:1b:00.0": [], "0000:43:00.0": []}
+
+
+def test_edits_that_are_null_are_none() -> None:
+    """YAML without a value, which container runtimes take."""
+    nothing = {"name": "x", "containerEdits": None}
+    without_nodes = {"name": "y", "containerEdits": {"deviceNodes": None}}
+    found = read_cdi(_spec(nothing, without_nodes, containerEdits=None), "f")
+    assert [device.nodes for device in found] == [frozenset(), frozenset()]
+
+
 def test_a_part_of_a_gpu_is_not_the_gpu() -> None:
     """A MIG slice brings the GPU's node and those of its instances."""
     slice_of_0 = _device("0:0", "/dev/nvidia0", "/dev/nvidia-caps/nvidia-cap21", "/dev/nvidia-caps/nvidia-cap22")
