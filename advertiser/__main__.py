@@ -13,6 +13,8 @@ import structlog
 from rich.console import Console
 
 from advertiser.host.capture import capture, with_capture_record
+from advertiser.host.gpu.documents import CdiFolders, GpusFile
+from advertiser.host.gpu.read_gpus import GpuSources
 from advertiser.host.host_events import HostEvents
 from advertiser.host.offer_file import OfferFile
 from advertiser.host.read_host import Roots, read_boot_id, read_host
@@ -21,20 +23,19 @@ from advertiser.init.progress import ProgressDisplay
 from advertiser.init.rdma_netns_mode import RebootNeededError, ensure_mode
 from advertiser.inventory.build_inventory import build_inventory
 from advertiser.inventory.facts import ClusterFacts
-from advertiser.inventory.offer import OfferError
 from advertiser.publish.cluster_view import ClusterView
 from advertiser.publish.http_pages import serve_http
 from advertiser.publish.node_resources import NodeResources
 from advertiser.publish.once import publish_once
 from advertiser.publish.policy_check import PolicyCheck
-from advertiser.publish.publisher import Publisher
+from advertiser.publish.publisher import Publisher, patch_gpu_inventory
 from advertiser.publish.scan_loop import Publishers, ScanLoop
 from advertiser.publish.scanner import Scanner
 from advertiser.publish.vf_event_reporter import VfEventReporter
 from advertiser.show import as_json, print_table
 from mooring import log
 from mooring.config import ConfigError, host_and_port, load, option
-from mooring.errors import RecordError
+from mooring.errors import ContractError
 from mooring.kube.access import AccessError, load_access
 from mooring.kube.client import Client
 from mooring.kube.failures import KubeError
@@ -44,6 +45,7 @@ PROGRAM = "mooring-advertiser"
 COMMANDS = ("serve", "init", "show", "once", "capture")
 MODPROBE = Path("/etc/modprobe.d/mooring-rdma.conf")
 DEFAULT_OFFER = Path("/etc/mooring/offer.yaml")
+DEFAULT_GPUS = Path("/etc/mooring/gpus.yaml")
 _log = structlog.get_logger()
 
 
@@ -58,6 +60,10 @@ class Config:
     run: Path = option(Path("/run/mooring"), "folder of what lasts until the next boot")
     getpfs_addr: str = option(":54005", "host:port of /getpfs, /metrics, /healthz and /readyz; off where empty")
     offer: Path = option(DEFAULT_OFFER, "what the operator offers; without this file every PF whose VFs have RDMA")
+    gpus: bool = option(False, "whether the node's GPUs are shown and published too, as mooring.dev/inventory.gpu")
+    gpus_file: Path = option(DEFAULT_GPUS, "what the operator says of GPUs where nothing else does; may be absent")
+    proc: Path = option(Path("/proc"), "where procfs is mounted: NVIDIA's driver says there what its GPUs are")
+    cdi: str = option("/etc/cdi:/var/run/cdi", "folders of CDI specifications; of two, the later has precedence")
     resync: float = option(60.0, "seconds without an event after which the host is looked at all the same")
     modprobe: Path = option(MODPROBE, "file that init writes where the RDMA stack's mode takes a reboot")
     output: str = option("table", "form of show: table or json", short="o")
@@ -72,9 +78,20 @@ class Config:
         return Roots(self.sysfs, self.state, self.run)
 
     def scanner(self) -> Scanner:
-        """Open what a scan needs; raise OfferError or OSError if the offer cannot be used."""
+        """Open what a scan needs; raise ContractError or OSError if the offer or the GPU file cannot be used."""
         offer = OfferFile(self.offer, required=self.offer != DEFAULT_OFFER)
-        return Scanner(self.roots, offer, self.node)
+        return Scanner(self.roots, offer, self.node, self._gpu_sources())
+
+    @property
+    def gpu_folders(self) -> tuple[Path, ...]:
+        """The folders in which a changed file changes what is said of GPUs."""
+        return (*map(Path, filter(None, self.cdi.split(":"))), self.gpus_file.parent) if self.gpus else ()
+
+    def _gpu_sources(self) -> GpuSources | None:
+        if not self.gpus:
+            return None
+        file = GpusFile(self.gpus_file, required=self.gpus_file != DEFAULT_GPUS)
+        return GpuSources(self.sysfs, self.proc, CdiFolders(map(Path, filter(None, self.cdi.split(":")))), file)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -95,7 +112,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             return _init(config)
         else:
             asyncio.run(_once(config) if command == "once" else _serve(config))
-    except (AccessError, KubeError, OfferError, RecordError, OSError) as failed:
+    except (AccessError, KubeError, ContractError, OSError) as failed:
         _log.error("advertiser ends", node=config.node, reason=str(failed))
         return 1
     return 0
@@ -110,13 +127,14 @@ def _check(config: Config) -> None:
 
 
 def _show(config: Config) -> None:
-    host = with_capture_record(read_host(config.roots), config.sysfs)
-    found = build_inventory(host, config.scanner().offer.offer(), ClusterFacts(), config.node)
+    host, scanner = with_capture_record(read_host(config.roots), config.sysfs), config.scanner()
+    found = build_inventory(host, scanner.offer.offer(), ClusterFacts(), config.node)
+    gpus = None if scanner.gpus is None else scanner.gpus.inventory(config.node)
     if config.output == "json":
-        print(as_json(found, config.node))
+        print(as_json(found, config.node, gpus))
     else:
         # A pipe has no width, and folded text cannot be searched.
-        print_table(found, config.node, Console(width=None if sys.stdout.isatty() else 160))
+        print_table(found, config.node, Console(width=None if sys.stdout.isatty() else 160), gpus)
 
 
 def _capture(config: Config) -> None:
@@ -157,17 +175,18 @@ async def _serve(config: Config) -> None:
     scanner = config.scanner()
     access = await asyncio.to_thread(load_access, config.kubeconfig or None)
     async with Client(access) as client:
-        with HostEvents((*scanner.roots.folders, config.offer.parent)) as changes:
+        with HostEvents((*scanner.roots.folders, config.offer.parent, *config.gpu_folders)) as changes:
             await _work(config, scanner, client, changes, stop)
 
 
 async def _work(config: Config, scanner: Scanner, client: Client, changes: HostEvents, stop: asyncio.Event) -> None:
     publisher = Publisher(client, config.node, lambda: scan_loop.metrics.patched())
     resources, vf_events = NodeResources(client, config.node), VfEventReporter(client, config.node)
-    view = ClusterView(client, config.node, publisher, resources, changes.notify)
-    scan_loop = ScanLoop(scanner, view, Publishers(publisher, resources, vf_events))
+    gpus = Publisher(client, config.node, patch=patch_gpu_inventory) if config.gpus else None
+    view = ClusterView(client, config.node, publisher, resources, changes.notify, gpus)
+    scan_loop = ScanLoop(scanner, view, Publishers(publisher, resources, vf_events, gpus))
     async with serve_http(config.getpfs_addr, scan_loop, publisher, config.resync), asyncio.TaskGroup() as group:
-        writers = (publisher.run(), resources.run(), vf_events.run())
+        writers = (publisher.run(), resources.run(), vf_events.run(), *(() if gpus is None else (gpus.run(),)))
         policy = PolicyCheck(client, config.node, scan_loop.metrics)
         work = (view.follow_node(), policy.run(), scan_loop.run(changes, config.resync), *writers)
         tasks = [group.create_task(each) for each in work]

@@ -8,30 +8,48 @@ from rich.table import Table
 from rich.text import Text
 
 from advertiser.inventory.build_inventory import IgnoredNic, InventoryResult
+from mooring.gpu.inventory import GpuInventory, dump_gpu_inventory
 from mooring.inventory import Pf, dump_inventory
 
+_GPU_COLUMNS = ("GPU", "UUID", "model", "MiB", "NUMA", "link", "bridges from the root")
 _COLUMNS = ("PF", "PCI", "RDMA", "Mb/s", "up", "NUMA", "network", "VFs", "usable")
 # Not broken over two lines: people paste it. A least width instead would let the table outgrow a narrow terminal.
 _WHOLE = ("PCI",)
 _SHORT_LINKS = {"ethernet": "", "infiniband": " IB"}
 
 
-def as_json(result: InventoryResult, node: str) -> str:
-    """Return the inventory as it is published, and beside it what is ignored and why."""
-    document = {
+def as_json(result: InventoryResult, node: str, gpus: GpuInventory | None = None) -> str:
+    """Return the inventories as they are published, and beside them what is ignored and why."""
+    document: dict[str, object] = {
         "node": node,
         "inventory": json.loads(dump_inventory(result.inventory)),
         "left_out": [{"pci": left.pci, "name": left.name, "why": left.why} for left in result.ignored],
         "warnings": [{"pf": found.pf, "vfs": str(found.vfs), "why": found.why} for found in result.warnings],
     }
+    if gpus is not None:
+        document["gpu_inventory"] = json.loads(dump_gpu_inventory(gpus))
     return json.dumps(document, indent=2, sort_keys=True)
 
 
-def print_table(result: InventoryResult, node: str, console: Console) -> None:
-    """Print the PFs, then the NICs that are ignored."""
+def print_table(result: InventoryResult, node: str, console: Console, gpus: GpuInventory | None = None) -> None:
+    """Print the PFs, then the NICs that are ignored, then the GPUs."""
     console.print(_pfs(result, node) if result.inventory.pfs else Text(f"{node} offers no PF"))
     if result.ignored:
         console.print(_ignored(result.ignored))
+    if gpus is not None:
+        console.print(_gpus(gpus, node))
+
+
+def _gpus(inventory: GpuInventory, node: str) -> RenderableType:
+    size = len(dump_gpu_inventory(inventory).encode())
+    table = Table(title=f"{node}: {len(inventory.gpus)} GPUs on offer in {size} bytes of annotation")
+    for column in _GPU_COLUMNS:
+        right = column in ("MiB", "NUMA", "link")
+        table.add_column(column, justify="right" if right else "left", no_wrap=column == "GPU", overflow="fold")
+    for gpu in inventory.gpus:
+        numbers = ("-" if value is None else str(value) for value in (gpu.memory_mb, gpu.numa, gpu.link))
+        table.add_row(*map(Text, (gpu.pci, gpu.uuid, gpu.model or "-", *numbers, " ".join(gpu.pcie) or "-")))
+    return Group(table, *(Text(f"GPU {gpu.pci} out: {gpu.why}") for gpu in inventory.out))
 
 
 def _pfs(result: InventoryResult, node: str) -> RenderableType:
@@ -50,10 +68,11 @@ def _pfs(result: InventoryResult, node: str) -> RenderableType:
 
 
 def _row(pf: Pf) -> tuple[str | Text, ...]:
+    # In a plain string rich shows a picture for the bus of 0000:cd:00.0, which is the name of one.
     rate = str(pf.mbps) if pf.mbps == pf.offer_mbps else f"{pf.offer_mbps} of {pf.mbps}"
     return (
         Text(pf.name),
-        pf.pci,
+        Text(pf.pci),
         Text(pf.rdma or "-"),
         (rate if pf.mbps else "unknown") + _SHORT_LINKS[pf.link],
         Text("yes", style="green") if pf.up else Text("no", style="red"),
@@ -78,5 +97,5 @@ def _ignored(devices: tuple[IgnoredNic, ...]) -> Table:
     for column in ("PCI", "name", "why"):
         table.add_column(column, overflow="fold")
     for device in devices:
-        table.add_row(device.pci, Text(device.name or "-"), Text(device.why))
+        table.add_row(Text(device.pci), Text(device.name or "-"), Text(device.why))
     return table

@@ -39,9 +39,9 @@ def read_functions(root: Path) -> tuple[PciFunction, ...]:
 
 def _is_nic(folder: Path) -> bool:
     # A VF of this machine's own is found from its PF.
-    if _target(folder / "physfn") is not None:
+    if link_target(folder / "physfn") is not None:
         return False
-    kind = _text(folder / "class")
+    kind = read_attribute(folder / "class")
     return _has_sriov(folder) if kind is None else kind.startswith(_NETWORK_CLASS)
 
 
@@ -53,15 +53,15 @@ def _function(folder: Path) -> PciFunction:
     return PciFunction(
         address=folder.name,
         sriov=_has_sriov(folder),
-        totalvfs=_text(folder / "sriov_totalvfs"),
-        numvfs=_text(folder / "sriov_numvfs"),
-        offset=_text(folder / "sriov_offset"),
-        stride=_text(folder / "sriov_stride"),
-        driver=_target(folder / "driver"),
-        vendor=_text(folder / "vendor"),
-        device=_text(folder / "device"),
-        numa_node=_text(folder / "numa_node"),
-        path=_path(folder),
+        totalvfs=read_attribute(folder / "sriov_totalvfs"),
+        numvfs=read_attribute(folder / "sriov_numvfs"),
+        offset=read_attribute(folder / "sriov_offset"),
+        stride=read_attribute(folder / "sriov_stride"),
+        driver=link_target(folder / "driver"),
+        vendor=read_attribute(folder / "vendor"),
+        device=read_attribute(folder / "device"),
+        numa_node=read_attribute(folder / "numa_node"),
+        path=bridges_above(folder),
         netdevs=_read_each(folder / "net", _netdev),
         rdma=_read_each(folder / "infiniband", _rdma_device),
         vfs=_vfs(folder),
@@ -76,14 +76,15 @@ def _read_each(folder: Path, read: Callable[[Path], _Read]) -> tuple[_Read, ...]
     """
     found: tuple[_Read, ...] = ()
     for _ in range(_RENAMED_AT_MOST):
-        devices = _entries(folder)
+        devices = list_entries(folder)
         found = tuple(read(device) for device in devices)
         if all(_exists(device) for device in devices):
             break
     return found
 
 
-def _path(folder: Path) -> tuple[str, ...]:
+def bridges_above(folder: Path) -> tuple[str, ...]:
+    """Return the bridges that a PCI function lies under, from the root down: its real path in sysfs."""
     try:
         parts = folder.resolve().parts
     except (OSError, RuntimeError):  # RuntimeError: links in a circle
@@ -94,13 +95,13 @@ def _path(folder: Path) -> tuple[str, ...]:
 def _netdev(folder: Path) -> Netdev:
     return Netdev(
         name=folder.name,
-        type=_text(folder / "type"),
-        speed=_text(folder / "speed"),
-        operstate=_text(folder / "operstate"),
-        carrier=_text(folder / "carrier"),
-        dev_port=_text(folder / "dev_port"),
-        phys_port_name=_text(folder / "phys_port_name"),
-        phys_switch_id=_text(folder / "phys_switch_id"),
+        type=read_attribute(folder / "type"),
+        speed=read_attribute(folder / "speed"),
+        operstate=read_attribute(folder / "operstate"),
+        carrier=read_attribute(folder / "carrier"),
+        dev_port=read_attribute(folder / "dev_port"),
+        phys_port_name=read_attribute(folder / "phys_port_name"),
+        phys_switch_id=read_attribute(folder / "phys_switch_id"),
         bonded=_exists(folder / "bonding_slave"),
         child=_exists(folder / "parent"),
     )
@@ -108,10 +109,10 @@ def _netdev(folder: Path) -> Netdev:
 
 def _rdma_device(folder: Path) -> RdmaDevice:
     ports = (
-        RdmaPort(rate=_text(port / "rate"), state=_text(port / "state"), link_layer=_text(port / "link_layer"))
-        for port in _entries(folder / "ports")
+        RdmaPort(*(read_attribute(port / name) for name in ("rate", "state", "link_layer")))
+        for port in list_entries(folder / "ports")
     )
-    return RdmaDevice(folder.name, tuple(ports), _text(folder / "sys_image_guid"))
+    return RdmaDevice(folder.name, tuple(ports), read_attribute(folder / "sys_image_guid"))
 
 
 def _vfs(pf: Path) -> Mapping[int, Vf]:
@@ -119,30 +120,30 @@ def _vfs(pf: Path) -> Mapping[int, Vf]:
 
 
 def _virtfns(pf: Path) -> Iterator[Path]:
-    for path in _entries(pf):
+    for path in list_entries(pf):
         number = path.name.removeprefix(_VIRTFN)
         if number != path.name and number.isascii() and number.isdigit() and len(number) <= 5:
             yield path
 
 
 def _vf(link: Path) -> Vf:
-    address = _target(link)
+    address = link_target(link)
     if address is None or not is_address(address):
         return Vf(None)
-    guids = _read_each(link / "infiniband", lambda device: _text(device / "node_guid"))
+    guids = _read_each(link / "infiniband", lambda device: read_attribute(device / "node_guid"))
     return Vf(
         address=address,
         exists=_exists(link),
-        driver=_target(link / "driver"),
-        netdev=bool(_entries(link / "net")),
-        rdma=bool(guids) or bool(_entries(link / "infiniband_verbs")),
+        driver=link_target(link / "driver"),
+        netdev=bool(list_entries(link / "net")),
+        rdma=bool(guids) or bool(list_entries(link / "infiniband_verbs")),
         node_guid=guids[0] if guids else None,
         # A netdev in another network namespace leaves an empty folder here.
         lacks_netdev=not _exists(link / "net"),
     )
 
 
-def _text(path: Path) -> Text:
+def read_attribute(path: Path) -> Text:
     """Return an attribute without the white space around it; None if it cannot be read, often by EINVAL."""
     try:
         with path.open("rb") as file:
@@ -151,7 +152,7 @@ def _text(path: Path) -> Text:
         return None
 
 
-def _target(link: Path) -> str | None:
+def link_target(link: Path) -> str | None:
     """Return the name of a symbolic link's target."""
     try:
         return link.readlink().name or None
@@ -159,7 +160,8 @@ def _target(link: Path) -> str | None:
         return None
 
 
-def _entries(folder: Path) -> list[Path]:
+def list_entries(folder: Path) -> list[Path]:
+    """Return what a folder holds, by name; nothing if it cannot be read."""
     try:
         return sorted(folder.iterdir())
     except OSError:

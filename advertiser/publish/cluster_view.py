@@ -10,6 +10,7 @@ from advertiser.publish.node_resources import NodeResources
 from advertiser.publish.publisher import Publisher
 from mooring import names
 from mooring.errors import AnnotationError
+from mooring.gpu.inventory import KEY
 from mooring.kube.client import Client
 from mooring.kube.events import Changed, Event, Synced, Unreadable
 from mooring.kube.watch import Decoder, watch
@@ -31,12 +32,19 @@ class ClusterView:
     """The cluster's facts about the node, followed for as long as the program runs."""
 
     def __init__(
-        self, client: Client, node: str, publisher: Publisher, resources: NodeResources, notify: Callable[[], None]
+        self,
+        client: Client,
+        node: str,
+        publisher: Publisher,
+        resources: NodeResources,
+        notify: Callable[[], None],
+        gpus: Publisher | None = None,
     ) -> None:
         self._client = client
         self._node = node
         self._publisher = publisher
         self._resources = resources
+        self._gpus = gpus
         self._notify = notify
         self._drained: frozenset[str] | None = None
 
@@ -56,6 +64,8 @@ class ClusterView:
             annotations = last.item.metadata.annotations or {}
             self._publisher.set_observed(annotations.get(names.INVENTORY))
             self._resources.set_observed(last.item.status.capacity or {}, last.item.status.allocatable or {})
+            if self._gpus is not None:
+                self._gpus.set_observed(annotations.get(KEY))
             self._drain(annotations.get(names.DRAIN))
         elif isinstance(last, Unreadable):
             _log.error("node cannot be read", node=self._node, reason=last.why)
@@ -63,6 +73,8 @@ class ClusterView:
             _log.warning("there is no such node yet", node=self._node)
             self._publisher.node_gone()
             self._resources.node_gone()
+            if self._gpus is not None:
+                self._gpus.node_gone()
 
     def _drain(self, text: str | None) -> None:
         before, read = self._drained, read_drained(text, self._node)

@@ -8,9 +8,10 @@ from advertiser.formats.cluster_facts import Node
 from advertiser.inventory.debounce import CONFIRM_S, DebounceResult, ScanPeriod, debounce
 from advertiser.inventory.facts import ClusterFacts
 from advertiser.publish.cluster_view import read_drained
-from advertiser.publish.publisher import node_path, patch_inventory
+from advertiser.publish.publisher import Patch, node_path, patch_gpu_inventory, patch_inventory
 from advertiser.publish.scanner import Scanner
 from mooring import names
+from mooring.gpu.inventory import KEY, dump_gpu_inventory
 from mooring.inventory import Inventory, dump_inventory
 from mooring.kube.client import Client
 from mooring.kube.retry import until_definite
@@ -20,14 +21,19 @@ _MOST_LOOKS = 3
 
 async def publish_once(client: Client, scanner: Scanner) -> None:
     """Publish what the host offers now; raise KubeError, NotFound if the node does not exist."""
-    get, patch = until_definite(client.request), until_definite(patch_inventory)
+    get = until_definite(client.request)
     node = msgspec.json.decode(await get("GET", node_path(scanner.node)), type=Node)
     annotations = node.metadata.annotations or {}
     drained = read_drained(annotations.get(names.DRAIN), scanner.node) or frozenset()
     cluster_facts = ClusterFacts(drained=drained)
-    text = dump_inventory(await _confirmed(scanner, cluster_facts))
-    if annotations.get(names.INVENTORY) != text:
-        await patch(client, scanner.node, text)
+    texts: dict[str, tuple[Patch, str]] = {}
+    texts[names.INVENTORY] = patch_inventory, dump_inventory(await _confirmed(scanner, cluster_facts))
+    if scanner.gpus is not None:
+        gpus = await asyncio.to_thread(scanner.gpus.inventory, scanner.node)
+        texts[KEY] = patch_gpu_inventory, dump_gpu_inventory(gpus)
+    for key, (patch, text) in texts.items():
+        if annotations.get(key) != text:
+            await until_definite(patch)(client, scanner.node, text)
 
 
 async def _confirmed(scanner: Scanner, cluster_facts: ClusterFacts) -> Inventory:

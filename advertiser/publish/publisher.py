@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable
 import structlog
 
 from mooring import names
+from mooring.gpu.inventory import KEY
 from mooring.kube.client import MERGE_PATCH, Client
 from mooring.kube.retry import retry
 
@@ -26,7 +27,16 @@ def node_path(node: str) -> str:
 
 async def patch_inventory(client: Client, node: str, text: str) -> None:
     """Write the annotation and nothing else of the node; raise KubeError."""
-    patch = json.dumps({"metadata": {"annotations": {names.INVENTORY: text}}}).encode()
+    await _patch_annotation(client, node, names.INVENTORY, text)
+
+
+async def patch_gpu_inventory(client: Client, node: str, text: str) -> None:
+    """Write the annotation of the node's GPUs and nothing else of the node; raise KubeError."""
+    await _patch_annotation(client, node, KEY, text)
+
+
+async def _patch_annotation(client: Client, node: str, key: str, text: str) -> None:
+    patch = json.dumps({"metadata": {"annotations": {key: text}}}).encode()
     await client.request("PATCH", node_path(node), patch, content_type=MERGE_PATCH)
 
 

@@ -18,6 +18,7 @@ from advertiser.publish.node_resources import NodeResources
 from advertiser.publish.publisher import Publisher
 from advertiser.publish.scanner import Scan, Scanner
 from advertiser.publish.vf_event_reporter import VfEvent, VfEventReporter
+from mooring.gpu.inventory import GpuInventory, GpuOut, dump_gpu_inventory
 from mooring.inventory import dump_inventory
 
 _log = structlog.get_logger()
@@ -25,11 +26,12 @@ _log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class Publishers:
-    """Where the result of a scan is written: the inventory, the extended resources, Events about VFs of pods."""
+    """Where the result of a scan is written: the inventory, the extended resources, Events about VFs of pods, GPUs."""
 
     inventory: Publisher
     resources: NodeResources
     vf_events: VfEventReporter
+    gpus: Publisher | None = None
 
 
 class ScanLoop:
@@ -47,6 +49,7 @@ class ScanLoop:
         self._publishers = publishers
         self._ignored: tuple[IgnoredNic, ...] = ()
         self._warnings: tuple[VfWarning, ...] = ()
+        self._gpus_out: tuple[GpuOut, ...] = ()
         self._clock = clock
         self._scanned_s = float("-inf")
         self._first_s: float | None = None
@@ -112,3 +115,12 @@ class ScanLoop:
             self._warnings = scan.result.warnings
             for found in self._warnings:
                 _log.warning("VFs are on offer with a fault", pf=found.pf, vfs=str(found.vfs), reason=found.why)
+        if scan.gpus is not None and self._publishers.gpus is not None:
+            self._publish_gpus(scan.gpus, self._publishers.gpus)
+
+    def _publish_gpus(self, gpus: GpuInventory, publisher: Publisher) -> None:
+        publisher.set_desired(dump_gpu_inventory(gpus))
+        if gpus.out != self._gpus_out:
+            self._gpus_out = gpus.out
+            for gpu in gpus.out:
+                _log.warning("GPU is out", pci=gpu.pci, reason=gpu.why)

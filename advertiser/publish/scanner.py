@@ -6,6 +6,7 @@ from pathlib import Path
 
 import structlog
 
+from advertiser.host.gpu.read_gpus import GpuSources
 from advertiser.host.offer_file import OfferFile
 from advertiser.host.pod_records import assigned_vfs
 from advertiser.host.read_host import Roots, read_host
@@ -13,6 +14,7 @@ from advertiser.inventory.build_inventory import InventoryResult, build_inventor
 from advertiser.inventory.facts import ClusterFacts, Host
 from mooring import shared_ports
 from mooring.files import read_file, remove_file, write_shared
+from mooring.gpu.inventory import GpuInventory
 from mooring.inventory import ADVERTISER
 from mooring.run_folder import ADVERTISER_VERSION
 from mooring.shared_ports import SharedPorts, dump_shared_ports, shared_ports_of
@@ -22,11 +24,15 @@ _log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """One scan of the host: its facts, the inventory, and which extended resources are on offer."""
+    """One scan of the host: its facts, the inventory, which extended resources are on offer, and its GPUs.
+
+    ``gpus`` is None where the node's GPUs are not this program's to publish.
+    """
 
     host: Host
     result: InventoryResult
     resources: tuple[str, ...] = ()
+    gpus: GpuInventory | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +42,7 @@ class Scanner:
     roots: Roots
     offer: OfferFile
     node: str
+    gpus: GpuSources | None = None
 
     def scan(self, cluster_facts: ClusterFacts) -> Scan:
         """Read and judge the host; raise OSError if its PCI bus or ledger cannot be read.
@@ -52,7 +59,8 @@ class Scanner:
         facts = replace(cluster_facts, assigned=assigned_vfs(self.roots.records))
         result = build_inventory(host, offer, facts, self.node)
         record_shared_ports(self.roots.run, shared_ports_of(result.inventory.pfs))
-        return Scan(host, result, offer.resources)
+        gpus = None if self.gpus is None else self.gpus.inventory(self.node)
+        return Scan(host, result, offer.resources, gpus)
 
 
 def record_shared_ports(run: Path, shared: SharedPorts) -> None:

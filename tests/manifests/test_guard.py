@@ -43,7 +43,11 @@ GROUP = {names.GROUP: '{"name": "train", "min": 2}'}
 
 def annotated(**changes: str | None) -> dict[str, Any]:
     keys = {"assignment": names.ASSIGNMENT, "inventory": names.INVENTORY, "request": names.REQUEST, "other": "other"}
-    keys["signature"] = names.SIGNATURE
+    keys |= {
+        "signature": names.SIGNATURE,
+        "gpus": f"{names.INVENTORY_OF}gpu",
+        "licences": f"{names.INVENTORY_OF}licence",
+    }
     return {"metadata": {"annotations": {keys[key]: value for key, value in changes.items()}}}
 
 
@@ -158,6 +162,13 @@ async def test_an_inventory_is_written_by_the_nodes_own_advertiser_only(guarded:
         ({"status": {"capacity": {"cpu": None}}}, "status", "no resource but 'rdma-sriov/vf'"),
         ({"status": {"capacity": {"rdma-sriov/vf": "8"}, "allocatable": {"tencent.com/rdma": "7"}}}, "status", ""),
         (annotated(inventory='{"v":1}'), "", ""),
+        (annotated(gpus='{"v":1}'), "", ""),
+        (annotated(gpus="x" * (MOST_INVENTORY_CHARACTERS + 1)), "", "longer than 131072 characters"),
+        (
+            annotated(licences='{"v":1}'),
+            "",
+            "no annotation but 'mooring.dev/inventory' and 'mooring.dev/inventory.gpu'",
+        ),
         (annotated(inventory="x" * MOST_INVENTORY_CHARACTERS), "", ""),
         (annotated(inventory="x" * (MOST_INVENTORY_CHARACTERS + 1)), "", "longer than 131072 characters"),
     ],

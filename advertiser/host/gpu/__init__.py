@@ -1,0 +1,1 @@
+"""What this host's files and libraries say of its GPUs; roots are parameters, so that trees of other hosts work."""

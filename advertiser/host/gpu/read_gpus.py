@@ -1,0 +1,38 @@
+"""Read all that this host says of its GPUs, at one moment."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from advertiser.host.gpu.documents import CdiFolders, GpusFile
+from advertiser.host.gpu.kfd import read_kfd
+from advertiser.host.gpu.nvidia_proc import read_nvidia_proc
+from advertiser.host.gpu.nvml import Nvml
+from advertiser.host.gpu.pci_gpus import read_gpu_functions
+from advertiser.inventory.gpu.build_gpu_inventory import build_gpu_inventory
+from advertiser.inventory.gpu.facts import GpuFacts
+from mooring.gpu.inventory import GpuInventory
+
+
+@dataclass(frozen=True, slots=True)
+class GpuSources:
+    """Where a host's GPUs are described: sysfs, procfs, CDI specifications, NVML and the operator's file."""
+
+    sysfs: Path
+    proc: Path
+    cdi: CdiFolders
+    file: GpusFile
+    nvml: Nvml = field(default_factory=Nvml)
+
+    def facts(self) -> GpuFacts:
+        """Return what each source says; a source that is not there says nothing."""
+        return GpuFacts(
+            functions=read_gpu_functions(self.sysfs),
+            nvidia=read_nvidia_proc(self.proc),
+            kfd=read_kfd(self.sysfs),
+            nvml=self.nvml.read(),
+            cdi=self.cdi.devices(),
+        )
+
+    def inventory(self, node: str) -> GpuInventory:
+        """Return the inventory of this host as ``node``."""
+        return build_gpu_inventory(self.facts(), self.file.entries(), node)

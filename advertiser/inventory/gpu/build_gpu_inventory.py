@@ -1,0 +1,166 @@
+"""From a host's facts about its GPUs to their inventory: what each is, and why it must not be used. Pure.
+
+A source that does not tell leaves a value out, and nothing is guessed from a model's name. A GPU without a UUID or
+without a CDI device could not be handed out exactly, so it is out.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from advertiser.inventory.gpu.facts import GpuFacts, GpuFunction, KfdNode, NvidiaInformation, NvmlGpu
+from advertiser.inventory.gpu.gpus_file import GpuEntry, entry_of
+from advertiser.inventory.gpu.links import link_groups
+from mooring.gpu.cdi import devices_of_gpus
+from mooring.gpu.inventory import LONGEST_MODEL, LONGEST_WHY, MOST_GPUS, Gpu, GpuInventory, GpuOut, is_uuid
+
+_DRIVERS = {"nvidia": "nvidia", "amd": "amdgpu"}
+# One partition is the whole GPU; where amdgpu knows of no partitions it says UNKNOWN (amdgpu_gfx_compute_mode_desc).
+_WHOLE = frozenset({"", "SPX", "UNKNOWN"})
+_MIB = 1 << 20
+# Xid errors after which a GPU works on: a process's own fault is no reason to keep the GPU from others. Source:
+# NVIDIA's "XID Errors"; the list by which their device plugin calls a GPU unhealthy leaves out the same.
+XIDS_OF_APPLICATIONS = frozenset({13, 31, 43, 45, 68, 109})
+
+
+@dataclass(frozen=True, slots=True)
+class _Sources:
+    """All that is said of one GPU."""
+
+    function: GpuFunction
+    entry: GpuEntry
+    nvidia: NvidiaInformation | None
+    kfd: KfdNode
+    nvml: NvmlGpu
+    in_cdi: bool
+
+
+def build_gpu_inventory(facts: GpuFacts, entries: Sequence[GpuEntry] = (), node: str = "") -> GpuInventory:
+    """Return the GPUs of ``node`` in the order of their addresses; of more than `MOST_GPUS` the rest is left out."""
+    functions = sorted(facts.functions, key=lambda function: function.address)[:MOST_GPUS]
+    in_cdi = devices_of_gpus(facts.cdi, {one.address: device_nodes(one, facts.nvidia) for one in functions})
+    sources = [
+        _sources(facts, one, entry_of(entries, node, one.address), bool(in_cdi[one.address])) for one in functions
+    ]
+    links = _links(facts, sources)
+    shared = _shared_uuids(sources)
+    gpus, out = list[Gpu](), list[GpuOut]()
+    for one in sources:
+        address, found = one.function.address, _uuid(one)
+        why = next(_why_out(one, shared), "")
+        if why or found is None:
+            out.append(GpuOut(address, why[:LONGEST_WHY]))
+        else:
+            gpus.append(_gpu(one, found, links.get(address)))
+    return GpuInventory(tuple(gpus), tuple(out))
+
+
+def device_nodes(function: GpuFunction, nvidia: Mapping[str, NvidiaInformation]) -> tuple[str, ...]:
+    """Return the device nodes below /dev that are this GPU's alone, that which computes first.
+
+    That is ``nvidia<minor>``, or the render node of a GPU of AMD's. None are known before the driver tells it.
+    """
+    drm = tuple(f"dri/{name}" for name in sorted(function.drm, key=lambda name: not name.startswith("renderD")))
+    if function.vendor == "amd":
+        return drm if drm and drm[0].startswith("dri/renderD") else ()
+    known = nvidia.get(function.address)
+    return () if known is None or known.minor is None else (f"nvidia{known.minor}", *drm)
+
+
+def _sources(facts: GpuFacts, function: GpuFunction, entry: GpuEntry, in_cdi: bool) -> _Sources:
+    address = function.address
+    nvml = (facts.nvml or {}).get(address, NvmlGpu())
+    return _Sources(function, entry, facts.nvidia.get(address), facts.kfd.get(address, KfdNode()), nvml, in_cdi)
+
+
+def _gpu(one: _Sources, uuid: str, link: int | None) -> Gpu:
+    function, entry = one.function, one.entry
+    numa = _integer(function.numa_node)
+    return Gpu(
+        pci=function.address,
+        uuid=uuid,
+        vendor=function.vendor,
+        model=_model(one),
+        memory_mb=_memory_mb(one),
+        # The kernel's -1 is "no node" (NUMA_NO_NODE).
+        numa=entry.numa if numa is None or numa < 0 else numa,
+        pcie=function.path or entry.pcie or (),
+        link=link,
+    )
+
+
+def _model(one: _Sources) -> str | None:
+    nvidia = one.nvidia.model if one.nvidia else None
+    found = one.nvml.model or nvidia or one.function.product_name or one.entry.model
+    return found[:LONGEST_MODEL] if found else None
+
+
+def _memory_mb(one: _Sources) -> int | None:
+    size = one.nvml.memory_bytes if one.nvml.memory_bytes is not None else _integer(one.function.vram)
+    return size // _MIB if size else one.entry.memory_mb
+
+
+def _uuid(one: _Sources) -> str | None:
+    """Return the UUID as the vendor's runtime takes it; AMD's is made of the GPU's unique id (ROCR_VISIBLE_DEVICES)."""
+    unique = _hexadecimal(one.function.unique_id) or one.kfd.unique_id
+    amd = f"GPU-{unique:016x}" if unique else None
+    nvidia = one.nvidia.uuid if one.nvidia else None
+    return next((text for text in (one.nvml.uuid, nvidia, amd, one.entry.uuid) if text and is_uuid(text)), None)
+
+
+def _shared_uuids(sources: Iterable[_Sources]) -> set[str]:
+    """Return the UUIDs that two GPUs have: a file that was copied from another node says so."""
+    seen, twice = set[str](), set[str]()
+    for uuid in filter(None, map(_uuid, sources)):
+        (twice if uuid in seen else seen).add(uuid)
+    return twice
+
+
+def _why_out(one: _Sources, shared: set[str]) -> Iterator[str]:
+    """Yield every reason against a GPU, the most helpful first."""
+    if one.entry.out is not None:
+        yield one.entry.out or "the GPU file says so"
+    function = one.function
+    if function.driver is None:
+        yield "no driver"
+    elif function.driver != _DRIVERS[function.vendor]:
+        yield f"bound to {function.driver}"
+    yield from _why_cut(one)
+    uuid = _uuid(one)
+    if xids := sorted(one.nvml.xids - XIDS_OF_APPLICATIONS):
+        yield f"Xid {', '.join(map(str, xids))} since the advertiser started"
+    if uuid is None:
+        yield "no UUID is known"
+    elif uuid in shared:
+        yield f"another GPU has the UUID {uuid} too"
+    if not one.in_cdi:
+        yield "in no CDI specification"
+
+
+def _why_cut(one: _Sources) -> Iterator[str]:
+    """Yield why a GPU is not there as a whole."""
+    if one.nvidia is not None and one.nvidia.excluded:
+        yield "excluded in NVIDIA's driver"
+    if one.nvml.mig or (one.nvidia is not None and one.nvidia.instances):
+        yield "MIG is on"
+    if (one.function.partition or "") not in _WHOLE:
+        yield f"compute partition {one.function.partition}"
+
+
+def _links(facts: GpuFacts, sources: Sequence[_Sources]) -> dict[str, int]:
+    """Return the groups that links show; where they show none, those that the operator's file names."""
+    if shown := link_groups(facts):
+        return shown
+    words = {one.function.address: one.entry.link for one in sources if one.entry.link is not None}
+    numbers = {word: number for number, word in enumerate(dict.fromkeys(words.values()))}
+    return {address: numbers[word] for address, word in words.items()}
+
+
+def _integer(text: str | None) -> int | None:
+    return int(text) if text is not None and text.removeprefix("-").isdecimal() and len(text) < 20 else None
+
+
+def _hexadecimal(text: str | None) -> int:
+    try:
+        return int(text or "0", 16) & (1 << 64) - 1
+    except ValueError:
+        return 0

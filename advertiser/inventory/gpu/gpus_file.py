@@ -1,0 +1,92 @@
+"""What the operator says of GPUs where nothing else does, and which are not to be used; one file for all nodes.
+
+    v: 1
+    gpus:                                  # for each GPU all entries count that match it; of two values the first
+    - match: {node: "gpu-*", pci: "0000:1b:00.0"}
+      uuid: GPU-257d8671-d0e6-d1a7-dea9-952249a668fa
+      model: NVIDIA H100 80GB HBM3
+      memory_mb: 81559                     # MiB
+      numa: 0
+      pcie: ["0000:15:01.0", "0000:16:00.0"]
+      link: quad0                          # GPUs of one node with the same word reach each other without PCIe
+    - match: {pci: "0000:43:00.0"}
+      out: for the host's own displays
+
+Every word of ``match`` is a glob, and must match. What a file, a driver or a library of the host says has precedence;
+an ``out`` always counts. Unknown fields are errors.
+"""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+from mooring.errors import ContractError
+from mooring.gpu import inventory
+from mooring.parsing import Value, parse
+
+_MOST_ENTRIES = 1024
+_FIELDS = frozenset({"match", "uuid", "model", "memory_mb", "numa", "pcie", "link", "out"})
+_SELECTORS = frozenset({"node", "pci"})
+_LINK = re.compile(r"[A-Za-z0-9](?:[-._A-Za-z0-9]{0,61}[A-Za-z0-9])?", re.ASCII)
+
+
+class GpusFileError(ContractError):
+    """An operator's file of GPUs that cannot be read; ``key`` is its path."""
+
+    kind = "GPU file"
+
+
+@dataclass(frozen=True, slots=True)
+class GpuEntry:
+    """One entry, or all that match a GPU as one; None for what it leaves out."""
+
+    node: str = "*"
+    pci: str = "*"
+    uuid: str | None = None
+    model: str | None = None
+    memory_mb: int | None = None
+    numa: int | None = None
+    pcie: tuple[str, ...] | None = None
+    link: str | None = None
+    out: str | None = None
+
+
+def read_gpus_file(text: str, path: str) -> tuple[GpuEntry, ...]:
+    """Read the file's document, as JSON text; raise GpusFileError."""
+    document = parse(text, path, GpusFileError).version(1).fields({"v", "gpus"})
+    return tuple(_entry(item) for item in document.required("gpus").items(_MOST_ENTRIES))
+
+
+def entry_of(entries: Iterable[GpuEntry], node: str, pci: str) -> GpuEntry:
+    """Return what the entries that match a GPU say of it together: of each value the first."""
+    matching = [one for one in entries if fnmatchcase(node, one.node) and fnmatchcase(pci, one.pci)]
+    return GpuEntry(
+        uuid=next((one.uuid for one in matching if one.uuid is not None), None),
+        model=next((one.model for one in matching if one.model is not None), None),
+        memory_mb=next((one.memory_mb for one in matching if one.memory_mb is not None), None),
+        numa=next((one.numa for one in matching if one.numa is not None), None),
+        pcie=next((one.pcie for one in matching if one.pcie is not None), None),
+        link=next((one.link for one in matching if one.link is not None), None),
+        out=next((one.out for one in matching if one.out is not None), None),
+    )
+
+
+def _entry(value: Value) -> GpuEntry:
+    document = value.fields(_FIELDS)
+    match = document.required("match").fields(_SELECTORS)
+    return GpuEntry(
+        node=match.optional("node", _glob) or "*",
+        pci=match.optional("pci", _glob) or "*",
+        uuid=document.optional("uuid", inventory.uuid),
+        model=document.optional("model", lambda model: model.string(longest=inventory.LONGEST_MODEL)),
+        memory_mb=document.optional("memory_mb", lambda memory: memory.integer(1, inventory.MOST_MEMORY_MB)),
+        numa=document.optional("numa", lambda numa: numa.integer(0, inventory.MOST_NUMA)),
+        pcie=document.optional("pcie", inventory.bridges),
+        link=document.optional("link", lambda link: link.match(_LINK, "a word (at most 63 of A-Z a-z 0-9 . _ -)")),
+        out=document.optional("out", lambda out: out.string(longest=inventory.LONGEST_WHY)),
+    )
+
+
+def _glob(value: Value) -> str:
+    return value.string(longest=253)

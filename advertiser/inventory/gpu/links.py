@@ -1,0 +1,73 @@
+"""Which GPUs reach each other without PCIe: groups in which every GPU has a link to every other one. Pure.
+
+NVSwitch joins all GPUs that are on one. Without a switch each pair has links or has not: in a DGX-1 each GPU reaches
+four of the seven others, and the two quads are the groups in which nothing is forwarded.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Set
+from itertools import combinations
+
+from advertiser.inventory.gpu.facts import GpuFacts
+
+Neighbours = Mapping[str, Set[str]]
+# Beyond so many GPUs groups are built one GPU at a time: hosts without a switch have at most 16.
+_MOST_EXACT = 16
+
+
+def link_groups(facts: GpuFacts) -> dict[str, int]:
+    """Return each linked GPU's group, numbered in the order of their lowest PCI addresses; GPUs without a link lack."""
+    neighbours = _neighbours(facts)
+    groups = sorted(sorted(group) for group in _groups(neighbours))
+    return {address: number for number, group in enumerate(groups) for address in group}
+
+
+def _neighbours(facts: GpuFacts) -> Neighbours:
+    """Return whom each GPU reaches; a link that only one end tells is none."""
+    nvml = facts.nvml or {}
+    switched = {address for address, gpu in nvml.items() if gpu.switched}
+    hives = {one.address: one.hive for one in facts.functions if (one.hive or "0") != "0"}
+    # What KFD shows as links are the GPUs of one hive too (kfd_create_vcrat_image_gpu).
+    told: dict[str, Set[str]] = {
+        address: {peer for peer, hive in hives.items() if hive == own} for address, own in hives.items()
+    }
+    told |= {address: node.xgmi | told.get(address, frozenset()) for address, node in facts.kfd.items()}
+    for address, gpu in nvml.items():
+        told[address] = gpu.nvlinks | (switched if gpu.switched else frozenset())
+    return {
+        address: {peer for peer in peers if peer != address and address in told.get(peer, ())}
+        for address, peers in told.items()
+    }
+
+
+def _groups(neighbours: Neighbours) -> Iterator[frozenset[str]]:
+    """Yield groups of two and more, the largest first; of equal ones that with the lowest addresses."""
+    left = {address for address, peers in neighbours.items() if peers}
+    while left:
+        group = _largest(neighbours, left)
+        if len(group) < 2:
+            return
+        left -= group
+        yield group
+
+
+def _largest(neighbours: Neighbours, left: Set[str]) -> frozenset[str]:
+    ordered = sorted(left)
+    if all(neighbours[one] >= left - {one} for one in ordered):
+        return frozenset(left)
+    if len(ordered) > _MOST_EXACT:
+        return max((_grown(neighbours, one, ordered) for one in ordered), key=len)
+    sizes = range(max(len(neighbours[one] & left) for one in ordered) + 1, 0, -1)
+    candidates = (frozenset(some) for size in sizes for some in combinations(ordered, size))
+    return next(some for some in candidates if _all_linked(neighbours, some))
+
+
+def _grown(neighbours: Neighbours, first: str, ordered: Iterable[str]) -> frozenset[str]:
+    group = frozenset({first})
+    for one in ordered:
+        if one not in group and group <= neighbours[one]:
+            group |= {one}
+    return group
+
+
+def _all_linked(neighbours: Neighbours, group: frozenset[str]) -> bool:
+    return all(neighbours[one] >= group - {one} for one in group)

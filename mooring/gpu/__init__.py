@@ -1,0 +1,1 @@
+"""GPUs as the programs tell each other about them: what a node has, and which CDI devices hold which GPU. Pure."""

@@ -1,0 +1,155 @@
+"""A node's GPUs: the annotation ``mooring.dev/inventory.gpu``, written by the node's advertiser.
+
+    {"v":1,"gpus":[{"pci":"0000:1b:00.0","uuid":"GPU-…","vendor":"nvidia","model":"NVIDIA H100 80GB HBM3",
+      "memory_mb":81559,"numa":0,"pcie":["0000:15:01.0","0000:16:00.0"],"link":0}],
+      "out":[{"pci":"0000:43:00.0","why":"MIG is on"}]}
+
+``gpus`` are those on offer, in the order of their PCI addresses; ``out`` are the others, each with its reason, so that
+a reader that passes over ``out`` gives none of them away. Readers ignore unknown fields.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from mooring import names
+from mooring.errors import AnnotationError
+from mooring.parsing import Fields, Value, dump, parse
+
+KEY = f"{names.INVENTORY_OF}gpu"
+# A host with PCIe expansion boxes has some dozens.
+MOST_GPUS = 64
+MOST_INVENTORY_CHARACTERS = 128 * 1024
+# As many bridges lie on no path: each takes a bus number, and a domain has 256.
+_DEEPEST = 64
+LONGEST_MODEL, LONGEST_WHY = 128, 256
+MOST_MEMORY_MB = 1 << 24
+MOST_NUMA = 4095
+_UUID = re.compile(r"[A-Za-z0-9][-A-Za-z0-9]{0,63}", re.ASCII)
+Vendor = Literal["nvidia", "amd"]
+VENDORS: tuple[Vendor, Vendor] = ("nvidia", "amd")
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """A GPU on offer: by PCI address, which names it for as long as the host boots the same, and by UUID.
+
+    ``memory_mb`` is in MiB, ``pcie`` names the bridges from the root down, as a PF's does. GPUs with the same ``link``
+    reach each other by NVLink, NVSwitch or xGMI; None where none is known.
+    """
+
+    pci: str
+    uuid: str
+    vendor: Vendor
+    model: str | None = None
+    memory_mb: int | None = None
+    numa: int | None = None
+    pcie: tuple[str, ...] = ()
+    link: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GpuOut:
+    """A GPU that must not be used now, and why."""
+
+    pci: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class GpuInventory:
+    """A node's GPUs, each either on offer or out."""
+
+    gpus: tuple[Gpu, ...] = ()
+    out: tuple[GpuOut, ...] = ()
+
+
+def common_bridges(one: Sequence[str], other: Sequence[str]) -> int:
+    """Return how many bridges from the root two paths share; the last of them is the lowest that both lie under.
+
+    Devices below one switch share at least its upstream port. Two devices with a root port each share none, however
+    near the root ports are: what they send to each other passes the CPU.
+    """
+    return next(
+        (depth for depth, (left, right) in enumerate(zip(one, other, strict=False)) if left != right),
+        min(len(one), len(other)),
+    )
+
+
+def uuid(value: Value) -> str:
+    """Read a GPU's UUID as its vendor writes it: ``GPU-`` and hexadecimal digits."""
+    return value.match(_UUID, "a GPU's UUID (at most 64 of A-Z a-z 0-9 -, alphanumeric first)")
+
+
+def is_uuid(text: str) -> bool:
+    return _UUID.fullmatch(text) is not None
+
+
+def read_gpu_inventory(text: str) -> GpuInventory:
+    """Read the annotation's value; raise AnnotationError."""
+    if len(text) > MOST_INVENTORY_CHARACTERS:
+        raise AnnotationError(KEY, "", f"longer than {MOST_INVENTORY_CHARACTERS} characters")
+    whole = parse(text, KEY, AnnotationError).version(1)
+    document = whole.fields()
+    gpus = tuple(_gpu(item) for item in document.required("gpus").items(MOST_GPUS))
+    out = document.optional("out", lambda value: tuple(_out(item) for item in value.items(MOST_GPUS))) or ()
+    _refuse_repeated(whole, (*(gpu.pci for gpu in gpus), *(gpu.pci for gpu in out)), "PCI address")
+    _refuse_repeated(whole, (gpu.uuid for gpu in gpus), "UUID")
+    return GpuInventory(gpus, out)
+
+
+def dump_gpu_inventory(inventory: GpuInventory) -> str:
+    """Write an inventory as its annotation carries it; equal inventories give equal strings."""
+    document: dict[str, object] = {"v": 1, "gpus": [_dump_gpu(gpu) for gpu in inventory.gpus]}
+    if inventory.out:
+        document["out"] = [{"pci": gpu.pci, "why": gpu.why} for gpu in inventory.out]
+    return dump(document)
+
+
+def _gpu(value: Value) -> Gpu:
+    document = value.fields()
+    return Gpu(
+        pci=names.address(document.required("pci")),
+        uuid=uuid(document.required("uuid")),
+        vendor=document.required("vendor").choice(*VENDORS),
+        model=document.optional("model", lambda model: model.string(longest=LONGEST_MODEL)),
+        memory_mb=_optional_integer(document, "memory_mb", MOST_MEMORY_MB),
+        numa=_optional_integer(document, "numa", MOST_NUMA),
+        pcie=document.optional("pcie", bridges) or (),
+        link=_optional_integer(document, "link", MOST_GPUS),
+    )
+
+
+def bridges(value: Value) -> tuple[str, ...]:
+    """Read a path of bridges."""
+    return tuple(names.address(item) for item in value.items(_DEEPEST))
+
+
+def _optional_integer(document: Fields, name: str, most: int) -> int | None:
+    return document.optional(name, lambda value: value.integer(0, most))
+
+
+def _out(value: Value) -> GpuOut:
+    document = value.fields()
+    return GpuOut(names.address(document.required("pci")), document.required("why").string(longest=LONGEST_WHY))
+
+
+def _refuse_repeated(whole: Value, found: Iterable[str], what: str) -> None:
+    seen: set[str] = set()
+    for one in found:
+        if one in seen:
+            whole.fail(f"{what} {one!r} stands twice")
+        seen.add(one)
+
+
+def _dump_gpu(gpu: Gpu) -> dict[str, object]:
+    optional: dict[str, object] = {
+        "model": gpu.model,
+        "memory_mb": gpu.memory_mb,
+        "numa": gpu.numa,
+        "pcie": list(gpu.pcie) or None,
+        "link": gpu.link,
+    }
+    known = {name: value for name, value in optional.items() if value is not None}
+    return {"pci": gpu.pci, "uuid": gpu.uuid, "vendor": gpu.vendor} | known

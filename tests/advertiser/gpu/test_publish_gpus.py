@@ -1,0 +1,133 @@
+"""The program itself: GPUs are shown and published where it is told to, and left alone where it is not."""
+
+import asyncio
+import json
+import sys
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from advertiser.__main__ import main
+from cni.server.extracts import make_folders
+from devcluster.apiserver.serve import ApiServer, Options
+from mooring.gpu.inventory import KEY, read_gpu_inventory
+from tests.advertiser.gpu.trees import Host
+from tests.advertiser.program import advertising, arguments
+from tests.support import polling
+from tests.support.polling import eventually
+
+THEIRS = '{"v":1,"gpus":[],"by":"another program"}'
+
+
+@pytest.fixture
+def host(make_host: Callable[[str], Host]) -> Host:
+    return make_host("mi300x")
+
+
+@pytest.fixture
+async def server(tmp_path: Path) -> AsyncIterator[ApiServer]:
+    """An API server with the node n1, whose GPUs another program has described."""
+    make_folders(tmp_path / "run")
+    async with ApiServer(Options(port=0)) as server:
+        (tmp_path / "kubeconfig").write_text(server.kubeconfig_text())
+        node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1", "annotations": {KEY: THEIRS}}}
+        async with aiohttp.ClientSession(server.url) as session, session.post("/api/v1/nodes", json=node) as answer:
+            assert answer.status == 201
+        yield server
+
+
+def _flags(host: Host) -> list[str]:
+    cdi = f"{host.root}/etc/cdi:{host.root}/var/run/cdi"
+    return ["--gpus", "--proc", str(host.root / "proc"), "--cdi", cdi]
+
+
+async def _annotation(server: ApiServer) -> str:
+    async with aiohttp.ClientSession(server.url) as session, session.get("/api/v1/nodes/n1") as answer:
+        return str((await answer.json())["metadata"]["annotations"][KEY])
+
+
+async def _until(server: ApiServer, holds: Callable[[str], bool]) -> str:
+    async def wished() -> str | None:
+        found = await _annotation(server)
+        return found if holds(found) else None
+
+    return await eventually(wished)
+
+
+async def test_the_gpus_are_published_kept_and_changed(server: ApiServer, host: Host) -> None:
+    """What another writer makes of the annotation is put right, and a new CDI specification counts at once."""
+    async with advertising(host.root, *_flags(host), "--resync", "0.2"):
+        found = read_gpu_inventory(await _until(server, lambda text: text != THEIRS))
+        assert [gpu.pci for gpu in found.gpus] == host.gpus
+        await _write(server, "forged")
+        await _until(server, lambda text: text != "forged")
+        (host.root / "etc/cdi/amd.com-gpu.json").unlink()
+        await _until(server, lambda text: text.count("in no CDI specification") == len(host.gpus))
+
+
+async def _write(server: ApiServer, text: str) -> None:
+    patch = json.dumps({"metadata": {"annotations": {KEY: text}}})
+    headers = {"Content-Type": "application/merge-patch+json"}
+    async with (
+        aiohttp.ClientSession(server.url) as session,
+        session.patch("/api/v1/nodes/n1", data=patch, headers=headers) as answer,
+    ):
+        assert answer.status == 200
+
+
+async def test_once_publishes_them_too_and_only_if_told(server: ApiServer, host: Host) -> None:
+    """Without the flag another program's annotation stays."""
+    for more, theirs in (([], True), (_flags(host), False)):
+        command = (sys.executable, *arguments("once", host.root), *more)
+        process = await asyncio.create_subprocess_exec(*command)
+        assert await asyncio.wait_for(process.wait(), polling.LIMIT_S) == 0
+        assert (await _annotation(server) == THEIRS) == theirs
+
+
+def _show(capsys: pytest.CaptureFixture[str], host: Host, *more: str) -> tuple[int, str]:
+    roots = [
+        "--sysfs",
+        str(host.sysfs),
+        "--state",
+        str(host.root),
+        "--run",
+        str(host.root / "run"),
+        "--node-name",
+        "n1",
+    ]
+    status = main(["show", *roots, *more])
+    return status, capsys.readouterr().out
+
+
+def test_show_has_them_as_json_and_as_a_table(capsys: pytest.CaptureFixture[str], host: Host) -> None:
+    """Only with the flag; the ones that are out stand below the table with their reasons."""
+    (host.folder(0) / "driver").unlink()
+    document: dict[str, Any] = json.loads(_show(capsys, host, *_flags(host), "-o", "json")[1])
+    found = read_gpu_inventory(json.dumps(document["gpu_inventory"]))
+    assert ([gpu.pci for gpu in found.gpus], len(found.out)) == (host.gpus[1:], 1)
+    _, table = _show(capsys, host, *_flags(host))
+    assert "n1: 7 GPUs on offer" in table
+    assert "GPU 0000:0c:00.0 out: no driver" in table
+    assert "gpu_inventory" not in json.loads(_show(capsys, host, "-o", "json")[1])
+
+
+def test_an_address_is_shown_as_it_is(capsys: pytest.CaptureFixture[str], make_host: Callable[[str], Host]) -> None:
+    """Of a bus ab or cd too, whose names between colons are those of pictures: of GPUs, bridges and NICs."""
+    host = make_host("hgx-h100")
+    _, table = _show(capsys, host, *_flags(host))
+    assert "0000:cb:01.0 0000:cc:00.0 0000:cd:04.0" in table
+    nic = host.sysfs / "bus/pci/devices/0000:ab:00.0"
+    nic.mkdir()
+    (nic / "class").write_text("0x020000")
+    assert "0000:ab:00.0" in _show(capsys, host)[1]
+
+
+def test_a_file_that_was_named_and_is_not_there_ends_the_program(
+    capsys: pytest.CaptureFixture[str], host: Host
+) -> None:
+    """As with the offer; the default file may be absent."""
+    status, _ = _show(capsys, host, *_flags(host), "--gpus-file", str(host.root / "absent.yaml"))
+    assert status == 1
