@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -24,6 +25,7 @@ from mooring.locks import LockBusyError, hold_all
 from mooring.podrecord import PodRecord
 
 _log = structlog.get_logger()
+_AT_ONCE = 8
 
 
 def run(node: Node, call: Call, conf: Conf, caller: int | None) -> dict[str, object]:
@@ -122,7 +124,11 @@ def _holder(entry: LedgerEntry) -> str:
 
 
 def _free_stale(node: Node, call: Call, pcis: Sequence[str], deadline: float) -> LedgerEntry | None:
-    """Release what this sandbox or a dead one left; return the entry of a VF that is still not free."""
+    """Release what this sandbox or a dead one left; return the entry of a VF that is still not free.
+
+    All at once: a netdev that the kernel has made again may have the name of another one, and waits for its own.
+    """
+    stale: list[LedgerEntry] = []
     for pci in pcis:
         entry = node.ledger.read(pci)
         if entry is None:
@@ -130,9 +136,10 @@ def _free_stale(node: Node, call: Call, pcis: Sequence[str], deadline: float) ->
         _check_attachment(call, entry)
         if entry.container != call.container and _is_in_use(node, entry, deadline):
             return entry
-        if not detach(node, entry):
-            return entry
-    return None
+        stale.append(entry)
+    with ThreadPoolExecutor(_AT_ONCE, "free") as frees:
+        freed = list(frees.map(lambda entry: detach(node, entry), stale))
+    return next((entry for entry, free in zip(stale, freed, strict=True) if not free), None)
 
 
 def _check_attachment(call: Call, entry: LedgerEntry) -> None:

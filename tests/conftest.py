@@ -2,7 +2,8 @@
 
 With ``--no-skips`` (CI) a skipped test is a failure, but for those marked ``apiserver``. Loops that break every call
 take a part of the calls, which the seed chooses (``tests/support/seeds.py``), and with ``--long`` all of them. So it is
-with the tests marked ``other_nic``: of each module's an ordinary run takes a part.
+with the tests marked ``other_nic``: of each module's an ordinary run takes a part. Of one marked ``one_nic`` it takes
+the NIC that the seed picks, which the report's first lines name; ``-k`` picks another.
 """
 
 import json
@@ -10,7 +11,7 @@ import os
 import shutil
 import subprocess
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from pathlib import Path
 from tempfile import NamedTemporaryFile
@@ -108,6 +109,23 @@ def part(request: pytest.FixtureRequest) -> Part:
     return _part(request.config)
 
 
+_PICKED = pytest.StashKey[list[pytest.Item]]()
+
+
+def _has_one_nic(item: pytest.Item) -> bool:
+    return item.get_closest_marker("one_nic") is not None
+
+
+def _same_but_for_the_nic(items: Iterable[pytest.Item]) -> dict[str, list[pytest.Item]]:
+    """Return the tests marked ``one_nic`` by what they have in common: fewer NICs than of which a part has two."""
+    found: defaultdict[str, list[pytest.Item]] = defaultdict(list)
+    for item in filter(_has_one_nic, items):
+        assert isinstance(item, pytest.Function)
+        parameters = sorted((name, str(value)) for name, value in item.callspec.params.items() if name != "nic")
+        found[f"one nic {item.path.name} {item.originalname} {parameters}"].append(item)
+    return found
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Deselect what an ordinary run leaves out of the tests on a second NIC; one that is named alone is run."""
@@ -116,11 +134,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if item.get_closest_marker("other_nic") is not None:
             of_module[item.path].append(item)
     part = _part(config)
-    taken = {item for path, others in of_module.items() for item in part.of(others, f"nic {path.name}")}
-    left_out = [item for others in of_module.values() for item in others if item not in taken]
+    groups = {f"nic {path.name}": others for path, others in of_module.items()} | _same_but_for_the_nic(items)
+    taken = {item for topic, others in groups.items() for item in part.of(others, topic)}
+    left_out = [item for others in groups.values() for item in others if item not in taken]
+    config.stash[_PICKED] = [] if part.whole else [item for item in items if _has_one_nic(item) and item in taken]
     if left_out:
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if item not in left_out]
+
+
+def pytest_report_collectionfinish(config: pytest.Config) -> list[str]:
+    return [f"one NIC of each: {item.nodeid}" for item in config.stash.get(_PICKED, [])]
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

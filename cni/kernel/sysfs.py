@@ -54,6 +54,10 @@ class Sysfs:
         """Return whether a name is a VF's netdev in this network namespace."""
         return (self.root / "class" / "net" / name / "device" / "physfn").exists()
 
+    def is_vf_device(self, name: str) -> bool:
+        """Return whether a name is a VF's RDMA device in this network namespace."""
+        return (self.root / "class" / "infiniband" / name / "device" / "physfn").exists()
+
     def lacks_netdev(self, pci: str) -> bool:
         """Return whether a function has no netdev in any namespace; one elsewhere leaves an empty folder here."""
         return not (self._device(pci) / "net").exists()

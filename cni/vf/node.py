@@ -1,5 +1,6 @@
 """What a call uses on its node, and where a VF's netdev is there."""
 
+import errno
 import re
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -135,21 +136,36 @@ def recorded_device(node: Node, pci: str) -> str | None:
 def name_device(node: Node, entry: LedgerEntry) -> None:
     """Give a VF's RDMA device, if it is on the host, the name in its entry: a pod renamed it, or a rebind made it.
 
-    If another device keeps the name, this one keeps its own: no program of ours depends on it.
+    A driver that is bound gets the lowest free name (alloc_name in drivers/infiniband/core/device.c), which may be the
+    name of another VF that is rebound at the same time, and that one may have ours: the kernel refuses both
+    (ib_device_rename, EEXIST). So each takes its temporary name before it waits for its own. If another device keeps
+    the name, this one keeps the temporary one: no program of ours depends on it.
     """
     name = entry.rdma
     if name is None or node.sysfs.rdma(entry.pci) in (None, name):
         return
+    refused = _rename_device(node, entry.pci, name, RACED - {errno.EEXIST}, NAMED_S)
+    if refused is not None and refused.errno == errno.EEXIST:
+        limit_s = RETURNS_S if node.sysfs.is_vf_device(name) else NAMED_S
+        _rename_device(node, entry.pci, temporary_name(entry.pci), RACED, NAMED_S)
+        refused = _rename_device(node, entry.pci, name, RACED, limit_s)
+    if refused is not None:
+        _log.warning("rdma device keeps another name", pci=entry.pci, wanted=name, reason=str(refused))
+
+
+def _rename_device(node: Node, pci: str, name: str, raced: Collection[int], limit_s: float) -> OSError | None:
+    """Rename a VF's RDMA device, found by the VF's PCI address each time; return the last refusal."""
 
     def act() -> None:
-        device = rdma.device_of(node.sysfs, entry.pci)
+        device = rdma.device_of(node.sysfs, pci)
         if device is not None and device.name != name:
             rdma.rename(device.index, name)
 
     try:
-        retry(act, RACED, NAMED_S)
+        retry(act, raced, limit_s)
     except OSError as refused:
-        _log.warning("rdma device keeps another name", pci=entry.pci, wanted=name, reason=str(refused))
+        return refused
+    return None
 
 
 def in_host_netns(node: Node, entry: LedgerEntry, limit_s: float) -> bool:

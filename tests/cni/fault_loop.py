@@ -57,6 +57,8 @@ EDGE: tuple[tuple[Any, str], ...] = (
     *((fcntl, "flock"), (os, "fsync"), (Path, "replace"), (Path, "unlink"), (Path, "read_text"), (Path, "write_text")),
 )
 _ANNOUNCED_S = 10.0
+# The GID of an IPoIB address as `ip` prints it, at the end of its 20 bytes; more than any other address has.
+_LASTING_ADDRESS = len("xx:") * 16 - 1
 REACHED, NOT_REACHED, SUCCEEDED, CRASHED = 0, 3, 4, 5
 Setting = dict[str, Any]
 
@@ -136,14 +138,19 @@ def vf_settings_of(setting: Setting) -> VfSettingsApi:
 def state(setting: Setting) -> dict[str, Any]:
     """Return what must be as before: links, settings, ledger, addresses."""
     shown = subprocess.run(("ip", "-d", "-j", "link", "show"), capture_output=True, check=True).stdout
-    # Without NETLINK_RDMA it fails, and prints the same nothing each time.
-    rdma = subprocess.run(("rdma", "-j", "dev", "show"), capture_output=True, check=False).stdout.decode()
-    kept = ("ifname", "address", "mtu", "flags", "altnames", "vfinfo_list", "parentdev")
+    # Without NETLINK_RDMA it fails, and prints nothing.
+    listed = subprocess.run(("rdma", "-j", "dev", "show"), capture_output=True, check=False).stdout
+    rdma = sorted((device["ifname"], device["node_guid"]) for device in json.loads(listed or b"[]"))
+    kept = ("ifname", "link_type", "address", "mtu", "flags", "altnames", "vfinfo_list", "parentdev")
     links = [{name: link.get(name) for name in kept} for link in json.loads(shown)]
     for link in links:
+        # IPoIB's address starts with the number of a queue pair, another one each time (ipoib_dev_init_default).
+        link["address"] = link["address"] and link["address"][-_LASTING_ADDRESS:]
         # The carrier is LOWER_UP; the operational state follows it up to a second later (__linkwatch_run_queue of
         # net/core/link_watch.c), and until then `ip` has NO-CARRIER for a netdev that is up.
-        link["flags"] = [flag for flag in link["flags"] if flag != "NO-CARRIER"]
+        # An InfiniBand port that was made again gets its carrier seconds later, from the subnet manager.
+        passing = ("NO-CARRIER", "LOWER_UP") if link["link_type"] == "infiniband" else ("NO-CARRIER",)
+        link["flags"] = [flag for flag in link["flags"] if flag not in passing]
     table = Path(setting["vf_table"]).read_text() if setting["vf_table"] else None
     ledger = sorted(path.name for path in Path(setting["ledger"]).glob("*.json"))
     addresses = sorted(
@@ -227,7 +234,7 @@ def calls_of(setting: Setting, command: str) -> list[Call]:
 
 def after_add(setting: Setting, before: dict[str, Any], turn: int, reached: int, *, kill: bool) -> list[str]:
     """Return what was wrong after a broken ADD, and after what follows it."""
-    wrong = [f"after ADD: {name}" for name in differing(before, state(setting))] if reached == REACHED else []
+    wrong = [f"after ADD: {text}" for text in differences(before, state(setting))] if reached == REACHED else []
     if kill and turn % 2:
         wrong += called(setting, "ADD")
     return wrong + called(setting, "DEL")
@@ -268,12 +275,22 @@ def left_behind(
             continue
         assert reached != CRASHED, f"the program of call {call} crashed"
         wrong += after(setting, before, turn, reached, kill=kill)
-        wrong += [f"in the end: {name}" for name in differing(before, state(setting))]
+        wrong += [f"in the end: {text}" for text in differences(before, state(setting))]
         yield call, wrong
 
 
 def differing(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
     return [name for name in before if before[name] != now[name]]
+
+
+def differences(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
+    """Return a text for each part of the state that is not as before: what is gone of it, and what is new."""
+    texts = []
+    for name in differing(before, now):
+        old, new = ([part] if isinstance(part, str | None) else part for part in (before[name], now[name]))
+        gone, come = [one for one in old if one not in new], [one for one in new if one not in old]
+        texts.append(f"{name}: {gone} -> {come}")
+    return texts
 
 
 def main() -> int:

@@ -86,3 +86,16 @@ def test_every_listing_that_is_cited_is_in_the_repository() -> None:
     cited = {name for found in re.findall(r"listings? ((?:`\w+`(?:, )?)+)", TEXT) for name in re.findall(r"\w+", found)}
     assert len(cited) > 8
     assert {name for name in cited if f"`{name}`" not in LISTINGS} == set()
+
+
+# A function or file of a driver, a listing or a check by its name, a personality. The table of settings is by `can`.
+# Of BlueField, the row of mlx5 Ethernet.
+SOURCE = re.compile(r"`[…\w*.-]+`|simulated|as mlx5 Ethernet")
+
+
+def test_every_cell_about_a_family_names_its_source() -> None:
+    """Driver source, listing, personality or not known: a cell that says none of them is a belief."""
+    heads = ("### Discovery and VFs", "The functions, and what", "### RDMA, isolation, restoring")
+    tables = [rows(TEXT.split(head, 1)[1], "family") for head in heads]
+    assert [len(table) for table in tables] == [9, 9, 9]
+    assert [cell for table in tables for _, *cells in table for cell in cells if not SOURCE.search(cell)] == []

@@ -1,5 +1,10 @@
 """Run inside the lab: the advertiser as it is deployed, an API server beside it, and trouble on the host.
 
+    python advertiser_scenario.py FIRST SECOND WISHES
+
+FIRST and SECOND are the PFs' netdevs, WISHES what `ip` sets on a VF of FIRST in the end. On InfiniBand there is no
+trouble with the link: a PF is up where its port is, which `ip` does not change.
+
 Prints one JSON object: for each trouble the PFs' inventory when it was seen. Nothing but the event that a trouble
 causes can have shown it: the advertiser looks without one an hour later, and has come to rest before each trouble.
 """
@@ -73,7 +78,7 @@ async def age_s(session: aiohttp.ClientSession) -> float:
     return time.time() - float(last)
 
 
-async def scenario(session: aiohttp.ClientSession) -> dict[str, Any]:
+async def scenario(session: aiohttp.ClientSession, second: str) -> dict[str, Any]:
     results: dict[str, Any] = {}
 
     async def see(name: str, holds: Callable[[Pfs], bool]) -> None:
@@ -81,10 +86,11 @@ async def scenario(session: aiohttp.ClientSession) -> dict[str, Any]:
         results[name] = {"pfs": await seen(session, holds)}
 
     await see("start", lambda found: len(found) == 2 and not any(outs(pf) for pf in found))
-    ip("link set eth1 down")
-    await see("link down", lambda found: not found[1]["up"])
-    ip("link set eth1 up")
-    await see("link up", lambda found: found[1]["up"])
+    if not second.startswith("ib"):
+        ip(f"link set {second} down")
+        await see("link down", lambda found: not found[1]["up"])
+        ip(f"link set {second} up")
+        await see("link up", lambda found: found[1]["up"])
     ip("netns add other")
     ip(f"link set {next((vf(1) / 'net').iterdir()).name} netns other")
     await see("vf moved away", lambda found: "1" in outs(found[0]))
@@ -92,11 +98,11 @@ async def scenario(session: aiohttp.ClientSession) -> dict[str, Any]:
     await see("vf came back", lambda found: "1" not in outs(found[0]))
     (vf(2) / "driver" / "unbind").write_text(vf(2).readlink().name)
     await see("driver unbound", lambda found: outs(found[0]).get("2") == "no driver")
-    await annotate(session, {DRAIN: '["eth1"]'})
+    await annotate(session, {DRAIN: json.dumps([second])})
     await see("pf drained", lambda found: outs(found[1]) == {"0-3": "drained"})
     await annotate(session, {INVENTORY: None})
     await see("annotation removed", lambda found: outs(found[1]) == {"0-3": "drained"})
-    for command in ("set eth1 down", "set eth1 name port1", "set port1 up"):
+    for command in (f"set {second} down", f"set {second} name port1", "set port1 up"):
         ip(f"link {command}")
     await see("pf renamed", lambda found: found[1]["name"] == "port1" and found[1]["up"])
     (DEVICES / "0000:3b:00.1" / "remove").write_text("1")
@@ -104,7 +110,7 @@ async def scenario(session: aiohttp.ClientSession) -> dict[str, Any]:
     return results
 
 
-async def main() -> None:
+async def main(first: str, second: str, wishes: str) -> None:
     flags = ["--kubeconfig", "/tmp/kubeconfig", "--node-name", "lab", "--getpfs-addr", PAGES, "--resync", "3600"]
     async with ApiServer(Options()) as server, aiohttp.ClientSession(server.url) as session:
         Path("/tmp/kubeconfig").write_text(server.kubeconfig_text())
@@ -113,8 +119,8 @@ async def main() -> None:
         advertiser = await asyncio.create_subprocess_exec(sys.executable, "-m", "advertiser", "serve", *flags)
         try:
             async with asyncio.timeout(PATIENCE_S):
-                results = await scenario(session)
-            ip("link set eth0 vf 3 min_tx_rate 2000 max_tx_rate 4000 vlan 7 trust on")
+                results = await scenario(session, second)
+            ip(f"link set {first} vf 3 {wishes}")
             async with session.get(f"http://{PAGES}/getpfs") as answer:
                 results["getpfs"] = await answer.json()
             async with session.get(f"http://{PAGES}/readyz") as answer:
@@ -125,4 +131,4 @@ async def main() -> None:
         print(json.dumps({**results, "status": status}))
 
 
-asyncio.run(main())
+asyncio.run(main(*sys.argv[1:]))

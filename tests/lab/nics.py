@@ -14,7 +14,7 @@ import pytest
 
 Lab = Callable[..., "subprocess.CompletedProcess[str]"]
 # Written so that a VF's driver is bound once more: it reads its MAC, or its GUID, only then.
-_REBIND = """
+REBIND = """
   echo 0000:3b:01.$vf >/sys/bus/pci/devices/0000:3b:01.$vf/driver/unbind
   echo 0000:3b:01.$vf >/sys/bus/pci/drivers_probe
 """
@@ -51,7 +51,7 @@ MLX5 = Nic(
     "eth0",
     "ethernet",
     f"""ip link set $pf vf $vf min_tx_rate 0 max_tx_rate 0
-  ip link set $pf vf $vf mac $(cat /sys/bus/pci/devices/0000:3b:01.$vf/net/*/address){_REBIND}
+  ip link set $pf vf $vf mac $(cat /sys/bus/pci/devices/0000:3b:01.$vf/net/*/address){REBIND}
   ip link set $pf vf $vf spoofchk on""",
     _ETHERNET | _MAC | {"spoofchk": False},
 )
@@ -61,7 +61,7 @@ INFINIBAND = Nic(
     "ib0",
     "infiniband",
     f"""ip link set $pf vf $vf node_guid 02:00:00:00:00:00:00:0$vf
-  ip link set $pf vf $vf port_guid 02:00:00:00:00:00:00:0$vf{_REBIND}
+  ip link set $pf vf $vf port_guid 02:00:00:00:00:00:00:0$vf{REBIND}
   ip link set $pf vf $vf state auto""",
     {"guid": "02:00:00:00:00:00:00:99", "link_state": "enable"},
 )
@@ -69,6 +69,11 @@ _MLX5 = pytest.param(MLX5, id="mlx5", marks=pytest.mark.other_nic)
 _INFINIBAND = pytest.param(INFINIBAND, id="infiniband", marks=pytest.mark.other_nic)
 ETHERNET = (pytest.param(SIMVF, id="simvf"), _MLX5)
 EACH = (*ETHERNET, _INFINIBAND)
+ALL_MLX5 = (_MLX5, _INFINIBAND)
+# For the loops that break every call, too long for each NIC: an ordinary run takes the one that the seed picks.
+ONE_OF_EACH = pytest.mark.parametrize(
+    "nic", [pytest.param(nic, id=nic.name, marks=pytest.mark.one_nic) for nic in (SIMVF, MLX5, INFINIBAND)]
+)
 
 # For jq, in which a shell reads what must be as before: indexes change when a driver is bound again, the operational
 # state follows the carrier up to a second later (linkwatch_do_dev of net/core/link_watch.c), and IPoIB's address starts

@@ -1,9 +1,10 @@
-"""All or nothing, on the lab's mlx5 Ethernet: ADD and DEL broken where they leave the process."""
+"""All or nothing, on each NIC of the lab: ADD and DEL broken where they leave the process."""
 
 import json
 import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from os import sched_getaffinity
 from pathlib import Path
 from typing import Any
@@ -11,24 +12,24 @@ from typing import Any
 import pytest
 
 from tests.cni.fault_report import assert_nothing_is_left
-from tests.lab.rdma_calls import CONF, FIRST, SECOND, Lab, run
+from tests.lab.nics import INFINIBAND, ONE_OF_EACH, REBIND, Nic, with_nic
+from tests.lab.rdma_calls import CONF, Lab, run, second
 from tests.support.seeds import Part
 
 pytestmark = pytest.mark.lab
 
-# Three VFs: every setting that there is, a MAC, and one plain.
-EVERY = {"min_tx_rate": 100, "max_tx_rate": 2000, "vlan": 7, "qos": 3, "trust": True, "spoofchk": True}
-THREE = (
-    FIRST | EVERY | {"mac": "02:00:00:00:00:99", "link_state": "enable"},
-    SECOND,
-    {**FIRST, "vf": 2, "pci": "0000:3b:01.2"},
-)
-# mlx5's VFs as `init` leaves them: with an admin MAC, of which the driver that is bound now has made the node GUID.
+# What a VF is given before its driver is bound, as `init` does it: mlx5 makes the node GUID of the admin MAC on
+# Ethernet, and reads both GUIDs at the PF on InfiniBand. Nothing else: an ADD enrols mlx5's VFs in rate scheduling.
+GIVEN = {
+    "simvf": ":",
+    # The `$functions` of test_cni_rdma.PREPARE.
+    "mlx5": f"ip link set $pf vf $vf mac $(cat $functions/0000:3b:01.$vf/net/*/address){REBIND}",
+    "infiniband": INFINIBAND.init,
+}
 # And as a host has them: up, and with a name besides the name; down is what they are in the middle of an ADD.
 FOUND_UP = """
+as_init_leaves_them 2
 for vf in 0 1 2; do
-  ip link set eth0 vf $vf mac $(cat $functions/0000:3b:01.$vf/net/*/address)
-  echo 0000:3b:01.$vf >$functions/0000:3b:01.$vf/driver/unbind; echo 0000:3b:01.$vf >/sys/bus/pci/drivers_probe
   netdev=$(ls $functions/0000:3b:01.$vf/net); ip link property add dev $netdev altname vf$vf; ip link set $netdev up
 done
 """
@@ -51,11 +52,13 @@ KINDS = frozenset(
 @pytest.mark.timeout(3700)
 @pytest.mark.parametrize("mode", ["shared", "exclusive"])
 @pytest.mark.parametrize("command", ["ADD", "DEL"])
-def test_a_call_broken_anywhere_leaves_nothing(lab: Lab, part: Part, mode: str, command: str) -> None:
-    """On mlx5, calls that leave the process fail or are killed: links, RDMA devices, settings, ledger are as before.
+@ONE_OF_EACH
+def test_a_call_broken_anywhere_leaves_nothing(lab: Lab, part: Part, nic: Nic, mode: str, command: str) -> None:
+    """Calls that leave the process fail or are killed: links, RDMA devices, settings and ledger are as before.
 
     What follows is DEL, or the next ADD, or the reconciler. An ordinary run boots the lab once for its part of the
-    calls. A whole run is shared among as many boots as there are cores, less the one of the other tests.
+    calls, on the NIC that the seed picks. A whole run takes each NIC, and shares each among as many boots as there are
+    cores, less the one of the other tests.
     """
     boots = max(1, len(sched_getaffinity(0)) - 1) if part.whole else 1
     setting = {
@@ -74,10 +77,14 @@ def test_a_call_broken_anywhere_leaves_nothing(lab: Lab, part: Part, mode: str, 
         "ipam": "/run/ipam",
     }
 
+    # Every setting that its driver has, a MAC or a GUID; one that goes to another network; and one plain.
+    three = (nic.vf(0, **nic.wishes), second(nic), nic.vf(2))
+    on_nic = with_nic(lab, replace(nic, init=GIVEN[nic.name]))
+
     def break_some(first: int) -> dict[str, Any]:
         loop = f"{sys.executable} {FAULTS} /tmp/setting.json {first} {boots} 2>/tmp/log || tail -20 /tmp/log"
         script = f"{FOUND_UP}cat >/tmp/setting.json <<'END'\n{json.dumps(setting)}\nEND\n{loop}"
-        lines = run(lab, script, *THREE, mode=mode, options=("-a", "simvf.mlx5=3"), timeout_s=3660)
+        lines = run(on_nic, script, *three, mode=mode, timeout_s=3660)
         report: dict[str, Any] = json.loads(lines[-1])
         return report
 
