@@ -56,6 +56,8 @@ EDGE: tuple[tuple[Any, str], ...] = (
 _ANNOUNCED_S = 10.0
 # The GID of an IPoIB address as `ip` prints it, at the end of its 20 bytes; more than any other address has.
 _LASTING_ADDRESS = len("xx:") * 16 - 1
+# Less than a pipe holds.
+_MOST_TOLD = 2000
 REACHED, NOT_REACHED, SUCCEEDED, CRASHED = 0, 3, 4, 5
 Setting = dict[str, Any]
 
@@ -245,7 +247,19 @@ def after_del(setting: Setting, _before: dict[str, Any], turn: int, _reached: in
 
 
 def called(setting: Setting, command: str) -> list[str]:
-    return [] if in_child(lambda: run(setting, command)) == 0 else [f"the next {command} failed"]
+    """Make an ordinary call; return what was wrong with it, in its own words."""
+    heard, told = os.pipe()
+
+    def call() -> int:
+        environment = {**setting["environment"], "CNI_COMMAND": command}
+        done = answer(environment, json.dumps(setting["conf"]).encode(), lambda: vf_settings_of(setting))
+        os.write(told, done.text.encode()[:_MOST_TOLD] if done.status else b"")
+        return done.status
+
+    status = in_child(call)
+    os.close(told)
+    with open(heard, encoding="utf-8", errors="replace") as report:  # noqa: PTH123 - a pipe's end
+        return [f"the next {command} failed: {report.read()}"] if status else []
 
 
 def left_behind(
