@@ -3,7 +3,7 @@
 With ``--no-skips`` (CI) a skipped test is a failure, but for those marked ``apiserver``. Loops that break every call
 take a part of the calls, which the seed chooses (``tests/support/seeds.py``), and with ``--long`` all of them. So it is
 with the tests marked ``other_nic``: of each module's an ordinary run takes a part. Of one marked ``one_nic`` it takes
-the NIC that the seed picks, which the report's first lines name; ``-k`` picks another.
+mlx5 Ethernet, or the NIC that ``-k`` picks; the report's first lines name it.
 """
 
 import json
@@ -117,13 +117,17 @@ def _has_one_nic(item: pytest.Item) -> bool:
 
 
 def _same_but_for_the_nic(items: Iterable[pytest.Item]) -> dict[str, list[pytest.Item]]:
-    """Return the tests marked ``one_nic`` by what they have in common: fewer NICs than of which a part has two."""
+    """Return the tests marked ``one_nic`` by what they have in common."""
     found: defaultdict[str, list[pytest.Item]] = defaultdict(list)
     for item in filter(_has_one_nic, items):
         assert isinstance(item, pytest.Function)
         parameters = sorted((name, str(value)) for name, value in item.callspec.params.items() if name != "nic")
         found[f"one nic {item.path.name} {item.originalname} {parameters}"].append(item)
     return found
+
+
+def _on_mlx5(group: Iterable[pytest.Item]) -> list[pytest.Item]:
+    return [item for item in group if isinstance(item, pytest.Function) and str(item.callspec.params["nic"]) == "mlx5"]
 
 
 @pytest.hookimpl(trylast=True)
@@ -134,9 +138,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if item.get_closest_marker("other_nic") is not None:
             of_module[item.path].append(item)
     part = _part(config)
-    groups = {f"nic {path.name}": others for path, others in of_module.items()} | _same_but_for_the_nic(items)
-    taken = {item for topic, others in groups.items() for item in part.of(others, topic)}
-    left_out = [item for others in groups.values() for item in others if item not in taken]
+    taken = {item for path, others in of_module.items() for item in part.of(others, f"nic {path.name}")}
+    same = _same_but_for_the_nic(items)
+    taken |= {item for group in same.values() for item in (group if part.whole else _on_mlx5(group) or group[:1])}
+    left_out = [item for group in (*of_module.values(), *same.values()) for item in group if item not in taken]
     config.stash[_PICKED] = [] if part.whole else [item for item in items if _has_one_nic(item) and item in taken]
     if left_out:
         config.hook.pytest_deselected(items=left_out)

@@ -33,7 +33,7 @@ from typing import Any
 
 from cni.kernel import netns, pod_link, rtnetlink
 from cni.kernel.sysfs import Sysfs
-from cni.server.dispatch import BOOT_ID, answer
+from cni.server.dispatch import BOOT_ID, Answer, answer
 from cni.server.metrics import Metrics
 from cni.server.reconcile import Reconciler
 from cni.spec.conf import RUN, SYSFS
@@ -59,6 +59,8 @@ EDGE: tuple[tuple[Any, str], ...] = (
 _ANNOUNCED_S = 10.0
 # The GID of an IPoIB address as `ip` prints it, at the end of its 20 bytes; more than any other address has.
 _LASTING_ADDRESS = len("xx:") * 16 - 1
+# What a report shows of an error.
+_MOST_TOLD = 2000
 REACHED, NOT_REACHED, SUCCEEDED, CRASHED = 0, 3, 4, 5
 Setting = dict[str, Any]
 
@@ -174,10 +176,15 @@ def in_child(work: Callable[[], int]) -> int:
 
 def run(setting: Setting, command: str) -> int:
     """Make an ordinary call without a fault; return its exit status."""
+    return call_plugin(setting, command).status
+
+
+def call_plugin(setting: Setting, command: str) -> Answer:
+    """Make an ordinary call without a fault; return its answer."""
     environment = {**setting["environment"], "CNI_COMMAND": command}
-    status = answer(environment, json.dumps(setting["conf"]).encode(), lambda: vf_settings_of(setting)).status
+    done = answer(environment, json.dumps(setting["conf"]).encode(), lambda: vf_settings_of(setting))
     end_threads()
-    return status
+    return done
 
 
 def look(setting: Setting) -> None:
@@ -254,7 +261,9 @@ def after_del(setting: Setting, _before: dict[str, Any], turn: int, _reached: in
 
 
 def called(setting: Setting, command: str) -> list[str]:
-    return [] if run(setting, command) == 0 else [f"the next {command} failed"]
+    """Make an ordinary call; return what was wrong with it, in its own words."""
+    done = call_plugin(setting, command)
+    return [f"the next {command} failed: {done.text[:_MOST_TOLD]}"] if done.status else []
 
 
 def left_behind(

@@ -70,7 +70,7 @@ _INFINIBAND = pytest.param(INFINIBAND, id="infiniband", marks=pytest.mark.other_
 ETHERNET = (pytest.param(SIMVF, id="simvf"), _MLX5)
 EACH = (*ETHERNET, _INFINIBAND)
 ALL_MLX5 = (_MLX5, _INFINIBAND)
-# For the loops that break every call, too long for each NIC: an ordinary run takes the one that the seed picks.
+# For the loops that break every call, too long for each NIC: an ordinary run takes mlx5 Ethernet, or what -k picks.
 ONE_OF_EACH = pytest.mark.parametrize(
     "nic", [pytest.param(nic, id=nic.name, marks=pytest.mark.one_nic) for nic in (SIMVF, MLX5, INFINIBAND)]
 )

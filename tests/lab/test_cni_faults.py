@@ -57,8 +57,8 @@ def test_a_call_broken_anywhere_leaves_nothing(lab: Lab, part: Part, nic: Nic, m
     """Calls that leave the process fail or are killed: links, RDMA devices, settings and ledger are as before.
 
     What follows is DEL, or the next ADD, or the reconciler. An ordinary run boots the lab once for its part of the
-    calls, on the NIC that the seed picks. A whole run takes each NIC, and shares each among as many boots as there are
-    cores, less the one of the other tests.
+    calls, on mlx5 Ethernet. A whole run takes each NIC, and shares each among as many boots as there are cores, less
+    the one of the other tests.
     """
     boots = max(1, len(sched_getaffinity(0)) - 1) if part.whole else 1
     setting = {
