@@ -1,12 +1,22 @@
 """What members of groups are to be told, some at a time: a group may have any number of members. Pure."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from scheduler.cycle.decisions import Why
 from scheduler.kube.group_membership import GroupKey
 
 # A few milliseconds.
 AT_ONCE = 256
+
+
+@dataclass(frozen=True, slots=True)
+class MemberMessage:
+    """A message for some waiting members of a group."""
+
+    key: GroupKey
+    uids: tuple[str, ...]
+    message: str
 
 
 class MemberMessages:

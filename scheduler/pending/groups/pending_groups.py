@@ -23,6 +23,7 @@ from scheduler.kube.cluster_event import LEAVING
 from scheduler.kube.group_membership import GroupKey, GroupMembership
 from scheduler.kube.pod_groups import GroupPolicy
 from scheduler.pending.groups.conditions import PodGroupConditions
+from scheduler.pending.groups.member_messages import MemberMessage
 from scheduler.pending.groups.ranks import GroupRanks, Rank
 from scheduler.queue import Queue
 
@@ -51,15 +52,6 @@ class _State:
     is_dirty: bool = False
     changed_at: float = 0.0
     tell_at: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class MemberMessage:
-    """A message for some waiting members of a group."""
-
-    key: GroupKey
-    uids: tuple[str, ...]
-    message: str
 
 
 class PendingGroups:
