@@ -16,13 +16,16 @@ import numpy as np
 
 from mooring.inventory import HELD_BY
 from scheduler.cache.cache import AssignedPod, Cache
+from scheduler.cache.groups.members import GroupsByPod
+from scheduler.cache.groups.placed_groups import PlacedGroups
+from scheduler.cache.groups.pod_groups import KnownPodGroups
 from scheduler.cache.node_columns import Rows
 from scheduler.cycle.disruption_budgets import Budgets
 from scheduler.cycle.node_dry_run import DryRuns
 from scheduler.cycle.nominations import NominatedPods, Nomination
 from scheduler.cycle.refusals import none_available
 from scheduler.cycle.select_victims import NO_VICTIMS, Examine, Found, VictimSearch, select_victims_on_node
-from scheduler.cycle.victims import NoGroups, PlacedGroups, Victims, here
+from scheduler.cycle.victims import Victims, here
 from scheduler.kube.pod_info import PodInfo
 
 # A node repairs within 30 s a VF that was not released, and tries a second time 20 s later (`cni.plan.orphans`). What
@@ -34,9 +37,6 @@ _TERMINATING = "not eligible due to a terminating pod on the nominated node."
 _VF_AWAITED = "not eligible due to a VF that the nominated node still holds for a pod that is gone."
 _NOT_HELPFUL = "Preemption is not helpful for scheduling"
 _STUCK = "node(s) did not get back the VFs of pods that are gone"
-
-
-_NO_GROUPS = NoGroups()
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,9 +70,9 @@ class Preemption:
         cache: Cache,
         nominated_pods: NominatedPods,
         budgets: Budgets,
-        groups: PlacedGroups = _NO_GROUPS,
+        groups: PlacedGroups | None = None,
     ) -> None:
-        self._victims = Victims(cache, groups)
+        self._victims = Victims(cache, groups or PlacedGroups(GroupsByPod(), KnownPodGroups()))
         self._cache = cache
         self._nominated_pods = nominated_pods
         self._budgets = budgets

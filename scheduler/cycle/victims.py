@@ -8,9 +8,9 @@ getPodPriority; util.go: MoreImportantVictim, FilterVictimsWithPDBViolation).
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 from scheduler.cache.cache import AssignedPod, Cache
+from scheduler.cache.groups.placed_groups import PlacedGroups
 from scheduler.cycle.disruption_budgets import Budgets
 from scheduler.kube.group_membership import GroupKey
 
@@ -76,32 +76,6 @@ def split(budgets: Budgets, victims: Sequence[Victim]) -> tuple[list[Victim], li
     for victim in victims:
         (breaking if budgets.violations(victim.pods, used) else others).append(victim)
     return breaking, others
-
-
-class PlacedGroups(Protocol):
-    """What preemption asks about the groups of assigned pods; `scheduler.pending.groups.pending_groups` knows."""
-
-    def whole_group_of(self, uid: str) -> GroupKey | None:
-        """Return the group of a placed pod that may only be disrupted as a whole; None for any other pod."""
-
-    def placed(self, key: GroupKey) -> Sequence[str]:
-        """Return the uids of a group's placed members."""
-
-    def priority_as_victim(self, uid: str) -> int | None:
-        """Return the priority that a pod's PodGroup gives it; None if none does."""
-
-
-class NoGroups:
-    """No pod is in a group."""
-
-    def whole_group_of(self, uid: str) -> GroupKey | None:
-        return None
-
-    def placed(self, key: GroupKey) -> Sequence[str]:
-        return ()
-
-    def priority_as_victim(self, uid: str) -> int | None:
-        return None
 
 
 class Victims:

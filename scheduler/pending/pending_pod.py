@@ -64,6 +64,17 @@ def asks_the_same(old: Pod, new: Pod) -> bool:
     return same_keys and old.spec == new.spec and old.metadata.labels == new.metadata.labels
 
 
+def waits_as_before(known: PendingPod | None, pod: Pod) -> bool:
+    """Return whether a pod, as it is now, still waits for a node and asks for the same."""
+    return (
+        known is not None
+        and not pod.spec.node_name
+        and not pod.is_over
+        and pod.metadata.deletion_timestamp is None
+        and asks_the_same(known.pod, pod)
+    )
+
+
 def _condition_message(pod: Pod) -> str:
     scheduled = (one for one in pod.status.conditions or () if one.type == "PodScheduled" and one.status == "False")
     return next((one.message or "" for one in scheduled), "")

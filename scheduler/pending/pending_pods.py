@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from typing import Literal
 
 from scheduler.cache.cache import Cache
+from scheduler.cache.groups.members import GroupsByPod
 from scheduler.constraints.kinds import Kinds
 from scheduler.cycle.decisions import Why
 from scheduler.cycle.instructions import Instruction, Report
@@ -33,6 +34,7 @@ class PendingPods:
         nominator: Nominator,
         volume_events: VolumeEvents,
         pending_groups: PendingGroups,
+        groups_by_pod: GroupsByPod,
         kinds: Kinds,
     ) -> None:
         self._cache = cache
@@ -40,6 +42,7 @@ class PendingPods:
         self._nominator = nominator
         self._volume_events = volume_events
         self._pending_groups = pending_groups
+        self._groups_by_pod = groups_by_pod
         self._kinds = kinds
         self.pending: dict[str, PendingPod] = {}
         self._gated: set[str] = set()
@@ -101,7 +104,7 @@ class PendingPods:
         """Record that a pod no longer waits."""
         self._nominator.delete(uid, now)
         self.pending.pop(uid, None)
-        if self._pending_groups.by_pod.standing(uid) not in _ON_A_NODE:
+        if self._groups_by_pod.standing(uid) not in _ON_A_NODE:
             self._pending_groups.drop(uid, now)
         self._gated.discard(uid)
         self._others.discard(uid)
@@ -117,7 +120,7 @@ class PendingPods:
         released = [assigned for uid in uids if (assigned := self._cache.forget(uid, now)) is not None]
         for assigned in released:
             self._queue.move_on_event(of_leaving(assigned), now)
-        ours = [one.uid for one in released if self._pending_groups.by_pod.of(one.uid) is not None]
+        ours = [one.uid for one in released if self._groups_by_pod.of(one.uid) is not None]
         if ours:
             waiting = [self.pending[uid] for uid in ours if uid in self.pending]
             self._pending_groups.release(ours, {one.pod.metadata.uid: _rank(one.pod) for one in waiting}, now)
@@ -158,7 +161,7 @@ class PendingPods:
     def check(self) -> None:
         """Raise AssertionError if the queue or the nominator has pods that are not here."""
         assert set(self._nominator) <= self.pending.keys(), "a pod is nominated that does not wait"
-        alone = {uid for uid in self.pending if self._pending_groups.by_pod.standing(uid) in (None, "refused")}
+        alone = {uid for uid in self.pending if self._groups_by_pod.standing(uid) in (None, "refused")}
         # A member whose bind is under way has no place in the queue.
         expected = alone | self._pending_groups.entries()
         assert set(self._queue.uids()) == expected, "the queue and the pending pods differ"

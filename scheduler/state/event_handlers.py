@@ -12,7 +12,7 @@ from mooring.kube.events import Change, Changed, Event, Identity, Removed, Synce
 from scheduler.cache.assigned_pod import read_assigned_pod
 from scheduler.cache.cache import Cache
 from scheduler.cache.groups import pod_groups
-from scheduler.cache.groups.members import Standing
+from scheduler.cache.groups.members import GroupsByPod, Standing
 from scheduler.cache.node_info import NodeInfo, read_node
 from scheduler.cache.volumes import volume_cache
 from scheduler.cycle.instructions import Instruction, Notice, Subject
@@ -44,6 +44,7 @@ class EventHandlers:
     queue: Queue
     pending_pods: PendingPods
     pending_groups: PendingGroups
+    groups_by_pod: GroupsByPod
     group_scheduling: GroupScheduling
     held_binds: HeldBinds
     nominator: Nominator
@@ -105,7 +106,7 @@ class EventHandlers:
             for name in sorted(self.cache.node_names() - {identity.name for identity in there}):
                 self._remove_node(name, now)
         elif kind is Pod:
-            succeeded = self.pending_groups.by_pod.uids("succeeded")
+            succeeded = self.groups_by_pod.uids("succeeded")
             known = [*self.pending_pods.uids(), *self.cache.uids(), *succeeded]
             for uid in missing(known, [identity.uid for identity in there]):
                 if uid is not None:

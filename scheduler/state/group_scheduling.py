@@ -12,7 +12,9 @@ from typing import Literal, get_args
 
 from mooring.group import MOST_MEMBERS
 from scheduler.cache.cache import Cache
+from scheduler.cache.groups.members import GroupsByPod
 from scheduler.cache.groups.order import by_index
+from scheduler.cache.groups.pod_groups import KnownPodGroups
 from scheduler.cache.groups.sources import Group
 from scheduler.cache.volumes.plan import VolumePlan
 from scheduler.cycle.cycle import RecordPhase
@@ -29,9 +31,8 @@ from scheduler.cycle.instructions import DeleteVictims, Instruction, PreBind
 from scheduler.kube.cluster_event import LEAVING, NO_EVENT, ClusterEvent
 from scheduler.kube.group_membership import GroupKey
 from scheduler.kube.objects import Pod
-from scheduler.kube.pod_groups import GroupPolicy, PodGroup
 from scheduler.kube.pod_info import PodInfo
-from scheduler.pending.groups.conditions import GroupProgress, PodGroupConditions
+from scheduler.pending.groups.conditions import PodGroupConditions, group_progress
 from scheduler.pending.groups.half_groups import HalfGroups
 from scheduler.pending.groups.held_binds import Batch, HeldBinds
 from scheduler.pending.groups.hold import GroupHold
@@ -39,10 +40,11 @@ from scheduler.pending.groups.member_messages import MemberMessages
 from scheduler.pending.groups.options import GroupOptions
 from scheduler.pending.groups.pending_groups import PendingGroups
 from scheduler.pending.nominator import Nominator
-from scheduler.pending.pending_pod import asks_the_same
+from scheduler.pending.pending_pod import waits_as_before
 from scheduler.pending.pending_pods import PendingPods
 from scheduler.pending.volume_waits import VolumeWaits
 from scheduler.queue import Queue
+from scheduler.state.group_messages import shortage, surplus
 
 _KEPT = " Room is kept for the members that fit."
 # Seconds after which a decision that was set aside goes on though others still wait.
@@ -62,6 +64,8 @@ class GroupScheduling:
     nominator: Nominator
     pending_pods: PendingPods
     pending_groups: PendingGroups
+    groups_by_pod: GroupsByPod
+    known_pod_groups: KnownPodGroups
     group_cycle: GroupCycle
     held_binds: HeldBinds
     conditions: PodGroupConditions
@@ -86,7 +90,7 @@ class GroupScheduling:
     _proceeded_at: float = 0.0
 
     def __post_init__(self) -> None:
-        self.group_hold = GroupHold(self.pending_groups, self.nominator, self.options.hold_s)
+        self.group_hold = GroupHold(self.pending_groups, self.groups_by_pod, self.nominator, self.options.hold_s)
         self.half_groups = HalfGroups(self.pending_groups, self.cache, self.options.end_half_s)
 
     def begin(self, key: GroupKey) -> None:
@@ -182,7 +186,8 @@ class GroupScheduling:
         if isinstance(verdict, GroupPlacement):
             self.members_placed += len(verdict.binds)
             return self._carry_out(search, verdict, now)
-        return self._refuse(search, verdict.refusal, self._shortage(key, verdict), now, verdict.binds)
+        message = shortage(self.pending_groups.members(key), search.group.min, verdict)
+        return self._refuse(search, verdict.refusal, message, now, verdict.binds)
 
     def _seek_victims(self, search: GroupSearch, verdict: GroupUnschedulable, now: float) -> list[Instruction] | None:
         """Search for pods that must go for a group that does not fit; return None if that takes another step."""
@@ -200,7 +205,7 @@ class GroupScheduling:
             found = begun
         self._search = self._unplaced = self._victims = None
         self.decisions["unschedulable"] += 1
-        message = self._shortage(key, verdict)
+        message = shortage(self.pending_groups.members(key), search.group.min, verdict)
         if found.reason:
             message = f"{message} preemption: {found.reason}"
         told = self._refuse(search, verdict.refusal, message, now, verdict.binds, found)
@@ -231,13 +236,13 @@ class GroupScheduling:
 
     def interrupt(self, uid: str, now: float, pod: Pod | None = None) -> None:
         """End the decision if it is about a pod that goes or changes; ``pod`` is the pod as it is now, if it is."""
-        membership = self.pending_groups.by_pod.of(uid)
+        membership = self.groups_by_pod.of(uid)
         search = self._aside.get(membership.key) if membership is not None else None
         if search is None or not search.has(uid):
             search = self._search
         if search is None or not search.has(uid):
             return
-        if pod is not None and self._waits_as_before(uid, pod):
+        if pod is not None and waits_as_before(self.pending_pods.get(uid), pod):
             return
         if search is self._search:
             self.abandon()
@@ -276,19 +281,10 @@ class GroupScheduling:
             self.conditions.refuse(told.key, told.message, now)
             self.messages.put(told.key, told.uids, told.message)
         found += self._tell_some()
-        found += self.conditions.due(now, self._progress)
+        found += self.conditions.due(
+            now, lambda key: group_progress(key, self.known_pod_groups, self.groups_by_pod, self.cache)
+        )
         return found
-
-    def _progress(self, key: GroupKey) -> GroupProgress | None:
-        """Return a PodGroup and how many members have a node; those that are only assumed do not count."""
-        pod_group, policy = self.pending_groups.known.shown(key), self.pending_groups.known.of(key)
-        if not isinstance(pod_group, PodGroup):
-            return None
-        members = self.pending_groups.by_pod.get(key)
-        placed = [self.cache.assigned(uid) for uid in members.of("placed")] if members is not None else []
-        bound = sum(1 for one in placed if one is not None and not one.assumed)
-        succeeded = members.counts["succeeded"] if members is not None and bound else 0
-        return GroupProgress(pod_group, bound + succeeded, policy.min if isinstance(policy, GroupPolicy) else None)
 
     def next_due(self) -> float | None:
         """Return when `tick` has work, if no event arrives before."""
@@ -301,17 +297,7 @@ class GroupScheduling:
     def check(self) -> None:
         """Raise AssertionError if what is kept about groups contradicts the cache or the pending pods."""
         self.pending_groups.check()
-        self.pending_groups.by_pod.check(lambda uid: self.cache.assigned(uid) is not None and not self.is_tried(uid))
-
-    def _waits_as_before(self, uid: str, pod: Pod) -> bool:
-        known = self.pending_pods.get(uid)
-        return (
-            known is not None
-            and not pod.spec.node_name
-            and not pod.is_over
-            and pod.metadata.deletion_timestamp is None
-            and asks_the_same(known.pod, pod)
-        )
+        self.groups_by_pod.check(lambda uid: self.cache.assigned(uid) is not None and not self.is_tried(uid))
 
     def _carry_out(self, search: GroupSearch, verdict: GroupPlacement, now: float) -> list[Instruction]:
         group, key = search.group, search.group.key
@@ -321,11 +307,12 @@ class GroupScheduling:
         self.pending_groups.place(key, uids)
         self.queue.placed(key.entry)
         self.queue.move_on_event(ClusterEvent.POD_ASSIGNED, now)
-        if self.pending_groups.members(key).counts["waiting"] > len(search.waiting) - len(uids):
+        members = self.pending_groups.members(key)
+        if members.counts["waiting"] > len(search.waiting) - len(uids):
             self.pending_groups.look_again(key)
         found = list[Instruction]()
         if verdict.refusal is not None:
-            found += self._refuse(search, verdict.refusal, self._surplus(key, verdict.refusal), now)
+            found += self._refuse(search, verdict.refusal, surplus(members, verdict.refusal), now)
         else:
             self.pending_groups.decided(key, now)
         return [*self._begin_binding(group, verdict.binds, now), *found]
@@ -365,7 +352,7 @@ class GroupScheduling:
         self.pending_pods.give_up_volumes(now)
         for uid in uids[:1]:
             self.pending_groups.back_off(uid, now)
-        members = self.pending_groups.by_pod.get(batch.key)
+        members = self.groups_by_pod.get(batch.key)
         message = f"group {members.title if members else batch.key.name}: {why}"
         self.conditions.refuse(batch.key, message, now)
         return self._tell(batch.key, uids, message)
@@ -404,30 +391,6 @@ class GroupScheduling:
         told = list[Instruction]()
         for uid, message, why in self.messages.take():
             pending = self.pending_pods.get(uid)
-            if pending is not None and self.pending_groups.by_pod.standing(uid) == "waiting":
+            if pending is not None and self.groups_by_pod.standing(uid) == "waiting":
                 told += self.pending_pods.report_unschedulable(pending, "Unschedulable", message, why)
         return told
-
-    def _shortage(self, key: GroupKey, verdict: GroupUnschedulable) -> str:
-        """Return why a group is not placed, in words that count members and nodes."""
-        members, group = self.pending_groups.members(key), self.pending_groups.group(key)
-        reason = _for_the(verdict.fitting + 1, verdict.refusal.reason)
-        where = f" in {verdict.where}, where the most do" if verdict.where else ""
-        if counting := members.counting:
-            half = f"{counting} of at least {group.min} members are placed, and {verdict.fitting} of"
-            return f"group {members.title}: {half} {verdict.wanted} others fit{where}: {reason}"
-        return f"group {members.title}: {verdict.fitting} of {verdict.wanted} members fit{where}: {reason}"
-
-    def _surplus(self, key: GroupKey, refusal: Unschedulable) -> str:
-        title = self.pending_groups.members(key).title
-        return f"group {title}: at least as many members as it needs are placed, this one is not: {refusal.reason}"
-
-
-def _for_the(number: int, reason: str) -> str:
-    """Say of a reason against all nodes for which member it is."""
-    return reason.replace("nodes are available: ", f"nodes are available for the {_ordinal(number)}: ", 1)
-
-
-def _ordinal(number: int) -> str:
-    ending = "th" if number % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
-    return f"{number}{ending}"

@@ -11,6 +11,9 @@ from typing import Any
 
 from mooring.kube.events import Change, Event
 from scheduler.cache.cache import Cache
+from scheduler.cache.groups.members import GroupsByPod
+from scheduler.cache.groups.placed_groups import PlacedGroups
+from scheduler.cache.groups.pod_groups import KnownPodGroups
 from scheduler.constraints.kinds import NONE, Kinds
 from scheduler.cycle.cycle import RecordPhase, SchedulingCycle, ignore_phase
 from scheduler.cycle.decisions import SignAssignment, Unschedulable
@@ -79,14 +82,15 @@ class Machine:
         self._volume_waits = VolumeWaits(self.cache.volumes, self.cache.node)
         self._volume_events = VolumeEvents(self.cache.volumes, self.queue, self._volume_waits)
         conditions, held_binds = PodGroupConditions(), HeldBinds()
-        self.pending_groups = PendingGroups(self.queue, conditions)
+        self.groups_by_pod, self.known_pod_groups = GroupsByPod(), KnownPodGroups()
+        self.pending_groups = PendingGroups(self.queue, conditions, self.groups_by_pod, self.known_pod_groups)
         self.pending_pods = PendingPods(
-            self.cache, self.queue, self.nominator, self._volume_events, self.pending_groups, kinds
+            self.cache, self.queue, self.nominator, self._volume_events, self.pending_groups, self.groups_by_pod, kinds
         )
         self.vf_disputes = VfDisputes(self.cache, scheduler_name, evicts=evict_never_started)
         self._bound_without_vfs = BoundWithoutVfs()
-        budgets = Budgets()
-        self._preemption = Preemption(self.cache, self.nominator, budgets, self.pending_groups)
+        budgets, self.placed_groups = Budgets(), PlacedGroups(self.groups_by_pod, self.known_pod_groups)
+        self._preemption = Preemption(self.cache, self.nominator, budgets, self.placed_groups)
         self._scheduling_cycle = SchedulingCycle(self.cache, self.nominator, self._preemption, sign=sign)
         self.group_scheduling = GroupScheduling(
             cache=self.cache,
@@ -94,11 +98,13 @@ class Machine:
             nominator=self.nominator,
             pending_pods=self.pending_pods,
             pending_groups=self.pending_groups,
+            groups_by_pod=self.groups_by_pod,
+            known_pod_groups=self.known_pod_groups,
             group_cycle=GroupCycle(self.cache, self._scheduling_cycle),
             held_binds=held_binds,
             conditions=conditions,
             group_preemption=GroupPreemption(
-                self.cache, self._scheduling_cycle, self.nominator, budgets, self.pending_groups, self._preemption
+                self.cache, self._scheduling_cycle, self.nominator, budgets, self.placed_groups, self._preemption
             ),
             volume_waits=self._volume_waits,
             options=group_options,
@@ -123,7 +129,7 @@ class Machine:
             queue=self.queue,
             nominated_pods=self.nominator,
             budgets=budgets,
-            is_spared=self.pending_groups.is_whole,
+            is_spared=self.placed_groups.is_whole,
             kinds=kinds,
             bound_without_vfs=self._bound_without_vfs,
             sign=sign,
@@ -134,6 +140,7 @@ class Machine:
             queue=self.queue,
             pending_pods=self.pending_pods,
             pending_groups=self.pending_groups,
+            groups_by_pod=self.groups_by_pod,
             group_scheduling=self.group_scheduling,
             held_binds=held_binds,
             nominator=self.nominator,

@@ -60,7 +60,7 @@ def recompute_group(
             # A member is told nothing that its condition says already.
             shown = _untold(item) if kind is Pod else item
             machine.see(kind, Changed(_identity(item), shown), now)
-    waiting = machine.pending_groups.by_pod.get(key)
+    waiting = machine.groups_by_pod.get(key)
     if waiting is None or not waiting.counts["waiting"]:
         return DecisionReport("none", "no member of the group waits", {})
     uids = waiting.of("waiting")

@@ -11,6 +11,7 @@ from scheduler.kube.group_membership import GroupKey, Naming
 from scheduler.kube.pod_groups import (
     CONDITION_TYPES,
     CoschedulingPodGroup,
+    GroupPolicy,
     PodGroup,
     disrupted_as_a_whole,
     read_pod_group,
@@ -42,6 +43,11 @@ class KnownPodGroups:
     def of(self, key: GroupKey) -> Known:
         """Return what a group's PodGroup says, why that is not supported, or None while there is none."""
         return self._known.get(key)
+
+    def priority(self, key: GroupKey) -> int | None:
+        """Return the priority that a group's PodGroup gives it; None if none does."""
+        known = self._known.get(key)
+        return known.priority if isinstance(known, GroupPolicy) else None
 
     def shown(self, key: GroupKey) -> AnyPodGroup | None:
         """Return a group's PodGroup as the API server showed it last."""

@@ -17,10 +17,13 @@ updatePodGroupCondition in pkg/scheduler/schedule_one_podgroup.go.
 from collections.abc import Callable, Iterator, Mapping
 from typing import Literal, NamedTuple
 
+from scheduler.cache.cache import Cache
+from scheduler.cache.groups.members import GroupsByPod
+from scheduler.cache.groups.pod_groups import KnownPodGroups
 from scheduler.cycle.instructions import ReportGroup
 from scheduler.kube.group_membership import GroupKey
 from scheduler.kube.objects import Condition
-from scheduler.kube.pod_groups import CONDITION_TYPES, PodGroup
+from scheduler.kube.pod_groups import CONDITION_TYPES, GroupPolicy, PodGroup
 
 # Seconds from a change to its report: members are bound one after another.
 _TOGETHER_S = 1.0
@@ -108,3 +111,17 @@ class PodGroupConditions:
 def shown_conditions(pod_group: PodGroup) -> Mapping[str, Condition]:
     """Return the conditions that report whether a PodGroup is scheduled, by their types in the versions of the API."""
     return {one.type: one for one in pod_group.status.conditions or () if one.type in CONDITION_TYPES.values()}
+
+
+def group_progress(
+    key: GroupKey, known_pod_groups: KnownPodGroups, groups_by_pod: GroupsByPod, cache: Cache
+) -> GroupProgress | None:
+    """Return a PodGroup and how many members have a node; those that are only assumed do not count."""
+    pod_group, policy = known_pod_groups.shown(key), known_pod_groups.of(key)
+    if not isinstance(pod_group, PodGroup):
+        return None
+    members = groups_by_pod.get(key)
+    placed = [cache.assigned(uid) for uid in members.of("placed")] if members is not None else []
+    bound = sum(1 for one in placed if one is not None and not one.assumed)
+    succeeded = members.counts["succeeded"] if members is not None and bound else 0
+    return GroupProgress(pod_group, bound + succeeded, policy.min if isinstance(policy, GroupPolicy) else None)

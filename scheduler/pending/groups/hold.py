@@ -15,6 +15,7 @@ in each decision.
 
 from collections.abc import Sequence
 
+from scheduler.cache.groups.members import GroupsByPod
 from scheduler.cycle.decisions import Bind
 from scheduler.cycle.nominations import Nomination
 from scheduler.kube.group_membership import GroupKey
@@ -27,8 +28,11 @@ _LOOK_S = 1.0
 class GroupHold:
     """The room that is kept for one group; ``after_s`` is how many seconds it must have waited, 0 for never."""
 
-    def __init__(self, pending_groups: PendingGroups, nominator: Nominator, after_s: float = 0.0) -> None:
+    def __init__(
+        self, pending_groups: PendingGroups, groups_by_pod: GroupsByPod, nominator: Nominator, after_s: float = 0.0
+    ) -> None:
         self._pending_groups = pending_groups
+        self._groups_by_pod = groups_by_pod
         self._nominator = nominator
         self._after_s = after_s
         self._is_on = after_s > 0
@@ -57,7 +61,7 @@ class GroupHold:
     def keep(self, key: GroupKey, binds: Sequence[Bind], now: float) -> None:
         """Keep the room of the members of a group that fit, and no other room for it."""
         kept = {bind.pod_info.uid for bind in binds}
-        members = self._pending_groups.by_pod.get(key)
+        members = self._groups_by_pod.get(key)
         for uid in members.of("waiting") if members is not None else ():
             if uid not in kept:
                 self._nominator.delete(uid, now)

@@ -21,7 +21,6 @@ from scheduler.cache.groups.pod_groups import AnyPodGroup, KnownPodGroups
 from scheduler.cache.groups.sources import Group, read_group
 from scheduler.kube.cluster_event import LEAVING
 from scheduler.kube.group_membership import GroupKey, GroupMembership
-from scheduler.kube.pod_groups import GroupPolicy
 from scheduler.pending.groups.conditions import PodGroupConditions
 from scheduler.pending.groups.member_messages import MemberMessage
 from scheduler.pending.groups.ranks import GroupRanks, Rank
@@ -55,13 +54,15 @@ class _State:
 
 
 class PendingGroups:
-    """The groups of all pods by uid, and those with waiting members in the queue."""
+    """The groups with waiting members, and the entries in the queue of those that are complete."""
 
-    def __init__(self, queue: Queue, conditions: PodGroupConditions) -> None:
+    def __init__(
+        self, queue: Queue, conditions: PodGroupConditions, groups_by_pod: GroupsByPod, known_pod_groups: KnownPodGroups
+    ) -> None:
         self._queue = queue
         self._conditions = conditions
-        self.known = KnownPodGroups()
-        self.by_pod = GroupsByPod()
+        self._by_pod = groups_by_pod
+        self._known = known_pod_groups
         self._states: dict[GroupKey, _State] = {}
         self._keys: dict[str, GroupKey] = {}
         # The group that has first call on what becomes free, if any.
@@ -99,7 +100,7 @@ class PendingGroups:
         """Record that members are assumed no longer: they wait again where ``ranks`` has them, else they are gone."""
         keys = dict[GroupKey, None]()
         for uid in uids:
-            membership = self.by_pod.of(uid)
+            membership = self._by_pod.of(uid)
             if membership is None:
                 continue
             keys[membership.key] = None
@@ -107,7 +108,7 @@ class PendingGroups:
                 self._ranks.put(uid, membership.key, ranks[uid])
                 self._stand(uid, "waiting")
             else:
-                self.by_pod.drop(uid)
+                self._by_pod.drop(uid)
         for key in keys:
             self._refresh(key, now)
 
@@ -115,44 +116,44 @@ class PendingGroups:
         """Forget a pod."""
         self._ranks.drop(uid)
         self._queue.stand_for(uid, None)
-        key = self.by_pod.drop(uid)
+        key = self._by_pod.drop(uid)
         if key is not None:
             self._refresh(key, now)
 
     def holds(self, uid: str) -> bool:
         """Return whether a pod is in the queue with its group only, if at all."""
-        return self.by_pod.standing(uid) == "waiting"
+        return self._by_pod.standing(uid) == "waiting"
 
     def take_pod_group(self, kind: type[AnyPodGroup], event: Change[AnyPodGroup], now: float) -> None:
         """Apply a watch event of a PodGroup."""
-        ranked = self.known.key_of(kind, event.identity)
-        before, priority = len(self.known.whole), self._policy_priority(ranked)
-        key = self.known.take(kind, event)
+        ranked = self._known.key_of(kind, event.identity)
+        before, priority = len(self._known.whole), self._known.priority(ranked)
+        key = self._known.take(kind, event)
         self._heed_disruption(before, now)
-        if self._policy_priority(ranked) != priority:
+        if self._known.priority(ranked) != priority:
             # Its members may be victims of others now.
             self._queue.move_on_event(LEAVING, now)
-        self._note_condition(self.known.key_of(kind, event.identity), now)
+        self._note_condition(self._known.key_of(kind, event.identity), now)
         if key is not None:
             self._refresh(key, now)
 
     def keep_pod_groups(self, kind: type[AnyPodGroup], there: Iterable[Identity], now: float) -> None:
-        before = len(self.known.whole)
-        lost = self.known.keep(kind, there)
+        before = len(self._known.whole)
+        lost = self._known.keep(kind, there)
         self._heed_disruption(before, now)
         for key in lost:
             self._conditions.forget(key)
             self._refresh(key, now)
 
     def _note_condition(self, key: GroupKey, now: float) -> None:
-        if self.known.shown(key) is None:
+        if self._known.shown(key) is None:
             self._conditions.forget(key)
         else:
             self._conditions.shown(key, now)
 
     def _heed_disruption(self, before: int, now: float) -> None:
         """Let pods come again if members may be preempted one by one now of a group that went as a whole before."""
-        if len(self.known.whole) < before:
+        if len(self._known.whole) < before:
             self._queue.move_on_event(LEAVING, now)
 
     def key_of(self, entry: str) -> GroupKey | None:
@@ -176,37 +177,9 @@ class PendingGroups:
 
     def members(self, key: GroupKey) -> Members:
         """Return the pods of a group that has some."""
-        members = self.by_pod.get(key)
+        members = self._by_pod.get(key)
         assert members is not None, "a group without a pod is not known"
         return members
-
-    def is_whole(self, uid: str) -> bool:
-        """Return whether a pod is a placed member of a group that may only be disrupted as a whole."""
-        if not self.known.whole or self.by_pod.standing(uid) != "placed":
-            return False
-        membership = self.by_pod.of(uid)
-        return membership is not None and membership.key in self.known.whole
-
-    def whole_group_of(self, uid: str) -> GroupKey | None:
-        """Return the group of a placed pod that may only be disrupted as a whole; None for any other pod."""
-        membership = self.by_pod.of(uid) if self.is_whole(uid) else None
-        return membership.key if membership is not None else None
-
-    def placed(self, key: GroupKey) -> list[str]:
-        """Return the uids of a group's placed members."""
-        members = self.by_pod.get(key)
-        return members.of("placed") if members is not None else []
-
-    def priority_as_victim(self, uid: str) -> int | None:
-        """Return the priority that a pod's PodGroup gives it; None if none does."""
-        if not self.known.has_any:
-            return None
-        membership = self.by_pod.of(uid)
-        return self._policy_priority(membership.key) if membership is not None else None
-
-    def _policy_priority(self, key: GroupKey) -> int | None:
-        policy = self.known.of(key)
-        return policy.priority if isinstance(policy, GroupPolicy) else None
 
     def priority(self, key: GroupKey) -> int:
         """Return the priority of a group with waiting members: its PodGroup's where set, else the lowest member's."""
@@ -214,7 +187,7 @@ class PendingGroups:
 
     def counting(self, key: GroupKey) -> int:
         """Return how many members of a group count as placed."""
-        members = self.by_pod.get(key)
+        members = self._by_pod.get(key)
         return members.counting if members is not None else 0
 
     def decided(self, key: GroupKey, now: float) -> bool:
@@ -241,7 +214,7 @@ class PendingGroups:
 
     def back_off(self, uid: str, now: float) -> None:
         """Let the group of a pod whose decision could not be carried out come again after a while."""
-        membership = self.by_pod.of(uid)
+        membership = self._by_pod.of(uid)
         state = self._states.get(membership.key) if membership is not None else None
         if membership is None or state is None or state.message:
             return
@@ -253,7 +226,7 @@ class PendingGroups:
 
     def bound(self, uid: str) -> None:
         """Forget how often the group of a pod, which is bound now, could not be carried out."""
-        if self._failures and (membership := self.by_pod.of(uid)) is not None:
+        if self._failures and (membership := self._by_pod.of(uid)) is not None:
             self._failures.pop(membership.key, None)
 
     def due(self, now: float) -> Iterator[MemberMessage]:
@@ -313,36 +286,36 @@ class PendingGroups:
 
     def check(self) -> None:
         """Raise AssertionError if a group's state is not what its members and sources make it."""
-        waiting = {members.key for members in self.by_pod if members.counts["waiting"]}
+        waiting = {members.key for members in self._by_pod if members.counts["waiting"]}
         assert waiting == self._states.keys(), "the groups with waiting members differ"
         assert self._keys == {key.entry: key for key in self._states}
-        assert self._ranks.uids() == set(self.by_pod.uids("waiting")), "ranks are kept of members that do not wait"
+        assert self._ranks.uids() == set(self._by_pod.uids("waiting")), "ranks are kept of members that do not wait"
         for key, state in self._states.items():
             group, message = self._read(key)
             assert (state.group, state.message) == (group, message), f"group {key}: its state is not renewed"
 
     def _put(self, uid: str, membership: GroupMembership, standing: Standing, now: float) -> None:
         self._leave_other(uid, membership, now)
-        if self.by_pod.of(uid) == membership and standing != "waiting" and self.by_pod.standing(uid) == standing:
+        if self._by_pod.of(uid) == membership and standing != "waiting" and self._by_pod.standing(uid) == standing:
             # Assumed before, and perhaps bound now.
             self._conditions.note(membership.key, now)
             return
-        self.by_pod.put(uid, membership, standing)
+        self._by_pod.put(uid, membership, standing)
         self._stand(uid, standing)
-        if standing == "placed" and self.known.shown(membership.key) is not None:
+        if standing == "placed" and self._known.shown(membership.key) is not None:
             self._conditions.note(membership.key, now)
         self._refresh(membership.key, now)
 
     def _leave_other(self, uid: str, membership: GroupMembership, now: float) -> None:
         """Take a pod out of another group than this, if it was in one."""
-        known = self.by_pod.of(uid)
+        known = self._by_pod.of(uid)
         if known is not None and known.key != membership.key:
             self.drop(uid, now)
 
     def _stand(self, uid: str, standing: Standing) -> None:
-        membership = self.by_pod.of(uid)
+        membership = self._by_pod.of(uid)
         assert membership is not None, "a pod without a group stands for nothing"
-        self.by_pod.put(uid, membership, standing)
+        self._by_pod.put(uid, membership, standing)
         if standing == "waiting":
             self._queue.stand_for(uid, membership.key.entry)
         else:
@@ -357,7 +330,7 @@ class PendingGroups:
 
     def _refresh(self, key: GroupKey, now: float) -> None:
         """Derive a group's state again, and put it into the queue or take it out."""
-        members = self.by_pod.get(key)
+        members = self._by_pod.get(key)
         if members is None:
             self._failures.pop(key, None)
         if members is None or not members.counts["waiting"]:
@@ -386,7 +359,7 @@ class PendingGroups:
     def _read(self, key: GroupKey) -> tuple[Group | str, str]:
         """Return a group, and why it is not in the queue; empty if it is."""
         members = self.members(key)
-        group = read_group(key, self.known.of(key), members.asked)
+        group = read_group(key, self._known.of(key), members.asked)
         if isinstance(group, str):
             return group, group
         if foreign := members.counts["foreign"]:

@@ -58,7 +58,7 @@ async def test_a_cluster_without_pod_groups_is_followed_all_the_same() -> None:
     async with ApiServer() as server:
         server.cluster.catalog.forget(GROUP, VERSION, "podgroups")
         async with _followed(server) as (machine, _):
-            assert machine.pending_groups.known.of(KEY) is None
+            assert machine.known_pod_groups.of(KEY) is None
 
 
 @pytest.mark.usefixtures("often")
@@ -78,7 +78,7 @@ async def test_an_api_that_is_served_later_is_found(
         server.cluster.catalog.forget(GROUP, VERSION, "podgroups")
         async with _followed(server) as (machine, client):
             await _create(client, group, version, **spec)
-            await until(lambda: machine.pending_groups.known.of(key) is not None)
+            await until(lambda: machine.known_pod_groups.of(key) is not None)
 
 
 @pytest.mark.usefixtures("often")
@@ -86,10 +86,10 @@ async def test_an_api_that_is_served_no_longer_takes_its_pod_groups_along() -> N
     """A custom resource definition is deleted: its PodGroups do not stay for ever."""
     async with ApiServer(Options()) as server, _followed(server) as (machine, client):
         await _create(client, GROUP, VERSION, schedulingPolicy={"basic": {}})
-        await until(lambda: machine.pending_groups.known.of(KEY) is not None)
+        await until(lambda: machine.known_pod_groups.of(KEY) is not None)
         server.cluster.catalog.forget(GROUP, VERSION, "podgroups")
         server.cut_watches()
-        await until(lambda: machine.pending_groups.known.of(KEY) is None)
+        await until(lambda: machine.known_pod_groups.of(KEY) is None)
 
 
 @pytest.mark.usefixtures("often")
@@ -102,7 +102,7 @@ async def test_a_change_of_a_pod_group_lets_its_group_be_decided_about() -> None
         await client.request("POST", "/api/v1/namespaces/default/pods", msgspec.json.encode(pod))
 
         async def waits() -> bool:
-            members = machine.pending_groups.by_pod.get(KEY)
+            members = machine.groups_by_pod.get(KEY)
             return members is not None and members.counts["waiting"] == 1
 
         await eventually(waits)

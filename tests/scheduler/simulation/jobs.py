@@ -135,7 +135,7 @@ class Jobs:
             there = {pod.uid: pod.phase for pod in self.pods(job)}
             over = sum(phase == "Succeeded" for phase in there.values())
             # Its watch may show later that one of those is deleted.
-            standing = machine.pending_groups.by_pod.standing
+            standing = machine.groups_by_pod.standing
             over += sum(standing(uid) == "succeeded" for uid in uids - there.keys())
             if len(placed) + over < job.min:
                 self.broken.append(f"{len(placed)} members of {name} are placed, of at least {job.min}")
@@ -151,7 +151,7 @@ class Jobs:
     def preempt(self, machine: Machine, order: DeleteVictims) -> None:
         """Check that enough of a job fits without the victims, by what the scheduler that chose them knows."""
         gone = {one.uid for one in order.victims}
-        groups = machine.pending_groups
+        groups = machine.placed_groups
         for key in {key for uid in gone if (key := groups.whole_group_of(uid)) is not None}:
             if left := set(groups.placed(key)) - gone:
                 self.broken.append(f"{sorted(left)} of {key.name} stay, which may only be disrupted as a whole")
@@ -161,7 +161,7 @@ class Jobs:
         self.preempted += 1
         uids, cache = self.members[job.name], machine.cache
         kept = [one.assigned for uid in uids if (one := machine.nominator.of(uid)) is not None]
-        counting = machine.pending_groups.by_pod
+        counting = machine.groups_by_pod
         there = sum(counting.standing(uid) in ("placed", "succeeded") for uid in uids)
         if len(kept) + there < job.min:
             self.broken.append(f"pods go for {len(kept)} members of {job.name}, {there} are placed, of {job.min}")

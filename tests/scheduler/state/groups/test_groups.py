@@ -260,4 +260,4 @@ def test_a_succeeded_member_that_a_list_no_longer_has_does_not_count(life: Life)
     list(life.machine.event_handlers.keeping(Pod, [identity(placed)], life.now))
     life.see(life.member())
     assert binds(life.work()) == []
-    assert life.machine.pending_groups.by_pod.of(over.metadata.uid) is None
+    assert life.machine.groups_by_pod.of(over.metadata.uid) is None

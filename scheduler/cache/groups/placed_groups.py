@@ -1,0 +1,38 @@
+"""What preemption asks about the groups of assigned pods. Pure."""
+
+from dataclasses import dataclass
+
+from scheduler.cache.groups.members import GroupsByPod
+from scheduler.cache.groups.pod_groups import KnownPodGroups
+from scheduler.kube.group_membership import GroupKey
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedGroups:
+    """The groups of pods that have a node, read from the members and the PodGroups; it keeps nothing itself."""
+
+    groups_by_pod: GroupsByPod
+    known_pod_groups: KnownPodGroups
+
+    def is_whole(self, uid: str) -> bool:
+        """Return whether a pod is a placed member of a group that may only be disrupted as a whole."""
+        return self.whole_group_of(uid) is not None
+
+    def whole_group_of(self, uid: str) -> GroupKey | None:
+        """Return the group of a placed pod that may only be disrupted as a whole; None for any other pod."""
+        if not self.known_pod_groups.whole or self.groups_by_pod.standing(uid) != "placed":
+            return None
+        membership = self.groups_by_pod.of(uid)
+        return membership.key if membership is not None and membership.key in self.known_pod_groups.whole else None
+
+    def placed(self, key: GroupKey) -> list[str]:
+        """Return the uids of a group's placed members."""
+        members = self.groups_by_pod.get(key)
+        return members.of("placed") if members is not None else []
+
+    def priority_as_victim(self, uid: str) -> int | None:
+        """Return the priority that a pod's PodGroup gives it; None if none does."""
+        if not self.known_pod_groups.has_any:
+            return None
+        membership = self.groups_by_pod.of(uid)
+        return self.known_pod_groups.priority(membership.key) if membership is not None else None
