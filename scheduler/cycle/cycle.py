@@ -35,9 +35,9 @@ from scheduler.cycle.decisions import (
 from scheduler.cycle.node_dry_run import DryRuns, assigned_pod_for
 from scheduler.cycle.nominations import NominatedPods
 from scheduler.cycle.placement_budget import PlacementBudget, TurnSpent
-from scheduler.cycle.preemption import Futile, Preemption
+from scheduler.cycle.preemption.preemption import Futile, Preemption
+from scheduler.cycle.preemption.select_victims import VictimSearch
 from scheduler.cycle.refusals import RefusedRows, batches, no_node_available, none_available, refused_rows, sift
-from scheduler.cycle.select_victims import VictimSearch
 from scheduler.cycle.signature_scores import KeptSignatureScores, SignatureScores
 from scheduler.kube.cluster_event import LEAVING, NO_EVENT, ClusterEvent
 from scheduler.kube.pod_info import PodInfo

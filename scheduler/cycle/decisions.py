@@ -11,7 +11,7 @@ from mooring import names
 from mooring.parsing import MAX_BYTES
 from scheduler.cache.cache import AssignedPod
 from scheduler.cache.volumes.plan import VolumePlan
-from scheduler.cycle.preemption import Nominate
+from scheduler.cycle.preemption.preemption import Nominate
 from scheduler.kube.cluster_event import ClusterEvent
 from scheduler.kube.pod_info import PodInfo
 

@@ -14,11 +14,11 @@ from mooring.assignment import dump_assignment
 from scheduler.cache.cache import AssignedPod, Cache
 from scheduler.constraints.kinds import Kinds
 from scheduler.cycle.decisions import Bind, SignAssignment, annotations_of, validate_annotations
-from scheduler.cycle.disruption_budgets import Budgets
 from scheduler.cycle.node_dry_run import DryRuns, NodeDryRun, assigned_pod_for
 from scheduler.cycle.nominations import NominatedPods
-from scheduler.cycle.select_victims import not_reprieved
-from scheduler.cycle.victims import Victim, importance, pods_of, split
+from scheduler.cycle.preemption.disruption_budgets import Budgets
+from scheduler.cycle.preemption.select_victims import not_reprieved
+from scheduler.cycle.preemption.victims import Victim, importance, pods_of, split
 from scheduler.extender.bound_without_vfs import BoundWithoutVfs
 from scheduler.extender.protocol import MOST, Victims
 from scheduler.kube.binding_outcome import Outcome

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from mooring.kube.events import Changed, Event, Identity, Removed, Synced, Unreadable
 from scheduler.cache.pod_counts import PodCounts
-from scheduler.cycle.disruption_budgets import Budgets
+from scheduler.cycle.preemption.disruption_budgets import Budgets
 from scheduler.kube.cluster_event import NO_EVENT, ClusterEvent
 from scheduler.kube.objects import (
     Namespace,

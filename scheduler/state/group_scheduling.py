@@ -19,15 +19,15 @@ from scheduler.cache.groups.sources import Group
 from scheduler.cache.volumes.plan import VolumePlan
 from scheduler.cycle.cycle import RecordPhase
 from scheduler.cycle.decisions import Bind, GroupPlacement, GroupUnschedulable, Unschedulable, Why, validate_annotations
-from scheduler.cycle.group_preemption.preempt import (
+from scheduler.cycle.groups.group_cycle import GroupCycle
+from scheduler.cycle.groups.search import GroupSearch
+from scheduler.cycle.instructions import DeleteVictims, Instruction, PreBind
+from scheduler.cycle.preemption.groups.preempt import (
     NOBODY_PREEMPTED,
     GroupPreempted,
     GroupPreemption,
     GroupVictimSearch,
 )
-from scheduler.cycle.groups.group_cycle import GroupCycle
-from scheduler.cycle.groups.search import GroupSearch
-from scheduler.cycle.instructions import DeleteVictims, Instruction, PreBind
 from scheduler.kube.cluster_event import LEAVING, NO_EVENT, ClusterEvent
 from scheduler.kube.group_membership import GroupKey
 from scheduler.kube.objects import Pod

@@ -17,8 +17,6 @@ from scheduler.cache.groups.pod_groups import KnownPodGroups
 from scheduler.constraints.kinds import NONE, Kinds
 from scheduler.cycle.cycle import RecordPhase, SchedulingCycle, ignore_phase
 from scheduler.cycle.decisions import SignAssignment, Unschedulable
-from scheduler.cycle.disruption_budgets import Budgets
-from scheduler.cycle.group_preemption.preempt import GroupPreemption
 from scheduler.cycle.groups.group_cycle import GroupCycle
 from scheduler.cycle.groups.slices import MEMBERS_A_TURN
 from scheduler.cycle.instructions import (
@@ -33,8 +31,10 @@ from scheduler.cycle.instructions import (
     Result,
 )
 from scheduler.cycle.nominations import Nomination
-from scheduler.cycle.preemption import Preemption
-from scheduler.cycle.select_victims import PORTION, VictimSearch
+from scheduler.cycle.preemption.disruption_budgets import Budgets
+from scheduler.cycle.preemption.groups.preempt import GroupPreemption
+from scheduler.cycle.preemption.preemption import Preemption
+from scheduler.cycle.preemption.select_victims import PORTION, VictimSearch
 from scheduler.extender.bound_without_vfs import BoundWithoutVfs
 from scheduler.extender.extender_pods import ExtenderPods
 from scheduler.kube.cluster_event import NO_EVENT, ClusterEvent

@@ -18,11 +18,11 @@ from scheduler.cache.node_info import read_node
 from scheduler.cache.volumes.volume_cache import PATHS as STORED
 from scheduler.cycle.cycle import SchedulingCycle, ignore_phase
 from scheduler.cycle.decisions import Bind
-from scheduler.cycle.disruption_budgets import Budgets
 from scheduler.cycle.instructions import Report
 from scheduler.cycle.node_dry_run import assigned_pod_for
 from scheduler.cycle.nominations import Nomination
-from scheduler.cycle.preemption import Preemption
+from scheduler.cycle.preemption.disruption_budgets import Budgets
+from scheduler.cycle.preemption.preemption import Preemption
 from scheduler.kube.group_membership import GroupKey
 from scheduler.kube.objects import Node, Pod
 from scheduler.kube.pod_info import PodInfo, Refusal, read_pod_info

@@ -11,9 +11,9 @@ from mooring.parsing import dump
 from scheduler.constraints.kinds import Kinds
 from scheduler.cycle.cycle import SchedulingCycle
 from scheduler.cycle.decisions import Bind, Unschedulable
-from scheduler.cycle.disruption_budgets import Budgets
 from scheduler.cycle.placement_budget import PlacementBudget
-from scheduler.cycle.preemption import Preemption
+from scheduler.cycle.preemption.disruption_budgets import Budgets
+from scheduler.cycle.preemption.preemption import Preemption
 from scheduler.cycle.signature_scores import SignatureScores
 from scheduler.kube.objects import Node, Pod
 from scheduler.kube.pod_info import PodInfo, read_pod_info

@@ -10,8 +10,8 @@ from scheduler.cache.cache import Cache
 from scheduler.cache.node_info import read_node
 from scheduler.cycle.cycle import SchedulingCycle
 from scheduler.cycle.decisions import Bind, Unschedulable
-from scheduler.cycle.disruption_budgets import Budgets
-from scheduler.cycle.preemption import Preemption
+from scheduler.cycle.preemption.disruption_budgets import Budgets
+from scheduler.cycle.preemption.preemption import Preemption
 from scheduler.kube.cluster_event import ClusterEvent
 from scheduler.kube.objects import Image, Node, Pod
 from scheduler.kube.pod_info import PodInfo, read_pod_info

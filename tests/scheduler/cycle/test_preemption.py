@@ -16,11 +16,11 @@ from scheduler.cache.cache import Cache
 from scheduler.cache.node_info import read_node
 from scheduler.cycle.cycle import SchedulingCycle
 from scheduler.cycle.decisions import Bind, Unschedulable
-from scheduler.cycle.disruption_budgets import Budgets
 from scheduler.cycle.node_dry_run import assigned_pod_for
 from scheduler.cycle.nominations import Nomination
-from scheduler.cycle.preemption import Preemption
-from scheduler.cycle.select_victims import VictimSearch
+from scheduler.cycle.preemption.disruption_budgets import Budgets
+from scheduler.cycle.preemption.preemption import Preemption
+from scheduler.cycle.preemption.select_victims import VictimSearch
 from scheduler.kube.objects import Node, Pod, PodDisruptionBudget, Service
 from scheduler.kube.pod_info import PodInfo, read_pod_info
 from scheduler.pending.nominator import Nominator

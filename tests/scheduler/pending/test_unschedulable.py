@@ -12,8 +12,8 @@ from mooring.inventory import Out, Pf
 from mooring.kube.events import Changed, Identity, Removed
 from scheduler.cycle.cycle import SchedulingCycle
 from scheduler.cycle.decisions import Bind
-from scheduler.cycle.disruption_budgets import Budgets
-from scheduler.cycle.preemption import Preemption
+from scheduler.cycle.preemption.disruption_budgets import Budgets
+from scheduler.cycle.preemption.preemption import Preemption
 from scheduler.kube.binding_outcome import BOUND, Outcome
 from scheduler.kube.objects import Namespace, Node, Pod
 from scheduler.kube.pod_info import PodInfo

@@ -10,7 +10,7 @@ from mooring.kube.events import Event, Identity, Removed, Synced, Unreadable
 from scheduler.cycle.cycle import RecordPhase, SchedulingCycle
 from scheduler.cycle.decisions import Decision
 from scheduler.cycle.instructions import PreBindResult
-from scheduler.cycle.select_victims import VictimSearch
+from scheduler.cycle.preemption.select_victims import VictimSearch
 from scheduler.kube.binding_outcome import BOUND, Outcome
 from scheduler.kube.objects import Node, Pod, StatefulSet
 from scheduler.kube.pod_info import PodInfo

@@ -10,7 +10,7 @@ from mooring.assignment import read_assignment
 from mooring.indexes import Indexes
 from mooring.inventory import HELD_BY, Out
 from scheduler.cycle.instructions import DeleteVictimsResult, Instruction, Report
-from scheduler.cycle.preemption import VF_PATIENCE_S
+from scheduler.cycle.preemption.preemption import VF_PATIENCE_S
 from scheduler.kube.objects import Pod
 from scheduler.state.machine import Machine
 from tests.scheduler.state.preempting import (

@@ -12,7 +12,7 @@ from mooring.indexes import Indexes
 from mooring.inventory import HELD_BY, Out
 from mooring.kube.events import Changed, Identity, Removed
 from scheduler.cycle.instructions import DeleteVictims, DeleteVictimsResult, Instruction
-from scheduler.cycle.preemption import VF_PATIENCE_S
+from scheduler.cycle.preemption.preemption import VF_PATIENCE_S
 from scheduler.kube.objects import Pod, PodDisruptionBudget
 from scheduler.kube.pod_groups import PodGroup
 from scheduler.state.machine import Machine

@@ -17,17 +17,17 @@ from dataclasses import dataclass, field, replace
 from scheduler.cache.cache import AssignedPod, Cache
 from scheduler.cache.groups.placed_groups import PlacedGroups
 from scheduler.cycle.cycle import SchedulingCycle
-from scheduler.cycle.disruption_budgets import Budgets
-from scheduler.cycle.group_preemption.row_plan import RowPlans
-from scheduler.cycle.group_preemption.search import Attempt
 from scheduler.cycle.groups.domains import Domain, domains_within
 from scheduler.cycle.groups.members import by_size, distinct
 from scheduler.cycle.groups.rails import choices, on_rails
 from scheduler.cycle.groups.search import GroupSearch
 from scheduler.cycle.nominations import NominatedPods, Nomination
 from scheduler.cycle.placement_budget import TurnSpent
-from scheduler.cycle.preemption import VF_PATIENCE_S, Preemption
-from scheduler.cycle.victims import Victims, pods_of
+from scheduler.cycle.preemption.disruption_budgets import Budgets
+from scheduler.cycle.preemption.groups.row_plan import RowPlans
+from scheduler.cycle.preemption.groups.search import Attempt
+from scheduler.cycle.preemption.preemption import VF_PATIENCE_S, Preemption
+from scheduler.cycle.preemption.victims import Victims, pods_of
 from scheduler.kube.pod_info import PodInfo
 
 # What one turn may spend, some 5 to 10 ms, and one decision, some 7 s (`RowPlans.spent`).

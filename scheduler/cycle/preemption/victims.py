@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from scheduler.cache.cache import AssignedPod, Cache
 from scheduler.cache.groups.placed_groups import PlacedGroups
-from scheduler.cycle.disruption_budgets import Budgets
+from scheduler.cycle.preemption.disruption_budgets import Budgets
 from scheduler.kube.group_membership import GroupKey
 
 # Priorities are signed 32-bit numbers: this offset makes all of them positive, so that each victim counts.

@@ -1,8 +1,8 @@
 """Whether pods of lower priority must go for a pod that fits nowhere: kube-scheduler's DefaultPreemption. Pure.
 
-Of the nodes on which that helps (`scheduler.cycle.select_victims`), it takes the one where the least is lost. The pod
-is nominated there: it waits until its victims are gone and the node has their VFs back, and for the VFs only for a
-limited time.
+Of the nodes on which that helps (`scheduler.cycle.preemption.select_victims`), it takes the one where the least is
+lost. The pod is nominated there: it waits until its victims are gone and the node has their VFs back, and for the VFs
+only for a limited time.
 
 Source: kube-scheduler's framework/preemption and plugins/defaultpreemption. kube-scheduler checks the nodes from a
 random one on. Here the pod's uid determines the first one, so that equal clusters give equal decisions.
@@ -20,12 +20,12 @@ from scheduler.cache.groups.members import GroupsByPod
 from scheduler.cache.groups.placed_groups import PlacedGroups
 from scheduler.cache.groups.pod_groups import KnownPodGroups
 from scheduler.cache.node_columns import Rows
-from scheduler.cycle.disruption_budgets import Budgets
 from scheduler.cycle.node_dry_run import DryRuns
 from scheduler.cycle.nominations import NominatedPods, Nomination
+from scheduler.cycle.preemption.disruption_budgets import Budgets
+from scheduler.cycle.preemption.select_victims import NO_VICTIMS, Examine, Found, VictimSearch, select_victims_on_node
+from scheduler.cycle.preemption.victims import Victims, here
 from scheduler.cycle.refusals import none_available
-from scheduler.cycle.select_victims import NO_VICTIMS, Examine, Found, VictimSearch, select_victims_on_node
-from scheduler.cycle.victims import Victims, here
 from scheduler.kube.pod_info import PodInfo
 
 # A node repairs within 30 s a VF that was not released, and tries a second time 20 s later (`cni.plan.orphans`). What

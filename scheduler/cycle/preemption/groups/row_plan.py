@@ -12,11 +12,11 @@ from collections.abc import Generator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
 from scheduler.cache.cache import AssignedPod, Cache
-from scheduler.cycle.disruption_budgets import Budgets
 from scheduler.cycle.groups.members import alike
 from scheduler.cycle.node_dry_run import DryRuns, assigned_pod_for
 from scheduler.cycle.nominations import NominatedPods
-from scheduler.cycle.victims import Victim, Victims, here, importance, split
+from scheduler.cycle.preemption.disruption_budgets import Budgets
+from scheduler.cycle.preemption.victims import Victim, Victims, here, importance, split
 from scheduler.kube.pod_info import PodInfo
 
 

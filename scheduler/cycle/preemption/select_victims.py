@@ -16,10 +16,10 @@ from functools import partial
 
 from scheduler.cache.cache import AssignedPod
 from scheduler.cache.node_columns import NodeColumns
-from scheduler.cycle.disruption_budgets import Budgets
 from scheduler.cycle.node_dry_run import DryRuns, NodeDryRun
 from scheduler.cycle.placement_budget import PlacementBudget
-from scheduler.cycle.victims import Loss, Victim, here, importance, loss_of, pods_of, since, split
+from scheduler.cycle.preemption.disruption_budgets import Budgets
+from scheduler.cycle.preemption.victims import Loss, Victim, here, importance, loss_of, pods_of, since, split
 from scheduler.placement.place import SEARCHED_AT_ONCE
 from scheduler.plugins.interface import Texts
 
