@@ -24,7 +24,7 @@ from scheduler.cycle.node_dry_run import DryRuns
 from scheduler.cycle.nominations import NominatedPods, Nomination
 from scheduler.cycle.preemption.disruption_budgets import Budgets
 from scheduler.cycle.preemption.select_victims import NO_VICTIMS, Examine, Found, VictimSearch, select_victims_on_node
-from scheduler.cycle.preemption.victims import Victims, here
+from scheduler.cycle.preemption.victims import PotentialVictims, here
 from scheduler.cycle.refusals import none_available
 from scheduler.kube.pod_info import PodInfo
 
@@ -72,7 +72,7 @@ class Preemption:
         budgets: Budgets,
         groups: PlacedGroups | None = None,
     ) -> None:
-        self._victims = Victims(cache, groups or PlacedGroups(GroupsByPod(), KnownPodGroups()))
+        self._victims = PotentialVictims(cache, groups or PlacedGroups(GroupsByPod(), KnownPodGroups()))
         self._cache = cache
         self._nominated_pods = nominated_pods
         self._budgets = budgets

@@ -78,8 +78,8 @@ def split(budgets: Budgets, victims: Sequence[Victim]) -> tuple[list[Victim], li
     return breaking, others
 
 
-class Victims:
-    """The victims that there could be."""
+class PotentialVictims:
+    """What is assigned, as victims of lower priority than some pod."""
 
     def __init__(self, cache: Cache, groups: PlacedGroups) -> None:
         self._cache, self._groups = cache, groups

@@ -27,7 +27,7 @@ from scheduler.cycle.preemption.disruption_budgets import Budgets
 from scheduler.cycle.preemption.groups.row_plan import RowPlans
 from scheduler.cycle.preemption.groups.search import Attempt
 from scheduler.cycle.preemption.preemption import VF_PATIENCE_S, Preemption
-from scheduler.cycle.preemption.victims import Victims, pods_of
+from scheduler.cycle.preemption.victims import PotentialVictims, pods_of
 from scheduler.kube.pod_info import PodInfo
 
 # What one turn may spend, some 5 to 10 ms, and one decision, some 7 s (`RowPlans.spent`).
@@ -90,7 +90,7 @@ class GroupPreemption:
     ) -> None:
         self._preemption = preemption
         self._cache, self._cycle, self._nominated_pods, self._budgets = cache, scheduling_cycle, nominated_pods, budgets
-        self._victims = Victims(cache, groups)
+        self._victims = PotentialVictims(cache, groups)
 
     def begin(self, search: GroupSearch, priority: int, now: float) -> GroupVictimSearch | GroupPreempted:
         """Begin to search for a group of which too few members fit, or return why there is nothing to search for."""

@@ -16,7 +16,7 @@ from scheduler.cycle.groups.members import alike
 from scheduler.cycle.node_dry_run import DryRuns, assigned_pod_for
 from scheduler.cycle.nominations import NominatedPods
 from scheduler.cycle.preemption.disruption_budgets import Budgets
-from scheduler.cycle.preemption.victims import Victim, Victims, here, importance, split
+from scheduler.cycle.preemption.victims import PotentialVictims, Victim, here, importance, split
 from scheduler.kube.pod_info import PodInfo
 
 
@@ -40,7 +40,7 @@ class RowPlans:
     ``priority`` is the group's, ``nominated`` are the pods that are nominated on each node.
     """
 
-    def __init__(self, cache: Cache, victims: Victims, budgets: Budgets, priority: int) -> None:
+    def __init__(self, cache: Cache, victims: PotentialVictims, budgets: Budgets, priority: int) -> None:
         self._cache, self._victims, self._budgets, self._priority = cache, victims, budgets, priority
         self._nominated: Mapping[str, list[AssignedPod]] = {}
         self._of_kind: dict[object, DryRuns] = {}
