@@ -19,7 +19,7 @@ class PendingPod:
     """A pending pod: since when it waits, how often it was tried, and the last message reported to its owner.
 
     ``oversized`` while its annotations are too large: any change of them may help. ``answer`` is why it was
-    unschedulable, and for which state of the nodes (`Nodes.renewals`) that holds.
+    unschedulable, and for which state of the nodes (`NodeColumns.renewals`) that holds.
     """
 
     pod: Pod

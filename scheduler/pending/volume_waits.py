@@ -32,7 +32,7 @@ class _Case:
 
 
 class VolumeWaits:
-    """Decisions by pod uid; their plans are the catalogue's promises for as long as they wait."""
+    """Decisions by pod uid; the volume cache has their plans assumed for as long as they wait."""
 
     def __init__(self, storage: VolumeCache, node: _Node) -> None:
         self._storage = storage
@@ -114,7 +114,7 @@ class VolumeWaits:
         return first.until if first is not None else None
 
     def check(self, tried: Mapping[str, VolumePlan]) -> None:
-        """Raise AssertionError unless exactly those that wait have a promise, beside those that are only ``tried``."""
+        """Raise AssertionError unless the plans of those that wait are assumed, those only ``tried``, and no others."""
         waiting = {uid: case.decision.plan for uid, case in self._cases.items()}
         assert self._storage.assumed.plans == {**waiting, **tried}
 

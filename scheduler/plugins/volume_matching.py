@@ -158,8 +158,8 @@ def find_volume(
 
 def _own(claim: PersistentVolumeClaim, volume_cache: VolumeCache) -> list[PersistentVolume]:
     """Return the volumes of the claim's class that are reserved for it, by their claimRef or by an assumed plan."""
-    promised = volume_cache.pv_index.get(volume_cache.assumed.volume_of(claim.key))
-    candidates = [] if promised is None else [promised]
+    assumed = volume_cache.pv_index.get(volume_cache.assumed.volume_of(claim.key))
+    candidates = [] if assumed is None else [assumed]
     candidates += sorted(volume_cache.pv_index.of_claim(claim.key), key=lambda one: one.metadata.name)
     owners = ((claim.key, ""), (claim.key, claim.metadata.uid))
     return [one for one in candidates if one.storage_class == claim.storage_class and volume_cache.owner(one) in owners]

@@ -124,7 +124,7 @@ class PvIndex:
         """Assert that the index equals a new one of the same volumes and assumptions."""
         fresh = PvIndex(self._volumes.values(), held)
         assert fresh._classes == self._classes, "the volumes by class are not those that are there"
-        assert fresh._held == self._held, "the volumes held are not those that were promised"
+        assert fresh._held == self._held, "the volumes held are not those that are assumed"
         assert fresh._claimed == self._claimed, "the volumes by claim are not those that are there"
 
 

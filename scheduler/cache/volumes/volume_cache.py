@@ -93,9 +93,9 @@ class VolumeCache:
 
     def owner(self, volume: PersistentVolume) -> tuple[str, str]:
         """Return the claim that a volume is reserved for, and its uid where known; empty if it is free."""
-        promised = self.assumed.claim_of(volume.metadata.name)
-        if promised:
-            return promised, ""
+        assumed_for = self.assumed.claim_of(volume.metadata.name)
+        if assumed_for:
+            return assumed_for, ""
         reference = volume.spec.claim_ref
         return (reference.key, reference.uid) if reference is not None else ("", "")
 

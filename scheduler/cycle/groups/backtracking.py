@@ -9,7 +9,7 @@ then crossed off, too, for the next member if that one is equal: the two could b
 have as much left and on which the same members pass. A branch is cut if what the members still need is more than all
 nodes have left that could take any of them. Where the members' VFs lie on a node's PFs does not depend on the order in
 which they came: if one more does not fit beside those of its group, all of them are placed on the PFs together
-(`fit_jointly`), those of preferred spreading included.
+(`GroupPacking.fit`), those of preferred spreading included.
 
 What it costs: a step costs what a decision about a pod costs. Where nodes change meanwhile, the members on them and
 those after them are taken off; the nodes that are crossed off stay so, which may miss a placement and never makes one.
