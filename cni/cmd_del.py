@@ -5,7 +5,8 @@
 3. move out (`cni.vf.move_out`): the link goes down in the pod, and from then on IPAM can get its addresses back. RDMA
    device and netdev move to the host; the step waits for both;
 4. free (`cni.vf.rdma_users`): wait until no process of the pod uses the RDMA device, or rebind its driver;
-5. restore (`cni.vf.restore`): settings on the PF, the netdev, its names. Then its entry is removed.
+5. restore (`cni.vf.restore`, `cni.vf.left_behind`): settings on the PF, the netdev, its names, what the pod has left on
+   it. Where something stays, the VF's driver is rebound and this step is taken once more. Then its entry is removed.
 
 No step calls an earlier one, and each may be run again: the next DEL completes what a killed one left. The assignment
 is not an input: a finished pod's sandbox may be removed days later, when its VF is another pod's. The input is the
