@@ -32,7 +32,7 @@ from scheduler.kube.pod_info import PodInfo
 # is not returned by then, in seconds, needs an administrator, and no pod waits for that.
 VF_PATIENCE_S = 60.0
 # In kube-scheduler's words, except for the VFs.
-_NEVER = "not eligible due to preemptionPolicy=Never."
+NEVER = "not eligible due to preemptionPolicy=Never."
 _TERMINATING = "not eligible due to a terminating pod on the nominated node."
 _VF_AWAITED = "not eligible due to a VF that the nominated node still holds for a pod that is gone."
 _NOT_HELPFUL = "Preemption is not helpful for scheduling"
@@ -94,7 +94,7 @@ class Preemption:
         if awaited:
             return self._wait(pod_info, dry_runs, awaited, now)
         if pod_info.pod.spec.preemption_policy == "Never":
-            return Futile(_NEVER)
+            return Futile(NEVER)
         rows = dry_runs.large_enough(rows)
         if not self.concerns(pod_info):
             return self._futile({NO_VICTIMS: len(rows)}, len(rows))
@@ -116,7 +116,7 @@ class Preemption:
 
     def hopeless(self, pod_info: PodInfo) -> Futile:
         """Return that victims help on no node."""
-        return Futile(_NEVER) if pod_info.pod.spec.preemption_policy == "Never" else self._futile({}, 0)
+        return Futile(NEVER) if pod_info.pod.spec.preemption_policy == "Never" else self._futile({}, 0)
 
     def awaits_vf(self, node: str) -> bool:
         """Return whether a node still holds VFs for pods that are gone, and may be waited for."""
@@ -144,7 +144,7 @@ class Preemption:
         if held is None or row is None or row not in rows:
             return ""
         if pod_info.pod.spec.preemption_policy == "Never":
-            return _NEVER
+            return NEVER
         if self._leaving(held, pod_info):
             return _TERMINATING
         awaits_vf = pod_info.interfaces and held.node not in self._stuck and any(self._held_for_gone_pods(held.node))

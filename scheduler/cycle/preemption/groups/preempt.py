@@ -26,14 +26,13 @@ from scheduler.cycle.placement_budget import TurnSpent
 from scheduler.cycle.preemption.disruption_budgets import Budgets
 from scheduler.cycle.preemption.groups.row_plan import RowPlans
 from scheduler.cycle.preemption.groups.search import Attempt
-from scheduler.cycle.preemption.preemption import VF_PATIENCE_S, Preemption
+from scheduler.cycle.preemption.preemption import NEVER, VF_PATIENCE_S, Preemption
 from scheduler.cycle.preemption.victims import PotentialVictims, pods_of
 from scheduler.kube.pod_info import PodInfo
 
 # What one turn may spend, some 5 to 10 ms, and one decision, some 7 s (`RowPlans.spent`).
 _A_TURN, _A_DECISION = 80, 100_000
 _MOST_RESTARTS = 3
-_NEVER = "not eligible due to preemptionPolicy=Never."
 _TERMINATING = "not eligible due to terminating pods on the nominated nodes."
 _VF_AWAITED = "not eligible due to VFs that the nominated nodes still hold for pods that are gone."
 _RULED = "no pods are preempted for a group whose members have volumes, or rules about pods on other nodes."
@@ -100,7 +99,7 @@ class GroupPreemption:
         if lowest is None or lowest >= priority:
             return NOBODY_PREEMPTED
         if any(one.pod.spec.preemption_policy == "Never" for one in search.waiting):
-            return GroupPreempted(reason=_NEVER)
+            return GroupPreempted(reason=NEVER)
         if any(_reads_other_nodes(one) for one in distinct(search.waiting)):
             return GroupPreempted(reason=_RULED)
         plans = RowPlans(self._cache, self._victims, self._budgets, priority)
