@@ -42,3 +42,6 @@ class NominatedPods(Protocol):
 
     def counting_for(self, pod_info: PodInfo) -> Mapping[str, list[AssignedPod]]:
         """Return by node the other nominated pods of the same or a higher priority."""
+
+    def counting_for_group(self, group: GroupKey, priority: int) -> Mapping[str, list[AssignedPod]]:
+        """Return by node the nominated pods of the same or a higher priority that are not in the group."""

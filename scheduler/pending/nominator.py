@@ -3,7 +3,7 @@
 Named after kube-scheduler's nominator, which keeps the same map beside its queue.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from scheduler.cache.cache import AssignedPod
 from scheduler.cycle.node_dry_run import assigned_pod_for
@@ -50,13 +50,13 @@ class Nominator:
 
         Those of the pod's own group do not count: their places are looked for together with its own.
         """
-        found: dict[str, list[AssignedPod]] = {}
         group = pod_info.membership.key if pod_info.membership is not None else None
-        for one in self._of.values():
-            is_other = one.assigned.uid != pod_info.uid and (one.group is None or one.group != group)
-            if is_other and one.assigned.priority >= pod_info.priority:
-                found.setdefault(one.node, []).append(one.assigned)
-        return found
+        others = (one for one in self._of.values() if one.assigned.uid != pod_info.uid)
+        return _by_node(others, group, pod_info.priority)
+
+    def counting_for_group(self, group: GroupKey, priority: int) -> Mapping[str, list[AssignedPod]]:
+        """Return by node the nominated pods of the same or a higher priority that are not in the group."""
+        return _by_node(self._of.values(), group, priority)
 
     def add(self, nomination: Nomination) -> None:
         """Keep room for a pod, in place of its earlier nomination."""
@@ -67,16 +67,22 @@ class Nominator:
         self.nominate_all((nomination,), now)
 
     def nominate_all(self, nominations: Sequence[Nomination], now: float) -> None:
-        """Keep room for several pods at once."""
+        """Keep room for several pods at once; what was kept for others of their groups is free again."""
         priorities: dict[str, int] = {}
         for one in nominations:
             if self.node_of(one.assigned.uid) != one.node:
                 self.delete(one.assigned.uid, now)
+        groups, uids = {one.group for one in nominations} - {None}, {one.assigned.uid for one in nominations}
+        for group in {one.group for uid, one in self._of.items() if one.group in groups and uid not in uids}:
+            assert group is not None, "pods without a group are left out"
+            self.delete_group(group, now)
         for one in nominations:
             self.add(one)
             priorities[one.node] = max(one.assigned.priority, priorities.get(one.node, one.assigned.priority))
         for other in list(self._of.values()) if priorities else ():
-            if other.assigned.priority < priorities.get(other.node, other.assigned.priority):
+            # Room that is kept for the same group is shared as its decision says, whatever its members' priorities.
+            is_less = other.assigned.priority < priorities.get(other.node, other.assigned.priority)
+            if is_less and other.group not in groups:
                 self.reject(other.assigned.uid, now)
 
     def add_from_status(self, pending: PendingPod, now: float) -> None:
@@ -127,3 +133,12 @@ class Nominator:
     def next_due(self) -> float | None:
         """Return when the first of them is overdue; None if none waits for VFs."""
         return min((one.until for one in self._of.values() if one.until is not None), default=None)
+
+
+def _by_node(nominations: Iterable[Nomination], group: GroupKey | None, priority: int) -> dict[str, list[AssignedPod]]:
+    """Return the pods of the same or a higher priority by node, without those of a group."""
+    found: dict[str, list[AssignedPod]] = {}
+    for one in nominations:
+        if one.assigned.priority >= priority and (one.group is None or one.group != group):
+            found.setdefault(one.node, []).append(one.assigned)
+    return found

@@ -52,7 +52,7 @@ async def delete_victims(client: Client, order: DeleteVictims, scheduler_name: s
 async def _delete(client: Client, order: DeleteVictims, assigned: AssignedPod, scheduler_name: str) -> str | None:
     """Return empty if the pod was deleted, the reason if it was not, None if it no longer existed."""
     path = "/api/v1/namespaces/{}/pods/{}".format(*assigned.pod.split("/", 1))
-    fields = {"pod": assigned.pod, "uid": assigned.uid, "node": order.node, "for_pod": order.pod.key}
+    fields = {"pod": assigned.pod, "uid": assigned.uid, "node": assigned.node, "for_pod": order.pod.key}
     now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     try:
         await _send(client, "PATCH", f"{path}/status", disruption(assigned, scheduler_name, now), STRATEGIC_PATCH)

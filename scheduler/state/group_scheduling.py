@@ -56,6 +56,15 @@ Decided = Literal["scheduled", "unschedulable", "error"]
 
 
 @dataclass(slots=True)
+class _Decision:
+    """A decision under way: ``unplaced`` is what it has found without victims, then it searches for ``victims``."""
+
+    search: GroupSearch
+    unplaced: GroupUnschedulable | None = None
+    victims: GroupVictimSearch | None = None
+
+
+@dataclass(slots=True)
 class GroupScheduling:
     """The groups of the machine. At most one is decided about at a time; other decisions may be set aside."""
 
@@ -79,13 +88,10 @@ class GroupScheduling:
     messages: MemberMessages = field(default_factory=MemberMessages)
     group_hold: GroupHold = field(init=False)
     half_groups: HalfGroups = field(init=False)
-    _search: GroupSearch | None = None
+    _decision: _Decision | None = None
     _has_only_begun: bool = False
-    # What the decision under way has found without victims, and its search for victims.
-    _unplaced: GroupUnschedulable | None = None
-    _victims: GroupVictimSearch | None = None
     # The decisions that others have interrupted, the one that waits the longest first, and when one is to go on.
-    _aside: dict[GroupKey, GroupSearch] = field(default_factory=dict)
+    _aside: dict[GroupKey, _Decision] = field(default_factory=dict)
     _resume_at: float = 0.0
     _proceeded_at: float = 0.0
 
@@ -95,7 +101,7 @@ class GroupScheduling:
 
     def begin(self, key: GroupKey) -> None:
         """Begin to decide about a group that was popped from the queue."""
-        assert self._search is None, "one group is decided about at a time"
+        assert self._decision is None, "one group is decided about at a time"
         self._aside.pop(key, None)
         self.messages.drop(key)
         group, members = self.pending_groups.group(key), self.pending_groups.members(key)
@@ -105,13 +111,9 @@ class GroupScheduling:
             one.attempts += 1
         infos = [one.pod_info for one in pending if isinstance(one.pod_info, PodInfo)]
         placed = [assigned for uid in members.of("placed") if (assigned := self.cache.assigned(uid)) is not None]
-        self._search = GroupSearch(
-            group,
-            sorted(infos, key=lambda one: by_index(one.pod)),
-            self._needed(key),
-            self.portion,
-            placed,
-            since=self.queue.happened,
+        waiting = sorted(infos, key=lambda one: by_index(one.pod))
+        self._decision = _Decision(
+            GroupSearch(group, waiting, self._needed(key), self.portion, placed, since=self.queue.happened)
         )
         self._has_only_begun = len(infos) > _MANY
 
@@ -121,66 +123,69 @@ class GroupScheduling:
             return ""
         while self._aside:
             key = next(iter(self._aside))
-            search = self._aside.pop(key)
+            decision = self._aside.pop(key)
             if self.queue.is_in_flight(key.entry):
-                search.slices.begin_slice()
-                self._search = search
+                decision.search.slices.begin_slice()
+                self._decision = decision
                 return key.entry
         return ""
 
     def _needed(self, key: GroupKey) -> int:
         return max(self.pending_groups.group(key).min - self.pending_groups.counting(key), 1)
 
-    def _asks_for_more(self, search: GroupSearch) -> bool:
+    def _asks_for_more(self, decision: _Decision) -> bool:
         """Return whether a group is another by now, or members are gone that were placed when its decision began."""
-        key = search.group.key
+        search, key = decision.search, decision.search.group.key
+        if decision.victims is not None and decision.victims.priority != self.pending_groups.priority(key):
+            return True
         return self.pending_groups.group(key) != search.group or self._needed(key) > search.needed
 
     @property
     def is_deciding(self) -> bool:
         """Return whether a decision is under way that is not set aside."""
-        return self._search is not None
+        return self._decision is not None
 
     @property
     def has_aside(self) -> bool:
         """Return whether a decision is set aside."""
         return bool(self._aside)
 
-    def _gives_way(self, search: GroupSearch, now: float) -> bool:
-        """Set a decision aside if its slice has ended and others wait; return whether."""
+    def _give_way(self, decision: _Decision, now: float) -> None:
+        """Set a decision aside if its slice has ended and others wait."""
+        search = decision.search
         if not search.slices.slice_is_over or not (self._aside or self.queue.has_ready(now)):
-            return False
+            return
         self.group_cycle.set_aside(search)
-        self._search, self._aside[search.group.key] = None, search
+        self._decision, self._aside[search.group.key] = None, decision
         self._resume_at = now + _APART_S
-        return True
 
     def proceed(self, now: float, record_phase: RecordPhase) -> list[Instruction] | None:
         """Go on with the decision; return None if it takes another step, at once or after others (`is_deciding`)."""
-        search = self._search
-        assert search is not None, "a decision has begun"
-        if self._asks_for_more(search):
+        decision = self._decision
+        assert decision is not None, "a decision has begun"
+        if self._asks_for_more(decision):
             self.abandon()
-            self.begin(search.group.key)
+            self.begin(decision.search.group.key)
             return None
         self._proceeded_at = now
         if self._has_only_begun:
             self._has_only_begun = False
             return None
-        if self._unplaced is not None:
-            return self._seek_victims(search, self._unplaced, now)
-        return self._place(search, now, record_phase)
+        if decision.unplaced is not None:
+            return self._seek_victims(decision, decision.unplaced, now)
+        return self._place(decision, now, record_phase)
 
-    def _place(self, search: GroupSearch, now: float, record_phase: RecordPhase) -> list[Instruction] | None:
+    def _place(self, decision: _Decision, now: float, record_phase: RecordPhase) -> list[Instruction] | None:
         """Go on placing members, before any victims are searched for; return None if that takes another step."""
+        search = decision.search
         verdict = self.group_cycle.proceed(search, now, record_phase)
         if verdict is None:
-            self._gives_way(search, now)
+            self._give_way(decision, now)
             return None
         if isinstance(verdict, GroupUnschedulable) and verdict.refusal.requeue_on & LEAVING:
-            self._unplaced = verdict
-            return self._seek_victims(search, verdict, now)
-        self._search = None
+            decision.unplaced = verdict
+            return self._seek_victims(decision, verdict, now)
+        self._decision = None
         key = search.group.key
         self.decisions["scheduled" if isinstance(verdict, GroupPlacement) else "unschedulable"] += 1
         if isinstance(verdict, GroupPlacement):
@@ -189,21 +194,14 @@ class GroupScheduling:
         message = shortage(self.pending_groups.members(key), search.group.min, verdict)
         return self._refuse(search, verdict.refusal, message, now, verdict.binds)
 
-    def _seek_victims(self, search: GroupSearch, verdict: GroupUnschedulable, now: float) -> list[Instruction] | None:
+    def _seek_victims(self, decision: _Decision, verdict: GroupUnschedulable, now: float) -> list[Instruction] | None:
         """Search for pods that must go for a group that does not fit; return None if that takes another step."""
-        key = search.group.key
-        if self._victims is None:
-            begun = self.group_preemption.begin(search, self.pending_groups.priority(key), now)
-        else:
-            begun = self._victims
-        if isinstance(begun, GroupVictimSearch):
-            self._victims = begun
-            found = self.group_preemption.proceed(begun)
-            if found is None:
-                return None
-        else:
-            found = begun
-        self._search = self._unplaced = self._victims = None
+        search, key = decision.search, decision.search.group.key
+        found = self._proceed_with_victims(decision, now)
+        if found is None:
+            self._give_way(decision, now)
+            return None
+        self._decision = None
         self.decisions["unschedulable"] += 1
         message = shortage(self.pending_groups.members(key), search.group.min, verdict)
         if found.reason:
@@ -214,12 +212,24 @@ class GroupScheduling:
         first = found.nominations[0].assigned.uid
         return [DeleteVictims(self.pending_pods[first].pod, found.nominations[0].node, found.victims), *told]
 
+    def _proceed_with_victims(self, decision: _Decision, now: float) -> GroupPreempted | None:
+        search, key = decision.search, decision.search.group.key
+        if decision.victims is None:
+            begun = self.group_preemption.begin(search, self.pending_groups.priority(key), now)
+            if isinstance(begun, GroupPreempted):
+                return begun
+            decision.victims = begun
+        plans = decision.victims.plans
+        before = plans.spent
+        found = self.group_preemption.proceed(decision.victims)
+        search.slices.count_dry_runs(plans.spent - before)
+        return found
+
     def abandon(self) -> None:
         """End a decision without an outcome; nothing of it stays."""
-        self._unplaced = self._victims = None
-        if self._search is not None:
-            self.group_cycle.roll_back(self._search)
-            self._search = None
+        if self._decision is not None:
+            self.group_cycle.roll_back(self._decision.search)
+            self._decision = None
 
     def give_up(self, entry: str) -> list[Instruction]:
         """Set a group aside whose decision failed by a bug."""
@@ -237,25 +247,26 @@ class GroupScheduling:
     def interrupt(self, uid: str, now: float, pod: Pod | None = None) -> None:
         """End the decision if it is about a pod that goes or changes; ``pod`` is the pod as it is now, if it is."""
         membership = self.groups_by_pod.of(uid)
-        search = self._aside.get(membership.key) if membership is not None else None
-        if search is None or not search.has(uid):
-            search = self._search
-        if search is None or not search.has(uid):
+        decision = self._aside.get(membership.key) if membership is not None else None
+        if decision is None or not decision.search.has(uid):
+            decision = self._decision
+        if decision is None or not decision.search.has(uid):
             return
         if pod is not None and waits_as_before(self.pending_pods.get(uid), pod):
             return
-        if search is self._search:
+        if decision is self._decision:
             self.abandon()
-        self._aside.pop(search.group.key, None)
-        self.pending_groups.come_again(search.group.key, now)
+        key = decision.search.group.key
+        self._aside.pop(key, None)
+        self.pending_groups.come_again(key, now)
 
     def is_tried(self, uid: str) -> bool:
         """Return whether a pod is in the cache only because a decision tries it there."""
-        return self._search is not None and self._search.is_tried(uid)
+        return self._decision is not None and self._decision.search.is_tried(uid)
 
     def tried_plans(self) -> dict[str, VolumePlan]:
         """Return the volume plans of the members that are only tried."""
-        placed = self._search.placed if self._search is not None else {}
+        placed = self._decision.search.placed if self._decision is not None else {}
         return {uid: bind.plan for uid, bind in placed.items() if bind.plan is not None}
 
     def settle(self, decision: Bind, why: str, now: float) -> list[Instruction]:
@@ -310,12 +321,21 @@ class GroupScheduling:
         members = self.pending_groups.members(key)
         if members.counts["waiting"] > len(search.waiting) - len(uids):
             self.pending_groups.look_again(key)
+        if verdict.refusal is not None and self._may_preempt(key, verdict.refusal):
+            # The others preempt by themselves: as many are placed as are needed.
+            self.pending_groups.look_again(key)
         found = list[Instruction]()
         if verdict.refusal is not None:
             found += self._refuse(search, verdict.refusal, surplus(members, verdict.refusal), now)
         else:
             self.pending_groups.decided(key, now)
         return [*self._begin_binding(group, verdict.binds, now), *found]
+
+    def _may_preempt(self, key: GroupKey, refusal: Unschedulable) -> bool:
+        """Return whether a group that is still in the queue may send others away."""
+        lowest = self.cache.lowest_priority()
+        is_queued = bool(refusal.requeue_on & LEAVING) and self.pending_groups.is_queued(key)
+        return is_queued and lowest is not None and lowest < self.pending_groups.priority(key)
 
     def _begin_binding(self, group: Group, binds: tuple[Bind, ...], now: float) -> Iterator[Instruction]:
         planned = [bind for bind in binds if bind.plan is not None]
@@ -377,7 +397,7 @@ class GroupScheduling:
         uids = self.pending_groups.members(key).of("waiting")
         if not self.pending_groups.decided(key, now):
             self.queue.add_unschedulable(key.entry, refusal.requeue_on)
-            if missed & refusal.requeue_on:
+            if missed & refusal.requeue_on or preempted.comes_again:
                 self.queue.requeue(key.entry)
         self.conditions.refuse(key, message, now)
         return self._tell(key, uids, message, refusal.why)

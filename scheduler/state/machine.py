@@ -326,7 +326,9 @@ class Machine:
     def _stop_waiting(self, nomination: Nomination, now: float) -> list[Instruction]:
         """Reject a pod's nomination if the VFs that it waits for are not returned."""
         if nomination.group is not None and not self._preemption.awaits_vf(nomination.node):
-            # Another member of the group waits for VFs, and falls with it.
+            # Another member of the group waits for VFs, and falls with it; or none does any more.
+            if self.nominator.of(nomination.assigned.uid) is nomination:
+                self.nominator.add(replace(nomination, until=None))
             return []
         uid, why = nomination.assigned.uid, self._preemption.stop_waiting(nomination)
         self.nominator.reject(uid, now)

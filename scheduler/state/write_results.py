@@ -76,9 +76,10 @@ class WriteResults:
         self, order: DeleteVictims, ending: DeleteVictimsResult, now: float
     ) -> list[Instruction]:
         """Decide again about a pod for which not all victims could be deleted."""
-        message = f"Preempted by pod {order.pod.metadata.uid} on node {order.node}"
+        # A group's victims are on several nodes.
+        by = f"Preempted by pod {order.pod.metadata.uid} on node"
         found: list[Instruction] = [
-            Report(pod_reference(assigned), "Preempted", message, related=order.pod) for assigned in ending.deleted
+            Report(pod_reference(one), "Preempted", f"{by} {one.node}", related=order.pod) for one in ending.deleted
         ]
         uid = order.pod.metadata.uid
         if not ending.refused or self.nominator.node_of(uid) != order.node:

@@ -12,6 +12,8 @@ from scheduler.kube.pod_info import PodInfo
 _A_MEMBER, _A_STEP = 1_000, 8
 # And what a shape of members costs that all nodes are judged by, and a column of a label that each node has a value of.
 _A_SHAPE, _A_COLUMN = 4, 10
+# And what a dry run of one costs on a node, where victims are searched for.
+_A_DRY_RUN = 700
 # Members that one turn tries at the most; a machine with smaller portions has smaller slices too.
 MEMBERS_A_TURN = 16
 # Some 15 ms.
@@ -42,6 +44,10 @@ class Slices:
         affinity_info = member.affinity_info
         terms = (affinity_info.required_affinity, affinity_info.required_anti_affinity, affinity_info.preferred)
         self._add(_A_MEMBER + nodes * (1 + len(member.spread) + sum(map(len, terms))) + _A_STEP * steps)
+
+    def count_dry_runs(self, count: int) -> None:
+        """Count dry runs of a search for victims, and what takes as long."""
+        self._add(_A_DRY_RUN * count)
 
     def count_shape(self, nodes: int) -> None:
         """Count that all nodes were judged by one of the members' shapes."""

@@ -26,7 +26,7 @@ class Budgets:
 
     def __init__(self) -> None:
         self._budgets: dict[str, dict[str, _Budget]] = {}
-        # How often any of them has changed.
+        # How often any of them has changed in what is read here.
         self.changes = 0
         # The budgets that select pods of one signature; cleared whenever a budget changes.
         self._about: WeakKeyDictionary[AffinityInfo, tuple[_Budget, ...]] = WeakKeyDictionary()
@@ -37,11 +37,14 @@ class Budgets:
         if selector in (EVERYTHING, NOTHING):
             self.remove(budget.metadata.namespace, budget.metadata.name)
             return
+        status, budgets = budget.status, self._budgets.setdefault(budget.metadata.namespace, {})
+        new = _Budget(selector, status.disruptions_allowed, frozenset(status.disrupted_pods or ()))
+        if budgets.get(budget.metadata.name) == new:
+            # Its status counts pods too, and changes with each of them.
+            return
         self._about.clear()
         self.changes += 1
-        status = budget.status
-        known = _Budget(selector, status.disruptions_allowed, frozenset(status.disrupted_pods or ()))
-        self._budgets.setdefault(budget.metadata.namespace, {})[budget.metadata.name] = known
+        budgets[budget.metadata.name] = new
 
     def remove(self, namespace: str, name: str) -> None:
         self._about.clear()

@@ -6,7 +6,7 @@ priority as a victim too. Source: kube-scheduler 1.37's framework/preemption (ty
 getPodPriority; util.go: MoreImportantVictim, FilterVictimsWithPDBViolation).
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
 
 from scheduler.cache.cache import AssignedPod, Cache
@@ -84,20 +84,35 @@ class PotentialVictims:
     def __init__(self, cache: Cache, groups: PlacedGroups) -> None:
         self._cache, self._groups = cache, groups
 
-    def below(self, node: str, priority: int) -> list[Victim]:
-        """Return what is on a node of a lower priority."""
+    def below(self, node: str, priority: int, spared: Set[str] = frozenset()) -> list[Victim]:
+        """Return what is on a node of a lower priority, without the pods that are ``spared``, by uid."""
         found = dict[GroupKey, Victim]()
         singles = list[Victim]()
         for assigned in self._cache.assigned_pods_on(node):
+            if assigned.uid in spared:
+                continue
             key = self._groups.whole_group_of(assigned.uid)
             if key is None:
-                own = self._groups.priority_as_victim(assigned.uid)
-                rank = assigned.priority if own is None else own
-                if rank < priority:
-                    singles.append(Victim((assigned,), (assigned,), rank))
+                singles.append(self._single(assigned))
             elif key not in found:
                 found[key] = self._group(key, node)
-        return [*singles, *(victim for victim in found.values() if victim.priority < priority)]
+        return [victim for victim in (*singles, *found.values()) if victim.priority < priority]
+
+    def placed(self, key: GroupKey) -> frozenset[str]:
+        """Return the uids of a group's placed members."""
+        return frozenset(self._groups.placed(key))
+
+    def is_unchanged(self, victim: Victim) -> bool:
+        """Return whether the same pods are one victim of the same priority now."""
+        first = victim.pods[0]
+        key = self._groups.whole_group_of(first.uid)
+        now = self._single(first) if key is None else self._group(key, first.node)
+        is_same = (now.group, now.priority) == (victim.group, victim.priority)
+        return is_same and {one.uid for one in now.pods} == {one.uid for one in victim.pods}
+
+    def _single(self, assigned: AssignedPod) -> Victim:
+        own = self._groups.priority_as_victim(assigned.uid)
+        return Victim((assigned,), (assigned,), assigned.priority if own is None else own)
 
     def _group(self, key: GroupKey, node: str) -> Victim:
         pods = tuple(self._pods(key))

@@ -5,6 +5,7 @@ import pytest
 from scheduler.cycle.node_dry_run import assigned_pod_for
 from scheduler.cycle.nominations import Nomination
 from scheduler.kube.cluster_event import ClusterEvent
+from scheduler.kube.group_membership import GroupKey
 from scheduler.kube.pod_info import PodInfo, read_pod_info
 from scheduler.pending.nominator import Nominator
 from scheduler.queue import Queue
@@ -82,3 +83,14 @@ def test_a_nomination_rejects_those_of_lower_priority_on_its_node_only(
     nominator.nominate(_nomination(_pod_info(make_pod, 2), "n1"), 5.0)
     assert nominator.of(low.uid) is None
     assert queue.pop(5.0) == low.uid
+
+
+def test_new_nominations_of_a_group_replace_all_of_its_earlier_ones(nominator: Nominator, make_pod: MakePod) -> None:
+    """Also those of members that are not nominated any more; two on one node may differ in priority."""
+    key = GroupKey("annotation", "default", "train")
+    low, high, other = (_pod_info(make_pod, priority) for priority in (1, 3, 2))
+    both = [Nomination(assigned_pod_for(one, "n1"), group=key) for one in (low, high)]
+    nominator.nominate_all([*both, Nomination(assigned_pod_for(other, "n2"), group=key)], 0.0)
+    assert len(nominator) == 3
+    nominator.nominate_all(both, 1.0)
+    assert set(nominator) == {low.uid, high.uid}

@@ -4,7 +4,8 @@ The whole group is tried in one topology domain after another, and on one choice
 beside this module); the result that costs the least counts, by the order in which kube-scheduler chooses a node. The
 members are nominated then, and wait until their victims are gone. The group is searched for in portions. A node
 that changes between two of them is tried again; if the result so far rests on it, or if disruption budgets or
-nominations change, the search begins again, a few times. Nothing of it is in the cache between two portions.
+nominations change, the search begins again, a few times. So it does in the end if a victim's group or priority is
+another by then. Nothing of it is in the cache between two portions, so others may be decided about meanwhile.
 
 Source: kube-scheduler 1.37's framework/preemption/podgrouppreemption.go. It removes all possible victims of the
 cluster at once, places the group there, and puts back those that need not go. Here the nodes where the least is lost
@@ -14,8 +15,11 @@ come first.
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
+import numpy as np
+
 from scheduler.cache.cache import AssignedPod, Cache
 from scheduler.cache.groups.placed_groups import PlacedGroups
+from scheduler.cache.node_columns import Rows
 from scheduler.cycle.cycle import SchedulingCycle
 from scheduler.cycle.groups.domains import Domain, domains_within
 from scheduler.cycle.groups.members import by_size, distinct
@@ -32,7 +36,9 @@ from scheduler.kube.pod_info import PodInfo
 
 # What one turn may spend, some 5 to 10 ms, and one decision, some 7 s (`RowPlans.spent`).
 _A_TURN, _A_DECISION = 80, 100_000
-_MOST_RESTARTS = 3
+_MOST_RESTARTS = 10
+# So many members take as long as a dry run when they are tried on other networks or in another domain.
+_MEMBERS_AS_LONG = 50
 _TERMINATING = "not eligible due to terminating pods on the nominated nodes."
 _VF_AWAITED = "not eligible due to VFs that the nominated nodes still hold for pods that are gone."
 _RULED = "no pods are preempted for a group whose members have volumes, or rules about pods on other nodes."
@@ -47,12 +53,14 @@ class GroupPreempted:
     """What becomes of a group that does not fit.
 
     ``nominations`` are its members' nodes, and ``victims`` must go for them, empty if they are going already.
-    ``reason`` is why nobody goes, in words; empty if nobody could.
+    ``reason`` is why nobody goes, in words; empty if nobody could. ``comes_again`` if another search may find more
+    though nothing happens.
     """
 
     nominations: tuple[Nomination, ...] = ()
     victims: tuple[AssignedPod, ...] = ()
     reason: str = ""
+    comes_again: bool = False
 
 
 NOBODY_PREEMPTED = GroupPreempted()
@@ -69,10 +77,10 @@ class GroupVictimSearch:
     attempt: Attempt | None = None
     best: Attempt | None = None
     seen: int = 0
-    budget_changes: int = 0
+    renewed: int = 0
     nominated: object = None
     restarts: int = 0
-    rows: dict[object, Sequence[int]] = field(default_factory=dict)
+    rows: dict[object, Rows] = field(default_factory=dict)
 
 
 class GroupPreemption:
@@ -102,7 +110,7 @@ class GroupPreemption:
             return GroupPreempted(reason=NEVER)
         if any(_reads_other_nodes(one) for one in distinct(search.waiting)):
             return GroupPreempted(reason=_RULED)
-        plans = RowPlans(self._cache, self._victims, self._budgets, priority)
+        plans = RowPlans(self._cache, self._victims, self._budgets, search.group.key, priority)
         found = GroupVictimSearch(search, priority, iter(()), plans)
         self._restart(found)
         return found
@@ -111,17 +119,17 @@ class GroupPreemption:
         """Go on for one turn; None if it takes another one."""
         self._begin_turn(victims)
         if victims.restarts > _MOST_RESTARTS:
-            return GroupPreempted(reason=_UNSTEADY)
+            return GroupPreempted(reason=_UNSTEADY, comes_again=True)
         until = victims.plans.spent + _A_TURN
         victims.search.budget.begin_turn()
         try:
             while victims.plans.spent < min(until, _A_DECISION):
                 if victims.attempt is None and not self._next(victims):
-                    return self._outcome(victims, _NOT_HELPFUL)
+                    return self._end(victims, _NOT_HELPFUL)
                 self._step(victims)
         except TurnSpent:
             pass
-        return self._outcome(victims, _SPENT) if victims.plans.spent >= _A_DECISION else None
+        return self._end(victims, _SPENT) if victims.plans.spent >= _A_DECISION else None
 
     def _step(self, victims: GroupVictimSearch) -> None:
         attempt = victims.attempt
@@ -142,10 +150,11 @@ class GroupPreemption:
     def _begin_turn(self, victims: GroupVictimSearch) -> None:
         """Take in what has changed since the last turn."""
         nodes, plans = self._cache.nodes, victims.plans
-        plans.begin_turn(self._nominated_pods, victims.search.waiting[0])
+        plans.begin_turn(self._nominated_pods)
         changed = set(nodes.changes.since(victims.seen))
-        others = self._budgets.changes, {node: [one.uid for one in pods] for node, pods in plans.nominated.items()}
-        victims.seen = nodes.changes.end
+        has_renewed = any(True for _ in nodes.renewals.since(victims.renewed))
+        others = self._budgets.changes, plans.nominated
+        victims.seen, victims.renewed = nodes.changes.end, nodes.renewals.end
         before, victims.nominated = victims.nominated, others
         names = {nodes.names[row] for row in changed}
         rested_on = [one for one in (victims.attempt, victims.best) if one is not None and one.nodes & names]
@@ -156,20 +165,24 @@ class GroupPreemption:
             victims.rows.clear()
             if victims.attempt is not None:
                 victims.attempt.try_again(changed)
+                if has_renewed:
+                    victims.attempt.heed_nodes()
 
     def _restart(self, victims: GroupVictimSearch) -> None:
         victims.attempt = victims.best = None
         victims.rows.clear()
-        victims.seen = self._cache.nodes.changes.end
+        victims.seen, victims.renewed = self._cache.nodes.changes.end, self._cache.nodes.renewals.end
         victims.attempts = self._attempts(victims)
 
     def _attempts(self, victims: GroupVictimSearch) -> Iterator[Attempt]:
         search, nodes = victims.search, self._cache.nodes
         placed_on = [assigned.node for assigned in search.before]
         orders = [search.waiting] if len(search.shapes) == 1 else [search.waiting, by_size(search.waiting)]
+        networks_to_try = choices(search.group, search.waiting, search.before, nodes)
         for domain in domains_within(search.group, placed_on, self._cache):
-            for networks in choices(search.group, search.waiting, search.before, nodes):
+            for networks in networks_to_try:
                 for order in orders:
+                    victims.plans.charge(1 + len(order) // _MEMBERS_AS_LONG)
                     members = on_rails(order, search.group, networks)
                     yield Attempt(members, search.needed, self._rows_in(domain, victims), self._cache, self._budgets)
 
@@ -181,16 +194,27 @@ class GroupPreemption:
                 candidates = victims.plans.of_kind(member).large_enough(candidates)
                 stuck = self._preemption.stuck_nodes() if member.interfaces else set[str]()
                 names = self._cache.nodes.names
-                rows = victims.rows[member.shape] = [row for row in candidates.tolist() if names[row] not in stuck]
+                fit = [row for row in candidates.tolist() if names[row] not in stuck]
+                rows = victims.rows[member.shape] = np.array(fit, np.intp)
             among = domain.rows(self._cache.nodes)
-            return rows if among is None else [row for row in rows if among[row]]
+            inside: list[int] = (rows if among is None else rows[among[rows]]).tolist()
+            return inside
 
         return rows_for
+
+    def _end(self, victims: GroupVictimSearch, reason: str) -> GroupPreempted | None:
+        """Return the outcome; None if victims are others by now, by what is said of their groups: begin again."""
+        best = victims.best
+        if best is None or all(self._victims.is_unchanged(one) for one in best.victims):
+            return self._outcome(victims, reason)
+        victims.restarts += 1
+        self._restart(victims)
+        return None
 
     def _outcome(self, victims: GroupVictimSearch, reason: str) -> GroupPreempted:
         best = victims.best
         if best is None:
-            return GroupPreempted(reason=reason)
+            return GroupPreempted(reason=reason, comes_again=reason == _SPENT and victims.restarts > 0)
         gone = pods_of(best.victims)
         of_node: dict[str, set[str]] = {}
         for one in gone:
@@ -209,10 +233,10 @@ class GroupPreemption:
     def _awaited(self, search: GroupSearch, priority: int, now: float) -> GroupPreempted | None:
         """Return a group's nominations while pods on its nodes are being deleted for it, or their VFs are not free."""
         kept = [one for member in search.waiting if (one := self._nominated_pods.of(member.uid)) is not None]
-        if len(kept) < search.needed or not any(one.victims for one in kept):
+        if len(kept) < search.needed:
             return None
         if any(self._is_leaving(one, priority) for one in kept):
-            return GroupPreempted(tuple(kept), reason=_TERMINATING)
+            return GroupPreempted(tuple(replace(one, until=None) for one in kept), reason=_TERMINATING)
         if not any(one.assigned.assignment is not None and self._preemption.awaits_vf(one.node) for one in kept):
             return None
         until = min((one.until for one in kept if one.until is not None), default=now + VF_PATIENCE_S)

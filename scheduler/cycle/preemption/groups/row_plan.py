@@ -17,7 +17,9 @@ from scheduler.cycle.node_dry_run import DryRuns, assigned_pod_for
 from scheduler.cycle.nominations import NominatedPods
 from scheduler.cycle.preemption.disruption_budgets import Budgets
 from scheduler.cycle.preemption.victims import PotentialVictims, Victim, here, importance, split
+from scheduler.kube.group_membership import GroupKey
 from scheduler.kube.pod_info import PodInfo
+from scheduler.placement.place import steps_taken
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,26 +32,37 @@ class RowPlan:
 
 
 Planning = Generator[None, None, RowPlan | None]
-# So many pods that are taken off take as long as a dry run besides.
-_PODS_AS_LONG = 4
+# So many of these take as long as a dry run besides: pods that are taken off, pods on other nodes of groups that go as
+# a whole, steps of a search for VFs.
+_PODS_AS_LONG, _PODS_ELSEWHERE_AS_LONG, _STEPS_AS_LONG = 4, 40, 60
 
 
 class RowPlans:
-    """Plans with the cluster as it is in one turn; ``spent`` counts dry runs, by the pods that they move.
+    """Plans with the cluster as it is in one turn; ``spent`` counts dry runs, and what takes as long.
 
-    ``priority`` is the group's, ``nominated`` are the pods that are nominated on each node.
+    ``priority`` is the group's, ``nominated`` are the pods that are nominated on each node. The group's own placed
+    members are no victims: fewer would count then, and what is searched for would not be enough.
     """
 
-    def __init__(self, cache: Cache, victims: PotentialVictims, budgets: Budgets, priority: int) -> None:
-        self._cache, self._victims, self._budgets, self._priority = cache, victims, budgets, priority
+    def __init__(
+        self, cache: Cache, victims: PotentialVictims, budgets: Budgets, group: GroupKey, priority: int
+    ) -> None:
+        self._cache, self._victims, self._budgets = cache, victims, budgets
+        self._group, self._priority = group, priority
         self._nominated: Mapping[str, list[AssignedPod]] = {}
+        self._own: Set[str] = frozenset()
         self._of_kind: dict[object, DryRuns] = {}
         self.spent = 0
 
-    def begin_turn(self, nominated_pods: NominatedPods, member: PodInfo) -> None:
+    def begin_turn(self, nominated_pods: NominatedPods) -> None:
         """Read the current state."""
-        self._nominated = nominated_pods.counting_for(member)
+        self._nominated = nominated_pods.counting_for_group(self._group, self._priority)
+        self._own = self._victims.placed(self._group)
         self._of_kind.clear()
+
+    def charge(self, dry_runs: int) -> None:
+        """Count what takes as long as so many dry runs."""
+        self.spent += dry_runs
 
     @property
     def nominated(self) -> Mapping[str, list[AssignedPod]]:
@@ -74,7 +87,8 @@ class RowPlans:
         if placed := (yield from self._place(row, members, off)):
             return RowPlan(row, placed, ())
         left = {one.uid for one in off}
-        below = self._victims.below(node, self._priority)
+        below = self._victims.below(node, self._priority, self._own)
+        self.charge(sum(len(one.pods) for one in below) // _PODS_ELSEWHERE_AS_LONG)
         lower = sorted((one for one in below if not left & {each.uid for each in one.here}), key=importance)
         if not lower or not (yield from self._place(row, members, [*off, *here(lower)])):
             return None
@@ -103,16 +117,20 @@ class RowPlans:
         placed = list[AssignedPod]()
         for member in members:
             yield
-            self.spent += 1 + len(off) // _PODS_AS_LONG
-            there = self._nominated.get(self._cache.nodes.names[row], ())
-            with self.of_kind(member).on(row, [*there, *placed], off=off) as dry_run:
-                if dry_run.refusal():
-                    return ()
-                assigned = of_member(dry_run.assigned(), member)
-            if assigned.assignment is None and member.interfaces:
+            if (assigned := self._place_one(row, member, placed, off)) is None:
                 return ()
             placed.append(assigned)
         return tuple(placed)
+
+    def _place_one(
+        self, row: int, member: PodInfo, beside: Sequence[AssignedPod], off: Sequence[AssignedPod]
+    ) -> AssignedPod | None:
+        before, there = steps_taken(), self._nominated.get(self._cache.nodes.names[row], ())
+        with self.of_kind(member).on(row, [*there, *beside], off=off) as dry_run:
+            assigned = None if dry_run.refusal() else of_member(dry_run.assigned(), member)
+        self.charge(1 + len(off) // _PODS_AS_LONG + (steps_taken() - before) // _STEPS_AS_LONG)
+        is_short = assigned is not None and assigned.assignment is None and bool(member.interfaces)
+        return None if is_short else assigned
 
 
 def of_member(assigned: AssignedPod, member: PodInfo) -> AssignedPod:

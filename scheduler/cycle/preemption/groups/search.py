@@ -7,12 +7,13 @@ for the next one; all other results hold until the node changes.
 
 Why it is right: a plan (`scheduler.cycle.preemption.groups.row_plan`) says that all members of a node fit together
 without its victims, and nodes judge members apart from each other, because no group is searched for whose members have
-rules about other pods. A group that goes as a whole stays chosen: plans of other nodes may rest on it.
+rules about other pods. A group that goes as a whole stays chosen: plans of other nodes may rest on it. Where members
+are put before it is chosen, its pods make room too: who leaves there is revised.
 """
 
 import heapq
 from collections import deque
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from scheduler.cache.cache import Cache
@@ -26,6 +27,8 @@ from scheduler.kube.pod_info import PodInfo
 # What is lost, and since when, the latest first.
 Cost = tuple[Loss, tuple[int, ...]]
 _NOTHING: Cost = (0, -1, 0, 0), ()
+# So many rows that are listed, and victims that are counted against budgets, take as long as a dry run.
+_ROWS_AS_LONG, _COUNTED_AS_LONG = 500, 50
 
 
 @dataclass(slots=True)
@@ -38,13 +41,15 @@ class _Candidates:
     # The cost when the plan was made, the row, and the number of the try that made it.
     heap: list[tuple[Cost, int, int]] = field(default_factory=list)
     plans: dict[int, tuple[int, RowPlan]] = field(default_factory=dict)
+    # Whether nodes are others since: the rows are listed again.
+    is_stale: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class _Planned:
-    """A plan that is being made."""
+    """A plan that is being made, for one more member, or without ``candidates`` for those that are on the row."""
 
-    candidates: _Candidates
+    candidates: _Candidates | None
     row: int
     steps: Planning
 
@@ -68,12 +73,14 @@ class Attempt:
         self._gone: frozenset[str] = frozenset()
         self._tries = self._placed = 0
         self._planned: _Planned | None = None
+        # Rows whose victims are perhaps too many; an ordered set.
+        self._to_revise: dict[int, None] = {}
         self.plans: dict[int, RowPlan] = {}
 
     @property
     def is_done(self) -> bool:
         """Return whether enough members fit."""
-        return self._placed >= self._wanted
+        return self._placed >= self._wanted and not self._to_revise and self._planned is None
 
     @property
     def has_failed(self) -> bool:
@@ -99,6 +106,11 @@ class Attempt:
         names = self._cache.nodes.names
         return {names[row] for row in self.plans} | {one.node for one in pods_of(self._groups.values())}
 
+    def heed_nodes(self) -> None:
+        """List the rows again that members may be on: nodes have changed in what they are."""
+        for candidates in self._candidates.values():
+            candidates.is_stale = True
+
     def try_again(self, rows: Iterable[int]) -> None:
         """Try rows again that have changed."""
         changed = frozenset(rows)
@@ -112,31 +124,64 @@ class Attempt:
     def step(self, plans: RowPlans) -> None:
         """Try one row, or put a member where it costs the least."""
         if self._planned is not None:
-            self._go_on(self._planned)
+            self._go_on(self._planned, plans)
+            return
+        if self._to_revise:
+            row = next(iter(self._to_revise))
+            del self._to_revise[row]
+            self._planned = _Planned(None, row, plans.plan(row, self._on[row], self._gone))
             return
         member = self._todo[0]
-        kind = alike(member)
-        candidates = self._candidates.get(kind)
-        if candidates is None:
-            rows = self._rows_for(member)
-            candidates = self._candidates[kind] = _Candidates(frozenset(rows), dict.fromkeys(rows))
+        candidates = self._candidates_for(member, plans)
         if candidates.untried:
             row = next(iter(candidates.untried))
             del candidates.untried[row]
             steps = plans.plan(row, [*self._on.get(row, ()), member], self._gone)
             self._planned = _Planned(candidates, row, steps)
         elif candidates.heap:
-            self._put_cheapest(candidates)
+            self._put_cheapest(candidates, plans)
         else:
+            kind = alike(member)
             self._todo = deque(one for one in self._todo if alike(one) != kind)
 
-    def _go_on(self, planning: _Planned) -> None:
+    def _candidates_for(self, member: PodInfo, plans: RowPlans) -> _Candidates:
+        """Return the candidates for a member and its equals, without rows that it may not be on any more."""
+        kind = alike(member)
+        known = self._candidates.get(kind)
+        if known is not None and not known.is_stale:
+            return known
+        rows = dict.fromkeys(self._rows_for(member))
+        plans.charge(1 + len(rows) // _ROWS_AS_LONG)
+        if known is None:
+            known = self._candidates[kind] = _Candidates(frozenset(rows), rows)
+            return known
+        for row in known.rows - rows.keys():
+            known.untried.pop(row, None)
+            known.plans.pop(row, None)
+        known.untried |= {row: None for row in rows if row not in known.rows}
+        known.rows, known.is_stale = frozenset(rows), False
+        return known
+
+    def _go_on(self, planning: _Planned, plans: RowPlans) -> None:
         """Go on with the plan of a row; file it if it is done."""
         try:
             next(planning.steps)
         except StopIteration as ended:
             self._planned = None
+            if planning.candidates is None:
+                self._revise(ended.value)
+                return
+            self._charge_comparison(plans)
             self._file(planning.candidates, planning.row, ended.value)
+
+    def _revise(self, plan: RowPlan | None) -> None:
+        """Take a plan for the members that are on a row if fewer leave by it, and nobody else."""
+        if plan is not None and set(_uids(plan)) < set(_uids(self.plans[plan.row])):
+            self.plans[plan.row] = plan
+
+    def _charge_comparison(self, plans: RowPlans) -> None:
+        if self._budgets.has_any:
+            plans.charge(sum(len(plan.victims) for plan in self.plans.values()) // _COUNTED_AS_LONG)
 
     def _file(self, candidates: _Candidates, row: int, plan: RowPlan | None) -> None:
         self._tries += 1
@@ -145,7 +190,9 @@ class Attempt:
             candidates.plans[row] = self._tries, plan
             heapq.heappush(candidates.heap, (self._cost_of(plan), row, self._tries))
 
-    def _put_cheapest(self, candidates: _Candidates) -> None:
+    def _put_cheapest(self, candidates: _Candidates, plans: RowPlans) -> None:
+        plans.charge(1)
+        self._charge_comparison(plans)
         cost, row, number = heapq.heappop(candidates.heap)
         known, plan = candidates.plans.get(row, (0, None))
         if plan is None or known != number:
@@ -165,7 +212,9 @@ class Attempt:
         self._groups |= groups
         self._gone = frozenset(one.uid for one in pods_of(self._groups.values()))
         row_of = self._cache.nodes.row_of
-        self.try_again({row, *(row_of[one.node] for one in pods_of(groups.values()) if one.node in row_of)})
+        emptier = {row_of[one.node] for one in pods_of(groups.values()) if one.node in row_of}
+        self._to_revise |= dict.fromkeys(sorted(at for at in emptier & self.plans.keys() if at != row))
+        self.try_again({row, *emptier})
 
     def _cost_of(self, plan: RowPlan) -> Cost:
         """Return what a plan costs beside what is lost already; nothing if nobody else must leave for it."""
@@ -187,6 +236,11 @@ class Attempt:
         others = (one for at, plan in self.plans.items() if at != row for one in plan.victims if one.group is None)
         self._budgets.violations(pods_of([*others, *self._groups.values()]), used)
         return self._budgets.violations(pods_of(victims), used)
+
+
+def _uids(plan: RowPlan) -> Iterator[str]:
+    """Yield which pods leave by a plan."""
+    yield from (one.uid for one in pods_of(plan.victims))
 
 
 def _latest_first(victims: Sequence[Victim]) -> tuple[int, ...]:

@@ -9,6 +9,7 @@ from mooring import names
 from mooring.inventory import Pf
 from mooring.kube.events import Changed, Identity, Removed
 from scheduler.cycle.decisions import Bind
+from scheduler.cycle.instructions import DeleteVictims
 from scheduler.kube.binding_outcome import BOUND
 from scheduler.kube.objects import Node, Pod
 from scheduler.kube.pod_groups import PodGroup
@@ -108,3 +109,29 @@ def told(instructions: list[Instruction]) -> dict[str, str]:
         for one in instructions
         if isinstance(one, Report) and one.reason == "Unschedulable"
     }
+
+
+PAIR = '{"name":"pair","min":2}'
+
+
+def fill(life: Life, *nodes: str, **fields: Any) -> list[Pod]:
+    """Fill each node with a pod that is named after it."""
+    life.nodes(*nodes)
+    life.see(*(life.make_pod(f"on-{node}", [{}, {}], **fields) for node in nodes))
+    return life.bound(*binds(life.work()))
+
+
+def pair(life: Life, priority: int = 10, group: str = PAIR, **spec: Any) -> list[Pod]:
+    """Let two members of a group come."""
+    members = [life.member(f"m{number}", group, spec={"priority": priority, **spec}) for number in range(2)]
+    life.see(*members)
+    return members
+
+
+def orders(found: list[Instruction]) -> list[DeleteVictims]:
+    return [one for one in found if isinstance(one, DeleteVictims)]
+
+
+def victims(found: list[Instruction]) -> list[str]:
+    """Return the names of the pods that are sent away."""
+    return sorted(one.pod.removeprefix("default/") for order in orders(found) for one in order.victims)

@@ -11,14 +11,26 @@ import pytest
 from mooring.indexes import Indexes
 from mooring.inventory import HELD_BY, Out
 from mooring.kube.events import Changed, Identity, Removed
-from scheduler.cycle.instructions import DeleteVictims, DeleteVictimsResult, Instruction
+from scheduler.cycle.instructions import DeleteVictimsResult, Report
 from scheduler.cycle.preemption.preemption import VF_PATIENCE_S
-from scheduler.kube.objects import Pod, PodDisruptionBudget
+from scheduler.kube.objects import PodDisruptionBudget
 from scheduler.kube.pod_groups import PodGroup
 from scheduler.state.machine import Machine
-from tests.scheduler.state.groups.life import Life, MakeNode, MakePf, MakePod, binds, changed, told
+from tests.scheduler.state.groups.life import (
+    PAIR,
+    Life,
+    MakeNode,
+    MakePf,
+    MakePod,
+    binds,
+    changed,
+    fill,
+    orders,
+    pair,
+    told,
+    victims,
+)
 
-PAIR = '{"name":"pair","min":2}'
 GONE = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
 
 
@@ -29,33 +41,12 @@ def life(make_node: MakeNode, make_pf: MakePf, make_pod: MakePod) -> Iterator[Li
     life.machine.check()
 
 
-def _fill(life: Life, *nodes: str, **fields: Any) -> list[Pod]:
-    """Fill each node with a pod that is named after it."""
-    life.nodes(*nodes)
-    life.see(*(life.make_pod(f"on-{node}", [{}, {}], **fields) for node in nodes))
-    return life.bound(*binds(life.work()))
-
-
-def _pair(life: Life, priority: int = 10, group: str = PAIR, **spec: Any) -> list[Pod]:
-    members = [life.member(f"m{number}", group, spec={"priority": priority, **spec}) for number in range(2)]
-    life.see(*members)
-    return members
-
-
-def _orders(found: list[Instruction]) -> list[DeleteVictims]:
-    return [one for one in found if isinstance(one, DeleteVictims)]
-
-
-def _victims(found: list[Instruction]) -> list[str]:
-    return sorted(one.pod.removeprefix("default/") for order in _orders(found) for one in order.victims)
-
-
 def test_a_group_sends_others_away_if_all_of_it_fits_then(life: Life) -> None:
     """In one order; the members are nominated, and start together once all victims are gone."""
-    running = _fill(life, "n1", "n2")
-    _pair(life)
+    running = fill(life, "n1", "n2")
+    pair(life)
     found = life.work()
-    assert _victims(found) == ["on-n1", "on-n2"]
+    assert victims(found) == ["on-n1", "on-n2"]
     assert sorted(life.machine.nominator.node_of(uid) for uid in life.machine.nominator) == ["n1", "n2"]
     life.gone(running[0])
     assert binds(life.work(15.0)) == []
@@ -66,64 +57,64 @@ def test_a_group_sends_others_away_if_all_of_it_fits_then(life: Life) -> None:
 
 def test_nobody_goes_for_a_part_of_a_group(life: Life) -> None:
     """One member would fit without the pod, two never do."""
-    _fill(life, "n1")
-    _pair(life)
+    fill(life, "n1")
+    pair(life)
     found = life.work()
-    assert _victims(found) == []
+    assert victims(found) == []
     assert told(found)["m0"].endswith("preemption: even without all pods of lower priority too few members fit.")
 
 
 def test_room_that_is_free_is_taken_before_anybody_goes(life: Life) -> None:
-    _fill(life, "n1", "n2")
+    fill(life, "n1", "n2")
     life.nodes("n3")
-    _pair(life)
-    assert len(_victims(life.work())) == 1
+    pair(life)
+    assert len(victims(life.work())) == 1
 
 
 def test_pods_of_the_same_priority_stay(life: Life) -> None:
-    _fill(life, "n1", "n2", spec={"priority": 10})
-    _pair(life)
-    assert _victims(life.work()) == []
+    fill(life, "n1", "n2", spec={"priority": 10})
+    pair(life)
+    assert victims(life.work()) == []
 
 
 def test_a_group_that_must_not_preempt_does_not(life: Life) -> None:
-    _fill(life, "n1", "n2")
-    _pair(life, preemptionPolicy="Never")
+    fill(life, "n1", "n2")
+    pair(life, preemptionPolicy="Never")
     found = life.work()
-    assert _victims(found) == []
+    assert victims(found) == []
     assert "preemptionPolicy=Never" in told(found)["m0"]
 
 
 def test_victims_that_take_long_are_waited_for(life: Life) -> None:
     """No further pods go meanwhile, though others could."""
-    running = _fill(life, "n1", "n2", "n3", "n4")
-    _pair(life)
+    running = fill(life, "n1", "n2", "n3", "n4")
+    pair(life)
     found = life.work()
-    gone = [one for one in running if one.metadata.name in _victims(found)]
+    gone = [one for one in running if one.metadata.name in victims(found)]
     assert len(gone) == 2
     life.see(*(changed(one, metadata=GONE) for one in gone))
     life.gone(gone[0])
     for _ in range(5):
         later = life.work(20.0)
-        assert (_victims(later), binds(later)) == ([], [])
+        assert (victims(later), binds(later)) == ([], [])
     life.gone(gone[1])
     assert len(binds(life.work(20.0))) == 2
 
 
 def test_a_new_leader_that_finds_half_of_the_victims_deleted_deletes_the_others(life: Life) -> None:
     """The one before was killed between two deletions; what is going already costs nothing."""
-    running = _fill(life, "n1", "n2", "n3", "n4")
+    running = fill(life, "n1", "n2", "n3", "n4")
     life.see(changed(running[2], metadata=GONE))
-    _pair(life)
+    pair(life)
     found = life.work()
-    assert len(_victims(found)) == 1
+    assert len(victims(found)) == 1
     assert "n3" in {life.machine.nominator.node_of(uid) for uid in life.machine.nominator}
 
 
 def test_a_more_important_pod_takes_the_room_and_the_group_is_decided_about_again(life: Life) -> None:
     """All its nominations fall; nobody goes for it that does not help all of it."""
-    running = _fill(life, "n1", "n2")
-    _pair(life)
+    running = fill(life, "n1", "n2")
+    pair(life)
     life.work()
     life.see(life.make_pod("urgent", [{}, {}], spec={"priority": 99}))
     life.gone(running[0])
@@ -131,15 +122,15 @@ def test_a_more_important_pod_takes_the_room_and_the_group_is_decided_about_agai
     assert [one.pod_info.pod.metadata.name for one in binds(found)] == ["urgent"]
     life.bound(*binds(found))
     found = life.work(30.0)
-    assert (_victims(found), binds(found)) == ([], [])
+    assert (victims(found), binds(found)) == ([], [])
     life.gone(running[1])
     assert binds(life.work(30.0)) == []
     assert len(life.machine.nominator) == 0
 
 
 def test_a_less_important_pod_does_not_take_the_room(life: Life) -> None:
-    running = _fill(life, "n1", "n2")
-    _pair(life)
+    running = fill(life, "n1", "n2")
+    pair(life)
     life.work()
     life.see(life.make_pod("single", [{}, {}], spec={"priority": 9}))
     life.gone(running[0])
@@ -149,16 +140,16 @@ def test_a_less_important_pod_does_not_take_the_room(life: Life) -> None:
 
 
 def test_the_nominations_fall_as_one_if_a_victim_cannot_be_deleted(life: Life) -> None:
-    _fill(life, "n1", "n2")
-    _pair(life)
-    (order,) = _orders(life.work())
+    fill(life, "n1", "n2")
+    pair(life)
+    (order,) = orders(life.work())
     life.machine.finished(order, DeleteVictimsResult((), "forbidden"), life.now)
     assert len(life.machine.nominator) == 0
 
 
 def test_the_nominations_fall_as_one_if_a_member_goes(life: Life) -> None:
-    _fill(life, "n1", "n2")
-    members = _pair(life)
+    fill(life, "n1", "n2")
+    members = pair(life)
     life.work()
     life.gone(members[0])
     assert len(life.machine.nominator) == 0
@@ -167,9 +158,9 @@ def test_the_nominations_fall_as_one_if_a_member_goes(life: Life) -> None:
 def test_no_room_is_kept_for_a_group_that_is_not_decided_about_any_more(life: Life) -> None:
     """Its PodGroup is gone."""
     life.pod_group("pair", schedulingPolicy={"gang": {"minCount": 2}}, priority=10)
-    _fill(life, "n1", "n2")
-    _pair(life, group="", schedulingGroup={"podGroupName": "pair"})
-    assert len(_victims(life.work())) == 2
+    fill(life, "n1", "n2")
+    pair(life, group="", schedulingGroup={"podGroupName": "pair"})
+    assert len(victims(life.work())) == 2
     assert len(life.machine.nominator) == 2
     life.machine.see(PodGroup, Removed(Identity("pair", "default")), life.now)
     life.work(1.0)
@@ -178,9 +169,9 @@ def test_no_room_is_kept_for_a_group_that_is_not_decided_about_any_more(life: Li
 
 def test_vfs_that_are_not_free_yet_are_waited_for_and_not_for_ever(life: Life) -> None:
     """The victims are gone, one node still holds a VF: nobody else goes until the time is over, then others do."""
-    running = _fill(life, "n1", "n2", "n3", "n4")
-    _pair(life)
-    going = _victims(life.work())
+    running = fill(life, "n1", "n2", "n3", "n4")
+    pair(life)
+    going = victims(life.work())
     assert len(going) == 2
     gone = [one for one in running if one.metadata.name in going]
     held = Out(Indexes.of([0]), f"{HELD_BY}{gone[0].metadata.uid}")
@@ -189,17 +180,17 @@ def test_vfs_that_are_not_free_yet_are_waited_for_and_not_for_ever(life: Life) -
     life.machine.nodes(Changed(Identity(node), shown), life.now)
     life.gone(*gone)
     found = life.work(15.0)
-    assert (_victims(found), binds(found)) == ([], [])
+    assert (victims(found), binds(found)) == ([], [])
     assert len(life.machine.nominator) == 2
     later = life.work(VF_PATIENCE_S + 1.0) + life.work(15.0)
-    assert len(_victims(later)) == 1
+    assert len(victims(later)) == 1
     assert node not in {life.machine.nominator.node_of(uid) for uid in life.machine.nominator}
 
 
 def test_budgets_are_spared_over_all_nodes(life: Life) -> None:
     """One of two pods may be disrupted, so two nodes of the same app are worse than one of it and another pod."""
-    _fill(life, "n1", "n2", metadata={"labels": {"app": "kept"}})
-    _fill(life, "n3", spec={"priority": 1})
+    fill(life, "n1", "n2", metadata={"labels": {"app": "kept"}})
+    fill(life, "n3", spec={"priority": 1})
     budget: dict[str, Any] = {
         "metadata": {"name": "kept", "namespace": "default"},
         "spec": {"selector": {"matchLabels": {"app": "kept"}}},
@@ -207,8 +198,8 @@ def test_budgets_are_spared_over_all_nodes(life: Life) -> None:
     }
     item = msgspec.convert(budget, PodDisruptionBudget)
     life.machine.see(PodDisruptionBudget, Changed(Identity("kept", "default"), item), life.now)
-    _pair(life)
-    found = _victims(life.work())
+    pair(life)
+    found = victims(life.work())
     assert len(found) == 2
     assert "on-n3" in found
 
@@ -219,8 +210,23 @@ def test_a_group_sends_away_a_whole_group(life: Life) -> None:
     life.nodes("n1", "n2")
     life.see(*(life.member(f"low{k}", "", spec={"schedulingGroup": {"podGroupName": "low"}}) for k in range(2)))
     life.bound(*binds(life.work()))
-    _pair(life)
-    assert _victims(life.work()) == ["low0", "low1"]
+    pair(life)
+    assert victims(life.work()) == ["low0", "low1"]
+
+
+def test_who_must_go_for_the_sake_of_one_node_only_stays_if_a_group_makes_room_there(life: Life) -> None:
+    """First a single pod is the cheapest on n2; then a whole group goes for n1, which frees enough on n2 too."""
+    life.pod_group("low", schedulingPolicy={"gang": {"minCount": 2}}, disruptionMode="PodGroup", priority=1)
+    member = {"schedulingGroup": {"podGroupName": "low"}, "priority": 1}
+    life.nodes("n1", vfs=1, spec={"unschedulable": True})
+    life.nodes("n2", vfs=2)
+    life.see(life.make_pod("single", [{}]))
+    life.bound(*binds(life.work()))
+    life.nodes("n1", vfs=1)
+    life.see(*(life.member(f"low{k}", "", request=[{}], spec=member) for k in range(2)))
+    life.bound(*binds(life.work()))
+    life.see(*(life.member(f"m{k}", PAIR, request=[{}], spec={"priority": 10}) for k in range(2)))
+    assert victims(life.work()) == ["low0", "low1"]
 
 
 def test_one_domain_at_a_time_and_the_one_where_the_least_is_lost(life: Life) -> None:
@@ -229,17 +235,89 @@ def test_one_domain_at_a_time_and_the_one_where_the_least_is_lost(life: Life) ->
         life.nodes(*names, labels={"rack": rack})
         life.see(*(life.make_pod(f"on-{name}", [{}, {}], spec={"priority": priority}) for name in names))
         life.bound(*binds(life.work()))
-    _pair(life, group='{"name":"pair","min":2,"within":"rack"}')
-    assert _victims(life.work()) == ["on-c1", "on-c2"]
+    pair(life, group='{"name":"pair","min":2,"within":"rack"}')
+    assert victims(life.work()) == ["on-c1", "on-c2"]
 
 
 def test_members_with_rules_about_other_nodes_preempt_nobody_and_are_told(life: Life) -> None:
     """Whether they fit depends on more than a node."""
-    _fill(life, "n1", "n2")
+    fill(life, "n1", "n2")
     spread = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule", "labelSelector": {}}
-    _pair(life, topologySpreadConstraints=[spread])
+    pair(life, topologySpreadConstraints=[spread])
     found = life.work()
-    assert _victims(found) == []
+    assert victims(found) == []
+
+
+def test_a_group_does_not_send_its_own_members_away(life: Life) -> None:
+    """They count: without them the one that waits would not be enough."""
+    life.nodes("n1", "n2")
+    life.see(*(life.member(f"old{number}", PAIR, spec={"priority": 0}) for number in range(2)))
+    old = life.bound(*binds(life.work()))
+    life.gone(old[1])
+    life.see(life.make_pod("above", [{}, {}], spec={"priority": 20}))
+    life.bound(*binds(life.work(1.0)))
+    life.see(life.member("new", PAIR, spec={"priority": 10}))
+    assert victims(life.work(20.0)) == []
+
+
+def test_room_of_a_nominated_pod_above_the_group_is_not_counted_on(life: Life) -> None:
+    """The PodGroup's priority counts, not that of its pods."""
+    life.pod_group("pair", schedulingPolicy={"gang": {"minCount": 2}}, priority=10)
+    fill(life, "n1", "n2")
+    life.see(life.make_pod("above", [{}, {}], spec={"priority": 50}))
+    assert len(victims(life.work())) == 1
+    pair(life, group="", priority=100, schedulingGroup={"podGroupName": "pair"})
+    assert victims(life.work()) == []
+
+
+def test_members_beyond_the_least_send_others_away_at_once(life: Life) -> None:
+    """As soon as enough are placed; no event has to come first."""
+    fill(life, "n3")
+    life.nodes("n1", "n2")
+    life.see(*(life.member(f"m{number}", PAIR, spec={"priority": 10}) for number in range(3)))
+    found = life.work()
+    assert len(binds(found)) == 2
+    assert victims(found) == ["on-n3"]
+
+
+def test_each_victim_is_told_its_own_node(life: Life) -> None:
+    fill(life, "n1", "n2")
+    pair(life)
+    (order,) = orders(life.work())
+    reports = life.machine.finished(order, DeleteVictimsResult(order.victims), life.now)
+    nodes = {one.pod.metadata.name: one.message.rpartition(" ")[2] for one in reports if isinstance(one, Report)}
+    assert nodes == {"on-n1": "n1", "on-n2": "n2"}
+
+
+def test_a_new_leader_waits_for_vfs_of_pods_that_the_old_one_sent_away(life: Life) -> None:
+    """It sees them leave, and sends nobody else away while one node still holds a VF of theirs."""
+    running = fill(life, "n1", "n2", "n3", "n4")
+    life.see(*(changed(one, metadata=GONE) for one in running[:2]))
+    pair(life)
+    assert victims(life.work()) == []
+    held = Out(Indexes.of([0]), f"{HELD_BY}{running[0].metadata.uid}")
+    life.machine.nodes(Changed(Identity("n1"), life.make_node("n1", (life.make_pf(vfs=2, out=(held,)),))), life.now)
+    life.gone(*running[:2])
+    found = life.work(15.0)
+    assert (victims(found), binds(found)) == ([], [])
+    life.nodes("n1")
+    assert len(binds(life.work(15.0))) == 2
+
+
+def test_a_wait_for_vfs_that_is_over_makes_nothing_due(life: Life) -> None:
+    """The VFs are back, and the group was not decided about since."""
+    running = fill(life, "n1", "n2")
+    pair(life)
+    life.work()
+    held = Out(Indexes.of([0]), f"{HELD_BY}{running[0].metadata.uid}")
+    life.machine.nodes(Changed(Identity("n1"), life.make_node("n1", (life.make_pf(vfs=2, out=(held,)),))), life.now)
+    life.gone(*running)
+    life.work(15.0)
+    assert life.machine.nominator.next_due() is not None
+    life.nodes("n1")
+    life.machine.tick(life.now + VF_PATIENCE_S + 1.0)
+    assert life.machine.nominator.next_due() is None
+    assert len(life.machine.nominator) == 2
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -270,8 +348,8 @@ def test_pods_go_exactly_if_brute_force_fits_the_group_then(
     lower = tuple(name for name in on if pods[name][1] < 10)
     found = life.work()
     assert bool(binds(found)) == fits(())
-    victims = tuple(_victims(found))
-    assert bool(victims) == (fits(lower) and not fits(()))
-    if victims:
-        assert fits(victims)
-        assert not any(fits(some) for some in itertools.combinations(victims, len(victims) - 1)), "one need not go"
+    gone = tuple(victims(found))
+    assert bool(gone) == (fits(lower) and not fits(()))
+    if gone:
+        assert fits(gone)
+        assert not any(fits(some) for some in itertools.combinations(gone, len(gone) - 1)), "one need not go"
