@@ -129,17 +129,19 @@ def _free_stale(node: Node, call: Call, pcis: Sequence[str], deadline: float) ->
     All at once: a netdev that the kernel has made again may have the name of another one, and waits for its own.
     """
     stale: list[LedgerEntry] = []
+    held = None
     for pci in pcis:
         entry = node.ledger.read(pci)
         if entry is None:
             continue
         _check_attachment(call, entry)
         if entry.container != call.container and _is_in_use(node, entry, deadline):
-            return entry
+            held = entry
+            break
         stale.append(entry)
     with ThreadPoolExecutor(_AT_ONCE, "free") as frees:
         freed = list(frees.map(lambda entry: detach(node, entry), stale))
-    return next((entry for entry, free in zip(stale, freed, strict=True) if not free), None)
+    return held or next((entry for entry, free in zip(stale, freed, strict=True) if not free), None)
 
 
 def _check_attachment(call: Call, entry: LedgerEntry) -> None:

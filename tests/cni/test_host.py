@@ -87,6 +87,24 @@ def test_a_vf_of_a_dead_sandbox_is_freed_and_taken(host: Any, nic: Nic) -> None:
 
 
 @ON_EACH
+def test_a_vf_of_a_dead_sandbox_is_freed_though_another_one_is_in_use(host: Any, nic: Nic, other_netns: str) -> None:
+    """The ADD that asks for both is refused; it has given the first one back all the same."""
+    host.record(nic.first)
+    assert host.call("ADD")["status"] == 0
+    subprocess.run(("ip", "netns", "delete", host.pod), check=True)
+    subprocess.run(("ip", "netns", "add", host.pod), check=True)
+    theirs = {"uid": "u2", "container": "c2", "netns": other_netns}
+    host.record(nic.second, uid="u2")
+    assert host.call("ADD", **theirs)["status"] == 0
+    host.record(nic.first, nic.second, uid="u3")
+    answer = host.call("ADD", host.conf(holdTimeoutSeconds=0), uid="u3", container="c3")
+    assert (answer["status"], answer["code"]) == (1, 11)
+    assert "ns/u2" in answer["msg"]
+    assert set(host.ledger()) == {nic.second["pci"]}
+    assert host.call("DEL", **theirs) == {"status": 0}
+
+
+@ON_EACH
 def test_a_vf_in_a_namespace_that_lost_only_its_path_keeps_its_settings(host: Any, nic: Nic) -> None:
     """A process keeps the namespace alive: the VF still works there, no pod may get it or change its settings."""
     host.record(nic.first)
