@@ -5,7 +5,7 @@ no Bind of it leaves before the volumes of all of its members are bound.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Literal, get_args
@@ -15,13 +15,12 @@ from scheduler.cache.cache import Cache
 from scheduler.cache.groups.members import GroupsByPod
 from scheduler.cache.groups.order import by_index
 from scheduler.cache.groups.pod_groups import KnownPodGroups
-from scheduler.cache.groups.sources import Group
 from scheduler.cache.volumes.plan import VolumePlan
 from scheduler.cycle.cycle import RecordPhase
-from scheduler.cycle.decisions import Bind, GroupPlacement, GroupUnschedulable, Unschedulable, Why, validate_annotations
+from scheduler.cycle.decisions import Bind, GroupPlacement, GroupUnschedulable, Unschedulable, Why
 from scheduler.cycle.groups.group_cycle import GroupCycle
 from scheduler.cycle.groups.search import GroupSearch
-from scheduler.cycle.instructions import DeleteVictims, Instruction, PreBind
+from scheduler.cycle.instructions import DeleteVictims, Instruction
 from scheduler.cycle.preemption.groups.preempt import (
     NOBODY_PREEMPTED,
     GroupPreempted,
@@ -45,6 +44,7 @@ from scheduler.pending.pending_pods import PendingPods
 from scheduler.pending.volume_waits import VolumeWaits
 from scheduler.queue import Queue
 from scheduler.state.group_messages import shortage, surplus
+from scheduler.state.group_pre_binding import GroupPreBinding
 
 _KEPT = " Room is kept for the members that fit."
 # Seconds after which a decision that was set aside goes on though others still wait.
@@ -88,6 +88,7 @@ class GroupScheduling:
     messages: MemberMessages = field(default_factory=MemberMessages)
     group_hold: GroupHold = field(init=False)
     half_groups: HalfGroups = field(init=False)
+    group_pre_binding: GroupPreBinding = field(init=False)
     _decision: _Decision | None = None
     _has_only_begun: bool = False
     # The decisions that others have interrupted, the one that waits the longest first, and when one is to go on.
@@ -98,6 +99,9 @@ class GroupScheduling:
     def __post_init__(self) -> None:
         self.group_hold = GroupHold(self.pending_groups, self.groups_by_pod, self.nominator, self.options.hold_s)
         self.half_groups = HalfGroups(self.pending_groups, self.cache, self.options.end_half_s)
+        self.group_pre_binding = GroupPreBinding(
+            self.cache, self.held_binds, self.pending_pods, self.pending_groups, self.volume_waits
+        )
 
     def begin(self, key: GroupKey) -> None:
         """Begin to decide about a group that was popped from the queue."""
@@ -287,7 +291,8 @@ class GroupScheduling:
                 self.nominator.delete_group(key, now)
         found += self.half_groups.overdue(now)
         for batch in self.held_binds.touched():
-            found += self._look_at(batch, now)
+            binds = self.group_pre_binding.ready(batch)
+            found += self._release(batch, binds, now) if isinstance(binds, str) else binds
         for told in self.pending_groups.due(now):
             self.conditions.refuse(told.key, told.message, now)
             self.messages.put(told.key, told.uids, told.message)
@@ -329,7 +334,7 @@ class GroupScheduling:
             found += self._refuse(search, verdict.refusal, surplus(members, verdict.refusal), now)
         else:
             self.pending_groups.decided(key, now)
-        return [*self._begin_binding(group, verdict.binds, now), *found]
+        return [*self.group_pre_binding.begin(group, verdict.binds, now), *found]
 
     def _may_preempt(self, key: GroupKey, refusal: Unschedulable) -> bool:
         """Return whether a group that is still in the queue may send others away."""
@@ -337,41 +342,9 @@ class GroupScheduling:
         is_queued = bool(refusal.requeue_on & LEAVING) and self.pending_groups.is_queued(key)
         return is_queued and lowest is not None and lowest < self.pending_groups.priority(key)
 
-    def _begin_binding(self, group: Group, binds: tuple[Bind, ...], now: float) -> Iterator[Instruction]:
-        planned = [bind for bind in binds if bind.plan is not None]
-        if not planned and not self.held_binds.holds(group.key):
-            yield from binds
-            return
-        self.held_binds.hold(group.key, group.min, binds)
-        for bind in planned:
-            assert bind.plan is not None, "those without a plan are left out"
-            self.cache.volumes.forget(bind.pod_info.uid)
-            self.volume_waits.add(bind, now)
-            yield PreBind(bind, bind.plan)
-
-    def _look_at(self, batch: Batch, now: float) -> list[Instruction]:
-        """Let a batch go whose volumes are all bound; release one that is too small by now."""
-        if self.pending_groups.counting(batch.key) < batch.min:
-            return self._release(batch, "too few of its members are left", now)
-        if batch.awaited:
-            return []
-        for uid, bind in batch.binds.items():
-            # Minutes may have passed since the Binding's annotations were checked against the pod's own.
-            if why := validate_annotations(self.pending_pods[uid].pod.annotations, bind.annotations):
-                return self._release(batch, f"{bind.pod_info.pod.key}: {why}", now)
-        self.held_binds.end(batch)
-        return list(batch.binds.values())
-
     def _release(self, batch: Batch, why: str, now: float) -> list[Instruction]:
-        """Release all members of a decision that cannot be carried out."""
-        self.held_binds.end(batch)
-        uids = list(batch.binds)
-        for uid in uids:
-            self.volume_waits.drop(uid)
-        self.pending_pods.forget_all_assumed(uids, now)
-        self.pending_pods.give_up_volumes(now)
-        for uid in uids[:1]:
-            self.pending_groups.back_off(uid, now)
+        """Release all members of a decision that cannot be carried out, and tell them why."""
+        uids = self.group_pre_binding.release(batch, now)
         members = self.groups_by_pod.get(batch.key)
         message = f"group {members.title if members else batch.key.name}: {why}"
         self.conditions.refuse(batch.key, message, now)
