@@ -6,7 +6,7 @@ from mooring.settings import VfSettings
 
 
 class NoVfSettings:
-    """VFs that do not exist have no settings: reading them is a mistake."""
+    """VFs that do not exist, or have left the machine, have no settings: reading them is a mistake."""
 
     def read(self, pf: str, vf: int) -> VfSettings:
         raise AssertionError(f"{pf} vf {vf} is read")

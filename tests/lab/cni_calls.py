@@ -4,6 +4,7 @@ import json
 import sys
 from typing import Any
 
+from tests.lab import conf
 from tests.lab.nics import LASTING, Lab, Nic
 from tests.support.offers import IN_THE_LAB
 
@@ -30,15 +31,7 @@ def second(nic: Nic) -> dict[str, Any]:
     return nic.vf(1, network="rail1", name="rdma7")
 
 
-CONF = {
-    "cniVersion": "1.0.0",
-    "name": "net",
-    "type": "mooring-cni",
-    "node": "n1",
-    "holdTimeoutSeconds": 20,
-    "prevResult": {"cniVersion": "1.0.0", "interfaces": [], "ips": []},
-    "ipam": {"type": "host-local", "ranges": [[{"subnet": "10.9.0.0/24"}]], "dataDir": "/run/ipam"},
-}
+CONF = conf.WITH_ADDRESSES | {"holdTimeoutSeconds": 20}
 
 
 def record(uid: str, *vfs: dict[str, Any]) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from tests.lab import conf
 from tests.support.offers import IN_THE_LAB
 
 Lab = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -22,15 +23,7 @@ FIRST = {"pf": "ib0", "vf": 0, "pci": FIRST_VF, "link": "infiniband", "network":
 KERNEL = "simib.pfs=1"
 
 
-CONF = {
-    "cniVersion": "1.0.0",
-    "name": "net",
-    "type": "mooring-cni",
-    "node": "n1",
-    "prevResult": {"cniVersion": "1.0.0", "interfaces": [], "ips": []},
-    "policyRouting": False,
-    "ipam": {"type": "host-local", "ranges": [[{"subnet": "10.9.0.0/24"}]], "dataDir": "/run/ipam"},
-}
+CONF = conf.WITH_ADDRESSES | {"policyRouting": False}
 
 
 # `state` is what must be as before, `links` what a user reads of the VFs. IPoIB's address starts with the number of a

@@ -3,27 +3,10 @@
 import json
 import sys
 
+from tests.lab.conf import ENVIRONMENT
+from tests.lab.conf import WITH_ADDRESSES as CONF
 from tests.lab.nics import LASTING, Lab, Nic, with_nic
 from tests.support.offers import IN_THE_LAB
-
-CONF = {
-    "cniVersion": "1.0.0",
-    "name": "net",
-    "type": "mooring-cni",
-    "node": "n1",
-    "prevResult": {"cniVersion": "1.0.0", "interfaces": [], "ips": []},
-    "ipam": {"type": "host-local", "ranges": [[{"subnet": "10.9.0.0/24"}]], "dataDir": "/run/ipam"},
-}
-
-
-ENVIRONMENT = {
-    "CNI_CONTAINERID": "c1",
-    "CNI_NETNS": "/run/netns/pod",
-    "CNI_IFNAME": "eth0",
-    "CNI_PATH": "/usr/lib/cni",
-    "CNI_ARGS": "IgnoreUnknown=1;K8S_POD_NAMESPACE=ns;K8S_POD_NAME=p;K8S_POD_UID=u1",
-}
-
 
 PREPARE = f"""
 set -e

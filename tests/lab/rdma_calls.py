@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from tests.lab import conf
 from tests.lab.nics import LASTING, Nic
 from tests.support.offers import IN_THE_LAB
 
@@ -19,19 +20,7 @@ FIRST = {"pf": "eth0", "vf": 0, "pci": "0000:3b:01.0", "link": "ethernet", "netw
 SECOND = {"pf": "eth0", "vf": 1, "pci": "0000:3b:01.1", "link": "ethernet", "network": "other", "name": "rdma7"}
 
 
-def addresses(subnet: str) -> dict[str, Any]:
-    return {"type": "host-local", "ranges": [[{"subnet": subnet}]], "dataDir": "/run/ipam"}
-
-
-CONF = {
-    "cniVersion": "1.0.0",
-    "name": "net",
-    "type": "mooring-cni",
-    "node": "n1",
-    "prevResult": {"cniVersion": "1.0.0", "interfaces": [], "ips": []},
-    "ipam": addresses("10.9.0.0/24"),
-    "networks": {"other": {"ipam": addresses("10.10.0.0/24")}},
-}
+CONF = conf.WITH_ADDRESSES | {"networks": {"other": {"ipam": conf.host_local("10.10.0.0/24")}}}
 
 
 PREPARE = f"""

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from tests.lab import infiniband_calls, rdma_calls
+from tests.lab.conf import ENVIRONMENT
+from tests.lab.conf import WITH_ADDRESSES as CONF
 from tests.lab.nics import SIMVF
-from tests.lab.plain_calls import CONF, ENVIRONMENT
 from tests.lab.plain_calls import run as run_plain
 from tests.support.seeds import Part
 

@@ -7,19 +7,13 @@ from collections.abc import Callable
 
 import pytest
 
+from tests.lab.conf import CONF
 from tests.lab.rdma_calls import FIRST, PREPARE, record
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(300)]
 
 Lab = Callable[..., "subprocess.CompletedProcess[str]"]
 NONE = "0000:0000:0000:0000"
-CONF = {
-    "cniVersion": "1.0.0",
-    "name": "net",
-    "type": "mooring-cni",
-    "node": "n1",
-    "prevResult": {"cniVersion": "1.0.0", "interfaces": [], "ips": []},
-}
 FUNCTIONS = f"""
 # The personality makes the RDMA devices of its VFs by itself.
 guid() {{ cat $functions/0000:3b:01.$1/infiniband/*/node_guid; }}

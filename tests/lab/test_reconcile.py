@@ -6,30 +6,17 @@ from pathlib import Path
 
 import pytest
 
+from tests.lab import conf
+from tests.lab.conf import ENVIRONMENT
 from tests.lab.nics import EACH, ETHERNET, INFINIBAND, LASTING, MLX5, ONE_OF_EACH, Lab, Nic, with_nic
 from tests.support.offers import IN_THE_LAB
 from tests.support.seeds import Part
 
 pytestmark = pytest.mark.lab
 
-CONF = {
-    "cniVersion": "1.0.0",
-    "name": "net",
-    "type": "mooring-cni",
-    "node": "n1",
-    "prevResult": {"cniVersion": "1.0.0", "interfaces": [], "ips": []},
-    # Two VFs of one subnet, and the lab's kernel has no policy routing.
-    "policyRouting": False,
-    # Below the folder that outlives the lab's reboot, as the node's own IPAM data does.
-    "ipam": {"type": "host-local", "ranges": [[{"subnet": "10.9.0.0/24"}]], "dataDir": "/var/lib/mooring/ipam"},
-}
-ENVIRONMENT = {
-    "CNI_CONTAINERID": "c1",
-    "CNI_NETNS": "/run/netns/pod",
-    "CNI_IFNAME": "eth0",
-    "CNI_PATH": "/usr/lib/cni",
-    "CNI_ARGS": "IgnoreUnknown=1;K8S_POD_NAMESPACE=ns;K8S_POD_NAME=p;K8S_POD_UID=u1",
-}
+# Two VFs of one subnet, and the lab's kernel has no policy routing. The IPAM's data lie below the folder that outlives
+# the lab's reboot, as a node's own do.
+CONF = conf.CONF | {"policyRouting": False, "ipam": conf.host_local("10.9.0.0/24", "/var/lib/mooring/ipam")}
 # VF 2 belongs to another program: we never hand it out, and it has settings of its own.
 PREPARE = f"""
 set -e

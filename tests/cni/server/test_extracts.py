@@ -15,7 +15,7 @@ from mooring.ledger import Ipam, LedgerEntry, Netns, Original, ledger_name, read
 from mooring.locks import hold
 from mooring.run_folder import ADVERTISER, READY, VERSIONS
 from mooring.settings import VfSettings
-from tests.cni.server.no_vf_settings import NoVfSettings
+from tests.cni.no_vf_settings import NoVfSettings
 
 PCI, OTHER = "0000:04:00.2", "0000:04:00.3"
 SECRET = "of-the-ipam-plugin"

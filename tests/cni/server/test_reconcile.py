@@ -32,7 +32,7 @@ from mooring import locks
 from mooring.config import ConfigError
 from mooring.ledger import LedgerEntry, Netns, Original, Phase, dump_ledger_entry
 from mooring.locks import hold
-from tests.cni.server.no_vf_settings import NoVfSettings
+from tests.cni.no_vf_settings import NoVfSettings
 from tests.support.polling import wait_until
 
 PCI = "0000:3b:01.0"

@@ -1,7 +1,6 @@
 """Give several VFs back: one that cannot be had now does not keep the others."""
 
 import threading
-from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,7 +16,7 @@ from cni.vf.node import Node
 from mooring.assignment import AssignedVf
 from mooring.ledger import LedgerEntry, Netns, Original
 from mooring.locks import hold
-from mooring.settings import VfSettings
+from tests.cni.no_vf_settings import NoVfSettings
 
 BUSY, FREE = "0000:3b:01.0", "0000:3b:01.1"
 ENTRY = LedgerEntry(
@@ -34,22 +33,6 @@ ENTRY = LedgerEntry(
     original=Original("eth2"),
 )
 DEL = Call(command="DEL", container="c1", netns=None, ifname="eth0", args={}, path=(), conf={})
-
-
-class NoVfSettings:
-    """VFs that have left the machine have no settings."""
-
-    def read(self, pf: str, vf: int) -> VfSettings:
-        raise AssertionError(f"{pf} vf {vf} is read")
-
-    def read_all(self, pf: str) -> Mapping[int, VfSettings]:
-        raise AssertionError(f"{pf} is read")
-
-    def clear_rates(self, pf: str, vfs: Iterable[int]) -> None:
-        raise AssertionError(f"rates of vfs {list(vfs)} of {pf} are written")
-
-    def write(self, pf: str, vf: int, settings: VfSettings) -> None:
-        raise AssertionError(f"{pf} vf {vf} is written")
 
 
 class Unreadable(Ledger):

@@ -29,6 +29,17 @@ MakePf = Callable[..., Pf]
 MakeNode = Callable[..., Node]
 
 
+async def add_node(client: Client, node: Node) -> None:
+    """Create a node with its annotations, and give it what its kubelet would report, without taints."""
+    status = msgspec.to_builtins(node.status)
+    metadata = {"name": node.metadata.name, "annotations": node.metadata.annotations}
+    await client.request("POST", "/api/v1/nodes", msgspec.json.encode({"metadata": metadata}))
+    path = f"/api/v1/nodes/{node.metadata.name}"
+    kept = {name: status[name] for name in ("allocatable", "conditions", "nodeInfo")}
+    for where, patch in ((path, {"spec": {"taints": None}}), (f"{path}/status", {"status": kept})):
+        await client.request("PATCH", where, msgspec.json.encode(patch), MERGE_PATCH)
+
+
 class Stage:
     """A server, a loop, and the time that the loop sees."""
 
@@ -64,13 +75,7 @@ class Stage:
                 self.machine.check()
 
     async def add_node(self, node: Node) -> None:
-        status = msgspec.to_builtins(node.status)
-        metadata = {"name": node.metadata.name, "annotations": node.metadata.annotations}
-        await self.client.request("POST", "/api/v1/nodes", msgspec.json.encode({"metadata": metadata}))
-        path = f"/api/v1/nodes/{node.metadata.name}"
-        kept = {name: status[name] for name in ("allocatable", "conditions", "nodeInfo")}
-        for where, patch in ((path, {"spec": {"taints": None}}), (f"{path}/status", {"status": kept})):
-            await self.client.request("PATCH", where, msgspec.json.encode(patch), MERGE_PATCH)
+        await add_node(self.client, node)
 
     async def add_pod(self, name: str, metadata: dict[str, Any] | None = None, **spec: Any) -> Pod:
         containers = [{"name": "c", "image": "i"}]

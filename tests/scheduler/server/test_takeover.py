@@ -19,8 +19,9 @@ from devcluster.apiserver.serve import ApiServer
 from mooring import names
 from mooring.assignment import read_assignment
 from mooring.inventory import Pf
-from mooring.kube.client import MERGE_PATCH, Client
+from mooring.kube.client import Client
 from scheduler.kube.objects import Node, Pod
+from tests.scheduler.server.stage import add_node
 from tests.support.polling import eventually
 
 T = TypeVar("T")
@@ -41,15 +42,6 @@ class Cluster:
         self.client = client
         self.server = server
         self.kubeconfig = kubeconfig
-
-    async def add_node(self, node: Node) -> None:
-        status = msgspec.to_builtins(node.status)
-        metadata = {"name": node.metadata.name, "annotations": node.metadata.annotations}
-        await self.client.request("POST", "/api/v1/nodes", msgspec.json.encode({"metadata": metadata}))
-        path = f"/api/v1/nodes/{node.metadata.name}"
-        kept = {name: status[name] for name in ("allocatable", "conditions", "nodeInfo")}
-        for where, patch in ((path, {"spec": {"taints": None}}), (f"{path}/status", {"status": kept})):
-            await self.client.request("PATCH", where, msgspec.json.encode(patch), MERGE_PATCH)
 
     async def add_pod(self, name: str) -> None:
         spec = {"schedulerName": "mooring", "containers": [{"name": "c", "image": "i"}]}
@@ -145,7 +137,7 @@ async def cluster(
     kubeconfig = tmp_path / "kubeconfig"
     kubeconfig.write_text(server.kubeconfig_text())
     cluster = Cluster(client, server, kubeconfig)
-    await cluster.add_node(make_node("n1", (make_pf(vfs=20),)))
+    await add_node(cluster.client, make_node("n1", (make_pf(vfs=20),)))
     yield cluster
     given = await cluster.given()
     assert len(given) == len(set(given))
