@@ -22,20 +22,20 @@ def link_groups(facts: GpuFacts) -> dict[str, int]:
 
 
 def _neighbours(facts: GpuFacts) -> Neighbours:
-    """Return whom each GPU reaches; a link that only one end tells is none."""
+    """Return the GPUs that each GPU reaches; a link that only one end shows does not count."""
     nvml = facts.nvml or {}
     switched = {address for address, gpu in nvml.items() if gpu.switched}
     hives = {one.address: one.hive for one in facts.functions if (one.hive or "0") != "0"}
     # What KFD shows as links are the GPUs of one hive too (kfd_create_vcrat_image_gpu).
-    told: dict[str, Set[str]] = {
+    shown: dict[str, Set[str]] = {
         address: {peer for peer, hive in hives.items() if hive == own} for address, own in hives.items()
     }
-    told |= {address: node.xgmi | told.get(address, frozenset()) for address, node in facts.kfd.items()}
+    shown |= {address: node.xgmi | shown.get(address, frozenset()) for address, node in facts.kfd.items()}
     for address, gpu in nvml.items():
-        told[address] = gpu.nvlinks | (switched if gpu.switched else frozenset())
+        shown[address] = gpu.nvlinks | (switched if gpu.switched else frozenset())
     return {
-        address: {peer for peer in peers if peer != address and address in told.get(peer, ())}
-        for address, peers in told.items()
+        address: {peer for peer in peers if peer != address and address in shown.get(peer, ())}
+        for address, peers in shown.items()
     }
 
 
