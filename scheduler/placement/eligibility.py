@@ -4,7 +4,7 @@ What a request sees of a PF is little: its name, network and link, what its driv
 rate. PFs of thousands of nodes are equal in the first five, so each of those is judged once for all interfaces of the
 request, and the answer is a mask: bit ``i`` is the interface with index ``i``. The rate is another on each node: the
 interfaces are sorted by theirs, and those that a PF can reserve are a prefix. So a PF costs some lookups, however many
-interfaces a pod has and however they differ: 64 different rates on 8,000 PFs took 0.9 s when each was compared.
+interfaces a pod has and however they differ.
 """
 
 from bisect import bisect_right
