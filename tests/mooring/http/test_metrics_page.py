@@ -1,5 +1,6 @@
 """The page of metrics of programs without aiohttp, as its clients meet it."""
 
+import contextlib
 import socket
 import urllib.error
 import urllib.request
@@ -33,17 +34,17 @@ def test_another_method_is_refused(port: int) -> None:
 
 
 def test_half_open_requests_keep_nobody_from_the_page(port: int) -> None:
-    """More than there may be: each newcomer is let in."""
-    held = [socket.create_connection(("127.0.0.1", port)) for _ in range(100)]
-    for each in held:
-        each.sendall(b"GET /metrics HTTP/1.1\r\n")
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as answer:
-        assert answer.status == 200
-    held[0].settimeout(60)
-    with pytest.raises(ConnectionResetError):
-        held[0].recv(1)
-    for each in held:
-        each.close()
+    """More than there may be: each newcomer is let in, and the one that is open longest goes."""
+    with contextlib.ExitStack() as clients:
+        held = []
+        for _ in range(100):
+            held.append(clients.enter_context(socket.create_connection(("127.0.0.1", port), timeout=60)))
+            # While it is the newest: the page may close it as soon as others come.
+            held[-1].sendall(b"GET /metrics HTTP/1.1\r\n")
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as answer:
+            assert answer.status == 200
+        with pytest.raises(ConnectionResetError):
+            held[0].recv(1)
 
 
 def test_headers_without_an_end_are_cut_off(port: int) -> None:
