@@ -3,13 +3,14 @@
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from advertiser.host.gpu.documents import CdiFolders, GpusFile
+from advertiser.host.gpu.documents import GpusFile
 from advertiser.host.gpu.kfd import read_kfd
 from advertiser.host.gpu.nvidia_proc import read_nvidia_proc
 from advertiser.host.gpu.nvml import Nvml
 from advertiser.host.gpu.pci_gpus import read_gpu_functions
 from advertiser.inventory.gpu.build_gpu_inventory import build_gpu_inventory
 from advertiser.inventory.gpu.facts import GpuFacts
+from mooring.gpu.cdi_folders import CdiFolders
 from mooring.gpu.inventory import GpuInventory
 
 
