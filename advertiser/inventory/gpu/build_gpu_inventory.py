@@ -33,6 +33,7 @@ class _Sources:
     kfd: KfdNode
     nvml: NvmlGpu
     in_cdi: bool
+    exposed: str
 
 
 def build_gpu_inventory(facts: GpuFacts, entries: Sequence[GpuEntry] = (), node: str = "") -> GpuInventory:
@@ -62,7 +63,9 @@ def _nodes(function: GpuFunction, nvidia: Mapping[str, NvidiaInformation]) -> tu
 def _sources(facts: GpuFacts, function: GpuFunction, entry: GpuEntry, in_cdi: bool) -> _Sources:
     address = function.address
     nvml = (facts.nvml or {}).get(address, NvmlGpu())
-    return _Sources(function, entry, facts.nvidia.get(address), facts.kfd.get(address, KfdNode()), nvml, in_cdi)
+    return _Sources(
+        function, entry, facts.nvidia.get(address), facts.kfd.get(address, KfdNode()), nvml, in_cdi, facts.exposed
+    )
 
 
 def _gpu(one: _Sources, uuid: str, link: int | None) -> Gpu:
@@ -111,6 +114,8 @@ def _why_out(one: _Sources, shared: set[str]) -> Iterator[str]:
     """Yield every reason against a GPU, the most helpful first."""
     if one.entry.out is not None:
         yield one.entry.out or "the GPU file says so"
+    if one.exposed:
+        yield one.exposed
     function = one.function
     if function.driver is None:
         yield "no driver"
