@@ -135,14 +135,14 @@ def test_model_and_memory_must_suit() -> None:
     assert chosen(GpuRequest(1, memory_mb=80001), free) == "not enough free GPUs of the requested model or memory"
 
 
-NEAR, FAR, OTHER = pf("acd", "near"), pf("ab", "far"), pf("z", "other")
+NEAR, DEEP, FAR, OTHER = pf("acd", "near"), pf("ace", "deep"), pf("ab", "far"), pf("z", "other")
 BESIDE = GpuRequest(1, vfs="switch", limits=(ContainerLimit("c", 1),))
 
 
 @pytest.mark.parametrize(
     ("place", "pfs", "expected"),
     [
-        ("acd", (NEAR, FAR, OTHER), {"near"}),
+        ("acd", (NEAR, DEEP, FAR, OTHER), {"near"}),
         ("acd", (FAR, OTHER), {"far"}),
         ("ae", (NEAR, FAR), {"near", "far"}),
     ],
@@ -225,18 +225,21 @@ def test_the_largest_inventories_keep_to_the_steps() -> None:
 PATHS = ("apx", "apy", "aq", "bv", "bw", "c")
 _path = st.sampled_from(PATHS)
 _free = st.lists(st.tuples(_path, st.sampled_from([None, 0, 1]), st.sampled_from([None, 0, 1])), max_size=8)
-_vfs: Sequence[Vfs | None] = (None, "switch")
+_vfs: Sequence[Vfs | None] = (None, "switch", "switch", "switch")
+_nics = st.lists(st.tuples(st.sampled_from(PATHS[:5]), st.integers(0, 2)), min_size=1, max_size=4)
+# Which of the PFs an interface selects, as a bit mask: most select all.
+_selectors = st.lists(st.sampled_from([15, 15, 15, 7, 11, 13, 14, 5, 0]), max_size=4)
 _together: Sequence[Together | None] = (None, "link", "switch", "numa")
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=1000, deadline=None)
 @given(
     st.integers(1, 4),
     st.sampled_from(_together),
     st.sampled_from(_vfs),
     _free,
-    st.lists(st.tuples(_path, st.integers(0, 2)), max_size=4),
-    st.lists(st.integers(0, 15), max_size=4),
+    _nics,
+    _selectors,
 )
 def test_a_way_is_found_exactly_if_there_is_one(
     count: int,
