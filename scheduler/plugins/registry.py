@@ -10,6 +10,7 @@ from typing import TypeVar
 from scheduler.plugins import (
     balanced_allocation,
     constraints,
+    gpu_resources,
     image_locality,
     inter_pod_affinity,
     node_affinity,
@@ -75,6 +76,7 @@ PLUGINS = (
     Plugin(balanced_allocation.SCORE, weight=1),
     Plugin(image_locality.SCORE, weight=1),
     Plugin(rdma_vfs.INVENTORY_FILTER, rdma_vfs.FILTER, rdma_vfs.SCORE, rdma_vfs.RESERVE, rdma_vfs.DRY_RUN, weight=2),
+    Plugin(gpu_resources.FILTER),
     Plugin(constraints.FILTER, constraints.SCORE, constraints.RESERVE, constraints.DRY_RUN, weight=2),
 )
 

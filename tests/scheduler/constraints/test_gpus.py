@@ -10,6 +10,7 @@ from mooring.gpu.assignment import GpuAssignment, assigned_gpus
 from mooring.gpu.inventory import KEY, Gpu, GpuInventory, GpuOut, dump_gpu_inventory
 from mooring.inventory import Pf
 from scheduler.constraints.kinds import Kinds
+from scheduler.cycle.decisions import Bind
 from scheduler.kube.objects import Node, Pod
 from scheduler.placement.gpus_constraint import gpu_kind
 from scheduler.server.startup.installed_constraints import GROUP, load
@@ -160,6 +161,24 @@ def test_a_node_without_an_inventory_of_gpus_gives_none(life: Life, make_node: M
     """Another program may publish a resource of that name."""
     life.see(make_node("n1", allocatable={"mooring.dev/gpu": "4"}))
     assert "node(s) had no gpu inventory" in str(life.place(ask(main=1)))
+
+
+@pytest.mark.parametrize("resource", ["nvidia.com/gpu", "amd.com/gpu"])
+def test_no_device_plugin_gives_gpus_where_mooring_does(
+    life: Life, make_host: MakeNode, make_node: MakeNode, make_pod: MakePod, resource: str
+) -> None:
+    """Two accounts of the same GPUs would give one to two pods. Other nodes serve such pods, this one others."""
+    ours = make_host()
+    ours.status.allocatable = {**(ours.status.allocatable or {}), resource: "4"}
+    life.see(ours)
+    amounts = {"limits": {resource: "1"}, "requests": {resource: "1"}}
+    refused = life.place(make_pod(spec={"containers": [{"name": "c", "resources": amounts}]}))
+    assert f"1 node(s) gave GPUs as 'mooring.dev/gpu', not as '{resource}'." in str(refused)
+    assert not isinstance(life.place(make_pod()), str)
+    life.see(make_node("n2", allocatable={resource: "4"}))
+    found = life.step()
+    assert isinstance(found, Bind)
+    assert found.assigned.node == "n2"
 
 
 def test_no_plug_in_takes_the_name() -> None:
