@@ -15,7 +15,6 @@ from rich.console import Console
 from advertiser.host.capture import capture, with_capture_record
 from advertiser.host.gpu.documents import GpusFile
 from advertiser.host.gpu.read_gpus import GpuSources
-from advertiser.host.gpu.runtime_files import DEFAULT_RUNTIME, DEFAULT_TOOLKIT, RuntimeFiles
 from advertiser.host.host_events import HostEvents
 from advertiser.host.offer_file import OfferFile
 from advertiser.host.read_host import Roots, read_boot_id, read_host
@@ -38,6 +37,7 @@ from mooring import log
 from mooring.config import ConfigError, host_and_port, load, option
 from mooring.errors import ContractError
 from mooring.gpu.cdi_folders import DEFAULT_FOLDERS, cdi_folders
+from mooring.gpu.runtime_files import DEFAULT_RUNTIME, DEFAULT_TOOLKIT, RuntimeFiles
 from mooring.kube.access import AccessError, load_access
 from mooring.kube.client import Client
 from mooring.kube.failures import KubeError

@@ -4,11 +4,11 @@ Two that give the same GPUs, each by its own account, give one GPU to two pods. 
 inventory of GPUs; other nodes serve such pods.
 """
 
+from mooring.gpu.assignment import KIND
 from scheduler.cache.node_columns import NodeColumns
 from scheduler.cache.unit_pools import UnitFault, UnitPool
 from scheduler.kube.cluster_event import ClusterEvent
 from scheduler.kube.pod_info import PodInfo
-from scheduler.placement.gpus_constraint import KIND
 from scheduler.plugins.interface import Filter, FilterPlugin, refuse_by
 
 # Whole GPUs, by NVIDIA's and AMD's device plugins; the second is what the first becomes where GPUs are shared in time.

@@ -8,11 +8,11 @@ from advertiser.host.gpu.kfd import read_kfd
 from advertiser.host.gpu.nvidia_proc import read_nvidia_proc
 from advertiser.host.gpu.nvml import Nvml
 from advertiser.host.gpu.pci_gpus import read_gpu_functions
-from advertiser.host.gpu.runtime_files import RuntimeFiles
 from advertiser.inventory.gpu.build_gpu_inventory import build_gpu_inventory
 from advertiser.inventory.gpu.facts import GpuFacts
 from mooring.gpu.cdi_folders import CdiFolders
 from mooring.gpu.inventory import GpuInventory
+from mooring.gpu.runtime_files import RuntimeFiles
 
 
 @dataclass(frozen=True, slots=True)

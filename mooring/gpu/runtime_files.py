@@ -7,14 +7,14 @@ from pathlib import Path
 
 import structlog
 
-from advertiser.host.sysfs import list_entries
-from advertiser.inventory.gpu.default_runtime import EXPOSED, Document, exposed
 from mooring.files import read_file
+from mooring.gpu.default_runtime import EXPOSED, Document, exposed
 
 _log = structlog.get_logger()
 DEFAULT_RUNTIME = ":".join(
     ("/etc/containerd/config.toml", "/etc/containerd/conf.d", "/etc/crio/crio.conf", "/etc/crio/crio.conf.d")
 )
+_SUFFIXES = (".toml", ".conf")
 DEFAULT_TOOLKIT = "/etc/nvidia-container-runtime/config.toml"
 
 
@@ -33,10 +33,11 @@ class RuntimeFiles:
 
 def _read(paths: Iterable[Path]) -> Iterator[Document]:
     for path in paths:
-        for file in [one for one in list_entries(path) if one.suffix in (".toml", ".conf")] or [path]:
-            try:
-                text = None if file.is_dir() else read_file(file)
-                if text is not None:
-                    yield tomllib.loads(text)
-            except (OSError, ValueError) as broken:
-                _log.error("configuration of the container runtime cannot be read", path=str(file), reason=str(broken))
+        try:
+            files = sorted(path.iterdir()) if path.is_dir() else [path]
+            texts = [read_file(one) for one in files if one.suffix in _SUFFIXES and not one.is_dir()]
+            documents = [tomllib.loads(text) for text in texts if text is not None]
+        except (OSError, ValueError) as broken:
+            _log.error("configuration of the container runtime cannot be read", path=str(path), reason=str(broken))
+        else:
+            yield from documents
