@@ -78,7 +78,7 @@ async def test_the_resource_counts_gpus_on_offer_and_those_that_a_pod_has(server
     async def amounts() -> tuple[str | None, str | None]:
         async with aiohttp.ClientSession(server.url) as session, session.get("/api/v1/nodes/n1") as answer:
             status = (await answer.json()).get("status", {})
-        return tuple(status.get(part, {}).get(RESOURCE) for part in ("capacity", "allocatable"))  # type: ignore[return-value]
+        return tuple(status.get(part, {}).get(RESOURCE) for part in ("capacity", "allocatable"))
 
     async def until(expected: str) -> None:
         async def reached() -> bool | None:
