@@ -8,6 +8,7 @@ the same.
 
 from collections import defaultdict
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import structlog
@@ -33,6 +34,7 @@ from mooring.settings import VfSettings
 
 _log = structlog.get_logger()
 _LOCK_S = 30.0
+_AT_ONCE = 8
 # How long a netdev may take to get its admin MAC, in seconds: firmware that resets the VF for it takes one.
 _MAC_S = 3.0
 
@@ -81,13 +83,18 @@ def _mtu_limit(node: Node, vf: AssignedVf) -> int | None:
 
 
 def _detach_all(node: Node, vfs: Sequence[AssignedVf]) -> None:
-    """Undo in reverse; one that fails keeps its entry, for DEL, and does not stop the others."""
-    for vf in reversed(vfs):
-        try:
-            if (entry := node.ledger.read(vf.pci)) is not None:
-                detach(node, entry)
-        except (CniError, RecordError, OSError) as stuck:
-            _log.error("vf is not given back yet", pci=vf.pci, reason=str(stuck))
+    """Undo all at once: what a rebind made may have the name of another VF of the call, and waits for its own."""
+    with ThreadPoolExecutor(_AT_ONCE, "undo") as undoing:
+        list(undoing.map(lambda vf: _try_detach(node, vf), vfs))
+
+
+def _try_detach(node: Node, vf: AssignedVf) -> None:
+    """Undo one VF; if that fails it keeps its entry, for DEL, and does not stop the others."""
+    try:
+        if (entry := node.ledger.read(vf.pci)) is not None:
+            detach(node, entry)
+    except (CniError, RecordError, OSError) as stuck:
+        _log.error("vf is not given back yet", pci=vf.pci, reason=str(stuck))
 
 
 def _as_pending(
