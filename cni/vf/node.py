@@ -186,6 +186,24 @@ def _rename_device(node: Node, pci: str, name: str, raced: Collection[int], limi
     return None
 
 
+def give_way(node: Node, entry: LedgerEntry) -> None:
+    """Take a VF's netdev and RDMA device, if they are on the host, from names that are not theirs; log what fails.
+
+    For a VF that cannot be given back now. The kernel has named what it made again, and another VF that is given back
+    meanwhile may have had that name.
+    """
+    temporary = temporary_name(entry.pci)
+    try:
+        link = netdev_of(node, entry.pci, 0, entry.original.parent) if entry.original.name is not None else None
+        if link is not None and link.name not in (entry.original.name, temporary):
+            netlink.set_up(link.index, up=False)
+            netlink.rename(link.index, temporary)
+        if node.sysfs.rdma(entry.pci) not in (None, entry.rdma, temporary):
+            _rename_device(node, entry.pci, temporary, RACED, NAMED_S)
+    except OSError as refused:
+        _log.warning("vf that is not given back keeps a name", pci=entry.pci, reason=str(refused))
+
+
 def device_returns(node: Node, entry: LedgerEntry) -> bool:
     """Wait for the RDMA device of a VF whose driver has been bound again; return whether it is there, if it had one."""
     return entry.rdma is None or wait_until(lambda: node.sysfs.rdma(entry.pci) is not None, APPEARS_S)

@@ -16,11 +16,11 @@ from cni import cmd_add, cmd_del
 from cni.kernel import rdma
 from cni.kernel.sysfs import Sysfs
 from cni.spec.conf import Conf
-from cni.spec.skel import Call
+from cni.spec.skel import Call, CniError
 from cni.vf import attach
 from cni.vf import node as nodes
 from cni.vf.ledger import Ledger
-from cni.vf.node import Node, in_host_netns, name_device, recorded_device
+from cni.vf.node import Node, in_host_netns, name_device, recorded_device, temporary_name
 from mooring import rdma_netlink
 from mooring.assignment import AssignedVf
 from mooring.ledger import LedgerEntry, Netns, Original
@@ -110,10 +110,17 @@ class Devices:
             self._show_verbs(vf)
 
     def _show_verbs(self, vf: int) -> None:
-        verbs = self._verbs(vf)
-        verbs.mkdir(parents=True, exist_ok=True)
+        """Show a uverbs device whole, with its files; a name in it changes at once."""
+        shown, made = self._verbs(vf).parent, self._device(vf) / "made"
+        verbs = made / shown.name / self._verbs(vf).name
+        verbs.mkdir(parents=True)
         (verbs / "ibdev").write_text(f"{self.names[vf]}\n")
         (verbs / "dev").write_text(f"231:{vf}\n")
+        if shown.exists():
+            (verbs / "ibdev").replace(self._verbs(vf) / "ibdev")
+        else:
+            (made / shown.name).rename(shown)
+        shutil.rmtree(made)
 
     def _verbs(self, vf: int) -> Path:
         return self._device(vf) / f"infiniband_verbs/uverbs{vf}"
@@ -130,14 +137,19 @@ def devices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Devices:
 
 
 class Unset(NoVfSettings):
-    """VFs of a PF that reports no settings."""
+    """VFs of a PF that reports no settings, and nothing at all of one that is ``sick``."""
+
+    def __init__(self, sick: int | None = None) -> None:
+        self._sick = sick
 
     def read(self, pf: str, vf: int) -> VfSettings:
+        if vf == self._sick:
+            raise OSError(errno.EIO, "Input/output error")
         return VfSettings()
 
 
-def _node(tmp_path: Path) -> Node:
-    return Node(Sysfs(tmp_path), Ledger(tmp_path / "state"), tmp_path / "run", Unset(), "b")
+def _node(tmp_path: Path, sick: int | None = None) -> Node:
+    return Node(Sysfs(tmp_path), Ledger(tmp_path / "state"), tmp_path / "run", Unset(sick), "b")
 
 
 def _entry(vf: int) -> LedgerEntry:
@@ -185,6 +197,21 @@ def test_vfs_that_got_each_others_name_are_given_back_at_once(
     node.ledger.write(*map(_entry, (0, 1)))
     undo(node)
     assert list(node.ledger.entries()) == []
+    assert devices.names == {0: "mlx5_0", 1: "mlx5_1"}
+
+
+@pytest.mark.parametrize("sick", [0, 1])
+def test_a_vf_that_cannot_be_given_back_does_not_keep_anothers_name(
+    tmp_path: Path, devices: Devices, sick: int
+) -> None:
+    """The other one is given back under its own name, which nobody would restore later."""
+    devices.bind(1, 0)
+    node = _node(tmp_path, sick)
+    node.ledger.write(*map(_entry, (0, 1)))
+    with pytest.raises(CniError, match="Input/output error"):
+        cmd_del.run(node, DEL, CONF)
+    assert devices.names == {0: "mlx5_0", 1: "mlx5_1"} | {sick: temporary_name(VFS[sick])}
+    cmd_del.run(_node(tmp_path), DEL, CONF)
     assert devices.names == {0: "mlx5_0", 1: "mlx5_1"}
 
 
