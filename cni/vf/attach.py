@@ -135,7 +135,7 @@ def _as_pending(
 def _as_found(node: Node, vf: AssignedVf) -> tuple[Original, str | None]:
     """Return a VF's state as found, and its RDMA device; raise CniError 102 if not all of it is on the host."""
     device = recorded_device(node, vf.pci)
-    if device is not None and rdma.mode() == "exclusive" and rdma.device_of(node.sysfs, vf.pci) is None:
+    if device is not None and rdma.mode() == "exclusive" and not _has_device(node, vf.pci):
         raise CniError(VF_MISSING, f"rdma device {device!r} of vf {vf.pci} is not in the host's network namespace")
     users = tuple(sorted(rdma_users.users_of(node.sysfs, vf.pci)))
     found = node.vf_settings.read(vf.pf, vf.vf)
@@ -162,6 +162,11 @@ def _as_found(node: Node, vf: AssignedVf) -> tuple[Original, str | None]:
         parent=link.parent,
         netdev=noted,
     ), device
+
+
+def _has_device(node: Node, pci: str) -> bool:
+    """Return whether a VF's RDMA device is on the host; one in the middle of its move is waited for."""
+    return wait_until(lambda: rdma.device_of(node.sysfs, pci) is not None, NAMED_S)
 
 
 def _is_utf8(name: str) -> bool:

@@ -48,6 +48,7 @@ class Devices:
         self.names: dict[int, str] = {}
         self.away: set[int] = set()
         self.moving: set[int] = set()
+        self.refused = 0
         self._sys = sys
         self._lock = threading.Lock()
         pf = sys / "bus/pci/devices" / PF
@@ -89,6 +90,7 @@ class Devices:
             index = rdma_netlink.number(attributes[rdma_netlink.DEV_INDEX])
             if command == rdma_netlink.GET_CHARDEV:
                 if index in self.moving:
+                    self.refused += 1
                     raise OSError(errno.EOPNOTSUPP, "Operation not supported")
                 return [((rdma_netlink.CHARDEV, (231 << 8 | index).to_bytes(8, "little")),)]
             name = rdma_netlink.text(attributes[rdma_netlink.DEV_NAME])
@@ -294,6 +296,21 @@ def test_a_device_in_the_middle_of_its_move_is_recorded_once_it_has_arrived(
         recorded = pool.submit(recorded_device, node, VFS[0])
         devices.end_move(0)
         assert recorded.result() == "mlx5_0"
+
+
+def test_an_add_waits_for_a_device_at_the_end_of_its_move(
+    tmp_path: Path, devices: Devices, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its uverbs device is in sysfs a moment before the kernel says that it is this device's (add_client_context)."""
+    monkeypatch.setattr(attach, "NAMED_S", 90)
+    devices.bind(0)
+    devices.moving.add(0)
+    vf = AssignedVf("eth0", 0, VFS[0], "infiniband", "default")
+    with ThreadPoolExecutor(1) as pool:
+        found = pool.submit(attach._as_found, _node(tmp_path), vf)
+        wait_until(lambda: devices.refused > 0 or found.done())
+        devices.end_move(0)
+        assert found.result()[1] == "mlx5_0"
 
 
 def test_a_uverbs_device_that_is_removed_while_it_is_read_is_none(
