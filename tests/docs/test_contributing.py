@@ -65,11 +65,12 @@ def test_the_rooms_of_the_scheduler_are_those_of_the_layers_contract() -> None:
     assert {room.removesuffix(".py") for room in rooms} == there
 
 
-def test_no_pure_module_may_import_a_module_that_the_purity_contract_excepts() -> None:
-    """The imports of an exception are ignored: only if it is forbidden too, its I/O is not reached through it."""
-    (purity,) = (one for one in _contracts() if one["name"] == "what decides does no I/O")
-    excepted = {one.removesuffix(" -> **") for one in purity["ignore_imports"]}
-    assert excepted == {one for one in purity["forbidden_modules"] if "." in one}
+def test_every_room_of_the_scheduler_but_its_edge_has_a_contract_of_its_own_for_purity() -> None:
+    """All I/O is in `server/`: a room that is new is pure, or it is there."""
+    layers, *others = (one["layers"] for one in _contracts() if one.get("containers") == ["scheduler"])
+    pure = {one["folder"].removeprefix("scheduler.") for one in _contracts() if one["type"] == "pure"}
+    assert others == []
+    assert set(layers) - pure == {"__main__", "server"}
 
 
 def test_the_scheduler_has_at_most_a_dozen_entries_each_with_a_short_docstring() -> None:
