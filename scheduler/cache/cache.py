@@ -355,8 +355,6 @@ class Cache:
         return [claim.assignment for claim in self._claims(name)]
 
 
-def _amounts(assigned: AssignedPod) -> Iterator[tuple[str, int]]:
-    yield "pods", 1
-    yield from assigned.resources.items()
-    for name, amount in assigned.scored.items():
-        yield SCORED[name], amount
+def _amounts(assigned: AssignedPod) -> list[tuple[str, int]]:
+    scored = [(SCORED[name], amount) for name, amount in assigned.scored.items()]
+    return [("pods", 1), *assigned.resources.items(), *scored]
