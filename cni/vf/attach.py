@@ -13,7 +13,8 @@ from dataclasses import replace
 
 import structlog
 
-from cni.kernel import netdev_state, netlink, netns, rdma
+from cni.kernel import netlink, netns, rdma
+from cni.kernel.netdev import netdev_state
 from cni.kernel.sysfs import APPEARS_S
 from cni.kernel.wait import NAMED_S, RACED, retry, wait_until
 from cni.plan import attachment
