@@ -38,15 +38,15 @@ def devcluster(folder: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def real(assets: Path, folder: Path) -> Iterator[Path]:
-    """Run etcd and kube-apiserver from ``assets`` below ``folder``; yield a kubeconfig."""
+def real(assets: Path, folder: Path, *flags: str) -> Iterator[Path]:
+    """Run etcd and kube-apiserver, with ``flags`` more, from ``assets`` below ``folder``; yield a kubeconfig."""
     certificate, _ = _certificate(folder)
     (folder / "tokens.csv").write_text(f'{_TOKEN},admin,admin,"system:masters"\n')
     etcd, peer, secure = free_ports(3)
     processes = Processes(folder / "logs")
     try:
         processes.start("etcd", _etcd(assets, folder, etcd, peer))
-        processes.start("kube-apiserver", _kube_apiserver(assets, folder, etcd, secure))
+        processes.start("kube-apiserver", [*_kube_apiserver(assets, folder, etcd, secure), *flags])
         kubeconfig = folder / "kubeconfig"
         kubeconfig.write_text(_kubeconfig(f"https://127.0.0.1:{secure}", certificate))
         processes.await_ready("kube-apiserver", lambda: is_ready(kubeconfig), _START_S)
@@ -113,6 +113,12 @@ def is_ready(kubeconfig: Path) -> bool:
             return bool(answer.status == 200)
     except OSError:
         return False
+
+
+def version(assets: Path) -> str:
+    """Return what kube-apiserver says of itself."""
+    command = [str(assets / "kube-apiserver"), "--version"]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
 
 def free_ports(count: int) -> list[int]:

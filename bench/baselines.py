@@ -64,7 +64,7 @@ def ours(kubeconfig: Path) -> list[MeasuredScheduler]:
 def kube_schedulers(binary: Path, kubeconfig: Path, folder: Path) -> list[MeasuredScheduler]:
     """Return kube-scheduler with each of its kinds of pods; its configuration goes below ``folder``."""
     config = folder / "kube-scheduler.yaml"
-    config.write_text(_configuration(kubeconfig))
+    config.write_text(kube_configuration(kubeconfig))
     command = [str(binary), "--config", str(config), "--secure-port", "0"]
     plain, counted, claimed, rated = KUBE_SCHEDULERS
     return [
@@ -79,7 +79,8 @@ def kube_schedulers(binary: Path, kubeconfig: Path, folder: Path) -> list[Measur
     ]
 
 
-def _configuration(kubeconfig: Path) -> str:
+def kube_configuration(kubeconfig: Path) -> str:
+    """Return kube-scheduler's configuration, as JSON: without leader election and its client's limits."""
     connection = {"kubeconfig": str(kubeconfig), "qps": 5000, "burst": 5000}
     document = {"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration"}
     return json.dumps(document | {"clientConnection": connection, "leaderElection": {"leaderElect": False}})

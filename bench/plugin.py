@@ -76,7 +76,7 @@ def timed(kubeconfig: Path, command: Sequence[str]) -> tuple[float, float]:
 async def fill(kubeconfig: Path, nodes: int, pods: int) -> None:
     """Create nodes, and pods that hold two VFs each."""
     async with Client(load_access(str(kubeconfig))) as client:
-        await add_nodes(client, nodes)
+        await add_nodes(client, map(load.node, range(nodes)))
         await add_pods(client, (load.mixed_pod(number) for number in range(pods)))
         listed = msgspec.json.decode(await client.request("GET", "/api/v1/namespaces/default/pods"))["items"]
         for number, pod in enumerate(listed):

@@ -112,7 +112,7 @@ async def measure(
     )
     runs = []
     async with Client(load_access(str(kubeconfig)), connections=32) as client:
-        await served_cluster.add_nodes(client, options.nodes)
+        await served_cluster.add_nodes(client, map(load.node, range(options.nodes)))
         for _ in range(options.rounds):
             for measured in schedulers:
                 pods = int(options.pods * measured.share)
@@ -174,16 +174,11 @@ def servers(folder: Path) -> Generator[tuple[str, Path, Path | None], None, None
         yield f"kube-apiserver of {named}", Path(named), kube_scheduler
     elif assets:
         with apiservers.real(Path(assets), folder / "real") as kubeconfig:
-            yield f"kube-apiserver, {_version(assets)}", kubeconfig, kube_scheduler
+            yield f"kube-apiserver, {apiservers.version(Path(assets))}", kubeconfig, kube_scheduler
 
 
 def _floor(kubeconfig: Path) -> str:
     command = [sys.executable, "-m", "bench.http_floor", str(kubeconfig)]
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
-
-
-def _version(assets: str) -> str:
-    command = [str(Path(assets) / "kube-apiserver"), "--version"]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
 

@@ -26,9 +26,9 @@ _ASSIGNMENT_BYTES = 500
 _POLL_S = 0.1
 
 
-async def add_nodes(client: Client, count: int) -> None:
+async def add_nodes(client: Client, nodes: Iterable[load.Json]) -> None:
     """Create nodes; their first taint, which a controller would remove, goes too."""
-    await few_at_once(_add_node(client, load.node(number)) for number in range(count))
+    await few_at_once(_add_node(client, node) for node in nodes)
 
 
 async def _add_node(client: Client, node: load.Json) -> None:
@@ -42,7 +42,12 @@ async def _add_node(client: Client, node: load.Json) -> None:
 
 
 async def add_pods(client: Client, pods: Iterable[load.Json]) -> None:
-    await few_at_once(send(client, "POST", PODS, pod) for pod in pods)
+    await add(client, PODS, pods)
+
+
+async def add(client: Client, path: str, documents: Iterable[load.Json]) -> None:
+    """Create objects of one path."""
+    await few_at_once(send(client, "POST", path, document) for document in documents)
 
 
 async def send(client: Client, method: str, path: str, document: load.Json) -> None:
@@ -124,6 +129,21 @@ class Binds:
         return (len(self.times) - 1) / (self.times[-1] - self.times[0])
 
 
+class _Metadata(msgspec.Struct, rename={"resource_version": "resourceVersion"}):
+    resource_version: str
+
+
+class _Versioned(msgspec.Struct):
+    metadata: _Metadata
+
+
+class _Change(msgspec.Struct):
+    """One line of a watch."""
+
+    type: str
+    object: _Versioned
+
+
 @asynccontextmanager
 async def watching_binds(client: Client) -> AsyncIterator[Binds]:
     """Watch the bound pods of an empty cluster."""
@@ -132,12 +152,15 @@ async def watching_binds(client: Client) -> AsyncIterator[Binds]:
 
     async def follow() -> None:
         selected = {"watch": "true", "fieldSelector": "spec.nodeName!=", "resourceVersion": await _version(client)}
-        async with client.stream(PODS, selected, 3600.0) as batches:
-            ready.set()
-            async for lines in batches:
-                # An object enters the selection when it is bound: the server calls that ADDED.
-                entered = sum(line.startswith(b'{"type":"ADDED"') for line in lines)
-                binds.times += [time.monotonic()] * entered
+        # A server ends the watch of a client that it finds too slow.
+        while True:
+            async with client.stream(PODS, selected, 3600.0) as batches:
+                ready.set()
+                async for lines in batches:
+                    changes = [msgspec.json.decode(line, type=_Change) for line in lines]
+                    # An object enters the selection when it is bound: the server calls that ADDED.
+                    binds.times += [time.monotonic()] * sum(change.type == "ADDED" for change in changes)
+                    selected["resourceVersion"] = changes[-1].object.metadata.resource_version
 
     task = asyncio.create_task(follow())
     try:
