@@ -205,7 +205,7 @@ class GroupScheduling:
         if isinstance(verdict, GroupPlacement):
             self.members_placed += len(verdict.binds)
             return self._carry_out(search, verdict, now)
-        message = shortage(self.pending_groups.members(key), search.group.min, verdict)
+        message = shortage(self.pending_groups.members(key), search.group.min, verdict, self.cache)
         return self._refuse(search, verdict.refusal, message, now, verdict.binds)
 
     def _seek_victims(self, decision: _Decision, verdict: GroupUnschedulable, now: float) -> list[Instruction] | None:
@@ -217,7 +217,7 @@ class GroupScheduling:
             return None
         self._decision = None
         self.decisions["unschedulable"] += 1
-        message = shortage(self.pending_groups.members(key), search.group.min, verdict)
+        message = shortage(self.pending_groups.members(key), search.group.min, verdict, self.cache)
         if found.reason:
             message = f"{message} preemption: {found.reason}"
         told = self._refuse(search, verdict.refusal, message, now, verdict.binds, found)
