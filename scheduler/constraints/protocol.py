@@ -1,7 +1,7 @@
 """The constraint protocol: a constraint represents one kind of resource beside, or instead of, a node's VFs.
 
 A constraint reads what a pod requests and what a node has, says how well what is left on a node suits, and proposes
-exact units. It decides nothing by itself: the scheduler keeps what is used (from the assignments of all pods, never
+exact units. It decides nothing by itself. The scheduler keeps what is used (from the assignments of all pods, never
 from the constraint's own memory), checks each proposal against it, and writes what was chosen into the assignment.
 `docs/constraints.md` shows how to write one; the VFs themselves are one (`scheduler.placement.vfs_constraint`).
 """

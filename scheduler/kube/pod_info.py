@@ -15,7 +15,6 @@ from mooring import names
 from mooring.errors import AnnotationError
 from mooring.request import MOST_INTERFACES, PodRequest, VfRequest, read_request
 from scheduler.constraints.kinds import NONE, Kinds, Wish, asked_kinds
-from scheduler.kube.affinity import NO_AFFINITY, AffinityInfo, read_affinity_info
 from scheduler.kube.group_membership import GroupMembership, read_membership
 from scheduler.kube.objects import NodeSelectorTerm, Pod, PodSpec
 from scheduler.kube.pod_resources import (
@@ -28,7 +27,8 @@ from scheduler.kube.pod_resources import (
 )
 from scheduler.kube.pod_volumes import NO_VOLUMES, PodVolumes, read_pod_volumes
 from scheduler.kube.quantity import parse_resources
-from scheduler.kube.spread_constraints import TopologySpreadConstraint, read_constraints
+from scheduler.kube.selection.affinity import NO_AFFINITY, AffinityInfo, read_affinity_info
+from scheduler.kube.selection.spread_constraints import TopologySpreadConstraint, read_constraints
 
 # Number, protocol, address.
 HostPort = tuple[int, str, str]
