@@ -8,7 +8,7 @@ from the constraint's own memory), checks each proposal against it, and writes w
 
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, Literal, Protocol, TypeVar
 
 from mooring.inventory import Pf
 
@@ -21,12 +21,25 @@ UnitT = TypeVar("UnitT", bound=Hashable)
 
 
 @dataclass(frozen=True, slots=True)
+class ContainerSide:
+    """A container's limits, and when it runs: a sidecar is an init container that goes on beside the containers."""
+
+    name: str
+    limits: Mapping[str, int] = field(default_factory=dict)
+    role: Literal["init", "sidecar", "main"] = "main"
+
+
+@dataclass(frozen=True, slots=True)
 class PodSide:
-    """A pod that requests the kind: its request's text, how many VFs it requests, and what its containers request."""
+    """A pod that requests the kind: its request's text, how many VFs it requests, and what its containers request.
+
+    ``resources`` is what the pod needs in all, ``containers`` its init containers and then the others, in its order.
+    """
 
     text: str
     interfaces: int = 0
     resources: Mapping[str, int] = field(default_factory=dict)
+    containers: tuple[ContainerSide, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from scheduler.kube.group_membership import GroupKey
 from scheduler.kube.pod_info import PodInfo
 from scheduler.pending.event_hints import of_leaving
 from scheduler.pending.pending_pod import PendingPod
-from scheduler.queue import Queue
+from scheduler.queue.queue import Queue
 
 
 class Nominator:
