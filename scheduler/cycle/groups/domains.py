@@ -2,8 +2,8 @@
 
 What it is: a domain is the nodes with one value of a level's label and of the labels of all wider levels, because names
 of racks repeat. ``prefer`` gives the levels from narrow to wide, ``within`` the widest one. On each level the domains
-that could hold the whole group are tried, the smallest first; on the widest one, in the end, those that could hold at
-least as many as are needed, the largest first. Without ``within`` the whole cluster is that level.
+that could hold the whole group are tried, the smallest first. On the widest one, in the end, those are tried that could
+hold at least as many as are needed, the largest first. Without ``within`` the whole cluster is that level.
 
 Why it is right: how many members a domain could hold is an upper bound, made of what each node has left of cpu, VFs,
 Mb/s and so on. A domain that is left out for it holds fewer in truth too; one that is tried is tried exactly. While
