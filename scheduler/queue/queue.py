@@ -124,8 +124,8 @@ class Queue:
         if entry is None:
             return None
         self.missed = NO_EVENT
-        if entry.place == "backoff":
-            self._turns.count_early(now)
+        if entry.since is not None:
+            self._turns.begin(entry, now)
         # What the heaps have of it is invalid from now on.
         self._tickets += 1
         entry.ticket = entry.tried = self._tickets
@@ -294,7 +294,7 @@ class Queue:
         strays = {signature for signatures in self._waiting.values() for signature in signatures} - self._groups.keys()
         assert not strays, f"signatures that wait without a group: {strays}"
         turns = {uid for uid, one in self._entries.items() if one.since is not None and one.place != "unschedulable"}
-        assert set(self._turns.uids()) == turns, "the groups that take turns differ"
+        self._turns.check(turns)
 
     def _valid(self, heap: Sequence[Ordered | Timed]) -> list[str]:
         return [one[-2] for one in heap if self._is_valid(one)]

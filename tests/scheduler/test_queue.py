@@ -284,6 +284,9 @@ def test_each_older_group_goes_once_before_a_younger_one() -> None:
         queue.add_unschedulable(uid, ClusterEvent.POD_GONE if uid == "pod" else ClusterEvent.NODE)
         queue.move_on_event(ClusterEvent.NODE, now)
     assert popped == ["old", "young", "pod"]
+    queue.check()
+    queue.add("newer", 0, "d", now, since=now)
+    assert _fail(queue, now + 0.5) == ["old", "young", "newer"], "each group has a turn of its own"
 
 
 def test_a_group_that_has_been_ready_for_a_quarter_of_a_minute_is_tried_before_older_ones() -> None:
