@@ -12,7 +12,7 @@ from mooring import names
 from mooring.assignment import Assignment, verified_assignment
 from mooring.errors import AnnotationError
 from scheduler.cache.cache import AssignedPod
-from scheduler.kube.objects import Container, Metadata, Pod, PodSpec, Quantities, Resources
+from scheduler.kube.objects import Container, OwnedMetadata, Pod, PodSpec, Quantities, Resources
 from scheduler.kube.pod_info import MOST_PORTS, HostPort, host_ports
 from scheduler.kube.pod_resources import (
     MOST_AMOUNTS,
@@ -160,4 +160,4 @@ def _is_as_written(pod: Pod, known: AssignedPod) -> bool:
 def pod_reference(assigned: AssignedPod) -> Pod:
     """Return as much of a bound pod as an Event needs: the pod object itself is not kept."""
     namespace, _, name = assigned.pod.partition("/")
-    return Pod(Metadata(name=name, namespace=namespace, uid=assigned.uid))
+    return Pod(OwnedMetadata(name=name, namespace=namespace, uid=assigned.uid))

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from scheduler.cache.column import Amounts
 from scheduler.cache.node_columns import Flags, NodeColumns, Rows
 from scheduler.cycle.placement_budget import PlacementBudget
-from scheduler.kube.objects import Affinity, Container, Metadata, Pod, PodSpec
+from scheduler.kube.objects import Affinity, Container, OwnedMetadata, Pod, PodSpec
 from scheduler.kube.pod_info import PodInfo
 from scheduler.kube.pod_volumes import NO_VOLUMES
 from scheduler.kube.selection.affinity import NO_AFFINITY
@@ -322,7 +322,7 @@ def judged_alone(pod_info: PodInfo) -> PodInfo:
     )
     if request is not None and any(one.containers for one in request.interfaces):
         request = replace(request, interfaces=tuple([replace(one, containers=None) for one in request.interfaces]))
-    pod = Pod(Metadata(name=""), kept)
+    pod = Pod(OwnedMetadata(name=""), kept)
     return msgspec.structs.replace(
         pod_info, pod=pod, affinity_info=NO_AFFINITY, spread=(), volumes=NO_VOLUMES, request=request
     )

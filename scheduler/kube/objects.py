@@ -28,15 +28,23 @@ class Metadata(Struct):
     deletion_timestamp: str | None = None
     labels: dict[str, str] | None = None
     annotations: dict[str, str] | None = None
+
+
+class OwnedMetadata(Metadata):
+    """The metadata of objects whose owners are read; of other kinds these are not decoded, however many there are."""
+
     owner_references: list["Owner"] | None = None
 
 
 class Owner(Struct):
-    """An owner reference."""
+    """An owner reference. The API server takes none without a name: so a list of the largest size has fewer of them.
 
+    Source: validateOwnerReference in k8s.io/apimachinery's pkg/api/validation.
+    """
+
+    name: str
     api_version: str = ""
     kind: str = ""
-    name: str = ""
     uid: str = ""
     controller: bool | None = None
 
@@ -278,7 +286,7 @@ class PodStatus(Struct):
 
 
 class Pod(Struct):
-    metadata: Metadata
+    metadata: OwnedMetadata
     spec: PodSpec = msgspec.field(default_factory=PodSpec)
     status: PodStatus = msgspec.field(default_factory=PodStatus)
 

@@ -12,6 +12,7 @@ from scheduler.kube.objects import (
     LabelSelector,
     Metadata,
     NodeSelector,
+    OwnedMetadata,
     Quantities,
     Quantity,
     Resources,
@@ -44,7 +45,7 @@ class Phase(Struct):
 
 
 class PersistentVolumeClaim(Struct):
-    metadata: Metadata
+    metadata: OwnedMetadata
     spec: ClaimSpec = msgspec.field(default_factory=ClaimSpec)
     status: Phase = msgspec.field(default_factory=Phase)
 

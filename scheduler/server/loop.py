@@ -196,7 +196,7 @@ class Loop:
         while not self._stopping:
             self._awake.clear()
             more = self._slice()
-            self._writer.give_way(pressed=self._are_under_way(_PRESSED))
+            self._writer.give_way(pressed=self._are_under_way(_PRESSED), amid_decisions=more)
             if more:
                 await asyncio.sleep(0)
             else:

@@ -2,7 +2,8 @@
 
 A few are written at a time, events only while few binds are in progress; when too many wait, events are dropped. Only
 the newest of a pod's conditions is kept. They are written at a rate that does not burden the API server, so that ten
-thousand pending pods cost it as little as a few.
+thousand pending pods cost it as little as a few. While pods wait for their decision both are written at a lower rate:
+a write takes the CPU time of some decisions, and a tenant may create many pods that fit nowhere.
 """
 
 import asyncio
@@ -33,6 +34,9 @@ _AT_ONCE = 12
 # Conditions a second, and at once; kube-scheduler's client is limited to 50 and 100 for everything that it writes.
 _CONDITIONS_PER_S = 50.0
 _CONDITIONS_AT_ONCE = 100.0
+# Conditions and events a second, and at once, while pods wait for their decision: some 5 % of one core's time.
+_AMID_DECISIONS_PER_S = 20.0
+_AMID_DECISIONS_AT_ONCE = 12.0
 _LONGEST_NAME = 253
 _FLUSH_S = 2.0
 _decode_pod = msgspec.json.Decoder(Pod).decode
@@ -53,6 +57,11 @@ class Writer:
         self._serial = itertools.count()
         self._calm = asyncio.Event()
         self._calm.set()
+        self._decided = asyncio.Event()
+        self._decided.set()
+        self._amid_decisions = TokenBucket(_AMID_DECISIONS_PER_S, _AMID_DECISIONS_AT_ONCE, time.monotonic())
+        # One task at a time waits for a token.
+        self._turn = asyncio.Lock()
 
     def put(self, report: Report) -> None:
         """Take a report; its event is dropped if too many wait."""
@@ -81,8 +90,15 @@ class Writer:
         self._conditions[newer.pod.metadata.uid] = newer
         self._new_condition.set()
 
-    def give_way(self, *, pressed: bool) -> None:
-        """Write no events while many binds are in progress; the events that gather are written afterwards."""
+    def give_way(self, *, pressed: bool, amid_decisions: bool = False) -> None:
+        """Write no events while many binds are in progress, and few reports while pods wait for their decision.
+
+        The reports that gather are written afterwards.
+        """
+        if amid_decisions:
+            self._decided.clear()
+        else:
+            self._decided.set()
         if pressed:
             self._calm.clear()
         else:
@@ -99,6 +115,7 @@ class Writer:
             await self._new_condition.wait()
             while wait_s := self._pace.take(time.monotonic()):
                 await asyncio.sleep(wait_s)
+            await self._let_decide()
             if self._of_pod_groups:
                 await self._write_pod_group(self._of_pod_groups.pop(next(iter(self._of_pod_groups))))
             elif self._conditions:
@@ -116,8 +133,17 @@ class Writer:
         while True:
             report = await self._events.get()
             await self._calm.wait()
+            await self._let_decide()
             await self._attempt(report, self._write_event)
             self._events.task_done()
+
+    async def _let_decide(self) -> None:
+        """Wait for the turn of one more report, as long as pods wait for their decision."""
+        async with self._turn:
+            while not self._decided.is_set() and (wait_s := self._amid_decisions.take(time.monotonic())):
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(wait_s):
+                        await self._decided.wait()
 
     async def _attempt(self, report: Report, write: Callable[[Report], Awaitable[None]]) -> None:
         try:

@@ -209,7 +209,7 @@ def test_a_pod_with_a_higher_priority_is_tried_first(scene: Scene) -> None:
 def test_pods_that_others_bound_count(theirs: Json, ours: Json, reason: str, scene: Scene) -> None:
     """Those of kube-scheduler, and static pods, which no scheduler bound."""
     scene.node()
-    static = {"annotations": {"kubernetes.io/config.mirror": "x"}, "ownerReferences": [{"kind": "Node"}]}
+    static = {"annotations": {"kubernetes.io/config.mirror": "x"}, "ownerReferences": [{"kind": "Node", "name": "n1"}]}
     scene.pod(node="n1", spec=theirs | {"schedulerName": "default-scheduler"}, metadata=static)
     pod = scene.pod(spec=ours)
     (report,) = scene.machine.step(0.0) or []

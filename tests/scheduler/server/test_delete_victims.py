@@ -14,7 +14,7 @@ from mooring.inventory import Pf
 from mooring.kube.client import Client
 from scheduler.cache.cache import AssignedPod
 from scheduler.cycle.instructions import DeleteVictims
-from scheduler.kube.objects import Metadata, Node, Pod
+from scheduler.kube.objects import Node, OwnedMetadata, Pod
 from scheduler.server.delete_victims import delete_victims
 from tests.scheduler.server.process import ALONE, Cluster, running
 from tests.support.polling import eventually
@@ -102,7 +102,7 @@ async def test_another_pod_of_the_victims_name_is_left_alone(cluster: Cluster, c
     assigned = await _assigned(cluster, "low")
     await cluster.delete("low")
     await cluster.add_pod("low")
-    ending = await delete_victims(client, DeleteVictims(Pod(Metadata("high")), "n1", (assigned,)), "mooring")
+    ending = await delete_victims(client, DeleteVictims(Pod(OwnedMetadata("high")), "n1", (assigned,)), "mooring")
     assert (ending.deleted, ending.refused) == ((), "")
     pod = (await cluster.pods())["low"]
     assert pod.metadata.deletion_timestamp is None
@@ -126,7 +126,7 @@ async def test_a_victim_with_constant_write_conflicts_does_not_count_as_gone(
     await cluster.add_pod("low")
     assigned = await _assigned(cluster, "low")
     server.faults.plan(Fault("PATCH", "/status$", "answer", times=1, code=409))
-    order = DeleteVictims(Pod(Metadata("high")), "n1", (assigned,))
+    order = DeleteVictims(Pod(OwnedMetadata("high")), "n1", (assigned,))
     ending = await delete_victims(client, order, "mooring")
     assert ending.deleted == ()
     assert "409" in ending.refused

@@ -69,6 +69,32 @@ async def _has_condition(client: Client, name: str, message: str) -> bool:
     return await _condition(client, name) == ("False", message)
 
 
+async def test_while_pods_wait_for_their_decision_few_reports_are_written(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A tenant's pods that fit nowhere must not hold up others by what is told about them; all is told afterwards."""
+    monkeypatch.setattr(writing, "_AMID_DECISIONS_PER_S", 1e-6)
+    monkeypatch.setattr(writing, "_AMID_DECISIONS_AT_ONCE", 3.0)
+    writer = Writer(client, "mooring")
+    writer.give_way(pressed=False, amid_decisions=True)
+    pod = await _create(client, "p")
+    for number in range(20):
+        writer.put(Report(pod, "Scheduled", f"message {number}"))
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(writer.run())
+        await eventually(lambda: _are_told(client, 3))
+        # As long as a token is awaited nothing more is written: this round trip takes longer than an event.
+        await _create(client, "other")
+        assert len(await _events(client)) == 3
+        writer.give_way(pressed=False, amid_decisions=False)
+        await eventually(lambda: _are_told(client, 20))
+        task.cancel()
+
+
+async def _are_told(client: Client, count: int) -> bool:
+    return len(await _events(client)) >= count
+
+
 @pytest.mark.parametrize("server", ["devcluster"], indirect=True)
 async def test_of_many_messages_about_a_pod_the_newest_is_written(
     client: Client, server: ApiServer, writer: Writer
