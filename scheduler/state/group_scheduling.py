@@ -5,9 +5,9 @@ no Bind of it leaves before the volumes of all of its members are bound.
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import count, islice
 from typing import Literal, get_args
 
 from mooring.group import MOST_MEMBERS
@@ -62,6 +62,13 @@ class _Decision:
     search: GroupSearch
     unplaced: GroupUnschedulable | None = None
     victims: GroupVictimSearch | None = None
+    # How many decisions began before it.
+    number: int = 0
+
+    @property
+    def rank(self) -> tuple[int, int]:
+        """The order in which decisions go on: those that begin later place again what an earlier one has taken."""
+        return self.search.slices.round, self.number
 
 
 @dataclass(slots=True)
@@ -91,7 +98,8 @@ class GroupScheduling:
     group_pre_binding: GroupPreBinding = field(init=False)
     _decision: _Decision | None = None
     _has_only_begun: bool = False
-    # The decisions that others have interrupted, the one that waits the longest first, and when one is to go on.
+    _begun: Iterator[int] = field(default_factory=count)
+    # The decisions that others have interrupted, and when one is to go on.
     _aside: dict[GroupKey, _Decision] = field(default_factory=dict)
     _resume_at: float = 0.0
     _proceeded_at: float = 0.0
@@ -117,7 +125,8 @@ class GroupScheduling:
         placed = [assigned for uid in members.of("placed") if (assigned := self.cache.assigned(uid)) is not None]
         waiting = sorted(infos, key=lambda one: by_index(one.pod))
         self._decision = _Decision(
-            GroupSearch(group, waiting, self._needed(key), self.portion, placed, since=self.queue.happened)
+            GroupSearch(group, waiting, self._needed(key), self.portion, placed, since=self.queue.happened),
+            number=next(self._begun),
         )
         self._has_only_begun = len(infos) > _MANY
 
@@ -126,7 +135,7 @@ class GroupScheduling:
         if self._aside and now < self._resume_at and self.queue.has_ready(now):
             return ""
         while self._aside:
-            key = next(iter(self._aside))
+            key = min(self._aside, key=lambda key: self._aside[key].rank)
             decision = self._aside.pop(key)
             if self.queue.is_in_flight(key.entry):
                 decision.search.slices.begin_slice()
@@ -314,6 +323,8 @@ class GroupScheduling:
         """Raise AssertionError if what is kept about groups contradicts the cache or the pending pods."""
         self.pending_groups.check()
         self.groups_by_pod.check(lambda uid: self.cache.assigned(uid) is not None and not self.is_tried(uid))
+        for decision in (*filter(None, (self._decision,)), *self._aside.values()):
+            decision.search.check()
 
     def _carry_out(self, search: GroupSearch, verdict: GroupPlacement, now: float) -> list[Instruction]:
         group, key = search.group, search.group.key
