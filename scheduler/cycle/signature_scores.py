@@ -26,10 +26,10 @@ from numpy.typing import NDArray
 from scheduler.cache.column import Amounts
 from scheduler.cache.node_columns import Flags, NodeColumns, Rows
 from scheduler.cycle.placement_budget import PlacementBudget
-from scheduler.kube.affinity import NO_AFFINITY
 from scheduler.kube.objects import Affinity, Container, Metadata, Pod, PodSpec
 from scheduler.kube.pod_info import PodInfo
 from scheduler.kube.pod_volumes import NO_VOLUMES
+from scheduler.kube.selection.affinity import NO_AFFINITY
 from scheduler.placement.assign import NOT_SEARCHED, OUT_OF_BUDGET, Placement
 from scheduler.plugins.interface import (
     FilterPlugin,

@@ -2,7 +2,7 @@
 
 A group is tried in many topology domains, member by member: two pods that keep away from each other held up all other
 decisions for 42 s at 5,000 nodes. What a decision does is counted, not timed, so that equal clusters give equal
-decisions: a member that is tried costs a look at each node for each rule about other pods, and the search for its VFs
+decisions. A member that is tried costs a look at each node for each rule about other pods, and the search for its VFs
 costs steps. A turn ends, so that events are taken in; a slice ends, so that others have their turn, if any wait.
 """
 
@@ -20,8 +20,6 @@ MEMBERS_A_TURN = 16
 A_TURN = 100_000
 # Before a slice has ended so much must be done. The first is short: many groups may come at once, and most take less.
 FIRST_SLICE, LATER_SLICE = 2 * A_TURN, 8 * A_TURN
-# After so many slices another decision goes on, if one is set aside: some half a second.
-_A_ROUND = 4
 # Members taken off or put back cost far less than those that are searched for.
 PUT_BACK = 512
 
@@ -33,7 +31,6 @@ class Slices:
         self._of_turn = self._of_slice = 0
         self._most = LATER_SLICE if portion >= MEMBERS_A_TURN else portion * _A_MEMBER
         self._slice = min(FIRST_SLICE, self._most)
-        self._slices = 1
 
     def begin_turn(self) -> None:
         self._of_turn = 0
@@ -41,7 +38,6 @@ class Slices:
     def begin_slice(self) -> None:
         """Begin another slice than the first."""
         self._of_slice, self._slice = 0, self._most
-        self._slices += 1
 
     def count(self, member: PodInfo, nodes: int, steps: int) -> None:
         """Count a member that was tried on so many nodes, and the steps of the search for its VFs."""
@@ -64,11 +60,6 @@ class Slices:
     def _add(self, looks: int) -> None:
         self._of_turn += looks
         self._of_slice += looks
-
-    @property
-    def round(self) -> int:
-        """How many times the decision had its slices before another one went on."""
-        return self._slices // _A_ROUND
 
     @property
     def turn_is_over(self) -> bool:
