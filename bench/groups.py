@@ -57,6 +57,7 @@ class Load:
 
 LOADS = (
     *(Load(f"{size} members, 1,000 nodes", 1000, size, {}) for size in (4, 16, 64, 512)),
+    Load("512 members, two groups at once", 1000, 512, {}, count=2),
     Load("64 members of 8 shapes, 1,000 nodes", 1000, 64, {}, shapes=8),
     Load("64 members, rails same, 1,000 nodes", 1000, 64, {"rails": "same"}),
     Load("64 members, rails index, 1,000 nodes", 1000, 64, {"rails": "index"}),

@@ -48,13 +48,25 @@ def perfect_fit(per_pf: int, capacity: int, step: int, *, uneven: bool = False) 
     return family
 
 
-def fill(pfs: int, vfs: int, *, tight: bool = False) -> Family:
-    """Few PFs of 400,000 Mb/s, filled to the last by uneven numbers of VFs; tight: no VF is left over either."""
+def fill(pfs: int, vfs: int, *, tight: bool = False, mbps: int = 400_000) -> Family:
+    """Few PFs of so many Mb/s, filled to the last by uneven numbers of VFs; tight: no VF is left over either."""
 
     def family(random: Random) -> Instance:
         counts = cut(random, vfs, pfs) if pfs < vfs else [1] * pfs
-        demands = [VfDemand(rate, (1 << pfs) - 1) for count in counts for rate in cut(random, 400_000, count)]
-        return shuffled(random, demands), [PfCapacity(count if tight else MANY, 400_000) for count in counts], None
+        demands = [VfDemand(rate, (1 << pfs) - 1) for count in counts for rate in cut(random, mbps, count)]
+        return shuffled(random, demands), [PfCapacity(count if tight else MANY, mbps) for count in counts], None
+
+    return family
+
+
+def few_sizes(vfs: int, sizes: tuple[int, ...]) -> Family:
+    """Two PFs with as many VFs as requested and no Mb/s to spare: each size occurs often, and a Mb/s has moved."""
+
+    def family(random: Random) -> Instance:
+        rates = [random.choice(sizes) for _ in range(vfs)]
+        first = random.randrange(1, vfs)
+        capacities = [PfCapacity(first, sum(rates[:first]) + 1), PfCapacity(vfs - first, sum(rates[first:]) - 1)]
+        return shuffled(random, [VfDemand(rate, 3) for rate in rates]), capacities, None
 
     return family
 
@@ -217,6 +229,9 @@ FAMILIES: dict[str, Family] = {
     "2 PFs, 24, VFs tight, fits": fill(2, 24, tight=True),
     "2 PFs, 64, VFs tight, fits": fill(2, 64, tight=True),
     "2 PFs, 64, VFs tight, moved": moved(fill(2, 64, tight=True), 1),
+    "2 PFs, 64, VFs tight, 1.6 Tb/s, fits": fill(2, 64, tight=True, mbps=1_600_000),
+    "2 PFs, 64, VFs tight, 1.6 Tb/s, moved": moved(fill(2, 64, tight=True, mbps=1_600_000), 1),
+    "2 PFs, 64, VFs tight, few sizes": few_sizes(64, (1600, 40_001, 1243, 160_003)),
     "4 PFs, 16, fits": fill(4, 16),
     "4 PFs, 16, VFs tight, fits": fill(4, 16, tight=True),
     "5 PFs, 16, VFs tight, fits": fill(5, 16, tight=True),

@@ -6,7 +6,7 @@ in all. For `place` an item is a VF with its min rate, and a bin is a PF.
 How it works: two greedy attempts, best fit with the largest items first and with the most constrained items first, find
 most packings. Where both fail, the items are split into parts that share no bin. Each part is searched depth first by
 bin completion: take the item with the fewest bins left, try each bin that may hold it, and fill that bin for good with
-one of the sets that `fill` yields. The last two bins are settled at once, by `two_bins`.
+one of the sets that `fill` yields. The last two bins are settled at once, by `subset_sum.two_bins`.
 
 Why it is right:
 
@@ -23,7 +23,7 @@ Hence None proves that no packing exists; the tests compare with a search over a
 What it costs: a greedy attempt looks at each item and bin once. The problem is strongly NP-hard, so the search is
 exponential at worst: it spends steps of a budget and raises `BudgetSpent` when they are used up. Steps are counted, not
 timed, so that equal input has an equal outcome. Sizes are divided by their greatest common divisor and cut to the sum,
-which keeps the bit sets short. Two bins of up to 400,000 are always decided, by steps set apart for them.
+which keeps the bit sets short. Two bins of up to 1,600,000 are always decided, by steps set apart for them.
 `bench/place.py` times the hardest instances that we could construct.
 """
 
@@ -32,7 +32,7 @@ from functools import lru_cache, reduce
 from math import gcd
 
 from scheduler.placement.fill import Bin, BudgetSpent, Fillings, Item, Steps, bits
-from scheduler.placement.two_bins import for_first
+from scheduler.placement.subset_sum.two_bins import for_first
 
 __all__ = ["Bin", "BudgetSpent", "Item", "Steps", "pack_items"]
 

@@ -24,9 +24,9 @@ from scheduler.placement.shared_ports import SharedPorts, pack_on_ports, sizes_b
 
 # The hardest instances of bench/place.py then take under 5 ms with some margin; a third more decides 7 % more of them.
 BUDGET = 3_000
-# Steps beyond these, for two PFs only: their search has a bound. 64 VFs on PFs with 400,000 Mb/s free take at most some
-# 3,200 shifts of 14 steps (`two_bins`).
-TWO_PFS = 50_000
+# Steps beyond these, for two PFs only: their search has a bound (`subset_sum`). 64 VFs on PFs with 1,600,000 Mb/s free
+# take some 27,000 where no VF is left over and the rates are of two sizes, 35,000 at the most.
+TWO_PFS = 40_000
 # Some 25 ms: what is searched before others have their turn.
 SEARCHED_AT_ONCE = 5 * BUDGET
 # Outcomes kept, of up to 10 KiB each for a node of 16 PFs, and of up to 40 KiB for one of 256.

@@ -136,8 +136,7 @@ class GroupScheduling:
     def _first_aside(self) -> GroupKey | None:
         """Return the first group by priority and age whose decision is set aside."""
         entries = {key.entry: key for key in self._aside if self.queue.is_in_flight(key.entry)}
-        first = self.queue.earliest(entries)
-        return entries.get(first)
+        return entries.get(self.queue.earliest(entries))
 
     def _needed(self, key: GroupKey) -> int:
         return max(self.pending_groups.group(key).min - self.pending_groups.counting(key), 1)
@@ -324,6 +323,8 @@ class GroupScheduling:
         """Raise AssertionError if what is kept about groups contradicts the cache or the pending pods."""
         self.pending_groups.check()
         self.groups_by_pod.check(lambda uid: self.cache.assigned(uid) is not None and not self.is_tried(uid))
+        for decision in (*filter(None, (self._decision,)), *self._aside.values()):
+            decision.search.check()
 
     def _carry_out(self, search: GroupSearch, verdict: GroupPlacement, now: float) -> list[Instruction]:
         group, key = search.group, search.group.key

@@ -71,6 +71,11 @@ class Backtracking:
         """Return the member that is tried next."""
         return self.order[len(self.open) - 1]
 
+    @property
+    def placed(self) -> Set[str]:
+        """Return the uids of the members on the path that are not left out."""
+        return {one.uid for one in self.order[: max(len(self.open) - 1, 0)]} - self.left_out
+
     def rest(self) -> list[PodInfo]:
         """Return the members that are not placed."""
         return [*(one for one in self.order if one.uid in self.left_out), *self.order[len(self.open) - 1 :]]

@@ -10,8 +10,10 @@ Why it is right: at the end of each turn every member that was tried is on its n
 what is left. An event may change a node meanwhile. The members on changed rows are taken off and placed again before
 anything else, so that in the end each was placed on its node as it is then. Rules about other pods reach further than a
 row: where they read what has changed, the try begins again; after a few times the group is tried later. Whoever is
-decided about meanwhile changes rows as events do. A member that goes or changes ends the decision (`GroupSearch.has`,
-which the caller asks). Whatever the outcome but `GroupPlacement`, nothing stays assumed (`roll_back`).
+decided about meanwhile changes rows as events do; rows that are again as they were when the decision was set aside
+have not changed (`scheduler.cycle.groups.row_contents`). A member that goes or changes ends the decision
+(`GroupSearch.has`, which the caller asks). Whatever the outcome but `GroupPlacement`, nothing stays assumed
+(`roll_back`).
 
 What it costs: a member costs what a pod costs. After one that fits nowhere, its equals are not tried. Where a group is
 tried in several topology domains (`scheduler.cycle.groups.domains`), `_MOST_TRIED` bounds all of them together. Unequal
@@ -31,9 +33,10 @@ from scheduler.cycle.cycle import RecordPhase, SchedulingCycle, ignore_phase
 from scheduler.cycle.decisions import Bind, GroupPlacement, GroupUnschedulable, Unschedulable
 from scheduler.cycle.groups.backtracking import Backtracking, begin, rows_of, take_step
 from scheduler.cycle.groups.domains import hanging_on, labels_are_ready, tries
-from scheduler.cycle.groups.members import alike, by_size
+from scheduler.cycle.groups.members import alike, by_size, distinct
 from scheduler.cycle.groups.packing import GroupPacking
 from scheduler.cycle.groups.rails import choices, on_rails
+from scheduler.cycle.groups.row_contents import RowContents
 from scheduler.cycle.groups.search import MOST_RESTARTS, GroupSearch
 from scheduler.cycle.groups.slices import PUT_BACK
 from scheduler.cycle.placement_budget import TurnSpent
@@ -141,6 +144,7 @@ class GroupCycle:
         search.placed.clear()
         if search.has_begun:
             self._note_seen(search)
+            search.left_as = RowContents(self._cache.nodes)
 
     def _note_seen(self, search: GroupSearch) -> None:
         search.seen, search.renewed = self._cache.nodes.changes.end, self._cache.nodes.renewals.end
@@ -258,7 +262,7 @@ class GroupCycle:
     def _heed_changes(self, search: GroupSearch, now: float) -> None:
         """Let members be placed again whose nodes have changed since the last turn."""
         nodes = self._cache.nodes
-        changed = {nodes.names[row] for row in nodes.changes.since(search.seen)}.difference(search.unsteady)
+        changed = {nodes.names[row] for row in self._changed_rows(search)}.difference(search.unsteady)
         if not changed:
             return
         search.changes.update(changed)
@@ -292,6 +296,13 @@ class GroupCycle:
         waiting = {one.uid for one in search.todo} | search.placed.keys() | {one.pod_info.uid for one in search.aside}
         search.todo.extend(one for one in search.members if one.uid not in waiting and alike(one) in refused)
         search.refusals.clear()
+
+    def _changed_rows(self, search: GroupSearch) -> list[int]:
+        """Return the rows that have changed since the last turn; not those that are again as they were set aside."""
+        changed, left_as, search.left_as = self._cache.nodes.changes.since(search.seen), search.left_as, None
+        if left_as is None or any(one.volumes or self._reads_others(one) for one in distinct(search.waiting)):
+            return changed
+        return left_as.differing(changed)
 
     def _concern_rules(self, search: GroupSearch, changed: Set[str]) -> bool:
         """Return whether rules about other pods read what has changed: a node, or pods there that are no members."""

@@ -12,6 +12,7 @@ from scheduler.cycle.groups.backtracking import Backtracking
 from scheduler.cycle.groups.domains import Domain, Try
 from scheduler.cycle.groups.members import by_shape
 from scheduler.cycle.groups.rails import Networks
+from scheduler.cycle.groups.row_contents import RowContents
 from scheduler.cycle.groups.slices import MEMBERS_A_TURN, Slices
 from scheduler.cycle.placement_budget import A_DECISION, PlacementBudget
 from scheduler.kube.pod_info import PodInfo
@@ -63,6 +64,8 @@ class GroupSearch:
     # The number of the event after which the decision began.
     since: int = 0
     seen: int = -1
+    # What the rows had left when the decision was set aside.
+    left_as: RowContents | None = None
     renewed: int = 0
     restarts: int = 0
     retries: int = 0
@@ -96,6 +99,13 @@ class GroupSearch:
     def unsteady(self) -> list[str]:
         """The nodes that change too often for a decision that takes so long."""
         return [name for name, count in self.changes.items() if count > _MOST_CHANGES]
+
+    def check(self) -> None:
+        """Raise AssertionError if the members on the path of the search are not those that are placed or set aside."""
+        aside = {bind.pod_info.uid for bind in self.aside}
+        assert not aside & self.placed.keys(), "a member is placed or set aside"
+        if self.path is not None:
+            assert aside | self.placed.keys() == self.path.placed, "the path has the members that are placed"
 
     def is_tried(self, uid: str) -> bool:
         """Return whether a member is in the cache only because it is tried there."""

@@ -6,10 +6,12 @@ from random import Random
 
 import pytest
 
-from bench.place_instances import fill
+from bench.place_instances import few_sizes, fill, moved
 from scheduler.placement.fill import Bin, BudgetSpent, Item, Steps
-from scheduler.placement.place import Fit, place
-from scheduler.placement.two_bins import Bounds, choose, for_first
+from scheduler.placement.place import Fit, OutOfBudget, place
+from scheduler.placement.subset_sum.by_number import by_number_and_sum
+from scheduler.placement.subset_sum.exchange import by_exchange
+from scheduler.placement.subset_sum.two_bins import Bounds, choose, for_first
 
 AMPLE = 10_000_000
 
@@ -81,6 +83,56 @@ def test_pfs_that_a_pod_fills_to_the_last_mbps_are_filled(pfs: int, vfs: int, *,
             rates = [demand.min_tx_rate for demand, pf in zip(demands, outcome.pfs, strict=True) if pf == index]
             assert sum(rates) == capacity.mbps
             assert len(rates) <= capacity.vfs
+
+
+@pytest.mark.parametrize("mbps", [400_000, 1_600_000])
+def test_two_pfs_are_decided_whatever_the_rates_of_64_vfs(mbps: int) -> None:
+    """With as many VFs as are free and the last Mb/s, or one that is moved, and with rates of few sizes."""
+    random = Random(3)
+    planted = fill(2, 64, tight=True, mbps=mbps)
+    for family in (planted, moved(planted, 1), few_sizes(64, (mbps // 1000, mbps // 40 + 1, 777, mbps // 10 + 3))):
+        for _ in range(6):
+            demands, free, _ = family(random)
+            outcome = place(demands, free)
+            assert not isinstance(outcome, OutOfBudget), (demands, free)
+            assert family is not planted or isinstance(outcome, Fit)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_the_search_by_numbers_finds_what_is_planted(seed: int) -> None:
+    """Whatever part of the items it is, of many sizes, few, equal, or all with one remainder."""
+    random = Random(seed)
+    for _ in range(12):
+        drawn = random.choice((range(1, 9000), (3, 700), (7,)))
+        unit, rest = random.choice(((1, 0), (50, 7)))
+        sizes = sorted((random.choice(drawn) * unit + rest for _ in range(random.randint(2, 30))), reverse=True)
+        part = random.sample(sizes, random.randint(0, len(sizes)))
+        number, total, wider = len(part), sum(part), random.choice((0, 0, 1, 60))
+        bounds = Bounds(max(0, number - wider), number + wider, total - wider, total + random.choice((0, wider)))
+        chosen = by_number_and_sum(sizes, bounds, Steps(AMPLE))
+        assert chosen is not None, (sizes, bounds)
+        assert within(sizes, chosen, bounds)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_what_exchanges_find_is_within_the_bounds(seed: int) -> None:
+    """And of 64 items they find a planted part nearly always."""
+    random, found = Random(seed), 0
+    for _ in range(10):
+        sizes = sorted((random.randint(1, 20_000) for _ in range(64)), reverse=True)
+        part = random.sample(sizes, random.randint(20, 44))
+        bounds = Bounds(len(part), len(part), sum(part) - random.choice((0, 9)), sum(part))
+        chosen = by_exchange(sizes, bounds, Steps(AMPLE))
+        assert chosen is None or within(sizes, chosen, bounds)
+        found += chosen is not None
+    assert found >= 9
+
+
+def within(sizes: Sequence[int], chosen: Sequence[int], bounds: Bounds) -> bool:
+    """Return whether the positions are distinct, as many as asked for, and of the sum asked for."""
+    total = sum(sizes[position] for position in chosen)
+    number_fits = bounds.least <= len(set(chosen)) == len(chosen) <= bounds.most
+    return number_fits and bounds.low <= total <= bounds.high
 
 
 def test_steps_set_apart_are_spent_before_the_search_s_own() -> None:
