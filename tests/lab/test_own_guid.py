@@ -55,8 +55,10 @@ import json, sys, threading
 from pathlib import Path
 from types import SimpleNamespace
 from cni.kernel.sysfs import Sysfs
+from cni.vf.ledger import Ledger
 from cni.vf.node import name_device
-node, pci = SimpleNamespace(sysfs=Sysfs(Path("/sys"))), ["0000:3b:01.0", "0000:3b:01.1"]
+node = SimpleNamespace(sysfs=Sysfs(Path("/sys")), ledger=Ledger(Path("/var/lib/mooring/vfs")))
+pci = ["0000:3b:01.0", "0000:3b:01.1"]
 names = lambda: [node.sysfs.rdma(each) for each in pci]
 before = names()
 for each in pci:
