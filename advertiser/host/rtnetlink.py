@@ -11,11 +11,14 @@ from pyroute2 import IPRoute
 from pyroute2.netlink.exceptions import NetlinkError
 
 from mooring.settings import LinkState, VfSettings, reported_vlan
+from mooring.vf_settings import reported_by_ipoib
 
 # RTEXT_FILTER_VF and RTEXT_FILTER_SKIP_STATS in include/uapi/linux/rtnetlink.h.
 _VFS_WITHOUT_STATS = 1 | 8
 # RT_SCOPE_LINK in include/uapi/linux/rtnetlink.h.
 _LINK_SCOPE = 253
+# ARPHRD_INFINIBAND in include/uapi/linux/if_arp.h.
+_INFINIBAND = 32
 _LINK_STATES: dict[int, LinkState] = {0: "auto", 1: "enable", 2: "disable"}
 
 
@@ -30,9 +33,16 @@ def vf_settings(pf: str) -> Mapping[int, VfSettings]:
     """Return the settings of a PF's VFs by index, those that its driver reports."""
     with IPRoute() as route:
         link = _link(route, pf, _VFS_WITHOUT_STATS)
-    listed = link.get_attr("IFLA_VFINFO_LIST") if link is not None else None
-    found = (_vf(info) for info in (listed.get_attrs("IFLA_VF_INFO") if listed else ()))
-    return {index: settings for index, settings in found if index is not None}
+    return settings_listed(link) if link is not None else {}
+
+
+def settings_listed(link: Any) -> Mapping[int, VfSettings]:
+    """Return the settings of VFs that the kernel's message about their PF lists."""
+    listed = link.get_attr("IFLA_VFINFO_LIST")
+    infos = (_vf(info) for info in (listed.get_attrs("IFLA_VF_INFO") if listed else ()))
+    found = {index: settings for index, settings in infos if index is not None}
+    is_ipoib = link["ifi_type"] == _INFINIBAND
+    return {index: reported_by_ipoib(each) for index, each in found.items()} if is_ipoib else found
 
 
 def host_uses(netdev: str) -> tuple[str, ...]:
@@ -47,6 +57,15 @@ def host_uses(netdev: str) -> tuple[str, ...]:
         names = {each["index"]: each.get_attr("IFLA_IFNAME") for each in route.get_links()}
         index = link["index"]
         return (*_addresses(route, index), *_default_routes(route, index), *_stacked(route, index, names))
+
+
+def master_kind(netdev: str) -> str | None:
+    """Return the kind of the link that a netdev is a port of ("bond", "team", "bridge"), None without one."""
+    with IPRoute() as route:
+        link = _link(route, netdev, 0)
+    info = link.get_attr("IFLA_LINKINFO") if link is not None else None
+    kind: str | None = info.get_attr("IFLA_INFO_SLAVE_KIND") if info is not None else None
+    return kind
 
 
 def _addresses(route: Any, index: int) -> Iterator[str]:

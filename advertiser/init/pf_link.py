@@ -7,12 +7,13 @@ for a PF that has its VFs already.
 """
 
 import errno
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import structlog
 
-from advertiser.host.rtnetlink import host_uses
+from advertiser.host.rtnetlink import host_uses, master_kind
 from advertiser.init.vf_settings_writer import VfSettingsWriter
 from advertiser.inventory.facts import PciFunction
 from advertiser.inventory.init_plan import ForbiddenError, Plan
@@ -47,6 +48,17 @@ def set_mtu(device: Path, plan: Plan, writer: VfSettingsWriter) -> None:
         writer.set_mtu(plan.pf, plan.mtu)
     except OSError as refused:
         raise ForbiddenError(f"{plan.pf}: the PF refuses mtu {plan.mtu} ({_symbol(refused)})") from refused
+
+
+def with_team(function: PciFunction, pf: str, kind_of: Callable[[str], str | None] = master_kind) -> PciFunction:
+    """Return a PF with its netdev as bonded also where it is a port of a team, which sysfs does not tell.
+
+    mlx5_core makes its LAG of either (netif_is_lag_master in mlx5_handle_changeupper_event of lag/lag.c, Linux 6.12).
+    """
+    if kind_of(pf) != "team":
+        return function
+    netdevs = (replace(netdev, bonded=True) if netdev.name == pf else netdev for netdev in function.netdevs)
+    return replace(function, netdevs=tuple(netdevs))
 
 
 def warn_of_lost_frames(sysfs: Path, function: PciFunction, pf: str) -> None:

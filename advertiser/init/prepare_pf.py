@@ -114,6 +114,7 @@ class PfPreparer:
             if found is None or found.terms.init is None:
                 return
             mode = host.eswitch.get(function.address)
+            function = pf_link.with_team(function, pf)
             plan = init_plan.plan(function, pf, link, found.terms.init, host.ledger, mode)
             if plan.left_out:
                 names = ", ".join(plan.left_out)

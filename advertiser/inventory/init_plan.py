@@ -100,7 +100,7 @@ def plan(
         why = f"has {present} VFs, {wanted} are wanted, and {len(users)} are in use: {some}"
         raise ForbiddenError(f"{pf}: {why}: drain the node first")
     if present == 0 and not init.end_lag and _may_be_in_roce_lag(function):
-        why = "the PF is in a bond, and its VFs would end the RoCE LAG that mlx5_core makes of PFs without VFs"
+        why = "the PF is in a bond or team, and its VFs would end the RoCE LAG that mlx5_core makes of PFs without VFs"
         raise ForbiddenError(f"{pf}: {why}: write `end_lag: true` beside `vfs` in the offer if that is as it should be")
     own = function.driver or ""
     left_out = refused_settings(init.settings, function, link)

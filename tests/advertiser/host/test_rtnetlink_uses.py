@@ -3,21 +3,26 @@
 import json
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 
 pytestmark = pytest.mark.root
-ASK = "import json, sys; from advertiser.host.rtnetlink import host_uses; print(json.dumps(host_uses(sys.argv[1])))"
+ASK = "import json, sys; from advertiser.host import rtnetlink; print(json.dumps(rtnetlink.{}(sys.argv[1])))"
 
 
 def uses(netdev: str, *commands: str) -> list[str]:
     """Run commands of `ip` in a new namespace with two links, d0 and d1; return the uses of one of its links."""
+    found: list[str] = ask("host_uses", netdev, *commands)
+    return found
+
+
+def ask(function: str, netdev: str, *commands: str) -> Any:
     first = ("link add d0 type veth peer name d1", "link set d0 up", "link set d1 up", *commands)
     script = "".join(f"ip {command} || exit 1\n" for command in first) + 'exec "$@"'
-    program = (sys.executable, "-c", ASK, netdev)
+    program = (sys.executable, "-c", ASK.format(function), netdev)
     done = subprocess.run(("unshare", "--net", "sh", "-c", script, "sh", *program), capture_output=True, check=True)
-    found: list[str] = json.loads(done.stdout)
-    return found
+    return json.loads(done.stdout)
 
 
 def test_a_link_of_its_own_has_no_uses() -> None:
@@ -39,3 +44,9 @@ def test_addresses_default_routes_and_links_on_top_are_named() -> None:
 
 def test_a_port_of_a_bridge_is_named_with_it() -> None:
     assert uses("d0", "link add br0 type bridge", "link set d0 master br0") == ["port of br0"]
+
+
+def test_the_kind_of_the_link_above_is_told() -> None:
+    """By IFLA_INFO_SLAVE_KIND (rtnl_link_slave_info_fill); a team's is "team", which few kernels have for a test."""
+    assert ask("master_kind", "d0", "link add br0 type bridge", "link set d0 master br0") == "bridge"
+    assert (ask("master_kind", "d0"), ask("master_kind", "no-such-link")) == (None, None)

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from pyroute2.netlink.rtnl.ifinfmsg import ifinfmsg
 
+from advertiser.init.pf_link import with_team
 from advertiser.inventory.facts import EswitchMode, Netdev, PciFunction, Vf
 from advertiser.inventory.init_plan import ForbiddenError, plan, refusal, settings_in_order, vf_guid, vf_mac
 from advertiser.inventory.offer import Init, read_offer
@@ -84,10 +85,22 @@ def test_vfs_do_not_end_a_roce_lag_unless_the_offer_says_so(pf: PciFunction, wis
     bonded = replace(pf, netdevs=(Netdev("eth0", type="1", bonded=True),))
     assert plan(replace(bonded, netdevs=(Netdev("eth0", type="1"),)), "eth0", "ethernet", wish, {}).vfs == wish.vfs
     if is_refused:
-        with pytest.raises(ForbiddenError, match=r"^eth0: the PF is in a bond, .* `end_lag: true` beside `vfs`"):
+        with pytest.raises(ForbiddenError, match=r"^eth0: the PF is in a bond or team, .*`end_lag: true` beside"):
             plan(bonded, "eth0", "ethernet", wish, {})
     else:
         assert plan(bonded, "eth0", "ethernet", wish, {}).vfs == wish.vfs
+
+
+@pytest.mark.parametrize(("kind", "is_refused"), [("team", True), ("bridge", False), (None, False)])
+def test_a_roce_lag_of_a_team_is_kept_too(kind: str | None, is_refused: bool) -> None:
+    """netif_is_lag_master in mlx5_handle_changeupper_event of Linux 6.12: a bond or a team. sysfs names only bonds."""
+    pf = replace(function(0), netdevs=(Netdev("eth0", type="1"),))
+    found = with_team(pf, "eth0", {"eth0": kind}.get)
+    if is_refused:
+        with pytest.raises(ForbiddenError, match=r"^eth0: the PF is in a bond or team, .*`end_lag: true`"):
+            plan(found, "eth0", "ethernet", Init(4), {})
+    else:
+        assert plan(found, "eth0", "ethernet", Init(4), {}).vfs == 4
 
 
 def test_an_infiniband_pf_without_a_netdev_gets_no_vfs_from_init() -> None:
