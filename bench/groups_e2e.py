@@ -187,10 +187,9 @@ def main() -> int:
     # However it is ended, also by `timeout`, no server is left running.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     assets = Path(named)
-    print(
-        f"{os.cpu_count()} cores, Linux {os.uname().release}, Python {sys.version.split()[0]}; {options.nodes} nodes,"
-    )
-    print(f"{options.members} members; {apiservers.version(assets)}; gates {_GATES}; members bound a second")
+    print(f"{os.cpu_count()} cores, Linux {os.uname().release}, Python {sys.version.split()[0]}")
+    print(f"{options.nodes} nodes, {options.members} members; {apiservers.version(assets)}; gates {_GATES}")
+    print("members bound a second")
     print(f"{'':32} {'ours':>9} {'its own':>9} {'ratio':>7}")
     flags = ("--feature-gates", _GATES, "--runtime-config", f"{_API}=true")
     with (

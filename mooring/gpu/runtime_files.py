@@ -5,12 +5,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import structlog
-
 from mooring.files import read_file
 from mooring.gpu.default_runtime import EXPOSED, Document, exposed
 
-_log = structlog.get_logger()
 DEFAULT_RUNTIME = ":".join(
     ("/etc/containerd/config.toml", "/etc/containerd/conf.d", "/etc/crio/crio.conf", "/etc/crio/crio.conf.d")
 )
@@ -26,9 +23,24 @@ class RuntimeFiles:
     toolkit: Path = Path(DEFAULT_TOOLKIT)
 
     def why_exposed(self) -> str:
-        """Return why no GPU of this host can be offered, empty if nothing of that speaks against it."""
-        toolkit = next(iter(_read([self.toolkit])), None)
-        return EXPOSED if exposed(list(_read(self.runtime)), toolkit) else ""
+        """Return why no GPU of this host can be offered, empty if nothing of that speaks against it.
+
+        A runtime may run with what a file said before: one that cannot be read now speaks against it.
+        """
+        try:
+            runtime = list(_read(self.runtime))
+        except UnreadableError as unknown:
+            return str(unknown)
+        try:
+            toolkit = next(_read([self.toolkit]), None)
+        except UnreadableError:
+            # As without the file: NVIDIA's runtime believes the variable.
+            toolkit = None
+        return EXPOSED if exposed(runtime, toolkit) else ""
+
+
+class UnreadableError(ValueError):
+    """A file that leaves the default runtime unknown."""
 
 
 def _read(paths: Iterable[Path]) -> Iterator[Document]:
@@ -38,6 +50,6 @@ def _read(paths: Iterable[Path]) -> Iterator[Document]:
             texts = [read_file(one) for one in files if one.suffix in _SUFFIXES and not one.is_dir()]
             documents = [tomllib.loads(text) for text in texts if text is not None]
         except (OSError, ValueError) as broken:
-            _log.error("configuration of the container runtime cannot be read", path=str(path), reason=str(broken))
-        else:
-            yield from documents
+            what = f"the default runtime is not known: configuration {str(path)!r} cannot be read: {broken}"
+            raise UnreadableError(what) from broken
+        yield from documents

@@ -57,7 +57,7 @@ def refusal(request: GpuRequest, free: Sequence[Gpu]) -> str:
 
 
 def choices(request: GpuRequest, free: Sequence[Gpu], nearest: Nearest = (), steps: int = STEPS) -> Iterator[GpuChoice]:
-    """Yield choices, the tightest first; raise `Unmet` with the reason where there is no (further) one.
+    """Yield choices, the tightest first; raise `Unmet` with the reason where none is left.
 
     ``free`` is in the order of PCI addresses, ``nearest`` goes with it; GPU k of a choice binds interface k, as far as
     there are both.

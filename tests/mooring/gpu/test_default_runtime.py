@@ -63,7 +63,19 @@ def test_files_of_a_folder_are_read_in_order(tmp_path: Path) -> None:
     assert "NVIDIA_VISIBLE_DEVICES" in files.why_exposed()
 
 
-def test_what_cannot_be_read_is_left_out(tmp_path: Path) -> None:
-    """The runtime would not start with it either; the log says so."""
-    (tmp_path / "config.toml").write_text("[")
-    assert RuntimeFiles((tmp_path / "config.toml",), tmp_path / "none.toml").why_exposed() == ""
+def test_no_gpu_is_offered_where_the_default_runtime_is_not_known(tmp_path: Path) -> None:
+    """The runtime may run with what the file said before it was broken."""
+    (tmp_path / "conf.d").mkdir()
+    for path, file in (("config.toml", "config.toml"), ("conf.d", "conf.d/1.toml")):
+        files = RuntimeFiles((tmp_path / path,), tmp_path / "none.toml")
+        assert files.why_exposed() == ""
+        (tmp_path / file).write_text("[")
+        unknown = f"the default runtime is not known: configuration {str(tmp_path / path)!r} cannot be read: "
+        assert files.why_exposed().startswith(unknown)
+
+
+def test_a_broken_configuration_of_nvidias_takes_the_variable_from_nobody(tmp_path: Path) -> None:
+    """As without it: the default is to believe it."""
+    (tmp_path / "config.toml").write_text(V3.format(name="nvidia", binary=NVIDIAS))
+    (tmp_path / "nvidia.toml").write_text(OFF + "[")
+    assert "NVIDIA_VISIBLE_DEVICES" in RuntimeFiles((tmp_path / "config.toml",), tmp_path / "nvidia.toml").why_exposed()
