@@ -13,7 +13,7 @@ import structlog
 from rich.console import Console
 
 from advertiser.host.capture import capture, with_capture_record
-from advertiser.host.gpu.documents import CdiFolders, GpusFile
+from advertiser.host.gpu.documents import GpusFile
 from advertiser.host.gpu.read_gpus import GpuSources
 from advertiser.host.host_events import HostEvents
 from advertiser.host.offer_file import OfferFile
@@ -36,6 +36,8 @@ from advertiser.show import as_json, print_table
 from mooring import log
 from mooring.config import ConfigError, host_and_port, load, option
 from mooring.errors import ContractError
+from mooring.gpu.cdi_folders import DEFAULT_FOLDERS, cdi_folders
+from mooring.gpu.runtime_files import DEFAULT_RUNTIME, DEFAULT_TOOLKIT, RuntimeFiles
 from mooring.kube.access import AccessError, load_access
 from mooring.kube.client import Client
 from mooring.kube.failures import KubeError
@@ -63,7 +65,9 @@ class Config:
     gpus: bool = option(False, "whether the node's GPUs are shown and published too, as mooring.dev/inventory.gpu")
     gpus_file: Path = option(DEFAULT_GPUS, "what the operator says of GPUs where nothing else does; may be absent")
     proc: Path = option(Path("/proc"), "where procfs is mounted: NVIDIA's driver says there what its GPUs are")
-    cdi: str = option("/etc/cdi:/var/run/cdi", "folders of CDI specifications; of two, the later has precedence")
+    cdi: str = option(DEFAULT_FOLDERS, "folders of CDI specifications; of two, the later has precedence")
+    runtime_config: str = option(DEFAULT_RUNTIME, "files and folders of the container runtime's configuration")
+    nvidia_runtime_config: Path = option(Path(DEFAULT_TOOLKIT), "configuration of NVIDIA's container runtime")
     resync: float = option(60.0, "seconds without an event after which the host is looked at all the same")
     modprobe: Path = option(MODPROBE, "file that init writes where the RDMA stack's mode takes a reboot")
     output: str = option("table", "form of show: table or json", short="o")
@@ -91,7 +95,9 @@ class Config:
         if not self.gpus:
             return None
         file = GpusFile(self.gpus_file, required=self.gpus_file != DEFAULT_GPUS)
-        return GpuSources(self.sysfs, self.proc, CdiFolders(map(Path, filter(None, self.cdi.split(":")))), file)
+        runtime = tuple(map(Path, filter(None, self.runtime_config.split(":"))))
+        files = RuntimeFiles(runtime, self.nvidia_runtime_config)
+        return GpuSources(self.sysfs, self.proc, cdi_folders(self.cdi), file, runtime=files)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

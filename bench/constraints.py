@@ -1,11 +1,11 @@
-"""Time decisions about pods that request GPUs beside their VFs, against the same pods without; no I/O.
+"""Time decisions about pods that request FPGAs beside their VFs, against the same pods without; no I/O.
 
     python -m bench.constraints [--pods 3000] [--nodes 5000] [--rounds 3]
 
-Nodes have 4 PFs and 8 GPUs under 4 PCIe switches; a pod has 2 VFs of one of 64 mixes of rates, and a GPU beside each.
-The constraint is that of docs/examples/gpu. Three loads take turns for some rounds, and each pod's best time counts:
-pods without a constraint where none is installed, the same where one is, and pods with GPUs. CPU time of one core.
-`bench.overhead` measures whether a pod without GPUs is slowed: there the loads take turns pod by pod.
+Nodes have 4 PFs and 8 FPGAs under 4 PCIe switches; a pod has 2 VFs of one of 64 mixes of rates, an FPGA beside each.
+The constraint is that of docs/examples/fpga. Three loads take turns for some rounds, and each pod's best time counts:
+pods without a constraint where none is installed, the same where one is, and pods with FPGAs. CPU time of one core.
+`bench.overhead` measures whether a pod without FPGAs is slowed: there the loads take turns pod by pod.
 """
 
 import argparse
@@ -29,8 +29,8 @@ from scheduler.kube.objects import Node
 from scheduler.server.call_timeout import CallTimeout
 from scheduler.server.startup import installed_constraints as installed
 
-_EXAMPLE = Path(__file__).parent.parent / "docs/examples/gpu"
-_SWITCHES, _GPUS = 4, 8
+_EXAMPLE = Path(__file__).parent.parent / "docs/examples/fpga"
+_SWITCHES, _FPGAS = 4, 8
 
 
 def main() -> None:
@@ -39,11 +39,11 @@ def main() -> None:
     parser.add_argument("--nodes", type=int, default=5000, help="nodes (default 5000)")
     parser.add_argument("--rounds", type=int, default=3, help="rounds, of which each pod's best counts (default 3)")
     options = parser.parse_args()
-    kinds = gpu_kinds()
+    kinds = fpga_kinds()
     loads = {
-        "no constraint installed": Load(NONE, gpus=False),
-        "one installed, not used": Load(kinds, gpus=False),
-        "a GPU beside each VF": Load(kinds, gpus=True),
+        "no constraint installed": Load(NONE, fpgas=False),
+        "one installed, not used": Load(kinds, fpgas=False),
+        "an FPGA beside each VF": Load(kinds, fpgas=True),
     }
     rounds: dict[str, list[list[float]]] = {name: [] for name in loads}
     for _ in range(options.rounds):
@@ -57,14 +57,14 @@ def main() -> None:
         line(name, times, 0.0)
 
 
-def gpu_kinds() -> Kinds:
+def fpga_kinds() -> Kinds:
     """Load the constraint from its source."""
     sys.path.insert(0, str(_EXAMPLE))
-    return installed.load([EntryPoint("gpu", "mooring_gpu.constraint:Gpus", installed.GROUP)], CallTimeout().limit)
+    return installed.load([EntryPoint("fpga", "mooring_fpga.constraint:Fpgas", installed.GROUP)], CallTimeout().limit)
 
 
 def cluster(nodes: int, kinds: Kinds) -> Scheduling:
-    """Return nodes with GPUs."""
+    """Return nodes with FPGAs."""
     scheduling = Scheduling(0, kinds)
     for number in range(nodes):
         node = msgspec.convert(_node(number), Node)
@@ -74,10 +74,10 @@ def cluster(nodes: int, kinds: Kinds) -> Scheduling:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """Pods on nodes with GPUs, with a constraint for them or without; ``gpus`` is true if the pods request them."""
+    """Pods on nodes with FPGAs, with a constraint for them or without; ``fpgas`` is true if the pods request them."""
 
     kinds: Kinds
-    gpus: bool
+    fpgas: bool
 
     def measure(self, nodes: int, pods: int) -> list[float]:
         """Return the seconds of each decision; raise ValueError if a pod finds no node."""
@@ -96,8 +96,8 @@ class Load:
 
     def _pod(self, number: int) -> load.Json:
         pod = load.mixed_pod(number)
-        if self.gpus:
-            pod["metadata"]["annotations"][f"{names.REQUEST_OF}gpu"] = dump([{"beside": 0}, {"beside": 1}])
+        if self.fpgas:
+            pod["metadata"]["annotations"][f"{names.REQUEST_OF}fpga"] = dump([{"beside": 0}, {"beside": 1}])
         return pod
 
 
@@ -107,11 +107,11 @@ def _node(number: int) -> load.Json:
     inventory = read_inventory(annotations[names.INVENTORY])
     pfs = tuple(replace(pf, pcie=(*_path(index), f"{pf.pci[:-4]}1f.0")) for index, pf in enumerate(inventory.pfs))
     annotations[names.INVENTORY] = dump_inventory(replace(inventory, pfs=pfs))
-    annotations[f"{names.INVENTORY_OF}gpu"] = dump({"v": 1, "gpus": [_gpu(index) for index in range(_GPUS)]})
+    annotations[f"{names.INVENTORY_OF}fpga"] = dump({"v": 1, "fpgas": [_fpga(index) for index in range(_FPGAS)]})
     return node
 
 
-def _gpu(index: int) -> Mapping[str, object]:
+def _fpga(index: int) -> Mapping[str, object]:
     return {"pci": f"0000:{index + 16:02x}:00.0", "pcie": _path(index % _SWITCHES)}
 
 

@@ -87,8 +87,8 @@ WORLDS: dict[str, Callable[[int], Scheduling]] = {
     "volumes": _volumes,
     "disruption budgets": _budgets,
     "a nominated pod": _nominated,
-    "GPUs, no constraint": lambda nodes: _filled(constraints.cluster(nodes, NONE)),
-    "GPUs, constraint": lambda nodes: _filled(constraints.cluster(nodes, constraints.gpu_kinds())),
+    "FPGAs, no constraint": lambda nodes: _filled(constraints.cluster(nodes, NONE)),
+    "FPGAs, constraint": lambda nodes: _filled(constraints.cluster(nodes, constraints.fpga_kinds())),
 }
 
 

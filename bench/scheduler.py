@@ -2,10 +2,10 @@
 
     python -m bench.scheduler [--pods 10000] [--rounds 4] [--only TEXT]
 
-Nodes and pods go into `Machine` as the watches would give them; what is timed is `step` with the answer to its bind, in
-CPU time of its thread, so that a machine shared with others does not count.
-Loads take turns for some rounds and the best round counts, so that ratios meet the same noise. The reference looks at
-every node for every pod. Exit status 1 if a goal is missed.
+Nodes and pods go into `Machine` as the watches would give them. What is timed is `step` with the answer to its bind, in
+CPU time of its thread, so that a machine shared with others does not count. Loads take turns for some rounds and the
+best round counts, so that ratios meet the same noise. The reference looks at every node for every pod. Exit status 1 if
+a goal is missed.
 """
 
 import argparse

@@ -2,9 +2,9 @@
 
     python -m bench.volumes [--nodes 5000] [--pods 300]
 
-Pods have 2 VFs and a claim each: one whose volume is bound and in some zone, the same on nodes that can attach so many
-volumes only, one whose volume is to be made, and one for which a disk of some node is to be taken, of which every node
-has one. What is timed is `step` of the machine, in CPU time of its thread.
+Pods have 2 VFs and a claim each. It is one whose volume is bound and in some zone, the same on nodes that can attach
+so many volumes only, one whose volume is to be made, and one for which a disk of some node is to be taken, of which
+every node has one. What is timed is `step` of the machine, in CPU time of its thread.
 """
 
 import argparse

@@ -24,9 +24,10 @@ from cri_shim.records import Records
 from cri_shim.server import Systemd, serve
 from mooring import log
 from mooring.config import ConfigError, load, option
+from mooring.gpu.cdi_folders import DEFAULT_FOLDERS
 
 PROGRAM = "mooring-cri-shim"
-_SYSFS, _DEV = Path("/sys"), Path("/dev")
+_SYSFS, _DEV, _PROC = Path("/sys"), Path("/dev"), Path("/proc")
 _KEYS = Path("/etc/mooring/assignment-keys.pem")
 _STATE, _RUN = Path("/var/lib/mooring"), Path("/run/mooring")
 _log = structlog.get_logger()
@@ -41,6 +42,8 @@ class Config:
     node_name: str = option("", "this node's name; an empty one is the host name in lower case")
     sysfs: Path = option(_SYSFS, "where sysfs is mounted")
     dev: Path = option(_DEV, "where the device nodes are; containers get those below infiniband/")
+    proc: Path = option(_PROC, "where procfs is mounted: NVIDIA's driver says there what its GPUs are")
+    cdi: str = option(DEFAULT_FOLDERS, "folders of CDI specifications, as the runtime has them")
     state: Path = option(_STATE, "folder of the pod records and the ledger; it survives reboots")
     run: Path = option(_RUN, "folder of what lasts until the next boot")
     metrics_addr: str = option("", "host:port to serve Prometheus metrics at; off where empty")
@@ -105,7 +108,7 @@ def _check(config: Config) -> int:
 
 
 def _roots(config: Config) -> Roots:
-    return Roots(config.sysfs, config.dev, config.management_devices)
+    return Roots(config.sysfs, config.dev, config.management_devices, config.proc, config.cdi)
 
 
 if __name__ == "__main__":

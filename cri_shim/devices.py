@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cri_shim.plan.inject import VfDevices
+from mooring.gpu.cdi_folders import DEFAULT_FOLDERS
 from mooring.names import is_rdma
 
 _CONNECTION_MANAGER = "rdma_cm"
@@ -22,11 +23,16 @@ class DeviceError(LookupError):
 
 @dataclass(frozen=True, slots=True)
 class Roots:
-    """Where sysfs and the device nodes are, and whether containers get umad and issm as well."""
+    """Where sysfs and the device nodes are, and whether containers get umad and issm as well.
+
+    ``proc`` and the folders of CDI specifications say which GPUs there are.
+    """
 
     sysfs: Path = Path("/sys")
     dev: Path = Path("/dev")
     management: bool = False
+    proc: Path = Path("/proc")
+    cdi: str = DEFAULT_FOLDERS
 
 
 def resolve(pci: str, roots: Roots) -> VfDevices:

@@ -16,13 +16,15 @@ import structlog
 from google.protobuf.message import DecodeError, Message
 
 from cri_shim.devices import DeviceError, Roots, resolve
+from cri_shim.gpus import GpuFolders, why_not_now
 from cri_shim.pb import cri_pb2 as cri
+from cri_shim.plan.gpus import HIDDEN, GpuError, gpu_environment
 from cri_shim.plan.inject import (
+    Addition,
     Inject,
     Record,
     Refuse,
     Rules,
-    VfDevices,
     add_to_container,
     can_change_vfs,
     decide_container,
@@ -35,7 +37,9 @@ from cri_shim.plan.inject import (
 from cri_shim.plan.record_gc import find_stale_records
 from cri_shim.proxy import SERVED, RefusedError
 from cri_shim.records import Records
-from mooring.errors import RecordError
+from cri_shim.runtime import Runtime
+from mooring.errors import AnnotationError, RecordError
+from mooring.gpu.cdi_folders import cdi_folders
 from mooring.ledger import LedgerEntry
 
 RUN_POD_SANDBOX = f"{SERVED}RuntimeService/RunPodSandbox"
@@ -59,6 +63,16 @@ class _RecordUse:
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
+@dataclass(frozen=True, slots=True)
+class _Equipped:
+    """What becomes of a CreateContainer: the bytes to forward; the request where a pod's VFs or GPUs are concerned."""
+
+    raw: bytes
+    request: cri.CreateContainerRequest | None = None
+    units: tuple[str, ...] = ()
+    injected: Mapping[str, object] = field(default_factory=dict)
+
+
 class Interceptors:
     """The decisions of `cri_shim.plan.inject`, with the records below ``records`` and the devices below ``roots``."""
 
@@ -66,6 +80,8 @@ class Interceptors:
         self._rules = rules
         self._records = records
         self._roots = roots
+        self._gpus = GpuFolders(roots.sysfs, roots.proc, cdi_folders(roots.cdi))
+        self._runtime: Runtime | None = None
         self._uses: dict[str, _RecordUse] = {}
         self._missing: dict[str, float] = {}
         # The pod uids of sandboxes, by id.
@@ -88,14 +104,30 @@ class Interceptors:
 
     @asynccontextmanager
     async def create_container(self, raw: bytes) -> AsyncIterator[bytes]:
-        """Yield the bytes to forward, with the devices of the pod's VFs where the container is entitled to some."""
-        forwarded, noted = await _apart(raw, self._equip, raw)
-        if noted is not None:
-            with _refusals(noted.sandbox_config, "CreateContainer", container=noted.config.metadata.name):
-                # Its fsync may take long; one that has begun completes, even if its caller has left by then.
-                uid = noted.sandbox_config.metadata.uid
-                await asyncio.shield(asyncio.to_thread(self._records.note_privileged, uid))
-        yield forwarded
+        """Yield the bytes to forward, with what the container gets of the pod's VFs and GPUs."""
+        equipped = await _apart(raw, self._equip, raw)
+        request = equipped.request
+        if request is not None:
+            with _refusals(request.sandbox_config, "CreateContainer", container=request.config.metadata.name):
+                uid = request.sandbox_config.metadata.uid
+                if equipped.units:
+                    await self._refuse_gpus_in_use(uid, equipped.units)
+                if can_change_vfs(request.config):
+                    # Its fsync may take long; one that has begun completes, even if its caller has left by then.
+                    await asyncio.shield(asyncio.to_thread(self._records.note_privileged, uid))
+        if equipped.injected:
+            _log.info("devices injected", **equipped.injected)
+        yield equipped.raw
+
+    def ask(self, runtime: Runtime) -> None:
+        """Take the runtime that is asked who has GPUs; until then no container is given any."""
+        self._runtime = runtime
+
+    async def _refuse_gpus_in_use(self, uid: str, units: tuple[str, ...]) -> None:
+        if self._runtime is None:
+            raise RefusedError("the runtime cannot be asked who has GPUs")
+        if reason := await why_not_now(uid, units, self._runtime, self._records):
+            raise RefusedError(reason)
 
     def begin(self) -> None:
         """Say that calls are marked from now on; raise OSError."""
@@ -133,14 +165,11 @@ class Interceptors:
         self._missing = dict(judged.missing)
         return frozenset([uid for uid in judged.remove if await self._remove_record(uid)])
 
-    def _equip(self, raw: bytes) -> tuple[bytes, cri.CreateContainerRequest | None]:
-        """Return a CreateContainer's bytes to forward, and the request if its container can change the pod's VFs.
-
-        Raise RefusedError.
-        """
+    def _equip(self, raw: bytes) -> _Equipped:
+        """Return a CreateContainer's bytes to forward; raise RefusedError."""
         request = _decode(cri.CreateContainerRequest, raw)
         if request is None:
-            return raw, None
+            return _Equipped(raw)
         with _refusals(request.sandbox_config, "CreateContainer", container=request.config.metadata.name):
             found = self._records.pod(request.sandbox_config.metadata.uid)
             if found is not None:
@@ -149,9 +178,8 @@ class Interceptors:
             if isinstance(decision, Refuse):
                 raise RefusedError(decision.reason)
             if isinstance(decision, Inject):
-                forwarded = self._inject(raw, request, decision)
-                return forwarded, request if can_change_vfs(request.config) else None
-            return raw, None
+                return self._inject(raw, request, decision)
+            return _Equipped(raw)
 
     async def _remove_record(self, uid: str) -> bool:
         """Remove a record unless its pod has a sandbox again; return whether it was removed."""
@@ -180,17 +208,23 @@ class Interceptors:
                     await asyncio.to_thread(self._records.show_pod, found)
                 return found is not None or isinstance(decision, Record)
 
-    def _inject(self, raw: bytes, request: cri.CreateContainerRequest, decision: Inject) -> bytes:
+    def _inject(self, raw: bytes, request: cri.CreateContainerRequest, decision: Inject) -> _Equipped:
         ledger = {vf.pci: self._records.vf(vf.pci) for vf in decision.assignment.vfs}
         if reason := not_held(decision.assignment, request.pod_sandbox_id, ledger):
             raise RefusedError(reason)
         entitled = [(vf, entry) for vf in decision.entitled if (entry := ledger[vf.pci]) is not None]
         given = [(vf, entry, resolve(vf.pci, self._roots)) for vf, entry in entitled]
-        if not given:
-            return raw
+        if not given and decision.gpus is None:
+            return _Equipped(raw, request)
         added = devices([found for _, _, found in given])
-        _log_injection(request, [(entry, found) for _, entry, found in given], added)
-        return add_to_container(raw, request, added, environment(given))
+        variables = environment(given) if given else {}
+        addition = Addition(added, variables)
+        if decision.gpus is not None:
+            names = self._gpus.names(decision.gpus, decision.units)
+            more = gpu_environment(decision.gpus, decision.units) if names else {}
+            addition = Addition(added, variables | more, HIDDEN, names)
+        injected = _injected(request, [entry for _, entry, _ in given], addition)
+        return _Equipped(add_to_container(raw, request, addition), request, decision.units, injected)
 
     @contextmanager
     def _in_use(self, uid: str) -> Iterator[_RecordUse]:
@@ -222,21 +256,22 @@ def _refusals(config: cri.PodSandboxConfig, call: str, **fields: str) -> Iterato
     """Turn any error about a request into one refusal that names the pod, logged once."""
     try:
         yield
-    except (RefusedError, RecordError, DeviceError, OSError) as reason:
+    except (RefusedError, RecordError, DeviceError, GpuError, AnnotationError, OSError) as reason:
         pod, uid = pod_name(config), config.metadata.uid
         _log.warning("refused", call=call, pod=pod, uid=uid, reason=str(reason), **fields)
         raise RefusedError(f"mooring: pod {pod}: {reason}") from reason
 
 
-def _log_injection(
-    request: cri.CreateContainerRequest, given: list[tuple[LedgerEntry, VfDevices]], added: list[cri.Device]
-) -> None:
-    _log.info(
-        "devices injected",
-        pod=pod_name(request.sandbox_config),
-        uid=request.sandbox_config.metadata.uid,
-        container=request.config.metadata.name,
-        sandbox=request.pod_sandbox_id,
-        vfs=[entry.pci for entry, _ in given],
-        devices=[device.host_path for device in added],
-    )
+def _injected(
+    request: cri.CreateContainerRequest, given: list[LedgerEntry], addition: Addition
+) -> Mapping[str, object]:
+    """Return what the log says of a container that gets something."""
+    return {
+        "pod": pod_name(request.sandbox_config),
+        "uid": request.sandbox_config.metadata.uid,
+        "container": request.config.metadata.name,
+        "sandbox": request.pod_sandbox_id,
+        "vfs": [entry.pci for entry in given],
+        "devices": [device.host_path for device in addition.devices],
+        **({"cdi": list(addition.cdi)} if addition.cdi else {}),
+    }

@@ -31,6 +31,20 @@ class Runtime:
         raw = await self._ask("ListPodSandbox", b"", _LIST_S)
         return await asyncio.to_thread(_read_sandboxes, raw)
 
+    async def listed_sandboxes(self) -> Sequence[cri.PodSandbox]:
+        """Return all sandboxes, ready or not."""
+        raw = await self._ask("ListPodSandbox", b"", _LIST_S)
+        return await asyncio.to_thread(_read_listed, raw)
+
+    async def version(self) -> cri.VersionResponse:
+        """Return the runtime's name and version."""
+        return cri.VersionResponse.FromString(await self._ask("Version", b"", _ANSWER_S))
+
+    async def verbose_status(self) -> cri.StatusResponse:
+        """Return the runtime's status with its configuration, as far as it tells it."""
+        raw = await self._ask("Status", cri.StatusRequest(verbose=True).SerializeToString(), _ANSWER_S)
+        return cri.StatusResponse.FromString(raw)
+
     async def running(self) -> Sequence[cri.Container]:
         """Return the containers that run."""
         raw = await self._ask("ListContainers", _RUNNING.SerializeToString(), _LIST_S)
@@ -54,8 +68,11 @@ class Runtime:
 
 
 def _read_sandboxes(raw: bytes) -> dict[str, str]:
-    sandboxes = map(cri.PodSandbox.FromString, cri.ListPodSandboxResponse.FromString(raw).items)
-    return {sandbox.id: sandbox.metadata.uid for sandbox in sandboxes}
+    return {sandbox.id: sandbox.metadata.uid for sandbox in _read_listed(raw)}
+
+
+def _read_listed(raw: bytes) -> list[cri.PodSandbox]:
+    return list(map(cri.PodSandbox.FromString, cri.ListPodSandboxResponse.FromString(raw).items))
 
 
 def _read_containers(raw: bytes) -> list[cri.Container]:

@@ -42,6 +42,7 @@ async def serve(
     with owned(path):
         interceptors.begin()
         async with grpc.aio.insecure_channel(runtime, options=CHANNEL_OPTIONS) as channel:
+            interceptors.ask(Runtime(channel))
             server = grpc.aio.server(options=SERVER_OPTIONS)
             intercepts = {
                 RUN_POD_SANDBOX: interceptors.run_pod_sandbox,

@@ -1,7 +1,7 @@
 """The extract of the node's records: what the advertiser reads of them, in ``<run>/extract/{vfs,pods}``.
 
 The records themselves are root's. The advertiser needs no more of them than who holds which VF with which rate, and it
-runs without root where it serves: so each writer of a record writes an extract of it too, which a group may read. It is
+runs without root where it serves. So each writer of a record writes an extract of it too, which a group may read. It is
 in the format of the record, without what only the writer needs: how a VF was before, its namespace, its IPAM.
 
     vfs/<pci>.json    by mooring-cni, with the ledger entry; removed with it

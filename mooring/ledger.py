@@ -86,7 +86,7 @@ class Original:
     do not belong to the pod when the VF is restored. ``parent`` is the PCI address that the kernel reports with the
     netdev (IFLA_PARENT_DEV_NAME), which no pod can change; None if it reports none, and in entries of earlier versions.
     ``netdev`` is what else a pod could change and leave on the netdev, as opaque texts by kind
-    (`cni.kernel.netdev_state`); empty in entries of earlier versions.
+    (`cni.kernel.netdev.netdev_state`); empty in entries of earlier versions.
     """
 
     name: str | None = None

@@ -6,7 +6,7 @@
 
 Only what ``_ALLOWLIST`` names is included: no MAC, GUID, serial number, VPD or configuration space, unless a netdev's
 name is made of its MAC. A node GUID is included if it is one that a VF has before it has its own. Most drivers make
-``phys_switch_id`` and ``sys_image_guid`` of a MAC or GUID: in their place there are numbers, 1 for the first in the
+``phys_switch_id`` and ``sys_image_guid`` of a MAC or GUID. In their place there are numbers, 1 for the first in the
 tree, 2 for the next other one, so that equal ones stay equal. A file that the kernel refuses to read (speed without a
 link: EINVAL) becomes an empty folder of its name: it exists, and is unreadable. Equal hosts give equal archives, byte
 for byte.

@@ -7,8 +7,9 @@ import structlog
 
 from advertiser.inventory.facts import AssignedVfKey
 from mooring import podrecord
-from mooring.errors import RecordError
+from mooring.errors import ContractError, RecordError
 from mooring.files import read_file, record_paths
+from mooring.gpu.assignment import assigned_gpus
 from mooring.podrecord import PodRecord, read_pod_record
 
 _log = structlog.get_logger()
@@ -33,6 +34,20 @@ def assigned_vfs(records: Path) -> frozenset[AssignedVfKey]:
             continue
         if record is not None:
             found.update((record.assignment.uid, vf.pf, vf.vf, vf.pci) for vf in record.assignment.vfs)
+    return frozenset(found)
+
+
+def assigned_gpus_of(records: Path) -> frozenset[str]:
+    """Return the PCI addresses of the GPUs of the pods that are to run here; raise OSError."""
+    found: set[str] = set()
+    for path in _paths(records):
+        try:
+            record = _read(path)
+            gpus = None if record is None else assigned_gpus(record.assignment)
+        except ContractError as broken:
+            _log.error("pod record cannot be read", path=str(path), reason=str(broken))
+            continue
+        found.update(gpus.units if gpus is not None else ())
     return frozenset(found)
 
 

@@ -2,8 +2,8 @@
 
 A VF moves in several steps, and the API server's watch comes after them: for some milliseconds a ledger entry has no
 assignment yet, or a VF neither netdev nor pod. Such a reason is looked at again after `CONFIRM_S` before it is told.
-One that was told is looked at again too, since its end may announce itself by no event: after as long as it has lasted
-already, `LONGEST_S` at most, so that a reason that stays costs few looks.
+One that was told is looked at again too, since its end may announce itself by no event. That is after as long as it
+has lasted already, `LONGEST_S` at most, so that a reason that stays costs few looks.
 """
 
 from collections.abc import Iterator, Mapping

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 
 import structlog
 
+from advertiser.formats.extended_resources import counted_gpus
 from advertiser.formats.vf_events import lost_vfs, missing_devices, reset_vfs
 from advertiser.host.host_events import HostEvents
 from advertiser.inventory.build_inventory import IgnoredNic, VfWarning
@@ -100,7 +101,8 @@ class ScanLoop:
         self.last = scan
         self.metrics.scanned(scan.result)
         self._publishers.inventory.set_desired(dump_inventory(scan.result.inventory))
-        self._publishers.resources.set_desired(scan.resources, scan.result.inventory)
+        gpus = None if scan.gpus is None else counted_gpus(scan.gpus, scan.gpus_of_pods)
+        self._publishers.resources.set_desired(scan.resources, scan.result.inventory, gpus)
         happened: tuple[VfEvent, ...] = (
             *lost_vfs(scan.result.inventory, scan.host),
             *reset_vfs(scan.host, datetime.now(UTC)),

@@ -8,7 +8,7 @@ import structlog
 
 from advertiser.host.gpu.read_gpus import GpuSources
 from advertiser.host.offer_file import OfferFile
-from advertiser.host.pod_records import assigned_vfs
+from advertiser.host.pod_records import assigned_gpus_of, assigned_vfs
 from advertiser.host.read_host import Roots, read_host
 from advertiser.inventory.build_inventory import InventoryResult, build_inventory
 from advertiser.inventory.facts import ClusterFacts, Host
@@ -26,13 +26,15 @@ _log = structlog.get_logger()
 class Scan:
     """One scan of the host: its facts, the inventory, which extended resources are on offer, and its GPUs.
 
-    ``gpus`` is None where the node's GPUs are not this program's to publish.
+    ``gpus`` is None where the node's GPUs are not this program's to publish; ``gpus_of_pods`` are those that pods of
+    this node have, on offer or out.
     """
 
     host: Host
     result: InventoryResult
     resources: tuple[str, ...] = ()
     gpus: GpuInventory | None = None
+    gpus_of_pods: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +61,10 @@ class Scanner:
         facts = replace(cluster_facts, assigned=assigned_vfs(self.roots.records))
         result = build_inventory(host, offer, facts, self.node)
         record_shared_ports(self.roots.run, shared_ports_of(result.inventory.pfs))
-        gpus = None if self.gpus is None else self.gpus.inventory(self.node)
-        return Scan(host, result, offer.resources, gpus)
+        if self.gpus is None:
+            return Scan(host, result, offer.resources)
+        of_pods = assigned_gpus_of(self.roots.records)
+        return Scan(host, result, offer.resources, self.gpus.inventory(self.node), of_pods)
 
 
 def record_shared_ports(run: Path, shared: SharedPorts) -> None:

@@ -10,12 +10,14 @@ from pathlib import Path
 from cli.node import journal as journals
 from cli.node.errors import NodeError
 from cli.node.look import below
-from cli.node.plan.states import Change, Edit, VenvBuild
+from cli.node.plan import settings
+from cli.node.plan.states import Change, Edit, Host, VenvBuild
 from cli.node.plan.steps import Choices, Step, steps
 from cli.node.run import Site
 from mooring import without_devices
 from mooring.errors import RecordError
 from mooring.files import read_file, read_foreign_file
+from mooring.gpu.runtime_files import DEFAULT_RUNTIME, DEFAULT_TOOLKIT, RuntimeFiles
 from mooring.inventory import ADVERTISER
 from mooring.run_folder import ADVERTISER_VERSION, VERSIONS
 
@@ -46,6 +48,7 @@ def findings(site: Site, choices: Choices) -> Iterator[Finding]:
         except NodeError as wrong:
             yield Finding(step.name, "", str(wrong))
     yield from _without_devices(site.root)
+    yield from _gpus(site.root, host)
     if site.root == Path("/"):
         yield from _running(choices)
 
@@ -83,6 +86,22 @@ def _without_devices(root: Path) -> Iterator[Finding]:
         then = "the shim stops it" if each.stopped else "delete the pod"
         what = f"runs without the devices of VF {', '.join(each.vfs)}: {then}"
         yield Finding("containers", f"{each.pod} {each.container}", what)
+
+
+def _gpus(root: Path, host: Host) -> Iterator[Finding]:
+    """Report why none of this host's GPUs is offered, where they are to be."""
+    try:
+        document = settings.read(host)
+    except NodeError:
+        # A step has said so.
+        return
+    if settings.value(document, ADVERTISER, "gpus") is not True:
+        return
+    named = settings.value(document, ADVERTISER, "runtime_config") or DEFAULT_RUNTIME
+    toolkit = settings.value(document, ADVERTISER, "nvidia_runtime_config") or DEFAULT_TOOLKIT
+    paths = tuple(below(root, path, through=True) for path in filter(None, str(named).split(":")))
+    if why := RuntimeFiles(paths, below(root, str(toolkit), through=True)).why_exposed():
+        yield Finding("gpus", str(toolkit), why)
 
 
 def _running(choices: Choices) -> Iterator[Finding]:

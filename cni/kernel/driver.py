@@ -22,7 +22,7 @@ _WRITE = "import sys; open(sys.argv[1], 'w').write(sys.argv[2])"
 def rebind(sysfs: Sysfs, pci: str, while_unbound: Callable[[], object] = lambda: None) -> None:
     """Unbind a VF from its driver and bind it again; raise OSError where the driver does not do it in time.
 
-    ``while_unbound`` is called in between: nobody uses the VF then, and the driver reads afresh what it finds.
+    ``while_unbound`` is called in between. Nobody uses the VF then, and the driver reads afresh what it finds.
     driver_override names the driver before it is unbound: `finish_rebind` can then complete what was interrupted,
     whatever autoprobe is. A driver_override that another program has set is kept, and is the one that counts.
     """

@@ -65,7 +65,7 @@ def links() -> tuple[Link, ...]:
 def _bodies() -> list[bytes]:
     """List the links without their statistics.
 
-    The kernel measures its links for the size of a message only where a mask is given (rtnl_calcit); else one link with
+    The kernel measures its links for the size of a message only where a mask is given (rtnl_calcit). Else one link with
     many names, which a pod may give it, ends the list before the others.
     """
     return rtnetlink.exchange(rtnetlink.GET_LINK, rtnetlink.link_header(0), [_WITHOUT_STATISTICS], flags=DUMP)

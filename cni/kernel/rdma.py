@@ -34,6 +34,10 @@ _CONTEXTS: _Table = (rdma_netlink.RES_CTX_GET, rdma_netlink.RES_CTX, rdma_netlin
 
 # A kernel before 5.2 does not support the query.
 _CANNOT_SAY = (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOENT)
+# A device that has gone since it was listed (nldev_get_chardev), and one in the middle of a move: it loses its uverbs
+# device before it leaves the list (disable_device), and gets another one after it is listed again
+# (enable_device_and_get); ib_get_client_nl_info has no client to ask meanwhile.
+_HAS_NO_VERBS = (errno.EINVAL, errno.EOPNOTSUPP)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +98,8 @@ def device_of(sysfs: Sysfs, pci: str) -> Device | None:
     """Return a function's RDMA device if it is visible in this thread's network namespace.
 
     sysfs has the name, NETLINK_RDMA the index, and a pod may exchange the names of its devices in between. Both have
-    the number of the uverbs character device, so that decides. If it is renamed meanwhile, all is read again.
+    the number of the uverbs character device, so that decides. If it is renamed or moved meanwhile, all is read again.
+    In the middle of a move it has no uverbs device, and is visible in no namespace.
     """
     for _ in range(_MOST_LISTS):
         name, number = sysfs.rdma(pci), sysfs.verbs_number(pci)
@@ -103,8 +108,8 @@ def device_of(sysfs: Sysfs, pci: str) -> Device | None:
         found = devices()
         likely = sorted(found, key=lambda each: each != name) if number is not None else [name] if name in found else []
         device = next((Device(each, found[each]) for each in likely if _has_verbs(found[each], number)), None)
-        # The number is of this device in any case; without one the name must still be its own.
-        if (device is not None and number is not None) or sysfs.rdma(pci) == name:
+        # The number is of this device in any case; without one the name must still be its own. A move changes it.
+        if (device is not None and number is not None) or (sysfs.rdma(pci), sysfs.verbs_number(pci)) == (name, number):
             return device
     return None
 
@@ -116,7 +121,7 @@ def _has_verbs(index: int, number: str | None) -> bool:
     try:
         answer = rdma_netlink.exchange(rdma_netlink.GET_CHARDEV, {**_at(index), rdma_netlink.CHARDEV_TYPE: b"uverbs\0"})
     except OSError as gone:
-        if gone.errno == errno.EINVAL:
+        if gone.errno in _HAS_NO_VERBS:
             return False
         raise
     packed = rdma_netlink.number(dict(chain(*answer)).get(rdma_netlink.CHARDEV, b""))

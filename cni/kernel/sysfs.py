@@ -7,6 +7,7 @@ import errno
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
+from typing import Literal
 
 from cni.spec.skel import VF_MISSING, CniError
 from mooring.assignment import AssignedVf
@@ -50,13 +51,13 @@ class Sysfs:
         except OSError:
             return None
 
-    def is_vf_netdev(self, name: str) -> bool:
-        """Return whether a name is a VF's netdev in this network namespace."""
-        return (self.root / "class" / "net" / name / "device" / "physfn").exists()
-
-    def is_vf_device(self, name: str) -> bool:
-        """Return whether a name is a VF's RDMA device in this network namespace."""
-        return (self.root / "class" / "infiniband" / name / "device" / "physfn").exists()
+    def vf_of(self, kind: Literal["net", "infiniband"], name: str) -> str | None:
+        """Return the PCI address of the VF whose netdev or RDMA device has a name in this network namespace."""
+        function = self.root / "class" / kind / name / "device"
+        try:
+            return function.resolve().name if (function / "physfn").exists() else None
+        except OSError:
+            return None
 
     def lacks_netdev(self, pci: str) -> bool:
         """Return whether a function has no netdev in any namespace; one elsewhere leaves an empty folder here."""
@@ -65,6 +66,7 @@ class Sysfs:
     def rdma(self, pci: str) -> str | None:
         """Return the name of a function's RDMA device in whichever namespace it is: below ``infiniband_verbs``.
 
+        None also in the middle of a move (`lacks_verbs`): its uverbs device is removed, and another one is made.
         Raise an error instead of returning None if it cannot be read: a netdev must not move without its RDMA device.
         """
         try:
@@ -72,6 +74,20 @@ class Sysfs:
             return (verbs / "ibdev").read_text(errors="surrogateescape").strip() if verbs is not None else None
         except FileNotFoundError:
             return None
+        except OSError as gone:
+            # The file of a uverbs device that is removed while it is read (ibdev_show, kernfs_get_active).
+            if gone.errno == errno.ENODEV:
+                return None
+            raise
+
+    def lacks_verbs(self, pci: str) -> bool:
+        """Return whether a function has an RDMA device, in any namespace, that has no uverbs device now.
+
+        So it is in the middle of a move (disable_device and enable_device_and_get of the kernel's
+        drivers/infiniband/core/device.c): the device itself stays in sysfs. One elsewhere leaves an empty folder here.
+        """
+        function = self._device(pci)
+        return (function / "infiniband").exists() and not (function / "infiniband_verbs").exists()
 
     def verbs_number(self, pci: str) -> str | None:
         """Return major and minor number of a function's uverbs device, ``231:192``, None if it cannot be read."""

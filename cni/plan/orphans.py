@@ -9,9 +9,8 @@ An entry is an orphan when its sandbox cannot be alive any more. The rules, firs
     record_gone   the shim has removed the pod's record: no sandbox of that pod was listed for ten minutes
 
 If a VF is neither back on the host nor reachable by its namespace's path, a process keeps the namespace, or the pod has
-moved the VF to another one. Such a VF is not taken away, except for an entry of another boot, for one whose container
-the runtime has deleted (``deleted``), and for one whose pod record is gone: then `cni.vf.move_out` binds its driver
-again.
+moved the VF to another one. Such a VF is not taken away. Exceptions are an entry of another boot, one whose container
+the runtime has deleted (``deleted``), and one whose pod record is gone: then `cni.vf.move_out` binds its driver again.
 """
 
 from collections.abc import Collection, Mapping, Sequence

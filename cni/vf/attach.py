@@ -8,11 +8,13 @@ the same.
 
 from collections import defaultdict
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import structlog
 
-from cni.kernel import netdev_state, netlink, netns, rdma
+from cni.kernel import netlink, netns, rdma
+from cni.kernel.netdev import netdev_state
 from cni.kernel.sysfs import APPEARS_S
 from cni.kernel.wait import NAMED_S, RACED, retry, wait_until
 from cni.plan import attachment
@@ -33,6 +35,7 @@ from mooring.settings import VfSettings
 
 _log = structlog.get_logger()
 _LOCK_S = 30.0
+_AT_ONCE = 8
 # How long a netdev may take to get its admin MAC, in seconds: firmware that resets the VF for it takes one.
 _MAC_S = 3.0
 
@@ -81,13 +84,18 @@ def _mtu_limit(node: Node, vf: AssignedVf) -> int | None:
 
 
 def _detach_all(node: Node, vfs: Sequence[AssignedVf]) -> None:
-    """Undo in reverse; one that fails keeps its entry, for DEL, and does not stop the others."""
-    for vf in reversed(vfs):
-        try:
-            if (entry := node.ledger.read(vf.pci)) is not None:
-                detach(node, entry)
-        except (CniError, RecordError, OSError) as stuck:
-            _log.error("vf is not given back yet", pci=vf.pci, reason=str(stuck))
+    """Undo all at once: what a rebind made may have the name of another VF of the call, and waits for its own."""
+    with ThreadPoolExecutor(_AT_ONCE, "undo") as undoing:
+        list(undoing.map(lambda vf: _try_detach(node, vf), vfs))
+
+
+def _try_detach(node: Node, vf: AssignedVf) -> None:
+    """Undo one VF; if that fails it keeps its entry, for DEL, and does not stop the others."""
+    try:
+        if (entry := node.ledger.read(vf.pci)) is not None:
+            detach(node, entry)
+    except (CniError, RecordError, OSError) as stuck:
+        _log.error("vf is not given back yet", pci=vf.pci, reason=str(stuck))
 
 
 def _as_pending(
@@ -128,7 +136,7 @@ def _as_pending(
 def _as_found(node: Node, vf: AssignedVf) -> tuple[Original, str | None]:
     """Return a VF's state as found, and its RDMA device; raise CniError 102 if not all of it is on the host."""
     device = recorded_device(node, vf.pci)
-    if device is not None and rdma.mode() == "exclusive" and rdma.device_of(node.sysfs, vf.pci) is None:
+    if device is not None and rdma.mode() == "exclusive" and not _has_device(node, vf.pci):
         raise CniError(VF_MISSING, f"rdma device {device!r} of vf {vf.pci} is not in the host's network namespace")
     users = tuple(sorted(rdma_users.users_of(node.sysfs, vf.pci)))
     found = node.vf_settings.read(vf.pf, vf.vf)
@@ -155,6 +163,11 @@ def _as_found(node: Node, vf: AssignedVf) -> tuple[Original, str | None]:
         parent=link.parent,
         netdev=noted,
     ), device
+
+
+def _has_device(node: Node, pci: str) -> bool:
+    """Return whether a VF's RDMA device is on the host; one in the middle of its move is waited for."""
+    return wait_until(lambda: rdma.device_of(node.sysfs, pci) is not None, NAMED_S)
 
 
 def _is_utf8(name: str) -> bool:

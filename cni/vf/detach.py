@@ -16,7 +16,7 @@ import structlog
 from cni.spec.skel import TRY_AGAIN, CniError
 from cni.vf import ipam, left_behind, original_settings, rdma_users, restore
 from cni.vf.move_out import move_out
-from cni.vf.node import Node
+from cni.vf.node import Node, give_way
 from cni.vf.rebind import rebind
 from mooring.errors import RecordError
 from mooring.ledger import LedgerEntry
@@ -74,6 +74,14 @@ def detach(node: Node, entry: LedgerEntry) -> bool:
     Return False for a VF that is restored but not free: a process still has its RDMA device open. Its entry stays
     `returning`, so that no other sandbox gets it.
     """
+    try:
+        return _detach(node, entry)
+    except BaseException:
+        give_way(node, entry)
+        raise
+
+
+def _detach(node: Node, entry: LedgerEntry) -> bool:
     entry = replace(entry, phase="returning")
     # A full disk must not keep a VF: the entry names the holder either way, and is removed in the end.
     with suppress(OSError):

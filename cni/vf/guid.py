@@ -11,13 +11,11 @@ from dataclasses import replace
 import structlog
 
 from cni.kernel import driver, netlink
-from cni.kernel.sysfs import APPEARS_S
-from cni.kernel.wait import wait_until
 from cni.plan.attachment import NO_MAC, probed_mac
 from cni.spec.skel import NIC_REFUSED, CniError
 from cni.vf import offer
 from cni.vf.move_in import PendingAttachment, has_netdev
-from cni.vf.node import Node, name_device, netdev_of, set_aside
+from cni.vf.node import Node, device_returns, name_device, netdev_of, set_aside
 from mooring import node_guid
 from mooring.assignment import AssignedVf
 from mooring.ledger import Original
@@ -97,9 +95,9 @@ def _rebind(node: Node, pending: PendingAttachment, purpose: str) -> None:
 
 def _find_again(node: Node, pending: PendingAttachment) -> None:
     """Wait for the devices that the driver creates again; udev may rename both at any time."""
-    pci, entry = pending.vf.pci, pending.entry
+    entry = pending.entry
     if entry.rdma is not None:
-        if not wait_until(lambda: node.sysfs.rdma(pci) is not None, APPEARS_S):
+        if not device_returns(node, entry):
             raise FileNotFoundError(f"its rdma device {entry.rdma!r} has not come back")
         name_device(node, entry)
     if has_netdev(pending):

@@ -7,7 +7,7 @@ case, after pods whose containers could change a VF; then nothing has to be know
 
 import structlog
 
-from cni.kernel import netdev_state
+from cni.kernel.netdev import netdev_state
 from cni.kernel.wait import NAMED_S, RACED, retry
 from cni.vf import offer
 from cni.vf.node import RETURNS_S, Node, netdev_of

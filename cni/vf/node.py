@@ -9,6 +9,7 @@ from pathlib import Path
 import structlog
 
 from cni.kernel import netlink, rdma
+from cni.kernel.driver import REBIND_S
 from cni.kernel.sysfs import APPEARS_S, Sysfs
 from cni.kernel.wait import NAMED_S, RACED, retry, wait_until
 from cni.vf.ledger import Ledger
@@ -128,7 +129,11 @@ def recorded_name(pci: str, name: str) -> str:
 
 
 def recorded_device(node: Node, pci: str) -> str | None:
-    """Return the name that a VF's entry holds for its RDMA device, as `recorded_name`; None without a device."""
+    """Return the name that a VF's entry holds for its RDMA device, as `recorded_name`; None without a device.
+
+    A device in the middle of a move is waited for: without its name in the entry it would stay behind.
+    """
+    wait_until(lambda: not node.sysfs.lacks_verbs(pci), NAMED_S)
     name = node.sysfs.rdma(pci)
     return name if name is None or names.is_rdma(name) else temporary_name(pci)
 
@@ -146,11 +151,24 @@ def name_device(node: Node, entry: LedgerEntry) -> None:
         return
     refused = _rename_device(node, entry.pci, name, RACED - {errno.EEXIST}, NAMED_S)
     if refused is not None and refused.errno == errno.EEXIST:
-        limit_s = RETURNS_S if node.sysfs.is_vf_device(name) else NAMED_S
+        holder = node.sysfs.vf_of("infiniband", name)
+        limit_s = gives_way_s(node, holder) if holder is not None else NAMED_S
         _rename_device(node, entry.pci, temporary_name(entry.pci), RACED, NAMED_S)
         refused = _rename_device(node, entry.pci, name, RACED, limit_s)
     if refused is not None:
         _log.warning("rdma device keeps another name", pci=entry.pci, wanted=name, reason=str(refused))
+
+
+def gives_way_s(node: Node, pci: str) -> float:
+    """Return how long another VF may keep a name, in seconds.
+
+    One that is on its way itself, out of a pod or into one, gives it up once its driver is bound.
+    """
+    try:
+        entry = node.ledger.read(pci)
+    except (RecordError, OSError):
+        entry = None
+    return REBIND_S if entry is not None and entry.phase != "held" else RETURNS_S
 
 
 def _rename_device(node: Node, pci: str, name: str, raced: Collection[int], limit_s: float) -> OSError | None:
@@ -166,6 +184,29 @@ def _rename_device(node: Node, pci: str, name: str, raced: Collection[int], limi
     except OSError as refused:
         return refused
     return None
+
+
+def give_way(node: Node, entry: LedgerEntry) -> None:
+    """Take a VF's netdev and RDMA device, if they are on the host, from names that are not theirs; log what fails.
+
+    For a VF that cannot be given back now. The kernel has named what it made again, and another VF that is given back
+    meanwhile may have had that name.
+    """
+    temporary = temporary_name(entry.pci)
+    try:
+        link = netdev_of(node, entry.pci, 0, entry.original.parent) if entry.original.name is not None else None
+        if link is not None and link.name not in (entry.original.name, temporary):
+            netlink.set_up(link.index, up=False)
+            netlink.rename(link.index, temporary)
+        if node.sysfs.rdma(entry.pci) not in (None, entry.rdma, temporary):
+            _rename_device(node, entry.pci, temporary, RACED, NAMED_S)
+    except OSError as refused:
+        _log.warning("vf that is not given back keeps a name", pci=entry.pci, reason=str(refused))
+
+
+def device_returns(node: Node, entry: LedgerEntry) -> bool:
+    """Wait for the RDMA device of a VF whose driver has been bound again; return whether it is there, if it had one."""
+    return entry.rdma is None or wait_until(lambda: node.sysfs.rdma(entry.pci) is not None, APPEARS_S)
 
 
 def in_host_netns(node: Node, entry: LedgerEntry, limit_s: float) -> bool:
@@ -184,6 +225,9 @@ def _netdev_in_host_netns(node: Node, entry: LedgerEntry) -> bool:
 
 
 def _rdma_in_host_netns(node: Node, entry: LedgerEntry) -> bool:
-    if entry.rdma is None or node.sysfs.rdma(entry.pci) is None or rdma.mode() != "exclusive":
+    """Return whether an RDMA device is on the host; one that its driver has removed is in no other namespace."""
+    if entry.rdma is None or rdma.mode() != "exclusive":
         return True
+    if node.sysfs.rdma(entry.pci) is None:
+        return not node.sysfs.lacks_verbs(entry.pci)
     return rdma.device_of(node.sysfs, entry.pci) is not None

@@ -92,8 +92,8 @@ def _offered_mbps(node: Node, port: Collection[str]) -> int:
 def enrol(node: Node, pf_pci: str, pf: str, found: Mapping[int, VfSettings], wanted: Iterable[VfSettings]) -> None:
     """Give all VFs of a PF rates, 0/0, before the first of them gets a min; raise CniError 101.
 
-    `init` does so too. But VFs may have been made without it, and a reload of the PF's driver forgets every VF's rates:
-    then no VF has a min either, so that whoever sets the first one comes through here.
+    `init` does so too. But VFs may have been made without it, and a reload of the PF's driver forgets every VF's rates.
+    Then no VF has a min either, so that whoever sets the first one comes through here.
     """
     if node.sysfs.driver(pf_pci) not in MIN_RATE_IS_A_WEIGHT:
         return

@@ -11,10 +11,8 @@ from functools import partial
 import structlog
 
 from cni.kernel import driver
-from cni.kernel.sysfs import APPEARS_S
-from cni.kernel.wait import wait_until
 from cni.spec.skel import TRY_AGAIN, CniError
-from cni.vf.node import Node
+from cni.vf.node import Node, device_returns
 from cni.vf.original_settings import restore_unbound
 from mooring.ledger import LedgerEntry
 
@@ -32,7 +30,7 @@ def rebind(node: Node, entry: LedgerEntry, why: str, **fields: object) -> None:
         driver.rebind(node.sysfs, entry.pci, partial(restore_unbound, node, entry))
     except OSError as stuck:
         raise RebindError(TRY_AGAIN, f"vf {entry.pci} cannot be rebound", str(stuck)) from stuck
-    is_back = entry.rdma is None or wait_until(lambda: node.sysfs.rdma(entry.pci) is not None, APPEARS_S)
+    is_back = device_returns(node, entry)
     took_s = round(time.monotonic() - began, 3)
     event = _log.bind(pci=entry.pci, pod=entry.pod, reason=why, seconds=took_s, **fields)
     if is_back:

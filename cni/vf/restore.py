@@ -8,7 +8,7 @@ from cni.kernel import driver, netlink
 from cni.kernel.wait import NAMED_S, RACED, retry
 from cni.plan.attachment import NO_MAC
 from cni.vf import original_settings
-from cni.vf.node import RETURNS_S, Node, name_device, netdev_of, temporary_name
+from cni.vf.node import RETURNS_S, Node, device_returns, gives_way_s, name_device, netdev_of, temporary_name
 from mooring.ledger import LedgerEntry
 from mooring.locks import hold
 from mooring.settings import VfSettings
@@ -23,6 +23,7 @@ def restore(node: Node, entry: LedgerEntry) -> None:
     # Also if the PF already has the old one: the process that set it may have been killed before the rebind.
     if wanted.guid is not None and entry.set.guid not in (None, wanted.guid):
         driver.rebind(node.sysfs, entry.pci)
+        device_returns(node, entry)
     if entry.original.name is not None:
         # Each time from the beginning: what another program changed meanwhile is read again.
         retry(lambda: _restore_netdev(node, entry), RACED, NAMED_S)
@@ -63,7 +64,8 @@ def _restore_name(node: Node, entry: LedgerEntry, index: int, wanted: str) -> No
         if taken.errno != errno.EEXIST:
             raise
         netlink.rename(index, temporary)
-        limit_s = RETURNS_S if node.sysfs.is_vf_netdev(wanted) else 0.0
+        holder = node.sysfs.vf_of("net", wanted)
+        limit_s = gives_way_s(node, holder) if holder is not None else 0.0
     else:
         return
     try:

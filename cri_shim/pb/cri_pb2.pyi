@@ -42,6 +42,21 @@ NODE: NamespaceMode.ValueType  # 2
 TARGET: NamespaceMode.ValueType  # 3
 Global___NamespaceMode: _TypeAlias = NamespaceMode  # noqa: Y015
 
+class _PodSandboxState:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _PodSandboxStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_PodSandboxState.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    SANDBOX_READY: _PodSandboxState.ValueType  # 0
+    SANDBOX_NOTREADY: _PodSandboxState.ValueType  # 1
+
+class PodSandboxState(_PodSandboxState, metaclass=_PodSandboxStateEnumTypeWrapper): ...
+
+SANDBOX_READY: PodSandboxState.ValueType  # 0
+SANDBOX_NOTREADY: PodSandboxState.ValueType  # 1
+Global___PodSandboxState: _TypeAlias = PodSandboxState  # noqa: Y015
+
 class _ContainerState:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
@@ -251,6 +266,7 @@ class ContainerConfig(_message.Message):
     ENVS_FIELD_NUMBER: _builtins.int
     DEVICES_FIELD_NUMBER: _builtins.int
     LINUX_FIELD_NUMBER: _builtins.int
+    CDI_DEVICES_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def metadata(self) -> Global___ContainerMetadata: ...
     @_builtins.property
@@ -259,6 +275,8 @@ class ContainerConfig(_message.Message):
     def devices(self) -> _containers.RepeatedCompositeFieldContainer[Global___Device]: ...
     @_builtins.property
     def linux(self) -> Global___LinuxContainerConfig: ...
+    @_builtins.property
+    def CDI_devices(self) -> _containers.RepeatedCompositeFieldContainer[Global___CDIDevice]: ...
     def __init__(
         self,
         *,
@@ -266,14 +284,34 @@ class ContainerConfig(_message.Message):
         envs: _abc.Iterable[Global___KeyValue] | None = ...,
         devices: _abc.Iterable[Global___Device] | None = ...,
         linux: Global___LinuxContainerConfig | None = ...,
+        CDI_devices: _abc.Iterable[Global___CDIDevice] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["linux", b"linux", "metadata", b"metadata"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["devices", b"devices", "envs", b"envs", "linux", b"linux", "metadata", b"metadata"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["CDI_devices", b"CDI_devices", "devices", b"devices", "envs", b"envs", "linux", b"linux", "metadata", b"metadata"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ContainerConfig: _TypeAlias = ContainerConfig  # noqa: Y015
+
+@_typing.final
+class CDIDevice(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CDIDevice: _TypeAlias = CDIDevice  # noqa: Y015
 
 @_typing.final
 class LinuxContainerConfig(_message.Message):
@@ -442,7 +480,9 @@ class PodSandbox(_message.Message):
 
     ID_FIELD_NUMBER: _builtins.int
     METADATA_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
     id: _builtins.str
+    state: Global___PodSandboxState.ValueType
     @_builtins.property
     def metadata(self) -> Global___PodSandboxMetadata: ...
     def __init__(
@@ -450,10 +490,11 @@ class PodSandbox(_message.Message):
         *,
         id: _builtins.str = ...,
         metadata: Global___PodSandboxMetadata | None = ...,
+        state: Global___PodSandboxState.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["metadata", b"metadata"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["id", b"id", "metadata", b"metadata"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["id", b"id", "metadata", b"metadata", "state", b"state"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -690,6 +731,65 @@ class StopContainerRequest(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___StopContainerRequest: _TypeAlias = StopContainerRequest  # noqa: Y015
+
+@_typing.final
+class StatusRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    VERBOSE_FIELD_NUMBER: _builtins.int
+    verbose: _builtins.bool
+    def __init__(
+        self,
+        *,
+        verbose: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["verbose", b"verbose"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StatusRequest: _TypeAlias = StatusRequest  # noqa: Y015
+
+@_typing.final
+class StatusResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class InfoEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.bytes
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.bytes = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    INFO_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def info(self) -> _containers.ScalarMap[_builtins.str, _builtins.bytes]: ...
+    def __init__(
+        self,
+        *,
+        info: _abc.Mapping[_builtins.str, _builtins.bytes] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["info", b"info"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StatusResponse: _TypeAlias = StatusResponse  # noqa: Y015
 
 @_typing.final
 class VersionResponse(_message.Message):

@@ -8,12 +8,14 @@ decision: the current request is read only if there is no assignment. Once recor
 
 import posixpath
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from cri_shim.pb import cri_pb2 as cri
 from mooring import names
 from mooring.assignment import AssignedVf, Assignment, dump_assignment, verified_assignment
 from mooring.errors import AnnotationError
+from mooring.gpu.assignment import GpuAssignment, assigned_gpus
+from mooring.gpu.request import KEY as GPU_REQUEST
 from mooring.ledger import LedgerEntry
 from mooring.parsing import dump
 from mooring.podrecord import PodRecord
@@ -50,10 +52,15 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Inject:
-    """Forward the request with the devices of ``entitled``, if the ledger agrees about all VFs of ``assignment``."""
+    """Forward the request with the devices of ``entitled``, if the ledger agrees about all VFs of ``assignment``.
+
+    ``gpus`` are those of the pod, None if it has none; ``units`` those of them that the container gets.
+    """
 
     assignment: Assignment
     entitled: tuple[AssignedVf, ...]
+    gpus: GpuAssignment | None = None
+    units: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +90,10 @@ def decide_sandbox(request: cri.RunPodSandboxRequest, found: PodRecord | None, r
         return settled
     if settled is None:
         return Pass()
-    if settled.vfs and (reason := _cannot_hold_vfs(request, rules)):
+    gpus = _gpus(settled)
+    if isinstance(gpus, Refuse):
+        return gpus
+    if reason := _cannot_hold(request, rules, has_vfs=bool(settled.vfs), has_gpus=gpus is not None):
         return Refuse(reason)
     return Pass() if found is not None else Record(PodRecord(pod_name(request.config), settled))
 
@@ -95,11 +105,18 @@ def decide_container(
     settled = _settle(request.sandbox_config, found, rules)
     if isinstance(settled, Refuse):
         return settled
-    if settled is None or not settled.vfs:
+    if settled is None:
+        return Pass()
+    gpus = _gpus(settled)
+    if isinstance(gpus, Refuse):
+        return gpus
+    if not settled.vfs and gpus is None:
         return Pass()
     if found is None:
         return Refuse("no pod record: the pod's sandbox was not made through mooring-cri-shim")
-    return Inject(settled, entitled_vfs(settled, request.config.metadata.name))
+    name = request.config.metadata.name
+    units = () if gpus is None else gpus.containers.get(name, ())
+    return Inject(settled, entitled_vfs(settled, name), gpus, units)
 
 
 def entitled_vfs(assignment: Assignment, container: str) -> tuple[AssignedVf, ...]:
@@ -162,28 +179,43 @@ def environment(given: Sequence[tuple[AssignedVf, LedgerEntry, VfDevices]]) -> d
     return {"MOORING_DEVICES": dump(described), "NCCL_IB_HCA": "=" + ",".join(found.rdma for _, _, found in given)}
 
 
-def add_to_container(
-    raw: bytes, request: cri.CreateContainerRequest, added: Sequence[cri.Device], variables: Mapping[str, str]
-) -> bytes:
-    """Return the request ``raw``, decoded as ``request``, with devices and with variables that it does not set itself.
+@dataclass(frozen=True, slots=True)
+class Addition:
+    """What a container gets: devices, variables that it does not set itself, others whatever it sets, CDI devices."""
+
+    devices: Sequence[cri.Device] = ()
+    variables: Mapping[str, str] = field(default_factory=dict)
+    forced: Mapping[str, str] = field(default_factory=dict)
+    cdi: Sequence[str] = ()
+
+
+def add_to_container(raw: bytes, request: cri.CreateContainerRequest, addition: Addition) -> bytes:
+    """Return the request ``raw``, decoded as ``request``, with what is added.
 
     A decoder of the result gets the original fields, including those unknown here. If nothing is replaced the original
     bytes stay as they are: protobuf merges a message that occurs twice, and joins repeated fields.
     """
-    present = {variable.key for variable in request.config.envs}
-    addition = cri.ContainerConfig(
-        envs=[cri.KeyValue(key=key, value=value.encode()) for key, value in variables.items() if key not in present],
-        devices=added,
+    config = request.config
+    present = {variable.key for variable in config.envs}
+    variables = {key: value for key, value in addition.variables.items() if key not in present}
+    known = {device.name for device in config.CDI_devices}
+    added = cri.ContainerConfig(
+        envs=[cri.KeyValue(key=key, value=value.encode()) for key, value in {**variables, **addition.forced}.items()],
+        devices=addition.devices,
+        CDI_devices=[cri.CDIDevice(name=name) for name in addition.cdi if name not in known],
     )
-    replaced = _paths_and_folders(added)
-    kept = [device for device in request.config.devices if _normal(device.container_path) not in replaced]
-    if len(kept) == len(request.config.devices):
-        return raw + cri.CreateContainerRequest(config=addition).SerializeToString()
+    replaced = _paths_and_folders(addition.devices)
+    kept = [device for device in config.devices if _normal(device.container_path) not in replaced]
+    if len(kept) == len(config.devices) and present.isdisjoint(addition.forced):
+        return raw + cri.CreateContainerRequest(config=added).SerializeToString()
+    variables_kept = [variable for variable in config.envs if variable.key not in addition.forced]
     changed = cri.CreateContainerRequest()
     changed.CopyFrom(request)
     del changed.config.devices[:]
+    del changed.config.envs[:]
     changed.config.devices.extend(kept)
-    changed.config.MergeFrom(addition)
+    changed.config.envs.extend(variables_kept)
+    changed.config.MergeFrom(added)
     return changed.SerializeToString()
 
 
@@ -237,16 +269,29 @@ def _recorded(recorded: Assignment, written: Assignment | None, node: str) -> As
 
 def _without_assignment(annotations: Mapping[str, str]) -> Refuse | None:
     request = read_request(annotations)
-    if request is None or not request.interfaces:
+    asked = f"{len(request.interfaces)} VFs" if request is not None and request.interfaces else ""
+    # A CRI request does not carry the limits that are a request for GPUs too.
+    if not asked and GPU_REQUEST in annotations:
+        asked = "GPUs"
+    if not asked:
         return None
     return Refuse(
-        f"the pod asks for {len(request.interfaces)} VFs and has no annotation {names.ASSIGNMENT!r}:"
+        f"the pod asks for {asked} and has no annotation {names.ASSIGNMENT!r}:"
         f" it was not bound by the scheduler {names.SCHEDULER_NAME!r}"
     )
 
 
-def _cannot_hold_vfs(request: cri.RunPodSandboxRequest, rules: Rules) -> str | None:
-    if request.config.linux.security_context.namespace_options.network == cri.NODE:
+def _gpus(settled: Assignment) -> GpuAssignment | Refuse | None:
+    try:
+        return assigned_gpus(settled)
+    except AnnotationError as error:
+        return Refuse(str(error))
+
+
+def _cannot_hold(request: cri.RunPodSandboxRequest, rules: Rules, *, has_vfs: bool, has_gpus: bool) -> str | None:
+    if not has_vfs and not has_gpus:
+        return None
+    if has_vfs and request.config.linux.security_context.namespace_options.network == cri.NODE:
         return "a pod with hostNetwork cannot be given VFs: they would leave the host"
     handler = request.runtime_handler
     if handler and handler not in rules.runtime_handlers:

@@ -11,6 +11,7 @@ import tempfile
 import time
 import urllib.error
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
@@ -18,8 +19,8 @@ from rich.live import Live
 
 from devcluster.cluster import RUNTIMES, Cluster, has_containerd
 from devcluster.demo import check, hosts, view
-from devcluster.demo.api import PODS, PRIORITY_CLASSES, Api, Object, Recorder
-from devcluster.demo.scenario import FIRST, DemoPod, late_pod, pods
+from devcluster.demo.api import POD_GROUPS, PODS, PRIORITY_CLASSES, Api, Object, Recorder
+from devcluster.demo.scenario import FIRST, POD_GROUP, WHOLE_NODE, DemoPod, late_pod, pods, ranks
 from devcluster.processes import StartError
 from mooring import names
 
@@ -110,7 +111,7 @@ class Demo:
         self._apply(self._pods)
         self._await_pods(self._pods)
         undisturbed = self._kill_and_restart()
-        verdicts = [*self._look(), undisturbed]
+        verdicts = [*self._look(), undisturbed, self._start_job()]
         if keep:
             self._leave_up()
         verdicts.append(self._delete_all(before))
@@ -184,6 +185,18 @@ class Demo:
             check.refused_by_name(self._api, found, refused, self._denied),
             check.within_offer(self._api.items("/api/v1/nodes"), given),
         ]
+
+    def _start_job(self) -> check.Verdict:
+        """Create a job that does not fit; when it waits as a whole, delete the pod that has a node to itself."""
+        job = ranks()
+        self._api.request("POST", POD_GROUPS, POD_GROUP)
+        self._apply(job)
+        self._await_pods(job)
+        said, waiting = self._latest_events(), self._api.pods()
+        self._console.print(f"[dim]deleting {WHOLE_NODE}: then there is room for all {len(job)} ranks[/]")
+        self._api.request("DELETE", f"{PODS}/{WHOLE_NODE}")
+        self._await_pods([replace(rank, expect="Running") for rank in job])
+        return check.all_or_none(waiting, said, self._api.pods(), job)
 
     def _leave_up(self) -> None:
         # Never broken over two lines, however narrow the terminal: people paste it.

@@ -13,6 +13,7 @@ from typing import Any
 
 Object = dict[str, Any]
 PODS = "/api/v1/namespaces/default/pods"
+POD_GROUPS = "/apis/scheduling.k8s.io/v1beta1/namespaces/default/podgroups"
 PRIORITY_CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"
 
 

@@ -229,3 +229,18 @@ def within_offer(nodes: Sequence[Object], given: Sequence[VfInUse]) -> Verdict:
         reserved[vf.node, vf.entry["pf"]] += vf.rates[0]
     breaches = [f"{key}: {reserved[key]} of {offers[key]} Mb/s" for key in reserved if reserved[key] > offers[key]]
     return Verdict(8, "PFs whose reserved rates exceed what they offer", len(reserved), tuple(breaches))
+
+
+def all_or_none(
+    waiting: Mapping[str, Object], said: Mapping[str, str], after: Mapping[str, Object], ranks: Sequence[DemoPod]
+) -> Verdict:
+    """Check that no rank of a job had a node while one had no place, and that then all run; ``said`` is by event."""
+    breaches = []
+    for rank in ranks:
+        bound, text = waiting[rank.name]["spec"].get("nodeName"), said.get(rank.name, "")
+        breaches += [f"{rank.name} was bound to {bound} before all had a place"] if bound else []
+        breaches += [] if rank.says in text else [f"{rank.name}: its event does not say {rank.says!r}: {text!r}"]
+        breaches += [] if is_running(after[rank.name]) else [f"{rank.name} does not run though there is room for all"]
+    return Verdict(
+        9, "ranks of a job that did not wait together, or did not start together", len(ranks), tuple(breaches)
+    )

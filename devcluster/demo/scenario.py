@@ -8,6 +8,16 @@ from typing import Any
 from mooring import names
 
 IMAGE = "busybox"
+# The job: its PodGroup says that its ranks start together.
+JOB, RANKS = "train", 6
+POD_GROUP: dict[str, Any] = {
+    "apiVersion": "scheduling.k8s.io/v1beta1",
+    "kind": "PodGroup",
+    "metadata": {"name": JOB, "namespace": "default"},
+    "spec": {"schedulingPolicy": {"gang": {"minCount": RANKS}}},
+}
+# The pod that has a node's rates to itself, and goes so that the job may start.
+WHOLE_NODE = "exact-fit"
 # For the pod that needs a whole node: of pods created in the same second, it is placed before the others.
 FIRST: dict[str, Any] = {
     "apiVersion": "scheduling.k8s.io/v1",
@@ -34,6 +44,7 @@ class DemoPod:
     only: str | None = None
     says: str = ""
     priority_class: str | None = None
+    pod_group: str | None = None
 
     def manifest(self) -> dict[str, object]:
         spec: dict[str, object] = {
@@ -47,6 +58,8 @@ class DemoPod:
             spec["nodeName"] = self.preset_node
         if self.priority_class is not None:
             spec["priorityClassName"] = self.priority_class
+        if self.pod_group is not None:
+            spec["schedulingGroup"] = {"podGroupName": self.pod_group}
         metadata = {"name": self.name, "namespace": "default", "annotations": self.annotations}
         return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
@@ -83,7 +96,7 @@ def pods(nodes: list[str]) -> list[DemoPod]:
     }
     return [
         DemoPod(
-            "exact-fit",
+            WHOLE_NODE,
             "Running",
             "six rates that fill both PFs of a node to the last Mb/s; largest first would fail",
             _rates(50_000, 40_000, 30_000, 30_000, 25_000, 25_000),
@@ -125,3 +138,13 @@ def pods(nodes: list[str]) -> list[DemoPod]:
 def late_pod() -> DemoPod:
     """Return the pod that is created after programs were killed and started again."""
     return DemoPod("late", "Running", "comes after the programs were killed", _rates(20_000))
+
+
+def ranks() -> list[DemoPod]:
+    """Return the ranks of the job, as they wait: on two nodes, with what runs there, five of them fit at the most."""
+    says = f"of {RANKS} members fit"
+    request = _rates(30_000, 30_000)
+    return [
+        DemoPod(f"rank-{number}", "Pending", "a rank of a job", request, says=says, pod_group=JOB)
+        for number in range(RANKS)
+    ]

@@ -5,11 +5,11 @@ Source: SPEC.md of the Container Device Interface (cncf-tags), 0.3.0 to 1.0.0: `
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from mooring.errors import ContractError
-from mooring.parsing import Fields, Value, parse
+from mooring.parsing import Fields, Value, dump, parse
 
 # nvidia-ctk writes one device by index, one by UUID for each GPU and each MIG slice, and `all`.
 _MOST_DEVICES, _MOST_NODES = 4096, 4096
@@ -17,8 +17,9 @@ _LONGEST = 4096
 # vendor.example/class, and a device's name (parser.ValidateVendorName, ValidateClassName and ValidateDeviceName).
 _KIND = re.compile(r"[A-Za-z](?:[-.\w]*[A-Za-z0-9])?/[A-Za-z](?:[-\w]*[A-Za-z0-9])?", re.ASCII)
 _NAME = re.compile(r"[A-Za-z0-9](?:[-.:\w]*[A-Za-z0-9])?", re.ASCII)
-# With them comes a part of a GPU: MIG's device nodes for a GPU instance and a compute instance (nvidia-ctk, MIG).
-_PARTS = "nvidia-caps/"
+# Nodes of one GPU, below /dev: NVIDIA's, those of DRM, and MIG's for a GPU instance and a compute instance, with which
+# comes a part of a GPU (nvidia-ctk, MIG).
+_OF_A_GPU = re.compile(r"nvidia[0-9]+$|dri/(?:card|renderD)[0-9]+$|nvidia-caps/", re.ASCII)
 
 
 class CdiError(ContractError):
@@ -29,11 +30,15 @@ class CdiError(ContractError):
 
 @dataclass(frozen=True, slots=True)
 class CdiDevice:
-    """A device as a container runtime knows it: ``kind=name``, and the device nodes that it brings, by their paths."""
+    """A device as a container runtime knows it: ``kind=name``, and the device nodes that it brings, by their paths.
+
+    ``edits`` is all that it does to a container: of two devices with equal edits it does not matter which one is taken.
+    """
 
     kind: str
     name: str
     nodes: frozenset[str]
+    edits: str = "{}"
 
     @property
     def qualified(self) -> str:
@@ -45,38 +50,52 @@ def read_cdi(text: str, path: str) -> tuple[CdiDevice, ...]:
     """Read a specification, as JSON text; raise CdiError. Unknown fields are ignored: they are the runtime's matter."""
     document = parse(text, path, CdiError).fields()
     kind = document.required("kind").match(_KIND, "a kind such as 'vendor.com/gpu'")
-    shared = _nodes(document)
+    shared = _edits(document)
     return tuple(_device(item, kind, shared) for item in document.required("devices").items(_MOST_DEVICES))
 
 
 def devices_of_gpus(devices: Iterable[CdiDevice], gpus: Mapping[str, Sequence[str]]) -> dict[str, list[CdiDevice]]:
-    """Return for each GPU the devices that hold exactly it: ``gpus`` has each GPU's own device nodes below /dev.
+    """Return for each GPU the devices that hold exactly it: ``gpus`` has each GPU's own device nodes below /dev."""
+    listed = tuple(devices)
+    return {pci: [device for device in listed if holds(device, nodes)] for pci, nodes in gpus.items()}
 
-    The first of a GPU's nodes is the one that computes. A device that lacks it, brings nodes of two GPUs, or a part of
-    one (MIG), does not hold the GPU.
+
+def holds(device: CdiDevice, nodes: Sequence[str]) -> bool:
+    """Return whether a device holds exactly the GPU with these device nodes, of which the first is what computes.
+
+    A device that lacks it, brings a node of another GPU, or a part of one (MIG), does not hold the GPU.
     """
-    owners = {node: pci for pci, nodes in gpus.items() for node in nodes}
-    found: dict[str, list[CdiDevice]] = {pci: [] for pci in gpus}
-    for device in devices:
-        below = {_below_dev(node) for node in device.nodes}
-        held = {owners[node] for node in below if node in owners}
-        if len(held) == 1 and not any(node.startswith(_PARTS) for node in below):
-            (pci,) = held
-            if gpus[pci][0] in below:
-                found[pci].append(device)
-    return found
+    below = {_below_dev(node) for node in device.nodes}
+    others = below.difference(nodes)
+    return bool(nodes) and nodes[0] in below and not any(_OF_A_GPU.match(node) for node in others)
 
 
-def _device(value: Value, kind: str, shared: frozenset[str]) -> CdiDevice:
+def _device(value: Value, kind: str, shared: Fields | None) -> CdiDevice:
     document = value.fields()
     name = document.required("name").match(_NAME, "a CDI device's name")
-    return CdiDevice(kind, name, shared | _nodes(document))
+    edits = [one for one in (shared, _edits(document)) if one is not None]
+    nodes = frozenset(node for one in edits for node in _nodes(one))
+    return CdiDevice(kind, name, nodes, _joined([one.raw for one in edits]))
 
 
-def _nodes(document: Fields) -> frozenset[str]:
-    edits = document.optional("containerEdits", lambda value: None if value.raw is None else value.fields())
-    listed = edits.optional("deviceNodes", _items) if edits else None
-    return frozenset(_node(item) for item in listed or ())
+def _edits(document: Fields) -> Fields | None:
+    return document.optional("containerEdits", lambda value: None if value.raw is None else value.fields())
+
+
+def _nodes(edits: Fields) -> Iterator[str]:
+    yield from (_node(item) for item in edits.optional("deviceNodes", _items) or ())
+
+
+def _joined(edits: Sequence[Mapping[str, object]]) -> str:
+    """Return edits as one text that is equal for equal ones: only of hooks the order counts, as they run in turn."""
+    joined: dict[str, list[str]] = {}
+    for one in edits:
+        for name, value in one.items():
+            if value:
+                joined.setdefault(name, []).extend(map(dump, value if isinstance(value, list) else [value]))
+    return dump(
+        {name: list(dict.fromkeys(items if name == "hooks" else sorted(items))) for name, items in joined.items()}
+    )
 
 
 def _items(value: Value) -> Sequence[Value]:

@@ -1,14 +1,14 @@
 """Accept connections of clients that nobody has authenticated, within limits of number, time and memory.
 
-The rule at each limit is the same: of the peer (by address) that has the most, the connection that has gone longest
-without a completed request is closed, and rather one that waits for its client than one whose request is being
+The rule at each limit is the same. Of the peer (by address) that has the most, the connection is closed that has
+gone longest without a completed request. One that waits for its client goes before one whose request is being
 answered. So a newcomer is always let in: a kubelet's probe is answered although somebody else holds all connections
 half-open, and one peer's connections cost other peers none.
 
-A connection has a deadline in each of its phases, over all of the phase and not from byte to byte: handshake and
-headers of the first request, a request's body with its answer, and what follows until the next request's headers are
-complete. aiohttp bounds the second and third only by the silence between two bytes, or not at all
-(`RequestHandler.data_received`, 3.14).
+A connection has a deadline in each of its phases, over all of the phase and not from byte to byte. The phases are
+handshake and headers of the first request, a request's body with its answer, and what follows until the next
+request's headers are complete. aiohttp bounds the second and third only by the silence between two bytes, or not at
+all (`RequestHandler.data_received`, 3.14).
 """
 
 import asyncio

@@ -12,7 +12,6 @@ from mooring import names
 from mooring.assignment import Assignment, verified_assignment
 from mooring.errors import AnnotationError
 from scheduler.cache.cache import AssignedPod
-from scheduler.kube.affinity import read_affinity_info, without_terms
 from scheduler.kube.objects import Container, OwnedMetadata, Pod, PodSpec, Quantities, Resources
 from scheduler.kube.pod_info import MOST_PORTS, HostPort, host_ports
 from scheduler.kube.pod_resources import (
@@ -24,6 +23,7 @@ from scheduler.kube.pod_resources import (
     scored_requests,
 )
 from scheduler.kube.pod_volumes import NO_VOLUMES, read_pod_volumes
+from scheduler.kube.selection.affinity import read_affinity_info, without_terms
 
 # The reason of the condition DisruptionTarget of a pod that a scheduler preempts.
 PREEMPTED = "PreemptionByScheduler"

@@ -24,10 +24,10 @@ from scheduler.cache.volumes.usage import Usage
 from scheduler.cache.volumes.volume_cache import VolumeCache
 from scheduler.constraints.kinds import NONE, Kinds
 from scheduler.constraints.protocol import VFS
-from scheduler.kube.affinity import AffinityInfo
 from scheduler.kube.pod_info import HostPort
 from scheduler.kube.pod_resources import SCORED, Amounts, add
 from scheduler.kube.pod_volumes import NO_VOLUMES, PodVolumes
+from scheduler.kube.selection.affinity import AffinityInfo
 from scheduler.placement.vf_accounting import Claim, FreeVfs, VfAccounting, disputes, existing, free_vfs_of
 
 # What differs from what was known of a pod: nothing, only its affinity info (its labels, or that it terminates), or
@@ -355,8 +355,6 @@ class Cache:
         return [claim.assignment for claim in self._claims(name)]
 
 
-def _amounts(assigned: AssignedPod) -> Iterator[tuple[str, int]]:
-    yield "pods", 1
-    yield from assigned.resources.items()
-    for name, amount in assigned.scored.items():
-        yield SCORED[name], amount
+def _amounts(assigned: AssignedPod) -> list[tuple[str, int]]:
+    scored = [(SCORED[name], amount) for name, amount in assigned.scored.items()]
+    return [("pods", 1), *assigned.resources.items(), *scored]

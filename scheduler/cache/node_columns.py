@@ -199,7 +199,8 @@ class NodeColumns:
 
     def use(self, row: int, amounts: Iterable[tuple[str, int]], sign: int) -> None:
         """Add what a pod requests to a row's use (``sign`` 1), or subtract it (-1)."""
-        used, before = self._used[row], len(self._used[row])
+        used, left, allocatable = self._used[row], self._left, self._allocatable.item
+        before = len(used)
         for resource, amount in amounts:
             total = used.get(resource, 0) + sign * amount
             if total:
@@ -208,8 +209,8 @@ class NodeColumns:
                 used.pop(resource, None)
             line = LINES.get(resource)
             if line is not None:
-                left = self._allocatable.item(line, row) - total
-                self._left[line, row] = left if left > _LEAST else _LEAST
+                remaining = allocatable(line, row) - total
+                left[line, row] = remaining if remaining > _LEAST else _LEAST
             elif resource in self._scalars:
                 scalar = self._scalars[resource]
                 scalar.show(row, scalar.allocatable.item(row), total)

@@ -13,8 +13,8 @@ from collections.abc import Iterable, Iterator, Mapping
 import msgspec
 
 from scheduler.cache.row_counts import Counts, RowCounts
-from scheduler.kube.affinity import AffinityInfo, Scope, Term
-from scheduler.kube.spread_constraints import DefaultSelectors
+from scheduler.kube.selection.affinity import AffinityInfo, Scope, Term
+from scheduler.kube.selection.spread_constraints import DefaultSelectors
 
 # Questions are dropped beyond so many counts (rows x questions): 32 MiB.
 _MOST_COUNTS = 1 << 22

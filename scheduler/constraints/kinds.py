@@ -16,7 +16,17 @@ from mooring import names
 from mooring.errors import AnnotationError, ContractError
 from mooring.parsing import dump, parse, shorten
 from scheduler.constraints.isolation import Failed, TooSlow, heard, steady
-from scheduler.constraints.protocol import VFS, Beside, Constraint, NodeSide, PodSide, Proposal, Units, Unmet
+from scheduler.constraints.protocol import (
+    VFS,
+    Beside,
+    Constraint,
+    ContainerSide,
+    NodeSide,
+    PodSide,
+    Proposal,
+    Units,
+    Unmet,
+)
 
 Inventory = tuple[tuple[str, Hashable], ...]
 AnyConstraint = Constraint[Any, Mapping[str, Hashable], Units[Any]]
@@ -42,11 +52,22 @@ TimeLimit = Callable[[], AbstractContextManager[None]]
 
 
 class Kind:
-    """One kind of resource; ``broken`` is why its constraint is not called (any more), empty while it is."""
+    """One kind of resource; ``broken`` is why its constraint is not called (any more), empty while it is.
 
-    def __init__(self, name: str, constraint: AnyConstraint | None, broken: str = "", limit: TimeLimit = nullcontext):
+    A pod that needs some of the extended ``resource`` requests the kind without an annotation too.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        constraint: AnyConstraint | None,
+        broken: str = "",
+        limit: TimeLimit = nullcontext,
+        resource: str | None = None,
+    ):
         self.name = name
         self.broken = broken
+        self.resource = resource
         self._constraint = constraint
         self._limit = limit
         self._slow = 0
@@ -161,17 +182,23 @@ class Kinds:
     def __iter__(self) -> Iterator[Kind]:
         return iter(self._kinds.values())
 
-    def wishes(self, annotations: Mapping[str, str], interfaces: int, resources: Mapping[str, int]) -> tuple[Wish, ...]:
+    def wishes(
+        self,
+        annotations: Mapping[str, str],
+        interfaces: int,
+        resources: Mapping[str, int],
+        containers: Callable[[], tuple[ContainerSide, ...]] = tuple,
+    ) -> tuple[Wish, ...]:
         """Return what a pod requests; raise AnnotationError, also for a kind that is not installed."""
         found = []
-        for name, text in asked_kinds(annotations):
+        for name, text in self._asked(annotations, resources):
             key, kind = names.REQUEST_OF + name, self._kinds.get(name)
             if kind is None:
                 raise AnnotationError(key, "", f"no constraint {shorten(name)} is installed in this scheduler")
             if len(text) > MOST_REQUEST_CHARACTERS:
                 raise AnnotationError(key, "", f"longer than {MOST_REQUEST_CHARACTERS} characters")
             try:
-                request = kind.read_request(PodSide(text, interfaces, dict(resources)))
+                request = kind.read_request(PodSide(text, interfaces, dict(resources), containers()))
             except AnnotationError as unread:
                 raise AnnotationError(unread.key, unread.path, words(unread.rule)) from unread
             except (ValueError, Fault) as unread:
@@ -179,6 +206,12 @@ class Kinds:
             if request is not None:
                 found.append(Wish(kind, request))
         return tuple(found)
+
+    def _asked(self, annotations: Mapping[str, str], resources: Mapping[str, int]) -> list[tuple[str, str]]:
+        """Return the kinds that a pod requests by an annotation or, with an empty request, by a resource alone."""
+        by_resource = [(kind.name, "{}") for kind in self if kind.resource and resources.get(kind.resource)]
+        asked = asked_kinds(annotations)
+        return sorted({**dict(by_resource), **dict(asked)}.items()) if by_resource else asked
 
     def take_faults(self) -> list[tuple[str, str]]:
         """Return what has gone wrong since the last call, each fault with its kind."""

@@ -1,14 +1,14 @@
 """The constraint protocol: a constraint represents one kind of resource beside, or instead of, a node's VFs.
 
 A constraint reads what a pod requests and what a node has, says how well what is left on a node suits, and proposes
-exact units. It decides nothing by itself: the scheduler keeps what is used (from the assignments of all pods, never
+exact units. It decides nothing by itself. The scheduler keeps what is used (from the assignments of all pods, never
 from the constraint's own memory), checks each proposal against it, and writes what was chosen into the assignment.
 `docs/constraints.md` shows how to write one; the VFs themselves are one (`scheduler.placement.vfs_constraint`).
 """
 
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, Literal, Protocol, TypeVar
 
 from mooring.inventory import Pf
 
@@ -21,12 +21,25 @@ UnitT = TypeVar("UnitT", bound=Hashable)
 
 
 @dataclass(frozen=True, slots=True)
+class ContainerSide:
+    """A container's limits, and when it runs: a sidecar is an init container that goes on beside the containers."""
+
+    name: str
+    limits: Mapping[str, int] = field(default_factory=dict)
+    role: Literal["init", "sidecar", "main"] = "main"
+
+
+@dataclass(frozen=True, slots=True)
 class PodSide:
-    """A pod that requests the kind: its request's text, how many VFs it requests, and what its containers request."""
+    """A pod that requests the kind: its request's text, how many VFs it requests, and what its containers request.
+
+    ``resources`` is what the pod needs in all, ``containers`` its init containers and then the others, in its order.
+    """
 
     text: str
     interfaces: int = 0
     resources: Mapping[str, int] = field(default_factory=dict)
+    containers: tuple[ContainerSide, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

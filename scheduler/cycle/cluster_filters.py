@@ -32,8 +32,12 @@ class NoNode(NamedTuple):
 
 def cluster_filters(pod_info: PodInfo, cache: Cache) -> ClusterFilters:
     """Return the filters of other pods that apply to a pod."""
-    prepared = ((plugin, plugin.pre_filter(pod_info, cache.nodes, cache.pod_counts)) for plugin in CLUSTER_FILTERS)
-    return [(plugin, one) for plugin, one in prepared if one is not None]
+    found = list[tuple[ClusterFilterPlugin, ClusterFilter]]()
+    for plugin in CLUSTER_FILTERS:
+        prepared = plugin.pre_filter(pod_info, cache.nodes, cache.pod_counts)
+        if prepared is not None:
+            found.append((plugin, prepared))
+    return found
 
 
 def volume_filters(pod_info: PodInfo, cache: Cache) -> VolumeFilters | NoNode:

@@ -32,13 +32,14 @@ from scheduler.cycle.decisions import (
     annotations_of,
     validate_annotations,
 )
+from scheduler.cycle.kept_scores import KeptSignatureScores
 from scheduler.cycle.node_dry_run import DryRuns, assigned_pod_for
 from scheduler.cycle.nominations import NominatedPods
 from scheduler.cycle.placement_budget import PlacementBudget, TurnSpent
 from scheduler.cycle.preemption.preemption import Futile, Preemption
 from scheduler.cycle.preemption.select_victims import VictimSearch
 from scheduler.cycle.refusals import RefusedRows, batches, no_node_available, none_available, refused_rows, sift
-from scheduler.cycle.signature_scores import KeptSignatureScores, SignatureScores
+from scheduler.cycle.signature_scores import SignatureScores
 from scheduler.kube.cluster_event import LEAVING, NO_EVENT, ClusterEvent
 from scheduler.kube.pod_info import PodInfo
 from scheduler.placement.assign import Placement

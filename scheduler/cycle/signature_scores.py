@@ -15,7 +15,6 @@ the shape itself says.
 A row that a decision has no steps left to search is refused for that decision only: the next one goes on there.
 """
 
-from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
@@ -26,10 +25,10 @@ from numpy.typing import NDArray
 from scheduler.cache.column import Amounts
 from scheduler.cache.node_columns import Flags, NodeColumns, Rows
 from scheduler.cycle.placement_budget import PlacementBudget
-from scheduler.kube.affinity import NO_AFFINITY
 from scheduler.kube.objects import Affinity, Container, OwnedMetadata, Pod, PodSpec
 from scheduler.kube.pod_info import PodInfo
 from scheduler.kube.pod_volumes import NO_VOLUMES
+from scheduler.kube.selection.affinity import NO_AFFINITY
 from scheduler.placement.assign import NOT_SEARCHED, OUT_OF_BUDGET, Placement
 from scheduler.plugins.interface import (
     FilterPlugin,
@@ -50,13 +49,6 @@ Refusing = FilterPlugin | UsageFilterPlugin | ReservePlugin
 _MANY = 4
 # At most this many rows are judged one by one, as plain integers.
 _FEW_ROWS = 12
-# The limit on rows of all shapes together, some 20 MiB, but at least so many shapes are kept.
-_MOST_ROWS = 500_000
-_FEWEST = 8
-# Seconds after which a shape is dropped that no decision has used: the next of its pods may come soon.
-_UNUSED_S = 60.0
-# Shapes are dropped beyond so many characters of them all.
-_MOST_CHARACTERS = 8 << 20
 # Reasons of one shape, beyond which they are counted again: those that hold for no row any more are many then.
 _MOST_REASONS = 4096
 _NO_NODE = -1
@@ -319,57 +311,7 @@ class SignatureScores:
         return code
 
 
-class KeptSignatureScores:
-    """The scores of the most recently used shapes."""
-
-    def __init__(self, nodes: NodeColumns) -> None:
-        self._nodes = nodes
-        self._kept: OrderedDict[bytes, SignatureScores] = OrderedDict()
-        # When each was used last, in the same order.
-        self._used_at: OrderedDict[bytes, float] = OrderedDict()
-        self._now = 0.0
-        self._characters = 0
-        # How many searches for a placement have run out of steps.
-        self.budget_spent = 0
-
-    def tick(self, now: float) -> None:
-        """Drop the shapes that are not used any more."""
-        self._now = now
-        while self._used_at and next(iter(self._used_at.values())) < now - _UNUSED_S:
-            self._drop_first()
-
-    def of(self, pod_info: PodInfo, budget: PlacementBudget) -> SignatureScores:
-        """Return a shape's scores as the nodes are now, for a decision that may spend this budget."""
-        signature_scores = self._kept.get(pod_info.shape)
-        self._used_at.pop(pod_info.shape, None)
-        if signature_scores is None:
-            self._make_room(len(pod_info.shape))
-            judged = SignatureScores(_judged_alone(pod_info), self._nodes, self._count_spent)
-            signature_scores = self._kept[pod_info.shape] = judged
-            self._used_at[pod_info.shape] = self._now
-            self._characters += len(pod_info.shape)
-            return signature_scores
-        self._kept.move_to_end(pod_info.shape)
-        self._used_at[pod_info.shape] = self._now
-        signature_scores.refresh()
-        signature_scores.begin(budget)
-        return signature_scores
-
-    def _make_room(self, characters: int) -> None:
-        most = max(_MOST_ROWS // len(self._nodes.valid), _FEWEST)
-        while self._kept and (len(self._kept) >= most or self._characters + characters > _MOST_CHARACTERS):
-            self._drop_first()
-
-    def _drop_first(self) -> None:
-        shape, _ = self._kept.popitem(last=False)
-        del self._used_at[shape]
-        self._characters -= len(shape)
-
-    def _count_spent(self) -> None:
-        self.budget_spent += 1
-
-
-def _judged_alone(pod_info: PodInfo) -> PodInfo:
+def judged_alone(pod_info: PodInfo) -> PodInfo:
     """Return as much of a pod as the plugins that judge each node by itself read: that is in its shape."""
     spec, request = pod_info.pod.spec, pod_info.request
     kept = PodSpec(

@@ -29,7 +29,7 @@ from scheduler.pending.pending_pods import PendingPods
 from scheduler.placement.assign import demands_on
 from scheduler.plugins import constraints, rdma_vfs
 from scheduler.plugins.registry import WEIGHT_OF
-from scheduler.queue import Queue
+from scheduler.queue.queue import Queue
 
 UNKNOWN_NODE = "node(s) were not known to Mooring"
 _NO_GROUPS = "pods of a group are placed by Mooring's own scheduler only, not by its extender"

@@ -6,6 +6,7 @@ supported yet. A refused pod waits for a change of its own; nothing else can hel
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Literal
 
 import msgspec
@@ -14,13 +15,20 @@ from mooring import names
 from mooring.errors import AnnotationError
 from mooring.request import MOST_INTERFACES, PodRequest, VfRequest, read_request
 from scheduler.constraints.kinds import NONE, Kinds, Wish, asked_kinds
-from scheduler.kube.affinity import NO_AFFINITY, AffinityInfo, read_affinity_info
 from scheduler.kube.group_membership import GroupMembership, read_membership
 from scheduler.kube.objects import NodeSelectorTerm, Pod, PodSpec
-from scheduler.kube.pod_resources import MOST_AMOUNTS, MOST_RESOURCES, amounts_named, pod_requests, scored_requests
+from scheduler.kube.pod_resources import (
+    MOST_AMOUNTS,
+    MOST_RESOURCES,
+    amounts_named,
+    container_sides,
+    pod_requests,
+    scored_requests,
+)
 from scheduler.kube.pod_volumes import NO_VOLUMES, PodVolumes, read_pod_volumes
 from scheduler.kube.quantity import parse_resources
-from scheduler.kube.spread_constraints import TopologySpreadConstraint, read_constraints
+from scheduler.kube.selection.affinity import NO_AFFINITY, AffinityInfo, read_affinity_info
+from scheduler.kube.selection.spread_constraints import TopologySpreadConstraint, read_constraints
 
 # Number, protocol, address.
 HostPort = tuple[int, str, str]
@@ -97,7 +105,7 @@ def read_pod_info(pod: Pod, kinds: Kinds = NONE) -> PodInfo | Refusal:
         request = _request(pod)
         interfaces = len(request.interfaces) if request else 0
         _hold_to_limit(resources, interfaces)
-        wishes = kinds.wishes(pod.annotations, interfaces, resources)
+        wishes = kinds.wishes(pod.annotations, interfaces, resources, partial(container_sides, spec))
         shape = _shape(pod, resources, scored, ports, interfaces)
     except AnnotationError as unreadable:
         return Refusal("malformed", str(unreadable))

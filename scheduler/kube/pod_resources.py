@@ -4,7 +4,9 @@ Source: KEP-753 (sidecars), KEP-2837 (pod-level resources), k8s.io/component-hel
 """
 
 from collections.abc import Mapping, Set
+from typing import Literal
 
+from scheduler.constraints.protocol import ContainerSide
 from scheduler.kube.objects import Container, PodSpec, Quantities, Resources
 from scheduler.kube.quantity import MOST, parse_resources
 
@@ -17,6 +19,10 @@ MOST_RESOURCES = 60
 _POD_LEVEL = ("cpu", "memory", "hugepages-")
 
 
+_Role = Literal["init", "sidecar", "main"]
+_INIT: _Role = "init"
+_SIDECAR: _Role = "sidecar"
+_MAIN: _Role = "main"
 # A pod that names more amounts, of any kinds, is refused unread: reading one takes a few microseconds.
 MOST_AMOUNTS = 4096
 
@@ -26,6 +32,16 @@ def amounts_named(spec: PodSpec) -> int:
     containers = (*(spec.containers or ()), *(spec.init_containers or ()))
     every = (*(one.resources for one in containers if one.resources is not None), *filter(None, (spec.resources,)))
     return sum(len(one.requests or ()) + len(one.limits or ()) for one in every) + len(spec.overhead or ())
+
+
+def container_sides(spec: PodSpec) -> tuple[ContainerSide, ...]:
+    """Return the containers' limits as a constraint sees them; raise ValueError for an unreadable quantity."""
+    early = [(one, _SIDECAR if one.restart_policy == "Always" else _INIT) for one in spec.init_containers or ()]
+    every = [*early, *((one, _MAIN) for one in spec.containers or ())]
+    return tuple(
+        ContainerSide(one.name, parse_resources(one.resources.limits if one.resources else None), role)
+        for one, role in every
+    )
 
 
 def requests_of(resources: Resources | None, only: Set[str] | None = None) -> dict[str, int]:

@@ -12,7 +12,7 @@ from scheduler.kube.group_membership import GroupKey
 from scheduler.kube.pod_info import PodInfo
 from scheduler.pending.event_hints import of_leaving
 from scheduler.pending.pending_pod import PendingPod
-from scheduler.queue import Queue
+from scheduler.queue.queue import Queue
 
 
 class Nominator:
@@ -50,6 +50,8 @@ class Nominator:
 
         Those of the pod's own group do not count: their places are looked for together with its own.
         """
+        if not self._of:
+            return {}
         group = pod_info.membership.key if pod_info.membership is not None else None
         others = (one for one in self._of.values() if one.assigned.uid != pod_info.uid)
         return _by_node(others, group, pod_info.priority)

@@ -16,7 +16,7 @@ from scheduler.pending.groups.pending_groups import PendingGroups
 from scheduler.pending.nominator import Nominator
 from scheduler.pending.pending_pod import PendingPod
 from scheduler.pending.volume_events import VolumeEvents
-from scheduler.queue import Incoming, Queue
+from scheduler.queue.queue import Incoming, Queue
 
 # Far more than kube-scheduler's messages have; what a user wrote may be part of one.
 _LONGEST_MESSAGE = 4096

@@ -8,7 +8,7 @@ from scheduler.kube.cluster_event import ClusterEvent
 from scheduler.kube.pod_info import PodInfo, Refusal
 from scheduler.pending.claim_index import ClaimIndex
 from scheduler.pending.volume_waits import VolumeWaits
-from scheduler.queue import Queue
+from scheduler.queue.queue import Queue
 
 
 class VolumeEvents:

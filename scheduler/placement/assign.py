@@ -26,7 +26,7 @@ NOT_ENOUGH = {
     "distinct": "not enough PFs with free VFs for one each",
     "combination": "free RDMA VFs and bandwidth do not fit the interfaces together",
 }
-OUT_OF_BUDGET = "search for a VF placement ran out of steps"
+OUT_OF_BUDGET = "search for a placement ran out of steps"
 NOT_SEARCHED = "node(s) not searched yet for a VF placement, the search goes on"
 
 

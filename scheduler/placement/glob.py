@@ -37,6 +37,9 @@ class Glob:
             if token is None:
                 star, stretched = place, at
                 place += 1
+                if place == len(tokens):
+                    # Most patterns end so: whatever is left of the name matches.
+                    return True
             elif token.matches(name[at]):
                 place, at = place + 1, at + 1
             elif star < 0:

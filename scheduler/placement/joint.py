@@ -9,10 +9,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from mooring.gpu.request import GpuRequest
+from mooring.inventory import Pf
 from mooring.request import PodRequest
 from scheduler.constraints.kinds import Fault, Wish, words
-from scheduler.constraints.protocol import VFS, Beside, Proposal, Unmet
+from scheduler.constraints.protocol import VFS, Beside, Proposal, Units, Unmet
 from scheduler.placement.assign import OUT_OF_BUDGET, Placement
+from scheduler.placement.gpus_constraint import GPUS
 from scheduler.placement.vf_accounting import FreeVfs
 from scheduler.placement.vfs_constraint import Vfs
 
@@ -47,6 +50,20 @@ class OfKind:
 
 
 @dataclass(frozen=True, slots=True)
+class OfGpus:
+    """The GPUs: our own code too, which sees the VFs that the pod requests, and the node's PFs."""
+
+    name: str
+    request: GpuRequest
+    left: Units[Any]
+    vfs: PodRequest | None
+    pfs: tuple[Pf, ...]
+
+    def proposals(self, _beside: Beside) -> Iterator[Proposal]:
+        return GPUS.place_beside(self.request, self.left, self.vfs, self.pfs)
+
+
+@dataclass(frozen=True, slots=True)
 class OfVfs:
     """The VFs: our own code, so it needs no isolation."""
 
@@ -59,6 +76,13 @@ class OfVfs:
 
     def proposals(self, beside: Beside) -> Iterator[Proposal]:
         return _VFS.place(self.request, self.left, beside)
+
+
+def step_of(wish: Wish, left: Any, vfs: PodRequest | None, pfs: tuple[Pf, ...]) -> Step:
+    """Return the step for one kind that a pod requests."""
+    if isinstance(wish.request, GpuRequest):
+        return OfGpus(wish.kind.name, wish.request, left, vfs, pfs)
+    return OfKind(wish, left)
 
 
 class _Search:

@@ -15,7 +15,7 @@ from scheduler.constraints.kinds import Wish
 from scheduler.kube.cluster_event import ClusterEvent
 from scheduler.kube.pod_info import PodInfo
 from scheduler.placement.assign import Placement
-from scheduler.placement.joint import OfKind, OfVfs, Step, place_together
+from scheduler.placement.joint import OfVfs, Step, place_together, step_of
 from scheduler.plugins.interface import (
     DryRun,
     DryRunPlugin,
@@ -79,8 +79,11 @@ def reserve(pod_info: PodInfo, nodes: NodeColumns) -> Reserve | None:
 
 def _place(pod_info: PodInfo, nodes: NodeColumns, row: int) -> Placement | str:
     """Find exact devices for the whole request on a row, or the reason why they do not fit there."""
-    steps: list[Step] = [OfKind(wish, nodes.unit_pools[wish.kind.name][row].left) for wish in pod_info.wishes]
     free_vfs = nodes.free_vfs_of_row[row]
+    vfs = pod_info.request if pod_info.interfaces else None
+    steps: list[Step] = [
+        step_of(wish, nodes.unit_pools[wish.kind.name][row].left, vfs, free_vfs.pfs) for wish in pod_info.wishes
+    ]
     if pod_info.request is not None and pod_info.interfaces:
         steps.append(OfVfs(pod_info.request, free_vfs))
     return place_together(steps, free_vfs)

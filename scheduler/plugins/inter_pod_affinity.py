@@ -16,9 +16,9 @@ from scheduler.cache.node_columns import Flags, NodeColumns, Rows
 from scheduler.cache.pod_counts import PodCounts, Question
 from scheduler.cache.row_counts import RowCounts
 from scheduler.cache.topology_domains import Domains, domains
-from scheduler.kube.affinity import Term
 from scheduler.kube.cluster_event import ClusterEvent
 from scheduler.kube.pod_info import PodInfo
+from scheduler.kube.selection.affinity import Term
 from scheduler.plugins.interface import ClusterFilterPlugin, Refusals, counted_moves
 
 _REQUEUE_ON = (

@@ -31,9 +31,9 @@ from scheduler.cache.node_columns import Flags, NodeColumns
 from scheduler.cache.node_view import Fact, Measure, NodeView, Rows
 from scheduler.cache.pod_counts import PodCounts
 from scheduler.cache.volumes.volume_cache import VolumeCache
-from scheduler.kube.affinity import AffinityInfo
 from scheduler.kube.cluster_event import ClusterEvent
 from scheduler.kube.pod_info import PodInfo
+from scheduler.kube.selection.affinity import AffinityInfo
 from scheduler.placement.assign import Placement
 
 Texts = tuple[str, ...]

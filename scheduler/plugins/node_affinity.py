@@ -9,9 +9,9 @@ import numpy as np
 from scheduler.cache.column import Amounts
 from scheduler.cache.node_columns import Flags, NodeColumns, Rows
 from scheduler.kube.cluster_event import ClusterEvent
-from scheduler.kube.node_selectors import matches
 from scheduler.kube.objects import NodeSelector, NodeSelectorTerm, Requirement
 from scheduler.kube.pod_info import PodInfo
+from scheduler.kube.selection.node_selectors import matches
 from scheduler.plugins.interface import Filter, FilterPlugin, ScorePlugin, Scorer, refuse_where
 
 

@@ -14,11 +14,11 @@ from scheduler.cache.column import Amounts
 from scheduler.cache.node_columns import Flags, NodeColumns, Rows
 from scheduler.cache.pod_counts import PodCounts, Question
 from scheduler.cache.topology_domains import Domains, domains
-from scheduler.kube.affinity import Scope
 from scheduler.kube.cluster_event import ClusterEvent
 from scheduler.kube.pod_info import PodInfo
-from scheduler.kube.selectors import Selector
-from scheduler.kube.spread_constraints import TopologySpreadConstraint
+from scheduler.kube.selection.affinity import Scope
+from scheduler.kube.selection.selectors import Selector
+from scheduler.kube.selection.spread_constraints import TopologySpreadConstraint
 from scheduler.plugins import node_affinity, taint_toleration
 from scheduler.plugins.interface import ClusterFilterPlugin, Refusals, counted_moves
 

@@ -1,30 +1,13 @@
 """All plugins: their extension points, and the weights of their scores.
 
 They have the order and weights of kube-scheduler's default profile (apis/config/v1/default_plugins.go); Mooring's own
-are last. A new plugin is a file beside this one, and its import and entry here. Plugins of one kind run in this order.
-Filters of a node's properties run first, then those of its use, of volumes, and of other pods.
+are last. A new plugin is a file beside this one, and its line here. Plugins of one kind run in this order. Filters of a
+node's properties run first, then those of its use, of volumes, and of other pods.
 """
 
+from importlib import import_module
 from typing import TypeVar
 
-from scheduler.plugins import (
-    balanced_allocation,
-    constraints,
-    image_locality,
-    inter_pod_affinity,
-    node_affinity,
-    node_name,
-    node_ports,
-    node_resources_fit,
-    node_unschedulable,
-    node_volume_limits,
-    pod_topology_spread,
-    rdma_vfs,
-    taint_toleration,
-    volume_binding,
-    volume_restrictions,
-    volume_zone,
-)
 from scheduler.plugins.interface import (
     ClusterFilterPlugin,
     DryRunPlugin,
@@ -50,32 +33,43 @@ _Point = TypeVar("_Point", bound=ExtensionPoint)
 
 
 class Plugin:
-    """A plugin's extension points under one name; its scores count ``weight`` times."""
+    """A plugin's extension points under one name; its scores count ``weight`` times.
 
-    def __init__(self, *points: ExtensionPoint, weight: int = 0) -> None:
-        self.name = points[0].name
-        self.points = points
+    ``module`` is its file in this folder, without `.py`, and ``points`` are names in it. The file is imported here, so
+    that a plugin has one line in this module.
+    """
+
+    def __init__(self, module: str, *points: str, weight: int = 0) -> None:
+        file = import_module(f"scheduler.plugins.{module}")
+        self.points = tuple(_extension_point(getattr(file, point)) for point in points)
+        self.name = self.points[0].name
         self.weight = weight
+
+
+def _extension_point(named: object) -> ExtensionPoint:
+    assert isinstance(named, ExtensionPoint), f"{named!r} is not an extension point"
+    return named
 
 
 # A filter of other pods scores too.
 PLUGINS = (
-    Plugin(node_unschedulable.FILTER),
-    Plugin(node_name.FILTER),
-    Plugin(taint_toleration.FILTER, taint_toleration.SCORE, weight=3),
-    Plugin(node_affinity.FILTER, node_affinity.SCORE, weight=2),
-    Plugin(node_ports.FILTER, node_ports.DRY_RUN),
-    Plugin(node_resources_fit.FILTER, node_resources_fit.SCORE, node_resources_fit.DRY_RUN, weight=1),
-    Plugin(volume_restrictions.FILTER),
-    Plugin(node_volume_limits.FILTER),
-    Plugin(volume_binding.FREE_FILTER, volume_binding.FILTER),
-    Plugin(volume_zone.FILTER),
-    Plugin(pod_topology_spread.FILTER, weight=2),
-    Plugin(inter_pod_affinity.FILTER, weight=2),
-    Plugin(balanced_allocation.SCORE, weight=1),
-    Plugin(image_locality.SCORE, weight=1),
-    Plugin(rdma_vfs.INVENTORY_FILTER, rdma_vfs.FILTER, rdma_vfs.SCORE, rdma_vfs.RESERVE, rdma_vfs.DRY_RUN, weight=2),
-    Plugin(constraints.FILTER, constraints.SCORE, constraints.RESERVE, constraints.DRY_RUN, weight=2),
+    Plugin("node_unschedulable", "FILTER"),
+    Plugin("node_name", "FILTER"),
+    Plugin("taint_toleration", "FILTER", "SCORE", weight=3),
+    Plugin("node_affinity", "FILTER", "SCORE", weight=2),
+    Plugin("node_ports", "FILTER", "DRY_RUN"),
+    Plugin("node_resources_fit", "FILTER", "SCORE", "DRY_RUN", weight=1),
+    Plugin("volume_restrictions", "FILTER"),
+    Plugin("node_volume_limits", "FILTER"),
+    Plugin("volume_binding", "FREE_FILTER", "FILTER"),
+    Plugin("volume_zone", "FILTER"),
+    Plugin("pod_topology_spread", "FILTER", weight=2),
+    Plugin("inter_pod_affinity", "FILTER", weight=2),
+    Plugin("balanced_allocation", "SCORE", weight=1),
+    Plugin("image_locality", "SCORE", weight=1),
+    Plugin("rdma_vfs", "INVENTORY_FILTER", "FILTER", "SCORE", "RESERVE", "DRY_RUN", weight=2),
+    Plugin("gpu_resources", "FILTER"),
+    Plugin("constraints", "FILTER", "SCORE", "RESERVE", "DRY_RUN", weight=2),
 )
 
 

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 
 from scheduler.cache.volumes.plan import Match, VolumePlan
 from scheduler.cache.volumes.volume_cache import VolumeCache
-from scheduler.kube.node_selectors import matches
 from scheduler.kube.objects import NodeSelector, NodeSelectorTerm, Quantities
 from scheduler.kube.quantity import parse_quantity
-from scheduler.kube.selectors import EVERYTHING, read_selector
+from scheduler.kube.selection.node_selectors import matches
+from scheduler.kube.selection.selectors import EVERYTHING, read_selector
 from scheduler.kube.storage_objects import (
     NO_PROVISIONER,
     ONCE_PER_POD,

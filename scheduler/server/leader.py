@@ -112,7 +112,7 @@ class Election:
         """Renew without end; raise LeadershipLost.
 
         A process that was stopped for so long that its lease ran out does not renew it, even if nobody took it
-        meanwhile: what it knows of the cluster is as old, and a new leader lists before its first decision.
+        meanwhile. What it knows of the cluster is as old, and a new leader lists before its first decision.
         """
         while True:
             await asyncio.sleep(RETRY_S)

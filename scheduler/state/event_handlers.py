@@ -27,7 +27,7 @@ from scheduler.pending.nominator import Nominator
 from scheduler.pending.pending_pods import PendingPods
 from scheduler.pending.volume_events import VolumeEvents
 from scheduler.pending.volume_waits import VolumeWaits
-from scheduler.queue import Queue
+from scheduler.queue.queue import Queue
 from scheduler.state.cluster_objects import ClusterObject, ClusterObjects
 from scheduler.state.group_scheduling import GroupScheduling
 from scheduler.state.relist_diff import missing

@@ -1,16 +1,25 @@
 """What the members of a group that waits are told, in words that count members and nodes. Pure."""
 
+from scheduler.cache.cache import AssignedPod, Cache
 from scheduler.cache.groups.members import Members
 from scheduler.cycle.decisions import GroupUnschedulable, Unschedulable
+from scheduler.kube.cluster_event import LEAVING, ClusterEvent
+
+# Pods that are named as in the way of a group.
+_NAMED = 3
 
 
-def shortage(members: Members, least: int, verdict: GroupUnschedulable) -> str:
-    """Return why fewer members fit than are needed; the group needs at ``least`` so many."""
+def shortage(members: Members, least: int, verdict: GroupUnschedulable, cache: Cache) -> str:
+    """Return why fewer members fit than are needed; the group needs at ``least`` so many.
+
+    If some are placed already, name pods that are in the way of the others: they run for nothing until those go.
+    """
     reason = _for_the(verdict.fitting + 1, verdict.refusal.reason)
     where = f" in {verdict.where}, where the most do" if verdict.where else ""
     if counting := members.counting:
         half = f"{counting} of at least {least} members are placed, and {verdict.fitting} of"
-        return f"group {members.title}: {half} {verdict.wanted} others fit{where}: {reason}"
+        who = _in_the_way(members, verdict.refusal, cache)
+        return f"group {members.title}: {half} {verdict.wanted} others fit{where}: {reason}{who}"
     return f"group {members.title}: {verdict.fitting} of {verdict.wanted} members fit{where}: {reason}"
 
 
@@ -18,6 +27,25 @@ def surplus(members: Members, refusal: Unschedulable) -> str:
     """Return why a member is not placed beside as many as the group needs."""
     title = members.title
     return f"group {title}: at least as many members as it needs are placed, this one is not: {refusal.reason}"
+
+
+def _in_the_way(members: Members, refusal: Unschedulable, cache: Cache) -> str:
+    """Name pods of others on nodes that a member hangs on, those with the most VFs first; empty if none need go."""
+    about = refusal.why.get("group")
+    nodes = about.get("nodes") if isinstance(about, dict) else None
+    if not refusal.requeue_on & LEAVING or not isinstance(nodes, list):
+        return ""
+    others = [one for node in nodes for one in cache.assigned_pods_on(node) if one.uid not in members.standings]
+    if refusal.requeue_on & ClusterEvent.VFS_FREED:
+        others = [one for one in others if _vfs(one)]
+    others.sort(key=lambda one: (-_vfs(one), one.pod))
+    named = [f"{one.pod} on {one.node}" for one in others[:_NAMED]]
+    more = [f"{len(others) - _NAMED} more"] if len(others) > _NAMED else []
+    return f" In the way: {', '.join((*named, *more))}." if named else ""
+
+
+def _vfs(assigned: AssignedPod) -> int:
+    return len(assigned.assignment.vfs) if assigned.assignment is not None else 0
 
 
 def _for_the(number: int, reason: str) -> str:

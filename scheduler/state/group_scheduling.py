@@ -42,7 +42,7 @@ from scheduler.pending.nominator import Nominator
 from scheduler.pending.pending_pod import waits_as_before
 from scheduler.pending.pending_pods import PendingPods
 from scheduler.pending.volume_waits import VolumeWaits
-from scheduler.queue import Queue
+from scheduler.queue.queue import Queue
 from scheduler.state.group_messages import shortage, surplus
 from scheduler.state.group_pre_binding import GroupPreBinding
 
@@ -91,7 +91,7 @@ class GroupScheduling:
     group_pre_binding: GroupPreBinding = field(init=False)
     _decision: _Decision | None = None
     _has_only_begun: bool = False
-    # The decisions that others have interrupted, the one that waits the longest first, and when one is to go on.
+    # The decisions that others have interrupted, and when one is to go on.
     _aside: dict[GroupKey, _Decision] = field(default_factory=dict)
     _resume_at: float = 0.0
     _proceeded_at: float = 0.0
@@ -125,14 +125,19 @@ class GroupScheduling:
         """Go on with a decision that was set aside, if it is time; return its entry of the queue, else empty."""
         if self._aside and now < self._resume_at and self.queue.has_ready(now):
             return ""
-        while self._aside:
-            key = next(iter(self._aside))
-            decision = self._aside.pop(key)
-            if self.queue.is_in_flight(key.entry):
-                decision.search.slices.begin_slice()
-                self._decision = decision
-                return key.entry
-        return ""
+        key = self._first_aside()
+        if key is None:
+            self._aside.clear()
+            return ""
+        self._decision = self._aside.pop(key)
+        self._decision.search.slices.begin_slice()
+        return key.entry
+
+    def _first_aside(self) -> GroupKey | None:
+        """Return the first group by priority and age whose decision is set aside."""
+        entries = {key.entry: key for key in self._aside if self.queue.is_in_flight(key.entry)}
+        first = self.queue.earliest(entries)
+        return entries.get(first)
 
     def _needed(self, key: GroupKey) -> int:
         return max(self.pending_groups.group(key).min - self.pending_groups.counting(key), 1)
@@ -157,11 +162,16 @@ class GroupScheduling:
     def _give_way(self, decision: _Decision, now: float) -> None:
         """Set a decision aside if its slice has ended and others wait."""
         search = decision.search
-        if not search.slices.slice_is_over or not (self._aside or self.queue.has_ready(now)):
+        if not search.slices.slice_is_over or not (self._is_overtaking(search.group.key) or self.queue.has_ready(now)):
             return
         self.group_cycle.set_aside(search)
         self._decision, self._aside[search.group.key] = None, decision
         self._resume_at = now + _APART_S
+
+    def _is_overtaking(self, key: GroupKey) -> bool:
+        """Return whether the decision about an older group is set aside."""
+        first = self._first_aside()
+        return first is not None and self.queue.earliest((first.entry, key.entry)) == first.entry
 
     def proceed(self, now: float, record_phase: RecordPhase) -> list[Instruction] | None:
         """Go on with the decision; return None if it takes another step, at once or after others (`is_deciding`)."""
@@ -195,7 +205,7 @@ class GroupScheduling:
         if isinstance(verdict, GroupPlacement):
             self.members_placed += len(verdict.binds)
             return self._carry_out(search, verdict, now)
-        message = shortage(self.pending_groups.members(key), search.group.min, verdict)
+        message = shortage(self.pending_groups.members(key), search.group.min, verdict, self.cache)
         return self._refuse(search, verdict.refusal, message, now, verdict.binds)
 
     def _seek_victims(self, decision: _Decision, verdict: GroupUnschedulable, now: float) -> list[Instruction] | None:
@@ -207,7 +217,7 @@ class GroupScheduling:
             return None
         self._decision = None
         self.decisions["unschedulable"] += 1
-        message = shortage(self.pending_groups.members(key), search.group.min, verdict)
+        message = shortage(self.pending_groups.members(key), search.group.min, verdict, self.cache)
         if found.reason:
             message = f"{message} preemption: {found.reason}"
         told = self._refuse(search, verdict.refusal, message, now, verdict.binds, found)

@@ -49,7 +49,7 @@ from scheduler.pending.pending_pods import PendingPods
 from scheduler.pending.unfinished_searches import UnfinishedSearches
 from scheduler.pending.volume_events import VolumeEvents
 from scheduler.pending.volume_waits import VolumeWaits
-from scheduler.queue import Queue
+from scheduler.queue.queue import Queue
 from scheduler.state.cluster_objects import ClusterObjects
 from scheduler.state.event_handlers import EventHandlers
 from scheduler.state.group_scheduling import GroupScheduling

@@ -7,7 +7,7 @@ from scheduler.cycle.instructions import Instruction, PreBind, PreBindResult
 from scheduler.pending.groups.held_binds import HeldBinds
 from scheduler.pending.pending_pods import PendingPods
 from scheduler.pending.volume_waits import VolumeWaits
-from scheduler.queue import Queue
+from scheduler.queue.queue import Queue
 from scheduler.state.group_scheduling import GroupScheduling
 
 

@@ -23,7 +23,7 @@ from scheduler.kube.cluster_event import NO_EVENT
 from scheduler.pending.groups.pending_groups import PendingGroups
 from scheduler.pending.nominator import Nominator
 from scheduler.pending.pending_pods import PendingPods
-from scheduler.queue import Queue
+from scheduler.queue.queue import Queue
 from scheduler.state.pre_binding import PreBinding
 from scheduler.state.vf_disputes import VfDisputes
 

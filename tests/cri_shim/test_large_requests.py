@@ -13,7 +13,7 @@ from cri_api.v1 import api_pb2 as full
 from cri_shim.devices import Roots
 from cri_shim.interceptors import Interceptors
 from cri_shim.pb import cri_pb2 as cri
-from cri_shim.plan.inject import Rules, add_to_container
+from cri_shim.plan.inject import Addition, Rules, add_to_container
 from cri_shim.records import Records
 
 MOST_S = 0.05
@@ -62,7 +62,7 @@ def test_many_devices_beside_those_added() -> None:
     )
     added = [cri.Device(container_path=f"/dev/infiniband/uverbs{number}") for number in range(64)]
     started = time.thread_time()
-    changed = add_to_container(request.SerializeToString(), request, added, {})
+    changed = add_to_container(request.SerializeToString(), request, Addition(added))
     assert time.thread_time() - started < 10 * MOST_S
     paths = [device.container_path for device in cri.CreateContainerRequest.FromString(changed).config.devices]
     assert paths == [*own, *(device.container_path for device in added)]

@@ -42,19 +42,18 @@ def test_the_table_has_the_plugins_in_the_registrys_order_and_weight() -> None:
     text = (ROOT / "docs" / PAGE).read_text(encoding="utf-8").split("\n## ", 1)[0]
     rows = re.findall(r"^\| (\w+) \| [^|]* \| (\d*) ?\| honoured \(`plugins/", text, re.MULTILINE)
     registered = [(plugin.name, plugin.weight) for plugin in PLUGINS]
-    assert registered[-2:] == [("RdmaVfs", 2), ("Constraints", 2)]
-    assert [(name, int(weight or 0)) for name, weight in rows] == registered[:-2]
+    assert registered[-3:] == [("RdmaVfs", 2), ("GpuResources", 0), ("Constraints", 2)]
+    assert [(name, int(weight or 0)) for name, weight in rows] == registered[:-3]
 
 
 def test_the_example_is_a_plugin_once_it_is_added_as_the_page_tells(tmp_path: Path) -> None:
-    """One file and one entry: nodes are refused with its message, and a change of their labels requeues the pod."""
+    """One file and one line: nodes are refused with its message, and a change of their labels requeues the pod."""
     module, added, message = files(PAGE, "Adding a plugin")
-    imported, entry = (line[1:] for line in added.splitlines() if line.startswith("+"))
+    (entry,) = (line[1:] for line in added.splitlines() if line.startswith("+"))
     plugins = tmp_path / "scheduler" / "plugins"
     shutil.copytree(ROOT / "scheduler", tmp_path / "scheduler", ignore=shutil.ignore_patterns("__pycache__"))
     (plugins / "dedicated_nodes.py").write_text(module, encoding="utf-8")
     before, after = (plugins / "registry.py").read_text(encoding="utf-8").split("\n)\n\n\ndef _points", 1)
-    before = before.replace("from scheduler.plugins import (", f"{imported}\nfrom scheduler.plugins import (", 1)
     (plugins / "registry.py").write_text(f"{before}\n{entry}\n)\n\n\ndef _points{after}", encoding="utf-8")
     command = [sys.executable, "-c", SCRIPT]
     said = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)

@@ -177,7 +177,7 @@ PROGRAMS = f"""
 attach() {{ inside {sys.executable} -m tests.support.bpf_programs $1 net1; }}
 programs() {{ {sys.executable} -c '
 from pathlib import Path
-from cni.kernel import netdev_state
+from cni.kernel.netdev import netdev_state
 from cni.kernel.sysfs import Sysfs
 found = netdev_state.read(Sysfs(Path("/sys")).netdev("0000:3b:01.0"))
 print(repr(found["xdp"]), repr(found["tcx"]), found["alias"] or "no alias")

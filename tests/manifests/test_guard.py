@@ -267,6 +267,25 @@ async def test_a_request_for_another_kind_is_bounded_and_guarded_like_one_for_vf
     assert await guarded.patch(ALICE, "pods", "p", annotated(other="two")) == ""
 
 
+@pytest.mark.parametrize("where", ["containers", "initContainers"])
+async def test_a_limit_of_gpus_is_guarded_like_a_request(guarded: Guarded, where: str) -> None:
+    """Another scheduler would bind the pod without GPUs; one with other limits is not concerned."""
+
+    def limiting(name: str, resource: str) -> dict[str, Any]:
+        container = {"name": name, "image": "i", "resources": {"limits": {resource: "1"}, "requests": {resource: "1"}}}
+        return {"containers": [{"name": "c", "image": "i"}]} | {where: [container]}
+
+    ours = "a pod with a limit of 'mooring.dev/gpu' names Mooring's scheduler"
+    assert await guarded.create(ALICE, "pods", pod("p", **limiting("g", "mooring.dev/gpu"))) == ""
+    other = limiting("g", "mooring.dev/gpu") | {"schedulerName": "default-scheduler"}
+    assert ours in await guarded.create(ALICE, "pods", pod("q", **other))
+    assert ours in await guarded.create(ALICE, "pods", pod("q", **limiting("g", "mooring.dev/gpu"), nodeName="n"))
+    theirs = limiting("g", "nvidia.com/gpu") | {"schedulerName": "default-scheduler"}
+    assert await guarded.create(ALICE, "pods", pod("q", **theirs)) == ""
+    assert await guarded.bind(SCHEDULER, "p", {}) == ""
+    assert await guarded.patch(ALICE, "pods", "p", annotated(other="two")) == ""
+
+
 async def test_an_inventory_of_another_kind_is_written_by_programs_of_the_node_and_by_people(guarded: Guarded) -> None:
     """A compromised node cannot say what other nodes have; an account that says it for all nodes is named."""
     for name in ("n", "n2"):

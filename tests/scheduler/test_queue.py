@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from scheduler.kube.cluster_event import NO_EVENT, ClusterEvent
-from scheduler.queue import Queue
+from scheduler.queue.queue import Queue
 
 
 def _pop_all(queue: Queue, now: float) -> list[str]:
@@ -173,6 +173,148 @@ def test_a_tried_pod_is_queued_behind_those_added_before_the_attempt() -> None:
     assert _pop_all(queue, 5.0) == ["young", "old"]
 
 
+def _tried(queue: Queue, uid: str, tries: int, created: str, priority: int = 0) -> float:
+    """Let a group fail so often that its backoff is long; return when it was tried last."""
+    now = 0.0
+    queue.add(uid, priority, created, now, since=now)
+    for _ in range(tries):
+        queue.move_on_event(ClusterEvent.NODE, now)
+        ready = queue.next_ready()
+        now = now if ready is None else ready
+        assert queue.pop(now) == uid
+        queue.add_unschedulable(uid, ClusterEvent.NODE)
+    return now
+
+
+def _fail(queue: Queue, now: float) -> list[str]:
+    """Try all that are ready, each in vain."""
+    popped = []
+    while (uid := queue.pop(now)) is not None:
+        popped.append(uid)
+        queue.add_unschedulable(uid, ClusterEvent.NODE)
+    return popped
+
+
+def test_groups_that_an_event_brings_back_go_by_age_and_not_by_backoff() -> None:
+    """The older group has failed more often and would wait for longer."""
+    queue = Queue()
+    now = _tried(queue, "old", 4, "a")
+    queue.add("young", 0, "b", now, since=now)
+    assert _fail(queue, now) == ["young"]
+    queue.move_on_event(ClusterEvent.NODE, now)
+    assert _fail(queue, now + 0.9) == []
+    assert _fail(queue, now + 1.0) == ["old", "young"]
+    queue.check()
+
+
+def test_a_new_group_goes_after_an_older_one_that_an_event_can_help() -> None:
+    """It has no backoff; without an event the older one has nothing to hope for, and is not tried."""
+    queue = Queue()
+    now = _tried(queue, "old", 4, "a")
+    queue.add("new", 0, "b", now, since=now)
+    assert _fail(queue, now) == ["new"]
+    queue.move_on_event(ClusterEvent.NODE, now)
+    queue.add("newer", 0, "c", now, since=now)
+    assert _fail(queue, now) == ["old", "new", "newer"]
+
+
+def test_backoffs_that_end_early_are_ten_a_second_in_the_long_run() -> None:
+    """Fifty may end at once; then the next group waits for five seconds, and a pod does not."""
+    queue = Queue()
+    for number in range(50):
+        queue.add(f"old-{number:02}", 0, "a", 0.0, since=0.0)
+    now = 0.0
+    for _ in range(4):
+        assert len(_fail(queue, now)) == 50
+        queue.move_on_event(ClusterEvent.NODE, now)
+        now = queue.next_ready() or 0.0
+    assert len(_fail(queue, now)) == 50
+    for number in range(3):
+        queue.move_on_event(ClusterEvent.NODE, now)
+        queue.add(f"new-{number}", 0, "b", now, since=now)
+        queue.add(f"pod-{number}", 0, "c", now)
+        if number:
+            assert _pop_all(queue, now) == [f"pod-{number}"]
+            queue.delete(f"pod-{number}")
+            assert _pop_all(queue, now + 4.9) == []
+            now += 5.1
+        assert _fail(queue, now)[:51] == [*(f"old-{old:02}" for old in range(50)), "new-0"]
+        queue.delete(f"pod-{number}")
+
+
+@pytest.mark.parametrize(("priority", "order"), [(1, ["other", "new"]), (-1, ["new"])])
+def test_a_group_of_higher_priority_goes_first_and_one_of_lower_priority_waits(priority: int, order: list[str]) -> None:
+    """Whichever is older."""
+    queue = Queue()
+    now = _tried(queue, "other", 4, "z" if priority > 0 else "a", priority)
+    queue.move_on_event(ClusterEvent.NODE, now)
+    queue.add("new", 0, "b", now, since=now)
+    assert _fail(queue, now) == order
+
+
+def test_the_backoff_of_a_group_whose_write_failed_does_not_end_early() -> None:
+    """A younger group does not make it write more often."""
+    queue = Queue()
+    queue.add("old", 0, "a", 0.0, since=0.0, backoff_s=8.0)
+    queue.add("new", 0, "b", 0.0, since=0.0)
+    assert _fail(queue, 0.0) == ["new"]
+
+
+def test_pods_do_not_end_the_backoff_of_groups() -> None:
+    """Nor do groups that of pods."""
+    queue = Queue()
+    now = _tried(queue, "group", 4, "a")
+    queue.move_on_event(ClusterEvent.NODE, now)
+    queue.add("pod", 0, "b", now)
+    assert _fail(queue, now) == ["pod"]
+    queue.move_on_event(ClusterEvent.NODE, now)
+    queue.add("new", 0, "b", now, since=now)
+    assert _fail(queue, now) == ["group", "new"]
+
+
+def test_each_older_group_goes_once_before_a_younger_one() -> None:
+    """Though events bring it back after each try."""
+    queue, popped = Queue(), list[str]()
+    now = _tried(queue, "old", 4, "a")
+    queue.move_on_event(ClusterEvent.NODE, now)
+    queue.add("young", 0, "b", now, since=now)
+    queue.add("pod", 0, "c", now)
+    while len(popped) < 9 and (uid := queue.pop(now)) is not None:
+        popped.append(uid)
+        queue.add_unschedulable(uid, ClusterEvent.POD_GONE if uid == "pod" else ClusterEvent.NODE)
+        queue.move_on_event(ClusterEvent.NODE, now)
+    assert popped == ["old", "young", "pod"]
+    queue.check()
+    queue.add("newer", 0, "d", now, since=now)
+    assert _fail(queue, now + 0.5) == ["old", "young", "newer"], "each group has a turn of its own"
+
+
+def test_a_group_that_has_been_ready_for_a_quarter_of_a_minute_is_tried_before_older_ones() -> None:
+    """Decisions that take too long do not let it wait for ever."""
+    queue = Queue()
+    now = _tried(queue, "old", 2, "a")
+    queue.add("young", 0, "b", now - 0.5, since=now)
+    queue.move_on_event(ClusterEvent.NODE, now)
+    assert queue.has_ready(now)
+    assert queue.pop(now + 15.0) == "young"
+
+
+def test_a_group_waits_while_an_older_one_is_decided_about_and_a_pod_does_not() -> None:
+    """A decision that others interrupt keeps its turn among groups."""
+    queue = Queue()
+    queue.add("old", 0, "a", 0.0, since=0.0)
+    assert queue.pop(0.0) == "old"
+    queue.add("young", 0, "b", 0.0, since=0.0)
+    assert not queue.has_ready(0.0)
+    queue.add("pod", 0, "c", 0.0)
+    queue.add("important", 1, "c", 0.0, since=0.0)
+    assert _pop_all(queue, 0.0) == ["important", "pod"]
+    assert queue.earliest(["old", "important"]) == "important"
+    for uid in ("old", "important"):
+        queue.add_unschedulable(uid, ClusterEvent.NODE)
+    assert _pop_all(queue, 0.0) == ["young"]
+
+
 class QueueMachine(RuleBasedStateMachine):
     """Any sequence of operations keeps each pod in exactly one place."""
 
@@ -189,7 +331,13 @@ class QueueMachine(RuleBasedStateMachine):
         self.known.add(uid)
         self.popped.discard(uid)
 
-    @rule(uid=st.sampled_from("abcde"))
+    @rule(uid=st.sampled_from("vwxyz"), priority=st.integers(-1, 1), backoff_s=st.sampled_from([0.0, 4.0]))
+    def add_group(self, uid: str, priority: int, backoff_s: float) -> None:
+        self.queue.add(uid, priority, uid, self.now, since=self.now, backoff_s=backoff_s)
+        self.known.add(uid)
+        self.popped.discard(uid)
+
+    @rule(uid=st.sampled_from("abcdevwxyz"))
     def delete(self, uid: str) -> None:
         self.queue.delete(uid)
         self.known.discard(uid)
@@ -201,13 +349,19 @@ class QueueMachine(RuleBasedStateMachine):
         if uid is not None:
             assert uid in self.known - self.popped
             self.popped.add(uid)
+        elif not self.popped:
+            ready = self.queue.next_ready()
+            assert self.queue.depths()["active"] == 0, "something is ready and nothing is popped"
+            assert ready is None or ready > self.now
 
     @precondition(lambda self: self.popped)
     @rule(data=st.data(), waits_for=st.sampled_from([ClusterEvent.NODE, ClusterEvent.POD_GONE, NO_EVENT]))
     def settle(self, data: st.DataObject, waits_for: ClusterEvent) -> None:
         uid = data.draw(st.sampled_from(sorted(self.popped)))
         self.popped.discard(uid)
-        if data.draw(st.booleans()):
+        if uid in "vwxyz":
+            self.queue.add_unschedulable(uid, waits_for)
+        elif data.draw(st.booleans()):
             self.queue.add_unschedulable(uid, waits_for, data.draw(st.sampled_from(["signature", "others", None])))
         else:
             self.queue.retry(uid)

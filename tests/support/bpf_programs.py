@@ -14,7 +14,8 @@ import struct
 import sys
 import time
 
-from cni.kernel import netdev_state, rtnetlink
+from cni.kernel import rtnetlink
+from cni.kernel.netdev import netdev_state
 from mooring.rdma_netlink import u32
 
 _SYSCALL, _PROG_LOAD, _PROG_ATTACH, _LINK_CREATE = 321, 5, 8, 28

@@ -1,1 +1,4 @@
-"""What this host's files and libraries say of its GPUs; roots are parameters, so that trees of other hosts work."""
+"""What this host's files and libraries say of its GPUs; roots are parameters, so that trees of other hosts work.
+
+Nothing here judges a GPU: that is `advertiser.inventory.gpu`.
+"""

@@ -1,73 +1,15 @@
-"""Read CDI specifications and the operator's GPU file from disk, as YAML or JSON; what cannot be read is logged."""
+"""Read the operator's GPU file from disk, as YAML or JSON; one that becomes unreadable is logged."""
 
-import json
-from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import structlog
 import yaml
 
-from advertiser.host.sysfs import list_entries
 from advertiser.inventory.gpu.gpus_file import GpuEntry, GpusFileError, read_gpus_file
 from mooring.files import read_file
-from mooring.gpu.cdi import CdiDevice, read_cdi
-from mooring.parsing import MAX_BYTES
+from mooring.gpu.cdi_folders import as_json
 
 _log = structlog.get_logger()
-
-
-class CdiFolders:
-    """The folders of a host's CDI specifications; of two devices with one name that in the later folder counts.
-
-    Two specifications of one folder that have the same device contradict each other, and then it counts nowhere:
-    container runtimes drop it too. Source: the CDI cache of cncf-tags/container-device-interface, ``Cache.refresh``.
-    """
-
-    def __init__(self, folders: Iterable[Path]) -> None:
-        self._folders = tuple(folders)
-        self._told: set[str] = set()
-        self._read: dict[Path, tuple[tuple[int, int], tuple[CdiDevice, ...]]] = {}
-
-    def devices(self) -> tuple[CdiDevice, ...]:
-        """Return the devices, by qualified name."""
-        found: dict[str, CdiDevice] = {}
-        contradicted = set[str]()
-        for folder in self._folders:
-            in_folder: dict[str, CdiDevice] = {}
-            for device in self._in_folder(folder):
-                if device.qualified in in_folder:
-                    contradicted.add(device.qualified)
-                    self._tell(f"{device.qualified} is in two CDI specifications of {str(folder)!r}")
-                in_folder[device.qualified] = device
-            found |= in_folder
-        return tuple(found[name] for name in sorted(found.keys() - contradicted))
-
-    def _in_folder(self, folder: Path) -> Iterator[CdiDevice]:
-        for path in list_entries(folder):
-            if path.suffix in (".yaml", ".json"):
-                yield from self._of_file(path)
-
-    def _of_file(self, path: Path) -> tuple[CdiDevice, ...]:
-        """Return a file's devices; one that is as at the last call is not parsed again."""
-        try:
-            status = path.stat()
-            state = (status.st_mtime_ns, status.st_size)
-            known = self._read.get(path)
-            if known is not None and known[0] == state:
-                return known[1]
-            if status.st_size > MAX_BYTES:
-                raise ValueError(f"longer than {MAX_BYTES} bytes")
-            devices = read_cdi(_as_json(path.read_text(encoding="utf-8")), str(path))
-        except (OSError, ValueError, yaml.YAMLError, RecursionError, TypeError) as broken:
-            self._tell(f"CDI specification {str(path)!r} cannot be read: {broken}")
-            return ()
-        self._read[path] = (state, devices)
-        return devices
-
-    def _tell(self, what: str) -> None:
-        if what not in self._told:
-            self._told.add(what)
-            _log.warning("CDI device is not used", reason=what)
 
 
 class GpusFile:
@@ -94,17 +36,7 @@ class GpusFile:
                 raise FileNotFoundError(f"GPU file {str(self._path)!r} does not exist")
             return ()
         try:
-            document = _as_json(text)
+            document = as_json(text)
         except (yaml.YAMLError, ValueError, TypeError, RecursionError) as broken:
             raise GpusFileError(str(self._path), "", f"not valid YAML: {broken}") from broken
         return read_gpus_file(document, str(self._path))
-
-
-def _as_json(text: str) -> str:
-    """Return a YAML or JSON document as JSON; YAML's dates become text, which the rules then refuse."""
-    try:
-        json.loads(text)
-    except ValueError:
-        return json.dumps(yaml.safe_load(text), default=str)
-    # As it stands: a field that stands twice is to be refused.
-    return text

@@ -4,11 +4,10 @@ from pathlib import Path
 
 from advertiser.host.sysfs import bridges_above, link_target, list_entries, read_attribute
 from advertiser.inventory.gpu.facts import GpuFunction
+from mooring.gpu.identity import PCI_VENDORS
 from mooring.gpu.inventory import Vendor
 from mooring.pci import is_address
 
-# PCI_VENDOR_ID_NVIDIA and PCI_VENDOR_ID_ATI in include/linux/pci_ids.h.
-_VENDORS: dict[str, Vendor] = {"0x10de": "nvidia", "0x1002": "amd"}
 # PCI_CLASS_DISPLAY_VGA, _3D and _OTHER, and PCI_CLASS_ACCELERATOR_PROCESSING, which amdgpu's pciidlist names for the
 # MI300 series. An NVSwitch is a bridge of class 0x0680.
 _CLASSES = ("0x0300", "0x0302", "0x0380", "0x1200")
@@ -17,7 +16,7 @@ _CLASSES = ("0x0300", "0x0302", "0x0380", "0x1200")
 def read_gpu_functions(sysfs: Path) -> tuple[GpuFunction, ...]:
     """Return every GPU by address; VFs of this machine's own GPUs (vGPU) are none."""
     folders = [path for path in list_entries(sysfs / "bus/pci/devices") if is_address(path.name)]
-    found = ((folder, _VENDORS.get(read_attribute(folder / "vendor") or "")) for folder in folders)
+    found = ((folder, PCI_VENDORS.get(read_attribute(folder / "vendor") or "")) for folder in folders)
     return tuple(_function(folder, vendor) for folder, vendor in found if vendor is not None and _is_gpu(folder))
 
 

@@ -3,25 +3,29 @@
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from advertiser.host.gpu.documents import CdiFolders, GpusFile
+from advertiser.host.gpu.documents import GpusFile
 from advertiser.host.gpu.kfd import read_kfd
 from advertiser.host.gpu.nvidia_proc import read_nvidia_proc
 from advertiser.host.gpu.nvml import Nvml
 from advertiser.host.gpu.pci_gpus import read_gpu_functions
 from advertiser.inventory.gpu.build_gpu_inventory import build_gpu_inventory
 from advertiser.inventory.gpu.facts import GpuFacts
+from mooring.gpu.cdi_folders import CdiFolders
 from mooring.gpu.inventory import GpuInventory
+from mooring.gpu.runtime_files import RuntimeFiles
 
 
 @dataclass(frozen=True, slots=True)
 class GpuSources:
-    """Where a host's GPUs are described: sysfs, procfs, CDI specifications, NVML and the operator's file."""
+    """Where a host's GPUs are described: sysfs, procfs, CDI specifications, NVML and the operator's file; and
+    the configuration of the container runtime."""
 
     sysfs: Path
     proc: Path
     cdi: CdiFolders
     file: GpusFile
     nvml: Nvml = field(default_factory=Nvml)
+    runtime: RuntimeFiles = field(default_factory=RuntimeFiles)
 
     def facts(self) -> GpuFacts:
         """Return what each source says; a source that is not there says nothing."""
@@ -31,6 +35,7 @@ class GpuSources:
             kfd=read_kfd(self.sysfs),
             nvml=self.nvml.read(),
             cdi=self.cdi.devices(),
+            exposed=self.runtime.why_exposed(),
         )
 
     def inventory(self, node: str) -> GpuInventory:

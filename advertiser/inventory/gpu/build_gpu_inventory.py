@@ -11,6 +11,7 @@ from advertiser.inventory.gpu.facts import GpuFacts, GpuFunction, KfdNode, Nvidi
 from advertiser.inventory.gpu.gpus_file import GpuEntry, entry_of
 from advertiser.inventory.gpu.links import link_groups
 from mooring.gpu.cdi import devices_of_gpus
+from mooring.gpu.identity import amd_uuid, device_nodes, read_hexadecimal
 from mooring.gpu.inventory import LONGEST_MODEL, LONGEST_WHY, MOST_GPUS, Gpu, GpuInventory, GpuOut, is_uuid
 
 _DRIVERS = {"nvidia": "nvidia", "amd": "amdgpu"}
@@ -32,12 +33,13 @@ class _Sources:
     kfd: KfdNode
     nvml: NvmlGpu
     in_cdi: bool
+    exposed: str
 
 
 def build_gpu_inventory(facts: GpuFacts, entries: Sequence[GpuEntry] = (), node: str = "") -> GpuInventory:
     """Return the GPUs of ``node`` in the order of their addresses; of more than `MOST_GPUS` the rest is left out."""
     functions = sorted(facts.functions, key=lambda function: function.address)[:MOST_GPUS]
-    in_cdi = devices_of_gpus(facts.cdi, {one.address: device_nodes(one, facts.nvidia) for one in functions})
+    in_cdi = devices_of_gpus(facts.cdi, {one.address: _nodes(one, facts.nvidia) for one in functions})
     sources = [
         _sources(facts, one, entry_of(entries, node, one.address), bool(in_cdi[one.address])) for one in functions
     ]
@@ -54,22 +56,16 @@ def build_gpu_inventory(facts: GpuFacts, entries: Sequence[GpuEntry] = (), node:
     return GpuInventory(tuple(gpus), tuple(out))
 
 
-def device_nodes(function: GpuFunction, nvidia: Mapping[str, NvidiaInformation]) -> tuple[str, ...]:
-    """Return the device nodes below /dev that are this GPU's alone, that which computes first.
-
-    That is ``nvidia<minor>``, or the render node of a GPU of AMD's. None are known before the driver tells it.
-    """
-    drm = tuple(f"dri/{name}" for name in sorted(function.drm, key=lambda name: not name.startswith("renderD")))
-    if function.vendor == "amd":
-        return drm if drm and drm[0].startswith("dri/renderD") else ()
-    known = nvidia.get(function.address)
-    return () if known is None or known.minor is None else (f"nvidia{known.minor}", *drm)
+def _nodes(function: GpuFunction, nvidia: Mapping[str, NvidiaInformation]) -> tuple[str, ...]:
+    return device_nodes(function.vendor, function.drm, nvidia.get(function.address, NvidiaInformation()).minor)
 
 
 def _sources(facts: GpuFacts, function: GpuFunction, entry: GpuEntry, in_cdi: bool) -> _Sources:
     address = function.address
     nvml = (facts.nvml or {}).get(address, NvmlGpu())
-    return _Sources(function, entry, facts.nvidia.get(address), facts.kfd.get(address, KfdNode()), nvml, in_cdi)
+    return _Sources(
+        function, entry, facts.nvidia.get(address), facts.kfd.get(address, KfdNode()), nvml, in_cdi, facts.exposed
+    )
 
 
 def _gpu(one: _Sources, uuid: str, link: int | None) -> Gpu:
@@ -100,9 +96,8 @@ def _memory_mb(one: _Sources) -> int | None:
 
 
 def _uuid(one: _Sources) -> str | None:
-    """Return the UUID as the vendor's runtime takes it; AMD's is made of the GPU's unique id (ROCR_VISIBLE_DEVICES)."""
-    unique = _hexadecimal(one.function.unique_id) or one.kfd.unique_id
-    amd = f"GPU-{unique:016x}" if unique else None
+    """Return the UUID as the vendor's runtime takes it; AMD's is made of the GPU's unique id."""
+    amd = amd_uuid(read_hexadecimal(one.function.unique_id) or one.kfd.unique_id)
     nvidia = one.nvidia.uuid if one.nvidia else None
     return next((text for text in (one.nvml.uuid, nvidia, amd, one.entry.uuid) if text and is_uuid(text)), None)
 
@@ -119,6 +114,8 @@ def _why_out(one: _Sources, shared: set[str]) -> Iterator[str]:
     """Yield every reason against a GPU, the most helpful first."""
     if one.entry.out is not None:
         yield one.entry.out or "the GPU file says so"
+    if one.exposed:
+        yield one.exposed
     function = one.function
     if function.driver is None:
         yield "no driver"
@@ -157,10 +154,3 @@ def _links(facts: GpuFacts, sources: Sequence[_Sources]) -> dict[str, int]:
 
 def _integer(text: str | None) -> int | None:
     return int(text) if text is not None and text.removeprefix("-").isdecimal() and len(text) < 20 else None
-
-
-def _hexadecimal(text: str | None) -> int:
-    try:
-        return int(text or "0", 16) & (1 << 64) - 1
-    except ValueError:
-        return 0

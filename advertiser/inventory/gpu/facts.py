@@ -66,10 +66,14 @@ class NvmlGpu:
 
 @dataclass(frozen=True, slots=True)
 class GpuFacts:
-    """All of a host: ``nvidia``, ``kfd`` and ``nvml`` by PCI address, ``nvml`` None where the library is not."""
+    """All of a host: ``nvidia``, ``kfd`` and ``nvml`` by PCI address, ``nvml`` None where the library is not.
+
+    ``exposed`` is why any container can take GPUs by itself, empty where none can.
+    """
 
     functions: tuple[GpuFunction, ...] = ()
     nvidia: Mapping[str, NvidiaInformation] = field(default_factory=dict)
     kfd: Mapping[str, KfdNode] = field(default_factory=dict)
     nvml: Mapping[str, NvmlGpu] | None = None
     cdi: tuple[CdiDevice, ...] = ()
+    exposed: str = ""

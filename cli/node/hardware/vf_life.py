@@ -1,6 +1,6 @@
 """A full life of one VF: ADD with every setting, what the NIC makes of each, a rebind, DEL, and the comparison.
 
-What is tried beside ADD and DEL is done while the VF is in the pod, on settings that ADD has entered in the ledger: DEL
+What is tried beside ADD and DEL is done while the VF is in the pod, on settings that ADD has entered in the ledger. DEL
 restores them, also by the node's own repairs if this program is killed.
 """
 

@@ -27,7 +27,7 @@ from scheduler.kube.group_membership import GroupKey
 from scheduler.kube.objects import Node, Pod
 from scheduler.kube.pod_info import PodInfo, Refusal, read_pod_info
 from scheduler.pending.nominator import Nominator
-from scheduler.queue import Queue
+from scheduler.queue.queue import Queue
 from scheduler.state.cluster_objects import PATHS as AROUND
 from scheduler.state.cluster_objects import ClusterObjects
 from scheduler.state.machine import Machine

@@ -19,9 +19,9 @@ MOST_SHAPES = 64
 class Group:
     """A set of pods that start together or not at all.
 
-    At least ``min`` of them; all on nodes with one value of the label ``within``, if that is not empty; if possible on
-    nodes with one value of the first of the labels ``prefer`` (from narrow to wide). ``priority`` is None if that of
-    its members counts. ``as_a_whole``: its members may only be preempted all together.
+    At least ``min`` of them; all on nodes with one value of the label ``within``, if that is not empty. If possible
+    they are on nodes with one value of the first of the labels ``prefer`` (from narrow to wide). ``priority`` is None
+    if that of its members counts. ``as_a_whole``: its members may only be preempted all together.
     """
 
     key: GroupKey

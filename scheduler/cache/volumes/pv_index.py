@@ -1,6 +1,6 @@
 """The persistent volumes, found by class, by node labels and by claim. Pure.
 
-A class may have thousands of local volumes, each usable on one node only: they are indexed by one of the labels that
+A class may have thousands of local volumes, each usable on one node only. They are indexed by one of the labels that
 their affinity requires, so that a lookup for a node reads its own volumes only.
 """
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from scheduler.kube.objects import Quantity
 from scheduler.kube.quantity import parse_quantity
-from scheduler.kube.selectors import NOTHING, Selector, read_selector
+from scheduler.kube.selection.selectors import NOTHING, Selector, read_selector
 from scheduler.kube.storage_objects import CSIDriver, CSIStorageCapacity, StorageClass
 
 _Label = tuple[str, str]

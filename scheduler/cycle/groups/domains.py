@@ -2,12 +2,13 @@
 
 What it is: a domain is the nodes with one value of a level's label and of the labels of all wider levels, because names
 of racks repeat. ``prefer`` gives the levels from narrow to wide, ``within`` the widest one. On each level the domains
-that could hold the whole group are tried, the smallest first; on the widest one, in the end, those that could hold at
-least as many as are needed, the largest first. Without ``within`` the whole cluster is that level.
+that could hold the whole group are tried, the smallest first. On the widest one, in the end, those are tried that could
+hold at least as many as are needed, the largest first. Without ``within`` the whole cluster is that level.
 
 Why it is right: how many members a domain could hold is an upper bound, made of what each node has left of cpu, VFs,
 Mb/s and so on. A domain that is left out for it holds fewer in truth too; one that is tried is tried exactly. While
 members are placed, only the domains in which they are count: on the narrowest level that they share, and wider ones.
+While none of their nodes is known, nobody joins them in a domain that all must share.
 
 What it costs: some arrays over all nodes for each distinct member and level.
 """
@@ -82,6 +83,9 @@ def tries(
     if anchors:
         yield from _shared(nodes, levels, anchors, count, needed, is_hard=bool(group.within))
         return
+    if placed_on and group.within:
+        yield Try(_none(group), needed)
+        return
     room = _room(members, nodes) if levels else np.zeros(nodes.size, np.int64)
     for keys in levels:
         level = _level(nodes, keys, room)
@@ -90,7 +94,7 @@ def tries(
             if needed < count:
                 yield from (Try(domain, needed) for domain in level.largest(needed))
             # For the reasons of its nodes: no domain may be large enough.
-            yield Try(next(level.largest(0), Domain(((group.within, ""),))), needed)
+            yield Try(next(level.largest(0), _none(group)), needed)
     if not group.within:
         yield Try(Domain(), needed)
 
@@ -116,7 +120,15 @@ def domains_within(group: Group, placed_on: Sequence[str], cache: Cache) -> Iter
     if anchors:
         yield from (one.domain for one in _shared(nodes, [keys], anchors, 0, 0, is_hard=True))
         return
+    if placed_on:
+        yield _none(group)
+        return
     yield from _level(nodes, keys, np.zeros(nodes.size, np.int64)).largest(0)
+
+
+def _none(group: Group) -> Domain:
+    """Return a domain without a node: where no node has the label, or those of all placed members are gone."""
+    return Domain(((group.within, ""),))
 
 
 def _levels(group: Group) -> list[tuple[str, ...]]:

@@ -7,7 +7,7 @@ has ended (`scheduler.cycle.groups.slices`) and others wait, the caller sets it 
 are put back later.
 
 Why it is right: at the end of each turn every member that was tried is on its node in the cache, which tells later ones
-what is left. An event may change a node meanwhile: the members on changed rows are taken off and placed again before
+what is left. An event may change a node meanwhile. The members on changed rows are taken off and placed again before
 anything else, so that in the end each was placed on its node as it is then. Rules about other pods reach further than a
 row: where they read what has changed, the try begins again; after a few times the group is tried later. Whoever is
 decided about meanwhile changes rows as events do. A member that goes or changes ends the decision (`GroupSearch.has`,

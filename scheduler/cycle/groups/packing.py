@@ -6,7 +6,7 @@ they were one pod, and put on again with the VFs that this gives.
 
 Why it is right: what a node can hold does not depend on the order in which members came, if all of them are placed by
 one search. Members with rules about other pods, volumes, other kinds of resource, or a PF of its own for each interface
-are placed one by one only: what they need is not decided by the PFs alone.
+are placed one by one only. What they need is not decided by the PFs alone.
 
 What it costs: one search for a placement on each row that has enough in all, paid from the decision's budget. What did
 not fit together is remembered until a node changes.

@@ -41,15 +41,17 @@ def choices(
     # Those of most nodes first: what one node says of itself must not use up the choices.
     networks = sorted(nodes_with, key=lambda network: (-nodes_with[network], natural(network)))
     candidates = [[chosen[k] or asked[k] or ""] if chosen[k] or asked[k] else networks for k in range(count)]
-    return list(dict.fromkeys(itertools.islice(_in_order(candidates), _MOST_CHOICES))) or [()]
+    # On one network an interface can be beside the others on one PF.
+    is_packed = {one.request.pfs for one in members if one.request is not None and one.interfaces} == {"pack"}
+    return list(dict.fromkeys(itertools.islice(_in_order(candidates, is_packed=is_packed), _MOST_CHOICES))) or [()]
 
 
-def _in_order(candidates: Sequence[Sequence[str]]) -> Iterator[Networks]:
-    """Yield the k-th network for the k-th interface first, then one network for all, then all others."""
+def _in_order(candidates: Sequence[Sequence[str]], *, is_packed: bool) -> Iterator[Networks]:
+    """Yield the k-th network for the k-th interface unless they are packed, one network for all, and all others."""
     if all(candidates):
-        yield tuple(each[k % len(each)] for k, each in enumerate(candidates))
-        for number in range(max(map(len, candidates))):
-            yield tuple(each[number % len(each)] for each in candidates)
+        kth = tuple(each[k % len(each)] for k, each in enumerate(candidates))
+        one = (tuple(each[n % len(each)] for each in candidates) for n in range(max(map(len, candidates))))
+        yield from one if is_packed else (kth, *one)
     yield from itertools.product(*candidates)
 
 

@@ -2,7 +2,7 @@
 
 A group is tried in many topology domains, member by member: two pods that keep away from each other held up all other
 decisions for 42 s at 5,000 nodes. What a decision does is counted, not timed, so that equal clusters give equal
-decisions: a member that is tried costs a look at each node for each rule about other pods, and the search for its VFs
+decisions. A member that is tried costs a look at each node for each rule about other pods, and the search for its VFs
 costs steps. A turn ends, so that events are taken in; a slice ends, so that others have their turn, if any wait.
 """
 

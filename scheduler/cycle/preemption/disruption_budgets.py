@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
 from scheduler.cache.cache import AssignedPod
-from scheduler.kube.affinity import AffinityInfo
 from scheduler.kube.objects import PodDisruptionBudget
-from scheduler.kube.selectors import EVERYTHING, NOTHING, Selector, read_selector
+from scheduler.kube.selection.affinity import AffinityInfo
+from scheduler.kube.selection.selectors import EVERYTHING, NOTHING, Selector, read_selector
 
 
 @dataclass(frozen=True, slots=True)

@@ -116,12 +116,13 @@ def shown_conditions(pod_group: PodGroup) -> Mapping[str, Condition]:
 def group_progress(
     key: GroupKey, known_pod_groups: KnownPodGroups, groups_by_pod: GroupsByPod, cache: Cache
 ) -> GroupProgress | None:
-    """Return a PodGroup and how many members have a node; those that are only assumed do not count."""
+    """Return a PodGroup and how many members have or had a node; those that are only assumed do not count."""
     pod_group, policy = known_pod_groups.shown(key), known_pod_groups.of(key)
     if not isinstance(pod_group, PodGroup):
         return None
     members = groups_by_pod.get(key)
     placed = [cache.assigned(uid) for uid in members.of("placed")] if members is not None else []
     bound = sum(1 for one in placed if one is not None and not one.assumed)
-    succeeded = members.counts["succeeded"] if members is not None and bound else 0
+    # Also where none is left: a short job may be over before its condition is written.
+    succeeded = members.counts["succeeded"] if members is not None else 0
     return GroupProgress(pod_group, bound + succeeded, policy.min if isinstance(policy, GroupPolicy) else None)

@@ -24,7 +24,7 @@ from scheduler.kube.group_membership import GroupKey, GroupMembership
 from scheduler.pending.groups.conditions import PodGroupConditions
 from scheduler.pending.groups.member_messages import MemberMessage
 from scheduler.pending.groups.ranks import GroupRanks, Rank
-from scheduler.queue import Queue
+from scheduler.queue.queue import Queue
 
 # Members are told why their group is not decided about after so many seconds without a change, at the most after the
 # second number.
@@ -253,11 +253,11 @@ class PendingGroups:
         A group that has as many members placed as it needs does not count.
         """
         ranked = [
-            (-state.priority, state.queued_since, key)
+            (-state.priority, state.created, state.queued_since, key)
             for key, state in self._states.items()
             if not state.message and state.queued_since <= before and self.counting(key) < self.group(key).min
         ]
-        return min(ranked)[2] if ranked else None
+        return min(ranked)[3] if ranked else None
 
     def half_placed(self) -> Iterator[tuple[GroupKey, int]]:
         """Yield the groups with waiting members of which some are placed, but fewer than are needed, and how many are.
@@ -374,7 +374,15 @@ class PendingGroups:
         state.is_urgent = 0 < members.counting < state.group.min or self.holder == members.key
 
     def _enqueue(self, key: GroupKey, state: _State, now: float, backoff_s: float = 0.0) -> None:
-        self._queue.add(key.entry, state.priority, state.created, now, is_urgent=state.is_urgent, backoff_s=backoff_s)
+        self._queue.add(
+            key.entry,
+            state.priority,
+            state.created,
+            now,
+            is_urgent=state.is_urgent,
+            backoff_s=backoff_s,
+            since=state.queued_since,
+        )
 
 
 def _incomplete(members: Members, group: Group) -> str:

@@ -11,6 +11,7 @@ import structlog
 
 from scheduler.constraints.isolation import Failed, heard
 from scheduler.constraints.kinds import AnyConstraint, Kind, Kinds, TimeLimit, name_fault
+from scheduler.placement.gpus_constraint import gpu_kind
 from scheduler.server.call_timeout import CallTimeout
 
 GROUP = "mooring.constraints"
@@ -19,18 +20,19 @@ _log = structlog.get_logger()
 
 
 def installed() -> Kinds:
-    """Load all constraints of this Python installation."""
-    return load(entry_points(group=GROUP), CallTimeout().limit)
+    """Return Mooring's own kind, GPUs, and all constraints of this Python installation."""
+    return load(entry_points(group=GROUP), CallTimeout().limit, own=(gpu_kind(),))
 
 
-def load(points: Iterable[EntryPoint], limit: TimeLimit) -> Kinds:
-    """Load these entry points; a name that occurs twice is a broken kind too."""
+def load(points: Iterable[EntryPoint], limit: TimeLimit, own: Iterable[Kind] = ()) -> Kinds:
+    """Load these entry points beside our ``own`` kinds; a name that occurs twice is a broken kind too."""
     by_name: dict[str, list[EntryPoint]] = {}
     for point in points:
         by_name.setdefault(point.name, []).append(point)
-    kinds = []
+    kinds = list(own)
     for name, same in by_name.items():
-        if wrong := name_fault(name):
+        taken = "is the name of a kind of Mooring's own" if name in {kind.name for kind in own} else ""
+        if wrong := name_fault(name) or taken:
             _log.error("constraint left out", constraint=name, reason=f"{name!r} {wrong}")
             continue
         # One package found by two paths counts once.

@@ -2,12 +2,15 @@
 
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from advertiser.host.gpu.nvml import Nvml
+from mooring.gpu.default_runtime import EXPOSED
 from mooring.gpu.inventory import GpuOut
+from mooring.gpu.runtime_files import RuntimeFiles
 from tests.advertiser.gpu.trees import Host, uuid_of, write_cdi
 from tests.support import polling
 from tests.support.polling import wait_until
@@ -241,3 +244,14 @@ def test_a_host_without_any_of_it_has_no_gpus(tmp_path: Path) -> None:
     host = Host(tmp_path, {"gpus": []}, None)
     found = host.sources().inventory("n1")
     assert (found.gpus, found.out) == ((), ())
+
+
+def test_none_is_offered_while_any_container_can_take_one(make_host: MakeHost) -> None:
+    """By a variable that the default runtime believes; the reason is the same for all."""
+    host = make_host("hgx-h100")
+    (host.root / "config.toml").write_text(
+        '[plugins."io.containerd.grpc.v1.cri".containerd]\ndefault_runtime_name = "nvidia"\n'
+    )
+    files = RuntimeFiles((host.root / "config.toml",), host.root / "none.toml")
+    found = replace(host.sources(), runtime=files).inventory("n1")
+    assert (found.gpus, {gpu.why for gpu in found.out}) == ((), {EXPOSED})

@@ -13,7 +13,11 @@ import pytest
 from advertiser.__main__ import main
 from cni.server.extracts import make_folders
 from devcluster.apiserver.serve import ApiServer, Options
+from mooring.assignment import read_assignment
+from mooring.extract import PODS, pod_extract
 from mooring.gpu.inventory import KEY, read_gpu_inventory
+from mooring.gpu.request import RESOURCE
+from mooring.podrecord import PodRecord
 from tests.advertiser.gpu.trees import Host
 from tests.advertiser.program import advertising, arguments
 from tests.support import polling
@@ -66,6 +70,33 @@ async def test_the_gpus_are_published_kept_and_changed(server: ApiServer, host: 
         await _until(server, lambda text: text != "forged")
         (host.root / "etc/cdi/amd.com-gpu.json").unlink()
         await _until(server, lambda text: text.count("in no CDI specification") == len(host.gpus))
+
+
+async def test_the_resource_counts_gpus_on_offer_and_those_that_a_pod_has(server: ApiServer, host: Host) -> None:
+    """A GPU that is out while its pod runs counts until that pod is gone: its kubelet may admit the pod again."""
+
+    async def amounts() -> tuple[str | None, str | None]:
+        async with aiohttp.ClientSession(server.url) as session, session.get("/api/v1/nodes/n1") as answer:
+            status = (await answer.json()).get("status", {})
+        return tuple(status.get(part, {}).get(RESOURCE) for part in ("capacity", "allocatable"))
+
+    async def until(expected: str) -> None:
+        async def reached() -> bool | None:
+            return await amounts() == (expected, expected) or None
+
+        await eventually(reached)
+
+    async with advertising(host.root, *_flags(host), "--resync", "0.2"):
+        await until("8")
+        (host.folder(0) / "driver").unlink()
+        await until("7")
+        gpus = {"units": [host.gpus[0]], "uuids": ["GPU-1"], "containers": {}}
+        record = read_assignment(json.dumps({"v": 1, "uid": "u1", "node": "n1", "vfs": [], "ext": {"gpu": gpus}}))
+        extract = host.root / "run" / PODS / "u1.json"
+        extract.write_text(pod_extract(PodRecord("ml/web", record)))
+        await until("8")
+        extract.unlink()
+        await until("7")
 
 
 async def _write(server: ApiServer, text: str) -> None:

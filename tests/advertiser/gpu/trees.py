@@ -13,9 +13,10 @@ from typing import Any
 
 import yaml
 
-from advertiser.host.gpu.documents import CdiFolders, GpusFile
+from advertiser.host.gpu.documents import GpusFile
 from advertiser.host.gpu.nvml import Nvml
 from advertiser.host.gpu.read_gpus import GpuSources
+from mooring.gpu.cdi_folders import CdiFolders
 
 HOSTS = sorted((Path(__file__).parent / "hosts").glob("*.yaml"))
 Layout = Mapping[str, Any]

@@ -304,6 +304,23 @@ def test_check_lists_containers_without_devices(kubeadm: NodeHost) -> None:
     assert kubeadm.run("check") == (0, "all is as it was installed\n")
 
 
+def test_check_says_why_no_gpu_is_offered(kubeadm: NodeHost) -> None:
+    """Where GPUs are to be offered, and any container can take them by a variable."""
+    run_install(kubeadm)
+    runtime = '[plugins."io.containerd.grpc.v1.cri".containerd]\ndefault_runtime_name = "nvidia"\n'
+    kubeadm.write("/etc/containerd/config.toml", runtime)
+    assert kubeadm.run("check")[0] == 0
+    config = (kubeadm.root / "etc/mooring/config.yaml").read_text()
+    kubeadm.write("/etc/mooring/config.yaml", f"{config}mooring-advertiser: {{gpus: true}}\n")
+    status, said = kubeadm.run("check", "-o", "json")
+    (found,) = json.loads(said)["findings"]
+    assert (status, found["step"]) == (1, "gpus")
+    assert "gives GPUs to any container that sets NVIDIA_VISIBLE_DEVICES" in found["found"]
+    off = "accept-nvidia-visible-devices-envvar-when-unprivileged = false\n"
+    kubeadm.write("/etc/nvidia-container-runtime/config.toml", off)
+    assert kubeadm.run("check")[0] == 0
+
+
 def test_a_wheelhouse_of_another_version_is_refused(kubeadm: NodeHost) -> None:
     """Units and forwarder are this program's: it installs its own version and no other."""
     folder = kubeadm.root.parent / "other"

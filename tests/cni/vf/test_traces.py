@@ -39,8 +39,9 @@ def test_flags_and_queue_that_a_pod_changed_are_put_back(host: Any) -> None:
 
 def state(host: Any, name: str = OWN) -> dict[str, str]:
     """Return what can be read of a link of the host beside its flags, by kind."""
-    program = f"import json; from cni.kernel import netdev_state, netlink; i = netlink.index_of({name!r})"
-    shown = host.enter(sys.executable, "-c", f"{program}; print(json.dumps(netdev_state.read(i)))", cwd=ROOT)
+    imports = "import json; from cni.kernel import netlink; from cni.kernel.netdev import netdev_state"
+    program = f"{imports}; print(json.dumps(netdev_state.read(netlink.index_of({name!r}))))"
+    shown = host.enter(sys.executable, "-c", program, cwd=ROOT)
     found: dict[str, str] = json.loads(shown.stdout)
     return found
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from cri_shim.pb import cri_pb2 as cri
 from cri_shim.plan.inject import (
+    Addition,
     Inject,
     Pass,
     Record,
@@ -245,7 +246,7 @@ def seen_by_the_runtime(raw: bytes) -> Any:
 def test_devices_are_appended_and_the_original_bytes_kept(make: Any) -> None:
     """Where nothing is replaced the request is a prefix of what is forwarded; shared nodes appear once."""
     raw = make.create(make.annotations)
-    result = add_to_container(raw, container(raw), devices(DEVICES), {"A": "1"})
+    result = add_to_container(raw, container(raw), Addition(devices(DEVICES), {"A": "1"}))
     assert result.startswith(raw)
     found = [(d.container_path, d.host_path, d.permissions) for d in seen_by_the_runtime(result).config.devices]
     paths = [f"/dev/infiniband/{name}" for name in ("uverbs3", "rdma_cm", "uverbs4")]
@@ -262,7 +263,7 @@ def test_a_device_in_the_same_place_is_replaced(taken: str, make: Any) -> None:
             full.Device(container_path="/dev/fuse", host_path="/dev/fuse", permissions="rw"),
         ],
     )
-    result = seen_by_the_runtime(add_to_container(raw, container(raw), devices(DEVICES[:1]), {}))
+    result = seen_by_the_runtime(add_to_container(raw, container(raw), Addition(devices(DEVICES[:1]))))
     assert [d.container_path for d in result.config.devices] == [
         "/dev/fuse",
         "/dev/infiniband/uverbs3",
@@ -273,7 +274,7 @@ def test_a_device_in_the_same_place_is_replaced(taken: str, make: Any) -> None:
 def test_a_variable_that_the_user_set_is_left_alone(make: Any) -> None:
     """This includes values that are not text: a Secret's bytes, as Go's CRI lets them through."""
     raw = make.create(make.annotations, envs=[full.KeyValue(key="A", value="mine")]).replace(b"mine", b"\xff\xfe\x00m")
-    result = add_to_container(raw, container(raw), [], {"A": "ours", "B": "ours"})
+    result = add_to_container(raw, container(raw), Addition(variables={"A": "ours", "B": "ours"}))
     envs = {variable.key: variable.value for variable in container(result).config.envs}
     assert envs == {"A": b"\xff\xfe\x00m", "B": b"ours"}
 
@@ -284,7 +285,8 @@ CONFIGS = st.builds(
     metadata=st.builds(full.ContainerMetadata, name=TEXT, attempt=st.integers(0, 9)),
     args=st.lists(TEXT, max_size=3),
     working_dir=TEXT,
-    envs=st.lists(st.builds(full.KeyValue, key=TEXT, value=TEXT), max_size=3),
+    envs=st.lists(st.builds(full.KeyValue, key=TEXT | st.just("FORCED"), value=TEXT), max_size=3),
+    CDI_devices=st.lists(st.builds(full.CDIDevice, name=st.sampled_from(["a.com/b=0", "a.com/b=1"])), max_size=1),
     mounts=st.lists(st.builds(full.Mount, container_path=TEXT, host_path=TEXT, readonly=st.booleans()), max_size=2),
     devices=st.lists(
         st.builds(
@@ -303,12 +305,21 @@ CONFIGS = st.builds(
 
 
 @settings(max_examples=500, deadline=None)
-@given(CONFIGS, st.sampled_from([DEVICES, DEVICES[:1], []]), st.dictionaries(TEXT, TEXT, max_size=2))
-def test_whatever_a_request_holds_survives(config: Any, given: list[VfDevices], variables: dict[str, str]) -> None:
-    """The runtime decodes what the kubelet wrote, plus our devices and variables."""
+@given(
+    CONFIGS,
+    st.sampled_from([DEVICES, DEVICES[:1], []]),
+    st.dictionaries(TEXT, TEXT, max_size=2),
+    st.booleans(),
+    st.sampled_from([(), ("a.com/b=0",), ("a.com/b=0", "a.com/b=2")]),
+)
+def test_whatever_a_request_holds_survives(
+    config: Any, given: list[VfDevices], variables: dict[str, str], forced: bool, cdi: tuple[str, ...]
+) -> None:
+    """The runtime decodes what the kubelet wrote, plus our devices and variables; a forced one is there once."""
     original = full.CreateContainerRequest(pod_sandbox_id="s", config=config)
     raw = original.SerializeToString()
-    result = seen_by_the_runtime(add_to_container(raw, container(raw), devices(given), variables))
+    addition = Addition(devices(given), variables, {"FORCED": "1"} if forced else {}, cdi)
+    result = seen_by_the_runtime(add_to_container(raw, container(raw), addition))
     ours = [f"/dev/infiniband/{name}" for name in dict.fromkeys(n.rpartition("/")[2] for v in given for n in v.nodes)]
     placed = [device.container_path for device in result.config.devices]
     assert placed[len(placed) - len(ours) :] == ours
@@ -317,6 +328,12 @@ def test_whatever_a_request_holds_survives(config: Any, given: list[VfDevices], 
     for key, value in variables.items():
         if key not in present:
             original.config.envs.add(key=key, value=value)
+    if forced:
+        kept = [variable for variable in original.config.envs if variable.key != "FORCED"]
+        del original.config.envs[:]
+        original.config.envs.extend([*kept, full.KeyValue(key="FORCED", value="1")])
+    names = [device.name for device in original.config.CDI_devices]
+    original.config.CDI_devices.extend(full.CDIDevice(name=name) for name in cdi if name not in names)
     del original.config.devices[:]
     del result.config.devices[:]
     assert result == original

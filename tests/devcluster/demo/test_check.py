@@ -8,7 +8,7 @@ from devcluster.demo import check
 from devcluster.demo.api import Api
 from devcluster.demo.check import ContainerView, VfInUse
 from devcluster.demo.hosts import HostState, Link
-from devcluster.demo.scenario import DemoPod, late_pod, pods
+from devcluster.demo.scenario import POD_GROUP, RANKS, WHOLE_NODE, DemoPod, late_pod, pods, ranks
 from mooring import names
 
 VF = {"pf": "enp4s0f0", "vf": 3, "pci": "0000:04:00.5", "min_tx_rate": 5000, "max_tx_rate": 9000}
@@ -120,9 +120,35 @@ def test_more_reserved_than_offered_breaks_promise_8() -> None:
     assert not check.within_offer([node], [GIVEN, replace(GIVEN, pod="b")]).held
 
 
+def test_a_rank_that_starts_before_the_others_breaks_promise_9() -> None:
+    """One bound while the others wait, one that was not told what its job waits for, or one that never starts."""
+    job, fits = ranks()[:2], "group train: 5 of 6 members fit: no"
+    waits, runs = pod("rank", node=None) | {"status": {"phase": "Pending"}}, pod("rank")
+
+    def verdict(waiting: dict[str, Any], said: str, after: dict[str, Any]) -> check.Verdict:
+        """Return what is found if this is what one of two ranks does."""
+        told = {"rank-0": fits, "rank-1": said}
+        return check.all_or_none({"rank-0": waits, "rank-1": waiting}, told, {"rank-0": runs, "rank-1": after}, job)
+
+    assert verdict(waits, fits, runs).held
+    assert not verdict(runs, fits, runs).held
+    assert not verdict(waits, "0/3 nodes are available", runs).held
+    assert not verdict(waits, fits, waits).held
+    assert not check.all_or_none({}, {}, {}, []).held
+
+
+def test_the_ranks_of_the_job_are_one_pod_group() -> None:
+    """All of them are needed, each names it, and the pod that makes room for them is one that runs."""
+    job = [rank.manifest() for rank in ranks()]
+    assert [one["spec"]["schedulingGroup"] for one in job] == [{"podGroupName": "train"}] * RANKS  # type: ignore[index]
+    assert POD_GROUP["metadata"]["name"] == "train"
+    assert POD_GROUP["spec"] == {"schedulingPolicy": {"gang": {"minCount": RANKS}}}
+    assert WHOLE_NODE in {one.name for one in pods(["n1", "n2", "n3"]) if one.expect == "Running"}
+
+
 def test_the_scenario_has_pods_that_must_run_and_pods_that_must_not() -> None:
     """Each pod that is refused names the text of its refusal."""
-    wanted = [*pods(["n1", "n2", "n3"]), late_pod()]
+    wanted = [*pods(["n1", "n2", "n3"]), late_pod(), *ranks()]
     assert {pod.expect for pod in wanted} == {"Running", "Pending", "Denied"}
     assert all(pod.says for pod in wanted if pod.expect != "Running")
     assert len({pod.name for pod in wanted}) == len(wanted)

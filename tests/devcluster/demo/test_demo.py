@@ -20,7 +20,7 @@ def test_every_promise_holds_with_containerd() -> None:
     """The demonstration runs three hosts with real containerd and runc behind the shim."""
     done = play(*DEMO, "--runtime", "containerd")
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-2000:]
-    assert "all 8 promises held" in done.stdout
+    assert "all 9 promises held" in done.stdout
 
 
 @pytest.mark.root

@@ -7,8 +7,8 @@ import pytest
 from scheduler.cache import pod_counts as pod_counts
 from scheduler.cache.pod_counts import PodCounts, Question
 from scheduler.cache.row_counts import RowCounts
-from scheduler.kube.affinity import AffinityInfo, Scope, Term
-from scheduler.kube.selectors import EVERYTHING, select_labels
+from scheduler.kube.selection.affinity import AffinityInfo, Scope, Term
+from scheduler.kube.selection.selectors import EVERYTHING, select_labels
 
 
 def affinity_info(app: str, namespace: str = "a", *required_anti_affinity: Term) -> AffinityInfo:

@@ -1,4 +1,4 @@
-"""The two examples as kinds: the toy of the documentation, run from its page, and the GPUs of docs/examples."""
+"""The two examples as kinds: the toy of the documentation, run from its page, and the FPGAs of docs/examples."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -42,10 +42,10 @@ def licences(toy: Path) -> Kinds:
 
 
 @pytest.fixture
-def gpus(monkeypatch: pytest.MonkeyPatch) -> Kinds:
-    """Load the GPUs from their source; another test installs them."""
-    monkeypatch.syspath_prepend(str(REPO / "docs/examples/gpu"))
-    return load([metadata.EntryPoint("gpu", "mooring_gpu.constraint:Gpus", GROUP)], nullcontext)
+def fpgas(monkeypatch: pytest.MonkeyPatch) -> Kinds:
+    """Load the FPGAs from their source; another test installs them."""
+    monkeypatch.syspath_prepend(str(REPO / "docs/examples/fpga"))
+    return load([metadata.EntryPoint("fpga", "mooring_fpga.constraint:Fpgas", GROUP)], nullcontext)
 
 
 StartLife = Callable[[Kinds], Life]

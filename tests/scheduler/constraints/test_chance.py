@@ -1,4 +1,4 @@
-"""Random runs with GPUs: nothing is given twice, what is kept equals a new derivation, and no pod waits in vain."""
+"""Random runs with FPGAs: nothing is given twice, what is kept equals a new derivation, and no pod waits in vain."""
 
 from collections.abc import Callable
 from random import Random
@@ -18,7 +18,7 @@ from scheduler.cycle.signature_scores import SignatureScores
 from scheduler.kube.objects import Node, Pod
 from scheduler.kube.pod_info import PodInfo, read_pod_info
 from scheduler.pending.nominator import Nominator
-from scheduler.queue import Queue
+from scheduler.queue.queue import Queue
 from tests.scheduler.constraints.conftest import StartLife
 from tests.scheduler.constraints.life import Life, bound, units_of
 
@@ -41,20 +41,20 @@ class World:
 
     def node(self) -> Node:
         random, name = self.random, f"n{self.random.randrange(NODES)}"
-        gpus = [
+        fpgas = [
             {"pci": f"0000:{switch + 1}{number}:00.0", "pcie": _path(switch)}
             for switch in range(2)
             for number in range(random.randrange(4))
         ]
         pfs = tuple(self.make_pf(index, random.randrange(1, 4), pcie=_path(index)) for index in range(2))
-        text = random.choice((dump({"v": 1, "gpus": gpus}), dump({"v": 1, "gpus": gpus}), "{"))
-        return self.make_node(name, pfs, annotations={"mooring.dev/inventory.gpu": text})
+        text = random.choice((dump({"v": 1, "fpgas": fpgas}), dump({"v": 1, "fpgas": fpgas}), "{"))
+        return self.make_node(name, pfs, annotations={"mooring.dev/inventory.fpga": text})
 
     def pod(self) -> Pod:
         interfaces = self.random.randrange(3)
         beside = [self.random.choice([None, *range(interfaces)]) for _ in range(self.random.randrange(4))]
         asked = dump([{} if index is None else {"beside": index} for index in beside])
-        wishes = {"mooring.dev/request.gpu": asked} if beside else {}
+        wishes = {"mooring.dev/request.fpga": asked} if beside else {}
         return self.make_pod(request=[{}] * interfaces or None, annotations=wishes)
 
     def act(self) -> None:
@@ -80,7 +80,7 @@ class World:
                     return
                 continue
             pod = self.waiting.pop(found.pod_info.uid)
-            units = tuple(units_of(found, "gpu")) if found.pod_info.wishes else ()  # type: ignore[arg-type]
+            units = tuple(units_of(found, "fpga")) if found.pod_info.wishes else ()  # type: ignore[arg-type]
             taken = {unit for _, node, others in self.given.values() if node == found.assigned.node for unit in others}
             assert not taken & set(units)
             self.given[found.pod_info.uid] = (
@@ -109,13 +109,13 @@ def _says(signature_scores: SignatureScores) -> object:
 
 @pytest.mark.parametrize("seed", range(10))
 def test_random_actions_keep_every_guarantee(
-    seed: int, gpus: Kinds, start_life: StartLife, make_node: MakeNode, make_pf: MakePf, make_pod: MakePod
+    seed: int, fpgas: Kinds, start_life: StartLife, make_node: MakeNode, make_pf: MakePf, make_pod: MakePod
 ) -> None:
     """Nodes, inventories and pods come, change and go: after each step the state equals one derived from scratch."""
-    life = start_life(gpus)
-    world = World(seed, life, gpus, (make_node, make_pf, make_pod))
+    life = start_life(fpgas)
+    world = World(seed, life, fpgas, (make_node, make_pf, make_pod))
     nodes = life.machine.cache.nodes
-    shapes = [_pod_info(world.pod(), gpus) for _ in range(3)]
+    shapes = [_pod_info(world.pod(), fpgas) for _ in range(3)]
     kept = [SignatureScores(pod_info, nodes) for pod_info in shapes]
     for step in range(STEPS):
         world.act()
@@ -128,4 +128,4 @@ def test_random_actions_keep_every_guarantee(
         preemption = Preemption(life.machine.cache, nominator, Budgets())
         fresh = SchedulingCycle(life.machine.cache, nominator, preemption)
         for pod in world.waiting.values():
-            assert isinstance(fresh.decide(_pod_info(pod, gpus), life.now), Unschedulable), f"seed {seed}, step {step}"
+            assert isinstance(fresh.decide(_pod_info(pod, fpgas), life.now), Unschedulable), f"seed {seed}, step {step}"

@@ -1,208 +1,188 @@
-"""The GPUs of docs/examples: whole GPUs by PCI address, under the PCIe switch of the pod's VF."""
+"""Mooring's own kind, GPUs: from a pod's limits and annotation to the assignment in its Binding."""
 
-import itertools
-import os
-import subprocess
-import sys
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable
+from contextlib import nullcontext
+from importlib.metadata import EntryPoint
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
+from mooring.gpu.assignment import GpuAssignment, assigned_gpus
+from mooring.gpu.inventory import KEY, Gpu, GpuInventory, GpuOut, dump_gpu_inventory
 from mooring.inventory import Pf
-from mooring.parsing import dump
 from scheduler.constraints.kinds import Kinds
 from scheduler.cycle.decisions import Bind
 from scheduler.kube.objects import Node, Pod
-from tests.scheduler.constraints.conftest import REPO, StartLife
-from tests.scheduler.constraints.life import Life, assignment_of, units_of
+from scheduler.placement.gpus_constraint import gpu_kind
+from scheduler.server.startup.installed_constraints import GROUP, load
+from tests.scheduler.constraints.conftest import StartLife
+from tests.scheduler.constraints.life import Life, assignment_of, bound
 
-INVENTORY, REQUEST = "mooring.dev/inventory.gpu", "mooring.dev/request.gpu"
+KINDS = Kinds([gpu_kind()])
 MakePf = Callable[..., Pf]
 MakeNode = Callable[..., Node]
 MakePod = Callable[..., Pod]
 
 
+def _pci(number: int) -> str:
+    return f"0000:{number + 16:02x}:00.0"
+
+
 def _path(switch: int, port: int) -> tuple[str, ...]:
-    return (f"0000:00:0{switch}.0", f"0000:{switch + 1}0:00.0", f"0000:{switch + 1}1:{port:02x}.0")
-
-
-def _gpu(switch: int, number: int) -> str:
-    return f"0000:{switch + 1}{number + 2:x}:00.0"
-
-
-def _gpus(counts: Sequence[int]) -> dict[str, str]:
-    """Return an inventory with so many GPUs under each switch."""
-    listed = [
-        {"pci": _gpu(switch, number), "pcie": _path(switch, number + 1)}
-        for switch, count in enumerate(counts)
-        for number in range(count)
-    ]
-    return {INVENTORY: dump({"v": 1, "gpus": listed})}
-
-
-def _asking(*beside: int | None) -> dict[str, str]:
-    return {REQUEST: dump([{} if interface is None else {"beside": interface} for interface in beside])}
+    return (f"0000:0{switch}:01.0", f"0000:0{switch}:02.0", f"0000:0{switch}:{port + 3:02x}.0")
 
 
 @pytest.fixture
 def make_host(make_node: MakeNode, make_pf: MakePf) -> Callable[..., Node]:
-    """Make a node with a PF under each switch, with so many ``vfs`` and ``gpus``."""
+    """Make a node with two switches, each with a PF and two GPUs; ``out`` are the numbers of GPUs that are out."""
 
-    def make(vfs: Sequence[int], gpus: Sequence[int], name: str = "n1") -> Node:
-        pfs = tuple(make_pf(index, count, pcie=_path(index, 0)) for index, count in enumerate(vfs) if count)
-        return make_node(name, pfs, annotations=_gpus(gpus))
+    def make(name: str = "n1", vfs: int = 4, out: tuple[int, ...] = (), capacity: int = 4) -> Node:
+        pfs = tuple(make_pf(switch, vfs, pcie=_path(switch, 9)) for switch in range(2))
+        every = [Gpu(_pci(n), f"GPU-{name}-{n}", "nvidia", "H100", 80000, 0, _path(n // 2, n), 0) for n in range(4)]
+        inventory = GpuInventory(
+            tuple(one for n, one in enumerate(every) if n not in out), tuple(GpuOut(_pci(n), "Xid 79") for n in out)
+        )
+        annotations = {KEY: dump_gpu_inventory(inventory)}
+        return make_node(name, pfs, annotations=annotations, allocatable={"mooring.dev/gpu": str(capacity)})
 
     return make
 
 
-def _switches(life: Life, pod: Pod) -> tuple[list[int], list[int]]:
-    """Place a pod; return the switches of its VFs and of its GPUs."""
-    found = life.place(pod)
-    units = units_of(found, "gpu")
-    assert isinstance(units, list)
-    return [int(vf.pf[2:]) for vf in assignment_of(found).vfs], [int(pci[5]) - 1 for pci in units]
+def _limits(**counts: int) -> list[dict[str, object]]:
+    """Return containers with so many GPUs."""
+    amounts = [(name, {"mooring.dev/gpu": str(count)} if count else {}) for name, count in counts.items()]
+    return [{"name": name, "resources": {"limits": found, "requests": found}} for name, found in amounts]
 
 
-def test_gpus_come_from_the_switch_of_the_vf(
-    gpus: Kinds, start_life: StartLife, make_host: MakeNode, make_pod: MakePod
-) -> None:
-    """Each beside its interface; the switch with the fewest free GPUs that suffices is taken first."""
-    life = start_life(gpus)
-    life.see(make_host((4, 4), (2, 4)))
-    assert _switches(life, make_pod(request=[{}], annotations=_asking(0, 0))) == ([0], [0, 0])
-    assert _switches(life, make_pod(request=[{}, {}], annotations=_asking(0, 1, 1))) == ([1, 1], [1, 1, 1])
-    assert _switches(life, make_pod(request=[{}], annotations=_asking(None))) == ([0], [1])
-    said = "0/1 nodes are available: 1 not enough free GPUs."
-    assert life.place(make_pod(request=[{}], annotations=_asking(0))) == said
+@pytest.fixture
+def ask(make_pod: MakePod) -> Callable[..., Pod]:
+    """Make a pod whose containers limit so many GPUs, with VFs and the annotation where given."""
+
+    def make(annotation: str | None = None, vfs: int = 0, early: object = None, **counts: int) -> Pod:
+        notes = {} if annotation is None else {"mooring.dev/request.gpu": annotation}
+        spec = {"containers": _limits(**counts)} | ({"initContainers": early} if early else {})
+        return make_pod(request=[{}] * vfs or None, annotations=notes, spec=spec)
+
+    return make
 
 
-def test_a_vf_without_a_gpu_beside_it_is_not_given(
-    gpus: Kinds, start_life: StartLife, make_host: MakeNode, make_pod: MakePod
-) -> None:
-    """Nor a GPU whose NIC is full: neither kind is placed before the other."""
-    life = start_life(gpus)
-    life.see(make_host((1, 4), (4, 1)))
-    assert _switches(life, make_pod(request=[{}], annotations=_asking(0))) == ([1], [1])
-    assert _switches(life, make_pod(request=[{}], annotations=_asking(0))) == ([0], [0])
-    said = "0/1 nodes are available: 1 free gpu, vfs do not fit together."
-    assert life.place(make_pod(request=[{}], annotations=_asking(0))) == said
-    assert _switches(life, make_pod(request=[{}], annotations=_asking(None, None))) == ([1], [0, 0])
+Ask = Callable[..., Pod]
+NOTHING = "0/1 nodes are available: "
 
 
-def test_a_selector_of_the_interface_moves_the_gpu(
-    gpus: Kinds, start_life: StartLife, make_host: MakeNode, make_pod: MakePod
-) -> None:
-    """The interface selects a PF, so the GPU is there; a PF that the interface excludes is excluded for the GPU too."""
-    life = start_life(gpus)
-    life.see(make_host((4, 4, 4), (1, 2, 3)))
-    assert _switches(life, make_pod(request=[{"pf": "pf2"}], annotations=_asking(0, 0))) == ([2], [2, 2])
-    rates = [{"min_tx_rate": 60_000}, {"min_tx_rate": 60_000}]
-    vfs, found = _switches(life, make_pod(request=rates, annotations=_asking(0, 1)))
-    assert vfs == found
-    assert len(set(vfs)) == 2
+@pytest.fixture
+def life(start_life: StartLife) -> Life:
+    return start_life(KINDS)
 
 
-def test_a_pod_without_vfs_gets_gpus_anywhere(
-    gpus: Kinds, start_life: StartLife, make_host: MakeNode, make_pod: MakePod
-) -> None:
-    """Also on a node without VFs; a GPU beside an interface that the pod does not have cannot be placed."""
-    life = start_life(gpus)
-    life.see(make_host((), (2,)))
-    assert _switches(life, make_pod(annotations=_asking(None))) == ([], [0])
-    expected = "annotation 'mooring.dev/request.gpu'[0].beside: there is no interface 0: the pod asks for 0"
-    assert life.place(make_pod(annotations=_asking(0))) == expected
+def _gpus(life: Life, pod: Pod) -> GpuAssignment:
+    bind = life.place(pod)
+    assignment = assignment_of(bind)
+    life.see(bound(pod, bind))
+    found = assigned_gpus(assignment)
+    assert found is not None
+    return found
 
 
-def test_the_node_where_the_fewest_gpus_stay_free_is_preferred(
-    gpus: Kinds, start_life: StartLife, make_host: MakeNode, make_pod: MakePod
-) -> None:
-    """Whole nodes stay free for pods that need them."""
-    life = start_life(gpus)
-    life.see(make_host((4,), (8,), "large"), make_host((4,), (1,), "small"))
-    found = life.place(make_pod(annotations=_asking(None)))
-    assert isinstance(found, Bind)
-    assert found.assigned.node == "small"
+def test_limits_alone_are_a_request(life: Life, make_host: MakeNode, ask: Ask) -> None:
+    """The assignment has the GPUs by address and UUID, and each container's, the init container's shared."""
+    life.see(make_host())
+    early = _limits(warm=2)
+    found = _gpus(life, ask(main=1, log=0, eval=1, early=early))
+    assert found == GpuAssignment(
+        units=(_pci(0), _pci(1)),
+        uuids=("GPU-n1-0", "GPU-n1-1"),
+        containers={"warm": (_pci(0), _pci(1)), "main": (_pci(0),), "eval": (_pci(1),)},
+    )
+    assert dict(found.containers) == {"warm": (_pci(0), _pci(1)), "main": (_pci(0),), "eval": (_pci(1),)}
+
+
+def test_a_gpu_is_given_once_and_again_when_its_pod_is_gone(life: Life, make_host: MakeNode, ask: Ask) -> None:
+    """Use is derived from assignments, as with VFs."""
+    life.see(make_host())
+    first = ask(main=3)
+    bind = life.place(first)
+    life.see(bound(first, bind))
+    second = ask(main=2)
+    assert "Insufficient mooring.dev/gpu" in str(life.place(second))
+    life.end(bound(first, bind))
+    assert assignment_of(life.step()).ext["gpu"]
+
+
+def test_each_interface_lies_under_the_switch_of_its_gpu(life: Life, make_host: MakeNode, ask: Ask) -> None:
+    """The assignment says which; a GPU more is free."""
+    life.see(make_host())
+    pod = ask('{"vfs":"switch"}', vfs=2, main=3)
+    assignment = assignment_of(life.place(pod))
+    found = assigned_gpus(assignment)
+    assert found is not None
+    assert dict(found.beside) == {_pci(0): 0, _pci(1): 1}
+    assert [vf.pf for vf in assignment.vfs] == ["pf0", "pf0"]
+
+
+def test_a_full_pf_moves_the_gpus_to_the_other_switch(life: Life, make_host: MakeNode, ask: Ask) -> None:
+    """One decision: the first switch has GPUs and no VF any more."""
+    life.see(make_host(vfs=1))
+    first = _gpus(life, ask('{"vfs":"switch"}', vfs=1, main=1))
+    second = _gpus(life, ask('{"vfs":"switch"}', vfs=1, main=1))
+    assert (first.units, second.units) == ((_pci(0),), (_pci(2),))
 
 
 @pytest.mark.parametrize(
-    ("text", "rule"),
+    ("annotation", "counts", "reason"),
     [
-        ('{"v":1}', "field 'gpus' is missing"),
-        ('{"v":1,"gpus":[{"pci":"x","pcie":[]}]}', ".gpus[0].pci: 'x' is not a PCI address"),
-        ('{"v":1,"gpus":[{"pci":"0000:05:00.0","pcie":[]},{"pci":"0000:05:00.0","pcie":[]}]}', "is listed twice"),
+        ('{"count":2}', {"main": 1}, "the containers' limits of 'mooring.dev/gpu' are 1 in all, not 2"),
+        ('{"count":2}', {"main": 0}, "no container has a limit of 'mooring.dev/gpu'"),
+        ('{"vfs":"switch"}', {"main": 1}, "request.gpu'.vfs: the pod asks for no VFs"),
+        ('[{"beside":0}]', {"main": 1}, "a list of 1 is not an object"),
+        (None, {"main": 65}, "are 65 in all, more than 64"),
+        (None, {"main": 5}, "Insufficient mooring.dev/gpu"),
+        ('{"model":"A*"}', {"main": 1}, "not enough free GPUs of the requested model or memory"),
+        ('{"together":"switch"}', {"main": 3}, "not enough free GPUs under one PCIe switch"),
     ],
 )
-def test_a_bad_inventory_is_refused_by_name(
-    text: str, rule: str, gpus: Kinds, start_life: StartLife, make_node: MakeNode
+def test_why_a_pod_waits_is_said(
+    life: Life, make_host: MakeNode, ask: Ask, annotation: str | None, counts: dict[str, int], reason: str
 ) -> None:
-    """The node is left out for GPUs, and the log names the field and the rule."""
-    (notice,) = start_life(gpus).see(make_node(annotations={INVENTORY: text}))
-    assert rule in str(notice)
+    """By its annotation, or by the nodes."""
+    life.see(make_host())
+    assert reason in str(life.place(ask(annotation, **counts)))
 
 
-SWITCHES = 3
-_counts = st.lists(st.integers(0, 3), min_size=SWITCHES, max_size=SWITCHES)
-
-
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(vfs=_counts, gpus_free=_counts, wanted=st.lists(st.integers(0, 2), max_size=4), anywhere=st.integers(0, 2))
-def test_a_placement_is_found_exactly_if_there_is_one(
-    vfs: Sequence[int],
-    gpus_free: Sequence[int],
-    wanted: Sequence[int],
-    anywhere: int,
-    gpus: Kinds,
-    start_life: StartLife,
-    make_host: MakeNode,
-    make_pod: MakePod,
+def test_a_gpu_that_is_out_is_not_given_though_the_capacity_counts_it(
+    life: Life, make_host: MakeNode, ask: Ask
 ) -> None:
-    """Compared with a search over every way to put the interfaces under the switches."""
-    life = start_life(gpus)
-    life.see(make_host(vfs, gpus_free))
-    beside = [interface for interface, count in enumerate(wanted) for _ in range(count)]
-    pod = make_pod(request=[{}] * len(wanted), annotations=_asking(*beside, *[None] * anywhere))
-    found = life.place(pod)
-    possible = _possible(vfs, gpus_free, wanted, anywhere)
-    assert isinstance(found, Bind) == possible
-    if isinstance(found, Bind) and (beside or anywhere):
-        _check(found, beside)
+    """A pod has it: then the kubelet must still admit that pod."""
+    life.see(make_host(out=(0,)))
+    assert _gpus(life, ask(main=1)).units == (_pci(1),)
+    assert "not enough free GPUs" in str(life.place(ask(main=3)))
 
 
-def _possible(vfs: Sequence[int], gpus_free: Sequence[int], wanted: Sequence[int], anywhere: int) -> bool:
-    if sum(wanted) + anywhere > sum(gpus_free):
-        return False
-    for lie in itertools.product(range(SWITCHES), repeat=len(wanted)):
-        used = [sum(count for count, at in zip(wanted, lie, strict=True) if at == switch) for switch in range(SWITCHES)]
-        enough = all(lie.count(switch) <= vfs[switch] for switch in range(SWITCHES))
-        if enough and all(one <= free for one, free in zip(used, gpus_free, strict=True)):
-            return True
-    return False
+def test_a_node_without_an_inventory_of_gpus_gives_none(life: Life, make_node: MakeNode, ask: Ask) -> None:
+    """Another program may publish a resource of that name."""
+    life.see(make_node("n1", allocatable={"mooring.dev/gpu": "4"}))
+    assert "node(s) had no gpu inventory" in str(life.place(ask(main=1)))
 
 
-def _check(found: Bind, beside: Sequence[int]) -> None:
-    units, vfs = units_of(found, "gpu"), assignment_of(found).vfs
-    assert isinstance(units, list)
-    assert len(set(units)) == len(units)
-    for pci, interface in zip(units, beside, strict=False):
-        assert int(pci[5]) - 1 == int(vfs[interface].pf[2:])
+@pytest.mark.parametrize("resource", ["nvidia.com/gpu", "amd.com/gpu"])
+def test_no_device_plugin_gives_gpus_where_mooring_does(
+    life: Life, make_host: MakeNode, make_node: MakeNode, make_pod: MakePod, resource: str
+) -> None:
+    """Two accounts of the same GPUs would give one to two pods. Other nodes serve such pods, this one others."""
+    ours = make_host()
+    ours.status.allocatable = {**(ours.status.allocatable or {}), resource: "4"}
+    life.see(ours)
+    amounts = {"limits": {resource: "1"}, "requests": {resource: "1"}}
+    refused = life.place(make_pod(spec={"containers": [{"name": "c", "resources": amounts}]}))
+    assert f"1 node(s) gave GPUs as 'mooring.dev/gpu', not as '{resource}'." in str(refused)
+    assert not isinstance(life.place(make_pod()), str)
+    life.see(make_node("n2", allocatable={resource: "4"}))
+    found = life.step()
+    assert isinstance(found, Bind)
+    assert found.assigned.node == "n2"
 
 
-def test_the_package_is_found_when_it_is_installed(tmp_path: Path) -> None:
-    """Installed by pip beside the scheduler, without a network, it is loaded by its entry point."""
-    command = ["install", "--quiet", "--no-index", "--no-deps", "--no-build-isolation", "--target", str(tmp_path)]
-    environment = _environment(tmp_path)
-    source = str(REPO / "docs/examples/gpu")
-    subprocess.run([sys.executable, "-m", "pip", *command, source], check=True, env=environment)
-    code = (
-        "from scheduler.server.startup.installed_constraints import installed\n"
-        "print([(k.name, k.broken) for k in installed()])"
-    )
-    found = subprocess.run([sys.executable, "-c", code], check=True, env=environment, cwd=REPO, stdout=subprocess.PIPE)
-    assert found.stdout.decode().splitlines()[-1] == "[('gpu', '')]"
-
-
-def _environment(site: Path) -> Mapping[str, str]:
-    return {**os.environ, "PYTHONPATH": str(site), "PIP_DISABLE_PIP_VERSION_CHECK": "1", "TMPDIR": str(site.parent)}
+def test_no_plug_in_takes_the_name() -> None:
+    """It is left out, and told in the log; Mooring's own is there."""
+    point = EntryPoint("gpu", "mooring_licences:Licences", GROUP)
+    (kind,) = load([point], nullcontext, own=[gpu_kind()])
+    assert (kind.name, kind.resource, kind.broken) == ("gpu", "mooring.dev/gpu", "")

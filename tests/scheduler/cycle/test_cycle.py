@@ -16,7 +16,7 @@ from scheduler.kube.cluster_event import ClusterEvent
 from scheduler.kube.objects import Image, Node, Pod
 from scheduler.kube.pod_info import PodInfo, read_pod_info
 from scheduler.pending.nominator import Nominator
-from scheduler.queue import Queue
+from scheduler.queue.queue import Queue
 from tests.scheduler.reference.messages import refusal
 
 MakeNode = Callable[..., Node]

@@ -24,7 +24,7 @@ from scheduler.cycle.preemption.select_victims import VictimSearch
 from scheduler.kube.objects import Node, Pod, PodDisruptionBudget, Service
 from scheduler.kube.pod_info import PodInfo, read_pod_info
 from scheduler.pending.nominator import Nominator
-from scheduler.queue import Queue
+from scheduler.queue.queue import Queue
 from tests.scheduler.reference import preemption as preempting
 from tests.scheduler.reference.cluster import CONTROLLERS
 from tests.scheduler.reference.preemption import MBPS, Strife

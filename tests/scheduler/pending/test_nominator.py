@@ -8,7 +8,7 @@ from scheduler.kube.cluster_event import ClusterEvent
 from scheduler.kube.group_membership import GroupKey
 from scheduler.kube.pod_info import PodInfo, read_pod_info
 from scheduler.pending.nominator import Nominator
-from scheduler.queue import Queue
+from scheduler.queue.queue import Queue
 from tests.scheduler.conftest import MakePod
 
 

@@ -18,7 +18,7 @@ from scheduler.kube.binding_outcome import BOUND, Outcome
 from scheduler.kube.objects import Namespace, Node, Pod
 from scheduler.kube.pod_info import PodInfo
 from scheduler.pending.nominator import Nominator
-from scheduler.queue import Queue
+from scheduler.queue.queue import Queue
 from scheduler.state.machine import Machine
 
 MakePf = Callable[..., Pf]

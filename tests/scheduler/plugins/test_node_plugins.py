@@ -9,9 +9,9 @@ import pytest
 from mooring.inventory import Inventory, Pf, dump_inventory
 from mooring.kube.events import Changed, Identity
 from scheduler.cache.node_info import InventoryFault, read_node
-from scheduler.kube.node_selectors import matches
 from scheduler.kube.objects import Condition, Image, Node, Pod, Requirement
 from scheduler.kube.pod_info import PodInfo, read_pod_info
+from scheduler.kube.selection.node_selectors import matches
 from scheduler.plugins.registry import NODE_FILTERS, USAGE_FILTERS
 from scheduler.state.machine import Machine
 

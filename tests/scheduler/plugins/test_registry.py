@@ -1,7 +1,11 @@
 """The registry of plugins holds what the cycle relies on."""
 
+import sys
+from pathlib import Path
+
 import pytest
 
+from scheduler import plugins
 from scheduler.plugins.interface import (
     ClusterFilterPlugin,
     DryRunPlugin,
@@ -9,13 +13,23 @@ from scheduler.plugins.interface import (
     UsageFilterPlugin,
     UsageScorePlugin,
 )
-from scheduler.plugins.registry import PLUGINS, Plugin
+from scheduler.plugins.registry import PLUGINS, ExtensionPoint, Plugin
 
 
 def test_a_plugin_is_listed_once() -> None:
     """Weights and messages are found by name."""
     names = [plugin.name for plugin in PLUGINS]
     assert sorted(set(names)) == sorted(names)
+
+
+def test_every_extension_point_that_a_file_has_is_in_its_line() -> None:
+    """What a line leaves out would be code that looks done and is never asked."""
+    (folder,) = plugins.__path__
+    modules = [sys.modules.get(f"scheduler.plugins.{path.stem}") for path in Path(folder).glob("[!_]*.py")]
+    assert None not in modules
+    defined = [one for module in modules for one in vars(module).values() if isinstance(one, ExtensionPoint)]
+    registered = [point for plugin in PLUGINS for point in plugin.points]
+    assert [one for one in defined if not any(one is point for point in registered)] == []
 
 
 @pytest.mark.parametrize("plugin", PLUGINS, ids=lambda plugin: plugin.name)

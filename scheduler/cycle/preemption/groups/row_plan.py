@@ -1,11 +1,11 @@
 """Some members of a group on one node, and who must leave it for them. Pure.
 
-What it is: all that is of lower priority is taken off in a dry run, and the members are put there one after another,
-each beside those before it as pods that are nominated there. If all fit, victims are put back as long as all still do:
+What it is: all that is of lower priority is taken off in a dry run. The members are put there one after another, each
+beside those before it as pods that are nominated there. If all fit, victims are put back as long as all still do:
 first those that would violate a disruption budget, then the most important.
 
-Why it is right: a member is judged by the same dry run as a pod that preempts. What leaves anyway is no victim: pods
-that are being deleted, and groups that go as a whole for another node's sake.
+Why it is right: a member is judged by the same dry run as a pod that preempts. What leaves anyway is not a victim:
+pods that are being deleted, and groups that go as a whole for another node's sake.
 """
 
 from collections.abc import Generator, Mapping, Sequence, Set

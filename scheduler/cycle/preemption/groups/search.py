@@ -6,7 +6,7 @@ victims, then the latest start. A node on which nobody must leave costs nothing.
 for the next one; all other results hold until the node changes.
 
 Why it is right: a plan (`scheduler.cycle.preemption.groups.row_plan`) says that all members of a node fit together
-without its victims, and nodes judge members apart from each other, because no group is searched for whose members have
+without its victims. Nodes judge members apart from each other, because no group is searched for whose members have
 rules about other pods. A group that goes as a whole stays chosen: plans of other nodes may rest on it. Where members
 are put before it is chosen, its pods make room too: who leaves there is revised.
 """

@@ -147,6 +147,18 @@ def test_a_half_bound_group_that_cannot_be_completed_says_so(life: Life) -> None
     }
 
 
+def test_a_half_bound_group_says_who_is_in_its_way(life: Life) -> None:
+    """Pods that hold VFs on the nodes which refuse the rest, some by name; members and pods without VFs are not."""
+    life.nodes(*(f"n{number}" for number in range(7)))
+    life.see(*(_claiming(life.member(node=name), name) for name in ("n0", "n1")))
+    life.see(*(_claiming(life.make_pod(f"other-{n}", [{}, {}], node=f"n{n}"), f"n{n}") for n in range(2, 7)))
+    life.see(life.make_pod("plain", node="n2"))
+    life.see(life.member("rest"))
+    (message,) = told(life.work()).values()
+    named = "default/other-2 on n2, default/other-3 on n3, default/other-4 on n4"
+    assert message.endswith(f"7 not enough free RDMA VFs. In the way: {named}, 2 more.")
+
+
 def _claiming(pod: Pod, node: str) -> Pod:
     vfs = [
         {"pf": "pf0", "vf": vf, "pci": f"0000:04:00.{vf + 2}", "link": "ethernet", "network": "rail0"} for vf in (0, 1)

@@ -9,7 +9,7 @@ from mooring.kube.events import Changed, Identity, Removed
 from scheduler.cycle.instructions import Instruction, ReportGroup
 from scheduler.kube.pod_groups import CoschedulingPodGroup, PodGroup
 from scheduler.state.machine import Machine
-from tests.scheduler.state.groups.life import Life, MakeNode, MakePf, MakePod, as_bound, binds, told
+from tests.scheduler.state.groups.life import Life, MakeNode, MakePf, MakePod, as_bound, binds, changed, told
 
 OF_TRAIN: dict[str, Any] = {"group": "", "spec": {"schedulingGroup": {"podGroupName": "train"}}}
 
@@ -122,3 +122,16 @@ def test_nothing_is_written_to_a_pod_group_of_scheduler_plugins(life: Life, make
     assert len(placed) == 2
     life.see(*(as_bound(one) for one in placed))
     assert _written(life.work(1.0) + life.work(5.0)) == []
+
+
+def test_a_job_that_is_over_before_its_condition_is_written_was_scheduled(life: Life) -> None:
+    """What its members were told before it fitted does not stay."""
+    _show(life)
+    life.see(*(life.member(f"m{number}", **OF_TRAIN) for number in range(2)))
+    life.work()
+    ((status, _, _),) = _written(life.work(1.0))
+    assert status == "False"
+    life.nodes("n1", "n2")
+    for pod in life.bound(*binds(life.work(15.0))):
+        life.see(changed(pod, status={"phase": "Succeeded"}))
+    assert _written(life.work(1.0)) == [("True", "Scheduled", "2 members are bound, at least 2 are needed")]

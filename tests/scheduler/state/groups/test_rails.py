@@ -90,6 +90,16 @@ def test_the_kth_interface_gets_the_kth_network_where_there_are_enough(railed: R
     assert _networks(railed.work()) == {name: ["rail1", "rail2"] for name in ("m0", "m1")}
 
 
+def test_members_whose_vfs_are_to_be_packed_have_all_on_one_network(railed: Railed) -> None:
+    """As long as one has room for all of them."""
+    railed.node("n1", "rail0", "rail1", vfs=4)
+    railed.node("n2", "rail0", "rail1", vfs=4)
+    group = json.dumps({"name": "train", "min": 4, "rails": "same"})
+    annotations = {names.GROUP: group, names.REQUEST: "[{}, {}]", names.PLACEMENT: '{"pfs": "pack"}'}
+    railed.see(*(railed.make_pod(f"m{number}", annotations=annotations) for number in range(4)))
+    assert list(_networks(railed.work()).values()) == [["rail0", "rail0"]] * 4
+
+
 def test_what_a_member_names_itself_holds(railed: Railed) -> None:
     """Its network is that of the interface; beside it placement goes on."""
     railed.node("n1", "rail0", "rail1", vfs=4)

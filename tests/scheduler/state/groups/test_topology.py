@@ -149,6 +149,30 @@ def test_a_member_that_comes_again_joins_the_leaf_that_the_others_share(racks: R
     assert racks.placed(1.0) == ["rl1"]
 
 
+@pytest.mark.parametrize("how", ["the node comes back", "the member goes"])
+def test_nobody_joins_a_member_whose_node_is_gone_in_another_domain(racks: Racks, how: str) -> None:
+    """Its domain is not known until its node is made again, or until it is gone as well."""
+    racks.rack("a", 1, vfs=4)
+    first, second = racks.job(2, within=RACK)
+    assert racks.placed() == ["a", "a"]
+    first, second = racks.bound(*racks.last)
+    racks.remove_node("a-0")
+    racks.rack("b", 2)
+    racks.gone(second)
+    again = racks.member("again", json.dumps({"name": "train", "min": 2, "within": RACK}))
+    racks.see(again)
+    instructions = racks.work(10.0)
+    assert binds(instructions) == []
+    assert "were outside the group's topology domain" in told(instructions)["again"]
+    if how == "the node comes back":
+        racks.rack("a", 1, vfs=4)
+        assert racks.placed(10.0) == ["a"]
+    else:
+        racks.gone(first)
+        racks.see(racks.member("last", json.dumps({"name": "train", "min": 2, "within": RACK})))
+        assert racks.placed(10.0) == ["b", "b"]
+
+
 def test_when_no_member_is_placed_the_domain_is_chosen_again(racks: Racks) -> None:
     """The group begins again, domain included."""
     racks.rack("a", 2)

@@ -83,8 +83,8 @@ class Selector(msgspec.Struct, frozen=True, cache_hash=True, gc=False):
         """Require the same (or another) value of these labels as a pod has, as matchLabelKeys and mismatchLabelKeys do.
 
         An API server merges them into the selector itself since 1.31 (pod affinity) and 1.34 (topology spread), and it
-        forbids keys that a user has in both: a key that the selector has already was merged, with the labels that the
-        pod was created with, and those hold. Labels that the pod does not have are ignored.
+        forbids keys that a user has in both. So a key that the selector has already was merged, with the labels that
+        the pod was created with, and those hold. Labels that the pod does not have are ignored.
         """
         known = self.keys()
         same = [Needs(key, "In", (labels[key],)) for key in match if key in labels and key not in known]

@@ -5,10 +5,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from scheduler.kube.affinity import read_affinity_info
 from scheduler.kube.objects import LabelSelector, Pod
-from scheduler.kube.selectors import EVERYTHING, NOTHING, read_selector
-from scheduler.kube.spread_constraints import DefaultSelectors
+from scheduler.kube.selection.affinity import read_affinity_info
+from scheduler.kube.selection.selectors import EVERYTHING, NOTHING, read_selector
+from scheduler.kube.selection.spread_constraints import DefaultSelectors
 
 Json = dict[str, Any]
 

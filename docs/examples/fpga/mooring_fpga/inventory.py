@@ -1,6 +1,6 @@
-"""What a node has: the annotation ``mooring.dev/inventory.gpu``.
+"""What a node has: the annotation ``mooring.dev/inventory.fpga``.
 
-    {"v":1,"gpus":[{"pci":"0000:05:00.0","pcie":["0000:00:01.0","0000:02:00.0","0000:03:01.0"]}]}
+    {"v":1,"fpgas":[{"pci":"0000:05:00.0","pcie":["0000:00:01.0","0000:02:00.0","0000:03:01.0"]}]}
 
 ``pcie`` is the path of bridges from the root, as in the inventory of VFs. Readers pass over fields that they do not
 know.
@@ -13,33 +13,33 @@ from mooring.errors import AnnotationError
 from mooring.inventory import Pf
 from mooring.parsing import parse
 
-KEY = f"{names.INVENTORY_OF}gpu"
-_MOST_GPUS = 64
+KEY = f"{names.INVENTORY_OF}fpga"
+_MOST_FPGAS = 64
 _DEEPEST = 32
 # The root port and the switch's upstream port; below that the ways to the devices part.
 _TO_SWITCH = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Gpu:
-    """A GPU: the switch that it is under (empty for none), and the PFs that are under the same one."""
+class Fpga:
+    """An FPGA: the switch that it is under (empty for none), and the PFs that are under the same one."""
 
     switch: tuple[str, ...]
     pfs: frozenset[str]
 
 
-def read_gpus(text: str, pfs: tuple[Pf, ...]) -> dict[str, Gpu]:
+def read_fpgas(text: str, pfs: tuple[Pf, ...]) -> dict[str, Fpga]:
     """Read the annotation's value beside a node's PFs, by PCI address; raise AnnotationError."""
-    listed = parse(text, KEY, AnnotationError).version(1).fields().required("gpus")
-    gpus: dict[str, Gpu] = {}
-    for item in listed.items(_MOST_GPUS):
+    listed = parse(text, KEY, AnnotationError).version(1).fields().required("fpgas")
+    fpgas: dict[str, Fpga] = {}
+    for item in listed.items(_MOST_FPGAS):
         fields = item.fields()
         pci = names.address(fields.required("pci"))
-        if pci in gpus:
-            item.fail(f"gpu {pci!r} is listed twice")
+        if pci in fpgas:
+            item.fail(f"fpga {pci!r} is listed twice")
         switch = switch_of(tuple(names.address(step) for step in fields.required("pcie").items(_DEEPEST)))
-        gpus[pci] = Gpu(switch, frozenset(pf.name for pf in pfs if switch and switch_of(pf.pcie) == switch))
-    return gpus
+        fpgas[pci] = Fpga(switch, frozenset(pf.name for pf in pfs if switch and switch_of(pf.pcie) == switch))
+    return fpgas
 
 
 def switch_of(path: tuple[str, ...]) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from mooring.parsing import shorten
 from scheduler.kube.objects import Pod, ReplicaSet, ReplicationController, Service, SpreadConstraint, StatefulSet
-from scheduler.kube.selectors import (
+from scheduler.kube.selection.selectors import (
     EVERYTHING,
     MOST_EXPRESSIONS,
     Selector,

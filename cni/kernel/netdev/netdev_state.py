@@ -1,7 +1,7 @@
 """What a program in a pod can set on a netdev and a move to another namespace does not reset: read it, and restore it.
 
 Each kind is text that a ledger entry can hold, equal if the netdev's state is. ``xdp`` and ``tcx`` list the programs,
-``rules`` the ntuple rules; all three are empty without any. The others are ethtool's (`cni.kernel.ethtool`), and
+``rules`` the ntuple rules; all three are empty without any. The others are ethtool's (`cni.kernel.netdev.ethtool`), and
 attributes of the link itself.
 
 What netlink cannot detach is an XDP program of a BPF link (EBUSY in dev_xdp_attach of net/core/dev.c of Linux 6.12),
@@ -15,7 +15,8 @@ from types import MappingProxyType
 
 import structlog
 
-from cni.kernel import bpf, ethtool, rtnetlink
+from cni.kernel import rtnetlink
+from cni.kernel.netdev import bpf, ethtool
 from mooring.rdma_netlink import number, read_attributes, u32
 
 _log = structlog.get_logger()

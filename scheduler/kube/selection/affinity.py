@@ -11,7 +11,7 @@ import msgspec
 
 from scheduler.kube.intern_pool import InternPool
 from scheduler.kube.objects import Pod, PodAffinity, PodAffinityTerm
-from scheduler.kube.selectors import MOST_EXPRESSIONS, NOTHING, Selector, expressions_of, read_selector
+from scheduler.kube.selection.selectors import MOST_EXPRESSIONS, NOTHING, Selector, expressions_of, read_selector
 
 # A pod's labels, which every selector may be compared with; its terms, each of which is compared with every pod; and
 # what they name together: labels, expressions and namespaces.

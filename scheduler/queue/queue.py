@@ -13,8 +13,9 @@ requeues one pod of a group only, its probe. If the probe finds a node, the next
 it finds none, neither would the others: the group waits again, by the probe's answer. A new pod joins a group without a
 try as long as the answer holds.
 
-An entry may stand for several pods that are decided about together (`stand_for`); it has a name in place of a uid. An
-urgent one comes before all others of its priority, and an event that can help it brings it back without backoff.
+An entry may stand for a group: pods that are decided about together (`stand_for`). It has a name in place of a uid, and
+takes turns with other groups by age (`group_turns.py`). An urgent one comes before all others of its priority, and an
+event that can help it brings it back without backoff.
 
 Why it is right:
 
@@ -37,20 +38,14 @@ it requeues. 10,000 replicas that fit nowhere cost one decision when they come a
 import heapq
 from collections import Counter
 from collections.abc import Hashable, Iterable, Sequence
-from dataclasses import dataclass, field
 from typing import Literal
 
 from scheduler.kube.cluster_event import NO_EVENT, ClusterEvent
+from scheduler.queue.entry import Entry, Ordered, SignatureGroup, Timed
+from scheduler.queue.group_turns import GroupTurns
 
 _FIRST_BACKOFF_S = 1.0
 _LONGEST_BACKOFF_S = 10.0
-# Before any time of queueing.
-_FIRST = float("-inf")
-# Priority (negative), time of queueing, creation time and uid, which makes it unique. In a heap the ticket follows in
-# the same flat tuple: nested tuples take twice as long to compare.
-_SortKey = tuple[int, float, str, str]
-_Ordered = tuple[int, float, str, str, int]
-_Timed = tuple[float, str, int]
 # What brings a pod to a place, in kube-scheduler's words; ``ClusterEvent`` stands for all events that can help an
 # unschedulable pod.
 Incoming = Literal["PodAdd", "BackoffComplete", "ScheduleAttemptFailure", "ClusterEvent"]
@@ -60,51 +55,16 @@ Incoming = Literal["PodAdd", "BackoffComplete", "ScheduleAttemptFailure", "Clust
 _STALE = 1024
 
 
-@dataclass(slots=True)
-class _Entry:
-    """A pod in the queue; ``ticket`` tells its valid heap entry from those left behind."""
-
-    uid: str
-    priority: int
-    created: str
-    queued_at: float
-    attempts: int = 0
-    ready_at: float = 0.0
-    ticket: int = 0
-    place: str = ""
-    signature: Hashable = None
-    is_urgent: bool = False
-
-    @property
-    def sort_key(self) -> _SortKey:
-        return (-self.priority, _FIRST if self.is_urgent else self.queued_at, self.created, self.uid)
-
-
-@dataclass(slots=True)
-class _SignatureGroup:
-    """The unschedulable pods that share an answer, in two heaps.
-
-    Those whose backoff is over are ordered as in the active queue, the others by the end of their backoff.
-    """
-
-    waits_for: ClusterEvent
-    members: set[str] = field(default_factory=set)
-    ready: list[_Ordered] = field(default_factory=list)
-    in_backoff: list[_Timed] = field(default_factory=list)
-    # The pod that an event has requeued for the group; empty while none is under way.
-    probe: str = ""
-    # The pod whose answer holds for the group.
-    answer_of: str = ""
-
-
 class Queue:
     """Pods by uid, each in exactly one place: active, backoff, unschedulable or in flight."""
 
     def __init__(self) -> None:
-        self._entries: dict[str, _Entry] = {}
-        self._active: list[_Ordered] = []
-        self._backoff: list[_Timed] = []
-        self._groups: dict[Hashable, _SignatureGroup] = {}
+        self._entries: dict[str, Entry] = {}
+        self._active: list[Ordered] = []
+        self._active_groups: list[Ordered] = []
+        self._turns = GroupTurns()
+        self._backoff: list[Timed] = []
+        self._groups: dict[Hashable, SignatureGroup] = {}
         self._waiting: dict[ClusterEvent, set[Hashable]] = {}
         # By uid the entry that stands for a pod which has none of its own.
         self._entry_of: dict[str, str] = {}
@@ -119,15 +79,23 @@ class Queue:
         self.incoming: Counter[tuple[str, Incoming]] = Counter()
 
     def add(
-        self, uid: str, priority: int, created: str, now: float, *, is_urgent: bool = False, backoff_s: float = 0.0
+        self,
+        uid: str,
+        priority: int,
+        created: str,
+        now: float,
+        *,
+        is_urgent: bool = False,
+        backoff_s: float = 0.0,
+        since: float | None = None,
     ) -> None:
         """Take in a pod, or look again at once at one that changed itself; ``created`` is its RFC 3339 time.
 
-        With ``backoff_s``, look again after so many seconds.
+        With ``backoff_s``, look again after so many seconds. With ``since`` it is a group, complete since then.
         """
         self._now = max(self._now, now)
         self.delete(uid)
-        entry = _Entry(uid, priority, created, now, ready_at=now + backoff_s, is_urgent=is_urgent)
+        entry = Entry(uid, priority, created, now, ready_at=now + backoff_s, is_urgent=is_urgent, since=since)
         if backoff_s:
             self._defer(entry, "ScheduleAttemptFailure")
         else:
@@ -144,6 +112,7 @@ class Queue:
         entry = self._entries.pop(uid, None)
         if entry is None:
             return
+        self._turns.drop(uid)
         if entry.place == "unschedulable":
             self._leave_group(entry)
         else:
@@ -151,25 +120,28 @@ class Queue:
 
     def pop(self, now: float) -> str | None:
         """Return the next pod's uid and count the try; None if none is ready."""
-        self._end_backoffs(now)
-        while self._active:
-            _, _, _, uid, ticket = heapq.heappop(self._active)
-            entry = self._entries.get(uid)
-            if entry is not None and entry.ticket == ticket:
-                self.missed = NO_EVENT
-                entry.place = "in_flight"
-                entry.attempts += 1
-                entry.queued_at = now
-                entry.ready_at = now + min(_FIRST_BACKOFF_S * 2 ** min(entry.attempts - 1, 8), _LONGEST_BACKOFF_S)
-                return uid
-        return None
+        entry = self._next(now)
+        if entry is None:
+            return None
+        self.missed = NO_EVENT
+        if entry.since is not None:
+            self._turns.begin(entry, now)
+        # What the heaps have of it is invalid from now on.
+        self._tickets += 1
+        entry.ticket = entry.tried = self._tickets
+        entry.place = "in_flight"
+        entry.attempts += 1
+        entry.queued_at = now
+        entry.ready_at = now + min(_FIRST_BACKOFF_S * 2 ** min(entry.attempts - 1, 8), _LONGEST_BACKOFF_S)
+        return entry.uid
 
     def has_ready(self, now: float) -> bool:
         """Return whether `pop` would return anything."""
-        self._end_backoffs(now)
-        while self._active and not self._is_valid(self._active[0]):
-            heapq.heappop(self._active)
-        return bool(self._active)
+        return self._next(now) is not None
+
+    def earliest(self, groups: Iterable[str]) -> str:
+        """Return which of these groups comes first by priority and age; empty if there is none."""
+        return min((self._entries[uid].age_key for uid in groups), default=("",))[-1]
 
     def is_in_flight(self, uid: str) -> bool:
         """Return whether a pod was popped, and nothing has become of that yet."""
@@ -213,7 +185,7 @@ class Queue:
         signature = uid if signature is None or not waits_for else signature
         if entry.signature != signature:
             self._send_next(entry)
-        group = self._groups.setdefault(signature, _SignatureGroup(waits_for))
+        group = self._groups.setdefault(signature, SignatureGroup(waits_for))
         differs = frozenset(group.members) if group.waits_for != waits_for else frozenset()
         self._stop_waiting(signature, group)
         group.waits_for, group.probe, group.answer_of = waits_for, "", uid
@@ -282,10 +254,13 @@ class Queue:
         self._last[cluster_event.value] = self._happened
 
     def next_ready(self) -> float | None:
-        """Return when the first pod in backoff becomes ready; None if there is none."""
+        """Return when the first pod in backoff becomes ready, or a group takes the next turn; None if none does."""
         while self._backoff and not self._is_valid(self._backoff[0]):
             heapq.heappop(self._backoff)
-        return self._backoff[0][0] if self._backoff else None
+        times = [self._backoff[0][0]] if self._backoff else []
+        if self._first(self._active_groups) is not None:
+            times.append(self._turns.early_at)
+        return min(times, default=None)
 
     def depths(self) -> dict[str, int]:
         """Count the pods by place."""
@@ -299,7 +274,7 @@ class Queue:
 
     def check(self) -> None:
         """Assert that every pod is in exactly one place, and that every unschedulable one can be requeued."""
-        active, backoff = self._valid(self._active), self._valid(self._backoff)
+        active, backoff = self._valid(self._active + self._active_groups), self._valid(self._backoff)
         unschedulable = [uid for group in self._groups.values() for uid in group.members]
         for place, uids in (("active", active), ("backoff", backoff), ("unschedulable", unschedulable)):
             expected = {uid for uid, entry in self._entries.items() if entry.place == place}
@@ -318,9 +293,26 @@ class Queue:
             )
         strays = {signature for signatures in self._waiting.values() for signature in signatures} - self._groups.keys()
         assert not strays, f"signatures that wait without a group: {strays}"
+        turns = {uid for uid, one in self._entries.items() if one.since is not None and one.place != "unschedulable"}
+        self._turns.check(turns)
 
-    def _valid(self, heap: Sequence[_Ordered | _Timed]) -> list[str]:
+    def _valid(self, heap: Sequence[Ordered | Timed]) -> list[str]:
         return [one[-2] for one in heap if self._is_valid(one)]
+
+    def _next(self, now: float) -> Entry | None:
+        """Return what is tried next; None if nothing is."""
+        self._end_backoffs(now)
+        pod, group = self._first(self._active), self._first(self._active_groups)
+        if group is not None and (pod is None or group.sort_key < pod.sort_key):
+            chosen = self._turns.choose(group, self._now)
+            if chosen is not None:
+                return chosen
+        return pod
+
+    def _first(self, heap: list[Ordered]) -> Entry | None:
+        while heap and not self._is_valid(heap[0]):
+            heapq.heappop(heap)
+        return self._entries[heap[0][-2]] if heap else None
 
     def _end_backoffs(self, now: float) -> None:
         self._now = max(self._now, now)
@@ -329,59 +321,64 @@ class Queue:
             if self._is_valid(heap_entry):
                 self._activate(self._entries[heap_entry[-2]], "BackoffComplete")
 
-    def _is_valid(self, heap_entry: _Ordered | _Timed) -> bool:
+    def _is_valid(self, heap_entry: Ordered | Timed) -> bool:
         entry = self._entries.get(heap_entry[-2])
         return entry is not None and entry.ticket == heap_entry[-1]
 
-    def _activate(self, entry: _Entry, event: Incoming) -> None:
+    def _activate(self, entry: Entry, event: Incoming) -> None:
         self._move(entry, "active", entry.signature, event)
-        if len(self._active) > 2 * len(self._entries) + _STALE:
+        entry.active_at = self._now
+        active = self._active if entry.since is None else self._active_groups
+        if len(active) > 2 * len(self._entries) + _STALE:
             # A sorted list is a heap.
-            self._active = sorted(filter(self._is_valid, self._active))
-        heapq.heappush(self._active, (*entry.sort_key, entry.ticket))
+            active[:] = sorted(filter(self._is_valid, active))
+        heapq.heappush(active, (*entry.sort_key, entry.ticket))
 
-    def _come_again(self, entry: _Entry) -> None:
+    def _come_again(self, entry: Entry) -> None:
         """Let a pod come again that an event can help."""
         if entry.is_urgent:
             self._activate(entry, "ClusterEvent")
         else:
             self._defer(entry, "ClusterEvent")
 
-    def _defer(self, entry: _Entry, event: Incoming) -> None:
+    def _defer(self, entry: Entry, event: Incoming) -> None:
         self._move(entry, "backoff", entry.signature, event)
         if len(self._backoff) > 2 * len(self._entries) + _STALE:
             self._backoff = sorted(filter(self._is_valid, self._backoff))
         heapq.heappush(self._backoff, (entry.ready_at, entry.uid, entry.ticket))
 
-    def _move(self, entry: _Entry, place: str, signature: Hashable, event: Incoming) -> None:
+    def _move(self, entry: Entry, place: str, signature: Hashable, event: Incoming) -> None:
         self._tickets += 1
         self.incoming[place, event] += 1
         self._entries[entry.uid] = entry
         entry.ticket, entry.place, entry.signature = self._tickets, place, signature
+        if entry.since is not None:
+            entry.is_awaited = event == "ClusterEvent"
+            self._turns.put(entry)
 
-    def _leave_group(self, entry: _Entry) -> None:
+    def _leave_group(self, entry: Entry) -> None:
         group = self._groups[entry.signature]
         group.members.discard(entry.uid)
         if not group.members:
             self._drop(entry.signature, group)
 
-    def _drop(self, signature: Hashable, group: _SignatureGroup) -> None:
+    def _drop(self, signature: Hashable, group: SignatureGroup) -> None:
         self._stop_waiting(signature, group)
         del self._groups[signature]
 
-    def _stop_waiting(self, signature: Hashable, group: _SignatureGroup) -> None:
+    def _stop_waiting(self, signature: Hashable, group: SignatureGroup) -> None:
         waiting = self._waiting.get(group.waits_for, set())
         waiting.discard(signature)
         if not waiting:
             self._waiting.pop(group.waits_for, None)
 
-    def _send_next(self, entry: _Entry) -> None:
+    def _send_next(self, entry: Entry) -> None:
         """Requeue another pod of the signature if this one was the probe and will give no answer."""
         group = self._groups.get(entry.signature)
         if group is not None and group.probe == entry.uid:
             self._send_probe(group)
 
-    def _send_probe(self, group: _SignatureGroup) -> None:
+    def _send_probe(self, group: SignatureGroup) -> None:
         """Requeue the first pod whose backoff is over; if there is none, the one whose backoff ends first."""
         while group.in_backoff and (group.in_backoff[0][0] <= self._now or not self._is_valid(group.in_backoff[0])):
             heap_entry = heapq.heappop(group.in_backoff)

@@ -1,0 +1,88 @@
+"""Find a GPU on this host by its PCI address, and ask the runtime whether a container may have it now."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import grpc
+from google.protobuf.message import DecodeError
+
+from cri_shim.plan.gpus import GpuError, HostGpu, cdi_name, held_elsewhere, live_pods, without_cdi
+from cri_shim.records import Records
+from cri_shim.runtime import Runtime
+from mooring.gpu.assignment import GpuAssignment, assigned_gpus
+from mooring.gpu.cdi_folders import CdiFolders
+from mooring.gpu.identity import (
+    NVIDIA_GPUS,
+    PCI_VENDORS,
+    NvidiaFile,
+    amd_uuid,
+    device_nodes,
+    read_hexadecimal,
+    read_nvidia_file,
+)
+from mooring.gpu.inventory import is_uuid
+
+
+@dataclass(frozen=True, slots=True)
+class GpuFolders:
+    """Where GPUs and the CDI devices that hold them are described."""
+
+    sysfs: Path
+    proc: Path
+    cdi: CdiFolders
+
+    def names(self, gpus: GpuAssignment, units: tuple[str, ...]) -> tuple[str, ...]:
+        """Return the CDI device of each unit, as the host is now; raise GpuError."""
+        devices = self.cdi.devices() if units else ()
+        return tuple(cdi_name(pci, gpus.uuid_of(pci), self._host_gpu(pci), devices) for pci in units)
+
+    def _host_gpu(self, pci: str) -> HostGpu:
+        function = self.sysfs / "bus/pci/devices" / pci
+        vendor = PCI_VENDORS.get(_text(function / "vendor"))
+        if vendor is None:
+            raise GpuError(f"GPU {pci}: the host has no GPU there")
+        drm = tuple(entry.name for entry in _entries(function / "drm") if entry.name.startswith(("card", "renderD")))
+        known = self._nvidia_file(pci) if vendor == "nvidia" else NvidiaFile()
+        uuid = known.uuid if vendor == "nvidia" else amd_uuid(read_hexadecimal(_text(function / "unique_id")))
+        return HostGpu(uuid if uuid is not None and is_uuid(uuid) else None, device_nodes(vendor, drm, known.minor))
+
+    def _nvidia_file(self, pci: str) -> NvidiaFile:
+        # The driver writes addresses as sysfs does, in lower case; older ones in upper case.
+        folders = (self.proc / NVIDIA_GPUS / name for name in (pci, pci.upper()))
+        return read_nvidia_file(next(filter(None, (_text(folder / "information") for folder in folders)), ""))
+
+
+async def why_not_now(uid: str, units: tuple[str, ...], runtime: Runtime, records: Records) -> str:
+    """Return why a container of the pod ``uid`` must not be given these GPUs now; empty if it may.
+
+    Raise RecordError or OSError.
+    """
+    try:
+        if reason := without_cdi(await runtime.version(), await runtime.verbose_status()):
+            return reason
+        live = live_pods(await runtime.listed_sandboxes(), await runtime.running())
+    except grpc.aio.AioRpcError as failed:
+        return f"the runtime does not tell who has GPUs: {failed.details()}"
+    except DecodeError as failed:
+        return f"the runtime does not tell who has GPUs: {failed}"
+    others: dict[str, GpuAssignment] = {}
+    for other in sorted(live & records.pods() - {uid}):
+        record = records.pod(other)
+        found = None if record is None else assigned_gpus(record.assignment)
+        if found is not None:
+            others[other] = found
+    return held_elsewhere(units, others)
+
+
+def _entries(folder: Path) -> list[Path]:
+    try:
+        return sorted(folder.iterdir())
+    except OSError:
+        return []
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace").strip()
+    except OSError:
+        return ""

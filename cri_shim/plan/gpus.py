@@ -1,0 +1,104 @@
+"""Decide how a container gets its GPUs: values in, values out.
+
+A GPU is given by the name of the CDI device that holds exactly it, which the runtime resolves. Names are chosen at each
+CreateContainer: indexes and device minors may be others by then, PCI address and UUID are not.
+"""
+
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from cri_shim.pb import cri_pb2 as cri
+from mooring.gpu.assignment import GpuAssignment
+from mooring.gpu.cdi import CdiDevice, holds
+from mooring.parsing import dump
+
+# NVIDIA's runtime gives GPUs to who names them here; with this value it gives none and sets up nothing. What a
+# container gets comes by CDI alone. Source: NVIDIA Container Toolkit, "Specialized configurations with Docker".
+HIDDEN = {"NVIDIA_VISIBLE_DEVICES": "void"}
+# `crictl info` of a runtime has some 20 kB.
+_MOST_BYTES = 8 << 20
+# The first that takes ContainerConfig.CDI_devices: cri-o pull request 6944.
+_CRIO = (1, 28)
+_VERSION = re.compile(r"v?(\d{1,6})\.(\d{1,6})", re.ASCII)
+
+
+class GpuError(LookupError):
+    """A GPU that cannot be given to a container: which, and why."""
+
+
+@dataclass(frozen=True, slots=True)
+class HostGpu:
+    """What the host says of a GPU: its UUID, None before its driver tells, and its device nodes below /dev."""
+
+    uuid: str | None
+    nodes: tuple[str, ...]
+
+
+def cdi_name(pci: str, uuid: str, found: HostGpu, devices: Iterable[CdiDevice]) -> str:
+    """Return the CDI device that holds exactly the assigned GPU; raise GpuError.
+
+    Of several with the same edits it is the one named by UUID, else the first by name.
+    """
+    if found.uuid is not None and found.uuid != uuid:
+        raise GpuError(f"GPU {pci}: the host has {found.uuid} there, not {uuid}")
+    if not found.nodes:
+        raise GpuError(f"GPU {pci}: its device nodes are not known, its driver does not tell them")
+    holding = sorted((device for device in devices if holds(device, found.nodes)), key=lambda one: one.qualified)
+    if not holding:
+        raise GpuError(f"GPU {pci}: no CDI device brings exactly this GPU ({found.nodes[0]})")
+    other = next((device for device in holding if device.edits != holding[0].edits), None)
+    if other is not None:
+        raise GpuError(f"GPU {pci}: CDI devices {holding[0].qualified} and {other.qualified} bring it differently")
+    return next((device for device in holding if device.name == uuid), holding[0]).qualified
+
+
+def gpu_environment(gpus: GpuAssignment, units: Sequence[str]) -> dict[str, str]:
+    """Return the environment variables that list a container's GPUs, in the order in which CUDA then numbers them."""
+    described = [{"pci": pci, "uuid": gpus.uuid_of(pci), "interface": gpus.beside.get(pci)} for pci in units]
+    return {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "MOORING_GPUS": dump(described)}
+
+
+def held_elsewhere(units: Collection[str], others: Mapping[str, GpuAssignment]) -> str:
+    """Return why GPUs are not free, by the GPUs of other pods that live, by uid; empty if they are."""
+    for uid, gpus in others.items():
+        for pci in units:
+            if pci in gpus.units:
+                return f"GPU {pci} is held by the pod {uid!r}, which has a ready sandbox or a running container here"
+    return ""
+
+
+def live_pods(sandboxes: Iterable[cri.PodSandbox], running: Iterable[cri.Container]) -> frozenset[str]:
+    """Return the uids of the pods that have a ready sandbox or a running container."""
+    listed = list(sandboxes)
+    uid_of = {sandbox.id: sandbox.metadata.uid for sandbox in listed}
+    ready = {sandbox.metadata.uid for sandbox in listed if sandbox.state == cri.SANDBOX_READY}
+    return frozenset(ready | {uid_of.get(container.pod_sandbox_id, "") for container in running})
+
+
+class _Config(msgspec.Struct):
+    enable_cdi: bool | None = msgspec.field(name="enableCDI", default=None)
+
+
+_config = msgspec.json.Decoder(_Config)
+
+
+def without_cdi(version: cri.VersionResponse, status: cri.StatusResponse) -> str:
+    """Return why the runtime would not inject CDI devices, empty if it does; one that does not ignores them silently.
+
+    containerd tells its configuration in the verbose Status (``enableCDI``: containerd pull request 6654; off by
+    default in 1.7), CRI-O does it from a version on.
+    """
+    name = f"{version.runtime_name} {version.runtime_version}"
+    if version.runtime_name == "cri-o":
+        found = _VERSION.match(version.runtime_version)
+        is_new = found is not None and (int(found[1]), int(found[2])) >= _CRIO
+        return "" if is_new else f"the runtime {name} takes no CDI devices: CRI-O does from 1.28 on"
+    text = status.info.get("config", b"")
+    try:
+        enabled = _config.decode(text).enable_cdi if 0 < len(text) <= _MOST_BYTES else None
+    except (msgspec.DecodeError, ValueError, RecursionError):
+        enabled = None
+    return "" if enabled else f"the runtime {name} does not do CDI: its configuration needs enable_cdi = true"

@@ -1,0 +1,103 @@
+"""The GPUs of an assignment: ``ext.gpu``, written by the scheduler inside the Binding and applied by the node.
+
+    {"units":["0000:1b:00.0"],"uuids":["GPU-…"],"containers":{"main":["0000:1b:00.0"]},"beside":{"0000:1b:00.0":0}}
+
+``units`` are PCI addresses in their order, ``uuids`` go with them; both name a GPU for as long as the host has it, as
+an index or a device minor does not. ``containers`` is what each container gets: one that is not named gets none.
+``beside`` says which interface lies under a GPU's switch. Readers refuse unknown fields, as in all of an assignment.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from mooring import names
+from mooring.assignment import Assignment
+from mooring.errors import AnnotationError
+from mooring.gpu.inventory import MOST_GPUS, uuid
+from mooring.parsing import Value
+from mooring.request import MOST_INTERFACES
+
+KIND = "gpu"
+_KNOWN = frozenset({"units", "uuids", "containers", "beside"})
+# Of a pod; the scheduler reads no more.
+_MOST_CONTAINERS = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class GpuAssignment:
+    """The GPUs of one pod by PCI address and UUID, which containers get which, and the interfaces beside them."""
+
+    units: tuple[str, ...]
+    uuids: tuple[str, ...]
+    containers: Mapping[str, tuple[str, ...]] = field(default_factory=dict, hash=False)
+    beside: Mapping[str, int] = field(default_factory=dict, hash=False)
+
+    def uuid_of(self, pci: str) -> str:
+        """Return the UUID of one of the units."""
+        return self.uuids[self.units.index(pci)]
+
+
+def details_of(gpus: GpuAssignment) -> dict[str, object]:
+    """Return what stands beside ``units`` in the assignment."""
+    details: dict[str, object] = {
+        "uuids": list(gpus.uuids),
+        "containers": {name: list(units) for name, units in gpus.containers.items()},
+    }
+    return details | ({"beside": dict(gpus.beside)} if gpus.beside else {})
+
+
+def assigned_gpus(assignment: Assignment) -> GpuAssignment | None:
+    """Read an assignment's GPUs, None if it has none; raise AnnotationError."""
+    if KIND not in assignment.ext:
+        return None
+    whole = Value(assignment.ext, names.ASSIGNMENT, AnnotationError, step="ext")
+    return read_gpu_assignment(whole.at(KIND, assignment.ext[KIND]))
+
+
+def read_gpu_assignment(value: Value) -> GpuAssignment:
+    """Read ``ext.gpu``; raise the document's error."""
+    document = value.fields(_KNOWN)
+    listed = document.required("units")
+    units = _units(listed)
+    uuids = document.required("uuids")
+    found = tuple(uuid(item) for item in uuids.items(MOST_GPUS))
+    if len(found) != len(units) or len(set(found)) != len(found):
+        uuids.fail(f"{len(set(found))} UUIDs do not name {len(units)} GPUs")
+    return GpuAssignment(
+        units,
+        found,
+        _containers(document.required("containers"), units),
+        document.optional("beside", lambda beside: _beside(beside, units)) or {},
+    )
+
+
+def _units(value: Value) -> tuple[str, ...]:
+    items = value.items(MOST_GPUS)
+    found = tuple(names.address(item) for item in items)
+    if not found:
+        value.fail("names no GPU")
+    if list(found) != sorted(set(found)):
+        value.fail("GPUs are not in the order of their PCI addresses, or one stands twice")
+    return found
+
+
+def _containers(value: Value, units: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
+    fields = value.fields().items()
+    if len(fields) > _MOST_CONTAINERS:
+        value.fail(f"{len(fields)} containers are more than {_MOST_CONTAINERS}")
+    found = {}
+    for name, listed in fields:
+        names.container(listed.instead(name))
+        found[name] = _units(listed)
+        if strange := sorted(set(found[name]) - set(units)):
+            listed.fail(f"GPU {strange[0]!r} is none of the pod's")
+    return found
+
+
+def _beside(value: Value, units: tuple[str, ...]) -> dict[str, int]:
+    found = {}
+    for pci, interface in value.fields().items():
+        if pci not in units:
+            interface.fail("is none of the pod's GPUs")
+        found[pci] = interface.integer(0, MOST_INTERFACES - 1)
+    return found

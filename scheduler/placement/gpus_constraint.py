@@ -1,0 +1,127 @@
+"""GPUs as a constraint: Mooring's own kind ``gpu``, of which a unit is a GPU's PCI address.
+
+`scheduler.placement.joint` places it beside the pod's VFs, of which it sees more than a plug-in does: which PFs each
+interface selects, since that says where the interface's GPU may lie.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import lru_cache
+
+from mooring.gpu.assignment import KIND, GpuAssignment, details_of
+from mooring.gpu.inventory import Gpu, read_gpu_inventory
+from mooring.gpu.request import RESOURCE, ContainerLimit, GpuRequest, containers_units, read_gpu_request
+from mooring.inventory import Pf
+from mooring.request import PodRequest
+from mooring.settings import VfSettings
+from scheduler.constraints.kinds import Kind
+from scheduler.constraints.protocol import VFS, Beside, NodeSide, PodSide, Proposal, Units, Unmet
+from scheduler.placement.assign import demands_on
+from scheduler.placement.fill import bits
+from scheduler.placement.gpus import GpuChoice, Nearest, choices, refusal
+
+
+class Gpus:
+    """The constraint; `place` without the pod's VFs binds no interface to a GPU."""
+
+    def read_request(self, pod: PodSide) -> GpuRequest | None:
+        limits = [ContainerLimit(one.name, one.limits.get(RESOURCE, 0), one.role) for one in pod.containers]
+        return read_gpu_request(pod.text, limits, pod.interfaces)
+
+    def read_inventory(self, node: NodeSide) -> Mapping[str, Gpu]:
+        return {gpu.pci: gpu for gpu in read_gpu_inventory(node.text).gpus}
+
+    def judge(self, request: GpuRequest, left: Units[Gpu]) -> int | str:
+        """Prefer nodes where the fewest GPUs stay free."""
+        if reason := refusal(request, [gpu for _, gpu in left.free]):
+            return reason
+        return 100 * (left.total - len(left.free) + request.count) // left.total
+
+    def place(self, request: GpuRequest, left: Units[Gpu], beside: Beside) -> Iterator[Proposal]:
+        return self.place_beside(request, left, None, ())
+
+    def place_beside(
+        self, request: GpuRequest, left: Units[Gpu], vfs: PodRequest | None, pfs: tuple[Pf, ...]
+    ) -> Iterator[Proposal]:
+        """Yield proposals for a pod that requests these VFs too, on a node with these PFs; raise `Unmet`."""
+        # Units come by their ids, which are PCI addresses of one length.
+        free = [gpu for _, gpu in left.free]
+        nearest = _nearest(free, _selected(vfs, pfs)[: request.count], pfs) if request.vfs and vfs else ()
+        for choice in choices(request, free, nearest):
+            yield _proposal(request, choice, pfs)
+
+
+GPUS = Gpus()
+
+
+def gpu_kind() -> Kind:
+    """Return the kind that every scheduler has."""
+    return Kind(KIND, GPUS, resource=RESOURCE)
+
+
+def _proposal(request: GpuRequest, choice: GpuChoice, pfs: Sequence[Pf]) -> Proposal:
+    units = tuple(gpu.pci for gpu in choice.gpus)
+    assigned = GpuAssignment(
+        units=units,
+        uuids=tuple(gpu.uuid for gpu in choice.gpus),
+        containers=containers_units(request.limits, units),
+        beside={units[interface]: interface for interface in range(len(choice.narrowing))},
+    )
+    narrows = {interface: _names(mask, pfs) for interface, mask in enumerate(choice.narrowing)}
+    return Proposal(units, details_of(assigned), {VFS: narrows} if narrows else {})
+
+
+def _names(mask: int, pfs: Sequence[Pf]) -> frozenset[str]:
+    return frozenset([pfs[index].name for index in bits(mask)])
+
+
+def _selected(request: PodRequest | None, pfs: tuple[Pf, ...]) -> list[int]:
+    """Return for each interface the PFs that its selectors admit, be they down or full, as bit masks."""
+    if request is None:
+        return []
+    demands = demands_on(_selectors(request), pfs)
+    if isinstance(demands, str):
+        raise Unmet(demands)
+    return [demand.pfs for demand in demands]
+
+
+@lru_cache(maxsize=256)
+def _selectors(request: PodRequest) -> PodRequest:
+    """Return a request without rates and other settings: only where each interface may lie."""
+    bare = [replace(one, settings=VfSettings(), name=None, containers=None) for one in request.interfaces]
+    return PodRequest(tuple(bare))
+
+
+def _nearest(free: Sequence[Gpu], selected: Sequence[int], pfs: Sequence[Pf]) -> Nearest:
+    """Return for each GPU and interface the PFs below the lowest bridge that the GPU shares with any selected one.
+
+    That is the longest common beginning of their paths, however deep: switches lie in cascades, and at other depths on
+    other hosts. No PF is near a GPU that shares a bridge with none.
+    """
+    below: dict[tuple[int, str], int] = {}
+    masks = [0]
+    for number, pf in enumerate(pfs):
+        node = 0
+        for bridge in pf.pcie:
+            node = below.setdefault((node, bridge), len(masks))
+            if node == len(masks):
+                masks.append(0)
+            masks[node] |= 1 << number
+    return [tuple(_lowest(path, selected)) for path in (_shared(gpu, below, masks) for gpu in free)]
+
+
+def _shared(gpu: Gpu, below: Mapping[tuple[int, str], int], masks: Sequence[int]) -> list[int]:
+    """Return the PFs below each bridge of a GPU's path that has any, the lowest bridge first."""
+    node, found = 0, list[int]()
+    for bridge in gpu.pcie:
+        following = below.get((node, bridge))
+        if following is None:
+            break
+        node = following
+        found.append(masks[node])
+    return found[::-1]
+
+
+def _lowest(path: Sequence[int], selected: Sequence[int]) -> Iterator[int]:
+    for mask in selected:
+        yield next((mask & near for near in path if mask & near), 0)

@@ -1,0 +1,32 @@
+"""GpuResources: on nodes where Mooring gives GPUs, no pod asks a device plugin for one.
+
+Two that give the same GPUs, each by its own account, give one GPU to two pods. Which nodes these are says their
+inventory of GPUs; other nodes serve such pods.
+"""
+
+from mooring.gpu.assignment import KIND
+from scheduler.cache.node_columns import NodeColumns
+from scheduler.cache.unit_pools import UnitFault, UnitPool
+from scheduler.kube.cluster_event import ClusterEvent
+from scheduler.kube.pod_info import PodInfo
+from scheduler.plugins.interface import Filter, FilterPlugin, refuse_by
+
+# Whole GPUs, by NVIDIA's and AMD's device plugins; the second is what the first becomes where GPUs are shared in time.
+# Slices by MIG have names of their own, and Mooring offers no GPU that is cut.
+_RESOURCES = ("nvidia.com/gpu", "nvidia.com/gpu.shared", "amd.com/gpu")
+
+
+def pre_filter(pod_info: PodInfo, nodes: NodeColumns) -> Filter | None:
+    asked = next((name for name in _RESOURCES if pod_info.resources.get(name)), None)
+    column = nodes.unit_pools.get(KIND)
+    if asked is None or column is None:
+        return None
+
+    def judge(unit_pool: UnitPool) -> str:
+        gives = unit_pool.fault not in (UnitFault.NO_INVENTORY, UnitFault.NOT_READY)
+        return f"node(s) gave GPUs as 'mooring.dev/gpu', not as {asked!r}" if gives else ""
+
+    return lambda rows: refuse_by(column, judge, rows)
+
+
+FILTER = FilterPlugin("GpuResources", pre_filter, ClusterEvent.NODE_ADDED | ClusterEvent.NODE_UNITS)

@@ -1,0 +1,1 @@
+"""The scheduling queue: which pod or group is tried next."""

@@ -1,0 +1,326 @@
+"""GPUs and PFs of a pod's interfaces, chosen together: found if there is a way, and no larger group is broken."""
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mooring.gpu.inventory import Gpu
+from mooring.gpu.request import ContainerLimit, GpuRequest, Together, Vfs
+from mooring.indexes import Indexes
+from mooring.inventory import Pf
+from mooring.request import PodRequest, VfRequest
+from mooring.settings import VfSettings
+from scheduler.constraints.protocol import VFS, Proposal, Units, Unmet
+from scheduler.placement.assign import OUT_OF_BUDGET, Placement
+from scheduler.placement.gpus import STEPS, choices
+from scheduler.placement.gpus_constraint import GPUS
+from scheduler.placement.joint import OfGpus, OfVfs, place_together
+from scheduler.placement.place import PfCapacity
+from scheduler.placement.vf_accounting import FreeVfs
+
+
+def gpu(place: Sequence[str], number: int, link: int | None = None, numa: int | None = None) -> Gpu:
+    """Return a GPU below bridges that a text names from the root, a letter each."""
+    return Gpu(f"0000:{number:02x}:00.0", f"GPU-{number}", "nvidia", "H100", 80000, numa, tuple(place), link)
+
+
+def pf(place: str, name: str) -> Pf:
+    pci = f"0001:{len(name):02x}:00.0"
+    can = frozenset({"min_tx_rate"})
+    return Pf(
+        name, pci, "ethernet", "rail0", 100_000, 100_000, True, Indexes.parse("0-7"), pci, can=can, pcie=tuple(place)
+    )
+
+
+def vfs_of(pfs: Sequence[tuple[Pf, int]]) -> FreeVfs:
+    """Return PFs with so many free VFs."""
+    return FreeVfs(
+        tuple(one for one, _ in pfs),
+        tuple((1 << count) - 1 for _, count in pfs),
+        tuple(PfCapacity(count, one.offer_mbps) for one, count in pfs),
+    )
+
+
+def placed(
+    request: GpuRequest,
+    free: Sequence[Gpu],
+    vfs: PodRequest | None = None,
+    pfs: Sequence[tuple[Pf, int]] = (),
+) -> Placement | str:
+    """Place GPUs, and VFs beside them, in the search that the scheduler uses."""
+    left = Units(tuple((one.pci, one) for one in free), len(free))
+    free_vfs = vfs_of(pfs)
+    steps = [OfGpus("gpu", request, left, vfs, free_vfs.pfs)]
+    return place_together([*steps, *([OfVfs(vfs, free_vfs)] if vfs else [])], free_vfs)
+
+
+def gpus_of(found: Placement | str) -> list[int] | str:
+    """Return the numbers of the GPUs that are taken, or why none are."""
+    if isinstance(found, str):
+        return found
+    ((_, proposal),) = found.others
+    return [int(pci[5:7], 16) for pci in proposal.units]
+
+
+def chosen(request: GpuRequest, free: Sequence[Gpu]) -> list[int] | str:
+    """Return the numbers of the GPUs that are taken without VFs, or why none are."""
+    return gpus_of(placed(request, free))
+
+
+def tree(*groups: str) -> list[Gpu]:
+    """Return GPUs numbered through, each below its path; no bridge has two places."""
+    return [gpu(path, number) for number, path in enumerate(groups)]
+
+
+@pytest.mark.parametrize(
+    ("free", "count", "expected"),
+    [
+        # gpugrp1/gpugrp0 of KubeGPU: the small group serves, the large one stays whole.
+        (("ax", "ax", "ax", "ax", "by", "by"), 2, [4, 5]),
+        (("ax", "ax", "by", "by", "by"), 2, [0, 1]),
+        (("ax", "ax", "by", "by", "by"), 3, [2, 3, 4]),
+        # Two levels: below one lower switch rather than below two, and an odd one rather than a pair's half.
+        (("apx", "apy", "apy", "bqz"), 2, [1, 2]),
+        (("apx", "apx", "apy"), 1, [2]),
+        # Of equal pairs the one whose loss breaks no group of four.
+        (("apx", "apx", "apy", "apy", "bqz", "bqz"), 2, [4, 5]),
+        # None holds all: the whole node does.
+        (("ax", "ax", "by", "by"), 3, [0, 1, 2]),
+        ((), 1, "not enough free GPUs"),
+    ],
+)
+def test_the_tightest_group_that_serves(free: tuple[str, ...], count: int, expected: list[int] | str) -> None:
+    """And of equal ones that which breaks the fewest."""
+    assert chosen(GpuRequest(count), tree(*free)) == expected
+
+
+def test_a_tighter_choice_that_leaves_the_vfs_no_way_is_given_up() -> None:
+    """KubeGPU filled the best place first and never came back, so that a pod found no place where there was one."""
+    free, pfs = tree("ax", "ax", "ax", "by", "by"), ((pf("ax", "p0"), 2), (pf("by", "full"), 0))
+    found = placed(GpuRequest(2, vfs="switch"), free, PodRequest((VfRequest(), VfRequest())), pfs)
+    assert isinstance(found, Placement)
+    assert gpus_of(found) == [0, 1]
+    assert found.pfs == (0, 0)
+
+
+def test_the_rates_of_the_vfs_count_in_the_same_search() -> None:
+    """The nearest PF that has the VFs and not the bandwidth leaves its GPUs to others."""
+    free, pfs = tree("ax", "by", "by"), ((pf("ax", "p0"), 4), (pf("by", "p1"), 4))
+    fast = VfSettings(min_tx_rate=60_000)
+    found = placed(GpuRequest(2, vfs="switch"), free, PodRequest((VfRequest(fast), VfRequest(fast))), pfs)
+    assert isinstance(found, Placement)
+    assert (gpus_of(found), found.pfs) == ([0, 1], (0, 1))
+
+
+@pytest.mark.parametrize(
+    ("together", "expected"),
+    [("link", [0, 2]), ("switch", [0, 1]), ("numa", [1, 2])],
+)
+def test_together_is_held(together: Together, expected: list[int]) -> None:
+    """By links, by switch, by NUMA node; GPUs of which that is not known serve nowhere."""
+    free = [gpu("ax", 0, 7, 0), gpu("ax", 1, None, 1), gpu("by", 2, 7, 1), gpu("", 3)]
+    assert chosen(GpuRequest(2, together=together), free) == expected
+    assert "not enough free GPUs" in str(chosen(GpuRequest(3, together=together), free))
+
+
+def test_model_and_memory_must_suit() -> None:
+    """A GPU whose model no source tells suits no pattern."""
+    free = [gpu("ax", 0), Gpu("0000:01:00.0", "GPU-1", "amd")]
+    assert chosen(GpuRequest(1, model="*H100*"), free) == [0]
+    assert chosen(GpuRequest(1, model="A*"), free) == "not enough free GPUs of the requested model or memory"
+    assert chosen(GpuRequest(1, memory_mb=80001), free) == "not enough free GPUs of the requested model or memory"
+
+
+NEAR, DEEP, FAR, OTHER = pf("acd", "near"), pf("ace", "deep"), pf("ab", "far"), pf("z", "other")
+BESIDE = GpuRequest(1, vfs="switch", limits=(ContainerLimit("c", 1),))
+
+
+@pytest.mark.parametrize(
+    ("place", "pfs", "expected"),
+    [
+        ("acd", (NEAR, DEEP, FAR, OTHER), {"near"}),
+        ("acd", (FAR, OTHER), {"far"}),
+        ("ae", (NEAR, FAR), {"near", "far"}),
+    ],
+)
+def test_the_nearest_pf_is_that_below_the_lowest_common_bridge(
+    place: str, pfs: tuple[Pf, ...], expected: set[str]
+) -> None:
+    """Not one at a fixed depth; only PFs that the interface selects are compared."""
+    free = gpu(place, 0)
+    (found,) = GPUS.place_beside(BESIDE, Units(((free.pci, free),), 1), PodRequest((VfRequest(),)), pfs)
+    assert found.narrows == {VFS: {0: expected}}
+
+
+def test_a_pf_that_is_down_or_full_is_the_nearest_all_the_same() -> None:
+    """Its GPUs wait for it: beside a farther one they would have half of what they are bought for."""
+    free, request = tree("ax"), PodRequest((VfRequest(VfSettings(min_tx_rate=1000)),))
+    down = replace(pf("ax", "p0"), up=False)
+    assert isinstance(placed(BESIDE, free, request, [(down, 4), (pf("ay", "p1"), 4)]), str)
+    assert isinstance(placed(BESIDE, free, request, [(pf("ax", "p0"), 0), (pf("ay", "p1"), 4)]), str)
+    assert isinstance(placed(BESIDE, free, request, [(pf("ax", "p0"), 1), (pf("ay", "p1"), 4)]), Placement)
+
+
+def test_only_the_pfs_that_an_interface_selects_count_for_its_gpu() -> None:
+    """The PF of another network beside the GPU is none of its business."""
+    free, request = tree("axu"), PodRequest((VfRequest(network="rail1"),))
+    other, mine = pf("axu", "p0"), replace(pf("axv", "p1"), network="rail1")
+    found = placed(BESIDE, free, request, [(other, 4), (mine, 4)])
+    assert isinstance(found, Placement)
+    assert found.pfs == (1,)
+
+
+def test_gpus_that_no_selected_pf_is_near_are_not_taken() -> None:
+    """And the reason says so."""
+    free, elsewhere, one = tree("ax", "by"), (pf("c", "p0"), 4), PodRequest((VfRequest(),))
+    expected = "no free GPUs that share a bridge with the PFs of the pod's interfaces"
+    assert placed(BESIDE, free, one, [elsewhere]) == expected
+    assert gpus_of(placed(BESIDE, free, one, [elsewhere, (pf("by", "p1"), 1)])) == [1]
+
+
+def test_interfaces_and_gpus_that_are_more_are_free() -> None:
+    """Interface k lies beside GPU k as far as there are both, and the assignment says which."""
+    free, pfs = tree("ax", "by"), [(pf("ax", "p0"), 4), (pf("by", "p1"), 4)]
+    limits = (ContainerLimit("c", 2),)
+    more_gpus = placed(GpuRequest(2, vfs="switch", limits=limits), free, PodRequest((VfRequest(),)), pfs)
+    more_interfaces = placed(BESIDE, free[:1], PodRequest((VfRequest(), VfRequest())), pfs)
+    assert isinstance(more_gpus, Placement)
+    assert isinstance(more_interfaces, Placement)
+    assert more_gpus.pfs[0] == more_interfaces.pfs[0] == 0
+    assert more_gpus.others[0][1] == Proposal(
+        ("0000:00:00.0", "0000:01:00.0"),
+        {
+            "uuids": ["GPU-0", "GPU-1"],
+            "containers": {"c": ["0000:00:00.0", "0000:01:00.0"]},
+            "beside": {"0000:00:00.0": 0},
+        },
+        {VFS: {0: frozenset({"p0"})}},
+    )
+
+
+def test_running_out_of_steps_is_told() -> None:
+    """And is no answer that there is no way. Choices of 8 of 16 GPUs in pairs are within the steps."""
+    free = [gpu(f"a{number}", number) for number in range(8)]
+    nearest = [[1 << number] for number in range(8)]
+    # 8 choices with 2 groups to compare each, and 10 groups to go through.
+    with pytest.raises(Unmet, match=OUT_OF_BUDGET):
+        list(choices(GpuRequest(1), free, nearest, steps=20))
+    assert len(list(choices(GpuRequest(1), free, nearest, steps=100))) == 8
+    pairs = [gpu(f"{'abcd'[number // 4]}{number // 2}", number, 0, number // 8) for number in range(16)]
+    beside_all = [[1 << number // 2] * 8 for number in range(16)]
+    assert len(list(choices(GpuRequest(8), pairs, beside_all))) == 1107
+
+
+def test_the_largest_inventories_keep_to_the_steps() -> None:
+    """However many groups there are: every GPU, or every two of them, below bridges of their own."""
+    free = [gpu([f"{number % 2**depth}-{depth}" for depth in range(60)], number, number // 2) for number in range(64)]
+    with pytest.raises(Unmet, match=OUT_OF_BUDGET):
+        list(choices(GpuRequest(32), free, [[1 << number] for number in range(64)], STEPS))
+
+
+# Some share all bridges, some two, some one.
+PATHS = ("apx", "apx", "apy", "apy", "aq", "bv", "c")
+_path = st.sampled_from(PATHS)
+_free = st.lists(st.tuples(_path, st.sampled_from([None, 0, 1]), st.sampled_from([None, 0, 1])), min_size=2, max_size=8)
+_vfs: Sequence[Vfs | None] = (None, "switch", "switch", "switch")
+_nics = st.lists(st.tuples(st.sampled_from(PATHS[:5]), st.integers(0, 2)), min_size=1, max_size=4)
+# Which of the PFs an interface selects, as a bit mask: most select all.
+_selectors = st.lists(st.sampled_from([15, 15, 15, 7, 11, 13, 14, 5]), max_size=4)
+_together: Sequence[Together | None] = (None, None, None, None, "link", "switch", "numa")
+
+
+@settings(max_examples=1000, deadline=None)
+@given(
+    st.integers(1, 4),
+    st.sampled_from(_together),
+    st.sampled_from(_vfs),
+    _free,
+    _nics,
+    _selectors,
+)
+def test_a_way_is_found_exactly_if_there_is_one(
+    count: int,
+    together: Together | None,
+    vfs: Vfs | None,
+    paths: list[tuple[str, int | None, int | None]],
+    nics: list[tuple[str, int]],
+    selectors: list[int],
+) -> None:
+    """Compared with trying every choice of GPUs, and for each every way to give its interfaces VFs."""
+    free = [gpu(path, number, link, numa) for number, (path, link, numa) in enumerate(paths)]
+    pfs = [pf(path, f"p{number}") for number, (path, _) in enumerate(nics)]
+    left = {one.name: vf_count for one, (_, vf_count) in zip(pfs, nics, strict=True)}
+    admitted = [[one for number, one in enumerate(pfs) if mask >> number & 1] for mask in selectors]
+    request = GpuRequest(count, together=together, vfs=vfs, limits=(ContainerLimit("c", count),))
+    # An interface selects its PFs by a glob that holds their numbers.
+    vf_request = PodRequest(tuple(VfRequest(pf=f"p[{''.join(one.name[1:] for one in some)}]") for some in admitted))
+    asked = vf_request if admitted else None
+    found = placed(request, free, asked, [(one, left[one.name]) for one in pfs])
+    assert isinstance(found, Placement) == any(
+        _is_way(request, choice, admitted, left) for choice in itertools.combinations(free, count)
+    )
+    if isinstance(found, Placement):
+        numbers = gpus_of(found)
+        assert isinstance(numbers, list)
+        assert numbers == sorted(numbers)
+        assert _is_way(request, [free[number] for number in numbers], admitted, left)
+        if vfs is not None:
+            way = [pfs[index] for index in found.pfs]
+            assert _near(request, [free[number] for number in numbers], way, admitted)
+
+
+def _is_way(request: GpuRequest, choice: Sequence[Gpu], admitted: Sequence[Sequence[Pf]], left: dict[str, int]) -> bool:
+    """Return whether the request's own words hold of a choice, and some way to give the interfaces VFs with it."""
+    if request.together == "link" and (choice[0].link is None or len({one.link for one in choice}) > 1):
+        return False
+    if request.together == "numa" and (choice[0].numa is None or len({one.numa for one in choice}) > 1):
+        return False
+    if request.together == "switch" and len({one.pcie[:1] for one in choice}) > 1:
+        return False
+    return any(
+        all(way.count(one) <= left[one.name] for one in way) and _near(request, choice, way, admitted)
+        for way in itertools.product(*admitted)
+    )
+
+
+def _near(request: GpuRequest, choice: Sequence[Gpu], way: Sequence[Pf], admitted: Sequence[Sequence[Pf]]) -> bool:
+    if request.vfs is None:
+        return True
+    return all(
+        _shared(one, mine) == max(_shared(one, other) for other in some) > 0
+        for one, mine, some in zip(choice, way, admitted, strict=False)
+    )
+
+
+def _shared(one: Gpu, nic: Pf) -> int:
+    return len(list(itertools.takewhile(lambda pair: pair[0] == pair[1], zip(one.pcie, nic.pcie, strict=False))))
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.integers(1, 4), _free)
+def test_no_choice_is_tighter_or_breaks_fewer(count: int, paths: list[tuple[str, int | None, int | None]]) -> None:
+    """Compared with every choice, by the rule's own words."""
+    free = [gpu(path, number, link, numa) for number, (path, link, numa) in enumerate(paths)]
+    groups = {frozenset(range(len(free)))} | {frozenset([number]) for number in range(len(free))}
+    for name in {bridge for one in free for bridge in one.pcie}:
+        groups.add(frozenset(number for number, one in enumerate(free) if name in one.pcie))
+    for kind in ("numa", "link"):
+        known = [(number, value) for number, one in enumerate(free) if (value := getattr(one, kind)) is not None]
+        groups |= {frozenset(number for number, value in known if value == each) for _, each in known}
+
+    def cost(choice: Sequence[int]) -> tuple[int, int]:
+        taken = set(choice)
+        return (
+            min(len(group) for group in groups if taken <= group),
+            sum(len(group) for group in groups if group & taken and group - taken),
+        )
+
+    found = chosen(GpuRequest(count), free)
+    if isinstance(found, list):
+        assert cost(found) == min(map(cost, itertools.combinations(range(len(free)), count)))
+    else:
+        assert len(free) < count
