@@ -17,6 +17,9 @@ NOT_READY_S = 60.0
 _LONGEST_NAME = 253
 # What a node may have of each; one that has more is left out. Node feature discovery sets some hundred labels.
 MOST_LABELS, MOST_TAINTS, MOST_RESOURCES = 4096, 1000, 1000
+# Names of one image that count, and images of a node. Source: the kubelet writes 5 names, MaxNamesPerImageInNodeStatus
+# of pkg/kubelet/nodestatus/setters.go, and 50 images by default (nodeStatusMaxImages).
+_MOST_IMAGE_NAMES, _MOST_IMAGES = 5, 5000
 
 
 class InventoryFault(enum.Enum):
@@ -79,7 +82,7 @@ def read_node(node: Node, known: NodeInfo | None, now: float) -> tuple[NodeInfo,
         fault=fault,
         text=text,
         unready_since=_unready_since(node, known, now),
-        images={name: image.size_bytes for image in node.status.images or () for name in image.names or ()},
+        images=_images(node),
         others={
             key.removeprefix(names.INVENTORY_OF): other
             for key, other in annotations.items()
@@ -87,6 +90,12 @@ def read_node(node: Node, known: NodeInfo | None, now: float) -> tuple[NodeInfo,
         },
     )
     return node_info, error
+
+
+def _images(node: Node) -> dict[str, int]:
+    """Return the size in bytes of each image by each of its names; more than a kubelet writes do not count."""
+    images = (node.status.images or ())[:_MOST_IMAGES]
+    return {name: image.size_bytes for image in images for name in (image.names or ())[:_MOST_IMAGE_NAMES]}
 
 
 def _hold_to_bounds(node: Node) -> None:

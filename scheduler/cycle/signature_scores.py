@@ -258,7 +258,8 @@ class SignatureScores:
                 kinds, which = np.unique(marks[refused], return_inverse=True)
                 table = np.array([self._code_of_mark(plugin, one, kind) for kind in kinds.tolist()], np.int32)
                 codes[refused] = table[which]
-        for weight, _, scorer, part in self._scored:
+        # A row's scores are read only where it passes.
+        for weight, _, scorer, part in self._scored if not codes.all() else ():
             own = scorer(view)
             part[rows] = own
             scores += weight * own

@@ -9,7 +9,7 @@ import pytest
 from mooring.inventory import Inventory, Pf, dump_inventory
 from mooring.kube.events import Changed, Identity
 from scheduler.cache.node_info import InventoryFault, read_node
-from scheduler.kube.objects import Condition, Node, Pod, Requirement
+from scheduler.kube.objects import Condition, Image, Node, Pod, Requirement
 from scheduler.kube.pod_info import PodInfo, read_pod_info
 from scheduler.kube.selection.node_selectors import matches
 from scheduler.plugins.registry import NODE_FILTERS, USAGE_FILTERS
@@ -200,3 +200,11 @@ def test_a_node_not_ready_for_over_a_minute_gets_nothing_new(make_node: MakeNode
     assert second.inventory_fault(160.5) is InventoryFault.NOT_READY
     again, _ = read_node(ready, second, 170.0)
     assert again.inventory_fault(9999.0) is None
+
+
+def test_of_an_image_as_many_names_count_as_a_kubelet_writes(make_node: MakeNode) -> None:
+    """A node could name one image in a hundred thousand ways, and each costs time whenever the node changes."""
+    node = make_node("n1")
+    node.status.images = [Image([f"i:{number}" for number in range(9)], 7), Image(["j"], 8)]
+    node_info, _ = read_node(node, None, 0.0)
+    assert node_info.images == {**{f"i:{number}": 7 for number in range(5)}, "j": 8}
