@@ -260,3 +260,28 @@ def test_a_search_holds_though_nodes_change_and_others_are_decided_about(cluster
     assert len(bound) == len(members)
     for number, host in enumerate(hosts):
         assert can_hold(host, [members[int(name[1:])] for name, node in bound.items() if node == f"n{number}"])
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_a_path_is_cut_where_the_node_of_one_of_its_members_changes(cluster: Cluster, seed: int) -> None:
+    """Members behind that one are taken off, whether they are placed or set aside, as the machine's check shows."""
+    random = Random(5000 + seed)
+    hosts, members = planted(random, 4, 2)
+    machine = Machine("mooring", portion=random.choice((1, 3, 8)))
+    cluster.fill(machine, hosts, members, len(members))
+    bound, now, events, quiet = dict[str, str](), 0.0, 0, 0
+    while quiet < 2:
+        made = machine.step(now)
+        machine.check()
+        bound |= placed(made or ())
+        if events < 25 and random.random() < 0.08:
+            events += 1
+            number = random.randrange(4)
+            node = cluster.node(f"n{number}", replace(hosts[number], rack=f"r{events}"))
+            machine.nodes(Changed(Identity(f"n{number}"), node), now)
+            if random.random() < 0.5:
+                single = cluster.make_pod()
+                machine.pods(Changed(Identity(single.metadata.name, "default", single.metadata.uid), single), now)
+        quiet = quiet + 1 if made is None else 0
+        now += 0.1 if made is not None else 20.0
+    assert len(bound) in (0, len(members))
