@@ -85,7 +85,8 @@ def pod_requests(spec: PodSpec, defaults: Amounts = NO_DEFAULTS, only: Set[str] 
     """
     running: dict[str, int] = {}
     for container in spec.containers or ():
-        _add_to(running, _requests(container, defaults, only))
+        if requests := _requests(container, defaults, only):
+            _add_to(running, requests)
     sidecars, starting = _init_requests(spec.init_containers or (), defaults, only)
     _add_to(running, sidecars)
     total = largest(running, starting)
@@ -107,6 +108,8 @@ def _init_requests(
     starting: dict[str, int] = {}
     for container in containers:
         requests = _requests(container, defaults, only)
+        if not requests:
+            continue
         if container.restart_policy == "Always":
             _add_to(sidecars, requests)
         else:
@@ -116,9 +119,11 @@ def _init_requests(
 
 
 def _requests(container: Container, defaults: Amounts, only: Set[str] | None) -> Amounts:
-    if container.resources is None:
+    resources = container.resources
+    # The API server sends ``resources: {}`` where a container names none, and a pod may have some ten thousand of them.
+    if resources is None or not (resources.requests or resources.limits):
         return defaults
-    return {**defaults, **requests_of(container.resources, only)}
+    return {**defaults, **requests_of(resources, only)}
 
 
 def _add_to(total: dict[str, int], amounts: Amounts) -> None:
