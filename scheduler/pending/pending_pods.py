@@ -73,6 +73,9 @@ class PendingPods:
         if not is_changed:
             return
         self._volume_events.add(uid, known.pod_info)
+        if isinstance(known.pod_info, Refusal):
+            # What is refused until its owner changes it keeps no room from others.
+            self._nominator.delete(uid, now)
         if membership is not None:
             self._queue.delete(uid)
             self._pending_groups.wait(uid, membership, _rank(pod), now)

@@ -225,7 +225,7 @@ class Loop:
                     return False
             except Exception:  # noqa: BLE001 - the top of the program's loop: one bad object must not stop the rest
                 _log.exception("bug: an event or a decision failed")
-                self._follow(self._machine.give_up())
+                self._follow(self._machine.give_up(self._clock()))
         return True
 
     def _are_decisions_due(self, now: float) -> bool:

@@ -219,15 +219,20 @@ class Machine:
         """Return whether the decision about a pod takes another step."""
         return bool(self._trying)
 
-    def give_up(self) -> list[Instruction]:
-        """Mark the pod unschedulable whose decision failed by a bug; continue with the others of its signature."""
+    def give_up(self, now: float) -> list[Instruction]:
+        """Mark the pod unschedulable whose decision failed by a bug; continue with the others of its signature.
+
+        Nothing tries it again by itself, so that it keeps no room from others: its nomination, or its group's, ends.
+        """
         uid, self._trying = self._trying, ""
-        if self.pending_groups.key_of(uid) is not None:
+        if (key := self.pending_groups.key_of(uid)) is not None:
+            self.nominator.delete_group(key, now)
             return self.group_scheduling.give_up(uid)
         self.group_scheduling.abandon()
         pending = self.pending_pods.get(uid)
         if pending is None or self.cache.assigned(uid) is not None:
             return []
+        self.nominator.delete(uid, now)
         self.queue.add_unschedulable(uid, NO_EVENT)
         return self.pending_pods.report_unschedulable(
             pending, "Unschedulable", "the scheduler failed to decide about this pod: see its log"

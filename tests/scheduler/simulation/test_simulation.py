@@ -31,6 +31,7 @@ FAILED_ONCE = {
     26: "a lease that was not sure for a moment ended a write: what it had reserved stayed so in a leader that went on",
     143: "what a VF that its node keeps back still reserves was free to the simulation's own reckoning",
     900059: "a leader that stood still past its Lease's end renewed it and decided by what it had known before",
+    910089: "a pod that preempted, and then asked for what cannot be read, kept its room from all others for ever",
     1006: "a watch that the server had cut off for being slow got a bookmark past what it had left out",
 }
 

@@ -366,8 +366,8 @@ def test_a_bug_in_a_decision_affects_one_pod_only(
     take_in(machine, make_node(), now=10.0)
     with pytest.raises(ZeroDivisionError):
         machine.step(10.0)
-    assert reports_of(machine.give_up()) == ["the scheduler failed to decide about this pod: see its log"]
-    assert machine.give_up() == []
+    assert reports_of(machine.give_up(10.0)) == ["the scheduler failed to decide about this pod: see its log"]
+    assert machine.give_up(10.0) == []
     assert [bind.pod_info.uid for bind in binds(steps(machine, 10.0))] == [second.metadata.uid]
     monkeypatch.undo()
     take_in(machine, annotated(first, {}, priority=1), now=20.0)

@@ -9,6 +9,7 @@ from mooring import names
 from mooring.assignment import read_assignment
 from mooring.indexes import Indexes
 from mooring.inventory import HELD_BY, Out
+from scheduler.cycle.cycle import SchedulingCycle
 from scheduler.cycle.instructions import DeleteVictimsResult, Instruction, Report
 from scheduler.cycle.preemption.preemption import VF_PATIENCE_S
 from scheduler.kube.objects import Pod
@@ -96,6 +97,40 @@ def test_a_pod_waits_until_the_node_has_the_vf_back(life: Life) -> None:
     assert (report.message.partition(" preemption: ")[2], report.nominated) == (waits, "n1")
     life.node(vfs=2)
     assert binds_of(life.decide()) == [(high.metadata.uid, "n1")]
+
+
+def test_a_pod_whose_request_becomes_unreadable_keeps_no_room(life: Life) -> None:
+    """It preempted, then asked for what cannot be read: others of its priority get the VF, its status is cleared."""
+    life.node()
+    low = life.assigned(0)
+    high = life.pod(1)
+    assert nominated_in(life.decide()) == [(high.metadata.uid, "n1")]
+    life.gone(life.terminate(low))
+    life.show(high, annotations={names.REQUEST: '[{"unknown":1}]'})
+    other = life.pod(1)
+    found = life.decide()
+    assert binds_of(found) == [(other.metadata.uid, "n1")]
+    assert nominated_in(found) == [(high.metadata.uid, "")]
+
+
+def test_a_pod_whose_decision_fails_by_a_bug_keeps_no_room(life: Life, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing tries it again by itself, so that its nomination would stand for ever."""
+    life.node()
+    low = life.assigned(0)
+    life.pod(1)
+    assert orders_of(life.decide())
+    life.gone(life.terminate(low))
+
+    def fail(*_: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(SchedulingCycle, "proceed", fail)
+    with pytest.raises(ZeroDivisionError):
+        life.decide()
+    assert [one.nominated for one in life.machine.give_up(life.now) if isinstance(one, Report)] == [""]
+    monkeypatch.undo()
+    other = life.pod(1)
+    assert binds_of(life.decide()) == [(other.metadata.uid, "n1")]
 
 
 def _stuck(life: Life, vfs: int = 2, **labels: str) -> tuple[Pod, Pod, Callable[..., list[Instruction]]]:
