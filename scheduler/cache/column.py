@@ -1,6 +1,6 @@
 """A fact of each row as a column, dictionary-encoded, and the journal of the rows that changed."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Hashable
 from typing import Any, Generic
 
 import numpy as np
@@ -9,6 +9,40 @@ from numpy.typing import NDArray
 from scheduler.cache.node_view import Fact, Rows
 
 Amounts = NDArray[np.int64]
+# For how many judges their judgements are kept, and how many texts of one: one value, changed again and again, may
+# bring a new text each time.
+_MOST_JUDGES, _MOST_TEXTS = 32, 256
+# A judgement that may be another one next time, as when a search was cut short.
+NOT_KEPT = -1
+
+
+class Judgements:
+    """What one judge said about the values of a column, by their numbers; ``texts`` are numbered from 1 on.
+
+    A judgement is dropped with its value. All are 0 or more, but `NOT_KEPT`.
+    """
+
+    __slots__ = ("codes", "texts")
+
+    def __init__(self) -> None:
+        self.codes = np.empty(0, np.int64)
+        self.texts: dict[str, int] = {}
+
+    def code(self, text: str) -> int:
+        """Return the number of a text, 0 for the empty one."""
+        return self.texts.setdefault(text, len(self.texts) + 1) if text else 0
+
+    def forget(self, number: int) -> None:
+        if number < len(self.codes):
+            self.codes[number] = NOT_KEPT
+
+    def cover(self, count: int) -> None:
+        """Make room for the judgements of so many values."""
+        if len(self.texts) > _MOST_TEXTS:
+            self.texts, self.codes = {}, np.empty(0, np.int64)
+        if len(self.codes) < count:
+            more = np.full(count + count // 2 - len(self.codes), NOT_KEPT, np.int64)
+            self.codes = np.concatenate((self.codes, more))
 
 
 class Column(Generic[Fact]):
@@ -21,6 +55,8 @@ class Column(Generic[Fact]):
         self._rows: list[int] = [0]
         self._ids_of: dict[Fact, int] = {empty: 0}
         self._unused: list[int] = []
+        # By judge, the one asked last at the end.
+        self._judgements: dict[Hashable, Judgements] = {}
 
     def __getitem__(self, row: int) -> Fact:
         value: Fact = self.values[self.ids[row]]
@@ -39,8 +75,13 @@ class Column(Generic[Fact]):
     def grow(self, capacity: int) -> None:
         self.ids = grown(self.ids, (capacity,))
 
-    def spread(self, judge: Callable[[Fact], int], rows: Rows) -> Amounts:
-        """Judge each distinct value of these rows once; return a judgement for each row."""
+    def spread(self, judge: Callable[[Fact], int], rows: Rows, by: Hashable = None) -> Amounts:
+        """Judge each distinct value of these rows once; return a judgement for each row.
+
+        With ``by``, which names the judge and all that its answers depend on besides the value, they are kept.
+        """
+        if by is not None:
+            return self._spread_kept(judge, rows, self.judgements(by))
         if len(self.values) == 1:
             return np.full(len(rows), judge(self.values[0]), np.int64)
         ids = self.ids[rows]
@@ -52,6 +93,23 @@ class Column(Generic[Fact]):
         for number in np.flatnonzero(present):
             judged[number] = judge(self.values[number])
         return judged[ids]
+
+    def judgements(self, by: Hashable) -> Judgements:
+        """Return what is kept of a judge; not to be held on to, as only what is kept here is told of new values."""
+        kept = self._judgements.pop(by, None) or Judgements()
+        if len(self._judgements) >= _MOST_JUDGES:
+            del self._judgements[next(iter(self._judgements))]
+        self._judgements[by] = kept
+        return kept
+
+    def _spread_kept(self, judge: Callable[[Fact], int], rows: Rows, kept: Judgements) -> Amounts:
+        kept.cover(len(self.values))
+        ids = self.ids[rows]
+        if len(new := ids[kept.codes[ids] < 0]):
+            for number in np.unique(new):
+                kept.codes[number] = judge(self.values[number])
+        judged: Amounts = kept.codes[ids]
+        return judged
 
     def among(self, values: Collection[Fact], rows: Rows) -> NDArray[np.bool_]:
         """Return which rows have one of these values, none of which is the empty one."""
@@ -68,6 +126,8 @@ class Column(Generic[Fact]):
         if self._unused:
             number = self._unused.pop()
             self.values[number] = value
+            for kept in self._judgements.values():
+                kept.forget(number)
         else:
             number = len(self.values)
             self.values.append(value)

@@ -23,7 +23,7 @@ class Facts(Protocol[_Fact_co]):
 
     def __getitem__(self, row: int, /) -> _Fact_co: ...
 
-    def spread(self, judge: Callable[[_Fact_co], int], rows: Rows) -> NDArray[np.int64]: ...
+    def spread(self, judge: Callable[[_Fact_co], int], rows: Rows, by: Hashable = None) -> NDArray[np.int64]: ...
 
 
 class Lines(Protocol):
@@ -50,8 +50,11 @@ class NodeView(Protocol):
     def whole(self, fraction: Measure) -> Measure:
         """Truncate a fraction to an integer."""
 
-    def judged(self, facts: Facts[Fact], judge: Callable[[Fact], int]) -> Measure:
-        """Return what ``judge`` returns for a fact."""
+    def judged(self, facts: Facts[Fact], judge: Callable[[Fact], int], by: Hashable = None) -> Measure:
+        """Return what ``judge`` returns for a fact.
+
+        With ``by``, which names the judge and all that its answers depend on besides the fact, they are kept.
+        """
 
     def amount(self, amounts: NDArray[np.int64]) -> Measure:
         """Return an amount that is kept by row."""
@@ -73,8 +76,8 @@ class BatchView(NamedTuple):
     def whole(self, fraction: Measure) -> Measure:
         return fraction.astype(np.int64)
 
-    def judged(self, facts: Facts[Fact], judge: Callable[[Fact], int]) -> Measure:
-        return facts.spread(judge, self.rows)
+    def judged(self, facts: Facts[Fact], judge: Callable[[Fact], int], by: Hashable = None) -> Measure:
+        return facts.spread(judge, self.rows, by)
 
     def amount(self, amounts: NDArray[np.int64]) -> Measure:
         return amounts[self.rows]
@@ -96,7 +99,7 @@ class RowView(NamedTuple):
     def whole(self, fraction: Measure) -> Measure:
         return int(fraction)
 
-    def judged(self, facts: Facts[Fact], judge: Callable[[Fact], int]) -> Measure:
+    def judged(self, facts: Facts[Fact], judge: Callable[[Fact], int], by: Hashable = None) -> Measure:
         return judge(facts[self.row])
 
     def amount(self, amounts: NDArray[np.int64]) -> Measure:

@@ -22,8 +22,6 @@ filters of the cluster cost as much as a decision by them, so they run again onl
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
-import numpy as np
-
 from mooring.assignment import Assignment
 from scheduler.cache.cache import AssignedPod, Cache
 from scheduler.cache.node_columns import Rows
@@ -47,13 +45,10 @@ class DryRuns:
 
     def large_enough(self, rows: Rows) -> Rows:
         """Return the rows that could take the pod if it had the node to itself."""
-        every = np.arange(self.cache.nodes.size)
-        view, enough = self.cache.nodes.view(every), np.ones(len(every), np.bool_)
         for plugin in self._plugins:
-            if plugin.fits_alone is not None:
-                enough &= plugin.fits_alone(view).astype(bool)
-        fit: Rows = rows[enough[rows]]
-        return fit
+            if plugin.fits_alone is not None and len(rows):
+                rows = rows[plugin.fits_alone(self.cache.nodes.view(rows)).astype(bool)]
+        return rows
 
     def parts(self, row: int, nominated: Sequence[AssignedPod], *, by_sums: bool) -> Iterator[PreFilterExtensions]:
         """Yield the part of each plugin that applies to the pod on a row."""

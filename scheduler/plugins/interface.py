@@ -17,7 +17,7 @@ An event that no plugin asked for so far is a flag of `scheduler.kube.cluster_ev
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NamedTuple, Protocol
 
@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from mooring.assignment import Assignment
 from scheduler.cache.cache import AssignedPod, Cache
-from scheduler.cache.column import Amounts, Column
+from scheduler.cache.column import Amounts, Column, Judgements
 from scheduler.cache.node_columns import Flags, NodeColumns
 from scheduler.cache.node_view import Fact, Measure, NodeView, Rows
 from scheduler.cache.pod_counts import PodCounts
@@ -52,16 +52,18 @@ def refuse_where(refused: Flags, text: str) -> Refusals | None:
     return Refusals(refused.astype(np.int64), ((text,),)) if np.count_nonzero(refused) else None
 
 
-def refuse_by(column: Column[Fact], judge: Callable[[Fact], str], rows: Rows) -> Refusals | None:
-    """Refuse the rows for whose fact ``judge`` returns a reason; None if no row is refused."""
-    texts: dict[str, int] = {}
+def refuse_by(column: Column[Fact], judge: Callable[[Fact], str], rows: Rows, by: Hashable = None) -> Refusals | None:
+    """Refuse the rows for whose fact ``judge`` returns a reason; None if no row is refused.
+
+    With ``by``, which names the judge and all that its reasons depend on besides the fact, they are kept.
+    """
+    found = Judgements() if by is None else column.judgements(by)
 
     def code(fact: Fact) -> int:
-        text = judge(fact)
-        return texts.setdefault(text, len(texts) + 1) if text else 0
+        return found.code(judge(fact))
 
-    codes = column.spread(code, rows)
-    return Refusals(codes, tuple((text,) for text in texts)) if texts else None
+    codes = column.spread(code, rows, by)
+    return Refusals(codes, tuple((text,) for text in found.texts)) if codes.any() else None
 
 
 # Moves a pod in what a rule reads of other pods, in the cache itself: onto a row (1) or off it (-1). Returns whether

@@ -12,6 +12,7 @@ from mooring.assignment import Assignment
 from mooring.inventory import Pf
 from mooring.request import PodRequest, Spreading
 from scheduler.cache.cache import AssignedPod, Cache
+from scheduler.cache.column import NOT_KEPT
 from scheduler.cache.node_columns import MBPS, VFS, NodeColumns, Offer
 from scheduler.cache.node_info import NOT_READY_S, InventoryFault
 from scheduler.cache.node_view import Measure, NodeView
@@ -56,13 +57,13 @@ def pre_filter_inventory(pod_info: PodInfo, nodes: NodeColumns) -> Filter | None
     if request is None or not request.interfaces:
         return None
 
-    refusal = eligibility(request).refusal
+    verdicts = eligibility(request)
 
     def judge(offer: Offer) -> str:
         fault, pfs = offer
-        return FAULTS[fault] if fault is not None else refusal(pfs)
+        return FAULTS[fault] if fault is not None else verdicts.refusal(pfs)
 
-    return lambda rows: refuse_by(nodes.offers, judge, rows)
+    return lambda rows: refuse_by(nodes.offers, judge, rows, ("refusal", verdicts))
 
 
 def pre_filter(pod_info: PodInfo, nodes: NodeColumns) -> UsageFilter | None:
@@ -106,7 +107,7 @@ class _Demands:
 
     def __init__(self, request: PodRequest, nodes: NodeColumns) -> None:
         self.spreading: Spreading | None = request.pfs
-        self._eligibility, self._nodes = eligibility(request), nodes
+        self.eligibility, self._nodes = eligibility(request), nodes
         # The Mb/s and VFs without which no node can serve it.
         self.least = sum([one.min_tx_rate for one in request.interfaces]), len(request.interfaces)
         self._known: dict[int, tuple[tuple[Pf, ...], tuple[VfDemand, ...] | str]] = {}
@@ -122,7 +123,7 @@ class _Demands:
                 self._known.clear()
                 self._size = 0
             self._size += size
-            known = self._known[id(pfs)] = pfs, self._eligibility.demands(pfs)
+            known = self._known[id(pfs)] = pfs, self.eligibility.demands(pfs)
         return known[1]
 
     def place(self, pfs: tuple[Pf, ...], capacities: tuple[PfCapacity, ...], ports: SharedPorts) -> Placement | str:
@@ -274,10 +275,10 @@ def _fits_alone(demands: _Demands, nodes: NodeColumns) -> Callable[[NodeView], M
     limit = 0
     rate, count = demands.least
 
-    def could_give(offer: Offer) -> bool:
+    def could_give(offer: Offer) -> int:
         if steps_taken() > limit:
-            # Too much was searched already: as where a single search runs out of steps.
-            return True
+            # Too much was searched already: as where a single search runs out of steps. Not kept.
+            return NOT_KEPT
         _, pfs = offer
         unused = capacities_unused(pfs)
         if sum([one.mbps for one in unused]) < rate or sum([one.vfs for one in unused]) < count:
@@ -289,7 +290,7 @@ def _fits_alone(demands: _Demands, nodes: NodeColumns) -> Callable[[NodeView], M
     def fits(view: NodeView) -> Measure:
         nonlocal limit
         limit = steps_taken() + SEARCHED_AT_ONCE
-        return view.judged(nodes.offers, could_give)
+        return view.judged(nodes.offers, could_give, ("alone", demands.eligibility))
 
     return fits
 

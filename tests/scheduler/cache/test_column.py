@@ -1,0 +1,73 @@
+"""What is kept of judgements about a column's values."""
+
+import numpy as np
+
+from scheduler.cache.column import NOT_KEPT, Column
+
+ROWS = np.arange(4)
+
+
+class _Judge:
+    """Judges a text by its length, and remembers what it was asked."""
+
+    def __init__(self, *, is_sure: bool = True) -> None:
+        self.asked: list[str] = []
+        self._is_sure = is_sure
+
+    def __call__(self, value: str) -> int:
+        self.asked.append(value)
+        return len(value) if self._is_sure else NOT_KEPT
+
+
+def _column(*values: str) -> Column[str]:
+    column = Column(len(values), "")
+    for row, value in enumerate(values):
+        column[row] = value
+    return column
+
+
+def test_a_value_is_judged_once_by_each_judge() -> None:
+    """Whatever the rows; a column without ``by`` is judged each time."""
+    column, judge, other = _column("a", "bb", "a", ""), _Judge(), _Judge()
+    assert column.spread(judge, ROWS[:2], "one").tolist() == [1, 2]
+    assert column.spread(judge, ROWS, "one").tolist() == [1, 2, 1, 0]
+    assert sorted(judge.asked) == ["", "a", "bb"]
+    assert column.spread(other, ROWS, "other").tolist() == [1, 2, 1, 0]
+    assert sorted(other.asked) == ["", "a", "bb"]
+    column.spread(judge, ROWS)
+    assert len(judge.asked) == 6
+
+
+def test_a_judgement_ends_with_its_value() -> None:
+    """The number of a value that no row has any more is another value's later."""
+    column, judge = _column("a", "bb", "", ""), _Judge()
+    assert column.spread(judge, ROWS, "one").tolist() == [1, 2, 0, 0]
+    column[1] = "a"
+    column[2] = "dddd"
+    assert column.spread(judge, ROWS, "one").tolist() == [1, 1, 4, 0]
+    column[3] = "bb"
+    assert column.spread(judge, ROWS, "one").tolist() == [1, 1, 4, 2]
+
+
+def test_what_a_judge_is_not_sure_of_is_asked_again() -> None:
+    column, unsure, sure = _column("a", "", "", ""), _Judge(is_sure=False), _Judge()
+    assert column.spread(unsure, ROWS[:1], "one").tolist() == [NOT_KEPT]
+    assert column.spread(sure, ROWS[:1], "one").tolist() == [1]
+
+
+def test_judgements_of_few_judges_and_few_texts_are_kept() -> None:
+    """A text for each of many pods, or for each version of a value, would be kept for ever."""
+    column, judge = _column("a", "b", "c", "d"), _Judge()
+    for number in range(1000):
+        column.spread(judge, ROWS, number)
+    asked = len(judge.asked)
+    column.spread(judge, ROWS, 0)
+    assert len(judge.asked) > asked
+    for number in range(1000):
+        column[0] = f"v{number}"
+        column.spread(lambda value: column.judgements("texts").code(f"reason {value}"), ROWS, "texts")
+    kept = column.judgements("texts")
+    assert len(kept.texts) < 300
+    texts = {code: text for text, code in kept.texts.items()}
+    codes = column.spread(lambda value: kept.code(f"reason {value}"), ROWS, "texts").tolist()
+    assert [texts[code] for code in codes] == ["reason v999", "reason b", "reason c", "reason d"]
