@@ -8,8 +8,10 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Coroutine, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import structlog
 from uvloop import new_event_loop
@@ -38,6 +40,7 @@ PROGRAM = "mooring-scheduler"
 # Seconds after which a bind's request is given up; a new leader waits as long before its first bind.
 _REQUEST_S = 5.0
 _READ_S = 15.0
+_CANCEL_AGAIN_S = 1.0
 # Allocations net of frees before the youngest generation is collected (some ms), and collections of one generation
 # before the next older one: hardly ever, as the older ones hold the whole cluster. With Python's own thresholds (700,
 # 10, 10) garbage collection takes a tenth of all CPU.
@@ -143,12 +146,27 @@ async def _run(config: Config, access: Access) -> None:
             for number in (signal.SIGTERM, signal.SIGINT):
                 asyncio.get_running_loop().add_signal_handler(number, loop.stop)
             policies = PolicyCheck(reporting_client, OwnPod(config.lease_namespace, config.pod_name))
-            async with serve(config.metrics_addr, loop.not_ready), extend(config.extender_addr, handlers, tls):
-                checking = asyncio.create_task(policies.run())
-                try:
-                    await (_stand(election, loop) if config.leader_elect else _alone(loop))
-                finally:
-                    checking.cancel()
+            async with (
+                serve(config.metrics_addr, loop.not_ready),
+                extend(config.extender_addr, handlers, tls),
+                _beside(policies.run()),
+            ):
+                await (_stand(election, loop) if config.leader_elect else _alone(loop))
+
+
+@asynccontextmanager
+async def _beside(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+    """Let work go on meanwhile that nothing waits for; when this ends it has ended too, and its clients may close."""
+    task = asyncio.create_task(work)
+    try:
+        yield
+    finally:
+        # A cancellation that falls together with the timeout of a request is taken for that by the HTTP client.
+        while not task.done():
+            task.cancel()
+            await asyncio.wait([task], timeout=_CANCEL_AGAIN_S)
+        if not task.cancelled() and (failed := task.exception()) is not None:
+            _log.error("bug: the check of the admission policies failed", reason=repr(failed))
 
 
 def _no_guard() -> None:

@@ -8,7 +8,7 @@ and at each Binding, by the volumes of those that were decided with it.
 import itertools
 import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -140,13 +140,22 @@ class Jobs:
             if len(placed) + over < job.min:
                 self.broken.append(f"{len(placed)} members of {name} are placed, of at least {job.min}")
             self.batches |= dict.fromkeys(mine, (mine, self.api.cluster.now()))
+            self._check_racks(job, machine, [one for one in placed if one.uid not in mine], binds, mine)
             # Another scheduler binds where it likes.
             ours = [one for one in placed if one.uid in self.batches]
-            if job.within and len({rack_of(one.node) for one in ours}) > 1:
-                self.broken.append(f"members of {name} are in two racks: {[one.node for one in ours]}")
             networks = {one.assignment.vfs[0].network for one in ours if one.assignment and one.assignment.vfs}
             if job.rails == "same" and len(networks) > 1:
                 self.broken.append(f"members of {name} are on two networks: {sorted(networks)}")
+
+    def _check_racks(
+        self, job: Job, machine: Machine, before: Sequence[AssignedPod], binds: Sequence[Bind], mine: Set[str]
+    ) -> None:
+        """Check that members come to one rack, and to those that are placed: where most are, if they are in several."""
+        racks = Counter(rack_of(one.node) for one in before if one.node in machine.cache.nodes.row_of)
+        chosen = {rack_of(bind.assigned.node) for bind in binds if bind.pod_info.uid in mine}
+        allowed = {rack for rack in racks if racks[rack] == max(racks.values())} if before else chosen
+        if job.within and (len(chosen) > 1 or not chosen <= allowed):
+            self.broken.append(f"members of {job.name} go to racks {sorted(chosen)}, of {dict(racks)} before")
 
     def preempt(self, machine: Machine, order: DeleteVictims) -> None:
         """Check that enough of a job fits without the victims, by what the scheduler that chose them knows."""

@@ -32,6 +32,8 @@ FAILED_ONCE = {
     143: "what a VF that its node keeps back still reserves was free to the simulation's own reckoning",
     900059: "a leader that stood still past its Lease's end renewed it and decided by what it had known before",
     910089: "a pod that preempted, and then asked for what cannot be read, kept its room from all others for ever",
+    910138: "the check of the policies, told to end, went on with a closed client",
+    920129: "a job's member that another scheduler bound elsewhere, and the simulation's own reckoning of racks",
     1006: "a watch that the server had cut off for being slow got a bookmark past what it had left out",
 }
 
