@@ -7,7 +7,7 @@ import structlog
 from cni.kernel import driver, netlink
 from cni.kernel.wait import NAMED_S, RACED, retry
 from cni.plan.attachment import NO_MAC
-from cni.vf import original_settings
+from cni.vf import original_settings, vf_reset
 from cni.vf.node import RETURNS_S, Node, device_returns, gives_way_s, name_device, netdev_of, temporary_name
 from mooring.ledger import LedgerEntry
 from mooring.locks import hold
@@ -88,9 +88,14 @@ def _restore_mac(node: Node, entry: LedgerEntry, link: netlink.Link) -> None:
             raise
         # A VF that is not trusted may only have its admin MAC: its own MAC is restored through that one.
         with hold(node.run, node.sysfs.pf_of(entry.pci), _LOCK_S):
-            node.vf_settings.write(entry.pf, entry.vf, VfSettings(mac=mac))
+            _write_admin_mac(node, entry, mac)
             netlink.set_mac(link.index, mac)
-            node.vf_settings.write(entry.pf, entry.vf, VfSettings(mac=admin_mac))
+            _write_admin_mac(node, entry, admin_mac)
+
+
+def _write_admin_mac(node: Node, entry: LedgerEntry, mac: str) -> None:
+    found = node.vf_settings.read(entry.pf, entry.vf)
+    vf_reset.write(node, entry.pci, entry.pf, entry.vf, VfSettings(mac=mac), found)
 
 
 def _restore_altnames(entry: LedgerEntry, index: int) -> None:

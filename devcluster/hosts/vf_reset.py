@@ -12,6 +12,8 @@ from devcluster.hosts.netdevs import link
 
 _CLASSES = ("infiniband", "infiniband_verbs", "infiniband_mad")
 _GONE_AFTER_S, _BACK_AFTER_S = 0.02, 0.2
+# A driver's resets follow one another: the next begins with all that the one before has made.
+_ONE_STEP = threading.Lock()
 
 
 def begin(sys: Path, pci: str) -> None:
@@ -22,16 +24,26 @@ def begin(sys: Path, pci: str) -> None:
 
 
 def _remove(sys: Path, folder: Path) -> None:
+    with _ONE_STEP:
+        _remove_classes(sys, folder)
+    threading.Timer(_BACK_AFTER_S, _make_again, (sys, folder)).start()
+
+
+def _remove_classes(sys: Path, folder: Path) -> None:
     for name in _CLASSES:
         if (folder / name).is_dir():
             for device in (folder / name).iterdir():
                 (sys / "class" / name / device.name).unlink(missing_ok=True)
             (folder / name).rename(folder / f".reset-{name}")
-    threading.Timer(_BACK_AFTER_S, _make_again, (sys, folder)).start()
 
 
 def _make_again(sys: Path, folder: Path) -> None:
     """Copy what was there: a device that is made again is another one, with another inode."""
+    with _ONE_STEP:
+        _make_classes_again(sys, folder)
+
+
+def _make_classes_again(sys: Path, folder: Path) -> None:
     for name in _CLASSES:
         hidden = folder / f".reset-{name}"
         if hidden.is_dir() and not (folder / name).exists():
