@@ -35,8 +35,11 @@ def free_device(sysfs: Sysfs, entry: LedgerEntry, while_unbound: Callable[[], ob
 
 
 def users_left(sysfs: Sysfs, entry: LedgerEntry) -> frozenset[int]:
-    """Return the processes that use a VF's RDMA device and did not already do so before the pod had it."""
-    return users_of(sysfs, entry.pci) - set(entry.original.users)
+    """Return the processes that use a VF's RDMA device and did not already do so before the pod had it.
+
+    One that the kernel does not name may be the pod's, whoever else had no name before.
+    """
+    return users_of(sysfs, entry.pci) - (set(entry.original.users) - {rdma.NAMELESS})
 
 
 def users_of(sysfs: Sysfs, pci: str) -> frozenset[int]:
