@@ -17,6 +17,9 @@ from scheduler.cache.cache import AssignedPod
 from scheduler.cycle.instructions import DeleteVictims, DeleteVictimsResult
 
 _log = structlog.get_logger()
+# How many are deleted at once, so that a group's many victims keep no other write waiting. Source: kube-scheduler's
+# parallelism, by which prepareCandidate deletes them.
+_AT_ONCE = 16
 # The API server's response to a patch that names another uid: the field is immutable.
 _ANOTHER_UID = 422
 # Part of the message of a 409 that means the same.
@@ -43,8 +46,14 @@ def deletion(assigned: AssignedPod) -> bytes:
 
 
 async def delete_victims(client: Client, order: DeleteVictims, scheduler_name: str) -> DeleteVictimsResult:
-    """Delete all victims at once; return which were deleted, once the API server has answered for each."""
-    endings = await asyncio.gather(*(_delete(client, order, assigned, scheduler_name) for assigned in order.victims))
+    """Delete all victims, some at once; return which were deleted, once the API server has answered for each."""
+    turns = asyncio.Semaphore(_AT_ONCE)
+
+    async def delete(assigned: AssignedPod) -> str | None:
+        async with turns:
+            return await _delete(client, order, assigned, scheduler_name)
+
+    endings = await asyncio.gather(*map(delete, order.victims))
     deleted = tuple(assigned for assigned, refused in zip(order.victims, endings, strict=True) if refused == "")
     return DeleteVictimsResult(deleted, next((refused for refused in endings if refused), ""))
 

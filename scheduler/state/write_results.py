@@ -82,14 +82,18 @@ class WriteResults:
             Report(pod_reference(one), "Preempted", f"{by} {one.node}", related=order.pod) for one in ending.deleted
         ]
         uid = order.pod.metadata.uid
-        if not ending.refused or self.nominator.node_of(uid) != order.node:
+        nomination = self.nominator.of(uid)
+        if not ending.refused or nomination is None or nomination.node != order.node:
             return found
         self.nominator.reject(uid, now)
-        pending = self.pending_pods[uid]
-        return [
-            *found,
-            *self.pending_pods.report_unschedulable(pending, "Unschedulable", f"preemption refused: {ending.refused}"),
-        ]
+        waiting = [uid]
+        if nomination.group is not None:
+            self.pending_groups.back_off(uid, now)
+            waiting = self.pending_groups.members(nomination.group).of("waiting")
+        message = f"preemption refused: {ending.refused}"
+        for one in waiting:
+            found += self.pending_pods.report_unschedulable(self.pending_pods[one], "Unschedulable", message)
+        return found
 
     def _bound_to_deleted_node(self, decision: Bind) -> list[Instruction]:
         """Report a bind to a deleted node, which the API server allows; the garbage collector removes such pods."""

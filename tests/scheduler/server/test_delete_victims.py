@@ -131,3 +131,26 @@ async def test_a_victim_with_constant_write_conflicts_does_not_count_as_gone(
     assert ending.deleted == ()
     assert "409" in ending.refused
     assert (await delete_victims(client, order, "mooring")).deleted == (assigned,)
+
+
+class _Counting(Client):
+    """A client whose requests take a turn of the loop; ``most`` were in flight at once."""
+
+    def __init__(self) -> None:
+        self.most = self.sent = self._now = 0
+
+    async def request(self, *_: object, **__: object) -> bytes:
+        self._now += 1
+        self.most, self.sent = max(self.most, self._now), self.sent + 1
+        await asyncio.sleep(0)
+        self._now -= 1
+        return b"{}"
+
+
+async def test_many_victims_keep_no_other_write_waiting() -> None:
+    """A group's hundreds are deleted some at a time, as kube-scheduler does."""
+    client = _Counting()
+    victims = tuple(AssignedPod(f"u{number}", f"default/p{number}", "n1") for number in range(100))
+    ending = await delete_victims(client, DeleteVictims(Pod(OwnedMetadata("high")), "n1", victims), "mooring")
+    assert (ending.deleted, client.sent) == (victims, 200)
+    assert client.most == 16

@@ -143,8 +143,12 @@ def test_the_nominations_fall_as_one_if_a_victim_cannot_be_deleted(life: Life) -
     fill(life, "n1", "n2")
     pair(life)
     (order,) = orders(life.work())
-    life.machine.finished(order, DeleteVictimsResult((), "forbidden"), life.now)
+    reports = life.machine.finished(order, DeleteVictimsResult((), "forbidden"), life.now)
     assert len(life.machine.nominator) == 0
+    assert told(reports) == dict.fromkeys(("m0", "m1"), "preemption refused: forbidden")
+    # Nothing happened that could help: it comes again by itself.
+    assert victims(life.work()) == []
+    assert len(victims(life.work(15.0))) == 2
 
 
 def test_the_nominations_fall_as_one_if_a_member_goes(life: Life) -> None:
