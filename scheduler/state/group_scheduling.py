@@ -349,9 +349,8 @@ class GroupScheduling:
 
     def _may_preempt(self, key: GroupKey, refusal: Unschedulable) -> bool:
         """Return whether a group that is still in the queue may send others away."""
-        lowest = self.cache.lowest_priority()
         is_queued = bool(refusal.requeue_on & LEAVING) and self.pending_groups.is_queued(key)
-        return is_queued and lowest is not None and lowest < self.pending_groups.priority(key)
+        return is_queued and self.group_preemption.concerns(self.pending_groups.priority(key))
 
     def _release(self, batch: Batch, why: str, now: float) -> list[Instruction]:
         """Release all members of a decision that cannot be carried out, and tell them why."""

@@ -30,6 +30,10 @@ class PlacedGroups:
         members = self.groups_by_pod.get(key)
         return members.of("placed") if members is not None else []
 
+    def lowest_priority(self) -> int | None:
+        """Return a priority that no PodGroup undercuts; None if none gives one."""
+        return self.known_pod_groups.lowest_priority
+
     def priority_as_victim(self, uid: str) -> int | None:
         """Return the priority that a pod's PodGroup gives it; None if none does."""
         if not self.known_pod_groups.has_any:

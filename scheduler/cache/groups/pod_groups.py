@@ -34,6 +34,8 @@ class KnownPodGroups:
         self._objects: dict[GroupKey, AnyPodGroup] = {}
         # The groups that may only be disrupted as a whole, as far as is known: one that cannot be read could be such.
         self.whole: set[GroupKey] = set()
+        # How many PodGroups give each priority.
+        self._priorities: dict[int, int] = {}
 
     @property
     def has_any(self) -> bool:
@@ -49,6 +51,11 @@ class KnownPodGroups:
         known = self._known.get(key)
         return known.priority if isinstance(known, GroupPolicy) else None
 
+    @property
+    def lowest_priority(self) -> int | None:
+        """Return the lowest priority that any PodGroup gives; None if none gives one."""
+        return min(self._priorities, default=None)
+
     def shown(self, key: GroupKey) -> AnyPodGroup | None:
         """Return a group's PodGroup as the API server showed it last."""
         return self._objects.get(key)
@@ -62,6 +69,7 @@ class KnownPodGroups:
         """Apply a watch event; return the group about which something has changed."""
         key = _key(kind, event.identity)
         before = self._known.get(key)
+        self._count(key, -1)
         match event:
             case Changed(_, item):
                 self._objects[key] = item
@@ -72,6 +80,7 @@ class KnownPodGroups:
             case Removed():
                 self._objects.pop(key, None)
                 self._known.pop(key, None)
+        self._count(key, 1)
         self._note_whole(key)
         return key if self._known.get(key) != before else None
 
@@ -80,10 +89,20 @@ class KnownPodGroups:
         kept = {_key(kind, identity) for identity in there}
         lost = sorted(key for key in self._known if key.naming == _NAMING[kind] and key not in kept)
         for key in lost:
+            self._count(key, -1)
             del self._known[key]
             self._objects.pop(key, None)
             self._note_whole(key)
         return lost
+
+    def _count(self, key: GroupKey, change: int) -> None:
+        """Count a group's priority, or no longer."""
+        priority = self.priority(key)
+        if priority is None:
+            return
+        self._priorities[priority] = self._priorities.get(priority, 0) + change
+        if not self._priorities[priority]:
+            del self._priorities[priority]
 
     def _note_whole(self, key: GroupKey) -> None:
         item = self._objects.get(key)

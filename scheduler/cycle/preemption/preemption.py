@@ -81,8 +81,7 @@ class Preemption:
 
     def concerns(self, pod_info: PodInfo) -> bool:
         """Return whether a pod of lower priority is assigned, or the pod is nominated already."""
-        lowest = self._cache.lowest_priority()
-        return (lowest is not None and lowest < pod_info.priority) or self._nominated_pods.of(pod_info.uid) is not None
+        return self._victims.has_below(pod_info.priority) or self._nominated_pods.of(pod_info.uid) is not None
 
     def seek(self, dry_runs: DryRuns, rows: Rows, search: VictimSearch, now: float) -> Nominate | Futile | None:
         """Return where the pod waits for room and its victims, or why nowhere; None if the search continues.

@@ -98,6 +98,14 @@ class PotentialVictims:
                 found[key] = self._group(key, node)
         return [victim for victim in (*singles, *found.values()) if victim.priority < priority]
 
+    def has_below(self, priority: int) -> bool:
+        """Return whether anything may be below a priority; False only if nothing is."""
+        lowest = self._cache.lowest_priority()
+        if lowest is None:
+            return False
+        of_groups = self._groups.lowest_priority()
+        return lowest < priority or (of_groups is not None and of_groups < priority)
+
     def placed(self, key: GroupKey) -> frozenset[str]:
         """Return the uids of a group's placed members."""
         return frozenset(self._groups.placed(key))

@@ -99,12 +99,15 @@ class GroupPreemption:
         self._cache, self._cycle, self._nominated_pods, self._budgets = cache, scheduling_cycle, nominated_pods, budgets
         self._victims = PotentialVictims(cache, groups)
 
+    def concerns(self, priority: int) -> bool:
+        """Return whether a group of this priority may send anybody away."""
+        return self._victims.has_below(priority)
+
     def begin(self, search: GroupSearch, priority: int, now: float) -> GroupVictimSearch | GroupPreempted:
         """Begin to search for a group of which too few members fit, or return why there is nothing to search for."""
         if (kept := self._awaited(search, priority, now)) is not None:
             return kept
-        lowest = self._cache.lowest_priority()
-        if lowest is None or lowest >= priority:
+        if not self.concerns(priority):
             return NOBODY_PREEMPTED
         if any(one.pod.spec.preemption_policy == "Never" for one in search.waiting):
             return GroupPreempted(reason=NEVER)

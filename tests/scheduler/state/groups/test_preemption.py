@@ -208,6 +208,23 @@ def test_budgets_are_spared_over_all_nodes(life: Life) -> None:
     assert "on-n3" in found
 
 
+@pytest.mark.parametrize("group", ["", PAIR])
+def test_a_podgroup_that_puts_its_pods_lower_makes_them_victims(life: Life, group: str) -> None:
+    """No pod has a lower priority itself; without its PodGroup's they would stay."""
+    life.pod_group("low", schedulingPolicy={"gang": {"minCount": 2}}, disruptionMode="PodGroup", priority=1)
+    life.nodes("n1", "n2")
+    low = [
+        life.member(f"low{number}", "", spec={"priority": 50, "schedulingGroup": {"podGroupName": "low"}})
+        for number in range(2)
+    ]
+    life.see(*low)
+    life.bound(*binds(life.work()))
+    life.see(*(life.member(f"m{number}", group, spec={"priority": 10}) for number in range(2 if group else 1)))
+    assert victims(life.work()) == ["low0", "low1"]
+    life.machine.see(PodGroup, Removed(Identity("low", "default")), life.now)
+    assert life.machine.known_pod_groups.lowest_priority is None
+
+
 def test_a_group_sends_away_a_whole_group(life: Life) -> None:
     whole = {"schedulingPolicy": {"gang": {"minCount": 2}}, "disruptionMode": "PodGroup"}
     life.pod_group("low", **whole)
