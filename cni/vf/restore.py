@@ -77,25 +77,31 @@ def _restore_name(node: Node, entry: LedgerEntry, index: int, wanted: str) -> No
 
 
 def _restore_mac(node: Node, entry: LedgerEntry, link: netlink.Link) -> None:
-    """Restore a netdev's own MAC; IPoIB's contains the number of a queue pair, and the driver sets it."""
+    """Restore a netdev's own MAC; IPoIB's contains the number of a queue pair, and the driver sets it.
+
+    A VF that is not trusted may only have its admin MAC: its own MAC is restored through that one. The VF may have its
+    MAC and still its own as admin MAC, from a call that was broken between the two.
+    """
     mac, admin_mac = entry.original.netdev_mac, entry.original.settings.mac
-    if mac is None or len(mac) != len(NO_MAC) or link.mac == mac:
+    if mac is None or len(mac) != len(NO_MAC):
         return
-    try:
-        netlink.set_mac(link.index, mac)
-    except OSError:
-        if admin_mac in (None, NO_MAC):
-            raise
-        # A VF that is not trusted may only have its admin MAC: its own MAC is restored through that one.
-        with hold(node.run, node.sysfs.pf_of(entry.pci), _LOCK_S):
+    is_admin_mac_another = admin_mac not in (None, NO_MAC, mac)
+    if link.mac != mac:
+        try:
+            netlink.set_mac(link.index, mac)
+        except OSError:
+            if not is_admin_mac_another:
+                raise
             _write_admin_mac(node, entry, mac)
             netlink.set_mac(link.index, mac)
-            _write_admin_mac(node, entry, admin_mac)
+    if is_admin_mac_another and node.vf_settings.read(entry.pf, entry.vf).mac == mac:
+        _write_admin_mac(node, entry, admin_mac)
 
 
-def _write_admin_mac(node: Node, entry: LedgerEntry, mac: str) -> None:
-    found = node.vf_settings.read(entry.pf, entry.vf)
-    vf_reset.write(node, entry.pci, entry.pf, entry.vf, VfSettings(mac=mac), found)
+def _write_admin_mac(node: Node, entry: LedgerEntry, mac: str | None) -> None:
+    with hold(node.run, node.sysfs.pf_of(entry.pci), _LOCK_S):
+        found = node.vf_settings.read(entry.pf, entry.vf)
+        vf_reset.write(node, entry.pci, entry.pf, entry.vf, VfSettings(mac=mac), found)
 
 
 def _restore_altnames(entry: LedgerEntry, index: int) -> None:
