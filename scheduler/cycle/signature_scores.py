@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 from scheduler.cache.column import Amounts
 from scheduler.cache.node_columns import Flags, NodeColumns, Rows
+from scheduler.cache.node_view import BatchView
 from scheduler.cycle.placement_budget import PlacementBudget
 from scheduler.kube.objects import Affinity, Container, OwnedMetadata, Pod, PodSpec
 from scheduler.kube.pod_info import PodInfo
@@ -175,7 +176,7 @@ class SignatureScores:
 
     def parts(self, row: int) -> dict[str, int]:
         """Return the score of the row by each score plugin that applies, from 0 to 100."""
-        facts = {plugin.name: part.item(row) for plugin, part in self._fact_parts}
+        facts = {plugin.name: part.item(row) for plugin, part in self._fact_parts or ()}
         return facts | {name: part.item(row) for _, name, _, part in self._scored}
 
     def refused(self) -> Iterator[tuple[Refusing, Texts, Rows]]:
@@ -194,8 +195,10 @@ class SignatureScores:
         # The scores of the rows that pass: the largest is the best, and of equals the first.
         self._standing: Marks = np.full(capacity, _OUT, np.int32)
         self._fact_scores: Amounts = np.zeros(capacity, np.int64)
+        # None until a row passes: pods that pass nowhere have no score.
+        self._fact_parts: list[tuple[ScorePlugin, Marks]] | None = None
         self._scored = [(*one, np.zeros(capacity, np.int16)) for one in self._scorers]
-        self._judge_facts(rows)
+        self._filter_by_facts(rows)
         self._judge_use(rows)
 
     def _renew(self) -> bool:
@@ -212,16 +215,16 @@ class SignatureScores:
         self._standing[rows] = _OUT
         self._filter_by_facts(rows[nodes.valid[rows]])
         # For all rows: how many nodes have an image affects the score of each.
-        passing = np.flatnonzero(self._fact_codes == 0)
-        if any(raw.any() for _, raw in self._score_facts(passing)):
+        if self._fact_parts is not None and any(raw.any() for _, raw in self._raw_fact_scores()):
             return False
         self._renewed = nodes.renewals.end
         return True
 
-    def _judge_facts(self, rows: Rows) -> None:
-        passing = self._filter_by_facts(rows)
-        self._fact_parts: list[tuple[ScorePlugin, Marks]] = []
-        for plugin, raw in self._score_facts(passing):
+    def _score_facts(self) -> None:
+        """Score what nodes are, scaled over all rows that pass by it."""
+        self._fact_parts = []
+        passing = np.flatnonzero(self._fact_codes == 0)
+        for plugin, raw in self._raw_fact_scores():
             if not raw.any():
                 continue
             part: Marks = np.zeros(len(self._codes), np.int32)
@@ -229,13 +232,14 @@ class SignatureScores:
             self._fact_scores += WEIGHT_OF[plugin.name] * part
             self._fact_parts.append((plugin, part))
 
-    def _score_facts(self, passing: Rows) -> Iterator[tuple[ScorePlugin, Amounts]]:
+    def _raw_fact_scores(self) -> Iterator[tuple[ScorePlugin, Amounts]]:
+        passing = np.flatnonzero(self._fact_codes == 0)
         for plugin in NODE_SCORES if len(passing) else ():
             scorer = plugin.pre_filter(self._pod_info, self._nodes)
             if scorer is not None:
                 yield plugin, scorer(passing)
 
-    def _filter_by_facts(self, rows: Rows) -> Rows:
+    def _filter_by_facts(self, rows: Rows) -> None:
         filters = [
             (plugin, one)
             for plugin in NODE_FILTERS
@@ -245,12 +249,10 @@ class SignatureScores:
         for plugin, judge in filters:
             codes = self._refuse(codes, plugin, judge(rows))
         self._fact_codes[rows] = codes
-        passing: Rows = rows[codes == 0]
-        return passing
 
     def _judge_use(self, rows: Rows) -> None:
         """Judge the use of rows whose facts are already judged; skip those without a node."""
-        view, codes, scores = self._nodes.view(rows), self._fact_codes.take(rows), self._fact_scores.take(rows)
+        view, codes = self._nodes.view(rows), self._fact_codes.take(rows)
         for plugin, one in self._filters:
             marks = one.judge(view)
             refused = np.flatnonzero((codes == 0) & (marks != 0))
@@ -258,14 +260,19 @@ class SignatureScores:
                 kinds, which = np.unique(marks[refused], return_inverse=True)
                 table = np.array([self._code_of_mark(plugin, one, kind) for kind in kinds.tolist()], np.int32)
                 codes[refused] = table[which]
-        # A row's scores are read only where it passes.
-        for weight, _, scorer, part in self._scored if not codes.all() else ():
+        self._codes[rows] = codes
+        self._standing[rows] = _OUT if codes.all() else np.where(codes, _OUT, self._scores_of(rows, view))
+
+    def _scores_of(self, rows: Rows, view: BatchView) -> Amounts:
+        """Return the rows' scores; they are read only where the row passes."""
+        if self._fact_parts is None:
+            self._score_facts()
+        scores = self._fact_scores.take(rows)
+        for weight, _, scorer, part in self._scored:
             own = scorer(view)
             part[rows] = own
             scores += weight * own
-        scores[codes != 0] = _OUT
-        self._codes[rows] = codes
-        self._standing[rows] = scores
+        return scores
 
     def _judge_use_of(self, row: int) -> None:
         """Judge one row as `_judge_use` does many."""
@@ -278,6 +285,8 @@ class SignatureScores:
         if code:
             self._standing[row] = _OUT
             return
+        if self._fact_parts is None:
+            self._score_facts()
         score = self._fact_scores.item(row)
         for weight, _, scorer, part in self._scored:
             part[row] = own = scorer(view)

@@ -84,6 +84,32 @@ def test_excluded_nodes_count_in_the_scores_of_the_others(
     assert _judged(kept, machine) == _judged(SignatureScores(pod_info, machine.cache.nodes), machine)
 
 
+def test_nodes_are_scored_once_a_pod_passes_on_one(machine: Machine, make_node: MakeNode, make_pod: MakePod) -> None:
+    """Pods that all differ and pass nowhere would cost twice as much; once one passes, its score is the whole."""
+    spec = {"containers": [{"name": "c", "image": "i:1", "resources": {"requests": {"cpu": "4"}}}]}
+    pod_info = _pod_info(make_pod(spec=spec))
+
+    def see(number: int, cpu: str) -> None:
+        node = make_node(f"n{number}", allocatable={"cpu": cpu, "memory": "1Gi", "pods": "20"})
+        node.status.images = [Image(["i:1"], 500 << 20)] if number % 2 else []
+        machine.nodes(Changed(Identity(node.metadata.name), node), 0.0)
+
+    for number in range(6):
+        see(number, "2")
+    kept = SignatureScores(pod_info, machine.cache.nodes)
+    assert (kept._fact_parts, len(kept.passing())) == (None, 0)
+    see(2, "3")
+    kept.refresh()
+    assert kept._fact_parts is None
+    for number in (4, 5):
+        see(number, "8")
+        kept.refresh()
+    row, _ = kept.best(PlacementBudget()) or (-1, None)
+    assert machine.cache.nodes.names[row] == "n5"
+    assert kept.parts(row)["ImageLocality"] > 0
+    assert _judged(kept, machine) == _judged(SignatureScores(pod_info, machine.cache.nodes), machine)
+
+
 def _pod_info(pod: Pod) -> PodInfo:
     pod_info = read_pod_info(pod)
     assert isinstance(pod_info, PodInfo)
