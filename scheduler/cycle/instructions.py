@@ -88,11 +88,15 @@ class PreBindResult:
 
 @dataclass(frozen=True, slots=True)
 class DeleteVictims:
-    """Delete these pods on a node for the sake of one of higher priority."""
+    """Delete these pods on a node for the sake of one of higher priority.
+
+    Or ``why`` tells their owners why they go: with ``pod``, which was on ``node``.
+    """
 
     pod: Pod
     node: str
     victims: tuple[AssignedPod, ...]
+    why: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -73,6 +73,8 @@ class _Recorded(Machine):
         for one in instructions:
             if isinstance(one, Bind):
                 self.write(one)
+            elif isinstance(one, DeleteVictims):
+                self.write_order(one)
         return instructions
 
 
@@ -134,7 +136,8 @@ class Scheduler:
         self.tell_order(self.machine, order)
         for assigned in order.victims:
             ranks = {"above": str(order.pod.spec.priority), "below": str(assigned.priority)}
-            self.tell(ordered(assigned.uid), Decision(self.name, order.node, ranks, self.loop.time()))
+            told = {"with": order.pod.metadata.uid} if order.why else ranks
+            self.tell(ordered(assigned.uid), Decision(self.name, order.node, told, self.loop.time()))
 
 
 _RUNNING: ContextVar[Scheduler] = ContextVar("running")
