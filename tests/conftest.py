@@ -6,7 +6,6 @@ with the tests marked ``other_nic``: of each module's an ordinary run takes a pa
 mlx5 Ethernet, or the NIC that ``-k`` picks; the report's first lines name it.
 """
 
-import json
 import os
 import shutil
 import subprocess
@@ -20,6 +19,7 @@ import pytest
 
 from bench import apiservers
 from bench.lab import MISSING, find_lab
+from devcluster.without_mooring.root import kubectl_is_too_old
 from tests.support.seeds import Part, chosen_seed
 from tests.support.timings import Timings
 
@@ -49,15 +49,6 @@ def _no_api_server() -> str | None:
     return None if named else "neither KUBECONFIG nor KUBEBUILDER_ASSETS names a real kube-apiserver"
 
 
-@cache
-def _no_recent_kubectl() -> str | None:
-    if (missing := _missing_commands("kubectl")) is not None:
-        return missing
-    told = subprocess.run(["kubectl", "version", "--client", "-o", "json"], capture_output=True, text=True, check=True)
-    version = json.loads(told.stdout)["clientVersion"]
-    return None if int(version["minor"].rstrip("+")) >= 31 else f"kubectl {version['gitVersion']} is older than 1.31"
-
-
 def _no_containerd() -> str | None:
     return _not_root() or _missing_commands("containerd", "runc", "ctr", "busybox")
 
@@ -78,7 +69,7 @@ NEEDS: dict[str, Callable[[], str | None]] = {
     "systemd": lambda: _missing_commands("/lib/systemd/systemd", "systemctl"),
     "udev": lambda: _missing_commands("/lib/systemd/systemd-udevd", "udevadm", "/lib/udev/rdma_rename"),
     "kubectl": lambda: _missing_commands("kubectl"),
-    "recent_kubectl": _no_recent_kubectl,
+    "recent_kubectl": cache(kubectl_is_too_old),
     "apiserver": _no_api_server,
 }
 

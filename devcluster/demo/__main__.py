@@ -161,6 +161,7 @@ class Demo:
         """Kill one program of each kind with SIGKILL, start them again, and create one more pod."""
         killed = ("scheduler", "n1-shim", "n2-cni", "n3-advertiser")
         before = self._api.pods()
+        self._console.print(f"[dim]SIGKILL[/] {', '.join(killed)}: started again, and one more pod is created")
         for name in killed:
             self._cluster.processes.kill(name)
         late = late_pod()

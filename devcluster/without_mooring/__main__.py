@@ -17,7 +17,7 @@ from rich.console import Console
 
 from devcluster.processes import StartError
 from devcluster.without_mooring.cluster import ClusterWithoutMooring, kept
-from devcluster.without_mooring.root import is_possible
+from devcluster.without_mooring.root import is_possible, kubectl_is_too_old
 
 NODES = ("n1", "n2", "n3")
 # Names the folder of the cluster that is up.
@@ -51,6 +51,8 @@ def _up(nodes: list[str]) -> int:
     cluster = ClusterWithoutMooring(root, nodes)
     has_failed = False
     try:
+        if why := kubectl_is_too_old():
+            console.print(f"devcluster: {why}: `kubectl apply -k` of the manifests will fail")
         cluster.start(lambda text: console.print(f"[dim]start[/] {text}"))
         console.print(
             "The cluster is up, without Mooring. In another terminal, in this folder:\n\n"

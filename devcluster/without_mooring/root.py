@@ -5,9 +5,11 @@ the simulated NIC's. /usr, the interpreter and this repository are the machine's
 for systemd; with its end every process of the host ends.
 """
 
+import json
 import os
 import shlex
 import shutil
+import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -25,6 +27,8 @@ _MOUNT_POINTS = ("dev", "proc", "sys", "usr", ".machine")
 _MERGED = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
 # What the machine's programs read of its /etc.
 _COPIED = ("passwd", "group", "nsswitch.conf", "hosts", "ld.so.cache", "ld.so.conf", "ld.so.conf.d", "alternatives")
+# The first kubectl 1.N whose kustomize reads the manifests' overlays.
+_KUBECTL_MINOR = 31
 _DEVICES = ("full", "null", "random", "tty", "urandom", "zero")
 
 _SCRIPT = """\
@@ -153,3 +157,16 @@ def is_possible() -> str | None:
         if not shutil.which(name)
     ]
     return f"needs {', '.join(missing)}" if missing else None
+
+
+def kubectl_is_too_old() -> str | None:
+    """Return why this machine's kubectl cannot apply Mooring's manifests, None if it can: they need its kustomize."""
+    if shutil.which("kubectl") is None:
+        return "there is no kubectl"
+    told = subprocess.run(["kubectl", "version", "--client", "-o", "json"], capture_output=True, text=True, check=False)
+    try:
+        version = json.loads(told.stdout)["clientVersion"]
+        minor = int(version["minor"].rstrip("+"))
+    except (ValueError, KeyError):
+        return f"kubectl does not say its version: {told.stderr.strip()[:200]}"
+    return None if minor >= _KUBECTL_MINOR else f"kubectl {version['gitVersion']} is older than 1.{_KUBECTL_MINOR}"

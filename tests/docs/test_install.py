@@ -128,7 +128,7 @@ def _install(person: Person) -> None:
     overlay, offer = files(INSTALL, "The cluster's part")
     (person.folder / "manifests/overlays/ours").mkdir()
     (person.folder / "manifests/overlays/ours/kustomization.yaml").write_text(overlay)
-    (person.folder / "offer.yaml").write_text(offer)
+    (person.folder / "manifests/overlays/ours/offer.yaml").write_text(offer)
     said = [person.type(command) for command in commands(INSTALL, "The cluster's part")][-1]
     offered = {tuple(line.split("\t")) for line in said.splitlines()}
     assert offered == {(node, f"enp4s0f{pf}", "rail0", "100000", "0-7") for node in NODES for pf in (0, 1)}

@@ -8,7 +8,7 @@ README = "../README.md"
 
 
 def test_the_readme_leads_from_the_picture_to_eight_links() -> None:
-    """What it is, how to try it, beside what, what it needs, how to install it, a pod, and where to read on: eight pages."""
+    """What it is, how to try it, beside what, what it needs, how to install it, a pod, and eight pages to read on."""
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     before, *headings = re.split(r"^## ", text, flags=re.MULTILINE)
     assert before.index("[start:picture]") < before.index("**Status:**")
