@@ -50,6 +50,9 @@ def _parser() -> argparse.ArgumentParser:
     shared, cluster, scoped = _shared(), _cluster(), _scoped()
     commands.add_parser("nodes", parents=[shared, cluster], help="VFs free, used and out of each PF, bandwidth left")
     commands.add_parser("pods", parents=[shared, cluster, scoped], help="who holds which VFs, and who waits for some")
+    commands.add_parser(
+        "gpus", parents=[shared, cluster], help="each node's GPUs, who has them, and the VF beside each"
+    )
     explain = commands.add_parser(
         "explain", parents=[shared, cluster, scoped], help="why this node and these VFs, or why not each node"
     )

@@ -8,7 +8,7 @@ from typing import Any
 
 from cli.plugin.arguments import Arguments
 from cli.plugin.reading import Reader, UnreadableError
-from cli.plugin.reports import doctor, explain, groups, nodes, pods, top
+from cli.plugin.reports import doctor, explain, gpus, groups, nodes, pods, top
 from cli.plugin.reports.objects import Event, Guard, Node, Pod
 from cli.plugin.reports.tables import Answer
 from cli.plugin.reports.use import uses
@@ -50,6 +50,11 @@ async def _nodes(reader: Reader, invocation: Invocation) -> Answer:
 async def _pods(reader: Reader, invocation: Invocation) -> Answer:
     path = _PODS if invocation.arguments.all_namespaces else f"/api/v1/namespaces/{invocation.namespace}/pods"
     return pods.report(await reader.must(path, Pod, _LIVE), wide=invocation.is_wide)
+
+
+async def _gpus(reader: Reader, invocation: Invocation) -> Answer:
+    listed, live = await asyncio.gather(reader.must(_NODES, Node), reader.all(_PODS, Pod, _LIVE))
+    return gpus.report(listed, live, wide=invocation.is_wide)
 
 
 async def _groups(reader: Reader, invocation: Invocation) -> Answer:
@@ -132,7 +137,13 @@ async def _explain(reader: Reader, invocation: Invocation) -> Answer:
         found = explain.DecisionReport(
             "none", "the event that says why is gone: an API server keeps events for an hour", {}
         )
-    return explain.report(pod, found)
+    return explain.report(pod, found, await _its_node(reader, pod) if gpus.held_by(pod) else None)
+
+
+async def _its_node(reader: Reader, pod: Pod) -> Node | None:
+    """Return the node of a pod with GPUs, whose bridges are shown; None, with a note, if it cannot be read."""
+    listed = await reader.all(_NODES, Node, {"fieldSelector": f"metadata.name={pod.spec.node_name}"})
+    return next(iter(listed or ()), None)
 
 
 async def _recomputed(reader: Reader, uid: str, now: float) -> explain.DecisionReport:
@@ -178,6 +189,7 @@ async def _doctor(reader: Reader, invocation: Invocation) -> Answer:
 COMMANDS: Mapping[str, Callable[[Reader, Invocation], Awaitable[Answer]]] = {
     "nodes": _nodes,
     "pods": _pods,
+    "gpus": _gpus,
     "groups": _groups,
     "explain": _explain,
     "top": _top,

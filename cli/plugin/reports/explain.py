@@ -7,7 +7,8 @@ from typing import Literal
 
 import msgspec
 
-from cli.plugin.reports.objects import Event, Pod
+from cli.plugin.reports import gpus
+from cli.plugin.reports.objects import Event, Node, Pod
 from cli.plugin.reports.pods import as_item, summarize, vf_table
 from cli.plugin.reports.tables import Answer, Cell, Table, cells
 from mooring import names
@@ -53,11 +54,11 @@ def _read(text: str) -> Why:
     return document if document.get("v") == 1 else {}
 
 
-def report(pod: Pod, found: DecisionReport) -> Answer:
-    """Return what the pod has, and the reasons of the decision."""
-    one = summarize(pod)
+def report(pod: Pod, found: DecisionReport, node: Node | None = None) -> Answer:
+    """Return what the pod has, and the reasons of the decision; ``node`` is its node, if it has GPUs."""
+    one, its_gpus = summarize(pod), gpus.held_by(pod)
     reported = {"source": found.source, "when": found.when, "message": found.message, "decision": found.why}
-    document = {"kind": "MooringExplanation", "v": 1, **as_item(one), **reported}
+    document = {"kind": "MooringExplanation", "v": 1, **as_item(one), "gpus": gpus.as_items(its_gpus), **reported}
     facts = [
         ("pod", pod.key),
         ("state", one.state),
@@ -70,6 +71,8 @@ def report(pod: Pod, found: DecisionReport) -> Answer:
     tables = [Table(("", ""), [cells(name, fact) for name, fact in facts if fact])]
     if one.vfs:
         tables.append(replace(vf_table(one.vfs), title="its VFs"))
+    if its_gpus:
+        tables.append(gpus.pairs(its_gpus, node))
     return Answer(document, (*tables, *reasons(found.why)))
 
 

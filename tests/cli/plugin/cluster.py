@@ -137,9 +137,9 @@ class Served:
         await self.patch(f"{path}/status", {"status": document["status"]})
         return str(uid)
 
-    async def restrict(self, *resources: str) -> None:
-        """Run the command from now on as an account that may only list these."""
-        role = {"rules": [{"apiGroups": [""], "resources": resources, "verbs": ["list"]}]}
+    async def restrict(self, *resources: str, verbs: Sequence[str] = ("list",)) -> None:
+        """Run the command from now on as an account that may only do this with these."""
+        role = {"rules": [{"apiGroups": [""], "resources": resources, "verbs": verbs}]}
         await self.post(f"{_RBAC}/clusterroles", {"metadata": {"name": "reader"}, **role})
         account = {"kind": "ServiceAccount", "name": "person", "namespace": "default"}
         ref = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "reader"}

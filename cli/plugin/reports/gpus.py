@@ -1,0 +1,208 @@
+"""`kubectl mooring gpus`: each node's GPUs, who has them, and the VF beside each. Pure.
+
+A pair is a GPU and a VF of one pod that the scheduler put under one switch (``vfs: "switch"``); their bridge is the
+lowest that both paths share, from the two inventories.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from cli.plugin.reports.objects import Node, Pod
+from cli.plugin.reports.tables import Answer, Cell, Table, Tone, cells
+from mooring import names
+from mooring.assignment import AssignedVf, Assignment
+from mooring.errors import AnnotationError
+from mooring.gpu import inventory
+from mooring.gpu.assignment import GpuAssignment, assigned_gpus
+from mooring.gpu.inventory import Gpu, GpuInventory, read_gpu_inventory
+from mooring.inventory import read_inventory
+
+_COLUMNS = ("NODE", "GPU", "MODEL", "MIB", "NUMA", "LINK", "STATE", "POD", "INTERFACE", "PF", "VF", "BRIDGE")
+_WIDE = ("UUID", "CONTAINERS", "WHY-OUT")
+_TONES: Mapping[str, Tone] = {"free": "good", "out": "warning", "disputed": "bad", "gone": "bad"}
+# The bridges from the root to a PF, by the PF's name.
+Paths = Mapping[str, Sequence[str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A GPU that a pod has; ``vf`` is the one beside it, None if none is."""
+
+    pod: str
+    pci: str
+    uuid: str
+    containers: tuple[str, ...]
+    interface: int | None
+    vf: AssignedVf | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """A GPU of a node as it is now; ``why`` is why it is out, empty if it is not."""
+
+    node: str
+    pci: str
+    gpu: Gpu | None
+    state: str
+    held: Held | None
+    bridge: str
+    why: str
+
+
+def held_by(pod: Pod) -> tuple[Held, ...]:
+    """Return a pod's GPUs; empty without any, and for an assignment that is not valid."""
+    assignment, _ = pod.held()
+    gpus = _gpus_of(assignment)
+    if assignment is None or gpus is None:
+        return ()
+    return tuple(_held(pod.key, assignment, gpus, pci) for pci in gpus.units)
+
+
+def report(nodes: Iterable[Node], pods: Iterable[Pod] | None, *, wide: bool) -> Answer:
+    """Return one row a GPU and pod; ``pods`` is None if they could not be read."""
+    holders = _holders(pods or ())
+    found, faults = list[_Row](), dict[str, str]()
+    for node in sorted(nodes, key=lambda one: one.metadata.name):
+        text = (node.metadata.annotations or {}).get(inventory.KEY)
+        if text is None:
+            continue
+        name = node.metadata.name
+        try:
+            known = read_gpu_inventory(text)
+        except AnnotationError as unreadable:
+            known, faults[name] = GpuInventory(), str(unreadable)
+        found += _rows(name, known, holders.get(name, {}), paths_of(node), is_known=pods is not None)
+    rows = [_cells(row, wide=wide) for row in found]
+    rows += [_fault(name, why, wide=wide) for name, why in faults.items()]
+    columns = (*_COLUMNS, *_WIDE) if wide else _COLUMNS
+    document = {"kind": "MooringGpus", "v": 1, "items": [_item(row) for row in found], "faults": faults}
+    return Answer(document, (Table(columns, rows, empty="no node publishes GPUs"),))
+
+
+def pairs(held: Sequence[Held], node: Node | None) -> Table:
+    """Return a pod's GPUs with the VF and bridge of each; ``node`` is None if it could not be read."""
+    paths, known = ({}, {}) if node is None else (paths_of(node), _known(node))
+    rows = [
+        cells(one.pci, one.uuid, ",".join(one.containers), *_beside(one), bridge_of(known.get(one.pci), one, paths))
+        for one in held
+    ]
+    return Table(("GPU", "UUID", "CONTAINERS", "INTERFACE", "PF", "VF", "BRIDGE"), rows, title="its GPUs")
+
+
+def bridge_of(gpu: Gpu | None, held: Held, paths: Paths) -> str:
+    """Return the lowest bridge that a GPU and the VF beside it share; empty if that is not known."""
+    if gpu is None or held.vf is None:
+        return ""
+    shared = inventory.common_bridges(gpu.pcie, paths.get(held.vf.pf, ()))
+    return gpu.pcie[shared - 1] if shared else ""
+
+
+def paths_of(node: Node) -> Paths:
+    """Return the bridges above each PF of a node; empty if its inventory cannot be read."""
+    try:
+        pfs = read_inventory((node.metadata.annotations or {})[names.INVENTORY]).pfs
+    except (KeyError, AnnotationError):
+        return {}
+    return {pf.name: pf.pcie for pf in pfs}
+
+
+def as_items(held: Sequence[Held]) -> list[dict[str, object]]:
+    """Return a pod's GPUs as JSON values."""
+    return [{"pci": one.pci, "uuid": one.uuid, "containers": list(one.containers), **_pair(one)} for one in held]
+
+
+def _known(node: Node) -> Mapping[str, Gpu]:
+    try:
+        listed = read_gpu_inventory((node.metadata.annotations or {})[inventory.KEY]).gpus
+    except (KeyError, AnnotationError):
+        return {}
+    return {gpu.pci: gpu for gpu in listed}
+
+
+def _gpus_of(assignment: Assignment | None) -> GpuAssignment | None:
+    try:
+        return assigned_gpus(assignment) if assignment is not None else None
+    except AnnotationError:
+        return None
+
+
+def _held(pod: str, assignment: Assignment, gpus: GpuAssignment, pci: str) -> Held:
+    interface = gpus.beside.get(pci)
+    vf = assignment.vfs[interface] if interface is not None and interface < len(assignment.vfs) else None
+    containers = tuple(name for name, units in gpus.containers.items() if pci in units)
+    return Held(pod, pci, gpus.uuid_of(pci), containers, interface, vf)
+
+
+def _holders(pods: Iterable[Pod]) -> dict[str, dict[str, list[Held]]]:
+    """Return who has each GPU, by node and PCI address."""
+    found = dict[str, dict[str, list[Held]]]()
+    for pod in pods:
+        if pod.is_over:
+            continue
+        for held in held_by(pod):
+            found.setdefault(pod.spec.node_name or "", {}).setdefault(held.pci, []).append(held)
+    return found
+
+
+def _rows(
+    node: str, known: GpuInventory, holders: Mapping[str, Sequence[Held]], paths: Paths, *, is_known: bool
+) -> Iterator[_Row]:
+    """Yield a node's GPUs, each with its holders, and those that pods have and the node does not show."""
+    by_pci = {gpu.pci: gpu for gpu in known.gpus}
+    out = {gpu.pci: gpu.why for gpu in known.out}
+    for pci in sorted({*by_pci, *out, *holders}):
+        gpu, why, having = by_pci.get(pci), out.get(pci, ""), holders.get(pci, ())
+        state = _state(pci in by_pci, why, len(having)) if is_known or why else "?"
+        for held in having or (None,):
+            bridge = bridge_of(gpu, held, paths) if held is not None else ""
+            yield _Row(node, pci, gpu, state, held, bridge, why)
+
+
+def _state(is_offered: bool, why: str, holders: int) -> str:
+    if holders > 1:
+        return "disputed"
+    if why:
+        return "out"
+    if not is_offered:
+        return "gone"
+    return "used" if holders else "free"
+
+
+def _cells(row: _Row, *, wide: bool) -> tuple[Cell, ...]:
+    gpu, held = row.gpu, row.held
+    about = (gpu.model, gpu.memory_mb, gpu.numa, gpu.link) if gpu is not None else (None,) * 4
+    state = Cell(row.state, _TONES.get(row.state, "warning" if row.state == "?" else ""))
+    who = (held.pod, *_beside(held)) if held is not None else (None,) * 4
+    uuid = gpu.uuid if gpu is not None else held.uuid if held is not None else None
+    more = (uuid, ",".join(held.containers) if held is not None else None, row.why) if wide else ()
+    return cells(row.node, row.pci, *about, state, *who, row.bridge, *more)
+
+
+def _fault(node: str, why: str, *, wide: bool) -> tuple[Cell, ...]:
+    nothing = [None] * (len(_COLUMNS) - 3 + (len(_WIDE) if wide else 0))
+    return cells(node, None, Cell(why, "bad"), *nothing)
+
+
+def _beside(held: Held) -> tuple[object, object, object]:
+    vf = held.vf
+    return (None, None, None) if vf is None else (held.interface, vf.pf, vf.vf)
+
+
+def _pair(held: Held) -> dict[str, object]:
+    vf = held.vf
+    return {"interface": held.interface, "pf": vf.pf if vf else None, "vf": vf.vf if vf else None}
+
+
+def _item(row: _Row) -> dict[str, object]:
+    gpu, held = row.gpu, row.held
+    known: dict[str, object] = (
+        {"uuid": gpu.uuid, "vendor": gpu.vendor, "model": gpu.model, "memory_mb": gpu.memory_mb, "numa": gpu.numa}
+        | {"pcie": list(gpu.pcie), "link": gpu.link}
+        if gpu is not None
+        else {}
+    )
+    has = {"pod": held.pod, "containers": list(held.containers), **_pair(held)} if held is not None else None
+    return {"node": row.node, "pci": row.pci, "state": row.state, "why": row.why, **known} | {
+        "held": has,
+        "bridge": row.bridge,
+    }
