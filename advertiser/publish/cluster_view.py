@@ -1,6 +1,6 @@
 """Watch this node. Its pods are known from the node's own records: no right to read pods is needed."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import structlog
 
@@ -10,6 +10,7 @@ from advertiser.publish.node_resources import NodeResources
 from advertiser.publish.publisher import Publisher
 from mooring import names
 from mooring.errors import AnnotationError
+from mooring.gpu import device_plugins
 from mooring.gpu.inventory import KEY
 from mooring.kube.client import Client
 from mooring.kube.events import Changed, Event, Synced, Unreadable
@@ -47,6 +48,7 @@ class ClusterView:
         self._gpus = gpus
         self._notify = notify
         self._drained: frozenset[str] | None = None
+        self._conflict = ""
 
     @property
     def cluster_facts(self) -> ClusterFacts | None:
@@ -66,6 +68,7 @@ class ClusterView:
             self._resources.set_observed(last.item.status.capacity or {}, last.item.status.allocatable or {})
             if self._gpus is not None:
                 self._gpus.set_observed(annotations.get(KEY))
+                self._warn(last.item.status.allocatable or {})
             self._drain(annotations.get(names.DRAIN))
         elif isinstance(last, Unreadable):
             _log.error("node cannot be read", node=self._node, reason=last.why)
@@ -75,6 +78,13 @@ class ClusterView:
             self._resources.node_gone()
             if self._gpus is not None:
                 self._gpus.node_gone()
+
+    def _warn(self, allocatable: Mapping[str, object]) -> None:
+        """Say once that a device plugin gives GPUs here too."""
+        conflict = device_plugins.conflict(device_plugins.counted(allocatable))
+        if conflict and conflict != self._conflict:
+            _log.error("GPUs are given twice", node=self._node, reason=conflict)
+        self._conflict = conflict
 
     def _drain(self, text: str | None) -> None:
         before, read = self._drained, read_drained(text, self._node)

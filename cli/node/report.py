@@ -17,12 +17,15 @@ from cli.node.run import Site
 from mooring import without_devices
 from mooring.errors import RecordError
 from mooring.files import read_file, read_foreign_file
+from mooring.gpu import device_plugins
 from mooring.gpu.runtime_files import DEFAULT_RUNTIME, DEFAULT_TOOLKIT, RuntimeFiles
 from mooring.inventory import ADVERTISER
 from mooring.run_folder import ADVERTISER_VERSION, VERSIONS
 
 _RUN = "/run/mooring"
 _LONGEST_VERSION = 4096
+# What each pod's devices were given is in it too.
+_LONGEST_CHECKPOINT = 16 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +105,17 @@ def _gpus(root: Path, host: Host) -> Iterator[Finding]:
     paths = tuple(below(root, path, through=True) for path in filter(None, str(named).split(":")))
     if why := RuntimeFiles(paths, below(root, str(toolkit), through=True)).why_exposed():
         yield Finding("gpus", str(toolkit), why)
+    if why := _device_plugins(root):
+        yield Finding("gpus", device_plugins.CHECKPOINT, why)
+
+
+def _device_plugins(root: Path) -> str:
+    """Return that a device plugin gives this host's GPUs too, or why that is not known; empty if none does."""
+    try:
+        text = read_foreign_file(below(root, device_plugins.CHECKPOINT), _LONGEST_CHECKPOINT)
+        return device_plugins.conflict(device_plugins.registered(text)) if text is not None else ""
+    except (ValueError, OSError) as unreadable:
+        return f"cannot be read: {unreadable}"
 
 
 def _running(choices: Choices) -> Iterator[Finding]:

@@ -5,19 +5,16 @@ inventory of GPUs; other nodes serve such pods.
 """
 
 from mooring.gpu.assignment import KIND
+from mooring.gpu.device_plugins import RESOURCES
 from scheduler.cache.node_columns import NodeColumns
 from scheduler.cache.unit_pools import UnitFault, UnitPool
 from scheduler.kube.cluster_event import ClusterEvent
 from scheduler.kube.pod_info import PodInfo
 from scheduler.plugins.interface import Filter, FilterPlugin, refuse_by
 
-# Whole GPUs, by NVIDIA's and AMD's device plugins; the second is what the first becomes where GPUs are shared in time.
-# Slices by MIG have names of their own, and Mooring offers no GPU that is cut.
-_RESOURCES = ("nvidia.com/gpu", "nvidia.com/gpu.shared", "amd.com/gpu")
-
 
 def pre_filter(pod_info: PodInfo, nodes: NodeColumns) -> Filter | None:
-    asked = next((name for name in _RESOURCES if pod_info.resources.get(name)), None)
+    asked = next((name for name in RESOURCES if pod_info.resources.get(name)), None)
     column = nodes.unit_pools.get(KIND)
     if asked is None or column is None:
         return None

@@ -13,6 +13,7 @@ import yaml
 
 from cli.node.plan.steps import LISTEN, LISTEN_CRIO
 from cli.node.venv import release_of
+from mooring.gpu import device_plugins
 from mooring.without_devices import WithoutDevices, dump_without_devices
 from tests.cli import wheelhouse
 from tests.cli.node.conftest import FLAGS, FLANNEL, KUBEADM, NodeHost
@@ -318,6 +319,24 @@ def test_check_says_why_no_gpu_is_offered(kubeadm: NodeHost) -> None:
     assert "gives GPUs to any container that sets NVIDIA_VISIBLE_DEVICES" in found["found"]
     off = "accept-nvidia-visible-devices-envvar-when-unprivileged = false\n"
     kubeadm.write("/etc/nvidia-container-runtime/config.toml", off)
+    assert kubeadm.run("check")[0] == 0
+
+
+def test_check_says_that_a_device_plugin_gives_the_gpus_too(kubeadm: NodeHost) -> None:
+    """By the kubelet's checkpoint, on a host where Mooring gives GPUs; a plugin that has left has no devices there."""
+    run_install(kubeadm)
+    checkpoint = device_plugins.CHECKPOINT
+    kubeadm.write(checkpoint, '{"Data":{"RegisteredDevices":{"nvidia.com/gpu":["GPU-1"]}},"Checksum":1}')
+    assert kubeadm.run("check")[0] == 0
+    config = (kubeadm.root / "etc/mooring/config.yaml").read_text()
+    kubeadm.write("/etc/mooring/config.yaml", f"{config}mooring-advertiser: {{gpus: true}}\n")
+    status, said = kubeadm.run("check", "-o", "json")
+    why = "a device plugin gives nvidia.com/gpu on this node: one GPU may go to two pods"
+    finding = {"step": "gpus", "subject": checkpoint, "found": why}
+    assert (status, json.loads(said)["findings"]) == (1, [finding])
+    kubeadm.write(checkpoint, "torn")
+    assert "cannot be read" in kubeadm.run("check")[1]
+    kubeadm.write(checkpoint, '{"Data":{"RegisteredDevices":{"nvidia.com/gpu":[],"example.com/nic":["x"]}}}')
     assert kubeadm.run("check")[0] == 0
 
 

@@ -1,0 +1,45 @@
+"""Whether a device plugin gives a node's GPUs too: then one GPU may go to two pods, each by its own account. Pure.
+
+The kubelet keeps the resources of the device plugins that have registered in a checkpoint, and counts their devices in
+the node's status. Source: pkg/kubelet/cm/devicemanager/checkpoint/checkpoint.go of Kubernetes (``RegisteredDevices``).
+"""
+
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+# Whole GPUs, by NVIDIA's and AMD's device plugins; the second is what the first becomes where GPUs are shared in time.
+# Slices by MIG have names of their own, and Mooring offers no GPU that is cut.
+RESOURCES = ("nvidia.com/gpu", "nvidia.com/gpu.shared", "amd.com/gpu")
+CHECKPOINT = "/var/lib/kubelet/device-plugins/kubelet_internal_checkpoint"
+
+
+class _Data(msgspec.Struct):
+    registered: dict[str, list[str] | None] | None = msgspec.field(name="RegisteredDevices", default=None)
+
+
+class _Checkpoint(msgspec.Struct):
+    data: _Data = msgspec.field(name="Data", default_factory=_Data)
+
+
+_decoder = msgspec.json.Decoder(_Checkpoint)
+
+
+def counted(amounts: Mapping[str, object]) -> list[str]:
+    """Return which of the resources a node's status counts, given its allocatable; one of 0 has no device plugin."""
+    return [name for name in RESOURCES if str(amounts.get(name, "0")) != "0"]
+
+
+def registered(checkpoint: str) -> list[str]:
+    """Return which of the resources have devices in the kubelet's checkpoint; raise ValueError if it is unreadable."""
+    try:
+        devices = _decoder.decode(checkpoint).data.registered or {}
+    except msgspec.DecodeError as broken:
+        raise ValueError(str(broken)) from broken
+    return [name for name in RESOURCES if devices.get(name)]
+
+
+def conflict(resources: Iterable[str]) -> str:
+    """Return in words that these resources are given beside Mooring's GPUs; empty without any."""
+    named = ", ".join(resources)
+    return f"a device plugin gives {named} on this node: one GPU may go to two pods" if named else ""
