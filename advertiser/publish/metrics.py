@@ -3,6 +3,7 @@
 from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
 
 from advertiser.inventory.build_inventory import InventoryResult
+from mooring.gpu.inventory import GpuInventory
 
 
 class Metrics:
@@ -25,6 +26,12 @@ class Metrics:
         self._up = Gauge("mooring_inventory_pf_up", "1 where the PF's link is up.", ("pf",), registry=self._registry)
         self._ignored = Gauge("mooring_inventory_ignored_nics", "NICs that are not offered.", registry=self._registry)
 
+        self._gpus = Gauge(
+            "mooring_inventory_gpus",
+            "GPUs, on offer and out, where they are published.",
+            ("state",),
+            registry=self._registry,
+        )
         self._policies = Gauge(
             "mooring_inventory_admission_policies",
             "1 for the state of an admission policy: bound, missing or unknown.",
@@ -43,8 +50,11 @@ class Metrics:
     def scan_failed(self) -> None:
         self._failures.inc()
 
-    def scanned(self, result: InventoryResult) -> None:
-        """Show what a scan has found."""
+    def scanned(self, result: InventoryResult, gpus: GpuInventory | None = None) -> None:
+        """Show what a scan has found; ``gpus`` is None where they are not published."""
+        if gpus is not None:
+            self._gpus.labels("offered").set(len(gpus.gpus))
+            self._gpus.labels("out").set(len(gpus.out))
         self._usable.clear()
         self._up.clear()
         for pf in result.inventory.pfs:

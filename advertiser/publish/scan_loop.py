@@ -99,7 +99,7 @@ class ScanLoop:
 
     def _publish(self, scan: Scan) -> None:
         self.last = scan
-        self.metrics.scanned(scan.result)
+        self.metrics.scanned(scan.result, scan.gpus)
         self._publishers.inventory.set_desired(dump_inventory(scan.result.inventory))
         gpus = None if scan.gpus is None else counted_gpus(scan.gpus, scan.gpus_of_pods)
         self._publishers.resources.set_desired(scan.resources, scan.result.inventory, gpus)

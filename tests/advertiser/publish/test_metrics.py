@@ -1,0 +1,19 @@
+"""What the advertiser counts of a scan."""
+
+from advertiser.inventory.build_inventory import InventoryResult
+from advertiser.publish.metrics import Metrics
+from mooring.gpu.inventory import Gpu, GpuInventory, GpuOut
+from mooring.inventory import Inventory
+
+NOTHING = InventoryResult(Inventory("b", ()), ())
+
+
+def test_gpus_are_counted_only_where_they_are_published() -> None:
+    """On other nodes a number would say that there are none."""
+    metrics = Metrics()
+    metrics.scanned(NOTHING)
+    assert b"mooring_inventory_gpus{" not in metrics.text()
+    gpus = GpuInventory((Gpu("0000:1b:00.0", "GPU-1", "nvidia"),), (GpuOut("0000:43:00.0", "MIG is on"),))
+    metrics.scanned(NOTHING, gpus)
+    assert b'mooring_inventory_gpus{state="offered"} 1.0' in metrics.text()
+    assert b'mooring_inventory_gpus{state="out"} 1.0' in metrics.text()
