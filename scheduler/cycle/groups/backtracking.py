@@ -11,6 +11,9 @@ nodes have left that could take any of them. Where the members' VFs lie on a nod
 which they came: if one more does not fit beside those of its group, all of them are placed on the PFs together
 (`GroupPacking.fit`), those of preferred spreading included.
 
+Where all members must fit on few nodes, a plan by sums is looked for first (`node_filling`): it says where each member
+is tried first. A plan that does not hold only costs steps.
+
 What it costs: a step costs what a decision about a pod costs. Where nodes change meanwhile, the members on them and
 those after them are taken off; the nodes that are crossed off stay so, which may miss a placement and never makes one.
 """
@@ -27,6 +30,7 @@ from scheduler.cache.node_columns import Flags, NodeColumns
 from scheduler.cycle.cycle import RecordPhase
 from scheduler.cycle.decisions import Bind
 from scheduler.cycle.groups.members import alike, by_size, distinct, needs
+from scheduler.cycle.groups.node_filling import Bin, Counts, Kind, NodeFilling
 from scheduler.cycle.groups.packing import GroupPacking
 from scheduler.cycle.placement_budget import PlacementBudget
 from scheduler.kube.pod_info import PodInfo
@@ -35,6 +39,8 @@ from scheduler.kube.pod_info import PodInfo
 _MOST_KINDS = 60
 # Rows that are compared with one that is crossed off.
 _MOST_COMPARED = 1024
+# Nodes for which a plan is looked for: a group that must fill more of them to the last is rare.
+_MOST_PLANNED = 64
 
 
 @dataclass(slots=True)
@@ -55,6 +61,9 @@ class Backtracking:
     # For each member on the path the rows that are not crossed off; the last one's member is not placed.
     open: list[Flags] = field(default_factory=list)
     left_out: set[str] = field(default_factory=set)
+    filling: NodeFilling | None = None
+    # The row on which each member is tried first, by its uid.
+    planned: dict[str, int] = field(default_factory=dict)
     needs: Amounts = field(init=False)
 
     def __post_init__(self) -> None:
@@ -70,6 +79,16 @@ class Backtracking:
     def member(self) -> PodInfo:
         """Return the member that is tried next."""
         return self.order[len(self.open) - 1]
+
+    def first_rows(self) -> Flags:
+        """Return the rows for the next member: the planned one alone, or all that are not crossed off."""
+        rows = self.open[-1]
+        planned = self.planned.get(self.member.uid, -1)
+        if planned < 0 or not rows[planned]:
+            return rows
+        only: Flags = np.zeros(len(rows), np.bool_)
+        only[planned] = True
+        return only
 
     @property
     def placed(self) -> Set[str]:
@@ -99,6 +118,7 @@ class Backtracking:
 
     def back(self) -> PodInfo | None:
         """Go back to the last member that is placed, and return it: it has to be taken off. None if there is none."""
+        self.planned.clear()
         while self.open:
             self.open.pop()
             if not self.open:
@@ -118,7 +138,8 @@ class Backtracking:
 
     def shorten(self, placed: Set[str], inside: Flags) -> list[PodInfo]:
         """Cut the path at the first member that is not placed any more; return the members behind it."""
-        path = self.order[: len(self.open) - 1]
+        self.filling, path = None, self.order[: len(self.open) - 1]
+        self.planned.clear()
         keep = next((number for number, one in enumerate(path) if one.uid not in placed | self.left_out), len(path))
         if len(inside) != len(self.inside):
             self.open, keep = [inside.copy()], 0
@@ -147,14 +168,60 @@ def begin(
 ) -> Backtracking:
     """Begin to search places for at least ``wanted`` of the members on the rows marked; none of them is placed."""
     order = by_size(members)
+    kinds = list(distinct(order))
     has_twins = not any(one.volumes or one.ports or one.wishes or packing.reads_others(one) for one in order)
     shapes = np.zeros(len(inside), np.int64)
-    for number, one in enumerate(distinct(order)):
+    for number, one in enumerate(kinds):
         has_twins &= number < _MOST_KINDS
         if not has_twins:
             break
         shapes[packing.cycle.passing(one, budget)] |= 1 << number
-    return Backtracking(order, wanted, inside, steps, has_twins, shapes.tolist())
+    path = Backtracking(order, wanted, inside, steps, has_twins, shapes.tolist())
+    if has_twins and wanted == len(order):
+        path.filling = _filling(path, kinds, packing, budget)
+    return path
+
+
+def _filling(
+    path: Backtracking, kinds: Sequence[PodInfo], packing: GroupPacking, budget: PlacementBudget
+) -> NodeFilling | None:
+    """Begin to look for a plan by sums; None where there are too many nodes for one."""
+    rows = _planned_rows(path)
+    if not 0 < len(rows) <= _MOST_PLANNED:
+        return None
+    nodes, of_kind = packing.cache.nodes, Counter(map(alike, path.order))
+    left = np.maximum(nodes.view(np.array(rows, np.intp)).left, 0).T.tolist()
+    pfs = [(free_vfs.capacities, free_vfs.pfs) for free_vfs in map(nodes.free_vfs_of_row.__getitem__, rows)]
+    bins = [Bin(has, path.shapes[row], shape) for row, has, shape in zip(rows, left, pfs, strict=True)]
+
+    def fits(number: int, counts: Counts) -> bool:
+        members = [one for one, count in zip(kinds, counts, strict=True) for _ in range(count)]
+        return packing.fit_together(rows[number], members, budget)
+
+    return NodeFilling([Kind(needs(one), of_kind[alike(one)]) for one in kinds], bins, fits)
+
+
+def _planned_rows(path: Backtracking) -> list[int]:
+    """Return the rows on which any member may be."""
+    return [row for row in np.flatnonzero(path.inside).tolist() if path.shapes[row]]
+
+
+def _follow(path: Backtracking, filling: NodeFilling) -> None:
+    """Go on looking for a plan; take it over once it is found."""
+    filling.advance()
+    path.steps -= 1
+    if not filling.is_over:
+        return
+    path.filling = None
+    if filling.found is None:
+        return
+    waiting: dict[Hashable, list[PodInfo]] = {}
+    for one in path.order:
+        waiting.setdefault(alike(one), []).append(one)
+    kinds = list(waiting.values())
+    for row, counts in zip(_planned_rows(path), filling.found, strict=True):
+        for members, count in zip(kinds, counts, strict=True):
+            path.planned |= {members.pop().uid: row for _ in range(count)}
 
 
 def rows_of(among: Flags | None, nodes: NodeColumns) -> Flags:
@@ -171,11 +238,14 @@ def take_step(
     record_phase: RecordPhase,
 ) -> None:
     """Place a member, leave it out, or go back; raise TurnSpent, with nothing changed, where another turn goes on."""
+    if path.filling is not None:
+        _follow(path, path.filling)
+        return
     if not path.could_hold(packing.cache):
         path.steps -= 1
         _go_back(path, packing, placed)
         return
-    member, rows = path.member, path.open[-1]
+    member, rows = path.member, path.first_rows()
     found = packing.cycle.place(member, now, budget, rows, record_phase)
     fits = isinstance(found, Bind) or packing.fit(member, placed.values(), rows, budget)
     path.steps -= 1
@@ -183,6 +253,9 @@ def take_step(
         packing.put_on(found)
     if fits:
         path.advance()
+    elif path.planned:
+        # The plan does not hold.
+        path.planned.clear()
     elif path.may_leave_out():
         path.leave_out()
     else:

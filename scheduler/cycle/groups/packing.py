@@ -66,6 +66,12 @@ class GroupPacking:
             self.failed.add(key)
         return False
 
+    def fit_together(self, row: int, members: Sequence[PodInfo], budget: PlacementBudget) -> bool:
+        """Return whether the VFs of members that are not placed fit on a row's PFs together; True if not known."""
+        if budget.is_spent or not all(map(self._is_plain, members)):
+            return True
+        return bool(self._place(row, members, budget))
+
     def _is_plain(self, member: PodInfo) -> bool:
         request = member.request
         if request is None or request.pfs == "distinct" or member.wishes or member.volumes:

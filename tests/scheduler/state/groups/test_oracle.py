@@ -167,6 +167,14 @@ def test_members_that_fill_a_cluster_exactly_are_placed(cluster: Cluster, seed: 
         assert can_hold(host, [members[int(name[1:])] for name, node in bound.items() if node == f"n{number}"])
 
 
+@pytest.mark.parametrize("seed", range(12))
+def test_members_that_fill_a_dozen_nodes_exactly_are_placed(cluster: Cluster, seed: int) -> None:
+    """So many that a search member by member seldom ends: a plan by sums says where each goes."""
+    random = Random(seed)
+    hosts, members = planted(random, random.randint(8, 12), random.randint(1, 2))
+    assert len(cluster.place(hosts, members, len(members))) == len(members)
+
+
 @pytest.mark.parametrize("seed", range(60))
 def test_a_group_is_placed_exactly_if_brute_force_places_it(cluster: Cluster, seed: int) -> None:
     """With less room than is wanted, or as much, or with members to spare."""
