@@ -17,8 +17,9 @@ from scheduler.cache.cache import AssignedPod
 from scheduler.cycle.instructions import DeleteVictims, DeleteVictimsResult
 
 _log = structlog.get_logger()
-# How many are deleted at once, so that a group's many victims keep no other write waiting. Source: kube-scheduler's
-# parallelism, by which prepareCandidate deletes them.
+# How many of an order are deleted at once, so that a group's many victims keep no other write waiting. Source: the
+# Parallelizer's 16 (DefaultParallelism in framework/parallelize of kube-scheduler), by which prepareCandidate in
+# framework/preemption deletes victims.
 _AT_ONCE = 16
 # The API server's response to a patch that names another uid: the field is immutable.
 _ANOTHER_UID = 422
