@@ -52,7 +52,7 @@ class HeldSettings:
                 again = reapply(node, entry) if _is_unchanged(node, entry) else VfSettings()
         except LockBusyError:
             return ""
-        except (CniError, OSError) as failed:
+        except (CniError, OSError, RecordError) as failed:
             self._metrics.reset(done=False)
             return str(failed)
         if again != VfSettings():

@@ -105,9 +105,9 @@ class Reconciler:
                 if node.ledger.read(listed.pci) != listed:
                     return False
                 return self._detach(node, listed, reason, now)
-        except (LockBusyError, RecordError):
+        except LockBusyError:
             return False
-        except OSError as unreadable:
+        except (OSError, RecordError) as unreadable:
             _log.warning("orphaned vf is not given back yet", pci=listed.pci, pod=listed.pod, reason=str(unreadable))
             return False
 

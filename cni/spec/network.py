@@ -7,10 +7,13 @@ from typing import Any
 
 from cni.spec import fields
 from cni.spec.result import Route
+from mooring.parsing import dump
 
 _FIELDS = ("ipam", "routes", "mtu")
 # The kernel's ETH_MIN_MTU and IP_MAX_MTU.
 _LEAST_MTU, _MOST_MTU = 68, 65535
+# Characters of JSON: a quarter of what a ledger entry may have, and far more than plugins ask for.
+_MOST_IPAM = 65_536
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,12 +40,17 @@ def read_network(value: object, name: str) -> NetworkConf:
 
 
 def read_ipam(value: object, name: str) -> Mapping[str, Any] | None:
-    """Read an IPAM configuration: its plugin's name must stay inside the folders of CNI_PATH."""
+    """Read an IPAM configuration: its plugin's name must stay inside the folders of CNI_PATH.
+
+    A tenant may write it (a NetworkAttachmentDefinition), and the ledger entry of each VF has it.
+    """
     if value is None or value == {}:
         return None
     kind = fields.mapping(value, name).get("type")
     if not isinstance(kind, str) or not kind or "/" in kind or "\0" in kind or kind.startswith("."):
         fields.refuse(f"{name}.type", f": {kind!r:.80} is not a plugin's name")
+    if (size := len(dump(value))) > _MOST_IPAM:
+        fields.refuse(name, f" has {size} characters, the most is {_MOST_IPAM}")
     return fields.mapping(value, name)
 
 

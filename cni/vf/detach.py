@@ -83,8 +83,9 @@ def detach(node: Node, entry: LedgerEntry) -> bool:
 
 def _detach(node: Node, entry: LedgerEntry) -> bool:
     entry = replace(entry, phase="returning")
-    # A full disk must not keep a VF: the entry names the holder either way, and is removed in the end.
-    with suppress(OSError):
+    # Neither a full disk nor an entry that is too long now must keep a VF: the entry names the holder either way, and
+    # is removed in the end.
+    with suppress(OSError, RecordError):
         node.ledger.write(entry)
     same_boot = entry.boot == node.boot
     with ThreadPoolExecutor(1) as beside:

@@ -14,8 +14,10 @@ from cni.vf import attach, detach
 from cni.vf.ledger import Ledger
 from cni.vf.node import Node
 from mooring.assignment import AssignedVf
-from mooring.ledger import LedgerEntry, Netns, Original
+from mooring.errors import RecordError
+from mooring.ledger import Ipam, LedgerEntry, Netns, Original, dump_ledger_entry
 from mooring.locks import hold
+from mooring.parsing import MAX_BYTES
 from tests.cni.no_vf_settings import NoVfSettings
 
 BUSY, FREE = "0000:3b:01.0", "0000:3b:01.1"
@@ -102,3 +104,16 @@ def test_an_entry_that_cannot_be_read_does_not_keep_a_failed_adds_others(tmp_pat
     vfs = [AssignedVf("eth0", index, pci, "ethernet", "default") for index, pci in enumerate((FREE, BUSY))]
     attach._detach_all(node, vfs)
     assert left(node) == [BUSY]
+
+
+def test_an_entry_that_became_too_long_to_write_keeps_no_vf(tmp_path: Path) -> None:
+    """What a tenant's IPAM configuration left no room for: DEL answered success, and nobody ever gave the VF back."""
+    ledger = Ledger(tmp_path)
+    bare = replace(ENTRY, ipam=Ipam("net1", {"x": ""}))
+    room = MAX_BYTES - len(dump_ledger_entry(bare))
+    ledger.write(replace(bare, ipam=Ipam("net1", {"x": "x" * room})))
+    node = Node(Sysfs(tmp_path / "sys"), ledger, tmp_path / "run", NoVfSettings(), "b")
+    with pytest.raises(RecordError):
+        ledger.write(replace(next(ledger.entries()), phase="returning", deleted=True))
+    cmd_del.run(node, DEL, Conf("net", "1.0.0"))
+    assert left(node) == []
