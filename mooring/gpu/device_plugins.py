@@ -4,25 +4,13 @@ The kubelet keeps the resources of the device plugins that have registered in a 
 the node's status. Source: pkg/kubelet/cm/devicemanager/checkpoint/checkpoint.go of Kubernetes (``RegisteredDevices``).
 """
 
+import json
 from collections.abc import Iterable, Mapping
-
-import msgspec
 
 # Whole GPUs, by NVIDIA's and AMD's device plugins; the second is what the first becomes where GPUs are shared in time.
 # Slices by MIG have names of their own, and Mooring offers no GPU that is cut.
 RESOURCES = ("nvidia.com/gpu", "nvidia.com/gpu.shared", "amd.com/gpu")
 CHECKPOINT = "/var/lib/kubelet/device-plugins/kubelet_internal_checkpoint"
-
-
-class _Data(msgspec.Struct):
-    registered: dict[str, list[str] | None] | None = msgspec.field(name="RegisteredDevices", default=None)
-
-
-class _Checkpoint(msgspec.Struct):
-    data: _Data = msgspec.field(name="Data", default_factory=_Data)
-
-
-_decoder = msgspec.json.Decoder(_Checkpoint)
 
 
 def counted(amounts: Mapping[str, object]) -> list[str]:
@@ -33,10 +21,10 @@ def counted(amounts: Mapping[str, object]) -> list[str]:
 def registered(checkpoint: str) -> list[str]:
     """Return which of the resources have devices in the kubelet's checkpoint; raise ValueError if it is unreadable."""
     try:
-        devices = _decoder.decode(checkpoint).data.registered or {}
-    except msgspec.DecodeError as broken:
-        raise ValueError(str(broken)) from broken
-    return [name for name in RESOURCES if devices.get(name)]
+        devices = json.loads(checkpoint)["Data"]["RegisteredDevices"] or {}
+        return [name for name in RESOURCES if devices.get(name)]
+    except (RecursionError, KeyError, TypeError, AttributeError) as broken:
+        raise ValueError(f"no RegisteredDevices: {broken}") from broken
 
 
 def conflict(resources: Iterable[str]) -> str:
