@@ -80,7 +80,6 @@ def read_assigned_pod(
         priority=pod.spec.priority or 0,
         preempted=_is_preempted(pod),
         started=pod.status.start_time or "",
-        bound_at=_bound_at(pod),
         version=pod.metadata.resource_version,
     )
     return assigned, faults
@@ -136,17 +135,6 @@ def _is_preempted(pod: Pod) -> bool:
         return False
     target = next((one for one in pod.status.conditions or () if one.type == "DisruptionTarget"), None)
     return target is not None and target.status == "True" and target.reason == PREEMPTED
-
-
-def _bound_at(pod: Pod) -> str:
-    """Return when a member of a PodGroup got its node; empty for other pods, and where the API server does not say so.
-
-    The API server sets the condition with the Binding (assignPod in registry/core/pod/storage of Kubernetes).
-    """
-    if pod.spec.scheduling_group is None:
-        return ""
-    scheduled = next((one for one in pod.status.conditions or () if one.type == "PodScheduled"), None)
-    return (scheduled.last_transition_time or "") if scheduled is not None and scheduled.status == "True" else ""
 
 
 def _given(known: AssignedPod | None, node: str) -> Assignment | None:

@@ -88,15 +88,11 @@ class PreBindResult:
 
 @dataclass(frozen=True, slots=True)
 class DeleteVictims:
-    """Delete these pods on a node for the sake of one of higher priority.
-
-    Or ``why`` tells their owners why they go: with ``pod``, which was on ``node``.
-    """
+    """Delete these pods on a node for the sake of one of higher priority."""
 
     pod: Pod
     node: str
     victims: tuple[AssignedPod, ...]
-    why: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,6 @@ from scheduler.kube.group_membership import membership_if_readable
 from scheduler.kube.objects import Node, Pod
 from scheduler.pending.event_hints import of_assigned_pod, of_leaving, of_node
 from scheduler.pending.groups.held_binds import HeldBinds
-from scheduler.pending.groups.partly_preempted import PartlyPreempted
 from scheduler.pending.groups.pending_groups import PendingGroups
 from scheduler.pending.nominator import Nominator
 from scheduler.pending.pending_pods import PendingPods
@@ -47,7 +46,6 @@ class EventHandlers:
     pending_groups: PendingGroups
     groups_by_pod: GroupsByPod
     group_scheduling: GroupScheduling
-    partly_preempted: PartlyPreempted
     held_binds: HeldBinds
     nominator: Nominator
     volume_events: VolumeEvents
@@ -201,7 +199,6 @@ class EventHandlers:
         if pod.spec.node_name:
             found = self._assigned(pod, now)
             self._stand(pod, "placed" if pod.metadata.deletion_timestamp is None else "leaving", now)
-            self.partly_preempted.see(pod, now)
             return found
         if self.cache.assigned(uid) is not None and not self.group_scheduling.is_tried(uid):
             if pod.metadata.deletion_timestamp is not None and self._is_held(uid):

@@ -37,7 +37,6 @@ from scheduler.pending.groups.held_binds import Batch, HeldBinds
 from scheduler.pending.groups.hold import GroupHold
 from scheduler.pending.groups.member_messages import MemberMessages
 from scheduler.pending.groups.options import GroupOptions
-from scheduler.pending.groups.partly_preempted import PartlyPreempted
 from scheduler.pending.groups.pending_groups import PendingGroups
 from scheduler.pending.nominator import Nominator
 from scheduler.pending.pending_pod import waits_as_before
@@ -80,7 +79,6 @@ class GroupScheduling:
     held_binds: HeldBinds
     conditions: PodGroupConditions
     group_preemption: GroupPreemption
-    partly_preempted: PartlyPreempted
     volume_waits: VolumeWaits
     options: GroupOptions
     portion: int
@@ -301,7 +299,6 @@ class GroupScheduling:
             if not self.pending_groups.is_queued(key):
                 self.nominator.delete_group(key, now)
         found += self.half_groups.overdue(now)
-        found += self.partly_preempted.overdue(now)
         for batch in self.held_binds.touched():
             binds = self.group_pre_binding.ready(batch)
             found += self._release(batch, binds, now) if isinstance(binds, str) else binds
@@ -318,7 +315,7 @@ class GroupScheduling:
         """Return when `tick` has work, if no event arrives before."""
         if self.held_binds.has_touched or self.messages:
             return 0.0
-        parts = self.pending_groups, self.conditions, self.group_hold, self.half_groups, self.partly_preempted
+        parts = self.pending_groups, self.conditions, self.group_hold, self.half_groups
         times = [part.next_due() for part in parts]
         return min((time for time in times if time is not None), default=None)
 
@@ -387,10 +384,6 @@ class GroupScheduling:
                 self.queue.requeue(key.entry)
         self.conditions.refuse(key, message, now)
         return self._tell(key, uids, message, refusal.why)
-
-    def tell_waiting(self, key: GroupKey, message: str) -> list[Instruction]:
-        """Tell all members that wait, the first of them now, and others later."""
-        return self._tell(key, self.pending_groups.members(key).of("waiting"), message)
 
     def _tell(self, key: GroupKey, uids: Sequence[str], message: str, why: Why | None = None) -> list[Instruction]:
         """Tell the first of these members now, and others later."""

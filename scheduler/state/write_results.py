@@ -24,7 +24,6 @@ from scheduler.pending.groups.pending_groups import PendingGroups
 from scheduler.pending.nominator import Nominator
 from scheduler.pending.pending_pods import PendingPods
 from scheduler.queue.queue import Queue
-from scheduler.state.group_scheduling import GroupScheduling
 from scheduler.state.pre_binding import PreBinding
 from scheduler.state.vf_disputes import VfDisputes
 
@@ -39,7 +38,6 @@ class WriteResults:
     pending_groups: PendingGroups
     nominator: Nominator
     vf_disputes: VfDisputes
-    group_scheduling: GroupScheduling
     pre_binding: PreBinding
 
     def apply(self, order: Order, result: Result, now: float) -> list[Instruction]:
@@ -81,19 +79,21 @@ class WriteResults:
         # A group's victims are on several nodes.
         by = f"Preempted by pod {order.pod.metadata.uid} on node"
         found: list[Instruction] = [
-            Report(pod_reference(one), "Preempted", order.why or f"{by} {one.node}", related=order.pod)
-            for one in ending.deleted
+            Report(pod_reference(one), "Preempted", f"{by} {one.node}", related=order.pod) for one in ending.deleted
         ]
         uid = order.pod.metadata.uid
         nomination = self.nominator.of(uid)
         if not ending.refused or nomination is None or nomination.node != order.node:
             return found
         self.nominator.reject(uid, now)
-        message = f"preemption refused: {ending.refused}"
+        waiting = [uid]
         if nomination.group is not None:
             self.pending_groups.back_off(uid, now)
-            return [*found, *self.group_scheduling.tell_waiting(nomination.group, message)]
-        return [*found, *self.pending_pods.report_unschedulable(self.pending_pods[uid], "Unschedulable", message)]
+            waiting = self.pending_groups.members(nomination.group).of("waiting")
+        message = f"preemption refused: {ending.refused}"
+        for one in waiting:
+            found += self.pending_pods.report_unschedulable(self.pending_pods[one], "Unschedulable", message)
+        return found
 
     def _bound_to_deleted_node(self, decision: Bind) -> list[Instruction]:
         """Report a bind to a deleted node, which the API server allows; the garbage collector removes such pods."""

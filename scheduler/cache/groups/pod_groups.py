@@ -56,10 +56,6 @@ class KnownPodGroups:
         """Return the lowest priority that any PodGroup gives; None if none gives one."""
         return min(self._priorities, default=None)
 
-    def is_known_whole(self, key: GroupKey) -> bool:
-        """Return whether a group's PodGroup can be read, and says that it may only be disrupted as a whole."""
-        return key in self.whole and isinstance(self._known.get(key), GroupPolicy)
-
     def shown(self, key: GroupKey) -> AnyPodGroup | None:
         """Return a group's PodGroup as the API server showed it last."""
         return self._objects.get(key)

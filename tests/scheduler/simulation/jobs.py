@@ -159,9 +159,6 @@ class Jobs:
 
     def preempt(self, machine: Machine, order: DeleteVictims) -> None:
         """Check that enough of a job fits without the victims, by what the scheduler that chose them knows."""
-        if order.why:
-            # The rest of a whole group, for no pod.
-            return
         gone = {one.uid for one in order.victims}
         groups = machine.placed_groups
         for key in {key for uid in gone if (key := groups.whole_group_of(uid)) is not None}:

@@ -54,8 +54,6 @@ class Promises:
     broken: list[str] = field(default_factory=list)
     binds: int = 0
     preempted: int = 0
-    # Deletions that completed one of a whole group.
-    completed: int = 0
 
     @property
     def leader(self) -> str:
@@ -117,10 +115,6 @@ class Promises:
             self.broken.append(f"{request.process} deleted the pod of uid {uid} as nobody had decided")
         elif not self.led(made.process, made.at) and made.process not in self.paused:
             self.broken.append(f"{made.process} decided to delete the pod of uid {uid} without leading")
-        elif "with" in made.annotations:
-            self.completed += 1
-            if ordered(made.annotations["with"]) not in self.decisions:
-                self.broken.append(f"the pod of uid {uid} went with one that nobody had sent away")
         elif not int(made.annotations["above"]) > int(made.annotations["below"]):
             self.broken.append(f"the pod of uid {uid} went for one that is not above it")
 

@@ -73,8 +73,6 @@ class _Recorded(Machine):
         for one in instructions:
             if isinstance(one, Bind):
                 self.write(one)
-            elif isinstance(one, DeleteVictims):
-                self.write_order(one)
         return instructions
 
 
@@ -136,8 +134,7 @@ class Scheduler:
         self.tell_order(self.machine, order)
         for assigned in order.victims:
             ranks = {"above": str(order.pod.spec.priority), "below": str(assigned.priority)}
-            told = {"with": order.pod.metadata.uid} if order.why else ranks
-            self.tell(ordered(assigned.uid), Decision(self.name, order.node, told, self.loop.time()))
+            self.tell(ordered(assigned.uid), Decision(self.name, order.node, ranks, self.loop.time()))
 
 
 _RUNNING: ContextVar[Scheduler] = ContextVar("running")

@@ -13,7 +13,6 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from tests.scheduler.simulation.http import Request
 from tests.scheduler.simulation.jobs import Job
 from tests.scheduler.simulation.schedulers import Decision
 from tests.scheduler.simulation.world import NODES, World, simulate
@@ -156,58 +155,6 @@ def test_a_leader_may_be_killed_between_the_binds_of_a_group() -> None:
     for moment in range(0, witnessed, 4):
         world = _small(lambda world, moment=moment: world.kill_at(moment), _job_life)  # type: ignore[misc]
         assert sum(bool(pod.node) for pod in world.cluster.pods()) == 6, moment
-
-
-async def _whole_group_life(world: World, begin: Callable[[], None], *, is_deleted: bool) -> None:
-    """A job that may only be disrupted as a whole is on three nodes, and a more urgent pod wants one of them."""
-    world.faults.stop()
-    train = Job("train", 3, 3, "[{},{},{}]", "100m", by_pod_group=True)
-    world.jobs.put_pod_group(train)
-    world.jobs.create(train)
-    await _until(world, lambda: sum(bool(pod.node) for pod in world.cluster.pods()) == 3)
-    begin()
-    world.cluster.create_pod("[{},{},{},{}]", spec={"priorityClassName": "system-node-critical"})
-    await asyncio.sleep(2.0)
-    if is_deleted:
-        world.cluster.delete_pod("p4", 0)
-    # The next leader's turn comes within 20 s, 15 s later it looks, and pods take a moment to end.
-    for _ in range(60):
-        for agent in world.agents.values():
-            agent.sync()
-        await asyncio.sleep(1.0)
-        await world.revive()
-        world.check()
-    await world.settle()
-
-
-@pytest.mark.parametrize("is_deleted", [False, True])
-def test_a_leader_may_be_killed_between_the_deletions_of_a_whole_group(is_deleted: bool) -> None:
-    """At each request: the next one deletes the rest, or nobody was deleted yet. The urgent pod may be gone by then."""
-    witnessed, first, completed = 0, 0, 0
-
-    def begin() -> None:
-        nonlocal first
-        first = witnessed
-
-    def run(pre_filter: Callable[[World], None]) -> World:
-        return _small(pre_filter, lambda world: _whole_group_life(world, begin, is_deleted=is_deleted))
-
-    def count(world: World) -> None:
-        def witness(request: Request, _: str) -> None:
-            nonlocal witnessed
-            witnessed += bool(request.process)
-
-        world.api.witness = witness
-
-    run(count)
-    begun_at = first
-    # Until the last member is deleted: a condition and a deletion each, and what comes between.
-    for moment in range(begun_at, begun_at + 20, 2):
-        world = run(lambda world, moment=moment: world.kill_at(moment))  # type: ignore[misc]
-        left = {pod.name for pod in world.cluster.pods() if pod.node}
-        assert left in ([set(), {"p1", "p2", "p3"}] if is_deleted else [{"p4"}]), moment
-        completed += world.promises.completed
-    assert completed > 0
 
 
 async def _take_over_story(world: World) -> None:
