@@ -24,7 +24,7 @@ def registered(checkpoint: str) -> list[str]:
         devices = json.loads(checkpoint)["Data"]["RegisteredDevices"] or {}
         return [name for name in RESOURCES if devices.get(name)]
     except (RecursionError, KeyError, TypeError, AttributeError) as broken:
-        raise ValueError(f"no RegisteredDevices: {broken}") from broken
+        raise ValueError(str(broken)) from broken
 
 
 def conflict(resources: Iterable[str]) -> str:
