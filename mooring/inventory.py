@@ -21,7 +21,8 @@ from mooring.settings import MAX_RATE_MBPS, MAX_VLAN, VfSettings
 
 _MOST_PFS = 256
 # A PF's VFs have indexes below this, and a node has at most as many VFs: SR-IOV's 16 bits allow 65,535 a PF, and no
-# device has a thousand. 240 VFs take 2,048 characters, a thousand that are all out for reasons of their own 90,000.
+# device has a thousand. Those that are out count too, on offer or not. 240 VFs take 2,048 characters, a thousand that
+# are all out for reasons of their own 90,000.
 MOST_VFS = 4096
 MOST_INVENTORY_CHARACTERS = 128 * 1024
 _MOST_WORDS = 64
@@ -111,6 +112,14 @@ class Pf:
             usable -= entry.vfs
         return usable
 
+    @property
+    def named_vfs(self) -> int:
+        """How many VFs are on offer or out."""
+        mask = self.vfs.mask
+        for entry in self.out:
+            mask |= entry.vfs.mask
+        return mask.bit_count()
+
     def vf_pci(self, index: int) -> str:
         """Return the PCI address of VF ``index``; raise ValueError if the PF has no VFs."""
         if self.vf0 is None:
@@ -178,7 +187,7 @@ def _read(text: str) -> Inventory:
     document = whole.fields()
     pfs = tuple(_pf(item) for item in document.required("pfs").items(_MOST_PFS))
     _refuse_repeated(document.required("pfs"), pfs)
-    if (vfs := sum(len(pf.vfs) for pf in pfs)) > MOST_VFS:
+    if (vfs := sum(pf.named_vfs for pf in pfs)) > MOST_VFS:
         document.required("pfs").fail(f"{vfs} VFs are more than {MOST_VFS} on one node")
     return Inventory(
         boot=document.required("boot").string(longest=64),

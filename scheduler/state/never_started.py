@@ -7,11 +7,12 @@ inventory that is not fresh (another boot's, a node that is not Ready, no invent
 starts again. Time is an argument.
 """
 
-from collections.abc import Iterable, Mapping
+import heapq
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from mooring.assignment import AssignedVf, Assignment
-from mooring.inventory import Pf
+from mooring.inventory import Out, Pf
 from scheduler.cache.node_info import NodeInfo
 from scheduler.cache.unit_pools import Unit
 from scheduler.constraints.protocol import VFS
@@ -20,6 +21,8 @@ from scheduler.kube.objects import ContainerStatus, Pod
 PATIENCE_S = 300.0
 # An eviction that the API server did not accept (a disruption budget, an outage) is tried again after this long.
 _AGAIN_S = 60.0
+# Pods that are settled in one step.
+_MOST_AT_ONCE = 64
 # Reasons of the advertiser that do not count against a pod that already has the VF by assignment.
 _HARMLESS = frozenset({"drained", "preparing"})
 # Devices that more than one live pod claims, and the pods' uids.
@@ -78,15 +81,15 @@ class NeverStarted:
             if not on_node:
                 del self._on[case.assignment.node]
 
-    def judge(self, node: str, node_info: NodeInfo | None, disputes: Disputes, now: float) -> None:
+    def judge(self, node: str, current: "NodeClaims", now: float) -> None:
         """Compare the assignments of a node's pods with the node's current inventory."""
         for uid in self._on.get(node, ()):
-            self.judge_pod(uid, node_info, disputes, now)
+            self.judge_pod(uid, current, now)
 
-    def judge_pod(self, uid: str, node_info: NodeInfo | None, disputes: Disputes, now: float) -> None:
+    def judge_pod(self, uid: str, current: "NodeClaims", now: float) -> None:
         """Compare one pod's assignment with its node's current inventory."""
         case = self._cases[uid]
-        case.why = _contradiction(case, node_info, self._contested(disputes, uid)) if node_info is not None else ""
+        case.why = current.contradiction(case.assignment, self._leaves)
         if not case.why:
             case.settled = False
             self._due.pop(uid, None)
@@ -97,15 +100,21 @@ class NeverStarted:
         """Return when the first pod's time is over; None if no pod is contradicted."""
         return min(self._due.values(), default=None)
 
-    def take_overdue(self, now: float) -> Overdue | None:
-        """Return, once, the pod whose time was over first; judge its node again before the next call."""
+    def overdue(self, now: float) -> list[str]:
+        """Return the pods whose time is over, the first first, and of many only a part."""
         over = [(due, uid) for uid, due in self._due.items() if due <= now]
-        if not over:
+        return [uid for _, uid in heapq.nsmallest(_MOST_AT_ONCE, over)]
+
+    def node_of(self, uid: str) -> str:
+        return self._cases[uid].assignment.node
+
+    def take_overdue(self, uid: str, current: "NodeClaims", now: float) -> Overdue | None:
+        """Settle, once, a pod whose time is over; None if another that was settled meanwhile leaves it its VFs."""
+        self.judge_pod(uid, current, now)
+        if self._due.pop(uid, None) is None:
             return None
-        _, uid = min(over)
         case = self._cases[uid]
         case.settled = True
-        del self._due[uid]
         return Overdue(case.pod, case.assignment.node, case.why, evict=is_controlled(case.pod))
 
     def retry(self, uid: str, now: float) -> None:
@@ -115,14 +124,8 @@ class NeverStarted:
             case.settled = False
             self._due[uid] = now + _AGAIN_S
 
-    def _contested(self, disputes: Disputes, uid: str) -> Disputes:
-        """Return the devices that other pods claim, without pods that are being deleted."""
-        staying = {
-            unit: tuple(one for one in uids if one != uid and not self._leaves(one)) for unit, uids in disputes.items()
-        }
-        return {unit: others for unit, others in staying.items() if others}
-
     def _leaves(self, uid: str) -> bool:
+        """Return whether a pod is being evicted."""
         case = self._cases.get(uid)
         return case is not None and case.settled and is_controlled(case.pod)
 
@@ -148,26 +151,52 @@ def is_controlled(pod: Pod) -> bool:
     return any(owner.controller and owner.kind != "Node" for owner in pod.metadata.owner_references or ())
 
 
-def _contradiction(case: _Case, node_info: NodeInfo, contested: Disputes) -> str:
-    """Return how a fresh inventory contradicts an assignment; empty if it does not, or is not fresh."""
-    if node_info.inventory is None or node_info.fault is not None or node_info.unready_since is not None:
+class NodeClaims:
+    """A node's current inventory and what is claimed twice there, to compare the assignments of its pods with.
+
+    One is made for all pods that are judged at a time: its PFs are read once, and only those that a pod names.
+    """
+
+    def __init__(self, node_info: NodeInfo | None, disputes: Disputes) -> None:
+        is_fresh = node_info is not None and node_info.fault is None and node_info.unready_since is None
+        inventory = node_info.inventory if node_info is not None and is_fresh else None
+        self._pfs = {pf.name: pf for pf in inventory.pfs} if inventory is not None else None
+        self._disputes = disputes
+        self._outs: dict[str, dict[int, Out]] = {}
+
+    def contradiction(self, assignment: Assignment, leaves: Callable[[str], bool]) -> str:
+        """Return how a fresh inventory contradicts an assignment; empty if it does not, or is not fresh.
+
+        ``leaves`` says of a pod that its claims are about to end.
+        """
+        if self._pfs is None:
+            return ""
+        for vf in assignment.vfs:
+            why = self._contradicted(vf, self._pfs.get(vf.pf), assignment.uid)
+            if why or (why := self._contested(vf, assignment.uid, leaves)):
+                return f"VF {vf.pci} ({vf.pf}/{vf.vf}) {why}"
         return ""
-    for vf in case.assignment.vfs:
-        if why := _contradicted(vf, node_info.inventory.pf(vf.pf), case.assignment.uid, contested):
-            return f"VF {vf.pci} ({vf.pf}/{vf.vf}) {why}"
-    return ""
 
-
-def _contradicted(vf: AssignedVf, pf: Pf | None, uid: str, contested: Disputes) -> str:
-    if pf is None or vf.vf not in pf.vfs or pf.vf_pci(vf.vf) != vf.pci:
-        return "does not exist any more"
-    if (pf.link, pf.network) != (vf.link, vf.network):
-        return f"is on {pf.link} network {pf.network!r} now, not on {vf.link} network {vf.network!r}"
-    for out in pf.out:
-        if vf.vf in out.vfs and out.why not in _HARMLESS and uid not in out.why:
+    def _contradicted(self, vf: AssignedVf, pf: Pf | None, uid: str) -> str:
+        if pf is None or vf.vf not in pf.vfs or pf.vf_pci(vf.vf) != vf.pci:
+            return "does not exist any more"
+        if (pf.link, pf.network) != (vf.link, vf.network):
+            return f"is on {pf.link} network {pf.network!r} now, not on {vf.link} network {vf.network!r}"
+        out = self._outs_of(pf).get(vf.vf)
+        if out is not None and out.why not in _HARMLESS and uid not in out.why:
             return f"cannot be used: {out.why}"
-    others = contested.get(Unit(VFS, vf.pci)) if contested else None
-    return f"is claimed by another pod too: {_listed(others)}" if others else ""
+        return ""
+
+    def _outs_of(self, pf: Pf) -> dict[int, Out]:
+        """Return a PF's VFs that are out, each of which is named once."""
+        if pf.name not in self._outs:
+            self._outs[pf.name] = {index: out for out in pf.out for index in out.vfs}
+        return self._outs[pf.name]
+
+    def _contested(self, vf: AssignedVf, uid: str, leaves: Callable[[str], bool]) -> str:
+        claimants = self._disputes.get(Unit(VFS, vf.pci), ()) if self._disputes else ()
+        others = [one for one in claimants if one != uid and not leaves(one)]
+        return f"is claimed by another pod too: {_listed(others)}" if others else ""
 
 
 def _listed(uids: Iterable[str]) -> str:

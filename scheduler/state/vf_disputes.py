@@ -15,7 +15,7 @@ from scheduler.cache.unit_pools import Unit
 from scheduler.constraints.protocol import VFS
 from scheduler.cycle.instructions import Evict, Instruction, Notice, Report
 from scheduler.kube.objects import Pod
-from scheduler.state.never_started import Disputes, NeverStarted, Overdue
+from scheduler.state.never_started import Disputes, NeverStarted, NodeClaims, Overdue
 
 
 class VfDisputes:
@@ -47,14 +47,13 @@ class VfDisputes:
 
     def judge(self, node: str, now: float) -> None:
         """Compare the assignments of a node's pods with the node's current inventory."""
-        self._unstarted.judge(node, self._cache.node(node), self._disputes.get(node, {}), now)
+        self._unstarted.judge(node, self._current(node), now)
 
     def see(self, pod: Pod, assigned: AssignedPod, now: float) -> None:
         """Record a bound pod; only pods of ours are evicted for the contents of their annotation."""
         ours = assigned.assignment if pod.spec.scheduler_name == self._scheduler_name else None
         if self._unstarted.see(pod, ours):
-            node = self._cache.node(assigned.node)
-            self._unstarted.judge_pod(assigned.uid, node, self._disputes.get(assigned.node, {}), now)
+            self._unstarted.judge_pod(assigned.uid, self._current(assigned.node), now)
 
     def drop(self, uid: str) -> None:
         """Record that a pod is gone."""
@@ -70,10 +69,20 @@ class VfDisputes:
         self.judge(node, now)
 
     def overdue(self, now: float) -> Iterator[Instruction]:
-        """Yield the instructions for pods whose time to start is over."""
-        while (one := self._unstarted.take_overdue(now)) is not None:
-            self.judge(one.node, now)
-            yield self._evict_or_report(one)
+        """Yield the instructions for pods whose time to start is over; of many for a part, the rest stays due."""
+        current = dict[str, NodeClaims]()
+        for uid in self._unstarted.overdue(now):
+            node = self._unstarted.node_of(uid)
+            if node not in current:
+                current[node] = self._current(node)
+            one = self._unstarted.take_overdue(uid, current[node], now)
+            if one is not None:
+                yield self._evict_or_report(one)
+        for node, claims in current.items():
+            self._unstarted.judge(node, claims, now)
+
+    def _current(self, node: str) -> NodeClaims:
+        return NodeClaims(self._cache.node(node), self._disputes.get(node, {}))
 
     def retry(self, uid: str, now: float) -> None:
         """Try an eviction again later if the API server did not accept it."""

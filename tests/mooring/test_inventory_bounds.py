@@ -41,9 +41,13 @@ def _inventory(*pfs: dict[str, Any], **fields: Any) -> str:
             _inventory(*(_pf(index, vfs="0-2047") for index in range(3))),
             f"pfs: 6144 VFs are more than {MOST_VFS} on one node",
         ),
+        (
+            _inventory(*(_pf(index, vfs="0-3", out=[{"vfs": "0-2047", "why": "x"}]) for index in range(3))),
+            f"pfs: 6144 VFs are more than {MOST_VFS} on one node",
+        ),
         (_inventory(filler="x" * MOST_INVENTORY_CHARACTERS), f"longer than {MOST_INVENTORY_CHARACTERS} characters"),
     ],
-    ids=["index", "index that is out", "twice out", "VFs of a node", "size"],
+    ids=["index", "index that is out", "twice out", "VFs of a node", "VFs of a node that are out", "size"],
 )
 def test_an_inventory_beyond_its_bounds_is_refused_in_words(text: str, says: str) -> None:
     """Else one node could cost the scheduler seconds at each of its inventory's versions."""

@@ -1,12 +1,13 @@
 """Pods that never start because their node contradicts their assignment: evicted after five minutes, or reported."""
 
+import time
 from collections.abc import Callable
 from typing import Any
 
 import msgspec
 import pytest
 
-from mooring import names
+from mooring import names, pci
 from mooring.assignment import AssignedVf, Assignment, dump_assignment
 from mooring.indexes import Indexes
 from mooring.inventory import Out, Pf
@@ -39,7 +40,7 @@ class Life:
     def pod(self, now: float, vf: int = 3, metadata: dict[str, Any] = OWNED, **fields: Any) -> Pod:
         """Show a pod that is bound to n1 with a VF of pf0."""
         pod = self._make_pod(node="n1", metadata=metadata, **fields)
-        vfs = (AssignedVf("pf0", vf, f"0000:04:00.{vf + 2}", "ethernet", "rail0"),)
+        vfs = (AssignedVf("pf0", vf, pci.vf_address("0000:04:00.2", 1, vf), "ethernet", "rail0"),)
         document = msgspec.to_builtins(pod)
         text = dump_assignment(Assignment(pod.metadata.uid, "n1", vfs))
         document["metadata"]["annotations"] = {names.ASSIGNMENT: text}
@@ -232,3 +233,20 @@ def test_an_eviction_that_was_refused_is_tried_again(life: Life) -> None:
     assert isinstance(report, Report)
     assert report.message.startswith("evicted: cannot start on node n1")
     assert life.machine.finished(again, "gone", 362.0) == []
+
+
+def test_a_node_that_contradicts_many_pods_at_once_holds_up_nobody(life: Life) -> None:
+    """Each of its VFs is out for a reason of its own; the pods are settled in portions, each pod once.
+
+    Judging all pods again for each, and reading all of the node's reasons for each VF, took minutes.
+    """
+    count = 600
+    life.node(0.0, vfs=count)
+    uids = [life.pod(0.0, vf=index, name=f"p{index}").metadata.uid for index in range(count)]
+    began = time.thread_time()
+    life.node(0.0, vfs=count, out=tuple(Out(Indexes.of([index]), f"bound to {index}") for index in range(count)))
+    ticks = [_evicted(life.machine.tick(300.0)) for _ in range(20)]
+    assert sorted(uid for tick in ticks for uid in tick) == sorted(uids)
+    assert max(map(len, ticks)) <= 64
+    assert life.machine.next_due() is None
+    assert time.thread_time() - began < 3.0
