@@ -23,11 +23,11 @@ from scheduler.plugins.interface import Filter, Refusals, VolumeFilterPlugin, re
 from scheduler.plugins.volume_matching import (
     NO_ROOM,
     NONE_FREE,
+    Labels,
     UnboundClaim,
     affinity_holds,
     make_plan,
     unbound_claims,
-    why_no_volume,
 )
 
 UNBOUND = "pod has unbound immediate PersistentVolumeClaims"
@@ -111,13 +111,14 @@ def pre_filter(pod_info: PodInfo, nodes: NodeColumns, volume_cache: VolumeCache)
     claims = sort_claims(pod_info, volume_cache)
     if isinstance(claims, str):
         return claims
+    late = unbound_claims(claims.late, volume_cache)
     volumes = [volume_cache.pv_index.get(claim.spec.volume_name) for claim in claims.bound]
     affinities = [volume.affinity for volume in volumes if volume is not None and volume.affinity is not None]
     lost = None in volumes
 
     def filter_rows(rows: Rows) -> Refusals | None:
         conflict = _CODES[_CONFLICT] * ~_can_use(affinities, nodes, rows)
-        return _refusals(conflict + _obstacles(claims.late, nodes, volume_cache, rows) + _CODES[_NOT_THERE] * lost)
+        return _refusals(conflict + _obstacles(late, nodes, volume_cache, rows) + _CODES[_NOT_THERE] * lost)
 
     return filter_rows if lost or affinities or claims.late else None
 
@@ -170,23 +171,26 @@ def _holds(affinity: NodeSelector, nodes: NodeColumns, rows: Rows) -> Flags:
     return np.array(judged, np.bool_)[kind_of]
 
 
-def _obstacles(
-    late: Sequence[PersistentVolumeClaim], nodes: NodeColumns, volume_cache: VolumeCache, rows: Rows
-) -> Amounts:
+def _obstacles(late: Sequence[UnboundClaim], nodes: NodeColumns, volume_cache: VolumeCache, rows: Rows) -> Amounts:
     """Return for each node the code of why the unbound claims cannot all get a volume there; 0 if they can."""
     codes: Amounts = np.zeros(len(rows), np.int64)
     if not late:
         return codes
-    for node in {found for claim in late if (found := volume_cache.selected_node(claim))}:
+    for node in {found for one in late if (found := volume_cache.selected_node(one.claim))}:
         codes[rows != nodes.row_of.get(node, -1)] = _CODES[NONE_FREE]
     places = np.flatnonzero(codes == 0)
     if not len(places):
         return codes
-    keys, asked = _keys(late, volume_cache), unbound_claims(late, volume_cache)
+    keys = _keys((one.claim for one in late), volume_cache)
     kinds, kind_of = _kinds(nodes, keys, rows[places])
-    judged = [_CODES[why_no_volume(asked, volume_cache, labels)] for labels in _labels(nodes, keys, kinds)]
+    judged = [_CODES[_why_no_volume(late, volume_cache, labels)] for labels in _labels(nodes, keys, kinds)]
     codes[places] = np.array(judged, np.int64)[kind_of]
     return codes
+
+
+def _why_no_volume(late: Sequence[UnboundClaim], volume_cache: VolumeCache, labels: Labels) -> str:
+    found = make_plan(late, volume_cache, "", labels)
+    return found if isinstance(found, str) else ""
 
 
 def _may_be_free(asked: UnboundClaim, nodes: NodeColumns, volume_cache: VolumeCache, rows: Rows) -> Flags:

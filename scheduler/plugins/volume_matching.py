@@ -4,15 +4,18 @@ Source: FindMatchingVolume of the volume controller, as the scheduler calls it: 
 else the smallest one that is large enough, free, and usable on the node.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from heapq import merge
+from typing import NamedTuple
 
 from scheduler.cache.volumes.plan import Match, VolumePlan
+from scheduler.cache.volumes.pv_index import Label
 from scheduler.cache.volumes.volume_cache import VolumeCache
 from scheduler.kube.objects import NodeSelector, NodeSelectorTerm, Quantities
 from scheduler.kube.quantity import parse_quantity
 from scheduler.kube.selection.node_selectors import matches
-from scheduler.kube.selection.selectors import EVERYTHING, read_selector
+from scheduler.kube.selection.selectors import EVERYTHING, Selector, read_selector
 from scheduler.kube.storage_objects import (
     NO_PROVISIONER,
     ONCE_PER_POD,
@@ -53,19 +56,87 @@ def topology_allowed(storage_class: StorageClass, labels: Labels) -> bool:
     )
 
 
+class _Request(NamedTuple):
+    """What a claim requests of a volume; ``selector`` is None if no volume can match it."""
+
+    storage_class: str
+    wanted: int
+    access_modes: tuple[str, ...]
+    volume_mode: str
+    attributes_class: str
+    selector: Selector | None
+
+    @classmethod
+    def of(cls, claim: PersistentVolumeClaim) -> "_Request":
+        spec = claim.spec
+        return cls(
+            claim.storage_class,
+            requested(claim),
+            tuple(spec.access_modes or ()),
+            spec.volume_mode or "Filesystem",
+            spec.volume_attributes_class_name or "",
+            _selector(claim),
+        )
+
+    def can_be(self, volume: PersistentVolume) -> bool:
+        """Return whether a volume can be bound to the claim at all."""
+        spec = volume.spec
+        if volume.metadata.deletion_timestamp is not None or _size(spec.capacity) < self.wanted:
+            return False
+        offered = spec.volume_mode or "Filesystem", spec.volume_attributes_class_name or ""
+        return offered == (self.volume_mode, self.attributes_class)
+
+    def suits(self, volume: PersistentVolume) -> bool:
+        """Return whether a free volume can be bound to the claim."""
+        if volume.status.phase != "Available" or not self.can_be(volume):
+            return False
+        offered = volume.spec.access_modes or ()
+        if self.selector is None or not all(mode in offered for mode in self.access_modes):
+            return False
+        return self.selector == EVERYTHING or self.selector.matches(volume.metadata.labels or {})
+
+
+class _Candidates:
+    """The free volumes that claims with one request could get, the smallest first; for one decision."""
+
+    def __init__(self, request: _Request, volume_cache: VolumeCache) -> None:
+        self.request, self._volume_cache = request, volume_cache
+        # Each volume is judged once, however many nodes have the label that finds it.
+        self._found_by: dict[Label | None, list[tuple[int, str, PersistentVolume]]] = {}
+
+    def near(self, labels: Labels) -> Iterator[PersistentVolume]:
+        """Yield those that a node with these labels can use, and maybe others."""
+        near = self._volume_cache.pv_index.near(self.request.storage_class, labels)
+        for _, _, volume in merge(*map(self._of, near)):
+            yield volume
+
+    def _of(self, label: Label | None) -> list[tuple[int, str, PersistentVolume]]:
+        if label not in self._found_by:
+            volumes = self._volume_cache.pv_index.found_by(self.request.storage_class, label)
+            free = (one for one in volumes if self._volume_cache.is_free(one) and self.request.suits(one))
+            # Each name is there once, so that no two volumes are compared.
+            self._found_by[label] = sorted((_size(one.spec.capacity), one.metadata.name, one) for one in free)
+        return self._found_by[label]
+
+
 @dataclass(frozen=True, slots=True)
 class UnboundClaim:
     """An unbound claim, with what is the same on every node.
 
-    ``wanted`` is in bytes, ``own`` are the volumes reserved for the claim, ``maker`` is its class if that provisions
-    them.
+    ``own`` are the volumes reserved for the claim, ``maker`` is its class if that provisions them. Claims with equal
+    requests share their ``candidates``.
     """
 
     claim: PersistentVolumeClaim
-    wanted: int
+    candidates: _Candidates
     is_being_made: bool
     own: tuple[PersistentVolume, ...]
     maker: StorageClass | None
+
+    @property
+    def wanted(self) -> int:
+        """How many bytes the claim requests."""
+        return self.candidates.request.wanted
 
     @property
     def needs_free(self) -> bool:
@@ -75,16 +146,21 @@ class UnboundClaim:
 
 def unbound_claims(claims: Iterable[PersistentVolumeClaim], volume_cache: VolumeCache) -> list[UnboundClaim]:
     """Return what these claims request, in allocation order: those that have begun, then the smallest, first."""
-    found = [
-        UnboundClaim(
-            claim=claim,
-            wanted=requested(claim),
-            is_being_made=bool(volume_cache.selected_node(claim)),
-            own=tuple(_own(claim, volume_cache)),
-            maker=_maker(claim, volume_cache),
+    candidates = dict[_Request, _Candidates]()
+    found = []
+    for claim in claims:
+        request = _Request.of(claim)
+        if request not in candidates:
+            candidates[request] = _Candidates(request, volume_cache)
+        found.append(
+            UnboundClaim(
+                claim=claim,
+                candidates=candidates[request],
+                is_being_made=bool(volume_cache.selected_node(claim)),
+                own=tuple(_own(claim, volume_cache)),
+                maker=_maker(claim, volume_cache),
+            )
         )
-        for claim in claims
-    ]
     return sorted(found, key=lambda one: (not one.is_being_made, one.wanted, one.claim.key))
 
 
@@ -99,7 +175,7 @@ def make_plan(
     provisions: list[PersistentVolumeClaim] = []
     taken: set[str] = set()
     for one in unbound:
-        volume = None if one.is_being_made else find_volume(one, volume_cache, labels, taken)
+        volume = None if one.is_being_made else _find_volume(one, labels, taken)
         if volume is not None:
             taken.add(volume.metadata.name)
             found.append(Match(one.claim, volume))
@@ -112,48 +188,21 @@ def make_plan(
     return VolumePlan(node, tuple(found), tuple(provisions))
 
 
-def why_no_volume(unbound: Sequence[UnboundClaim], volume_cache: VolumeCache, labels: Labels) -> str:
-    """Return why `make_plan` fails, empty if it does not.
-
-    The common case, one claim and disks of the nodes' own, takes a short cut.
-    """
-    if len(unbound) == 1 and unbound[0].needs_free:
-        one = unbound[0]
-        near = volume_cache.pv_index.near(one.claim.storage_class, labels)
-        is_there = any(
-            _is_for(volume, one, volume_cache) and affinity_holds(volume.affinity, labels) for volume in near
-        )
-        return "" if is_there else NONE_FREE
-    found = make_plan(unbound, volume_cache, "", labels)
-    return found if isinstance(found, str) else ""
-
-
-def _is_for(volume: PersistentVolume, unbound: UnboundClaim, volume_cache: VolumeCache) -> bool:
-    """Return whether a claim could get this volume, which no claim has yet."""
-    return volume_cache.is_free(volume) and _suits(volume, unbound.claim, unbound.wanted)
-
-
 def _maker(claim: PersistentVolumeClaim, volume_cache: VolumeCache) -> StorageClass | None:
     """Return the class that can provision a claim's volume; None if its volumes are made by hand."""
     found = volume_cache.storage_class(claim.storage_class)
     return None if found is None or found.provisioner in ("", NO_PROVISIONER) else found
 
 
-def find_volume(
-    unbound: UnboundClaim, volume_cache: VolumeCache, labels: Labels, taken: Collection[str] = ()
-) -> PersistentVolume | None:
+def _find_volume(unbound: UnboundClaim, labels: Labels, taken: Collection[str]) -> PersistentVolume | None:
     """Return the volume that a claim gets on a node with these labels; None without one."""
-    claim, wanted = unbound.claim, unbound.wanted
     for own in unbound.own:
-        if own.metadata.name not in taken and _can_be(own, claim, wanted):
+        if own.metadata.name not in taken and unbound.candidates.request.can_be(own):
             return own if affinity_holds(own.affinity, labels) else None
-    best: tuple[int, str, PersistentVolume] | None = None
-    for volume in volume_cache.pv_index.near(claim.storage_class, labels):
-        name = volume.metadata.name
-        if name not in taken and _is_for(volume, unbound, volume_cache) and affinity_holds(volume.affinity, labels):
-            found = (_size(volume.spec.capacity), name, volume)
-            best = found if best is None or found[:2] < best[:2] else best
-    return best[2] if best is not None else None
+    for volume in unbound.candidates.near(labels):
+        if volume.metadata.name not in taken and affinity_holds(volume.affinity, labels):
+            return volume
+    return None
 
 
 def _own(claim: PersistentVolumeClaim, volume_cache: VolumeCache) -> list[PersistentVolume]:
@@ -165,31 +214,14 @@ def _own(claim: PersistentVolumeClaim, volume_cache: VolumeCache) -> list[Persis
     return [one for one in candidates if one.storage_class == claim.storage_class and volume_cache.owner(one) in owners]
 
 
-def _can_be(volume: PersistentVolume, claim: PersistentVolumeClaim, wanted: int) -> bool:
-    """Return whether a volume can be bound to the claim at all."""
-    if volume.metadata.deletion_timestamp is not None or _size(volume.spec.capacity) < wanted:
-        return False
-    same_mode = (volume.spec.volume_mode or "Filesystem") == (claim.spec.volume_mode or "Filesystem")
-    attributes = volume.spec.volume_attributes_class_name or "", claim.spec.volume_attributes_class_name or ""
-    return same_mode and attributes[0] == attributes[1]
-
-
-def _suits(volume: PersistentVolume, claim: PersistentVolumeClaim, wanted: int) -> bool:
-    """Return whether a free volume can be bound to the claim."""
-    if volume.status.phase != "Available" or not _can_be(volume, claim, wanted):
-        return False
-    offered = volume.spec.access_modes or ()
-    return all(mode in offered for mode in claim.spec.access_modes or ()) and _selects(claim, volume)
-
-
-def _selects(claim: PersistentVolumeClaim, volume: PersistentVolume) -> bool:
+def _selector(claim: PersistentVolumeClaim) -> Selector | None:
+    """Read which volumes a claim may get; None if no volume can match."""
     if claim.spec.selector is None:
-        return True
+        return EVERYTHING
     try:
-        selector = read_selector(claim.spec.selector)
+        return read_selector(claim.spec.selector)
     except ValueError:
-        return False
-    return selector == EVERYTHING or selector.matches(volume.metadata.labels or {})
+        return None
 
 
 def requested(claim: PersistentVolumeClaim) -> int:

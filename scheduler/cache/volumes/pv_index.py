@@ -13,21 +13,22 @@ from scheduler.kube.objects import NodeSelector
 from scheduler.kube.storage_objects import PersistentVolume
 
 Key = TypeVar("Key", bound=Hashable)
-_Label = tuple[str, str]
+# A node label that a volume requires: its key and value.
+Label = tuple[str, str]
 _ByName = dict[str, PersistentVolume]
 _NOTHING_HELD: Mapping[str, int] = {}
-_NOWHERE: Mapping[_Label | None, int] = {}
+_NOWHERE: Mapping[Label | None, int] = {}
 
 
 @dataclass(slots=True)
 class _Class:
     """Volumes of one class: those that require a node label, by that label, and under None the others."""
 
-    by_label: dict[_Label | None, _ByName] = field(default_factory=dict)
+    by_label: dict[Label | None, _ByName] = field(default_factory=dict)
     # How many volumes mention each label key: nodes with equal values of all these keys can use the same volumes.
     keys: Counter[str] = field(default_factory=Counter)
     # How many of those in ``by_label`` a claim could get.
-    free: Counter[_Label | None] = field(default_factory=Counter)
+    free: Counter[Label | None] = field(default_factory=Counter)
 
 
 class PvIndex:
@@ -95,18 +96,24 @@ class PvIndex:
         found = self._classes.get(storage_class)
         return () if found is None else found.keys.keys()
 
-    def near(self, storage_class: str, labels: Mapping[str, str | None]) -> Iterator[PersistentVolume]:
-        """Yield all volumes of a class that a node with these labels can use, and maybe others."""
+    def near(self, storage_class: str, labels: Mapping[str, str | None]) -> Iterator[Label | None]:
+        """Yield the labels that find all volumes of a class that a node with these labels can use, and maybe others."""
         found = self._classes.get(storage_class)
         if found is None:
             return
-        yield from found.by_label.get(None, {}).values()
+        if None in found.by_label:
+            yield None
         for key in found.keys:
             value = labels.get(key)
-            if value is not None:
-                yield from found.by_label.get((key, value), {}).values()
+            if value is not None and (key, value) in found.by_label:
+                yield key, value
 
-    def free(self, storage_class: str) -> Mapping[_Label | None, int]:
+    def found_by(self, storage_class: str, label: Label | None) -> Iterable[PersistentVolume]:
+        """Return the volumes of a class that require a label, with None those that require none that finds them."""
+        found = self._classes.get(storage_class)
+        return () if found is None else found.by_label.get(label, {}).values()
+
+    def free(self, storage_class: str) -> Mapping[Label | None, int]:
         """Return the node labels (None: any) under which free volumes of a class are found, with their number."""
         found = self._classes.get(storage_class)
         return _NOWHERE if found is None else found.free
@@ -140,9 +147,9 @@ def affinity_keys(affinity: NodeSelector | None) -> set[str]:
     return {one.key for term in terms for one in term.match_expressions or ()}
 
 
-def _demanded(affinity: NodeSelector | None) -> set[_Label | None]:
+def _demanded(affinity: NodeSelector | None) -> set[Label | None]:
     """Return labels of which each node that the affinity admits has one; only None without such labels."""
-    labels: set[_Label | None] = set()
+    labels: set[Label | None] = set()
     for term in affinity.node_selector_terms or () if affinity is not None else ():
         named = next((one for one in term.match_expressions or () if one.operator == "In"), None)
         if named is None:
