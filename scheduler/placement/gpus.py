@@ -15,21 +15,27 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import translate
 from functools import lru_cache
-from itertools import groupby
+from itertools import combinations, groupby
 
 from mooring.gpu.inventory import Gpu
 from mooring.gpu.request import GpuRequest
 from scheduler.constraints.protocol import Unmet
 from scheduler.placement.assign import OUT_OF_BUDGET
 from scheduler.placement.fill import bits
+from scheduler.placement.place import add_steps
 
 # For each interface that is bound to a GPU the PFs that may give it, as a bit mask.
 Narrowing = tuple[int, ...]
 # For each GPU, and each interface that may be bound to one, the PFs nearest to it.
 Nearest = Sequence[Sequence[int]]
 # A step compares a choice with a group, or a group with the GPUs that are together as requested: about 0.1 µs. All
-# choices of 8 of 16 GPUs in pairs are 1,107, of some 20 groups each.
-STEPS = 1 << 16
+# choices of 8 of 16 GPUs in pairs are 1,107, of some 20 groups each; of 8 of 16 that all differ they are 12,870.
+STEPS = 1 << 18
+# What a choice costs beside its groups, and each GPU of it; what it costs to compare it with the PFs, and each GPU.
+_A_CHOICE, _A_GPU = 12, 1
+_A_NARROWING, _A_NEAR_GPU = 15, 4
+# As many take the time of one step of a search for VFs.
+_STEPS_AS_LONG = 16
 _FEW = "not enough free GPUs"
 _UNFIT = "not enough free GPUs of the requested model or memory"
 _APART = {
@@ -65,6 +71,14 @@ def choices(request: GpuRequest, free: Sequence[Gpu], nearest: Nearest = (), ste
     if reason := refusal(request, free):
         raise Unmet(reason)
     search = _Search(request, free, nearest, steps)
+    try:
+        yield from _distinct(search, free, nearest)
+    finally:
+        add_steps((steps - search.steps) // _STEPS_AS_LONG)
+
+
+def _distinct(search: "_Search", free: Sequence[Gpu], nearest: Nearest) -> Iterator[GpuChoice]:
+    """Yield the first choice of those that leave the same to the VFs."""
     known: set[Narrowing] = set()
     for chosen in search.tightest_first():
         narrowing = search.narrowing(chosen)
@@ -91,6 +105,10 @@ class _Search:
         self._groups = _groups(free)
         self._broken = [(group, group.bit_count()) for group in self._groups if group.bit_count() > 1]
         self._runs = self._alike(suitable)
+        self._cost = len(self._broken) + _A_CHOICE + _A_GPU * request.count
+        self._all = (1 << len(free)) - 1
+        # Fewer digits would compare wrongly.
+        self._digits = f"0{len(free)}b"
 
     def tightest_first(self) -> Iterator[int]:
         """Yield each choice once: those within the smallest groups first, of these the ones that break the fewest."""
@@ -99,15 +117,21 @@ class _Search:
         for _, equally_tight in groupby(large_enough, int.bit_count):
             found = {chosen for group in equally_tight for chosen in self._within(group)} - seen
             seen |= found
-            yield from sorted(found, key=lambda chosen: (self._loss(chosen), list(bits(chosen))))
+            for chosen in sorted(found, key=lambda chosen: (self._loss(chosen), self._place(chosen))):
+                yield chosen
+                if self.steps < 0:
+                    return
             if self.steps < 0:
                 return
 
     def narrowing(self, chosen: int) -> Narrowing | None:
         """Return which PFs may give interface k beside GPU k; None if one of the GPUs shares a bridge with none."""
+        if not self._nearest:
+            return ()
+        self.steps -= _A_NARROWING + _A_NEAR_GPU * self._count
         found = []
         for interface, gpu in enumerate(bits(chosen)):
-            if not self._nearest or interface == len(self._nearest[gpu]):
+            if interface == len(self._nearest[gpu]):
                 break
             if not self._nearest[gpu][interface]:
                 return None
@@ -122,12 +146,16 @@ class _Search:
             if members.bit_count() >= self._count:
                 runs = [kept for run in self._runs if (kept := [gpu for gpu in run if members >> gpu & 1])]
                 for chosen in _combinations(runs, 0, members.bit_count(), self._count):
-                    self.steps -= len(self._broken) + 1
+                    self.steps -= self._cost
                     if self.steps < 0:
                         return
                     yield chosen
             if self.steps < 0:
                 return
+
+    def _place(self, chosen: int) -> str:
+        """Return what orders choices of equally many GPUs by the addresses of their GPUs."""
+        return format(self._all ^ chosen, self._digits)[::-1]
 
     def _loss(self, chosen: int) -> int:
         return sum([size for group, size in self._broken if group & chosen and group & ~chosen])
@@ -152,6 +180,9 @@ def _combinations(runs: Sequence[Sequence[int]], at: int, left: int, count: int)
     """Yield the ways to take so many of the ``left`` GPUs from run ``at`` on, the lowest of each run."""
     if not count:
         yield 0
+        return
+    if at == 0 and all(len(run) == 1 for run in runs):
+        yield from map(sum, combinations([1 << run[0] for run in runs], count))
         return
     run = runs[at]
     for taken in range(min(len(run), count), max(count - (left - len(run)), 0) - 1, -1):

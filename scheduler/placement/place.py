@@ -91,6 +91,11 @@ def steps_taken() -> int:
     return _step_count.steps
 
 
+def add_steps(steps: int) -> None:
+    """Count steps that a search of another kind has taken: what takes as long as `steps_taken` steps do."""
+    _step_count.steps += steps
+
+
 def place(
     demands: Sequence[VfDemand],
     free: Sequence[PfCapacity],

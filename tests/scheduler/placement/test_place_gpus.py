@@ -1,6 +1,7 @@
 """GPUs and PFs of a pod's interfaces, chosen together: found if there is a way, and no larger group is broken."""
 
 import itertools
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -19,7 +20,7 @@ from scheduler.placement.assign import OUT_OF_BUDGET, Placement
 from scheduler.placement.gpus import STEPS, choices
 from scheduler.placement.gpus_constraint import GPUS
 from scheduler.placement.joint import OfGpus, OfVfs, place_together
-from scheduler.placement.place import PfCapacity
+from scheduler.placement.place import PfCapacity, steps_taken
 from scheduler.placement.vf_accounting import FreeVfs
 
 
@@ -206,10 +207,10 @@ def test_running_out_of_steps_is_told() -> None:
     """And is no answer that there is no way. Choices of 8 of 16 GPUs in pairs are within the steps."""
     free = [gpu(f"a{number}", number) for number in range(8)]
     nearest = [[1 << number] for number in range(8)]
-    # 8 choices with 2 groups to compare each, and 10 groups to go through.
+    # 8 choices of 33 steps each: a group to compare with, the GPU, and the PFs near it.
     with pytest.raises(Unmet, match=OUT_OF_BUDGET):
         list(choices(GpuRequest(1), free, nearest, steps=20))
-    assert len(list(choices(GpuRequest(1), free, nearest, steps=100))) == 8
+    assert len(list(choices(GpuRequest(1), free, nearest, steps=400))) == 8
     pairs = [gpu(f"{'abcd'[number // 4]}{number // 2}", number, 0, number // 8) for number in range(16)]
     beside_all = [[1 << number // 2] * 8 for number in range(16)]
     assert len(list(choices(GpuRequest(8), pairs, beside_all))) == 1107
@@ -218,8 +219,19 @@ def test_running_out_of_steps_is_told() -> None:
 def test_the_largest_inventories_keep_to_the_steps() -> None:
     """However many groups there are: every GPU, or every two of them, below bridges of their own."""
     free = [gpu([f"{number % 2**depth}-{depth}" for depth in range(60)], number, number // 2) for number in range(64)]
+    before = steps_taken()
     with pytest.raises(Unmet, match=OUT_OF_BUDGET):
         list(choices(GpuRequest(32), free, [[1 << number] for number in range(64)], STEPS))
+    assert steps_taken() - before >= STEPS // 16, "a decision counts them beside those for VFs"
+
+
+def test_a_search_takes_as_long_as_its_steps_say() -> None:
+    """Of 60 of 64 GPUs that all differ: each choice costs by its GPUs too, or they take a hundred times as long."""
+    free = [gpu("", number) for number in range(64)]
+    began = time.thread_time()
+    with pytest.raises(Unmet, match=OUT_OF_BUDGET):
+        list(choices(GpuRequest(60), free, [[1 << number] for number in range(64)]))
+    assert time.thread_time() - began < 0.4
 
 
 # Some share all bridges, some two, some one.
