@@ -36,7 +36,11 @@ class Roots:
 
 
 def resolve(pci: str, roots: Roots) -> VfDevices:
-    """Return the devices of the VF at ``pci``; raise DeviceError."""
+    """Return the devices of the VF at ``pci``; raise DeviceError.
+
+    In shared mode any pod with NET_ADMIN can rename the RDMA device (nldev_set_doit in the kernel's
+    drivers/infiniband/core/nldev.c): a name that cannot be told is no reason to refuse the container.
+    """
     function = roots.sysfs / "bus/pci/devices" / pci
     try:
         uverbs = _only(pci, function / "infiniband_verbs")
@@ -45,9 +49,7 @@ def resolve(pci: str, roots: Roots) -> VfDevices:
         nodes = [_node(source, roots.dev / "infiniband" / source.name) for source in sources]
     except OSError as unreadable:
         raise DeviceError(f"VF {pci}: {unreadable.filename}: {unreadable.strerror}") from None
-    if not is_rdma(rdma):
-        raise DeviceError(f"VF {pci}: its RDMA device has the name {rdma!r}, which cannot be told to a container")
-    return VfDevices(rdma, uverbs.name, (*nodes, _connection_manager(roots.dev)))
+    return VfDevices(rdma if is_rdma(rdma) else None, uverbs.name, (*nodes, _connection_manager(roots.dev)))
 
 
 def uverbs_number(pci: str, roots: Roots) -> str:

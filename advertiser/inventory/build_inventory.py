@@ -20,6 +20,7 @@ from mooring import node_guid
 from mooring.errors import AnnotationError
 from mooring.indexes import LAST, Indexes
 from mooring.inventory import Allow, Inventory, Out, Pf, dump_inventory, read_inventory
+from mooring.names import is_rdma
 from mooring.pci import vf_address
 
 
@@ -70,7 +71,14 @@ def build_inventory(host: Host, offer: Offer, cluster_facts: ClusterFacts, node:
 
 
 def _warnings(function: PciFunction, pf: Pf) -> Iterator[VfWarning]:
-    """Yield what is wrong with a PF's VFs on offer; on InfiniBand GUIDs are the subnet's and the pod's affair."""
+    """Yield what is wrong with a PF's VFs on offer; on InfiniBand GUIDs are the subnet's and the pod's affair.
+
+    In shared mode any pod with NET_ADMIN can rename the RDMA device of a PF (nldev_set_doit in the kernel's
+    drivers/infiniband/core/nldev.c): that takes nothing off the inventory but the name.
+    """
+    if pf.rdma is None and function.rdma:
+        name = function.rdma[0].name
+        yield VfWarning(pf.name, pf.usable, f"the PF's RDMA device has the name {name!r}, which is not published")
     without = [index for index, vf in sorted(function.vfs.items()) if node_guid.is_missing(vf.node_guid)]
     found = Indexes.of(index for index in without if index in pf.usable)
     if found and pf.link == "ethernet":
@@ -101,7 +109,7 @@ def _describe(
         vfs=on_offer,
         vf0=vf0,
         stride=stride,
-        rdma=function.rdma[0].name if function.rdma else None,
+        rdma=function.rdma[0].name if function.rdma and is_rdma(function.rdma[0].name) else None,
         numa=port.number(function.numa_node, LAST),
         pcie=function.path,
         can=can,

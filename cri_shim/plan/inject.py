@@ -72,9 +72,12 @@ class Refuse:
 
 @dataclass(frozen=True, slots=True)
 class VfDevices:
-    """One VF as a container uses it: its RDMA device's name, its uverbs device, and all its host device nodes."""
+    """One VF as a container uses it: its RDMA device's name, its uverbs device, and all its host device nodes.
 
-    rdma: str
+    ``rdma`` is None where the name cannot be told, because of a space or what is no UTF-8.
+    """
+
+    rdma: str | None
     uverbs: str
     nodes: tuple[str, ...]
 
@@ -175,8 +178,12 @@ def environment(given: Sequence[tuple[AssignedVf, LedgerEntry, VfDevices]]) -> d
         }
         for vf, entry, found in given
     ]
+    named = [found.rdma for _, _, found in given if found.rdma is not None]
+    if len(named) < len(given):
+        # NCCL would not use the others; without names it takes what the container has.
+        return {"MOORING_DEVICES": dump(described)}
     # After a leading "=" NCCL takes the names exactly; without it mlx5_1 would match mlx5_10 as well.
-    return {"MOORING_DEVICES": dump(described), "NCCL_IB_HCA": "=" + ",".join(found.rdma for _, _, found in given)}
+    return {"MOORING_DEVICES": dump(described), "NCCL_IB_HCA": "=" + ",".join(named)}
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,6 +31,14 @@ def test_a_device_bound_again_is_found_under_its_new_number(roots: Roots, make: 
     assert resolve(make.first, roots).uverbs == "uverbs9"
 
 
+@pytest.mark.parametrize("name", [b"a b", b"mlx5\xff"])
+def test_a_renamed_device_is_given_all_the_same(name: bytes, roots: Roots, make: Any, host: Path) -> None:
+    """In shared mode any pod with NET_ADMIN can rename it, and must not keep another's container from its VF."""
+    (host / f"sys/bus/pci/devices/{make.first}/infiniband_verbs/uverbs3/ibdev").write_bytes(name + b"\n")
+    found = resolve(make.first, roots)
+    assert (found.rdma, found.uverbs, len(found.nodes)) == (None, "uverbs3", 2)
+
+
 @pytest.mark.parametrize(
     ("gone", "reason"),
     [

@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 import re
 import shutil
 from collections.abc import Callable, Mapping
@@ -59,6 +60,20 @@ def test_offered_vfs_without_a_node_guid_are_named(tmp_path: Path) -> None:
     shown = Console(width=160, record=True, file=io.StringIO())
     print_table(found, "n1", shown)
     assert "enp4s0f0 VF 0,2-3 on offer, but: no node GUID" in shown.export_text()
+
+
+@pytest.mark.parametrize("name", [b"a b", b"mlx5\xff"])
+def test_a_pf_whose_rdma_device_was_renamed_stays_in_the_inventory(name: bytes, tmp_path: Path) -> None:
+    """In shared mode any pod with NET_ADMIN can rename it."""
+    build(tmp_path, describe_host("n1", 1, vfs=2))
+    before = published(judged(tmp_path))
+    folder = tmp_path / "bus/pci/devices/0000:04:00.0/infiniband"
+    (device,) = folder.iterdir()
+    device.rename(folder / os.fsdecode(name))
+    found = judged(tmp_path)
+    assert published(found) == [{key: pf[key] for key in pf if key != "rdma" or pf != before[0]} for pf in before]
+    (text,) = {each.why for each in found.warnings if "RDMA" in each.why}
+    assert text == f"the PF's RDMA device has the name {os.fsdecode(name)!r}, which is not published"
 
 
 def test_on_infiniband_a_node_guid_of_zeros_is_not_named(tmp_path: Path) -> None:

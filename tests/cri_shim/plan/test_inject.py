@@ -239,6 +239,16 @@ def test_a_vf_without_a_network_interface_has_no_name(make: Any) -> None:
     assert variables["NCCL_IB_HCA"] == "=mlx5_3"
 
 
+def test_a_name_that_cannot_be_told_leaves_nccl_all_that_the_container_has(make: Any) -> None:
+    """With the other names alone it would not use the VF."""
+    vf = recorded(make).assignment.vfs[0]
+    renamed = VfDevices(None, "uverbs4", DEVICES[1].nodes)
+    variables = environment([(vf, make.entry(make.first), DEVICES[0]), (vf, make.entry(make.first), renamed)])
+    described = json.loads(variables["MOORING_DEVICES"])
+    assert [(one["rdma"], one["uverbs"]) for one in described] == [("mlx5_3", "uverbs3"), (None, "uverbs4")]
+    assert "NCCL_IB_HCA" not in variables
+
+
 def seen_by_the_runtime(raw: bytes) -> Any:
     return full.CreateContainerRequest.FromString(raw)
 
