@@ -1,6 +1,7 @@
 """PodDisruptionBudgets as preemption reads them: which victims would violate one. Pure.
 
 Source: kube-scheduler's filterPodsWithPDBViolation. A budget without a selector, or with an empty one, selects no pod.
+Anybody may create budgets in a namespace of theirs, so that of one namespace's only so many count as are soon read.
 """
 
 from collections.abc import Sequence
@@ -11,6 +12,9 @@ from scheduler.cache.cache import AssignedPod
 from scheduler.kube.objects import PodDisruptionBudget
 from scheduler.kube.selection.affinity import AffinityInfo
 from scheduler.kube.selection.selectors import EVERYTHING, NOTHING, Selector, read_selector
+
+# What the budgets of a namespace may take: a budget `_A_BUDGET`, and 1 for each label and expression of its selector.
+MOST_OF_NAMESPACE, _A_BUDGET = 4096, 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +30,10 @@ class Budgets:
 
     def __init__(self) -> None:
         self._budgets: dict[str, dict[str, _Budget]] = {}
+        # Those that count, by a label that a pod must have for the budget to select it; under None the others.
+        self._by_label: dict[str, dict[tuple[str, str] | None, list[_Budget]]] = {}
+        # How many selectors have been compared with pods so far.
+        self.compared = 0
         # How often any of them has changed in what is read here.
         self.changes = 0
         # The budgets that select pods of one signature; cleared whenever a budget changes.
@@ -42,17 +50,20 @@ class Budgets:
         if budgets.get(budget.metadata.name) == new:
             # Its status counts pods too, and changes with each of them.
             return
-        self._about.clear()
-        self.changes += 1
+        self._changed(budget.metadata.namespace)
         budgets[budget.metadata.name] = new
 
     def remove(self, namespace: str, name: str) -> None:
-        self._about.clear()
-        self.changes += 1
+        self._changed(namespace)
         budgets = self._budgets.get(namespace, {})
         budgets.pop(name, None)
         if not budgets:
             self._budgets.pop(namespace, None)
+
+    def _changed(self, namespace: str) -> None:
+        self._about.clear()
+        self._by_label.pop(namespace, None)
+        self.changes += 1
 
     @property
     def has_any(self) -> bool:
@@ -79,8 +90,22 @@ class Budgets:
     def _speaking_of(self, affinity_info: AffinityInfo) -> tuple[_Budget, ...]:
         found = self._about.get(affinity_info)
         if found is None:
-            there = self._budgets.get(affinity_info.namespace, {}).values()
-            found = self._about[affinity_info] = tuple(
-                one for one in there if one.selector.selects(affinity_info.labels)
-            )
+            by_label = self._counting(affinity_info.namespace)
+            near = [one for label in (None, *affinity_info.labels) for one in by_label.get(label, ())]
+            self.compared += len(near)
+            found = tuple(one for one in near if one.selector.selects(affinity_info.labels))
+            self._about[affinity_info] = found
+        self.compared += len(found)
         return found
+
+    def _counting(self, namespace: str) -> dict[tuple[str, str] | None, list[_Budget]]:
+        """Return the budgets of a namespace that count, the first by name."""
+        if namespace not in self._by_label:
+            by_label, taken = dict[tuple[str, str] | None, list[_Budget]](), 0
+            for _, budget in sorted(self._budgets.get(namespace, {}).items()):
+                taken += _A_BUDGET + len(budget.selector.equal) + len(budget.selector.needs)
+                if taken > MOST_OF_NAMESPACE:
+                    break
+                by_label.setdefault(next(iter(budget.selector.equal), None), []).append(budget)
+            self._by_label[namespace] = by_label
+        return self._by_label[namespace]

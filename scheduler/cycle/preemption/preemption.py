@@ -31,6 +31,8 @@ from scheduler.kube.pod_info import PodInfo
 # A node repairs within 30 s a VF that was not released, and tries a second time 20 s later (`cni.plan.orphans`). What
 # is not returned by then, in seconds, needs an administrator, and no pod waits for that.
 VF_PATIENCE_S = 60.0
+# As many budgets are compared with a pod in the time in which it is taken off a node and put back.
+_BUDGETS_AS_LONG = 50
 # In kube-scheduler's words, except for the VFs.
 NEVER = "not eligible due to preemptionPolicy=Never."
 _TERMINATING = "not eligible due to a terminating pod on the nominated node."
@@ -191,9 +193,9 @@ class Preemption:
             node = names[row]
             if node in stuck:
                 return (_STUCK,), 0
-            lower = self._victims.below(node, priority)
+            lower, before = self._victims.below(node, priority), self._budgets.compared
             found = select_victims_on_node(dry_runs, row, lower, nominated.get(node, ()), self._budgets)
-            return found, len(lower)
+            return found, len(lower) + (self._budgets.compared - before) // _BUDGETS_AS_LONG
 
         return find
 
