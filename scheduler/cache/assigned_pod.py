@@ -13,7 +13,7 @@ from mooring.assignment import Assignment, verified_assignment
 from mooring.errors import AnnotationError
 from scheduler.cache.cache import AssignedPod
 from scheduler.kube.objects import Container, OwnedMetadata, Pod, PodSpec, Quantities, Resources
-from scheduler.kube.pod_info import MOST_PORTS, HostPort, host_ports
+from scheduler.kube.pod_info import MOST_PORTS, HostPort, host_ports, ports_taken
 from scheduler.kube.pod_resources import (
     MOST_AMOUNTS,
     NO_DEFAULTS,
@@ -120,7 +120,7 @@ def _read_short(asked: bytes) -> _Use:
 
 
 def _read_use(spec: PodSpec, published: Set[str] | None = None) -> _Use:
-    ports = frozenset(islice(host_ports(spec), MOST_PORTS))
+    ports = ports_taken(islice(host_ports(spec), MOST_PORTS))
     only = published if amounts_named(spec) > MOST_AMOUNTS else None
     try:
         resources = pod_requests(spec, only=only)

@@ -84,7 +84,7 @@ class DerivedUsage:
 
     node_info: NodeInfo
     used: Mapping[str, int]
-    ports: frozenset[HostPort]
+    ports: frozenset[frozenset[HostPort]]
     free_vfs: FreeVfs
 
 
@@ -256,7 +256,7 @@ class Cache:
         used: dict[str, int] = {}
         for assigned in assigned_pods:
             used = add(used, dict(_amounts(assigned)))
-        ports = frozenset(port for assigned in assigned_pods for port in assigned.ports)
+        ports = frozenset(assigned.ports for assigned in assigned_pods if assigned.ports)
         return DerivedUsage(node_info, used, ports, free_vfs_of(node_info.inventory, self._claims(name)))
 
     def disputes(self, name: str) -> Mapping[Unit, tuple[str, ...]]:
@@ -346,7 +346,7 @@ class Cache:
 
     def _list_ports(self, row: int, name: str) -> None:
         assigned_pods = self._on.get(name, {}).values()
-        self.nodes.ports[row] = frozenset(port for assigned in assigned_pods for port in assigned.ports)
+        self.nodes.ports[row] = frozenset(assigned.ports for assigned in assigned_pods if assigned.ports)
 
     def _claims(self, name: str) -> list[Claim]:
         return [claim for assigned in self._on.get(name, {}).values() if (claim := assigned.claim) is not None]

@@ -105,7 +105,8 @@ class NodeColumns:
         self.valid: Flags = np.zeros(_SMALLEST, np.bool_)
         self.cordoned: Flags = np.zeros(_SMALLEST, np.bool_)
         self.taints: Column[tuple[tuple[str, str, str], ...]] = Column(_SMALLEST, ())
-        self.ports: Column[frozenset[HostPort]] = Column(_SMALLEST, frozenset())
+        # The host ports of each pod that takes any: a pod may take thousands, and its own are hashed once.
+        self.ports: Column[frozenset[frozenset[HostPort]]] = Column(_SMALLEST, frozenset())
         # The resources that a node publishes at all, even with amount 0: all others are 0 in `allocatable`.
         self.published: Column[frozenset[str]] = Column(_SMALLEST, frozenset())
         # Why nothing may be given from a node's inventory (empty if it may), and the PFs that it lists.

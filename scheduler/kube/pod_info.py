@@ -4,7 +4,7 @@
 supported yet. A refused pod waits for a change of its own; nothing else can help it.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal
@@ -32,6 +32,8 @@ from scheduler.kube.selection.spread_constraints import TopologySpreadConstraint
 
 # Number, protocol, address.
 HostPort = tuple[int, str, str]
+# Addresses of a `HostPort`: all of the host's; and whichever it is, an entry that each port has beside its own.
+ALL_ADDRESSES, ANY_ADDRESS = "", "*"
 _encode = msgspec.msgpack.Encoder(order="deterministic").encode
 Cause = Literal["malformed", "unsupported"]
 
@@ -100,7 +102,7 @@ def read_pod_info(pod: Pod, kinds: Kinds = NONE) -> PodInfo | Refusal:
     except ValueError as unreadable:
         return Refusal("malformed", str(unreadable))
     try:
-        resources, ports = pod_requests(spec), frozenset(host_ports(spec))
+        resources, ports = pod_requests(spec), ports_taken(host_ports(spec))
         scored = scored_requests(spec, resources)
         request = _request(pod)
         interfaces = len(request.interfaces) if request else 0
@@ -155,7 +157,12 @@ def host_ports(spec: PodSpec) -> Iterator[HostPort]:
     for container in (*(spec.containers or ()), *sidecars):
         for port in container.ports or ():
             if port.host_port > 0:
-                yield port.host_port, port.protocol, port.host_ip
+                yield port.host_port, port.protocol, ALL_ADDRESSES if port.host_ip == "0.0.0.0" else port.host_ip
+
+
+def ports_taken(ports: Iterable[HostPort]) -> frozenset[HostPort]:
+    """Return what these ports take: each on its address, and on `ANY_ADDRESS`, to be found by who wants all."""
+    return frozenset(one for port in ports for one in (port, (*port[:2], ANY_ADDRESS)))
 
 
 def _shape(

@@ -1,5 +1,6 @@
 """The plugins about one node, in kube-scheduler's words."""
 
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -147,6 +148,27 @@ def test_a_host_port_is_given_once(
     machine.pods(Changed(Identity(uid=there.metadata.uid), there), 0.0)
     expected = ("node(s) didn't have free ports for the requested pod ports",) if clashes else ()
     assert _reasons(machine, make_node(), with_port(wanted)) == expected
+
+
+def test_pods_with_thousands_of_host_ports_do_not_cost_each_event_of_their_node_all_of_them(
+    machine: Machine, make_node: MakeNode, make_pod: MakePod
+) -> None:
+    """A tenant may bind such pods to a node. Each comes with ports of its own, and one wants what the last has."""
+    machine.nodes(Changed(Identity("n1"), make_node()), 0.0)
+
+    def ports(host_ip: str) -> dict[str, Any]:
+        listed = [{"hostPort": number, "hostIP": host_ip} for number in range(1, 4097)]
+        return {"containers": [{"name": "c", "ports": listed}]}
+
+    pods = [make_pod(spec={**ports(f"10.0.0.{number}"), "nodeName": "n1"}) for number in range(80)]
+    began = time.thread_time()
+    for pod in pods:
+        machine.pods(Changed(Identity(uid=pod.metadata.uid), pod), 0.0)
+    clash = ("node(s) didn't have free ports for the requested pod ports",)
+    for wanted, expected in (("10.0.0.79", clash), ("10.0.1.1", ()), ("0.0.0.0", clash)):
+        pod = make_pod(spec={"containers": [{"name": "c", "ports": [{"hostPort": 4096, "hostIP": wanted}]}]})
+        assert _reasons(machine, make_node(), pod) == expected
+    assert time.thread_time() - began < 2.5
 
 
 def test_a_node_without_a_usable_inventory_is_refused_for_vfs_only(
