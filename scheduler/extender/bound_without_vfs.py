@@ -2,6 +2,9 @@
 
 If kube-scheduler bound such a pod after asking the extender about it, it is configured to filter by the extender but
 not to bind (no ``bindVerb``). While such a pod exists the extender refuses, which keeps others from the same fate.
+
+Who may bind the pods of a namespace can make such a pod too. So where kube-scheduler has bound through the extender
+before, pods of one namespace are no proof, and each bind through it disproves those seen before.
 """
 
 from collections import OrderedDict
@@ -23,15 +26,25 @@ NO_BIND_VERB = "kube-scheduler binds pods without VFs: its extender has no bindV
 class BoundWithoutVfs:
     """Bound pods without an assignment, by uid, and the pods that kube-scheduler may bind at any time."""
 
-    def __init__(self) -> None:
+    def __init__(self, scheduler_name: str = names.SCHEDULER_NAME) -> None:
+        self._scheduler_name = scheduler_name
         self._pods: dict[str, Pod] = {}
         self._offered: OrderedDict[str, None] = OrderedDict()
+        # The pods that kube-scheduler seems to have bound itself.
         self._unasked: set[str] = set()
+        # Whether kube-scheduler is known to have bound through the extender, in this process or before.
+        self._has_bound = False
 
     @property
     def fault(self) -> str:
         """Return that kube-scheduler does not bind through the extender, with a pod that shows it; empty if it does."""
         uid = next(iter(self._unasked), None)
+        if (
+            uid is not None
+            and self._has_bound
+            and len({self._pods[one].metadata.namespace for one in self._unasked}) == 1
+        ):
+            return ""
         return "" if uid is None else f"{NO_BIND_VERB} (delete pod {self._pods[uid].key} when it has)"
 
     def offered(self, uid: str) -> None:
@@ -44,11 +57,15 @@ class BoundWithoutVfs:
     def bound(self, uid: str) -> None:
         """Record that the extender was asked to bind a pod: then a missing assignment is not kube-scheduler's doing."""
         self._offered.pop(uid, None)
+        self._unasked.clear()
+        self._has_bound = True
 
     def see(self, pod: Pod) -> list[Instruction]:
         """Check a bound pod; report it once if it requests VFs and has none."""
         uid, was_offered = pod.metadata.uid, pod.metadata.uid in self._offered
         self._offered.pop(uid, None)
+        if names.ASSIGNMENT in pod.annotations and pod.spec.scheduler_name != self._scheduler_name:
+            self._has_bound = True
         if not _is_bound_without_vfs(pod):
             self.drop(uid)
             return []

@@ -107,6 +107,7 @@ class ExtenderPods:
         self.cache.tick(now)
         if why := self._not_ours(pod_info):
             return why
+        self.bound_without_vfs.bound(pod_info.uid)
         nominated, dry_runs = self._nominated_for(pod_info).get(node, []), self._dry_runs(pod_info)
         verdict = self._judge(dry_runs, node, nominated)
         if verdict.reason:
@@ -117,7 +118,6 @@ class ExtenderPods:
         if fault := validate_annotations(pod_info.pod.annotations, annotations):
             return fault
         self.cache.assume(assigned, now)
-        self.bound_without_vfs.bound(pod_info.uid)
         self.queue.move_on_event(ClusterEvent.POD_ASSIGNED, now)
         return Bind(pod_info, assigned, annotations, {"v": 1, "node": node})
 

@@ -88,7 +88,7 @@ class Machine:
             self.cache, self.queue, self.nominator, self._volume_events, self.pending_groups, self.groups_by_pod, kinds
         )
         self.vf_disputes = VfDisputes(self.cache, scheduler_name, evicts=evict_never_started)
-        self._bound_without_vfs = BoundWithoutVfs()
+        self._bound_without_vfs = BoundWithoutVfs(scheduler_name)
         budgets, self.placed_groups = Budgets(), PlacedGroups(self.groups_by_pod, self.known_pod_groups)
         self._preemption = Preemption(self.cache, self.nominator, budgets, self.placed_groups)
         self._scheduling_cycle = SchedulingCycle(self.cache, self.nominator, self._preemption, sign=sign)

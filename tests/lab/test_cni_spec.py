@@ -351,7 +351,7 @@ def test_two_vfs_of_one_subnet_speak_for_themselves_and_are_heard(lab: Lab, nic:
         record("p1", second(nic) | {"vf": 0, "pci": "0000:3b:01.0", "name": "eth0"}, second(nic))
         + f"""
         ip link set eth5 up; state >/tmp/before; cat >/tmp/hearing.py <<'END'\n{HEARING}\nEND
-        {PYTHON} /tmp/hearing.py >/tmp/heard & ear=$!
+        : >/tmp/heard; {PYTHON} /tmp/hearing.py >/tmp/heard & ear=$!
         until grep -q listens /tmp/heard; do sleep 0.05; done
         ip netns add p1; ask ADD p1 'del(.prevResult) | .ipam.routes=[{{"dst":"0.0.0.0/0"}}]'; wait $ear; cat /tmp/heard
         for name in eth0 rdma7; do

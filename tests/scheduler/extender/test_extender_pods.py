@@ -298,6 +298,40 @@ def test_a_kube_scheduler_without_bind_verb_is_detected(scene: Scene) -> None:
     assert scene.extender_pods.bound_without_vfs.fault == ""
 
 
+def test_a_tenant_who_binds_pods_of_its_own_does_not_stop_the_extender(scene: Scene) -> None:
+    """Where kube-scheduler has bound through it, only pods of two namespaces show that it does so no more."""
+    scene.add_node("n1")
+    extender = scene.extender_pods.bound_without_vfs
+
+    def bound_elsewhere(namespace: str = "default") -> Pod:
+        pod = scene.pod(node="n1", spec={"nodeName": "n1"}, metadata={"namespace": namespace})
+        extender.offered(pod.metadata.uid)
+        scene.see(pod)
+        return pod
+
+    first = bound_elsewhere()
+    assert extender.fault, "nothing shows yet that kube-scheduler binds through the extender"
+    scene.reserve(scene.pod_info(name="q"))
+    assert extender.fault == ""
+    later = [bound_elsewhere() for _ in range(3)]
+    assert extender.fault == ""
+    other = bound_elsewhere("other")
+    assert extender.fault.startswith(NO_BIND_VERB)
+    for pod in (first, *later, other):
+        scene.lose(pod)
+    assert extender.fault == ""
+
+
+def test_a_new_leader_sees_by_bound_pods_that_kube_scheduler_binds_through_the_extender(scene: Scene) -> None:
+    """Pods of other schedulers have assignments by no other way."""
+    scene.add_node("n1")
+    scene.see(scene.pod(node="n1", spec={"nodeName": "n1", **FOREIGN}, annotations={names.ASSIGNMENT: "{}"}))
+    pod = scene.pod(node="n1", spec={"nodeName": "n1"})
+    scene.extender_pods.bound_without_vfs.offered(pod.metadata.uid)
+    scene.see(pod)
+    assert scene.extender_pods.bound_without_vfs.fault == ""
+
+
 def test_a_pod_that_requests_vfs_only_when_bound_does_not_count_as_a_missing_bind_verb(scene: Scene) -> None:
     """The extender has bound it, as it was: it has no VFs, and its owner gets a report, but bindVerb is configured."""
     scene.add_node("n1")
