@@ -41,6 +41,7 @@ from scheduler.cycle.preemption.select_victims import VictimSearch
 from scheduler.cycle.refusals import RefusedRows, batches, no_node_available, none_available, refused_rows, sift
 from scheduler.cycle.signature_scores import SignatureScores
 from scheduler.kube.cluster_event import LEAVING, NO_EVENT, ClusterEvent
+from scheduler.kube.group_membership import GroupKey
 from scheduler.kube.pod_info import PodInfo
 from scheduler.placement.assign import Placement
 from scheduler.plugins import volume_binding
@@ -152,6 +153,11 @@ class SchedulingCycle:
         helpable = [rows for plugin, _, rows in scores.refused() if plugin.requeue_on & LEAVING]
         found: Rows = np.sort(np.concatenate([scores.passing(), *helpable]))
         return found
+
+    def kept_from(self, group: GroupKey, priority: int) -> Mapping[str, frozenset[str]]:
+        """Return by node the uids of the nominated pods that count for a group."""
+        by_node = self._nominated_pods.counting_for_group(group, priority)
+        return {node: frozenset(one.uid for one in pods) for node, pods in by_node.items()}
 
     def refused_for(self, pod_info: PodInfo, text: str, budget: PlacementBudget) -> Rows:
         """Return the rows that refuse a pod, by itself, for this reason only."""

@@ -8,13 +8,13 @@ from scheduler.cache.groups.members import GroupsByPod
 from scheduler.constraints.kinds import Kinds
 from scheduler.cycle.decisions import Why
 from scheduler.cycle.instructions import Instruction, Report
-from scheduler.kube.group_membership import membership_if_readable
+from scheduler.kube.group_membership import GroupMembership, membership_if_readable
 from scheduler.kube.objects import Pod
 from scheduler.kube.pod_info import PodInfo, Refusal, read_pod_info
 from scheduler.pending.event_hints import of_leaving
 from scheduler.pending.groups.pending_groups import PendingGroups
 from scheduler.pending.nominator import Nominator
-from scheduler.pending.pending_pod import PendingPod
+from scheduler.pending.pending_pod import PendingPod, asks_the_same
 from scheduler.pending.volume_events import VolumeEvents
 from scheduler.queue.queue import Incoming, Queue
 
@@ -67,11 +67,14 @@ class PendingPods:
             is_changed = True
         else:
             is_changed = known.take(pod, self._kinds)
-        membership = known.pod_info.membership if isinstance(known.pod_info, PodInfo) else None
-        if membership is None:
+        if _membership(known) is None:
             self._nominator.add_from_status(known, now)
-        if not is_changed:
-            return
+        if is_changed:
+            self._enter(uid, known, now)
+
+    def _enter(self, uid: str, known: PendingPod, now: float) -> None:
+        """Put a pod where it waits by what it requests now: in the queue, or in its group."""
+        pod, membership = known.pod, _membership(known)
         self._volume_events.add(uid, known.pod_info)
         if isinstance(known.pod_info, Refusal):
             # What is refused until its owner changes it keeps no room from others.
@@ -83,6 +86,11 @@ class PendingPods:
         refused = membership_if_readable(pod) if isinstance(known.pod_info, Refusal) else None
         self._pending_groups.note(uid, refused, "refused", now)
         self._queue.add(uid, *_rank(pod), now)
+
+    def has_changed(self, pod: Pod) -> bool:
+        """Return whether a pod that has a decision asks for something else by now."""
+        pending = self.pending.get(pod.metadata.uid)
+        return pending is not None and not asks_the_same(pending.pod, pod)
 
     def renew(self, pod: Pod) -> None:
         """Update a pod whose bind is on the way, or done and not shown yet."""
@@ -127,6 +135,11 @@ class PendingPods:
         if ours:
             waiting = [self.pending[uid] for uid in ours if uid in self.pending]
             self._pending_groups.release(ours, {one.pod.metadata.uid: _rank(one.pod) for one in waiting}, now)
+        for one in released:
+            pending = self.pending.get(one.uid)
+            if pending is not None and _membership(pending) != self._groups_by_pod.of(one.uid):
+                # It has changed since it was decided about.
+                self._enter(one.uid, pending, now)
 
     def give_up_volumes(self, now: float) -> None:
         """Let others have the volumes that were chosen for pods that are released."""
@@ -168,6 +181,10 @@ class PendingPods:
         # A member whose bind is under way has no place in the queue.
         expected = alone | self._pending_groups.entries()
         assert set(self._queue.uids()) == expected, "the queue and the pending pods differ"
+
+
+def _membership(pending: PendingPod) -> GroupMembership | None:
+    return pending.pod_info.membership if isinstance(pending.pod_info, PodInfo) else None
 
 
 def _rank(pod: Pod) -> tuple[int, str]:

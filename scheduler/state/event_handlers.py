@@ -201,8 +201,12 @@ class EventHandlers:
             self._stand(pod, "placed" if pod.metadata.deletion_timestamp is None else "leaving", now)
             return found
         if self.cache.assigned(uid) is not None and not self.group_scheduling.is_tried(uid):
-            if pod.metadata.deletion_timestamp is not None and self._is_held(uid):
+            if self._is_held(uid) and pod.metadata.deletion_timestamp is not None:
                 self._leave(uid, now)
+            elif self._is_held(uid) and self.pending_pods.has_changed(pod):
+                self._take_back(uid, now)
+                self._wait(pod, now)
+                return []
             self.pending_pods.renew(pod)
             return []
         self._wait(pod, now)
@@ -219,6 +223,13 @@ class EventHandlers:
             self._stand(pod, "gated", now)
         else:
             self.pending_pods.add(pod, now)
+
+    def _take_back(self, uid: str, now: float) -> None:
+        """End what is held for a pod: it was decided about by what it does not ask for any more."""
+        self.held_binds.drop(uid)
+        self.volume_waits.drop(uid)
+        self.pending_pods.forget_assumed(uid, now)
+        self.pending_pods.give_up_volumes(now)
 
     def _stand(self, pod: Pod, standing: Standing | None, now: float) -> None:
         """Record what a pod that does not wait for us counts for in its group, if it is in one."""

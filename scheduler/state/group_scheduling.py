@@ -57,9 +57,13 @@ Decided = Literal["scheduled", "unschedulable", "error"]
 
 @dataclass(slots=True)
 class _Decision:
-    """A decision under way: ``unplaced`` is what it has found without victims, then it searches for ``victims``."""
+    """A decision under way: ``unplaced`` is what it has found without victims, then it searches for ``victims``.
+
+    ``arrivals`` is how often a member had come to be placed when it began.
+    """
 
     search: GroupSearch
+    arrivals: int
     unplaced: GroupUnschedulable | None = None
     victims: GroupVictimSearch | None = None
 
@@ -117,7 +121,8 @@ class GroupScheduling:
         placed = [assigned for uid in members.of("placed") if (assigned := self.cache.assigned(uid)) is not None]
         waiting = sorted(infos, key=lambda one: by_index(one.pod))
         self._decision = _Decision(
-            GroupSearch(group, waiting, self._needed(key), self.portion, placed, since=self.queue.happened)
+            GroupSearch(group, waiting, self._needed(key), self.portion, placed, since=self.queue.happened),
+            members.arrivals,
         )
         self._has_only_begun = len(infos) > _MANY
 
@@ -142,9 +147,14 @@ class GroupScheduling:
         return max(self.pending_groups.group(key).min - self.pending_groups.counting(key), 1)
 
     def _asks_for_more(self, decision: _Decision) -> bool:
-        """Return whether a group is another by now, or members are gone that were placed when its decision began."""
+        """Return whether a group is another by now, or other members are placed than when its decision began.
+
+        Those that are gone are missing; those that have come say where the others may go.
+        """
         search, key = decision.search, decision.search.group.key
         if decision.victims is not None and decision.victims.priority != self.pending_groups.priority(key):
+            return True
+        if self.pending_groups.members(key).arrivals != decision.arrivals:
             return True
         return self.pending_groups.group(key) != search.group or self._needed(key) > search.needed
 

@@ -29,6 +29,8 @@ class Members:
     counts: Counter[Standing] = field(default_factory=Counter)
     # The annotations of the waiting members: with how many each is.
     asked: Counter[GroupRequest] = field(default_factory=Counter)
+    # How often one has come to be placed.
+    arrivals: int = 0
     _asked_of: dict[str, GroupRequest] = field(default_factory=dict)
 
     @property
@@ -42,6 +44,7 @@ class Members:
         return [uid for uid, standing in self.standings.items() if standing in standings]
 
     def put(self, uid: str, standing: Standing, asked: GroupRequest) -> None:
+        self.arrivals += standing == "placed" and self.standings.get(uid) != "placed"
         self.drop(uid)
         self.standings[uid] = standing
         self.counts[standing] += 1

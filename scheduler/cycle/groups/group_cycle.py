@@ -22,7 +22,7 @@ steps for the whole decision.
 """
 
 from collections import deque
-from collections.abc import Set
+from collections.abc import Mapping, Set
 from dataclasses import replace
 
 from scheduler.cache.cache import Cache
@@ -148,6 +148,11 @@ class GroupCycle:
 
     def _note_seen(self, search: GroupSearch) -> None:
         search.seen, search.renewed = self._cache.nodes.changes.end, self._cache.nodes.renewals.end
+        search.kept = self._kept_from(search)
+
+    def _kept_from(self, search: GroupSearch) -> Mapping[str, frozenset[str]]:
+        """Return by node the nominated pods that any member has to leave room for."""
+        return self._cycle.kept_from(search.group.key, min(one.priority for one in search.waiting))
 
     def _put_back(self, search: GroupSearch, now: float) -> None:
         """Put members back where they were: what is not said of their nodes by `_heed_changes` still holds."""
@@ -262,7 +267,11 @@ class GroupCycle:
     def _heed_changes(self, search: GroupSearch, now: float) -> None:
         """Let members be placed again whose nodes have changed since the last turn."""
         nodes = self._cache.nodes
-        changed = {nodes.names[row] for row in self._changed_rows(search)}.difference(search.unsteady)
+        changed = {nodes.names[row] for row in self._changed_rows(search)}
+        before, kept = search.kept, self._kept_from(search)
+        # Room is kept for others that was free, or is free that was kept.
+        changed |= {node for node in before.keys() | kept.keys() if before.get(node) != kept.get(node)}
+        changed.difference_update(search.unsteady)
         if not changed:
             return
         search.changes.update(changed)

@@ -1,7 +1,7 @@
 """One decision about a group while it is under way, as data: what is tried, what was found, what is left. Pure."""
 
 from collections import Counter, deque
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from scheduler.cache.cache import AssignedPod
@@ -67,6 +67,8 @@ class GroupSearch:
     # What the rows had left when the decision was set aside.
     left_as: RowContents | None = None
     renewed: int = 0
+    # The pods that were nominated then, by node.
+    kept: Mapping[str, frozenset[str]] = field(default_factory=dict)
     restarts: int = 0
     retries: int = 0
     # How often each node has changed between two turns.

@@ -44,6 +44,7 @@ class HeldBinds:
     def hold(self, key: GroupKey, least: int, binds: tuple[Bind, ...]) -> None:
         """Hold the Binds of a decision, together with those that are held of the group already."""
         batch = next((one for one in self._batches.values() if one.key == key), None) or Batch(key, least, {}, set())
+        batch.min = max(batch.min, least)
         batch.binds |= {bind.pod_info.uid: bind for bind in binds}
         batch.awaited |= {bind.pod_info.uid for bind in binds if bind.plan is not None}
         for bind in binds:

@@ -137,6 +137,19 @@ def test_a_later_member_joins_the_domain_of_those_that_are_placed(racks: Racks) 
     assert racks.placed(1.0) == ["a"]
 
 
+def test_a_member_that_is_bound_elsewhere_during_a_decision_says_where_the_others_go(racks: Racks) -> None:
+    """Somebody else has bound it, between two portions: the group must not be in two racks."""
+    for rack in "ab":
+        racks.rack(rack, 25)
+    racks.job(20, within=RACK)
+    assert racks.machine.step(racks.now) == []
+    tried = {one.node[0] for one in racks.machine.cache.assigned_pods()}
+    other = "b" if tried == {"a"} else "a"
+    group = json.dumps({"name": "train", "min": 20, "within": RACK})
+    racks.see(racks.member("by-hand", group, node=f"{other}-24", request=[]))
+    assert racks.placed() == [other] * 20
+
+
 def test_a_member_that_comes_again_joins_the_leaf_that_the_others_share(racks: Racks) -> None:
     """What was preferred holds for it too, as long as there is room."""
     racks.rack("r", 2, leaf="l1")

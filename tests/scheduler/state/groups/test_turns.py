@@ -96,6 +96,28 @@ def test_members_of_a_decision_that_is_set_aside_keep_nothing_from_others(turns:
     assert len(binds(turns.work(20.0))) == 219
 
 
+def test_room_that_is_kept_for_another_pod_while_a_decision_is_set_aside_is_not_taken(turns: Turns) -> None:
+    """A pod of higher priority preempts meanwhile, and is nominated where members were tried."""
+    for number in range(3):
+        turns.nodes(f"n{number}", vfs=73, labels={"host": f"n{number}"})
+    node = turns.machine.cache.node("n0")
+    assert node is not None
+    resources = {"requests": {"cpu": f"{node.allocatable['cpu']}m"}}
+    limits = {"containers": [{"name": "c", "resources": resources}], "nodeSelector": {"host": "n0"}}
+    low = turns.make_pod("low", spec={**limits, "priority": -1, "nodeName": "n0"}, node="n0")
+    turns.see(low, *(turns.member(f"m{n}", '{"name":"large","min":219}', request=[{}]) for n in range(219)))
+    for _ in range(5):
+        turns.step()
+    assert turns.machine.cache.uids()
+    urgent = turns.make_pod("urgent", [{}], spec={**limits, "priority": 100})
+    turns.see(urgent)
+    instructions = turns.work()
+    assert turns.machine.nominator.node_of(urgent.metadata.uid) == "n0"
+    assert binds(instructions) == []
+    turns.gone(low)
+    assert [one.pod_info.uid for one in binds(turns.work(20.0))] == [urgent.metadata.uid]
+
+
 def test_a_decision_that_is_set_aside_ends_with_a_member_that_goes(turns: Turns) -> None:
     """It begins again without it."""
     turns.nodes("n1", "n2", "n3", vfs=100)

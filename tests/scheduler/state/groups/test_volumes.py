@@ -1,12 +1,21 @@
 """No Binding of a group is written before the volumes of all of its members are bound; one failure releases all."""
 
+from collections.abc import Callable
 from typing import Any
+
+import msgspec
+import pytest
 
 from mooring import names
 from mooring.kube.events import Identity, Removed
+from scheduler.cache.cache import AssignedPod
 from scheduler.cycle.decisions import Bind
 from scheduler.cycle.instructions import Instruction, PreBind, PreBindResult
+from scheduler.kube.binding_outcome import Outcome
+from scheduler.kube.group_membership import GroupKey
 from scheduler.kube.objects import Pod
+from scheduler.kube.pod_info import PodInfo
+from scheduler.pending.groups.held_binds import HeldBinds
 from scheduler.state.machine import Report
 from tests.scheduler.volume_store import HOST, Store, on
 
@@ -88,3 +97,77 @@ def test_a_later_member_is_not_bound_before_those_that_wait_for_volumes(store: S
     for order in orders:
         _bound(store, order)
     assert len(_binds(store.run())) == 4
+
+
+def _changed(pod: Pod, annotations: dict[str, str]) -> Pod:
+    """Return a pod as its owner has changed it."""
+    return msgspec.structs.replace(pod, metadata=msgspec.structs.replace(pod.metadata, annotations=annotations))
+
+
+@pytest.mark.parametrize(
+    "annotations",
+    [
+        {names.GROUP: '{"name":"other","min":1}'},
+        {},
+        {names.GROUP: "{"},
+        {names.GROUP: '{"name":"train","min":3}', names.REQUEST: "["},
+        {names.GROUP: '{"name":"train","min":3}', names.REQUEST: '[{"network":"nowhere"}]'},
+    ],
+    ids=["another group", "no group", "unreadable group", "unreadable request", "another request"],
+)
+def test_a_member_that_asks_for_something_else_meanwhile_is_decided_about_anew(
+    annotations: dict[str, str], store: Store
+) -> None:
+    """It was counted for the group, and given what it wanted then; without it too few would start."""
+    pods, orders = _ready(store)
+    store.show(_changed(pods[2], annotations))
+    store.machine.check()
+    for order in orders:
+        _bound(store, order)
+    bound = [bind.pod_info.uid for bind in _binds(store.run())]
+    uids = [pod.metadata.uid for pod in pods]
+    assert bound == (uids[2:] if names.REQUEST not in annotations and annotations.get(names.GROUP) != "{" else [])
+    assert {one.uid for one in store.machine.cache.assigned_pods()} == set(bound)
+    store.machine.check()
+
+
+def test_a_member_that_changes_while_its_binding_is_written_waits_as_what_it_is_then(store: Store) -> None:
+    """If that fails it is in its new group; the API server cannot be asked to take back what it may have done."""
+    store.nodes("n1", "n2", "n3")
+    pods = [_member(store) for _ in range(3)]
+    binds = _binds(store.run())
+    store.show(_changed(pods[0], {names.GROUP: '{"name":"other","min":2}'}))
+    store.show(_changed(pods[1], {names.GROUP: '{"name":"train","min":3}', names.REQUEST: "["}))
+    for bind in binds:
+        store.machine.finished(bind, Outcome("changed"), store.now)
+    store.machine.check()
+    standings = [store.machine.groups_by_pod.standing(pod.metadata.uid) for pod in pods]
+    assert standings == ["waiting", "refused", "waiting"]
+    store.now += 60.0
+    assert _binds(store.run()) == []
+    store.machine.check()
+
+
+def test_a_pod_that_asks_for_something_else_while_its_volumes_are_bound_is_decided_about_anew(store: Store) -> None:
+    """What it was given is for what it wanted before."""
+    store.nodes("n1")
+    store.claim("a")
+    store.volume("pv-a", where=on(HOST, "n1"))
+    pod = store.pod("a")
+    order = store.pre_filter()
+    store.show(_changed(pod, {names.REQUEST: '[{"network":"nowhere"}]'}))
+    _bound(store, order)
+    found = store.run()
+    assert _binds(found) == []
+    assert [one.message for one in found if isinstance(one, Report)]
+    assert list(store.machine.cache.assigned_pods()) == []
+    store.machine.check()
+
+
+def test_held_binds_need_the_most_that_any_of_their_decisions_needed(make_pod: Callable[..., Pod]) -> None:
+    """A group may ask for more meanwhile."""
+    held, key = HeldBinds(), GroupKey("annotation", "ns", "g")
+    for least in (3, 5, 4):
+        pod_info = PodInfo(make_pod(metadata={"uid": str(least)}), {})
+        held.hold(key, least, (Bind(pod_info, AssignedPod(str(least), "", ""), {}, {"v": 1}),))
+    assert [held.batch_of(str(least)).min for least in (3, 5, 4)] == [5, 5, 5]
