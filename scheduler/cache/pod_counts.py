@@ -21,7 +21,14 @@ _MOST_COUNTS = 1 << 22
 _FEWEST_QUESTIONS = 64
 # And beyond so many labels, values and namespaces that they name together: some 100 bytes each.
 _MOST_NAMED = 1 << 16
+# For so many pods that differ it is kept which terms select them; each new term is compared with them.
+_MOST_FOUND = 32
 _NO_LABELS: Mapping[str, str] = {}
+
+
+# Terms with how many pods have them on which rows.
+CountedTerms = dict[Term, RowCounts]
+_NOTHING: CountedTerms = {}
 
 
 class Question(msgspec.Struct, frozen=True, cache_hash=True, gc=False):
@@ -73,6 +80,8 @@ class Terms:
 
     def __init__(self) -> None:
         self.row_counts: dict[Term, RowCounts] = {}
+        # What `about` has found for the last pods that differ, with the labels of their namespaces.
+        self._about: OrderedDict[AffinityInfo, tuple[Mapping[str, str], CountedTerms]] = OrderedDict()
         self._speaking: dict[tuple[str | None, tuple[str, str] | None], dict[Term, RowCounts]] = {}
 
     def use(self, term: Term) -> RowCounts:
@@ -80,6 +89,9 @@ class Terms:
         row_counts = self.row_counts.get(term)
         if row_counts is None:
             row_counts = self.row_counts[term] = RowCounts()
+            for affinity_info, (labels, found) in self._about.items():
+                if _selects(term, affinity_info, labels):
+                    found[term] = row_counts
             for place in _places(term):
                 self._speaking.setdefault(place, {})[term] = row_counts
         row_counts.users += 1
@@ -91,23 +103,47 @@ class Terms:
         if row_counts.users:
             return
         del self.row_counts[term]
+        for _, found in self._about.values():
+            found.pop(term, None)
         for place in _places(term):
             del self._speaking[place][term]
             if not self._speaking[place]:
                 del self._speaking[place]
 
-    def about(self, affinity_info: AffinityInfo, namespace_labels: Mapping[str, str]) -> list[tuple[Term, RowCounts]]:
-        """Return the terms that select a pod."""
+    def about(self, affinity_info: AffinityInfo, namespace_labels: Mapping[str, str]) -> CountedTerms:
+        """Return the terms that select a pod, not to be changed."""
         if not self.row_counts:
-            return []
-        return [
-            (term, row_counts)
+            return _NOTHING
+        known = self._about.get(affinity_info)
+        if known is None:
+            if len(self._about) == _MOST_FOUND:
+                self._about.popitem(last=False)
+            known = self._about[affinity_info] = namespace_labels, self._find(affinity_info, namespace_labels)
+        return known[1]
+
+    def forget_found(self) -> None:
+        """Forget what was found: the labels of a namespace have changed."""
+        self._about.clear()
+
+    def check(self) -> None:
+        """Raise AssertionError if what was found is not what all terms say."""
+        for affinity_info, (labels, found) in self._about.items():
+            assert found == self._find(affinity_info, labels), f"terms about {affinity_info} differ"
+
+    def _find(self, affinity_info: AffinityInfo, namespace_labels: Mapping[str, str]) -> CountedTerms:
+        return {
+            term: row_counts
             for namespace in (affinity_info.namespace, None)
             for label in (None, *affinity_info.labels)
             for term, row_counts in self._speaking.get((namespace, label), {}).items()
-            if term.scope.selector.selects(affinity_info.labels)
-            and term.scope.covers(affinity_info.namespace, namespace_labels)
-        ]
+            if _selects(term, affinity_info, namespace_labels)
+        }
+
+
+def _selects(term: Term, affinity_info: AffinityInfo, namespace_labels: Mapping[str, str]) -> bool:
+    return term.scope.selector.selects(affinity_info.labels) and term.scope.covers(
+        affinity_info.namespace, namespace_labels
+    )
 
 
 def _places(term: Term) -> Iterator[tuple[str | None, tuple[str, str] | None]]:
@@ -208,6 +244,7 @@ class PodCounts:
             )
             for term, row_counts in kept.row_counts.items():
                 assert _same(row_counts, new.row_counts[term]), f"{term} is not counted right"
+            kept.check()
 
     def _what_is_kept(self) -> dict[AffinityInfo, tuple[dict[int, int], int]]:
         """Return by affinity info the rows of its pods, and how many counts it changes."""
@@ -279,7 +316,9 @@ class PodCounts:
                     group.moves = [(other, by) for other, by in group.moves if other is not row_counts]
 
     def _forget_by_labels(self) -> None:
-        """Drop the questions that select namespaces by labels."""
+        """Drop the questions that select namespaces by labels, and what was found by them."""
+        for terms in (self.anti_affinity_terms, self.affinity_terms, self.preferred_terms):
+            terms.forget_found()
         for question in [one for one in self._questions if any(not scope.within.nothing for scope in one.scopes)]:
             self._forget(question)
 

@@ -1,6 +1,6 @@
 """How many of something are on each row: a dictionary for few rows, an array for many."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 
 import numpy as np
@@ -53,6 +53,26 @@ class RowCounts:
             rows = np.flatnonzero(self._counts)
             return rows, self._counts[rows]
         return np.fromiter(few, np.intp, len(few)), np.fromiter(few.values(), np.int64, len(few))
+
+    @staticmethod
+    def rows_of_all(parts: Iterable["RowCounts"]) -> tuple[NDArray[np.intp], Counts]:
+        """Return the rows on which any of these has a count, in no order, and the sums there: one look at each."""
+        found, total = RowCounts(), dict[int, int]()
+        for one in parts:
+            few = one._few
+            if few is None:
+                found._few = None
+                if len(found._counts) < len(one._counts):
+                    found._grow(len(one._counts))
+                found._counts[: len(one._counts)] += one._counts
+                continue
+            for row, count in few.items():
+                total[row] = total.get(row, 0) + count
+        if found._few is None:
+            for row, count in total.items():
+                found.shift(row, count)
+            return found.rows()
+        return np.fromiter(total, np.intp, len(total)), np.fromiter(total.values(), np.int64, len(total))
 
     def array(self, size: int) -> Counts:
         """Return the counts of rows 0 to ``size``; the result is read-only."""

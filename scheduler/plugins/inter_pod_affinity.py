@@ -6,14 +6,14 @@ may be placed if it satisfies the affinity itself. `scheduler.cache.pod_counts` 
 preferred ones by their weights; a required one weighs `_HARD_POD_AFFINITY_WEIGHT`.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
 from scheduler.cache.cache import AssignedPod
 from scheduler.cache.column import Amounts
 from scheduler.cache.node_columns import Flags, NodeColumns, Rows
-from scheduler.cache.pod_counts import PodCounts, Question
+from scheduler.cache.pod_counts import CountedTerms, PodCounts, Question
 from scheduler.cache.row_counts import RowCounts
 from scheduler.cache.topology_domains import Domains, domains
 from scheduler.kube.cluster_event import ClusterEvent
@@ -37,9 +37,8 @@ _TEXTS = (
 )
 # Source: the default of hardPodAffinityWeight, of InterPodAffinityArgs.
 _HARD_POD_AFFINITY_WEIGHT = 1
-_CountedTerms = Sequence[tuple[Term, RowCounts]]
 # A weight, and the terms whose counts it multiplies.
-_WeightedTerms = Sequence[tuple[int, _CountedTerms]]
+_WeightedTerms = Sequence[tuple[int, CountedTerms]]
 
 
 def pre_filter(pod_info: PodInfo, nodes: NodeColumns, pod_counts: PodCounts) -> "PodAffinityFilter | None":
@@ -68,7 +67,7 @@ class PodAffinityFilter:
         pod_info: PodInfo,
         nodes: NodeColumns,
         pod_counts: PodCounts,
-        existing_anti_affinity: _CountedTerms,
+        existing_anti_affinity: CountedTerms,
         scoring_terms: _WeightedTerms,
     ) -> None:
         self._affinity_info, self._nodes, self._pod_counts = pod_info.affinity_info, nodes, pod_counts
@@ -90,9 +89,8 @@ class PodAffinityFilter:
             of = self._of(term.key)
             raw += weight * of.sums(self._counts((term,)))[of.ids[rows]]
         for weight, counted in self._scoring_terms:
-            for term, row_counts in counted:
-                of = self._of(term.key)
-                raw += weight * of.sums_of_few(*row_counts.rows())[of.ids[rows]]
+            for of, sums in self._sums(counted):
+                raw += weight * sums[of.ids[rows]]
         return _normalised(raw)
 
     def _fails_affinity(self, rows: Rows) -> Flags | None:
@@ -130,10 +128,18 @@ class PodAffinityFilter:
         if not self._existing_anti_affinity:
             return None
         near = np.zeros(len(rows), np.bool_)
-        for term, row_counts in self._existing_anti_affinity:
-            of = self._of(term.key)
-            near |= of.sums_of_few(*row_counts.rows())[of.ids[rows]] > 0
+        for of, sums in self._sums(self._existing_anti_affinity):
+            near |= sums[of.ids[rows]] > 0
         return near
+
+    def _sums(self, counted: CountedTerms) -> Iterator[tuple[Domains, Amounts]]:
+        """Yield the domains of each label that terms name, and how much they count in each: terms may be thousands."""
+        by_key = dict[str, list[RowCounts]]()
+        for term, row_counts in counted.items():
+            by_key.setdefault(term.key, []).append(row_counts)
+        for key, parts in by_key.items():
+            of = self._of(key)
+            yield of, of.sums_of_few(*RowCounts.rows_of_all(parts))
 
     def _of(self, key: str) -> Domains:
         found = self._domains.get(key)

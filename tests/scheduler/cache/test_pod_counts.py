@@ -51,15 +51,65 @@ def test_terms_are_removed_with_their_pods() -> None:
     pods.add(5, affinity_info("x", "a", term))
     pods.add(6, affinity_info("x", "a", term))
     pods.add(6, affinity_info("z", "a", term))
-    assert pods.anti_affinity_terms.about(affinity_info("x"), {}) == []
-    assert pods.anti_affinity_terms.about(affinity_info("y", "b"), {}) == []
-    ((found, row_counts),) = pods.anti_affinity_terms.about(affinity_info("y"), {})
+    assert pods.anti_affinity_terms.about(affinity_info("x"), {}) == {}
+    assert pods.anti_affinity_terms.about(affinity_info("y", "b"), {}) == {}
+    ((found, row_counts),) = pods.anti_affinity_terms.about(affinity_info("y"), {}).items()
     assert found == term
     assert row_counts.array(8).tolist() == [0, 0, 0, 0, 0, 1, 2, 0]
     for row, app in ((5, "x"), (6, "x"), (6, "z")):
         pods.remove(row, affinity_info(app, "a", term))
-    assert pods.anti_affinity_terms.about(affinity_info("y"), {}) == []
+    assert pods.anti_affinity_terms.about(affinity_info("y"), {}) == {}
     pods.check([])
+
+
+def test_what_terms_say_of_a_pod_follows_the_terms_and_the_labels_of_its_namespace() -> None:
+    """It is kept from one decision to the next; `check` finds it again from all terms."""
+    pods, asked = PodCounts(), affinity_info("y", "b")
+    named = Term("zone", Scope(select_labels({"app": "y"}), frozenset("b")))
+    everywhere = Term("zone", Scope(EVERYTHING, frozenset(), select_labels({"team": "x"})))
+
+    def said() -> set[Term]:
+        pods.check(there)
+        return set(pods.anti_affinity_terms.about(asked, pods.namespace_labels("b")))
+
+    there = [(0, affinity_info("x", "a", named))]
+    pods.add(*there[0])
+    assert said() == {named}
+    there.append((1, affinity_info("x", "a", everywhere)))
+    pods.add(*there[1])
+    assert said() == {named}
+    pods.put_namespace("b", {"team": "x"})
+    assert said() == {named, everywhere}
+    there.append((2, affinity_info("x", "c", Term("rack", everywhere.scope))))
+    pods.add(*there[2])
+    assert len(said()) == 3
+    pods.remove(*there.pop(0))
+    assert named not in said()
+    pods.put_namespace("b", {})
+    assert said() == set()
+
+
+def test_many_terms_are_summed_by_the_label_that_they_name() -> None:
+    """Each has few rows, or many; together they may be thousands."""
+    few, many, expected = [RowCounts() for _ in range(50)], RowCounts(), [0] * 200
+    for number, one in enumerate(few):
+        one.shift(number, 2)
+        expected[number] += 2
+    for row in range(30, 200):
+        many.shift(row, 1)
+        expected[row] += 1
+    for parts, sums in (
+        (few, [2] * 50 + [0] * 150),
+        ([*few, many], expected),
+        ([many, *few], expected),
+        ([], [0] * 200),
+    ):
+        rows, counts = RowCounts.rows_of_all(parts)
+        assert len(set(rows.tolist())) == len(rows)
+        found = [0] * 200
+        for row, count in zip(rows.tolist(), counts.tolist(), strict=True):
+            found[row] = count
+        assert found == sums
 
 
 def test_a_limited_number_of_questions_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
