@@ -162,7 +162,8 @@ def host_ports(spec: PodSpec) -> Iterator[HostPort]:
 
 def ports_taken(ports: Iterable[HostPort]) -> frozenset[HostPort]:
     """Return what these ports take: each on its address, and on `ANY_ADDRESS`, to be found by who wants all."""
-    return frozenset(one for port in ports for one in (port, (*port[:2], ANY_ADDRESS)))
+    own = frozenset(ports)
+    return own.union([(*port[:2], ANY_ADDRESS) for port in own]) if own else own
 
 
 def _shape(
