@@ -1,12 +1,13 @@
 """Find a GPU on this host by its PCI address, and ask the runtime whether a container may have it now."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import grpc
 from google.protobuf.message import DecodeError
 
-from cri_shim.plan.gpus import GpuError, HostGpu, cdi_name, held_elsewhere, live_pods, without_cdi
+from cri_shim.plan.gpus import GpuError, HostGpu, cdi_name, held_elsewhere, live_pods, other_folders, without_cdi
 from cri_shim.records import Records
 from cri_shim.runtime import Runtime
 from mooring.gpu.assignment import GpuAssignment, assigned_gpus
@@ -52,13 +53,15 @@ class GpuFolders:
         return read_nvidia_file(next(filter(None, (_text(folder / "information") for folder in folders)), ""))
 
 
-async def why_not_now(uid: str, units: tuple[str, ...], runtime: Runtime, records: Records) -> str:
+async def why_not_now(uid: str, units: tuple[str, ...], runtime: Runtime, records: Records, cdi: Sequence[str]) -> str:
     """Return why a container of the pod ``uid`` must not be given these GPUs now; empty if it may.
 
+    ``cdi`` are the folders in which their CDI devices were found.
     Raise RecordError or OSError.
     """
     try:
-        if reason := without_cdi(await runtime.version(), await runtime.verbose_status()):
+        status = await runtime.verbose_status()
+        if reason := without_cdi(await runtime.version(), status) or other_folders(status, cdi):
             return reason
         live = live_pods(await runtime.listed_sandboxes(), await runtime.running())
     except grpc.aio.AioRpcError as failed:

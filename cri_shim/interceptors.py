@@ -105,7 +105,7 @@ class Interceptors:
     @asynccontextmanager
     async def create_container(self, raw: bytes) -> AsyncIterator[bytes]:
         """Yield the bytes to forward, with what the container gets of the pod's VFs and GPUs."""
-        equipped = await _apart(raw, self._equip, raw)
+        equipped = await self._equip(raw)
         request = equipped.request
         if request is not None:
             with _refusals(request.sandbox_config, "CreateContainer", container=request.config.metadata.name):
@@ -126,7 +126,7 @@ class Interceptors:
     async def _refuse_gpus_in_use(self, uid: str, units: tuple[str, ...]) -> None:
         if self._runtime is None:
             raise RefusedError("the runtime cannot be asked who has GPUs")
-        if reason := await why_not_now(uid, units, self._runtime, self._records):
+        if reason := await why_not_now(uid, units, self._runtime, self._records, self._roots.cdi.split(":")):
             raise RefusedError(reason)
 
     def begin(self) -> None:
@@ -165,20 +165,21 @@ class Interceptors:
         self._missing = dict(judged.missing)
         return frozenset([uid for uid in judged.remove if await self._remove_record(uid)])
 
-    def _equip(self, raw: bytes) -> _Equipped:
+    async def _equip(self, raw: bytes) -> _Equipped:
         """Return a CreateContainer's bytes to forward; raise RefusedError."""
-        request = _decode(cri.CreateContainerRequest, raw)
+        request = await _apart(raw, _decode, cri.CreateContainerRequest, raw)
         if request is None:
             return _Equipped(raw)
         with _refusals(request.sandbox_config, "CreateContainer", container=request.config.metadata.name):
             found = self._records.pod(request.sandbox_config.metadata.uid)
             if found is not None:
                 self._sandboxes[request.pod_sandbox_id] = found.assignment.uid
-            decision = decide_container(request, found, self._rules)
+            decision = await _apart(raw, decide_container, request, found, self._rules)
             if isinstance(decision, Refuse):
                 raise RefusedError(decision.reason)
             if isinstance(decision, Inject):
-                return self._inject(raw, request, decision)
+                # A driver that is bound again holds up who reads its devices; CDI specifications are large.
+                return await asyncio.to_thread(self._inject, raw, request, decision)
             return _Equipped(raw)
 
     async def _remove_record(self, uid: str) -> bool:

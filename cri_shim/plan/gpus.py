@@ -4,6 +4,7 @@ A GPU is given by the name of the CDI device that holds exactly it, which the ru
 CreateContainer: indexes and device minors may be others by then, PCI address and UUID are not.
 """
 
+import posixpath
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,6 +23,8 @@ HIDDEN = {"NVIDIA_VISIBLE_DEVICES": "void"}
 _MOST_BYTES = 8 << 20
 # The first that takes ContainerConfig.CDI_devices: cri-o pull request 6944.
 _CRIO = (1, 28)
+# The first that always does CDI, and has no field that says so: containerd pull request 14166.
+_CONTAINERD = (2, 4)
 _VERSION = re.compile(r"v?(\d{1,6})\.(\d{1,6})", re.ASCII)
 
 
@@ -80,6 +83,7 @@ def live_pods(sandboxes: Iterable[cri.PodSandbox], running: Iterable[cri.Contain
 
 class _Config(msgspec.Struct):
     enable_cdi: bool | None = msgspec.field(name="enableCDI", default=None)
+    folders: list[str] | None = msgspec.field(name="cdiSpecDirs", default=None)
 
 
 _config = msgspec.json.Decoder(_Config)
@@ -89,16 +93,46 @@ def without_cdi(version: cri.VersionResponse, status: cri.StatusResponse) -> str
     """Return why the runtime would not inject CDI devices, empty if it does; one that does not ignores them silently.
 
     containerd tells its configuration in the verbose Status (``enableCDI``: containerd pull request 6654; off by
-    default in 1.7), CRI-O does it from a version on.
+    default in 1.7, without the field always on), CRI-O does it from a version on.
     """
     name = f"{version.runtime_name} {version.runtime_version}"
     if version.runtime_name == "cri-o":
-        found = _VERSION.match(version.runtime_version)
-        is_new = found is not None and (int(found[1]), int(found[2])) >= _CRIO
+        is_new = _is_from(_CRIO, version)
         return "" if is_new else f"the runtime {name} takes no CDI devices: CRI-O does from 1.28 on"
+    config = _config_of(status)
+    enabled = config is not None and (
+        (config.enable_cdi is None and _is_from(_CONTAINERD, version)) or bool(config.enable_cdi)
+    )
+    return "" if enabled else f"the runtime {name} does not do CDI: its configuration needs enable_cdi = true"
+
+
+def other_folders(status: cri.StatusResponse, ours: Sequence[str]) -> str:
+    """Return why the runtime may find another device under a name than we do; empty if it reads the same folders.
+
+    A name in a later folder counts, so that order matters. A runtime that does not tell its folders is believed: a name
+    that it does not find fails the call.
+    """
+    config = _config_of(status)
+    theirs = config.folders if config is not None else None
+    if not theirs or list(map(_at, theirs)) == list(map(_at, ours)):
+        return ""
+    return f"the runtime reads CDI specifications in {':'.join(theirs)}, mooring-cri-shim in {':'.join(ours)} (--cdi)"
+
+
+def _at(folder: str) -> str:
+    """Return a folder's path in one form: /var/run is /run."""
+    path = posixpath.normpath(folder)
+    return path.removeprefix("/var") if path.startswith("/var/run/") else path
+
+
+def _config_of(status: cri.StatusResponse) -> _Config | None:
     text = status.info.get("config", b"")
     try:
-        enabled = _config.decode(text).enable_cdi if 0 < len(text) <= _MOST_BYTES else None
+        return _config.decode(text) if 0 < len(text) <= _MOST_BYTES else None
     except (msgspec.DecodeError, ValueError, RecursionError):
-        enabled = None
-    return "" if enabled else f"the runtime {name} does not do CDI: its configuration needs enable_cdi = true"
+        return None
+
+
+def _is_from(first: tuple[int, int], version: cri.VersionResponse) -> bool:
+    found = _VERSION.match(version.runtime_version)
+    return found is not None and (int(found[1]), int(found[2])) >= first

@@ -1,6 +1,8 @@
 """Containers get the GPUs of their pods by CDI names, or are refused with the reason; other pods stay as they are."""
 
+import asyncio
 import json
+import threading
 from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,7 @@ import yaml
 from cri_api.v1 import api_pb2 as cri
 
 from cri_shim.devices import Roots
+from cri_shim.gpus import GpuFolders
 from cri_shim.interceptors import Interceptors
 from cri_shim.plan.inject import Rules
 from cri_shim.proxy import RefusedError
@@ -39,7 +42,7 @@ class GpuRuntime(conftest.Runtime):
     def __init__(self) -> None:
         super().__init__()
         self.version = ("containerd", "1.7.24")
-        self.config: object = {"enableCDI": True, "cdiSpecDirs": ["/etc/cdi"]}
+        self.config: object = {"enableCDI": True}
         self.sandboxes: list[tuple[str, bool]] = []
         self.containers: list[str] = []
         self.broken = False
@@ -114,7 +117,9 @@ async def interceptors(
     gpu_host: Path, rules: Rules, runtime: GpuRuntime, tmp_path: Path
 ) -> AsyncIterator[Interceptors]:
     """Interceptors of a shim whose runtime says that the pod's sandbox is ready."""
-    roots = Roots(gpu_host / "sys", gpu_host / "dev", proc=gpu_host / "proc", cdi=str(gpu_host / "cdi"))
+    cdi = f"{gpu_host / 'cdi'}:/var/run/none"
+    runtime.config = {"enableCDI": True, "cdiSpecDirs": [str(gpu_host / "cdi"), "/run/none/"]}
+    roots = Roots(gpu_host / "sys", gpu_host / "dev", proc=gpu_host / "proc", cdi=cdi)
     interceptors = Interceptors(rules, Records(gpu_host / "state", gpu_host / "run"), roots)
     runtime.sandboxes = [(conftest.UID, True)]
     async with grpc.aio.insecure_channel(f"unix://{tmp_path}/runtime.sock") as channel:
@@ -234,6 +239,10 @@ REFUSALS: list[tuple[Change, str]] = [
     (lambda runtime, _: setattr(runtime, "config", {"enableCDI": False}), "containerd 1.7.24 does not do CDI"),
     (lambda runtime, _: setattr(runtime, "config", {"sandboxImage": "x"}), "does not do CDI: its configuration needs"),
     (lambda runtime, _: setattr(runtime, "config", None), "does not do CDI"),
+    (
+        lambda runtime, _: setattr(runtime, "config", {"enableCDI": True, "cdiSpecDirs": ["/etc/cdi"]}),
+        "the runtime reads CDI specifications in /etc/cdi, mooring-cri-shim in /",
+    ),
     (lambda runtime, _: setattr(runtime, "version", ("cri-o", "1.27.9")), "CRI-O does from 1.28 on"),
     (lambda runtime, _: setattr(runtime, "broken", True), "does not tell who has GPUs: containerd is not there"),
     (lambda _, host: write_nvidia(host, TWO, 1, "GPU-another"), "the host has GPU-another there, not GPU-2222"),
@@ -252,6 +261,39 @@ async def test_a_container_that_cannot_have_its_gpus_is_refused(
         await created(interceptors, make, annotations())
     assert reason in str(refused.value)
     assert given(await created(interceptors, make, annotations(), "log"))[0] == []
+
+
+@pytest.mark.parametrize(("version", "does"), [("v2.4.0", True), ("2.10.1", True), ("2.3.9", False), ("", False)])
+async def test_a_containerd_that_cannot_be_told_to_do_without_cdi_does_it(
+    interceptors: Interceptors, runtime: GpuRuntime, make: Any, version: str, does: bool
+) -> None:
+    """From 2.4 on its configuration has no such field."""
+    runtime.version, runtime.config = ("containerd", version), {"sandboxImage": "x"}
+    if does:
+        assert len((await created(interceptors, make, annotations())).CDI_devices) == 2
+    else:
+        with pytest.raises(RefusedError, match="does not do CDI"):
+            await created(interceptors, make, annotations())
+
+
+async def test_specifications_are_read_beside_the_other_calls(
+    interceptors: Interceptors, make: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A host may have large ones, on a slow disk: other pods' calls do not wait for them."""
+    reading, go_on = threading.Event(), threading.Event()
+    names = GpuFolders.names
+
+    def slowly(folders: GpuFolders, *given: Any) -> tuple[str, ...]:
+        reading.set()
+        assert go_on.wait(10.0)
+        return names(folders, *given)
+
+    monkeypatch.setattr(GpuFolders, "names", slowly)
+    ours = asyncio.create_task(created(interceptors, make, annotations()))
+    assert await asyncio.to_thread(reading.wait, 10.0)
+    assert not ours.done()
+    go_on.set()
+    assert len((await ours).CDI_devices) == 2
 
 
 async def test_a_new_cri_o_needs_no_setting(interceptors: Interceptors, runtime: GpuRuntime, make: Any) -> None:
