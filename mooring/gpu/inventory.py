@@ -48,6 +48,10 @@ class Gpu:
     pcie: tuple[str, ...] = ()
     link: int | None = None
 
+    def __hash__(self) -> int:
+        # What is left on a node is hashed with each pod that gets some of it.
+        return hash(self.pci)
+
 
 @dataclass(frozen=True, slots=True)
 class GpuOut:

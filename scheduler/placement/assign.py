@@ -15,7 +15,7 @@ from scheduler.constraints.protocol import Proposal
 from scheduler.placement.eligibility import NO_PF, eligibility
 from scheduler.placement.place import REMEMBERED, Fit, OutOfBudget, PfCapacity, VfDemand, place
 from scheduler.placement.shared_ports import SharedPorts
-from scheduler.placement.vf_accounting import FEW, FreeVfs
+from scheduler.placement.vf_accounting import FEW, FreeVfs, are_like_others
 
 # Since when each VF has been free, by PF name and VF index; a VF without an entry was never used.
 FreeSince = Mapping[tuple[str, int], float]
@@ -30,6 +30,11 @@ OUT_OF_BUDGET = "search for a placement ran out of steps"
 NOT_SEARCHED = "node(s) not searched yet for a VF placement, the search goes on"
 
 
+# Requests on PFs for which `demands_on` is kept.
+_MOST_KNOWN = 256
+_known: dict[tuple[int, int], tuple[PodRequest, tuple[Pf, ...], tuple[VfDemand, ...] | str]] = {}
+
+
 @dataclass(frozen=True, slots=True)
 class Placement:
     """A placement on one node: for each interface the index of its PF, and the units of other kinds."""
@@ -39,8 +44,22 @@ class Placement:
 
 
 def demands_on(request: PodRequest, pfs: tuple[Pf, ...]) -> tuple[VfDemand, ...] | str:
-    """Return which PFs may give each interface, whatever is free on them; the reason if an interface has none."""
-    return eligibility(request).demands(pfs)
+    """Return which PFs may give each interface, whatever is free on them; the reason if an interface has none.
+
+    It is kept by identity: nodes of one model share their PFs, pods of one shape their request, and hashing both costs
+    more than all else here.
+    """
+    key = id(request), id(pfs)
+    known = _known.get(key)
+    if known is None:
+        found = eligibility(request).demands(pfs)
+        if not are_like_others(pfs):
+            return found
+        if len(_known) >= _MOST_KNOWN:
+            _known.clear()
+        # Requests and PFs that are kept here are no others under the same identity.
+        known = _known[key] = request, pfs, found
+    return known[2]
 
 
 def place_on(

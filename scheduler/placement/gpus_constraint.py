@@ -20,9 +20,20 @@ from scheduler.placement.assign import demands_on
 from scheduler.placement.fill import bits
 from scheduler.placement.gpus import GpuChoice, Nearest, choices, refusal
 
+# Requests on what nodes have left for which the first proposal is kept.
+_MOST_KNOWN = 512
+_Key = tuple[GpuRequest, Units[Gpu], int, int]
+
 
 class Gpus:
-    """The constraint; `place` without the pod's VFs binds no interface to a GPU."""
+    """The constraint; `place` without the pod's VFs binds no interface to a GPU.
+
+    The first proposal is kept: nodes of one model have the same GPUs left again and again, so that most pods of a job
+    need no search. Requests for VFs and PFs are compared by identity, as equal ones are shared.
+    """
+
+    def __init__(self) -> None:
+        self._first: dict[_Key, tuple[Proposal, PodRequest | None, tuple[Pf, ...]]] = {}
 
     def read_request(self, pod: PodSide) -> GpuRequest | None:
         limits = [ContainerLimit(one.name, one.limits.get(RESOURCE, 0), one.role) for one in pod.containers]
@@ -44,11 +55,30 @@ class Gpus:
         self, request: GpuRequest, left: Units[Gpu], vfs: PodRequest | None, pfs: tuple[Pf, ...]
     ) -> Iterator[Proposal]:
         """Yield proposals for a pod that requests these VFs too, on a node with these PFs; raise `Unmet`."""
-        # Units come by their ids, which are PCI addresses of one length.
-        free = [gpu for _, gpu in left.free]
-        nearest = _nearest(free, _selected(vfs, pfs)[: request.count], pfs) if request.vfs and vfs else ()
-        for choice in choices(request, free, nearest):
-            yield _proposal(request, choice, pfs)
+        bare = _selectors(vfs) if request.vfs and vfs else None
+        key = request, left, id(bare), id(pfs)
+        known = self._first.get(key)
+        if known is not None:
+            yield known[0]
+        for number, proposal in enumerate(_proposals(request, left, bare, pfs)):
+            if number:
+                yield proposal
+            elif known is None:
+                if len(self._first) >= _MOST_KNOWN:
+                    self._first.clear()
+                # What is kept here is no other under the same identity.
+                self._first[key] = proposal, bare, pfs
+                yield proposal
+
+
+def _proposals(
+    request: GpuRequest, left: Units[Gpu], bare: PodRequest | None, pfs: tuple[Pf, ...]
+) -> Iterator[Proposal]:
+    # Units come by their ids, which are PCI addresses of one length.
+    free = [gpu for _, gpu in left.free]
+    nearest = _nearest(free, _selected(bare, pfs)[: request.count], pfs) if bare is not None else ()
+    for choice in choices(request, free, nearest):
+        yield _proposal(request, choice, pfs)
 
 
 GPUS = Gpus()
@@ -75,11 +105,9 @@ def _names(mask: int, pfs: Sequence[Pf]) -> frozenset[str]:
     return frozenset([pfs[index].name for index in bits(mask)])
 
 
-def _selected(request: PodRequest | None, pfs: tuple[Pf, ...]) -> list[int]:
+def _selected(bare: PodRequest, pfs: tuple[Pf, ...]) -> list[int]:
     """Return for each interface the PFs that its selectors admit, be they down or full, as bit masks."""
-    if request is None:
-        return []
-    demands = demands_on(_selectors(request), pfs)
+    demands = demands_on(bare, pfs)
     if isinstance(demands, str):
         raise Unmet(demands)
     return [demand.pfs for demand in demands]
@@ -89,7 +117,13 @@ def _selected(request: PodRequest | None, pfs: tuple[Pf, ...]) -> list[int]:
 def _selectors(request: PodRequest) -> PodRequest:
     """Return a request without rates and other settings: only where each interface may lie."""
     bare = [replace(one, settings=VfSettings(), name=None, containers=None) for one in request.interfaces]
-    return PodRequest(tuple(bare))
+    return _once(PodRequest(tuple(bare)))
+
+
+@lru_cache(maxsize=256)
+def _once(bare: PodRequest) -> PodRequest:
+    """Return the first of equal requests: those that differ in their rates only are one here."""
+    return bare
 
 
 def _nearest(free: Sequence[Gpu], selected: Sequence[int], pfs: Sequence[Pf]) -> Nearest:

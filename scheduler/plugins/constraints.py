@@ -4,8 +4,10 @@ The constraint runs once for each distinct state of what nodes have left. `sched
 everything fits together on one node, VFs included, when that node is about to be chosen.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
+from functools import lru_cache
 
+from mooring.gpu.request import GpuRequest
 from scheduler.cache.cache import AssignedPod, Cache
 from scheduler.cache.node_columns import NodeColumns
 from scheduler.cache.node_info import InventoryFault
@@ -48,17 +50,25 @@ class _Reasons:
         return (list(self._marks)[mark - 1],)
 
 
+@lru_cache(maxsize=64)
+def _reasons_against(_request: GpuRequest) -> _Reasons:
+    return _Reasons()
+
+
 def pre_filter(pod_info: PodInfo, nodes: NodeColumns) -> UsageFilter | None:
     if not pod_info.wishes:
         return None
-    reasons = _Reasons()
+    reasons, name = _Reasons(), None
+    if len(pod_info.wishes) == 1 and isinstance(request := pod_info.wishes[0].request, GpuRequest):
+        # What is said of one set of GPUs is kept, with the numbers of the reasons.
+        reasons = name = _reasons_against(request)
     judges = [(nodes.unit_pools[wish.kind.name], _refusing(wish, reasons)) for wish in pod_info.wishes]
 
     def filter_rows(view: NodeView) -> Measure:
         found: Measure = 0
         for column, judge in judges:
             # The first kind that refuses a node gives the reason.
-            found = found + (found == 0) * view.judged(column, judge)
+            found = found + (found == 0) * view.judged(column, judge, name)
         return found
 
     return UsageFilter(filter_rows, reasons.of)
@@ -68,8 +78,13 @@ def suit(pod_info: PodInfo, nodes: NodeColumns) -> UsageScorer | None:
     """Prefer the nodes that the constraints prefer: the mean of their scores."""
     if not pod_info.wishes:
         return None
-    judges = [(nodes.unit_pools[wish.kind.name], _scoring(wish)) for wish in pod_info.wishes]
-    return lambda view: sum(view.judged(column, judge) for column, judge in judges) // len(judges)
+    judges = [(nodes.unit_pools[wish.kind.name], _scoring(wish), _name_of(wish)) for wish in pod_info.wishes]
+    return lambda view: sum(view.judged(column, judge, name) for column, judge, name in judges) // len(judges)
+
+
+def _name_of(wish: Wish) -> Hashable:
+    """Return what a kind's scores depend on, for them to be kept; None where nobody knows: a plug-in's request."""
+    return (_NAME, wish.kind.name, wish.request) if isinstance(wish.request, GpuRequest) else None
 
 
 def reserve(pod_info: PodInfo, nodes: NodeColumns) -> Reserve | None:
