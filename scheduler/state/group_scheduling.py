@@ -25,7 +25,6 @@ from scheduler.cycle.preemption.groups.preempt import (
     NOBODY_PREEMPTED,
     GroupPreempted,
     GroupPreemption,
-    GroupVictimSearch,
 )
 from scheduler.kube.cluster_event import LEAVING, NO_EVENT, ClusterEvent
 from scheduler.kube.group_membership import GroupKey
@@ -43,6 +42,7 @@ from scheduler.pending.pending_pod import waits_as_before
 from scheduler.pending.pending_pods import PendingPods
 from scheduler.pending.volume_waits import VolumeWaits
 from scheduler.queue.queue import Queue
+from scheduler.state.group_decision import GroupDecision
 from scheduler.state.group_messages import shortage, surplus
 from scheduler.state.group_pre_binding import GroupPreBinding
 
@@ -53,19 +53,6 @@ _APART_S = 0.4
 _MANY = 512
 # The result of a decision, in the words of kube-scheduler's metrics.
 Decided = Literal["scheduled", "unschedulable", "error"]
-
-
-@dataclass(slots=True)
-class _Decision:
-    """A decision under way: ``unplaced`` is what it has found without victims, then it searches for ``victims``.
-
-    ``arrivals`` is how often a member had come to be placed when it began.
-    """
-
-    search: GroupSearch
-    arrivals: int
-    unplaced: GroupUnschedulable | None = None
-    victims: GroupVictimSearch | None = None
 
 
 @dataclass(slots=True)
@@ -93,10 +80,10 @@ class GroupScheduling:
     group_hold: GroupHold = field(init=False)
     half_groups: HalfGroups = field(init=False)
     group_pre_binding: GroupPreBinding = field(init=False)
-    _decision: _Decision | None = None
+    _decision: GroupDecision | None = None
     _has_only_begun: bool = False
     # The decisions that others have interrupted, and when one is to go on.
-    _aside: dict[GroupKey, _Decision] = field(default_factory=dict)
+    _aside: dict[GroupKey, GroupDecision] = field(default_factory=dict)
     _resume_at: float = 0.0
     _proceeded_at: float = 0.0
 
@@ -120,7 +107,7 @@ class GroupScheduling:
         infos = [one.pod_info for one in pending if isinstance(one.pod_info, PodInfo)]
         placed = [assigned for uid in members.of("placed") if (assigned := self.cache.assigned(uid)) is not None]
         waiting = sorted(infos, key=lambda one: by_index(one.pod))
-        self._decision = _Decision(
+        self._decision = GroupDecision(
             GroupSearch(group, waiting, self._needed(key), self.portion, placed, since=self.queue.happened),
             members.arrivals,
         )
@@ -146,7 +133,7 @@ class GroupScheduling:
     def _needed(self, key: GroupKey) -> int:
         return max(self.pending_groups.group(key).min - self.pending_groups.counting(key), 1)
 
-    def _asks_for_more(self, decision: _Decision) -> bool:
+    def _asks_for_more(self, decision: GroupDecision) -> bool:
         """Return whether a group is another by now, or other members are placed than when its decision began.
 
         Those that are gone are missing; those that have come say where the others may go.
@@ -168,7 +155,7 @@ class GroupScheduling:
         """Return whether a decision is set aside."""
         return bool(self._aside)
 
-    def _give_way(self, decision: _Decision, now: float) -> None:
+    def _give_way(self, decision: GroupDecision, now: float) -> None:
         """Set a decision aside if its slice has ended and others wait."""
         search = decision.search
         if not search.slices.slice_is_over or not (self._is_overtaking(search.group.key) or self.queue.has_ready(now)):
@@ -198,7 +185,7 @@ class GroupScheduling:
             return self._seek_victims(decision, decision.unplaced, now)
         return self._place(decision, now, record_phase)
 
-    def _place(self, decision: _Decision, now: float, record_phase: RecordPhase) -> list[Instruction] | None:
+    def _place(self, decision: GroupDecision, now: float, record_phase: RecordPhase) -> list[Instruction] | None:
         """Go on placing members, before any victims are searched for; return None if that takes another step."""
         search = decision.search
         verdict = self.group_cycle.proceed(search, now, record_phase)
@@ -217,7 +204,9 @@ class GroupScheduling:
         message = shortage(self.pending_groups.members(key), search.group.min, verdict, self.cache)
         return self._refuse(search, verdict.refusal, message, now, verdict.binds)
 
-    def _seek_victims(self, decision: _Decision, verdict: GroupUnschedulable, now: float) -> list[Instruction] | None:
+    def _seek_victims(
+        self, decision: GroupDecision, verdict: GroupUnschedulable, now: float
+    ) -> list[Instruction] | None:
         """Search for pods that must go for a group that does not fit; return None if that takes another step."""
         search, key = decision.search, decision.search.group.key
         found = self._proceed_with_victims(decision, now)
@@ -235,7 +224,7 @@ class GroupScheduling:
         first = found.nominations[0].assigned.uid
         return [DeleteVictims(self.pending_pods[first].pod, found.nominations[0].node, found.victims), *told]
 
-    def _proceed_with_victims(self, decision: _Decision, now: float) -> GroupPreempted | None:
+    def _proceed_with_victims(self, decision: GroupDecision, now: float) -> GroupPreempted | None:
         search, key = decision.search, decision.search.group.key
         if decision.victims is None:
             begun = self.group_preemption.begin(search, self.pending_groups.priority(key), now)

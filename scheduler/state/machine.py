@@ -118,6 +118,8 @@ class Machine:
             queue=self.queue,
             pending_pods=self.pending_pods,
             pending_groups=self.pending_groups,
+            group_conditions=conditions,
+            group_messages=self.group_scheduling.messages,
             nominator=self.nominator,
             vf_disputes=self.vf_disputes,
             pre_binding=self._pre_binding,

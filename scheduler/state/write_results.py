@@ -20,6 +20,8 @@ from scheduler.cycle.instructions import (
 )
 from scheduler.kube.binding_outcome import Outcome
 from scheduler.kube.cluster_event import NO_EVENT
+from scheduler.pending.groups.conditions import PodGroupConditions
+from scheduler.pending.groups.member_messages import MemberMessages
 from scheduler.pending.groups.pending_groups import PendingGroups
 from scheduler.pending.nominator import Nominator
 from scheduler.pending.pending_pods import PendingPods
@@ -36,6 +38,8 @@ class WriteResults:
     queue: Queue
     pending_pods: PendingPods
     pending_groups: PendingGroups
+    group_conditions: PodGroupConditions
+    group_messages: MemberMessages
     nominator: Nominator
     vf_disputes: VfDisputes
     pre_binding: PreBinding
@@ -86,14 +90,16 @@ class WriteResults:
         if not ending.refused or nomination is None or nomination.node != order.node:
             return found
         self.nominator.reject(uid, now)
-        waiting = [uid]
+        message = f"preemption refused: {ending.refused}"
         if nomination.group is not None:
             self.pending_groups.back_off(uid, now)
-            waiting = self.pending_groups.members(nomination.group).of("waiting")
-        message = f"preemption refused: {ending.refused}"
-        for one in waiting:
-            found += self.pending_pods.report_unschedulable(self.pending_pods[one], "Unschedulable", message)
-        return found
+            # Told to some now and to others later: a group may have any number of members.
+            self.group_conditions.refuse(nomination.group, message, now)
+            self.group_messages.put(
+                nomination.group, self.pending_groups.members(nomination.group).of("waiting"), message
+            )
+            return found
+        return [*found, *self.pending_pods.report_unschedulable(self.pending_pods[uid], "Unschedulable", message)]
 
     def _bound_to_deleted_node(self, decision: Bind) -> list[Instruction]:
         """Report a bind to a deleted node, which the API server allows; the garbage collector removes such pods."""

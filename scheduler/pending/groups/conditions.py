@@ -53,16 +53,26 @@ class PodGroupConditions:
         self._due: dict[GroupKey, float] = {}
         self._refusals: dict[GroupKey, ConditionValue] = {}
         self._sent: dict[GroupKey, tuple[str, ConditionValue]] = {}
+        # The PodGroups that are shown: another one may take a name in one event.
+        self._uids: dict[GroupKey, str] = {}
 
     def note(self, key: GroupKey, now: float) -> None:
         """Record that something about a group has changed."""
         if key.naming == "PodGroup":
             self._due.setdefault(key, now + _TOGETHER_S)
 
-    def shown(self, key: GroupKey, now: float) -> None:
-        """Record that the PodGroup is shown: what was sent to it may not be what it says now."""
+    def shown(self, key: GroupKey, uid: str, now: float) -> bool:
+        """Record that the PodGroup is shown: what was sent to it may not be what it says now.
+
+        Return whether it is another one than was shown before.
+        """
+        is_other = self._uids.get(key, uid) != uid
+        if is_other:
+            self.forget(key)
+        self._uids[key] = uid
         self._sent.pop(key, None)
         self.note(key, now)
+        return is_other
 
     def refuse(self, key: GroupKey, message: str, now: float, *, is_bug: bool = False) -> None:
         """Record why waiting members are not placed."""
@@ -72,7 +82,7 @@ class PodGroupConditions:
 
     def forget(self, key: GroupKey) -> None:
         """Forget a PodGroup that is gone."""
-        for known in (self._due, self._refusals, self._sent):
+        for known in (self._due, self._refusals, self._sent, self._uids):
             known.pop(key, None)
 
     def due(self, now: float, progress_of: Callable[[GroupKey], GroupProgress | None]) -> Iterator[ReportGroup]:

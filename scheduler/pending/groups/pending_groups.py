@@ -133,9 +133,9 @@ class PendingGroups:
         if self._known.priority(ranked) != priority:
             # Its members may be victims of others now.
             self._queue.move_on_event(LEAVING, now)
-        self._note_condition(self._known.key_of(kind, event.identity), now)
-        if key is not None:
-            self._refresh(key, now)
+        is_other = self._note_condition(ranked, now)
+        if key is not None or is_other:
+            self._refresh(ranked, now)
 
     def keep_pod_groups(self, kind: type[AnyPodGroup], there: Iterable[Identity], now: float) -> None:
         before = len(self._known.whole)
@@ -145,11 +145,13 @@ class PendingGroups:
             self._conditions.forget(key)
             self._refresh(key, now)
 
-    def _note_condition(self, key: GroupKey, now: float) -> None:
-        if self._known.shown(key) is None:
-            self._conditions.forget(key)
-        else:
-            self._conditions.shown(key, now)
+    def _note_condition(self, key: GroupKey, now: float) -> bool:
+        """Note how a PodGroup is shown; return whether it has taken another one's name."""
+        pod_group = self._known.shown(key)
+        if pod_group is not None:
+            return self._conditions.shown(key, pod_group.metadata.uid, now)
+        self._conditions.forget(key)
+        return False
 
     def _heed_disruption(self, before: int, now: float) -> None:
         """Let pods come again if members may be preempted one by one now of a group that went as a whole before."""

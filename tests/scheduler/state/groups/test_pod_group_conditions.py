@@ -54,6 +54,19 @@ def test_a_pod_group_says_what_its_waiting_members_are_told_and_later_that_it_is
     assert _written(life.work(1.0)) == []
 
 
+def test_a_pod_group_that_takes_anothers_name_does_not_say_why_that_one_waited(life: Life) -> None:
+    """Deleted and created again, which a watch may show as one change."""
+    _show(life)
+    life.nodes("n1")
+    life.see(*(life.member(f"m{number}", **OF_TRAIN) for number in range(2)))
+    life.work()
+    _show(life, uid="u2")
+    life.now += 1.0
+    assert _written(life.machine.tick(life.now)) == []
+    ((status, _, message),) = _written(life.work(15.0)) + _written(life.work(1.0))
+    assert (status, "1 of 2 members fit" in message) == ("False", True)
+
+
 def test_an_incomplete_group_says_so(life: Life) -> None:
     _show(life)
     life.see(life.member("m0", **OF_TRAIN))
