@@ -14,7 +14,7 @@ _LARGEST = 262_144 - 100
 _NODE = load.node_name(0)
 
 
-def _pod(number: int, spec: Json | None = None, request: str = "[{}]", requests: Json | None = None) -> Json:
+def tenants_pod(number: int, spec: Json | None = None, request: str = "[{}]", requests: Json | None = None) -> Json:
     pod = load.pod(number, [], "1m", spec or {})
     pod["metadata"]["name"] = f"tenants-{number}"
     pod["metadata"]["annotations"] = {names.REQUEST: request}
@@ -31,21 +31,21 @@ def _invented(pod: int, count: int) -> Json:
 async def resources_of_bound_pods(stage: Stage) -> AsyncIterator[None]:
     """Nothing is to be kept for each of them on each node."""
     preset: Json = {"nodeName": _NODE}
-    async with stage.pods(*(_pod(number, preset, requests=_invented(number, 10_000)) for number in range(6))):
+    async with stage.pods(*(tenants_pod(number, preset, requests=_invented(number, 10_000)) for number in range(6))):
         yield
 
 
 @attack("resources-of-waiting-pods", "six waiting pods request 10,000 invented resources each")
 async def resources_of_waiting_pods(stage: Stage) -> AsyncIterator[None]:
     """They are refused in words."""
-    async with stage.pods(*(_pod(number, requests=_invented(number, 10_000)) for number in range(6))):
+    async with stage.pods(*(tenants_pod(number, requests=_invented(number, 10_000)) for number in range(6))):
         yield
 
 
 @attack("resources-few", "twenty waiting pods request 50 invented resources each")
 async def resources_few(stage: Stage) -> AsyncIterator[None]:
     """Each is within the bounds."""
-    async with stage.pods(*(_pod(number, requests=_invented(number, 50)) for number in range(20))):
+    async with stage.pods(*(tenants_pod(number, requests=_invented(number, 50)) for number in range(20))):
         yield
 
 
@@ -60,7 +60,7 @@ async def pods_that_differ(stage: Stage) -> AsyncIterator[None]:
         {"containers": [{"name": "c", "image": f"registry.example/app:{number}", "resources": _cpu(100 + number)}]}
         for number in range(_DIFFERENT)
     ]
-    async with stage.pods(*(_pod(number, spec) for number, spec in enumerate(specs))):
+    async with stage.pods(*(tenants_pod(number, spec) for number, spec in enumerate(specs))):
         yield
 
 
@@ -72,7 +72,7 @@ def _cpu(amount: int) -> Json:
 async def rates(stage: Stage) -> AsyncIterator[None]:
     """Whether three fit on a PF hangs on each node's last megabits: a search, and no node's result is another's."""
     wanted = [{"min_tx_rate": 33_250 + 7 * (number % 11)} for number in range(23)]
-    async with stage.pods(_pod(0, request=json.dumps(wanted))):
+    async with stage.pods(tenants_pod(0, request=json.dumps(wanted))):
         yield
 
 
@@ -83,7 +83,7 @@ async def rates_64(stage: Stage) -> AsyncIterator[None]:
         ",".join(f'{{"min_tx_rate":{11_000 + 37 * pod + 53 * number % 1900}}}' for number in range(64))
         for pod in range(3)
     ]
-    async with stage.pods(*(_pod(number, request=f"[{wanted}]") for number, wanted in enumerate(requests))):
+    async with stage.pods(*(tenants_pod(number, request=f"[{wanted}]") for number, wanted in enumerate(requests))):
         yield
 
 
@@ -95,7 +95,7 @@ async def interfaces_differ(stage: Stage) -> AsyncIterator[None]:
         [{"vlan": number + 1} for number in range(64)],
         [{"pf": f"{'*e*n*p[1-8]*s*0*f' * 3}{number}*"} for number in range(64)],
     ]
-    async with stage.pods(*(_pod(number, request=json.dumps(wanted)) for number, wanted in enumerate(kinds))):
+    async with stage.pods(*(tenants_pod(number, request=json.dumps(wanted)) for number, wanted in enumerate(kinds))):
         yield
 
 
@@ -103,21 +103,23 @@ async def interfaces_differ(stage: Stage) -> AsyncIterator[None]:
 async def rates_too_large(stage: Stage) -> AsyncIterator[None]:
     """They wait for victims that cannot help."""
     requests = [[{"min_tx_rate": 13_000 + 64 * pod + number} for number in range(64)] for pod in range(3)]
-    async with stage.pods(*(_pod(number, request=json.dumps(wanted)) for number, wanted in enumerate(requests))):
+    async with stage.pods(*(tenants_pod(number, request=json.dumps(wanted)) for number, wanted in enumerate(requests))):
         yield
 
 
 @attack("selectors", "a pod has 20,000 keys in its nodeSelector")
 async def selectors(stage: Stage) -> AsyncIterator[None]:
     """Each would be compared on each node."""
-    async with stage.pods(_pod(0, {"nodeSelector": {f"example.com/{number}": "x" for number in range(20_000)}})):
+    async with stage.pods(tenants_pod(0, {"nodeSelector": {f"example.com/{number}": "x" for number in range(20_000)}})):
         yield
 
 
 @attack("selectors-999", "twenty pods have 999 requirements each on labels that no node has")
 async def selectors_999(stage: Stage) -> AsyncIterator[None]:
     """Within the bounds, and they hold on every node."""
-    async with stage.pods(*(_pod(number, {"affinity": {"nodeAffinity": _absent(number)}}) for number in range(20))):
+    async with stage.pods(
+        *(tenants_pod(number, {"affinity": {"nodeAffinity": _absent(number)}}) for number in range(20))
+    ):
         yield
 
 
@@ -136,7 +138,7 @@ async def preferences(stage: Stage) -> AsyncIterator[None]:
         {"weight": 1, "preference": {"matchExpressions": [{"key": key, "operator": "DoesNotExist"}]}} for key in keys
     ]
     affinity = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": terms}}
-    async with stage.pods(_pod(0, {"affinity": affinity})):
+    async with stage.pods(tenants_pod(0, {"affinity": affinity})):
         yield
 
 
@@ -151,7 +153,7 @@ async def pod_affinity(stage: Stage) -> AsyncIterator[None]:
         for number in range(3000)
     ]
     affinity = {"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": terms}}
-    async with stage.pods(_pod(0, {"affinity": affinity})):
+    async with stage.pods(tenants_pod(0, {"affinity": affinity})):
         yield
 
 
@@ -159,7 +161,7 @@ async def pod_affinity(stage: Stage) -> AsyncIterator[None]:
 async def anti_affinity_of_bound_pods(stage: Stage) -> AsyncIterator[None]:
     """Every later pod is compared with the terms of those that run."""
     affinity = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": _terms(2000)}}
-    async with stage.pods(*(_pod(number, {"affinity": affinity, "nodeName": _NODE}) for number in range(3))):
+    async with stage.pods(*(tenants_pod(number, {"affinity": affinity, "nodeName": _NODE}) for number in range(3))):
         yield
 
 
@@ -176,7 +178,7 @@ async def spread(stage: Stage) -> AsyncIterator[None]:
         {"maxSkew": 1, "topologyKey": f"t{number}", "whenUnsatisfiable": "ScheduleAnyway", "labelSelector": {}}
         for number in range(3000)
     ]
-    async with stage.pods(_pod(0, {"topologySpreadConstraints": constraints})):
+    async with stage.pods(tenants_pod(0, {"topologySpreadConstraints": constraints})):
         yield
 
 
@@ -184,7 +186,7 @@ async def spread(stage: Stage) -> AsyncIterator[None]:
 async def tolerations(stage: Stage) -> AsyncIterator[None]:
     """Each would be compared with each taint."""
     tolerated = [{"key": f"example.com/{number}", "operator": "Exists"} for number in range(20_000)]
-    async with stage.pods(_pod(0, {"tolerations": tolerated})):
+    async with stage.pods(tenants_pod(0, {"tolerations": tolerated})):
         yield
 
 
@@ -193,7 +195,7 @@ async def host_ports(stage: Stage) -> AsyncIterator[None]:
     """Each would be compared with each of the other's."""
     ports = [{"containerPort": number, "hostPort": number} for number in range(1, 10_001)]
     containers: Json = {"containers": [{"name": "c", "image": "registry.example/app:1", "ports": ports}]}
-    async with stage.pods(_pod(0, {**containers, "nodeName": _NODE}), _pod(1, containers)):
+    async with stage.pods(tenants_pod(0, {**containers, "nodeName": _NODE}), tenants_pod(1, containers)):
         yield
 
 
@@ -202,16 +204,16 @@ async def duplicate_key(stage: Stage) -> AsyncIterator[None]:
     """They are read whole to see that."""
     keys = ",".join(f'"{number}":0' for number in range(24_000))
     text = f'[{{{keys},"23999":0}}]'
-    bound = _pod(1, {"nodeName": _NODE})
+    bound = tenants_pod(1, {"nodeName": _NODE})
     bound["metadata"]["annotations"] = {names.ASSIGNMENT: text[1:-1]}
-    async with stage.pods(_pod(0, request=text), bound):
+    async with stage.pods(tenants_pod(0, request=text), bound):
         yield
 
 
 @attack("nesting", "a pod's request is 262,000 opening brackets")
 async def nesting(stage: Stage) -> AsyncIterator[None]:
     """No reader may recurse into it."""
-    async with stage.pods(_pod(0, request="[" * _LARGEST)):
+    async with stage.pods(tenants_pod(0, request="[" * _LARGEST)):
         yield
 
 
@@ -219,12 +221,12 @@ async def nesting(stage: Stage) -> AsyncIterator[None]:
 async def quantities(stage: Stage) -> AsyncIterator[None]:
     """Together more than 64 bits hold."""
     preset: Json = {"nodeName": _NODE}
-    async with stage.pods(*(_pod(number, preset, requests={"memory": "8Pi"}) for number in range(1100))):
+    async with stage.pods(*(tenants_pod(number, preset, requests={"memory": "8Pi"}) for number in range(1100))):
         yield
 
 
 @attack("digits", "a pod requests an amount of 100,000 digits")
 async def digits(stage: Stage) -> AsyncIterator[None]:
     """An integer of so many digits takes quadratic time."""
-    async with stage.pods(_pod(0, request=f'[{{"min_tx_rate":{"9" * 100_000}}}]')):
+    async with stage.pods(tenants_pod(0, request=f'[{{"min_tx_rate":{"9" * 100_000}}}]')):
         yield
