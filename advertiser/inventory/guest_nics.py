@@ -3,8 +3,10 @@
 The kernel shows ``sriov_*`` only for a physical function that can have VFs. A function whose TotalVFs is 0, as from
 firmware with SR-IOV off (sriov_init in drivers/pci/iov.c), and a VF do not have them. A VF of this machine's own has
 the link ``physfn`` (pci_iov_sysfs_link). One that a hypervisor gave to this machine does not; its ids or its driver
-identify it. These are those of Linux 6.12: mlx5_core_pci_table and mlx4_pci_table (``*_PCI_DEV_IS_VF``), bnxt_pci_tbl,
-efa_pci_tbl, ena_pci_id_tbl.h, MANA_VF_DEVICE_ID in include/net/mana/gdma.h.
+identify it, whichever driver it has or none. These are those of Linux 6.12: mlx5_core_pci_table and mlx4_pci_table
+(``*_PCI_DEV_IS_VF``), bnxt_pci_tbl, iavf_devids.h, IDPF_DEV_ID_VF, ixgbevf/defines.h, igbvf/vf.h, hnae3.h
+(HNAE3_DEV_ID_VF and HNAE3_DEV_ID_RDMA_DCB_PFC_VF; hns3 drives PFs too), efa_pci_tbl, ena_pci_id_tbl.h,
+MANA_VF_DEVICE_ID in include/net/mana/gdma.h.
 """
 
 from advertiser.inventory.facts import PciFunction
@@ -15,8 +17,21 @@ _BNXT = (
     *(0x1606, 0x1607, 0x1608, 0x1609, 0x16BD, 0x16C1, 0x16C2, 0x16C3, 0x16C4, 0x16C5, 0x16CB, 0x16D3, 0x16DC, 0x16E1),
     *(0x16E5, 0x16E6, 0x1806, 0x1807, 0x1808, 0x1809, 0x1819, 0x181B, 0xD800),
 )
+_INTEL = (
+    *(0x154C, 0x1571, 0x1889, 0x37CD, 0x145C),
+    *(0x10ED, 0x152E, 0x1515, 0x1530, 0x1565, 0x1564, 0x15A8, 0x15A9, 0x15C5, 0x57AD),
+    *(0x10CA, 0x1520),
+)
+_HNS3 = (0xA22E, 0xA22F)
 _EFA, _ENA, _MANA = (0xEFA0, 0xEFA1, 0xEFA2, 0xEFA3), (0xEC20, 0xEC21), (0x00BA,)
-_VFS = {0x15B3: {*_MLX4, *_MLX5}, 0x14E4: {*_BNXT}, 0x1D0F: {*_EFA, *_ENA}, 0x1414: {*_MANA}}
+_VFS = {
+    0x15B3: {*_MLX4, *_MLX5},
+    0x14E4: {*_BNXT},
+    0x8086: {*_INTEL},
+    0x19E5: {*_HNS3},
+    0x1D0F: {*_EFA, *_ENA},
+    0x1414: {*_MANA},
+}
 _IDS = frozenset(f"{vendor:04x}:{device:04x}" for vendor, devices in _VFS.items() for device in devices)
 # Drivers that only drive VFs.
 _VF_DRIVERS = frozenset({"efa", "iavf", "igbvf", "ixgbevf"})

@@ -99,7 +99,7 @@ def plan(
         some = ", ".join(f"{address} ({who})" for address, who in sorted(users.items())[:3])
         why = f"has {present} VFs, {wanted} are wanted, and {len(users)} are in use: {some}"
         raise ForbiddenError(f"{pf}: {why}: drain the node first")
-    if present == 0 and not init.end_lag and _may_be_in_roce_lag(function):
+    if present == 0 and not init.end_lag and link == "ethernet" and _may_be_in_roce_lag(function):
         why = "the PF is in a bond or team, and its VFs would end the RoCE LAG that mlx5_core makes of PFs without VFs"
         raise ForbiddenError(f"{pf}: {why}: write `end_lag: true` beside `vfs` in the offer if that is as it should be")
     own = function.driver or ""
@@ -126,7 +126,8 @@ def _may_be_in_roce_lag(function: PciFunction) -> bool:
     """Return whether a PF without VFs may be part of a RoCE LAG, whose RDMA device the host may use.
 
     mlx5_core makes one of bonded PFs in legacy mode without VFs (mlx5_lag_is_roce_lag), and VFs end it:
-    mlx5_eswitch_enable takes the LAG down, and mlx5_lag_check_prereq then refuses to make it again (Linux 6.12).
+    mlx5_eswitch_enable takes the LAG down, and mlx5_lag_check_prereq then refuses to make it again. Only Ethernet PFs
+    join one: mlx5_lag_add_netdev is called by en_main.c and en_rep.c, not by IPoIB (Linux 6.12).
     """
     return function.driver == "mlx5_core" and any(netdev.bonded for netdev in function.netdevs)
 

@@ -91,6 +91,12 @@ def test_vfs_do_not_end_a_roce_lag_unless_the_offer_says_so(pf: PciFunction, wis
         assert plan(bonded, "eth0", "ethernet", wish, {}).vfs == wish.vfs
 
 
+def test_infiniband_pfs_in_a_bond_have_no_roce_lag_to_end() -> None:
+    """mlx5_lag_add_netdev of Linux 6.12 is called for Ethernet netdevs (en_main.c, en_rep.c), never for IPoIB."""
+    bonded = replace(function(0), netdevs=(Netdev("ib0", type="32", bonded=True),))
+    assert plan(bonded, "ib0", "infiniband", Init(4), {}).vfs == 4
+
+
 @pytest.mark.parametrize(("kind", "is_refused"), [("team", True), ("bridge", False), (None, False)])
 def test_a_roce_lag_of_a_team_is_kept_too(kind: str | None, is_refused: bool) -> None:
     """netif_is_lag_master in mlx5_handle_changeupper_event of Linux 6.12: a bond or a team. sysfs names only bonds."""
