@@ -1,8 +1,9 @@
 """Give a node GUID to VFs that were made without one: a MAC, then their driver again (`mooring.node_guid`).
 
-A VF that a pod holds, or is about to get, is left to the CNI plugin, which does the same at ADD. One VF at a time,
-under its lock and its PF's. A run that is killed leaves at most one VF without a driver, which the next run prepares as
-a fresh one.
+A VF that a pod holds, or is about to get, is left to the CNI plugin, which does the same at ADD. One that the host
+itself uses is left as it is: a rebind would take its netdev and its RDMA device from whoever has them. One VF at a
+time, under its lock and its PF's. A run that is killed leaves at most one VF without a driver, which the next run
+prepares as a fresh one.
 """
 
 from collections.abc import Callable, Mapping
@@ -14,6 +15,7 @@ import structlog
 
 from advertiser.host.pod_records import recorded_vfs
 from advertiser.host.read_host import Roots
+from advertiser.host.vf_users import why_in_use
 from advertiser.init import pci_driver
 from advertiser.inventory.facts import Host, PciFunction, Vf
 from advertiser.inventory.init_plan import NO_MAC, ForbiddenError, vf_mac, vfs_without_guid
@@ -54,8 +56,12 @@ class NodeGuidRepair:
             try:
                 with hold(self.roots.run, vf.address, _VF_LOCK_S), hold(self.roots.run, pci, _PF_LOCK_S):
                     # Read again: the previous holder of the lock may have taken it.
-                    if index in self._candidates(pci, offered):
-                        self._repair(pci, offered.name, index, vf)
+                    if index not in self._candidates(pci, offered):
+                        continue
+                    if used := why_in_use(self.roots.sysfs, vf.address):
+                        _log.warning("VF keeps no node GUID", pf=offered.name, vf=index, reason=used)
+                        continue
+                    self._repair(pci, offered.name, index, vf)
             except LockBusyError as busy:
                 _log.warning("VF keeps no node GUID", pf=offered.name, vf=index, reason=str(busy))
 

@@ -100,13 +100,15 @@ def effective(
     """Return what to set: what the pod requests, and rate 0 if the VF has a rate that the pod does not request.
 
     0 or false requests nothing of a NIC that does not support the setting: it cannot refuse what it lacks. Spoof check
-    limits a VF to its admin MAC: a VF without one gets its netdev's MAC, and a netdev with another MAC gets the admin
-    MAC. An InfiniBand VF starts with the policy Down, read as "disable" (mlx_to_net_policy in the kernel's
-    drivers/infiniband/hw/mlx5/ib_virt.c). Its port would never become active, so a pod gets "auto".
+    limits a VF to its admin MAC: a VF without one gets its netdev's MAC, also where the check is on already and the
+    pod requests none, and a netdev with another MAC gets the admin MAC. An InfiniBand VF starts with the policy Down,
+    read as "disable" (mlx_to_net_policy in the kernel's drivers/infiniband/hw/mlx5/ib_virt.c). Its port would never
+    become active, so a pod gets "auto".
     """
     if link == "infiniband" and wished.link_state is None and found.link_state == "disable":
         wished = replace(wished, link_state="auto")
-    if wished.spoofchk and wished.mac is None and found.mac is not None:
+    checked = wished.spoofchk or (wished.spoofchk is None and found.spoofchk and found.mac == NO_MAC)
+    if checked and wished.mac is None and found.mac is not None:
         wished = replace(wished, mac=netdev_mac if found.mac == NO_MAC else found.mac)
     zeros = ("min_tx_rate", "max_tx_rate", "vlan", "qos", "trust", "spoofchk")
     unknown = [name for name in zeros if getattr(found, name) is None]

@@ -10,10 +10,23 @@ driver sets link state and GUIDs again by itself (sriov_restore_guids in mlx5/co
 from dataclasses import replace
 
 from cni.plan.attachment import ATTRIBUTES, NO_MAC, differences
+from mooring.ledger import LedgerEntry
 from mooring.settings import VfSettings
 
 # A VF just made, as drivers of Ethernet PFs report it.
 _FRESH = VfSettings(0, 0, NO_MAC, 0, 0, trust=False, spoofchk=False, link_state="auto")
+
+
+def expected(entry: LedgerEntry) -> VfSettings:
+    """Return the settings that a held VF has: what the pod's ADD set, and the link state that it found.
+
+    A link state that `init` or a person gave the VF is lost with a reload as one that the pod requested. On InfiniBand,
+    where VFs have no MAC, the driver keeps it.
+    """
+    before = entry.original.settings
+    if entry.set.link_state is not None or before.mac is None:
+        return entry.set
+    return replace(entry.set, link_state=before.link_state)
 
 
 def forgotten(wanted: VfSettings, found: VfSettings) -> VfSettings:

@@ -34,7 +34,7 @@ class HeldSettings:
         reports: dict[str, str] = {}
         changed_vfs = 0
         for entry, found in _found(node, held):
-            if resets.forgotten(entry.set, found) != VfSettings():
+            if resets.forgotten(resets.expected(entry), found) != VfSettings():
                 if failure := self._reapply(node, entry):
                     reports[entry.pci] = failure
                     self._report(entry, "settings of a held vf are lost", failure)
@@ -71,7 +71,7 @@ def _found(node: Node, held: Iterable[LedgerEntry]) -> Iterator[tuple[LedgerEntr
     """Yield each VF with its settings, PF by PF, under the name that the PF has now."""
     by_pf: defaultdict[str, list[tuple[int, LedgerEntry]]] = defaultdict(list)
     for entry in held:
-        if entry.set == VfSettings():
+        if resets.expected(entry) == VfSettings():
             continue
         try:
             pf, vf = node.sysfs.current_pf(entry.pci, entry.pf, entry.vf)

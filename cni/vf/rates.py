@@ -93,12 +93,15 @@ def enrol(node: Node, pf_pci: str, pf: str, found: Mapping[int, VfSettings], wan
     """Give all VFs of a PF rates, 0/0, before the first of them gets a min; raise CniError 101.
 
     `init` does so too. But VFs may have been made without it, and a reload of the PF's driver forgets every VF's rates.
-    Then no VF has a min either, so that whoever sets the first one comes through here.
+    Then no VF has a min of ours either, so that whoever sets the first one comes through here. A min that somebody else
+    has set does not tell that the other VFs take part.
     """
-    if node.sysfs.driver(pf_pci) not in MIN_RATE_IS_A_WEIGHT:
+    if node.sysfs.driver(pf_pci) not in MIN_RATE_IS_A_WEIGHT or not any(settings.min_tx_rate for settings in wanted):
         return
-    has_min = any(settings.min_tx_rate for settings in found.values())
-    if has_min or not any(settings.min_tx_rate for settings in wanted):
+    with_min = {vf for vf, settings in found.items() if settings.min_tx_rate}
+    if with_min and any(
+        entry.pf == pf and entry.vf in with_min and entry.set.min_tx_rate for entry in node.ledger.entries()
+    ):
         return
     try:
         node.vf_settings.clear_rates(pf, without_rates(found))

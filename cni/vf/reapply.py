@@ -21,13 +21,14 @@ def reapply(node: Node, entry: LedgerEntry) -> VfSettings:
     pf_pci = node.sysfs.pf_of(entry.pci)
     with hold(node.run, pf_pci, limit_s=0):
         found = node.vf_settings.read_all(pf)
-        again = resets.forgotten(entry.set, found[vf])
+        expected = resets.expected(entry)
+        again = resets.forgotten(expected, found[vf])
         if again == VfSettings():
             return again
         # First: an Event that was told for nothing is better than one that nobody gets.
         node.ledger.write(replace(entry, reset_at=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")))
         rates.enrol(node, pf_pci, pf, found, [again])
         node.vf_settings.write(pf, vf, again)
-        if still := resets.forgotten(entry.set, node.vf_settings.read(pf, vf)).to_fields():
+        if still := resets.forgotten(expected, node.vf_settings.read(pf, vf)).to_fields():
             raise CniError(NIC_REFUSED, f"pf {pf!r} took {', '.join(still)} of vf {vf} and has them unset again")
     return again

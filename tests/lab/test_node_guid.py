@@ -97,3 +97,32 @@ def test_init_gives_bound_vfs_a_node_guid_and_spoof_check_to_new_ones(lab: Lab) 
         *("1", "init 0", "4", "[false,false,false,false]", "of its mac", "init 0", "once"),
         *("init 0", "2", "[true,true]"),
     ]
+
+
+def test_init_leaves_vfs_that_the_host_uses(lab: Lab) -> None:
+    """One has an address, a macvlan is on another, a process has a context on the third; without them all are free."""
+    lines = run(
+        lab,
+        f"""
+        printf 'v: 1\\npfs:\\n- match: {{name: eth0}}\\n  init: {{vfs: 4}}\\n' >/tmp/offer.yaml
+        init() {{
+          {sys.executable} -m advertiser init --offer /tmp/offer.yaml --node-name n1 2>/tmp/log; echo init $?
+          for vf in 0 1 2 3; do guid $vf; done | grep -c {NONE}
+        }}
+        name() {{ ls $functions/0000:3b:01.$1/net; }}
+        ip address add 10.9.0.1/24 dev $(name 0); ip link add link $(name 1) name over type macvlan
+        {sys.executable} tests/lab/verbs_process.py 0000:3b:01.2 context >/tmp/heard & pid=$!
+        until grep -q ready /tmp/heard 2>/dev/null; do sleep 0.05; done
+        init; jq -r 'select(.event == "VF keeps no node GUID") | "\\(.vf) \\(.reason)"' /tmp/log |
+          sed "s/$(name 0)\\|$(name 1)/netdev/; s/device .*/device/"
+        kill $pid; wait $pid 2>/dev/null
+        ip address del 10.9.0.1/24 dev $(name 0); ip link del over; init
+        """,
+    )
+    assert [line for line in lines if line != "Terminated"] == [
+        *("init 0", "3"),
+        "0 the host uses netdev (address 10.9.0.1/24)",
+        "1 the host uses netdev (macvlan over)",
+        "2 processes have 1 contexts on its RDMA device",
+        *("init 0", "0"),
+    ]

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
+from advertiser.host import vf_users
 from advertiser.host.read_host import Roots
 from advertiser.init import pci_driver
 from advertiser.init.prepare_pf import PfPreparer
@@ -108,6 +109,34 @@ def test_a_vf_whose_lock_is_busy_is_left(machine: Machine, monkeypatch: pytest.M
         assert machine.prepare() == []
     assert machine.bus.bound == [VFS[0]]
     assert [line["vf"] for line in logs if line["event"] == "VF keeps no node GUID"] == [1]
+
+
+@pytest.mark.parametrize(
+    ("uses", "contexts", "reason"),
+    [
+        (("address 10.0.0.1/24", "port of br0"), None, "the host uses {} (address 10.0.0.1/24, port of br0)"),
+        ((), 2, "processes have 2 contexts on its RDMA device {}"),
+        ((), "unknown", "the kernel does not tell who uses its RDMA device {}"),
+    ],
+)
+def test_a_vf_that_the_host_uses_is_left(
+    machine: Machine,
+    monkeypatch: pytest.MonkeyPatch,
+    uses: tuple[str, ...],
+    contexts: int | str | None,
+    reason: str,
+) -> None:
+    """A rebind would take the netdev with its address, and end every process on the RDMA device."""
+    folders = [machine.roots.sysfs / "bus/pci/devices" / vf for vf in VFS]
+    netdevs, devices = ([next((folder / kind).iterdir()).name for folder in folders] for kind in ("net", "infiniband"))
+    monkeypatch.setattr(vf_users, "host_uses", lambda netdev: uses if netdev == netdevs[1] else ())
+    counts = {devices[0]: 0, devices[1]: contexts} if isinstance(contexts, int) else {devices[0]: 0}
+    monkeypatch.setattr(vf_users, "contexts", lambda: counts if contexts is not None else None)
+    with capture_logs() as logs:
+        assert machine.prepare() == []
+    assert machine.bus.bound == [VFS[0]]
+    (told,) = (line for line in logs if line["event"] == "VF keeps no node GUID")
+    assert (told["vf"], told["reason"]) == (1, reason.format(netdevs[1] if uses else devices[1]))
 
 
 def test_a_record_that_cannot_be_read_may_name_any_vf(machine: Machine) -> None:

@@ -217,6 +217,17 @@ def test_a_rate_left_over_from_before_is_cleared() -> None:
     assert attachment.effective(VfSettings(min_tx_rate=5), VfSettings()) == VfSettings(min_tx_rate=5)
 
 
+def test_a_vf_whose_spoof_check_is_on_gets_a_mac_that_it_lets_pass() -> None:
+    """mlx5 lets pass frames from the admin MAC alone (esw_acl_ingress_lgcy_setup): with none, no frame at all."""
+    own = "02:00:00:00:00:09"
+    without_mac = VfSettings(mac=attachment.NO_MAC, spoofchk=True)
+    assert attachment.effective(VfSettings(), without_mac, own).mac == own
+    assert attachment.effective(VfSettings(spoofchk=False), without_mac, own).mac is None
+    assert attachment.effective(VfSettings(mac="02:00:00:00:00:08"), without_mac, own).mac == "02:00:00:00:00:08"
+    assert attachment.effective(VfSettings(), replace(without_mac, mac=own), "02:00:00:00:00:07").mac is None
+    assert attachment.effective(VfSettings(), replace(without_mac, spoofchk=False), own).mac is None
+
+
 def test_what_a_vf_has_already_is_not_written() -> None:
     """A NIC cannot refuse it then. One attribute is written whole: both rates, a VLAN with its priority."""
     found = VfSettings(0, 0, "02:00:00:00:00:01", 7, 3, trust=False, spoofchk=True, link_state="auto", guid=None)

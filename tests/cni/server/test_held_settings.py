@@ -103,6 +103,22 @@ def test_what_a_reload_of_the_pf_forgot_is_set_again_with_an_event(held: Held, e
     assert len(events) == 1
 
 
+@pytest.mark.parametrize("requested", [VfSettings(), VfSettings(vlan=7)])
+def test_a_link_state_that_init_gave_is_set_again_too(held: Held, events: list[Any], requested: VfSettings) -> None:
+    """The pod requested none: esw_legacy_enable sets every VF's to AUTO all the same."""
+    held.table.write(PF, 2, VfSettings(link_state="enable"))
+    entry = held.hold(2, requested)
+    held.node.ledger.write(replace(entry, original=Original(settings=held.table.read(PF, 2))))
+    before = held.compare()[2]
+    held.table.reload(PF)
+    assert held.table.read(PF, 2).link_state == "auto"
+    assert held.compare()[2] == before
+    assert [each["settings"] for each in events if each["pci"] == entry.pci] == ["link_state enable"]
+    held.table.write(PF, 2, VfSettings(link_state="disable"))
+    held.compare()
+    assert len(events) == 2
+
+
 @pytest.mark.parametrize("nic", [INFINIBAND], ids=str)
 def test_a_reload_of_an_infiniband_pf_forgets_nothing(held: Held, events: list[Any]) -> None:
     """The driver writes link states and GUIDs again (sriov_restore_guids); nothing is set and nothing is said."""

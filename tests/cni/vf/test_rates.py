@@ -68,6 +68,25 @@ def test_a_cap_alone_and_a_second_min_write_nothing_to_other_vfs(node: Node, tab
     assert table.weights(PF) == {0: 1, 1: 100, 2: 50, 3: 1}
 
 
+def test_a_min_that_somebody_else_set_does_not_tell_that_vfs_take_part(node: Node, table: VfTable) -> None:
+    """A person gave VF 3 a min by hand, on VFs that were made without `init`: the others have a weight of none."""
+    table.write(PF, 3, VfSettings(min_tx_rate=2500))
+    assert table.weights(PF).keys() == {3}
+    give(node, 1, VfSettings(min_tx_rate=5000))
+    assert table.weights(PF) == {0: 1, 1: 100, 2: 1, 3: 50}
+
+
+def test_a_second_min_of_ours_writes_nothing_to_other_vfs(
+    node: Node, table: VfTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The ledger has the first one, before which all were enrolled."""
+    give(node, 1, VfSettings(min_tx_rate=5000))
+    node.ledger.write(entry_of(1, VfSettings(min_tx_rate=5000), share=False))
+    monkeypatch.setattr(VfTable, "clear_rates", lambda *_: pytest.fail("enrolled again"))
+    give(node, 2, VfSettings(min_tx_rate=2500))
+    assert table.weights(PF) == {0: 1, 1: 100, 2: 50, 3: 1}
+
+
 def test_a_pf_that_refuses_is_named(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(_table: VfTable, _pf: str, _vfs: Iterable[int]) -> None:
         raise OSError(5, "Input/output error")
