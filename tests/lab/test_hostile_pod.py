@@ -266,3 +266,64 @@ def test_names_of_any_bytes_keep_no_vf(lab: Lab) -> None:
         *("add 0 null", '["mo0-3b08","mo0-3b08"]', "del 0", "none", "mo0-3b08"),
         *("add 0 null", "del 0", "none", "0"),
     ]
+
+
+READ = """
+import json, sys
+from cni.kernel import netlink
+from cni.kernel.netdev import netdev_state
+print(json.dumps(netdev_state.read(netlink.index_of(sys.argv[1])), indent=0))
+"""
+# hwtstamp_config of include/uapi/linux/net_tstamp.h: every frame is stamped, sent or received.
+STAMPS = """
+import ctypes, fcntl, socket, struct
+config = ctypes.create_string_buffer(struct.pack("=3I", 0, 1, 1))
+fcntl.ioctl(socket.socket(), 0x89B0, struct.pack("=16sQ16x", b"net1", ctypes.addressof(config)))
+"""
+
+
+def test_what_a_pod_set_by_ethtool_is_not_the_next_pods(lab: Lab) -> None:
+    """A rule that leads a flow to one queue, an RSS context, a table, a queue that waits, rings, stamps, a tunable."""
+    lines = run(
+        lab,
+        f"""
+        netdev() {{ ls /sys/bus/pci/devices/0000:3b:01.1/net; }}
+        set_state() {{
+          {sys.executable} -c '{READ}' $(netdev) >/tmp/set-$1
+        }}
+        set_state before; index=$(cat /sys/class/net/$(netdev)/ifindex)
+        call ADD; echo $status
+        in_pod() {{ ip netns exec pod "$@" >>/tmp/log 2>&1 || echo failed: "$@"; }}
+        in_pod ethtool -N net1 flow-type tcp4 dst-port 22 action 1
+        in_pod ethtool -X net1 context new equal 2
+        in_pod ethtool -X net1 weight 1 0 0 1
+        in_pod ethtool --per-queue net1 queue_mask 0x4 --coalesce rx-usecs 1000
+        in_pod ethtool -G net1 rx 64
+        in_pod ethtool --set-tunable net1 rx-copybreak 512
+        in_pod {sys.executable} -c '{STAMPS}'
+        call DEL; echo $status; set_state after
+        diff /tmp/set-before /tmp/set-after && [ $(cat /sys/class/net/$(netdev)/ifindex) = $index ] && echo as it was
+        grep -c '"rss_contexts": ""' /tmp/set-after; entries
+        """,
+    )
+    assert lines == ["0", "0", "as it was", "1", "0"]
+
+
+def test_a_hosts_rss_contexts_that_a_pod_changed_go_with_a_rebind(lab: Lab) -> None:
+    """They cannot be made again under their numbers: nothing of the pod's stays, and the log says what is lost."""
+    lines = run(
+        lab,
+        """
+        netdev() { ls /sys/bus/pci/devices/0000:3b:01.1/net; }
+        ethtool -X $(netdev) context new equal 2 >>/tmp/log; index=$(cat /sys/class/net/$(netdev)/ifindex)
+        call ADD; echo $status
+        call DEL; echo $status; [ $(cat /sys/class/net/$(netdev)/ifindex) = $index ] && echo unchanged
+        call ADD; echo $status; ip netns exec pod ethtool -X net1 context new equal 1 >>/tmp/log
+        call DEL; echo $status; [ $(cat /sys/class/net/$(netdev)/ifindex) = $index ] || echo rebound
+        jq -r 'select(.event == "vf'"'"'s new netdev is not as the host had set it") | .kinds | join(" ")' /tmp/log
+        entries
+        """,
+    )
+    assert lines[:6] == ["0", "0", "unchanged", "0", "0", "rebound"]
+    assert "rss_contexts" in lines[6]
+    assert lines[7] == "0"

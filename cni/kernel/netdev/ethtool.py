@@ -3,7 +3,10 @@
 The ioctl takes a name, so an index is looked up just before it and again after it: these are links of the host, where
 only udev renames. Numbers and structures: include/uapi/linux/ethtool.h. What a driver does not support it refuses with
 EOPNOTSUPP (net/ethtool/ioctl.c). None of these settings is reset when a netdev changes its namespace
-(__dev_change_net_namespace in net/core/dev.c).
+(__dev_change_net_namespace in net/core/dev.c). Time stamping has an ioctl of its own (include/uapi/linux/net_tstamp.h).
+
+Pause frames and FEC are not here: they are the port's. iavf and hns3's VFs have no operation for them, mlx5 refuses
+pause to whom the embedded switch is not (mlx5e_ethtool_set_pauseparam), and a rebind of the VF would not reset them.
 """
 
 import ctypes
@@ -15,7 +18,9 @@ import struct
 from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 
-_SIOCETHTOOL = 0x8946
+_SIOCETHTOOL, _SIOCSHWTSTAMP, _SIOCGHWTSTAMP = 0x8946, 0x89B0, 0x89B1
+# hwtstamp_config: flags, which frames are stamped when sent, and when received.
+_TIME_STAMPS = struct.Struct("=3I")
 _IFREQ = struct.Struct("=16sQ16x")
 _U32 = struct.Struct("=I")
 # Those whose structure is written as it is read: the commands to read and to write, and the structure's size in bytes
@@ -41,6 +46,13 @@ _RULES_SIZE, _DATA, _RULE, _LOCATION, _COUNT, _LOCATIONS = 192, 8, 16, 176, 184,
 # TCP_V4_FLOW, UDP_V4_FLOW, TCP_V6_FLOW, UDP_V6_FLOW: what RSS hashes of each.
 _FLOWS = (1, 2, 5, 6)
 _NONE, _MOST_RULES = "", 256
+# More than there are: mlx5 has 16 (MLX5E_MAX_NUM_RSS), bnxt 33 (BNXT_MAX_ETH_RSS_CTX).
+_MOST_CONTEXTS = 64
+# ethtool_per_queue_op: command, the command for each queue, a bit for each queue; then a structure for each.
+_PER_QUEUE, _MASK_BITS, _MOST_QUEUES = 0x4B, 4096, 256
+# ETHTOOL_RX_COPYBREAK, ETHTOOL_TX_COPYBREAK, ETHTOOL_TX_COPYBREAK_BUF_SIZE; their type is ETHTOOL_TUNABLE_U32.
+_GET_TUNABLE, _SET_TUNABLE, _TUNABLES, _TUNABLE_U32 = 0x48, 0x49, (1, 2, 4), 3
+_GET_COALESCE, _SET_COALESCE, _COALESCE_SIZE = _PLAIN["coalesce"]
 
 
 def read(index: int) -> dict[str, str]:
@@ -62,10 +74,14 @@ def write(index: int, kind: str, text: str) -> None:
 
 def _call(index: int, request: bytes | bytearray) -> bytes:
     """Make one call for a netdev; return the structure as the kernel leaves it."""
+    return _ioctl(index, _SIOCETHTOOL, request)
+
+
+def _ioctl(index: int, number: int, request: bytes | bytearray) -> bytes:
     buffer = ctypes.create_string_buffer(bytes(request), len(request))
     name = socket.if_indextoname(index).encode(errors="surrogateescape")
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as any_socket:
-        fcntl.ioctl(any_socket, _SIOCETHTOOL, _IFREQ.pack(name, ctypes.addressof(buffer)))
+        fcntl.ioctl(any_socket, number, _IFREQ.pack(name, ctypes.addressof(buffer)))
     if socket.if_indextoname(index).encode(errors="surrogateescape") != name:
         raise OSError(errno.ENODEV, f"link {index} is renamed meanwhile")
     return buffer.raw
@@ -103,10 +119,10 @@ def _write_features(index: int, text: str) -> None:
     _call(index, struct.pack("=II", _SET_FEATURES, len(words)) + blocks)
 
 
-def _read_rss(index: int) -> str:
+def _read_rss(index: int, context: int = 0) -> str:
     """Return hash function, transformation, and a digest of table and key, which are some kilobytes."""
-    _, _, entries, key, *_ = _RSS.unpack(_call(index, _RSS.pack(_GET_RSS, 0, 0, 0, 0, 0)))
-    request = _RSS.pack(_GET_RSS, 0, entries, key, 0, 0).ljust(_RSS.size + 4 * entries + key, b"\0")
+    _, _, entries, key, *_ = _RSS.unpack(_call(index, _RSS.pack(_GET_RSS, context, 0, 0, 0, 0)))
+    request = _RSS.pack(_GET_RSS, context, entries, key, 0, 0).ljust(_RSS.size + 4 * entries + key, b"\0")
     answer = _call(index, request)
     *_, function, transformation = _RSS.unpack_from(answer)
     return f"{function:02x}{transformation:02x}{_digest(answer[_RSS.size :])}"
@@ -115,6 +131,87 @@ def _read_rss(index: int) -> str:
 def _write_rss(index: int, text: str) -> None:
     """Reset the table, for which a size of 0 stands (ethtool_set_rxfh); another key stays."""
     _call(index, _RSS.pack(_SET_RSS, 0, 0, 0, int(text[:2], 16), int(text[2:4], 16)))
+
+
+def _contexts(index: int) -> Iterator[int]:
+    """Yield RSS contexts beside the first; the kernel gives each the lowest free number (ethtool_set_rxfh)."""
+    for context in range(1, _MOST_CONTEXTS + 1):
+        try:
+            _call(index, _RSS.pack(_GET_RSS, context, 0, 0, 0, 0))
+        except OSError as refused:
+            # Without contexts at all; a number beyond the driver's, as mlx5 answers before Linux 6.11.
+            if refused.errno in (errno.EOPNOTSUPP, errno.EINVAL):
+                return
+            if refused.errno != errno.ENOENT:
+                raise
+        else:
+            yield context
+
+
+def _read_contexts(index: int) -> str:
+    """Return the numbers of the RSS contexts, and a digest of what they are."""
+    contexts = {str(context): _read_rss(index, context) for context in _contexts(index)}
+    return f"{' '.join(contexts)} {_digest(''.join(contexts.values()).encode())}" if contexts else _NONE
+
+
+def _write_contexts(index: int, text: str) -> None:
+    """Remove all RSS contexts where there were none; others cannot be made again. Size 0 of the table removes one."""
+    if text != _NONE:
+        raise OSError(errno.EOPNOTSUPP, "RSS contexts are not recorded")
+    for context in list(_contexts(index)):
+        _call(index, _RSS.pack(_SET_RSS, context, 0, 0, 0, 0))
+
+
+def _read_time_stamps(index: int) -> str:
+    return _ioctl(index, _SIOCGHWTSTAMP, _TIME_STAMPS.pack(0, 0, 0)).hex()
+
+
+def _write_time_stamps(index: int, text: str) -> None:
+    _ioctl(index, _SIOCSHWTSTAMP, bytes.fromhex(text))
+
+
+def _read_queues(index: int) -> str:
+    """Return a digest of the coalescing of every queue."""
+    values = tuple(_queues(index))
+    return f"{len(values)} {_digest(b''.join(values))}"
+
+
+def _queues(index: int) -> Iterator[bytes]:
+    """Yield the coalescing of each queue; a queue that there is none of is invalid."""
+    for queue in range(_MOST_QUEUES):
+        words = (1 << queue % 32 if number == queue // 32 else 0 for number in range(_MASK_BITS // 32))
+        request = struct.pack(f"=II{_MASK_BITS // 32}I", _PER_QUEUE, _GET_COALESCE, *words)
+        try:
+            yield _call(index, request.ljust(len(request) + _COALESCE_SIZE, b"\0"))[len(request) :]
+        except OSError as refused:
+            if refused.errno == errno.EINVAL:
+                return
+            raise
+
+
+def _write_queues(index: int, _text: str) -> None:
+    """Give every queue the coalescing of the netdev, which has been restored before."""
+    _call(index, _U32.pack(_SET_COALESCE) + _call(index, _U32.pack(_GET_COALESCE).ljust(_COALESCE_SIZE, b"\0"))[4:])
+
+
+def _tunable(index: int, number: int) -> str:
+    request = struct.pack("=5I", _GET_TUNABLE, number, _TUNABLE_U32, _U32.size, 0)
+    try:
+        return f"{_U32.unpack_from(_call(index, request), 16)[0]:x}"
+    except OSError as refused:
+        if refused.errno == errno.ENODEV:
+            raise
+        return "-"
+
+
+def _read_tunables(index: int) -> str:
+    return " ".join(_tunable(index, number) for number in _TUNABLES)
+
+
+def _write_tunables(index: int, text: str) -> None:
+    for number, wanted in zip(_TUNABLES, text.split(), strict=True):
+        if wanted not in ("-", _tunable(index, number)):
+            _call(index, struct.pack("=5I", _SET_TUNABLE, number, _TUNABLE_U32, _U32.size, int(wanted, 16)))
 
 
 def _flow(command: int, flow: int, data: int = 0) -> bytes:
@@ -179,14 +276,19 @@ def _digest(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()[:32]
 
 
-# In the order in which they are restored: rules lead to queues, channels limit the table of RSS.
+# In the order in which they are restored: rules lead to queues and RSS contexts, channels limit the table of RSS, and
+# what the netdev has comes before what its queues have.
 _KINDS: Mapping[str, tuple[Callable[[int], str], Callable[[int, str], None]]] = MappingProxyType(
     {
         "rules": (_read_rules, _write_rules),
+        "rss_contexts": (_read_contexts, _write_contexts),
         "features": (_read_features, _write_features),
         **{kind: _plain(kind) for kind in _PLAIN},
+        "queue_coalesce": (_read_queues, _write_queues),
         "rss": (_read_rss, _write_rss),
         "rss_fields": (_read_hash, _write_hash),
+        "tunables": (_read_tunables, _write_tunables),
+        "time_stamps": (_read_time_stamps, _write_time_stamps),
     }
 )
 KINDS = tuple(_KINDS)

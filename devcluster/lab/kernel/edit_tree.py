@@ -20,12 +20,12 @@ MARK = "mooring-lab-edited"
 OURS = {
     "drivers/net/simnic": (
         *("simib.c", "simib.h", "simib_verbs.c", "simpci.c"),
-        *("simvf.c", "simvf.h", "simvf_mlx5.c"),
+        *("simvf.c", "simvf.h", "simvf_ethtool.c", "simvf_mlx5.c"),
     ),
     "drivers/infiniband/sw/rxe": ("rxe_netns.h", "rxe_netns.c"),
 }
 # The first driver that takes a function has it: simib declines all that is not InfiniBand.
-MAKEFILE = "obj-y := simib.o simib_verbs.o simvf.o simvf_mlx5.o simpci.o\n"
+MAKEFILE = "obj-y := simib.o simib_verbs.o simvf.o simvf_ethtool.o simvf_mlx5.o simpci.o\n"
 
 NET_C = "drivers/infiniband/sw/rxe/rxe_net.c"
 QP_C = "drivers/infiniband/sw/rxe/rxe_qp.c"

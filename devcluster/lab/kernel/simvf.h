@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /* The simulated Ethernet NIC: what simvf.c (netdevs, the switch between them, settings of VFs) and simvf_mlx5.c (what
- * mlx5 does otherwise) share, and what rxe_netns.c asks about a netdev. An InfiniBand NIC needs none of this: a driver
+ * mlx5 does otherwise) share, and simvf_ethtool.c (what ethtool sets), and what rxe_netns.c asks about a netdev. An InfiniBand NIC needs none of this: a driver
  * of its own that is linked before simvf.o and claims its PFs in probe(), as here a PF's personality decides which of
  * two drivers takes it.
  */
 #ifndef SIMVF_H
 #define SIMVF_H
 
+#include <linux/ethtool.h>
 #include <linux/hrtimer.h>
 #include <linux/netdevice.h>
 #include <linux/pci.h>
@@ -37,11 +38,27 @@ struct sv_pf {
 	struct devlink *devlink;
 	struct dentry *debugfs;
 };
+/* What ethtool sets on a netdev: it lives as long, and survives a move to another namespace. */
+#define SV_QUEUES 4
+#define SV_INDIR 16
+#define SV_KEY 40
+#define SV_RULES 16
+#define SV_MAXRING 4096
+struct sv_ethtool {
+	u32 rx_usecs[SV_QUEUES], tx_usecs[SV_QUEUES], rx_ring, tx_ring;
+	u32 indir[SV_INDIR];
+	u8 key[SV_KEY], hfunc;
+	struct ethtool_rx_flow_spec rules[SV_RULES];
+	DECLARE_BITMAP(used, SV_RULES);
+	int tx_stamps, rx_stamps;
+	u32 rx_copybreak;
+};
 struct sv_port {
 	struct sv_pf *pf;
 	struct net_device *dev;
 	int vf;			/* -1 PF, -2 wire */
 	struct hrtimer t;
+	struct sv_ethtool ethtool;
 };
 
 /* simvf.c */
@@ -53,6 +70,18 @@ int sv_probe(struct pci_dev *pdev, bool mlx5);
 void sv_remove(struct pci_dev *pdev);
 int sv_sriov(struct pci_dev *pdev, int n);
 extern const struct pci_device_id sv_ids[];
+
+int sv_get_speed(struct net_device *dev, struct ethtool_link_ksettings *k);
+static inline struct sv_ethtool *sv_ethtool_of(struct net_device *dev)
+{
+	return &((struct sv_port *)netdev_priv(dev))->ethtool;
+}
+
+/* simvf_ethtool.c */
+extern const struct ethtool_ops sv_eops;
+void sv_ethtool_init(struct sv_ethtool *e);
+int sv_get_stamps(struct net_device *dev, struct kernel_hwtstamp_config *c);
+int sv_set_stamps(struct net_device *dev, struct kernel_hwtstamp_config *c, struct netlink_ext_ack *x);
 
 /* simvf_mlx5.c */
 bool sv_mlx5_is(struct pci_dev *pdev);	/* whether a PF, or a VF's PF, has this personality */
