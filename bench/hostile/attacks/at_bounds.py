@@ -1,8 +1,9 @@
 """What a tenant or a node can say without being refused: objects just within the bounds, and many of them at once."""
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 
 from bench import scheduler_load as load
 from bench.hostile.attack import attack
@@ -109,12 +110,12 @@ async def spread(stage: Stage) -> AsyncIterator[None]:
         yield
 
 
-@attack("tolerations-1000", "twenty pods have 1,000 tolerations each")
+@attack("tolerations-1000", "twenty pods have 1,000 tolerations each, with the two that an API server adds")
 async def tolerations(stage: Stage) -> AsyncIterator[None]:
     """None of them is for a taint that is there."""
 
     def tolerated(pod: int) -> list[Json]:
-        return [{"key": f"tenant-{pod}.example/{number}", "operator": "Exists"} for number in range(1000)]
+        return [{"key": f"tenant-{pod}.example/{number}", "operator": "Exists"} for number in range(998)]
 
     async with stage.pods(*(tenants_pod(number, {"tolerations": tolerated(number)}) for number in range(20))):
         yield
@@ -184,14 +185,29 @@ def _uses(claim: str) -> Json:
 @attack("budgets", "a namespace has 500 disruption budgets, and pods that preempt look at 100 pods of as many kinds")
 async def budgets(stage: Stage) -> AsyncIterator[None]:
     """Each budget selects each of them."""
-    listed = [
-        {
-            "metadata": {"name": f"budget-{number}"},
-            "spec": {"selector": {"matchExpressions": _differs(60)}, "maxUnavailable": 0},
-            "status": {"disruptionsAllowed": 0},
-        }
-        for number in range(500)
-    ]
+    async with _preempting(stage, [_budget(number, 60) for number in range(500)]):
+        yield
+
+
+@attack("budgets-3000", "a namespace has 3,000 disruption budgets of one expression each, and pods preempt there")
+async def many_budgets(stage: Stage) -> AsyncIterator[None]:
+    """As many as count, and more."""
+    async with _preempting(stage, [_budget(number, 1) for number in range(3000)]):
+        yield
+
+
+def _budget(number: int, expressions: int) -> Json:
+    selector = {"matchExpressions": _differs(expressions)}
+    return {
+        "metadata": {"name": f"budget-{number}"},
+        "spec": {"selector": selector, "maxUnavailable": 0},
+        "status": {"disruptionsAllowed": 0},
+    }
+
+
+@asynccontextmanager
+async def _preempting(stage: Stage, listed: list[Json]) -> AsyncIterator[None]:
+    """Let five pods preempt on a node with 100 pods of different labels, beside these budgets."""
     classes: list[Json] = [{"metadata": {"name": name}, "value": value} for name, value in (("low", -1), ("high", 1))]
     below: Json = {**_PRESET, "priorityClassName": "low"}
     low = [tenants_pod(number, below, requests={"cpu": "600m"}) for number in range(100)]
@@ -208,49 +224,69 @@ async def budgets(stage: Stage) -> AsyncIterator[None]:
         yield
 
 
-@attack("inventory-out", "a node says ten times that 4,096 VFs are out, each for a reason of its own", lasts_s=3.0)
+@attack("inventory-out", "a node says every second that 4,096 VFs are out, each for a reason of its own", lasts_s=3.0)
 async def out(stage: Stage) -> AsyncIterator[None]:
-    """As many as there may be, on 16 PFs."""
+    """As many as there may be, on 16 PFs, in 119,000 of 131,072 characters."""
 
     def text(version: int) -> str:
         pfs = []
         for number in range(16):
-            entries: list[Json] = [{"vfs": str(index), "why": f"{version}{index % 97}"} for index in range(256)]
+            entries: list[Json] = [
+                {"vfs": str(index), "why": f"{version}{number:x}{index:02x}"} for index in range(256)
+            ]
             pfs.append(pf(number, "0-255", entries))
         return json.dumps({"v": 1, "boot": load.BOOT, "pfs": pfs}, separators=(",", ":"))
 
     async with published_by_node(stage, text(0)):
-        for version in range(1, 10):
+        for version in range(1, 8):
+            await asyncio.sleep(1)
             await write_inventory(stage, text(version))
         yield
 
 
-@attack("gpus-that-differ", "pods request 60 of a node's 64 GPUs, each under the switch of another PF", lasts_s=10.0)
+_GPU_NODES = 10
+
+
+@attack(
+    "gpus-that-differ", "pods request 60 GPUs of ten nodes with 64, each under the switch of another PF", lasts_s=10.0
+)
 async def gpus(stage: Stage) -> AsyncIterator[None]:
-    """No two choices leave the same to the VFs, and none fits: of 64 PFs six are down."""
-    pfs = [
-        pf(number, "0-31", []) | {"pcie": [f"0000:{number:02x}:01.0"], "up": number % 11 != 0} for number in range(64)
-    ]
-    listed = tuple(
-        Gpu(
-            f"0000:{number + 128:02x}:00.0",
-            f"GPU-{number:08x}-0000-4000-8000-000000000000",
-            "nvidia",
-            pcie=(f"0000:{number:02x}:01.0",),
-        )
-        for number in range(64)
-    )
-    count = {"mooring.dev/gpu": "64"}
-    request = {"count": 60, "vfs": "switch"}
+    """No two choices leave the same to the VFs, no two nodes are alike, and none fits: of 64 PFs six are down."""
     # A node that was created a moment ago is tainted.
     anywhere: Json = {"tolerations": [{"operator": "Exists"}]}
     pods = [tenants_pod(number, anywhere, request=json.dumps([{"min_tx_rate": 1000}] * 60)) for number in range(5)]
     for one in pods:
-        one["metadata"]["annotations"][f"{names.REQUEST_OF}gpu"] = json.dumps(request)
+        one["metadata"]["annotations"][f"{names.REQUEST_OF}gpu"] = json.dumps({"count": 60, "vfs": "switch"})
         one["spec"]["containers"][0].setdefault("resources", {})["limits"] = {"mooring.dev/gpu": "60"}
-    async with published_by_node(stage, json.dumps({"v": 1, "boot": load.BOOT, "pfs": pfs})) as name:
+    async with AsyncExitStack() as nodes:
+        for number in range(_GPU_NODES):
+            await nodes.enter_async_context(_gpu_node(stage, number))
+        async with stage.pods(*pods):
+            yield
+
+
+@asynccontextmanager
+async def _gpu_node(stage: Stage, node: int) -> AsyncIterator[None]:
+    """Let a node have 64 GPUs, each beside a PF of which a node offers other rates than the next one."""
+    buses = [f"0000:{number:02x}:01.0" for number in range(64)]
+    pfs = [
+        pf(number, "0-31", [])
+        | {"pcie": [bus], "up": (number + node) % 11 != 0, "offer_mbps": 90_000 + 64 * node + number}
+        for number, bus in enumerate(buses)
+    ]
+    listed = tuple(
+        Gpu(
+            f"0000:{number + 128:02x}:00.0",
+            f"GPU-{number:08x}-{node:04x}-4000-8000-000000000000",
+            "nvidia",
+            pcie=(bus,),
+        )
+        for number, bus in enumerate(buses)
+    )
+    count = {"mooring.dev/gpu": "64"}
+    inventory = json.dumps({"v": 1, "boot": load.BOOT, "pfs": pfs})
+    async with published_by_node(stage, inventory, f"gpus-{node}") as name:
         annotations = {f"{names.INVENTORY_OF}gpu": dump_gpu_inventory(GpuInventory(listed))}
         await stage.patch(f"{NODES}/{name}", {"metadata": {"annotations": annotations}})
         await stage.patch(f"{NODES}/{name}/status", {"status": {"allocatable": count, "capacity": count}})
-        async with stage.pods(*pods):
-            yield
+        yield

@@ -16,17 +16,17 @@ _LARGEST = 262_144 - 100
 
 
 @asynccontextmanager
-async def published(stage: Stage, inventory: str) -> AsyncIterator[str]:
+async def published(stage: Stage, inventory: str, name: str = _NAME) -> AsyncIterator[str]:
     """Let a Ready node say this meanwhile; yield its name."""
     node = load.node(0)
     status = node.pop("status")
-    node["metadata"] = {"name": _NAME, "annotations": {names.INVENTORY: inventory}}
+    node["metadata"] = {"name": name, "annotations": {names.INVENTORY: inventory}}
     await stage.create(NODES, node)
     try:
-        await stage.patch(f"{NODES}/{_NAME}/status", {"status": status})
-        yield _NAME
+        await stage.patch(f"{NODES}/{name}/status", {"status": status})
+        yield name
     finally:
-        await stage.delete(f"{NODES}/{_NAME}")
+        await stage.delete(f"{NODES}/{name}")
 
 
 async def write_inventory(stage: Stage, inventory: str) -> None:
