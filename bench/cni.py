@@ -152,12 +152,9 @@ def pod_path(pod: int) -> str:
 
 
 @contextmanager
-def bench_host() -> Iterator[Bench]:
-    """Start host, warm server and pods' namespaces, and put this thread into the host's namespace."""
+def simulated_host(root: Path, processes: Processes, server: str = "server", pods: int = _PODS) -> Iterator[Bench]:
+    """Start host and warm server, whose process has the name ``server``, and make the pods' namespaces."""
     with ExitStack() as stack:
-        root = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="mooring-bench-")))
-        processes = Processes(root / "logs")
-        stack.callback(processes.stop)
         layout = Layout.at(root, NODE)
         hosts = ("up", "--root", str(root), "--node", NODE, "--vfs", str(_VFS))
         processes.start("hosts", [sys.executable, "-m", "devcluster.hosts", *hosts])
@@ -166,13 +163,24 @@ def bench_host() -> Iterator[Bench]:
         serve = ["serve", "--socket", str(socket), "--state", str(layout.state), "--run", str(layout.run)]
         program = [sys.executable, "-m", "devcluster.hosts.cni", "--vf-table", str(layout.vftable)]
         inside = ["nsenter", f"--net={layout.netns}"]
-        processes.start("server", [*inside, *program, *serve, "--sysfs", str(layout.sys), "--node-name", NODE])
-        processes.await_ready("server", socket.exists)
-        for pod in range(_PODS):
+        processes.start(server, [*inside, *program, *serve, "--sysfs", str(layout.sys), "--node-name", NODE])
+        processes.await_ready(server, socket.exists)
+        for pod in range(pods):
             subprocess.run(("ip", "netns", "add", Path(pod_path(pod)).name), check=True)
             stack.callback(subprocess.run, ("ip", "netns", "delete", Path(pod_path(pod)).name), check=True)
-        netns.enter(str(layout.netns))
         yield Bench(layout, load_host(layout.description.read_text()))
+
+
+@contextmanager
+def bench_host() -> Iterator[Bench]:
+    """Start host, warm server and pods' namespaces, and put this thread into the host's namespace."""
+    with ExitStack() as stack:
+        root = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="mooring-bench-")))
+        processes = Processes(root / "logs")
+        stack.callback(processes.stop)
+        bench = stack.enter_context(simulated_host(root, processes))
+        netns.enter(str(bench.layout.netns))
+        yield bench
 
 
 Jobs = Callable[[str, int, int], Sequence[Job]]

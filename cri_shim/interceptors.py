@@ -7,21 +7,23 @@ reports its own error.
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
-from typing import ParamSpec, TypeVar
+from typing import TypeVar
 
 import structlog
 from google.protobuf.message import DecodeError, Message
 
 from cri_shim.devices import DeviceError, Roots, resolve
 from cri_shim.gpus import GpuFolders, why_not_now
+from cri_shim.large_requests import LargeRequests
 from cri_shim.pb import cri_pb2 as cri
 from cri_shim.plan.gpus import HIDDEN, GpuError, gpu_environment
 from cri_shim.plan.inject import (
     Addition,
     Inject,
+    Pass,
     Record,
     Refuse,
     Rules,
@@ -41,18 +43,14 @@ from cri_shim.runtime import Runtime
 from mooring.errors import AnnotationError, RecordError
 from mooring.gpu.cdi_folders import cdi_folders
 from mooring.ledger import LedgerEntry
+from mooring.podrecord import PodRecord
 
 RUN_POD_SANDBOX = f"{SERVED}RuntimeService/RunPodSandbox"
 CREATE_CONTAINER = f"{SERVED}RuntimeService/CreateContainer"
 STOP_POD_SANDBOX = f"{SERVED}RuntimeService/StopPodSandbox"
 
-# A request of this size takes a few milliseconds; a usual one has some kilobytes.
-_LARGE_BYTES = 1 << 18
-
 _log = structlog.get_logger()
 _Request = TypeVar("_Request", bound=Message)
-_Result = TypeVar("_Result")
-_Given = ParamSpec("_Given")
 
 
 @dataclass(slots=True)
@@ -84,13 +82,14 @@ class Interceptors:
         self._runtime: Runtime | None = None
         self._uses: dict[str, _RecordUse] = {}
         self._missing: dict[str, float] = {}
+        self._large = LargeRequests()
         # The pod uids of sandboxes, by id.
         self._sandboxes: dict[str, str] = {}
 
     @asynccontextmanager
     async def run_pod_sandbox(self, raw: bytes) -> AsyncIterator[bytes]:
         """Yield the bytes to forward, once the pod's assignment is recorded; the call of such a pod is marked."""
-        request = await _apart(raw, _decode, cri.RunPodSandboxRequest, raw)
+        request = await self._large.apart(raw, _decode, cri.RunPodSandboxRequest, raw)
         if request is None:
             yield raw
             return
@@ -167,20 +166,30 @@ class Interceptors:
 
     async def _equip(self, raw: bytes) -> _Equipped:
         """Return a CreateContainer's bytes to forward; raise RefusedError."""
-        request = await _apart(raw, _decode, cri.CreateContainerRequest, raw)
-        if request is None:
+        decided = await self._large.apart(raw, self._decide_container, raw)
+        if decided is None:
             return _Equipped(raw)
+        request, found, decision = decided
+        if found is not None:
+            self._sandboxes[request.pod_sandbox_id] = found.assignment.uid
         with _refusals(request.sandbox_config, "CreateContainer", container=request.config.metadata.name):
-            found = self._records.pod(request.sandbox_config.metadata.uid)
-            if found is not None:
-                self._sandboxes[request.pod_sandbox_id] = found.assignment.uid
-            decision = await _apart(raw, decide_container, request, found, self._rules)
             if isinstance(decision, Refuse):
                 raise RefusedError(decision.reason)
             if isinstance(decision, Inject):
                 # A driver that is bound again holds up who reads its devices; CDI specifications are large.
                 return await asyncio.to_thread(self._inject, raw, request, decision)
             return _Equipped(raw)
+
+    def _decide_container(
+        self, raw: bytes
+    ) -> tuple[cri.CreateContainerRequest, PodRecord | None, Pass | Inject | Refuse] | None:
+        """Decode a CreateContainer and decide about it, in one go: what is decoded takes five times its bytes."""
+        request = _decode(cri.CreateContainerRequest, raw)
+        if request is None:
+            return None
+        with _refusals(request.sandbox_config, "CreateContainer", container=request.config.metadata.name):
+            found = self._records.pod(request.sandbox_config.metadata.uid)
+            return request, found, decide_container(request, found, self._rules)
 
     async def _remove_record(self, uid: str) -> bool:
         """Remove a record unless its pod has a sandbox again; return whether it was removed."""
@@ -198,7 +207,7 @@ class Interceptors:
         with self._in_use(uid) as use:
             async with use.turn:
                 found = self._records.pod(uid)
-                decision = await _apart(raw, decide_sandbox, request, found, self._rules)
+                decision = await self._large.apart(raw, decide_sandbox, request, found, self._rules)
                 if isinstance(decision, Refuse):
                     raise RefusedError(decision.reason)
                 if isinstance(decision, Record):
@@ -238,11 +247,6 @@ class Interceptors:
             use.calls -= 1
             if not use.calls:
                 del self._uses[uid]
-
-
-async def _apart(raw: bytes, act: Callable[_Given, _Result], *given: _Given.args, **named: _Given.kwargs) -> _Result:
-    """Do what a request needs; for a large one beside the event loop: a container may have a million variables."""
-    return await asyncio.to_thread(act, *given, **named) if len(raw) > _LARGE_BYTES else act(*given, **named)
 
 
 def _decode(kind: type[_Request], raw: bytes) -> _Request | None:

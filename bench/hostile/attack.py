@@ -7,7 +7,7 @@ from typing import Literal
 
 from bench.hostile.stage import Stage
 
-Attacked = Literal["scheduler", "advertiser"]
+Attacked = Literal["scheduler", "advertiser", "shim", "cni"]
 Attacks = dict[str, "Attack"]
 _Function = Callable[[Stage], AsyncIterator[None]]
 

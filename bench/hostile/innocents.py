@@ -15,6 +15,8 @@ import msgspec
 
 from bench import scheduler_load as load
 from bench.advertiser import cpu_s
+from bench.hostile.node_innocents import ContainerRuntime, Kubelet
+from bench.hostile.node_programs import PROGRAMS
 from bench.hostile.stage import HOST, NODES, PODS, Stage
 from mooring import names
 
@@ -30,16 +32,29 @@ _Ask = Callable[[int, Callable[[], None]], Awaitable[None]]
 async def watched(stage: Stage, program: str) -> AsyncIterator["Waits"]:
     """Let innocents of a program go on meanwhile; yield what they wait."""
     waits = Waits(lambda: cpu_s(stage.processes.pid(program)))
+    async with _asked(stage, program) as asked:
+        tasks = [asyncio.create_task(waits.ask(name, ask)) for name, ask in asked.items()]
+        try:
+            yield waits
+        finally:
+            waits.enough = True
+            await asyncio.gather(*tasks)
+
+
+@asynccontextmanager
+async def _asked(stage: Stage, program: str) -> AsyncIterator[dict[str, _Ask]]:
+    """Yield what is asked of a program, by name."""
+    if program in PROGRAMS:
+        node = Kubelet(stage.node) if program == "shim" else ContainerRuntime(stage.node)
+        try:
+            yield node.asked()
+        finally:
+            await node.leave()
+        return
     port = stage.metrics_port if program == "scheduler" else stage.getpfs_port
     path = "/livez" if program == "scheduler" else "/healthz"
     asked: dict[str, _Ask] = {"probe": _Probe(f"http://127.0.0.1:{port}{path}").ask}
-    asked |= {"pod": _Pods(stage).ask} if program == "scheduler" else {"inventory": _Inventory(stage).ask}
-    tasks = [asyncio.create_task(waits.ask(name, ask)) for name, ask in asked.items()]
-    try:
-        yield waits
-    finally:
-        waits.enough = True
-        await asyncio.gather(*tasks)
+    yield asked | ({"pod": _Pods(stage).ask} if program == "scheduler" else {"inventory": _Inventory(stage).ask})
 
 
 @dataclass(slots=True)

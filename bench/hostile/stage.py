@@ -16,6 +16,7 @@ import msgspec
 from bench.advertiser import cpu_s
 from bench.apiservers import free_ports
 from bench.hostile.flood import ATTACKER
+from bench.hostile.node_programs import PROGRAMS, NodePrograms
 from bench.scheduler_load import Json
 from bench.served_cluster import few_at_once
 from bench.shim import rss_mib
@@ -46,6 +47,7 @@ class Stage:
         self.kubeconfig = root / "kubeconfig"
         self.metrics_port, self.extender_port, self.getpfs_port = free_ports(3)
         self.processes = Processes(root / "logs")
+        self.node = NodePrograms(root, self.processes)
         self.api: Client
         self._floods = 0
 
@@ -54,6 +56,7 @@ class Stage:
         """Start the API server, the scheduler and one node's advertiser."""
         async with AsyncExitStack() as stack:
             stack.callback(self.processes.stop)
+            stack.callback(self.node.stop)
             module = (*_PYTHON, "bench.hostile.apiserver", str(self.kubeconfig), str(self.nodes))
             self.processes.start("apiserver", module)
             self.processes.await_ready("apiserver", self.kubeconfig.exists)
@@ -82,6 +85,9 @@ class Stage:
 
     async def restart(self, program: str) -> None:
         """Start a program again, so that nothing of an earlier attack is in its memory."""
+        if program in PROGRAMS:
+            await asyncio.to_thread(self.node.restart, program)
+            return
         self.processes.kill(program)
         self.processes.restart(program)
         await self.answering()

@@ -1,7 +1,10 @@
 """Answer one CNI call: the same code in the warm server and in a one-shot process."""
 
 import json
-from collections.abc import Callable, Mapping
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from importlib.metadata import version as version_of_package
 from pathlib import Path
@@ -11,7 +14,7 @@ import structlog
 from cni import cmd_add, cmd_check, cmd_del, cmd_gc, cmd_status
 from cni.kernel.sysfs import Sysfs
 from cni.spec import fields
-from cni.spec.conf import read_conf
+from cni.spec.conf import Conf, read_conf
 from cni.spec.skel import (
     IO_FAILURE,
     REFUSED,
@@ -33,6 +36,8 @@ from mooring.vf_settings import SettingsWherePfKeepsThem, VfSettingsApi
 _log = structlog.get_logger()
 # What a network's configuration may name only as the node does.
 _OWN = ("state", "run", "sysfs", "server")
+# A usual configuration has a kilobyte, beside the pod's annotations.
+_LARGE_BYTES = 1 << 16
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
@@ -63,11 +68,13 @@ def answer(
     """
     version = ""
     try:
-        call = read_call(environment, stdin)
-        version = version_of(call.conf)
-        if fixed:
-            call = replace(call, conf=_with_own_places(call, defaults or {}))
-        return Answer(_dispatch(call, version, vf_settings, defaults or {}, caller, enforces_offer=enforces_offer), 0)
+        with _large.turn() if len(stdin) > _LARGE_BYTES else nullcontext():
+            call = read_call(environment, stdin)
+            version = version_of(call.conf)
+            if fixed:
+                call = replace(call, conf=_with_own_places(call, defaults or {}))
+            conf = _read_conf(call, version, defaults or {})
+        return Answer(_dispatch(call, conf, vf_settings, caller, enforces_offer=enforces_offer), 0)
     except CniError as refused:
         return _refusal(refused, version)
     except (LockBusyError, RecordError) as refused:
@@ -78,6 +85,40 @@ def answer(
     except Exception as broken:  # noqa: BLE001 - the top of the program: the runtime reads JSON, never a traceback
         _log.exception("call failed unexpectedly")
         return _refusal(CniError(IO_FAILURE, f"{type(broken).__name__}: {broken}"), version)
+
+
+class LargeOnes:
+    """Let one large configuration at a time be read, and at most half of the time: a tenant may write one for each pod.
+
+    Whoever reads keeps the interpreter for many milliseconds, and another call needs it again for each of its steps.
+    """
+
+    def __init__(self) -> None:
+        self._one = threading.Lock()
+        self._from_s = 0.0
+
+    @contextmanager
+    def turn(self) -> Iterator[None]:
+        """Wait until the last one has been over for as long as it took."""
+        with self._one:
+            time.sleep(max(self._from_s - time.monotonic(), 0.0))
+            began_s = time.monotonic()
+            try:
+                yield
+            finally:
+                ended_s = time.monotonic()
+                self._from_s = ended_s + (ended_s - began_s)
+
+
+_large = LargeOnes()
+
+
+def _read_conf(call: Call, version: str, defaults: Mapping[str, object]) -> Conf | None:
+    """Return the configuration of a call that acts; None for VERSION, which answers whatever it contains."""
+    if call.command == "VERSION":
+        return None
+    check_version(call.command, call.conf)
+    return read_conf(call, {**defaults, **call.conf}, version)
 
 
 def _with_own_places(call: Call, defaults: Mapping[str, object]) -> dict[str, object]:
@@ -106,17 +147,14 @@ def _refusal(error: CniError, version: str) -> Answer:
 
 def _dispatch(
     call: Call,
-    version: str,
+    conf: Conf | None,
     vf_settings: Callable[[], VfSettingsApi],
-    defaults: Mapping[str, object],
     caller: int | None,
     *,
     enforces_offer: bool,
 ) -> str:
-    if call.command == "VERSION":
+    if conf is None:
         return version_answer(call.conf)
-    check_version(call.command, call.conf)
-    conf = read_conf(call, {**defaults, **call.conf}, version)
     node = Node(
         Sysfs(Path(conf.sysfs)),
         Ledger(Path(conf.state), Path(conf.run)),

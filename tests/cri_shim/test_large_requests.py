@@ -3,6 +3,8 @@
 The limits are in the loop's own CPU time, which does not depend on what else the machine does.
 """
 
+import asyncio
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -13,7 +15,8 @@ from cri_api.v1 import api_pb2 as full
 from cri_shim.devices import Roots
 from cri_shim.interceptors import Interceptors
 from cri_shim.pb import cri_pb2 as cri
-from cri_shim.plan.inject import Addition, Rules, add_to_container
+from cri_shim.plan.inject import Addition, Rules, add_to_container, decide_container
+from cri_shim.proxy import RefusedError
 from cri_shim.records import Records
 
 MOST_S = 0.05
@@ -50,6 +53,44 @@ async def test_a_static_pod_with_a_million_annotations(interceptors: Interceptor
     same, spent_s = await forwarded_and_cpu_s(interceptors.run_pod_sandbox(raw))
     assert spent_s < MOST_S
     assert same == raw
+
+
+async def test_assignments_as_long_as_annotations_may_be(interceptors: Interceptors, make: Any) -> None:
+    """Those of a tenant's pods, which are all started at once: each is refused for its last key."""
+    keys = ",".join(f'"{number:05}":0' for number in range(25_000))
+    raw = make.run({"mooring.dev/assignment": f'{{{keys},"00000":0}}'})
+    started = time.thread_time()
+    for _ in range(20):
+        with pytest.raises(RefusedError, match="stands twice"):
+            async with interceptors.run_pod_sandbox(raw):
+                pass
+    assert time.thread_time() - started < MOST_S
+
+
+async def test_large_containers_are_worked_on_one_at_a_time(
+    interceptors: Interceptors, make: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many come at once: the event loop waits for each thread that works on one."""
+    working, most, guard = 0, 0, threading.Lock()
+
+    def slow(*given: Any) -> Any:
+        nonlocal working, most
+        with guard:
+            working += 1
+            most = max(most, working)
+        time.sleep(0.02)
+        with guard:
+            working -= 1
+        return decide_container(*given)
+
+    async def create() -> None:
+        async with interceptors.create_container(raw):
+            pass
+
+    monkeypatch.setattr("cri_shim.interceptors.decide_container", slow)
+    raw = make.create(envs=[full.KeyValue(key=f"{number:x}") for number in range(100_000)])
+    await asyncio.gather(*(create() for _ in range(4)))
+    assert most == 1
 
 
 def test_many_devices_beside_those_added() -> None:

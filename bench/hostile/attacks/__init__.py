@@ -1,5 +1,23 @@
 """The attacks, a file for each way in: importing this package enters them all."""
 
-from bench.hostile.attacks import advertiser_port, at_bounds, groups, inventories, pods, scheduler_ports
+from bench.hostile.attacks import (
+    advertiser_port,
+    at_bounds,
+    cni_calls,
+    cri_calls,
+    groups,
+    inventories,
+    pods,
+    scheduler_ports,
+)
 
-__all__ = ["advertiser_port", "at_bounds", "groups", "inventories", "pods", "scheduler_ports"]
+__all__ = [
+    "advertiser_port",
+    "at_bounds",
+    "cni_calls",
+    "cri_calls",
+    "groups",
+    "inventories",
+    "pods",
+    "scheduler_ports",
+]
