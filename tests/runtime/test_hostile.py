@@ -27,11 +27,14 @@ async def _stopped(stage: Stage) -> AsyncIterator[None]:
 
 
 async def test_an_attack_is_carried_out_and_one_that_harms_is_found() -> None:
-    """A compromised node's inventory costs nobody anything; a scheduler that stands still is seen by pod and probe."""
+    """An inventory, or annotations, cost nobody anything; a scheduler that stands still is seen by pod and probe."""
     hostile = replace(ATTACKS["inventory-overlapping"], lasts_s=0.0)
     fatal = Attack("stopped", "somebody stops the scheduler", "scheduler", 0.0, _stopped)
-    harmless, harmful = await run([hostile, fatal], nodes=10)
+    on_node = replace(ATTACKS["shim-annotations"], lasts_s=0.0)
+    harmless, harmful, node = await run([hostile, fatal, on_node], nodes=10)
     assert harmless.harmless(by_cpu=True)
+    assert node.harmless(by_cpu=True)
+    assert node.longest.keys() == {"sandbox", "container"}
     assert not harmful.harmless(by_cpu=False)
     assert {name for name, longest in harmful.longest.items() if longest.wall_s > LONGEST_S} == {"pod", "probe"}
 
