@@ -106,7 +106,9 @@ class Column(Generic[Fact]):
         kept.cover(len(self.values))
         ids = self.ids[rows]
         if len(new := ids[kept.codes[ids] < 0]):
-            for number in np.unique(new):
+            present = np.zeros(len(self.values), np.bool_)
+            present[new] = True
+            for number in np.flatnonzero(present):
                 kept.codes[number] = judge(self.values[number])
         judged: Amounts = kept.codes[ids]
         return judged

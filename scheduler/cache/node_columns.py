@@ -67,6 +67,8 @@ _PUBLISHED_AS = {scored: name for name, scored in SCORED.items()}
 _LEAST = -(2**62)
 # More kinds of resource than pods use and leave again in ordinary life.
 _MANY = 16
+# Views of single rows that are kept.
+_MOST_ROW_VIEWS = 1024
 # At most so many labels and images that pods name are kept as columns; beyond that all are dropped and built on demand.
 _MOST_COLUMNS = 1024
 # Images' sizes on all rows together, 8 MiB, but at least of so many images: any node may name some, and any pod.
@@ -127,6 +129,8 @@ class NodeColumns:
         self._scalars: dict[str, ScalarResource] = {}
         self._allocatable: Amounts = np.zeros((LINE_COUNT, _SMALLEST), np.int64)
         self._left: Amounts = np.zeros((LINE_COUNT, _SMALLEST), np.int64)
+        # What these two have of a row, until it changes: each shape of pods judges each changed row once.
+        self._row_views: dict[int, RowView] = {}
         self._empty_rows: list[int] = []
         # Changes of what a node is (labels, taints, capacity); and of anything at all.
         self.renewals = Journal()
@@ -183,8 +187,14 @@ class NodeColumns:
         return BatchView(rows, self._allocatable.take(rows, 1), self._left.take(rows, 1))
 
     def row_view(self, row: int) -> RowView:
-        """Return what one row has and has left."""
-        return RowView(row, self._allocatable[:, row].tolist(), self._left[:, row].tolist())
+        """Return what one row has and has left; read-only."""
+        view = self._row_views.get(row)
+        if view is None:
+            if len(self._row_views) >= _MOST_ROW_VIEWS:
+                self._row_views.clear()
+            view = RowView(row, self._allocatable[:, row].tolist(), self._left[:, row].tolist())
+            self._row_views[row] = view
+        return view
 
     def scalar(self, resource: str) -> ScalarResource | None:
         """Return what each row has and has left of a resource without a line; None if no node publishes it."""
@@ -200,6 +210,7 @@ class NodeColumns:
 
     def use(self, row: int, amounts: Iterable[tuple[str, int]], sign: int) -> None:
         """Add what a pod requests to a row's use (``sign`` 1), or subtract it (-1)."""
+        self._row_views.pop(row, None)
         used, left, allocatable = self._used[row], self._left, self._allocatable.item
         before = len(used)
         for resource, amount in amounts:
@@ -221,6 +232,7 @@ class NodeColumns:
 
     def show_free_vfs(self, row: int, free_vfs: FreeVfs) -> None:
         """Record what the row's PFs have left now."""
+        self._row_views.pop(row, None)
         self.free_vfs_of_row[row] = free_vfs
         self._left[VFS, row], self._left[MBPS, row] = free_vfs.vf_count, free_vfs.free_mbps
 
@@ -291,10 +303,12 @@ class NodeColumns:
 
     def offer(self, row: int, vfs: int) -> None:
         """Record how many VFs a row's PFs offer."""
+        self._row_views.pop(row, None)
         self._allocatable[VFS, row] = vfs
 
     def _allocate(self, row: int, amounts: Mapping[str, int]) -> None:
         """Replace what a node has; what its pods use stays."""
+        self._row_views.pop(row, None)
         used = self._used[row]
         for name, line in LINES.items():
             amount = amounts.get(_PUBLISHED_AS.get(name, name), 0)

@@ -46,7 +46,7 @@ class PlacementBudget:
 
     def search(self, choose: Callable[[int], Placement | str], row: int) -> Placement | str:
         """Search a row; raise TurnSpent if this turn has searched enough."""
-        if self.turn_is_spent:
+        if self._left_this_turn <= 0:
             raise TurnSpent
         before = steps_taken()
         found = choose(row)

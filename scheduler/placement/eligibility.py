@@ -56,6 +56,8 @@ class Eligibility:
             (Glob(glob), mask) for glob, mask in _grouped([one.pf or "*" for one in request.interfaces]).items()
         ]
         self._settings_of = _grouped([_without_values(one.settings) for one in request.interfaces])
+        # The PFs judged last: a row's are judged to filter it and again to place on it.
+        self._last: tuple[Sequence[Pf], list[_Sight]] = (), []
         self._names_rails = any(one.rail is not None for one in request.interfaces)
         ordered = sorted(range(len(request.interfaces)), key=lambda index: request.interfaces[index].min_tx_rate)
         self._rates = [request.interfaces[index].min_tx_rate for index in ordered]
@@ -100,6 +102,11 @@ class Eligibility:
         return reason
 
     def _seen_by(self, pfs: Sequence[Pf]) -> list[_Sight]:
+        if self._last[0] is not pfs:
+            self._last = pfs, self._judge(pfs)
+        return self._last[1]
+
+    def _judge(self, pfs: Sequence[Pf]) -> list[_Sight]:
         rails = _rails(frozenset([pf.network for pf in pfs])) if self._names_rails else {}
         seen = []
         for pf in pfs:

@@ -302,7 +302,8 @@ class Queue:
     def _next(self, now: float) -> Entry | None:
         """Return what is tried next; None if nothing is."""
         self._end_backoffs(now)
-        pod, group = self._first(self._active), self._first(self._active_groups)
+        pod = self._first(self._active)
+        group = self._first(self._active_groups) if self._active_groups else None
         if group is not None and (pod is None or group.sort_key < pod.sort_key):
             chosen = self._turns.choose(group, self._now)
             if chosen is not None:

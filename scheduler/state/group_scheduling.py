@@ -115,7 +115,7 @@ class GroupScheduling:
 
     def resume(self, now: float) -> str:
         """Go on with a decision that was set aside, if it is time; return its entry of the queue, else empty."""
-        if self._aside and now < self._resume_at and self.queue.has_ready(now):
+        if not self._aside or (now < self._resume_at and self.queue.has_ready(now)):
             return ""
         key = self._first_aside()
         if key is None:

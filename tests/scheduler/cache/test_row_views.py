@@ -1,0 +1,49 @@
+"""The view of one row, which is kept until the row changes."""
+
+from collections.abc import Callable
+
+import pytest
+
+from scheduler.cache.node_columns import NodeColumns
+from scheduler.cache.node_info import NodeInfo
+
+CPU = "cpu"
+CHANGES: dict[str, Callable[[NodeColumns, int], object]] = {
+    "a pod comes": lambda nodes, row: nodes.use(row, [(CPU, 300)], 1),
+    "a pod goes": lambda nodes, row: nodes.use(row, [(CPU, 100)], -1),
+    "PFs are offered": lambda nodes, row: nodes.offer(row, 9),
+    "VFs are free": lambda nodes, row: nodes.show_free_vfs(row, nodes.free_vfs_of_row[row]),
+    "the node changes": lambda nodes, _row: nodes.put(node_info(5000)),
+    "the node goes": lambda nodes, _row: nodes.remove("n1"),
+}
+
+
+def node_info(cpu: int) -> NodeInfo:
+    return NodeInfo("n1", {}, (), False, {CPU: cpu, "pods": 10}, None, None, None, None)
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_kept_view_ends_with_the_next_change_of_its_row(change: str) -> None:
+    """The view of several rows reads the columns themselves."""
+    nodes = NodeColumns()
+    row = nodes.put(node_info(4000))
+    nodes.use(row, [(CPU, 100)], 1)
+    before = nodes.row_view(row)
+    assert nodes.row_view(row) is before
+    rows = nodes.all_rows()
+    CHANGES[change](nodes, row)
+    now, columns = nodes.row_view(row), nodes.view(rows)
+    assert now is not before
+    assert now.left == columns.left[:, 0].tolist()
+    assert now.allocatable == columns.allocatable[:, 0].tolist()
+
+
+def test_so_many_views_are_kept_and_no_more() -> None:
+    """Each has some hundred bytes, and there are as many rows as nodes."""
+    nodes = NodeColumns()
+    row = nodes.put(node_info(4000))
+    first = nodes.row_view(row)
+    for number in range(1024):
+        nodes.row_view(nodes.put(NodeInfo(f"m{number}", {}, (), False, {}, None, None, None, None)))
+    assert nodes.row_view(row) is not first
+    assert nodes.row_view(row) == first
