@@ -12,8 +12,9 @@ from mooring import names
 from mooring.assignment import Assignment, verified_assignment
 from mooring.errors import AnnotationError
 from scheduler.cache.cache import AssignedPod
+from scheduler.kube.host_ports import HostPorts, host_ports, ports_taken
 from scheduler.kube.objects import Container, OwnedMetadata, Pod, PodSpec, Quantities, Resources
-from scheduler.kube.pod_info import MOST_PORTS, HostPort, host_ports, ports_taken
+from scheduler.kube.pod_info import MOST_PORTS
 from scheduler.kube.pod_resources import (
     MOST_AMOUNTS,
     NO_DEFAULTS,
@@ -91,7 +92,7 @@ class _Use:
 
     resources: Amounts
     scored: Amounts
-    ports: frozenset[HostPort]
+    ports: HostPorts
     error: str = ""
 
 

@@ -24,7 +24,7 @@ from scheduler.cache.volumes.usage import Usage
 from scheduler.cache.volumes.volume_cache import VolumeCache
 from scheduler.constraints.kinds import NONE, Kinds
 from scheduler.constraints.protocol import VFS
-from scheduler.kube.pod_info import HostPort
+from scheduler.kube.host_ports import NO_PORTS, HostPorts
 from scheduler.kube.pod_resources import SCORED, Amounts, add
 from scheduler.kube.pod_volumes import NO_VOLUMES, PodVolumes
 from scheduler.kube.selection.affinity import AffinityInfo
@@ -49,7 +49,7 @@ class AssignedPod:
     node: str
     resources: Amounts = field(default_factory=dict)
     scored: Amounts = field(default_factory=dict)
-    ports: frozenset[HostPort] = frozenset()
+    ports: HostPorts = NO_PORTS
     assignment: Assignment | None = None
     assumed: bool = field(default=False, compare=False)
     affinity_info: AffinityInfo | None = None
@@ -84,7 +84,7 @@ class DerivedUsage:
 
     node_info: NodeInfo
     used: Mapping[str, int]
-    ports: frozenset[frozenset[HostPort]]
+    ports: frozenset[HostPorts]
     free_vfs: FreeVfs
 
 

@@ -38,8 +38,8 @@ from scheduler.cache.column import Amounts, Column, Journal, grown
 from scheduler.cache.node_info import InventoryFault, NodeInfo
 from scheduler.cache.node_view import BatchView, RowView
 from scheduler.cache.node_view import Rows as Rows
+from scheduler.kube.host_ports import HostPorts
 from scheduler.kube.objects import Taint
-from scheduler.kube.pod_info import HostPort
 from scheduler.kube.pod_resources import SCORED
 from scheduler.placement.vf_accounting import EMPTY, FreeVfs
 
@@ -108,7 +108,7 @@ class NodeColumns:
         self.cordoned: Flags = np.zeros(_SMALLEST, np.bool_)
         self.taints: Column[tuple[tuple[str, str, str], ...]] = Column(_SMALLEST, ())
         # The host ports of each pod that takes any: a pod may take thousands, and its own are hashed once.
-        self.ports: Column[frozenset[frozenset[HostPort]]] = Column(_SMALLEST, frozenset())
+        self.ports: Column[frozenset[HostPorts]] = Column(_SMALLEST, frozenset())
         # The resources that a node publishes at all, even with amount 0: all others are 0 in `allocatable`.
         self.published: Column[frozenset[str]] = Column(_SMALLEST, frozenset())
         # Why nothing may be given from a node's inventory (empty if it may), and the PFs that it lists.

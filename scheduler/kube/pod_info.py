@@ -4,7 +4,7 @@
 supported yet. A refused pod waits for a change of its own; nothing else can help it.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal
@@ -16,6 +16,7 @@ from mooring.errors import AnnotationError
 from mooring.request import MOST_INTERFACES, PodRequest, VfRequest, read_request
 from scheduler.constraints.kinds import NONE, Kinds, Wish, asked_kinds
 from scheduler.kube.group_membership import GroupMembership, read_membership
+from scheduler.kube.host_ports import NO_PORTS, HostPorts, host_ports, ports_taken
 from scheduler.kube.objects import NodeSelectorTerm, Pod, PodSpec
 from scheduler.kube.pod_resources import (
     MOST_AMOUNTS,
@@ -30,10 +31,6 @@ from scheduler.kube.quantity import parse_resources
 from scheduler.kube.selection.affinity import NO_AFFINITY, AffinityInfo, read_affinity_info
 from scheduler.kube.selection.spread_constraints import TopologySpreadConstraint, read_constraints
 
-# Number, protocol, address.
-HostPort = tuple[int, str, str]
-# Addresses of a `HostPort`: all of the host's; and whichever it is, an entry that each port has beside its own.
-ALL_ADDRESSES, ANY_ADDRESS = "", "*"
 _encode = msgspec.msgpack.Encoder(order="deterministic").encode
 Cause = Literal["malformed", "unsupported"]
 
@@ -49,7 +46,7 @@ class PodInfo(msgspec.Struct, frozen=True):
     resources: Mapping[str, int]
     scored: Mapping[str, int] = msgspec.field(default_factory=dict)
     affinity_info: AffinityInfo = NO_AFFINITY
-    ports: frozenset[HostPort] = frozenset()
+    ports: HostPorts = NO_PORTS
     spread: tuple[TopologySpreadConstraint, ...] = ()
     request: PodRequest | None = None
     shape: bytes = b""
@@ -151,23 +148,8 @@ def _terms(spec: PodSpec) -> Iterator[NodeSelectorTerm]:
     yield from (one.preference for one in (affinity.preferred if affinity else None) or ())
 
 
-def host_ports(spec: PodSpec) -> Iterator[HostPort]:
-    """Yield the host ports of a pod; those of sidecars too, which run beside the containers."""
-    sidecars = (one for one in spec.init_containers or () if one.restart_policy == "Always")
-    for container in (*(spec.containers or ()), *sidecars):
-        for port in container.ports or ():
-            if port.host_port > 0:
-                yield port.host_port, port.protocol, ALL_ADDRESSES if port.host_ip == "0.0.0.0" else port.host_ip
-
-
-def ports_taken(ports: Iterable[HostPort]) -> frozenset[HostPort]:
-    """Return what these ports take: each on its address, and on `ANY_ADDRESS`, to be found by who wants all."""
-    own = frozenset(ports)
-    return own.union([(*port[:2], ANY_ADDRESS) for port in own]) if own else own
-
-
 def _shape(
-    pod: Pod, resources: Mapping[str, int], scored: Mapping[str, int], ports: frozenset[HostPort], interfaces: int
+    pod: Pod, resources: Mapping[str, int], scored: Mapping[str, int], ports: HostPorts, interfaces: int
 ) -> bytes:
     """Return a key of all that the plugins that judge a node by itself read of a pod.
 

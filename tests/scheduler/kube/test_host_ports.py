@@ -1,0 +1,60 @@
+"""Host ports: whose are taken, by protocol and address, against the rule for two ports."""
+
+import random
+import tracemalloc
+
+from scheduler.kube.host_ports import ALL_ADDRESSES, MOST_ADDRESSES, HostPort, Wanted, ports_taken
+
+
+def clash(one: HostPort, other: HostPort) -> bool:
+    """Return whether both are one port: checkConflict of HostPortInfo in Kubernetes' pkg/scheduler/framework."""
+    addresses = {one[2], other[2]}
+    return one[:2] == other[:2] and (len(addresses) == 1 or ALL_ADDRESSES in addresses)
+
+
+def test_ports_clash_as_two_of_them_do() -> None:
+    """Two protocols, three addresses, few numbers: two pods at a time, and one against several."""
+    dice = random.Random(5)
+
+    def some() -> list[HostPort]:
+        addresses = (ALL_ADDRESSES, "10.0.0.1", "fd00::1")
+        count = dice.randint(0, 4)
+        return [(dice.randint(1, 9), dice.choice(("TCP", "UDP")), dice.choice(addresses)) for _ in range(count)]
+
+    seen = set()
+    for _ in range(3000):
+        wanted, taken = some(), [some() for _ in range(dice.randint(1, 3))]
+        expected = any(clash(one, other) for one in wanted for of_pod in taken for other in of_pod)
+        assert Wanted(ports_taken(wanted)).clash(map(ports_taken, taken)) is expected, (wanted, taken)
+        seen.add(expected)
+    assert seen == {False, True}
+
+
+def test_any_number_that_the_api_could_carry_is_kept() -> None:
+    """The API server refuses what is above 65,535; a parser must not fail by it."""
+    odd = ports_taken([(2**31 - 1, "TCP", "")])
+    assert Wanted(odd).clash([odd])
+    assert not Wanted(odd).clash([ports_taken([(65_535, "TCP", "")]), frozenset()])
+
+
+def test_ports_on_more_addresses_than_hosts_have_count_on_every_address() -> None:
+    """None is left out, and one pod is at most so many comparisons."""
+    many = [(number, "TCP", f"10.1.{number >> 8}.{number & 255}") for number in range(1, 4097)]
+    taken = ports_taken(many)
+    assert len(taken) == MOST_ADDRESSES + 1
+    assert all(Wanted(ports_taken([port])).clash([taken]) for port in many)
+    assert not Wanted(ports_taken([(5000, "TCP", ""), (1, "UDP", "10.1.0.1")])).clash([taken])
+
+
+def test_thousands_of_ports_take_little_room() -> None:
+    """Forty pods may have 4,096 each, on an address of its own or each on another."""
+    tracemalloc.start()
+    try:
+        kept = [ports_taken([(number, "TCP", f"10.0.0.{pod}") for number in range(1, 4097)]) for pod in range(40)]
+        kept += [
+            ports_taken([(number, "TCP", f"10.{pod}.0.{number}") for number in range(1, 4097)]) for pod in range(40)
+        ]
+        assert tracemalloc.get_traced_memory()[0] < 3 << 20
+        assert len(kept) == 80
+    finally:
+        tracemalloc.stop()
