@@ -301,12 +301,16 @@ def test_what_a_pod_set_by_ethtool_is_not_the_next_pods(lab: Lab) -> None:
         in_pod ethtool -G net1 rx 64
         in_pod ethtool --set-tunable net1 rx-copybreak 512
         in_pod {sys.executable} -c '{STAMPS}'
+        ip netns exec pod {sys.executable} -c '{READ}' net1 >/tmp/set-inside
+        jq -rs '.[0] as $was | .[1] | [to_entries[] | select(.value != $was[.key]) | .key] | sort | join(" ")' \
+          /tmp/set-before /tmp/set-inside
         call DEL; echo $status; set_state after
         diff /tmp/set-before /tmp/set-after && [ $(cat /sys/class/net/$(netdev)/ifindex) = $index ] && echo as it was
         grep -c '"rss_contexts": ""' /tmp/set-after; entries
         """,
     )
-    assert lines == ["0", "0", "as it was", "1", "0"]
+    changed = "queue_coalesce rings rss rss_contexts rules time_stamps tunables"
+    assert lines == ["0", changed, "0", "as it was", "1", "0"]
 
 
 def test_a_hosts_rss_contexts_that_a_pod_changed_go_with_a_rebind(lab: Lab) -> None:
