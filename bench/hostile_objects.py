@@ -19,8 +19,8 @@ import msgspec
 from bench.largest_objects import LARGEST, Filled, Json, largest
 from mooring.indexes import Indexes
 from mooring.inventory import Inventory, Pf, dump_inventory
-from mooring.kube.events import Changed, Identity, Removed, Unreadable
-from mooring.kube.watch import Decoder
+from mooring.kube.events import Identity, Removed
+from mooring.kube.watch import WatchLine, read_line
 from scheduler.__main__ import spare_collections
 from scheduler.cycle.decisions import Bind
 from scheduler.cycle.instructions import Instruction, Report
@@ -28,13 +28,14 @@ from scheduler.kube.binding_outcome import BOUND
 from scheduler.kube.objects import Node, Pod, Service
 from scheduler.server.bind import binding
 from scheduler.server.reporting.pod_status import status_patch
+from scheduler.server.watching.decoders import decoder_of
 from scheduler.server.watching.reflectors import SOURCES
 from scheduler.state.machine import Machine
 
 T = TypeVar("T")
 MOST_S = 0.05
 BOOT, _NOW = "boot-1", "2026-01-01T00:00:00Z"
-_DECODERS = {kind: Decoder(kind) for kind in SOURCES}
+_DECODERS = {kind: decoder_of(kind) for kind in SOURCES}
 # Far more steps than a decision takes.
 _MOST_STEPS = 1000
 
@@ -138,8 +139,9 @@ class Cluster:
     def see(self, kind: type[Any], document: Json) -> Identity:
         """Take in an object as the API server sends it."""
         text = msgspec.json.encode({"type": "MODIFIED", "object": document})
-        line = self._timed("decode", lambda: _DECODERS[kind].read_line(text))
-        event: Any = line.event if line is not None else self._piece_by_piece(kind, document)
+        line = self._timed("decode", lambda: read_line(text, _DECODERS[kind]))
+        assert isinstance(line, WatchLine), line
+        event: Any = line.event
         self._follow(self._timed("take in", lambda: self.machine.see(kind, event, self._now)))
         identity: Identity = event.identity
         return identity
@@ -154,14 +156,6 @@ class Cluster:
                 return
             self._follow(found)
         raise AssertionError(f"{_MOST_STEPS} steps did not come to an end")
-
-    def _piece_by_piece(self, kind: type[Any], document: Json) -> Any:
-        meta = {key: value for key, value in document["metadata"].items() if isinstance(value, str)}
-        identity = msgspec.convert(meta, Identity)
-        try:
-            return Changed(identity, _DECODERS[kind](msgspec.json.encode(document)))
-        except (msgspec.MsgspecError, RecursionError, ValueError) as unreadable:
-            return Unreadable(identity, str(unreadable))
 
     def _follow(self, instructions: list[Instruction]) -> None:
         for one in instructions:

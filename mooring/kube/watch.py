@@ -78,14 +78,26 @@ _decode_line = msgspec.json.Decoder(_Line).decode
 _CHANGED = ("ADDED", "MODIFIED")
 
 
+class OfLarge(NamedTuple, Generic[T]):
+    """What an object of more than so many bytes of JSON is decoded to, and how that becomes the kind."""
+
+    most_bytes: int
+    kind: type[Any]
+    whole: Callable[[Any], T]
+
+
 class Decoder(Generic[T]):
     """Decode objects of a kind, a msgspec Struct with the fields that the caller uses.
 
     If its ``metadata`` has all fields that identify an object, a line of a watch is read in one pass. Most of a bound
     pod's line is skipped, and skipping it three times took as long as decoding the rest.
+
+    ``of_large`` leaves out what would take long to decode of an object that is larger than any usual one.
     """
 
-    def __init__(self, kind: type[T]) -> None:
+    def __init__(self, kind: type[T], of_large: OfLarge[T] | None = None) -> None:
+        self._of_large = of_large
+        self._large: Decoder[Any] | None = Decoder(of_large.kind) if of_large is not None else None
         self._read = msgspec.json.Decoder(kind).decode
         self._line: Callable[[bytes], Any] | None = None
         if _identifies(kind):
@@ -93,11 +105,17 @@ class Decoder(Generic[T]):
 
     def __call__(self, raw: msgspec.Raw | bytes) -> T:
         """Return an object; raise msgspec's errors, RecursionError or ValueError."""
+        if (
+            self._of_large is not None
+            and self._large is not None
+            and memoryview(raw).nbytes > self._of_large.most_bytes
+        ):
+            return self._of_large.whole(self._large(raw))
         return self._read(raw)
 
     def read_line(self, text: bytes) -> WatchLine[T] | None:
         """Read an ordinary line; return None for one that must be read piece by piece."""
-        if self._line is None:
+        if self._line is None or (self._of_large is not None and len(text) > self._of_large.most_bytes):
             return None
         try:
             line = self._line(text)

@@ -13,10 +13,11 @@ import structlog
 from mooring.kube.client import Client
 from mooring.kube.events import Event, Identity, Synced
 from mooring.kube.failures import NotFound, Refused
-from mooring.kube.watch import Decoder, watch
+from mooring.kube.watch import watch
 from scheduler.cache.groups import pod_groups
 from scheduler.cache.volumes import volume_cache as volume_cache
 from scheduler.kube.objects import Node, Pod
+from scheduler.server.watching.decoders import decoder_of
 from scheduler.state.cluster_objects import PATHS
 
 _log = structlog.get_logger()
@@ -136,7 +137,7 @@ class Reflectors:
 
     async def _follow(self, kind: type[Any], path: str, turn: int, *, is_optional: bool = False) -> None:
         is_known = partial(self._is_known, kind)
-        async for event in watch(self._client, path, Decoder(kind), is_known=is_known, is_optional=is_optional):
+        async for event in watch(self._client, path, decoder_of(kind), is_known=is_known, is_optional=is_optional):
             if turn != self._turn:
                 return
             self._event_counts[kind] += 1
