@@ -3,16 +3,17 @@
 Takes what there is at one time, and gives the same whatever the order of events was.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from mooring import names
 from mooring.group import GroupRequest, Rails
-from scheduler.kube.group_membership import GroupKey
+from scheduler.kube.group_membership import GroupKey, Naming
 from scheduler.kube.pod_groups import GroupPolicy
 
 # Different things that the members of a group request: for each all nodes are judged. Labels do not count.
 MOST_SHAPES = 64
+_APIS: Mapping[Naming, str] = {"PodGroup": "scheduling.k8s.io", "coscheduling": "scheduling.x-k8s.io"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +43,8 @@ def read_group(key: GroupKey, pod_group: Known, asked: Collection[GroupRequest])
     if isinstance(pod_group, str):
         return pod_group
     if pod_group is None and key.has_pod_group:
-        return "its PodGroup does not exist"
+        # The other API may have a PodGroup of this name.
+        return f"its PodGroup of {_APIS[key.naming]} does not exist"
     if len(asked) > 1:
         return f"its waiting members differ in annotation {names.GROUP!r}"
     request = next(iter(asked), GroupRequest())

@@ -6,6 +6,7 @@ import msgspec
 
 from mooring import names
 from mooring.kube.events import Changed, Identity
+from scheduler.cycle.instructions import Report
 from scheduler.kube.binding_outcome import Outcome
 from scheduler.kube.objects import Pod
 from scheduler.kube.pod_groups import CoschedulingPodGroup
@@ -212,7 +213,8 @@ def test_a_pod_group_may_come_after_its_pods(life: Life) -> None:
     life.nodes("n1", "n2")
     spec = {"schedulingGroup": {"podGroupName": "train"}}
     life.see(*(life.member(f"m{number}", "", spec=spec) for number in range(2)))
-    assert told(life.work(3.0)) == dict.fromkeys(("m0", "m1"), "group train: its PodGroup does not exist")
+    why = "group train: its PodGroup of scheduling.k8s.io does not exist"
+    assert told(life.work(3.0)) == dict.fromkeys(("m0", "m1"), why)
     life.pod_group(schedulingPolicy={"gang": {"minCount": 2}})
     assert len(binds(life.work())) == 2
 
@@ -224,10 +226,34 @@ def test_a_pod_group_of_another_api_is_another_group(life: Life) -> None:
     life.see(*(life.member(f"m{number}", "", metadata=labelled) for number in range(2)))
     life.pod_group(schedulingPolicy={"basic": {}})
     assert binds(life.work()) == []
+    why = "group train: its PodGroup of scheduling.x-k8s.io does not exist"
+    assert told(life.work(3.0)) == dict.fromkeys(("m0", "m1"), why)
     document = {"metadata": {"name": "train", "namespace": "default"}, "spec": {"minMember": 2}}
     item = msgspec.convert(document, CoschedulingPodGroup)
     life.machine.see(CoschedulingPodGroup, Changed(Identity("train", "default"), item), life.now)
     assert len(binds(life.work())) == 2
+
+
+def test_two_pod_groups_of_one_name_are_two_groups(life: Life) -> None:
+    """The members of each are told how many it needs, and count for it alone; one that names both is refused."""
+    life.nodes("n1", "n2", "n3", "n4")
+    life.pod_group(schedulingPolicy={"gang": {"minCount": 3}})
+    document = {"metadata": {"name": "train", "namespace": "default"}, "spec": {"minMember": 2}}
+    item = msgspec.convert(document, CoschedulingPodGroup)
+    life.machine.see(CoschedulingPodGroup, Changed(Identity("train", "default"), item), life.now)
+    spec = {"schedulingGroup": {"podGroupName": "train"}}
+    metadata = {"labels": {names.POD_GROUP_LABEL: "train"}}
+    life.see(*(life.member(f"own{number}", "", spec=spec) for number in range(2)))
+    life.see(life.member("other0", "", metadata=metadata))
+    assert told(life.work(3.0)) == {
+        **dict.fromkeys(("own0", "own1"), f"group train: 2 of at least 3 members exist ({HINT})"),
+        "other0": f"group train: 1 of at least 2 members exist ({HINT})",
+    }
+    life.see(both := life.member("both", "", spec=spec, metadata=metadata))
+    (refused,) = [one for one in life.work() if isinstance(one, Report) and one.pod is both]
+    assert "belongs to two PodGroups: 'train' by spec.schedulingGroup, and 'train' by label" in refused.message
+    life.see(life.member("other1", "", metadata=metadata))
+    assert sorted(one.pod_info.pod.metadata.name for one in binds(life.work())) == ["other0", "other1"]
 
 
 def test_the_priority_of_a_pod_group_is_its_members(life: Life) -> None:
