@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import structlog
@@ -24,6 +24,9 @@ from cni.server.dispatch import Answer, answer
 from mooring.vf_settings import VfSettingsApi
 
 _log = structlog.get_logger()
+# A call has a kilobyte or two, and its pod's annotations. So many larger ones are read at a time; the others wait in
+# their sockets: a tenant may have one for each pod, of 1.5 MB, and it is kept until it is answered.
+_USUAL_BYTES, _MOST_LARGE = 1 << 16, 4
 # The record of each call: its command, its error code (0: success), and its duration in seconds.
 Observe = Callable[[str, int, float], None]
 
@@ -78,6 +81,7 @@ class Server(socketserver.ThreadingUnixStreamServer):
         self._defaults = defaults
         self._enforces_offer = enforces_offer
         self.turns = ContainerLocks()
+        self.large_calls = threading.BoundedSemaphore(_MOST_LARGE)
         super().__init__(str(path), _RequestHandler)
         path.chmod(0o600)
 
@@ -113,8 +117,11 @@ class _RequestHandler(socketserver.StreamRequestHandler):
     server: Server
 
     def handle(self) -> None:
-        environment, stdin = parse_request(self.rfile.read())
-        self.server.answer_call(self.connection, environment, stdin)
+        request = self.rfile.read(_USUAL_BYTES)
+        with self.server.large_calls if len(request) == _USUAL_BYTES else nullcontext():
+            environment, stdin = parse_request(request + self.rfile.read())
+            del request
+            self.server.answer_call(self.connection, environment, stdin)
 
 
 def _send(caller: socket.socket, done: Answer) -> bool:

@@ -32,6 +32,8 @@ _THEIRS = (
     *("cniVersion", "cniVersions", "name", "type", "capabilities", "runtimeConfig", "prevResult", "args", "dns"),
     *("ipMasq", "disableCheck", "disableGC", "loadOnlyInlinedPlugins", "deviceID", "pciBusID"),
 )
+# Networks of one configuration, and the routes of all of them.
+_MOST_NETWORKS, _MOST_ROUTES = 1024, 4096
 # The specification's characters, and a file name's length: IPAM plugins keep a folder for each network's name.
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,254}", re.ASCII)
 _DEFAULT_HOLD_S = 5.0
@@ -104,6 +106,7 @@ def read_conf(call: Call, raw: Mapping[str, object], version: str) -> Conf:
         fields.refuse("ipMasq", ": a VF's packets do not pass this host, which cannot masquerade them")
     fields.folder(raw, "server", RUN)
     networks = fields.optional_mapping(raw, "networks")
+    _hold_to_bounds(networks)
     return replace(
         conf,
         ipam=read_ipam(raw.get("ipam"), "ipam"),
@@ -120,6 +123,15 @@ def read_conf(call: Call, raw: Mapping[str, object], version: str) -> Conf:
         checks=not fields.flag(raw, "disableCheck", default=False),
         collects=not fields.flag(raw, "disableGC", default=False),
     )
+
+
+def _hold_to_bounds(networks: Mapping[str, object]) -> None:
+    """Refuse more networks and routes than anybody has: a tenant may write them, and others' calls wait meanwhile."""
+    routes = [network.get("routes") for network in networks.values() if isinstance(network, dict)]
+    listed = sum(len(each) for each in routes if isinstance(each, list))
+    for what, count, most in (("networks", len(networks), _MOST_NETWORKS), ("routes", listed, _MOST_ROUTES)):
+        if count > most:
+            fields.refuse("networks", f": {count} {what} are more than {most}")
 
 
 def _read_places(raw: Mapping[str, object], version: str) -> Conf:

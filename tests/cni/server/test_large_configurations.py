@@ -1,15 +1,19 @@
 """Large configurations are read one at a time: a tenant may write one for each of his pods, which come at once."""
 
 import json
+import socket
 import threading
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from cni.server import dispatch
+from cni.server.socket_server import Server, serving
 from cni.spec.conf import read_conf
 from tests.cni.no_vf_settings import NoVfSettings
+from tests.support.polling import wait_until
 
 _AT_ONCE = 8
 _TOOK_S = 0.05
@@ -63,3 +67,43 @@ def test_other_calls_have_half_of_the_time_for_themselves() -> None:
     ended_s = time.monotonic()
     with large.turn():
         assert time.monotonic() - ended_s > 0.9 * _TOOK_S
+
+
+def test_so_many_large_calls_are_taken_in_and_the_others_wait_in_their_sockets(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What 110 pods send at once is not in the server's memory all at once; small calls pass them."""
+    answered, go_on = list[int](), threading.Event()
+
+    def answer_call(_server: Server, caller: socket.socket, _environment: object, stdin: bytes) -> None:
+        answered.append(len(stdin))
+        if len(stdin) > 1:
+            go_on.wait(20)
+        caller.sendall(b"0{}")
+
+    monkeypatch.setattr(Server, "answer_call", answer_call)
+    path = tmp_path / "server.sock"
+
+    def call(size: int) -> bytes:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
+            client.connect(str(path))
+            client.sendall(b"CNI_COMMAND=ADD\0\0" + b"x" * size)
+            client.shutdown(socket.SHUT_WR)
+            return client.recv(100)
+
+    with serving(path, NoVfSettings, {}) as server:
+        serves = threading.Thread(target=server.serve_forever, args=(0.01,))
+        serves.start()
+        clients = [threading.Thread(target=call, args=(100_000 + number,)) for number in range(7)]
+        for client in clients:
+            client.start()
+        wait_until(lambda: len(answered) == 4)
+        assert call(1) == b"0{}"
+        assert sorted(answered)[0] == 1
+        assert len(answered) == 5
+        go_on.set()
+        for client in clients:
+            client.join()
+        server.shutdown()
+        serves.join()
+    assert sorted(answered) == [1, *range(100_000, 100_007)]
