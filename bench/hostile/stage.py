@@ -15,7 +15,7 @@ import msgspec
 
 from bench.advertiser import cpu_s
 from bench.apiservers import free_ports
-from bench.hostile.flood import ATTACKER
+from bench.hostile.flood import connected
 from bench.hostile.node_programs import PROGRAMS, NodePrograms
 from bench.scheduler_load import Json
 from bench.served_cluster import few_at_once
@@ -147,7 +147,7 @@ class Stage:
         async def hold() -> None:
             while True:
                 with suppress(OSError):
-                    reader, writer = await asyncio.open_connection("127.0.0.1", port, local_addr=(ATTACKER, 0))
+                    reader, writer = await asyncio.open_connection(sock=await connected(port))
                     try:
                         writer.write(begun)
                         await writer.drain()
