@@ -10,6 +10,7 @@ import pytest
 from tests.lab import infiniband_calls, rdma_calls
 from tests.lab.conf import ENVIRONMENT
 from tests.lab.conf import WITH_ADDRESSES as CONF
+from tests.lab.nics import MLX5 as MLX5_NIC
 from tests.lab.nics import SIMVF
 from tests.lab.plain_calls import run as run_plain
 from tests.support.seeds import Part
@@ -331,3 +332,26 @@ def test_a_hosts_rss_contexts_that_a_pod_changed_go_with_a_rebind(lab: Lab) -> N
     assert lines[:6] == ["0", "0", "unchanged", "0", "0", "rebound"]
     assert "rss_contexts" in lines[6]
     assert lines[7] == "0"
+
+
+def test_what_a_nic_does_by_itself_with_its_queues_is_no_trace_of_a_pod(lab: Lab) -> None:
+    """mlx5 has queues while the netdev is open, and adapts each one's coalescing (net_dim_get_rx_moderation)."""
+    lines = run_plain(
+        lab,
+        MLX5_NIC,
+        """
+        index() { ip -j link show $(ls /sys/bus/pci/devices/0000:3b:01.1/net) | jq '.[0].ifindex'; }
+        netdev=$(ls /sys/bus/pci/devices/0000:3b:01.1/net)
+        for state in down up; do
+          ip link set $netdev $state; before=$(index)
+          call ADD; echo $status; ip -n pod link set net1 up
+          ip netns exec pod ethtool --per-queue net1 queue_mask 0x2 --coalesce adaptive-rx off rx-usecs 900
+          ip netns exec pod ethtool --per-queue net1 queue_mask 0x2 --show-coalesce | grep -c 'rx-usecs:.900'
+          call DEL; echo $status; [ $(index) = $before ] && echo not bound again
+        done
+        ip link set $netdev up
+        ethtool --per-queue $netdev queue_mask 0xf --show-coalesce | grep -c 'Adaptive RX: on'
+        """,
+    )
+    once = ["0", "1", "0", "not bound again"]
+    assert lines == [*once, *once, "4"]

@@ -50,6 +50,8 @@ _NONE, _MOST_RULES = "", 256
 _MOST_CONTEXTS = 64
 # ethtool_per_queue_op: command, the command for each queue, a bit for each queue; then a structure for each.
 _PER_QUEUE, _MASK_BITS, _MOST_QUEUES = 0x4B, 4096, 256
+# Words of ethtool_coalesce: use_adaptive_{rx,tx}_coalesce, and then {rx,tx}_coalesce_usecs and max_coalesced_frames.
+_ADAPTED: Mapping[int, tuple[int, int]] = MappingProxyType({10: (1, 2), 11: (5, 6)})
 # ETHTOOL_RX_COPYBREAK, ETHTOOL_TX_COPYBREAK, ETHTOOL_TX_COPYBREAK_BUF_SIZE; their type is ETHTOOL_TUNABLE_U32.
 _GET_TUNABLE, _SET_TUNABLE, _TUNABLES, _TUNABLE_U32 = 0x48, 0x49, (1, 2, 4), 3
 _GET_COALESCE, _SET_COALESCE, _COALESCE_SIZE = _PLAIN["coalesce"]
@@ -171,9 +173,23 @@ def _write_time_stamps(index: int, text: str) -> None:
 
 
 def _read_queues(index: int) -> str:
-    """Return a digest of the coalescing of every queue."""
-    values = tuple(_queues(index))
-    return f"{len(values)} {_digest(b''.join(values))}"
+    """Return a digest of the coalescing of every queue, empty where all are alike.
+
+    A closed mlx5 netdev has no queues, and those that it gets when it is opened are alike (mlx5e_close_channels,
+    mlx5e_open_rq): nothing of a pod's outlasts the move that closes it. What the kernel adapts by itself
+    differs from one moment to the next (net_dim_get_rx_moderation), and is not looked at.
+    """
+    values = tuple(_set_by_somebody(each) for each in _queues(index))
+    return f"{len(values)} {_digest(b''.join(values))}" if len(set(values)) > 1 else _NONE
+
+
+def _set_by_somebody(coalesce: bytes) -> bytes:
+    words = list(struct.unpack(f"={len(coalesce) // 4}I", coalesce))
+    for adaptive, adapted in _ADAPTED.items():
+        if words[adaptive]:
+            for number in adapted:
+                words[number] = 0
+    return struct.pack(f"={len(words)}I", *words)
 
 
 def _queues(index: int) -> Iterator[bytes]:

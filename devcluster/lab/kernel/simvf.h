@@ -46,6 +46,9 @@ struct sv_pf {
 #define SV_MAXRING 4096
 struct sv_ethtool {
 	u32 rx_usecs[SV_QUEUES], tx_usecs[SV_QUEUES], rx_ring, tx_ring;
+	bool adaptive[SV_QUEUES];
+	u32 all_rx_usecs, all_tx_usecs;
+	bool all_adaptive;
 	u32 indir[SV_INDIR];
 	u8 key[SV_KEY], hfunc;
 	struct ethtool_rx_flow_spec rules[SV_RULES];
@@ -79,7 +82,8 @@ static inline struct sv_ethtool *sv_ethtool_of(struct net_device *dev)
 
 /* simvf_ethtool.c */
 extern const struct ethtool_ops sv_eops;
-void sv_ethtool_init(struct sv_ethtool *e);
+void sv_ethtool_init(struct sv_port *p);
+void sv_ethtool_open(struct sv_port *p);
 int sv_get_stamps(struct net_device *dev, struct kernel_hwtstamp_config *c);
 int sv_set_stamps(struct net_device *dev, struct kernel_hwtstamp_config *c, struct netlink_ext_ack *x);
 

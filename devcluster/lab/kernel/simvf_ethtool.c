@@ -6,15 +6,29 @@
 #include <linux/bitmap.h>
 #include <linux/ethtool.h>
 #include <linux/net_tstamp.h>
+#include <linux/random.h>
 #include "simvf.h"
+
+/* Every queue as the netdev. */
+static void sv_ethtool_queues(struct sv_ethtool *e)
+{
+	int i;
+
+	for (i = 0; i < SV_QUEUES; i++) {
+		e->rx_usecs[i] = e->all_rx_usecs;
+		e->tx_usecs[i] = e->all_tx_usecs;
+		e->adaptive[i] = e->all_adaptive;
+	}
+}
 
 static int sve_get_coalesce(struct net_device *d, struct ethtool_coalesce *c, struct kernel_ethtool_coalesce *k,
 			    struct netlink_ext_ack *x)
 {
 	struct sv_ethtool *e = sv_ethtool_of(d);
 
-	c->rx_coalesce_usecs = e->rx_usecs[0];
-	c->tx_coalesce_usecs = e->tx_usecs[0];
+	c->rx_coalesce_usecs = e->all_rx_usecs;
+	c->tx_coalesce_usecs = e->all_tx_usecs;
+	c->use_adaptive_rx_coalesce = e->all_adaptive;
 	return 0;
 }
 
@@ -22,22 +36,31 @@ static int sve_set_coalesce(struct net_device *d, struct ethtool_coalesce *c, st
 			    struct netlink_ext_ack *x)
 {
 	struct sv_ethtool *e = sv_ethtool_of(d);
-	int i;
 
-	for (i = 0; i < SV_QUEUES; i++) {
-		e->rx_usecs[i] = c->rx_coalesce_usecs;
-		e->tx_usecs[i] = c->tx_coalesce_usecs;
-	}
+	e->all_rx_usecs = c->rx_coalesce_usecs;
+	e->all_tx_usecs = c->tx_coalesce_usecs;
+	e->all_adaptive = c->use_adaptive_rx_coalesce;
+	sv_ethtool_queues(e);
 	return 0;
+}
+
+/* mlx5: a queue is its channel's, and channels are there while the netdev is open (mlx5e_open_channels). */
+static bool sve_has(struct net_device *d, u32 q)
+{
+	struct sv_port *p = netdev_priv(d);
+
+	return q < SV_QUEUES && (!p->pf->mlx5 || netif_running(d));
 }
 
 static int sve_get_queue(struct net_device *d, u32 q, struct ethtool_coalesce *c)
 {
 	struct sv_ethtool *e = sv_ethtool_of(d);
 
-	if (q >= SV_QUEUES)	/* mlx5e_ethtool_get_per_queue_coalesce */
+	if (!sve_has(d, q))	/* mlx5e_ethtool_get_per_queue_coalesce */
 		return -EINVAL;
-	c->rx_coalesce_usecs = e->rx_usecs[q];
+	c->use_adaptive_rx_coalesce = e->adaptive[q];
+	/* where the kernel adapts it, what it has come to for this queue (net_dim_get_rx_moderation) */
+	c->rx_coalesce_usecs = e->adaptive[q] ? get_random_u32_below(256) : e->rx_usecs[q];
 	c->tx_coalesce_usecs = e->tx_usecs[q];
 	return 0;
 }
@@ -46,8 +69,9 @@ static int sve_set_queue(struct net_device *d, u32 q, struct ethtool_coalesce *c
 {
 	struct sv_ethtool *e = sv_ethtool_of(d);
 
-	if (q >= SV_QUEUES)
+	if (!sve_has(d, q))
 		return -EINVAL;
+	e->adaptive[q] = c->use_adaptive_rx_coalesce;
 	e->rx_usecs[q] = c->rx_coalesce_usecs;
 	e->tx_usecs[q] = c->tx_coalesce_usecs;
 	return 0;
@@ -191,14 +215,22 @@ int sv_set_stamps(struct net_device *d, struct kernel_hwtstamp_config *c, struct
 	return 0;
 }
 
-void sv_ethtool_init(struct sv_ethtool *e)
+/* mlx5e_open_rq and mlx5e_open_txqsq begin with the netdev's parameters. */
+void sv_ethtool_open(struct sv_port *p)
 {
+	if (p->pf->mlx5)
+		sv_ethtool_queues(&p->ethtool);
+}
+
+void sv_ethtool_init(struct sv_port *p)
+{
+	struct sv_ethtool *e = &p->ethtool;
 	int i;
 
-	for (i = 0; i < SV_QUEUES; i++) {
-		e->rx_usecs[i] = 8;
-		e->tx_usecs[i] = 16;
-	}
+	e->all_rx_usecs = 8;
+	e->all_tx_usecs = 16;
+	e->all_adaptive = p->pf->mlx5;	/* mlx5e_build_nic_params: where the device moderates, DIM is on */
+	sv_ethtool_queues(e);
 	for (i = 0; i < SV_INDIR; i++)
 		e->indir[i] = ethtool_rxfh_indir_default(i, SV_QUEUES);
 	e->rx_ring = e->tx_ring = SV_MAXRING / 4;
@@ -206,7 +238,7 @@ void sv_ethtool_init(struct sv_ethtool *e)
 }
 
 const struct ethtool_ops sv_eops = {
-	.supported_coalesce_params = ETHTOOL_COALESCE_USECS, .rxfh_max_num_contexts = 16,
+	.supported_coalesce_params = ETHTOOL_COALESCE_USECS | ETHTOOL_COALESCE_USE_ADAPTIVE_RX, .rxfh_max_num_contexts = 16,
 	.get_link = ethtool_op_get_link, .get_link_ksettings = sv_get_speed,
 	.get_coalesce = sve_get_coalesce, .set_coalesce = sve_set_coalesce,
 	.get_per_queue_coalesce = sve_get_queue, .set_per_queue_coalesce = sve_set_queue,
