@@ -131,10 +131,10 @@ def _read_use(spec: PodSpec, published: Set[str] | None = None) -> _Use:
         return _Use(NO_DEFAULTS, NO_DEFAULTS, ports, str(unreadable))
 
 
-def preemption_by(pod: Pod, scheduler_name: str) -> Condition | None:
-    """Return the condition by which this scheduler preempts a pod: its message begins with the scheduler's name."""
+def is_preempted_by(pod: Pod, scheduler_name: str) -> bool:
+    """Return whether this scheduler preempts the pod: the message of the condition begins with its name."""
     target = _preemption(pod)
-    return target if target is not None and (target.message or "").startswith(f"{scheduler_name}: ") else None
+    return target is not None and (target.message or "").startswith(f"{scheduler_name}: ")
 
 
 def _preemption(pod: Pod) -> Condition | None:

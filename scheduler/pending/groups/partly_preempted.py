@@ -5,8 +5,7 @@ group then runs for nothing. It is evicted after a while, as those that were rea
 
 Why no other pod goes: the sign is a member that is being deleted, with the condition that this scheduler gives its
 victims. When it is seen first, the members are listed that had a node before, and nobody is added later. Only times
-that the API server sets are compared: when a member was made and bound, and when the deletion was asked for. The
-condition must be as new as the deletion, within a minute between the scheduler's clock and the API server's. An
+that the API server sets are compared: when a member was made and bound, and when the deletion was asked for. An
 eviction gives a member another condition (``EvictionByEvictionAPI``), so it is no sign itself. What the PodGroup says
 counts as it is seen first, if it is older than the order.
 
@@ -19,7 +18,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from math import inf
 
-from scheduler.cache.assigned_pod import pod_reference, preemption_by
+from scheduler.cache.assigned_pod import is_preempted_by, pod_reference
 from scheduler.cache.cache import Cache
 from scheduler.cache.groups.placed_groups import PlacedGroups
 from scheduler.cycle.instructions import Evict
@@ -36,10 +35,6 @@ _LOOK_S = 5.0
 _AT_ONCE = 64
 # The clocks of two API servers may differ by less than this.
 _SKEW = timedelta(seconds=2)
-# We mark a pod and delete it at once. A mark stays where the deletion is refused, until kube-controller-manager takes
-# it back after two minutes (stalePodDisruptionTimeout in pkg/controller/disruption): whoever deletes the pod later
-# means that pod only.
-_MARKED = timedelta(seconds=60)
 # Orders that are seen before the next look: a scheduler that does not lead does not look.
 MOST_SIGNS = 1024
 
@@ -88,14 +83,10 @@ class PartlyPreempted:
 
     def see(self, pod: Pod) -> None:
         """Take in a pod that is being deleted: it may be a sign."""
-        if pod.spec.scheduling_group is None or (marked := preemption_by(pod, self._scheduler_name)) is None:
+        if pod.spec.scheduling_group is None or not is_preempted_by(pod, self._scheduler_name):
             return
-        membership, at, marked_at = (
-            membership_if_readable(pod),
-            _ordered_before(pod),
-            _time(marked.last_transition_time),
-        )
-        if membership is None or at is None or marked_at is None or abs(at - marked_at) > _MARKED:
+        membership, at = membership_if_readable(pod), _ordered_before(pod)
+        if membership is None or at is None:
             return
         self._signs.setdefault((membership.key, at), _Sign(pod.metadata.uid, pod.key))
         if len(self._signs) > MOST_SIGNS:
@@ -154,7 +145,7 @@ class PartlyPreempted:
     def _is_whole(self, one: _CutShort) -> bool | None:
         """Return whether the group could only be disrupted as a whole when it was; None while nobody knows."""
         pod_group = self._groups.known_pod_groups.shown(one.key)
-        created = _time(pod_group.metadata.creation_timestamp) if isinstance(pod_group, PodGroup) else None
+        created = _time(pod_group.metadata.creation_timestamp or "") if isinstance(pod_group, PodGroup) else None
         if created is None or created >= one.at:
             return None
         return one.key in self._groups.known_pod_groups.whole
@@ -185,7 +176,7 @@ class PartlyPreempted:
 
 def _ordered_before(pod: Pod) -> datetime | None:
     """Return a time before the deletion of a pod was asked for, by any API server's clock; None if it is not said."""
-    deleted, grace = _time(pod.metadata.deletion_timestamp), pod.metadata.deletion_grace_period_seconds
+    deleted, grace = _time(pod.metadata.deletion_timestamp or ""), pod.metadata.deletion_grace_period_seconds
     if deleted is None or grace is None:
         return None
     try:
@@ -194,10 +185,10 @@ def _ordered_before(pod: Pod) -> datetime | None:
         return None
 
 
-def _time(text: str | None) -> datetime | None:
+def _time(text: str) -> datetime | None:
     """Return an RFC 3339 time; None if it is none."""
     try:
-        found = datetime.fromisoformat(text or "")
+        found = datetime.fromisoformat(text)
     except ValueError:
         return None
     return found if found.tzinfo is not None else None

@@ -55,10 +55,8 @@ def _deleted(
     message: str = OURS,
     at: str = DELETED,
     grace: int | None = 30,
-    marked: str | None = ORDERED,
 ) -> Pod:
-    target = {"type": "DisruptionTarget", "status": "True", "reason": reason, "message": message}
-    condition = target | {"lastTransitionTime": marked}
+    condition = {"type": "DisruptionTarget", "status": "True", "reason": reason, "message": message}
     return changed(
         pod,
         metadata={"deletionTimestamp": at, "deletionGracePeriodSeconds": grace},
@@ -255,11 +253,6 @@ def test_a_group_whose_members_go_one_by_one_is_left_alone(life: Life, mode: obj
         {"at": "0001-01-01T00:00:00Z"},
         {"grace": None},
         {"grace": 1 << 62},
-        # Marked by us, and deleted by somebody else while the mark of a refused deletion was still there.
-        {"marked": "2026-01-01T00:08:00Z"},
-        {"marked": "2026-01-01T00:12:00Z"},
-        {"marked": None},
-        {"marked": "then"},
     ],
 )
 def test_a_member_that_others_delete_is_no_sign(life: Life, evidence: dict[str, Any]) -> None:
