@@ -13,7 +13,7 @@ from mooring.assignment import Assignment, verified_assignment
 from mooring.errors import AnnotationError
 from scheduler.cache.cache import AssignedPod
 from scheduler.kube.host_ports import HostPorts, host_ports, ports_taken
-from scheduler.kube.objects import Condition, Container, OwnedMetadata, Pod, PodSpec, Quantities, Resources
+from scheduler.kube.objects import Container, OwnedMetadata, Pod, PodSpec, Quantities, Resources
 from scheduler.kube.pod_info import MOST_PORTS
 from scheduler.kube.pod_resources import (
     MOST_AMOUNTS,
@@ -79,9 +79,8 @@ def read_assigned_pod(
         affinity_info=affinity_info,
         volumes=volumes,
         priority=pod.spec.priority or 0,
-        preempted=_preemption(pod) is not None,
+        preempted=_is_preempted(pod),
         started=pod.status.start_time or "",
-        placed_since=_placed_since(pod),
         version=pod.metadata.resource_version,
     )
     return assigned, faults
@@ -131,33 +130,12 @@ def _read_use(spec: PodSpec, published: Set[str] | None = None) -> _Use:
         return _Use(NO_DEFAULTS, NO_DEFAULTS, ports, str(unreadable))
 
 
-def is_preempted_by(pod: Pod, scheduler_name: str) -> bool:
-    """Return whether this scheduler preempts the pod: the message of the condition begins with its name."""
-    target = _preemption(pod)
-    return target is not None and (target.message or "").startswith(f"{scheduler_name}: ")
-
-
-def _preemption(pod: Pod) -> Condition | None:
-    """Return the condition by which a scheduler preempts a pod that is being deleted; None if none does."""
+def _is_preempted(pod: Pod) -> bool:
+    """Return whether a scheduler preempts the pod."""
     if pod.metadata.deletion_timestamp is None:
-        return None
+        return False
     target = next((one for one in pod.status.conditions or () if one.type == "DisruptionTarget"), None)
-    return target if target is not None and target.status == "True" and target.reason == PREEMPTED else None
-
-
-def _placed_since(pod: Pod) -> str:
-    """Return since when a pod that names a PodGroup has existed and had a node, by the API server's clock.
-
-    Empty for other pods, and where it is not said. Source: assignPod in pkg/registry/core/pod/storage of Kubernetes
-    sets the condition with the Binding.
-    """
-    if pod.spec.scheduling_group is None:
-        return ""
-    scheduled = next((one for one in pod.status.conditions or () if one.type == "PodScheduled"), None)
-    created, bound = pod.metadata.creation_timestamp, scheduled.last_transition_time if scheduled is not None else None
-    if scheduled is None or scheduled.status != "True" or not created or not bound:
-        return ""
-    return max(created, bound)
+    return target is not None and target.status == "True" and target.reason == PREEMPTED
 
 
 def _given(known: AssignedPod | None, node: str) -> Assignment | None:

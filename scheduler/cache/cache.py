@@ -41,8 +41,7 @@ class AssignedPod:
 
     Nothing of it changes but ``assumed``, which is true until the API server has shown the pod bound. ``affinity_info``
     is what plugins about other pods read. ``preempted`` is true while the pod is deleted in favour of one of higher
-    priority; ``started`` is RFC 3339, empty until the pod has started; ``placed_since`` too, empty unless the pod
-    names a PodGroup.
+    priority; ``started`` is RFC 3339, empty until the pod has started.
     """
 
     uid: str
@@ -58,7 +57,6 @@ class AssignedPod:
     priority: int = 0
     preempted: bool = False
     started: str = field(default="", compare=False)
-    placed_since: str = field(default="", compare=False)
     # The pod's resourceVersion when it was read; empty while it is assumed.
     version: str = field(default="", compare=False)
     # The assignment as our Binding carries it, until the API server has shown it: then it need not be parsed.

@@ -34,7 +34,6 @@ class OwnedMetadata(Metadata):
     """The metadata of objects whose owners are read; of other kinds these are not decoded, however many there are."""
 
     owner_references: list["Owner"] | None = None
-    deletion_grace_period_seconds: Int64 | None = None
 
 
 class Owner(Struct):

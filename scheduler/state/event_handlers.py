@@ -191,8 +191,6 @@ class EventHandlers:
     def _pod(self, pod: Pod, now: float) -> list[Instruction]:
         uid = pod.metadata.uid
         self.group_scheduling.interrupt(uid, now, pod)
-        if pod.metadata.deletion_timestamp is not None:
-            self.group_scheduling.partly_preempted.see(pod)
         if pod.is_over:
             self._leave(uid, now)
             if pod.status.phase == "Succeeded":

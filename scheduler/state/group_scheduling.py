@@ -21,7 +21,11 @@ from scheduler.cycle.decisions import Bind, GroupPlacement, GroupUnschedulable, 
 from scheduler.cycle.groups.group_cycle import GroupCycle
 from scheduler.cycle.groups.search import GroupSearch
 from scheduler.cycle.instructions import DeleteVictims, Instruction
-from scheduler.cycle.preemption.groups.preempt import NOBODY_PREEMPTED, GroupPreempted, GroupPreemption
+from scheduler.cycle.preemption.groups.preempt import (
+    NOBODY_PREEMPTED,
+    GroupPreempted,
+    GroupPreemption,
+)
 from scheduler.kube.cluster_event import LEAVING, NO_EVENT, ClusterEvent
 from scheduler.kube.group_membership import GroupKey
 from scheduler.kube.objects import Pod
@@ -32,7 +36,6 @@ from scheduler.pending.groups.held_binds import Batch, HeldBinds
 from scheduler.pending.groups.hold import GroupHold
 from scheduler.pending.groups.member_messages import MemberMessages
 from scheduler.pending.groups.options import GroupOptions
-from scheduler.pending.groups.partly_preempted import PartlyPreempted
 from scheduler.pending.groups.pending_groups import PendingGroups
 from scheduler.pending.nominator import Nominator
 from scheduler.pending.pending_pod import waits_as_before
@@ -66,7 +69,6 @@ class GroupScheduling:
     group_cycle: GroupCycle
     held_binds: HeldBinds
     conditions: PodGroupConditions
-    partly_preempted: PartlyPreempted
     group_preemption: GroupPreemption
     volume_waits: VolumeWaits
     options: GroupOptions
@@ -296,7 +298,6 @@ class GroupScheduling:
             if not self.pending_groups.is_queued(key):
                 self.nominator.delete_group(key, now)
         found += self.half_groups.overdue(now)
-        found += self.partly_preempted.overdue(now)
         for batch in self.held_binds.touched():
             binds = self.group_pre_binding.ready(batch)
             found += self._release(batch, binds, now) if isinstance(binds, str) else binds
@@ -313,7 +314,7 @@ class GroupScheduling:
         """Return when `tick` has work, if no event arrives before."""
         if self.held_binds.has_touched or self.messages:
             return 0.0
-        parts = self.pending_groups, self.conditions, self.group_hold, self.half_groups, self.partly_preempted
+        parts = self.pending_groups, self.conditions, self.group_hold, self.half_groups
         times = [part.next_due() for part in parts]
         return min((time for time in times if time is not None), default=None)
 

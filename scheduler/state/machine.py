@@ -43,7 +43,6 @@ from scheduler.kube.pod_info import PodInfo, Refusal
 from scheduler.pending.groups.conditions import PodGroupConditions
 from scheduler.pending.groups.held_binds import HeldBinds
 from scheduler.pending.groups.options import NO_OPTIONS, GroupOptions
-from scheduler.pending.groups.partly_preempted import PartlyPreempted
 from scheduler.pending.groups.pending_groups import PendingGroups
 from scheduler.pending.nominator import Nominator
 from scheduler.pending.pending_pods import PendingPods
@@ -91,7 +90,6 @@ class Machine:
         self.vf_disputes = VfDisputes(self.cache, scheduler_name, evicts=evict_never_started)
         self._bound_without_vfs = BoundWithoutVfs(scheduler_name)
         budgets, self.placed_groups = Budgets(), PlacedGroups(self.groups_by_pod, self.known_pod_groups)
-        partly_preempted = PartlyPreempted(scheduler_name, self.cache, self.placed_groups)
         self._preemption = Preemption(self.cache, self.nominator, budgets, self.placed_groups)
         self._scheduling_cycle = SchedulingCycle(self.cache, self.nominator, self._preemption, sign=sign)
         self.group_scheduling = GroupScheduling(
@@ -105,7 +103,6 @@ class Machine:
             group_cycle=GroupCycle(self.cache, self._scheduling_cycle),
             held_binds=held_binds,
             conditions=conditions,
-            partly_preempted=partly_preempted,
             group_preemption=GroupPreemption(
                 self.cache, self._scheduling_cycle, self.nominator, budgets, self.placed_groups, self._preemption
             ),
@@ -125,7 +122,6 @@ class Machine:
             group_messages=self.group_scheduling.messages,
             nominator=self.nominator,
             vf_disputes=self.vf_disputes,
-            partly_preempted=partly_preempted,
             pre_binding=self._pre_binding,
         )
         self.extender_pods = ExtenderPods(
