@@ -57,7 +57,10 @@ async def main(kubeconfig: Path, nodes: int) -> None:
     async with ApiServer() as server:
         for number in range(nodes):
             server.cluster.store.put(NODES, node(number))
-        kubeconfig.write_text(server.kubeconfig_text())
+        # Whole from the first moment: who waits for it reads it then.
+        written = kubeconfig.with_suffix(".new")
+        written.write_text(server.kubeconfig_text())
+        written.rename(kubeconfig)
         await ended.wait()
 
 
