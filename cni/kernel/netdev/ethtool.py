@@ -5,8 +5,9 @@ only udev renames. Numbers and structures: include/uapi/linux/ethtool.h. What a 
 EOPNOTSUPP (net/ethtool/ioctl.c). None of these settings is reset when a netdev changes its namespace
 (__dev_change_net_namespace in net/core/dev.c). Time stamping has an ioctl of its own (include/uapi/linux/net_tstamp.h).
 
-Pause frames and FEC are not here: they are the port's. iavf and hns3's VFs have no operation for them, mlx5 refuses
-pause to whom the embedded switch is not (mlx5e_ethtool_set_pauseparam), and a rebind of the VF would not reset them.
+Pause frames and FEC are not here: they are the port's, and a rebind of the VF would not reset them. iavf and hns3's VFs
+have no operation to set them (iavf_ethtool_ops, hns3vf_ethtool_ops), and mlx5 refuses pause to a function that is not
+the vport group manager (mlx5e_ethtool_set_pauseparam).
 """
 
 import ctypes

@@ -1,6 +1,7 @@
 """How each kind is decoded: of a node beyond any usual size without its images, which only draw pods to it.
 
-A node may list half a million empty images in the 1.5 MiB that etcd takes of one object: a tenth of a second.
+A node may list half a million empty images in the 1.5 MiB that etcd takes of one object. To decode them takes three
+times as long as to leave them out.
 """
 
 from typing import Any, TypeVar
