@@ -30,7 +30,14 @@ _SIZES = (
     ("grpc.max_metadata_size", _HEADER_BYTES),
     ("grpc.absolute_max_metadata_size", _HEADER_BYTES),
 )
-SERVER_OPTIONS = (*_SIZES, ("grpc.so_reuseport", 0))
+_NEVER = (1 << 31) - 1
+# From 1,000 calls on that wait to be taken grpc's core cancels some, whoever made them; the runtime's server does not.
+SERVER_OPTIONS = (
+    *_SIZES,
+    ("grpc.so_reuseport", 0),
+    ("grpc.server.max_pending_requests", _NEVER),
+    ("grpc.server.max_pending_requests_hard_limit", _NEVER),
+)
 # A runtime that restarts is back within a second; grpc's own back-off would grow to two minutes.
 CHANNEL_OPTIONS = (
     *_SIZES,

@@ -29,6 +29,8 @@ OPTIONS = (
     ("grpc.absolute_max_metadata_size", 1 << 20),
 )
 
+_AT_ONCE = 6_000
+
 
 def stubs(channel: Any) -> tuple[Any, Any]:
     return cri_grpc.RuntimeServiceStub(channel), cri_grpc.ImageServiceStub(channel)
@@ -88,6 +90,13 @@ async def test_metadata_passes_both_ways(shim: Shim, channel: Any) -> None:
     assert ("blob-bin", b"\xfe") in shim.runtime.seen.metadata
     assert ("header", "first") in tuple(await call.initial_metadata())
     assert ("trailer-bin", b"\x00\xff") in tuple(await call.trailing_metadata())
+
+
+async def test_no_call_is_dropped_however_many_come_at_once(channel: Any) -> None:
+    """The kubelet's own are among those that a tenant's probes come with."""
+    runtime, _ = stubs(channel)
+    calls = (runtime.Version(cri.VersionRequest(version="x")) for _ in range(_AT_ONCE))
+    assert {answer.runtime_name for answer in await asyncio.gather(*calls)} == {"fake"}
 
 
 async def test_an_errors_code_text_and_details_pass(shim: Shim, channel: Any) -> None:
