@@ -17,7 +17,7 @@ from google.protobuf.message import DecodeError, Message
 
 from cri_shim.devices import DeviceError, Roots, resolve
 from cri_shim.gpus import GpuFolders, why_not_now
-from cri_shim.large_requests import LargeRequests
+from cri_shim.large_requests import LARGE_BYTES, LargeRequests
 from cri_shim.pb import cri_pb2 as cri
 from cri_shim.plan.gpus import HIDDEN, GpuError, gpu_environment
 from cri_shim.plan.inject import (
@@ -89,7 +89,7 @@ class Interceptors:
     @asynccontextmanager
     async def run_pod_sandbox(self, raw: bytes) -> AsyncIterator[bytes]:
         """Yield the bytes to forward, once the pod's assignment is recorded; the call of such a pod is marked."""
-        request = await self._large.apart(raw, _decode, cri.RunPodSandboxRequest, raw)
+        request = await self._large.apart(len(raw), _decode, cri.RunPodSandboxRequest, raw)
         if request is None:
             yield raw
             return
@@ -166,7 +166,10 @@ class Interceptors:
 
     async def _equip(self, raw: bytes) -> _Equipped:
         """Return a CreateContainer's bytes to forward; raise RefusedError."""
-        decided = await self._large.apart(raw, self._decide_container, raw)
+        # Whose record it is compared with is seen at once where the request is small.
+        small = _decode(cri.CreateContainerRequest, raw) if len(raw) <= LARGE_BYTES else None
+        size = len(raw) if small is None else self._records.size(small.sandbox_config.metadata.uid)
+        decided = await self._large.apart(size, self._decide_container, raw)
         if decided is None:
             return _Equipped(raw)
         request, found, decision = decided
@@ -191,6 +194,12 @@ class Interceptors:
             found = self._records.pod(request.sandbox_config.metadata.uid)
             return request, found, decide_container(request, found, self._rules)
 
+    def _decide_sandbox(self, request: cri.RunPodSandboxRequest) -> tuple[PodRecord | None, Pass | Record | Refuse]:
+        """Read the pod's record and decide about a RunPodSandbox, in one go; a refusal keeps no record."""
+        found = self._records.pod(request.config.metadata.uid)
+        decision = decide_sandbox(request, found, self._rules)
+        return None if isinstance(decision, Refuse) else found, decision
+
     async def _remove_record(self, uid: str) -> bool:
         """Remove a record unless its pod has a sandbox again; return whether it was removed."""
         with self._in_use(uid) as use:
@@ -206,8 +215,8 @@ class Interceptors:
         uid = request.config.metadata.uid
         with self._in_use(uid) as use:
             async with use.turn:
-                found = self._records.pod(uid)
-                decision = await self._large.apart(raw, decide_sandbox, request, found, self._rules)
+                size = max(len(raw), self._records.size(uid))
+                found, decision = await self._large.apart(size, self._decide_sandbox, request)
                 if isinstance(decision, Refuse):
                     raise RefusedError(decision.reason)
                 if isinstance(decision, Record):

@@ -53,6 +53,13 @@ class Records:
         text = read_file(self.state / name)
         return None if text is None else read_pod_record(text, name)
 
+    def size(self, uid: str) -> int:
+        """Return how many bytes the record of a pod has; 0 where there is none."""
+        try:
+            return (self.state / pod_record_name(uid)).stat().st_size if is_uid(uid) else 0
+        except FileNotFoundError:
+            return 0
+
     def write_pod(self, record: PodRecord) -> None:
         """Write a pod's record, after the note that none of its containers has changed a VF: there is none yet."""
         uid = record.assignment.uid

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import tracemalloc
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,6 +23,7 @@ from tests.support.polling import until
 
 STATUS = "/runtime.v1.RuntimeService/Status"
 RUNNING, EXITED = cri.CONTAINER_RUNNING, cri.CONTAINER_EXITED
+_MOST_BYTES = 32 << 20
 
 
 @dataclass(slots=True)
@@ -283,3 +285,23 @@ def test_the_kubelets_return_is_noticed() -> None:
         seen.append(calls.note(STATUS))
     assert seen == [True, False, False, True, False]
     assert calls.are_recent
+
+
+async def test_of_many_large_records_little_is_kept(
+    fake: FakeRuntime, runtime: Runtime, start: Any, make: Any, node: Path
+) -> None:
+    """A tenant may have so much beside the VFs in each pod's assignment; and it still finds what lacks devices."""
+    for number in range(20):
+        assignment = make.assignment | {"uid": f"{make.uid[:-2]}{number:02}", "ext": {"x": [[]] * 60_000}}
+        record = {"v": 1, "pod": "ml/web", "assignment": assignment}
+        (node / f"state/pods/{assignment['uid']}.json").write_text(json.dumps(record, separators=(",", ":")))
+    fake.containers = {"bare": Container("trainer", "box")}
+    check = start()
+    tracemalloc.start()
+    try:
+        found = await check.look(runtime)
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert found.without.keys() == {"bare"}
+    assert most < _MOST_BYTES

@@ -14,6 +14,7 @@ from cri_api.v1 import api_pb2 as full
 
 from cri_shim.devices import Roots
 from cri_shim.interceptors import Interceptors
+from cri_shim.large_requests import LARGE_BYTES, LargeRequests
 from cri_shim.pb import cri_pb2 as cri
 from cri_shim.plan.inject import Addition, Rules, add_to_container, decide_container
 from cri_shim.proxy import RefusedError
@@ -91,6 +92,45 @@ async def test_large_containers_are_worked_on_one_at_a_time(
     raw = make.create(envs=[full.KeyValue(key=f"{number:x}") for number in range(100_000)])
     await asyncio.gather(*(create() for _ in range(4)))
     assert most == 1
+
+
+async def test_a_small_container_whose_pod_has_a_large_record(interceptors: Interceptors, make: Any) -> None:
+    """The assignment may be gone from the pod's annotations: what is read is the record."""
+    annotations = make.annotations_with(ext={"x": [[]] * 60_000})
+    async with interceptors.run_pod_sandbox(make.run(annotations)):
+        pass
+    started = time.thread_time()
+    for _ in range(20):
+        with pytest.raises(RefusedError, match="not in the ledger"):
+            async with interceptors.create_container(make.create()):
+                pass
+    assert time.thread_time() - started < MOST_S
+
+
+async def test_the_smallest_request_is_worked_on_first() -> None:
+    """A container of a namespace with many services does not wait for a hundred that are larger."""
+    large, done = LargeRequests(), list[int]()
+    sizes = [LARGE_BYTES * (number + 2) for number in range(4)]
+    began = asyncio.create_task(large.apart(sizes[-1], done.append, 0))
+    await asyncio.sleep(0)
+    later = [asyncio.create_task(large.apart(size, done.append, size)) for size in (*sizes, LARGE_BYTES + 1)]
+    await asyncio.gather(began, *later)
+    assert done == [0, LARGE_BYTES + 1, *sizes]
+
+
+async def test_a_caller_that_leaves_passes_its_turn_on() -> None:
+    """Before its turn has come, and just when it has."""
+    large, done = LargeRequests(), list[int]()
+    calls = [asyncio.create_task(large.apart(LARGE_BYTES + 1 + call, done.append, call)) for call in range(4)]
+    await asyncio.sleep(0)
+    calls[1].cancel()
+    await calls[0]
+    calls[2].cancel()
+    async with asyncio.timeout(10):
+        await calls[3]
+    assert done[0] == 0
+    assert done[-1] == 3
+    assert 1 not in done
 
 
 def test_many_devices_beside_those_added() -> None:
