@@ -1,10 +1,7 @@
 """Answer one CNI call: the same code in the warm server and in a one-shot process."""
 
 import json
-import threading
-import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from importlib.metadata import version as version_of_package
 from pathlib import Path
@@ -27,6 +24,7 @@ from cni.spec.skel import (
     version_answer,
     version_of,
 )
+from cni.vf.large_texts import LARGE
 from cni.vf.ledger import Ledger
 from cni.vf.node import Node
 from mooring.errors import RecordError
@@ -36,8 +34,6 @@ from mooring.vf_settings import SettingsWherePfKeepsThem, VfSettingsApi
 _log = structlog.get_logger()
 # What a network's configuration may name only as the node does.
 _OWN = ("state", "run", "sysfs", "server")
-# A usual configuration has a kilobyte, beside the pod's annotations.
-_LARGE_BYTES = 1 << 16
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
@@ -68,7 +64,7 @@ def answer(
     """
     version = ""
     try:
-        with _large.turn() if len(stdin) > _LARGE_BYTES else nullcontext():
+        with LARGE.turn(len(stdin)):
             call = read_call(environment, stdin)
             version = version_of(call.conf)
             if fixed:
@@ -85,32 +81,6 @@ def answer(
     except Exception as broken:  # noqa: BLE001 - the top of the program: the runtime reads JSON, never a traceback
         _log.exception("call failed unexpectedly")
         return _refusal(CniError(IO_FAILURE, f"{type(broken).__name__}: {broken}"), version)
-
-
-class LargeOnes:
-    """Let one large configuration at a time be read, and at most half of the time: a tenant may write one for each pod.
-
-    Whoever reads keeps the interpreter for many milliseconds, and another call needs it again for each of its steps.
-    """
-
-    def __init__(self) -> None:
-        self._one = threading.Lock()
-        self._from_s = 0.0
-
-    @contextmanager
-    def turn(self) -> Iterator[None]:
-        """Wait until the last one has been over for as long as it took."""
-        with self._one:
-            time.sleep(max(self._from_s - time.monotonic(), 0.0))
-            began_s = time.monotonic()
-            try:
-                yield
-            finally:
-                ended_s = time.monotonic()
-                self._from_s = ended_s + (ended_s - began_s)
-
-
-_large = LargeOnes()
 
 
 def _read_conf(call: Call, version: str, defaults: Mapping[str, object]) -> Conf | None:

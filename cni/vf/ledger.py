@@ -10,6 +10,7 @@ from pathlib import Path
 
 import structlog
 
+from cni.vf.large_texts import LARGE
 from mooring import extract, ledger, node_offer
 from mooring.errors import RecordError
 from mooring.files import read_file, read_own_file, record_paths, remove_file, write_files, write_shared
@@ -108,7 +109,10 @@ class Ledger:
         """Return the record that the CRI shim wrote for a pod; raise RecordError for one that cannot be read."""
         name = pod_record_name(uid)
         text = read_file(self.state / name)
-        return None if text is None else read_pod_record(text, name)
+        if text is None:
+            return None
+        with LARGE.turn(len(text)):
+            return read_pod_record(text, name)
 
 
 def _is_anothers(path: Path, container: str | None) -> bool:

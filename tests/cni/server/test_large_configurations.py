@@ -4,6 +4,7 @@ import json
 import socket
 import threading
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +13,15 @@ import pytest
 from cni.server import dispatch
 from cni.server.socket_server import Server, serving
 from cni.spec.conf import read_conf
+from cni.vf.large_texts import LargeTexts
+from cni.vf.ledger import Ledger
+from mooring.podrecord import PodRecord, read_pod_record
 from tests.cni.no_vf_settings import NoVfSettings
 from tests.support.polling import wait_until
 
 _AT_ONCE = 8
 _TOOK_S = 0.05
+_SIZE = 1 << 17
 
 
 def _answer(args: object) -> str:
@@ -61,11 +66,11 @@ def test_large_configurations_are_read_one_at_a_time_and_no_small_one_waits(monk
 
 def test_other_calls_have_half_of_the_time_for_themselves() -> None:
     """The next large one is read when the last has been over for as long as it took."""
-    large = dispatch.LargeOnes()
-    with large.turn():
+    large = LargeTexts()
+    with large.turn(_SIZE):
         time.sleep(_TOOK_S)
     ended_s = time.monotonic()
-    with large.turn():
+    with large.turn(_SIZE):
         assert time.monotonic() - ended_s > 0.9 * _TOOK_S
 
 
@@ -107,3 +112,52 @@ def test_so_many_large_calls_are_taken_in_and_the_others_wait_in_their_sockets(
         server.shutdown()
         serves.join()
     assert sorted(answered) == [1, *range(100_000, 100_007)]
+
+
+def test_the_smallest_is_read_first() -> None:
+    """A pod whose annotations are just large does not wait for a hundred that are larger."""
+    large, done = LargeTexts(), list[int]()
+
+    def read(size: int) -> None:
+        with large.turn(size):
+            done.append(size)
+
+    later = [_SIZE * factor for factor in (4, 3, 2, 1)]
+    threads = [threading.Thread(target=read, args=(size,)) for size in later]
+    with large.turn(_SIZE):
+        for waiting, thread in enumerate(threads, 1):
+            thread.start()
+            wait_until(partial(_has, large, waiting))
+    for thread in threads:
+        thread.join()
+    assert done == sorted(later)
+
+
+def _has(large: LargeTexts, waiting: int) -> bool:
+    return large.waiting == waiting
+
+
+def test_large_records_are_read_one_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However small the calls are that need them."""
+    reading, most, guard = 0, 0, threading.Lock()
+
+    def slow(text: str, name: str) -> PodRecord:
+        nonlocal reading, most
+        with guard:
+            reading += 1
+            most = max(most, reading)
+        time.sleep(0.02)
+        with guard:
+            reading -= 1
+        return read_pod_record(text, name)
+
+    assignment = {"v": 1, "uid": "u", "node": "n", "vfs": [], "ext": {"x": [[]] * 20_000}}
+    (tmp_path / "pods").mkdir()
+    (tmp_path / "pods/u.json").write_text(json.dumps({"v": 1, "pod": "a/b", "assignment": assignment}))
+    monkeypatch.setattr("cni.vf.ledger.read_pod_record", slow)
+    threads = [threading.Thread(target=Ledger(tmp_path).pod, args=("u",)) for _ in range(_AT_ONCE)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert most == 1
