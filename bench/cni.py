@@ -87,9 +87,10 @@ class Bench:
         rows = [(each.pf.name, each.pci, each.vf or 0, each.netdev) for each in of_vf]
         return sorted(rows, key=lambda row: (row[2], row[0]))
 
-    def settle(self) -> None:
-        """Wait until the simulated sysfs shows every VF's netdev: the kernel's does so at once, this one lags."""
-        shown = [self.layout.sys / "bus/pci/devices" / pci / "net" / netdev for _, pci, _, netdev in self.netdevs()]
+    def settle(self, only: slice = slice(None)) -> None:
+        """Wait until the simulated sysfs shows the VFs' netdevs: the kernel's does so at once, this one lags."""
+        rows = self.netdevs()[only]
+        shown = [self.layout.sys / "bus/pci/devices" / pci / "net" / netdev for _, pci, _, netdev in rows]
         deadline = time.monotonic() + _SETTLES_S
         while not all(path.exists() for path in shown):
             if time.monotonic() >= deadline:

@@ -79,9 +79,9 @@ async def _sample(stage: Stage, program: str, seen_mib: list[float]) -> None:
 def report(attack: Attack, outcome: Outcome, *, by_cpu: bool) -> str:
     """Return an attack's line."""
     each = sorted(outcome.longest.items())
-    waits = " ".join(f"{name:>9} {longest.wall_s:6.2f} {longest.cpu_s:6.2f}" for name, longest in each)
+    waits = "".join(f" {name:>9} {longest.wall_s:6.2f} {longest.cpu_s:6.2f}" for name, longest in each)
     verdict = "harmless" if outcome.harmless(by_cpu=by_cpu) else "HARMFUL"
-    return f"  {attack.name:28} {waits} {outcome.left_mib:8.1f} {outcome.most_mib:7.1f} {outcome.load:6.1f}  {verdict}"
+    return f"  {attack.name:28} {outcome.left_mib:8.1f} {outcome.most_mib:7.1f} {outcome.load:6.1f}  {verdict:8}{waits}"
 
 
 async def run(chosen: Iterable[Attack], nodes: int, *, by_cpu: bool = False) -> list[Outcome]:
@@ -112,7 +112,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # However it is ended, also by `timeout`, no program is left running.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     print(f"{os.cpu_count()} cores, Linux {os.uname().release}, load {os.getloadavg()[0]:.1f}; {options.nodes} nodes")
-    print(f"  {'':28} {'longest wait and CPU meanwhile, s':^47} {'left MiB':>8} {'most':>7} {'load':>6}")
+    print(f"  {'':28} {'left MiB':>8} {'most':>7} {'load':>6}  {'':8} who: longest wait, most CPU meanwhile, s")
     outcomes = asyncio.run(run(chosen, options.nodes, by_cpu=options.cpu))
     return 0 if all(outcome.harmless(by_cpu=options.cpu) for outcome in outcomes) else 1
 

@@ -34,7 +34,7 @@ async def test_an_attack_is_carried_out_and_one_that_harms_is_found() -> None:
     harmless, harmful, node = await run([hostile, fatal, on_node], nodes=10)
     assert harmless.harmless(by_cpu=True)
     assert node.harmless(by_cpu=True)
-    assert node.longest.keys() == {"sandbox", "container"}
+    assert node.longest.keys() == {"status", "sandbox", "container", "services"}
     assert not harmful.harmless(by_cpu=False)
     assert {name for name, longest in harmful.longest.items() if longest.wall_s > LONGEST_S} == {"pod", "probe"}
 
