@@ -6,6 +6,7 @@ import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
@@ -18,23 +19,25 @@ _STOPPED_S = 2 * LONGEST_S
 
 
 @asynccontextmanager
-async def _stopped(stage: Stage) -> AsyncIterator[None]:
-    """Let the scheduler stand still for longer than anything may."""
-    pid = stage.processes.pid("scheduler")
+async def _stopped(stage: Stage, program: str = "scheduler") -> AsyncIterator[None]:
+    """Let a program stand still for longer than anything may."""
+    pid = stage.processes.pid(program)
     os.kill(pid, signal.SIGSTOP)
     asyncio.get_running_loop().call_later(_STOPPED_S, os.kill, pid, signal.SIGCONT)
     yield
 
 
 async def test_an_attack_is_carried_out_and_one_that_harms_is_found() -> None:
-    """An inventory, or annotations, cost nobody anything; a scheduler that stands still is seen by pod and probe."""
+    """An inventory, or annotations, cost nobody anything; a program that stands still is seen by all it serves."""
     hostile = replace(ATTACKS["inventory-overlapping"], lasts_s=0.0)
     fatal = Attack("stopped", "somebody stops the scheduler", "scheduler", 0.0, _stopped)
     on_node = replace(ATTACKS["shim-annotations"], lasts_s=0.0)
-    harmless, harmful, node = await run([hostile, fatal, on_node], nodes=10)
+    fatal_on_node = Attack("stopped", "somebody stops the shim", "shim", 0.0, partial(_stopped, program="shim"))
+    harmless, harmful, node, harmed = await run([hostile, fatal, on_node, fatal_on_node], nodes=10)
     assert harmless.harmless(by_cpu=True)
     assert node.harmless(by_cpu=True)
     assert node.longest.keys() == {"status", "sandbox", "container", "services"}
+    assert {name for name, longest in harmed.longest.items() if longest.wall_s > LONGEST_S} == node.longest.keys()
     assert not harmful.harmless(by_cpu=False)
     assert {name for name, longest in harmful.longest.items() if longest.wall_s > LONGEST_S} == {"pod", "probe"}
 
