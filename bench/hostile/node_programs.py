@@ -10,6 +10,7 @@ import os
 import signal
 import socket
 import sys
+import time
 from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
 from pathlib import Path
@@ -23,7 +24,7 @@ _PYTHON = (sys.executable, "-m")
 PODS = 110
 # Source: the kubelet's backOffPeriod, and that of its containers.
 BACK_OFF_S = 10.0
-_RECORDED_S, _POLL_S = 240.0, 0.1
+_RECORDED_S, _DELETED_S, _POLL_S = 240.0, 60.0, 0.1
 # The pod on the simulated host that is the attacker's.
 TENANT = 2
 
@@ -110,12 +111,30 @@ class NodePrograms:
     @asynccontextmanager
     async def held(self, pod: int) -> AsyncIterator[None]:
         """Let a pod of the simulated host have its VF."""
-        await asyncio.to_thread(self.host.settle, slice(pod, pod + 1))
+        await self.free(pod)
         await asyncio.to_thread(self.host.ours("ADD", pod)[0].run)
         try:
             yield
         finally:
-            await asyncio.to_thread(self.host.ours("DEL", pod)[0].run)
+            await self._deleted(pod)
+
+    async def _deleted(self, pod: int) -> None:
+        """Delete a pod's sandbox as the kubelet does, which asks again; raise RuntimeError after a minute."""
+        (delete,) = self.host.ours("DEL", pod)
+        deadline = time.monotonic() + _DELETED_S
+        while True:
+            try:
+                await asyncio.to_thread(delete.run)
+            except RuntimeError:
+                if time.monotonic() >= deadline:
+                    raise
+                await asyncio.sleep(_POLL_S)
+            else:
+                return
+
+    async def free(self, pod: int) -> None:
+        """Wait until the simulated host has the VF of a pod; raise RuntimeError after a minute."""
+        await asyncio.to_thread(self.host.settle, slice(pod, pod + 1))
 
     @contextmanager
     def answered(self, method: str, answer: bytes) -> Iterator[None]:
