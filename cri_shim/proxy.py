@@ -179,7 +179,7 @@ def _cancel(call: grpc.aio.UnaryUnaryCall) -> None:
 
     ``call.cancel()`` would end the task before that. Source: https://github.com/grpc/grpc/issues/43360.
     """
-    call._cython_call.cancel("the caller has left")
+    call._cython_call.cancel("")
 
 
 def _sent_on(context: Context) -> Metadata:
