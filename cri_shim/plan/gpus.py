@@ -23,6 +23,8 @@ HIDDEN = {"NVIDIA_VISIBLE_DEVICES": "void"}
 _MOST_BYTES = 8 << 20
 # The first that takes ContainerConfig.CDI_devices: cri-o pull request 6944.
 _CRIO = (1, 28)
+# The first that takes ContainerConfig.CDI_devices: containerd pull request 6654.
+_CONTAINERD_TAKES = (1, 7)
 # The first that always does CDI, and has no field that says so: containerd pull request 14166.
 _CONTAINERD = (2, 4)
 _VERSION = re.compile(r"v?(\d{1,6})\.(\d{1,6})", re.ASCII)
@@ -99,6 +101,8 @@ def without_cdi(version: cri.VersionResponse, status: cri.StatusResponse) -> str
     if version.runtime_name == "cri-o":
         is_new = _is_from(_CRIO, version)
         return "" if is_new else f"the runtime {name} takes no CDI devices: CRI-O does from 1.28 on"
+    if version.runtime_name == "containerd" and not _is_from(_CONTAINERD_TAKES, version):
+        return f"the runtime {name} takes no CDI devices: containerd does from 1.7 on"
     config = _config_of(status)
     enabled = config is not None and (
         (config.enable_cdi is None and _is_from(_CONTAINERD, version)) or bool(config.enable_cdi)

@@ -9,9 +9,10 @@ import json
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 import grpc
 import structlog
@@ -42,6 +43,8 @@ disabled_plugins = [
   sandbox_image = {pause}
   restrict_oom_score_adj = true
   netns_mounts_under_state_dir = true
+  enable_cdi = true
+  cdi_spec_dirs = {cdi}
   stream_server_address = "127.0.0.1"
   stream_server_port = "0"
   [plugins."io.containerd.grpc.v1.cri".cni]
@@ -69,7 +72,8 @@ class Place:
     """Where one containerd runs: its own folder (root, state, socket, log) and the CNI folders that it uses.
 
     ``netns`` is the network namespace (a path) of it and its CNI plugins; None is this process's. ``snapshotter`` None
-    takes overlayfs, and native if the kernel refuses that.
+    takes overlayfs, and native if the kernel refuses that. ``programs`` has containerd, runc, its shim and ctr,
+    where they are not the installed ones: see `devcluster/runtime/fetch`.
     """
 
     folder: Path
@@ -77,6 +81,7 @@ class Place:
     cni_conf: Path
     netns: Path | None = None
     snapshotter: str | None = None
+    programs: Path | None = None
 
     @property
     def socket(self) -> Path:
@@ -87,6 +92,16 @@ class Place:
         return f"unix://{self.socket}"
 
     @property
+    def cdi(self) -> Path:
+        """The folder of CDI specifications."""
+        return self.folder / "cdi"
+
+    @property
+    def environment(self) -> dict[str, str]:
+        path = _ENVIRONMENT["PATH"]
+        return {"PATH": path if self.programs is None else f"{self.programs}:{path}"}
+
+    @property
     def log(self) -> Path:
         return self.folder / "containerd.log"
 
@@ -94,17 +109,19 @@ class Place:
 def configuration(place: Place, snapshotter: str) -> str:
     """Return the text of config.toml."""
     places = {"root": place.folder / "root", "state": place.folder / "state", "socket": place.socket}
-    return write_configuration(snapshotter, cni_bin=place.cni_bin, cni_conf=place.cni_conf, registries="", **places)
+    cni = {"cni_bin": place.cni_bin, "cni_conf": place.cni_conf}
+    return write_configuration(snapshotter, cdi=(place.cdi,), registries="", **cni, **places)
 
 
-def write_configuration(snapshotter: str, **places: Path | str) -> str:
+def write_configuration(snapshotter: str, *, cdi: Sequence[Path | str], **places: Path | str) -> str:
     """Return the text of config.toml; a JSON string is a TOML string.
 
     ``places`` are root, state, socket, cni_bin, cni_conf and registries (the folder that configures where images come
-    from).
+    from), ``cdi`` the folders of CDI specifications; 1.6 knows none.
     """
     values = {**places, "snapshotter": snapshotter, "pause": images.PAUSE}
-    return _CONFIG.format(**{name: json.dumps(str(value)) for name, value in values.items()})
+    folders = json.dumps([str(folder) for folder in cdi])
+    return _CONFIG.format(cdi=folders, **{name: json.dumps(str(value)) for name, value in values.items()})
 
 
 class Containerd:
@@ -124,7 +141,7 @@ class Containerd:
         wanted = (self.place.snapshotter,) if self.place.snapshotter else ("overlayfs", "native")
         for snapshotter in wanted:
             self._launch(snapshotter)
-            if import_images(self.place.socket, snapshotter, self._image_tarball):
+            if import_images(self.place.socket, snapshotter, self._image_tarball, self.place.environment):
                 return
             self.stop()
         raise RuntimeStartError(f"containerd in {str(self.place.folder)!r} cannot unpack images by {wanted!r}")
@@ -155,7 +172,12 @@ class Containerd:
         command = [*_inside(self.place.netns), "containerd", "--config", str(config)]
         with self.place.log.open("ab") as log:
             self._daemon = subprocess.Popen(
-                command, env=_ENVIRONMENT, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+                command,
+                env=self.place.environment,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
             )
         self._wait_for_answer(self._daemon)
 
@@ -180,11 +202,14 @@ def running(place: Place, image_tarball: Path) -> Iterator[Containerd]:
         containerd.stop()
 
 
-def import_images(socket: Path, snapshotter: str, tarball: Path) -> bool:
+def import_images(
+    socket: Path, snapshotter: str, tarball: Path, environment: Mapping[str, str] = MappingProxyType(_ENVIRONMENT)
+) -> bool:
     """Import the images of a tarball into a runtime; return whether its snapshotter could unpack them."""
     command = ["ctr", "--address", str(socket), "--namespace", "k8s.io", "images", "import"]
     options = ["--snapshotter", snapshotter, str(tarball)]
-    return subprocess.run([*command, *options], env=_ENVIRONMENT, capture_output=True, check=False).returncode == 0
+    done = subprocess.run([*command, *options], env=environment, capture_output=True, check=False)
+    return done.returncode == 0
 
 
 def snapshotter_of(folder: Path) -> str:

@@ -63,6 +63,7 @@ def files(node: str, number: int, snapshotter: str) -> Mapping[str, str]:
             cni_bin="/opt/cni/bin",
             cni_conf="/etc/cni/net.d",
             registries="/etc/containerd/certs.d",
+            cdi=("/etc/cdi", "/var/run/cdi"),
         ),
         "/etc/containerd/certs.d/_default/hosts.toml": _registry(),
         "/etc/cni/net.d/10-pods.conflist": json.dumps(_pod_network(number), indent=1),

@@ -243,6 +243,7 @@ REFUSALS: list[tuple[Change, str]] = [
         lambda runtime, _: setattr(runtime, "config", {"enableCDI": True, "cdiSpecDirs": ["/etc/cdi"]}),
         "the runtime reads CDI specifications in /etc/cdi, mooring-cri-shim in /",
     ),
+    (lambda runtime, _: setattr(runtime, "version", ("containerd", "1.6.20~ds1")), "containerd does from 1.7 on"),
     (lambda runtime, _: setattr(runtime, "version", ("cri-o", "1.27.9")), "CRI-O does from 1.28 on"),
     (lambda runtime, _: setattr(runtime, "broken", True), "does not tell who has GPUs: containerd is not there"),
     (lambda _, host: write_nvidia(host, TWO, 1, "GPU-another"), "the host has GPU-another there, not GPU-2222"),

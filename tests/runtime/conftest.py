@@ -5,6 +5,7 @@ The pods are bound by these tests, with assignments as the scheduler writes them
 
 import contextlib
 import json
+import os
 import secrets
 import subprocess
 import sys
@@ -23,6 +24,9 @@ from devcluster.hosts.nic import Function, load_host
 from devcluster.processes import Processes
 from devcluster.runtime.containerd import Containerd, Place, remove_pods
 from devcluster.runtime.images import write_images
+
+_FETCH = Path(__file__).parents[2] / "devcluster/runtime/fetch"
+_FETCH_S = 300
 
 VFS = 32
 _CALL_S = 90
@@ -95,11 +99,12 @@ class Client:
 class Node:
     """The host and its programs, each by its name in `processes`: ``hosts``, ``cni``, ``shim``."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, programs: Path | None = None) -> None:
         self.name = f"rt{secrets.token_hex(3)}"
         self.layout = Layout.at(root, self.name)
         self.processes = Processes(root / "logs")
-        place = Place(self.layout.containerd, self.layout.cni_bin, self.layout.cni_conf, netns=self.layout.netns)
+        cni = (self.layout.cni_bin, self.layout.cni_conf)
+        place = Place(self.layout.containerd, *cni, netns=self.layout.netns, programs=programs)
         self.containerd = Containerd(place, write_images(root / "images.tar"))
         self._root = root
 
@@ -114,7 +119,8 @@ class Node:
         self._start("cni", "devcluster.hosts.cni", *server, *named)
         self.processes.await_ready("cni", (self.layout.run / "cni.sock").exists)
         sockets = ("--listen", f"unix://{self.socket}", "--runtime", self.containerd.place.endpoint)
-        self._start("shim", "cri_shim", *sockets, *named, "--dev", str(self.layout.dev), "--stop-without-devices")
+        described = ("--dev", str(self.layout.dev), "--proc", str(self.proc), "--cdi", str(self.containerd.place.cdi))
+        self._start("shim", "cri_shim", *sockets, *named, *described, "--stop-without-devices")
         self.processes.await_ready("shim", self.socket.exists)
 
     def stop(self) -> None:
@@ -124,6 +130,11 @@ class Node:
     @property
     def socket(self) -> Path:
         return self.layout.run / "cri.sock"
+
+    @property
+    def proc(self) -> Path:
+        """What the shim reads in place of /proc."""
+        return self.layout.home / "proc"
 
     @property
     def functions(self) -> Sequence[Function]:
@@ -181,9 +192,18 @@ class Node:
         self.processes.start(name, [*enter, sys.executable, "-m", module, *arguments], {"PYTHONUNBUFFERED": "1"})
 
 
+@pytest.fixture(scope="session", params=os.environ.get("MOORING_RUNTIMES", "installed").split())
+def programs(request: pytest.FixtureRequest) -> Path | None:
+    """Return the folder of a containerd and its runc, for each version in MOORING_RUNTIMES; None: the installed one."""
+    if request.param == "installed":
+        return None
+    fetched = subprocess.run([_FETCH, request.param], stdout=subprocess.PIPE, text=True, check=True, timeout=_FETCH_S)
+    return Path(fetched.stdout.strip())
+
+
 @pytest.fixture(scope="module")
-def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
-    node = Node(tmp_path_factory.mktemp("node"))
+def node(tmp_path_factory: pytest.TempPathFactory, programs: Path | None) -> Iterator[Node]:
+    node = Node(tmp_path_factory.mktemp("node"), programs)
     try:
         node.start()
         yield node

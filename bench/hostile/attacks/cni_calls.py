@@ -18,6 +18,8 @@ from mooring import names
 _LASTS_S = 12.0
 # Just below what etcd takes of one object.
 _MOST = 1_500_000
+# What is read of a configuration.
+_MOST_NETWORKS, _MOST_ROUTES = 1024, 4096
 _MOST_ANNOTATIONS = 262_144 - 4096
 
 
@@ -27,19 +29,22 @@ def _conf(**fields: Any) -> bytes:
 
 
 @attack(
-    "cni-networks", "110 pods have a network of 1.5 MB, with 23,000 networks that have an IPAM each", "cni", _LASTS_S
+    "cni-networks", "110 pods have a network of 1.5 MB, 1,024 networks with an IPAM each", "cni", _LASTS_S
 )
 async def networks(stage: Stage) -> AsyncIterator[None]:
     """Each is read, and checked."""
-    listed = {f"n{number:05}": {"ipam": {"type": "static", "n": f"{number:05}"}} for number in range(_MOST // 50)}
+    listed = {
+        f"n{number:05}": {"ipam": {"type": "static", "n": "x" * (_MOST // _MOST_NETWORKS - 60)}}
+        for number in range(_MOST_NETWORKS)
+    }
     async with stage.node.called("cni", "ADD", _conf(networks=listed)):
         yield
 
 
-@attack("cni-routes", "110 pods have a network of 1.5 MB, with 60,000 routes", "cni", _LASTS_S)
+@attack("cni-routes", "110 pods have networks with 4,096 routes", "cni", _LASTS_S)
 async def routes(stage: Stage) -> AsyncIterator[None]:
     """Each is an address to be read."""
-    listed = [{"dst": f"10.{number >> 8 & 255}.{number & 255}.0/24"} for number in range(_MOST // 25)]
+    listed = [{"dst": f"10.{number >> 8 & 255}.{number & 255}.0/24"} for number in range(_MOST_ROUTES)]
     async with stage.node.called("cni", "ADD", _conf(networks={"n": {"routes": listed}})):
         yield
 
