@@ -28,9 +28,7 @@ def _conf(**fields: Any) -> bytes:
     return json.dumps(conf, separators=(",", ":")).encode()
 
 
-@attack(
-    "cni-networks", "110 pods have a network of 1.5 MB, 1,024 networks with an IPAM each", "cni", _LASTS_S
-)
+@attack("cni-networks", "110 pods have a network of 1.5 MB, 1,024 networks with an IPAM each", "cni", _LASTS_S)
 async def networks(stage: Stage) -> AsyncIterator[None]:
     """Each is read, and checked."""
     listed = {
