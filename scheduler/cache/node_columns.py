@@ -187,7 +187,7 @@ class NodeColumns:
         return BatchView(rows, self._allocatable.take(rows, 1), self._left.take(rows, 1))
 
     def row_view(self, row: int) -> RowView:
-        """Return what one row has and has left; read-only."""
+        """Return what one row has and has left; read-only, and up to date until the node changes."""
         view = self._row_views.get(row)
         if view is None:
             if len(self._row_views) >= _MOST_ROW_VIEWS:
@@ -210,8 +210,7 @@ class NodeColumns:
 
     def use(self, row: int, amounts: Iterable[tuple[str, int]], sign: int) -> None:
         """Add what a pod requests to a row's use (``sign`` 1), or subtract it (-1)."""
-        self._row_views.pop(row, None)
-        used, left, allocatable = self._used[row], self._left, self._allocatable.item
+        used, left, view = self._used[row], self._left, self.row_view(row)
         before = len(used)
         for resource, amount in amounts:
             total = used.get(resource, 0) + sign * amount
@@ -221,8 +220,8 @@ class NodeColumns:
                 used.pop(resource, None)
             line = LINES.get(resource)
             if line is not None:
-                remaining = allocatable(line, row) - total
-                left[line, row] = remaining if remaining > _LEAST else _LEAST
+                remaining = view.allocatable[line] - total
+                left[line, row] = view.left[line] = remaining if remaining > _LEAST else _LEAST
             elif resource in self._scalars:
                 scalar = self._scalars[resource]
                 scalar.show(row, scalar.allocatable.item(row), total)
@@ -232,9 +231,10 @@ class NodeColumns:
 
     def show_free_vfs(self, row: int, free_vfs: FreeVfs) -> None:
         """Record what the row's PFs have left now."""
-        self._row_views.pop(row, None)
+        left, view = self._left, self.row_view(row)
         self.free_vfs_of_row[row] = free_vfs
-        self._left[VFS, row], self._left[MBPS, row] = free_vfs.vf_count, free_vfs.free_mbps
+        left[VFS, row] = view.left[VFS] = free_vfs.vf_count
+        left[MBPS, row] = view.left[MBPS] = free_vfs.free_mbps
 
     def used_of(self, row: int) -> dict[str, int]:
         """Return all amounts used on one row."""

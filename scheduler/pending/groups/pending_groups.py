@@ -114,10 +114,10 @@ class PendingGroups:
 
     def drop(self, uid: str, now: float) -> None:
         """Forget a pod."""
-        self._ranks.drop(uid)
-        self._queue.stand_for(uid, None)
         key = self._by_pod.drop(uid)
         if key is not None:
+            self._ranks.drop(uid)
+            self._queue.stand_for(uid, None)
             self._refresh(key, now)
 
     def holds(self, uid: str) -> bool:
