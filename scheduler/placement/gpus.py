@@ -1,9 +1,9 @@
 """Choose a pod's GPUs on one node, and say what that leaves to its VFs. Pure.
 
 A group of GPUs is what lies below one bridge, on one NUMA node, in one group of links, a GPU by itself, or the whole
-node. The groups are gone through from the smallest: a choice within a small group is tight. Of equally tight choices
+node. Groups are tried from the smallest on: a choice within a small group is tight. Of equally tight choices
 the one that breaks fewer GPUs comes first, a broken group being one of which some GPUs are taken and some stay: larger
-groups stay whole for pods that need them. Every choice comes up in the end, unless the steps run out, which is an
+groups stay whole for pods that need them. Every choice is tried, unless the steps run out, which is an
 outcome of its own; of choices that leave the same to the VFs only the first does.
 
 GPUs that lie in the same groups, next to each other in the order of their addresses, are taken from the lowest address:

@@ -1,4 +1,7 @@
-"""Evict a pod that can never start on its node, by policy/v1, so that disruption budgets and admission apply."""
+"""Evict a pod by policy/v1, so that disruption budgets and admission apply.
+
+It can never start on its node, or its group has waited for its other members for too long.
+"""
 
 import msgspec
 import structlog

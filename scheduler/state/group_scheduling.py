@@ -21,11 +21,7 @@ from scheduler.cycle.decisions import Bind, GroupPlacement, GroupUnschedulable, 
 from scheduler.cycle.groups.group_cycle import GroupCycle
 from scheduler.cycle.groups.search import GroupSearch
 from scheduler.cycle.instructions import DeleteVictims, Instruction
-from scheduler.cycle.preemption.groups.preempt import (
-    NOBODY_PREEMPTED,
-    GroupPreempted,
-    GroupPreemption,
-)
+from scheduler.cycle.preemption.groups.preempt import NOBODY_PREEMPTED, GroupPreempted, GroupPreemption
 from scheduler.kube.cluster_event import LEAVING, NO_EVENT, ClusterEvent
 from scheduler.kube.group_membership import GroupKey
 from scheduler.kube.objects import Pod

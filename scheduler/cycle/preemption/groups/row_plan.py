@@ -41,7 +41,7 @@ class RowPlans:
     """Plans with the cluster as it is in one turn; ``spent`` counts dry runs, and what takes as long.
 
     ``priority`` is the group's, ``nominated`` are the pods that are nominated on each node. The group's own placed
-    members are no victims: fewer would count then, and what is searched for would not be enough.
+    members are not victims: fewer would count then, and what is searched for would not be enough.
     """
 
     def __init__(
