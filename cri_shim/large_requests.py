@@ -12,11 +12,25 @@ from mooring.memory import give_back
 
 # A request of this size takes up to a millisecond; a usual one has some kilobytes.
 LARGE_BYTES = 1 << 14
-# When so many seconds have gone without a large request, their memory is given back.
+# When so many seconds have gone without a large request or answer, their memory is given back.
 _REST_S = 1.0
 
 _Result = TypeVar("_Result")
 _Given = ParamSpec("_Given")
+
+
+class Rest:
+    """Give memory back once nothing large has come for a while."""
+
+    def __init__(self) -> None:
+        self._timer: asyncio.TimerHandle | None = None
+
+    def begin(self) -> None:
+        """Count from now; the caller runs in an event loop."""
+        loop = asyncio.get_running_loop()
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = loop.call_later(_REST_S, lambda: loop.run_in_executor(None, give_back))
 
 
 class LargeRequests:
@@ -31,7 +45,7 @@ class LargeRequests:
         self._waiting: list[tuple[int, int, asyncio.Future[None]]] = []
         self._numbers = count()
         self._from_s = 0.0
-        self._rest: asyncio.TimerHandle | None = None
+        self._rest = Rest()
 
     async def apart(
         self, size: int, act: Callable[_Given, _Result], *given: _Given.args, **named: _Given.kwargs
@@ -76,7 +90,4 @@ class LargeRequests:
                 turn.set_result(None)
                 return
         self._busy = False
-        loop = asyncio.get_running_loop()
-        if self._rest is not None:
-            self._rest.cancel()
-        self._rest = loop.call_later(_REST_S, lambda: loop.run_in_executor(None, give_back))
+        self._rest.begin()

@@ -13,6 +13,8 @@ from typing import TypeAlias
 
 import grpc
 
+from cri_shim.large_requests import Rest
+
 Context: TypeAlias = "grpc.aio.ServicerContext"
 Metadata = tuple[tuple[str, str | bytes], ...]
 Intercept = Callable[[bytes], AbstractAsyncContextManager[bytes]]
@@ -31,6 +33,8 @@ _SIZES = (
     ("grpc.absolute_max_metadata_size", _HEADER_BYTES),
 )
 _NEVER = (1 << 31) - 1
+# What an answer of this size leaves in the heap is worth giving back.
+_LARGE_BYTES = 1 << 20
 # From 1,000 calls on that wait to be taken grpc's core cancels some, whoever made them; the runtime's server does not.
 SERVER_OPTIONS = (
     *_SIZES,
@@ -88,6 +92,7 @@ class Proxy:
         self._channel = channel
         self._intercepts = intercepts
         self._observe = observe
+        self._rest = Rest()
         # Bounded, as callers choose the names.
         self._way = lru_cache(maxsize=256)(self._find_way)
 
@@ -149,6 +154,8 @@ class Proxy:
         await _send_headers(await call.initial_metadata(), context)
         if trailers := tuple(await call.trailing_metadata()):
             context.set_trailing_metadata(trailers)
+        if len(answer) > _LARGE_BYTES:
+            self._rest.begin()
         return answer
 
     async def _stream(

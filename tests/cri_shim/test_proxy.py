@@ -231,6 +231,23 @@ async def test_a_list_of_thirty_thousand_containers_passes_both_ways(channel: An
     assert await echo(sent) == sent
 
 
+async def test_what_large_answers_leave_in_the_heap_is_given_back(
+    channel: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once, after the last of them; probes may print 16 MiB. What is small leaves nothing."""
+    given_back = list[float]()
+    monkeypatch.setattr("cri_shim.large_requests.give_back", lambda: given_back.append(time.monotonic()))
+    echo = channel.unary_unary("/runtime.v1.RuntimeService/ListContainers")
+    await echo(b"")
+    await asyncio.sleep(1.5)
+    assert given_back == []
+    for _ in range(3):
+        await echo(b"x" * (2 << 20))
+    await until(lambda: bool(given_back))
+    await asyncio.sleep(1.5)
+    assert len(given_back) == 1
+
+
 async def test_the_runtimes_absence_is_unavailable_and_its_return_is_noticed(shim: Shim, channel: Any) -> None:
     """Callers that keep calling are answered at once all the while, and served soon after it is back."""
     runtime, _ = stubs(channel)
