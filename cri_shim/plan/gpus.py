@@ -101,7 +101,7 @@ def without_cdi(version: cri.VersionResponse, status: cri.StatusResponse) -> str
     if version.runtime_name == "cri-o":
         is_new = _is_from(_CRIO, version)
         return "" if is_new else f"the runtime {name} takes no CDI devices: CRI-O does from 1.28 on"
-    if version.runtime_name == "containerd" and not _is_from(_CONTAINERD_TAKES, version):
+    if version.runtime_name == "containerd" and _is_before(_CONTAINERD_TAKES, version):
         return f"the runtime {name} takes no CDI devices: containerd does from 1.7 on"
     config = _config_of(status)
     enabled = config is not None and (
@@ -138,5 +138,15 @@ def _config_of(status: cri.StatusResponse) -> _Config | None:
 
 
 def _is_from(first: tuple[int, int], version: cri.VersionResponse) -> bool:
+    found = _release(version)
+    return found is not None and found >= first
+
+
+def _is_before(first: tuple[int, int], version: cri.VersionResponse) -> bool:
+    found = _release(version)
+    return found is not None and found < first
+
+
+def _release(version: cri.VersionResponse) -> tuple[int, int] | None:
     found = _VERSION.match(version.runtime_version)
-    return found is not None and (int(found[1]), int(found[2])) >= first
+    return (int(found[1]), int(found[2])) if found is not None else None
