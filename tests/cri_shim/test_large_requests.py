@@ -104,7 +104,8 @@ async def test_a_small_container_whose_pod_has_a_large_record(interceptors: Inte
         with pytest.raises(RefusedError, match="not in the ledger"):
             async with interceptors.create_container(make.create()):
                 pass
-    assert time.thread_time() - started < MOST_S
+    # Less than a fifth of it in each of the twenty.
+    assert time.thread_time() - started < 4 * MOST_S
 
 
 async def test_the_smallest_request_is_worked_on_first() -> None:
