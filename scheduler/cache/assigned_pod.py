@@ -13,7 +13,7 @@ from mooring.assignment import Assignment, verified_assignment
 from mooring.errors import AnnotationError
 from scheduler.cache.cache import AssignedPod
 from scheduler.kube.host_ports import HostPorts, host_ports, ports_taken
-from scheduler.kube.objects import Container, OwnedMetadata, Pod, PodSpec, Quantities, Resources
+from scheduler.kube.objects import Condition, Container, OwnedMetadata, Pod, PodSpec, Quantities, Resources
 from scheduler.kube.pod_info import MOST_PORTS
 from scheduler.kube.pod_resources import (
     MOST_AMOUNTS,
@@ -130,12 +130,21 @@ def _read_use(spec: PodSpec, published: Set[str] | None = None) -> _Use:
         return _Use(NO_DEFAULTS, NO_DEFAULTS, ports, str(unreadable))
 
 
+def is_marked_by(pod: Pod, scheduler_name: str) -> bool:
+    """Return whether this scheduler has marked the pod as a victim: the condition's message begins with its name."""
+    mark = _mark(pod)
+    return mark is not None and (mark.message or "").startswith(f"{scheduler_name}: ")
+
+
 def _is_preempted(pod: Pod) -> bool:
     """Return whether a scheduler preempts the pod."""
-    if pod.metadata.deletion_timestamp is None:
-        return False
+    return pod.metadata.deletion_timestamp is not None and _mark(pod) is not None
+
+
+def _mark(pod: Pod) -> Condition | None:
+    """Return the condition by which a scheduler marks a victim; None if none does."""
     target = next((one for one in pod.status.conditions or () if one.type == "DisruptionTarget"), None)
-    return target is not None and target.status == "True" and target.reason == PREEMPTED
+    return target if target is not None and target.status == "True" and target.reason == PREEMPTED else None
 
 
 def _given(known: AssignedPod | None, node: str) -> Assignment | None:

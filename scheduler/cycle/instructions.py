@@ -62,12 +62,13 @@ class Notice:
 class Evict:
     """Evict a pod; its controller creates it again. ``reason`` is for its owner, in an event named ``cause``.
 
-    NeverStarts: it can never start on its node. HalfGroup: too few of its group are placed, for too long.
+    NeverStarts: it can never start on its node. HalfGroup: too few of its group are placed, for too long. Preempted:
+    others of its group were, which may only be disrupted as a whole.
     """
 
     pod: Pod
     reason: str
-    cause: Literal["NeverStarts", "HalfGroup"] = "NeverStarts"
+    cause: Literal["NeverStarts", "HalfGroup", "Preempted"] = "NeverStarts"
 
 
 @dataclass(frozen=True, slots=True)

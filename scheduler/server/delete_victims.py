@@ -1,9 +1,12 @@
-"""Delete the victims of a preemption: first patch the condition with the reason, then delete; the uid guards both.
+"""Delete the victims of a preemption: patch the condition with the reason on all, then delete them; uids guard both.
 
-Source: kube-scheduler's PreemptPod.
+Nobody is deleted before all are marked: so who bears the mark after a crash was to go, and where one cannot be marked
+nobody goes. The mark of a victim whose deletion is refused is taken back. Source: kube-scheduler's PreemptPod, which
+marks and deletes one after another.
 """
 
 import asyncio
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime
 
 import msgspec
@@ -27,13 +30,13 @@ _ANOTHER_UID = 422
 _NOT_MET = "Precondition failed"
 
 
-def disruption(assigned: AssignedPod, scheduler_name: str, now: str) -> bytes:
+def disruption(assigned: AssignedPod, message: str, now: str, *, is_victim: bool = True) -> bytes:
     """Return the strategic merge patch of pods/status with the reason of the deletion; ``now`` is RFC 3339."""
     condition = {
         "type": "DisruptionTarget",
-        "status": "True",
+        "status": "True" if is_victim else "False",
         "reason": PREEMPTED,
-        "message": f"{scheduler_name}: preempting to accommodate a higher priority pod",
+        "message": message,
         "lastTransitionTime": now,
     }
     return msgspec.json.encode({"metadata": {"uid": assigned.uid}, "status": {"conditions": [condition]}})
@@ -48,35 +51,79 @@ def deletion(assigned: AssignedPod) -> bytes:
 
 async def delete_victims(client: Client, order: DeleteVictims, scheduler_name: str) -> DeleteVictimsResult:
     """Delete all victims, some at once; return which were deleted, once the API server has answered for each."""
-    turns = asyncio.Semaphore(_AT_ONCE)
+    victims = _Victims(client, order, scheduler_name)
+    marked, refused = await victims.each(victims.mark, order.victims)
+    if refused:
+        await victims.each(victims.take_back, marked)
+        return DeleteVictimsResult((), refused)
+    deleted, refused = await victims.each(victims.delete, marked)
+    if refused:
+        await victims.each(victims.take_back, [one for one in marked if one.uid in victims.refused])
+    return DeleteVictimsResult(deleted, refused)
 
-    async def delete(assigned: AssignedPod) -> str | None:
-        async with turns:
-            return await _delete(client, order, assigned, scheduler_name)
 
-    endings = await asyncio.gather(*map(delete, order.victims))
-    deleted = tuple(assigned for assigned, refused in zip(order.victims, endings, strict=True) if refused == "")
-    return DeleteVictimsResult(deleted, next((refused for refused in endings if refused), ""))
+class _Victims:
+    """What is written to each victim of one order."""
+
+    def __init__(self, client: Client, order: DeleteVictims, scheduler_name: str) -> None:
+        self._client, self._order, self._name = client, order, scheduler_name
+        self._turns = asyncio.Semaphore(_AT_ONCE)
+        # The uids of those whose last write was refused.
+        self.refused: set[str] = set()
+
+    async def each(
+        self, write: Callable[[AssignedPod], Awaitable[None]], victims: Sequence[AssignedPod]
+    ) -> tuple[tuple[AssignedPod, ...], str]:
+        """Write to each, some at once; return for whom it was accepted, and why not for the first of the others."""
+        endings = await asyncio.gather(*(self._written(write, one) for one in victims))
+        accepted = tuple(one for one, refused in zip(victims, endings, strict=True) if refused == "")
+        return accepted, next((refused for refused in endings if refused), "")
+
+    async def mark(self, assigned: AssignedPod) -> None:
+        message = f"{self._name}: preempting to accommodate a higher priority pod"
+        await self._patch_status(assigned, disruption(assigned, message, _now()))
+
+    async def take_back(self, assigned: AssignedPod) -> None:
+        message = f"{self._name}: the preemption was refused"
+        await self._patch_status(assigned, disruption(assigned, message, _now(), is_victim=False))
+        _log.info("pod no longer to preempt", **self._fields(assigned))
+
+    async def delete(self, assigned: AssignedPod) -> None:
+        await _send(self._client, "DELETE", _path(assigned), deletion(assigned), JSON)
+        _log.warning("pod preempted", **self._fields(assigned))
+
+    async def _written(self, write: Callable[[AssignedPod], Awaitable[None]], assigned: AssignedPod) -> str | None:
+        """Return empty if the write was accepted, the reason if it was not, None if the pod no longer existed."""
+        try:
+            async with self._turns:
+                await write(assigned)
+        except (Unknown, Throttled):
+            raise
+        except KubeError as failed:
+            if _is_gone(failed):
+                _log.info(
+                    "pod to preempt is gone, or another has its name", **self._fields(assigned), answer=str(failed)
+                )
+                return None
+            _log.warning("pod not preempted", **self._fields(assigned), answer=str(failed))
+            self.refused.add(assigned.uid)
+            return str(failed)
+        return ""
+
+    async def _patch_status(self, assigned: AssignedPod, body: bytes) -> None:
+        await _send(self._client, "PATCH", f"{_path(assigned)}/status", body, STRATEGIC_PATCH)
+
+    def _fields(self, assigned: AssignedPod) -> dict[str, str]:
+        about = {"pod": assigned.pod, "uid": assigned.uid, "node": assigned.node}
+        return {**about, "for_pod": self._order.pod.key}
 
 
-async def _delete(client: Client, order: DeleteVictims, assigned: AssignedPod, scheduler_name: str) -> str | None:
-    """Return empty if the pod was deleted, the reason if it was not, None if it no longer existed."""
-    path = "/api/v1/namespaces/{}/pods/{}".format(*assigned.pod.split("/", 1))
-    fields = {"pod": assigned.pod, "uid": assigned.uid, "node": assigned.node, "for_pod": order.pod.key}
-    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    try:
-        await _send(client, "PATCH", f"{path}/status", disruption(assigned, scheduler_name, now), STRATEGIC_PATCH)
-        await _send(client, "DELETE", path, deletion(assigned), JSON)
-    except (Unknown, Throttled):
-        raise
-    except KubeError as failed:
-        if _is_gone(failed):
-            _log.info("pod to preempt is gone, or another has its name", **fields, answer=str(failed))
-            return None
-        _log.warning("pod not preempted", **fields, answer=str(failed))
-        return str(failed)
-    _log.warning("pod preempted", **fields)
-    return ""
+def _path(assigned: AssignedPod) -> str:
+    return "/api/v1/namespaces/{}/pods/{}".format(*assigned.pod.split("/", 1))
+
+
+def _now() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _is_gone(failed: KubeError) -> bool:

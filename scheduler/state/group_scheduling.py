@@ -30,6 +30,7 @@ from scheduler.pending.groups.conditions import PodGroupConditions, group_progre
 from scheduler.pending.groups.half_groups import HalfGroups
 from scheduler.pending.groups.held_binds import Batch, HeldBinds
 from scheduler.pending.groups.hold import GroupHold
+from scheduler.pending.groups.marked_members import MarkedMembers
 from scheduler.pending.groups.member_messages import MemberMessages
 from scheduler.pending.groups.options import GroupOptions
 from scheduler.pending.groups.pending_groups import PendingGroups
@@ -65,6 +66,7 @@ class GroupScheduling:
     group_cycle: GroupCycle
     held_binds: HeldBinds
     conditions: PodGroupConditions
+    marked_members: MarkedMembers
     group_preemption: GroupPreemption
     volume_waits: VolumeWaits
     options: GroupOptions
@@ -294,6 +296,7 @@ class GroupScheduling:
             if not self.pending_groups.is_queued(key):
                 self.nominator.delete_group(key, now)
         found += self.half_groups.overdue(now)
+        found += self.marked_members.overdue(now)
         for batch in self.held_binds.touched():
             binds = self.group_pre_binding.ready(batch)
             found += self._release(batch, binds, now) if isinstance(binds, str) else binds
@@ -310,7 +313,7 @@ class GroupScheduling:
         """Return when `tick` has work, if no event arrives before."""
         if self.held_binds.has_touched or self.messages:
             return 0.0
-        parts = self.pending_groups, self.conditions, self.group_hold, self.half_groups
+        parts = self.pending_groups, self.conditions, self.group_hold, self.half_groups, self.marked_members
         times = [part.next_due() for part in parts]
         return min((time for time in times if time is not None), default=None)
 

@@ -42,6 +42,7 @@ from scheduler.kube.objects import Node, Pod
 from scheduler.kube.pod_info import PodInfo, Refusal
 from scheduler.pending.groups.conditions import PodGroupConditions
 from scheduler.pending.groups.held_binds import HeldBinds
+from scheduler.pending.groups.marked_members import MarkedMembers
 from scheduler.pending.groups.options import NO_OPTIONS, GroupOptions
 from scheduler.pending.groups.pending_groups import PendingGroups
 from scheduler.pending.nominator import Nominator
@@ -90,6 +91,7 @@ class Machine:
         self.vf_disputes = VfDisputes(self.cache, scheduler_name, evicts=evict_never_started)
         self._bound_without_vfs = BoundWithoutVfs(scheduler_name)
         budgets, self.placed_groups = Budgets(), PlacedGroups(self.groups_by_pod, self.known_pod_groups)
+        marked_members = MarkedMembers(scheduler_name, self.cache, self.placed_groups)
         self._preemption = Preemption(self.cache, self.nominator, budgets, self.placed_groups)
         self._scheduling_cycle = SchedulingCycle(self.cache, self.nominator, self._preemption, sign=sign)
         self.group_scheduling = GroupScheduling(
@@ -103,6 +105,7 @@ class Machine:
             group_cycle=GroupCycle(self.cache, self._scheduling_cycle),
             held_binds=held_binds,
             conditions=conditions,
+            marked_members=marked_members,
             group_preemption=GroupPreemption(
                 self.cache, self._scheduling_cycle, self.nominator, budgets, self.placed_groups, self._preemption
             ),
@@ -122,6 +125,7 @@ class Machine:
             group_messages=self.group_scheduling.messages,
             nominator=self.nominator,
             vf_disputes=self.vf_disputes,
+            marked_members=marked_members,
             pre_binding=self._pre_binding,
         )
         self.extender_pods = ExtenderPods(

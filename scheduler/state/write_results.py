@@ -21,6 +21,7 @@ from scheduler.cycle.instructions import (
 from scheduler.kube.binding_outcome import Outcome
 from scheduler.kube.cluster_event import NO_EVENT
 from scheduler.pending.groups.conditions import PodGroupConditions
+from scheduler.pending.groups.marked_members import MarkedMembers
 from scheduler.pending.groups.member_messages import MemberMessages
 from scheduler.pending.groups.pending_groups import PendingGroups
 from scheduler.pending.nominator import Nominator
@@ -42,6 +43,7 @@ class WriteResults:
     group_messages: MemberMessages
     nominator: Nominator
     vf_disputes: VfDisputes
+    marked_members: MarkedMembers
     pre_binding: PreBinding
 
     def apply(self, order: Order, result: Result, now: float) -> list[Instruction]:
@@ -74,6 +76,7 @@ class WriteResults:
         """Try an eviction again later if the API server did not accept it."""
         if ending == "refused":
             self.vf_disputes.retry(order.pod.metadata.uid, now)
+            self.marked_members.refused(order.pod.metadata.uid, now)
         return [Report(order.pod, order.cause, f"evicted: {order.reason}")] if ending == "evicted" else []
 
     def _finish_delete_victims(

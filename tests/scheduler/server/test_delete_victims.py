@@ -133,6 +133,34 @@ async def test_a_victim_with_constant_write_conflicts_does_not_count_as_gone(
     assert (await delete_victims(client, order, "mooring")).deleted == (assigned,)
 
 
+async def test_nobody_is_deleted_before_all_are_marked(cluster: Cluster, client: Client, server: ApiServer) -> None:
+    """Where one cannot be marked nobody goes, and the marks of the others are taken back."""
+    await asyncio.gather(cluster.add_pod("a"), cluster.add_pod("b"))
+    victims = await _assigned(cluster, "a"), await _assigned(cluster, "b")
+    server.faults.plan(Fault("PATCH", "/b/status$", "answer", times=99, code=403))
+    ending = await delete_victims(client, DeleteVictims(Pod(OwnedMetadata("high")), "n1", victims), "mooring")
+    assert ending.deleted == ()
+    assert "403" in ending.refused
+    pods = await cluster.pods()
+    assert [pods[name].metadata.deletion_timestamp for name in ("a", "b")] == [None, None]
+    assert _condition(pods["a"], "DisruptionTarget").status == "False"
+    assert _condition(pods["b"], "DisruptionTarget") is None
+
+
+async def test_the_mark_of_a_victim_whose_deletion_is_refused_is_taken_back(
+    cluster: Cluster, client: Client, server: ApiServer
+) -> None:
+    """Who bears it while it is not being deleted was left by a crash."""
+    await asyncio.gather(cluster.add_pod("a"), cluster.add_pod("b"))
+    victims = await _assigned(cluster, "a"), await _assigned(cluster, "b")
+    server.faults.plan(Fault("DELETE", "/b$", "answer", times=99, code=403))
+    ending = await delete_victims(client, DeleteVictims(Pod(OwnedMetadata("high")), "n1", victims), "mooring")
+    assert ending.deleted == victims[:1]
+    assert "403" in ending.refused
+    condition = _condition((await cluster.pods())["b"], "DisruptionTarget")
+    assert (condition.status, condition.message) == ("False", "mooring: the preemption was refused")
+
+
 class _Counting(Client):
     """A client whose requests take a turn of the loop; ``most`` were in flight at once."""
 

@@ -1,0 +1,126 @@
+"""Groups that go as a whole, of which a crash in the middle of a preemption left some members. Pure.
+
+A preemption marks all victims, by the condition DisruptionTarget, before it deletes the first of them. So a member that
+bears this scheduler's mark and is not being deleted was chosen, and its deletion was not carried out. It is evicted
+once the patience is over, if it is certain that others of its group were deleted: some are being deleted with the same
+mark, or fewer than the group needs are placed. A member without the mark that has a node ends the matter: marking was
+not complete, or the group lives again. Whoever is placed later bears no mark, and is never evicted here.
+
+Source of the condition: PreemptPod of kube-scheduler.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+from math import inf
+
+from scheduler.cache.assigned_pod import is_marked_by, pod_reference
+from scheduler.cache.cache import Cache
+from scheduler.cache.groups.placed_groups import PlacedGroups
+from scheduler.cycle.instructions import Evict
+from scheduler.kube.group_membership import GroupKey
+from scheduler.kube.objects import Pod
+from scheduler.kube.pod_groups import GroupPolicy
+
+# So long the deletions of an order may be under way.
+PATIENCE_S = 60.0
+_LOOK_S = 5.0
+# Evictions in one look, and members that are remembered.
+_AT_ONCE = 64
+_MOST_MARKED = 8192
+
+
+@dataclass(slots=True)
+class _Staying:
+    """When one is evicted; whether a look has seen it, and whether one of its group was being deleted then."""
+
+    due: float = inf
+    is_known: bool = False
+    is_evident: bool = False
+
+
+class MarkedMembers:
+    """The members of groups that bear the mark of ``scheduler_name``; time counts from the first look of a leader."""
+
+    def __init__(self, scheduler_name: str, cache: Cache, groups: PlacedGroups) -> None:
+        self._scheduler_name, self._cache, self._groups = scheduler_name, cache, groups
+        # By uid; beside them those that are being deleted.
+        self._staying: dict[str, _Staying] = {}
+        self._leaving: set[str] = set()
+        self._look_at = 0.0
+
+    def __len__(self) -> int:
+        return len(self._staying) + len(self._leaving)
+
+    def see(self, pod: Pod) -> None:
+        """Take in a pod as it is now."""
+        uid = pod.metadata.uid
+        if pod.spec.scheduling_group is None or not pod.spec.node_name or not is_marked_by(pod, self._scheduler_name):
+            if self._staying:
+                self._staying.pop(uid, None)
+            return
+        if pod.metadata.deletion_timestamp is not None:
+            self._staying.pop(uid, None)
+            self._leaving.add(uid)
+        else:
+            self._staying.setdefault(uid, _Staying())
+        if len(self) > _MOST_MARKED:
+            self._forget_gone()
+
+    def overdue(self, now: float) -> Iterator[Evict]:
+        """Yield the evictions of members whose time has come."""
+        if not self._staying or now < self._look_at:
+            return
+        self._look_at = now + _LOOK_S
+        self._look(now)
+        due = islice((uid for uid, one in self._staying.items() if one.due <= now), _AT_ONCE)
+        cut_short = dict[GroupKey, bool]()
+        for uid in list(due):
+            membership, assigned = self._groups.groups_by_pod.of(uid), self._cache.assigned(uid)
+            if membership is None or assigned is None:
+                del self._staying[uid]
+                continue
+            key = membership.key
+            if key not in cut_short:
+                cut_short[key] = self._is_cut_short(key)
+            if not cut_short[key]:
+                del self._staying[uid]
+                continue
+            # Nothing more until its result is known.
+            self._staying[uid].due = inf
+            why = f"group {key.name}: it may only be disrupted as a whole, and its preemption was cut short"
+            yield Evict(pod_reference(assigned), why, "Preempted")
+
+    def refused(self, uid: str, now: float) -> None:
+        """Try an eviction again later that the API server did not accept."""
+        if uid in self._staying:
+            self._staying[uid].due = now + PATIENCE_S
+
+    def next_due(self) -> float | None:
+        """Return when `overdue` has to look; None for never."""
+        return self._look_at if self._staying else None
+
+    def _look(self, now: float) -> None:
+        """Begin to wait for what is new, and note of which groups others are being deleted now."""
+        self._forget_gone()
+        memberships = map(self._groups.groups_by_pod.of, self._leaving)
+        begun = {membership.key for membership in memberships if membership is not None}
+        for uid, one in self._staying.items():
+            if not one.is_known:
+                one.due, one.is_known = now + PATIENCE_S, True
+            membership = self._groups.groups_by_pod.of(uid)
+            one.is_evident |= membership is not None and membership.key in begun
+
+    def _is_cut_short(self, key: GroupKey) -> bool:
+        """Return whether it is certain that some of a group were deleted by an order, and the others were to be."""
+        policy, members = self._groups.known_pod_groups.of(key), self._groups.groups_by_pod.get(key)
+        if members is None or not isinstance(policy, GroupPolicy) or key not in self._groups.known_pod_groups.whole:
+            return False
+        placed = [self._staying.get(uid) for uid in members.of("placed")]
+        if None in placed:
+            return False
+        return members.counting < policy.min or any(one is not None and one.is_evident for one in placed)
+
+    def _forget_gone(self) -> None:
+        self._leaving = {uid for uid in self._leaving if self._cache.assigned(uid) is not None}
+        self._staying = {uid: one for uid, one in self._staying.items() if self._cache.assigned(uid) is not None}
