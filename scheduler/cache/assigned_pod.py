@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Set
 from dataclasses import dataclass
+from datetime import datetime
 from functools import lru_cache
 from itertools import islice
 from typing import Literal
@@ -130,10 +131,18 @@ def _read_use(spec: PodSpec, published: Set[str] | None = None) -> _Use:
         return _Use(NO_DEFAULTS, NO_DEFAULTS, ports, str(unreadable))
 
 
-def is_marked_by(pod: Pod, scheduler_name: str) -> bool:
-    """Return whether this scheduler has marked the pod as a victim: the condition's message begins with its name."""
+def marked_at(pod: Pod, scheduler_name: str) -> float | None:
+    """Return when this scheduler marked the pod as a victim, in UNIX time; None if it did not, or does not say when.
+
+    The condition's message begins with the scheduler's name.
+    """
     mark = _mark(pod)
-    return mark is not None and (mark.message or "").startswith(f"{scheduler_name}: ")
+    if mark is None or not (mark.message or "").startswith(f"{scheduler_name}: "):
+        return None
+    try:
+        return datetime.fromisoformat(mark.last_transition_time or "").timestamp()
+    except ValueError:
+        return None
 
 
 def _is_preempted(pod: Pod) -> bool:

@@ -191,7 +191,7 @@ class EventHandlers:
     def _pod(self, pod: Pod, now: float) -> list[Instruction]:
         uid = pod.metadata.uid
         self.group_scheduling.interrupt(uid, now, pod)
-        self.group_scheduling.marked_members.see(pod)
+        self.group_scheduling.marked_members.see(pod, now)
         if pod.is_over:
             self._leave(uid, now)
             if pod.status.phase == "Succeeded":

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import islice
 from math import inf
 
-from scheduler.cache.assigned_pod import is_marked_by, pod_reference
+from scheduler.cache.assigned_pod import marked_at, pod_reference
 from scheduler.cache.cache import Cache
 from scheduler.cache.groups.placed_groups import PlacedGroups
 from scheduler.cycle.instructions import Evict
@@ -25,6 +25,8 @@ from scheduler.kube.pod_groups import GroupPolicy
 # So long the deletions of an order may be under way.
 PATIENCE_S = 60.0
 _LOOK_S = 5.0
+# An older mark is not of an order that a crash has just cut short. Clocks of machines may differ by minutes.
+_OLDEST_S = 600.0
 # Evictions in one look, and members that are remembered.
 _AT_ONCE = 64
 _MOST_MARKED = 8192
@@ -47,23 +49,26 @@ class MarkedMembers:
         # By uid; beside them those that are being deleted.
         self._staying: dict[str, _Staying] = {}
         self._leaving: set[str] = set()
+        # Those whose order was not carried out though they bear its mark: what happens to them later is no part of it.
+        self._left_alone: set[str] = set()
         self._look_at = 0.0
 
     def __len__(self) -> int:
-        return len(self._staying) + len(self._leaving)
+        return len(self._staying) + len(self._leaving) + len(self._left_alone)
 
-    def see(self, pod: Pod) -> None:
+    def see(self, pod: Pod, now: float) -> None:
         """Take in a pod as it is now."""
-        uid = pod.metadata.uid
-        if pod.spec.scheduling_group is None or not pod.spec.node_name or not is_marked_by(pod, self._scheduler_name):
-            if self._staying:
-                self._staying.pop(uid, None)
+        uid, at = pod.metadata.uid, None
+        if pod.spec.scheduling_group is not None and pod.spec.node_name:
+            at = marked_at(pod, self._scheduler_name)
+        if at is None:
+            self._staying.pop(uid, None)
             return
         if pod.metadata.deletion_timestamp is not None:
             self._staying.pop(uid, None)
             self._leaving.add(uid)
-        else:
-            self._staying.setdefault(uid, _Staying())
+        elif uid not in self._staying and uid not in self._left_alone and now - at <= _OLDEST_S:
+            self._staying[uid] = _Staying()
         if len(self) > _MOST_MARKED:
             self._forget_gone()
 
@@ -85,6 +90,7 @@ class MarkedMembers:
                 cut_short[key] = self._is_cut_short(key)
             if not cut_short[key]:
                 del self._staying[uid]
+                self._left_alone.add(uid)
                 continue
             # Nothing more until its result is known.
             self._staying[uid].due = inf
@@ -123,4 +129,5 @@ class MarkedMembers:
 
     def _forget_gone(self) -> None:
         self._leaving = {uid for uid in self._leaving if self._cache.assigned(uid) is not None}
+        self._left_alone = {uid for uid in self._left_alone if self._cache.assigned(uid) is not None}
         self._staying = {uid: one for uid, one in self._staying.items() if self._cache.assigned(uid) is not None}

@@ -14,6 +14,8 @@ from scheduler.state.machine import Machine
 from tests.scheduler.state.groups.life import Life, MakeNode, MakePf, MakePod, changed
 
 OURS = "mooring: preempting to accommodate a higher priority pod"
+# The tests' time begins here.
+MARKED = "1970-01-01T00:00:00Z"
 DELETED = "2026-01-01T00:10:30Z"
 MIN = 2
 REASON = "group train: it may only be disrupted as a whole, and its preemption was cut short"
@@ -35,9 +37,17 @@ def _pod_group(life: Life, mode: object = "PodGroup", least: int = MIN) -> None:
     life.machine.see(PodGroup, Changed(Identity("train", "default"), item), life.now)
 
 
-def _member(life: Life, name: str, message: str = "", reason: str = "PreemptionByScheduler", **metadata: Any) -> Pod:
+def _member(
+    life: Life,
+    name: str,
+    message: str = "",
+    reason: str = "PreemptionByScheduler",
+    marked: str = MARKED,
+    **metadata: Any,
+) -> Pod:
     """Make a member that has a node; with a message it is marked."""
     mark = {"type": "DisruptionTarget", "status": "True", "reason": reason, "message": message}
+    mark["lastTransitionTime"] = marked
     status = {"conditions": [mark]} if message else {}
     group = {"schedulingGroup": {"podGroupName": "train"}}
     return life.make_pod(name, None, node="n1", spec=group, metadata=metadata, status=status)
@@ -156,6 +166,26 @@ def test_a_mark_that_is_taken_back_ends_the_matter(life: Life) -> None:
     life.see(member := _member(life, "m0", OURS))
     life.work(PATIENCE_S / 2)
     life.see(changed(member, status={"conditions": []}))
+    assert _in_time(life) == []
+
+
+@pytest.mark.parametrize("marked", ["1970-01-01T00:00:00Z", "", "yesterday"])
+def test_an_old_mark_does_not_count(life: Life, marked: str) -> None:
+    """A crash before the first deletion may have left it long ago; since then a user has deleted a member."""
+    life.work(700.0)
+    _pod_group(life)
+    life.see(_leaving(life, "m0"), _member(life, "m1", OURS, marked=marked))
+    assert _in_time(life) == []
+
+
+def test_who_was_left_alone_once_stays(life: Life) -> None:
+    """A group that is intact though all bear marks: later a user deletes one member, and the others change."""
+    _pod_group(life)
+    members = [_member(life, f"m{number}", OURS) for number in range(3)]
+    life.see(*members)
+    assert _in_time(life, 2 * PATIENCE_S) == []
+    life.see(changed(members[0], metadata={"deletionTimestamp": DELETED}))
+    life.see(*(changed(one, metadata={"labels": {"x": "y"}}) for one in members[1:]))
     assert _in_time(life) == []
 
 
