@@ -79,9 +79,11 @@ def dump_assignment(assignment: Assignment) -> str:
 
 def assignment_fields(assignment: Assignment) -> dict[str, object]:
     """Return an assignment as the JSON object that its annotation and the pod record carry."""
-    ext = {"ext": dict(assignment.ext)} if assignment.ext else {}
     vfs = [_dump_vf(vf) for vf in assignment.vfs]
-    return {"v": 1, "uid": assignment.uid, "node": assignment.node, "vfs": vfs} | ext
+    document: dict[str, object] = {"v": 1, "uid": assignment.uid, "node": assignment.node, "vfs": vfs}
+    if assignment.ext:
+        document["ext"] = dict(assignment.ext)
+    return document
 
 
 def verified_assignment(annotations: Mapping[str, str], uid: str, node: str) -> Assignment | None:
@@ -152,13 +154,9 @@ def _refuse_repeated(value: Value, entries: tuple[AssignedVf, ...]) -> None:
 
 
 def _dump_vf(entry: AssignedVf) -> dict[str, object]:
-    document = entry.settings.to_fields() | {
-        "pf": entry.pf,
-        "vf": entry.vf,
-        "pci": entry.pci,
-        "link": entry.link,
-        "network": entry.network,
-    }
+    document = entry.settings.to_fields()
+    document["pf"], document["vf"], document["pci"] = entry.pf, entry.vf, entry.pci
+    document["link"], document["network"] = entry.link, entry.network
     if entry.name is not None:
         document["name"] = entry.name
     if entry.containers is not None:

@@ -84,7 +84,7 @@ class Column(Generic[Fact]):
             return self._spread_kept(judge, rows, self.judgements(by))
         if len(self.values) == 1:
             return np.full(len(rows), judge(self.values[0]), np.int64)
-        ids = self.ids[rows]
+        ids = self.ids.take(rows)
         if len(ids) == 1:
             return np.array((judge(self.values[ids[0]]),), np.int64)
         present = np.zeros(len(self.values), np.bool_)
@@ -92,7 +92,7 @@ class Column(Generic[Fact]):
         judged = np.zeros(len(self.values), np.int64)
         for number in np.flatnonzero(present):
             judged[number] = judge(self.values[number])
-        return judged[ids]
+        return judged.take(ids)
 
     def judgements(self, by: Hashable) -> Judgements:
         """Return what is kept of a judge; not to be held on to, as only what is kept here is told of new values."""
@@ -104,13 +104,14 @@ class Column(Generic[Fact]):
 
     def _spread_kept(self, judge: Callable[[Fact], int], rows: Rows, kept: Judgements) -> Amounts:
         kept.cover(len(self.values))
-        ids = self.ids[rows]
-        if len(new := ids[kept.codes[ids] < 0]):
+        ids = self.ids.take(rows)
+        judged = kept.codes.take(ids)
+        if (unknown := judged < 0).any():
             present = np.zeros(len(self.values), np.bool_)
-            present[new] = True
+            present[ids[unknown]] = True
             for number in np.flatnonzero(present):
                 kept.codes[number] = judge(self.values[number])
-        judged: Amounts = kept.codes[ids]
+            judged = kept.codes.take(ids)
         return judged
 
     def among(self, values: Collection[Fact], rows: Rows) -> NDArray[np.bool_]:
@@ -121,8 +122,7 @@ class Column(Generic[Fact]):
             numbers = [number for value, number in self._ids_of.items() if value in values]
         present = np.zeros(len(self.values), np.bool_)
         present[numbers] = True
-        found: NDArray[np.bool_] = present[self.ids[rows]]
-        return found
+        return present.take(self.ids.take(rows))
 
     def _new_number(self, value: Fact) -> int:
         if self._unused:

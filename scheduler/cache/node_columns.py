@@ -210,18 +210,16 @@ class NodeColumns:
 
     def use(self, row: int, amounts: Iterable[tuple[str, int]], sign: int) -> None:
         """Add what a pod requests to a row's use (``sign`` 1), or subtract it (-1)."""
-        used, left, view = self._used[row], self._left, self.row_view(row)
+        used, left, (_, allocatable, left_of_row) = self._used[row], self._left, self.row_view(row)
         before = len(used)
         for resource, amount in amounts:
-            total = used.get(resource, 0) + sign * amount
-            if total:
-                used[resource] = total
-            else:
-                used.pop(resource, None)
+            total = used[resource] = used.get(resource, 0) + sign * amount
+            if not total:
+                del used[resource]
             line = LINES.get(resource)
             if line is not None:
-                remaining = view.allocatable[line] - total
-                left[line, row] = view.left[line] = remaining if remaining > _LEAST else _LEAST
+                remaining = allocatable[line] - total
+                left[line, row] = left_of_row[line] = remaining if remaining > _LEAST else _LEAST
             elif resource in self._scalars:
                 scalar = self._scalars[resource]
                 scalar.show(row, scalar.allocatable.item(row), total)

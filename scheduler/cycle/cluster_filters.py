@@ -32,9 +32,9 @@ class NoNode(NamedTuple):
 
 def cluster_filters(pod_info: PodInfo, cache: Cache) -> ClusterFilters:
     """Return the filters of other pods that apply to a pod."""
-    found = list[tuple[ClusterFilterPlugin, ClusterFilter]]()
+    found, nodes, pod_counts = list[tuple[ClusterFilterPlugin, ClusterFilter]](), cache.nodes, cache.pod_counts
     for plugin in CLUSTER_FILTERS:
-        prepared = plugin.pre_filter(pod_info, cache.nodes, cache.pod_counts)
+        prepared = plugin.pre_filter(pod_info, nodes, pod_counts)
         if prepared is not None:
             found.append((plugin, prepared))
     return found

@@ -71,8 +71,11 @@ class SignatureScores:
         self._unsearched: list[int] = []
         self._left_by: PlacementBudget | None = None
         self._on_budget_spent = on_budget_spent
-        self._filters = [
-            (plugin, judge) for plugin in USAGE_FILTERS if (judge := plugin.pre_filter(pod_info, nodes)) is not None
+        # Each with the number of the reasons for each of its marks.
+        self._filters: list[tuple[UsageFilterPlugin, UsageFilter, dict[int, int]]] = [
+            (plugin, judge, {0: 0})
+            for plugin in USAGE_FILTERS
+            if (judge := plugin.pre_filter(pod_info, nodes)) is not None
         ]
         self._scorers = [
             (WEIGHT_OF[one.name], one.name, scorer)
@@ -81,7 +84,6 @@ class SignatureScores:
         ]
         reserves = ((one, one.pre_filter(pod_info, nodes)) for one in RESERVES)
         self._reserve = next(((plugin, one) for plugin, one in reserves if one is not None), None)
-        self._codes_of: dict[str, dict[int, int]] = {plugin.name: {0: 0} for plugin, _ in self._filters}
         self._judge_all()
 
     def refresh(self) -> None:
@@ -176,8 +178,10 @@ class SignatureScores:
 
     def parts(self, row: int) -> dict[str, int]:
         """Return the score of the row by each score plugin that applies, from 0 to 100."""
-        facts = {plugin.name: part.item(row) for plugin, part in self._fact_parts or ()}
-        return facts | {name: part.item(row) for _, name, _, part in self._scored}
+        found = {plugin.name: part.item(row) for plugin, part in self._fact_parts} if self._fact_parts else {}
+        for _, name, _, part in self._scored:
+            found[name] = part.item(row)
+        return found
 
     def refused(self) -> Iterator[tuple[Refusing, Texts, Rows]]:
         """Yield the refused rows with the plugin and its reasons."""
@@ -199,7 +203,8 @@ class SignatureScores:
         self._fact_parts: list[tuple[ScorePlugin, Marks]] | None = None
         self._scored = [(*one, np.zeros(capacity, np.int16)) for one in self._scorers]
         self._filter_by_facts(rows)
-        self._judge_use(rows)
+        # A slice reads and writes the arrays where they are: a first decision is about thousands of rows.
+        self._judge_use(rows, slice(nodes.size) if len(rows) == nodes.size else rows)
 
     def _renew(self) -> bool:
         """Judge renewed nodes again; return False if that changes the scale of the other nodes' scores."""
@@ -250,36 +255,40 @@ class SignatureScores:
             codes = self._refuse(codes, plugin, judge(rows))
         self._fact_codes[rows] = codes
 
-    def _judge_use(self, rows: Rows) -> None:
-        """Judge the use of rows whose facts are already judged; skip those without a node."""
-        view, codes = self._nodes.view(rows), self._fact_codes.take(rows)
-        for plugin, one in self._filters:
+    def _judge_use(self, rows: Rows, at: Rows | slice | None = None) -> None:
+        """Judge the use of rows whose facts are already judged; skip those without a node.
+
+        ``at`` is where they are in the arrays, if not by their numbers.
+        """
+        at = rows if at is None else at
+        view, codes = self._nodes.view(rows), self._fact_codes[at].copy()
+        for plugin, one, codes_of in self._filters:
             marks = one.judge(view)
             refused = np.flatnonzero((codes == 0) & (marks != 0))
             if len(refused):
                 kinds, which = np.unique(marks[refused], return_inverse=True)
-                table = np.array([self._code_of_mark(plugin, one, kind) for kind in kinds.tolist()], np.int32)
+                table = np.array([self._code_of_mark(plugin, one, codes_of, kind) for kind in kinds.tolist()], np.int32)
                 codes[refused] = table[which]
-        self._codes[rows] = codes
-        self._standing[rows] = _OUT if codes.all() else np.where(codes, _OUT, self._scores_of(rows, view))
+        self._codes[at] = codes
+        self._standing[at] = _OUT if codes.all() else np.where(codes, _OUT, self._scores_of(at, view))
 
-    def _scores_of(self, rows: Rows, view: BatchView) -> Amounts:
+    def _scores_of(self, at: Rows | slice, view: BatchView) -> Amounts:
         """Return the rows' scores; they are read only where the row passes."""
         if self._fact_parts is None:
             self._score_facts()
-        scores = self._fact_scores.take(rows)
+        scores = self._fact_scores[at].copy()
         for weight, _, scorer, part in self._scored:
             own = scorer(view)
-            part[rows] = own
+            part[at] = own
             scores += weight * own
         return scores
 
     def _judge_use_of(self, row: int) -> None:
         """Judge one row as `_judge_use` does many."""
         view, code = self._nodes.row_view(row), self._fact_codes.item(row)
-        for plugin, one in () if code else self._filters:
+        for plugin, one, codes_of in () if code else self._filters:
             if mark := one.judge(view):
-                code = self._code_of_mark(plugin, one, mark)
+                code = codes_of.get(mark) or self._code_of_mark(plugin, one, codes_of, mark)
                 break
         self._codes[row] = code
         if code:
@@ -293,8 +302,7 @@ class SignatureScores:
             score += weight * own
         self._standing[row] = score
 
-    def _code_of_mark(self, plugin: UsageFilterPlugin, judged: UsageFilter, mark: int) -> int:
-        codes = self._codes_of[plugin.name]
+    def _code_of_mark(self, plugin: UsageFilterPlugin, judged: UsageFilter, codes: dict[int, int], mark: int) -> int:
         code = codes.get(mark)
         if code is None:
             code = codes[mark] = self._code(plugin, judged.reasons(mark))
@@ -303,7 +311,9 @@ class SignatureScores:
     def _forget_reasons(self) -> None:
         self._legend.clear()
         self._code_of.clear()
-        self._codes_of = {plugin.name: {0: 0} for plugin, _ in self._filters}
+        for _, _, codes in self._filters:
+            codes.clear()
+            codes[0] = 0
 
     def _refuse(self, codes: Marks, plugin: FilterPlugin, refusals: Refusals | None) -> Marks:
         """Add the refusals of one rule to those of the rules before it."""

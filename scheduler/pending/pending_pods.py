@@ -115,7 +115,7 @@ class PendingPods:
         """Record that a pod no longer waits."""
         self._nominator.delete(uid, now)
         self.pending.pop(uid, None)
-        if self._groups_by_pod.standing(uid) not in _ON_A_NODE:
+        if self._groups_by_pod.of(uid) is not None and self._groups_by_pod.standing(uid) not in _ON_A_NODE:
             self._pending_groups.drop(uid, now)
         self._gated.discard(uid)
         self._others.discard(uid)

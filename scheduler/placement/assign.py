@@ -120,5 +120,6 @@ def _oldest(free_vfs: FreeVfs, index: int, since: FreeSince, count: int) -> list
         else:
             fresh.append(vf)
         mask ^= low
-    fresh += [vf for _, vf in sorted(used)]
+    if len(fresh) < count:
+        fresh += [vf for _, vf in sorted(used)]
     return fresh[:count][::-1]

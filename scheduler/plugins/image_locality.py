@@ -33,6 +33,8 @@ def score(images: Sequence[str], nodes: NodeColumns, rows: Rows) -> Amounts:
         having = np.count_nonzero((sizes > 0) & valid)
         if having:
             there += (sizes[rows] * (having / total)).astype(np.int64)
+    if not there.any():
+        return there
     most = _MOST_OF_ONE * len(images)
     scores: Amounts = 100 * (np.clip(there, _LEAST, most) - _LEAST) // (most - _LEAST)
     return scores

@@ -112,7 +112,8 @@ class Queue:
         entry = self._entries.pop(uid, None)
         if entry is None:
             return
-        self._turns.drop(uid)
+        if entry.since is not None:
+            self._turns.drop(uid)
         if entry.place == "unschedulable":
             self._leave_group(entry)
         else:
@@ -251,7 +252,8 @@ class Queue:
 
     def _note(self, cluster_event: ClusterEvent) -> None:
         self._happened += 1
-        self._last[cluster_event.value] = self._happened
+        # `value` is a property, and each pod that is placed comes by here.
+        self._last[cluster_event._value_] = self._happened
 
     def next_ready(self) -> float | None:
         """Return when the first pod in backoff becomes ready, or a group takes the next turn; None if none does."""
@@ -311,9 +313,12 @@ class Queue:
         return pod
 
     def _first(self, heap: list[Ordered]) -> Entry | None:
-        while heap and not self._is_valid(heap[0]):
+        while heap:
+            entry = self._entries.get(heap[0][-2])
+            if entry is not None and entry.ticket == heap[0][-1]:
+                return entry
             heapq.heappop(heap)
-        return self._entries[heap[0][-2]] if heap else None
+        return None
 
     def _end_backoffs(self, now: float) -> None:
         self._now = max(self._now, now)

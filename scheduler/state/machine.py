@@ -187,7 +187,7 @@ class Machine:
         ``record_phase`` is called with each phase that ends.
         """
         self.has_set_aside = False
-        if not self.queue.is_in_flight(self._trying) and not self._begin(now):
+        if not (self._trying and self.queue.is_in_flight(self._trying)) and not self._begin(now):
             return None
         if self._is_group:
             found = self.group_scheduling.proceed(now, record_phase)
@@ -204,7 +204,8 @@ class Machine:
     def _begin(self, now: float) -> bool:
         """Begin to decide about what is next in the queue; return whether there is anything."""
         self.group_scheduling.abandon()
-        self._search = VictimSearch(self._portion)
+        if self._search.is_begun:
+            self._search = VictimSearch(self._portion)
         self._trying = self.group_scheduling.resume(now)
         if self._trying:
             self._is_group = True

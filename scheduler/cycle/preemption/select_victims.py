@@ -115,6 +115,11 @@ class VictimSearch:
         self._fresh: set[int] = set()
         self._seen = 0
 
+    @property
+    def is_begun(self) -> bool:
+        """Return whether anything was searched or spent: one that has not begun serves any pod."""
+        return bool(self._seen or self.placement.spent)
+
     def turn(self, nodes: NodeColumns, rows: Sequence[int], select_victims_on_node: Examine) -> bool:
         """Check rows in order until enough results can be compared; return whether there are enough."""
         for row in nodes.changes.since(self._seen) if self._found else ():

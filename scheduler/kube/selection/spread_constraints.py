@@ -85,6 +85,8 @@ class DefaultSelectors:
 
     def selector_of(self, pod: Pod) -> Selector | None:
         """Return the combined selector of a pod's services and its controller; None without any."""
+        if not pod.metadata.owner_references and not self._services.get(pod.metadata.namespace):
+            return None
         found = [need for selector in self._selectors_of(pod) for need in selector.all_needs()]
         return EVERYTHING.narrowed(found) if found else None
 
