@@ -107,17 +107,17 @@ def _node(number: int, *, published: bool) -> load.Json:
     for amounts in ("allocatable", "capacity"):
         node["status"][amounts] = node["status"][amounts] | {"pods": str(_GPUS // _OF_A_POD)}
     if published:
-        gpus = tuple(_gpu(index) for index in range(_GPUS))
+        gpus = tuple(_gpu(number, index) for index in range(_GPUS))
         annotations[f"{names.INVENTORY_OF}gpu"] = dump_gpu_inventory(GpuInventory(gpus))
         for amounts in ("allocatable", "capacity"):
             node["status"][amounts] = node["status"][amounts] | {"mooring.dev/gpu": str(_GPUS)}
     return node
 
 
-def _gpu(index: int) -> Gpu:
+def _gpu(node: int, index: int) -> Gpu:
     return Gpu(
         pci=f"0000:{index + 16:02x}:00.0",
-        uuid=f"GPU-{index:08x}-0000-4000-8000-000000000000",
+        uuid=f"GPU-{node:08x}-{index:04x}-4000-8000-000000000000",
         vendor="nvidia",
         model="NVIDIA H100 80GB HBM3",
         memory_mb=81559,

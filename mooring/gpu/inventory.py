@@ -31,7 +31,7 @@ Vendor = Literal["nvidia", "amd"]
 VENDORS: tuple[Vendor, Vendor] = ("nvidia", "amd")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True)
 class Gpu:
     """A GPU on offer: by PCI address, which names it for as long as the host boots the same, and by UUID.
 
@@ -50,7 +50,7 @@ class Gpu:
 
     def __hash__(self) -> int:
         # What is left on a node is hashed with each pod that gets some of it.
-        return hash(self.pci)
+        return hash((self.pci, self.uuid))
 
 
 @dataclass(frozen=True, slots=True)

@@ -352,7 +352,7 @@ class Cache:
         return [claim for assigned in self._on.get(name, {}).values() if (claim := assigned.claim) is not None]
 
     def _assignments(self, name: str) -> list[Assignment]:
-        return [claim.assignment for claim in self._claims(name)]
+        return [one.assignment for one in self._on.get(name, {}).values() if one.assignment is not None]
 
 
 def _amounts(assigned: AssignedPod) -> list[tuple[str, int]]:

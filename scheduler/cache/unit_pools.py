@@ -6,7 +6,7 @@ what a pod claims, so that claims stand even if the constraint fails.
 """
 
 import enum
-from collections.abc import Collection, Hashable, Iterable, Iterator
+from collections.abc import Collection, Hashable, Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -14,7 +14,8 @@ from mooring.assignment import Assignment
 from scheduler.cache.node_columns import NodeColumns
 from scheduler.cache.node_info import NodeInfo
 from scheduler.constraints.kinds import Fault, Inventory, Kind, Kinds, words
-from scheduler.constraints.protocol import NodeSide, Units
+from scheduler.constraints.protocol import NodeSide, Proposal, Units
+from scheduler.placement.joint import section
 from scheduler.placement.vf_accounting import Claim
 
 _NOTHING: Units[Hashable] = Units()
@@ -53,6 +54,8 @@ class _Read:
 
     side: NodeSide
     units: Inventory = ()
+    # As much of them as placing them depends on.
+    placing: Inventory = ()
     fault: UnitFault | None = None
     why: str = ""
 
@@ -65,6 +68,7 @@ class UnitPools:
         for kind in kinds:
             nodes.add_unit_pool(kind.name, EMPTY)
         self._columns = nodes.unit_pools
+        self._naming = {kind.name: kind.naming for kind in kinds if kind.naming is not None}
         self._read: dict[str, dict[str, _Read]] = {}
         self._stopped: set[str] = set()
 
@@ -98,6 +102,14 @@ class UnitPools:
         for kind, column in self._columns.items():
             column[row] = self._unit_pool(kind, name, assignments)
 
+    def finished(self, name: str, kind: str, proposal: Proposal) -> dict[str, object]:
+        """Return the value of ``ext.<kind>`` in the assignment for units of a node."""
+        found, naming = section(proposal), self._naming.get(kind)
+        if naming is not None:
+            own = dict(self._read[name][kind].units)
+            found |= naming([own[unit] for unit in proposal.units])
+        return found
+
     def unreadable(self, name: str) -> list[tuple[str, str]]:
         """Return the kinds whose inventory of this node is ignored, with the message of each constraint."""
         return [(kind, read.why) for kind, read in self._read.get(name, {}).items() if read.why]
@@ -129,23 +141,27 @@ class UnitPools:
             return UnitPool(UnitFault.NO_INVENTORY)
         if read.fault:
             return UnitPool(read.fault)
-        taken = frozenset(unit for assignment in assignments for unit in claimed(assignment, kind))
-        return UnitPool(None, Units(tuple(unit for unit in read.units if unit[0] not in taken), len(read.units)))
+        taken = set[str]()
+        for assignment in assignments:
+            taken.update(claimed(assignment, kind))
+        return UnitPool(None, Units(tuple([unit for unit in read.placing if unit[0] not in taken]), len(read.units)))
 
 
-def claimed(assignment: Assignment, kind: str) -> Iterator[str]:
-    """Yield the units of a kind that an assignment gives its pod; skip what is not a unit's id."""
-    section = assignment.ext.get(kind)
+def claimed(assignment: Assignment, kind: str) -> list[str]:
+    """Return the units of a kind that an assignment gives its pod, without what is not a unit's id."""
+    section = assignment.ext.get(kind) if assignment.ext else None
     units = section.get("units") if isinstance(section, dict) else None
-    return (unit for unit in units if isinstance(unit, str)) if isinstance(units, list) else iter(())
+    return [unit for unit in units if isinstance(unit, str)] if isinstance(units, list) else []
 
 
 def _read(kind: Kind, side: NodeSide, known: _Read | None) -> _Read:
     if known is not None and known.side == side:
         return known
     try:
-        return _Read(side, kind.read_inventory(side))
+        units = kind.read_inventory(side)
+        placing = units if kind.placing is None else tuple([(unit, kind.placing(value)) for unit, value in units])
+        return _Read(side, units, placing)
     except Fault as fault:
-        return _Read(side, (), UnitFault.CONSTRAINT_FAILED, str(fault))
+        return _Read(side, fault=UnitFault.CONSTRAINT_FAILED, why=str(fault))
     except ValueError as unreadable:
-        return _Read(side, (), UnitFault.UNREADABLE, words(str(unreadable)))
+        return _Read(side, fault=UnitFault.UNREADABLE, why=words(str(unreadable)))

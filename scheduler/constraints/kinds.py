@@ -6,7 +6,7 @@ constraint says about a pod's or a node's text (ValueError) is an answer like an
 """
 
 import re
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -54,7 +54,9 @@ TimeLimit = Callable[[], AbstractContextManager[None]]
 class Kind:
     """One kind of resource; ``broken`` is why its constraint is not called (any more), empty while it is.
 
-    A pod that needs some of the extended ``resource`` requests the kind without an annotation too.
+    A pod that needs some of the extended ``resource`` requests the kind without an annotation too. ``placing`` returns
+    as much of a unit as `judge` and `proposals` need, None for all of it: units of many nodes are equal in it.
+    ``naming`` returns what else the assignment says of a node's own units that a pod gets.
     """
 
     def __init__(
@@ -64,10 +66,14 @@ class Kind:
         broken: str = "",
         limit: TimeLimit = nullcontext,
         resource: str | None = None,
+        placing: Callable[[Any], Hashable] | None = None,
+        naming: Callable[[Sequence[Any]], dict[str, object]] | None = None,
     ):
         self.name = name
         self.broken = broken
         self.resource = resource
+        self.placing = placing
+        self.naming = naming
         self._constraint = constraint
         self._limit = limit
         self._slow = 0

@@ -56,6 +56,14 @@ class Units(Generic[UnitT]):
 
     free: tuple[tuple[str, UnitT], ...] = ()
     total: int = 0
+    # It is hashed several times for each pod that gets some.
+    _hash: int = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_hash", hash((self.free, self.total)))
+
+    def __hash__(self) -> int:
+        return self._hash
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ interface selects, since that says where the interface's GPU may lie.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
+from weakref import WeakValueDictionary
 
 from mooring.gpu.assignment import KIND, GpuAssignment, details_of
 from mooring.gpu.inventory import Gpu, read_gpu_inventory
@@ -37,7 +38,8 @@ class Gpus:
 
     def read_request(self, pod: PodSide) -> GpuRequest | None:
         limits = [ContainerLimit(one.name, one.limits.get(RESOURCE, 0), one.role) for one in pod.containers]
-        return read_gpu_request(pod.text, limits, pod.interfaces)
+        request = read_gpu_request(pod.text, limits, pod.interfaces)
+        return None if request is None else _once_requested(request)
 
     def read_inventory(self, node: NodeSide) -> Mapping[str, Gpu]:
         return {gpu.pci: gpu for gpu in read_gpu_inventory(node.text).gpus}
@@ -86,7 +88,21 @@ GPUS = Gpus()
 
 def gpu_kind() -> Kind:
     """Return the kind that every scheduler has."""
-    return Kind(KIND, GPUS, resource=RESOURCE)
+    return Kind(KIND, GPUS, resource=RESOURCE, placing=_without_uuid, naming=_uuids)
+
+
+# Equal GPUs of the nodes that there are: what is left on one node is compared with others by identity.
+_equal: "WeakValueDictionary[Gpu, Gpu]" = WeakValueDictionary()
+
+
+def _without_uuid(gpu: Gpu) -> Gpu:
+    """Return as much of a GPU as a choice depends on: nodes of one model share what is found about them."""
+    bare = replace(gpu, uuid="")
+    return _equal.setdefault(bare, bare)
+
+
+def _uuids(gpus: Sequence[Gpu]) -> dict[str, object]:
+    return {"uuids": [gpu.uuid for gpu in gpus]}
 
 
 def _proposal(request: GpuRequest, choice: GpuChoice, pfs: Sequence[Pf]) -> Proposal:
@@ -111,6 +127,12 @@ def _selected(bare: PodRequest, pfs: tuple[Pf, ...]) -> list[int]:
     if isinstance(demands, str):
         raise Unmet(demands)
     return [demand.pfs for demand in demands]
+
+
+@lru_cache(maxsize=64)
+def _once_requested(request: GpuRequest) -> GpuRequest:
+    """Return the first of equal requests: what is kept by request is then found by identity."""
+    return request
 
 
 @lru_cache(maxsize=256)

@@ -20,7 +20,6 @@ from scheduler.kube.cluster_event import ClusterEvent
 from scheduler.kube.pod_info import PodInfo
 from scheduler.placement.assign import NOT_ENOUGH, OUT_OF_BUDGET, Placement, pick_vfs, place_on
 from scheduler.placement.eligibility import eligibility
-from scheduler.placement.joint import section
 from scheduler.placement.place import SEARCHED_AT_ONCE, PfCapacity, VfDemand, steps_taken
 from scheduler.placement.shared_ports import SharedPorts, shared_ports_of
 from scheduler.placement.vf_accounting import FreeVfs, VfAccounting, capacities_unused
@@ -152,7 +151,7 @@ def reserve(pod_info: PodInfo, nodes: NodeColumns) -> Reserve | None:
 def assign(pod_info: PodInfo, cache: Cache, node: str, free_vfs: FreeVfs, placement: Placement) -> Assignment:
     """Return the exact VFs, and units of other kinds, for a placement."""
     vfs = pick_vfs(pod_info.interfaces, free_vfs, placement, cache.free_since(node))
-    ext = {kind: section(proposal) for kind, proposal in placement.others}
+    ext = {kind: cache.unit_pools.finished(node, kind, proposal) for kind, proposal in placement.others}
     return Assignment(uid=pod_info.uid, node=node, vfs=vfs, ext=ext)
 
 

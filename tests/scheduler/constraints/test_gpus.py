@@ -96,6 +96,18 @@ def test_limits_alone_are_a_request(life: Life, make_host: MakeNode, ask: Ask) -
     assert dict(found.containers) == {"warm": (_pci(0), _pci(1)), "main": (_pci(0),), "eval": (_pci(1),)}
 
 
+def test_nodes_of_one_model_share_what_is_left_and_give_their_own_gpus(
+    life: Life, make_host: MakeNode, ask: Ask
+) -> None:
+    """A choice depends on no UUID, so that equal GPUs of two nodes are judged once; each assignment has its node's."""
+    life.see(make_host("n1"), make_host("n2"))
+    column, row_of = life.machine.cache.nodes.unit_pools["gpu"], life.machine.cache.nodes.row_of
+    assert column[row_of["n1"]] is column[row_of["n2"]]
+    found = [assignment_of(life.place(ask(main=4))) for _ in range(2)]
+    given = {one.node: gpus.uuids for one in found if (gpus := assigned_gpus(one)) is not None}
+    assert given == {name: tuple(f"GPU-{name}-{number}" for number in range(4)) for name in ("n1", "n2")}
+
+
 def test_a_gpu_is_given_once_and_again_when_its_pod_is_gone(life: Life, make_host: MakeNode, ask: Ask) -> None:
     """Use is derived from assignments, as with VFs."""
     life.see(make_host())
