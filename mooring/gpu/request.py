@@ -51,6 +51,10 @@ class GpuRequest:
     vfs: Vfs | None = None
     limits: tuple[ContainerLimit, ...] = ()
 
+    def __hash__(self) -> int:
+        # What is found for a request is kept by it. Few requests are equal but for their limits.
+        return hash((self.count, self.model, self.memory_mb, self.together, self.vfs))
+
 
 def read_gpu_request(text: str | None, limits: Sequence[ContainerLimit], interfaces: int = 0) -> GpuRequest | None:
     """Read the annotation (None: there is none) beside the limits; None for a pod without either.

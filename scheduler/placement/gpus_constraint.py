@@ -35,6 +35,8 @@ class Gpus:
 
     def __init__(self) -> None:
         self._first: dict[_Key, tuple[Proposal, PodRequest | None, tuple[Pf, ...]]] = {}
+        # By the identity of a request for VFs the request, and its selectors: to hash it costs more than the rest here.
+        self._selectors: dict[int, tuple[PodRequest, PodRequest]] = {}
 
     def read_request(self, pod: PodSide) -> GpuRequest | None:
         limits = [ContainerLimit(one.name, one.limits.get(RESOURCE, 0), one.role) for one in pod.containers]
@@ -57,7 +59,7 @@ class Gpus:
         self, request: GpuRequest, left: Units[Gpu], vfs: PodRequest | None, pfs: tuple[Pf, ...]
     ) -> Iterator[Proposal]:
         """Yield proposals for a pod that requests these VFs too, on a node with these PFs; raise `Unmet`."""
-        bare = _selectors(vfs) if request.vfs and vfs else None
+        bare = self._selectors_of(vfs) if request.vfs and vfs else None
         key = request, left, id(bare), id(pfs)
         known = self._first.get(key)
         if known is not None:
@@ -71,6 +73,14 @@ class Gpus:
                 # What is kept here is no other under the same identity.
                 self._first[key] = proposal, bare, pfs
                 yield proposal
+
+    def _selectors_of(self, vfs: PodRequest) -> PodRequest:
+        known = self._selectors.get(id(vfs))
+        if known is None:
+            if len(self._selectors) >= _MOST_KNOWN:
+                self._selectors.clear()
+            known = self._selectors[id(vfs)] = vfs, _selectors(vfs)
+        return known[1]
 
 
 def _proposals(
@@ -135,7 +145,6 @@ def _once_requested(request: GpuRequest) -> GpuRequest:
     return request
 
 
-@lru_cache(maxsize=256)
 def _selectors(request: PodRequest) -> PodRequest:
     """Return a request without rates and other settings: only where each interface may lie."""
     bare = [replace(one, settings=VfSettings(), name=None, containers=None) for one in request.interfaces]

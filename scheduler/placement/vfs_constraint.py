@@ -46,7 +46,7 @@ class Vfs:
             raise Unmet(demands)
         for proposal in beside.values():
             demands = _narrowed(demands, proposal.narrows.get(VFS, {}), left.pfs)
-        if not all(demand.pfs for demand in demands):
+        if 0 in [demand.pfs for demand in demands]:
             raise Unmet(_ONLY_HERE)
         found = place_on(demands, left.capacities, request.pfs, left.shared_ports)
         if isinstance(found, str):
@@ -57,8 +57,10 @@ class Vfs:
 def _narrowed(demands: tuple[VfDemand, ...], narrowing: Narrowing, pfs: tuple[Pf, ...]) -> tuple[VfDemand, ...]:
     if not narrowing:
         return demands
-    masks = {
-        interface: sum(1 << index for index, pf in enumerate(pfs) if pf.name in allowed)
-        for interface, allowed in narrowing.items()
-    }
-    return tuple(demand._replace(pfs=demand.pfs & masks.get(index, -1)) for index, demand in enumerate(demands))
+    narrowed = list(demands)
+    for interface, allowed in narrowing.items():
+        if 0 <= interface < len(demands):
+            rate, able = demands[interface]
+            there = sum([1 << index for index, pf in enumerate(pfs) if pf.name in allowed])
+            narrowed[interface] = VfDemand(rate, able & there)
+    return tuple(narrowed)
