@@ -98,12 +98,12 @@ class NodeDryRun:
 
     def take_off(self, *assigned_pods: AssignedPod) -> None:
         self._note(assigned_pods, -1)
-        for remove_pods in self._removes:
+        for remove_pods in self._removes if assigned_pods else ():
             remove_pods(assigned_pods)
 
     def put_on(self, *assigned_pods: AssignedPod) -> None:
         self._note(assigned_pods, 1)
-        for add_pods in self._adds:
+        for add_pods in self._adds if assigned_pods else ():
             add_pods(assigned_pods)
 
     def admits(self, assigned_pods: Sequence[AssignedPod]) -> bool:

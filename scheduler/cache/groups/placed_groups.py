@@ -14,6 +14,11 @@ class PlacedGroups:
     groups_by_pod: GroupsByPod
     known_pod_groups: KnownPodGroups
 
+    @property
+    def any_known(self) -> bool:
+        """Return whether there is any PodGroup: without one every pod is a victim by itself, of its own priority."""
+        return self.known_pod_groups.has_any or bool(self.known_pod_groups.whole)
+
     def is_whole(self, uid: str) -> bool:
         """Return whether a pod is a placed member of a group that may only be disrupted as a whole."""
         return self.whole_group_of(uid) is not None

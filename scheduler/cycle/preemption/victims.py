@@ -88,15 +88,19 @@ class PotentialVictims:
         """Return what is on a node of a lower priority, without the pods that are ``spared``, by uid."""
         found = dict[GroupKey, Victim]()
         singles = list[Victim]()
+        groups = self._groups if self._groups.any_known else None
         for assigned in self._cache.assigned_pods_on(node):
             if assigned.uid in spared:
                 continue
-            key = self._groups.whole_group_of(assigned.uid)
+            key = groups.whole_group_of(assigned.uid) if groups is not None else None
             if key is None:
-                singles.append(self._single(assigned))
+                rank = self._rank(assigned) if groups is not None else assigned.priority
+                # Most pods of a node are not below: nothing is made of them.
+                if rank < priority:
+                    singles.append(Victim((assigned,), (assigned,), rank))
             elif key not in found:
                 found[key] = self._group(key, node)
-        return [victim for victim in (*singles, *found.values()) if victim.priority < priority]
+        return [*singles, *(victim for victim in found.values() if victim.priority < priority)]
 
     def has_below(self, priority: int) -> bool:
         """Return whether anything may be below a priority; False only if nothing is."""
@@ -114,13 +118,14 @@ class PotentialVictims:
         """Return whether the same pods are one victim of the same priority now."""
         first = victim.pods[0]
         key = self._groups.whole_group_of(first.uid)
-        now = self._single(first) if key is None else self._group(key, first.node)
+        now = self._group(key, first.node) if key is not None else Victim((first,), (first,), self._rank(first))
         is_same = (now.group, now.priority) == (victim.group, victim.priority)
         return is_same and {one.uid for one in now.pods} == {one.uid for one in victim.pods}
 
-    def _single(self, assigned: AssignedPod) -> Victim:
+    def _rank(self, assigned: AssignedPod) -> int:
+        """Return the priority of a pod as a victim by itself."""
         own = self._groups.priority_as_victim(assigned.uid)
-        return Victim((assigned,), (assigned,), assigned.priority if own is None else own)
+        return assigned.priority if own is None else own
 
     def _group(self, key: GroupKey, node: str) -> Victim:
         pods = tuple(self._pods(key))
