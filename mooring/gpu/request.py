@@ -8,7 +8,7 @@ errors.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from mooring import names
@@ -50,10 +50,15 @@ class GpuRequest:
     together: Together | None = None
     vfs: Vfs | None = None
     limits: tuple[ContainerLimit, ...] = ()
+    # What is found for a request is kept by it. Of all fields: a tenant may make many requests that are nearly equal.
+    _hash: int = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        every = (self.count, self.model, self.memory_mb, self.together, self.vfs, self.limits)
+        object.__setattr__(self, "_hash", hash(every))
 
     def __hash__(self) -> int:
-        # What is found for a request is kept by it. Few requests are equal but for their limits.
-        return hash((self.count, self.model, self.memory_mb, self.together, self.vfs))
+        return self._hash
 
 
 def read_gpu_request(text: str | None, limits: Sequence[ContainerLimit], interfaces: int = 0) -> GpuRequest | None:
