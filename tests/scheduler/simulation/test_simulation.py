@@ -8,11 +8,13 @@ machine keeps equals what it is derived from; in the end all that fits is bound,
 """
 
 import asyncio
+import random
 from collections import Counter
 from collections.abc import Awaitable, Callable
 
 import pytest
 
+from tests.scheduler.simulation.disruption import Rivals
 from tests.scheduler.simulation.jobs import Job
 from tests.scheduler.simulation.schedulers import Decision
 from tests.scheduler.simulation.world import NODES, World, simulate
@@ -22,6 +24,7 @@ STEPS = 1000
 FEWEST = 5
 SEEDS, LONG_SEEDS = range(20), range(20, 240)
 # Seed: what it found. A seed gives the same run only as long as the simulation is unchanged; they stay all the same.
+DISRUPTED_STEPS, DISRUPTED_SEEDS = 250, range(6)
 FAILED_ONCE = {
     13: "a dispute that a scheduler learnt of while it stood by was told by nobody, if the leader ended before it told",
     3: "the same; and the API server told its watchers in random order, so that a seed was no story",
@@ -80,6 +83,22 @@ def test_a_seed_gives_the_same_run_twice() -> None:
     first, second = (_told(3) for _ in range(2))
     assert first.api.story == second.api.story
     assert first.promises.decisions == second.promises.decisions
+
+
+async def _disrupted_life(world: World) -> None:
+    """Groups that go as a whole, pods that they have to go for, and leaders killed amid that."""
+    world.disruptions.cuts = random.Random(world.source.random())
+    await Rivals(world).live(DISRUPTED_STEPS)
+    await world.settle()
+
+
+@pytest.mark.parametrize("seed", DISRUPTED_SEEDS)
+def test_what_a_leader_that_is_killed_leaves_of_a_whole_group_goes(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between marks and deletions, and between two deletions; no group that has enough members loses one."""
+    # One write after another, so that each moment between two of them is met.
+    monkeypatch.setattr("scheduler.server.delete_victims._AT_ONCE", 1)
+    world = simulate(seed, _disrupted_life)
+    print(dict(world.disruptions.met))
 
 
 async def _small_life(world: World) -> None:
