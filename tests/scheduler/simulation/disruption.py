@@ -109,9 +109,8 @@ class Disruptions:
     def _deleted(self, process: str, uid: str) -> None:
         for one in self._of(process, uid):
             one.deleted.add(uid)
-            there = {pod.uid for pod in self.cluster.pods()}
-            if unmarked := (one.uids & there) - one.marked:
-                self.broken.append(f"{uid} of {one.job.name} was deleted before {sorted(unmarked)} were marked")
+            if unmarked := [pod.name for pod in self._placed(one.job) if pod.uid in one.uids and not _is_marked(pod)]:
+                self.broken.append(f"{uid} of {one.job.name} was deleted before {unmarked} were marked")
             self._cut(one)
 
     def _of(self, process: str, uid: str) -> list[_Order]:
@@ -161,6 +160,11 @@ class Disruptions:
 
     def _placed(self, job: Job) -> list[PodState]:
         return [pod for pod in self.jobs.pods(job) if pod.is_live and not pod.is_going]
+
+
+def _is_marked(pod: PodState) -> bool:
+    conditions = pod.document["status"].get("conditions") or ()
+    return any(one["type"] == "DisruptionTarget" and one["status"] == "True" for one in conditions)
 
 
 def _goes_as_a_whole(job: Job) -> bool:
@@ -218,7 +222,7 @@ class Rivals:
             self._cluster.create_pod(request, cpu=self._source.choice(("3", "7")), spec=spec)
 
     def _delete_important(self) -> None:
-        for pod in self._some(pod for pod in self._cluster.pods() if pod.priority > 0 and pod.node):
+        for pod in self._some(pod for pod in self._cluster.pods() if pod.priority > 0):
             self._cluster.delete_pod(pod.name)
 
     def _sync_nodes(self) -> None:
