@@ -32,7 +32,7 @@ class Members:
     # How often one has come to be placed.
     arrivals: int = 0
     _asked_of: dict[str, GroupRequest] = field(default_factory=dict)
-    # The min that the annotation named of each that was placed as a member, 0 if none; and how many there are of each.
+    # The min for which each was placed as a member, 0 if it is not known; and how many there are of each.
     _began_for: dict[str, int] = field(default_factory=dict)
     _begun: Counter[int] = field(default_factory=Counter)
 
@@ -57,9 +57,12 @@ class Members:
         """Return the uids of the members of these standings."""
         return [uid for uid, standing in self.standings.items() if standing in standings]
 
-    def put(self, uid: str, standing: Standing, asked: GroupRequest, *, is_latecomer: bool = False) -> None:
-        """Record a pod's standing; a latecomer has come to the group with a node."""
+    def put(
+        self, uid: str, standing: Standing, asked: GroupRequest, *, is_latecomer: bool = False, least: int = 0
+    ) -> None:
+        """Record a pod's standing; a latecomer has come to the group with a node. ``least``: the min of its start."""
         self.arrivals += standing == "placed" and self.standings.get(uid) != "placed"
+        known = self._began_for.get(uid, 0)
         self.drop(uid)
         self.standings[uid] = standing
         self.counts[standing] += 1
@@ -67,8 +70,8 @@ class Members:
             self._asked_of[uid] = asked
             self.asked[asked] += 1
         if standing == "placed" and not is_latecomer:
-            self._began_for[uid] = asked.min or 0
-            self._begun[asked.min or 0] += 1
+            self._began_for[uid] = least or known or asked.min or 0
+            self._begun[self._began_for[uid]] += 1
 
     def drop(self, uid: str) -> None:
         standing = self.standings.pop(uid, None)
@@ -114,7 +117,9 @@ class GroupsByPod:
         membership = self._of.get(uid)
         return self._groups[membership.key].standings[uid] if membership is not None else None
 
-    def put(self, uid: str, membership: GroupMembership, standing: Standing, *, is_latecomer: bool = False) -> None:
+    def put(
+        self, uid: str, membership: GroupMembership, standing: Standing, *, is_latecomer: bool = False, least: int = 0
+    ) -> None:
         """Record what a pod is to its group, in place of what it was to any; once a latecomer it stays one."""
         known = self._of.get(uid)
         if known is not None and known.key != membership.key:
@@ -125,7 +130,7 @@ class GroupsByPod:
             members = self._groups[membership.key] = Members(membership.key, membership.title)
         if is_latecomer:
             self._latecomers.add(uid)
-        members.put(uid, standing, membership.asked, is_latecomer=uid in self._latecomers)
+        members.put(uid, standing, membership.asked, is_latecomer=uid in self._latecomers, least=least)
 
     def drop(self, uid: str) -> GroupKey | None:
         """Delete a pod; return the group that it was in."""

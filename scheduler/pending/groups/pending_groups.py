@@ -93,9 +93,9 @@ class PendingGroups:
 
     def place(self, key: GroupKey, uids: Iterable[str]) -> None:
         """Record that members of a group that was decided about are assumed on nodes."""
+        members, state, least = self.members(key), self._states[key], self.group(key).min
         for uid in uids:
-            self._stand(uid, "placed")
-        members, state = self.members(key), self._states[key]
+            self._stand(uid, "placed", least)
         if not members.counts["waiting"]:
             self._end(key)
             return
@@ -327,10 +327,10 @@ class PendingGroups:
         if known is not None and known.key != membership.key:
             self.drop(uid, now)
 
-    def _stand(self, uid: str, standing: Standing) -> None:
+    def _stand(self, uid: str, standing: Standing, least: int = 0) -> None:
         membership = self._by_pod.of(uid)
         assert membership is not None, "a pod without a group stands for nothing"
-        self._by_pod.put(uid, membership, standing)
+        self._by_pod.put(uid, membership, standing, least=least)
         if standing == "waiting":
             self._queue.stand_for(uid, membership.key.entry)
         else:

@@ -123,6 +123,18 @@ def test_nor_does_one_that_another_scheduler_has_placed(full: Life) -> None:
     assert _first_bound(full) == "old"
 
 
+def test_nor_does_a_pod_group_that_asks_for_more_than_when_it_started(full: Life) -> None:
+    """Its owner can change minCount as well."""
+    named = {"schedulingGroup": {"podGroupName": "young"}}
+    full.pod_group("young", schedulingPolicy={"gang": {"minCount": 1}})
+    full.see(_member(full, "young-0", "", 5, request=None, spec=named))
+    full.bound(*binds(full.work()))
+    full.see(*(_member(full, f"old-{number}", GROUP % ("old", 2), 3) for number in range(2)))
+    full.pod_group("young", schedulingPolicy={"gang": {"minCount": 3}})
+    full.see(*(_member(full, f"young-{number}", "", 5, spec=named) for number in (1, 2)))
+    assert _first_bound(full) == "old"
+
+
 def test_a_start_that_a_crash_has_cut_short_comes_first(full: Life) -> None:
     """The new leader finds one that was placed with the others' min."""
     full.see(_on_a_node(full, "runs", GROUP % ("young", 3)))
