@@ -71,6 +71,50 @@ def few_sizes(vfs: int, sizes: tuple[int, ...]) -> Family:
     return family
 
 
+def some_sizes(vfs: int, number: int, largest: int, *, tight: bool = True) -> Family:
+    """Two PFs without a Mb/s to spare, one moved: so many sizes occur, drawn for each instance."""
+
+    def rates(random: Random) -> list[int]:
+        sizes = [random.randrange(1, largest) for _ in range(number)]
+        return [random.choice(sizes) for _ in range(vfs)]
+
+    return _two_without_slack(rates, by=1, tight=tight)
+
+
+def consecutive(vfs: int, smallest: int) -> Family:
+    """Two PFs without a Mb/s to spare, one moved: every rate is one Mb/s above another."""
+    return _two_without_slack(lambda _: list(range(smallest, smallest + vfs)), by=1)
+
+
+def almost_multiples(vfs: int, unit: int, largest: int) -> Family:
+    """Rates that are multiples of a unit but for three: by 1 each. What is moved needs 7 such."""
+
+    def rates(random: Random) -> list[int]:
+        return [random.randrange(1, largest // unit + 1) * unit + (index < 3) for index in range(vfs)]
+
+    return _two_without_slack(rates, by=7)
+
+
+def clusters(vfs: int, small: int, large: int, width: int) -> Family:
+    """Rates of about two sizes; what is moved lies between the sums that so many of them can have."""
+
+    def rates(random: Random) -> list[int]:
+        return [random.choice((small, large)) + random.randrange(width) for _ in range(vfs)]
+
+    return _two_without_slack(rates, by=(large - small) // 3)
+
+
+def _two_without_slack(rates: Callable[[Random], list[int]], by: int, *, tight: bool = True) -> Family:
+    def family(random: Random) -> Instance:
+        drawn = rates(random)
+        first = random.randrange(len(drawn) // 4, len(drawn) * 3 // 4)
+        counts = (first, len(drawn) - first) if tight else (MANY, MANY)
+        free = [PfCapacity(counts[0], sum(drawn[:first]) + by), PfCapacity(counts[1], sum(drawn[first:]) - by)]
+        return shuffled(random, [VfDemand(rate, 3) for rate in drawn]), free, None
+
+    return family
+
+
 def perfect_fit_in_vfs_too(per_pf: int, capacity: int, step: int) -> Family:
     """Every PF is filled to the last Mb/s and to the last VF."""
 
@@ -232,6 +276,15 @@ FAMILIES: dict[str, Family] = {
     "2 PFs, 64, VFs tight, 1.6 Tb/s, fits": fill(2, 64, tight=True, mbps=1_600_000),
     "2 PFs, 64, VFs tight, 1.6 Tb/s, moved": moved(fill(2, 64, tight=True, mbps=1_600_000), 1),
     "2 PFs, 64, VFs tight, few sizes": few_sizes(64, (1600, 40_001, 1243, 160_003)),
+    **{
+        f"2 PFs, 64, {number} sizes{', VFs tight' if tight else ''}{name}": some_sizes(64, number, largest, tight=tight)
+        for largest, name in ((25_000, ""), (100_000, ", 1.6 Tb/s"))
+        for number in (2, 4, 6, 8, 10, 16, 48)
+        for tight in (True, False)
+    },
+    "2 PFs, 64, VFs tight, consecutive": consecutive(64, 12_468),
+    "2 PFs, 64, VFs tight, near multiples": almost_multiples(64, 100, 25_000),
+    "2 PFs, 64, VFs tight, two clusters": clusters(64, 3_000, 22_000, 200),
     "4 PFs, 16, fits": fill(4, 16),
     "4 PFs, 16, VFs tight, fits": fill(4, 16, tight=True),
     "5 PFs, 16, VFs tight, fits": fill(5, 16, tight=True),

@@ -61,6 +61,7 @@ class PendingPods:
     def add(self, pod: Pod, now: float) -> None:
         """Add a pod to the queue, or requeue it if its request has changed."""
         uid, known = pod.metadata.uid, self.pending.get(pod.metadata.uid)
+        is_known = known is not None or uid in self._gated or uid in self._others
         self._gated.discard(uid)
         if known is None:
             known = self.pending[uid] = PendingPod(pod, read_pod_info(pod, self._kinds), now)
@@ -70,9 +71,9 @@ class PendingPods:
         if _membership(known) is None:
             self._nominator.add_from_status(known, now)
         if is_changed:
-            self._enter(uid, known, now)
+            self._enter(uid, known, now, is_known=is_known)
 
-    def _enter(self, uid: str, known: PendingPod, now: float) -> None:
+    def _enter(self, uid: str, known: PendingPod, now: float, *, is_known: bool) -> None:
         """Put a pod where it waits by what it requests now: in the queue, or in its group."""
         pod, membership = known.pod, _membership(known)
         self._volume_events.add(uid, known.pod_info)
@@ -81,7 +82,7 @@ class PendingPods:
             self._nominator.delete(uid, now)
         if membership is not None:
             self._queue.delete(uid)
-            self._pending_groups.wait(uid, membership, _rank(pod), now)
+            self._pending_groups.wait(uid, membership, _rank(pod), now, is_known=is_known)
             return
         refused = membership_if_readable(pod) if isinstance(known.pod_info, Refusal) else None
         self._pending_groups.note(uid, refused, "refused", now)
@@ -139,7 +140,7 @@ class PendingPods:
             pending = self.pending.get(one.uid)
             if pending is not None and _membership(pending) != self._groups_by_pod.of(one.uid):
                 # It has changed since it was decided about.
-                self._enter(one.uid, pending, now)
+                self._enter(one.uid, pending, now, is_known=True)
 
     def give_up_volumes(self, now: float) -> None:
         """Let others have the volumes that were chosen for pods that are released."""

@@ -25,7 +25,7 @@ from scheduler.placement.shared_ports import SharedPorts, pack_on_ports, sizes_b
 # The hardest instances of bench/place.py then take under 5 ms with some margin; a third more decides 7 % more of them.
 BUDGET = 3_000
 # Steps beyond these, for two PFs only: their search has a bound (`subset_sum`). 64 VFs on PFs with 1,600,000 Mb/s free
-# take some 27,000 where no VF is left over and the rates are of two sizes, 35,000 at the most.
+# take some 23,000 where no VF is left over and no set is found near a draw, of ten sizes as of all different ones.
 TWO_PFS = 40_000
 # Some 25 ms: what is searched before others have their turn.
 SEARCHED_AT_ONCE = 5 * BUDGET

@@ -198,8 +198,10 @@ class EventHandlers:
                 self._stand(pod, "succeeded", now)
             return []
         if pod.spec.node_name:
+            is_latecomer = pod.spec.scheduler_name != self.scheduler_name or self._had_no_group(uid)
             found = self._assigned(pod, now)
-            self._stand(pod, "placed" if pod.metadata.deletion_timestamp is None else "leaving", now)
+            standing: Standing = "placed" if pod.metadata.deletion_timestamp is None else "leaving"
+            self._stand(pod, standing, now, is_latecomer=is_latecomer)
             return found
         if self.cache.assigned(uid) is not None and not self.group_scheduling.is_tried(uid):
             if self._is_held(uid) and pod.metadata.deletion_timestamp is not None:
@@ -232,9 +234,14 @@ class EventHandlers:
         self.pending_pods.forget_assumed(uid, now)
         self.pending_pods.give_up_volumes(now)
 
-    def _stand(self, pod: Pod, standing: Standing | None, now: float) -> None:
+    def _stand(self, pod: Pod, standing: Standing | None, now: float, *, is_latecomer: bool = False) -> None:
         """Record what a pod that does not wait for us counts for in its group, if it is in one."""
-        self.pending_groups.note(pod.metadata.uid, membership_if_readable(pod), standing, now)
+        membership = membership_if_readable(pod)
+        self.pending_groups.note(pod.metadata.uid, membership, standing, now, is_latecomer=is_latecomer)
+
+    def _had_no_group(self, uid: str) -> bool:
+        """Return whether a pod has been on a node on its own."""
+        return self.cache.assigned(uid) is not None and self.group_scheduling.groups_by_pod.of(uid) is None
 
     def _is_held(self, uid: str) -> bool:
         """Return whether a pod is assumed, and its Binding waits for volumes."""

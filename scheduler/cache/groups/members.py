@@ -5,7 +5,7 @@ against the cache.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Set
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -32,6 +32,9 @@ class Members:
     # How often one has come to be placed.
     arrivals: int = 0
     _asked_of: dict[str, GroupRequest] = field(default_factory=dict)
+    # The min for which each was placed as a member, 0 if it is not known; and how many there are of each.
+    _began_for: dict[str, int] = field(default_factory=dict)
+    _begun: Counter[int] = field(default_factory=Counter)
 
     @property
     def counting(self) -> int:
@@ -39,29 +42,56 @@ class Members:
         placed = self.counts["placed"]
         return placed + self.counts["succeeded"] if placed else 0
 
+    def is_cut_short(self, least: int) -> bool:
+        """Return whether some were placed by a start for more than are placed now; ``least`` are needed now.
+
+        Those count that were placed as members. A pod's owner can change its annotation when it has a node, and what
+        the others ask for: neither makes the group one whose start was cut short.
+        """
+        if not self._began_for:
+            return False
+        begun = len(self._began_for) + self.counts["succeeded"]
+        return begun < (least if 0 in self._begun else min(least, max(self._begun)))
+
     def of(self, *standings: Standing) -> list[str]:
         """Return the uids of the members of these standings."""
         return [uid for uid, standing in self.standings.items() if standing in standings]
 
-    def put(self, uid: str, standing: Standing, asked: GroupRequest) -> None:
+    def put(
+        self, uid: str, standing: Standing, asked: GroupRequest, *, is_latecomer: bool = False, least: int = 0
+    ) -> None:
+        """Record a pod's standing; a latecomer has come to the group with a node. ``least``: the min of its start."""
         self.arrivals += standing == "placed" and self.standings.get(uid) != "placed"
+        known = self._began_for.get(uid, 0)
         self.drop(uid)
         self.standings[uid] = standing
         self.counts[standing] += 1
         if standing in _WAIT:
             self._asked_of[uid] = asked
             self.asked[asked] += 1
+        if standing == "placed" and not is_latecomer:
+            self._began_for[uid] = least or known or asked.min or 0
+            self._begun[self._began_for[uid]] += 1
 
     def drop(self, uid: str) -> None:
         standing = self.standings.pop(uid, None)
         if standing is None:
             return
         self.counts[standing] -= 1
+        least = self._began_for.pop(uid, None)
+        if least is not None:
+            self._begun[least] -= 1
+            self._begun = self._begun if self._begun[least] else +self._begun
         asked = self._asked_of.pop(uid, None)
         if asked is not None:
             self.asked[asked] -= 1
             if not self.asked[asked]:
                 del self.asked[asked]
+
+    def check(self, latecomers: Set[str]) -> None:
+        """Raise AssertionError unless those that a start has placed are the placed ones that are no latecomers."""
+        assert self._began_for.keys() == set(self.of("placed")) - latecomers, f"who began in {self.key} differs"
+        assert self._begun == Counter(self._began_for.values()), f"group {self.key} is miscounted"
 
 
 class GroupsByPod:
@@ -70,6 +100,8 @@ class GroupsByPod:
     def __init__(self) -> None:
         self._groups: dict[GroupKey, Members] = {}
         self._of: dict[str, GroupMembership] = {}
+        # Those that have come to their group with a node.
+        self._latecomers: set[str] = set()
 
     def __iter__(self) -> Iterator[Members]:
         yield from self._groups.values()
@@ -85,8 +117,10 @@ class GroupsByPod:
         membership = self._of.get(uid)
         return self._groups[membership.key].standings[uid] if membership is not None else None
 
-    def put(self, uid: str, membership: GroupMembership, standing: Standing) -> None:
-        """Record what a pod is to its group, in place of what it was to any."""
+    def put(
+        self, uid: str, membership: GroupMembership, standing: Standing, *, is_latecomer: bool = False, least: int = 0
+    ) -> None:
+        """Record what a pod is to its group, in place of what it was to any; once a latecomer it stays one."""
         known = self._of.get(uid)
         if known is not None and known.key != membership.key:
             self.drop(uid)
@@ -94,11 +128,14 @@ class GroupsByPod:
         members = self._groups.get(membership.key)
         if members is None:
             members = self._groups[membership.key] = Members(membership.key, membership.title)
-        members.put(uid, standing, membership.asked)
+        if is_latecomer:
+            self._latecomers.add(uid)
+        members.put(uid, standing, membership.asked, is_latecomer=uid in self._latecomers, least=least)
 
     def drop(self, uid: str) -> GroupKey | None:
         """Delete a pod; return the group that it was in."""
         membership = self._of.pop(uid, None)
+        self._latecomers.discard(uid)
         if membership is None:
             return None
         members = self._groups[membership.key]
@@ -118,3 +155,5 @@ class GroupsByPod:
             for uid, standing in members.standings.items():
                 assert is_assigned(uid) == (standing in ("placed", "leaving")), f"{uid} is {standing} in {members.key}"
                 assert self._of[uid].key == members.key
+            members.check(self._latecomers)
+        assert self._latecomers <= self._of.keys(), "pods are kept as latecomers that are in no group"

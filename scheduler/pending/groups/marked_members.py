@@ -34,8 +34,9 @@ _MOST_MARKED = 8192
 
 @dataclass(slots=True)
 class _Staying:
-    """When one is evicted; whether a look has seen it, and whether one of its group was being deleted then."""
+    """When one was marked and is evicted; whether a leader has seen it, and one of its group being deleted then."""
 
+    marked_at: float
     due: float = inf
     is_known: bool = False
     is_evident: bool = False
@@ -67,8 +68,10 @@ class MarkedMembers:
         if pod.metadata.deletion_timestamp is not None:
             self._staying.pop(uid, None)
             self._leaving.add(uid)
-        elif uid not in self._staying and uid not in self._left_alone and now - at <= _OLDEST_S:
-            self._staying[uid] = _Staying()
+        elif uid in self._staying:
+            self._staying[uid].marked_at = at
+        elif uid not in self._left_alone and now - at <= _OLDEST_S:
+            self._staying[uid] = _Staying(at)
         if len(self) > _MOST_MARKED:
             self._forget_gone()
 
@@ -111,6 +114,9 @@ class MarkedMembers:
         self._forget_gone()
         memberships = map(self._groups.groups_by_pod.of, self._leaving)
         begun = {membership.key for membership in memberships if membership is not None}
+        # What a scheduler saw while it stood by may be of long ago when it leads.
+        self._left_alone |= {uid for uid, one in self._staying.items() if not one.is_known and _is_old(one, now)}
+        self._staying = {uid: one for uid, one in self._staying.items() if uid not in self._left_alone}
         for uid, one in self._staying.items():
             if not one.is_known:
                 one.due, one.is_known = now + PATIENCE_S, True
@@ -131,3 +137,7 @@ class MarkedMembers:
         self._leaving = {uid for uid in self._leaving if self._cache.assigned(uid) is not None}
         self._left_alone = {uid for uid in self._left_alone if self._cache.assigned(uid) is not None}
         self._staying = {uid: one for uid, one in self._staying.items() if self._cache.assigned(uid) is not None}
+
+
+def _is_old(one: _Staying, now: float) -> bool:
+    return now - one.marked_at > _OLDEST_S

@@ -3,11 +3,16 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from scheduler.cache.groups.members import Members, Standing
 from scheduler.cycle.decisions import Why
 from scheduler.kube.group_membership import GroupKey
 
 # A few milliseconds.
 AT_ONCE = 256
+
+_HINT = (
+    "a StatefulSet needs podManagementPolicy Parallel, and a launcher that waits for its workers must not count in min"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,3 +56,17 @@ class MemberMessages:
                 return uid, message, why
             del self._left[key]
         return None
+
+
+def incomplete(members: Members, least: int) -> str:
+    """Return how many members exist, and why others do not count."""
+    there = members.counting + members.counts["waiting"]
+    found = f"{there} of at least {least} members exist"
+    reasons: tuple[tuple[Standing, str], ...] = (
+        ("gated", "have scheduling gates"),
+        ("refused", "are refused for their own sake"),
+    )
+    for standing, text in reasons:
+        if count := members.counts[standing]:
+            found += f", {count} {text}"
+    return f"{found} ({_HINT})"

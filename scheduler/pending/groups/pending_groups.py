@@ -22,7 +22,7 @@ from scheduler.cache.groups.sources import Group, read_group
 from scheduler.kube.cluster_event import LEAVING
 from scheduler.kube.group_membership import GroupKey, GroupMembership
 from scheduler.pending.groups.conditions import PodGroupConditions
-from scheduler.pending.groups.member_messages import MemberMessage
+from scheduler.pending.groups.member_messages import MemberMessage, incomplete
 from scheduler.pending.groups.ranks import GroupRanks, Rank
 from scheduler.queue.queue import Queue
 
@@ -30,9 +30,6 @@ from scheduler.queue.queue import Queue
 # second number.
 _QUIET_S, _LOUD_S = 3.0, 30.0
 _BACKOFF_S, _LONGEST_BACKOFF_S = 1.0, 10.0
-_HINT = (
-    "a StatefulSet needs podManagementPolicy Parallel, and a launcher that waits for its workers must not count in min"
-)
 
 
 @dataclass(slots=True)
@@ -71,24 +68,34 @@ class PendingGroups:
         # How often a group could not be carried out since a member was bound last, and until when it backs off.
         self._failures: dict[GroupKey, tuple[int, float]] = {}
 
-    def wait(self, uid: str, membership: GroupMembership, rank: Rank, now: float) -> None:
-        """Take in a waiting member, or one that has changed itself."""
+    def wait(self, uid: str, membership: GroupMembership, rank: Rank, now: float, *, is_known: bool = False) -> None:
+        """Take in a waiting member, or one that has changed; its owner may have moved one that ``is_known``."""
         self._leave_other(uid, membership, now)
+        if is_known and not self.holds(uid):
+            self._ranks.join(uid, now)
         self._ranks.put(uid, membership.key, rank)
         self._put(uid, membership, "waiting", now)
 
-    def note(self, uid: str, membership: GroupMembership | None, standing: Standing | None, now: float) -> None:
+    def note(
+        self,
+        uid: str,
+        membership: GroupMembership | None,
+        standing: Standing | None,
+        now: float,
+        *,
+        is_latecomer: bool = False,
+    ) -> None:
         """Record what a pod is that is not waiting to be decided about; None: nothing to any group."""
         if membership is None or standing is None:
             self.drop(uid, now)
         else:
-            self._put(uid, membership, standing, now)
+            self._put(uid, membership, standing, now, is_latecomer=is_latecomer)
 
     def place(self, key: GroupKey, uids: Iterable[str]) -> None:
         """Record that members of a group that was decided about are assumed on nodes."""
+        members, state, least = self.members(key), self._states[key], self.group(key).min
         for uid in uids:
-            self._stand(uid, "placed")
-        members, state = self.members(key), self._states[key]
+            self._stand(uid, "placed", least)
         if not members.counts["waiting"]:
             self._end(key)
             return
@@ -109,12 +116,14 @@ class PendingGroups:
                 self._stand(uid, "waiting")
             else:
                 self._by_pod.drop(uid)
+                self._ranks.forget(uid)
         for key in keys:
             self._refresh(key, now)
 
     def drop(self, uid: str, now: float) -> None:
         """Forget a pod."""
         key = self._by_pod.drop(uid)
+        self._ranks.forget(uid)
         if key is not None:
             self._ranks.drop(uid)
             self._queue.stand_for(uid, None)
@@ -296,13 +305,17 @@ class PendingGroups:
             group, message = self._read(key)
             assert (state.group, state.message) == (group, message), f"group {key}: its state is not renewed"
 
-    def _put(self, uid: str, membership: GroupMembership, standing: Standing, now: float) -> None:
+    def _put(
+        self, uid: str, membership: GroupMembership, standing: Standing, now: float, *, is_latecomer: bool = False
+    ) -> None:
+        has_node = self._by_pod.standing(uid) in ("placed", "leaving")
+        is_latecomer |= has_node and self._by_pod.of(uid) != membership
         self._leave_other(uid, membership, now)
         if self._by_pod.of(uid) == membership and standing != "waiting" and self._by_pod.standing(uid) == standing:
             # Assumed before, and perhaps bound now.
             self._conditions.note(membership.key, now)
             return
-        self._by_pod.put(uid, membership, standing)
+        self._by_pod.put(uid, membership, standing, is_latecomer=is_latecomer)
         self._stand(uid, standing)
         if standing == "placed" and self._known.shown(membership.key) is not None:
             self._conditions.note(membership.key, now)
@@ -314,10 +327,10 @@ class PendingGroups:
         if known is not None and known.key != membership.key:
             self.drop(uid, now)
 
-    def _stand(self, uid: str, standing: Standing) -> None:
+    def _stand(self, uid: str, standing: Standing, least: int = 0) -> None:
         membership = self._by_pod.of(uid)
         assert membership is not None, "a pod without a group stands for nothing"
-        self._by_pod.put(uid, membership, standing)
+        self._by_pod.put(uid, membership, standing, least=least)
         if standing == "waiting":
             self._queue.stand_for(uid, membership.key.entry)
         else:
@@ -367,13 +380,13 @@ class PendingGroups:
         if foreign := members.counts["foreign"]:
             return group, f"{foreign} of its waiting pods name another scheduler"
         missing = group.min - members.counting - members.counts["waiting"]
-        return group, _incomplete(members, group) if missing > 0 else ""
+        return group, incomplete(members, group.min) if missing > 0 else ""
 
     def _rank(self, state: _State, members: Members) -> None:
         assert isinstance(state.group, Group), "a group in the queue is not refused"
         lowest, state.created = self._ranks.lowest(members.key)
         state.priority = lowest if state.group.priority is None else state.group.priority
-        state.is_urgent = 0 < members.counting < state.group.min or self.holder == members.key
+        state.is_urgent = members.is_cut_short(state.group.min) or self.holder == members.key
 
     def _enqueue(self, key: GroupKey, state: _State, now: float, backoff_s: float = 0.0) -> None:
         self._queue.add(
@@ -385,16 +398,3 @@ class PendingGroups:
             backoff_s=backoff_s,
             since=state.queued_since,
         )
-
-
-def _incomplete(members: Members, group: Group) -> str:
-    there = members.counting + members.counts["waiting"]
-    found = f"{there} of at least {group.min} members exist"
-    reasons: tuple[tuple[Standing, str], ...] = (
-        ("gated", "have scheduling gates"),
-        ("refused", "are refused for their own sake"),
-    )
-    for standing, text in reasons:
-        if count := members.counts[standing]:
-            found += f", {count} {text}"
-    return f"{found} ({_HINT})"

@@ -7,6 +7,7 @@ entries are more than the others.
 
 from collections import Counter
 from collections.abc import Set
+from datetime import UTC, datetime
 from heapq import heappop, heappush
 
 from scheduler.kube.group_membership import GroupKey
@@ -32,12 +33,23 @@ class GroupRanks:
         self._of: dict[str, tuple[GroupKey, Rank]] = {}
         self._lowest: dict[GroupKey, _Lowest] = {}
         self._counts: Counter[GroupKey] = Counter()
+        # When members came to their group that had been seen before, as RFC 3339 times.
+        self._joined: dict[str, str] = {}
 
     def uids(self) -> Set[str]:
         return self._of.keys()
 
+    def join(self, uid: str, now: float) -> None:
+        """Let a member be no older than now, whatever `put` is told, until it is forgotten."""
+        self._joined[uid] = datetime.fromtimestamp(now, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+    def forget(self, uid: str) -> None:
+        """Forget when a pod that is gone has come."""
+        self._joined.pop(uid, None)
+
     def put(self, uid: str, key: GroupKey, rank: Rank) -> None:
         """Record a waiting member, or that it has changed."""
+        rank = rank[0], max(rank[1], self._joined.get(uid, ""))
         known = self._of.get(uid)
         if known == (key, rank):
             return

@@ -19,7 +19,7 @@ from itertools import accumulate
 from math import gcd
 
 from scheduler.placement.fill import Steps
-from scheduler.placement.subset_sum.exchange import Bounds
+from scheduler.placement.subset_sum.drawn import Bounds
 
 # A step is about a microsecond: the time to shift and join so many bits.
 BITS_A_STEP = 30_000

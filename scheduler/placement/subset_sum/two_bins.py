@@ -4,19 +4,27 @@ With two bins packing is no longer strongly NP-hard: a set for the first bin set
 set is its number of items and its sum. So the sums that can be reached are computed as in the dynamic program for
 subset sum, as bits of an integer. Source: Kellerer, Pferschy and Pisinger, Knapsack Problems (2004), 2.3.
 
-How it works: items of size 0 fill up numbers, so they are set aside. Of many items many sets serve, so `exchange`
-tries a few first. Where none of these serves, the sums alone are computed: if none lies within the bounds there is no
-set, and often the first set found has a number of items within its bounds too. Otherwise `by_number` decides, which
-computes the sums of each number of items. `docs/performance.md` has the times.
+How it works: items of size 0 fill up numbers, so they are set aside. Where few sizes occur, `meet` decides by how many
+of each size a set takes. Of many items many sets serve, so some near one or two draws are tried first (`exchange`,
+`meet`). Where none of these serves, the sums alone are computed: if none lies within the bounds there is no set, and
+often the first set found has a number of items within its bounds too. Otherwise `by_number` decides, which computes the
+sums of each number of items. `docs/performance.md` has the times.
 """
 
 from collections.abc import Iterator, Sequence
 
 from scheduler.placement.fill import Bin, Item, Steps
 from scheduler.placement.subset_sum.by_number import by_number_and_sum, lowest, shift_cost
-from scheduler.placement.subset_sum.exchange import Bounds, by_exchange
+from scheduler.placement.subset_sum.drawn import Bounds
+from scheduler.placement.subset_sum.exchange import by_exchange
+from scheduler.placement.subset_sum.meet import by_few_sizes, by_neighbours, have_few_choices, sum_of_few_sizes
 
 __all__ = ["Bounds", "choose", "for_first"]
+
+# Where so large a part of the items differs in size, exchanges of two at a time find a set sooner.
+_MANY_SIZES = 0.6
+# With more numbers of items within the bounds the sums alone decide nearly always.
+_FEW_NUMBERS = 4
 
 
 def for_first(items: Sequence[Item], bins: tuple[int, int], first: Bin, second: Bin, steps: Steps) -> set[int] | None:
@@ -84,13 +92,21 @@ def _choose_sized(sizes: Sequence[int], bounds: Bounds, steps: Steps) -> list[in
     """Return positions of items, which come by decreasing size, within the bounds."""
     if _cannot_be_so_many(sizes, bounds):
         return None
-    chosen = by_exchange(sizes, bounds, steps)
+    few = have_few_choices(sizes)
+    if few and bounds.most - bounds.least < _FEW_NUMBERS:
+        return by_few_sizes(sizes, bounds, steps)
+    chosen = None if few else _near_a_draw(sizes, bounds, steps)
     if chosen is not None:
         return chosen
-    chosen = _by_sum(sizes, bounds.low, bounds.high, steps)
+    chosen = (sum_of_few_sizes if few else _by_sum)(sizes, bounds, steps)
     if chosen is None or bounds.least <= len(chosen) <= bounds.most:
         return chosen
     return by_number_and_sum(sizes, bounds, steps)
+
+
+def _near_a_draw(sizes: Sequence[int], bounds: Bounds, steps: Steps) -> list[int] | None:
+    search = by_exchange if len(set(sizes)) >= _MANY_SIZES * len(sizes) else by_neighbours
+    return search(sizes, bounds, steps)
 
 
 def _cannot_be_so_many(sizes: Sequence[int], bounds: Bounds) -> bool:
@@ -101,14 +117,14 @@ def _cannot_be_so_many(sizes: Sequence[int], bounds: Bounds) -> bool:
     return smallest > bounds.high or sum(sizes[: bounds.most]) < bounds.low
 
 
-def _by_sum(sizes: Sequence[int], low: int, high: int, steps: Steps) -> list[int] | None:
+def _by_sum(sizes: Sequence[int], bounds: Bounds, steps: Steps) -> list[int] | None:
     """Return positions with a sum within the bounds, whatever their number."""
     # The smallest come first: the sums grow late.
-    reach = list(_sums_up_to(high, sizes[::-1], steps))
-    within = reach[-1] >> low
+    reach = list(_sums_up_to(bounds.high, sizes[::-1], steps))
+    within = reach[-1] >> bounds.low
     if not within:
         return None
-    left = low + lowest(within)
+    left = bounds.low + lowest(within)
     chosen = []
     for position, sums in enumerate(reach[-2::-1]):
         if not sums >> left & 1:

@@ -1,19 +1,22 @@
 """Two bins are always decided: against a search over all sets, and on instances that fill two PFs to the last Mb/s."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import combinations
 from random import Random
 
 import pytest
 
-from bench.place_instances import few_sizes, fill, moved
+from bench.place_instances import Family, almost_multiples, clusters, few_sizes, fill, moved, some_sizes
 from scheduler.placement.fill import Bin, BudgetSpent, Item, Steps
-from scheduler.placement.place import Fit, OutOfBudget, place
+from scheduler.placement.place import Fit, NoFit, OutOfBudget, place
 from scheduler.placement.subset_sum.by_number import by_number_and_sum
+from scheduler.placement.subset_sum.drawn import Bounds
 from scheduler.placement.subset_sum.exchange import by_exchange
-from scheduler.placement.subset_sum.two_bins import Bounds, choose, for_first
+from scheduler.placement.subset_sum.meet import by_few_sizes, by_neighbours, have_few_choices
+from scheduler.placement.subset_sum.two_bins import choose, for_first
 
 AMPLE = 10_000_000
+Search = Callable[[Sequence[int], Bounds, Steps], list[int] | None]
 
 
 def exists(sizes: Sequence[int], bounds: Bounds) -> bool:
@@ -43,6 +46,22 @@ def test_a_set_is_found_exactly_when_there_is_one(seed: int) -> None:
             assert bounds.least <= len(chosen) <= bounds.most
             assert bounds.low <= sum(sizes[position] for position in chosen) <= bounds.high
     assert 5 < found_at_all < 55
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_set_of_many_sizes_is_found_exactly_when_there_is_one(seed: int) -> None:
+    """Of twelve items of as many sizes, where no search by few sizes helps."""
+    random, outcomes = Random(seed), [0, 0]
+    for _ in range(12):
+        sizes = random.sample(range(1, random.choice((30, 900))), 12)
+        part = random.sample(sizes, random.randint(0, 12))
+        least, low = max(0, len(part) - random.choice((0, 1, 9))), max(0, sum(part) + random.randint(-5, 5))
+        bounds = Bounds(least, len(part), low, low + random.choice((0, 0, 3)))
+        chosen = choose(sizes, bounds, Steps(AMPLE))
+        assert (chosen is not None) == exists(sizes, bounds), (sizes, bounds, chosen)
+        assert chosen is None or within(sizes, sorted(chosen), bounds)
+        outcomes[chosen is None] += 1
+    assert min(outcomes)
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -115,17 +134,76 @@ def test_the_search_by_numbers_finds_what_is_planted(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_what_exchanges_find_is_within_the_bounds(seed: int) -> None:
-    """And of 64 items they find a planted part nearly always."""
+def test_the_search_by_few_sizes_finds_a_set_exactly_when_there_is_one(seed: int) -> None:
+    """As all sets and as the search by numbers say; bounds are what one set has, or just miss it."""
+    random, outcomes = Random(seed), [0, 0]
+    for _ in range(40):
+        drawn = [random.randint(1, 60) for _ in range(random.randint(1, 4))]
+        sizes = sorted((random.choice(drawn) for _ in range(random.randint(1, 11))), reverse=True)
+        part = random.sample(sizes, random.randint(0, len(sizes)))
+        number, low = len(part), max(0, sum(part) + random.randint(-3, 3))
+        bounds = Bounds(number, min(number + random.choice((0, 0, 2)), len(sizes)), low, low + random.choice((0, 0, 2)))
+        chosen = by_few_sizes(sizes, bounds, Steps(AMPLE))
+        assert (chosen is not None) == exists(sizes, bounds), (sizes, bounds, chosen)
+        assert chosen is None or within(sizes, chosen, bounds)
+        assert (chosen is None) == (by_number_and_sum(sizes, bounds, Steps(AMPLE)) is None)
+        outcomes[chosen is None] += 1
+    assert min(outcomes) > 4
+
+
+@pytest.mark.parametrize("sizes_drawn", [2, 4, 7])
+def test_64_items_of_few_sizes_are_decided_as_the_search_by_numbers_does(sizes_drawn: int) -> None:
+    """With bounds that need every item counted, and both answers."""
+    random, outcomes = Random(sizes_drawn), [0, 0]
+    for _ in range(16):
+        drawn = [random.randint(1, 300) for _ in range(sizes_drawn)]
+        sizes = sorted((random.choice(drawn) for _ in range(64)), reverse=True)
+        part = random.sample(sizes, random.randint(1, 63))
+        low = max(0, sum(part) + random.choice((0, 0, random.randint(-20, 20))))
+        bounds = Bounds(len(part), len(part), low, low)
+        assert have_few_choices(sizes)
+        chosen = by_few_sizes(sizes, bounds, Steps(AMPLE))
+        assert (chosen is None) == (by_number_and_sum(sizes, bounds, Steps(AMPLE)) is None)
+        assert chosen is None or within(sizes, chosen, bounds)
+        outcomes[chosen is None] += 1
+    assert outcomes[0]
+
+
+@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize(("search", "drawn"), [(by_exchange, 20_000), (by_neighbours, 20_000), (by_neighbours, 16)])
+def test_what_is_found_near_a_draw_is_within_the_bounds(seed: int, search: Search, drawn: int) -> None:
+    """And of 64 items, of 16 sizes as well, a planted part is found nearly always."""
     random, found = Random(seed), 0
     for _ in range(10):
-        sizes = sorted((random.randint(1, 20_000) for _ in range(64)), reverse=True)
+        pool = [random.randint(1, 20_000) for _ in range(drawn)]
+        sizes = sorted((random.choice(pool) for _ in range(64)), reverse=True)
         part = random.sample(sizes, random.randint(20, 44))
         bounds = Bounds(len(part), len(part), sum(part) - random.choice((0, 9)), sum(part))
-        chosen = by_exchange(sizes, bounds, Steps(AMPLE))
+        chosen = search(sizes, bounds, Steps(AMPLE))
         assert chosen is None or within(sizes, chosen, bounds)
         found += chosen is not None
-    assert found >= 9
+    assert found >= 8
+
+
+@pytest.mark.parametrize("number", [2, 4, 8, 10, 12, 16, 24, 48])
+@pytest.mark.parametrize("mbps", [400_000, 1_600_000])
+def test_two_pfs_are_decided_whatever_sizes_the_rates_of_64_vfs_have(number: int, mbps: int) -> None:
+    """With and without a VF left over, a Mb/s moved."""
+    random = Random(number)
+    for tight in (True, False):
+        family = some_sizes(64, number, mbps // 16, tight=tight)
+        for _ in range(3):
+            demands, free, _ = family(random)
+            assert not isinstance(place(demands, free), OutOfBudget), (demands, free)
+
+
+@pytest.mark.parametrize("family", [almost_multiples(64, 100, 25_000), clusters(64, 3_000, 22_000, 200)])
+def test_two_pfs_are_decided_where_only_a_search_of_all_sums_can_tell(family: Family) -> None:
+    """Nearly all rates are multiples of one number, or about as large as one of two."""
+    random = Random(2)
+    for _ in range(6):
+        demands, free, _ = family(random)
+        assert isinstance(place(demands, free), NoFit), (demands, free)
 
 
 def within(sizes: Sequence[int], chosen: Sequence[int], bounds: Bounds) -> bool:

@@ -8,11 +8,13 @@ machine keeps equals what it is derived from; in the end all that fits is bound,
 """
 
 import asyncio
+import random
 from collections import Counter
 from collections.abc import Awaitable, Callable
 
 import pytest
 
+from tests.scheduler.simulation.disruption import Rivals
 from tests.scheduler.simulation.jobs import Job
 from tests.scheduler.simulation.schedulers import Decision
 from tests.scheduler.simulation.world import NODES, World, simulate
@@ -21,6 +23,8 @@ STEPS = 1000
 # In some runs so many pods are deleted that few are bound: 10 in that of seed 77.
 FEWEST = 5
 SEEDS, LONG_SEEDS = range(20), range(20, 240)
+# In these runs leaders are killed amid the preemption of whole groups: three of them meet all of it.
+DISRUPTED_STEPS, DISRUPTED_SEEDS, LONG_DISRUPTED_SEEDS = 250, (107, 111, 113), range(200, 300)
 # Seed: what it found. A seed gives the same run only as long as the simulation is unchanged; they stay all the same.
 FAILED_ONCE = {
     13: "a dispute that a scheduler learnt of while it stood by was told by nobody, if the leader ended before it told",
@@ -80,6 +84,40 @@ def test_a_seed_gives_the_same_run_twice() -> None:
     first, second = (_told(3) for _ in range(2))
     assert first.api.story == second.api.story
     assert first.promises.decisions == second.promises.decisions
+
+
+async def _disrupted_life(world: World) -> None:
+    """Groups that go as a whole, pods that they have to go for, and leaders killed amid that."""
+    world.disruptions.cuts = random.Random(world.source.random())
+    await Rivals(world).live(DISRUPTED_STEPS)
+    await world.settle()
+
+
+def _disrupted(seed: int, patch: pytest.MonkeyPatch) -> World:
+    # One write after another, so that each moment between two of them is met.
+    patch.setattr("scheduler.server.delete_victims._AT_ONCE", 1)
+    try:
+        return simulate(seed, _disrupted_life)
+    except (AssertionError, ExceptionGroup) as broken:
+        raise AssertionError(f"seed {seed}: {broken}") from broken
+
+
+def test_what_a_leader_that_is_killed_leaves_of_a_whole_group_goes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between marks and deletions, and between two deletions; no group that has enough members loses one."""
+    met = sum((_disrupted(seed, monkeypatch).disruptions.met for seed in DISRUPTED_SEEDS), Counter[str]())
+    assert met["before deletions"] > 1
+    assert met["between deletions"] > 3
+    assert met["evicted"] > 1
+
+
+@pytest.mark.parametrize("seed", LONG_DISRUPTED_SEEDS)
+def test_so_it_does_for_many_more_seeds(
+    seed: int, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    """Run with --long."""
+    if not request.config.getoption("--long"):
+        pytest.skip("runs with --long")
+    assert _disrupted(seed, monkeypatch).disruptions.met["orders"] >= 0
 
 
 async def _small_life(world: World) -> None:

@@ -15,10 +15,13 @@ from functools import partial
 import pytest
 import structlog
 
+from scheduler.cycle.instructions import DeleteVictims
+from scheduler.state.machine import Machine
 from tests.scheduler.simulation.actions import Actions
 from tests.scheduler.simulation.api import Api, Json
 from tests.scheduler.simulation.clock import VirtualLoop
 from tests.scheduler.simulation.cluster import Cluster, PodState
+from tests.scheduler.simulation.disruption import Disruptions
 from tests.scheduler.simulation.faults import Faults
 from tests.scheduler.simulation.http import Request
 from tests.scheduler.simulation.jobs import Jobs
@@ -36,6 +39,8 @@ _STEP_S = 0.4
 # When everything works again, all that fits is bound within this long: a lease runs out (15 s), the API edge waits 30 s
 # at the most between its tries, and the bind timeout (5 s) and one backoff (10 s) come on top.
 _SETTLED_WITHIN_S = 90.0
+# And what an order has left that was cut is evicted within this long: a leader waits for a minute, and looks each 5 s.
+_LEFT_WITHIN_S = 70.0
 # The simulated cluster has no admission policies, and says so as it must.
 _UNGUARDED = "admission policy does not guard"
 # Longer than any request is under way, in seconds.
@@ -57,7 +62,8 @@ class World:
         self.storage = Storage(self.api)
         self.jobs = Jobs(self.api, self.cluster, self.storage)
         self.promises = Promises(loop, self.cluster, self.agents, self.storage, self.jobs)
-        self.api.carried_out = self.promises.see
+        self.disruptions = Disruptions(loop, self.cluster, self.jobs, self.network.bury)
+        self.api.carried_out = self._see
         self.decided: Callable[[str, Decision], None] = self.promises.decide
         self.kube_scheduler = KubeScheduler(loop, self.cluster, self.promises, random.Random(seed + 4))
         self.slots: dict[str, Scheduler] = {}
@@ -77,15 +83,20 @@ class World:
         if name in self.cluster.nodes():
             self.cluster.put_node(name, self.agents[name].hardware)
 
+    def _see(self, request: Request) -> None:
+        self.promises.see(request)
+        self.disruptions.see(request)
+
     def start(self, slot: str) -> None:
         self._starts += 1
-        scheduler = Scheduler(
-            self.loop,
-            f"{slot}{self._starts}",
-            lambda uid, made: self.decided(uid, made),
-            self.jobs.decide,
-            self.jobs.preempt,
-        )
+        name = f"{slot}{self._starts}"
+
+        def preempt(machine: Machine, order: DeleteVictims) -> None:
+            self.jobs.preempt(machine, order)
+            self.disruptions.order(name, machine, order)
+
+        decide: Callable[[str, Decision], None] = lambda uid, made: self.decided(uid, made)  # noqa: E731
+        scheduler = Scheduler(self.loop, name, decide, self.jobs.decide, preempt)
         self.slots[slot] = scheduler
         scheduler.start()
 
@@ -131,6 +142,7 @@ class World:
 
     def check(self) -> None:
         self.promises.check()
+        self.disruptions.check()
         if self.kube_scheduler.task.done():
             self.kube_scheduler.task.result()
         for scheduler in self.slots.values():
@@ -145,7 +157,9 @@ class World:
             agent.hangs = False
         for scheduler in self.slots.values():
             self.loop.thaw(scheduler.name)
-        until = self.loop.time() + _SETTLED_WITHIN_S
+        self.disruptions.stop()
+        within = _SETTLED_WITHIN_S + (_LEFT_WITHIN_S if any(self.disruptions.left()) else 0.0)
+        until = self.loop.time() + within
         while (late := self.unsettled()) and self.loop.time() < until:
             for agent in self.agents.values():
                 if agent.name in self.cluster.nodes():
@@ -154,7 +168,7 @@ class World:
             await asyncio.sleep(1.0)
             await self.revive()
             self.check()
-        assert not late, f"{_SETTLED_WITHIN_S:.0f} s after the last fault: {'; '.join(late)}"
+        assert not late, f"{within:.0f} s after the last fault: {'; '.join(late)}"
 
     def unsettled(self) -> list[str]:
         """Return what is not yet as it must be in the end."""
@@ -171,6 +185,7 @@ class World:
                 elif not told(pod):
                     late.append(f"{pod.name} waits and was not told why")
         late += self.jobs.unsettled(nodes, live)
+        late += self.disruptions.left()
         return [*late, *self._untold_disputes(set(nodes)), *self._kept()]
 
     def _kept(self) -> Iterator[str]:

@@ -178,6 +178,27 @@ def test_an_old_mark_does_not_count(life: Life, marked: str) -> None:
     assert _in_time(life) == []
 
 
+def test_a_mark_that_was_young_while_the_scheduler_stood_by_is_old_when_it_leads(life: Life) -> None:
+    """The crash came before the first deletion, and another led for an hour; since then a user has deleted a member."""
+    _pod_group(life)
+    life.see(*(members := [_member(life, f"m{number}", OURS) for number in range(3)]))
+    life.now += 3600.0
+    life.see(changed(members[0], metadata={"deletionTimestamp": DELETED}))
+    assert _in_time(life) == []
+
+
+def test_a_mark_that_was_renewed_counts_from_then(life: Life) -> None:
+    """Another order chose the same members, and a crash cut it short as well."""
+    _pod_group(life)
+    life.see(*(members := [_member(life, f"m{number}", OURS) for number in range(3)]))
+    life.now += 3600.0
+    mark = {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler", "message": OURS}
+    status = {"conditions": [mark | {"lastTransitionTime": "1970-01-01T01:00:00Z"}]}
+    renewed = [changed(one, status=status) for one in members]
+    life.see(changed(renewed[0], metadata={"deletionTimestamp": DELETED}), *renewed[1:])
+    assert _in_time(life) == ["m1", "m2"]
+
+
 def test_who_was_left_alone_once_stays(life: Life) -> None:
     """A group that is intact though all bear marks: later a user deletes one member, and the others change."""
     _pod_group(life)

@@ -1,0 +1,238 @@
+"""Orders that send away a whole group, cut by the death of their scheduler, and what becomes of the group.
+
+A group whose PodGroup says so goes as a whole. Its victims are marked one after another and then deleted one after
+another. ``cuts`` decides after which write of an order its scheduler is killed: between marks and deletions, or between
+two deletions. Checked at each write: nobody is deleted before all are marked, and nobody is evicted of a group that has
+enough members, unless an order for all of them was cut after a deletion. Checked in the end: what such a cut has left
+is gone, or the group lives again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from scheduler.cycle.instructions import DeleteVictims
+from scheduler.state.machine import Machine
+from tests.scheduler.simulation.clock import VirtualLoop
+from tests.scheduler.simulation.cluster import CLASSES, Cluster, PodState
+from tests.scheduler.simulation.http import Request
+from tests.scheduler.simulation.jobs import Job, Jobs
+
+if TYPE_CHECKING:
+    from tests.scheduler.simulation.world import World
+
+# How long, in seconds, a scheduler may not know that a group has enough members again.
+_STALE_S = 45.0
+_MOST_MEMBERS, _MOST_IMPORTANT = 12, 5
+_STEP_S = 1.5
+
+
+@dataclass(eq=False)
+class _Order:
+    """The victims of one order that are of one group, and which of them its scheduler has marked and deleted."""
+
+    process: str
+    job: Job
+    uids: frozenset[str]
+    # After so many writes the scheduler is killed; never if None.
+    ends_after: int | None
+    marked: set[str] = field(default_factory=set)
+    deleted: set[str] = field(default_factory=set)
+    is_cut: bool = False
+    # Whether a member that is no victim had a node since the cut, or the PodGroup was gone: then nobody has to go.
+    is_void: bool = False
+
+    @property
+    def left(self) -> frozenset[str]:
+        return self.uids - self.deleted
+
+
+@dataclass
+class Disruptions:
+    """The orders for whole groups. ``kill`` ends a process; without ``cuts`` none is."""
+
+    loop: VirtualLoop
+    cluster: Cluster
+    jobs: Jobs
+    kill: Callable[[str], None]
+    cuts: random.Random | None = None
+    orders: list[_Order] = field(default_factory=list)
+    broken: list[str] = field(default_factory=list)
+    # How often an order was cut before its first deletion, and between two; how many members were evicted after that.
+    met: Counter[str] = field(default_factory=Counter)
+    _enough_since: dict[str, float] = field(default_factory=dict)
+    _is_over: bool = False
+
+    def order(self, process: str, machine: Machine, order: DeleteVictims) -> None:
+        """Record which whole groups an order sends away."""
+        groups, chosen = machine.placed_groups, {one.uid for one in order.victims}
+        for key in sorted({key for uid in chosen if (key := groups.whole_group_of(uid)) is not None}):
+            uids = frozenset(chosen & set(groups.placed(key)))
+            job = self.jobs.jobs.get(key.name)
+            if job is None or len(uids) < 2:
+                continue
+            ends_after = None
+            if self.cuts is not None and not self._is_over and self.cuts.random() < 0.5:
+                ends_after = self.cuts.randrange(len(uids), 2 * len(uids))
+            self.met["orders"] += 1
+            self.orders.append(_Order(process, job, uids, ends_after))
+
+    def stop(self) -> None:
+        """Kill nobody any more."""
+        self._is_over = True
+        for one in self.orders:
+            one.ends_after = None
+
+    def see(self, request: Request) -> None:
+        """Take in a scheduler's write that the API server has carried out."""
+        if request.method == "DELETE" and "/pods/" in request.path:
+            self._deleted(request.process, str(msgspec.json.decode(request.body)["preconditions"]["uid"]))
+        elif request.method == "PATCH" and request.path.endswith("/status") and b"DisruptionTarget" in request.body:
+            body = msgspec.json.decode(request.body)
+            if body["status"]["conditions"][0]["status"] == "True":
+                self._marked(request.process, str(body["metadata"]["uid"]))
+        elif request.path.endswith("/eviction"):
+            self._evicted(str(msgspec.json.decode(request.body)["deleteOptions"]["preconditions"]["uid"]))
+
+    def _marked(self, process: str, uid: str) -> None:
+        for one in self._of(process, uid):
+            one.marked.add(uid)
+            self._cut(one)
+
+    def _deleted(self, process: str, uid: str) -> None:
+        for one in self._of(process, uid):
+            one.deleted.add(uid)
+            if unmarked := [pod.name for pod in self._placed(one.job) if pod.uid in one.uids and not _is_marked(pod)]:
+                self.broken.append(f"{uid} of {one.job.name} was deleted before {unmarked} were marked")
+            self._cut(one)
+
+    def _of(self, process: str, uid: str) -> list[_Order]:
+        """Return the order of a process that a pod is in, the last one."""
+        return [one for one in self.orders if one.process == process and uid in one.uids][-1:]
+
+    def _cut(self, order: _Order) -> None:
+        if order.ends_after is not None and len(order.marked) + len(order.deleted) >= order.ends_after:
+            order.ends_after, order.is_cut = None, True
+            self.met["between deletions" if order.deleted else "before deletions"] += 1
+            self.kill(order.process)
+
+    def _evicted(self, uid: str) -> None:
+        job = self.jobs.of(uid)
+        if job is None or not _goes_as_a_whole(job):
+            return
+        cut = [one for one in self.orders if uid in one.uids]
+        self.met["evicted"] += any(one.deleted for one in cut)
+        enough_for = self.loop.time() - self._enough_since.get(job.name, self.loop.time())
+        if not any(one.deleted for one in cut) and enough_for > _STALE_S:
+            self.broken.append(f"{uid} of {job.name} was evicted, which has enough members for {enough_for:.0f} s")
+
+    def check(self) -> None:
+        """Raise AssertionError if a guarantee is violated; note which groups have enough members, or live again."""
+        assert not self.broken, "; ".join(self.broken)
+        if self.cuts is None:
+            return
+        placed = {job.name: self._placed(job) for job in self.jobs.jobs.values() if _goes_as_a_whole(job)}
+        for name, pods in placed.items():
+            if len(pods) < self.jobs.jobs[name].min:
+                self._enough_since.pop(name, None)
+            else:
+                self._enough_since.setdefault(name, self.loop.time())
+        for one in self.orders:
+            if one.is_cut and not one.is_void:
+                others = {pod.uid for pod in placed[one.job.name]} - one.uids
+                one.is_void = bool(others) or not self.jobs.has_pod_group(one.job)
+
+    def left(self) -> Iterator[str]:
+        """Yield what orders that were cut between two deletions have left on nodes."""
+        for one in self.orders:
+            pods = self._placed(one.job)
+            if not one.is_cut or not one.deleted or one.is_void or len(pods) >= one.job.min:
+                continue
+            if names := sorted(pod.name for pod in pods if pod.uid in one.left):
+                yield f"{names} of {one.job.name} are left, {len(one.deleted)} were deleted by {one.process}"
+
+    def _placed(self, job: Job) -> list[PodState]:
+        return [pod for pod in self.jobs.pods(job) if pod.is_live and not pod.is_going]
+
+
+def _is_marked(pod: PodState) -> bool:
+    conditions = pod.document["status"].get("conditions") or ()
+    return any(one["type"] == "DisruptionTarget" and one["status"] == "True" for one in conditions)
+
+
+def _goes_as_a_whole(job: Job) -> bool:
+    return job.by_pod_group and bool(job.size % 2)
+
+
+class Rivals:
+    """Users of groups that go as a whole and of pods for which these have to go; their controllers and nodes."""
+
+    def __init__(self, world: World) -> None:
+        self._world, self._source = world, world.source
+        self._cluster, self._jobs = world.cluster, world.jobs
+        self._weighed: Mapping[Callable[[], None], int] = {
+            self._create_group: 4,
+            self._replace_members: 1,
+            self._delete_member: 1,
+            self._create_important: 6,
+            self._delete_important: 3,
+            self._sync_nodes: 12,
+            self._cut_watches: 1,
+        }
+
+    async def live(self, steps: int) -> None:
+        """Do so many random actions, and check after each."""
+        for _ in range(steps):
+            (act,) = self._source.choices(list(self._weighed), list(self._weighed.values()))
+            act()
+            await asyncio.sleep(self._source.expovariate(1 / _STEP_S))
+            await self._world.revive()
+            self._world.check()
+
+    def _create_group(self) -> None:
+        if self._jobs.size() < _MOST_MEMBERS:
+            name, least = f"whole-{len(self._jobs.jobs)}", self._source.choice((2, 3, 3))
+            request, cpu = self._source.choice(("[{}]", "[{},{}]", None)), self._source.choice(("1", "3"))
+            job = Job(name, 3, least, request, cpu, by_pod_group=True)
+            self._jobs.put_pod_group(job)
+            self._jobs.create(job)
+
+    def _replace_members(self) -> None:
+        """Let a job's controller make again what is missing."""
+        for job in self._some(self._jobs.jobs.values()):
+            there = [pod for pod in self._jobs.pods(job) if not pod.is_going]
+            for _ in range(job.size - len(there) if self._jobs.size() < _MOST_MEMBERS else 0):
+                self._jobs.add_member(job)
+
+    def _delete_member(self) -> None:
+        for pod in self._some(pod for pod in self._cluster.pods() if self._jobs.of(pod.uid) and not pod.is_going):
+            self._cluster.delete_pod(pod.name)
+
+    def _create_important(self) -> None:
+        if sum(pod.priority > 0 for pod in self._cluster.pods()) < _MOST_IMPORTANT:
+            request = self._source.choice(("[{},{},{}]", "[{},{}]", None))
+            spec = {"priorityClassName": self._source.choice(CLASSES)}
+            self._cluster.create_pod(request, cpu=self._source.choice(("3", "7")), spec=spec)
+
+    def _delete_important(self) -> None:
+        for pod in self._some(pod for pod in self._cluster.pods() if pod.priority > 0):
+            self._cluster.delete_pod(pod.name)
+
+    def _sync_nodes(self) -> None:
+        for agent in self._world.agents.values():
+            agent.sync()
+
+    def _cut_watches(self) -> None:
+        self._world.api.cut_watches()
+
+    def _some(self, of: Iterable[Any]) -> list[Any]:
+        """Return one of these by chance; none if there are none."""
+        there = list(of)
+        return [self._source.choice(there)] if there else []
