@@ -26,6 +26,7 @@ class Arguments:
     pod: str = ""
     group: str = ""
     recompute: bool = False
+    watch: bool = False
     most: int = 10
     without_guard: bool = False
     files: tuple[str, ...] = ()
@@ -34,7 +35,10 @@ class Arguments:
 
 def parse(argv: Sequence[str]) -> Arguments:
     """Parse the command line; exit with status 2 and the usage if it is wrong."""
-    given = vars(_parser().parse_args(argv))
+    parser = _parser()
+    given = vars(parser.parse_args(argv))
+    if given.get("watch") and given.get("group"):
+        parser.error("argument -w/--watch: groups are watched as a list, without NAME")
     if "about" in given:
         kind, name = given.pop("about")
         given[kind] = name
@@ -47,11 +51,15 @@ def parse(argv: Sequence[str]) -> Arguments:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog=PROGRAM, description="Show who has which SR-IOV VFs in a cluster, and why.")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    shared, cluster, scoped = _shared(), _cluster(), _scoped()
-    commands.add_parser("nodes", parents=[shared, cluster], help="VFs free, used and out of each PF, bandwidth left")
-    commands.add_parser("pods", parents=[shared, cluster, scoped], help="who holds which VFs, and who waits for some")
+    shared, cluster, scoped, watched = _shared(), _cluster(), _scoped(), _watched()
     commands.add_parser(
-        "gpus", parents=[shared, cluster], help="each node's GPUs, who has them, and the VF beside each"
+        "nodes", parents=[shared, cluster, watched], help="VFs free, used and out of each PF, bandwidth left"
+    )
+    commands.add_parser(
+        "pods", parents=[shared, cluster, scoped, watched], help="who holds which VFs, and who waits for some"
+    )
+    commands.add_parser(
+        "gpus", parents=[shared, cluster, watched], help="each node's GPUs, who has them, and the VF beside each"
     )
     explain = commands.add_parser(
         "explain", parents=[shared, cluster, scoped], help="why this node and these VFs, or why not each node"
@@ -59,7 +67,9 @@ def _parser() -> argparse.ArgumentParser:
     explain.add_argument("about", type=_subject, metavar="POD|group/NAME")
     explain.add_argument("--recompute", action="store_true", help="decide again about what waits, and name every node")
     groups = commands.add_parser(
-        "groups", parents=[shared, cluster, scoped], help="groups of pods: bound, waiting, and what they hang on"
+        "groups",
+        parents=[shared, cluster, scoped, watched],
+        help="groups of pods: bound, waiting, and what they hang on",
     )
     groups.add_argument(
         "group", nargs="?", type=_name_or_empty, default="", metavar="NAME", help="one group, with its members"
@@ -150,3 +160,9 @@ def _scoped() -> argparse.ArgumentParser:
     scoped.add_argument("-n", "--namespace", type=_name_or_empty, default="", metavar="NAME")
     scoped.add_argument("-A", "--all-namespaces", action="store_true")
     return scoped
+
+
+def _watched() -> argparse.ArgumentParser:
+    watched = argparse.ArgumentParser(add_help=False)
+    watched.add_argument("-w", "--watch", action="store_true", help="then show each change, until interrupted")
+    return watched
