@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 
 from cli.plugin.arguments import PROGRAM, Arguments, parse
-from cli.plugin.commands import Invocation, run
+from cli.plugin.commands import Invocation, read_uses, run
 from cli.plugin.progress import Progress
 from cli.plugin.reading import Reader
 from cli.plugin.reports.changes import ItemChanges, RowChanges
@@ -77,7 +77,7 @@ def _ask(arguments: Arguments) -> Answer:
     try:
         access = load_access(kubeconfig, context)
         namespace = arguments.namespace or context_namespace(kubeconfig, context)
-        begin = _watch if arguments.watch else _run
+        begin = _connectivity if arguments.command == "connectivity" else _watch if arguments.watch else _run
         return asyncio.run(begin(access, Invocation(arguments, namespace, time.time())))
     except (AccessError, KubeError) as failed:
         raise RuntimeError(str(failed)) from failed
@@ -99,6 +99,20 @@ async def _watch(access: Access, invocation: Invocation) -> Answer:
     async with Client(access, _CONNECTIONS, invocation.arguments.request_timeout) as client:
         await follow(WatchingReader(client), invocation, _shower(invocation.arguments))
     raise AssertionError("a watch ends by an exception")
+
+
+async def _connectivity(access: Access, invocation: Invocation) -> Answer:
+    """Start pods that measure; the only command that changes something in the cluster."""
+    from cli.plugin.connectivity.connectivity_test import ConnectivityTest
+    from cli.plugin.connectivity.plan import PodOptions, make_plan
+
+    arguments = invocation.arguments
+    async with Client(access, _CONNECTIONS, arguments.request_timeout) as client:
+        found = await read_uses(Reader(client))
+        plan = make_plan(found, arguments.nodes, arguments.networks, across=arguments.across)
+        options = PodOptions(arguments.image, arguments.seconds, arguments.scheduler[0])
+        test = ConnectivityTest(client, invocation.namespace, options, arguments.start, lambda told: _tell([told]))
+        return await test.run(plan, keep=arguments.keep)
 
 
 def _shower(arguments: Arguments) -> Callable[[Answer], None]:
