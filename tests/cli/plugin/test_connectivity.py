@@ -102,8 +102,9 @@ def test_a_pair_without_a_result_makes_the_status_1() -> None:
 class Kubelet:
     """In the place of scheduler and kubelets: it binds pods and runs their scripts with a stand-in for perftest."""
 
-    def __init__(self, served: Served, folder: Path) -> None:
+    def __init__(self, served: Served, folder: Path, devices: str) -> None:
         self._served = served
+        self._devices = devices
         self._bin = folder / "bin"
         self._bin.mkdir()
         (self._bin / "ib_write_bw").write_text(PERFTEST)
@@ -135,7 +136,7 @@ class Kubelet:
         await self._served.post(f"{path}/binding", {"metadata": about, "target": {"kind": "Node", "name": on}})
         (container,) = spec["containers"]
         environment = {one["name"]: one["value"] for one in container["env"]}
-        environment |= {"PATH": f"{self._bin}:{os.environ['PATH']}", "NCCL_IB_HCA": "=mlx5_0,mlx5_1"}
+        environment |= {"PATH": f"{self._bin}:{os.environ['PATH']}", "NCCL_IB_HCA": self._devices}
         with (self._folder / name).open("wb") as log:
             self._running[name] = await asyncio.create_subprocess_exec(
                 *container["command"], env=environment, stdout=log, stderr=DEVNULL, start_new_session=True
@@ -154,9 +155,9 @@ class Kubelet:
 
 
 @asynccontextmanager
-async def kubelet(served: Served, folder: Path) -> AsyncIterator[Kubelet]:
+async def kubelet(served: Served, folder: Path, devices: str = "=mlx5_0,mlx5_1") -> AsyncIterator[Kubelet]:
     """Serve two nodes with two rails each."""
-    running = Kubelet(served, folder)
+    running = Kubelet(served, folder, devices)
     application = web.Application()
     application.router.add_get("/containerLogs/{namespace}/{pod}/{container}", running.log)
     runner = web.AppRunner(application)
@@ -206,3 +207,12 @@ async def test_a_pod_that_does_not_start_is_named_with_the_reason_and_deleted(se
     assert "is not ready after 0.5 s: its phase is Pending" in err
     listed: Json = msgspec.json.decode(await served.client.request("GET", "/api/v1/namespaces/default/pods"))
     assert listed["items"] == []
+
+
+async def test_what_a_pod_says_of_itself_ends_the_test(served: Served, tmp_path: Path) -> None:
+    """The pod has no devices: nobody waits until it is late."""
+    async with kubelet(served, tmp_path, devices="") as running:
+        status, out, err = await served.run("connectivity", "test", "--image", "perftest")
+    assert (status, out) == (1, "")
+    (server,) = running.seen
+    assert f"pod '{server}': NCCL_IB_HCA is empty" in err
