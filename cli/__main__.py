@@ -4,26 +4,28 @@ import asyncio
 import gc
 import io
 import json
+import logging
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import msgspec
-import yaml
 
 from cli.plugin.arguments import PROGRAM, Arguments, parse
-from cli.plugin.commands import Invocation, run
+from cli.plugin.commands import Invocation, read_uses, run
 from cli.plugin.progress import Progress
 from cli.plugin.reading import Reader
+from cli.plugin.reports.changes import ItemChanges, RowChanges
 from cli.plugin.reports.tables import Answer, draw, printable
+from cli.plugin.reports.yaml_document import dump
+from cli.plugin.watching import WatchingReader, follow
+from mooring import log
 from mooring.kube.access import Access, AccessError, context_namespace, load_access
 from mooring.kube.client import Client
 from mooring.kube.failures import KubeError
 
-# libyaml's dumper, if PyYAML was built with it, is five times as fast.
-_YAML = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 # Most of the work is two lists; each connection starts with a handshake of some milliseconds.
 _CONNECTIONS = 4
 
@@ -33,6 +35,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parse(sys.argv[1:] if argv is None else argv)
     # numpy's BLAS starts a thread a core for matrices, which this program does not use.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # Names are ASCII, messages may be anything: what the terminal cannot show is escaped.
+        sys.stdout.reconfigure(errors="backslashreplace")
     # A command keeps all that it reads, then ends: garbage collection would take a tenth of its time.
     gc.disable()
     try:
@@ -72,7 +77,8 @@ def _ask(arguments: Arguments) -> Answer:
     try:
         access = load_access(kubeconfig, context)
         namespace = arguments.namespace or context_namespace(kubeconfig, context)
-        return asyncio.run(_run(access, Invocation(arguments, namespace, time.time())))
+        begin = _connectivity if arguments.command == "connectivity" else _watch if arguments.watch else _run
+        return asyncio.run(begin(access, Invocation(arguments, namespace, time.time())))
     except (AccessError, KubeError) as failed:
         raise RuntimeError(str(failed)) from failed
 
@@ -86,20 +92,65 @@ async def _run(access: Access, invocation: Invocation) -> Answer:
         progress.end()
 
 
+async def _watch(access: Access, invocation: Invocation) -> Answer:
+    """Show changes until the command is interrupted, or its right to list is withdrawn."""
+    gc.enable()
+    log.set_up(PROGRAM, logging.WARNING)
+    async with Client(access, _CONNECTIONS, invocation.arguments.request_timeout) as client:
+        await follow(WatchingReader(client), invocation, _shower(invocation.arguments))
+    raise AssertionError("a watch ends by an exception")
+
+
+async def _connectivity(access: Access, invocation: Invocation) -> Answer:
+    """Start pods that measure; the only command that changes something in the cluster."""
+    from cli.plugin.connectivity.connectivity_test import ConnectivityTest
+    from cli.plugin.connectivity.plan import PodOptions, make_plan
+
+    arguments = invocation.arguments
+    async with Client(access, _CONNECTIONS, arguments.request_timeout) as client:
+        found = await read_uses(Reader(client))
+        plan = make_plan(found, arguments.nodes, arguments.networks, across=arguments.across)
+        options = PodOptions(arguments.image, arguments.seconds, arguments.scheduler[0])
+        test = ConnectivityTest(client, invocation.namespace, options, arguments.start, lambda told: _tell([told]))
+        return await test.run(plan, keep=arguments.keep)
+
+
+def _shower(arguments: Arguments) -> Callable[[Answer], None]:
+    """Return what prints the changes of an answer, and the notes that were not in the one before."""
+    rows, items = RowChanges(coloured=_is_coloured(arguments.colour)), ItemChanges()
+    told: list[str] = []
+
+    def show(answer: Answer) -> None:
+        if arguments.output == "json":
+            lines = [json.dumps(one) for one in items.objects(answer)]
+        elif arguments.output == "yaml":
+            lines = [f"---\n{dump(msgspec.to_builtins(one))}".rstrip("\n") for one in items.objects(answer)]
+        else:
+            lines = rows.lines(answer)
+        for line in lines:
+            print(line)
+        _tell([note for note in answer.notes if note not in told])
+        told[:] = answer.notes
+        sys.stdout.flush()
+
+    return show
+
+
 def _show(answer: Answer, arguments: Arguments) -> None:
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        # Names are ASCII, messages may be anything: what the terminal cannot show is escaped.
-        sys.stdout.reconfigure(errors="backslashreplace")
     if arguments.output == "json":
         # With an indent json would be ten times as slow, and msgspec by itself would leave C1 controls unescaped.
         print(msgspec.json.format(json.dumps(answer.document)))
     elif arguments.output == "yaml":
-        print(yaml.dump(msgspec.to_builtins(answer.document), Dumper=_YAML, sort_keys=False), end="")
+        print(dump(msgspec.to_builtins(answer.document)), end="")
     else:
         print(draw(answer.tables, coloured=_is_coloured(arguments.colour)))
-    for note in answer.notes:
-        print(f"{PROGRAM}: {printable(note)}", file=sys.stderr)
+    _tell(answer.notes)
     sys.stdout.flush()
+
+
+def _tell(notes: Sequence[str]) -> None:
+    for note in notes:
+        print(f"{PROGRAM}: {printable(note)}", file=sys.stderr)
 
 
 def _is_coloured(choice: str) -> bool:

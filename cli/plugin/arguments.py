@@ -26,18 +26,30 @@ class Arguments:
     pod: str = ""
     group: str = ""
     recompute: bool = False
+    watch: bool = False
     most: int = 10
     without_guard: bool = False
     files: tuple[str, ...] = ()
+    nodes: tuple[str, ...] = ()
+    networks: tuple[str, ...] = ()
+    image: str = ""
+    seconds: int = 5
+    start: float = 120.0
+    across: bool = False
+    keep: bool = False
     scheduler: tuple[str, ...] = (names.SCHEDULER_NAME,)
 
 
 def parse(argv: Sequence[str]) -> Arguments:
     """Parse the command line; exit with status 2 and the usage if it is wrong."""
-    given = vars(_parser().parse_args(argv))
+    parser = _parser()
+    given = vars(parser.parse_args(argv))
+    if given.get("watch") and given.get("group"):
+        parser.error("argument -w/--watch: groups are watched as a list, without NAME")
     if "about" in given:
         kind, name = given.pop("about")
         given[kind] = name
+    given.pop("action", None)
     for several in ("files", "scheduler"):
         if several in given:
             given[several] = tuple(given[several] or (names.SCHEDULER_NAME,))
@@ -47,11 +59,15 @@ def parse(argv: Sequence[str]) -> Arguments:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog=PROGRAM, description="Show who has which SR-IOV VFs in a cluster, and why.")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    shared, cluster, scoped = _shared(), _cluster(), _scoped()
-    commands.add_parser("nodes", parents=[shared, cluster], help="VFs free, used and out of each PF, bandwidth left")
-    commands.add_parser("pods", parents=[shared, cluster, scoped], help="who holds which VFs, and who waits for some")
+    shared, cluster, scoped, watched = _shared(), _cluster(), _scoped(), _watched()
     commands.add_parser(
-        "gpus", parents=[shared, cluster], help="each node's GPUs, who has them, and the VF beside each"
+        "nodes", parents=[shared, cluster, watched], help="VFs free, used and out of each PF, bandwidth left"
+    )
+    commands.add_parser(
+        "pods", parents=[shared, cluster, scoped, watched], help="who holds which VFs, and who waits for some"
+    )
+    commands.add_parser(
+        "gpus", parents=[shared, cluster, watched], help="each node's GPUs, who has them, and the VF beside each"
     )
     explain = commands.add_parser(
         "explain", parents=[shared, cluster, scoped], help="why this node and these VFs, or why not each node"
@@ -59,7 +75,9 @@ def _parser() -> argparse.ArgumentParser:
     explain.add_argument("about", type=_subject, metavar="POD|group/NAME")
     explain.add_argument("--recompute", action="store_true", help="decide again about what waits, and name every node")
     groups = commands.add_parser(
-        "groups", parents=[shared, cluster, scoped], help="groups of pods: bound, waiting, and what they hang on"
+        "groups",
+        parents=[shared, cluster, scoped, watched],
+        help="groups of pods: bound, waiting, and what they hang on",
     )
     groups.add_argument(
         "group", nargs="?", type=_name_or_empty, default="", metavar="NAME", help="one group, with its members"
@@ -79,6 +97,11 @@ def _parser() -> argparse.ArgumentParser:
     doctor.add_argument(
         "--without-guard", action="store_true", help="admission policies that are missing are a warning, not an error"
     )
+    _add_connectivity(
+        commands.add_parser(
+            "connectivity", parents=[shared, cluster], help="measure the rails between two nodes, by two pods"
+        )
+    )
     lint = commands.add_parser(
         "lint", parents=[shared], help="what of a manifest would be refused; status 1 if anything"
     )
@@ -90,6 +113,52 @@ def _parser() -> argparse.ArgumentParser:
         help=f"a schedulerName that gives interfaces; may be repeated (default {names.SCHEDULER_NAME})",
     )
     return parser
+
+
+def _add_connectivity(connectivity: argparse.ArgumentParser) -> None:
+    connectivity.add_argument(
+        "action", choices=("test",), help="start two pods, measure each pair of rails, delete them"
+    )
+    connectivity.add_argument(
+        "--image", required=True, metavar="IMAGE", help="an image with sh and ib_write_bw (perftest)"
+    )
+    connectivity.add_argument("-n", "--namespace", type=_name_or_empty, default="", metavar="NAME")
+    connectivity.add_argument(
+        "--nodes", type=_names, default=(), metavar="A,B", help="(default: two that share most networks with a free VF)"
+    )
+    connectivity.add_argument(
+        "--networks", type=_texts, default=(), metavar="N,…", help="the rails (default: all that both nodes have free)"
+    )
+    connectivity.add_argument(
+        "--across", action="store_true", help="each rail with every other too, not only with itself"
+    )
+    connectivity.add_argument(
+        "--seconds", type=_positive, default=5, metavar="S", help="of one measurement (default 5)"
+    )
+    connectivity.add_argument(
+        "--start", type=_seconds, default=120.0, metavar="S", help="a pod may take to start (120)"
+    )
+    connectivity.add_argument("--keep", action="store_true", help="leave the pods, to look at")
+    connectivity.add_argument(
+        "--scheduler", action="append", metavar="NAME", help=f"their schedulerName (default {names.SCHEDULER_NAME})"
+    )
+
+
+def _texts(text: str) -> tuple[str, ...]:
+    """Parse a list with commas."""
+    return tuple(dict.fromkeys(filter(None, text.split(","))))
+
+
+def _names(text: str) -> tuple[str, ...]:
+    """Parse nodes' names."""
+    return tuple(_name(one) for one in _texts(text))
+
+
+def _positive(text: str) -> int:
+    """Parse a number from 1 up."""
+    if not _count(text):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 1 up")
+    return int(text)
 
 
 def _name(text: str) -> str:
@@ -150,3 +219,9 @@ def _scoped() -> argparse.ArgumentParser:
     scoped.add_argument("-n", "--namespace", type=_name_or_empty, default="", metavar="NAME")
     scoped.add_argument("-A", "--all-namespaces", action="store_true")
     return scoped
+
+
+def _watched() -> argparse.ArgumentParser:
+    watched = argparse.ArgumentParser(add_help=False)
+    watched.add_argument("-w", "--watch", action="store_true", help="then show each change, until interrupted")
+    return watched

@@ -11,7 +11,7 @@ from cli.plugin.reading import Reader, UnreadableError
 from cli.plugin.reports import doctor, explain, gpus, groups, nodes, pods, top
 from cli.plugin.reports.objects import Event, Guard, Node, Pod
 from cli.plugin.reports.tables import Answer
-from cli.plugin.reports.use import uses
+from cli.plugin.reports.use import NodeUse, uses
 from mooring.admission_policies import BINDINGS_PATH, POLICIES_PATH
 from scheduler.cache.groups import pod_groups
 from scheduler.kube import objects
@@ -42,9 +42,14 @@ async def run(reader: Reader, invocation: Invocation) -> Answer:
     return replace(answer, document={**answer.document, "notes": list(notes)}, notes=notes)
 
 
-async def _nodes(reader: Reader, invocation: Invocation) -> Answer:
+async def read_uses(reader: Reader) -> list[NodeUse]:
+    """Return each node's PFs, with what pods hold of them as far as pods can be read."""
     listed, live = await asyncio.gather(reader.must(_NODES, Node), reader.all(_PODS, Pod, _LIVE))
-    return nodes.report(uses(listed, live), wide=invocation.is_wide)
+    return uses(listed, live)
+
+
+async def _nodes(reader: Reader, invocation: Invocation) -> Answer:
+    return nodes.report(await read_uses(reader), wide=invocation.is_wide)
 
 
 async def _pods(reader: Reader, invocation: Invocation) -> Answer:

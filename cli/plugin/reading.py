@@ -41,6 +41,9 @@ class _Object(msgspec.Struct):
 class Reader:
     """A reader of one API server; ``notes`` collects what could not be read, ``tell`` gets a list's progress."""
 
+    # The verbs of RBAC that a list takes.
+    _verbs: tuple[str, ...] = ("list",)
+
     def __init__(self, client: Client, tell: Tell = lambda _what, _count: None) -> None:
         self._client = client
         self._tell = tell
@@ -79,7 +82,7 @@ class Reader:
             except Refused as refused:
                 if refused.status.code != 403:
                     raise
-                self.notes.append(f"forbidden: needs the right to list {_resource(path)}")
+                self.notes.append(f"forbidden: needs the right to {' and '.join(self._verbs)} {_resource(path)}")
                 return None
         return None
 
@@ -128,8 +131,11 @@ class Reader:
             except msgspec.ValidationError as unreadable:
                 named = msgspec.json.decode(raw, type=_Object).metadata or {}
                 name = "/".join(str(named[key]) for key in ("namespace", "name") if key in named)
-                self.notes.append(f"{kind.__name__.lower()} {name!r} is left out: {unreadable}")
+                self._leave_out(kind, name, str(unreadable))
         return _Page(found, page.metadata)
+
+    def _leave_out(self, kind: type[Any], name: str, why: str) -> None:
+        self.notes.append(f"{kind.__name__.lower()} {name!r} is left out: {why}")
 
 
 def _no_answer(path: str, odd: Exception) -> UnreadableError:

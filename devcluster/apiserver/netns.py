@@ -21,7 +21,12 @@ def listen_in(netns: str, host: str, port: int) -> socket.socket:
 
 
 def connect_in(namespaces: Sequence[str], host: str, port: int) -> socket.socket:
-    """Return a socket that is connected to an address in whichever of the namespaces has it; raise OSError."""
+    """Return a socket that is connected to an address in whichever of the namespaces has it; raise OSError.
+
+    Without namespaces the address is this process' own.
+    """
+    if not namespaces:
+        return socket.create_connection((host, port), timeout=_CONNECT_S)
     failure = OSError(f"no network has {host}")
     for netns in namespaces:
         try:

@@ -76,7 +76,11 @@ def report(nodes: Iterable[Node], pods: Iterable[Pod] | None, *, wide: bool) -> 
     rows += [_fault(name, why, wide=wide) for name, why in faults.items()]
     columns = (*_COLUMNS, *_WIDE) if wide else _COLUMNS
     document = {"kind": "MooringGpus", "v": 1, "items": [_item(row) for row in found], "faults": faults}
-    return Answer(document, (Table(columns, rows, empty="no node publishes GPUs"),))
+    return Answer(
+        document,
+        (Table(columns, rows, empty="no node publishes GPUs", identity=("NODE", "GPU")),),
+        identity=("node", "pci"),
+    )
 
 
 def pairs(held: Sequence[Held], node: Node | None) -> Table:

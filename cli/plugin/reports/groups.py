@@ -211,7 +211,11 @@ def report(found: Sequence[FoundGroup], *, wide: bool) -> Answer:
     columns = (*_COLUMNS, *_WIDE) if wide else _COLUMNS
     document = {"kind": "MooringGroups", "v": 1, "items": [as_item(one) for one in found]}
     rows = [_row(one, wide=wide) for one in found]
-    return Answer(document, (Table(columns, rows, empty="no groups of pods"),))
+    return Answer(
+        document,
+        (Table(columns, rows, empty="no groups of pods", identity=("NAMESPACE", "NAME")),),
+        identity=("namespace", "name"),
+    )
 
 
 def _row(one: FoundGroup, *, wide: bool) -> tuple[Cell, ...]:

@@ -14,7 +14,7 @@ def report(found: Sequence[NodeUse], *, wide: bool) -> Answer:
     rows = [row for node in found for row in _rows(node, wide=wide)]
     columns = (*_COLUMNS, *_WIDE) if wide else _COLUMNS
     document = {"kind": "MooringNodes", "v": 1, "items": [_item(node) for node in found]}
-    return Answer(document, (Table(columns, rows, empty="no nodes"),))
+    return Answer(document, (Table(columns, rows, empty="no nodes", identity=("NODE", "PF")),), identity=("node",))
 
 
 def _rows(node: NodeUse, *, wide: bool) -> Iterable[tuple[Cell, ...]]:

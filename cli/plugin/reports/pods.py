@@ -51,7 +51,11 @@ def report(pods: Iterable[Pod], *, wide: bool) -> Answer:
     rows = [row for one in ours for row in _rows(one, wide=wide)]
     columns = (*_COLUMNS, *_WIDE) if wide else _COLUMNS
     document = {"kind": "MooringPods", "v": 1, "items": [as_item(one) for one in ours]}
-    return Answer(document, (Table(columns, rows, empty="no pods with interfaces"),))
+    return Answer(
+        document,
+        (Table(columns, rows, empty="no pods with interfaces", identity=("NAMESPACE", "NAME")),),
+        identity=("namespace", "name"),
+    )
 
 
 def _rows(one: PodSummary, *, wide: bool) -> Iterator[tuple[Cell, ...]]:

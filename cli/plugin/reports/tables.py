@@ -19,17 +19,23 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Rows below their columns' names; ``title`` is above them. Without rows, ``empty`` is shown instead."""
+    """Rows below their columns' names; ``title`` is above them. Without rows, ``empty`` is shown instead.
+
+    ``identity`` are the columns that name what a row is about: rows that share them are told apart by their order.
+    """
 
     columns: tuple[str, ...]
     rows: Sequence[Sequence[Cell]]
     title: str = ""
     empty: str = ""
+    identity: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
     """The result of a command: the document for programs, the tables for people, notes, the exit status.
+
+    ``identity`` are the fields that name one of the document's items.
 
     Its repr shows neither of the first two: `asyncio.run` writes that of its result, whatever its length.
     """
@@ -38,6 +44,7 @@ class Answer:
     tables: tuple[Table, ...] = field(repr=False)
     notes: tuple[str, ...] = field(default=())
     status: int = 0
+    identity: tuple[str, ...] = field(default=(), repr=False)
 
 
 def cells(*values: object) -> tuple[Cell, ...]:
@@ -64,13 +71,39 @@ def _lines(table: Table, *, coloured: bool) -> Iterator[str]:
     if not table.rows:
         yield table.empty
         return
-    texts = [[printable(cell.text) for cell in row] for row in table.rows]
-    widths = [max(map(len, column)) for column in zip(table.columns, *texts, strict=True)]
-    right = [all(_is_number(text) for text in column) for column in zip(*texts, strict=True)]
+    layout = layout_of(table)
     if any(table.columns):
-        yield _line(table.columns, ["head"] * len(widths), widths, right, coloured)
-    for row, text in zip(table.rows, texts, strict=True):
-        yield _line(text, [cell.tone for cell in row], widths, right, coloured)
+        yield draw_head(table.columns, layout, coloured=coloured)
+    for row in table.rows:
+        yield draw_row(row, layout, coloured=coloured)
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The width of each column in characters, and whether its texts are aligned to the right."""
+
+    widths: tuple[int, ...]
+    right: tuple[bool, ...]
+
+
+def layout_of(table: Table) -> Layout:
+    """Return the layout of a table with rows: as wide as the widest text, numbers to the right."""
+    texts = [[printable(cell.text) for cell in row] for row in table.rows]
+    return Layout(
+        tuple(max(map(len, column)) for column in zip(table.columns, *texts, strict=True)),
+        tuple(all(_is_number(text) for text in column) for column in zip(*texts, strict=True)),
+    )
+
+
+def draw_head(columns: Sequence[str], layout: Layout, *, coloured: bool) -> str:
+    """Return the columns' names as a line."""
+    return _line(columns, ["head"] * len(columns), layout.widths, layout.right, coloured)
+
+
+def draw_row(row: Sequence[Cell], layout: Layout, *, coloured: bool) -> str:
+    """Return a row as a line; a text wider than its column moves those after it."""
+    texts = [printable(cell.text) for cell in row]
+    return _line(texts, [cell.tone for cell in row], layout.widths, layout.right, coloured)
 
 
 def _line(

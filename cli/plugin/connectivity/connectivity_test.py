@@ -1,0 +1,175 @@
+"""Run the two pods, wait for what they measure, and delete them whatever happens."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+import msgspec
+
+from cli.plugin.connectivity.plan import (
+    CONTAINER,
+    Plan,
+    PodOptions,
+    Said,
+    client_pod,
+    longest_s,
+    read_log,
+    report,
+    server_pod,
+)
+from cli.plugin.reports.tables import Answer
+from mooring.kube.client import Client
+from mooring.kube.failures import KubeError, NotFound
+from scheduler.kube.objects import Struct
+
+# How often pods and logs are read, in seconds.
+_PAUSE_S = 0.5
+_ENDED = ("Succeeded", "Failed")
+Tell = Callable[[str], None]
+
+
+class ConnectivityError(RuntimeError):
+    """The test could not be run to its end."""
+
+
+class _Waiting(Struct):
+    reason: str = ""
+    message: str = ""
+
+
+class _State(Struct):
+    waiting: _Waiting | None = None
+
+
+class _ContainerStatus(Struct):
+    state: _State = msgspec.field(default_factory=_State)
+
+
+class _Condition(Struct):
+    type: str = ""
+    status: str = ""
+    message: str = ""
+
+
+class _Status(Struct):
+    phase: str = ""
+    message: str = ""
+    pod_ip: str = msgspec.field(default="", name="podIP")
+    conditions: list[_Condition] | None = None
+    container_statuses: list[_ContainerStatus] | None = None
+
+
+class _Metadata(Struct):
+    name: str
+    uid: str
+
+
+class _Pod(Struct):
+    metadata: _Metadata
+    status: _Status = msgspec.field(default_factory=_Status)
+
+
+class ConnectivityTest:
+    """One test in one namespace; ``start_s`` is how long a pod may take to start. It tells what it waits for."""
+
+    def __init__(self, client: Client, namespace: str, options: PodOptions, start_s: float, tell: Tell) -> None:
+        self._client = client
+        self._pods = f"/api/v1/namespaces/{namespace}/pods"
+        self._options = options
+        self._start_s = start_s
+        self._tell = tell
+
+    async def run(self, plan: Plan, *, keep: bool = False) -> Answer:
+        """Return the report; raise ConnectivityError or KubeError. The pods are deleted, unless they are kept."""
+        async with self._created(server_pod(plan, self._options), keep=keep) as server:
+            address = await self._ready(server)
+            async with self._created(client_pod(plan, self._options, address), keep=keep) as client:
+                limit_s = self._start_s + longest_s(plan, self._options)
+                said = await self._until_done(client, limit_s, len(plan.pairs))
+        return report(plan, said)
+
+    @asynccontextmanager
+    async def _created(self, document: Mapping[str, Any], *, keep: bool) -> AsyncIterator[_Pod]:
+        made = msgspec.json.decode(
+            await self._client.request("POST", self._pods, msgspec.json.encode(document)), type=_Pod
+        )
+        try:
+            yield made
+        finally:
+            if not keep:
+                await self._delete(made)
+
+    async def _delete(self, pod: _Pod) -> None:
+        body = msgspec.json.encode({"preconditions": {"uid": pod.metadata.uid}})
+        try:
+            await self._client.request("DELETE", self._path(pod), body)
+        except NotFound:
+            return
+        except KubeError as failed:
+            self._tell(f"pod {pod.metadata.name!r} is not deleted: {failed}")
+
+    async def _ready(self, pod: _Pod) -> str:
+        """Return the server's address once all its devices are served."""
+        self._tell(f"waiting for pod {pod.metadata.name!r} to start")
+        latest = pod
+        try:
+            async with asyncio.timeout(self._start_s):
+                while True:
+                    latest, said = await self._look(pod)
+                    self._refuse_end(latest, said)
+                    if said.is_ready and latest.status.pod_ip:
+                        return latest.status.pod_ip
+                    await asyncio.sleep(_PAUSE_S)
+        except TimeoutError:
+            raise self._late(latest, self._start_s) from None
+
+    async def _until_done(self, pod: _Pod, limit_s: float, count: int) -> Said:
+        """Return what the measuring pod has said in the end."""
+        latest, shown = pod, -1
+        try:
+            async with asyncio.timeout(limit_s):
+                while True:
+                    latest, said = await self._look(pod)
+                    known = len(said.rates_gbps) + len(said.failures)
+                    if known != shown:
+                        self._tell(f"measured {known} of {count} pairs of rails")
+                        shown = known
+                    if said.is_done:
+                        return said
+                    self._refuse_end(latest, said)
+                    await asyncio.sleep(_PAUSE_S)
+        except TimeoutError:
+            raise self._late(latest, limit_s) from None
+
+    async def _look(self, pod: _Pod) -> tuple[_Pod, Said]:
+        """Return the pod as it is now, and then its log: a pod that has ended has said all."""
+        latest = msgspec.json.decode(await self._client.request("GET", self._path(pod)), type=_Pod)
+        if latest.metadata.uid != pod.metadata.uid:
+            raise ConnectivityError(f"pod {pod.metadata.name!r} was deleted during the test")
+        return latest, read_log(await self._log(latest) if latest.status.phase in ("Running", *_ENDED) else "")
+
+    async def _log(self, pod: _Pod) -> str:
+        body = await self._client.request("GET", f"{self._path(pod)}/log", params={"container": CONTAINER})
+        return body.decode(errors="replace")
+
+    def _refuse_end(self, pod: _Pod, said: Said) -> None:
+        if said.fault:
+            raise ConnectivityError(f"pod {pod.metadata.name!r}: {said.fault}")
+        if pod.status.phase in _ENDED:
+            raise ConnectivityError(f"pod {pod.metadata.name!r} has ended: {pod.status.message or pod.status.phase}")
+
+    def _late(self, pod: _Pod, limit_s: float) -> ConnectivityError:
+        return ConnectivityError(f"pod {pod.metadata.name!r} is not ready after {limit_s:g} s: {_why(pod.status)}")
+
+    def _path(self, pod: _Pod) -> str:
+        return f"{self._pods}/{pod.metadata.name}"
+
+
+def _why(status: _Status) -> str:
+    """Return what keeps a pod from starting, in the words of the scheduler or the kubelet."""
+    for one in status.container_statuses or ():
+        if one.state.waiting is not None:
+            return f"{one.state.waiting.reason}: {one.state.waiting.message}".strip(": ")
+    refused = [one.message for one in status.conditions or () if one.status == "False" and one.message]
+    return refused[0] if refused else f"its phase is {status.phase or 'Pending'}"

@@ -1,0 +1,110 @@
+"""Follow what a command reads: it is listed once, watched from then on, and read again from memory.
+
+A command that is watched runs unchanged: the reader that it gets answers each list with what the watch has now.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from cli.plugin.commands import Invocation, run
+from cli.plugin.reading import Reader
+from cli.plugin.reports.tables import Answer
+from mooring.kube.client import Client
+from mooring.kube.events import Changed, Event, Identity, Removed, Synced, Unreadable
+from mooring.kube.watch import Decoder, watch
+
+T = TypeVar("T")
+# Changes that come within this time, in seconds, are shown together: a bind changes several objects.
+_TOGETHER_S = 0.3
+_ListKey = tuple[str, type[Any], tuple[tuple[str, str], ...]]
+
+
+class _WatchedList:
+    """The objects of a list as its watch has told them."""
+
+    def __init__(self) -> None:
+        self.objects: dict[tuple[str, str], Any] = {}
+        self.unreadable: dict[tuple[str, str], str] = {}
+        self.is_synced = asyncio.Event()
+
+    def apply(self, event: Event[Any]) -> None:
+        match event:
+            case Synced(entries):
+                self.objects, self.unreadable = {}, {}
+                for entry in entries:
+                    self._put(entry)
+                self.is_synced.set()
+            case Removed(identity):
+                self._drop(identity)
+            case Changed() | Unreadable():
+                self._drop(event.identity)
+                self._put(event)
+
+    def _put(self, entry: Changed[Any] | Unreadable) -> None:
+        key = (entry.identity.namespace, entry.identity.name)
+        if isinstance(entry, Changed):
+            self.objects[key] = entry.item
+        else:
+            self.unreadable[key] = entry.why
+
+    def _drop(self, identity: Identity) -> None:
+        key = (identity.namespace, identity.name)
+        self.objects.pop(key, None)
+        self.unreadable.pop(key, None)
+
+
+class WatchingReader(Reader):
+    """A reader that watches each list that it was asked for; ``changed`` is set when one of them is another."""
+
+    _verbs = ("list", "watch")
+
+    def __init__(self, client: Client) -> None:
+        super().__init__(client)
+        self._lists: dict[_ListKey, _WatchedList] = {}
+        self._watches: dict[_ListKey, asyncio.Task[None]] = {}
+        self.changed = asyncio.Event()
+
+    async def _pages(self, path: str, kind: type[T], params: Mapping[str, str]) -> list[T]:
+        """Return the present objects by namespace and name; raise what ended the watch."""
+        key = (path, kind, tuple(sorted(params.items())))
+        known = self._lists.get(key)
+        if known is None:
+            # A watch repeats what fails. A server that cannot be reached, or refuses, is told at once.
+            await self._client.request("GET", path, params={**params, "limit": "1"})
+            known = self._lists[key] = _WatchedList()
+            self._watches[key] = asyncio.create_task(self._follow(known, path, kind, params))
+        await known.is_synced.wait()
+        if self._watches[key].done():
+            self._watches[key].result()
+        for name, why in sorted(known.unreadable.items()):
+            self._leave_out(kind, "/".join(filter(None, name)), why)
+        return [known.objects[name] for name in sorted(known.objects)]
+
+    async def _follow(self, known: _WatchedList, path: str, kind: type[T], params: Mapping[str, str]) -> None:
+        try:
+            async for event in watch(self._client, path, Decoder(kind), params, is_optional=True):
+                known.apply(event)
+                self.changed.set()
+        finally:
+            known.is_synced.set()
+            self.changed.set()
+
+    async def stop(self) -> None:
+        """End the watches."""
+        for one in self._watches.values():
+            one.cancel()
+        await asyncio.gather(*self._watches.values(), return_exceptions=True)
+
+
+async def follow(reader: WatchingReader, invocation: Invocation, show: Callable[[Answer], None]) -> None:
+    """Show a command's answer, and again after each change, without end; raise as `run` does."""
+    try:
+        while True:
+            reader.changed.clear()
+            reader.notes.clear()
+            show(await run(reader, invocation))
+            await reader.changed.wait()
+            await asyncio.sleep(_TOGETHER_S)
+    finally:
+        await reader.stop()
