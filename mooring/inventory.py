@@ -30,6 +30,8 @@ _MOST_WORDS = 64
 _LONGEST_RANGES = 16_384
 # `Out.why` of a VF that a pod holds without a claim to it any more: this text, then the pod's uid.
 HELD_BY = "held by pod "
+# The beginning of `Out.why` of a VF that a pod holds but that is in the host; its pod's uid follows.
+LOST = "lost: "
 
 
 @dataclass(frozen=True, slots=True)

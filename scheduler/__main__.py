@@ -33,6 +33,7 @@ from scheduler.server.reporting.writer import Writer
 from scheduler.server.startup.installed_constraints import installed
 from scheduler.server.startup.policy_check import OwnPod, PolicyCheck
 from scheduler.server.startup.signing_key import load_signing_key
+from scheduler.state.lost_vfs import LostVfOptions
 from scheduler.state.machine import Machine
 
 _log = structlog.get_logger()
@@ -86,6 +87,15 @@ class Config:
         "seconds after which the members of a group are evicted of which fewer than it needs are placed while others "
         "wait; off if 0",
     )
+    evict_lost_vfs: float = option(
+        0.0,
+        "seconds after which running pods are evicted whose node has lost their VFs, or whose PF is down, whole groups "
+        "together; off if 0",
+    )
+    evict_lost_vfs_per_minute: int = option(
+        5, "how many of these pods, or groups of them, at most: a switch that fails must not empty a cluster"
+    )
+    evict_lost_vfs_dry_run: bool = option(False, "evict none of these, and say by an event which would be")
     extender_client_ca: str = option("", "file of the CA that signs the clients' certificates: no others are answered")
 
 
@@ -127,6 +137,9 @@ async def _run(config: Config, access: Access) -> None:
         evict_never_started=config.evict_never_started,
         kinds=installed(),
         group_options=GroupOptions(config.group_hold, config.end_half_groups),
+        lost_vf_options=LostVfOptions(
+            config.evict_lost_vfs, config.evict_lost_vfs_per_minute, config.evict_lost_vfs_dry_run
+        ),
         sign=load_signing_key(config.signing_key),
     )
     metrics.expose(machine)

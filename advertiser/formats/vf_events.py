@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from advertiser.inventory.facts import Host
-from advertiser.inventory.vf_state import LOST
-from mooring.inventory import Inventory
+from mooring.inventory import LOST, Inventory
 from mooring.without_devices import WithoutDevices
 
 LOST_REASON, RESET_REASON, DEVICES_REASON = "VfLost", "VfSettingsReset", "VfDevicesMissing"

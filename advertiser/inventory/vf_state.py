@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from advertiser.inventory.facts import ClusterFacts, Host, Vf
-from mooring.inventory import HELD_BY
+from mooring.inventory import HELD_BY, LOST
 from mooring.ledger import LedgerEntry
 from mooring.names import LinkType
 from mooring.pci import vf_address
@@ -11,8 +11,6 @@ from mooring.pci import vf_address
 # Drivers that pass a function to user space or to a virtual machine; variants are called mlx5_vfio_pci and the like.
 _USER_SPACE = frozenset({"uio_pci_generic", "igb_uio", "pci-stub", "pciback", "xen-pciback"})
 _LONGEST_WHY = 200
-# The beginning of the reason for a VF that a pod holds but that is in the host.
-LOST = "lost: "
 _GONE, _NO_DRIVER, _NO_RDMA = "the VF is gone", "no driver", "no RDMA device"
 _NO_NETDEV = "no netdev in the host's network namespace"
 

@@ -28,6 +28,7 @@ class Report(msgspec.Struct, frozen=True):
         "DisputedUnit",
         "NeverStarts",
         "HalfGroup",
+        "LostVfs",
         "Preempted",
         "NoAssignment",
     ]
@@ -63,12 +64,13 @@ class Evict:
     """Evict a pod; its controller creates it again. ``reason`` is for its owner, in an event named ``cause``.
 
     NeverStarts: it can never start on its node. HalfGroup: too few of its group are placed, for too long. Preempted:
-    others of its group were, which may only be disrupted as a whole.
+    others of its group were, which may only be disrupted as a whole. LostVfs: its node has lost its VFs, or those of
+    another of its group, for too long.
     """
 
     pod: Pod
     reason: str
-    cause: Literal["NeverStarts", "HalfGroup", "Preempted"] = "NeverStarts"
+    cause: Literal["NeverStarts", "HalfGroup", "Preempted", "LostVfs"] = "NeverStarts"
 
 
 @dataclass(frozen=True, slots=True)

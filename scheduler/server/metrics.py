@@ -109,7 +109,9 @@ TRIES = Distribution("scheduler_pod_scheduling_attempts", "Attempts until a pod 
 BINDS = Count("mooring_binds", "Binds, by result", ["result"])
 IGNORED_OBJECTS = Count("mooring_ignored_objects", "Objects ignored because they are invalid, by reason", ["reason"])
 EVICTIONS = Count(
-    "mooring_evictions", "Evictions of pods that never start and of halves of groups, by result", ["result"]
+    "mooring_evictions",
+    "Evictions of pods that never start or have lost their VFs, and of halves of groups, by result",
+    ["result"],
 )
 # Prometheus computes an increase only from a series that exists: so the first eviction counts too.
 EVICTIONS.by.update({(ending,): 0 for ending in get_args(EvictionResult)})

@@ -30,6 +30,7 @@ from scheduler.pending.volume_waits import VolumeWaits
 from scheduler.queue.queue import Queue
 from scheduler.state.cluster_objects import ClusterObject, ClusterObjects
 from scheduler.state.group_scheduling import GroupScheduling
+from scheduler.state.lost_vfs import LostVfs
 from scheduler.state.relist_diff import missing
 from scheduler.state.unreadable_objects import UnreadableObjects
 from scheduler.state.vf_disputes import VfDisputes
@@ -51,6 +52,7 @@ class EventHandlers:
     volume_events: VolumeEvents
     volume_waits: VolumeWaits
     vf_disputes: VfDisputes
+    lost_vfs: LostVfs
     cluster_objects: ClusterObjects
     bound_without_vfs: BoundWithoutVfs
     unreadable_objects: UnreadableObjects = field(default_factory=UnreadableObjects)
@@ -158,6 +160,7 @@ class EventHandlers:
                 self.volume_waits.touch_node(node_info.name)
             found = self.vf_disputes.settle(node_info.name, now)
             self.vf_disputes.judge(node_info.name, now)
+            self.lost_vfs.judge(node_info.name, now)
             found += self._unreadable(node_info)
         fields = {"node": node_info.name, "reason": error}
         return [*found, Notice("inventory", "node left out: inventory cannot be read", fields)] if error else found
@@ -171,6 +174,7 @@ class EventHandlers:
     def _remove_node(self, name: str, now: float) -> None:
         self.cache.remove_node(name)
         self.vf_disputes.node_left(name, now)
+        self.lost_vfs.judge(name, now)
         self.volume_waits.touch_node(name)
         self.queue.move_on_event(ClusterEvent.NODE_REMOVED, now)
         self.nominator.delete_node(name, now)
@@ -260,6 +264,7 @@ class EventHandlers:
         if news := of_assigned_pod(known, assigned, self.cache.put(assigned, now)):
             self.queue.move_on_event(news, now)
         self.vf_disputes.see(pod, assigned, now)
+        self.lost_vfs.see(assigned, now)
         if assigned.assignment is not None and (known is None or known.assignment != assigned.assignment):
             notices += self.vf_disputes.settle(assigned.node, now)
         return [*notices, *self.bound_without_vfs.see(pod)]
@@ -269,6 +274,7 @@ class EventHandlers:
         self.held_binds.drop(uid)
         self.pending_pods.delete(uid, now)
         self.vf_disputes.drop(uid)
+        self.lost_vfs.drop(uid)
         self.bound_without_vfs.drop(uid)
         assigned = self.cache.remove(uid, now)
         if assigned is not None:

@@ -54,6 +54,7 @@ from scheduler.queue.queue import Queue
 from scheduler.state.cluster_objects import ClusterObjects
 from scheduler.state.event_handlers import EventHandlers
 from scheduler.state.group_scheduling import GroupScheduling
+from scheduler.state.lost_vfs import NO_EVICTIONS, LostVfOptions, LostVfs
 from scheduler.state.pre_binding import PreBinding
 from scheduler.state.vf_disputes import VfDisputes
 from scheduler.state.write_results import WriteResults
@@ -72,6 +73,7 @@ class Machine:
         kinds: Kinds = NONE,
         portion: int = PORTION,
         group_options: GroupOptions = NO_OPTIONS,
+        lost_vf_options: LostVfOptions = NO_EVICTIONS,
         sign: SignAssignment | None = None,
     ) -> None:
         """Check ``portion`` pods in one step, if a decision must find victims; with ``sign`` sign each assignment."""
@@ -89,6 +91,7 @@ class Machine:
             self.cache, self.queue, self.nominator, self._volume_events, self.pending_groups, self.groups_by_pod, kinds
         )
         self.vf_disputes = VfDisputes(self.cache, scheduler_name, evicts=evict_never_started)
+        self.lost_vfs = LostVfs(self.cache, self.groups_by_pod, self.vf_disputes.never_started, lost_vf_options)
         self._bound_without_vfs = BoundWithoutVfs(scheduler_name)
         budgets, self.placed_groups = Budgets(), PlacedGroups(self.groups_by_pod, self.known_pod_groups)
         marked_members = MarkedMembers(scheduler_name, self.cache, self.placed_groups)
@@ -125,6 +128,7 @@ class Machine:
             group_messages=self.group_scheduling.messages,
             nominator=self.nominator,
             vf_disputes=self.vf_disputes,
+            lost_vfs=self.lost_vfs,
             marked_members=marked_members,
             pre_binding=self._pre_binding,
         )
@@ -153,6 +157,7 @@ class Machine:
             volume_events=self._volume_events,
             volume_waits=self._volume_waits,
             vf_disputes=self.vf_disputes,
+            lost_vfs=self.lost_vfs,
             cluster_objects=ClusterObjects(self.cache.pod_counts, budgets),
             bound_without_vfs=self._bound_without_vfs,
         )
@@ -324,6 +329,7 @@ class Machine:
         self._continue_search(now)
         found += self.group_scheduling.tick(now)
         found += self.vf_disputes.overdue(now)
+        found += self.lost_vfs.overdue(now)
         found += (Notice("constraint", text, {"constraint": kind}) for kind, text in self._kinds.take_faults())
         return found
 
@@ -359,6 +365,7 @@ class Machine:
         times = (
             self.queue.next_ready(),
             self.vf_disputes.next_due(),
+            self.lost_vfs.next_due(),
             self._volume_waits.next_due(),
             self.nominator.next_due(),
             self._unfinished.next_due(),

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from mooring.assignment import AssignedVf, Assignment
-from mooring.inventory import Out, Pf
+from mooring.inventory import LOST, Out, Pf
 from scheduler.cache.node_info import NodeInfo
 from scheduler.cache.unit_pools import Unit
 from scheduler.constraints.protocol import VFS
@@ -96,6 +96,9 @@ class NeverStarted:
         elif not case.settled:
             self._due.setdefault(uid, now + PATIENCE_S)
 
+    def __contains__(self, uid: str) -> bool:
+        return uid in self._cases
+
     def next_due(self) -> float | None:
         """Return when the first pod's time is over; None if no pod is contradicted."""
         return min(self._due.values(), default=None)
@@ -176,6 +179,20 @@ class NodeClaims:
             if why or (why := self._contested(vf, assignment.uid, leaves)):
                 return f"VF {vf.pci} ({vf.pf}/{vf.vf}) {why}"
         return ""
+
+    def loss(self, assignment: Assignment) -> str:
+        """Return which VF of a running pod a fresh inventory shows as lost, or below a PF that is down; else empty."""
+        for vf in assignment.vfs if self._pfs is not None else ():
+            pf = self._pfs.get(vf.pf) if self._pfs is not None else None
+            if why := self._taken_away(vf, pf) or self._contradicted(vf, pf, assignment.uid):
+                return f"VF {vf.pci} ({vf.pf}/{vf.vf}) {why}"
+        return ""
+
+    def _taken_away(self, vf: AssignedVf, pf: Pf | None) -> str:
+        if pf is None or pf.up:
+            out = None if pf is None else self._outs_of(pf).get(vf.vf)
+            return "is back in the host's network namespace" if out is not None and out.why.startswith(LOST) else ""
+        return "has no network: the link of its PF is down"
 
     def _contradicted(self, vf: AssignedVf, pf: Pf | None, uid: str) -> str:
         if pf is None or vf.vf not in pf.vfs or pf.vf_pci(vf.vf) != vf.pci:

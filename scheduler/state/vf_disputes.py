@@ -55,6 +55,10 @@ class VfDisputes:
         if self._unstarted.see(pod, ours):
             self._unstarted.judge_pod(assigned.uid, self._current(assigned.node), now)
 
+    def never_started(self, uid: str) -> bool:
+        """Return whether a bound pod with VFs of ours has not run yet."""
+        return uid in self._unstarted
+
     def drop(self, uid: str) -> None:
         """Record that a pod is gone."""
         self._unstarted.drop(uid)

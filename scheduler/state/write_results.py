@@ -27,6 +27,7 @@ from scheduler.pending.groups.pending_groups import PendingGroups
 from scheduler.pending.nominator import Nominator
 from scheduler.pending.pending_pods import PendingPods
 from scheduler.queue.queue import Queue
+from scheduler.state.lost_vfs import LostVfs
 from scheduler.state.pre_binding import PreBinding
 from scheduler.state.vf_disputes import VfDisputes
 
@@ -43,6 +44,7 @@ class WriteResults:
     group_messages: MemberMessages
     nominator: Nominator
     vf_disputes: VfDisputes
+    lost_vfs: LostVfs
     marked_members: MarkedMembers
     pre_binding: PreBinding
 
@@ -74,6 +76,7 @@ class WriteResults:
 
     def _finish_evict(self, order: Evict, ending: EvictionResult, now: float) -> list[Instruction]:
         """Try an eviction again later if the API server did not accept it."""
+        self.lost_vfs.finish(order.pod.metadata.uid, ending)
         if ending == "refused":
             self.vf_disputes.retry(order.pod.metadata.uid, now)
             self.marked_members.refused(order.pod.metadata.uid, now)

@@ -1,0 +1,177 @@
+"""Running pods whose node no longer has their VFs, or whose PF is down: evicted where an operator wants it. Pure.
+
+Such a pod goes on without its network, and a job with it: nothing else in the cluster ends it. A fresh inventory that
+contradicts its assignment for the time of `LostVfOptions.after_s` without a break, or shows its PF down, makes it due.
+Its group goes with it, since ranks wait for each other. So that a switch that fails does not empty a cluster, at most
+`per_minute` pods on their own, or groups, are evicted in a minute; the others stay due.
+
+An inventory that is not fresh (another boot's, of a node that is not Ready, none) contradicts nothing, and the time
+starts again. Pods that never started are not looked at: `scheduler.state.never_started` has them.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from math import inf
+
+from scheduler.cache.assigned_pod import pod_reference
+from scheduler.cache.cache import AssignedPod, Cache
+from scheduler.cache.groups.members import GroupsByPod
+from scheduler.cycle.instructions import Evict, EvictionResult, Instruction, Report
+from scheduler.state.never_started import NodeClaims
+
+# An eviction that the API server did not accept (a disruption budget, an outage) is tried again after this long, and
+# so often: what is left of a group then may have become whole again with new members.
+_AGAIN_S = 60.0
+_ATTEMPTS = 10
+_MINUTE_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class LostVfOptions:
+    """What an operator decides about running pods whose VFs are lost.
+
+    ``after_s``: they are evicted after so many seconds, 0 for never. ``per_minute``: how many pods on their own, or
+    whole groups, at the most. With ``dry_run`` an event says what would be done, once, and nothing is evicted.
+    """
+
+    after_s: float = 0.0
+    per_minute: int = 5
+    dry_run: bool = False
+
+
+NO_EVICTIONS = LostVfOptions()
+
+
+@dataclass(slots=True)
+class _Loss:
+    """Why a pod has lost its VFs, and when it is evicted; None once that is ordered, or in a dry run told."""
+
+    why: str
+    due: float | None
+
+
+@dataclass(slots=True)
+class _Ordered:
+    """An eviction under way: when it is ordered again if nothing comes of it, and how often it may be."""
+
+    reason: str
+    due: float
+    left: int = _ATTEMPTS - 1
+
+
+class LostVfs:
+    """The running pods that are due, by uid. ``never_started`` returns whether a pod has not run yet."""
+
+    def __init__(
+        self, cache: Cache, groups_by_pod: GroupsByPod, never_started: Callable[[str], bool], options: LostVfOptions
+    ) -> None:
+        self._cache = cache
+        self._groups_by_pod = groups_by_pod
+        self._never_started = never_started
+        self._options = options
+        self._losses: dict[str, _Loss] = {}
+        self._ordered: dict[str, _Ordered] = {}
+        # When the first one is due, or the next may be evicted; it may be too early, never too late.
+        self._look_at = inf
+        # When the pods or groups of the last minute were evicted.
+        self._done: list[float] = []
+
+    def judge(self, node: str, now: float) -> None:
+        """Compare the assignments of a node's running pods with its present inventory."""
+        if self._options.after_s:
+            claims = NodeClaims(self._cache.node(node), {})
+            for assigned in self._cache.assigned_pods_on(node):
+                self._judge(assigned, claims, now)
+
+    def see(self, assigned: AssignedPod, now: float) -> None:
+        """Judge a pod that has come or has changed."""
+        if self._options.after_s:
+            self._judge(assigned, NodeClaims(self._cache.node(assigned.node), {}), now)
+
+    def _judge(self, assigned: AssignedPod, claims: NodeClaims, now: float) -> None:
+        uid, assignment = assigned.uid, assigned.assignment
+        is_running = not (_goes(assigned) or self._never_started(uid))
+        why = claims.loss(assignment) if assignment is not None and is_running else ""
+        if not why:
+            self._losses.pop(uid, None)
+        elif (known := self._losses.get(uid)) is not None:
+            known.why = why
+        else:
+            due = now + self._options.after_s
+            self._losses[uid] = _Loss(why, due)
+            self._look_at = min(self._look_at, due)
+
+    def drop(self, uid: str) -> None:
+        """Record that a pod is gone."""
+        self._losses.pop(uid, None)
+        self._ordered.pop(uid, None)
+
+    def overdue(self, now: float) -> Iterator[Instruction]:
+        """Yield what is due: for each pod or whole group its evictions, or in a dry run what would be done."""
+        if now < self._look_at:
+            return
+        yield from self._order_again(now)
+        self._done = [at for at in self._done if at > now - _MINUTE_S]
+        over = [(loss.due, uid) for uid, loss in self._losses.items() if loss.due is not None and loss.due <= now]
+        for _, uid in sorted(over):
+            # Not one that another of its group has taken along.
+            if self._losses[uid].due is not None and len(self._done) < self._options.per_minute:
+                self._done.append(now)
+                yield from self._end(uid, now)
+        self._look_at = self._next(now)
+
+    def _next(self, now: float) -> float:
+        """Return when the next one is due, those that wait for the next minute included."""
+        due = min((loss.due for loss in self._losses.values() if loss.due is not None), default=inf)
+        if due <= now:
+            due = self._done[0] + _MINUTE_S if self._done else inf
+        return min([due, *(ordered.due for ordered in self._ordered.values())])
+
+    def _order_again(self, now: float) -> Iterator[Evict]:
+        for uid, ordered in list(self._ordered.items()):
+            if ordered.due > now:
+                continue
+            assigned = self._cache.assigned(uid)
+            if assigned is None or _goes(assigned) or not ordered.left:
+                del self._ordered[uid]
+                continue
+            ordered.due, ordered.left = now + _AGAIN_S, ordered.left - 1
+            yield Evict(pod_reference(assigned), ordered.reason, "LostVfs")
+
+    def next_due(self) -> float | None:
+        """Return when `overdue` has to look again; None while no running pod has lost a VF."""
+        return None if self._look_at == inf else self._look_at
+
+    def finish(self, uid: str, result: EvictionResult) -> None:
+        """Record the result of an eviction; a refused one is ordered again."""
+        if result != "refused":
+            self._ordered.pop(uid, None)
+
+    def _end(self, uid: str, now: float) -> Iterator[Instruction]:
+        """Yield the instructions for a pod and all placed members of its group."""
+        lost, why = self._cache.assigned(uid), self._losses[uid].why
+        assert lost is not None, f"{uid} has lost VFs and is on no node"
+        time = f"for {self._options.after_s:g} s"
+        for assigned in self._group_of(uid):
+            if (loss := self._losses.get(assigned.uid)) is not None:
+                loss.due = None
+            about = why if assigned is lost else f"pod {lost.pod} of the same group: {why}"
+            if self._options.dry_run:
+                yield Report(pod_reference(assigned), "LostVfs", f"would be evicted (dry run): {about}, {time}")
+            else:
+                self._ordered[assigned.uid] = _Ordered(f"{about}, {time}", now + _AGAIN_S)
+                yield Evict(pod_reference(assigned), f"{about}, {time}", "LostVfs")
+
+    def _group_of(self, uid: str) -> list[AssignedPod]:
+        """Return the pods that go with one: the bound members of its group, or itself."""
+        membership = self._groups_by_pod.of(uid)
+        members = self._groups_by_pod.get(membership.key) if membership is not None else None
+        uids = members.of("placed") if members is not None else []
+        found = [assigned for one in {uid: None, **dict.fromkeys(uids)} if (assigned := self._cache.assigned(one))]
+        return [assigned for assigned in found if not _goes(assigned)]
+
+
+def _goes(assigned: AssignedPod) -> bool:
+    """Return whether a pod is not bound yet, or is being deleted."""
+    info = assigned.affinity_info
+    return assigned.assumed or (info is not None and info.terminating)

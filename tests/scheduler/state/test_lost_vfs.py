@@ -1,0 +1,185 @@
+"""With ``--evict-lost-vfs`` running pods whose VFs are lost are evicted, whole groups together; without it, none is."""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import pytest
+
+from mooring.indexes import Indexes
+from mooring.inventory import LOST, Out, Pf
+from mooring.kube.events import Changed, Identity
+from scheduler.cycle.instructions import Evict, Instruction, Report
+from scheduler.kube.objects import Node, Pod
+from scheduler.state.lost_vfs import LostVfOptions
+from scheduler.state.machine import Machine
+from tests.scheduler.state.groups.life import Life, binds, changed, identity
+
+AFTER_S = 120.0
+EVICTS = LostVfOptions(after_s=AFTER_S, per_minute=2)
+RUNS: dict[str, Any] = {"status": {"phase": "Running"}}
+GOES: dict[str, Any] = {"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}
+
+
+@pytest.fixture(params=[EVICTS])
+def life(
+    request: pytest.FixtureRequest,
+    make_node: Callable[..., Node],
+    make_pf: Callable[..., Pf],
+    make_pod: Callable[..., Pod],
+) -> Iterator[Life]:
+    life = Life(Machine("mooring", lost_vf_options=request.param), make_node, make_pf, make_pod)
+    yield life
+    life.machine.check()
+
+
+def running(life: Life, *pods: Pod) -> list[Pod]:
+    """Place pods on nodes of two VFs each, and let them run."""
+    life.see(*pods)
+    started = [changed(pod, **RUNS) for pod in life.bound(*binds(life.work()))]
+    life.see(*started)
+    return started
+
+
+def publish(life: Life, name: str, **fields: Any) -> None:
+    """Publish a node's PF anew."""
+    node = life.make_node(name, (life.make_pf(**({"vfs": 2} | fields)),))
+    life.machine.nodes(Changed(Identity(name), node), life.now)
+
+
+def evicted(found: Sequence[Instruction]) -> dict[str, str]:
+    """Return the reason of each eviction, by the pod's name."""
+    return {one.pod.metadata.name: one.reason for one in found if isinstance(one, Evict) and one.cause == "LostVfs"}
+
+
+BACK = (Out(Indexes.of([0]), f"{LOST}in the host, yet held by pod uid-a"),)
+OUT = (Out(Indexes.of([0]), "bound to vfio-pci"),)
+
+
+@pytest.mark.parametrize(
+    ("fields", "why"),
+    [
+        ({"vfs": 0}, "VF 0000:04:00.2 (pf0/0) does not exist any more"),
+        ({"up": False}, "VF 0000:04:00.2 (pf0/0) has no network: the link of its PF is down"),
+        ({"out": BACK}, "VF 0000:04:00.2 (pf0/0) is back in the host's network namespace"),
+        ({"out": OUT}, "VF 0000:04:00.2 (pf0/0) cannot be used: bound to vfio-pci"),
+    ],
+)
+def test_a_running_pod_is_evicted_once_its_vfs_have_been_lost_for_the_time(
+    life: Life, fields: dict[str, Any], why: str
+) -> None:
+    """Not a second before; its owner is told which VF, and why."""
+    life.nodes("n1")
+    running(life, life.make_pod("a", [{}, {}]))
+    publish(life, "n1", **fields)
+    assert life.machine.next_due() == AFTER_S
+    assert evicted(life.work(AFTER_S - 1.0)) == {}
+    found = life.work(1.0)
+    assert evicted(found) == {"a": f"{why}, for 120 s"}
+    (order,) = (one for one in found if isinstance(one, Evict))
+    (report,) = life.machine.finished(order, "evicted", life.now)
+    assert isinstance(report, Report)
+    assert (report.reason, report.message) == ("LostVfs", f"evicted: {why}, for 120 s")
+    assert evicted(life.work(10 * AFTER_S)) == {}
+
+
+@pytest.mark.parametrize("life", [LostVfOptions()], indirect=True)
+def test_without_the_option_nobody_is_evicted(life: Life) -> None:
+    """Running pods are their owners'."""
+    life.nodes("n1")
+    running(life, life.make_pod("a", [{}, {}]))
+    publish(life, "n1", up=False)
+    assert life.machine.next_due() is None
+    assert evicted(life.work(1e6)) == {}
+
+
+def test_a_vf_that_comes_back_in_time_is_no_loss(life: Life) -> None:
+    """Neither is one of a node of which nothing fresh is known: the time starts again."""
+    life.nodes("n1")
+    running(life, life.make_pod("a", [{}, {}]))
+    publish(life, "n1", up=False)
+    life.work(AFTER_S - 1.0)
+    publish(life, "n1")
+    assert evicted(life.work(2.0)) == {}
+    publish(life, "n1", up=False)
+    life.work(AFTER_S - 1.0)
+    life.nodes("n1", ready=False)
+    publish(life, "n1", up=False)
+    assert evicted(life.work(2.0)) == {}
+    assert list(evicted(life.work(AFTER_S))) == ["a"]
+
+
+def test_the_placed_members_of_its_group_go_with_it(life: Life) -> None:
+    """Ranks wait for each other, on whatever node; those of another group and those that leave by themselves stay."""
+    life.nodes("n1", "n2", "n3", "n4")
+    first = running(life, *(life.member(f"m{number}") for number in range(3)))
+    running(life, life.make_pod("alone", [{}, {}]))
+    life.see(changed(first[1], **GOES))
+    publish(life, first[0].spec.node_name or "", up=False)
+    about = "VF 0000:04:00.2 (pf0/0) has no network: the link of its PF is down, for 120 s"
+    assert evicted(life.work(AFTER_S)) == {"m0": about, "m2": f"pod default/m0 of the same group: {about}"}
+
+
+def test_only_so_many_are_evicted_in_a_minute(life: Life) -> None:
+    """A group counts as one; those that wait keep their turn."""
+    life.nodes(*(f"n{number}" for number in range(6)))
+    running(life, *(life.make_pod(f"p{number}", [{}, {}]) for number in range(3)))
+    running(life, *(life.member(f"m{number}") for number in range(3)))
+    for number in range(6):
+        publish(life, f"n{number}", up=False)
+    gone = []
+    for later_s in (AFTER_S, 59.0, 1.1):
+        orders = [one for one in life.work(later_s) if isinstance(one, Evict)]
+        gone.append(sorted(evicted(orders)))
+        for order in orders:
+            life.machine.finished(order, "evicted", life.now)
+    assert gone[1] == []
+    together = sorted(gone[0] + gone[2])
+    assert together == ["m0", "m1", "m2", "p0", "p1", "p2"]
+    assert {len(gone[0]), len(gone[2])} == {2, 4}
+
+
+def test_what_is_refused_of_a_group_is_ordered_again_whatever_became_of_the_others(life: Life) -> None:
+    """A minute later, and ten times: what is left then may have become whole with new members."""
+    life.nodes("n1", "n2", "n3")
+    members = running(life, *(life.member(f"m{number}") for number in range(3)))
+    publish(life, members[0].spec.node_name or "", up=False)
+    orders = [one for one in life.work(AFTER_S) if isinstance(one, Evict)]
+    assert len(orders) == 3
+    for order in orders:
+        life.machine.finished(order, "evicted" if order.pod.metadata.name == "m0" else "refused", life.now)
+    life.gone(members[0])
+    assert evicted(life.work(59.0)) == {}
+    times = 0
+    while again := evicted(life.work(60.0)):
+        assert sorted(again) == ["m1", "m2"]
+        times += 1
+    assert times == 9
+
+
+@pytest.mark.parametrize("life", [LostVfOptions(after_s=AFTER_S, dry_run=True)], indirect=True)
+def test_a_dry_run_tells_each_once_and_evicts_nobody(life: Life) -> None:
+    """So that an operator sees first what the option would do."""
+    life.nodes("n1")
+    (pod,) = running(life, life.make_pod("a", [{}, {}]))
+    publish(life, "n1", up=False)
+    (report,) = life.work(AFTER_S)
+    assert isinstance(report, Report)
+    assert (report.pod.key, report.reason) == (pod.key, "LostVfs")
+    assert report.message.startswith("would be evicted (dry run): VF 0000:04:00.2 (pf0/0) has no network")
+    assert life.work(10 * AFTER_S) == []
+
+
+def test_a_pod_that_never_started_leaves_or_is_gone_is_not_looked_at(life: Life) -> None:
+    """The first is `NeverStarts`' business; the others nobody's."""
+    life.nodes("n1", "n2")
+    life.see(life.make_pod("waits", [{}, {}]))
+    life.bound(*binds(life.work()))
+    life.nodes("n3")
+    (pod,) = running(life, life.make_pod("runs", [{}, {}]))
+    (leaves,) = running(life, life.make_pod("leaves", [{}, {}]))
+    life.see(changed(leaves, **GOES))
+    for name in ("n1", "n2", "n3"):
+        publish(life, name, up=False)
+    life.gone(pod)
+    assert identity(pod).uid not in life.machine.cache.uids()
+    assert evicted(life.work(10 * AFTER_S)) == {}
