@@ -15,6 +15,7 @@ from prometheus_client.metrics import MetricWrapperBase
 
 from advertiser.publish.metrics import Metrics as AdvertiserMetrics
 from cni.__main__ import Options as CniOptions
+from cni.plan import vf_counters
 from cni.server.metrics import Metrics as CniMetrics
 from cri_shim.__main__ import Config as ShimOptions
 from cri_shim.metrics import Metrics as ShimMetrics
@@ -49,6 +50,7 @@ def _exposed() -> dict[str, set[str]]:
         if isinstance(collector, MetricWrapperBase):
             (described,) = collector.describe()
             found |= _samples(described, set(collector._labelnames))
+    found |= {name: set(vf_counters.labels_of(family)) for name, family in vf_counters.FAMILIES.items()}
     own = [one for one in vars(scheduler_metrics).values() if isinstance(one, Count | Distribution)]
     for collector in (scheduler_metrics._MachineCollector(Machine("mooring")), *own):
         for metric in collector.collect():
