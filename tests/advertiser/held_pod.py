@@ -10,7 +10,7 @@ from cni.vf.ledger import Ledger
 from cri_shim.records import Records
 from devcluster.apiserver.serve import ApiServer
 from mooring.assignment import AssignedVf, Assignment, dump_assignment
-from mooring.ledger import LedgerEntry, Netns, Original
+from mooring.ledger import Attachment, LedgerEntry, Netns, Original
 from mooring.names import ASSIGNMENT
 from mooring.podrecord import PodRecord
 from tests.support.simulated_nics import MLX5, Nic
@@ -57,3 +57,24 @@ def hold(folder: Path, uid: str, nic: Nic = MLX5) -> None:
     ledger.write(replace(entry, phase="taking"))
     shutil.rmtree(folder / "sys/bus/pci/devices" / VF1 / "net/enp4s0f0v1")
     ledger.write(entry)
+
+
+def give(folder: Path, uid: str, address: str, container: str = "c") -> None:
+    """Write the entry and its extract as mooring-cni does at the end of ADD."""
+    entry = LedgerEntry(
+        pci=VF1,
+        pf="enp4s0f0",
+        vf=1,
+        phase="held",
+        boot=Path("/proc/sys/kernel/random/boot_id").read_text().strip(),
+        uid=uid,
+        pod="default/train",
+        container=container,
+        ifname="net1",
+        netns=Netns("/n", 1),
+        original=Original(netdev_mac="02:00:01:00:00:01"),
+        addresses=(f"{address}/24",),
+        rdma="mlx5_3",
+        attachment=Attachment("mooring", "eth0", "rail0"),
+    )
+    Ledger(folder / "state", folder / "run").write(entry)
