@@ -110,7 +110,7 @@ def test_a_pod_is_told_when_one_sandbox_has_all_that_it_was_assigned() -> None:
 def test_the_largest_status_is_what_the_policy_allows() -> None:
     """64 VFs with as many addresses as an entry can hold, and the longest names."""
     addresses = ("fd00:1111:2222:3333:4444:5555:6666:7777/128",) * 64
-    network = Attachment("n" * 256, "e" * 15, "n" * 63)
+    network = Attachment("n" * 256, "e" * 15, f"{'n' * 63}/{'n' * 63}")
     entries = [
         replace(FIRST, pci=f"0000:04:{n:02x}.0", vf=n, addresses=addresses, rdma="m" * 63, attachment=network)
         for n in range(1, 65)
