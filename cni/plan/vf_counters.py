@@ -17,9 +17,8 @@ from typing import Literal
 from mooring.names import SEED_VFS
 
 MOST_VFS, MOST_COUNTERS, MOST_PORTS = 512, 64, 4
-# Octets of one unit of port_xmit_data and port_rcv_data: "Total number of data octets, divided by 4" (InfiniBand
-# Architecture 16.1.3.5; the kernel's Documentation/ABI/stable/sysfs-class-infiniband). mlx5 divides as well
-# (pma_cnt_ext_assign in drivers/infiniband/hw/mlx5/mad.c).
+# Octets of one unit of port_xmit_data and port_rcv_data (the kernel's Documentation/ABI/stable/sysfs-class-infiniband);
+# mlx5 divides what its firmware counts (pma_cnt_ext_assign in drivers/infiniband/hw/mlx5/mad.c).
 _OCTETS = 4
 _COMMON = ("pod", "namespace", "interface", "network", "pf", "vf", "pciAddr", "numa_node")
 # The PF's counters of a VF, as `cni.kernel.vf_statistics` names them.

@@ -121,18 +121,20 @@ def _labelled(node: Node, root: int, entry: LedgerEntry) -> HeldVf:
 
 def _read_pf(node: Node, pf: str, pcis: Mapping[int, str], found: _Found) -> None:
     """Read what the host has of a PF's VFs: the PF's counts, and in shared mode the RDMA devices."""
-    counts = vf_statistics(pf) if _counts_for_vfs(node, next(iter(pcis.values()))) else {}
+    counts = _counts_of_pf(node, pf, next(iter(pcis.values())))
     with _folder(node.sysfs.root) as root:
         for vf, pci in pcis.items():
             ports, hardware = rdma_counters(root, pci, node.sysfs.rdma(pci))
             found.on_host[pci] = VfCounters(pf=counts.get(vf, {}), ports=ports, hardware=hardware)
 
 
-def _counts_for_vfs(node: Node, pci: str) -> bool:
+def _counts_of_pf(node: Node, pf: str, pci: str) -> Mapping[int, Mapping[str, int]]:
+    """Return what a VF's PF counts, by VF: a PF that does not tell keeps no RDMA device from being read."""
     try:
-        return node.sysfs.driver(node.sysfs.pf_of(pci)) in COUNTS_FOR_VFS
-    except OSError:
-        return False
+        return vf_statistics(pf) if node.sysfs.driver(node.sysfs.pf_of(pci)) in COUNTS_FOR_VFS else {}
+    except OSError as refused:
+        _log.debug("counters are not read", pf=pf, reason=str(refused))
+        return {}
 
 
 def _pod_sources(node: Node, entries: Iterable[LedgerEntry], found: _Found) -> Iterator[tuple[str, _Source]]:

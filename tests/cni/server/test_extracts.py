@@ -63,8 +63,8 @@ def test_an_extract_says_who_holds_the_vf_and_nothing_of_how_it_was(node: Node) 
     text = shown(node) or ""
     read = read_ledger_entry(text, ledger_name(PCI))
     assert not [word for word in (SECRET, "cni-1", "enp4s0f0v0", "mtu") if word in text]
-    kept = ("pci", "pf", "vf", "phase", "boot", "uid", "pod", "reserved_mbps", "share", "reset_at")
-    kept += ("container", "ifname", "addresses", "rdma", "attachment")
+    judged = ("pci", "pf", "vf", "phase", "boot", "uid", "pod", "reserved_mbps", "share", "reset_at")
+    kept = (*judged, "container", "ifname", "addresses", "rdma", "attachment")
     assert [getattr(read, name) for name in kept] == [getattr(ENTRY, name) for name in kept]
     assert read.original == Original(netdev_mac=ENTRY.original.netdev_mac)
     node.ledger.remove(PCI)
