@@ -21,7 +21,7 @@ MOST_VFS, MOST_COUNTERS, MOST_PORTS = 512, 64, 4
 # mlx5 divides what its firmware counts (pma_cnt_ext_assign in drivers/infiniband/hw/mlx5/mad.c).
 _OCTETS = 4
 _COMMON = ("pod", "namespace", "interface", "network", "pf", "vf", "pciAddr", "numa_node")
-# The PF's counters of a VF, as `cni.kernel.vf_statistics` names them.
+# The PF's counters of a VF, as `cni.kernel.counters.vf_statistics` names them.
 FROM_PF = (
     "rx_bytes",
     "tx_bytes",

@@ -82,7 +82,7 @@ def test_a_pf_with_more_vfs_than_the_kernels_list_has_room_for_is_read_whole(lab
     script = f"""
         ip link set eth0 up; echo 128 >/sys/bus/pci/devices/0000:3b:00.0/sriov_numvfs
         {sys.executable} -c '
-from cni.kernel.vf_statistics import vf_statistics
+from cni.kernel.counters.vf_statistics import vf_statistics
 found = vf_statistics("eth0")
 print(sorted(found) == list(range(128)), {{len(each) for each in found.values()}})'
         """

@@ -18,15 +18,15 @@ from pathlib import Path
 import structlog
 
 from cni.kernel import netns
-from cni.kernel.device_counters import (
+from cni.kernel.counters.device_counters import (
     has_rdma_device,
     named_netdev_counters,
     netdev_counters,
     numa_node,
     rdma_counters,
 )
-from cni.kernel.sysfs_mount import own_sysfs
-from cni.kernel.vf_statistics import vf_statistics
+from cni.kernel.counters.sysfs_mount import own_sysfs
+from cni.kernel.counters.vf_statistics import vf_statistics
 from cni.plan.vf_counters import MOST_VFS, HeldVf, VfCounters, page
 from cni.server.counters.bounded_reads import BoundedReads
 from cni.server.metrics import Metrics

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cni.kernel.device_counters import (
+from cni.kernel.counters.device_counters import (
     has_rdma_device,
     named_netdev_counters,
     netdev_counters,
