@@ -25,6 +25,7 @@ from advertiser.inventory.build_inventory import build_inventory
 from advertiser.inventory.facts import ClusterFacts
 from advertiser.publish.cluster_view import ClusterView
 from advertiser.publish.http_pages import serve_http
+from advertiser.publish.network_status_writer import NetworkStatusWriter
 from advertiser.publish.node_resources import NodeResources
 from advertiser.publish.once import publish_once
 from advertiser.publish.policy_check import PolicyCheck
@@ -68,6 +69,7 @@ class Config:
     cdi: str = option(DEFAULT_FOLDERS, "folders of CDI specifications; of two, the later has precedence")
     runtime_config: str = option(DEFAULT_RUNTIME, "files and folders of the container runtime's configuration")
     nvidia_runtime_config: Path = option(Path(DEFAULT_TOOLKIT), "configuration of NVIDIA's container runtime")
+    network_status: bool = option(False, "whether pods' VFs are written into their annotation network-status too")
     resync: float = option(60.0, "seconds without an event after which the host is looked at all the same")
     modprobe: Path = option(MODPROBE, "file that init writes where the RDMA stack's mode takes a reboot")
     output: str = option("table", "form of show: table or json", short="o")
@@ -190,9 +192,11 @@ async def _work(config: Config, scanner: Scanner, client: Client, changes: HostE
     resources, vf_events = NodeResources(client, config.node), VfEventReporter(client, config.node)
     gpus = Publisher(client, config.node, patch=patch_gpu_inventory) if config.gpus else None
     view = ClusterView(client, config.node, publisher, resources, changes.notify, gpus)
-    scan_loop = ScanLoop(scanner, view, Publishers(publisher, resources, vf_events, gpus))
+    networks = NetworkStatusWriter(client) if config.network_status else None
+    scan_loop = ScanLoop(scanner, view, Publishers(publisher, resources, vf_events, gpus, networks))
     async with serve_http(config.getpfs_addr, scan_loop, publisher, config.resync), asyncio.TaskGroup() as group:
-        writers = (publisher.run(), resources.run(), vf_events.run(), *(() if gpus is None else (gpus.run(),)))
+        optional = (each.run() for each in (gpus, networks) if each is not None)
+        writers = (publisher.run(), resources.run(), vf_events.run(), *optional)
         policy = PolicyCheck(client, config.node, scan_loop.metrics)
         work = (view.follow_node(), policy.run(), scan_loop.run(changes, config.resync), *writers)
         tasks = [group.create_task(each) for each in work]

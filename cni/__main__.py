@@ -116,6 +116,7 @@ def _read_stdin() -> bytes:
 def _serve(options: Options, vf_settings: Callable[[], VfSettingsApi]) -> int:
     """Serve until SIGTERM or SIGINT; calls and repairs under way are finished."""
     # Imported here, because a one-shot call must not pay for the metrics' library.
+    from cni.server.counters.collector import VfCountersCollector
     from cni.server.extracts import make_folders, show_recorded_pods
     from cni.server.metrics import Metrics
     from cni.server.reconcile import Reconciler
@@ -132,7 +133,7 @@ def _serve(options: Options, vf_settings: Callable[[], VfSettingsApi]) -> int:
         metrics = Metrics()
         server.observe = metrics.call
         if options.metrics_addr:
-            metrics.serve(options.metrics_addr)
+            metrics.serve(options.metrics_addr, VfCountersCollector(lambda: options.node(vf_settings), metrics).page)
         reconciler = Reconciler(lambda: options.node(vf_settings), metrics)
         accept = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.1}, name="accept")
         reconcile = threading.Thread(target=reconciler.run, args=(ended, options.reconcile_s), name="reconcile")

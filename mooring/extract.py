@@ -2,7 +2,8 @@
 
 The records themselves are root's. The advertiser needs no more of them than who holds which VF with which rate, and it
 runs without root where it serves. So each writer of a record writes an extract of it too, which a group may read. It is
-in the format of the record, without what only the writer needs: how a VF was before, its namespace, its IPAM.
+in the format of the record, without what only the writer needs: how a VF was before, its namespace, its IPAM. Of how it
+was only the MAC of its netdev is left, which is the pod's now.
 
     vfs/<pci>.json    by mooring-cni, with the ledger entry; removed with it
     pods/<uid>.json   by the CRI shim, with the pod record; removed when the kubelet stops the pod's sandbox
@@ -22,8 +23,8 @@ VFS, PODS = f"{FOLDER}/{ledger.FOLDER}", f"{FOLDER}/{podrecord.FOLDER}"
 
 def vf_extract(entry: LedgerEntry) -> str:
     """Return a ledger entry's extract."""
-    shown = replace(entry, netns=Netns("", 0), original=Original(), addresses=(), ipam=None, rdma=None, attachment=None)
-    return dump_ledger_entry(shown)
+    original = Original(netdev_mac=entry.original.netdev_mac)
+    return dump_ledger_entry(replace(entry, netns=Netns("", 0), original=original, ipam=None))
 
 
 def pod_extract(record: PodRecord) -> str:

@@ -35,7 +35,8 @@ LINK_TYPES: tuple[LinkType, LinkType] = ("ethernet", "infiniband")
 # IFNAMSIZ is 16 with the ending zero; '/', ':' and white space are the kernel's own exclusions (dev_valid_name), '%' is
 # its template character. Anything outside ASCII would be legal there and unreadable everywhere else.
 _INTERFACE = re.compile(r"(?!\.{1,2}$)[!-$&-.0-9;-~]{1,15}", re.ASCII)
-_NETWORK = re.compile(r"[a-z0-9](?:[-a-z0-9._]{0,61}[a-z0-9])?", re.ASCII)
+# Before the slash is a namespace: the name of a NetworkAttachmentDefinition may be a network's.
+_NETWORK = re.compile(r"(?:[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?/)?[a-z0-9](?:[-a-z0-9._]{0,61}[a-z0-9])?", re.ASCII)
 _GLOB = re.compile(r"[!-.0-~]{1,64}", re.ASCII)
 _LABEL = re.compile(r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?", re.ASCII)
 _DNS_LABEL = r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?"
@@ -56,7 +57,9 @@ def is_interface(text: str) -> bool:
 
 
 def network(value: Value) -> str:
-    return value.match(_NETWORK, "a network name (at most 63 of a-z 0-9 . _ -, alphanumeric at both ends)")
+    return value.match(
+        _NETWORK, "a network name (at most 63 of a-z 0-9 . _ -, alphanumeric at both ends, or namespace/name)"
+    )
 
 
 def glob(value: Value) -> str:

@@ -23,6 +23,11 @@ PF_MTU_LIMITS_VFS = frozenset({"mlx5_core"})
 # setting, and its VFs are as their driver makes them.
 SETS_INFINIBAND_VFS = frozenset({"mlx5_core"})
 
+# Drivers of PFs that count what each VF sends and receives (ndo_get_vf_stats in Linux 6.12: mlx5e_get_vf_stats,
+# ice_get_vf_stats, …; IPoIB's asks mlx5_ib, mlx5_ib_get_vf_stats). For any other one the kernel answers zeros
+# (rtnl_fill_vfinfo in net/core/rtnetlink.c), which would look like a VF without traffic.
+COUNTS_FOR_VFS = frozenset({"mlx5_core", "mlx4_core", "ice", "i40e", "ixgbe", "ionic"})
+
 
 def without_rates(found: Mapping[int, VfSettings]) -> list[int]:
     """Return the VFs of a PF whose rates both read 0: those that may never have been given any."""

@@ -15,6 +15,7 @@ from advertiser.inventory.debounce import CONFIRM_S, ScanPeriod, Sighting, VfKey
 from advertiser.inventory.facts import ClusterFacts
 from advertiser.publish.cluster_view import ClusterView
 from advertiser.publish.metrics import Metrics
+from advertiser.publish.network_status_writer import NetworkStatusWriter
 from advertiser.publish.node_resources import NodeResources
 from advertiser.publish.publisher import Publisher
 from advertiser.publish.scanner import Scan, Scanner
@@ -27,12 +28,16 @@ _log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class Publishers:
-    """Where the result of a scan is written: the inventory, the extended resources, Events about VFs of pods, GPUs."""
+    """Where the result of a scan is written: the inventory, the extended resources, Events about VFs of pods, GPUs.
+
+    ``networks`` is None where nobody asked that pods be told what they were given.
+    """
 
     inventory: Publisher
     resources: NodeResources
     vf_events: VfEventReporter
     gpus: Publisher | None = None
+    networks: NetworkStatusWriter | None = None
 
 
 class ScanLoop:
@@ -109,6 +114,8 @@ class ScanLoop:
             *missing_devices(scan.host),
         )
         self._publishers.vf_events.update(frozenset(happened))
+        if self._publishers.networks is not None:
+            self._publishers.networks.set_desired(scan.networks)
         if scan.result.ignored != self._ignored:
             self._ignored = scan.result.ignored
             for device in self._ignored:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import structlog
 
+from advertiser.formats.network_status import NetworkStatus, network_statuses
 from advertiser.host.gpu.read_gpus import GpuSources
 from advertiser.host.offer_file import OfferFile
 from advertiser.host.pod_records import assigned_gpus_of, assigned_vfs
@@ -27,7 +28,7 @@ class Scan:
     """One scan of the host: its facts, the inventory, which extended resources are on offer, and its GPUs.
 
     ``gpus`` is None where the node's GPUs are not this program's to publish; ``gpus_of_pods`` are those that pods of
-    this node have, on offer or out.
+    this node have, on offer or out. ``networks`` is what pods of this node were given.
     """
 
     host: Host
@@ -35,6 +36,7 @@ class Scan:
     resources: tuple[str, ...] = ()
     gpus: GpuInventory | None = None
     gpus_of_pods: frozenset[str] = frozenset()
+    networks: tuple[NetworkStatus, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,10 +63,11 @@ class Scanner:
         facts = replace(cluster_facts, assigned=assigned_vfs(self.roots.records))
         result = build_inventory(host, offer, facts, self.node)
         record_shared_ports(self.roots.run, shared_ports_of(result.inventory.pfs))
+        networks = tuple(network_statuses(host.ledger, facts.assigned or ()))
         if self.gpus is None:
-            return Scan(host, result, offer.resources)
+            return Scan(host, result, offer.resources, networks=networks)
         of_pods = assigned_gpus_of(self.roots.records)
-        return Scan(host, result, offer.resources, self.gpus.inventory(self.node), of_pods)
+        return Scan(host, result, offer.resources, self.gpus.inventory(self.node), of_pods, networks)
 
 
 def record_shared_ports(run: Path, shared: SharedPorts) -> None:

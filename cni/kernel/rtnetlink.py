@@ -30,15 +30,20 @@ LINK_HEADER_SIZE = _IFINFO.size
 _MOST_BYTES = 1 << 18
 
 
-def exchange(kind: int, header: bytes, attributes: Iterable[Attribute] = (), flags: int = 0) -> list[bytes]:
-    """Send a request and return the body of each message of its answer; raise OSError with the kernel's errno."""
+def exchange(
+    kind: int, header: bytes, attributes: Iterable[Attribute] = (), flags: int = 0, most_bytes: int = _MOST_BYTES
+) -> list[bytes]:
+    """Send a request and return the body of each message of its answer; raise OSError with the kernel's errno.
+
+    What one datagram has beyond ``most_bytes`` is lost.
+    """
     wanted = flags | _REQUEST | (0 if flags & DUMP == DUMP else _ACK)
     body = header + b"".join(pack(*attribute) for attribute in attributes)
     answer: list[bytes] = []
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, socket.NETLINK_ROUTE) as route:
         route.send(_HEADER.pack(_HEADER.size + len(body), kind, wanted, 1, 0) + body)
         while True:
-            for found, content in _messages(route.recv(_MOST_BYTES)):
+            for found, content in _messages(route.recv(most_bytes)):
                 if found in (_ERROR, _DONE):
                     _raise_refusal(content)
                     return answer

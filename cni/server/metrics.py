@@ -1,7 +1,7 @@
 """Count calls and repairs for Prometheus, and show the ledger as the last reconcile found it."""
 
 import collections
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import get_args
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
@@ -59,6 +59,12 @@ class Metrics:
         self._last_reconcile = Gauge(
             "mooring_cni_last_reconcile_timestamp_seconds", "When the last reconcile of the ledger ended.", registry=own
         )
+        self._without_counters = Gauge(
+            "mooring_cni_vfs_without_counters",
+            "Held VFs some of whose counters this page lacks: read too late, nothing found, beyond the bound.",
+            ("reason",),
+            registry=own,
+        )
         for reason in REASONS:
             self._repairs.labels(reason)
             self._failed.labels(reason)
@@ -78,6 +84,11 @@ class Metrics:
     def changed_vfs(self, count: int) -> None:
         self._changed.set(count)
 
+    def vfs_without_counters(self, **vfs: int) -> None:
+        """Show how many held VFs the last page of counters lacks, by reason."""
+        for reason, count in vfs.items():
+            self._without_counters.labels(reason).set(count)
+
     def unreadable_entry(self) -> None:
         self._unreadable.inc()
 
@@ -93,6 +104,14 @@ class Metrics:
             self._held.labels(pf).set(count)
         self._last_reconcile.set_to_current_time()
 
-    def serve(self, address: str) -> None:
-        """Serve /metrics at ``host:port`` from a separate thread; raise ConfigError or OSError."""
-        serve_metrics(address, lambda: generate_latest(self.registry))
+    def serve(self, address: str, counters: Callable[[], bytes]) -> None:
+        """Serve /metrics at ``host:port`` from a separate thread; raise ConfigError or OSError.
+
+        ``counters`` makes the end of the page, and is called first: what it misses is counted here.
+        """
+
+        def make() -> bytes:
+            end = counters()
+            return generate_latest(self.registry) + end
+
+        serve_metrics(address, make)

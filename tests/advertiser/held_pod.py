@@ -10,7 +10,7 @@ from cni.vf.ledger import Ledger
 from cri_shim.records import Records
 from devcluster.apiserver.serve import ApiServer
 from mooring.assignment import AssignedVf, Assignment, dump_assignment
-from mooring.ledger import LedgerEntry, Netns, Original
+from mooring.ledger import Attachment, LedgerEntry, Netns, Original
 from mooring.names import ASSIGNMENT
 from mooring.podrecord import PodRecord
 from tests.support.simulated_nics import MLX5, Nic
@@ -39,7 +39,28 @@ async def bind_pod(server: ApiServer, folder: Path, nic: Nic = MLX5) -> str:
 
 def hold(folder: Path, uid: str, nic: Nic = MLX5) -> None:
     """Take VF 1 away as mooring-cni does: the entry, then the netdev; only then does the entry become `held`."""
-    entry = LedgerEntry(
+    entry = replace(_entry(uid), set=nic.held)
+    ledger = Ledger(folder / "state", folder / "run")
+    ledger.write(replace(entry, phase="taking"))
+    shutil.rmtree(folder / "sys/bus/pci/devices" / VF1 / "net/enp4s0f0v1")
+    ledger.write(entry)
+
+
+def give(folder: Path, uid: str, address: str, container: str = "c") -> None:
+    """Write the entry and its extract as mooring-cni does at the end of ADD."""
+    entry = replace(
+        _entry(uid),
+        container=container,
+        original=Original(netdev_mac="02:00:01:00:00:01"),
+        addresses=(f"{address}/24",),
+        rdma="mlx5_3",
+        attachment=Attachment("mooring", "eth0", "rail0"),
+    )
+    Ledger(folder / "state", folder / "run").write(entry)
+
+
+def _entry(uid: str) -> LedgerEntry:
+    return LedgerEntry(
         pci=VF1,
         pf="enp4s0f0",
         vf=1,
@@ -51,9 +72,4 @@ def hold(folder: Path, uid: str, nic: Nic = MLX5) -> None:
         ifname="net1",
         netns=Netns("/n", 1),
         original=Original(),
-        set=nic.held,
     )
-    ledger = Ledger(folder / "state", folder / "run")
-    ledger.write(replace(entry, phase="taking"))
-    shutil.rmtree(folder / "sys/bus/pci/devices" / VF1 / "net/enp4s0f0v1")
-    ledger.write(entry)

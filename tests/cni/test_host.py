@@ -44,6 +44,18 @@ def test_add_brings_the_recorded_vfs_and_del_takes_them_back(host: Any, nic: Nic
 
 
 @ON_MLX5
+def test_a_delegate_is_for_the_network_of_its_definitions_name(host: Any) -> None:
+    """The offer, the assignment and the configuration name it alike; a delegate of another network has no VF here."""
+    host.offer(network="sriov/rail0")
+    host.record(FIRST | {"network": "sriov/rail0"})
+    other = host.call("ADD", host.conf({names.REQUEST: "[{}]"}, network="sriov/rail1"))
+    assert [interface["name"] for interface in other["interfaces"]] == ["eth0"]
+    result = host.call("ADD", host.conf({names.REQUEST: "[{}]"}, network="sriov/rail0"))
+    assert [interface["name"] for interface in result["interfaces"]] == ["eth0", "net1"]
+    assert [entry["attachment"]["network"] for entry in host.ledger().values()] == ["sriov/rail0"]
+
+
+@ON_MLX5
 def test_a_pod_without_a_request_is_passed_on(host: Any) -> None:
     """The previous result comes back as it was; annotations may be null."""
     result = host.call("ADD", host.conf(None))

@@ -11,6 +11,7 @@ from tests.docs import texts
 
 DOCS = texts.ROOT / "docs"
 GUARD = texts.ROOT / "manifests/base/guard"
+OF_COMPONENTS = texts.ROOT / "manifests/components"
 _SPAN = re.compile(r"``\s?(.+?)\s?``|`([^`]+)`", re.DOTALL)
 _LITERAL = re.compile(r'"((?:[^"\\]|\\.)*)"')
 
@@ -72,7 +73,7 @@ def forwarded() -> list[texts.Text]:
 def guard_texts() -> list[texts.Text]:
     """Return what the admission policies refuse in: messages, and the literals of message expressions."""
     found: list[texts.Text] = []
-    for path in sorted(GUARD.glob("*.yaml")):
+    for path in sorted([*GUARD.glob("*.yaml"), *OF_COMPONENTS.glob("*/policy.yaml")]):
         for document in yaml.safe_load_all(path.read_text(encoding="utf-8")):
             for rule in (document or {}).get("spec", {}).get("validations", ()):
                 spoken = [rule["message"], *_literals(rule.get("messageExpression", ""))]

@@ -15,6 +15,7 @@ from prometheus_client.metrics import MetricWrapperBase
 
 from advertiser.publish.metrics import Metrics as AdvertiserMetrics
 from cni.__main__ import Options as CniOptions
+from cni.plan import vf_counters
 from cni.server.metrics import Metrics as CniMetrics
 from cri_shim.__main__ import Config as ShimOptions
 from cri_shim.metrics import Metrics as ShimMetrics
@@ -49,6 +50,7 @@ def _exposed() -> dict[str, set[str]]:
         if isinstance(collector, MetricWrapperBase):
             (described,) = collector.describe()
             found |= _samples(described, set(collector._labelnames))
+    found |= {name: set(vf_counters.labels_of(family)) for name, family in vf_counters.FAMILIES.items()}
     own = [one for one in vars(scheduler_metrics).values() if isinstance(one, Count | Distribution)]
     for collector in (scheduler_metrics._MachineCollector(Machine("mooring")), *own):
         for metric in collector.collect():
@@ -93,6 +95,36 @@ def test_alerts_say_what_happened_and_use_labels_that_are_there() -> None:
         used = set(re.findall(r"\$labels\.(\w+)", alert["annotations"]["description"]))
         if grouped := _GROUPED.findall(alert["expr"]):
             assert used <= {label.strip() for group in grouped for label in group.split(",")}
+
+
+def test_the_dashboards_choices_are_asked_of_metrics_that_are_there() -> None:
+    """A variable whose metric nobody serves has no values."""
+    dashboard: Any = json.loads((ROOT / _MONITORING / "dashboard.json").read_text())
+    queries = [one["query"] for one in dashboard["templating"]["list"] if one["type"] == "query"]
+    asked = [found for one in queries if (found := re.fullmatch(r"label_values\((\w+)(\{.*\})?, (\w+)\)", one))]
+    assert len(asked) == len(queries) > 0
+    for name, selected, label in (found.groups("") for found in asked):
+        assert {label, *re.findall(r"(\w+)=", selected)} <= _exposed()[name]
+
+
+@pytest.mark.parametrize(
+    ("pod", "job"),
+    [
+        ("train-0-x7k2p", "train"),
+        ("train-12-x7k2p", "train"),
+        ("js-workers-0-1-abcde", "js-workers"),
+        ("stateful-3", "stateful"),
+        ("llama-70b-train-0", "llama-70b-train"),
+        ("alone", "alone"),
+    ],
+)
+def test_a_jobs_name_is_the_beginning_of_its_pods_names(pod: str, job: str) -> None:
+    """Of an indexed Job, a JobSet, a StatefulSet, and of a pod without an owner."""
+    dashboard: Any = json.loads((ROOT / _MONITORING / "dashboard.json").read_text())
+    (pattern,) = (one["regex"] for one in dashboard["templating"]["list"] if one["name"] == "job")
+    found = re.search(pattern.strip("/"), pod)
+    assert found is not None
+    assert found[1] == job
 
 
 def test_what_happens_once_is_counted_from_nothing() -> None:

@@ -11,7 +11,7 @@ from cni.server.extracts import make_folders, mend, show_recorded_pods
 from cni.vf.ledger import Ledger
 from cni.vf.node import Node
 from mooring import extract
-from mooring.ledger import Ipam, LedgerEntry, Netns, Original, ledger_name, read_ledger_entry
+from mooring.ledger import Attachment, Ipam, LedgerEntry, Netns, Original, ledger_name, read_ledger_entry
 from mooring.locks import hold
 from mooring.run_folder import ADVERTISER, READY, VERSIONS
 from mooring.settings import VfSettings
@@ -30,10 +30,12 @@ ENTRY = LedgerEntry(
     "c1",
     "net1",
     Netns("/run/netns/cni-1", 7),
-    Original(name="enp4s0f0v0", netdev_mac="02:00:00:00:00:01"),
+    Original(name="enp4s0f0v0", netdev_mac="02:00:00:00:00:01", mtu=1500),
     VfSettings(min_tx_rate=5000),
     ("10.56.0.7/24",),
     Ipam("net1", {"type": "whereabouts", "password": SECRET}),
+    "mlx5_3",
+    Attachment("mooring", "eth0", "rail0"),
 )
 
 
@@ -56,13 +58,15 @@ def mode(path: Path) -> str:
 
 
 def test_an_extract_says_who_holds_the_vf_and_nothing_of_how_it_was(node: Node) -> None:
-    """An IPAM configuration may have a password; what the advertiser judges a VF by is there."""
+    """An IPAM configuration may have a password; what the advertiser judges a VF by, and tells of it, is there."""
     node.ledger.write(ENTRY)
     text = shown(node) or ""
     read = read_ledger_entry(text, ledger_name(PCI))
-    assert not [word for word in (SECRET, "cni-1", "10.56", "02:00") if word in text]
-    kept = ("pci", "pf", "vf", "phase", "boot", "uid", "pod", "reserved_mbps", "share", "reset_at")
+    assert not [word for word in (SECRET, "cni-1", "enp4s0f0v0", "mtu") if word in text]
+    judged = ("pci", "pf", "vf", "phase", "boot", "uid", "pod", "reserved_mbps", "share", "reset_at")
+    kept = (*judged, "container", "ifname", "addresses", "rdma", "attachment")
     assert [getattr(read, name) for name in kept] == [getattr(ENTRY, name) for name in kept]
+    assert read.original == Original(netdev_mac=ENTRY.original.netdev_mac)
     node.ledger.remove(PCI)
     assert shown(node) is None
 

@@ -323,7 +323,7 @@ def test_calls_and_repairs_are_served_to_prometheus(host: Host) -> None:
 def test_a_metrics_address_without_a_port_is_refused(host: Host) -> None:
     """The error names the address, before anything listens."""
     with pytest.raises(ConfigError, match="'localhost' is not host:port"):
-        host.metrics.serve("localhost")
+        host.metrics.serve("localhost", lambda: b"")
 
 
 def metrics_at(address: str) -> dict[str, float]:

@@ -1,0 +1,99 @@
+"""Write what pods of this node were given into their annotations, unless Multus or another has written that.
+
+It reads no pods: a patch that changes nothing answers with the pod, and the admission policy lets an advertiser patch
+pods of its own node only. The write that follows has the pod's version as a precondition, so that it replaces nothing
+that was written meanwhile. Each status is written once; one that another writer has is left for as long as it is equal.
+"""
+
+import asyncio
+import json
+from collections.abc import Iterable, Mapping
+
+import msgspec
+import structlog
+
+from advertiser.formats.network_status import KEY, NetworkStatus, is_another_writers
+from mooring.kube.client import MERGE_PATCH, Client
+from mooring.kube.failures import Conflict, KubeError, NotFound
+from mooring.kube.retry import until_definite
+
+_log = structlog.get_logger()
+# Writes of a pod's status by the kubelet come in bursts while it starts.
+_MOST_CONFLICTS = 8
+
+
+class _Metadata(msgspec.Struct, rename="camel"):
+    uid: str
+    resource_version: str
+    annotations: dict[str, str] | None = None
+
+
+class _Pod(msgspec.Struct):
+    metadata: _Metadata
+
+
+class NetworkStatusWriter:
+    """The writer of one node's pods."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._desired: Mapping[str, NetworkStatus] = {}
+        self._settled: dict[str, NetworkStatus] = {}
+        self._changed = asyncio.Event()
+
+    def set_desired(self, statuses: Iterable[NetworkStatus]) -> None:
+        """Take what the pods of this node have now."""
+        self._desired = {status.uid: status for status in statuses}
+        self._settled = {uid: status for uid, status in self._settled.items() if uid in self._desired}
+        if self._due():
+            self._changed.set()
+
+    async def run(self) -> None:
+        """Write as statuses arrive; never return."""
+        while True:
+            await self._changed.wait()
+            self._changed.clear()
+            for status in self._due():
+                await self._settle(status)
+
+    def _due(self) -> list[NetworkStatus]:
+        return sorted(status for uid, status in self._desired.items() if self._settled.get(uid) != status)
+
+    async def _settle(self, status: NetworkStatus) -> None:
+        namespace, _, name = status.pod.partition("/")
+        path = f"/api/v1/namespaces/{namespace}/pods/{name}/status"
+        try:
+            await self._write(path, status)
+        except NotFound:
+            pass
+        except KubeError as refused:
+            _log.warning("network status not written", pod=status.pod, uid=status.uid, reason=str(refused))
+            if isinstance(refused, Conflict):
+                # At the next scan.
+                return
+        self._settled[status.uid] = status
+
+    async def _write(self, path: str, status: NetworkStatus) -> None:
+        for attempt in range(_MOST_CONFLICTS):
+            pod = await self._patch(path, {"uid": status.uid})
+            annotations = pod.metadata.annotations or {}
+            if is_another_writers(annotations):
+                _log.info("network status is another writer's", pod=status.pod, uid=status.uid)
+                return
+            if annotations.get(KEY) == status.text:
+                return
+            version = pod.metadata.resource_version
+            own = {"uid": status.uid, "resourceVersion": version, "annotations": dict(status.annotations)}
+            try:
+                await self._patch(path, own)
+            except Conflict:
+                if attempt + 1 == _MOST_CONFLICTS:
+                    raise
+                continue
+            _log.info("network status written", pod=status.pod, uid=status.uid)
+            return
+
+    @until_definite
+    async def _patch(self, path: str, metadata: Mapping[str, object]) -> _Pod:
+        body = json.dumps({"metadata": metadata}).encode()
+        return msgspec.json.decode(await self._client.request("PATCH", path, body, MERGE_PATCH), type=_Pod)

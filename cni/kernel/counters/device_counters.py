@@ -1,0 +1,134 @@
+"""The counters that sysfs has of one PCI function: its netdev's statistics, and those of its RDMA device's ports.
+
+    net/NAME/statistics/            rtnl_link_stats64 (netstat_show in net/core/net-sysfs.c): without RTNL
+    infiniband/NAME/ports/N/counters/      PMA counters: a MAD to the driver for each (show_pma_counter)
+    infiniband/NAME/ports/N/hw_counters/   the driver's own (show_hw_stats), and "lifespan", which is none
+
+The last two are in drivers/infiniband/core/sysfs.c. In shared mode every namespace has the device's folder, and only
+the host's has these two in it (is_full_dev in setup_port). In exclusive mode the folder is in the device's own
+namespace only. Netlink would answer inside the namespace too (RDMA_NLDEV_CMD_STAT_GET, stat_get_doit_default_counter in
+nldev.c), but only with hw_counters, and only as long as they fit into one page; the PMA counters are in sysfs alone.
+
+The folders may be a pod's, who names netdevs and devices, and may make more of them below the function. So nothing is
+found by its name alone, folders are read up to a bound, and a file is a decimal number or is left out.
+"""
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from itertools import islice
+
+from cni.plan.vf_counters import FROM_NETDEV, MOST_COUNTERS, MOST_PORTS
+
+Counts = Mapping[str, int]
+_COUNTER = re.compile(r"[A-Za-z0-9_.-]{1,64}", re.ASCII)
+_PORT = re.compile(r"[0-9]{1,3}", re.ASCII)
+# IPoIB's netdevs of partitions lie in the same folder as their parent.
+_MOST_DEVICES = 64
+# A u64 with its line feed.
+_MOST_DIGITS = 24
+
+
+def netdev_counters(root: int, pci: str) -> Counts:
+    """Return the statistics of a function's netdev; empty if it has none in the namespace whose sysfs ``root`` is.
+
+    Of several it is the oldest one, as for `cni.kernel.sysfs.Sysfs.netdev`.
+    """
+    with _folder(root, f"bus/pci/devices/{pci}/net") as netdevs:
+        found = ((_number(netdevs, f"{name}/ifindex"), name) for name in _names(netdevs, _MOST_DEVICES))
+        oldest = min(((index, name) for index, name in found if index is not None), default=None)
+        return _netdev(netdevs, oldest[1]) if oldest is not None else {}
+
+
+def named_netdev_counters(root: int, name: str) -> Counts:
+    """Return the statistics of the netdev of that name: for one with which the kernel reports no PCI address."""
+    with _folder(root, "class/net") as netdevs:
+        return _netdev(netdevs, name)
+
+
+def _netdev(netdevs: int | None, name: str) -> Counts:
+    with _folder(netdevs, f"{name}/statistics") as statistics:
+        return {counter: value for counter in FROM_NETDEV if (value := _number(statistics, counter)) is not None}
+
+
+def numa_node(root: int, pci: str) -> str:
+    """Return a function's NUMA node, empty where the host does not tell it: sysfs has -1 then."""
+    node = _number(root, f"bus/pci/devices/{pci}/numa_node")
+    return "" if node is None else str(node)
+
+
+def has_rdma_device(root: int, pci: str) -> bool:
+    """Return whether a function's RDMA device is visible in the namespace whose sysfs ``root`` is."""
+    with _folder(root, f"bus/pci/devices/{pci}/infiniband") as devices:
+        return bool(_names(devices, 1))
+
+
+def rdma_counters(root: int, pci: str, name: str | None) -> tuple[Mapping[str, Counts], Mapping[str, Counts]]:
+    """Return by port the port counters and the hardware counters of a function's RDMA device.
+
+    It is the one called ``name`` if there are several, else the only one.
+    """
+    with _folder(root, f"bus/pci/devices/{pci}/infiniband") as devices:
+        found = _names(devices, _MOST_DEVICES)
+        device = name if name in found else found[0] if len(found) == 1 else None
+        if device is not None:
+            with _folder(devices, f"{device}/ports") as ports:
+                return _of_ports(ports, "counters"), _of_ports(ports, "hw_counters")
+    return {}, {}
+
+
+def _of_ports(ports: int | None, kind: str) -> Mapping[str, Counts]:
+    numbers = sorted(filter(_PORT.fullmatch, _names(ports, MOST_PORTS)))
+    counts = {port: _all_numbers(ports, f"{port}/{kind}") for port in numbers}
+    return {port: found for port, found in counts.items() if found}
+
+
+def _all_numbers(parent: int | None, path: str) -> Counts:
+    with _folder(parent, path) as folder:
+        names = (name for name in sorted(_names(folder, MOST_COUNTERS)) if name != "lifespan")
+        numbers = ((name, _number(folder, name)) for name in names if _COUNTER.fullmatch(name))
+        return {name: value for name, value in numbers if value is not None}
+
+
+@contextmanager
+def _folder(parent: int | None, path: str) -> Iterator[int | None]:
+    """Open a folder for the block: None, below which nothing is found, for one that cannot be opened."""
+    descriptor = _opened(parent, path, os.O_DIRECTORY)
+    try:
+        yield descriptor
+    finally:
+        if descriptor is not None:
+            os.close(descriptor)
+
+
+def _opened(folder: int | None, path: str, flags: int) -> int | None:
+    # None must not reach os: to os.open and os.scandir it is the working directory.
+    if folder is None:
+        return None
+    try:
+        return os.open(path, os.O_RDONLY | os.O_CLOEXEC | flags, dir_fd=folder)
+    except OSError:
+        return None
+
+
+def _names(folder: int | None, most: int) -> list[str]:
+    if folder is None:
+        return []
+    with suppress(OSError), os.scandir(folder) as entries:
+        return [entry.name for entry in islice(entries, most) if entry.name[0] != "."]
+    return []
+
+
+def _number(folder: int | None, path: str) -> int | None:
+    """Return the number in a file; None if there is none, or the driver refuses to tell it."""
+    descriptor = _opened(folder, path, os.O_NONBLOCK)
+    if descriptor is None:
+        return None
+    try:
+        text = os.read(descriptor, _MOST_DIGITS)
+        return int(text) if text.strip().isdigit() else None
+    except OSError:
+        return None
+    finally:
+        os.close(descriptor)

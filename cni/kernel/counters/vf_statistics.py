@@ -1,0 +1,70 @@
+"""What a PF counts for each of its VFs: IFLA_VF_STATS of rtnetlink, in the namespace of the calling thread.
+
+Attributes: include/uapi/linux/if_link.h; names as the SR-IOV metrics exporter has them (netlinkReader in its
+collectors/sriovdev_readers.go). The kernel queries the driver about each VF, under RTNL.
+"""
+
+import struct
+from collections.abc import Iterator, Mapping
+
+from cni.kernel import rtnetlink
+from cni.kernel.netlink import index_of
+from mooring.rdma_netlink import Attribute, number, read_attributes, u32
+
+# IFLA_VF_STATS_*: multicast and broadcast are what a VF has received.
+_NAMES = {
+    0: "rx_packets",
+    1: "tx_packets",
+    2: "rx_bytes",
+    3: "tx_bytes",
+    4: "rx_broadcast",
+    5: "rx_multicast",
+    7: "rx_dropped",
+    8: "tx_dropped",
+}
+_NUM_VF, _VFINFO_LIST, _VF_INFO, _VF_STATS = 21, 22, 1, 8
+_TYPE = 0x3FFF
+# IFLA_EXT_MASK with RTEXT_FILTER_VF, and so with statistics.
+_WITH_VFS: Attribute = (29, u32(1))
+_ATTRIBUTE = struct.Struct("=HH")
+# 256 VFs of 1.2 kB, and the PF itself.
+_MOST_BYTES = 1 << 19
+
+
+def vf_statistics(pf: str) -> Mapping[int, Mapping[str, int]]:
+    """Return what a PF counts for each VF, by index; empty if it has none, or is not there; raise OSError."""
+    index = index_of(pf)
+    if index is None:
+        return {}
+    header = rtnetlink.link_header(index)
+    (body,) = rtnetlink.exchange(rtnetlink.GET_LINK, header, [_WITH_VFS], most_bytes=_MOST_BYTES)
+    return dict(_listed(body[rtnetlink.LINK_HEADER_SIZE :]))
+
+
+def _listed(link: bytes) -> Iterator[tuple[int, Mapping[str, int]]]:
+    """Yield each VF of a link's attributes.
+
+    With statistics a VF takes over a kilobyte. The length of the attribute that lists them has 16 bits and wraps near
+    54 VFs (nla_nest_end), while the VFs are in the message all the same, one after another. So they are counted off by
+    the number of VFs before the list.
+    """
+    expected = 0
+    for kind, offset, value in _attributes(link):
+        if kind == _NUM_VF:
+            expected = number(value)
+        elif kind == _VFINFO_LIST:
+            for inner, (of, _, info) in zip(range(expected), _attributes(link, offset), strict=False):
+                # Every attribute of a VF but this one starts with its index.
+                if of != _VF_INFO or number(info[4:8]) != inner:
+                    return
+                found = dict(read_attributes(dict(read_attributes(info)).get(_VF_STATS, b"")))
+                yield inner, {name: number(found[kind]) for kind, name in _NAMES.items() if kind in found}
+            return
+
+
+def _attributes(data: bytes, offset: int = 0) -> Iterator[tuple[int, int, bytes]]:
+    """Yield type, where its value begins, and value of each attribute from ``offset`` on."""
+    while offset + _ATTRIBUTE.size <= len(data):
+        length, kind = _ATTRIBUTE.unpack_from(data, offset)
+        yield kind & _TYPE, offset + _ATTRIBUTE.size, data[offset + _ATTRIBUTE.size : offset + length]
+        offset += max(length + 3 & ~3, _ATTRIBUTE.size)

@@ -1,0 +1,176 @@
+"""Read the counters of all VFs that pods hold, by the ledger, for one page of metrics.
+
+What there is of a VF lies in two places. On the host: what its PF counts for it, and in shared mode its RDMA device. In
+the pod's network namespace: its netdev, and in exclusive mode its RDMA device. Each PF is one source and each namespace
+another (`bounded_reads`), so a pod or a NIC that does not answer costs others nothing. A thread enters one namespace,
+finds its cookie to be the ledger entry's, and ends in it: no other thread of the server leaves the host's.
+"""
+
+import os
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import chain
+from pathlib import Path
+
+import structlog
+
+from cni.kernel import netns
+from cni.kernel.counters.device_counters import (
+    has_rdma_device,
+    named_netdev_counters,
+    netdev_counters,
+    numa_node,
+    rdma_counters,
+)
+from cni.kernel.counters.sysfs_mount import own_sysfs
+from cni.kernel.counters.vf_statistics import vf_statistics
+from cni.plan.vf_counters import MOST_VFS, HeldVf, VfCounters, page
+from cni.server.counters.bounded_reads import BoundedReads
+from cni.server.metrics import Metrics
+from cni.vf.node import Node
+from mooring.http.recent import Recent
+from mooring.ledger import LedgerEntry, Netns
+from mooring.pf_drivers import COUNTS_FOR_VFS
+
+_log = structlog.get_logger()
+# A page of counters may cost a firmware command for each, some of them under RTNL: more than other metrics.
+RECENT_S = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """What the threads of one collection have found so far, by PCI address; nobody reads it after that."""
+
+    labels: dict[str, HeldVf] = field(default_factory=dict)
+    on_host: dict[str, VfCounters] = field(default_factory=dict)
+    in_pod: dict[str, VfCounters] = field(default_factory=dict)
+
+    def merged(self, pci: str) -> VfCounters:
+        host, pod = self.on_host.get(pci, VfCounters()), self.in_pod.get(pci, VfCounters())
+        return VfCounters(host.pf, pod.netdev, host.ports or pod.ports, host.hardware or pod.hardware)
+
+
+class VfCountersCollector:
+    """The counters of one node's held VFs; ``node`` makes the Node that a collection reads."""
+
+    def __init__(self, node: Callable[[], Node], metrics: Metrics, reads: BoundedReads | None = None) -> None:
+        self._node = node
+        self._metrics = metrics
+        self._reads = reads or BoundedReads()
+        self._recent = Recent(self._make, RECENT_S)
+
+    def page(self) -> bytes:
+        """Return the counters in Prometheus' text format, made now or within the last `RECENT_S` seconds."""
+        return self._recent.get()
+
+    def _make(self) -> bytes:
+        try:
+            return self.collect().encode(errors="replace")
+        except Exception:  # noqa: BLE001 - the top of a collection: the page's other metrics are served all the same
+            _log.exception("reading counters failed unexpectedly")
+            return b""
+
+    def collect(self) -> str:
+        """Read every held VF's counters, and count those that are missing."""
+        node, found = self._node(), _Found()
+        held = [entry for entry in node.ledger.whole()[0] if entry.phase == "held" and entry.boot == node.boot]
+        entries = held[:MOST_VFS]
+        sources = dict(chain(_pf_sources(node, entries, found), _pod_sources(node, entries, found)))
+        late = self._reads.run({name: source.read for name, source in sources.items()})
+        waited_for = {pci for name in late for pci in sources[name].pcis}
+        counters = {entry.pci: found.merged(entry.pci) for entry in entries}
+        self._metrics.vfs_without_counters(
+            late=len(waited_for),
+            nothing=sum(each == VfCounters() for pci, each in counters.items() if pci not in waited_for),
+            beyond_bound=len(held) - len(entries),
+        )
+        return page((found.labels[entry.pci], counters[entry.pci]) for entry in entries)
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """A PF, or a pod's namespace: the VFs whose counters it has, and the work of the thread that reads them."""
+
+    pcis: frozenset[str]
+    read: Callable[[], None]
+
+
+def _pf_sources(node: Node, entries: Iterable[LedgerEntry], found: _Found) -> Iterator[tuple[str, _Source]]:
+    by_pf: defaultdict[str, dict[int, str]] = defaultdict(dict)
+    with _folder(node.sysfs.root) as root:
+        for entry in entries:
+            vf = _labelled(node, root, entry)
+            found.labels[entry.pci] = vf
+            by_pf[vf.pf][vf.vf] = entry.pci
+    for pf, pcis in by_pf.items():
+        yield f"pf {pf}", _Source(frozenset(pcis.values()), partial(_read_pf, node, pf, pcis, found))
+
+
+def _labelled(node: Node, root: int, entry: LedgerEntry) -> HeldVf:
+    """Return a VF's labels: its PF and index as they are now, else as they were when the pod got it."""
+    try:
+        pf, vf = node.sysfs.current_pf(entry.pci, entry.pf, entry.vf)
+    except OSError:
+        pf, vf = entry.pf, entry.vf
+    network = entry.attachment.network if entry.attachment is not None else ""
+    return HeldVf(entry.pod, entry.ifname, network, pf, vf, entry.pci, numa_node(root, entry.pci))
+
+
+def _read_pf(node: Node, pf: str, pcis: Mapping[int, str], found: _Found) -> None:
+    """Read what the host has of a PF's VFs: the PF's counts, and in shared mode the RDMA devices."""
+    counts = _counts_of_pf(node, pf, next(iter(pcis.values())))
+    with _folder(node.sysfs.root) as root:
+        for vf, pci in pcis.items():
+            ports, hardware = rdma_counters(root, pci, node.sysfs.rdma(pci))
+            found.on_host[pci] = VfCounters(pf=counts.get(vf, {}), ports=ports, hardware=hardware)
+
+
+def _counts_of_pf(node: Node, pf: str, pci: str) -> Mapping[int, Mapping[str, int]]:
+    """Return what a VF's PF counts, by VF: a PF that does not tell keeps no RDMA device from being read."""
+    try:
+        return vf_statistics(pf) if node.sysfs.driver(node.sysfs.pf_of(pci)) in COUNTS_FOR_VFS else {}
+    except OSError as refused:
+        _log.debug("counters are not read", pf=pf, reason=str(refused))
+        return {}
+
+
+def _pod_sources(node: Node, entries: Iterable[LedgerEntry], found: _Found) -> Iterator[tuple[str, _Source]]:
+    by_netns: defaultdict[Netns, list[LedgerEntry]] = defaultdict(list)
+    for entry in entries:
+        by_netns[entry.netns].append(entry)
+    for space, inside in by_netns.items():
+        pcis = frozenset(entry.pci for entry in inside)
+        yield f"netns {space.cookie} {space.path}", _Source(pcis, partial(_read_pod, node, space, inside, found))
+
+
+def _read_pod(node: Node, space: Netns, entries: Iterable[LedgerEntry], found: _Found) -> None:
+    """Read what a pod's namespace has of its VFs. The calling thread stays in that namespace, and must end."""
+    netns.enter(space.path)
+    if netns.own_cookie() != space.cookie:
+        return
+    # The node's sysfs is the host's in this thread too: a mount keeps its namespace.
+    with own_sysfs() as inside, _folder(node.sysfs.root) as host:
+        for entry in entries:
+            found.in_pod[entry.pci] = _in_pod(node, inside, host, entry)
+
+
+def _in_pod(node: Node, inside: int, host: int, entry: LedgerEntry) -> VfCounters:
+    netdev = netdev_counters(inside, entry.pci)
+    if not netdev and entry.original.name is not None and entry.original.parent is None:
+        netdev = named_netdev_counters(inside, entry.ifname)
+    if entry.rdma is None or has_rdma_device(host, entry.pci):
+        return VfCounters(netdev=netdev)
+    ports, hardware = rdma_counters(inside, entry.pci, node.sysfs.rdma(entry.pci))
+    return VfCounters(netdev=netdev, ports=ports, hardware=hardware)
+
+
+@contextmanager
+def _folder(path: Path) -> Iterator[int]:
+    descriptor = os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
