@@ -21,6 +21,8 @@ _RENAMED_AT_MOST = 5
 # PCI_BASE_CLASS_NETWORK in include/linux/pci_ids.h: Ethernet, InfiniBand and other network controllers. GPUs, NVMe
 # drives and accelerators have VFs too.
 _NETWORK_CLASS = "0x02"
+# Y where all network namespaces share the RDMA devices (ib_devices_shared_netns in drivers/infiniband/core/device.c).
+NETNS_MODE = Path("module/ib_core/parameters/netns_mode")
 
 
 class SysfsError(OSError):
@@ -137,6 +139,7 @@ def _vf(link: Path) -> Vf:
         driver=link_target(link / "driver"),
         netdev=bool(list_entries(link / "net")),
         rdma=bool(guids) or bool(list_entries(link / "infiniband_verbs")),
+        rdma_here=bool(guids),
         node_guid=guids[0] if guids else None,
         # A netdev in another network namespace leaves an empty folder here.
         lacks_netdev=not _exists(link / "net"),
