@@ -11,7 +11,7 @@ import pytest
 from tests.lab.infiniband_calls import FIRST, FIRST_VF, SECOND_VF, Lab, run
 
 # An ordinary run takes some of them: each boots the lab.
-pytestmark = (pytest.mark.lab, pytest.mark.other_nic)
+pytestmark = [pytest.mark.lab, pytest.mark.other_nic]
 
 GUID = "02:00:00:00:00:00:00:99"
 ALONE = FIRST | {"netdev": False}
