@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from advertiser.inventory.facts import Netdev, PciFunction, RdmaDevice, RdmaPort, Text, Vf
+from mooring import vf_settings_sysfs
 from mooring.pci import is_address
 
 # An attribute is at most a page (Documentation/filesystems/sysfs.rst).
@@ -67,6 +68,7 @@ def _function(folder: Path) -> PciFunction:
         netdevs=_read_each(folder / "net", _netdev),
         rdma=_read_each(folder / "infiniband", _rdma_device),
         vfs=_vfs(folder),
+        vf_settings=_exists(folder / vf_settings_sysfs.FOLDER),
     )
 
 

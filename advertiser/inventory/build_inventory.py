@@ -94,7 +94,8 @@ def _describe(
     terms = _terms(function, offer, host, node)
     vf0, stride = _place(function, vfs)
     on_offer = Indexes((1 << vfs) - 1) - terms.set_aside
-    can = settings_of(function, at.link) if port.main_netdev(function.netdevs) else frozenset[str]()
+    keeps_settings = port.main_netdev(function.netdevs) is not None or function.vf_settings
+    can = settings_of(function, at.link) if keeps_settings else frozenset[str]()
     if terms.vlan is not None and "vlan" not in can:
         raise UnfitError(f"its VFs cannot have the offer's vlan {terms.vlan}: PF or driver set none")
     context = PfContext(host, cluster_facts, name, _obstacle(function, host), at.link)

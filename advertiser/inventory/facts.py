@@ -74,7 +74,7 @@ class Vf:
 class PciFunction:
     """A NIC's PCI function, except this machine's own VFs; ``path`` are the PCI functions above it, from the root.
 
-    ``sriov``: the kernel shows SR-IOV's files for it.
+    ``sriov``: the kernel shows SR-IOV's files for it. ``vf_settings``: its driver has settings of its VFs in sysfs.
     """
 
     address: str
@@ -91,6 +91,7 @@ class PciFunction:
     netdevs: tuple[Netdev, ...] = ()
     rdma: tuple[RdmaDevice, ...] = ()
     vfs: Mapping[int, Vf] = field(default_factory=dict, hash=False)
+    vf_settings: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -100,6 +100,18 @@ def test_an_infiniband_pf_tells_whether_all_of_its_vfs_have_netdevs(
     assert (pf.link, pf.vf_netdevs) == ("infiniband", told)
 
 
+@pytest.mark.parametrize(("in_sysfs", "can"), [(True, {"guid", "link_state"}), (False, set())])
+def test_a_pf_without_a_netdev_can_what_its_driver_has_in_sysfs(in_sysfs: bool, can: set[str], tmp_path: Path) -> None:
+    """NVIDIA's own mlx5_core has the folder, the kernel's has none."""
+    host = of_infiniband(tmp_path, 0, 1, 2)
+    address = host.functions[0].address
+    if in_sysfs:
+        (tmp_path / "bus/pci/devices" / address / "sriov").mkdir()
+    shutil.rmtree(tmp_path / "bus/pci/devices" / address / "net")
+    found = build_inventory(Host("boot", read_functions(tmp_path)[:1]), EVERYTHING, ClusterFacts(), "n1")
+    assert [(pf.name, pf.can) for pf in found.inventory.pfs] == [(address.replace(":", "-"), can)]
+
+
 @pytest.mark.parametrize(("without", "told"), [((1,), True), ((0, 1, 2), False)])
 def test_a_vf_that_moves_counts_only_where_all_lack_one(without: tuple[int, ...], told: bool, tmp_path: Path) -> None:
     """IPoIB's netdev is made again with its device; where no VF has one a VF on its way has none either."""
