@@ -16,7 +16,9 @@ from tests.support.simulated_nics import INFINIBAND
 pytestmark = [
     pytest.mark.root,
     pytest.mark.skipif(not Path("/usr/lib/cni/host-local").exists(), reason="containernetworking-plugins is missing"),
-    pytest.mark.parametrize("nic", [pytest.param(INFINIBAND, id="infiniband")], indirect=True),
+    pytest.mark.parametrize(
+        "nic", [pytest.param(INFINIBAND, id="infiniband", marks=pytest.mark.other_nic)], indirect=True
+    ),
 ]
 ALONE = {key: value for key, value in INFINIBAND.first.items() if key != "name"} | {"netdev": False}
 
