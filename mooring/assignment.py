@@ -15,17 +15,18 @@ from mooring import names
 from mooring.errors import AnnotationError
 from mooring.indexes import LAST
 from mooring.parsing import Value, dump, parse
-from mooring.request import MOST_INTERFACES, containers
+from mooring.request import MOST_INTERFACES, containers, wants_netdev
 from mooring.settings import SETTING_NAMES, VfSettings, read_settings
 
-_KNOWN = frozenset((*SETTING_NAMES, "pf", "vf", "pci", "link", "network", "name", "containers"))
+_KNOWN = frozenset((*SETTING_NAMES, "pf", "vf", "pci", "link", "network", "name", "containers", "netdev"))
 
 
 @dataclass(frozen=True, slots=True)
 class AssignedVf:
     """One VF of an assignment: which (``pf``, index ``vf``, address ``pci``) and with which settings.
 
-    ``name`` only if the user gave one; ``containers`` None means all of the pod's.
+    ``name`` only if the user gave one; ``containers`` None means all of the pod's. ``netdev`` is as in the request:
+    False gives the RDMA device alone.
     """
 
     pf: str
@@ -36,6 +37,7 @@ class AssignedVf:
     settings: VfSettings = field(default_factory=VfSettings)
     name: str | None = None
     containers: tuple[str, ...] | None = None
+    netdev: bool | None = None
 
     @property
     def min_tx_rate(self) -> int:
@@ -141,6 +143,7 @@ def _vf(value: Value) -> AssignedVf:
         settings=read_settings(document),
         name=document.optional("name", names.interface),
         containers=document.optional("containers", containers),
+        netdev=wants_netdev(document),
     )
 
 
@@ -161,4 +164,6 @@ def _dump_vf(entry: AssignedVf) -> dict[str, object]:
         document["name"] = entry.name
     if entry.containers is not None:
         document["containers"] = list(entry.containers)
+    if entry.netdev is not None:
+        document["netdev"] = entry.netdev
     return document

@@ -84,7 +84,8 @@ class Pf:
     unknown. ``vfs`` are the indexes on offer, ``out`` those not to be used now. ``can`` names the settings that the
     driver supports, ``pcie`` the bridges from the root down. ``vf0`` is absent only where no VF is on offer. PFs with
     the same ``port`` are on one cable: together they may reserve the smallest of their ``offer_mbps``. ``vlan`` is the
-    VLAN id that the node gives every VF, whatever the pod requests; None where it forces none.
+    VLAN id that the node gives every VF, whatever the pod requests; None where it forces none. ``vf_netdevs``: every VF
+    has a netdev; None is not told, as on Ethernet, where a VF without one is out, or by an earlier version.
     """
 
     name: str
@@ -105,6 +106,7 @@ class Pf:
     out: tuple[Out, ...] = ()
     port: str | None = None
     vlan: int | None = None
+    vf_netdevs: bool | None = None
 
     @property
     def usable(self) -> Indexes:
@@ -233,6 +235,7 @@ def _pf(value: Value) -> Pf:
         out=document.optional("out", _outs) or (),
         port=document.optional("port", names.port),
         vlan=document.optional("vlan", forced_vlan),
+        vf_netdevs=document.optional("vf_netdevs", Value.boolean),
     )
 
 
@@ -338,6 +341,7 @@ def _dump_pf(pf: Pf) -> dict[str, object]:
         "out": [_dump_out(entry) for entry in pf.out] or None,
         "port": pf.port,
         "vlan": pf.vlan,
+        "vf_netdevs": pf.vf_netdevs,
     }
     return {
         "name": pf.name,

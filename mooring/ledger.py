@@ -16,10 +16,11 @@ What it is: an undo log of one record a VF. The phase defines how much of a VF m
     no entry → taking → held → returning → no entry; taking → returning if an ADD fails or was killed;
     no entry → returning if a VF without an entry is found in a pod (`cni.vf.unrecorded`)
 
-Three fields are rare. ``"share":true``: the min_tx_rate set is the operator's default share (`mooring.node_offer`),
+Four fields are rare. ``"share":true``: the min_tx_rate set is the operator's default share (`mooring.node_offer`),
 which reserves nothing and is in no sum. ``"reset_at":"2026-11-22T14:00:00Z"``: when the PF had last forgotten what was
 set, as after a reload of its driver, and it was set again. ``"deleted":true``: the runtime has called DEL or GC for the
-container, so that the VF may be taken from wherever the pod has moved it.
+container, so that the VF may be taken from wherever the pod has moved it. ``"rdma_only":true``: the pod requested the
+RDMA device alone; a netdev that the VF has stays on the host, down.
 
 Why it is right. The entry is on disk before the first change to its VF and is removed after the last one is undone. So
 a crash at any moment leaves either nothing to undo or an entry that describes what to undo. ``original`` is read once,
@@ -53,7 +54,7 @@ FOLDER = "vfs"
 Phase = Literal["taking", "held", "returning"]
 _PHASES: tuple[Phase, Phase, Phase] = ("taking", "held", "returning")
 _PLAIN = ("pf", "vf", "phase", "boot", "uid", "pod", "container", "ifname")
-_OPTIONAL = ("set", "addresses", "ipam", "rdma", "attachment", "share", "reset_at", "deleted")
+_OPTIONAL = ("set", "addresses", "ipam", "rdma", "attachment", "share", "reset_at", "deleted", "rdma_only")
 _KNOWN = frozenset((*_PLAIN, *_OPTIONAL, "v", "pci", "netns", "original"))
 _ORIGINAL = frozenset(
     (*SETTING_NAMES, "name", "altnames", "mtu", "netdev_mac", "up", "users", "flags", "txqueuelen", "parent", "netdev")
@@ -143,6 +144,12 @@ class LedgerEntry:
     share: bool = False
     reset_at: str | None = None
     deleted: bool = False
+    rdma_only: bool = False
+
+    @property
+    def has_interface(self) -> bool:
+        """Whether the VF is a network interface in its pod."""
+        return self.original.name is not None and not self.rdma_only
 
     @property
     def reserved_mbps(self) -> int:
@@ -181,6 +188,7 @@ def read_ledger_entry(text: str, name: str) -> LedgerEntry:
         share=document.optional("share", Value.boolean) or False,
         reset_at=document.optional("reset_at", lambda at: at.match(_TIME, "a time such as '2026-11-22T14:00:00Z'")),
         deleted=document.optional("deleted", Value.boolean) or False,
+        rdma_only=document.optional("rdma_only", Value.boolean) or False,
     )
     if ledger_name(entry.pci) != name:
         whole.fail(f"holds the entry of {entry.pci!r}")
@@ -208,12 +216,11 @@ def dump_ledger_entry(entry: LedgerEntry) -> str:
         document["rdma"] = entry.rdma
     if entry.attachment is not None:
         document["attachment"] = {name: getattr(entry.attachment, name) for name in _ATTACHMENT}
-    if entry.share:
-        document["share"] = True
+    for name in ("share", "deleted", "rdma_only"):
+        if getattr(entry, name):
+            document[name] = True
     if entry.reset_at is not None:
         document["reset_at"] = entry.reset_at
-    if entry.deleted:
-        document["deleted"] = True
     return dump(document)
 
 

@@ -18,7 +18,12 @@ def pf_name(address: str) -> str:
 
 def is_pf_name(text: str) -> bool:
     """Return whether a PF's name is one of those."""
-    return is_address(text.replace("-", ":"))
+    return is_address(pf_address(text))
+
+
+def pf_address(name: str) -> str:
+    """Return the address that such a name stands for."""
+    return name.replace("-", ":")
 
 
 def is_address(text: str) -> bool:

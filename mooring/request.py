@@ -14,15 +14,17 @@ from typing import Literal
 
 from mooring import names
 from mooring.errors import AnnotationError
-from mooring.parsing import Value, dump, parse
+from mooring.parsing import Fields, Value, dump, parse
 from mooring.settings import SETTING_NAMES, VfSettings, read_settings
 
 MOST_INTERFACES = 64
 # The manifests' policy refuses longer texts too, where they are written.
 MOST_CHARACTERS, MOST_PLACEMENT_CHARACTERS = 32_768, 256
 Spreading = Literal["pack", "spread", "distinct"]
-_SELECTORS = ("network", "pf", "link", "name", "containers")
+_SELECTORS = ("network", "pf", "link", "name", "containers", "netdev")
 _KNOWN = frozenset((*SETTING_NAMES, *_SELECTORS))
+# What a VF has by its netdev alone; the settings among them are Ethernet's.
+_OF_A_NETDEV = ("name", "mac", "vlan", "qos", "trust", "spoofchk")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +32,8 @@ class VfRequest:
     """One VF that a pod requests; ``pf`` is a glob over PF names, ``containers`` get its devices (None: all).
 
     ``rail`` is which of its node's networks it must lie on, in natural order from 0; no annotation has it, but a group.
+    ``netdev`` False is the RDMA device alone, True a VF that has a netdev; None takes the netdev along where there is
+    one.
     """
 
     settings: VfSettings = field(default_factory=VfSettings)
@@ -39,6 +43,7 @@ class VfRequest:
     name: str | None = None
     containers: tuple[str, ...] | None = None
     rail: int | None = None
+    netdev: bool | None = None
 
     @property
     def min_tx_rate(self) -> int:
@@ -122,7 +127,27 @@ def _interface(value: Value, *, strict: bool) -> VfRequest:
         link=document.optional("link", names.link),
         name=document.optional("name", names.interface),
         containers=document.optional("containers", containers),
+        netdev=wants_netdev(document),
     )
+
+
+def wants_netdev(document: Fields) -> bool | None:
+    """Read whether a VF is wanted with its netdev; refuse what contradicts a VF without one.
+
+    An Ethernet VF is nothing without its netdev: its GIDs are the netdev's addresses, and its port is down while the
+    netdev is (mlx5_query_port_roce in drivers/infiniband/hw/mlx5/main.c, bnxt_re_query_port, irdma_query_port).
+    """
+    wanted = document.optional("netdev", Value.boolean)
+    if wanted is False:
+        for name in _OF_A_NETDEV:
+            document.optional(name, _refuse_without_netdev)
+        if document.optional("link", names.link) == "ethernet":
+            document.required("link").fail("RDMA on Ethernet works by the netdev, and netdev is false")
+    return wanted
+
+
+def _refuse_without_netdev(value: Value) -> None:
+    value.fail("is a netdev's, and netdev is false")
 
 
 def containers(value: Value) -> tuple[str, ...]:

@@ -22,6 +22,7 @@ from mooring.pci import is_pf_name
 from mooring.pf_drivers import SETS_INFINIBAND_VFS
 from mooring.rdma_netlink import number, read_attributes
 from mooring.settings import LinkState, VfSettings, reported_vlan
+from mooring.vf_settings_sysfs import SysfsVfSettings
 
 # RTEXT_FILTER_VF | RTEXT_FILTER_SKIP_STATS: with statistics the list attribute overflows near 54 VFs.
 _VF_WITHOUT_STATISTICS = 1 | 8
@@ -95,33 +96,51 @@ class RtnetlinkVfSettings:
                 netlink.link("set", index=_index(pf), IFLA_VFINFO_LIST=guid_attributes(kind, vf, guid))
 
 
-class SettingsWherePfKeepsThem:
-    """The settings of VFs by another API; two kinds of InfiniBand PF keep none, and are not asked.
+class _NoSettings:
+    """The settings of a PF that keeps none."""
 
-    Every setting goes through the PF's netdev. A PF without ib_ipoib has no netdev, and is named by its PCI address.
-    One whose RDMA driver has no operations for its VFs, as mlx4's, has a netdev that lists none of them
-    (`mooring.pf_drivers`). ``sysfs`` is where /sys is mounted.
+    def read(self, pf: str, vf: int) -> VfSettings:
+        return VfSettings()
+
+    def read_all(self, pf: str) -> Mapping[int, VfSettings]:
+        return defaultdict(VfSettings)
+
+    def write(self, pf: str, vf: int, settings: VfSettings) -> None:
+        raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
+
+    def clear_rates(self, pf: str, vfs: Iterable[int]) -> None:
+        raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
+
+
+class SettingsWherePfKeepsThem:
+    """The settings of VFs by another API, by sysfs, or none: two kinds of InfiniBand PF are not asked by netlink.
+
+    Netlink goes through the PF's netdev. A PF without ib_ipoib has no netdev, and is named by its PCI address; it keeps
+    settings in sysfs or nowhere (`mooring.vf_settings_sysfs`). One whose RDMA driver has no operations for its VFs, as
+    mlx4's, has a netdev that lists none of them (`mooring.pf_drivers`). ``sysfs`` is where /sys is mounted.
     """
 
     def __init__(self, settings: VfSettingsApi, sysfs: Path) -> None:
         self._settings = settings
+        self._in_sysfs = SysfsVfSettings(sysfs)
         self._netdevs = sysfs / "class" / "net"
 
     def read(self, pf: str, vf: int) -> VfSettings:
-        return VfSettings() if self._keeps_none(pf) else self._settings.read(pf, vf)
+        return self._of(pf).read(pf, vf)
 
     def read_all(self, pf: str) -> Mapping[int, VfSettings]:
-        return defaultdict(VfSettings) if self._keeps_none(pf) else self._settings.read_all(pf)
+        return self._of(pf).read_all(pf)
 
     def write(self, pf: str, vf: int, settings: VfSettings) -> None:
-        if self._keeps_none(pf):
-            raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
-        self._settings.write(pf, vf, settings)
+        self._of(pf).write(pf, vf, settings)
 
     def clear_rates(self, pf: str, vfs: Iterable[int]) -> None:
-        if self._keeps_none(pf):
-            raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
-        self._settings.clear_rates(pf, vfs)
+        self._of(pf).clear_rates(pf, vfs)
+
+    def _of(self, pf: str) -> VfSettingsApi:
+        if self._in_sysfs.are_there(pf):
+            return self._in_sysfs
+        return _NoSettings() if self._keeps_none(pf) else self._settings
 
     def _keeps_none(self, pf: str) -> bool:
         """Return whether a PF keeps no settings; one that cannot be told is asked, and answers with its error."""

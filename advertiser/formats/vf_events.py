@@ -36,7 +36,7 @@ class LostVf:
         """Return the Event at the time ``now``."""
         message = (
             f"VF {self.vf} of {self.pf} ({self.pci}) is back in the host's network namespace although this pod holds "
-            "it: the pod has lost that interface; delete the pod to get another VF"
+            "it: the pod has lost that VF; delete the pod to get another VF"
         )
         name = f"vf-lost.{self.uid[:36].lower()}.{self.pci.replace(':', '-')}"
         return _event(self.pod, self.uid, name, node, self.reason, message, now)

@@ -50,7 +50,7 @@ _CLASSES: Allowlist = {
     "infiniband_verbs": {"*": _allowed_names("device ibdev")},
 }
 _SRIOV = _allowed_names("sriov_totalvfs sriov_numvfs sriov_offset sriov_stride sriov_vf_device sriov_drivers_autoprobe")
-_ALLOWLIST: Allowlist = {**_BRIDGE, **_SRIOV, **_CLASSES, **_allowed_names("driver physfn virtfn*")}
+_ALLOWLIST: Allowlist = {**_BRIDGE, **_SRIOV, **_CLASSES, **_allowed_names("driver physfn virtfn* sriov")}
 _NUMBERED = frozenset({"phys_switch_id", "sys_image_guid"})
 _NODE_GUID = "node_guid"
 _ALPHANUMERIC = re.compile(rb"[0-9A-Za-z]")

@@ -13,7 +13,7 @@ import structlog
 
 from advertiser.host.devlink import ReadModes, read_modes
 from advertiser.host.rtnetlink import altnames
-from advertiser.host.sysfs import read_functions
+from advertiser.host.sysfs import NETNS_MODE, read_attribute, read_functions
 from advertiser.inventory.facts import Host
 from advertiser.inventory.port import main_netdev
 from mooring import extract, ledger, podrecord, without_devices
@@ -75,6 +75,7 @@ def read_host(roots: Roots, modes: ReadModes = read_modes) -> Host:
         preparing=_preparing(roots.run / PREPARING),
         eswitch=modes(roots.sysfs, (function.address for function in functions if function.sriov)),
         without_devices=_without_devices(roots.run / without_devices.NAME),
+        rdma_exclusive=read_attribute(roots.sysfs / NETNS_MODE) == "N",
     )
 
 

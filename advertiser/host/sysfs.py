@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from advertiser.inventory.facts import Netdev, PciFunction, RdmaDevice, RdmaPort, Text, Vf
+from mooring import vf_settings_sysfs
 from mooring.pci import is_address
 
 # An attribute is at most a page (Documentation/filesystems/sysfs.rst).
@@ -21,6 +22,8 @@ _RENAMED_AT_MOST = 5
 # PCI_BASE_CLASS_NETWORK in include/linux/pci_ids.h: Ethernet, InfiniBand and other network controllers. GPUs, NVMe
 # drives and accelerators have VFs too.
 _NETWORK_CLASS = "0x02"
+# Y where all network namespaces share the RDMA devices (ib_devices_shared_netns in drivers/infiniband/core/device.c).
+NETNS_MODE = Path("module/ib_core/parameters/netns_mode")
 
 
 class SysfsError(OSError):
@@ -65,6 +68,7 @@ def _function(folder: Path) -> PciFunction:
         netdevs=_read_each(folder / "net", _netdev),
         rdma=_read_each(folder / "infiniband", _rdma_device),
         vfs=_vfs(folder),
+        vf_settings=_exists(folder / vf_settings_sysfs.FOLDER),
     )
 
 
@@ -137,6 +141,7 @@ def _vf(link: Path) -> Vf:
         driver=link_target(link / "driver"),
         netdev=bool(list_entries(link / "net")),
         rdma=bool(guids) or bool(list_entries(link / "infiniband_verbs")),
+        rdma_here=bool(guids),
         node_guid=guids[0] if guids else None,
         # A netdev in another network namespace leaves an empty folder here.
         lacks_netdev=not _exists(link / "net"),

@@ -7,11 +7,11 @@ first (rdma_compatdev_set in drivers/infiniband/core).
 import errno
 from pathlib import Path
 
+from advertiser.host.sysfs import NETNS_MODE
 from advertiser.inventory.offer import RdmaNetns
 from mooring import rdma_netlink
 
 _MODES: dict[RdmaNetns, int] = {"exclusive": 0, "shared": 1}
-_PARAMETER = Path("module/ib_core/parameters/netns_mode")
 
 
 class RebootNeededError(RuntimeError):
@@ -21,7 +21,7 @@ class RebootNeededError(RuntimeError):
 def read_mode(sysfs: Path) -> RdmaNetns | None:
     """Return the current mode; None if the RDMA core is not loaded."""
     try:
-        return "shared" if (sysfs / _PARAMETER).read_text().strip() == "Y" else "exclusive"
+        return "shared" if (sysfs / NETNS_MODE).read_text().strip() == "Y" else "exclusive"
     except FileNotFoundError:
         return None
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from advertiser.inventory import port
 from advertiser.inventory.driver_settings import settings_of
-from advertiser.inventory.facts import ClusterFacts, Host, PciFunction
+from advertiser.inventory.facts import ClusterFacts, Host, PciFunction, Vf
 from advertiser.inventory.guest_nics import why_without_sriov
 from advertiser.inventory.matching import UnfitError, candidate, pf_port
 from advertiser.inventory.offer import Offer, Terms
@@ -94,7 +94,8 @@ def _describe(
     terms = _terms(function, offer, host, node)
     vf0, stride = _place(function, vfs)
     on_offer = Indexes((1 << vfs) - 1) - terms.set_aside
-    can = settings_of(function, at.link) if port.main_netdev(function.netdevs) else frozenset[str]()
+    keeps_settings = port.main_netdev(function.netdevs) is not None or function.vf_settings
+    can = settings_of(function, at.link) if keeps_settings else frozenset[str]()
     if terms.vlan is not None and "vlan" not in can:
         raise UnfitError(f"its VFs cannot have the offer's vlan {terms.vlan}: PF or driver set none")
     context = PfContext(host, cluster_facts, name, _obstacle(function, host), at.link)
@@ -116,8 +117,23 @@ def _describe(
         allow=_allow(terms),
         out=_outs(_judged(function, VfLayout(vf0, stride, vfs), on_offer, context)),
         vlan=terms.vlan,
+        vf_netdevs=_have_netdevs(function, host) if at.link == "infiniband" else None,
     )
     return pf, port_key(function, terms.port)
+
+
+def _have_netdevs(function: PciFunction, host: Host) -> bool:
+    """Return whether every VF of an InfiniBand PF has a netdev, on the host or in a pod.
+
+    One that moves lacks it for a moment, and counts only where all do: IPoIB's netdev is made again with its device.
+    """
+    with_device = [vf for vf in function.vfs.values() if vf.rdma]
+    return not any(vf.lacks_netdev for vf in [vf for vf in with_device if not _moves(vf, host)] or with_device)
+
+
+def _moves(vf: Vf, host: Host) -> bool:
+    entry = host.ledger.get(vf.address or "")
+    return vf.address in host.unsettled or (entry is not None and entry.phase != "held")
 
 
 def _allow(terms: Terms) -> Allow:

@@ -56,8 +56,8 @@ class Vf:
     """A VF behind its PF's link ``virtfnN``; ``address`` is None if that is not a link to a PCI function.
 
     ``exists``: the function exists, ``netdev``: it has one in this namespace, ``lacks_netdev``: it has none in any,
-    ``rdma``: it has an RDMA device, in whichever namespace. ``node_guid`` is that device's, None if it is not in this
-    namespace.
+    ``rdma``: it has an RDMA device, in whichever namespace, ``rdma_here``: in this one. ``node_guid`` is that device's,
+    None if it is not in this namespace.
     """
 
     address: str | None
@@ -65,6 +65,7 @@ class Vf:
     driver: str | None = None
     netdev: bool = False
     rdma: bool = False
+    rdma_here: bool = False
     lacks_netdev: bool = False
     node_guid: Text = None
 
@@ -73,7 +74,7 @@ class Vf:
 class PciFunction:
     """A NIC's PCI function, except this machine's own VFs; ``path`` are the PCI functions above it, from the root.
 
-    ``sriov``: the kernel shows SR-IOV's files for it.
+    ``sriov``: the kernel shows SR-IOV's files for it. ``vf_settings``: its driver has settings of its VFs in sysfs.
     """
 
     address: str
@@ -90,6 +91,7 @@ class PciFunction:
     netdevs: tuple[Netdev, ...] = ()
     rdma: tuple[RdmaDevice, ...] = ()
     vfs: Mapping[int, Vf] = field(default_factory=dict, hash=False)
+    vf_settings: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +101,8 @@ class Host:
     ``ledger`` has the entries by PCI address, None for one that cannot be read; ``unsettled`` are the addresses whose
     entry changed while the rest was read. ``altnames`` are by PF netdev; ``preparing`` are the PFs that `init` works
     on. ``eswitch`` are the modes of the PFs' switches by PCI address, without those that devlink does not report.
-    ``without_devices`` are the containers that the CRI shim has found so.
+    ``without_devices`` are the containers that the CRI shim has found so. ``rdma_exclusive``: an RDMA device is in one
+    network namespace only.
     """
 
     boot: str
@@ -111,6 +114,7 @@ class Host:
     preparing: frozenset[str] = frozenset()
     eswitch: Mapping[str, EswitchMode] = field(default_factory=dict, hash=False)
     without_devices: frozenset[WithoutDevices] = frozenset()
+    rdma_exclusive: bool = False
 
 
 @dataclass(frozen=True, slots=True)

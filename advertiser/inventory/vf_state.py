@@ -79,9 +79,10 @@ def _misplaced(vf: Vf | None, address: str) -> str | None:
 
 def _held_wrongly(vf: Vf | None, address: str, context: PfContext) -> str | None:
     entry = context.host.ledger.get(address)
-    if vf is None or entry is None or address in context.host.unsettled:
+    if vf is None or entry is None or address in context.host.unsettled or not _should_be_away(entry, context):
         return None
-    return f"{LOST}in the host, yet held by pod {entry.uid}" if vf.netdev and _should_be_away(entry, context) else None
+    is_here = vf.rdma_here and context.host.rdma_exclusive if entry.rdma_only or vf.lacks_netdev else vf.netdev
+    return f"{LOST}in the host, yet held by pod {entry.uid}" if is_here else None
 
 
 def _should_be_away(entry: LedgerEntry, context: PfContext) -> bool:

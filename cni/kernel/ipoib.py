@@ -5,6 +5,7 @@ PCI function that it belongs to is the same. Source: ipoib_add_port in the kerne
 """
 
 import errno
+import os
 
 from cni.kernel import netlink, netns
 from cni.kernel.sysfs import APPEARS_S, Sysfs
@@ -18,6 +19,38 @@ def follow(sysfs: Sysfs, pci: str, name: str, path: str) -> None:
     """
     if not wait_until(lambda: _is_there(sysfs, pci, name, path), APPEARS_S):
         raise OSError(errno.ENODEV, f"vf {pci} has no network interface since its rdma device has moved")
+
+
+def keep_on_host(sysfs: Sysfs, pci: str, name: str, path: str) -> None:
+    """Ensure that a VF's netdev is on the host as ``name``, and down, after its RDMA device has moved to ``path``.
+
+    Raise OSError if the VF has no netdev. The namespace at ``path`` keeps none: its pod requested the device alone.
+    """
+    host = f"/proc/{os.getpid()}/ns/net"
+    if not wait_until(lambda: _is_here(sysfs, pci, name, path, host), APPEARS_S):
+        raise OSError(errno.ENODEV, f"vf {pci} has no network interface since its rdma device has moved")
+
+
+def _is_here(sysfs: Sysfs, pci: str, name: str, path: str, host: str) -> bool:
+    """Take the netdev down on the host, from the pod if it is there; return False if that must be tried again."""
+    try:
+        netns.run_in(path, lambda: _send(pci, name, host))
+        on_host = sysfs.netdev(pci)
+        if on_host is not None:
+            netlink.set_up(on_host, up=False)
+            netlink.rename(on_host, name)
+    except OSError as raced:
+        if raced.errno not in RACED:
+            raise
+        return False
+    return on_host is not None
+
+
+def _send(pci: str, name: str, host: str) -> None:
+    link = netlink.with_parent(pci)
+    if link is not None:
+        netlink.set_up(link.index, up=False)
+        netlink.move(link.index, host, name)
 
 
 def _is_there(sysfs: Sysfs, pci: str, name: str, path: str) -> bool:

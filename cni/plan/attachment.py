@@ -57,7 +57,8 @@ def vfs_of_call(record: PodRecord, conf: Conf) -> tuple[AssignedVf, ...]:
 def interface_names(vfs: Sequence[AssignedVf], ifname: str, *, previous: Mapping[str, Any] | None) -> tuple[str, ...]:
     """Name the interfaces: the user's names; else net1, net2, … chained, and CNI_IFNAME first as the main plugin.
 
-    A name that the chain's result so far has is skipped.
+    A name that the chain's result so far has is skipped. VFs that are requested without a netdev come last: their names
+    are in the ledger only, and leave no gap between those in the pod.
     """
     chained = previous is not None
     if not chained and not names.is_interface(ifname):
@@ -68,7 +69,9 @@ def interface_names(vfs: Sequence[AssignedVf], ifname: str, *, previous: Mapping
     # Multus calls its delegates for net1, net2, … too.
     wanted = free if chained else [ifname, *(name for name in free if name != ifname)]
     unused = (name for name in wanted if name not in taken)
-    return tuple(vf.name if vf.name is not None else next(unused) for vf in vfs)
+    ordered = sorted(range(len(vfs)), key=lambda index: vfs[index].netdev is False)
+    given = {index: vfs[index].name or next(unused) for index in ordered}
+    return tuple(given[index] for index in range(len(vfs)))
 
 
 def check_names(record: PodRecord, vfs: Sequence[AssignedVf], conf: Conf, ifname: str) -> None:
@@ -76,7 +79,7 @@ def check_names(record: PodRecord, vfs: Sequence[AssignedVf], conf: Conf, ifname
 
     Beside the delegate of another network, net1 and net2 are taken, and the second VF of ours would get one of them.
     """
-    unnamed = [vf for vf in vfs if vf.name is None]
+    unnamed = [vf for vf in vfs if vf.name is None and vf.netdev is not False]
     others = {vf.network for vf in record.assignment.vfs} - {conf.network}
     if conf.network is not None and others and len(unnamed) > 1 and _OF_MULTUS.fullmatch(ifname):
         raise CniError(

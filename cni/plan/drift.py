@@ -69,7 +69,7 @@ def from_kernel(entry: LedgerEntry, found: LiveState, mtu: int | None, listed: M
     if not found.reachable:
         texts.append(f"network namespace {entry.netns.path!r} is not its pod's any more")
     elif found.interface is None:
-        texts += [f"interface {entry.ifname!r} is not in the pod"] if entry.original.name is not None else []
+        texts += [f"interface {entry.ifname!r} is not in the pod"] if entry.has_interface else []
     else:
         expected_mac = listed.get("mac") or _recorded_address(entry)
         expected_mtu = listed.get("mtu") or mtu or entry.original.mtu
@@ -117,9 +117,9 @@ def _from_interface(
 def from_result(entry: LedgerEntry, previous: Mapping[str, Any], netns: str) -> tuple[Mapping[str, Any], list[str]]:
     """Return a VF's interface as the result lists it (empty: not listed), and what the result lacks of it.
 
-    A VF without a netdev is in no result.
+    A VF that is no interface in its pod is in no result.
     """
-    if entry.original.name is None:
+    if not entry.has_interface:
         return {}, []
     interfaces = previous.get("interfaces") or ()
     places = [

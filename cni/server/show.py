@@ -52,7 +52,7 @@ def _document(shown: Sequence[LedgerRow], unreadable: Mapping[str, str]) -> dict
 
 def _fields(shown: LedgerRow) -> dict[str, object]:
     entry, found = shown.entry, shown.found
-    names = ("pci", "pf", "vf", "phase", "pod", "uid", "container", "ifname", "addresses", "rdma")
+    names = ("pci", "pf", "vf", "phase", "pod", "uid", "container", "ifname", "addresses", "rdma", "rdma_only")
     return {name: getattr(entry, name) for name in names} | {
         "netns": {"path": entry.netns.path, "alive": found.reachable},
         "wished": entry.set.to_fields(),
@@ -84,7 +84,7 @@ def _row(shown: LedgerRow) -> tuple[str, ...]:
         entry.pci,
         entry.pod,
         entry.phase,
-        entry.ifname,
+        entry.ifname if entry.has_interface else "-",
         "alive" if shown.found.reachable else "gone",
         ",".join(settings) or "-",
     )

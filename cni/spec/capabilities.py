@@ -8,7 +8,7 @@ from mooring.assignment import AssignedVf
 
 
 def check_capabilities(call: Call, conf: Conf, vfs: Sequence[AssignedVf]) -> None:
-    """Raise CniError 100 for a MAC that was not assigned, 7 for addresses that cannot be one interface's.
+    """Raise CniError 100 for a MAC that was not assigned, 7 or 100 for addresses that cannot be one interface's.
 
     The capabilities apply to a call's first VF; the others have names of our own.
     """
@@ -19,5 +19,7 @@ def check_capabilities(call: Call, conf: Conf, vfs: Sequence[AssignedVf]) -> Non
         return
     if len(vfs) > 1:
         raise CniError(BAD_CONFIG, f"the runtime asks for addresses of one interface, this call has {len(vfs)} VFs")
+    if vfs[0].netdev is False:
+        raise CniError(REFUSED, f"the runtime asks for addresses, vf {vfs[0].pci} is requested without a netdev")
     if conf.network_of(vfs[0].network).ipam is None:
         raise CniError(BAD_CONFIG, f"the runtime asks for addresses, network {vfs[0].network!r} has no ipam")

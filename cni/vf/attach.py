@@ -1,7 +1,8 @@
 """Bring the VFs of one ADD into the pod: all of them, or none.
 
 Steps of each VF: ledger → down → temporary name → node GUID (where it has none) → settings (PFs locked) → move → RDMA
-device (exclusive mode) → MTU → addresses → up → held. A VF without a netdev skips the steps that need one. On any
+device (exclusive mode) → MTU → addresses → up → held. A VF without a netdev skips the steps that need one. Of a VF that
+is requested without its netdev, that stays on the host after the settings: the RDMA device alone goes on. On any
 failure, every VF that has an entry is released by it; a killed call leaves the entries, and DEL or the next ADD does
 the same.
 """
@@ -62,9 +63,10 @@ def attach(node: Node, call: Call, conf: Conf, record: PodRecord, vfs: Sequence[
             name_device(node, pending.entry)
             guid.take_effect(node, pending)
         for pending in entered:
-            if not has_netdev(pending):
+            if not pending.entry.has_interface:
                 move_device_in(node, pending.entry)
-        return move_all_in(node, call, conf, record, [pending for pending in entered if has_netdev(pending)])
+        interfaces = [pending for pending in entered if pending.entry.has_interface]
+        return move_all_in(node, call, conf, record, interfaces)
     except BaseException:
         _detach_all(node, vfs)
         raise
@@ -104,6 +106,10 @@ def _as_pending(
     """Return a VF as it was found, with its entry; nothing is changed yet."""
     pf_pci = node.sysfs.pf_pci(vf)
     original, device = _as_found(node, vf)
+    if vf.netdev is False and device is None:
+        raise CniError(VF_MISSING, f"vf {vf.vf} of pf {vf.pf!r} has no rdma device, which the pod requests alone")
+    if vf.netdev and original.name is None:
+        raise CniError(VF_MISSING, f"vf {vf.vf} of pf {vf.pf!r} has no netdev, and the pod requests one")
     if conf.network_of(vf.network).mtu is None:
         attachment.check_own_mtu(vf, original.mtu, _mtu_limit(node, vf))
     found = original.settings
@@ -125,11 +131,13 @@ def _as_pending(
         netns=space,
         original=original,
         set=settings if guid_mac is None or settings.mac is not None else replace(settings, mac=guid_mac),
-        ipam=ipam_of(call, conf, vf, name) if original.name is not None else None,
         rdma=device,
         attachment=Attachment(conf.name, call.ifname, vf.network),
         share=share,
+        rdma_only=vf.netdev is False,
     )
+    if entry.has_interface:
+        entry = replace(entry, ipam=ipam_of(call, conf, vf, name))
     return PendingAttachment(vf, pf_pci, entry, settings, guid_mac)
 
 

@@ -14,7 +14,7 @@ from cni.spec.conf import Conf
 from cni.spec.result import AttachedVf
 from cni.spec.skel import IO_FAILURE, NIC_REFUSED, Call, CniError
 from cni.vf import ipam
-from cni.vf.node import Node, netdev_index
+from cni.vf.node import Node, netdev_index, temporary_name
 from mooring.assignment import AssignedVf
 from mooring.ledger import Ipam, LedgerEntry
 from mooring.podrecord import PodRecord
@@ -102,9 +102,13 @@ def has_netdev(pending: PendingAttachment) -> bool:
 
 
 def move_device_in(node: Node, entry: LedgerEntry) -> None:
-    """Move the RDMA device of a VF that has no netdev; do nothing in shared mode, where every namespace sees it."""
+    """Move the RDMA device of a VF alone; do nothing in shared mode, where every namespace sees it.
+
+    A netdev of the VF stays on the host, down: IPoIB's is made again once its device has moved.
+    """
     with _naming(entry):
-        _move_rdma(node, entry)
+        if _move_rdma(node, entry) and entry.original.name is not None:
+            ipoib.keep_on_host(node.sysfs, entry.pci, temporary_name(entry.pci), entry.netns.path)
     node.ledger.write(replace(entry, phase="held"))
 
 

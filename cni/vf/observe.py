@@ -21,7 +21,7 @@ def observe(node: Node, entry: LedgerEntry) -> drift.LiveState:
     if not netns.is_same(entry.netns.path, entry.netns.cookie):
         return drift.LiveState(reachable=False, settings=settings)
     try:
-        interface = netns.run_in(entry.netns.path, lambda: _interface(entry.ifname))
+        interface = netns.run_in(entry.netns.path, lambda: _interface(entry.ifname)) if entry.has_interface else None
         return drift.LiveState(True, interface, settings, _has_device(node, entry))
     except netns.NetnsGoneError:
         return drift.LiveState(reachable=False, settings=settings)

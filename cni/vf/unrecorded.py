@@ -2,12 +2,15 @@
 
 Such a VF gets an entry, `returning`, so that it is released like any other. Its state before is lost: it returns with a
 NIC's defaults, but for MAC and spoof check, which stay as they are. A VF that another plugin attached, or that is
-elsewhere, does not count.
+elsewhere, does not count. One that is its RDMA device alone is found in exclusive mode: in shared mode nothing of it is
+in the sandbox.
 """
+
+from collections.abc import Iterable
 
 import structlog
 
-from cni.kernel import netlink, netns
+from cni.kernel import netlink, netns, rdma
 from cni.plan.attachment import vfs_of_call
 from cni.spec.conf import Conf
 from cni.spec.skel import Call
@@ -37,11 +40,18 @@ def add_to_ledger(node: Node, call: Call, conf: Conf) -> None:
         if cookie == netns.own_cookie():
             return
         inside = netns.run_in(call.netns, lambda: {vf.pci: netlink.with_parent(vf.pci) for vf in lost})
+        devices = (
+            netns.run_in(call.netns, lambda: _with_device(node, lost)) if rdma.mode() == "exclusive" else frozenset()
+        )
     except OSError:
         return
     for vf in lost:
-        if (link := inside.get(vf.pci)) is not None:
+        if (link := inside.get(vf.pci)) is not None or vf.pci in devices:
             _record_one(node, call, record, vf, link, Netns(call.netns, cookie))
+
+
+def _with_device(node: Node, vfs: Iterable[AssignedVf]) -> frozenset[str]:
+    return frozenset(vf.pci for vf in vfs if rdma.device_of(node.sysfs, vf.pci) is not None)
 
 
 def _record(node: Node, call: Call) -> PodRecord | None:
@@ -60,7 +70,9 @@ def _is_unrecorded(node: Node, vf: AssignedVf) -> bool:
         return True
 
 
-def _record_one(node: Node, call: Call, record: PodRecord, vf: AssignedVf, link: netlink.Link, space: Netns) -> None:
+def _record_one(
+    node: Node, call: Call, record: PodRecord, vf: AssignedVf, link: netlink.Link | None, space: Netns
+) -> None:
     with hold(node.run, vf.pci, _LOCK_S):
         if not _is_unrecorded(node, vf):
             return
@@ -69,6 +81,7 @@ def _record_one(node: Node, call: Call, record: PodRecord, vf: AssignedVf, link:
         except OSError as unknown:
             _log.error("vf without a ledger entry is left alone", pci=vf.pci, reason=str(unknown))
             return
+        has_netdev = link is not None or not node.sysfs.lacks_netdev(vf.pci)
         entry = LedgerEntry(
             pci=vf.pci,
             pf=vf.pf,
@@ -78,11 +91,16 @@ def _record_one(node: Node, call: Call, record: PodRecord, vf: AssignedVf, link:
             uid=record.assignment.uid,
             pod=record.pod,
             container=call.container,
-            ifname=recorded_name(vf.pci, link.name),
+            ifname=recorded_name(vf.pci, link.name) if link is not None else temporary_name(vf.pci),
             netns=space,
-            original=Original(_host_name(vf), settings=_defaults(found), parent=link.parent),
+            original=Original(
+                _host_name(vf) if has_netdev else None,
+                settings=_defaults(found),
+                parent=link.parent if link is not None else None,
+            ),
             set=found,
             rdma=recorded_device(node, vf.pci),
+            rdma_only=vf.netdev is False,
         )
         node.ledger.write(entry)
         _log.warning("vf was in its pod without a ledger entry", pci=vf.pci, pod=record.pod, container=call.container)

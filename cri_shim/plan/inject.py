@@ -168,8 +168,8 @@ def environment(given: Sequence[tuple[AssignedVf, LedgerEntry, VfDevices]]) -> d
     """Return the environment variables that list a container's VFs."""
     described = [
         {
-            # An InfiniBand VF without IPoIB has no network interface.
-            "name": entry.ifname if entry.original.name is not None else None,
+            # An InfiniBand VF without IPoIB has no network interface, nor has one that is requested without it.
+            "name": entry.ifname if entry.has_interface else None,
             "pci": vf.pci,
             "network": vf.network,
             "rdma": found.rdma,

@@ -102,6 +102,7 @@ def pick_vfs(
                 settings=interface.settings,
                 name=interface.name,
                 containers=interface.containers,
+                netdev=interface.netdev,
             )
         )
     return tuple(picked)

@@ -1,10 +1,10 @@
 """Which PFs may give each interface of one request, whatever is free on them.
 
-What a request sees of a PF is little: its name, network and link, what its driver can and the operator allows, and its
-rate. PFs of thousands of nodes are equal in the first five, so each of those is judged once for all interfaces of the
-request, and the answer is a mask: bit ``i`` is the interface with index ``i``. The rate is another on each node: the
-interfaces are sorted by theirs, and those that a PF can reserve are a prefix. So a PF costs some lookups, however many
-interfaces a pod has and however they differ.
+What a request sees of a PF is little: its name, network and link, what its driver can and the operator allows, whether
+its VFs have netdevs, and its rate. PFs of thousands of nodes are equal in all but the rate, so each of those is judged
+once for all interfaces of the request, and the answer is a mask: bit ``i`` is the interface with index ``i``. The rate
+is another on each node: the interfaces are sorted by theirs, and those that a PF can reserve are a prefix. So a PF
+costs some lookups, however many interfaces a pod has and however they differ.
 """
 
 from bisect import bisect_right
@@ -55,7 +55,7 @@ class Eligibility:
         self._globs = [
             (Glob(glob), mask) for glob, mask in _grouped([one.pf or "*" for one in request.interfaces]).items()
         ]
-        self._settings_of = _grouped([_without_values(one.settings) for one in request.interfaces])
+        self._terms_of = _grouped([(_without_values(one.settings), one.netdev) for one in request.interfaces])
         # The PFs judged last: a row's are judged to filter it and again to place on it.
         self._last: tuple[Sequence[Pf], list[_Sight]] = (), []
         self._names_rails = any(one.rail is not None for one in request.interfaces)
@@ -98,7 +98,8 @@ class Eligibility:
     def _reason(self, index: int, pf: Pf, kind: _Kind) -> str:
         reason = kind.reasons.get(index)
         if reason is None:
-            reason = kind.reasons[index] = refused_settings(self._interfaces[index].settings, pf)
+            one = self._interfaces[index]
+            reason = kind.reasons[index] = _refused(one.settings, one.netdev, pf)
         return reason
 
     def _seen_by(self, pfs: Sequence[Pf]) -> list[_Sight]:
@@ -119,12 +120,12 @@ class Eligibility:
         return seen
 
     def _kind(self, pf: Pf) -> _Kind:
-        key = pf.link, pf.can, pf.mbps, pf.allow, pf.vlan
+        key = pf.link, pf.can, pf.mbps, pf.allow, pf.vlan, pf.vf_netdevs
         kind = self._kinds.get(key)
         if kind is None:
             if len(self._kinds) >= _MOST_KNOWN:
                 self._kinds.clear()
-            able = [mask for settings, mask in self._settings_of.items() if not refused_settings(settings, pf)]
+            able = [mask for (settings, netdev), mask in self._terms_of.items() if not _refused(settings, netdev, pf)]
             kind = self._kinds[key] = _Kind(sum(able), {})
         return kind
 
@@ -177,6 +178,25 @@ def _rails(networks: frozenset[str]) -> dict[str, int]:
 def eligibility(request: PodRequest) -> Eligibility:
     """Return the verdicts of a request, those of equal ones shared."""
     return Eligibility(request)
+
+
+def _refused(settings: VfSettings, netdev: bool | None, pf: Pf) -> str:
+    """Return why this PF's VFs cannot be given with these settings, with or without a netdev; empty if they can."""
+    return refused_netdev(netdev, pf) or refused_settings(settings, pf)
+
+
+def refused_netdev(netdev: bool | None, pf: Pf) -> str:
+    """Return why a VF of this PF cannot be given with its netdev, or without it; empty if it can.
+
+    An advertiser of an earlier version does not tell, and the node's other programs may not know such a request either.
+    """
+    if netdev is None or (netdev and pf.link == "ethernet"):
+        return ""
+    if pf.link == "ethernet":
+        return "netdev false is for InfiniBand: RDMA on Ethernet works by the netdev"
+    if pf.vf_netdevs is None:
+        return "the node's advertiser does not tell which VFs have a netdev"
+    return "the PF has VFs without a netdev" if netdev and not pf.vf_netdevs else ""
 
 
 def refused_settings(settings: VfSettings, pf: Pf) -> str:

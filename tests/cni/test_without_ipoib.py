@@ -105,6 +105,61 @@ def test_a_setting_is_refused_by_name_and_nothing_is_kept(node: Node) -> None:
     assert node.ledger.read(VF0) is None
 
 
+GUID, NO_GUID = "02:00:00:00:00:00:00:01", "00:00:00:00:00:00:00:00"
+
+
+@pytest.fixture
+def files(node: Node) -> Path:
+    """The folder of VF 0 with the files of NVIDIA's own mlx5_core (`mooring.vf_settings_sysfs`)."""
+    folder = node.sysfs.root / "bus/pci/devices" / PF_PCI / "sriov"
+    for vf in (0, 1):
+        (folder / str(vf)).mkdir(parents=True)
+        for name, text in (("node", f"{NO_GUID}\n"), ("port", f"{NO_GUID}\n"), ("policy", "Down\n")):
+            (folder / str(vf) / name).write_text(text)
+    return folder / "0"
+
+
+def told(files: Path) -> list[str]:
+    return [(files / name).read_text().strip() for name in ("node", "port", "policy")]
+
+
+def test_a_pf_that_has_its_vfs_settings_in_sysfs_gives_a_pod_its_guid(node: Node, files: Path) -> None:
+    """Set, read back, compared and restored there; the other VF is not touched."""
+    add(node, VfSettings(guid=GUID))
+    entry = node.ledger.read(VF0)
+    assert entry is not None
+    assert told(files) == [GUID, GUID, "Follow"]
+    assert differences_of(entry, observe(node, entry)) == ()
+    (files / "node").write_text(NO_GUID)
+    assert differences_of(entry, observe(node, entry)) == (f"vf {VF0}: guid is None and not {GUID!r}",)
+    (files / "node").write_text(GUID)
+    assert detach(node, entry)
+    assert told(files) == [NO_GUID, NO_GUID, "Down"]
+    assert told(files.parent / "1") == [NO_GUID, NO_GUID, "Down"]
+
+
+def test_a_guid_that_was_there_before_comes_back(node: Node, files: Path) -> None:
+    own = "02:00:00:00:00:00:00:07"
+    for name, text in (("node", own), ("port", own), ("policy", "Follow")):
+        (files / name).write_text(text)
+    add(node, VfSettings(guid=GUID, link_state="enable"))
+    assert told(files) == [GUID, GUID, "Up"]
+    entry = node.ledger.read(VF0)
+    assert entry is not None
+    assert detach(node, entry)
+    assert told(files) == [own, own, "Follow"]
+
+
+def test_what_infiniband_has_not_is_refused_before_anything_is_set(node: Node, files: Path) -> None:
+    settings = node.vf_settings
+    with pytest.raises(OSError, match="not supported"):
+        settings.write(PF, 0, VfSettings(guid=GUID, vlan=7))
+    with pytest.raises(OSError, match="not supported"):
+        settings.clear_rates(PF, [0])
+    assert told(files) == [NO_GUID, NO_GUID, "Down"]
+    assert settings.read_all(PF) == dict.fromkeys((0, 1), VfSettings(link_state="disable"))
+
+
 @pytest.mark.parametrize("name", ["enp4s0f0", "0000-04-00.1"])
 def test_another_pfs_name_is_refused(name: str, node: Node) -> None:
     """Promise 3: never another VF."""

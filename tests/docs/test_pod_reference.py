@@ -25,7 +25,7 @@ def rows(heading: str) -> dict[str, str]:
 
 def test_the_fields_are_those_of_a_request() -> None:
     """A field is documented if and only if `mooring/request.py` reads it."""
-    selectors = {"network", "pf", "link", "name", "containers"}
+    selectors = {"network", "pf", "link", "name", "containers", "netdev"}
     assert set(rows(names.REQUEST)) == {*settings.SETTING_NAMES, *selectors}
     # The reader names all that it knows where it refuses what it does not.
     with pytest.raises(ValueError, match="unknown field") as refused:

@@ -70,10 +70,15 @@ _INFINIBAND = pytest.param(INFINIBAND, id="infiniband", marks=pytest.mark.other_
 ETHERNET = (pytest.param(SIMVF, id="simvf"), _MLX5)
 EACH = (*ETHERNET, _INFINIBAND)
 ALL_MLX5 = (_MLX5, _INFINIBAND)
+
+
 # For the loops that break every call, too long for each NIC: an ordinary run takes mlx5 Ethernet, or what -k picks.
-ONE_OF_EACH = pytest.mark.parametrize(
-    "nic", [pytest.param(nic, id=nic.name, marks=pytest.mark.one_nic) for nic in (SIMVF, MLX5, INFINIBAND)]
-)
+def one_of_each(*more: Nic) -> pytest.MarkDecorator:
+    nics = [pytest.param(nic, id=nic.name, marks=pytest.mark.one_nic) for nic in (SIMVF, MLX5, INFINIBAND, *more)]
+    return pytest.mark.parametrize("nic", nics)
+
+
+ONE_OF_EACH = one_of_each()
 
 # For jq, in which a shell reads what must be as before: indexes change when a driver is bound again, the operational
 # state follows the carrier up to a second later (linkwatch_do_dev of net/core/link_watch.c), and IPoIB's address starts

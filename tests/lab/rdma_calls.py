@@ -31,7 +31,7 @@ echo 4 >$functions/0000:3b:00.0/sriov_numvfs
 if type as_init_leaves_them >/dev/null; then as_init_leaves_them 0 1; fi
 # mlx5 makes the RDMA devices itself.
 for vf in 0 1; do
-  netdev=$(ls $functions/0000:3b:01.$vf/net)
+  netdev=$(ls $functions/0000:3b:01.$vf/net 2>/dev/null || true)
   [ -e $functions/0000:3b:01.$vf/infiniband ] || rdma link add rx$vf type rxe netdev $netdev
 done
 rdma0=$(ls $functions/0000:3b:01.0/infiniband) rdma1=$(ls $functions/0000:3b:01.1/infiniband)

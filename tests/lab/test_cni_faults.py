@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.cni.fault_report import assert_nothing_is_left
-from tests.lab.nics import INFINIBAND, ONE_OF_EACH, REBIND, Nic, with_nic
+from tests.lab.nics import INFINIBAND, REBIND, Nic, one_of_each, with_nic
 from tests.lab.rdma_calls import CONF, Lab, run, second
 from tests.support.seeds import Part
 
@@ -25,11 +25,16 @@ GIVEN = {
     # The `$functions` of test_cni_rdma.PREPARE.
     "mlx5": f"ip link set $pf vf $vf mac $(cat $functions/0000:3b:01.$vf/net/*/address){REBIND}",
     "infiniband": INFINIBAND.init,
+    "alone": INFINIBAND.init,
+    "no-ipoib": f"echo 2 >/sys/module/simib/parameters/no_ipoib\n{INFINIBAND.init}",
 }
+# RDMA devices that are given alone: requested without the netdevs that they have, or without having any.
+ALONE, WITHOUT_IPOIB = (replace(INFINIBAND, name=name) for name in ("alone", "no-ipoib"))
 # And as a host has them: up, and with a name besides the name; down is what they are in the middle of an ADD.
 FOUND_UP = """
 as_init_leaves_them 2
 for vf in 0 1 2; do
+  [ -e $functions/0000:3b:01.$vf/net ] || continue
   netdev=$(ls $functions/0000:3b:01.$vf/net); ip link property add dev $netdev altname vf$vf; ip link set $netdev up
 done
 """
@@ -47,12 +52,14 @@ KINDS = frozenset(
         *("vf_settings", "fcntl.flock", "os.fsync", "Path.replace", "Path.read_text"),
     }
 )
+# What only a netdev needs, and its addresses.
+OF_NETDEVS = frozenset({"cni.kernel.rtnetlink.exchange", "cni.kernel.pod_link.announce", "subprocess.run"})
 
 
 @pytest.mark.timeout(3700)
 @pytest.mark.parametrize("mode", ["shared", "exclusive"])
 @pytest.mark.parametrize("command", ["ADD", "DEL"])
-@ONE_OF_EACH
+@one_of_each(ALONE, WITHOUT_IPOIB)
 def test_a_call_broken_anywhere_leaves_nothing(lab: Lab, part: Part, nic: Nic, mode: str, command: str) -> None:
     """Calls that leave the process fail or are killed: links, RDMA devices, settings and ledger are as before.
 
@@ -79,6 +86,9 @@ def test_a_call_broken_anywhere_leaves_nothing(lab: Lab, part: Part, nic: Nic, m
 
     # Every setting that its driver has, a MAC or a GUID; one that goes to another network; and one plain.
     three = (nic.vf(0, **nic.wishes), second(nic), nic.vf(2))
+    if nic in (ALONE, WITHOUT_IPOIB):
+        # The last one takes its netdev along, if it has one.
+        three = (nic.vf(0, **nic.wishes, netdev=False), nic.vf(1, netdev=False), nic.vf(2))
     on_nic = with_nic(lab, replace(nic, init=GIVEN[nic.name]))
 
     def break_some(first: int) -> dict[str, Any]:
@@ -91,6 +101,7 @@ def test_a_call_broken_anywhere_leaves_nothing(lab: Lab, part: Part, nic: Nic, m
     with ThreadPoolExecutor(boots) as pool:
         reports = list(pool.map(break_some, range(1, boots + 1)))
     wanted = KINDS if command == "ADD" else KINDS - {"cni.kernel.pod_link.announce"} | {"Path.unlink"}
+    wanted = wanted - OF_NETDEVS if nic is WITHOUT_IPOIB else wanted
     assert_nothing_is_left(part, reports, wanted)
     if part.whole:
         assert_every_call_was_due(reports, wanted)

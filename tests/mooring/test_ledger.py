@@ -22,6 +22,7 @@ ENTRY = LedgerEntry(
     netns=Netns("/run/netns/pod", 4711),
     original=Original("eth2", parent=PCI, netdev={"xdp": "", "features": "4fdd09e90000612e"}),
     deleted=True,
+    rdma_only=True,
 )
 
 
@@ -37,8 +38,17 @@ def test_what_add_noted_of_a_netdev_and_that_del_came_is_kept() -> None:
 def test_an_entry_of_an_earlier_version_is_read_without_them() -> None:
     """Its pod started before the upgrade: nothing is known of its netdev, and DEL has not come."""
     document = json.loads(dump_ledger_entry(ENTRY))
-    del document["deleted"], document["original"]["parent"], document["original"]["netdev"]
-    assert read(document) == replace(ENTRY, deleted=False, original=Original("eth2"))
+    del document["deleted"], document["rdma_only"], document["original"]["parent"], document["original"]["netdev"]
+    assert read(document) == replace(ENTRY, deleted=False, rdma_only=False, original=Original("eth2"))
+
+
+@pytest.mark.parametrize(
+    ("name", "rdma_only", "is_one"), [("eth2", False, True), ("eth2", True, False), (None, False, False)]
+)
+def test_a_vf_is_an_interface_if_it_has_a_netdev_that_the_pod_got(
+    name: str | None, rdma_only: bool, is_one: bool
+) -> None:
+    assert replace(ENTRY, original=Original(name), rdma_only=rdma_only).has_interface == is_one
 
 
 @pytest.mark.parametrize(

@@ -56,5 +56,6 @@ def _pf(use: PfUse) -> dict[str, object]:
         "vfs": {"offered": len(pf.vfs), "free": use.free, "used": use.used, "out": use.out},
         "mbps": {"line": pf.mbps, "offered": pf.offer_mbps, "reserved": use.reserved_mbps, "left": use.left_mbps},
         "port": pf.port,
+        "vf_netdevs": pf.vf_netdevs,
         "out": [{"vfs": str(entry.vfs), "why": entry.why} for entry in pf.out],
     }

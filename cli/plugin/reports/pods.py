@@ -74,7 +74,8 @@ def _row(vf: AssignedVf) -> tuple[object, ...]:
 
 
 def _more(vf: AssignedVf) -> tuple[object, ...]:
-    return vf.link, vf.settings.mac, vf.settings.vlan, vf.name, ",".join(vf.containers or ()) or "all"
+    name = "(no netdev)" if vf.netdev is False else vf.name
+    return vf.link, vf.settings.mac, vf.settings.vlan, name, ",".join(vf.containers or ()) or "all"
 
 
 def vf_table(vfs: Iterable[AssignedVf]) -> Table:
@@ -106,4 +107,5 @@ def _entry(vf: AssignedVf) -> dict[str, object]:
         "network": vf.network,
         "name": vf.name,
         "containers": None if vf.containers is None else list(vf.containers),
+        "netdev": vf.netdev,
     }

@@ -83,6 +83,48 @@ def test_on_infiniband_a_node_guid_of_zeros_is_not_named(tmp_path: Path) -> None
     assert judged(tmp_path).warnings == ()
 
 
+def of_infiniband(sysfs: Path, *without: int) -> Host:
+    """Return a host whose InfiniBand PF has three VFs, of which those in ``without`` have no netdev."""
+    host = describe_host("n1", 1, vfs=3)
+    build(sysfs, replace(host, pfs=tuple(replace(pf, link="infiniband") for pf in host.pfs)))
+    function = read_functions(sysfs)[0]
+    lacking = {index: replace(function.vfs[index], netdev=False, lacks_netdev=True) for index in without}
+    return Host("boot", (replace(function, vfs={**function.vfs, **lacking}),))
+
+
+@pytest.mark.parametrize(("without", "told"), [((), True), ((1,), False), ((0, 1, 2), False)])
+def test_an_infiniband_pf_tells_whether_all_of_its_vfs_have_netdevs(
+    without: tuple[int, ...], told: bool, tmp_path: Path
+) -> None:
+    (pf,) = build_inventory(of_infiniband(tmp_path, *without), EVERYTHING, ClusterFacts(), "n1").inventory.pfs
+    assert (pf.link, pf.vf_netdevs) == ("infiniband", told)
+
+
+@pytest.mark.parametrize(("in_sysfs", "can"), [(True, frozenset({"guid", "link_state"})), (False, frozenset())])
+def test_a_pf_without_a_netdev_can_what_its_driver_has_in_sysfs(
+    in_sysfs: bool, can: frozenset[str], tmp_path: Path
+) -> None:
+    """NVIDIA's own mlx5_core has the folder, the kernel's has none."""
+    host = of_infiniband(tmp_path, 0, 1, 2)
+    address = host.functions[0].address
+    if in_sysfs:
+        (tmp_path / "bus/pci/devices" / address / "sriov").mkdir()
+    shutil.rmtree(tmp_path / "bus/pci/devices" / address / "net")
+    found = build_inventory(Host("boot", read_functions(tmp_path)[:1]), EVERYTHING, ClusterFacts(), "n1")
+    assert [(pf.name, pf.can) for pf in found.inventory.pfs] == [(address.replace(":", "-"), can)]
+
+
+@pytest.mark.parametrize(("without", "told"), [((1,), True), ((0, 1, 2), False)])
+def test_a_vf_that_moves_counts_only_where_all_lack_one(without: tuple[int, ...], told: bool, tmp_path: Path) -> None:
+    """IPoIB's netdev is made again with its device; where no VF has one a VF on its way has none either."""
+    host = of_infiniband(tmp_path, *without)
+    address = host.functions[0].vfs[1].address
+    assert address is not None
+    host = replace(host, unsettled=frozenset({address}))
+    (pf,) = build_inventory(host, EVERYTHING, ClusterFacts(), "n1").inventory.pfs
+    assert pf.vf_netdevs == told
+
+
 def test_a_forced_vlan_is_published_for_new_and_old_schedulers(tmp_path: Path) -> None:
     """An old one ignores `vlan`, and by `allow` refuses every other VLAN too; the node sets it whatever was asked."""
     build(tmp_path, describe_host("n1", 1, vfs=2))

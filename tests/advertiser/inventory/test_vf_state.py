@@ -110,6 +110,19 @@ def test_a_drained_pf_or_vf_is_out(entry: str) -> None:
     assert why(HOME, claims=ClusterFacts(LIVE, frozenset({entry}))) == ("drained", 0)
 
 
+@pytest.mark.parametrize("rdma_only", [True, False])
+@pytest.mark.parametrize(("exclusive", "here"), [(True, True), (True, False), (False, True)])
+def test_a_held_vf_that_is_its_rdma_device_alone_is_lost_where_that_is_back(
+    exclusive: bool, here: bool, rdma_only: bool
+) -> None:
+    """In exclusive mode only: in shared mode the host sees the device all the time. A netdev is where it belongs."""
+    vf = replace(HOME, netdev=rdma_only, lacks_netdev=not rdma_only, rdma_here=here)
+    host = Host("now", (), {ADDRESS: replace(ENTRY, rdma_only=rdma_only)}, rdma_exclusive=exclusive)
+    found = unusable_reason(3, vf, EXPECTED, PfContext(host, ClusterFacts(LIVE), "enp4s0f0", None, "infiniband"))
+    lost = exclusive and here
+    assert found == (("lost: in the host, yet held by pod pod-1", 0) if lost else None)
+
+
 @pytest.mark.parametrize("entry", ["enp4s0f1", "enp4s0f0/30", "enp4s0"])
 def test_a_drain_of_another_pf_or_vf_changes_nothing(entry: str) -> None:
     """Names must match as a whole."""

@@ -64,6 +64,7 @@ async def test_json_keeps_its_fields_and_yaml_says_the_same(served: Served) -> N
         "vfs": vfs,
         "mbps": numbers,
         "port": "NoneType",
+        "vf_netdevs": "NoneType",
         "out": "list",
     }
     item = {"node": "str", "ready": "bool", "fault": "str", "pfs": [own]}
@@ -73,7 +74,7 @@ async def test_json_keeps_its_fields_and_yaml_says_the_same(served: Served) -> N
     assert yaml.safe_load(out) == document
     _, out, _ = await served.run("pods", "-A", "-o", "json")
     vf: Json = dict.fromkeys(("pf", "pci", "link", "network"), "str") | {"vf": "int", "min_tx_rate": "int"}
-    vf |= {"name": "NoneType", "containers": "NoneType"}
+    vf |= {"name": "NoneType", "containers": "NoneType", "netdev": "NoneType"}
     about = dict.fromkeys(("namespace", "name", "uid", "state", "why", "node"), "str")
     assert keys(json.loads(out)) == {"kind": "str", "v": "int", "items": [about | {"vfs": [vf]}], "notes": "list"}
     _, out, _ = await served.run("doctor", "-o", "json")

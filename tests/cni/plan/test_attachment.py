@@ -9,6 +9,7 @@ import pytest
 
 from cni.plan import attachment
 from cni.server.dispatch import answer
+from cni.spec.capabilities import check_capabilities
 from cni.spec.conf import Conf, read_conf
 from cni.spec.network import NetworkConf
 from cni.spec.result import Address, AttachedVf, Route, add_result
@@ -192,6 +193,24 @@ def test_interfaces_are_named_by_the_user_or_in_order() -> None:
     assert attachment.interface_names(vfs("net1", None, "rdma0"), "eth0", previous={}) == ("net1", "net2", "rdma0")
     assert attachment.interface_names(vfs(None), "eth0", previous={"interfaces": [{"name": "net1"}]}) == ("net2",)
     assert attachment.interface_names(vfs(None, None, None), "net2", previous=None) == ("net2", "net1", "net3")
+
+
+def test_a_vf_that_is_requested_without_a_netdev_takes_no_others_name() -> None:
+    """Its own is in the ledger only; Multus' names are not taken by it either."""
+    first, second = vfs(None, None)
+    alone = replace(first, link="infiniband", netdev=False)
+    assert attachment.interface_names([alone, second], "eth0", previous={}) == ("net2", "net1")
+    assert attachment.interface_names([alone, second], "eth0", previous=None) == ("net1", "eth0")
+    record = PodRecord("ns/p", Assignment("u1", "n1", (alone, second, replace(VF, vf=2, network="rail1"))))
+    attachment.check_names(record, [alone, second], conf(network="default"), "net1")
+
+
+def test_addresses_that_the_runtime_asks_for_are_refused_for_a_vf_without_a_netdev() -> None:
+    ips = conf(capabilities={"ips": True}, runtimeConfig={"ips": ["10.0.0.9/24"]}, ipam={"type": "host-local"})
+    check_capabilities(call(), ips, [VF])
+    with pytest.raises(CniError, match="is requested without a netdev") as said:
+        check_capabilities(call(), ips, [replace(VF, link="infiniband", netdev=False)])
+    assert said.value.code == REFUSED
 
 
 def test_a_delegate_of_multus_takes_no_name_that_multus_gives() -> None:

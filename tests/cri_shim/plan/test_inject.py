@@ -230,10 +230,11 @@ def test_the_environment_names_the_vfs_and_their_rdma_devices_exactly(make: Any)
     assert variables["NCCL_IB_HCA"] == "=mlx5_3,mlx5_4"
 
 
-def test_a_vf_without_a_network_interface_has_no_name(make: Any) -> None:
-    """An InfiniBand VF on a host without ib_ipoib: the container gets its RDMA device all the same."""
+@pytest.mark.parametrize("entry", [{"original": Original()}, {"rdma_only": True}])
+def test_a_vf_without_a_network_interface_has_no_name(entry: dict[str, Any], make: Any) -> None:
+    """An InfiniBand VF on a host without ib_ipoib, or requested without it: the container gets its RDMA device."""
     vf = recorded(make).assignment.vfs[0]
-    variables = environment([(vf, make.entry(make.first, original=Original(), addresses=()), DEVICES[0])])
+    variables = environment([(vf, make.entry(make.first, **entry, addresses=()), DEVICES[0])])
     (described,) = json.loads(variables["MOORING_DEVICES"])
     assert (described["name"], described["rdma"], described["ips"]) == (None, "mlx5_3", [])
     assert variables["NCCL_IB_HCA"] == "=mlx5_3"

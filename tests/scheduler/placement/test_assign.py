@@ -63,6 +63,40 @@ def test_a_setting_is_refused_before_placement(
     assert refused_settings(VfSettings(**settings), make_pf(**pf)) == reason
 
 
+@pytest.mark.parametrize(
+    ("netdev", "pf", "reason"),
+    [
+        (None, {"vf_netdevs": False}, ""),
+        (None, {}, ""),
+        (True, {"link": "ethernet"}, ""),
+        (True, {"vf_netdevs": True}, ""),
+        (True, {"vf_netdevs": False}, "the PF has VFs without a netdev"),
+        (True, {}, "the node's advertiser does not tell which VFs have a netdev"),
+        (False, {}, "the node's advertiser does not tell which VFs have a netdev"),
+        (False, {"vf_netdevs": True}, ""),
+        (False, {"vf_netdevs": False}, ""),
+        (False, {"link": "ethernet"}, "netdev false is for InfiniBand: RDMA on Ethernet works by the netdev"),
+    ],
+)
+def test_a_pf_is_refused_by_whether_its_vfs_have_netdevs(
+    netdev: bool | None, pf: dict[str, Any], reason: str, make_pf: MakePf
+) -> None:
+    """Without the field any VF will do, as before it existed."""
+    free_vfs = _free_vfs(make_pf(**{"link": "infiniband"} | pf))
+    assert _choose(PodRequest((VfRequest(netdev=netdev),)), free_vfs) == (reason or Placement((0,)))
+
+
+def test_each_interface_goes_where_its_netdev_is_and_keeps_its_wish(make_pf: MakePf) -> None:
+    """Three wishes of one pod, on a PF whose VFs have netdevs and one whose VFs have none."""
+    free_vfs = _free_vfs(make_pf(0, link="infiniband", vf_netdevs=False), make_pf(1))
+    request = PodRequest(tuple(VfRequest(netdev=netdev) for netdev in (True, False, None)))
+    placed = _choose(request, free_vfs)
+    assert isinstance(placed, Placement)
+    assert placed.pfs[:2] == (1, 0)
+    picked = pick_vfs(request.interfaces, free_vfs, placed, {})
+    assert [vf.netdev for vf in picked] == [True, False, None]
+
+
 def test_one_pf_that_supports_a_setting_is_enough(make_pf: MakePf) -> None:
     """A setting that one PF of two supports is given there."""
     free_vfs = _free_vfs(make_pf(0), make_pf(1, allow=Allow(trust=True)))

@@ -17,7 +17,7 @@ from mooring.settings import VfSettings
 from scheduler.kube.objects import Node, Pod
 from scheduler.placement import eligibility as subject
 from scheduler.placement.assign import NOT_ENOUGH
-from scheduler.placement.eligibility import Eligibility, refused_settings
+from scheduler.placement.eligibility import Eligibility, refused_netdev, refused_settings
 from scheduler.placement.place import VfDemand
 from scheduler.state.machine import Machine
 
@@ -42,7 +42,10 @@ def _each_pair(request: PodRequest, pfs: tuple[Pf, ...]) -> tuple[VfDemand, ...]
         selected = [index for index, pf in enumerate(pfs) if _may_give(one, pf, networks)]
         if not selected:
             return NOT_ENOUGH["selectors"]
-        reasons = {index: refused_settings(one.settings, pfs[index]) for index in selected}
+        seen = {index: pfs[index] for index in selected}
+        reasons = {
+            index: refused_netdev(one.netdev, pf) or refused_settings(one.settings, pf) for index, pf in seen.items()
+        }
         if all(reasons.values()):
             return min(reasons.values())
         demands.append(VfDemand(one.min_tx_rate, sum(1 << index for index in selected if not reasons[index])))
@@ -65,6 +68,7 @@ _REQUESTS = st.builds(
     pf=st.sampled_from([None, None, "p*", "*[02]", "q"]),
     link=st.sampled_from([None, None, "ethernet", "infiniband"]),
     rail=st.sampled_from([None, None, 0, 1]),
+    netdev=st.sampled_from([None, None, True, False]),
 )
 _PFS = st.lists(
     st.fixed_dictionaries(
@@ -76,6 +80,7 @@ _PFS = st.lists(
             "can": st.sampled_from([frozenset(), frozenset({"min_tx_rate", "max_tx_rate", "vlan", "mac", "trust"})]),
             "allow": st.sampled_from([Allow(), Allow(vlan=Indexes.of([5]), mac=True, trust=True)]),
             "vlan": st.sampled_from([None, 6]),
+            "vf_netdevs": st.sampled_from([None, True, False]),
         }
     ),
     max_size=4,
@@ -99,6 +104,14 @@ def test_it_is_as_if_each_interface_was_compared_with_each_pf(
         expected = _each_pair(request, pfs)
         assert eligibility.demands(pfs) == expected
         assert eligibility.refusal(pfs) == (expected if isinstance(expected, str) else "")
+
+
+def test_pfs_that_differ_in_their_vfs_netdevs_alone_are_judged_apart(make_pf: MakePf) -> None:
+    """What is kept of the first is not the second's."""
+    eligibility = Eligibility(PodRequest((VfRequest(netdev=True),)))
+    without, whole = (make_pf(link="infiniband", vf_netdevs=told) for told in (False, True))
+    assert eligibility.refusal((without,)) == "the PF has VFs without a netdev"
+    assert eligibility.refusal((whole,)) == ""
 
 
 def test_what_is_kept_of_pfs_is_bounded(make_pf: MakePf) -> None:
