@@ -7,10 +7,13 @@ the watch has shown get any: a list requested earlier may lack the others, and w
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+
+import msgspec
 
 from mooring import names
 from mooring.assignment import dump_assignment
+from mooring.pci import pcie_root
 from scheduler.cache.cache import AssignedPod, Cache
 from scheduler.constraints.kinds import Kinds
 from scheduler.cycle.decisions import Bind, SignAssignment, annotations_of, validate_annotations
@@ -21,18 +24,25 @@ from scheduler.cycle.preemption.select_victims import not_reprieved
 from scheduler.cycle.preemption.victims import Victim, importance, pods_of, split
 from scheduler.extender.bound_without_vfs import BoundWithoutVfs
 from scheduler.extender.protocol import MOST, Victims
+from scheduler.extender.roots import Claimed, OutOfSteps, divisions
 from scheduler.kube.binding_outcome import Outcome
 from scheduler.kube.cluster_event import ClusterEvent
 from scheduler.kube.objects import Pod
 from scheduler.kube.pod_info import PodInfo, Refusal, read_pod_info
 from scheduler.pending.pending_pods import PendingPods
-from scheduler.placement.assign import demands_on
+from scheduler.placement.assign import NOT_ENOUGH, OUT_OF_BUDGET, demands_on
+from scheduler.placement.eligibility import NO_PF
+from scheduler.placement.fill import bits
+from scheduler.placement.place import SEARCHED_AT_ONCE, steps_taken
 from scheduler.plugins import constraints, rdma_vfs
 from scheduler.plugins.registry import WEIGHT_OF
 from scheduler.queue.queue import Queue
 
 UNKNOWN_NODE = "node(s) were not known to Mooring"
 _NO_GROUPS = "pods of a group are placed by Mooring's own scheduler only, not by its extender"
+_FEW_THERE = "not enough free RDMA VFs or bandwidth there"
+# How the interfaces may be divided among roots is tried so many times on one node, about 0.2 ms each.
+MOST_DIVISIONS = 128
 UNSEEN = "the pod is not known to Mooring yet"
 
 
@@ -65,9 +75,8 @@ class ExtenderPods:
     sign: SignAssignment | None = None
 
     def read(self, pod: Pod) -> PodInfo | Refusal:
-        """Read what a pod requests; resource claims are kube-scheduler's."""
-        pod.spec.resource_claims = None
-        pod_info = read_pod_info(pod, self.kinds)
+        """Read what a pod requests; resource claims are kube-scheduler's to allocate."""
+        pod_info = read_pod_info(pod, self.kinds, has_claims_allocated=True)
         if isinstance(pod_info, PodInfo) and pod_info.membership is not None:
             return Refusal("unsupported", f"group {pod_info.membership.title}: {_NO_GROUPS}")
         return pod_info
@@ -81,12 +90,17 @@ class ExtenderPods:
         if pod_info.interfaces and self.cache.assigned(pod_info.uid) is None:
             self.bound_without_vfs.offered(pod_info.uid)
 
-    def judge(self, pod_info: PodInfo, nodes: Sequence[str], now: float) -> Iterator[tuple[str, Verdict]]:
-        """Yield what speaks against each node; each is judged when it is asked for, by the state at that time."""
+    def judge(
+        self, pod_info: PodInfo, nodes: Sequence[str], now: float, claimed: Claimed | None = None
+    ) -> Iterator[tuple[str, Verdict]]:
+        """Yield what speaks against each node; each is judged when it is asked for, by the state at that time.
+
+        ``claimed`` are devices that the VFs must lie beside.
+        """
         self.cache.tick(now)
         nominated, dry_runs = self._nominated_for(pod_info), self._dry_runs(pod_info)
         for node in nodes:
-            yield node, self._judge(dry_runs, node, nominated.get(node, []))
+            yield node, self._fitting(dry_runs, node, nominated.get(node, []), claimed)[1]
 
     def score(self, pod_info: PodInfo, node: str) -> int:
         """Return how well the pod's VFs and units suit a node, from 0 to `MOST`."""
@@ -102,14 +116,14 @@ class ExtenderPods:
                 weights += WEIGHT_OF[plugin.name]
         return total * MOST // (100 * max(weights, 1))
 
-    def reserve(self, pod_info: PodInfo, node: str, now: float) -> Bind | str:
-        """Reserve exact VFs on the chosen node; return the bind, or why there are none."""
+    def reserve(self, pod_info: PodInfo, node: str, now: float, claimed: Claimed | None = None) -> Bind | str:
+        """Reserve exact VFs on the chosen node, beside ``claimed`` devices; return the bind, or why there are none."""
         self.cache.tick(now)
         if why := self._not_ours(pod_info):
             return why
         self.bound_without_vfs.bound(pod_info.uid)
-        nominated, dry_runs = self._nominated_for(pod_info).get(node, []), self._dry_runs(pod_info)
-        verdict = self._judge(dry_runs, node, nominated)
+        nominated = self._nominated_for(pod_info).get(node, [])
+        dry_runs, verdict = self._fitting(self._dry_runs(pod_info), node, nominated, claimed)
         if verdict.reason:
             return f"node {node!r}: {verdict.reason}"
         assigned = self._assigned(dry_runs, node, nominated)
@@ -139,16 +153,23 @@ class ExtenderPods:
         else:
             self.pending_pods.forget_assumed(uid, now)
 
-    def make_room(self, pod_info: PodInfo, node: str, victims: Victims, now: float) -> Victims | None:
+    def make_room(
+        self, pod_info: PodInfo, node: str, victims: Victims, now: float, claimed: Claimed | None = None
+    ) -> Victims | None:
         """Return the victims for which the pod's VFs fit on a node too; None if no eviction helps."""
         self.cache.tick(now)
-        row, dry_runs, nominated = (
-            self.cache.nodes.row_of.get(node),
-            self._dry_runs(pod_info),
-            self._nominated_for(pod_info).get(node, []),
-        )
+        row = self.cache.nodes.row_of.get(node)
         if row is None or self._fault(pod_info, row):
             return None
+        tried = [pod_info] if claimed is None else self._beside(pod_info, row, node, claimed)
+        try:
+            found = (self._room_for(one, node, row, victims) for one in tried)
+            return next((enough for enough in found if enough is not None), None)
+        except OutOfSteps:
+            return None
+
+    def _room_for(self, pod_info: PodInfo, node: str, row: int, victims: Victims) -> Victims | None:
+        dry_runs, nominated = self._dry_runs(pod_info), self._nominated_for(pod_info).get(node, [])
         assigned_pods = {assigned.uid: assigned for assigned in self.cache.assigned_pods_on(node)}
         with dry_runs.on(row, nominated) as dry_run:
             for uid in victims.uids:
@@ -174,6 +195,40 @@ class ExtenderPods:
         doomed = not_reprieved(dry_run, breaking)
         more = pods_of([*doomed, *not_reprieved(dry_run, others)])
         return Victims((*victims.uids, *(assigned.uid for assigned in more)), victims.broken_budgets + len(doomed))
+
+    def _fitting(
+        self, dry_runs: DryRuns, node: str, nominated: list[AssignedPod], claimed: Claimed | None
+    ) -> tuple[DryRuns, Verdict]:
+        """Judge a node, and return with what it was judged: beside claimed devices the first division that fits."""
+        verdict, row = self._judge(dry_runs, node, nominated), self.cache.nodes.row_of.get(node)
+        pod_info = dry_runs.pod_info
+        if verdict.reason or claimed is None or row is None or self.cache.assigned(pod_info.uid) is not None:
+            return dry_runs, verdict
+        reason = ""
+        try:
+            for one in self._beside(pod_info, row, node, claimed):
+                verdict = self._judge(divided := self._dry_runs(one), node, nominated)
+                if not verdict.reason:
+                    return divided, verdict
+                reason = reason or verdict.reason
+        except OutOfSteps:
+            reason = OUT_OF_BUDGET
+        said = _FEW_THERE if reason == NOT_ENOUGH["combination"] else reason or NO_PF
+        return dry_runs, Verdict(claimed.refusal(said), for_good=not reason)
+
+    def _beside(self, pod_info: PodInfo, row: int, node: str, claimed: Claimed) -> Iterator[PodInfo]:
+        """Yield the pod with its interfaces divided among the roots of claimed devices; raise `OutOfSteps`."""
+        request, (_, pfs) = pod_info.request, self.cache.nodes.offers[row]
+        if request is None or node != claimed.node or isinstance(demands := demands_on(request, pfs), str):
+            return
+        roots = [pcie_root(pf.pci, pf.pcie) for pf in pfs]
+        admitted = [frozenset([roots[index] for index in bits(demand.pfs)]) for demand in demands]
+        limit = steps_taken() + SEARCHED_AT_ONCE
+        for number, division in enumerate(divisions(request.interfaces, claimed.devices, admitted)):
+            if number >= MOST_DIVISIONS or steps_taken() > limit:
+                raise OutOfSteps
+            placed = [replace(one, root=root) for one, root in zip(request.interfaces, division, strict=True)]
+            yield msgspec.structs.replace(pod_info, request=replace(request, interfaces=tuple(placed)))
 
     def _judge(self, dry_runs: DryRuns, node: str, nominated: list[AssignedPod]) -> Verdict:
         pod_info, row = dry_runs.pod_info, self.cache.nodes.row_of.get(node)
