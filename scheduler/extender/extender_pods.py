@@ -34,7 +34,7 @@ from scheduler.placement.assign import NOT_ENOUGH, OUT_OF_BUDGET, demands_on
 from scheduler.placement.eligibility import NO_PF
 from scheduler.placement.fill import bits
 from scheduler.placement.place import SEARCHED_AT_ONCE, steps_taken
-from scheduler.plugins import constraints, rdma_vfs
+from scheduler.plugins import constraints, gpu_resources, rdma_vfs
 from scheduler.plugins.registry import WEIGHT_OF
 from scheduler.queue.queue import Queue
 
@@ -252,6 +252,8 @@ class ExtenderPods:
 
     def _fault(self, pod_info: PodInfo, row: int) -> Verdict | None:
         """Return what speaks against the node itself, whichever pods run there."""
+        if given_twice := gpu_resources.refusal(pod_info, self.cache.nodes, row):
+            return Verdict(given_twice, for_good=True)
         if pod_info.request is None or not pod_info.interfaces:
             return None
         fault, pfs = self.cache.nodes.offers[row]
