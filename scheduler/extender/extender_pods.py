@@ -24,16 +24,17 @@ from scheduler.cycle.preemption.select_victims import not_reprieved
 from scheduler.cycle.preemption.victims import Victim, importance, pods_of, split
 from scheduler.extender.bound_without_vfs import BoundWithoutVfs
 from scheduler.extender.protocol import MOST, Victims
-from scheduler.extender.roots import Claimed, OutOfSteps, divisions
+from scheduler.extender.roots import Claimed, OutOfSteps, Room, divisions
 from scheduler.kube.binding_outcome import Outcome
 from scheduler.kube.cluster_event import ClusterEvent
 from scheduler.kube.objects import Pod
 from scheduler.kube.pod_info import PodInfo, Refusal, read_pod_info
 from scheduler.pending.pending_pods import PendingPods
-from scheduler.placement.assign import NOT_ENOUGH, OUT_OF_BUDGET, demands_on
+from scheduler.placement.assign import OUT_OF_BUDGET, demands_on
 from scheduler.placement.eligibility import NO_PF
 from scheduler.placement.fill import bits
-from scheduler.placement.place import SEARCHED_AT_ONCE, steps_taken
+from scheduler.placement.place import SEARCHED_AT_ONCE, PfCapacity, steps_taken
+from scheduler.placement.vf_accounting import capacities_unused
 from scheduler.plugins import constraints, gpu_resources, rdma_vfs
 from scheduler.plugins.registry import WEIGHT_OF
 from scheduler.queue.queue import Queue
@@ -41,8 +42,8 @@ from scheduler.queue.queue import Queue
 UNKNOWN_NODE = "node(s) were not known to Mooring"
 _NO_GROUPS = "pods of a group are placed by Mooring's own scheduler only, not by its extender"
 _FEW_THERE = "not enough free RDMA VFs or bandwidth there"
-# How the interfaces may be divided among roots is tried so many times on one node, about 0.2 ms each.
-MOST_DIVISIONS = 128
+# How the interfaces may be divided among roots is tried so many times on one node, up to 1 ms each.
+MOST_DIVISIONS = 16
 UNSEEN = "the pod is not known to Mooring yet"
 
 
@@ -161,7 +162,8 @@ class ExtenderPods:
         row = self.cache.nodes.row_of.get(node)
         if row is None or self._fault(pod_info, row):
             return None
-        tried = [pod_info] if claimed is None else self._beside(pod_info, row, node, claimed)
+        unused = capacities_unused(self.cache.nodes.offers[row][1])
+        tried = [pod_info] if claimed is None else self._beside(pod_info, row, node, claimed, unused)
         try:
             found = (self._room_for(one, node, row, victims) for one in tried)
             return next((enough for enough in found if enough is not None), None)
@@ -204,27 +206,33 @@ class ExtenderPods:
         pod_info = dry_runs.pod_info
         if verdict.reason or claimed is None or row is None or self.cache.assigned(pod_info.uid) is not None:
             return dry_runs, verdict
-        reason = ""
         try:
-            for one in self._beside(pod_info, row, node, claimed):
+            reason = next(("" for _ in self._beside(pod_info, row, node, claimed)), NO_PF)
+            if reason:
+                return dry_runs, Verdict(claimed.refusal(reason), for_good=True)
+            for one in self._beside(pod_info, row, node, claimed, self.cache.nodes.free_vfs_of_row[row].capacities):
                 verdict = self._judge(divided := self._dry_runs(one), node, nominated)
                 if not verdict.reason:
                     return divided, verdict
-                reason = reason or verdict.reason
         except OutOfSteps:
-            reason = OUT_OF_BUDGET
-        said = _FEW_THERE if reason == NOT_ENOUGH["combination"] else reason or NO_PF
-        return dry_runs, Verdict(claimed.refusal(said), for_good=not reason)
+            return dry_runs, Verdict(claimed.refusal(OUT_OF_BUDGET))
+        return dry_runs, Verdict(claimed.refusal(_FEW_THERE))
 
-    def _beside(self, pod_info: PodInfo, row: int, node: str, claimed: Claimed) -> Iterator[PodInfo]:
-        """Yield the pod with its interfaces divided among the roots of claimed devices; raise `OutOfSteps`."""
+    def _beside(
+        self, pod_info: PodInfo, row: int, node: str, claimed: Claimed, capacities: Sequence[PfCapacity] | None = None
+    ) -> Iterator[PodInfo]:
+        """Yield the pod with its interfaces divided among the roots of claimed devices; raise `OutOfSteps`.
+
+        ``capacities`` is what each PF has; without it any division will do.
+        """
         request, (_, pfs) = pod_info.request, self.cache.nodes.offers[row]
         if request is None or node != claimed.node or isinstance(demands := demands_on(request, pfs), str):
             return
         roots = [pcie_root(pf.pci, pf.pcie) for pf in pfs]
         admitted = [frozenset([roots[index] for index in bits(demand.pfs)]) for demand in demands]
+        room = None if capacities is None else _room_by_root(roots, capacities)
         limit = steps_taken() + SEARCHED_AT_ONCE
-        for number, division in enumerate(divisions(request.interfaces, claimed.devices, admitted)):
+        for number, division in enumerate(divisions(request.interfaces, claimed.devices, admitted, room)):
             if number >= MOST_DIVISIONS or steps_taken() > limit:
                 raise OutOfSteps
             placed = [replace(one, root=root) for one, root in zip(request.interfaces, division, strict=True)]
@@ -267,6 +275,15 @@ class ExtenderPods:
 
     def _dry_runs(self, pod_info: PodInfo) -> DryRuns:
         return DryRuns(pod_info, self.cache, reserves_only=True)
+
+
+def _room_by_root(roots: Sequence[str], capacities: Sequence[PfCapacity]) -> Mapping[str, Room]:
+    found: dict[str, Room] = {}
+    for root, capacity in zip(roots, capacities, strict=True):
+        room = found.setdefault(root, Room())
+        room.vfs += capacity.vfs
+        room.mbps += max(capacity.mbps, 0)
+    return found
 
 
 def _elsewhere(assigned: AssignedPod) -> str:

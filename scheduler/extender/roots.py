@@ -3,10 +3,10 @@
 Of ``n`` interfaces beside ``d`` devices each device gets ``n // d`` or one more, so that no device is left out for
 another. Which device an interface goes to is free: a claim's devices come in an order that its owner cannot choose. So
 every division is tried that differs in what it asks of the node, until one fits. What an interface's own selectors
-exclude is not tried.
+exclude is not tried, nor what exceeds the VFs and Mb/s that all PFs under a root have together.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
@@ -14,8 +14,8 @@ from mooring.request import VfRequest
 
 # For each interface the root that it must lie under.
 Division = tuple[str, ...]
-# Places that are tried for an interface: about 1 µs each.
-STEPS = 1 << 14
+# Places that are tried for an interface: up to 2 µs each.
+STEPS = 1 << 13
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +44,14 @@ class OutOfSteps(Exception):  # noqa: N818 - an outcome, not an error
 
 
 @dataclass(slots=True)
+class Room:
+    """What the PFs under a root have together."""
+
+    vfs: int = 0
+    mbps: int = 0
+
+
+@dataclass(slots=True)
 class _Devices:
     """Devices that lie under the same roots, the interfaces they may get at most, and those that they have."""
 
@@ -53,23 +61,46 @@ class _Devices:
 
 
 def divisions(
-    interfaces: Sequence[VfRequest], devices: Sequence[frozenset[str]], admitted: Sequence[frozenset[str]]
+    interfaces: Sequence[VfRequest],
+    devices: Sequence[frozenset[str]],
+    admitted: Sequence[frozenset[str]],
+    room: Mapping[str, Room] | None = None,
 ) -> Iterator[Division]:
-    """Yield each division once; raise `OutOfSteps`. ``admitted`` are for each interface the roots that it may have."""
-    return _Search(interfaces, devices, admitted).below(())
+    """Yield each division once; raise `OutOfSteps`. ``admitted`` are for each interface the roots that it may have.
+
+    ``room`` is what there is under each root; without it anything fits.
+    """
+    if room is not None and not _suffices(room, frozenset().union(*devices), interfaces):
+        return iter(())
+    return _Search(interfaces, devices, admitted, room).below(())
+
+
+def _suffices(room: Mapping[str, Room], roots: frozenset[str], interfaces: Sequence[VfRequest]) -> bool:
+    """Return whether there is enough under all the roots together: else a search would go through all divisions."""
+    left = [room[root] for root in roots if root in room]
+    vfs, mbps = sum([one.vfs for one in left]), sum([one.mbps for one in left])
+    return vfs >= len(interfaces) and mbps >= sum([one.min_tx_rate for one in interfaces])
 
 
 class _Search:
     def __init__(
-        self, interfaces: Sequence[VfRequest], devices: Sequence[frozenset[str]], admitted: Sequence[frozenset[str]]
+        self,
+        interfaces: Sequence[VfRequest],
+        devices: Sequence[frozenset[str]],
+        admitted: Sequence[frozenset[str]],
+        room: Mapping[str, Room] | None,
     ) -> None:
         self._count, self._admitted = len(interfaces), admitted
+        self._rates = [one.min_tx_rate for one in interfaces]
+        self._room = None if room is None else {root: replace(left) for root, left in room.items()}
         # An interface that equals the one before it goes to the same devices or later ones: nothing else would differ.
         plain = [replace(one, name=None, containers=None) for one in interfaces]
         self._repeats = [False, *(one == other for one, other in pairwise(plain))]
         fewest, more = divmod(len(interfaces), len(devices))
         self._more = more
         self._fewest = fewest
+        # How many interfaces are left over beside a full share for each device, and have a device now.
+        self._beyond = 0
         alike: dict[frozenset[str], int] = {}
         for roots in devices:
             alike[roots] = alike.get(roots, 0) + 1
@@ -89,18 +120,37 @@ class _Search:
             group = self._groups[number]
             if not self._may_take(group):
                 continue
+            is_beyond = group.given >= group.most * self._fewest
             group.given += 1
+            self._beyond += is_beyond
             for root in group.roots:
                 self._steps -= 1
                 if self._steps < 0:
                     raise OutOfSteps
-                if root in self._admitted[len(chosen)]:
+                if root in self._admitted[len(chosen)] and self._take(root, self._rates[len(chosen)]):
                     yield from self.below((*chosen, root), number)
+                    self._give_back(root, self._rates[len(chosen)])
             group.given -= 1
+            self._beyond -= is_beyond
+
+    def _take(self, root: str, rate: int) -> bool:
+        """Take a VF with this rate under a root if there is one."""
+        if self._room is None:
+            return True
+        left = self._room[root]
+        if not left.vfs or left.mbps < rate:
+            return False
+        left.vfs -= 1
+        left.mbps -= rate
+        return True
+
+    def _give_back(self, root: str, rate: int) -> None:
+        if self._room is not None:
+            self._room[root].vfs += 1
+            self._room[root].mbps += rate
 
     def _may_take(self, group: _Devices) -> bool:
         """Return whether devices may get one more interface: a full share, or one of the few that are left over."""
         if group.given < group.most * self._fewest:
             return True
-        beyond = sum([max(0, one.given - one.most * self._fewest) for one in self._groups])
-        return group.given < group.most * (self._fewest + 1) and beyond < self._more
+        return group.given < group.most * (self._fewest + 1) and self._beyond < self._more

@@ -33,6 +33,10 @@ class _Unfound(Exception):  # noqa: N818 - an outcome, in words for the pod's ow
     """Why a claim or its devices cannot be read."""
 
 
+class _NotThereError(_Unfound):
+    """There is nothing at a path."""
+
+
 class ClaimedDevices:
     """The devices that pods have claimed; which version of the API is served is looked up once, and after a miss."""
 
@@ -68,12 +72,18 @@ class ClaimedDevices:
 
     async def _served(self) -> str:
         if not self._version:
-            served = {one.version for one in (await self._get(_GROUP, ApiGroup)).versions}
+            served = await self._versions()
             known = next((version for version in VERSIONS if version in served), None)
             if known is None:
                 raise _Unfound(f"the API server serves resource.k8s.io in none of {', '.join(VERSIONS)}")
             self._version = known
         return self._version
+
+    async def _versions(self) -> set[str]:
+        try:
+            return {one.version for one in (await self._get(_GROUP, ApiGroup)).versions}
+        except _NotThereError:
+            return set()
 
     async def _slices(self, api: str, found: Allocated, node: str) -> list[ResourceSlice]:
         if len(found.drivers) > MOST_DRIVERS:
@@ -92,6 +102,6 @@ class ClaimedDevices:
         try:
             return msgspec.json.decode(await self._api.request("GET", path, params=params), type=kind)
         except NotFound:
-            raise _Unfound(f"{path.removeprefix('/apis/')} is not there") from None
+            raise _NotThereError(f"{path.removeprefix('/apis/')} is not there") from None
         except msgspec.MsgspecError as unreadable:
             raise _Unfound(f"{path.removeprefix('/apis/')} cannot be read: {unreadable}") from unreadable

@@ -1,7 +1,7 @@
 """How interfaces are divided among the PCIe roots of claimed devices; against every way to do it by brute force."""
 
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import product
 
 import pytest
@@ -9,7 +9,7 @@ import pytest
 from mooring.request import VfRequest
 from mooring.settings import VfSettings
 from scheduler.extender import roots
-from scheduler.extender.roots import OutOfSteps, divisions
+from scheduler.extender.roots import OutOfSteps, Room, divisions
 
 A, B, C = "pci0000:15", "pci0000:26", "pci0000:37"
 
@@ -60,6 +60,9 @@ def test_the_divisions_are_those_of_brute_force() -> None:
         interfaces = _interfaces(dice.randint(1, 5))
         admitted = [frozenset(dice.sample(every, dice.randint(1, len(every)))) for _ in interfaces]
         assert set(_found(interfaces, devices, admitted)) == _brute(devices, admitted)
+        room = {root: Room(dice.randint(0, 4), dice.randint(0, 12)) for root in (A, B, C)}
+        fitting = {one for one in _brute(devices, admitted) if _fits(one, interfaces, room)}
+        assert set(divisions(interfaces, devices, admitted, room)) == fitting
 
 
 def _brute(devices: Sequence[frozenset[str]], admitted: Sequence[frozenset[str]]) -> set[tuple[str, ...]]:
@@ -70,6 +73,14 @@ def _brute(devices: Sequence[frozenset[str]], admitted: Sequence[frozenset[str]]
             choices = [devices[owner] & allowed for owner, allowed in zip(owners, admitted, strict=True)]
             found |= set(product(*choices))
     return found
+
+
+def _fits(division: tuple[str, ...], interfaces: Sequence[VfRequest], room: Mapping[str, Room]) -> bool:
+    return all(
+        division.count(root) <= left.vfs
+        and sum(one.min_tx_rate for one, at in zip(interfaces, division, strict=True) if at == root) <= left.mbps
+        for root, left in room.items()
+    )
 
 
 def test_running_out_of_steps_is_said(monkeypatch: pytest.MonkeyPatch) -> None:

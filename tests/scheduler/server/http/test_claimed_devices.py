@@ -6,6 +6,7 @@ refused bind the claim stays allocated. Source: PreBind and Unreserve of kube-sc
 """
 
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 
 import msgspec
 import pytest
@@ -13,14 +14,19 @@ import pytest
 from devcluster.apiserver.serve import ApiServer
 from mooring.assignment import verified_assignment
 from mooring.inventory import Pf
+from mooring.kube.access import Access
 from mooring.kube.client import Client
+from scheduler.extender.roots import Claimed
 from scheduler.kube.objects import Node, Pod
+from scheduler.server.http.claimed_devices import ClaimedDevices
 from tests.scheduler.server.http.claims import Claims, claiming
 from tests.scheduler.server.http.extender_stage import Stage
 from tests.support.polling import eventually
 
 MakePf = Callable[..., Pf]
 MakeNode = Callable[..., Node]
+GROUP = "resource.k8s.io"
+NOWHERE = "the API server serves resource.k8s.io in none of v1, v1beta2, v1beta1"
 A, B = "pci0000:15", "pci0000:26"
 BESIDE = '{"vfs": "root"}'
 UNALLOCATED = "the pod's resource claims are not allocated, beside whose devices its VFs must lie"
@@ -127,3 +133,28 @@ async def test_victims_on_the_wrong_root_are_not_asked_for(scene: Scene) -> None
 
         assert await helps(holder)
         assert not await helps(other)
+
+
+@pytest.mark.parametrize("version", ["v1beta1", "v1beta2"])
+async def test_the_version_that_is_served_is_read(version: str) -> None:
+    """v1beta1 of Kubernetes 1.32, where attributes lie deeper; where none is served it is said, and looked for."""
+    async with ApiServer() as server, Client(Access(server.url), timeout_s=2.0) as client:
+        claims, catalog = Claims(client, version), server.cluster.catalog
+        served = [replace(kind, version=version) for kind in catalog if kind.group == GROUP]
+        for kind in served:
+            catalog.forget(GROUP, "v1", kind.plural)
+            catalog.learn(kind)
+        await claims.publish("n1", {"gpu-0": A})
+        await claims.claim("c")
+        await claims.allocate("c", "n1", "gpu-0")
+        pod = {"metadata": {"name": "a", "namespace": "default", "uid": "1"}, "spec": claiming("c")}
+        devices, found = ClaimedDevices(client), Claimed("claim 'c'", "n1", (frozenset({A}),))
+        assert await devices.of(msgspec.convert(pod, Pod)) == found
+        for kind in served:
+            catalog.forget(GROUP, version, kind.plural)
+        claim = f"resource.k8s.io/{version}/namespaces/default/resourceclaims/c"
+        for told in (f"{claim} is not there", NOWHERE):
+            assert told in str(await devices.of(msgspec.convert(pod, Pod)))
+        for kind in served:
+            catalog.learn(kind)
+        assert await devices.of(msgspec.convert(pod, Pod)) == found
