@@ -127,7 +127,7 @@ class DeviceCheck:
 
     async def look(self, runtime: Runtime) -> Findings:
         """Judge every running container of a recorded pod; raise AioRpcError, DecodeError or OSError."""
-        uids = self._records.pods()
+        uids = await asyncio.to_thread(self._records.pods)
         containers = await self._containers(runtime) if uids else ()
         entitled, unknown = await asyncio.to_thread(self._entitled, uids, containers)
         running = [(container, found) for container, found in entitled if found.vfs or found.gpus]

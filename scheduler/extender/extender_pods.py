@@ -30,7 +30,7 @@ from scheduler.kube.cluster_event import ClusterEvent
 from scheduler.kube.objects import Pod
 from scheduler.kube.pod_info import PodInfo, Refusal, read_pod_info
 from scheduler.pending.pending_pods import PendingPods
-from scheduler.placement.assign import OUT_OF_BUDGET, demands_on
+from scheduler.placement.assign import NOT_ENOUGH, OUT_OF_BUDGET, demands_on
 from scheduler.placement.eligibility import NO_PF
 from scheduler.placement.fill import bits
 from scheduler.placement.place import SEARCHED_AT_ONCE, PfCapacity, steps_taken
@@ -206,17 +206,20 @@ class ExtenderPods:
         pod_info = dry_runs.pod_info
         if verdict.reason or claimed is None or row is None or self.cache.assigned(pod_info.uid) is not None:
             return dry_runs, verdict
+        if node != claimed.node:
+            return dry_runs, Verdict(claimed.elsewhere, for_good=True)
+        reasons: list[str] = []
         try:
-            reason = next(("" for _ in self._beside(pod_info, row, node, claimed)), NO_PF)
-            if reason:
-                return dry_runs, Verdict(claimed.refusal(reason), for_good=True)
+            if next(self._beside(pod_info, row, node, claimed), None) is None:
+                return dry_runs, Verdict(claimed.refusal(NO_PF), for_good=True)
             for one in self._beside(pod_info, row, node, claimed, self.cache.nodes.free_vfs_of_row[row].capacities):
                 verdict = self._judge(divided := self._dry_runs(one), node, nominated)
                 if not verdict.reason:
                     return divided, verdict
+                reasons.append(verdict.reason)
         except OutOfSteps:
-            return dry_runs, Verdict(claimed.refusal(OUT_OF_BUDGET))
-        return dry_runs, Verdict(claimed.refusal(_FEW_THERE))
+            reasons.append(OUT_OF_BUDGET)
+        return dry_runs, Verdict(claimed.refusal(_why(reasons)))
 
     def _beside(
         self, pod_info: PodInfo, row: int, node: str, claimed: Claimed, capacities: Sequence[PfCapacity] | None = None
@@ -275,6 +278,13 @@ class ExtenderPods:
 
     def _dry_runs(self, pod_info: PodInfo) -> DryRuns:
         return DryRuns(pod_info, self.cache, reserves_only=True)
+
+
+def _why(reasons: Sequence[str]) -> str:
+    """Return the reason for all divisions: what ran out, or what was said of the first beside the lack of VFs."""
+    if OUT_OF_BUDGET in reasons:
+        return OUT_OF_BUDGET
+    return next((reason for reason in reasons if reason not in NOT_ENOUGH.values()), _FEW_THERE)
 
 
 def _room_by_root(roots: Sequence[str], capacities: Sequence[PfCapacity]) -> Mapping[str, Room]:

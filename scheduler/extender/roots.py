@@ -26,13 +26,20 @@ class Claimed:
     node: str
     devices: tuple[frozenset[str], ...]
 
+    @property
+    def elsewhere(self) -> str:
+        """Say of another node where the devices are."""
+        return f"{self.title} has devices on node {self.node!r}"
+
     def refusal(self, reason: str) -> str:
         """Return why the VFs are not to be had beside the devices, and what to do: the claims stay allocated."""
-        roots = sorted(frozenset().union(*self.devices))
+        roots = sorted(frozenset().union(*self.devices))[:_MOST_TOLD]
         where = f"under PCIe root{'s' if len(roots) > 1 else ''} {', '.join(roots)} of {self.title}"
         return f"{where}: {reason}. {_REMEDY}"
 
 
+# A node has some eight.
+_MOST_TOLD = 16
 _REMEDY = (
     "What is claimed stays allocated: free VFs there, or delete the pod and its claim, and have the new claim select "
     "another 'resource.kubernetes.io/pcieRoot'"

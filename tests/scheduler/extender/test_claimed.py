@@ -34,14 +34,14 @@ def judged(
     pfs = tuple(make_pf(number, vfs=8, pcie=(f"0000:{number + 4:02x}:01.0",)) for number in range(8))
     machine.nodes(Changed(Identity("", "n1", "", ""), make_node("n1", pfs)), NOW)
 
-    def judge(request: object, *roots: int) -> tuple[Verdict, Any, float]:
+    def judge(request: object, *roots: int, node: str = "n1") -> tuple[Verdict, Any, float]:
         placed = {names.PLACEMENT: '{"vfs": "root"}'}
         pod = make_pod(request=request, annotations=placed, spec={"schedulerName": "default-scheduler", **CLAIMS})
         meta = pod.metadata
         machine.pods(Changed(Identity(meta.namespace, meta.name, meta.uid, ""), pod), NOW)
         pod_info = machine.extender_pods.read(pod)
         assert isinstance(pod_info, PodInfo), pod_info
-        claimed = Claimed("claim 'c'", "n1", tuple(frozenset({f"pci0000:{root:02x}"}) for root in roots))
+        claimed = Claimed("claim 'c'", node, tuple(frozenset({f"pci0000:{root:02x}"}) for root in roots))
         began_s = time.process_time()
         ((_, verdict),) = machine.extender_pods.judge(pod_info, ["n1"], NOW, claimed)
         spent_s = time.process_time() - began_s
@@ -66,6 +66,7 @@ def test_a_root_without_a_pf_is_no_matter_of_eviction(judged: Callable[..., Any]
     """No pod's end makes a PF."""
     verdict, refused, _ = judged([{}], 0x99)
     assert verdict.for_good
+    assert judged([{}], 4, node="n2")[0] == Verdict("claim 'c' has devices on node 'n2'", for_good=True)
     assert "under PCIe root pci0000:99 of claim 'c': no PF of the requested network" in refused
 
 
