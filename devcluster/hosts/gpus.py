@@ -1,8 +1,9 @@
 """The GPUs of a simulated host: what sysfs, NVIDIA's driver and nvidia-ctk say of them, and device nodes without a GPU.
 
-The first half lies below the switch of the first PF, the other half below a switch of the other CPU that has no NIC. So
-a pod has a GPU and a VF below one switch only where both were chosen together. The forms of the files are those of
-tests/advertiser/gpu/hosts/README.md; where mknod is not permitted (a user namespace) regular files stand for nodes.
+The first half lies below a switch that has no NIC, the other half below that of the first PF. So a pod has a GPU and a
+VF below one switch only where both were chosen together: the first GPUs by address are the wrong ones. The forms of
+the files are those of tests/advertiser/gpu/hosts/README.md; where mknod is not permitted (a user namespace) regular
+files stand for nodes.
 """
 
 import json
@@ -17,7 +18,7 @@ from devcluster.hosts.sysfs import add_function
 # Source: Documentation/admin-guide/devices.txt; the minors of a host with GPUs of its own begin at 0.
 _MAJOR, _FIRST_MINOR = 195, 64
 _MODEL = "NVIDIA H100 80GB HBM3"
-_FAR = "0000:80:01.0", "0000:81:00.0"
+_FAR = "0000:00:03.0", "0000:07:00.0"
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +29,6 @@ class Gpu:
     uuid: str
     index: int
     pcie: tuple[str, ...]
-    numa: int
 
     @property
     def node(self) -> str:
@@ -37,16 +37,13 @@ class Gpu:
 
 def describe_gpus(host: Host) -> Iterator[Gpu]:
     """Yield a host's GPUs by PCI address."""
-    near = host.gpus - host.gpus // 2
     for index in range(host.gpus):
-        is_near = index < near
-        bus = 0x10 + index if is_near else 0x90 + index
+        is_near = index >= host.gpus // 2
         above = host.pfs[0].pcie if is_near else _FAR
         uuid = f"GPU-{host.number:08x}-0000-4000-8000-{index:012x}"
         # A switch has a bridge of its own above each GPU.
-        yield Gpu(
-            f"0000:{bus:02x}:00.0", uuid, index, (*above, f"0000:{above[-1][5:7]}:{16 + index:02x}.0"), not is_near
-        )
+        port = f"0000:{above[-1][5:7]}:{16 + index:02x}.0"
+        yield Gpu(f"0000:{(0x10 if is_near else 0x08) + index:02x}:00.0", uuid, index, (*above, port))
 
 
 def make_gpus(layout: Layout, host: Host) -> None:
@@ -54,7 +51,7 @@ def make_gpus(layout: Layout, host: Host) -> None:
     gpus = list(describe_gpus(host))
     for gpu in gpus:
         identity = {"class": "0x030200", "vendor": "0x10de", "device": "0x2330"}
-        add_function(layout.sys, gpu.pci, gpu.pcie, "nvidia", {**identity, "numa_node": str(int(gpu.numa))})
+        add_function(layout.sys, gpu.pci, gpu.pcie, "nvidia", {**identity, "numa_node": str(host.pfs[0].numa)})
         told = layout.proc / "driver/nvidia/gpus" / gpu.pci / "information"
         told.parent.mkdir(parents=True, exist_ok=True)
         told.write_text(

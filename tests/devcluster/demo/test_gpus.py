@@ -34,7 +34,7 @@ def test_a_gpu_meets_its_vf_where_sysfs_shows_it(tmp_path: Path) -> None:
     """The near GPUs below the NIC's switch, the far ones nowhere."""
     cluster = Cluster(tmp_path, ("n1",))
     start_fresh(describe_host("n1", 1, gpus=4), cluster.layout("n1"))
-    units = ["0000:10:00.0", "0000:92:00.0"]
+    units = ["0000:12:00.0", "0000:08:00.0"]
     given = {"units": units, "containers": {"main": units}, "beside": dict.fromkeys(units, 0)}
     decided = {"vfs": [{"pci": "0000:04:00.2"}], "ext": {"gpu": given}}
     pod = {
@@ -43,6 +43,6 @@ def test_a_gpu_meets_its_vf_where_sysfs_shows_it(tmp_path: Path) -> None:
         "status": {"phase": "Running"},
     }
     near, far = gpus.look(cluster, {"a": pod})
-    assert (near.meets, near.nearest, near.node_name) == (SWITCH, SWITCH, "nvidia0")
-    assert (far.meets, far.nearest, far.node_name) == ("", "", "nvidia2")
-    assert near.uuid == "GPU-00000001-0000-4000-8000-000000000000"
+    assert (near.meets, near.nearest, near.node_name) == (SWITCH, SWITCH, "nvidia2")
+    assert (far.meets, far.nearest, far.node_name) == ("", "", "nvidia0")
+    assert near.uuid == "GPU-00000001-0000-4000-8000-000000000002"
