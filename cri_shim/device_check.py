@@ -1,16 +1,16 @@
-"""Look for running containers of recorded pods that lack their VFs' devices, say so, and stop them where wanted.
+"""Look for running containers of recorded pods that lack devices of VFs or GPUs, say so, and stop them where wanted.
 
 The shim gives a container its devices when it is created. One that the kubelet creates on the runtime's own socket, in
-a sandbox that has its VFs, runs with the netdevs and without the devices. Nothing else tells that: its calls never come
-here. So the shim looks when it starts, when the kubelet calls again after a while, when it is asked (SIGHUP), and every
-ten minutes.
+a sandbox that has its VFs, runs with the netdevs, without the devices and without GPUs. Nothing else tells that: its
+calls never come here. So the shim looks when it starts, when the kubelet calls again after a while, when it is asked
+(SIGHUP), and every ten minutes.
 
 A container is stopped only while the kubelet calls the shim: it would start it again on the same wrong way.
 """
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,14 +20,18 @@ import grpc
 import structlog
 from google.protobuf.message import DecodeError
 
-from cri_shim.devices import DeviceError, Roots, uverbs_number
+from cri_shim.devices import DeviceError, Roots, node_number, uverbs_number
+from cri_shim.gpus import GpuFolders
 from cri_shim.pb import cri_pb2 as cri
 from cri_shim.plan.container_devices import UnreadableSpecError, lacking
+from cri_shim.plan.gpus import GpuError
 from cri_shim.plan.inject import entitled_vfs
 from cri_shim.records import Records
 from cri_shim.runtime import Runtime
-from mooring.errors import RecordError
+from mooring.errors import AnnotationError, RecordError
 from mooring.files import read_file, write_shared
+from mooring.gpu.assignment import GpuAssignment, assigned_gpus
+from mooring.gpu.cdi_folders import cdi_folders
 from mooring.podrecord import PodRecord
 from mooring.without_devices import NAME, WithoutDevices, dump_without_devices
 
@@ -45,6 +49,16 @@ class Findings:
 
     without: Mapping[str, tuple[cri.Container, WithoutDevices]]
     unknown: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Entitled:
+    """The VFs and GPUs, by PCI address, whose devices a container of a pod must have."""
+
+    pod: str
+    uid: str
+    vfs: tuple[str, ...]
+    gpus: tuple[str, ...]
 
 
 class DeviceMetrics(Protocol):
@@ -86,6 +100,7 @@ class DeviceCheck:
         self._stops = stops
         self._kubelet = KubeletCalls()
         self._asked = asyncio.Event()
+        self._gpus = GpuFolders(roots.sysfs, roots.proc, cdi_folders(roots.cdi))
         self._given: dict[str, frozenset[str]] = {}
         self._told: frozenset[str] = frozenset()
         self._untold: set[str] = set()
@@ -112,63 +127,68 @@ class DeviceCheck:
 
     async def look(self, runtime: Runtime) -> Findings:
         """Judge every running container of a recorded pod; raise AioRpcError, DecodeError or OSError."""
-        records, unknown = await asyncio.to_thread(self._read_records)
-        running = await self._running(runtime, records) if records else ()
+        uids = await asyncio.to_thread(self._records.pods)
+        containers = await self._containers(runtime) if uids else ()
+        entitled, unknown = await asyncio.to_thread(self._entitled, uids, containers)
+        running = [(container, found) for container, found in entitled if found.vfs or found.gpus]
         ids = {container.id for container, _ in running}
         self._given = {container: given for container, given in self._given.items() if container in ids}
         self._untold &= ids
         without: dict[str, tuple[cri.Container, WithoutDevices]] = {}
-        for container, record in running:
+        for container, due in running:
             try:
-                vfs = await self._lacking(runtime, container, record)
-            except (UnreadableSpecError, DeviceError, DecodeError, grpc.aio.AioRpcError) as reason:
-                self._take_unknown(container, record, reason)
+                lacks = await self._lacking(runtime, container, due)
+            except (UnreadableSpecError, DeviceError, GpuError, DecodeError, grpc.aio.AioRpcError) as reason:
+                self._take_unknown(container, due.pod, reason)
                 unknown += 1
                 continue
-            if vfs:
-                name, uid = container.metadata.name, record.assignment.uid
-                without[container.id] = container, WithoutDevices(record.pod, uid, name, container.id, vfs)
+            if lacks:
+                vfs, gpus = (tuple(pci for pci in of if pci in lacks) for of in (due.vfs, due.gpus))
+                name = container.metadata.name
+                without[container.id] = container, WithoutDevices(due.pod, due.uid, name, container.id, vfs, gpus=gpus)
         return Findings(without, unknown)
 
-    async def _running(
-        self, runtime: Runtime, records: Mapping[str, PodRecord]
-    ) -> Sequence[tuple[cri.Container, PodRecord]]:
+    async def _containers(self, runtime: Runtime) -> Sequence[tuple[str, cri.Container]]:
+        """Return the running containers, each with its pod's uid."""
         uids = await runtime.sandboxes()
-        containers = [(each, records.get(uids.get(each.pod_sandbox_id, ""))) for each in await runtime.running()]
-        return [(container, record) for container, record in containers if record is not None]
+        return [(uids.get(each.pod_sandbox_id, ""), each) for each in await runtime.running()]
 
-    def _take_unknown(self, container: cri.Container, record: PodRecord, reason: Exception) -> None:
+    def _take_unknown(self, container: cri.Container, pod: str, reason: Exception) -> None:
         """Log once why a container cannot be judged; raise the reason if the runtime is gone."""
         if isinstance(reason, grpc.aio.AioRpcError) and reason.code() == grpc.StatusCode.UNAVAILABLE:
             raise reason
         if container.id not in self._untold:
             self._untold.add(container.id)
-            _log.warning("devices of a container not checked", pod=record.pod, id=container.id, reason=str(reason))
+            _log.warning("devices of a container not checked", pod=pod, id=container.id, reason=str(reason))
 
-    def _read_records(self) -> tuple[Mapping[str, PodRecord], int]:
-        """Return the records of pods with VFs, and how many cannot be read: these refuse every container.
+    def _entitled(
+        self, uids: Iterable[str], containers: Sequence[tuple[str, cri.Container]]
+    ) -> tuple[list[tuple[cri.Container, _Entitled]], int]:
+        """Return what each running container of a recorded pod must have, and how many records cannot be read.
 
-        Of each only the VFs are kept, and half of the time is the event loop's: a tenant may have 256 KiB in each.
+        Such a record refuses every container. Of the others nothing is kept but that, and half of the time is the event
+        loop's: a tenant may have 256 KiB in each.
         """
-        found: dict[str, PodRecord] = {}
+        of_pod: dict[str, list[cri.Container]] = {}
+        for uid, container in containers:
+            of_pod.setdefault(uid, []).append(container)
+        found: list[tuple[cri.Container, _Entitled]] = []
         unreadable = 0
-        for uid in self._records.pods():
+        for uid in uids:
             began_s = time.monotonic()
             try:
                 record = self._records.pod(uid)
-            except RecordError:
+                gpus = assigned_gpus(record.assignment) if record is not None else None
+            except (RecordError, AnnotationError):
                 unreadable += 1
                 continue
-            if record is not None and record.assignment.vfs:
-                found[uid] = replace(record, assignment=replace(record.assignment, ext={}))
+            if record is not None:
+                found += [(each, _entitled(record, gpus, each)) for each in of_pod.get(uid, ())]
             time.sleep(time.monotonic() - began_s)
         return found, unreadable
 
-    async def _lacking(self, runtime: Runtime, container: cri.Container, record: PodRecord) -> tuple[str, ...]:
-        entitled = entitled_vfs(record.assignment, container.metadata.name)
-        if not entitled:
-            return ()
-        numbers = await asyncio.to_thread(self._numbers, [vf.pci for vf in entitled])
+    async def _lacking(self, runtime: Runtime, container: cri.Container, due: _Entitled) -> tuple[str, ...]:
+        numbers = await asyncio.to_thread(self._numbers, due)
         if container.id not in self._given:
             try:
                 # They never change while the container lives.
@@ -177,10 +197,12 @@ class DeviceCheck:
                 if failure.code() == grpc.StatusCode.NOT_FOUND:
                     return ()
                 raise
-        return lacking(entitled, numbers, self._given[container.id])
+        return lacking(numbers, self._given[container.id])
 
-    def _numbers(self, pcis: Sequence[str]) -> Mapping[str, str]:
-        return {pci: uverbs_number(pci, self._roots) for pci in pcis}
+    def _numbers(self, due: _Entitled) -> Mapping[str, str]:
+        """Return the number of the device that computes, or sends, of each VF and GPU."""
+        of_vfs = {pci: uverbs_number(pci, self._roots) for pci in due.vfs}
+        return of_vfs | {pci: node_number(self._roots.dev / self._gpus.node(pci)) for pci in due.gpus}
 
     async def _act(self, runtime: Runtime, found: Findings) -> None:
         """Say what was found, then stop those containers if that is wanted and the kubelet would start them here."""
@@ -189,7 +211,7 @@ class DeviceCheck:
         self._metrics.devices_checked(len(each), found.unknown)
         for _, without in each:
             if without.id not in self._told:
-                _log.warning("container lacks the devices of its VFs", **_fields(without))
+                _log.warning("container lacks devices of its VFs or GPUs", **_fields(without))
         self._told = frozenset(found.without)
         await asyncio.to_thread(self._write, dump_without_devices([without for _, without in each]))
         if stops:
@@ -210,7 +232,13 @@ class DeviceCheck:
                 _log.warning("container not stopped", reason=str(refused.details()), **_fields(without))
                 return
         self._metrics.container_stopped()
-        _log.warning("container stopped, it lacked the devices of its VFs", **_fields(without))
+        _log.warning("container stopped, it lacked devices of its VFs or GPUs", **_fields(without))
+
+
+def _entitled(record: PodRecord, gpus: GpuAssignment | None, container: cri.Container) -> _Entitled:
+    name, assignment = container.metadata.name, record.assignment
+    vfs = tuple(vf.pci for vf in entitled_vfs(assignment, name))
+    return _Entitled(record.pod, assignment.uid, vfs, gpus.containers.get(name, ()) if gpus is not None else ())
 
 
 def _fields(without: WithoutDevices) -> Mapping[str, object]:
@@ -220,4 +248,5 @@ def _fields(without: WithoutDevices) -> Mapping[str, object]:
         "container": without.container,
         "id": without.id,
         "vfs": list(without.vfs),
+        "gpus": list(without.gpus),
     }

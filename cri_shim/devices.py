@@ -60,6 +60,17 @@ def uverbs_number(pci: str, roots: Roots) -> str:
         raise DeviceError(f"VF {pci}: {unreadable.filename}: {unreadable.strerror}") from None
 
 
+def node_number(path: Path) -> str:
+    """Return major and minor number of a device node; raise DeviceError."""
+    try:
+        found = path.stat()
+    except OSError as unreadable:
+        raise DeviceError(f"{unreadable.filename}: {unreadable.strerror}") from None
+    if not stat.S_ISCHR(found.st_mode):
+        raise DeviceError(f"{str(path)!r} is not a character device")
+    return f"{os.major(found.st_rdev)}:{os.minor(found.st_rdev)}"
+
+
 def _only(pci: str, folder: Path) -> Path:
     found = sorted(folder.iterdir()) if folder.is_dir() else []
     if len(found) != 1:

@@ -37,6 +37,13 @@ class GpuFolders:
         devices = self.cdi.devices() if units else ()
         return tuple(cdi_name(pci, gpus.uuid_of(pci), self._host_gpu(pci), devices) for pci in units)
 
+    def node(self, pci: str) -> str:
+        """Return the device node by which a GPU computes, below /dev; raise GpuError."""
+        nodes = self._host_gpu(pci).nodes
+        if not nodes:
+            raise GpuError(f"GPU {pci}: its device nodes are not known, its driver does not tell them")
+        return nodes[0]
+
     def _host_gpu(self, pci: str) -> HostGpu:
         function = self.sysfs / "bus/pci/devices" / pci
         vendor = PCI_VENDORS.get(_text(function / "vendor"))

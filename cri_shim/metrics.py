@@ -28,17 +28,17 @@ class Metrics:
 
         self._without_devices = Gauge(
             "mooring_cri_containers_without_devices",
-            "Running containers that lack the devices of their pod's VFs.",
+            "Running containers that lack devices of their pod's VFs or GPUs.",
             registry=self.registry,
         )
         self._unchecked = Gauge(
             "mooring_cri_unchecked_containers",
-            "Running containers of pods with VFs, and pod records, that the check for devices could not read.",
+            "Running containers of pods with VFs or GPUs, and pod records, that the check for devices could not read.",
             registry=self.registry,
         )
         self._stopped = Counter(
             "mooring_cri_containers_stopped",
-            "Containers stopped because they lacked the devices of their pod's VFs.",
+            "Containers stopped because they lacked devices of their pod's VFs or GPUs.",
             registry=self.registry,
         )
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from devcluster.accounts import Accounts
 from devcluster.hosts.layout import Layout
 from devcluster.processes import Processes
-from devcluster.runtime.containerd import Containerd, Place
+from devcluster.runtime.containerd import Containerd, Place, fetched, takes_cdi
 from devcluster.runtime.images import write_images
 from devcluster.without_mooring import certificate
 
@@ -27,12 +27,17 @@ _KEEP_ENV = {"PYTHONUNBUFFERED": "1"}
 
 @dataclass(slots=True)
 class Cluster:
-    """A cluster below ``root``; ``runtime`` is what runs behind each shim."""
+    """A cluster below ``root``; ``runtime`` is what runs behind each shim, ``gpus_on`` are the hosts with GPUs.
+
+    Those need a containerd that does CDI: the installed one, else one of ``fetched_runtimes``, else the small runtime.
+    """
 
     root: Path
     nodes: Sequence[str]
     runtime: str = "containerd"
     vfs: int = 8
+    gpus_on: Sequence[str] = ()
+    fetched_runtimes: Path | None = None
     processes: Processes = field(init=False)
     port: int = field(init=False)
     _containerds: list[Containerd] = field(default_factory=list)
@@ -59,8 +64,12 @@ class Cluster:
         tell("API server with RBAC, Mooring's accounts and admission policies")
         self._start_api()
         tell(f"on each host: {self.runtime}, CRI shim, CNI server, kubelet stand-in, advertiser")
+        with_cdi = self._with_cdi()
+        if self.gpus_on and self.runtime == "containerd" and with_cdi != (self.runtime, None):
+            told = "the small runtime" if with_cdi[1] is None else f"containerd {with_cdi[1].parents[1].name}"
+            tell(f"on {', '.join(self.gpus_on)}: {told}, since the installed containerd knows no CDI devices")
         for node in self.nodes:
-            self._start_runtime(node)
+            self._start_runtime(node, *(with_cdi if node in self.gpus_on else (self.runtime, None)))
             self._start_cni(node)
         for node in self.nodes:
             self._start_shim(node)
@@ -82,6 +91,7 @@ class Cluster:
     def _start_hosts(self) -> None:
         self.root.mkdir(parents=True, exist_ok=True)
         named = [word for node in self.nodes for word in ("--node", node)]
+        named += [word for node in self.gpus_on for word in ("--gpus-on", node)]
         self._start("hosts", "devcluster.hosts", "up", "--root", str(self.root), "--vfs", str(self.vfs), *named)
         ready = [self.layout(node).description for node in self.nodes]
         self.processes.await_ready("hosts", lambda: all(path.exists() for path in ready))
@@ -96,11 +106,19 @@ class Cluster:
         self.processes.await_ready("apiserver", self.kubeconfig.exists)
         self._accounts.install()
 
-    def _start_runtime(self, node: str) -> None:
+    def _with_cdi(self) -> tuple[str, Path | None]:
+        """Return the runtime of hosts with GPUs, and the folder of its programs where it is not the installed one."""
+        others = fetched(self.fetched_runtimes) if self.fetched_runtimes is not None else []
+        if self.runtime != "containerd":
+            return self.runtime, None
+        found = [programs for programs in (None, *others) if takes_cdi(programs)]
+        return ("containerd", found[0]) if found else ("small", None)
+
+    def _start_runtime(self, node: str, runtime: str, programs: Path | None) -> None:
         host = self.layout(node)
         host.containerd.mkdir(parents=True, exist_ok=True)
-        if self.runtime == "containerd":
-            place = Place(host.containerd, host.cni_bin, host.cni_conf, netns=host.netns)
+        if runtime == "containerd":
+            place = Place(host.containerd, host.cni_bin, host.cni_conf, netns=host.netns, programs=programs)
             daemon = Containerd(place, self._images())
             self._containerds.append(daemon)
             daemon.start()
@@ -123,16 +141,20 @@ class Cluster:
     def _start_advertiser(self, node: str) -> None:
         # Its token is bound to the node, as a DaemonSet's pod has one: the policy lets it write no other.
         self.processes.await_ready(f"{node}-kubelet", lambda: self._accounts.has_node(node))
-        access = self._accounts.kubeconfig("advertiser", node)
+        access, host = self._accounts.kubeconfig("advertiser", node), self.layout(node)
         flags = ("--kubeconfig", str(access), "--node-name", node, *self._folders(node))
-        self._start_on(node, "advertiser", "advertiser", "serve", *flags, "--getpfs-addr", "127.0.0.1:54005")
+        gpus = self._gpu_flags(node)
+        if gpus:
+            # Of this host, and not those of the machine.
+            config = str(host.containerd / "config.toml")
+            gpus = ("--gpus", *gpus, "--runtime-config", config, "--nvidia-runtime-config", str(host.home / "toolkit"))
+        self._start_on(node, "advertiser", "advertiser", "serve", *flags, *gpus, "--getpfs-addr", "127.0.0.1:54005")
 
     def _start_shim(self, node: str) -> None:
         host = self.layout(node)
         sockets = ("--listen", f"unix://{host.run}/cri.sock", "--runtime", f"unix://{self.runtime_socket(node)}")
-        self._start_on(
-            node, "shim", "cri_shim", *sockets, "--node-name", node, "--dev", str(host.dev), *self._folders(node)
-        )
+        own = ("--node-name", node, "--dev", str(host.dev), *self._folders(node), *self._gpu_flags(node))
+        self._start_on(node, "shim", "cri_shim", *sockets, *own)
         self.processes.await_ready(f"{node}-shim", (host.run / "cri.sock").exists)
 
     def _start_kubelet(self, node: str) -> None:
@@ -144,6 +166,10 @@ class Cluster:
         access = str(self._accounts.kubeconfig("scheduler"))
         flags = ("--kubeconfig", access, "--metrics-addr", f"127.0.0.1:{_free_port()}")
         self._start("scheduler", "scheduler", *flags, "--leader-elect", "false")
+
+    def _gpu_flags(self, node: str) -> tuple[str, ...]:
+        host = self.layout(node)
+        return ("--proc", str(host.proc), "--cdi", str(host.cdi)) if node in self.gpus_on else ()
 
     def _folders(self, node: str) -> tuple[str, ...]:
         host = self.layout(node)

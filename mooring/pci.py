@@ -6,6 +6,7 @@ Offset and VF Stride; the kernel's ``pci_iov_virtfn_bus`` and ``pci_iov_virtfn_d
 """
 
 import re
+from collections.abc import Sequence
 from functools import lru_cache
 
 _ADDRESS = re.compile(r"([0-9a-f]{4,8}):([0-9a-f]{2}):([01][0-9a-f])\.([0-7])", re.ASCII)
@@ -28,6 +29,17 @@ def pf_address(name: str) -> str:
 
 def is_address(text: str) -> bool:
     return _ADDRESS.fullmatch(text) is not None
+
+
+def pcie_root(address: str, bridges: Sequence[str]) -> str:
+    """Return the PCIe root that a function lies under, as drivers of DRA name it: ``pci<domain>:<bus>``.
+
+    ``bridges`` are those above it, from the root down. The first of them lies on the root bus, and without any the
+    function does: the kernel names the host bridge by that bus (``pci_register_host_bridge`` in drivers/pci/probe.c).
+    A root below another function, as Intel's VMD has, counts as the outer one, since drivers take the first folder
+    below /sys/devices (``resolvePCIeRoot`` in k8s.io/dynamic-resource-allocation/deviceattribute/pci_linux.go).
+    """
+    return f"pci{(bridges[0] if bridges else address).rsplit(':', 1)[0]}"
 
 
 def routing_id(address: str) -> tuple[str, int]:

@@ -1,7 +1,7 @@
 """A pod's request: the annotations ``mooring.dev/interfaces`` and ``mooring.dev/placement``.
 
     mooring.dev/interfaces   [{"min_tx_rate":15000,"max_tx_rate":20000},{"network":"rail1","name":"rdma1"},{}]
-    mooring.dev/placement    {"pfs":"pack"}
+    mooring.dev/placement    {"pfs":"pack","vfs":"root"}
 
 One VF an entry, in order; ``{}`` is one VF without rate, ``[]`` no VF. ``rdma_interfaces_required`` of rit-k8s-rdma is
 read instead if it is used: the same list, in which unknown fields and nulls are ignored, as by that system's decoder.
@@ -21,6 +21,8 @@ MOST_INTERFACES = 64
 # The manifests' policy refuses longer texts too, where they are written.
 MOST_CHARACTERS, MOST_PLACEMENT_CHARACTERS = 32_768, 256
 Spreading = Literal["pack", "spread", "distinct"]
+# root: under the PCIe roots of the devices that the pod's resource claims have.
+Near = Literal["root"]
 _SELECTORS = ("network", "pf", "link", "name", "containers", "netdev")
 _KNOWN = frozenset((*SETTING_NAMES, *_SELECTORS))
 # What a VF has by its netdev alone; the settings among them are Ethernet's.
@@ -34,6 +36,7 @@ class VfRequest:
     ``rail`` is which of its node's networks it must lie on, in natural order from 0; no annotation has it, but a group.
     ``netdev`` False is the RDMA device alone, True a VF that has a netdev; None takes the netdev along where there is
     one.
+    ``root`` is the PCIe root that its PF must lie under; no annotation has it, but devices that a pod has claimed.
     """
 
     settings: VfSettings = field(default_factory=VfSettings)
@@ -44,6 +47,7 @@ class VfRequest:
     containers: tuple[str, ...] | None = None
     rail: int | None = None
     netdev: bool | None = None
+    root: str | None = None
 
     @property
     def min_tx_rate(self) -> int:
@@ -53,10 +57,14 @@ class VfRequest:
 
 @dataclass(frozen=True, slots=True)
 class PodRequest:
-    """A pod's request to the scheduler: its VFs in order, and their distribution over PFs (None: no preference)."""
+    """A pod's request to the scheduler: its VFs in order, and their distribution over PFs (None: no preference).
+
+    ``vfs`` says which devices of its resource claims they must lie beside (None: none).
+    """
 
     interfaces: tuple[VfRequest, ...]
     pfs: Spreading | None = None
+    vfs: Near | None = None
 
 
 def read_request(annotations: Mapping[str, str]) -> PodRequest | None:
@@ -76,7 +84,7 @@ def _read(ours: str | None, seeds: str | None, placement: str | None) -> PodRequ
         interfaces = _interfaces(_parse(seeds, names.SEED_REQUEST), strict=False)
     else:
         return None
-    return PodRequest(interfaces, _placement(placement))
+    return PodRequest(interfaces, *_placement(placement, interfaces))
 
 
 def _parse(text: str, key: str, longest: int = MOST_CHARACTERS) -> Value:
@@ -166,12 +174,21 @@ def refuse_repeated_names(value: Value, entries: tuple[VfRequest, ...]) -> None:
         seen |= {entry.name} if entry.name is not None else set()
 
 
-def _placement(text: str | None) -> Spreading | None:
+def _placement(text: str | None, interfaces: tuple[VfRequest, ...]) -> tuple[Spreading | None, Near | None]:
     if text is None:
-        return None
-    document = _parse(text, names.PLACEMENT, MOST_PLACEMENT_CHARACTERS).fields({"pfs"})
+        return None, None
+    document = _parse(text, names.PLACEMENT, MOST_PLACEMENT_CHARACTERS).fields({"pfs", "vfs"})
     choices: tuple[Spreading, Spreading, Spreading] = ("pack", "spread", "distinct")
-    return document.required("pfs").choice(*choices)
+    vfs = document.optional("vfs", _near)
+    if vfs is not None and not interfaces:
+        document.required("vfs").fail("the pod asks for no VFs")
+    if vfs is None:
+        document.required("pfs")
+    return document.optional("pfs", lambda value: value.choice(*choices)), vfs
+
+
+def _near(value: Value) -> Near:
+    return value.choice("root")
 
 
 def _to_fields(interface: VfRequest) -> dict[str, object]:

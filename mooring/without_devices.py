@@ -1,7 +1,7 @@
-"""Containers that lack the devices of their pod's VFs, ``<run>/extract/without-devices.json``: written by the CRI shim.
+"""Containers that lack devices of VFs or GPUs, ``<run>/extract/without-devices.json``: written by the CRI shim.
 
     {"v":1,"containers":[{"pod":"ml/web","uid":"8c2f…","container":"trainer","id":"5f0e…",
-      "vfs":["0000:04:00.5"],"stopped":true}]}
+      "vfs":["0000:04:00.5"],"gpus":["0000:1b:00.0"],"stopped":true}]}
 
 From it the advertiser writes Events and `mooring-node check` reports. The shim replaces it whole after each check that
 found something else. A field that a reader does not know is ignored: the programs may be of different versions while a
@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from mooring.errors import RecordError
 from mooring.extract import FOLDER
+from mooring.gpu.inventory import MOST_GPUS
 from mooring.names import address, uid
 from mooring.parsing import Value, dump, parse
 
@@ -23,7 +24,7 @@ _LONGEST_POD, _LONGEST_NAME, _MOST_VFS = 512, 256, 64
 
 @dataclass(frozen=True, slots=True, order=True)
 class WithoutDevices:
-    """A running container (``id`` is the runtime's) that lacks the devices of the VFs at ``vfs``, PCI addresses.
+    """A running container (``id`` is the runtime's) that lacks devices: of VFs and of GPUs, by their PCI addresses.
 
     ``stopped``: the shim stops it, so that the kubelet starts it again.
     """
@@ -34,6 +35,13 @@ class WithoutDevices:
     id: str
     vfs: tuple[str, ...]
     stopped: bool = False
+    gpus: tuple[str, ...] = ()
+
+    @property
+    def what(self) -> str:
+        """Say whose devices it lacks."""
+        kinds = (("VF", self.vfs), ("GPU", self.gpus))
+        return "; ".join(f"{kind} {', '.join(lacking)}" for kind, lacking in kinds if lacking)
 
 
 def read_without_devices(text: str) -> frozenset[WithoutDevices]:
@@ -55,9 +63,15 @@ def _read(value: Value) -> WithoutDevices:
         id=document.required("id").string(_LONGEST_NAME),
         vfs=tuple(address(vf) for vf in document.required("vfs").items(_MOST_VFS)),
         stopped=document.optional("stopped", Value.boolean) is True,
+        gpus=document.optional("gpus", _gpus) or (),
     )
+
+
+def _gpus(value: Value) -> tuple[str, ...]:
+    return tuple(address(gpu) for gpu in value.items(MOST_GPUS))
 
 
 def _fields(each: WithoutDevices) -> dict[str, object]:
     named = {"pod": each.pod, "uid": each.uid, "container": each.container, "id": each.id, "vfs": list(each.vfs)}
+    named |= {"gpus": list(each.gpus)} if each.gpus else {}
     return named | ({"stopped": True} if each.stopped else {})

@@ -70,7 +70,7 @@ class ResetVf:
 
 @dataclass(frozen=True, slots=True)
 class MissingDevices:
-    """A container that lacks devices of its pod's VFs, as the CRI shim has found."""
+    """A container that lacks devices of its pod's VFs or GPUs, as the CRI shim has found."""
 
     found: WithoutDevices
 
@@ -84,7 +84,7 @@ class MissingDevices:
 
     @property
     def pci(self) -> str:
-        return ",".join(self.found.vfs)
+        return ",".join((*self.found.vfs, *self.found.gpus))
 
     @property
     def reason(self) -> str:
@@ -95,8 +95,8 @@ class MissingDevices:
         found = self.found
         then = "it is stopped, for the kubelet to start it again" if found.stopped else "delete the pod to get them"
         message = (
-            f"container {found.container} runs without the devices of VF {', '.join(found.vfs)}: the kubelet started "
-            f"it past mooring-cri-shim, or the VF's driver was bound again since; {then}"
+            f"container {found.container} runs without the devices of {found.what}: the kubelet started it past "
+            f"mooring-cri-shim, or a driver was bound again since; {then}"
         )
         # Container ids are hexadecimal; of any other, only what a name may have.
         short = "".join(letter for letter in found.id.lower() if letter.isascii() and letter.isalnum())[:20]

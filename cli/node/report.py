@@ -87,7 +87,7 @@ def _without_devices(root: Path) -> Iterator[Finding]:
         return
     for each in sorted(found):
         then = "the shim stops it" if each.stopped else "delete the pod"
-        what = f"runs without the devices of VF {', '.join(each.vfs)}: {then}"
+        what = f"runs without the devices of {each.what}: {then}"
         yield Finding("containers", f"{each.pod} {each.container}", what)
 
 

@@ -1,4 +1,4 @@
-"""Decide which containers lack the devices of their pod's VFs: values in, values out.
+"""Decide which containers lack the devices of their pod's VFs and GPUs: values in, values out.
 
 A container's devices are those that the runtime made it with. The verbose ContainerStatus has them: ``info`` is JSON,
 and its ``runtimeSpec.linux.devices`` the device nodes, in containerd (toCRIContainerInfo in
@@ -6,12 +6,11 @@ internal/cri/server/container_status.go) and in CRI-O (createContainerInfo in se
 device nodes are the container's own; major and minor number are the kernel's, so these are compared.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 
 import msgspec
 
 from cri_shim.pb import cri_pb2 as cri
-from mooring.assignment import AssignedVf
 
 # The pod's owner decides how much environment there is; reading so much takes 20 ms.
 _MOST_BYTES = 8 << 20
@@ -59,9 +58,9 @@ def device_numbers(answer: cri.ContainerStatusResponse) -> frozenset[str]:
     return frozenset(f"{device.major}:{device.minor}" for device in devices if device.type in _CHARACTER_DEVICES)
 
 
-def lacking(entitled: Iterable[AssignedVf], numbers: Mapping[str, str], given: Collection[str]) -> tuple[str, ...]:
-    """Return the PCI addresses of the VFs whose uverbs device, in ``numbers``, is not among those given."""
-    return tuple(vf.pci for vf in entitled if numbers[vf.pci] not in given)
+def lacking(numbers: Mapping[str, str], given: Collection[str]) -> tuple[str, ...]:
+    """Return the PCI addresses of the functions whose device, by its number, is not among those given."""
+    return tuple(pci for pci, number in numbers.items() if number not in given)
 
 
 def grace_s(container: cri.Container) -> int:

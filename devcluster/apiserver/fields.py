@@ -23,6 +23,8 @@ _EVENT = (
     "reportingController",
 )
 
+_SLICE = ("spec.nodeName", "spec.driver")
+
 _ALLOWED: Mapping[tuple[str, str], tuple[str, ...]] = {
     ("", "pods"): (*_POD, "spec.hostNetwork"),
     ("", "nodes"): ("spec.unschedulable",),
@@ -30,6 +32,7 @@ _ALLOWED: Mapping[tuple[str, str], tuple[str, ...]] = {
     ("", "secrets"): ("type",),
     ("", "events"): _EVENT,
     ("batch", "jobs"): ("status.successful",),
+    ("resource.k8s.io", "resourceslices"): _SLICE,
 }
 
 # By these a collection finds the few watchers that a change concerns, without checking each of them.
@@ -92,4 +95,5 @@ _READERS: Mapping[tuple[str, str], Callable[[Object], dict[str, str]]] = {
     ("", "namespaces"): _namespace,
     ("", "secrets"): lambda obj: {"type": _at(obj, "type")},
     ("batch", "jobs"): lambda obj: {"status.successful": _at(obj, "status.succeeded")},
+    ("resource.k8s.io", "resourceslices"): lambda obj: {path: _at(obj, path) for path in _SLICE},
 }

@@ -56,6 +56,7 @@ _SCALED = ("scale", "status")
 _ALL = ("all",)
 _RBAC = "rbac.authorization.k8s.io"
 _ADMISSION = "admissionregistration.k8s.io"
+_DRA = "resource.k8s.io"
 
 _CORE = (
     Resource("", "v1", "namespaces", "Namespace", False, ("ns",), subresources=("status",)),
@@ -95,6 +96,11 @@ _GROUPS = (
     Resource("storage.k8s.io", "v1", "csidrivers", "CSIDriver", False),
     Resource("storage.k8s.io", "v1", "csistoragecapacities", "CSIStorageCapacity"),
     Resource("storage.k8s.io", "v1", "volumeattachments", "VolumeAttachment", False, (), (), _STATUS),
+    # Which of them have a generation: strategy.go of each in kubernetes' pkg/registry/resource.
+    Resource(_DRA, "v1", "deviceclasses", "DeviceClass", False, (), (), (), True),
+    Resource(_DRA, "v1", "resourceclaims", "ResourceClaim", True, (), (), _STATUS),
+    Resource(_DRA, "v1", "resourceclaimtemplates", "ResourceClaimTemplate"),
+    Resource(_DRA, "v1", "resourceslices", "ResourceSlice", False, (), (), (), True),
     Resource("node.k8s.io", "v1", "runtimeclasses", "RuntimeClass", False),
     Resource(_RBAC, "v1", "clusterroles", "ClusterRole", False),
     Resource(_RBAC, "v1", "clusterrolebindings", "ClusterRoleBinding", False),

@@ -18,13 +18,15 @@ from rich.console import Console
 from rich.live import Live
 
 from devcluster.cluster import RUNTIMES, Cluster, has_containerd
-from devcluster.demo import check, hosts, view
+from devcluster.demo import check, gpus, hosts, view
 from devcluster.demo.api import POD_GROUPS, PODS, PRIORITY_CLASSES, Api, Object, Recorder
-from devcluster.demo.scenario import FIRST, POD_GROUP, WHOLE_NODE, DemoPod, late_pod, pods, ranks
+from devcluster.demo.scenario import FIRST, PAIRS, POD_GROUP, WHOLE_NODE, DemoPod, late_pod, pods, ranks
 from devcluster.processes import StartError
 from mooring import names
+from mooring.gpu.inventory import KEY as GPUS
 
 NODES = ("n1", "n2", "n3")
+WITH_GPUS = ("n1", "n2")
 _POLL_S = 0.3
 # Against hanging: a slow machine with other work takes some of them a minute.
 _READY_S = 120.0
@@ -42,7 +44,8 @@ def main() -> int:
         )
         return 1
     root = Path(tempfile.mkdtemp(prefix="mooring-demo-"))
-    cluster = Cluster(root, NODES, runtime=_runtime(arguments.runtime))
+    runtime = _runtime(arguments.runtime)
+    cluster = Cluster(root, NODES, runtime=runtime, gpus_on=WITH_GPUS, fetched_runtimes=_fetched_runtimes())
     # SIGHUP: its terminal was closed.
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda _number, _frame: sys.exit(1))
@@ -73,7 +76,7 @@ def _run(console: Console, cluster: Cluster, *, keep: bool) -> int:
         (cluster.root / _FAILED).touch()
         console.print(f"{len(broken)} promises were broken; logs: {cluster.root}/logs")
         return 1
-    console.print(f"all {len(verdicts)} promises held")
+    console.print(f"all {len({verdict.promise for verdict in verdicts})} promises held")
     return 0
 
 
@@ -89,6 +92,11 @@ def _parser() -> argparse.ArgumentParser:
 def _runtime(wanted: str | None) -> str:
     in_user_namespace = Path("/proc/self/uid_map").read_text().split() != ["0", "0", "4294967295"]
     return wanted or ("containerd" if has_containerd() and not in_user_namespace else "small")
+
+
+def _fetched_runtimes() -> Path:
+    """Return where devcluster/runtime/fetch leaves what it unpacks."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "mooring/runtimes"
 
 
 class Demo:
@@ -122,13 +130,17 @@ class Demo:
     def _await_nodes(self) -> None:
         def published() -> bool:
             nodes = self._api.items("/api/v1/nodes")
-            ready = [node for node in nodes if names.INVENTORY in node["metadata"].get("annotations", {})]
+            ready = [node for node in nodes if self._has_published(node["metadata"])]
             return len(ready) == len(self._cluster.nodes) and not any(node["spec"].get("taints") for node in nodes)
 
         _await(published, _READY_S, "nodes Ready, each with its inventory")
         self._console.print(
             f"[dim]start[/] {len(self._cluster.nodes)} nodes are Ready and have published their inventory"
         )
+
+    def _has_published(self, metadata: Object) -> bool:
+        kinds = {names.INVENTORY} | ({GPUS} if metadata["name"] in self._cluster.gpus_on else set())
+        return kinds <= set(metadata.get("annotations", {}))
 
     def _apply(self, wanted: Sequence[DemoPod]) -> None:
         for pod in wanted:
@@ -176,12 +188,15 @@ class Demo:
         found = self._api.pods()
         given, views = check.look(self._cluster, found)
         self._console.print(view.given_table(given, views))
+        in_use = gpus.look(self._cluster, found)
+        self._console.print(view.gpu_table(in_use, views))
         plain = [pod.name for pod in self._pods if pod.expect == "Running" and not pod.annotations]
         refused = [pod for pod in self._pods if pod.expect != "Running"]
         return [
             check.given_once(given),
             check.one_write(self._recorder.seen),
             check.exactly_applied(given, views, self._pods),
+            gpus.exactly_given(in_use, views, PAIRS),
             check.untouched(found, views, plain),
             check.refused_by_name(self._api, found, refused, self._denied),
             check.within_offer(self._api.items("/api/v1/nodes"), given),

@@ -50,12 +50,16 @@ class VfInUse:
 
 @dataclass(frozen=True, slots=True)
 class ContainerView:
-    """One container of one running pod: the device nodes it sees, and Mooring's variables in its environment."""
+    """One container of one running pod: the device nodes it sees, and Mooring's variables in its environment.
+
+    ``devices`` are those of RDMA, ``gpus`` those of GPUs.
+    """
 
     pod: str
     name: str
     devices: frozenset[str]
     variables: Mapping[str, str]
+    gpus: frozenset[str] = frozenset()
 
 
 def assignment(pod: Object) -> dict[str, Any] | None:
@@ -77,7 +81,8 @@ def look(cluster: Cluster, pods: Mapping[str, Object]) -> tuple[list[VfInUse], l
         runtime = hosts.Runtime(cluster.runtime_socket(pod["spec"]["nodeName"]))
         for container, identity in runtime.containers(pod["metadata"]["uid"]).items():
             mooring = {key: value for key, value in runtime.variables(identity).items() if key.startswith("MOORING_")}
-            views.append(ContainerView(name, container, frozenset(runtime.devices(identity)), mooring))
+            devices, gpus = runtime.devices(identity), runtime.gpus(identity)
+            views.append(ContainerView(name, container, frozenset(devices), mooring, frozenset(gpus)))
     return given, views
 
 

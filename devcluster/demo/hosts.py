@@ -112,6 +112,9 @@ class Runtime:
     def devices(self, container: str) -> set[str]:
         return set(self.run(container, ("ls", "/dev/infiniband")).split())
 
+    def gpus(self, container: str) -> set[str]:
+        return {name for name in self.run(container, ("ls", "/dev")).split() if name.startswith("nvidia")}
+
     def variables(self, container: str) -> dict[str, str]:
         lines = self.run(container, ("env",)).splitlines()
         return dict(line.split("=", 1) for line in lines if "=" in line)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from mooring import names
+from mooring.gpu.request import KEY, RESOURCE
 
 IMAGE = "busybox"
 # The job: its PodGroup says that its ranks start together.
@@ -16,6 +17,8 @@ POD_GROUP: dict[str, Any] = {
     "metadata": {"name": JOB, "namespace": "default"},
     "spec": {"schedulingPolicy": {"gang": {"minCount": RANKS}}},
 }
+# GPUs of the pod with pairs: each host has half of its four below the NIC's switch.
+PAIRS = 2
 # The pod that has a node's rates to itself, and goes so that the job may start.
 WHOLE_NODE = "exact-fit"
 # For the pod that needs a whole node: of pods created in the same second, it is placed before the others.
@@ -31,7 +34,8 @@ FIRST: dict[str, Any] = {
 class DemoPod:
     """A pod and its expected end: ``Running``, ``Pending`` (the scheduler refuses) or ``Denied`` (the API server does).
 
-    ``says`` is a text that the refusal must contain; ``only`` names the one container that gets the devices.
+    ``says`` is a text that the refusal must contain; ``only`` names the one container that gets the devices. ``gpus``
+    is how many GPUs each of its containers gets.
     """
 
     name: str
@@ -44,13 +48,14 @@ class DemoPod:
     only: str | None = None
     says: str = ""
     priority_class: str | None = None
+    gpus: int = 0
     pod_group: str | None = None
 
     def manifest(self) -> dict[str, object]:
         spec: dict[str, object] = {
             "schedulerName": names.SCHEDULER_NAME,
             "terminationGracePeriodSeconds": 1,
-            "containers": [_container(name, limits=self.only == name) for name in self.containers],
+            "containers": [_container(name, limits=self.only == name, gpus=self.gpus) for name in self.containers],
         }
         if self.node is not None:
             spec["nodeSelector"] = {"kubernetes.io/hostname": self.node}
@@ -64,17 +69,15 @@ class DemoPod:
         return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
 
-def _container(name: str, *, limits: bool) -> dict[str, object]:
-    container: dict[str, object] = {
+def _container(name: str, *, limits: bool, gpus: int) -> dict[str, object]:
+    limited = ({names.SEED_DEVICES: "1"} if limits else {}) | ({RESOURCE: str(gpus)} if gpus else {})
+    return {
         "name": name,
         "image": IMAGE,
         "imagePullPolicy": "IfNotPresent",
         "command": ["sleep", "3600"],
-        "resources": {"requests": {"cpu": "10m"}},
+        "resources": {"requests": {"cpu": "10m"}} | ({"limits": limited} if limited else {}),
     }
-    if limits:
-        container["resources"] = {"requests": {"cpu": "10m"}, "limits": {names.SEED_DEVICES: "1"}}
-    return container
 
 
 def _asks(*interfaces: Mapping[str, object]) -> dict[str, str]:
@@ -114,6 +117,13 @@ def pods(nodes: list[str]) -> list[DemoPod]:
             _asks({"min_tx_rate": 10_000, "containers": ["worker"]}),
             containers=("worker", "logger"),
             only="worker",
+        ),
+        DemoPod(
+            "gpu-pairs",
+            "Running",
+            "two GPUs, each with a VF below its switch",
+            {**_asks({}, {}), KEY: json.dumps({"model": "*H100*", "vfs": "switch"})},
+            gpus=PAIRS,
         ),
         DemoPod("plain", "Running", "asks for nothing, is left alone"),
         DemoPod("too-much", "Pending", "no PF has this rate", _rates(120_000), says="0/3 nodes are available"),

@@ -7,6 +7,7 @@ from rich.table import Table
 
 from devcluster.demo.api import Object
 from devcluster.demo.check import ContainerView, Verdict, VfInUse
+from devcluster.demo.gpus import GpuInUse
 from devcluster.demo.scenario import DemoPod
 
 
@@ -37,6 +38,18 @@ def given_table(given: Sequence[VfInUse], views: Sequence[ContainerView]) -> Tab
         ]
         row = (vf.pod, vf.node, vf.interface, vf.entry["pf"], str(vf.entry["vf"]), vf.entry["pci"])
         table.add_row(*row, f"{low or '-'} / {high or '-'}", "; ".join(seen))
+    return table
+
+
+def gpu_table(gpus: Sequence[GpuInUse], views: Sequence[ContainerView]) -> Table:
+    """Return one row for each GPU of each running pod, with the VF that lies below its switch."""
+    table = Table(title="GPUs in pods", title_justify="left")
+    for column in ("pod", "node", "GPU", "VF beside it", "both below", "devices in its container"):
+        table.add_column(column, overflow="fold")
+    for gpu in gpus:
+        seen = [sorted(view.gpus) for view in views if (view.pod, view.name) == (gpu.pod, gpu.container)]
+        devices = "; ".join(f"{gpu.container}: {' '.join(found) or '-'}" for found in seen)
+        table.add_row(gpu.pod, gpu.node, gpu.pci, gpu.vf or "-", gpu.meets or "-", devices)
     return table
 
 

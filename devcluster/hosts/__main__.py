@@ -57,6 +57,8 @@ def _parser() -> argparse.ArgumentParser:
         default=[],
         help="personality of the PFs (default mlx5-ethernet); repeat it for PFs of several",
     )
+    parser.add_argument("--gpus-on", action="append", default=[], help="a host with GPUs; repeat it for more")
+    parser.add_argument("--gpus", type=int, default=4, help="GPUs of each of those (default 4)")
     parser.add_argument("--refuse", action="append", default=[], help="a VF setting that these NICs refuse")
     parser.add_argument("--without-mooring", action="store_true", help="install no CNI chain: Mooring is not there yet")
     parser.add_argument("--first-number", type=int, default=1, help="number of the first host (default 1)")
@@ -74,6 +76,7 @@ def _up(arguments: argparse.Namespace) -> int:
             mbps=arguments.mbps,
             refuse=tuple(arguments.refuse),
             nics=arguments.nic,
+            gpus=arguments.gpus if name in arguments.gpus_on else 0,
         )
         for number, name in enumerate(arguments.node, start=arguments.first_number)
     ]

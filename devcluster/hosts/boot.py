@@ -14,6 +14,7 @@ from typing import IO
 from devcluster.hosts import sysfs
 from devcluster.hosts.chain import install_chain
 from devcluster.hosts.devices import make_nodes
+from devcluster.hosts.gpus import make_gpus
 from devcluster.hosts.layout import Layout
 from devcluster.hosts.links import fabric_path, make_fabric, make_links, remove_links, remove_netns
 from devcluster.hosts.nic import Host, dump_host
@@ -102,4 +103,5 @@ def start_fresh(host: Host, layout: Layout) -> None:
     layout.make()
     sysfs.build(layout.sys, host, admin_macs=True)
     make_nodes(layout.dev, host)
+    make_gpus(layout, host)
     VfTable(layout.vftable).reset(host, admin_macs=True)

@@ -21,13 +21,14 @@ def make_nodes(dev: Path, host: Host) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for old in folder.iterdir():
         old.unlink()
-    _make(folder / "rdma_cm", 0o666, *_RDMA_CM)
+    make_node(folder / "rdma_cm", 0o666, *_RDMA_CM)
     for function in (each for each in host.functions() if each.has_rdma):
         for kind, mode in _MODES.items():
-            _make(folder / f"{kind}{function.number}", mode, *device_number(kind, function.number))
+            make_node(folder / f"{kind}{function.number}", mode, *device_number(kind, function.number))
 
 
-def _make(path: Path, mode: int, major: int, minor: int) -> None:
+def make_node(path: Path, mode: int, major: int, minor: int) -> None:
+    """Make a character device's node; where that is not permitted, a file."""
     try:
         os.mknod(path, stat.S_IFCHR | mode, os.makedev(major, minor))
     except PermissionError:

@@ -1,9 +1,9 @@
 """Where things lie on a simulated host: one folder a host, so that every program reaches its own by flags.
 
-<root>/<node>/sys, dev         what /sys and /dev hold on a real host (--sysfs, --dev)
+<root>/<node>/sys, dev, proc   what /sys, /dev and NVIDIA's driver in /proc hold on a real host (--sysfs, --dev, --proc)
 <root>/<node>/state, run       --state and --run of the node programs
 <root>/<node>/cni/bin, conf    CNI executables and the conflist; cni/ipam is host-local's own data
-<root>/<node>/containerd       the runtime's folders and socket
+<root>/<node>/containerd       the runtime's folders and socket, and CDI specifications in cdi
 <root>/<node>/nic              vftable.json: the PFs' settings of their VFs
 <root>/<node>/root             the host's root folder, where it has one of its own (`devcluster.without_mooring`)
 <root>/<node>/host.json        the host's description, written last: it is there when the host is ready
@@ -25,12 +25,14 @@ class Layout:
     netns: Path
     sys: Path
     dev: Path
+    proc: Path
     state: Path
     run: Path
     cni_bin: Path
     cni_conf: Path
     ipam: Path
     containerd: Path
+    cdi: Path
     vftable: Path
     root: Path
     description: Path
@@ -43,12 +45,14 @@ class Layout:
             netns=netns_path(root, f"mooring-{node}"),
             sys=home / "sys",
             dev=home / "dev",
+            proc=home / "proc",
             state=home / "state",
             run=home / "run",
             cni_bin=home / "cni" / "bin",
             cni_conf=home / "cni" / "conf",
             ipam=home / "cni" / "ipam",
             containerd=home / "containerd",
+            cdi=home / "containerd" / "cdi",
             vftable=home / "nic" / "vftable.json",
             root=home / "root",
             description=home / "host.json",

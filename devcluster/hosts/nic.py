@@ -78,11 +78,15 @@ class Function:
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """A simulated host; ``number`` is unique among connected hosts: addresses derive from it."""
+    """A simulated host; ``number`` is unique among connected hosts: addresses derive from it.
+
+    ``gpus`` is how many it has: `devcluster.hosts.gpus` describes them.
+    """
 
     name: str
     number: int
     pfs: tuple[Pf, ...]
+    gpus: int = 0
 
     def functions(self) -> Iterator[Function]:
         """Yield the PFs, then the VFs PF by PF: the order in which mlx5_N are numbered."""
@@ -111,6 +115,7 @@ def describe_host(
     mbps: int = 100_000,
     refuse: tuple[str, ...] = (),
     nics: Sequence[str] = (),
+    gpus: int = 0,
 ) -> Host:
     """Describe a host with one card of ``pfs`` ports at 0000:04:00, PF i on network ``rail<i>``, ``vfs`` VFs each.
 
@@ -136,7 +141,7 @@ def describe_host(
         )
         for index in range(pfs)
     )
-    return Host(name, number, tuple(ports))
+    return Host(name, number, tuple(ports), gpus)
 
 
 def dump_host(host: Host) -> str:

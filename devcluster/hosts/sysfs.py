@@ -76,6 +76,15 @@ def write(folder: Path, attributes: Mapping[str, str]) -> None:
         (folder / name).write_text(f"{text}\n")
 
 
+def add_function(root: Path, address: str, pcie: tuple[str, ...], driver: str, attributes: Mapping[str, str]) -> None:
+    """Add a PCI function that is no NIC, below its bridges, bound to its driver."""
+    tree = Tree(root)
+    _add_bridges(tree, pcie, int(attributes["numa_node"]))
+    folder = root.joinpath("devices", f"pci{pcie[0][:7]}", *pcie, address)
+    write(folder, attributes)
+    _register(tree, folder, driver)
+
+
 def _add_bridges(tree: Tree, pcie: tuple[str, ...], numa: int) -> None:
     folder = tree.root / "devices" / f"pci{pcie[0][:7]}"
     for address in pcie:

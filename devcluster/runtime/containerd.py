@@ -6,6 +6,7 @@ mounts, network namespaces and cgroups behind. What a crash left below the folde
 
 import contextlib
 import json
+import re
 import subprocess
 import tempfile
 import time
@@ -26,6 +27,9 @@ _ANSWER_S = 90.0  # A busy machine starts ten of them at once; alone it takes 0.
 _TEARDOWN_S = 30.0  # A pod's DEL chain takes well under a second.
 _END_S = 10.0
 _POLL_S = 0.02
+# containerd pull request 6654.
+_FIRST_WITH_CDI = (1, 7)
+_VERSION = re.compile(r"\bv?(\d+)\.(\d+)\.\d")
 _ENVIRONMENT = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
 
 _CONFIG = """\
@@ -104,6 +108,19 @@ class Place:
     @property
     def log(self) -> Path:
         return self.folder / "containerd.log"
+
+
+def takes_cdi(programs: Path | None) -> bool:
+    """Return whether the containerd of a folder, or the installed one, gives CDI devices: 1.7 and later."""
+    name = "containerd" if programs is None else str(programs / "containerd")
+    said = subprocess.run([name, "--version"], capture_output=True, text=True, check=False, env=_ENVIRONMENT).stdout
+    found = _VERSION.search(said)
+    return found is not None and (int(found[1]), int(found[2])) >= _FIRST_WITH_CDI
+
+
+def fetched(cache: Path) -> list[Path]:
+    """Return the folders of programs that devcluster/runtime/fetch has left in its cache."""
+    return [path.parent / "usr" / "bin" for path in sorted(cache.glob("*/complete"))]
 
 
 def configuration(place: Place, snapshotter: str) -> str:

@@ -7,10 +7,11 @@ Records live in memory: its pods end with it.
 """
 
 import asyncio
+import json
 import os
 import secrets
 import time
-from collections.abc import Awaitable, Collection
+from collections.abc import Awaitable, Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ import structlog
 from cri_api.v1 import api_pb2 as cri
 
 from devcluster.runtime import child, images, netns
+from devcluster.runtime.cdi import CdiError, device_nodes
 from devcluster.runtime.chain import Chain
 from devcluster.runtime.child import Start, StartError
 from devcluster.runtime.cnicalls import NetworkError
@@ -59,9 +61,12 @@ class FakeRuntime:
             version="0.1.0", runtime_name="mooring-fake", runtime_version="0.1.0", runtime_api_version="v1"
         )
 
-    async def status(self, _request: Any) -> Any:
+    async def status(self, request: Any) -> Any:
         conditions = [cri.RuntimeCondition(type=name, status=True) for name in ("RuntimeReady", "NetworkReady")]
-        return cri.StatusResponse(status=cri.RuntimeStatus(conditions=conditions))
+        # As containerd tells it.
+        config = json.dumps({"enableCDI": True, "cdiSpecDirs": [str(self._cdi)]})
+        info = {"config": config} if request.verbose else None
+        return cri.StatusResponse(status=cri.RuntimeStatus(conditions=conditions), info=info)
 
     async def run_pod_sandbox(self, request: Any) -> Any:
         config = request.config
@@ -120,6 +125,7 @@ class FakeRuntime:
             if not os.path.lexists(device.host_path):
                 why = f'failed to generate container "{container.id}" spec: lstat {device.host_path}'
                 raise Refusal(grpc.StatusCode.UNKNOWN, f"{why}: no such file or directory")
+        self._cdi_nodes(config)
         self.containers[container.id] = container
         return cri.CreateContainerResponse(container_id=container.id)
 
@@ -132,7 +138,10 @@ class FakeRuntime:
             root=self.root,
             netns=container.sandbox.netns,
             log=self.folder / f"{container.id}.log",
-            devices=[(device.container_path, device.host_path) for device in config.devices],
+            devices=[
+                *((device.container_path, device.host_path) for device in config.devices),
+                *self._cdi_nodes(config),
+            ],
             environment={variable.key: variable.value for variable in config.envs},
             command=(*config.command, *config.args) or ("sh",),
         )
@@ -244,6 +253,16 @@ class FakeRuntime:
         if sandbox.netns is not None:
             await netns.remove(sandbox.netns)
             sandbox.netns = None
+
+    @property
+    def _cdi(self) -> Path:
+        return self.folder / "cdi"
+
+    def _cdi_nodes(self, config: Any) -> Sequence[tuple[str, str]]:
+        try:
+            return device_nodes(self._cdi, (device.name for device in config.CDI_devices))
+        except CdiError as unknown:
+            raise Refusal(grpc.StatusCode.UNKNOWN, str(unknown)) from unknown
 
     def _of(self, sandbox: Sandbox) -> list[Container]:
         return [container for container in self.containers.values() if container.sandbox is sandbox]

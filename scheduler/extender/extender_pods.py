@@ -7,10 +7,13 @@ the watch has shown get any: a list requested earlier may lack the others, and w
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+
+import msgspec
 
 from mooring import names
 from mooring.assignment import dump_assignment
+from mooring.pci import pcie_root
 from scheduler.cache.cache import AssignedPod, Cache
 from scheduler.constraints.kinds import Kinds
 from scheduler.cycle.decisions import Bind, SignAssignment, annotations_of, validate_annotations
@@ -21,18 +24,26 @@ from scheduler.cycle.preemption.select_victims import not_reprieved
 from scheduler.cycle.preemption.victims import Victim, importance, pods_of, split
 from scheduler.extender.bound_without_vfs import BoundWithoutVfs
 from scheduler.extender.protocol import MOST, Victims
+from scheduler.extender.roots import Claimed, OutOfSteps, Room, divisions
 from scheduler.kube.binding_outcome import Outcome
 from scheduler.kube.cluster_event import ClusterEvent
 from scheduler.kube.objects import Pod
 from scheduler.kube.pod_info import PodInfo, Refusal, read_pod_info
 from scheduler.pending.pending_pods import PendingPods
-from scheduler.placement.assign import demands_on
-from scheduler.plugins import constraints, rdma_vfs
+from scheduler.placement.assign import NOT_ENOUGH, OUT_OF_BUDGET, demands_on
+from scheduler.placement.eligibility import NO_PF
+from scheduler.placement.fill import bits
+from scheduler.placement.place import SEARCHED_AT_ONCE, PfCapacity, steps_taken
+from scheduler.placement.vf_accounting import capacities_unused
+from scheduler.plugins import constraints, gpu_resources, rdma_vfs
 from scheduler.plugins.registry import WEIGHT_OF
 from scheduler.queue.queue import Queue
 
 UNKNOWN_NODE = "node(s) were not known to Mooring"
 _NO_GROUPS = "pods of a group are placed by Mooring's own scheduler only, not by its extender"
+_FEW_THERE = "not enough free RDMA VFs or bandwidth there"
+# How the interfaces may be divided among roots is tried so many times on one node, up to 1 ms each.
+MOST_DIVISIONS = 16
 UNSEEN = "the pod is not known to Mooring yet"
 
 
@@ -65,9 +76,8 @@ class ExtenderPods:
     sign: SignAssignment | None = None
 
     def read(self, pod: Pod) -> PodInfo | Refusal:
-        """Read what a pod requests; resource claims are kube-scheduler's."""
-        pod.spec.resource_claims = None
-        pod_info = read_pod_info(pod, self.kinds)
+        """Read what a pod requests; resource claims are kube-scheduler's to allocate."""
+        pod_info = read_pod_info(pod, self.kinds, has_claims_allocated=True)
         if isinstance(pod_info, PodInfo) and pod_info.membership is not None:
             return Refusal("unsupported", f"group {pod_info.membership.title}: {_NO_GROUPS}")
         return pod_info
@@ -81,12 +91,17 @@ class ExtenderPods:
         if pod_info.interfaces and self.cache.assigned(pod_info.uid) is None:
             self.bound_without_vfs.offered(pod_info.uid)
 
-    def judge(self, pod_info: PodInfo, nodes: Sequence[str], now: float) -> Iterator[tuple[str, Verdict]]:
-        """Yield what speaks against each node; each is judged when it is asked for, by the state at that time."""
+    def judge(
+        self, pod_info: PodInfo, nodes: Sequence[str], now: float, claimed: Claimed | None = None
+    ) -> Iterator[tuple[str, Verdict]]:
+        """Yield what speaks against each node; each is judged when it is asked for, by the state at that time.
+
+        ``claimed`` are devices that the VFs must lie beside.
+        """
         self.cache.tick(now)
         nominated, dry_runs = self._nominated_for(pod_info), self._dry_runs(pod_info)
         for node in nodes:
-            yield node, self._judge(dry_runs, node, nominated.get(node, []))
+            yield node, self._fitting(dry_runs, node, nominated.get(node, []), claimed)[1]
 
     def score(self, pod_info: PodInfo, node: str) -> int:
         """Return how well the pod's VFs and units suit a node, from 0 to `MOST`."""
@@ -102,14 +117,14 @@ class ExtenderPods:
                 weights += WEIGHT_OF[plugin.name]
         return total * MOST // (100 * max(weights, 1))
 
-    def reserve(self, pod_info: PodInfo, node: str, now: float) -> Bind | str:
-        """Reserve exact VFs on the chosen node; return the bind, or why there are none."""
+    def reserve(self, pod_info: PodInfo, node: str, now: float, claimed: Claimed | None = None) -> Bind | str:
+        """Reserve exact VFs on the chosen node, beside ``claimed`` devices; return the bind, or why there are none."""
         self.cache.tick(now)
         if why := self._not_ours(pod_info):
             return why
         self.bound_without_vfs.bound(pod_info.uid)
-        nominated, dry_runs = self._nominated_for(pod_info).get(node, []), self._dry_runs(pod_info)
-        verdict = self._judge(dry_runs, node, nominated)
+        nominated = self._nominated_for(pod_info).get(node, [])
+        dry_runs, verdict = self._fitting(self._dry_runs(pod_info), node, nominated, claimed)
         if verdict.reason:
             return f"node {node!r}: {verdict.reason}"
         assigned = self._assigned(dry_runs, node, nominated)
@@ -139,16 +154,24 @@ class ExtenderPods:
         else:
             self.pending_pods.forget_assumed(uid, now)
 
-    def make_room(self, pod_info: PodInfo, node: str, victims: Victims, now: float) -> Victims | None:
+    def make_room(
+        self, pod_info: PodInfo, node: str, victims: Victims, now: float, claimed: Claimed | None = None
+    ) -> Victims | None:
         """Return the victims for which the pod's VFs fit on a node too; None if no eviction helps."""
         self.cache.tick(now)
-        row, dry_runs, nominated = (
-            self.cache.nodes.row_of.get(node),
-            self._dry_runs(pod_info),
-            self._nominated_for(pod_info).get(node, []),
-        )
+        row = self.cache.nodes.row_of.get(node)
         if row is None or self._fault(pod_info, row):
             return None
+        unused = capacities_unused(self.cache.nodes.offers[row][1])
+        tried = [pod_info] if claimed is None else self._beside(pod_info, row, node, claimed, unused)
+        try:
+            found = (self._room_for(one, node, row, victims) for one in tried)
+            return next((enough for enough in found if enough is not None), None)
+        except OutOfSteps:
+            return None
+
+    def _room_for(self, pod_info: PodInfo, node: str, row: int, victims: Victims) -> Victims | None:
+        dry_runs, nominated = self._dry_runs(pod_info), self._nominated_for(pod_info).get(node, [])
         assigned_pods = {assigned.uid: assigned for assigned in self.cache.assigned_pods_on(node)}
         with dry_runs.on(row, nominated) as dry_run:
             for uid in victims.uids:
@@ -175,6 +198,49 @@ class ExtenderPods:
         more = pods_of([*doomed, *not_reprieved(dry_run, others)])
         return Victims((*victims.uids, *(assigned.uid for assigned in more)), victims.broken_budgets + len(doomed))
 
+    def _fitting(
+        self, dry_runs: DryRuns, node: str, nominated: list[AssignedPod], claimed: Claimed | None
+    ) -> tuple[DryRuns, Verdict]:
+        """Judge a node, and return with what it was judged: beside claimed devices the first division that fits."""
+        verdict, row = self._judge(dry_runs, node, nominated), self.cache.nodes.row_of.get(node)
+        pod_info = dry_runs.pod_info
+        if verdict.reason or claimed is None or row is None or self.cache.assigned(pod_info.uid) is not None:
+            return dry_runs, verdict
+        if node != claimed.node:
+            return dry_runs, Verdict(claimed.elsewhere, for_good=True)
+        reasons: list[str] = []
+        try:
+            if next(self._beside(pod_info, row, node, claimed), None) is None:
+                return dry_runs, Verdict(claimed.refusal(NO_PF), for_good=True)
+            for one in self._beside(pod_info, row, node, claimed, self.cache.nodes.free_vfs_of_row[row].capacities):
+                verdict = self._judge(divided := self._dry_runs(one), node, nominated)
+                if not verdict.reason:
+                    return divided, verdict
+                reasons.append(verdict.reason)
+        except OutOfSteps:
+            reasons.append(OUT_OF_BUDGET)
+        return dry_runs, Verdict(claimed.refusal(_why(reasons)))
+
+    def _beside(
+        self, pod_info: PodInfo, row: int, node: str, claimed: Claimed, capacities: Sequence[PfCapacity] | None = None
+    ) -> Iterator[PodInfo]:
+        """Yield the pod with its interfaces divided among the roots of claimed devices; raise `OutOfSteps`.
+
+        ``capacities`` is what each PF has; without it any division will do.
+        """
+        request, (_, pfs) = pod_info.request, self.cache.nodes.offers[row]
+        if request is None or node != claimed.node or isinstance(demands := demands_on(request, pfs), str):
+            return
+        roots = [pcie_root(pf.pci, pf.pcie) for pf in pfs]
+        admitted = [frozenset([roots[index] for index in bits(demand.pfs)]) for demand in demands]
+        room = None if capacities is None else _room_by_root(roots, capacities)
+        limit = steps_taken() + SEARCHED_AT_ONCE
+        for number, division in enumerate(divisions(request.interfaces, claimed.devices, admitted, room)):
+            if number >= MOST_DIVISIONS or steps_taken() > limit:
+                raise OutOfSteps
+            placed = [replace(one, root=root) for one, root in zip(request.interfaces, division, strict=True)]
+            yield msgspec.structs.replace(pod_info, request=replace(request, interfaces=tuple(placed)))
+
     def _judge(self, dry_runs: DryRuns, node: str, nominated: list[AssignedPod]) -> Verdict:
         pod_info, row = dry_runs.pod_info, self.cache.nodes.row_of.get(node)
         if (assigned := self.cache.assigned(pod_info.uid)) is not None:
@@ -197,6 +263,8 @@ class ExtenderPods:
 
     def _fault(self, pod_info: PodInfo, row: int) -> Verdict | None:
         """Return what speaks against the node itself, whichever pods run there."""
+        if given_twice := gpu_resources.refusal(pod_info, self.cache.nodes, row):
+            return Verdict(given_twice, for_good=True)
         if pod_info.request is None or not pod_info.interfaces:
             return None
         fault, pfs = self.cache.nodes.offers[row]
@@ -210,6 +278,22 @@ class ExtenderPods:
 
     def _dry_runs(self, pod_info: PodInfo) -> DryRuns:
         return DryRuns(pod_info, self.cache, reserves_only=True)
+
+
+def _why(reasons: Sequence[str]) -> str:
+    """Return the reason for all divisions: what ran out, or what was said of the first beside the lack of VFs."""
+    if OUT_OF_BUDGET in reasons:
+        return OUT_OF_BUDGET
+    return next((reason for reason in reasons if reason not in NOT_ENOUGH.values()), _FEW_THERE)
+
+
+def _room_by_root(roots: Sequence[str], capacities: Sequence[PfCapacity]) -> Mapping[str, Room]:
+    found: dict[str, Room] = {}
+    for root, capacity in zip(roots, capacities, strict=True):
+        room = found.setdefault(root, Room())
+        room.vfs += capacity.vfs
+        room.mbps += max(capacity.mbps, 0)
+    return found
 
 
 def _elsewhere(assigned: AssignedPod) -> str:

@@ -208,9 +208,16 @@ MOST_IMAGES = 64
 
 
 class NamedItem(Struct):
-    """A list's item of which only the name is read: a scheduling gate, a resource claim."""
+    """A list's item of which only the name is read: a scheduling gate, a resource claim of a group."""
 
     name: str = ""
+
+
+class PodResourceClaim(Struct):
+    """A resource claim that a pod names, or has made for it from a template: then its status has the claim's name."""
+
+    name: str = ""
+    resource_claim_name: str | None = None
 
 
 class SchedulingGroup(Struct):
@@ -240,7 +247,7 @@ class PodSpec(Struct):
     overhead: Quantities | None = None
     resources: Resources | None = None
     scheduling_gates: list[NamedItem] | None = None
-    resource_claims: list[NamedItem] | None = None
+    resource_claims: list[PodResourceClaim] | None = None
     topology_spread_constraints: list[SpreadConstraint] | None = None
     volumes: list[Volume] | None = None
     scheduling_group: SchedulingGroup | None = None
@@ -283,6 +290,7 @@ class PodStatus(Struct):
     init_container_statuses: list[ContainerStatus] | None = None
     start_time: str | None = None
     nominated_node_name: str | None = None
+    resource_claim_statuses: list[PodResourceClaim] | None = None
 
 
 class Pod(Struct):

@@ -88,8 +88,11 @@ class Refusal:
     reason: str
 
 
-def read_pod_info(pod: Pod, kinds: Kinds = NONE) -> PodInfo | Refusal:
-    """Read all that the plugins need; whatever the pod contains, the result is one of these two."""
+def read_pod_info(pod: Pod, kinds: Kinds = NONE, *, has_claims_allocated: bool = False) -> PodInfo | Refusal:
+    """Read all that the plugins need; whatever the pod contains, the result is one of these two.
+
+    ``has_claims_allocated`` if somebody else allocates the pod's resource claims.
+    """
     spec = pod.spec
     if reason := next(_too_much(spec), ""):
         return Refusal("malformed", reason)
@@ -115,7 +118,7 @@ def read_pod_info(pod: Pod, kinds: Kinds = NONE) -> PodInfo | Refusal:
     pod_info = PodInfo(
         pod, resources, scored, affinity_info, ports, spread, request, shape, wishes, volumes, membership
     )
-    unsupported = next(_unsupported(pod_info), None)
+    unsupported = next(_unsupported(pod_info, has_claims_allocated=has_claims_allocated), None)
     return pod_info if unsupported is None else Refusal("unsupported", unsupported)
 
 
@@ -214,11 +217,13 @@ def _limiting(spec: PodSpec) -> tuple[str, ...] | None:
     return tuple(found) or None
 
 
-def _unsupported(pod_info: PodInfo) -> Iterator[str]:
+def _unsupported(pod_info: PodInfo, *, has_claims_allocated: bool) -> Iterator[str]:
     spec = pod_info.pod.spec
     if pod_info.interfaces and spec.host_network:
         yield "a pod with hostNetwork cannot get VFs: it has no network namespace of its own"
     if not pod_info.interfaces and names.ASSIGNMENT in pod_info.pod.annotations:
         yield f"annotation {names.ASSIGNMENT!r} is written by the scheduler only, and this pod asks for no VF"
-    if spec.resource_claims:
-        yield "resource claims (dynamic resource allocation) are not supported yet"
+    if spec.resource_claims and not has_claims_allocated:
+        yield "resource claims are allocated by kube-scheduler alone: such pods stay with it, with VFs by the extender"
+    if pod_info.request is not None and pod_info.request.vfs and not spec.resource_claims:
+        yield f"annotation {names.PLACEMENT!r}.vfs: the pod has no resource claims"

@@ -15,6 +15,7 @@ from typing import NamedTuple, TypeVar
 
 from mooring.inventory import Pf
 from mooring.natural_order import natural
+from mooring.pci import pcie_root
 from mooring.request import PodRequest, VfRequest
 from mooring.settings import VfSettings
 from scheduler.placement.fill import bits
@@ -59,6 +60,7 @@ class Eligibility:
         # The PFs judged last: a row's are judged to filter it and again to place on it.
         self._last: tuple[Sequence[Pf], list[_Sight]] = (), []
         self._names_rails = any(one.rail is not None for one in request.interfaces)
+        self._names_roots = any(one.root is not None for one in request.interfaces)
         ordered = sorted(range(len(request.interfaces)), key=lambda index: request.interfaces[index].min_tx_rate)
         self._rates = [request.interfaces[index].min_tx_rate for index in ordered]
         self._prefixes = [0]
@@ -115,6 +117,7 @@ class Eligibility:
             reservable = self._prefixes[bisect_right(self._rates, pf.offer_mbps if pf.up else 0)]
             selecting = reservable & self._by_name[pf.name] & self._by_link[pf.link]
             selecting &= self._by_network[pf.network, rails.get(pf.network)]
+            selecting &= self._below(pf) if self._names_roots else selecting
             kind = self._kind(pf)
             seen.append(_Sight(selecting, selecting & kind.able, kind))
         return seen
@@ -135,6 +138,10 @@ class Eligibility:
     def _on_network(self, network: tuple[str, int | None]) -> int:
         name, rail = network
         return self._mask(lambda one: one.network in (None, name) and one.rail in (None, rail))
+
+    def _below(self, pf: Pf) -> int:
+        root = pcie_root(pf.pci, pf.pcie)
+        return self._mask(lambda one: one.root in (None, root))
 
     def _mask(self, selects: Callable[[VfRequest], bool]) -> int:
         return sum([1 << index for index, one in enumerate(self._interfaces) if selects(one)])

@@ -14,16 +14,25 @@ from scheduler.plugins.interface import Filter, FilterPlugin, refuse_by
 
 
 def pre_filter(pod_info: PodInfo, nodes: NodeColumns) -> Filter | None:
-    asked = next((name for name in RESOURCES if pod_info.resources.get(name)), None)
-    column = nodes.unit_pools.get(KIND)
-    if asked is None or column is None:
+    asked, column = _asked(pod_info), nodes.unit_pools.get(KIND)
+    if not asked or column is None:
         return None
+    return lambda rows: refuse_by(column, lambda unit_pool: _judge(asked, unit_pool), rows)
 
-    def judge(unit_pool: UnitPool) -> str:
-        gives = unit_pool.fault not in (UnitFault.NO_INVENTORY, UnitFault.NOT_READY)
-        return f"node(s) gave GPUs as 'mooring.dev/gpu', not as {asked!r}" if gives else ""
 
-    return lambda rows: refuse_by(column, judge, rows)
+def refusal(pod_info: PodInfo, nodes: NodeColumns, row: int) -> str:
+    """Return why a pod must not go to one node; empty if it may."""
+    asked, column = _asked(pod_info), nodes.unit_pools.get(KIND)
+    return _judge(asked, column[row]) if asked and column is not None else ""
+
+
+def _asked(pod_info: PodInfo) -> str:
+    return next((name for name in RESOURCES if pod_info.resources.get(name)), "")
+
+
+def _judge(asked: str, unit_pool: UnitPool) -> str:
+    gives = unit_pool.fault not in (UnitFault.NO_INVENTORY, UnitFault.NOT_READY)
+    return f"node(s) gave GPUs as 'mooring.dev/gpu', not as {asked!r}" if gives else ""
 
 
 FILTER = FilterPlugin("GpuResources", pre_filter, ClusterEvent.NODE_ADDED | ClusterEvent.NODE_UNITS)

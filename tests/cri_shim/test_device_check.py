@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import os
+import stat
 import tracemalloc
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
@@ -120,7 +122,8 @@ def start(node: Path, runtime: Runtime, metrics: Metrics) -> Callable[..., Any]:
 
     def make_check(*, stops: bool = False) -> DeviceCheck:
         records = Records(node / "state", node / "run")
-        return DeviceCheck(records, Roots(node / "sys", node / "dev"), node / "run", metrics, stops=stops)
+        roots = Roots(node / "sys", node / "dev", proc=node / "proc")
+        return DeviceCheck(records, roots, node / "run", metrics, stops=stops)
 
     return make_check
 
@@ -156,6 +159,41 @@ async def test_running_containers_that_lack_devices_are_found(
     }
     assert found.unknown == 0
     assert sorted(fake.asked) == ["bare", "good", "half", "sidecar"]
+
+
+async def test_containers_that_lack_gpus_are_found_too(
+    fake: FakeRuntime, runtime: Runtime, start: Any, node: Path, make: Any
+) -> None:
+    """Of a pod without VFs as well; by the number of the node by which the GPU computes, as the host has it now."""
+    gpu, other = "0000:1b:00.0", "0000:43:00.0"
+    for minor, pci in ((7, gpu), (8, other)):
+        function = node / "sys/bus/pci/devices" / pci
+        function.mkdir(parents=True)
+        (function / "vendor").write_text("0x10de\n")
+        told = node / "proc/driver/nvidia/gpus" / pci / "information"
+        told.parent.mkdir(parents=True)
+        told.write_text(f"GPU UUID: \t GPU-{minor}\nDevice Minor: \t {minor}\n")
+        os.mknod(node / f"dev/nvidia{minor}", stat.S_IFCHR | 0o600, os.makedev(231, minor))
+    given = {
+        "units": [gpu, other],
+        "uuids": ["GPU-7", "GPU-8"],
+        "containers": {"trainer": [gpu, other], "tail": [other]},
+    }
+    record = {"v": 1, "pod": "ml/web", "assignment": make.assignment | {"vfs": [], "ext": {"gpu": given}}}
+    (node / f"state/pods/{make.uid}.json").write_text(json.dumps(record))
+    fake.containers = {
+        "good": Container("trainer", "box", (7, 8)),
+        "half": Container("trainer", "box", (7,)),
+        "bare": Container("tail", "box"),
+        "none": Container("logger", "box"),
+    }
+    found = await start().look(runtime)
+    lacks = {id_: (each.vfs, each.gpus) for id_, (_, each) in found.without.items()}
+    assert lacks == {"half": ((), (other,)), "bare": ((), (other,))}
+    assert sorted(fake.asked) == ["bare", "good", "half"]
+    (node / "proc/driver/nvidia/gpus" / other / "information").write_text("")
+    found = await start().look(runtime)
+    assert (dict(found.without), found.unknown) == ({}, 3)
 
 
 async def test_a_container_is_asked_about_once(fake: FakeRuntime, runtime: Runtime, start: Any, node: Path) -> None:

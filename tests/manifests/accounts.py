@@ -28,9 +28,10 @@ _FOLDERS = {
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A program of the manifests: `scheduler` or `advertiser`."""
+    """A program of the manifests: `scheduler` or `advertiser`; ``more`` are files with roles that a component adds."""
 
     component: str
+    more: tuple[str, ...] = ()
 
     @property
     def user(self) -> str:
@@ -38,7 +39,8 @@ class Program:
 
     @property
     def documents(self) -> list[Document]:
-        return raw(f"base/{self.component}/serviceaccount.yaml") + raw(f"base/{self.component}/rbac.yaml")
+        base = (f"base/{self.component}/serviceaccount.yaml", f"base/{self.component}/rbac.yaml")
+        return [document for file in (*base, *self.more) for document in raw(file)]
 
     def arguments(self, **values: str) -> list[str]:
         """Return the flags of the one container, `$(NAME)` replaced."""

@@ -35,16 +35,20 @@ from mooring.ledger import LedgerEntry, Netns, Original, dump_ledger_entry, ledg
 from mooring.podrecord import PodRecord
 from mooring.settings import VfSettings
 from scheduler.cycle.instructions import Evict
+from scheduler.extender.roots import Claimed
 from scheduler.kube.objects import Pod
 from scheduler.server.evict import evict
+from scheduler.server.http.claimed_devices import ClaimedDevices
 from tests.manifests.accounts import NAMESPACE, Program, put, unneeded
 from tests.manifests.conftest import behind_the_guard
 from tests.manifests.rendering import raw
+from tests.scheduler.server.http.claims import Claims, claiming
 from tests.support import polling
 
 PODS = "/api/v1/namespaces/default/pods"
 EVENTS = "/api/v1/namespaces/default/events"
 SCHEDULER, ADVERTISER = Program("scheduler"), Program("advertiser")
+EXTENDER = Program("scheduler", ("components/extender/rbac.yaml",))
 _FLOWS, _FLOW = "/apis/flowcontrol.apiserver.k8s.io/v1/flowschemas", "base/flow/scheduler.yaml"
 _STORAGE, _VOLUMES = "/apis/storage.k8s.io/v1", "/api/v1/persistentvolumes"
 _CLAIM = "persistentvolumeclaims"
@@ -241,6 +245,24 @@ def _tells(events: Any, part: str, count: int) -> bool:
         one["reason"] == "FailedScheduling" and part in one["message"] and one["count"] == count
         for one in events["items"]
     )
+
+
+async def test_the_extender_reads_claims_under_its_rights_and_needs_each(cluster: Cluster, tmp_path: Path) -> None:
+    """A claim, and the ResourceSlices that say where its devices lie."""
+    claims = Claims(cluster.admin)
+    await claims.clear()
+    await claims.publish("n1", {"gpu-0": "pci0000:15"})
+    await claims.claim("c")
+    await claims.allocate("c", "n1", "gpu-0")
+    pod = {"metadata": {"name": "a", "namespace": "default", "uid": "1"}, "spec": claiming("c")}
+    async with cluster.acting(EXTENDER, tmp_path) as client:
+        found = await ClaimedDevices(client).of(msgspec.convert(pod, Pod))
+    assert found == Claimed("claim 'c'", "n1", (frozenset({"pci0000:15"}),))
+    if cluster.own is not None and (authorizer := cluster.own.authorizer) is not None:
+        assert authorizer.refused == {}
+        idle = unneeded(EXTENDER.rights(), authorizer.asked(EXTENDER.user))
+        assert [right for right in idle if right.group == "resource.k8s.io"] == []
+    await claims.clear()
 
 
 async def test_the_advertiser_runs_under_its_rights_and_needs_each(cluster: Cluster, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import stat
 from collections.abc import Mapping
 from typing import Any
@@ -9,6 +10,9 @@ from typing import Any
 import grpc
 import pytest
 from cri_api.v1 import api_pb2 as cri
+
+from mooring.without_devices import NAME, read_without_devices
+from tests.support.polling import wait_until
 
 pytestmark = pytest.mark.containerd
 
@@ -95,6 +99,22 @@ def test_a_gpu_that_another_pod_still_has_is_not_given_twice(node: Any, client: 
         assert _WITHOUT in _refusal(client, second, other)
         client.remove(sandbox)
     client.remove(other)
+
+
+def test_a_container_without_its_gpu_is_found(node: Any, client: Any) -> None:
+    """Made past the shim; by the device numbers that the runtime tells of it, those that came by CDI among them."""
+    pod = _with_gpus(node.pod(node.functions[0], containers=["nobody"]), {"bare": [GPUS[0]], "kept": [GPUS[1]]})
+    sandbox = client.run(pod)
+    if _takes_cdi(client):
+        client.started(pod, sandbox, "kept")
+    with node.client(node.containerd.place.socket) as direct:
+        bare = direct.started(pod, sandbox, "bare")
+    os.kill(node.processes.pid("shim"), signal.SIGHUP)
+    report = node.layout.run / NAME
+    wait_until(lambda: report.exists() and "bare" in report.read_text())
+    (found,) = read_without_devices(report.read_text())
+    assert (found.id, found.vfs, found.gpus) == (bare, (), (GPUS[0],))
+    client.remove(sandbox)
 
 
 def _refusal(client: Any, pod: Any, sandbox: str, container: str = "main") -> str:

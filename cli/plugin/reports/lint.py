@@ -146,6 +146,7 @@ def _as_the_scheduler(pod: Place) -> Iterator[tuple[Place, str]]:
     except msgspec.ValidationError as unreadable:
         yield pod, f"not a pod: {unreadable}"
         return
-    pod_info = read_pod_info(read)
+    # The pods of another scheduler have their claims from it, and their VFs from its extender.
+    pod_info = read_pod_info(read, has_claims_allocated=read.spec.scheduler_name != names.SCHEDULER_NAME)
     if isinstance(pod_info, Refusal) and not any(key.startswith(names.REQUEST_OF) for key in read.annotations):
         yield pod.at("spec"), pod_info.reason

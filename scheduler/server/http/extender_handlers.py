@@ -23,11 +23,13 @@ from scheduler.cycle.decisions import Bind
 from scheduler.extender import protocol
 from scheduler.extender.extender_pods import ExtenderPods, Verdict
 from scheduler.extender.protocol import Binding, ExtenderArgs, FailedNodes
+from scheduler.extender.roots import Claimed
 from scheduler.kube.binding_outcome import Outcome
 from scheduler.kube.objects import Pod
 from scheduler.kube.pod_info import PodInfo, Refusal
 from scheduler.server import metrics
 from scheduler.server.bind import bind
+from scheduler.server.http.claimed_devices import ClaimedDevices
 from scheduler.server.loop import ApiClients, Loop
 
 _log = structlog.get_logger()
@@ -42,6 +44,7 @@ _SHOWN_WITHIN_S, _LOOK_S = 1.0, 0.02
 SEED_BLIND = "RDMA Scheduler Extension: Unable to collect information on available RDMA resources for node."
 SEED_FULL = "RDMA Scheduler Extension: Node did not have enough free RDMA resources."
 SEED_MALFORMED = "RDMA Scheduler Extension: 'rdma_interfaces_required' field in pod YAML file is malformatted."
+_UNALLOCATED = "the pod's resource claims are not allocated, beside whose devices its VFs must lie"
 _decode_pod = msgspec.json.Decoder(Pod).decode
 Wording = Callable[[Refusal | Verdict], str]
 
@@ -64,6 +67,7 @@ class ExtenderHandlers:
         self._loop = loop
         self._clients = clients
         self._clock = clock
+        self._claimed_devices = ClaimedDevices(clients.api)
         self._under_way: dict[str, _UnderWay] = {}
         self._turns = asyncio.Lock()
 
@@ -94,9 +98,10 @@ class ExtenderHandlers:
         args = protocol.read_preemption(body)
         pod_info = self._extender_pods.read(args.pod)
         found = dict[str, protocol.Victims]()
-        if isinstance(pod_info, PodInfo):
+        claimed = await self._claimed(pod_info) if isinstance(pod_info, PodInfo) else None
+        if isinstance(pod_info, PodInfo) and not isinstance(claimed, str):
             async for node in self._in_slices(args.victims):
-                victims = self._extender_pods.make_room(pod_info, node, args.victims[node], self._clock())
+                victims = self._extender_pods.make_room(pod_info, node, args.victims[node], self._clock(), claimed)
                 found |= {node: victims} if victims is not None else {}
         return protocol.preempted(found)
 
@@ -120,11 +125,29 @@ class ExtenderHandlers:
             return protocol.filtered(args, _nowhere(args, word(pod_info)))
         if fault := self._extender_pods.bound_without_vfs.fault:
             return protocol.filtered(args, _nowhere(args, fault))
-        return protocol.filtered(args, await self._judge(pod_info, args, word))
+        claimed = await self._claimed(pod_info)
+        if isinstance(claimed, str):
+            return protocol.filtered(args, _nowhere(args, word(Verdict(claimed))))
+        return protocol.filtered(args, await self._judge(pod_info, args, word, claimed))
 
-    async def _judge(self, pod_info: PodInfo, args: ExtenderArgs, word: Wording) -> FailedNodes:
+    async def _claimed(self, pod_info: PodInfo, node: str | None = None) -> Claimed | str | None:
+        """Return the devices that a pod's VFs must lie beside, as far as they are known; in words what is wrong."""
+        if pod_info.request is None or pod_info.request.vfs is None:
+            return None
+        try:
+            async with asyncio.timeout(_ANSWER_S):
+                return await self._claimed_devices.of(pod_info.pod, node)
+        except KubeError as failed:
+            return f"the pod's resource claims cannot be read: {failed}"
+        except TimeoutError:
+            return f"the pod's resource claims cannot be read: no answer within {_ANSWER_S:.0f} s"
+
+    async def _judge(
+        self, pod_info: PodInfo, args: ExtenderArgs, word: Wording, claimed: Claimed | None
+    ) -> FailedNodes:
         for_now, for_good = dict[str, str](), dict[str, str]()
-        async for node, verdict in self._in_slices(self._extender_pods.judge(pod_info, args.nodes, self._clock())):
+        judged = self._extender_pods.judge(pod_info, args.nodes, self._clock(), claimed)
+        async for node, verdict in self._in_slices(judged):
             if verdict.reason:
                 (for_good if verdict.for_good else for_now)[node] = word(verdict)
         if len(for_now) + len(for_good) < len(args.nodes):
@@ -152,8 +175,10 @@ class ExtenderHandlers:
         if known is None:
             await self._shown(args.uid)
             pod = await self._read(args)
+            if isinstance(claimed := await self._claimed_at_bind(pod, args), str):
+                return claimed
             # Another request may have started first.
-            known = self._under_way.get(args.uid) or self._begin(pod, args)
+            known = self._under_way.get(args.uid) or self._begin(pod, args, claimed)
         if isinstance(known, str):
             return known
         if known.node != args.node:
@@ -174,7 +199,16 @@ class ExtenderHandlers:
         except msgspec.MsgspecError as unreadable:
             raise protocol.ProtocolError(f"pod {args.key} cannot be read: {unreadable}") from unreadable
 
-    def _begin(self, pod: Pod, args: Binding) -> _UnderWay | str:
+    async def _claimed_at_bind(self, pod: Pod, args: Binding) -> Claimed | str | None:
+        """Return the devices that a waiting pod's VFs must lie beside: kube-scheduler allocates before it binds."""
+        pod_info = self._extender_pods.read(pod)
+        if pod.metadata.uid != args.uid or pod.spec.node_name or isinstance(pod_info, Refusal):
+            return None
+        if pod_info.request is None or pod_info.request.vfs is None:
+            return None
+        return await self._claimed(pod_info, args.node) or _UNALLOCATED
+
+    def _begin(self, pod: Pod, args: Binding, claimed: Claimed | None) -> _UnderWay | str:
         """Reserve and start to bind; if there is nothing to bind return why, empty if the pod is bound as requested."""
         if why := self.standing_by():
             return f"this scheduler {why}"
@@ -185,7 +219,7 @@ class ExtenderHandlers:
             return pod_info.reason
         if pod.spec.node_name:
             return _bound_already(pod_info, args.node)
-        decision = self._extender_pods.reserve(pod_info, args.node, self._clock())
+        decision = self._extender_pods.reserve(pod_info, args.node, self._clock(), claimed)
         if isinstance(decision, str):
             return decision
         begun = self._under_way[args.uid] = _UnderWay(args.node, self._loop.start(self._write(decision)))

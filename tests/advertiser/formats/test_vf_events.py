@@ -55,6 +55,8 @@ def test_a_container_without_devices_has_one_event_and_another_when_it_is_stoppe
     assert first["metadata"] == {"name": "train.vf-devices.8c2f.5f0e", "namespace": "ns"}
     assert (first["reason"], first["type"], one.uid, one.pod) == ("VfDevicesMissing", "Warning", "8C2F", "ns/train")
     assert str(first["message"]).endswith("bound again since; delete the pod to get them")
+    (more,) = missing_devices(Host("b", (), without_devices=frozenset({replace(found, gpus=("0000:1b:00.0",))})))
+    assert f"without the devices of VF {PCI}; GPU 0000:1b:00.0: " in str(more.event("n1", AT)["message"])
     (stopped,) = missing_devices(Host("b", (), without_devices=frozenset({replace(found, stopped=True)})))
     assert stopped != one
     assert stopped.event("n1", AT)["metadata"] == {"name": "train.vf-devices-stopped.8c2f.5f0e", "namespace": "ns"}

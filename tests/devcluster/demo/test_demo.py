@@ -21,6 +21,7 @@ def test_every_promise_holds_with_containerd() -> None:
     done = play(*DEMO, "--runtime", "containerd")
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-2000:]
     assert "all 9 promises held" in done.stdout
+    assert "GPUs other than decided, or not below one switch with their VF: 0 (looked at 2)" in done.stdout
 
 
 @pytest.mark.root

@@ -9,8 +9,10 @@ import pytest
 
 from mooring import names
 from mooring.assignment import AssignedVf, Assignment, dump_assignment
+from mooring.gpu.inventory import KEY, Gpu, GpuInventory, dump_gpu_inventory
 from mooring.inventory import Pf
 from mooring.kube.events import Changed, Identity, Removed, Synced
+from scheduler.constraints.kinds import Kinds
 from scheduler.cycle.decisions import Bind
 from scheduler.cycle.instructions import Instruction, Notice, Report
 from scheduler.extender import protocol
@@ -21,6 +23,7 @@ from scheduler.kube.binding_outcome import BOUND, Outcome
 from scheduler.kube.objects import Node, Pod
 from scheduler.kube.pod_groups import PodGroup
 from scheduler.kube.pod_info import PodInfo, Refusal
+from scheduler.placement.gpus_constraint import gpu_kind
 from scheduler.state.machine import Machine
 
 MakePf = Callable[..., Pf]
@@ -109,6 +112,24 @@ def test_a_pod_that_asks_for_nothing_may_go_anywhere(scene: Scene) -> None:
     pod_info = scene.pod_info([])
     assert scene.judge(pod_info, "gone") == {"gone": Verdict()}
     assert scene.reserve(pod_info, "gone").annotations == {}
+
+
+def test_a_device_plugins_gpus_are_refused_where_mooring_gives_them(
+    make_pf: MakePf, make_node: MakeNode, make_pod: MakePod
+) -> None:
+    """As Mooring's own pods are: two that give one GPU would give it to two pods. Other nodes serve such a pod."""
+    machine = Machine("mooring", kinds=Kinds([gpu_kind()]))
+    scene = Scene(machine, make_pf, make_node, make_pod)
+    scene.add_node("n1")
+    gpu = Gpu("0000:1b:00.0", "GPU-1", "nvidia")
+    node = make_node("n2", (make_pf(vfs=1),), annotations={KEY: dump_gpu_inventory(GpuInventory((gpu,)))})
+    machine.nodes(Changed(Identity("", "n2", "", ""), node), NOW)
+    limits = {"resources": {"limits": {"nvidia.com/gpu": "1"}, "requests": {"nvidia.com/gpu": "1"}}}
+    pod_info = scene.pod_info(spec={"containers": [{"name": "c", **limits}]})
+    told = "node(s) gave GPUs as 'mooring.dev/gpu', not as 'nvidia.com/gpu'"
+    assert scene.judge(pod_info, "n1", "n2") == {"n1": Verdict(), "n2": Verdict(told, for_good=True)}
+    assert scene.extender_pods.reserve(pod_info, "n2", NOW) == f"node 'n2': {told}"
+    machine.check()
 
 
 def test_a_pod_that_asks_for_nothing_of_ours_is_not_bound(scene: Scene, make_pod: MakePod) -> None:

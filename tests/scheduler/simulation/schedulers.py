@@ -14,6 +14,7 @@ from scheduler.cycle.cycle import RecordPhase, ignore_phase
 from scheduler.cycle.decisions import Bind
 from scheduler.cycle.instructions import DeleteVictims, PreBind
 from scheduler.extender.extender_pods import ExtenderPods
+from scheduler.extender.roots import Claimed
 from scheduler.kube.binding_outcome import Outcome
 from scheduler.kube.pod_info import PodInfo
 from scheduler.pending.groups.options import GroupOptions
@@ -79,8 +80,8 @@ class _Recorded(Machine):
 class RecordedExtenderPods(ExtenderPods):
     """The decisions for kube-scheduler, recorded as well."""
 
-    def reserve(self, pod_info: PodInfo, node: str, now: float) -> Bind | str:
-        decision = super().reserve(pod_info, node, now)
+    def reserve(self, pod_info: PodInfo, node: str, now: float, claimed: Claimed | None = None) -> Bind | str:
+        decision = super().reserve(pod_info, node, now, claimed)
         if isinstance(decision, Bind):
             _RUNNING.get()._record(decision)
         return decision

@@ -1,0 +1,209 @@
+"""Resource claims of pods that kube-scheduler decides about, as far as their VFs lie beside claimed devices. Pure.
+
+A claim's status lists the devices that it is allocated, by driver, pool and device. Their driver's ResourceSlices of
+the same node say under which PCIe root each lies, where the driver publishes that. All of ``resource.k8s.io`` v1,
+v1beta2 and v1beta1 have these fields in the same places, but for a device's attributes: in v1beta1 they stand below
+``basic``. Source: k8s.io/api/resource/{v1,v1beta1}/types.go.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from mooring.names import is_subdomain
+from mooring.parsing import shorten
+from scheduler.kube.objects import Metadata, NodeSelector, Pod, Struct
+
+# The newest first. Kubernetes serves v1 since 1.34, v1beta2 since 1.33 and v1beta1 since 1.32, where they are on.
+VERSIONS = ("v1", "v1beta2", "v1beta1")
+# Source: StandardDeviceAttributePCIeRoot in k8s.io/dynamic-resource-allocation/deviceattribute/attribute.go.
+PCIE_ROOT = "resource.kubernetes.io/pcieRoot"
+# Each claim is a request to the API server, and so is each driver. A claim has 32 devices at the most.
+MOST_CLAIMS, MOST_DRIVERS = 16, 8
+# Of one driver on one node, of up to 128 devices each.
+MOST_SLICES = 16
+_NODE_NAME = "metadata.name"
+
+
+class _Result(Struct):
+    driver: str = ""
+    pool: str = ""
+    device: str = ""
+    admin_access: bool | None = None
+
+
+class _Devices(Struct):
+    results: list[_Result] | None = None
+
+
+class _Allocation(Struct):
+    devices: _Devices | None = None
+    node_selector: NodeSelector | None = None
+
+
+class _ClaimStatus(Struct):
+    allocation: _Allocation | None = None
+
+
+class ResourceClaim(Struct):
+    metadata: Metadata
+    status: _ClaimStatus | None = None
+
+
+class _Attribute(Struct):
+    """A device's attribute, as far as it is a text, or (from Kubernetes 1.36 on) a list of them."""
+
+    string: str | None = None
+    strings: list[str] | None = None
+
+
+class _Basic(Struct):
+    attributes: dict[str, _Attribute] | None = None
+
+
+class _Device(_Basic):
+    name: str = ""
+    basic: _Basic | None = None
+
+
+class _Pool(Struct):
+    name: str = ""
+    generation: int = 0
+
+
+class _SliceSpec(Struct):
+    driver: str = ""
+    pool: _Pool = msgspec.field(default_factory=_Pool)
+    devices: list[_Device] | None = None
+
+
+class ResourceSlice(Struct):
+    spec: _SliceSpec = msgspec.field(default_factory=_SliceSpec)
+
+
+class ListMetadata(Struct):
+    continue_: str | None = msgspec.field(name="continue", default=None)
+
+
+class ResourceSlices(Struct):
+    """A list of slices; it is not the whole of it where its metadata has a token."""
+
+    items: list[ResourceSlice]
+    metadata: ListMetadata = msgspec.field(default_factory=ListMetadata)
+
+
+class Version(Struct):
+    version: str = ""
+
+
+class ApiGroup(Struct):
+    """The versions of an API that are served."""
+
+    versions: list[Version]
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Device:
+    """A device of DRA: a driver's pools have names of their own, and so have the devices of a pool."""
+
+    driver: str
+    pool: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.driver}/{self.pool}/{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Allocated:
+    """What a pod's claims have been allocated: devices in their order, and the node where that is, None if unknown.
+
+    ``names`` are the claims', for whoever reads why the pod waits.
+    """
+
+    names: tuple[str, ...]
+    devices: tuple[Device, ...]
+    node: str | None = None
+
+    @property
+    def title(self) -> str:
+        return f"claim{'s' if len(self.names) > 1 else ''} {', '.join(map(repr, self.names))}"
+
+    @property
+    def drivers(self) -> list[str]:
+        return sorted({device.driver for device in self.devices})
+
+
+def claim_names(pod: Pod) -> tuple[str, ...] | str:
+    """Return the names of a pod's claims; in words why they are not known."""
+    listed = pod.spec.resource_claims or ()
+    if len(listed) > MOST_CLAIMS:
+        return f"{len(listed)} resource claims are more than {MOST_CLAIMS}"
+    made = {one.name: one for one in pod.status.resource_claim_statuses or ()}
+    found = []
+    for one in listed:
+        if one.resource_claim_name:
+            found.append(one.resource_claim_name)
+        elif one.name not in made:
+            return f"the claim {one.name!r} of the pod has not been made from its template yet"
+        elif named := made[one.name].resource_claim_name:
+            found.append(named)
+        # Else none is needed. Source: PodResourceClaimStatus in k8s.io/api/core/v1/types.go.
+    # They become parts of a path, and who asks may have sent the pod himself.
+    strange = next((name for name in (*found, pod.metadata.namespace) if not is_subdomain(name)), None)
+    return tuple(dict.fromkeys(found)) if strange is None else f"{shorten(strange)} is no name of a claim or namespace"
+
+
+def allocated(claims: Sequence[ResourceClaim]) -> Allocated | None:
+    """Return what claims have been allocated; None while one of them has not."""
+    allocations = [claim.status.allocation for claim in claims if claim.status and claim.status.allocation]
+    if len(allocations) < len(claims):
+        return None
+    devices = [
+        Device(result.driver, result.pool, result.device)
+        for allocation in allocations
+        for result in (allocation.devices.results if allocation.devices else None) or ()
+        # Such access takes no device: others have it.
+        if not result.admin_access
+    ]
+    nodes = {node for allocation in allocations for node in _nodes(allocation.node_selector)}
+    return Allocated(
+        tuple(claim.metadata.name for claim in claims), tuple(devices), nodes.pop() if len(nodes) == 1 else None
+    )
+
+
+def _nodes(selector: NodeSelector | None) -> Iterator[str]:
+    """Yield the nodes that a selector names. That of local devices names their node."""
+    for term in (selector.node_selector_terms if selector else None) or ():
+        for field in term.match_fields or ():
+            if field.key == _NODE_NAME and field.operator == "In":
+                yield from field.values or ()
+
+
+def roots_of(found: Allocated, slices: Iterable[ResourceSlice], node: str) -> tuple[frozenset[str], ...] | str:
+    """Return the PCIe roots of each allocated device that has any, in order; why there is none in words."""
+    published = _published(slices)
+    if missing := next((device for device in found.devices if device not in published), None):
+        return f"device {str(missing)!r} of {found.title} is in no ResourceSlice of node {node!r}"
+    rooted = [published[device] for device in found.devices if published[device]]
+    if not rooted:
+        return f"no device of {found.title} has the attribute {PCIE_ROOT!r}: its driver does not say where it lies"
+    return tuple(rooted)
+
+
+def _published(slices: Iterable[ResourceSlice]) -> Mapping[Device, frozenset[str]]:
+    """Return the roots of each device; of a pool that is being replaced the newest generation counts."""
+    found: dict[Device, frozenset[str]] = {}
+    for one in sorted(slices, key=lambda one: one.spec.pool.generation):
+        for device in one.spec.devices or ():
+            found[Device(one.spec.driver, one.spec.pool.name, device.name)] = _roots(device)
+    return found
+
+
+def _roots(device: _Device) -> frozenset[str]:
+    attributes = device.attributes or (device.basic.attributes if device.basic else None) or {}
+    attribute = attributes.get(PCIE_ROOT)
+    if attribute is None:
+        return frozenset()
+    return frozenset(attribute.strings or ([attribute.string] if attribute.string else ()))

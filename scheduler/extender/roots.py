@@ -1,0 +1,163 @@
+"""Divide a pod's interfaces among the PCIe roots of the devices that it has claimed. Pure.
+
+Of ``n`` interfaces beside ``d`` devices each device gets ``n // d`` or one more, so that no device is left out for
+another. Which device an interface goes to is free: a claim's devices come in an order that its owner cannot choose. So
+every division is tried that differs in what it asks of the node, until one fits. What an interface's own selectors
+exclude is not tried, nor what exceeds the VFs and Mb/s that all PFs under a root have together.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+
+from mooring.request import VfRequest
+
+# For each interface the root that it must lie under.
+Division = tuple[str, ...]
+# Places that are tried for an interface: up to 2 µs each.
+STEPS = 1 << 13
+
+
+@dataclass(frozen=True, slots=True)
+class Claimed:
+    """The devices that a pod has claimed on a node: the roots that each lies under. ``title`` names the claims."""
+
+    title: str
+    node: str
+    devices: tuple[frozenset[str], ...]
+
+    @property
+    def elsewhere(self) -> str:
+        """Say of another node where the devices are."""
+        return f"{self.title} has devices on node {self.node!r}"
+
+    def refusal(self, reason: str) -> str:
+        """Return why the VFs are not to be had beside the devices, and what to do: the claims stay allocated."""
+        roots = sorted(frozenset().union(*self.devices))[:_MOST_TOLD]
+        where = f"under PCIe root{'s' if len(roots) > 1 else ''} {', '.join(roots)} of {self.title}"
+        return f"{where}: {reason}. {_REMEDY}"
+
+
+# A node has some eight.
+_MOST_TOLD = 16
+_REMEDY = (
+    "What is claimed stays allocated: free VFs there, or delete the pod and its claim, and have the new claim select "
+    "another 'resource.kubernetes.io/pcieRoot'"
+)
+
+
+class OutOfSteps(Exception):  # noqa: N818 - an outcome, not an error
+    """More divisions may exist than could be tried."""
+
+
+@dataclass(slots=True)
+class Room:
+    """What the PFs under a root have together."""
+
+    vfs: int = 0
+    mbps: int = 0
+
+
+@dataclass(slots=True)
+class _Devices:
+    """Devices that lie under the same roots, the interfaces they may get at most, and those that they have."""
+
+    roots: tuple[str, ...]
+    most: int
+    given: int = field(default=0)
+
+
+def divisions(
+    interfaces: Sequence[VfRequest],
+    devices: Sequence[frozenset[str]],
+    admitted: Sequence[frozenset[str]],
+    room: Mapping[str, Room] | None = None,
+) -> Iterator[Division]:
+    """Yield each division once; raise `OutOfSteps`. ``admitted`` are for each interface the roots that it may have.
+
+    ``room`` is what there is under each root; without it anything fits.
+    """
+    if room is not None and not _suffices(room, frozenset().union(*devices), interfaces):
+        return iter(())
+    return _Search(interfaces, devices, admitted, room).below(())
+
+
+def _suffices(room: Mapping[str, Room], roots: frozenset[str], interfaces: Sequence[VfRequest]) -> bool:
+    """Return whether there is enough under all the roots together: else a search would go through all divisions."""
+    left = [room[root] for root in roots if root in room]
+    vfs, mbps = sum([one.vfs for one in left]), sum([one.mbps for one in left])
+    return vfs >= len(interfaces) and mbps >= sum([one.min_tx_rate for one in interfaces])
+
+
+class _Search:
+    def __init__(
+        self,
+        interfaces: Sequence[VfRequest],
+        devices: Sequence[frozenset[str]],
+        admitted: Sequence[frozenset[str]],
+        room: Mapping[str, Room] | None,
+    ) -> None:
+        self._count, self._admitted = len(interfaces), admitted
+        self._rates = [one.min_tx_rate for one in interfaces]
+        self._room = None if room is None else {root: replace(left) for root, left in room.items()}
+        # An interface that equals the one before it goes to the same devices or later ones: nothing else would differ.
+        plain = [replace(one, name=None, containers=None) for one in interfaces]
+        self._repeats = [False, *(one == other for one, other in pairwise(plain))]
+        fewest, more = divmod(len(interfaces), len(devices))
+        self._more = more
+        self._fewest = fewest
+        # How many interfaces are left over beside a full share for each device, and have a device now.
+        self._beyond = 0
+        alike: dict[frozenset[str], int] = {}
+        for roots in devices:
+            alike[roots] = alike.get(roots, 0) + 1
+        self._groups = [_Devices(tuple(sorted(roots)), count) for roots, count in alike.items()]
+        self._steps = STEPS
+        self._yielded: set[Division] = set()
+
+    def below(self, chosen: Division, first: int = 0) -> Iterator[Division]:
+        """Yield the divisions that begin so; the interface before went to group ``first``."""
+        if len(chosen) == self._count:
+            if chosen not in self._yielded:
+                self._yielded.add(chosen)
+                yield chosen
+            return
+        start = first if self._repeats[len(chosen)] else 0
+        for number in range(start, len(self._groups)):
+            group = self._groups[number]
+            if not self._may_take(group):
+                continue
+            is_beyond = group.given >= group.most * self._fewest
+            group.given += 1
+            self._beyond += is_beyond
+            for root in group.roots:
+                self._steps -= 1
+                if self._steps < 0:
+                    raise OutOfSteps
+                if root in self._admitted[len(chosen)] and self._take(root, self._rates[len(chosen)]):
+                    yield from self.below((*chosen, root), number)
+                    self._give_back(root, self._rates[len(chosen)])
+            group.given -= 1
+            self._beyond -= is_beyond
+
+    def _take(self, root: str, rate: int) -> bool:
+        """Take a VF with this rate under a root if there is one."""
+        if self._room is None:
+            return True
+        left = self._room[root]
+        if not left.vfs or left.mbps < rate:
+            return False
+        left.vfs -= 1
+        left.mbps -= rate
+        return True
+
+    def _give_back(self, root: str, rate: int) -> None:
+        if self._room is not None:
+            self._room[root].vfs += 1
+            self._room[root].mbps += rate
+
+    def _may_take(self, group: _Devices) -> bool:
+        """Return whether devices may get one more interface: a full share, or one of the few that are left over."""
+        if group.given < group.most * self._fewest:
+            return True
+        return group.given < group.most * (self._fewest + 1) and self._beyond < self._more

@@ -1,0 +1,107 @@
+"""Read a pod's resource claims from the API server, and where the devices lie that they have been allocated.
+
+Nothing is watched or kept: what is read is as the API server has it at that moment. That costs a request for each claim
+and each driver, for pods alone whose VFs must lie beside claimed devices.
+"""
+
+import asyncio
+from typing import TypeVar
+
+import msgspec
+
+from mooring.kube.client import Client
+from mooring.kube.failures import NotFound
+from scheduler.extender import resource_claims
+from scheduler.extender.resource_claims import (
+    MOST_DRIVERS,
+    MOST_SLICES,
+    VERSIONS,
+    Allocated,
+    ApiGroup,
+    ResourceClaim,
+    ResourceSlice,
+    ResourceSlices,
+)
+from scheduler.extender.roots import Claimed
+from scheduler.kube.objects import Pod
+
+T = TypeVar("T")
+_GROUP = "/apis/resource.k8s.io"
+
+
+class _Unfound(Exception):  # noqa: N818 - an outcome, in words for the pod's owner
+    """Why a claim or its devices cannot be read."""
+
+
+class _NotThereError(_Unfound):
+    """There is nothing at a path."""
+
+
+class ClaimedDevices:
+    """The devices that pods have claimed; which version of the API is served is looked up once, and after a miss."""
+
+    def __init__(self, api: Client) -> None:
+        self._api = api
+        self._version = ""
+
+    async def of(self, pod: Pod, node: str | None = None) -> Claimed | str | None:
+        """Return a pod's devices on ``node``, or where they have been allocated; in words why they are not known.
+
+        None while a claim is not allocated, or without ``node`` where none is named. Raise KubeError.
+        """
+        try:
+            return await self._of(pod, node)
+        except _Unfound as why:
+            # It may have been a version that is not served any more.
+            self._version = ""
+            return str(why)
+
+    async def _of(self, pod: Pod, node: str | None) -> Claimed | str | None:
+        names = resource_claims.claim_names(pod)
+        if isinstance(names, str):
+            return names
+        api = f"{_GROUP}/{await self._served()}"
+        paths = [f"{api}/namespaces/{pod.metadata.namespace}/resourceclaims/{name}" for name in names]
+        found = resource_claims.allocated(await asyncio.gather(*(self._get(path, ResourceClaim) for path in paths)))
+        if found is None or (where := node or found.node) is None:
+            return None
+        if found.node not in (None, where):
+            return f"{found.title} has devices on node {found.node!r}"
+        roots = resource_claims.roots_of(found, await self._slices(api, found, where), where)
+        return roots if isinstance(roots, str) else Claimed(found.title, where, roots)
+
+    async def _served(self) -> str:
+        if not self._version:
+            served = await self._versions()
+            known = next((version for version in VERSIONS if version in served), None)
+            if known is None:
+                raise _Unfound(f"the API server serves resource.k8s.io in none of {', '.join(VERSIONS)}")
+            self._version = known
+        return self._version
+
+    async def _versions(self) -> set[str]:
+        try:
+            return {one.version for one in (await self._get(_GROUP, ApiGroup)).versions}
+        except _NotThereError:
+            return set()
+
+    async def _slices(self, api: str, found: Allocated, node: str) -> list[ResourceSlice]:
+        if len(found.drivers) > MOST_DRIVERS:
+            raise _Unfound(f"devices of {len(found.drivers)} drivers are of more than {MOST_DRIVERS}")
+        slices: list[ResourceSlice] = []
+        for driver in found.drivers:
+            # Source: ResourceSliceSelectorNodeName, ResourceSliceSelectorDriver in k8s.io/api/resource/v1/types.go.
+            params = {"fieldSelector": f"spec.nodeName={node},spec.driver={driver}", "limit": str(MOST_SLICES)}
+            listed = await self._get(f"{api}/resourceslices", ResourceSlices, params)
+            if listed.metadata.continue_:
+                raise _Unfound(f"driver {driver!r} has more than {MOST_SLICES} ResourceSlices of node {node!r}")
+            slices += listed.items
+        return slices
+
+    async def _get(self, path: str, kind: type[T], params: dict[str, str] | None = None) -> T:
+        try:
+            return msgspec.json.decode(await self._api.request("GET", path, params=params), type=kind)
+        except NotFound:
+            raise _NotThereError(f"{path.removeprefix('/apis/')} is not there") from None
+        except msgspec.MsgspecError as unreadable:
+            raise _Unfound(f"{path.removeprefix('/apis/')} cannot be read: {unreadable}") from unreadable

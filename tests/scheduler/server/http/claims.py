@@ -1,0 +1,95 @@
+"""GPUs of dynamic resource allocation, made by hand: a class, ResourceSlices, claims, and what becomes of a claim."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+import pytest
+
+from mooring.kube.client import MERGE_PATCH, Client
+from mooring.kube.failures import NotFound
+
+DRIVER = "gpu.example.com"
+PCIE_ROOT = "resource.kubernetes.io/pcieRoot"
+# How pods name their claim.
+NAME = "gpus"
+
+
+class Claims:
+    """The objects of ``resource.k8s.io`` on a server, in one version."""
+
+    def __init__(self, client: Client, version: str = "v1") -> None:
+        self._client = client
+        self._version = version
+        self._api = f"/apis/resource.k8s.io/{version}"
+        self._claims = f"{self._api}/namespaces/default/resourceclaims"
+
+    async def publish(self, node: str, devices: Mapping[str, str]) -> None:
+        """Make the class, and a node's slice with these devices, each under its PCIe root."""
+        cel = {"expression": f'device.driver == "{DRIVER}"'}
+        await self._post("deviceclasses", {"metadata": {"name": "gpu"}, "spec": {"selectors": [{"cel": cel}]}})
+        pool = {"name": node, "generation": 1, "resourceSliceCount": 1}
+        listed = [self._device(name, root) for name, root in devices.items()]
+        spec = {"driver": DRIVER, "nodeName": node, "pool": pool, "devices": listed}
+        await self._post("resourceslices", {"metadata": {"name": f"{node}-gpus"}, "spec": spec})
+
+    async def template(self, name: str, count: int = 1) -> None:
+        await self._post("namespaces/default/resourceclaimtemplates", _named(name, {"spec": _spec(count)}))
+
+    async def claim(self, name: str, count: int = 1, cel: str = "") -> None:
+        await self._post("namespaces/default/resourceclaims", _named(name, _spec(count, cel)))
+
+    async def allocate(self, name: str, node: str, *devices: str) -> None:
+        """Write what kube-scheduler's plugin DynamicResources writes before it binds a pod."""
+        term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}
+        results = [{"request": NAME, "driver": DRIVER, "pool": node, "device": device} for device in devices]
+        allocation = {"devices": {"results": results}, "nodeSelector": {"nodeSelectorTerms": [term]}}
+        patch = msgspec.json.encode({"status": {"allocation": allocation}})
+        await self._client.request("PATCH", f"{self._claims}/{name}/status", patch, MERGE_PATCH)
+
+    async def deallocate(self, name: str) -> None:
+        patch = msgspec.json.encode({"status": {"allocation": None, "reservedFor": None}})
+        await self._client.request("PATCH", f"{self._claims}/{name}/status", patch, MERGE_PATCH)
+
+    async def devices(self, name: str) -> list[str]:
+        """Return the devices that a claim has been allocated."""
+        claim = msgspec.json.decode(await self._client.request("GET", f"{self._claims}/{name}"))
+        allocation = (claim.get("status") or {}).get("allocation") or {}
+        return [result["device"] for result in (allocation.get("devices") or {}).get("results") or []]
+
+    async def clear(self) -> None:
+        """Remove everything, claims that a pod has reserved too; skip the test where v1 is not served."""
+        try:
+            claims = msgspec.json.decode(await self._client.request("GET", self._claims))["items"]
+        except NotFound:
+            pytest.skip("tier 'apiserver': Kubernetes before 1.34 serves no resource.k8s.io/v1")
+        for name in [claim["metadata"]["name"] for claim in claims]:
+            patch = msgspec.json.encode({"metadata": {"finalizers": None}})
+            await self._client.request("PATCH", f"{self._claims}/{name}", patch, MERGE_PATCH)
+        kinds = "namespaces/default/resourceclaims", "namespaces/default/resourceclaimtemplates"
+        for kind in (*kinds, "resourceslices", "deviceclasses"):
+            await self._client.request("DELETE", f"{self._api}/{kind}")
+
+    def _device(self, name: str, root: str) -> dict[str, Any]:
+        about = {"attributes": {PCIE_ROOT: {"string": root}}} if root else {}
+        return {"name": name, **({"basic": about} if self._version == "v1beta1" else about)}
+
+    async def _post(self, kind: str, document: dict[str, Any]) -> None:
+        await self._client.request("POST", f"{self._api}/{kind}", msgspec.json.encode(document))
+
+
+def claiming(claim: str = "", template: str = "") -> dict[str, Any]:
+    """Return what a pod's spec says of the claim that it names, or has made from a template."""
+    source = {"resourceClaimName": claim} if claim else {"resourceClaimTemplateName": template}
+    return {"resourceClaims": [{"name": NAME, **source}]}
+
+
+def _named(name: str, spec: dict[str, Any]) -> dict[str, Any]:
+    return {"metadata": {"name": name}, "spec": spec}
+
+
+def _spec(count: int, cel: str = "") -> dict[str, Any]:
+    wanted: dict[str, Any] = {"deviceClassName": "gpu", "count": count}
+    if cel:
+        wanted["selectors"] = [{"cel": {"expression": cel}}]
+    return {"devices": {"requests": [{"name": NAME, "exactly": wanted}]}}

@@ -1,0 +1,160 @@
+"""VFs beside devices that a pod has claimed: the calls that kube-scheduler makes, against an API server.
+
+kube-scheduler filters before it allocates a fresh claim, writes the allocation, and asks the extender to bind. After a
+refused bind the claim stays allocated. Source: PreBind and Unreserve of kube-scheduler's plugin DynamicResources
+(pkg/scheduler/framework/plugins/dynamicresources/dynamicresources.go).
+"""
+
+from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
+
+import msgspec
+import pytest
+
+from devcluster.apiserver.serve import ApiServer
+from mooring.assignment import verified_assignment
+from mooring.inventory import Pf
+from mooring.kube.access import Access
+from mooring.kube.client import Client
+from scheduler.extender.roots import Claimed
+from scheduler.kube.objects import Node, Pod
+from scheduler.server.http.claimed_devices import ClaimedDevices
+from tests.scheduler.server.http.claims import Claims, claiming
+from tests.scheduler.server.http.extender_stage import Stage
+from tests.support.polling import eventually
+
+MakePf = Callable[..., Pf]
+MakeNode = Callable[..., Node]
+GROUP = "resource.k8s.io"
+NOWHERE = "the API server serves resource.k8s.io in none of v1, v1beta2, v1beta1"
+A, B = "pci0000:15", "pci0000:26"
+BESIDE = '{"vfs": "root"}'
+UNALLOCATED = "the pod's resource claims are not allocated, beside whose devices its VFs must lie"
+REMEDY = (
+    "What is claimed stays allocated: free VFs there, or delete the pod and its claim, and have the new claim select "
+    "another 'resource.kubernetes.io/pcieRoot'"
+)
+FULL = f"under PCIe root {A} of claim 'c': not enough free RDMA VFs or bandwidth there. {REMEDY}"
+
+
+class Scene:
+    """A node with a PF under each of two roots, and GPUs that a driver of DRA publishes there."""
+
+    def __init__(self, stage: Stage, claims: Claims) -> None:
+        self.stage = stage
+        self.claims = claims
+
+    async def given(self, name: str) -> list[str]:
+        """Return the PF of each VF that a bound pod has."""
+        pod = await self.stage.pod(name)
+        found = verified_assignment(pod.annotations, pod.metadata.uid, pod.spec.node_name or "")
+        assert found is not None
+        return [vf.pf for vf in found.vfs]
+
+
+@pytest.fixture
+async def scene(server: ApiServer, client: Client, make_node: MakeNode, make_pf: MakePf) -> AsyncIterator[Scene]:
+    """Give a cluster of one node with one VF under root A and two under root B."""
+    stage, claims = Stage(server, client), Claims(client)
+    await claims.clear()
+    one = make_pf(0, vfs=1, pci="0000:18:00.0", vf0="0000:18:00.2", pcie=("0000:15:01.0", "0000:16:00.0"))
+    two = make_pf(1, vfs=2, pci="0000:29:00.0", vf0="0000:29:00.2", pcie=("0000:26:01.0",), network="rail1")
+    await stage.add_node("n1", one, two, make=make_node)
+    await stage.add_node("n2", make_pf(vfs=4), make=make_node)
+    await claims.publish("n1", {"gpu-0": A, "gpu-1": A, "gpu-2": B, "gpu-3": B, "imex": ""})
+    yield Scene(stage, claims)
+    await claims.clear()
+
+
+async def test_vfs_lie_under_the_roots_of_the_claimed_devices(scene: Scene) -> None:
+    """Interface by interface, as far as their selectors go with it; the order of the devices does not matter."""
+    stage, claims = scene.stage, scene.claims
+    await claims.claim("c", count=2)
+    request = '[{"network": "rail0"}, {"network": "rail1"}]'
+    async with stage.run():
+        pod = await stage.add_pod("a", request, BESIDE, **claiming("c"))
+        # Nothing is allocated yet, so any node may do that has the VFs.
+        assert set(await stage.refused("filter", pod, "n1", "n2")) == {"n2"}
+        assert await stage.bind(pod) == UNALLOCATED
+        await claims.allocate("c", "n1", "gpu-3", "imex", "gpu-0")
+        assert await stage.refused("filter", pod, "n1") == {}
+        assert await stage.bind(pod) == ""
+        assert await scene.given("a") == ["pf0", "pf1"]
+
+
+async def test_a_pod_that_its_allocation_keeps_out_is_told_what_to_do(scene: Scene) -> None:
+    """Once the VF under the root is another's: at bind, and at each filter after it, since the claim stays allocated.
+
+    When the VF is free, the pod gets it; a claim of a device under the other root does it as well.
+    """
+    stage, claims = scene.stage, scene.claims
+    await claims.claim("c")
+    async with stage.run():
+        await stage.bind(await stage.add_pod("first", '[{"network": "rail0"}]'))
+        pod = await stage.add_pod("a", "[{}]", BESIDE, **claiming("c"))
+        assert await stage.refused("filter", pod, "n1") == {}
+        await claims.allocate("c", "n1", "gpu-0")
+        assert await stage.bind(pod) == f"node 'n1': {FULL}"
+        assert await stage.refused("filter", pod, "n1") == {"n1": FULL}
+        await claims.deallocate("c")
+        assert await stage.refused("filter", pod, "n1") == {}
+        await claims.allocate("c", "n1", "gpu-2")
+        assert await stage.refused("filter", pod, "n1") == {}
+        await claims.deallocate("c")
+        await claims.allocate("c", "n1", "gpu-1")
+        assert await stage.refused("filter", pod, "n1") == {"n1": FULL}
+        await stage.delete("first")
+
+        async def fits() -> bool:
+            return not await stage.refused("filter", pod, "n1")
+
+        await eventually(fits)
+        assert await stage.bind(pod) == ""
+        assert await scene.given("a") == ["pf0"]
+
+
+async def test_victims_on_the_wrong_root_are_not_asked_for(scene: Scene) -> None:
+    """A pod whose claim is allocated under one root gains nothing by VFs under another."""
+    stage, claims = scene.stage, scene.claims
+    await claims.claim("c")
+    await claims.allocate("c", "n1", "gpu-0")
+    async with stage.run():
+        holder = await stage.add_pod("holder", '[{"network": "rail0"}]')
+        other = await stage.add_pod("other", '[{"network": "rail1"}]')
+        assert (await stage.bind(holder), await stage.bind(other)) == ("", "")
+        pod = await stage.add_pod("a", "[{}]", BESIDE, priority=0, **claiming("c"))
+
+        async def helps(victim: Pod) -> bool:
+            sent = {"n1": {"Pods": [{"UID": victim.metadata.uid}], "NumPDBViolations": 0}}
+            body = {"Pod": msgspec.to_builtins(pod), "NodeNameToMetaVictims": sent}
+            status, answer = await stage.ask("preempt", body)
+            assert status == 200
+            return "n1" in answer["NodeNameToMetaVictims"]
+
+        assert await helps(holder)
+        assert not await helps(other)
+
+
+@pytest.mark.parametrize("version", ["v1beta1", "v1beta2"])
+async def test_the_version_that_is_served_is_read(version: str) -> None:
+    """v1beta1 of Kubernetes 1.32, where attributes lie deeper; where none is served it is said, and looked for."""
+    async with ApiServer() as server, Client(Access(server.url), timeout_s=2.0) as client:
+        claims, catalog = Claims(client, version), server.cluster.catalog
+        served = [replace(kind, version=version) for kind in catalog if kind.group == GROUP]
+        for kind in served:
+            catalog.forget(GROUP, "v1", kind.plural)
+            catalog.learn(kind)
+        await claims.publish("n1", {"gpu-0": A})
+        await claims.claim("c")
+        await claims.allocate("c", "n1", "gpu-0")
+        pod = {"metadata": {"name": "a", "namespace": "default", "uid": "1"}, "spec": claiming("c")}
+        devices, found = ClaimedDevices(client), Claimed("claim 'c'", "n1", (frozenset({A}),))
+        assert await devices.of(msgspec.convert(pod, Pod)) == found
+        for kind in served:
+            catalog.forget(GROUP, version, kind.plural)
+        claim = f"resource.k8s.io/{version}/namespaces/default/resourceclaims/c"
+        for told in (f"{claim} is not there", NOWHERE):
+            assert told in str(await devices.of(msgspec.convert(pod, Pod)))
+        for kind in served:
+            catalog.learn(kind)
+        assert await devices.of(msgspec.convert(pod, Pod)) == found
