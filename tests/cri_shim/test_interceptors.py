@@ -174,13 +174,13 @@ class SlowDisk(Records):
     writing: threading.Event = field(default_factory=threading.Event)
     ready: threading.Event = field(default_factory=threading.Event)
 
-    def write_pod(self, record: PodRecord) -> None:
+    def write_pod(self, record: PodRecord) -> bool:
         self._wait()
-        Records.write_pod(self, record)
+        return Records.write_pod(self, record)
 
-    def remove_pod(self, uid: str) -> None:
+    def remove_pod(self, uid: str) -> bool:
         self._wait()
-        Records.remove_pod(self, uid)
+        return Records.remove_pod(self, uid)
 
     def _wait(self) -> None:
         self.writing.set()
