@@ -7,9 +7,8 @@ staging/src/k8s.io/cri-client/pkg/utils.go of Kubernetes: 5 s, 0.1 s, 3 s).
 import asyncio
 import socket
 import time
-from collections import Counter
-from collections.abc import AsyncIterator, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
 from typing import Any
 
 import grpc
@@ -29,7 +28,7 @@ _LOOK_S = 0.01
 
 @dataclass(slots=True)
 class Notices:
-    """What was noticed; times in seconds, ``at`` of failed calls from the first call on."""
+    """What was noticed: ``failing_s`` from the first failed call to the last, ``unserved_s`` while nobody listened."""
 
     calls: int = 0
     failed: dict[str, int] = field(default_factory=dict)
@@ -79,8 +78,8 @@ async def serve_runtime(path: str) -> None:
     await server.wait_for_termination()
 
 
-async def notice(path: str, rate: float, seconds: float) -> Notices:
-    """Call at ``rate`` for so many seconds; the ExecSync lasts as long."""
+async def notice(path: str, rate: float, seconds: float, begun: Callable[[], None]) -> Notices:
+    """Call at ``rate`` for so many seconds once ``begun`` was called; the ExecSync lasts as long."""
     notices, failures = Notices(), list[float]()
     async with grpc.aio.insecure_channel(f"unix://{path}", options=_AS_THE_KUBELET) as channel:
         version = channel.unary_unary(f"{SERVICE}Version")
@@ -90,6 +89,7 @@ async def notice(path: str, rate: float, seconds: float) -> Notices:
             asyncio.create_task(_stream(channel, notices)),
             asyncio.create_task(_look(path, notices)),
         ]
+        begun()
         start = time.perf_counter() + 0.1
 
         async def call(at: float) -> None:
@@ -146,7 +146,3 @@ async def _look(path: str, notices: Notices) -> None:
                 notices.unserved_s += time.perf_counter() - last
         last = time.perf_counter()
         await asyncio.sleep(_LOOK_S)
-
-
-def as_dict(notices: Notices) -> dict[str, Any]:
-    return asdict(notices)

@@ -1,8 +1,8 @@
-"""A real systemd of one's own, as the first process of a PID namespace: units run by it, and nothing on the host changes.
+"""A real systemd of one's own, the first process of a PID namespace: it runs units, and nothing on the host changes.
 
-`isolate` comes first: the root folder read-only, and fresh folders where programs write. Not in the lab, which is such a
-machine. Units there need ``DefaultDependencies=no`` (`LEAVE_THE_HOST`): what sysinit.target starts, for instance
-systemd-tmpfiles, is for a machine of one's own.
+`isolate` comes first: the root folder read-only, and fresh folders where programs write. Units need
+``DefaultDependencies=no`` (`LEAVE_THE_HOST`): what sysinit.target starts is for a machine of one's own, for instance
+systemd-tmpfiles, which empties /tmp.
 """
 
 import os
@@ -15,11 +15,14 @@ from collections.abc import Callable, Sequence
 LEAVE_THE_HOST = "[Unit]\nDefaultDependencies=no\n"
 _LIMIT_S = 90.0
 # "container" informs systemd that the machine is not its own; no environment from here.
-_FIRST = "mount -t proc proc /proc; exec env -i container=lab PATH=$PATH /lib/systemd/systemd --system --unit=lab.target"
+_FIRST = (
+    "mount -t proc proc /proc; exec env -i container=lab PATH=$PATH /lib/systemd/systemd --system --unit=lab.target"
+)
 _ISOLATE = """\
 mount --make-rprivate / &&
-for folder in /run /tmp /opt /var /mnt /dev/shm; do mount -t tmpfs tmpfs $folder || exit 1; done &&
-mkdir -p /run/systemd/system /run/lock /var/lib /var/log /mnt/etc && cp -a /etc/. /mnt/etc && mount --bind /mnt/etc /etc &&
+for folder in /run /tmp /opt /var /mnt; do mount -t tmpfs tmpfs $folder || exit 1; done &&
+mkdir -p /run/systemd/system /run/lock /var/lib /var/log /mnt/etc &&
+cp -a /etc/. /mnt/etc && mount --bind /mnt/etc /etc && mount -t tmpfs tmpfs /etc/systemd/system &&
 mount -o remount,bind,ro / && (umount -R /sys/fs/cgroup || true) && mount -t cgroup2 cgroup2 /sys/fs/cgroup &&
 ip link set lo up && exec "$@"
 """

@@ -10,19 +10,20 @@ done three times.
 import argparse
 import asyncio
 import json
-import multiprocessing
 import os
 import shlex
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import grpc
 
-from bench.cri_outage import as_dict, notice, serve_runtime
+from bench.cri_outage import notice, serve_runtime
 from bench.own_systemd import LEAVE_THE_HOST, Systemd, isolate
 from cli.node import venv
 
@@ -31,6 +32,7 @@ SOCKET, RUNTIME = "/run/mooring/cri.sock", "/run/containerd/containerd.sock"
 _PLACE, _UNITS = Path("/run/bench"), Path("/etc/systemd/system")
 _FLAGS = Path("/var/lib/kubelet/kubeadm-flags.env")
 _HERE = Path.cwd()
+_ALONE_S = 60.0
 
 
 def program(path: Path, *command: str) -> None:
@@ -80,39 +82,64 @@ def node(systemd: Systemd, *words: str) -> None:
         raise RuntimeError(f"mooring-node {words[0]}: {done.stdout}{done.stderr}")
 
 
-def _load(rate: float, seconds: float) -> str:
-    return json.dumps(as_dict(asyncio.run(notice(SOCKET, rate, seconds))))
-
-
-def measure(replace: Callable[[], None], rate: float, seconds: float) -> Mapping[str, object]:
+def measure(replace: Callable[[], None], rate: float, seconds: float, beside: str) -> dict[str, Any]:
     """Replace the shim under load; return what was noticed, and how long the command took."""
-    with multiprocessing.get_context("spawn").Pool(1) as pool:
-        load = pool.apply_async(_load, (rate, seconds))
+    of_load = (SOCKET, str(rate), str(seconds))
+    load = [sys.executable, "-m", "bench.shim_upgrade", "--load", *of_load]
+    with subprocess.Popen(load, stdout=subprocess.PIPE, text=True) as noticing:
+        assert noticing.stdout is not None
+        noticing.stdout.readline()
+        other = subprocess.Popen([beside, *of_load]) if beside else None
         time.sleep(seconds / 4)
         began = time.monotonic()
         replace()
         took = time.monotonic() - began
-        return {**json.loads(load.get()), "took_s": round(took, 2)}
+        seen: dict[str, Any] = json.loads(noticing.stdout.read())
+        if other is not None:
+            other.wait()
+        return {**seen, "took_s": round(took, 2)}
 
 
-def report(ways: Mapping[str, Callable[[], None]], rate: float, seconds: float, systemd: Systemd) -> None:
-    """Measure each way and print a line."""
-    print(f"{os.cpu_count()} cores, Python {sys.version.split()[0]}, grpcio {grpc.__version__}, {rate:.0f} calls/s")
+def load(path: str, rate: str, seconds: str) -> None:
+    """Call, and print a line when the first call was answered, then what was noticed."""
+    noticed = asyncio.run(notice(path, float(rate), float(seconds), lambda: print("calls", flush=True)))
+    print(json.dumps(asdict(noticed)))
+
+
+def await_one_process(systemd: Systemd) -> float:
+    """Wait until the unit has one process again; return the seconds that this took."""
+    began = time.monotonic()
+    while len(systemd.processes(UNIT)) != 1:
+        if time.monotonic() - began > _ALONE_S:
+            raise TimeoutError(f"{UNIT} has {len(systemd.processes(UNIT))} processes without a call")
+        time.sleep(0.2)
+    return time.monotonic() - began
+
+
+def report(ways: Mapping[str, Callable[[], None]], options: argparse.Namespace, systemd: Systemd) -> None:
+    """Measure each way and print a line, or an object with ``--json``."""
     heads = ("way", "calls", "failed", "failing s", "unserved s", "slowest s", "ExecSync", "events", "lost", "took s")
-    print("{:8} {:>6} {:>6} {:>9} {:>10} {:>9} {:>20} {:>20} {:>5} {:>6}".format(*heads))
+    if not options.json:
+        print(
+            f"{os.cpu_count()} cores, Python {sys.version.split()[0]}, grpcio {grpc.__version__}, {options.rate:.0f}/s"
+        )
+        print("{:8} {:>6} {:>6} {:>9} {:>10} {:>9} {:>20} {:>20} {:>5} {:>6}  alone s".format(*heads))
     for way, replace in ways.items():
-        seen = measure(replace, rate, seconds)
-        failed = sum(seen["failed"].values())  # type: ignore[attr-defined]
+        seen = measure(replace, options.rate, options.seconds, options.beside)
+        seen["alone_s"] = round(await_one_process(systemd), 1)
+        if options.json:
+            print(json.dumps({"way": way, **seen}), flush=True)
+            continue
+        failed = sum(seen["failed"].values())
         print(
             f"{way:8} {seen['calls']:6} {failed:6} {seen['failing_s']:9} {seen['unserved_s']:10.3f}"
             f" {seen['slowest_s']:9.3f} {seen['exec_sync']:>20} {seen['stream']:>20} {seen['events_lost']:5}"
-            f" {seen['took_s']:6}   {seen['failed'] or ''}",
+            f" {seen['took_s']:6} {seen['alone_s']:8}  {seen['failed'] or ''}",
             flush=True,
         )
-        print(f"{'':8} processes of the unit then: {len(systemd.processes(UNIT))}", flush=True)
 
 
-def run(rate: float, seconds: float, only: list[str]) -> None:
+def run(options: argparse.Namespace) -> None:
     systemd = make_host()
 
     def control(*words: str) -> None:
@@ -132,7 +159,7 @@ def run(rate: float, seconds: float, only: list[str]) -> None:
     }
     try:
         node(systemd, "install", "--wheelhouse", release("first"))
-        report({way: ways[way] for way in only}, rate, seconds, systemd)
+        report({way: ways[way] for way in options.only.split(",")}, options, systemd)
     finally:
         systemd.end()
 
@@ -142,13 +169,18 @@ def main() -> int:
     parser.add_argument("--rate", type=float, default=500, help="calls a second (default 500)")
     parser.add_argument("--seconds", type=float, default=20, help="of load for each way (default 20)")
     parser.add_argument("--only", default="reload,upgrade,restart,kill", help="which ways, by commas")
+    parser.add_argument("--beside", default="", help="another client: a program called with socket, rate and seconds")
+    parser.add_argument("--json", action="store_true", help="an object for each way, in place of a table")
     parser.add_argument("--runtime", metavar="SOCKET", help="only serve the runtime")
+    parser.add_argument("--load", nargs=3, help=argparse.SUPPRESS)
     parser.add_argument("--isolated", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
-    if options.runtime:
+    if options.load:
+        load(*options.load)
+    elif options.runtime:
         asyncio.run(serve_runtime(options.runtime))
     elif options.isolated:
-        run(options.rate, options.seconds, options.only.split(","))
+        run(options)
     else:
         return isolate(["-m", "bench.shim_upgrade", "--isolated", *sys.argv[1:]])
     return 0
