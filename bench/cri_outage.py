@@ -1,7 +1,8 @@
 """What a CRI client notices while the shim is replaced: calls at a steady rate, an ExecSync and an event stream open.
 
 The client reconnects as the kubelet does (minConnectionTimeout, baseBackoffDelay and maxBackoffDelay in
-staging/src/k8s.io/cri-client/pkg/utils.go of Kubernetes: 5 s, 0.1 s, 3 s).
+staging/src/k8s.io/cri-client/pkg of Kubernetes: 5 s, 0.1 s, 3 s). As in grpc-go, a call that was not sent on a
+connection that ends is sent on the next: that is grpc's transparent retry, on unless a channel turns retries off.
 """
 
 import asyncio
@@ -19,11 +20,11 @@ _AS_THE_KUBELET = (
     ("grpc.min_reconnect_backoff_ms", 5000),
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 3000),
-    ("grpc.enable_retries", 0),
 )
 _ANSWER_S = 30.0
 _EVENT_S = 0.02
 _LOOK_S = 0.01
+_WHY = 100
 
 
 @dataclass(slots=True)
@@ -99,7 +100,8 @@ async def notice(path: str, rate: float, seconds: float, begun: Callable[[], Non
                 await version(b"", timeout=_ANSWER_S)
             except grpc.aio.AioRpcError as failure:
                 failures.append(time.perf_counter())
-                notices.failed[failure.code().name] = notices.failed.get(failure.code().name, 0) + 1
+                why = f"{failure.code().name}: {(failure.details() or '')[:_WHY]}"
+                notices.failed[why] = notices.failed.get(why, 0) + 1
             notices.slowest_s = max(notices.slowest_s, time.perf_counter() - began)
 
         calls = [call(start + number / rate) for number in range(int(rate * seconds))]

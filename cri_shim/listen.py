@@ -1,8 +1,8 @@
 """Own the shim's socket: one server in charge of each path, root only, and no moment without a socket at the path.
 
 A lock decides who is in charge, and ends with its holder; `cri_shim.handover` passes it on. A server listens on a
-socket of its own name, ``<path>.<pid>``, which it renames over the path: grpc can adopt no descriptor, replaces any file
-at a unix path, even a running server's socket, and unlinks the name that it bound when it ends.
+socket of its own name, ``<path>.<pid>``, which it renames over the path: grpc can adopt no descriptor, replaces any
+file at a unix path, even a running server's socket, and unlinks the name that it bound when it ends.
 """
 
 import fcntl

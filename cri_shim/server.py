@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain, repeat
 from pathlib import Path
 from typing import BinaryIO
@@ -14,7 +15,7 @@ from google.protobuf.message import DecodeError
 
 from cri_shim.device_check import DeviceCheck
 from cri_shim.handover.calls import Calls
-from cri_shim.handover.give import give
+from cri_shim.handover.give import give, offered
 from cri_shim.handover.take import Predecessor
 from cri_shim.interceptors import CREATE_CONTAINER, RUN_POD_SANDBOX, STOP_POD_SANDBOX, Interceptors
 from cri_shim.listen import SCHEME, ListenError, OwnSocket, lock, socket_path
@@ -76,8 +77,11 @@ async def serve(
                     check.run(Runtime(channel)),
                     _live(systemd),
                 )
-                own_part.in_charge()
-                if await _work(path, held, background, stop, systemd, own_part.let_go):
+                with offered(path) as listener:
+                    own_part.in_charge()
+                    giving = partial(give, listener, held, systemd)
+                    taken_over = await _work(background, giving, stop, systemd, own_part.let_go)
+                if taken_over:
                     await _first(stop.wait(), _last_call(calls))
             finally:
                 await server.stop(_GRACE_S)
@@ -128,9 +132,8 @@ async def _take_charge(own: OwnSocket, runtime: str, predecessor: Predecessor | 
 
 
 async def _work(
-    path: Path,
-    held: BinaryIO,
     background: Sequence[Awaitable[None]],
+    give_to_another: Callable[[Callable[[int], None]], Awaitable[None]],
     stop: asyncio.Event,
     systemd: Systemd,
     let_go: Callable[[], None],
@@ -147,7 +150,7 @@ async def _work(
         _log.info("handed over", to=successor)
 
     notify(systemd.socket, "READY=1")
-    giving = asyncio.create_task(give(path, held, systemd, end))
+    giving = asyncio.ensure_future(give_to_another(end))
     await _first(giving, stop.wait())
     if not (taken_over := giving.done()):
         notify(systemd.socket, "STOPPING=1")

@@ -22,20 +22,35 @@ _AGAIN_S = 60.0
 _log = structlog.get_logger()
 
 
-async def give(path: Path, lock: BinaryIO, systemd: Systemd, let_go: Callable[[int], None]) -> None:
-    """Wait for a process that takes ``path`` over; return when it is in charge, and this one's ``lock`` is closed.
+@contextmanager
+def offered(path: Path) -> Iterator[socket.socket]:
+    """Listen where other processes ask for ``path``, which is this one's; raise OSError.
+
+    What was there is an ended process', or that of the one that this one has taken over from.
+    """
+    place = meeting_place(path)
+    place.unlink(missing_ok=True)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC) as listener:
+        with root_only():
+            listener.bind(str(place))
+        listener.listen()
+        listener.setblocking(False)
+        yield listener
+
+
+async def give(listener: socket.socket, lock: BinaryIO, systemd: Systemd, let_go: Callable[[int], None]) -> None:
+    """Wait for a process that takes over; return when it is in charge, and this one's ``lock`` is closed.
 
     ``let_go`` gets its pid: it says so to systemd, and ends what only one process may do. A process that fails before
     that, or that is none of this service, changes nothing.
     """
     while True:
         try:
-            with _listening(meeting_place(path)) as listener:
-                while not await _meet(listener, lock, systemd, let_go):
-                    pass
+            if await _meet(listener, lock, systemd, let_go):
                 return
         except OSError as reason:
-            _log.warning("nobody can take over", socket=str(path), reason=str(reason))
+            # For instance without descriptors.
+            _log.warning("nobody can take over", reason=str(reason))
             await asyncio.sleep(_AGAIN_S)
 
 
@@ -82,15 +97,3 @@ def _refusal(hello: Mapping[str, Any], pid: int, uid: int) -> str:
 
 def _control_group(pid: int) -> str:
     return (_PROC / str(pid) / "cgroup").read_text()
-
-
-@contextmanager
-def _listening(path: Path) -> Iterator[socket.socket]:
-    """Listen at a path; what was there is an ended process', or that of the one that this one has taken over from."""
-    path.unlink(missing_ok=True)
-    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC) as listener:
-        with root_only():
-            listener.bind(str(path))
-        listener.listen()
-        listener.setblocking(False)
-        yield listener
