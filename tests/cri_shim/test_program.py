@@ -123,6 +123,7 @@ def test_a_process_takes_over_in_the_background(start: Start, host: Path) -> Non
             try:
                 assert Path(f"/proc/{new}/stat").read_text().rpartition(")")[2].split()[1] == "1"
                 assert {systemd.recv(64) for _ in range(3)} == {b"READY=1", b"WATCHDOG=1"}
+                wait_until(lambda: listeners(port) == 1)
                 assert (served(host), old.poll(), call.done()) == (True, None, False)
                 old.send_signal(signal.SIGTERM)
                 assert old.wait(90) == 0
@@ -149,6 +150,12 @@ def test_a_process_that_cannot_take_over_says_why(start: Start, host: Path) -> N
         assert why in taking.communicate(timeout=90)[1]
         assert taking.returncode == status
     assert served(host)
+
+
+def listeners(port: int) -> int:
+    """Return how many sockets listen on a port, from /proc/net/tcp."""
+    rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    return sum(row[1].endswith(f":{port:04X}") and row[3] == "0A" for row in rows)
 
 
 def main_pid(systemd: socket.socket) -> int:
