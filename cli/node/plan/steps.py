@@ -18,7 +18,7 @@ COMPLETE = "complete"  # The file of a release's folder that is written when eve
 LISTEN = "unix:///run/mooring/cri.sock"
 LISTEN_CRIO = "unix:///run/mooring/run/crio/crio.sock"  # The kubelet recognises CRI-O by the end of this path.
 _UNITS = "/etc/systemd/system"
-_TAKES_OVER = "/mooring-cri-shim --take-over\n"
+_TAKES_OVER = "--take-over"
 _DAEMON_RELOAD = ("systemctl", "daemon-reload")
 
 Command = tuple[str, ...]
