@@ -42,7 +42,7 @@ class Notices:
     events_lost: int = 0
 
 
-class Runtime:
+class _Runtime(grpc.GenericRpcHandler):  # type: ignore[misc] # grpc has no types
     """A runtime that answers at once, but for ``ExecSync``, which lasts its second word, and events without an end."""
 
     def service(self, details: Any) -> Any:
@@ -66,17 +66,18 @@ class Runtime:
             await asyncio.sleep(_EVENT_S)
 
 
-async def serve_runtime(path: str) -> None:
-    """Serve the runtime at a socket, until cancelled."""
-
-    class Handler(Runtime, grpc.GenericRpcHandler):  # type: ignore[misc] # grpc has no types
-        pass
-
+async def start_runtime(path: str) -> grpc.aio.Server:
+    """Serve the runtime at a socket."""
     server = grpc.aio.server()
-    server.add_generic_rpc_handlers((Handler(),))
+    server.add_generic_rpc_handlers((_Runtime(),))
     server.add_insecure_port(f"unix://{path}")
     await server.start()
-    await server.wait_for_termination()
+    return server
+
+
+async def serve_runtime(path: str) -> None:
+    """Serve the runtime at a socket, until cancelled."""
+    await (await start_runtime(path)).wait_for_termination()
 
 
 async def notice(path: str, rate: float, seconds: float, begun: Callable[[], None]) -> Notices:

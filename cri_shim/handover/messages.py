@@ -17,8 +17,8 @@ from typing import Any
 
 PROTOCOL = 1
 MOST_BYTES = 4096
-# A process has so many seconds from its greeting until it serves.
-LIMIT_S = 45.0
+# A process has so many seconds from its greeting until it serves: systemd gives ExecReload= 90 (DefaultTimeoutStartSec).
+LIMIT_S = 30.0
 
 
 def meeting_place(path: Path) -> Path:

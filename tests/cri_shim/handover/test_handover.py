@@ -14,7 +14,7 @@ import grpc
 import pytest
 from cri_api.v1 import api_pb2 as cri
 
-from bench.cri_outage import Runtime
+from bench.cri_outage import start_runtime
 from cri_shim import server as server_module
 from cri_shim.device_check import DeviceCheck
 from cri_shim.devices import Roots
@@ -106,13 +106,7 @@ def _short_lives(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 async def shims(host: Path) -> AsyncIterator[Shims]:
-    class Handler(Runtime, grpc.GenericRpcHandler):  # type: ignore[misc] # grpc has no types
-        pass
-
-    runtime = grpc.aio.server()
-    runtime.add_generic_rpc_handlers((Handler(),))
-    runtime.add_insecure_port(f"unix://{host}/runtime.sock")
-    await runtime.start()
+    runtime = await start_runtime(f"{host}/runtime.sock")
     shims = Shims(host)
     yield shims
     await shims.end()
