@@ -69,15 +69,15 @@ async def serve(
                 await server.start()
                 await _take_charge(own, runtime, own_part.predecessor)
                 interceptors.begin()
-                own.place()
-                _log.info("serving", listen=listen, runtime=runtime)
-                intervals = _list_intervals(list_interval_s, taken_over=own_part.predecessor is not None)
-                background = (
-                    _collect_records(Runtime(channel), interceptors, intervals),
-                    check.run(Runtime(channel)),
-                    _live(systemd),
-                )
                 with offered(path) as listener:
+                    own.place()
+                    _log.info("serving", listen=listen, runtime=runtime)
+                    intervals = _list_intervals(list_interval_s, taken_over=own_part.predecessor is not None)
+                    background = (
+                        _collect_records(Runtime(channel), interceptors, intervals),
+                        check.run(Runtime(channel)),
+                        _live(systemd),
+                    )
                     own_part.in_charge()
                     giving = partial(give, listener, held, systemd)
                     taken_over = await _work(background, giving, stop, systemd, own_part.let_go)

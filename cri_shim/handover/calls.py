@@ -20,10 +20,6 @@ class Calls(grpc.GenericRpcHandler):  # type: ignore[misc] # grpc has no types
         # A handler is a value; callers choose the names of methods, so there are bounds.
         self._counted = lru_cache(maxsize=256)(self._count)
 
-    @property
-    def in_progress(self) -> int:
-        return self._in_progress
-
     def service(self, details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler | None:
         """Return how a method is answered; None for one that ``inner`` does not answer."""
         handler = self._inner.service(details)

@@ -17,7 +17,7 @@ from typing import Any
 
 PROTOCOL = 1
 MOST_BYTES = 4096
-# A process has so many seconds from its greeting until it serves: systemd gives ExecReload= 90 (DefaultTimeoutStartSec).
+# From its greeting until it serves a process has so many seconds: ExecReload= has 90 (DefaultTimeoutStartSec).
 LIMIT_S = 30.0
 
 

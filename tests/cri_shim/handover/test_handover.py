@@ -61,7 +61,7 @@ class Shims:
         """Start a server, and return its task when it is in charge or has failed."""
         number, stop, roots = len(self.tasks), asyncio.Event(), Roots(self.host / "sys", self.host / "dev")
         predecessor = await asyncio.to_thread(Predecessor, self.path) if takes_over else None
-        systemd = Systemd(str(self.host / "notify"), 0.05) if predecessor is None else predecessor.systemd
+        systemd = Systemd(str(self.host / "notify"), 30.0) if predecessor is None else predecessor.systemd
         records = Records(self.host / "state", self.host / "run")
         check = DeviceCheck(records, roots, self.host / "run", Metrics(), stops=False)
         sockets = f"unix://{self.path}", f"unix://{self.host}/{runtime}"
