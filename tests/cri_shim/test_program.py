@@ -114,7 +114,7 @@ def test_a_process_takes_over_in_the_background(start: Start, host: Path) -> Non
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd, hanging_runtime(host / "runtime.sock"):
         systemd.bind(str(host / "notify"))
         systemd.settimeout(90)
-        old = start(*flags, NOTIFY_SOCKET=str(host / "notify"), WATCHDOG_USEC="200000")
+        old = start(*flags, NOTIFY_SOCKET=str(host / "notify"), WATCHDOG_USEC="60000000")
         assert systemd.recv(64) == b"READY=1"
         with open_call(host) as call:
             taking = start(*flags, "--take-over")
@@ -122,7 +122,7 @@ def test_a_process_takes_over_in_the_background(start: Start, host: Path) -> Non
             new = main_pid(systemd)
             try:
                 assert Path(f"/proc/{new}/stat").read_text().rpartition(")")[2].split()[1] == "1"
-                assert {systemd.recv(64) for _ in range(3)} == {b"READY=1", b"WATCHDOG=1"}
+                assert {systemd.recv(64) for _ in range(2)} == {b"READY=1", b"WATCHDOG=1"}
                 wait_until(lambda: listeners(port) == 1)
                 assert (served(host), old.poll(), call.done()) == (True, None, False)
                 old.send_signal(signal.SIGTERM)
