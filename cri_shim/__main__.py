@@ -5,8 +5,9 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import structlog
@@ -14,14 +15,16 @@ import structlog
 from cri_shim.assignment_keys import AssignmentKeys
 from cri_shim.device_check import DeviceCheck
 from cri_shim.devices import Roots
+from cri_shim.handover.background import in_background
+from cri_shim.handover.take import Predecessor
 from cri_shim.interceptors import Interceptors
-from cri_shim.listen import ListenError
+from cri_shim.listen import ListenError, socket_path
 from cri_shim.metrics import Metrics
-from cri_shim.notify import watchdog_interval_s
+from cri_shim.notify import Systemd, watchdog_interval_s
 from cri_shim.plan.inject import Rules
 from cri_shim.preflight import findings, keys_finding
 from cri_shim.records import Records
-from cri_shim.server import Systemd, serve
+from cri_shim.server import Succession, serve
 from mooring import log
 from mooring.config import ConfigError, load, option
 from mooring.gpu.cdi_folders import DEFAULT_FOLDERS
@@ -58,6 +61,9 @@ class Config:
         False, "true stops containers that lack their VFs' devices, once the kubelet calls here: it starts them again"
     )
     check: bool = option(False, "true says whether this node is ready, and what is not, instead of serving")
+    take_over: bool = option(
+        False, "true takes over from the process that serves, in the background: what systemctl reload does"
+    )
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -65,23 +71,26 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = sys.argv[1:] if argv is None else argv
     try:
         _, config = load(Config, PROGRAM, arguments, os.environ)
-        return _check(config) if config.check else _run(config)
+        if config.check:
+            return _check(config)
+        return in_background(partial(_run, config)) if config.take_over else _run(config, lambda: None)
     except ConfigError as wrong:
         print(f"{PROGRAM}: {wrong}", file=sys.stderr)
         return 2
 
 
-def _run(config: Config) -> int:
+def _run(config: Config, in_charge: Callable[[], None]) -> int:
     log.set_up(PROGRAM)
     try:
-        asyncio.run(_serve(config))
+        predecessor = Predecessor(socket_path(config.listen)) if config.take_over else None
+        asyncio.run(_serve(config, predecessor, in_charge))
     except (ListenError, OSError) as reason:
         _log.error("cannot serve", listen=config.listen, reason=str(reason))
         return 1
     return 0
 
 
-async def _serve(config: Config) -> None:
+async def _serve(config: Config, predecessor: Predecessor | None, in_charge: Callable[[], None]) -> None:
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
@@ -91,12 +100,17 @@ async def _serve(config: Config) -> None:
     metrics = Metrics()
     if config.metrics_addr:
         metrics.serve(config.metrics_addr)
-    systemd = Systemd(os.environ.get("NOTIFY_SOCKET"), watchdog_interval_s(os.environ.get("WATCHDOG_USEC")))
+    own = Systemd(os.environ.get("NOTIFY_SOCKET"), watchdog_interval_s(os.environ.get("WATCHDOG_USEC")))
+    # systemd tells the main process alone, and this one becomes that.
+    systemd = own if predecessor is None else predecessor.systemd
     records = Records(config.state, config.run)
     check = DeviceCheck(records, _roots(config), config.run, metrics, stops=config.stop_without_devices)
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, check.ask)
     interceptors = Interceptors(rules, records, _roots(config))
-    await serve(config.listen, config.runtime, interceptors, check, metrics.observe, stop, systemd)
+    succession = Succession(predecessor, in_charge, metrics.end_serving)
+    await serve(
+        config.listen, config.runtime, interceptors, check, metrics.observe, stop, systemd, succession=succession
+    )
 
 
 def _check(config: Config) -> int:

@@ -206,7 +206,8 @@ class Interceptors:
             async with use.turn:
                 if use.calls > 1:
                     return False
-                await asyncio.to_thread(self._records.remove_pod, uid)
+                if not await asyncio.to_thread(self._records.remove_pod, uid):
+                    return False
         _log.info("pod record removed", uid=uid, reason="no sandbox of that pod is left")
         return True
 
@@ -215,17 +216,20 @@ class Interceptors:
         uid = request.config.metadata.uid
         with self._in_use(uid) as use:
             async with use.turn:
-                size = max(len(raw), self._records.size(uid))
-                found, decision = await self._large.apart(size, self._decide_sandbox, request)
-                if isinstance(decision, Refuse):
-                    raise RefusedError(decision.reason)
-                if isinstance(decision, Record):
+                while True:
+                    size = max(len(raw), self._records.size(uid))
+                    found, decision = await self._large.apart(size, self._decide_sandbox, request)
+                    if isinstance(decision, Refuse):
+                        raise RefusedError(decision.reason)
+                    if not isinstance(decision, Record):
+                        break
                     # Its fsyncs may take long; other calls go on meanwhile.
-                    await asyncio.to_thread(self._records.write_pod, decision.record)
-                    _log.info("assignment recorded", pod=decision.record.pod, uid=uid)
-                elif found is not None:
+                    if await asyncio.to_thread(self._records.write_pod, decision.record):
+                        _log.info("assignment recorded", pod=decision.record.pod, uid=uid)
+                        return True
+                if found is not None:
                     await asyncio.to_thread(self._records.show_pod, found)
-                return found is not None or isinstance(decision, Record)
+                return found is not None
 
     def _inject(self, raw: bytes, request: cri.CreateContainerRequest, decision: Inject) -> _Equipped:
         ledger = {vf.pci: self._records.vf(vf.pci) for vf in decision.assignment.vfs}

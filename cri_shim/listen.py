@@ -1,14 +1,16 @@
-"""Own the shim's socket: one server for each path, root only, and no stale socket in the way.
+"""Own the shim's socket: one server in charge of each path, root only, and no moment without a socket at the path.
 
-grpc replaces any file at a unix path, even a running server's socket; so a lock decides who may bind, and ends with its
-holder.
+A lock decides who is in charge, and ends with its holder; `cri_shim.handover` passes it on. A server listens on a
+socket of its own name, ``<path>.<pid>``, which it renames over the path: grpc can adopt no descriptor, replaces any
+file at a unix path, even a running server's socket, and unlinks the name that it bound when it ends.
 """
 
 import fcntl
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import BinaryIO
 
 import grpc
 
@@ -28,32 +30,63 @@ def socket_path(address: str) -> Path:
     return path
 
 
-@contextmanager
-def owned(path: Path) -> Iterator[None]:
-    """Hold ``<path>.lock`` while the block runs; raise ListenError if another server holds it."""
+def lock(path: Path) -> BinaryIO:
+    """Lock ``<path>.lock`` and return it open, locked until it is closed; raise ListenError if another has it."""
     path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-    lock = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _ROOT_ONLY)
+    descriptor = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _ROOT_ONLY)
+    held = os.fdopen(descriptor, "rb")
     try:
-        _lock(lock, path)
-        yield
-    finally:
-        os.close(lock)
-
-
-def _lock(descriptor: int, path: Path) -> None:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
+        held.close()
         raise ListenError(f"socket {str(path)!r} is served by another process, which holds its lock") from None
+    return held
 
 
-def bind(server: grpc.aio.Server, path: Path) -> None:
-    """Let ``server`` listen at ``path`` with mode 0600 from its first moment; the caller owns the path."""
-    path.unlink(missing_ok=True)
+class OwnSocket:
+    """A server's socket at its own name beside ``path``, and at the path once it is in charge of it."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.name = path.with_name(f"{path.name}.{os.getpid()}")
+        self._identity: tuple[int, int] | None = None
+
+    def bind(self, server: grpc.aio.Server) -> None:
+        """Let ``server`` listen at the own name with mode 0600 from its first moment; raise ListenError."""
+        self.name.unlink(missing_ok=True)
+        with root_only():
+            try:
+                server.add_insecure_port(f"{SCHEME}{self.name}")
+            except RuntimeError as unbound:
+                raise ListenError(f"socket {str(self.name)!r} cannot be bound: {unbound}") from unbound
+        self._identity = _identity(self.name)
+
+    def place(self) -> None:
+        """Put the socket at the path; remove the own names that killed processes left. The caller is in charge."""
+        self.name.replace(self._path)
+        for left in self._path.parent.glob(f"{self._path.name}.*"):
+            if left.suffix[1:].isdigit():
+                left.unlink(missing_ok=True)
+
+    def remove(self) -> None:
+        """Remove the socket from both names; what another process has put at the path stays."""
+        for name in (self.name, self._path):
+            if self._identity is not None and _identity(name) == self._identity:
+                name.unlink(missing_ok=True)
+
+
+@contextmanager
+def root_only() -> Iterator[None]:
+    """Let files be made for their owner alone while the block runs."""
     mask = os.umask(0o777 & ~_ROOT_ONLY)
     try:
-        server.add_insecure_port(f"{SCHEME}{path}")
-    except RuntimeError as unbound:
-        raise ListenError(f"socket {str(path)!r} cannot be bound: {unbound}") from unbound
+        yield
     finally:
         os.umask(mask)
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    with suppress(FileNotFoundError):
+        found = path.stat()
+        return found.st_dev, found.st_ino
+    return None

@@ -1,5 +1,7 @@
 """The shim's Prometheus metrics: per method the calls by status code and the time that the shim added; devices."""
 
+from collections.abc import Callable
+
 import grpc
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
@@ -15,6 +17,7 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
+        self._end_serving: Callable[[], None] = lambda: None
         self._calls = Counter(
             "mooring_cri_calls", "CRI calls ended, by gRPC status code.", ("method", "code"), registry=self.registry
         )
@@ -59,5 +62,12 @@ class Metrics:
         self._stopped.inc()
 
     def serve(self, address: str) -> None:
-        """Serve /metrics at ``host:port`` from a separate thread; raise ConfigError or OSError."""
-        serve_metrics(address, lambda: generate_latest(self.registry))
+        """Serve /metrics at ``host:port`` from a separate thread; raise ConfigError or OSError.
+
+        While one shim takes over from another both do.
+        """
+        self._end_serving = serve_metrics(address, lambda: generate_latest(self.registry), shared=True)
+
+    def end_serving(self) -> None:
+        """Leave the address to the shim that has taken over."""
+        self._end_serving()

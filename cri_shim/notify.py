@@ -1,10 +1,19 @@
 """Report the program's state to systemd: the protocol of sd_notify(3), one datagram a message."""
 
 import socket
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Systemd:
+    """How systemd is notified: $NOTIFY_SOCKET, and how often a sign of life is due."""
+
+    socket: str | None = None
+    watchdog_s: float | None = None
 
 
 def notify(address: str | None, state: str) -> None:
-    """Send ``state`` (``READY=1``, ``WATCHDOG=1``, ``STOPPING=1``) to $NOTIFY_SOCKET; do nothing without one."""
+    """Send ``state`` (``READY=1``, ``WATCHDOG=1``, ``MAINPID=…``) to $NOTIFY_SOCKET; do nothing without one."""
     if not address:
         return
     # A leading "@" means the abstract namespace, written as a NUL byte.

@@ -4,6 +4,7 @@ Of each pod record the advertiser reads an extract below the run folder, where t
 the record does: when the kubelet stops the pod's sandbox, what still holds a VF is a pod that should be gone.
 """
 
+import zlib
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -16,6 +17,7 @@ from mooring.extract import PODS as FOLDER_OF_EXTRACTS
 from mooring.extract import pod_extract
 from mooring.files import read_file, record_paths, remove_file, write_file, write_shared
 from mooring.ledger import LedgerEntry, ledger_name, read_ledger_entry
+from mooring.locks import hold
 from mooring.names import is_uid
 from mooring.podrecord import (
     FOLDER,
@@ -27,6 +29,9 @@ from mooring.podrecord import (
     unprivileged_name,
 )
 
+# Files that are never removed: so many, and not one for each pod.
+_LOCKS = 64
+_LOCK_S = 30.0
 _log = structlog.get_logger()
 
 
@@ -60,12 +65,23 @@ class Records:
         except FileNotFoundError:
             return 0
 
-    def write_pod(self, record: PodRecord) -> None:
-        """Write a pod's record, after the note that none of its containers has changed a VF: there is none yet."""
+    def write_pod(self, record: PodRecord) -> bool:
+        """Write a pod's record; return False if there is one already, which another shim has written.
+
+        The note that none of its containers has changed a VF goes before: there is none yet.
+        """
         uid = record.assignment.uid
-        write_file(self.state / unprivileged_name(uid), "")
-        write_file(self.state / pod_record_name(uid), dump_pod_record(record))
+        with self._locked(uid):
+            if (self.state / pod_record_name(uid)).exists():
+                return False
+            write_file(self.state / unprivileged_name(uid), "")
+            write_file(self.state / pod_record_name(uid), dump_pod_record(record))
         self.show_pod(record)
+        return True
+
+    def _locked(self, uid: str) -> AbstractContextManager[int]:
+        """Hold the lock under which a pod's record is made and removed: during a handover two shims have calls."""
+        return hold(self.run, f"pods-{zlib.crc32(uid.encode()) % _LOCKS:02}", _LOCK_S)
 
     def note_privileged(self, uid: str) -> None:
         """Remove a pod's note durably, before a container is made that can change its VFs."""
@@ -88,10 +104,15 @@ class Records:
     def _extract(self, uid: str) -> Path:
         return self.run / FOLDER_OF_EXTRACTS / f"{uid}.json"
 
-    def remove_pod(self, uid: str) -> None:
-        self.hide_pod(uid)
-        remove_file(self.state / pod_record_name(uid))
-        remove_file(self.state / unprivileged_name(uid))
+    def remove_pod(self, uid: str) -> bool:
+        """Remove a pod's record; return False if any shim makes a sandbox of that pod just now."""
+        with self._locked(uid):
+            if sandbox_marks.is_marked(self.run, uid):
+                return False
+            self.hide_pod(uid)
+            remove_file(self.state / pod_record_name(uid))
+            remove_file(self.state / unprivileged_name(uid))
+            return True
 
     def pods(self) -> frozenset[str]:
         """Return the uids that have a record or a note, readable or not; files with other names are skipped."""

@@ -1,30 +1,46 @@
 """Run the shim: the proxy on its socket, the garbage collection of stale pod records, the check for devices."""
 
 import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
+from itertools import chain, repeat
+from pathlib import Path
+from typing import BinaryIO
 
 import grpc
 import structlog
 from google.protobuf.message import DecodeError
 
 from cri_shim.device_check import DeviceCheck
+from cri_shim.handover.calls import Calls
+from cri_shim.handover.give import give, offered
+from cri_shim.handover.take import Predecessor
 from cri_shim.interceptors import CREATE_CONTAINER, RUN_POD_SANDBOX, STOP_POD_SANDBOX, Interceptors
-from cri_shim.listen import bind, owned, socket_path
+from cri_shim.listen import SCHEME, ListenError, OwnSocket, lock, socket_path
+from cri_shim.notify import Systemd as Systemd
 from cri_shim.notify import notify
 from cri_shim.plan.record_gc import LIST_INTERVAL_S
-from cri_shim.proxy import CHANNEL_OPTIONS, SERVER_OPTIONS, Observe, Proxy
+from cri_shim.proxy import CHANNEL_OPTIONS, SERVED, SERVER_OPTIONS, Observe, Proxy
 from cri_shim.runtime import Runtime
 
 _log = structlog.get_logger()
 _GRACE_S = 3.0  # Calls in progress may end; a stream of events never would.
+# A connection of this age is told to be followed by another (GOAWAY), and ends with its last call. A server that stops
+# instead fails the calls that are on their way. grpc varies the age by a tenth (GRPC_ARG_MAX_CONNECTION_AGE_MS).
+_CONNECTION_AGE_S = 10.0
+_CONNECTIONS_GONE_S = _CONNECTION_AGE_S * 1.1 + 1.0
+_ANSWER_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class Systemd:
-    """How systemd is notified: $NOTIFY_SOCKET, and how often a sign of life is due."""
+class Succession:
+    """From which process this one takes over, and what it calls when it is in charge and when it is no longer."""
 
-    socket: str | None = None
-    watchdog_s: float | None = None
+    predecessor: Predecessor | None = None
+    in_charge: Callable[[], None] = lambda: None
+    let_go: Callable[[], None] = lambda: None
 
 
 async def serve(
@@ -36,52 +52,143 @@ async def serve(
     stop: asyncio.Event,
     systemd: Systemd,
     list_interval_s: float = LIST_INTERVAL_S,
+    succession: Succession | None = None,
 ) -> None:
-    """Serve until ``stop`` is set; raise ListenError if the socket is another server's, OSError if /run is full."""
-    path = socket_path(listen)
-    with owned(path):
-        interceptors.begin()
+    """Serve until ``stop`` is set, or until another process has taken over and the last call here has ended.
+
+    Raise ListenError if the socket is another server's or is not handed over, OSError if /run is full.
+    """
+    path, own_part = socket_path(listen), succession or Succession()
+    with _lock_of(path, own_part.predecessor) as held:
         async with grpc.aio.insecure_channel(runtime, options=CHANNEL_OPTIONS) as channel:
             interceptors.ask(Runtime(channel))
-            server = grpc.aio.server(options=SERVER_OPTIONS)
-            intercepts = {
-                RUN_POD_SANDBOX: interceptors.run_pod_sandbox,
-                CREATE_CONTAINER: interceptors.create_container,
-                STOP_POD_SANDBOX: interceptors.stop_pod_sandbox,
-            }
-
-            def note(method: str, code: grpc.StatusCode, total_s: float, waited_s: float) -> None:
-                observe(method, code, total_s, waited_s)
-                check.note(method)
-
-            server.add_generic_rpc_handlers((Proxy(channel, intercepts, note),))
-            bind(server, path)
-            await server.start()
-            background = [
-                asyncio.create_task(_collect_records(Runtime(channel), interceptors, list_interval_s)),
-                asyncio.create_task(check.run(Runtime(channel))),
-                asyncio.create_task(_live(systemd)),
-            ]
-            notify(systemd.socket, "READY=1")
-            _log.info("serving", listen=listen, runtime=runtime)
-            await stop.wait()
-            notify(systemd.socket, "STOPPING=1")
-            for task in background:
-                task.cancel()
-            await server.stop(_GRACE_S)
-            path.unlink(missing_ok=True)
+            calls = Calls(_proxy(channel, interceptors, check, observe))
+            server, own = _server(calls), OwnSocket(path)
+            try:
+                own.bind(server)
+                await server.start()
+                await _take_charge(own, runtime, own_part.predecessor)
+                interceptors.begin()
+                with offered(path) as listener:
+                    own.place()
+                    _log.info("serving", listen=listen, runtime=runtime)
+                    intervals = _list_intervals(list_interval_s, taken_over=own_part.predecessor is not None)
+                    background = (
+                        _collect_records(Runtime(channel), interceptors, intervals),
+                        check.run(Runtime(channel)),
+                        _live(systemd),
+                    )
+                    own_part.in_charge()
+                    giving = partial(give, listener, held, systemd)
+                    taken_over = await _work(background, giving, stop, systemd, own_part.let_go)
+                if taken_over:
+                    await _first(stop.wait(), _last_call(calls))
+            finally:
+                await server.stop(_GRACE_S)
+                own.remove()
 
 
-async def _collect_records(runtime: Runtime, interceptors: Interceptors, list_interval_s: float) -> None:
+@contextmanager
+def _lock_of(path: Path, predecessor: Predecessor | None) -> Iterator[BinaryIO]:
+    with lock(path) if predecessor is None else predecessor.lock as held:
+        try:
+            yield held
+        finally:
+            if predecessor is not None:
+                predecessor.leave()
+
+
+def _server(calls: Calls) -> grpc.aio.Server:
+    age = ("grpc.max_connection_age_ms", round(_CONNECTION_AGE_S * 1000))
+    server = grpc.aio.server(options=(*SERVER_OPTIONS, age))
+    server.add_generic_rpc_handlers((calls,))
+    return server
+
+
+def _proxy(channel: grpc.aio.Channel, interceptors: Interceptors, check: DeviceCheck, observe: Observe) -> Proxy:
+    intercepts = {
+        RUN_POD_SANDBOX: interceptors.run_pod_sandbox,
+        CREATE_CONTAINER: interceptors.create_container,
+        STOP_POD_SANDBOX: interceptors.stop_pod_sandbox,
+    }
+
+    def note(method: str, code: grpc.StatusCode, total_s: float, waited_s: float) -> None:
+        observe(method, code, total_s, waited_s)
+        check.note(method)
+
+    return Proxy(channel, intercepts, note)
+
+
+async def _take_charge(own: OwnSocket, runtime: str, predecessor: Predecessor | None) -> None:
+    """Take over once the runtime has answered through this process' own socket; raise ListenError."""
+    if predecessor is None:
+        return
+    try:
+        async with grpc.aio.insecure_channel(f"{SCHEME}{own.name}") as channel:
+            await channel.unary_unary(f"{SERVED}RuntimeService/Version")(b"", timeout=_ANSWER_S)
+    except grpc.aio.AioRpcError as failure:
+        raise ListenError(f"runtime {runtime!r} does not answer through this process: {failure.details()}") from failure
+    await asyncio.to_thread(predecessor.take_charge)
+
+
+async def _work(
+    background: Sequence[Awaitable[None]],
+    give_to_another: Callable[[Callable[[int], None]], Awaitable[None]],
+    stop: asyncio.Event,
+    systemd: Systemd,
+    let_go: Callable[[], None],
+) -> bool:
+    """Do what only the process in charge does, until ``stop`` is set; return True if another has taken over before."""
+    tasks = [asyncio.ensure_future(each) for each in background]
+
+    def end(successor: int) -> None:
+        notify(systemd.socket, f"MAINPID={successor}")
+        # From here on systemd takes signs of life from the other process alone (NotifyAccess=main).
+        for task in tasks:
+            task.cancel()
+        let_go()
+        _log.info("handed over", to=successor)
+
+    notify(systemd.socket, "READY=1")
+    giving = asyncio.ensure_future(give_to_another(end))
+    await _first(giving, stop.wait())
+    if not (taken_over := giving.done()):
+        notify(systemd.socket, "STOPPING=1")
+    for task in tasks:
+        task.cancel()
+    await asyncio.wait(tasks)
+    return taken_over
+
+
+async def _first(*awaitables: Awaitable[object]) -> None:
+    """Return when one has ended; the others are cancelled."""
+    tasks = [asyncio.ensure_future(each) for each in awaitables]
+    await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    for task in tasks:
+        task.cancel()
+
+
+async def _last_call(calls: Calls) -> None:
+    """Return when clients call the other process, and the last call of theirs here has ended."""
+    await asyncio.sleep(_CONNECTIONS_GONE_S)
+    await calls.none_left()
+
+
+def _list_intervals(list_interval_s: float, *, taken_over: bool) -> Iterable[float]:
+    """Return the pauses between lists: the second finds what the last calls of the process before have made."""
+    return chain([min(2 * _CONNECTIONS_GONE_S, list_interval_s)] * taken_over, repeat(list_interval_s))
+
+
+async def _collect_records(runtime: Runtime, interceptors: Interceptors, intervals: Iterable[float]) -> None:
     """List the runtime's sandboxes periodically; a list that fails counts as none."""
-    while True:
+    for interval_s in intervals:
         try:
             listed = await runtime.sandboxes()
             interceptors.know_sandboxes(listed)
             await interceptors.collect_records(frozenset(listed.values()))
         except (grpc.aio.AioRpcError, DecodeError, OSError) as reason:
             _log.warning("sandboxes not listed", reason=str(reason))
-        await asyncio.sleep(list_interval_s)
+        await asyncio.sleep(interval_s)
 
 
 async def _live(systemd: Systemd) -> None:

@@ -82,18 +82,38 @@ def marked(run: Path, uid: str) -> Iterator[None]:
     """Mark a call for a pod while the block runs; raise RecordError for a uid that cannot be a file's name."""
     if not is_uid(uid):
         raise RecordError(FOLDER, "", f"{uid!r} is not a pod uid (at most 63 of A-Z a-z 0-9 _ -)")
-    path = _folder(run) / f"{uid}.{secrets.token_hex(8)}"
-    # An ADD must not see it before it is locked: names with a dot in front are not marks.
-    unlocked = path.with_name(f".{path.name}")
-    descriptor = os.open(unlocked, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    path, descriptor = _make(_folder(run), uid)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        unlocked.rename(path)
         yield
     finally:
-        for name in (unlocked, path):
-            name.unlink(missing_ok=True)
+        path.unlink(missing_ok=True)
         os.close(descriptor)
+
+
+def _make(folder: Path, uid: str) -> tuple[Path, int]:
+    """Make a mark and lock it. A shim that starts looks whether it is locked, and removes what is not: then again."""
+    while True:
+        path = folder / f"{uid}.{secrets.token_hex(8)}"
+        # An ADD must not see it before it is locked: names with a dot in front are not marks.
+        unlocked = path.with_name(f".{path.name}")
+        descriptor = os.open(unlocked, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            unlocked.rename(path)
+        except (BlockingIOError, FileNotFoundError):
+            os.close(descriptor)
+            unlocked.unlink(missing_ok=True)
+        except BaseException:
+            os.close(descriptor)
+            unlocked.unlink(missing_ok=True)
+            raise
+        else:
+            return path, descriptor
+
+
+def is_marked(run: Path, uid: str) -> bool:
+    """Return whether a call for a pod is under way, of whichever shim."""
+    return any(map(_is_live, (run / FOLDER).glob(f"{uid}.*")))
 
 
 def claim(run: Path, uid: str, container: str) -> Claim:

@@ -5,7 +5,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import Path
 from platform import node as host_name
@@ -113,7 +113,8 @@ def _do(command: str, options: Options) -> int:
         return _check(site, options)
     if command in ("install", "upgrade"):
         return _install(command, site, options)
-    choices = _choices(options, _present(site.root) or "none")
+    # A run that was killed may have replaced the unit of a shim that runs on.
+    choices = replace(_choices(options, _present(site.root) or "none"), restarts_shim=True)
     if command == "remove" and not options.force:
         _refuse_held(site.root)
     if options.dry_run:

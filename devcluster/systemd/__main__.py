@@ -20,7 +20,11 @@ from mooring.log import set_up
 _log = structlog.get_logger()
 # How often processes without a parent are looked for, in seconds.
 _REAP_S = 1.0
-_ACTIONS = {"start": "start", "stop": "stop", "restart": "restart", "try-restart": "try_restart"}
+# A unit that reloads by another process (MAINPID=) is restarted.
+_ACTIONS = {"start": "start", "stop": "stop", "restart": "restart", "try-restart": "try_restart"} | {
+    "reload": "try_restart",
+    "reload-or-restart": "restart",
+}
 _SAID_NOTHING = frozenset({"daemon-reload", "try-reload-or-restart", "enable", "disable", "reset-failed"})
 
 

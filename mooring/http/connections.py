@@ -248,10 +248,18 @@ class _ConnectionProtocol(asyncio.Protocol):
 
 @asynccontextmanager
 async def accepting(
-    address: str, connections: Connections, make: MakeProtocol, tls: ssl.SSLContext | None = None
+    address: str,
+    connections: Connections,
+    make: MakeProtocol,
+    tls: ssl.SSLContext | None = None,
+    *,
+    shared: bool = False,
 ) -> AsyncIterator[None]:
-    """Listen on ``address`` (``host:port``, all addresses without a host); raise OSError or ConfigError."""
-    listeners = _listeners(address)
+    """Listen on ``address`` (``host:port``, all addresses without a host); raise OSError or ConfigError.
+
+    ``shared`` ones may be listened on by several processes of one user that all say so.
+    """
+    listeners = _listeners(address, shared=shared)
     accepts = [asyncio.create_task(connections.accept(listener, make, tls)) for listener in listeners]
     try:
         yield
@@ -263,7 +271,7 @@ async def accepting(
             listener.close()
 
 
-def _listeners(address: str) -> list[socket.socket]:
+def _listeners(address: str, *, shared: bool) -> list[socket.socket]:
     """Return a listening socket for each address that the host has: IPv4 and IPv6 are two."""
     host, port = host_and_port(address)
     listeners: list[socket.socket] = []
@@ -273,6 +281,8 @@ def _listeners(address: str) -> list[socket.socket]:
             listeners.append(listener)
             listener.setblocking(False)
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if shared:
+                listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
             if family == socket.AF_INET6:
                 listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
             listener.bind(place)

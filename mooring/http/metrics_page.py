@@ -17,20 +17,23 @@ _END = b"\r\n\r\n"
 _LIMITS = Limits(connections=64)
 
 
-def serve_metrics(address: str, make: Callable[[], bytes]) -> None:
+def serve_metrics(address: str, make: Callable[[], bytes], *, shared: bool = False) -> Callable[[], None]:
     """Answer each GET at ``host:port`` with the text that ``make`` returns; raise ConfigError or OSError.
 
-    The thread ends with the process.
+    Return what ends that; the thread ends with the process, too. A ``shared`` address several processes may serve.
     """
     outcome: list[BaseException] = []
+    ends: list[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = []
     listening = threading.Event()
     recent = Recent(make)
 
     async def serve() -> None:
+        over = asyncio.Event()
         try:
-            async with accepting(address, Connections(_LIMITS), lambda: _Page(recent.get)):
+            async with accepting(address, Connections(_LIMITS), lambda: _Page(recent.get), shared=shared):
+                ends.append((asyncio.get_running_loop(), over))
                 listening.set()
-                await asyncio.Event().wait()
+                await over.wait()
         except (OSError, ValueError) as failed:
             outcome.append(failed)
         finally:
@@ -40,6 +43,12 @@ def serve_metrics(address: str, make: Callable[[], bytes]) -> None:
     listening.wait()
     if outcome:
         raise outcome[0]
+    loop, over = ends[0]
+
+    def end() -> None:
+        loop.call_soon_threadsafe(over.set)
+
+    return end
 
 
 class _Page(asyncio.Protocol):

@@ -174,13 +174,13 @@ class SlowDisk(Records):
     writing: threading.Event = field(default_factory=threading.Event)
     ready: threading.Event = field(default_factory=threading.Event)
 
-    def write_pod(self, record: PodRecord) -> None:
+    def write_pod(self, record: PodRecord) -> bool:
         self._wait()
-        Records.write_pod(self, record)
+        return Records.write_pod(self, record)
 
-    def remove_pod(self, uid: str) -> None:
+    def remove_pod(self, uid: str) -> bool:
         self._wait()
-        Records.remove_pod(self, uid)
+        return Records.remove_pod(self, uid)
 
     def _wait(self) -> None:
         self.writing.set()
@@ -206,6 +206,37 @@ async def test_two_sandboxes_of_one_pod_at_once_agree_on_one_record(
     outcomes = await asyncio.gather(first, second, return_exceptions=True)
     assert [isinstance(outcome, RefusedError) for outcome in outcomes] == [False, True]
     assert json.loads((state / f"pods/{make.uid}.json").read_text())["assignment"] == make.assignment
+
+
+async def test_two_shims_agree_on_one_record(rules: Rules, state: Path, host: Path, make: Any) -> None:
+    """While one takes over from another both have calls: the second to write finds the first one's record."""
+    disk = SlowDisk(state, host / "run")
+    old = Interceptors(rules, disk, Roots(host / "sys", host / "dev"))
+    new = Interceptors(rules, Records(state, host / "run"), Roots(host / "sys", host / "dev"))
+    other = make.annotations_with(vfs=list(reversed(make.assignment["vfs"])))
+    del other["mooring.dev/interfaces"]
+    late = asyncio.create_task(forwarded(old.run_pod_sandbox(make.run(other))))
+    assert await asyncio.to_thread(disk.writing.wait, 20)
+    await forwarded(new.run_pod_sandbox(make.run(make.annotations)))
+    (state / f"pods/{make.uid}.unprivileged").unlink()
+    disk.ready.set()
+    with pytest.raises(RefusedError, match="differs from the assignment recorded"):
+        await late
+    assert json.loads((state / f"pods/{make.uid}.json").read_text())["assignment"] == make.assignment
+    assert not (state / f"pods/{make.uid}.unprivileged").exists()
+
+
+async def test_a_record_stays_while_another_shim_makes_its_sandbox(
+    interceptors: Interceptors, rules: Rules, state: Path, host: Path, make: Any
+) -> None:
+    """The shim that collects stale records does not know of that call: the call's mark tells it."""
+    new = Interceptors(rules, Records(state, host / "run"), Roots(host / "sys", host / "dev"))
+    async with interceptors.run_pod_sandbox(make.run(make.annotations)):
+        assert await new.collect_records(frozenset(), 0.0) == frozenset()
+        assert await new.collect_records(frozenset(), LIST_INTERVAL_S) == frozenset()
+    assert await new.collect_records(frozenset(), 2 * LIST_INTERVAL_S) == frozenset()
+    assert await new.collect_records(frozenset(), 3 * LIST_INTERVAL_S) == {make.uid}
+    assert not list((state / "pods").iterdir())
 
 
 async def test_a_caller_that_leaves_while_the_record_is_written_lets_nobody_in(

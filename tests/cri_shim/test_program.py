@@ -106,6 +106,75 @@ def test_after_a_kill_it_starts_over_the_socket_that_was_left(start: Start, host
     assert served(host)
 
 
+def test_a_process_takes_over_in_the_background(start: Start, host: Path) -> None:
+    """The command ends with 0 once the new process is in charge, a child of process 1; it serves the metrics, too."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port: int = listener.getsockname()[1]
+    flags = ("--metrics-addr", f"127.0.0.1:{port}")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd, hanging_runtime(host / "runtime.sock"):
+        systemd.bind(str(host / "notify"))
+        systemd.settimeout(90)
+        old = start(*flags, NOTIFY_SOCKET=str(host / "notify"), WATCHDOG_USEC="60000000")
+        assert systemd.recv(64) == b"READY=1"
+        with open_call(host) as call:
+            taking = start(*flags, "--take-over")
+            assert taking.wait(90) == 0
+            new = main_pid(systemd)
+            try:
+                assert Path(f"/proc/{new}/stat").read_text().rpartition(")")[2].split()[1] == "1"
+                assert {systemd.recv(64) for _ in range(2)} == {b"READY=1", b"WATCHDOG=1"}
+                wait_until(lambda: listeners(port) == 1)
+                assert (served(host), old.poll(), call.done()) == (True, None, False)
+                old.send_signal(signal.SIGTERM)
+                assert old.wait(90) == 0
+                with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as answer:
+                    assert b'mooring_cri_calls_total{code="OK",method="Version"}' in answer.read()
+                with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
+                    client.connect(str(host / "cri.sock"))
+            finally:
+                os.kill(new, signal.SIGTERM)
+        wait_until(lambda: not (host / "cri.sock").exists())
+
+
+def test_a_process_that_cannot_take_over_says_why(start: Start, host: Path) -> None:
+    """Status 1: there is none to take over from; its configuration is wrong; its runtime does not answer."""
+    taking = start("--take-over")
+    assert "no process that hands it over: restart" in taking.communicate(timeout=90)[1]
+    start()
+    wait_until(lambda: served(host))
+    for flags, why, status in (
+        (("--metrics-addr", "x"), "is not host:port", 1),
+        (("--stop-without-devices=perhaps",), "is not true or false", 2),
+        ((), "does not answer through this process", 1),
+    ):
+        taking = start("--take-over", *flags)
+        assert why in taking.communicate(timeout=90)[1]
+        assert taking.returncode == status
+    assert served(host)
+
+
+def listeners(port: int) -> int:
+    """Return how many sockets listen on a port, from /proc/net/tcp."""
+    rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    return sum(row[1].endswith(f":{port:04X}") and row[3] == "0A" for row in rows)
+
+
+def main_pid(systemd: socket.socket) -> int:
+    """Return the pid that systemd is told, which takes signs of life before and after it."""
+    while not (said := systemd.recv(64)).startswith(b"MAINPID="):
+        assert said == b"WATCHDOG=1"
+    return int(said.partition(b"=")[2])
+
+
+@contextmanager
+def open_call(host: Path) -> Iterator[Any]:
+    """A call that does not end while the block runs."""
+    with grpc.insecure_channel(f"unix://{host}/cri.sock") as channel:
+        call = channel.unary_unary("/runtime.v1.RuntimeService/RunPodSandbox").future(b"")
+        yield call
+        call.cancel()
+
+
 @pytest.mark.parametrize(("flag", "value"), [("--listen", "tcp://1.2.3.4"), ("--listen", "unix://relative")])
 def test_an_address_that_is_not_a_socket_is_refused(start: Start, flag: str, value: str) -> None:
     """Status 1 and one line that names it, no traceback."""

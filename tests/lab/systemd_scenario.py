@@ -13,9 +13,12 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import grpc
+
 from tests.support.polling import reaches
 
 UNITS = Path("/run/systemd/system")
+WRONG = "runtime 'unix:///run/no.sock' does not answer through this process"
 UNIT, SHIPPED = "mooring-cri-shim.service", Path("cli/node/units/mooring-cri-shim.service")
 SOCKET, RUNTIME = Path("/run/mooring/cri.sock"), Path("/run/containerd/containerd.sock")
 PROGRAM = Path("/opt/mooring/bin/mooring-cri-shim")
@@ -103,6 +106,25 @@ def start_runtime() -> "subprocess.Popen[bytes]":
     return runtime
 
 
+def reloads(systemd: Systemd, first: str) -> dict[str, object]:
+    """Reload, then reload with a runtime that is not there; a client asks all the time by one channel."""
+    with grpc.insecure_channel(f"unix://{SOCKET}") as channel:
+        asked = channel.unary_unary("/runtime.v1.RuntimeService/Version")
+        asked(b"", timeout=20)
+        reloaded = systemd.run("systemctl", "reload", UNIT)
+        second = systemd.shown("MainPID")
+        both = systemd.ask("systemctl", "status", "--no-pager", "--lines=0", UNIT)
+        (UNITS / f"{UNIT}.d/wrong.conf").write_text("[Service]\nEnvironment=MOORING_RUNTIME=unix:///run/no.sock\n")
+        systemd.ask("systemctl", "daemon-reload")
+        refused = systemd.run("systemctl", "reload", UNIT)
+        asked(b"", timeout=20)
+    return {
+        "reload": [reloaded.returncode, reloaded.stderr, second != first, first in both and second in both],
+        "wrong_reload": [refused.returncode, systemd.shown("MainPID") == second, WRONG in LOG.read_text()],
+        "state_then": systemd.shown("ActiveState"),
+    }
+
+
 def main() -> None:
     subprocess.run(["mount", "-t", "tmpfs", "tmpfs", "/opt"], check=True)
     write_program(PROGRAM, sys.executable, "-m", "cri_shim")
@@ -124,8 +146,10 @@ def main() -> None:
         "socket_mode": oct(SOCKET.stat().st_mode & 0o777),
         "state_mode": oct(Path("/var/lib/mooring").stat().st_mode & 0o777),
     }
+    seen |= reloads(systemd, after_hang)
     systemd.ask("systemctl", "stop", UNIT)
     seen |= {"result": systemd.shown("Result"), "socket_left": SOCKET.exists(), "run_left": SOCKET.parent.exists()}
+    seen["processes_left"] = systemd.ask("pgrep", "-f", "cri_shim")
     systemd.end()
     runtime.terminate()
     runtime.wait()

@@ -15,7 +15,10 @@ SCENARIO = Path(__file__).with_name("systemd_scenario.py")
 
 
 def test_systemd_keeps_the_shim_and_starts_it_before_the_kubelet(lab: Lab) -> None:
-    """Killed or hanging it comes back, ready for a kubelet that starts with it; it holds no capability."""
+    """Killed or hanging it comes back, ready for a kubelet that starts with it; it holds no capability.
+
+    A reload makes another process the main one; one that fails leaves all as it was; a stop ends every process.
+    """
     done = lab(f"PYTHONPATH=. {sys.executable} {SCENARIO}", timeout_s=280)
     assert done.returncode == 0, done.stdout + done.stderr
     seen = json.loads(next(line for line in done.stdout.splitlines() if line.startswith('{"kubelet"')))
@@ -24,4 +27,8 @@ def test_systemd_keeps_the_shim_and_starts_it_before_the_kubelet(lab: Lab) -> No
     assert seen["restarts"] == "2"
     assert int(seen["capabilities"], 16) == 0
     assert (seen["socket_mode"], seen["state_mode"]) == ("0o600", "0o700")
+    assert seen["reload"] == [0, "", True, True]
+    assert seen["wrong_reload"] == [1, True, True]
+    assert seen["state_then"] == "active"
+    assert seen["processes_left"] == ""
     assert (seen["result"], seen["socket_left"], seen["run_left"]) == ("success", False, True)

@@ -3,14 +3,17 @@
 import signal
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from mooring.errors import RecordError
 from mooring.files import write_file
-from mooring.sandbox_marks import FOLDER, are_needed, claim, marked, promise_marks
+from mooring.sandbox_marks import FOLDER, are_needed, claim, is_marked, marked, promise_marks
 
+_MARKS = 3000
 UID = "8c2f0001-0000-4000-8000-000000000001"
 
 
@@ -25,6 +28,26 @@ def test_a_call_has_a_mark_while_it_lasts(tmp_path: Path) -> None:
         assert first.startswith(f"{UID}.")
         assert first != second
     assert list((tmp_path / FOLDER).iterdir()) == []
+
+
+def test_a_shim_that_starts_meanwhile_hinders_no_mark(tmp_path: Path) -> None:
+    """It looks at marks that are not locked yet, and removes them: one that takes over starts while the other works."""
+    over = threading.Event()
+
+    def start_again_and_again() -> None:
+        while not over.is_set():
+            promise_marks(tmp_path / "state", tmp_path, "1")
+
+    with ThreadPoolExecutor(1) as pool:
+        starting = pool.submit(start_again_and_again)
+        try:
+            for _ in range(_MARKS):
+                with marked(tmp_path, UID):
+                    assert is_marked(tmp_path, UID)
+        finally:
+            over.set()
+        starting.result()
+    assert not is_marked(tmp_path, UID)
 
 
 def test_a_failed_call_leaves_no_mark(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ COMPLETE = "complete"  # The file of a release's folder that is written when eve
 LISTEN = "unix:///run/mooring/cri.sock"
 LISTEN_CRIO = "unix:///run/mooring/run/crio/crio.sock"  # The kubelet recognises CRI-O by the end of this path.
 _UNITS = "/etc/systemd/system"
+_TAKES_OVER = "--take-over"
 _DAEMON_RELOAD = ("systemctl", "daemon-reload")
 
 Command = tuple[str, ...]
@@ -40,7 +41,8 @@ class Choices:
     """What the person chose, and what the installation is made from.
 
     ``release`` names the folder of the virtual environment, ``forwarder`` is the executable's text, ``units`` are the
-    units' texts by name, ``plugin`` is mooring-cni's own entry in the chain.
+    units' texts by name, ``plugin`` is mooring-cni's own entry in the chain. ``restarts_shim`` is for a shim of which
+    nobody knows whether it hands over.
     """
 
     release: str
@@ -56,6 +58,7 @@ class Choices:
     await_init: bool = False
     vf_names: str = "udev"
     kubelet_config: str = kubelet.CONFIG
+    restarts_shim: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +86,7 @@ def steps(host: Host, choices: Choices) -> list[Step]:
     """Return every step of installing ``choices`` on ``host``."""
     ways = sockets(host, choices)
     served = tuple(_services(choices))
-    restarts = tuple(("systemctl", "restart", name) for name in served)
+    restarts = tuple(("systemctl", _again(host, choices, name), name) for name in served)
     stops = tuple(("systemctl", "stop", name) for name in reversed(served))
     has_manager = any(path == texts.NETWORK_MANAGER for path, _ in texts.quiet(host))
     manager = (("systemctl", "try-reload-or-restart", "NetworkManager.service"),) if has_manager else ()
@@ -115,6 +118,15 @@ def _services(choices: Choices) -> Iterator[str]:
     if choices.advertiser == "unit":
         yield from ("mooring-advertiser-init.service", "mooring-advertiser.service")
     yield from ("mooring-cni.service", "mooring-cri-shim.service")
+
+
+def _again(host: Host, choices: Choices, name: str) -> str:
+    """Return what brings a unit's program to the current release: a reload where that drops no call.
+
+    The unit that is installed tells whether the process that runs now can hand over. One that does not run is started.
+    """
+    hands_over = _TAKES_OVER in (host.text(f"{_UNITS}/{name}") or "")
+    return "reload-or-restart" if hands_over and not choices.restarts_shim else "restart"
 
 
 def _environment(host: Host, choices: Choices) -> list[Change]:

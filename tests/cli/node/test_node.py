@@ -1,6 +1,7 @@
 """mooring-node on hosts below a folder: what it installs, finds altered, refuses, upgrades and takes back."""
 
 import json
+import re
 import subprocess
 import sys
 import zipfile
@@ -269,6 +270,19 @@ def test_an_upgrade_swaps_one_link_and_keeps_the_release_before(kubeadm: NodeHos
     assert kubeadm.tree() == before
 
 
+def test_an_upgrade_reloads_a_shim_that_hands_over(kubeadm: NodeHost) -> None:
+    """The unit that is there tells: that of an earlier release lets a person ask for a check, by SIGHUP."""
+    unit = "/etc/systemd/system/mooring-cri-shim.service"
+    wheels = [str(kubeadm.wheelhouse(name)) for name in ("one", "two", "three")]
+    said = [kubeadm.run("install", "--wheelhouse", wheels[0])[1], kubeadm.run("upgrade", "--wheelhouse", wheels[1])[1]]
+    now = "ExecReload=/opt/mooring/bin/mooring-cri-shim --take-over"
+    assert now in kubeadm.text(unit)
+    kubeadm.write(unit, kubeadm.text(unit).replace(now, "ExecReload=/bin/kill -HUP $MAINPID"))
+    said.append(kubeadm.run("upgrade", "--wheelhouse", wheels[2])[1])
+    words = [line.split()[-2] for each in said for line in each.splitlines() if line.endswith("cri-shim.service")]
+    assert words == ["restart", "reload-or-restart", "restart"]
+
+
 def test_check_names_what_is_missing_or_altered(kubeadm: NodeHost) -> None:
     """Exit status 1 and one finding each, as a table and as JSON; install repairs them."""
     run_install(kubeadm)
@@ -382,7 +396,7 @@ def test_systemd_finds_no_fault_with_the_units(tmp_path: Path) -> None:
     units = Path("cli/node/units").resolve()
     for unit in units.iterdir():
         lines = unit.read_text().splitlines()
-        changed = ["ExecStart=/bin/true" if line.startswith("ExecStart=") else line for line in lines]
+        changed = [re.sub(r"^(ExecStart|ExecReload)=.*", r"\1=/bin/true", line) for line in lines]
         (tmp_path / unit.name).write_text("\n".join(changed))
     command = ["systemd-analyze", "verify", "--man=no", *map(str, sorted(tmp_path.iterdir()))]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

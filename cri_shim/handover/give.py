@@ -1,0 +1,99 @@
+"""Hand a socket over to another process: the side of the process in charge."""
+
+import asyncio
+import os
+import socket
+import struct
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import structlog
+
+from cri_shim.handover.messages import LIMIT_S, MOST_BYTES, PROTOCOL, dump, meeting_place, read
+from cri_shim.listen import root_only
+from cri_shim.notify import Systemd
+
+_PROC = Path("/proc")
+# struct ucred: pid, uid, gid (unix(7)).
+_CREDENTIALS = struct.Struct("3i")
+_AGAIN_S = 60.0
+_log = structlog.get_logger()
+
+
+@contextmanager
+def offered(path: Path) -> Iterator[socket.socket]:
+    """Listen where other processes ask for ``path``, which is this one's; raise OSError.
+
+    What was there is an ended process', or that of the one that this one has taken over from.
+    """
+    place = meeting_place(path)
+    place.unlink(missing_ok=True)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC) as listener:
+        with root_only():
+            listener.bind(str(place))
+        listener.listen()
+        listener.setblocking(False)
+        yield listener
+
+
+async def give(listener: socket.socket, lock: BinaryIO, systemd: Systemd, let_go: Callable[[int], None]) -> None:
+    """Wait for a process that takes over; return when it is in charge, and this one's ``lock`` is closed.
+
+    ``let_go`` gets its pid: it says so to systemd, and ends what only one process may do. A process that fails before
+    that, or that is none of this service, changes nothing.
+    """
+    while True:
+        try:
+            if await _meet(listener, lock, systemd, let_go):
+                return
+        except OSError as reason:
+            # For instance without descriptors.
+            _log.warning("nobody can take over", reason=str(reason))
+            await asyncio.sleep(_AGAIN_S)
+
+
+async def _meet(listener: socket.socket, lock: BinaryIO, systemd: Systemd, let_go: Callable[[int], None]) -> bool:
+    """Meet the next process that asks; return whether it is in charge now."""
+    taker, _ = await asyncio.get_running_loop().sock_accept(listener)
+    with taker:
+        pid, uid, _ = _CREDENTIALS.unpack(taker.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
+        try:
+            async with asyncio.timeout(LIMIT_S):
+                await _agree(taker, pid, uid, lock, systemd)
+            let_go(pid)
+        except (OSError, ValueError) as reason:
+            _log.warning("not handed over", to=pid, reason=str(reason) or type(reason).__name__)
+            return False
+        lock.close()
+        # One that has ended meanwhile is the main process all the same: systemd starts the unit again.
+        with suppress(OSError):
+            taker.send(dump({"yours": True}))
+        return True
+
+
+async def _agree(taker: socket.socket, pid: int, uid: int, lock: BinaryIO, systemd: Systemd) -> None:
+    """Return when the taker serves; raise OSError or ValueError with the reason why it does not."""
+    loop = asyncio.get_running_loop()
+    if refusal := _refusal(read(await loop.sock_recv(taker, MOST_BYTES)), pid, uid):
+        taker.send(dump({"refused": refusal}))
+        raise PermissionError(refusal)
+    greeting = {"pid": os.getpid(), "notify": systemd.socket, "watchdog_s": systemd.watchdog_s}
+    socket.send_fds(taker, [dump(greeting)], [lock.fileno()])
+    read(await loop.sock_recv(taker, MOST_BYTES))
+
+
+def _refusal(hello: Mapping[str, Any], pid: int, uid: int) -> str:
+    if (protocol := hello.get("handover")) != PROTOCOL:
+        return f"it hands over by protocol {PROTOCOL}, not {protocol!r}: restart"
+    if uid != os.geteuid():
+        return f"process {pid} is another user's"
+    # systemd stops a unit's processes by their control group: another would stay when the unit is stopped.
+    if _control_group(pid) != _control_group(os.getpid()):
+        return f"process {pid} is of another control group: systemctl reload starts one that is not"
+    return ""
+
+
+def _control_group(pid: int) -> str:
+    return (_PROC / str(pid) / "cgroup").read_text()

@@ -1,0 +1,53 @@
+"""Take a socket over from the process that is in charge of it: the side of the new process."""
+
+import os
+import socket
+from pathlib import Path
+from typing import BinaryIO
+
+from cri_shim.handover.messages import LIMIT_S, MOST_BYTES, PROTOCOL, dump, meeting_place, read
+from cri_shim.listen import ListenError
+from cri_shim.notify import Systemd
+
+
+class Predecessor:
+    """The process in charge of ``path``; ``lock`` is its lock, ``systemd`` how that process notifies systemd."""
+
+    def __init__(self, path: Path) -> None:
+        """Meet it; raise ListenError if there is none, or it refuses."""
+        self._path = path
+        self._connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC)
+        # One that hands over to another process just now answers when that has failed.
+        self._connection.settimeout(LIMIT_S)
+        try:
+            self._connection.connect(str(meeting_place(path)))
+            self.pid, self.lock, self.systemd = self._meet()
+        except (FileNotFoundError, ConnectionRefusedError):
+            self._connection.close()
+            raise ListenError(f"socket {str(path)!r} is served by no process that hands it over: restart") from None
+        except (OSError, ValueError, KeyError) as reason:
+            self._connection.close()
+            raise ListenError(f"the process that serves {str(path)!r} does not hand it over: {reason}") from reason
+
+    def _meet(self) -> tuple[int, BinaryIO, Systemd]:
+        self._connection.send(dump({"handover": PROTOCOL}))
+        packet, descriptors, _, _ = socket.recv_fds(self._connection, MOST_BYTES, 1, socket.MSG_CMSG_CLOEXEC)
+        greeting = read(packet)
+        if "refused" in greeting:
+            raise PermissionError(greeting["refused"])
+        if not descriptors:
+            raise ValueError("its lock did not come")
+        lock = os.fdopen(descriptors[0], "rb")
+        return int(greeting["pid"]), lock, Systemd(greeting["notify"], greeting["watchdog_s"])
+
+    def take_charge(self) -> None:
+        """Say that this process serves, and return when it is the one in charge; raise ListenError."""
+        try:
+            self._connection.send(dump({"serving": True}))
+            read(self._connection.recv(MOST_BYTES))
+        except (OSError, ValueError) as reason:
+            raise ListenError(f"process {self.pid} did not hand {str(self._path)!r} over: {reason}") from reason
+
+    def leave(self) -> None:
+        """End the conversation: before `take_charge` that leaves everything as it was."""
+        self._connection.close()
