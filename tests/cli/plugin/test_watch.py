@@ -57,6 +57,17 @@ async def watching(served: Served, *argv: str) -> AsyncIterator[Process]:
     assert process.returncode == 130
 
 
+async def ended(served: Served, *argv: str) -> tuple[int | None, str, str]:
+    """Run a command that ends by itself, in a process of its own: a watch configures the log of its whole process."""
+    environment = {**os.environ, "KUBECONFIG": str(served.kubeconfig)}
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "cli", *argv, env=environment, stdout=PIPE, stderr=PIPE
+    )
+    async with asyncio.timeout(90):
+        out, err = await process.communicate()
+    return process.returncode, out.decode(), err.decode()
+
+
 async def line(process: Process) -> str:
     assert process.stdout is not None
     return (await process.stdout.readline()).decode()
@@ -96,14 +107,14 @@ async def test_programs_get_an_object_a_line(served: Served) -> None:
 async def test_what_cannot_be_watched_ends_the_command_with_a_sentence(guarded: Served) -> None:
     """The account may not list nodes: no watch repeats that for ever."""
     await guarded.restrict("pods")
-    status, out, err = await guarded.run("nodes", "-w")
+    status, out, err = await ended(guarded, "nodes", "-w")
     assert (status, out, err) == (1, "", "kubectl mooring: forbidden: needs the right to list and watch nodes\n")
 
 
 async def test_a_right_to_list_without_the_right_to_watch_is_named(guarded: Served) -> None:
     """Rights of earlier versions had no `watch`."""
     await guarded.restrict("nodes", "pods", verbs=("list",))
-    status, out, err = await guarded.run("nodes", "-w")
+    status, out, err = await ended(guarded, "nodes", "-w")
     assert (status, out) == (1, "")
     assert err == "kubectl mooring: forbidden: needs the right to list and watch nodes\n"
 
