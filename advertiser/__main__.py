@@ -25,12 +25,14 @@ from advertiser.inventory.build_inventory import build_inventory
 from advertiser.inventory.facts import ClusterFacts
 from advertiser.publish.cluster_view import ClusterView
 from advertiser.publish.http_pages import serve_http
+from advertiser.publish.metrics import Metrics
 from advertiser.publish.node_resources import NodeResources
 from advertiser.publish.once import publish_once
 from advertiser.publish.policy_check import PolicyCheck
 from advertiser.publish.publisher import Publisher, patch_gpu_inventory
 from advertiser.publish.scan_loop import Publishers, ScanLoop
 from advertiser.publish.scanner import Scanner
+from advertiser.publish.shim_condition_writer import ShimConditionWriter
 from advertiser.publish.vf_event_reporter import VfEventReporter
 from advertiser.show import as_json, print_table
 from mooring import log
@@ -186,14 +188,17 @@ async def _serve(config: Config) -> None:
 
 
 async def _work(config: Config, scanner: Scanner, client: Client, changes: HostEvents, stop: asyncio.Event) -> None:
-    publisher = Publisher(client, config.node, lambda: scan_loop.metrics.patched())
+    metrics = Metrics()
+    publisher = Publisher(client, config.node, metrics.patched)
     resources, vf_events = NodeResources(client, config.node), VfEventReporter(client, config.node)
     gpus = Publisher(client, config.node, patch=patch_gpu_inventory) if config.gpus else None
-    view = ClusterView(client, config.node, publisher, resources, changes.notify, gpus)
-    scan_loop = ScanLoop(scanner, view, Publishers(publisher, resources, vf_events, gpus))
+    shim = ShimConditionWriter(client, config.node, metrics)
+    view = ClusterView(client, config.node, publisher, resources, changes.notify, gpus, shim)
+    scan_loop = ScanLoop(scanner, view, Publishers(publisher, resources, vf_events, gpus, shim), metrics=metrics)
     async with serve_http(config.getpfs_addr, scan_loop, publisher, config.resync), asyncio.TaskGroup() as group:
-        writers = (publisher.run(), resources.run(), vf_events.run(), *(() if gpus is None else (gpus.run(),)))
-        policy = PolicyCheck(client, config.node, scan_loop.metrics)
+        optional = () if gpus is None else (gpus.run(),)
+        writers = (publisher.run(), resources.run(), vf_events.run(), shim.run(), *optional)
+        policy = PolicyCheck(client, config.node, metrics)
         work = (view.follow_node(), policy.run(), scan_loop.run(changes, config.resync), *writers)
         tasks = [group.create_task(each) for each in work]
         _log.info("advertiser serves", node=config.node)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from mooring.ledger import LedgerEntry
+from mooring.node_check import NodeCheck
 from mooring.without_devices import WithoutDevices
 
 Text = str | None
@@ -99,7 +100,8 @@ class Host:
     ``ledger`` has the entries by PCI address, None for one that cannot be read; ``unsettled`` are the addresses whose
     entry changed while the rest was read. ``altnames`` are by PF netdev; ``preparing`` are the PFs that `init` works
     on. ``eswitch`` are the modes of the PFs' switches by PCI address, without those that devlink does not report.
-    ``without_devices`` are the containers that the CRI shim has found so.
+    ``without_devices`` are the containers that the CRI shim has found so. ``node_check`` is what `mooring-node check`
+    has left, None where it has left nothing.
     """
 
     boot: str
@@ -111,6 +113,7 @@ class Host:
     preparing: frozenset[str] = frozenset()
     eswitch: Mapping[str, EswitchMode] = field(default_factory=dict, hash=False)
     without_devices: frozenset[WithoutDevices] = frozenset()
+    node_check: NodeCheck | None = None
 
 
 @dataclass(frozen=True, slots=True)
