@@ -25,6 +25,7 @@ from advertiser.inventory.build_inventory import build_inventory
 from advertiser.inventory.facts import ClusterFacts
 from advertiser.publish.cluster_view import ClusterView
 from advertiser.publish.http_pages import serve_http
+from advertiser.publish.metrics import Metrics
 from advertiser.publish.network_status_writer import NetworkStatusWriter
 from advertiser.publish.node_resources import NodeResources
 from advertiser.publish.once import publish_once
@@ -32,6 +33,7 @@ from advertiser.publish.policy_check import PolicyCheck
 from advertiser.publish.publisher import Publisher, patch_gpu_inventory
 from advertiser.publish.scan_loop import Publishers, ScanLoop
 from advertiser.publish.scanner import Scanner
+from advertiser.publish.shim_condition_writer import ShimConditionWriter
 from advertiser.publish.vf_event_reporter import VfEventReporter
 from advertiser.show import as_json, print_table
 from mooring import log
@@ -188,16 +190,19 @@ async def _serve(config: Config) -> None:
 
 
 async def _work(config: Config, scanner: Scanner, client: Client, changes: HostEvents, stop: asyncio.Event) -> None:
-    publisher = Publisher(client, config.node, lambda: scan_loop.metrics.patched())
+    metrics = Metrics()
+    publisher = Publisher(client, config.node, metrics.patched)
     resources, vf_events = NodeResources(client, config.node), VfEventReporter(client, config.node)
     gpus = Publisher(client, config.node, patch=patch_gpu_inventory) if config.gpus else None
-    view = ClusterView(client, config.node, publisher, resources, changes.notify, gpus)
+    shim = ShimConditionWriter(client, config.node, metrics)
+    view = ClusterView(client, config.node, publisher, resources, changes.notify, gpus, shim)
     networks = NetworkStatusWriter(client) if config.network_status else None
-    scan_loop = ScanLoop(scanner, view, Publishers(publisher, resources, vf_events, gpus, networks))
+    publishers = Publishers(publisher, resources, vf_events, gpus, networks, shim)
+    scan_loop = ScanLoop(scanner, view, publishers, metrics=metrics)
     async with serve_http(config.getpfs_addr, scan_loop, publisher, config.resync), asyncio.TaskGroup() as group:
         optional = (each.run() for each in (gpus, networks) if each is not None)
-        writers = (publisher.run(), resources.run(), vf_events.run(), *optional)
-        policy = PolicyCheck(client, config.node, scan_loop.metrics)
+        writers = (publisher.run(), resources.run(), vf_events.run(), shim.run(), *optional)
+        policy = PolicyCheck(client, config.node, metrics)
         work = (view.follow_node(), policy.run(), scan_loop.run(changes, config.resync), *writers)
         tasks = [group.create_task(each) for each in work]
         _log.info("advertiser serves", node=config.node)

@@ -37,11 +37,15 @@ def load(
 ) -> tuple[str | None, Config]:
     """Return the command among ``commands`` (None where a program has none) and the configuration.
 
-    Exit with status 2 on wrong usage, as argparse does; raise ConfigError for a wrong value in environment or file.
+    A command may have a second word, such as ``bypass on``. Exit with status 2 on wrong usage, as argparse does; raise
+    ConfigError for a wrong value in environment or file.
     """
     parser = _parser(kind, program, commands)
-    flags = vars(parser.parse_args(arguments))
-    command = flags.pop("command", None)
+    # Intermixed: the second word may come after a flag.
+    flags = vars(parser.parse_intermixed_args(arguments))
+    command = " ".join(filter(None, (flags.pop("command", None), flags.pop("word", None)))) or None
+    if command is not None and command not in commands:
+        parser.error(f"command {command!r} is none of {', '.join(commands)}")
     named = flags.pop("config") or environment.get("MOORING_CONFIG")
     in_file = _read_file(Path(named or DEFAULT_FILE), program, required=named is not None)
     values: dict[str, object] = {}
@@ -71,8 +75,11 @@ def _fields(kind: type[object]) -> tuple["dataclasses.Field[object]", ...]:
 
 def _parser(kind: type[object], program: str, commands: Sequence[str]) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog=program, description=(kind.__doc__ or "").strip() or None)
+    words = sorted({word for command in commands for word in command.split()[1:]})
     if commands:
-        parser.add_argument("command", choices=commands)
+        parser.add_argument("command", choices=[*dict.fromkeys(command.split()[0] for command in commands)])
+    if words:
+        parser.add_argument("word", nargs="?", choices=words)
     parser.add_argument("--config", metavar="FILE", help=f"configuration file (default {DEFAULT_FILE})")
     for field in _fields(kind):
         shown = str(field.default).lower() if isinstance(field.default, bool) else field.default

@@ -1,6 +1,6 @@
-"""The cluster's facts about this node: what is drained, and its extended resources."""
+"""The cluster's facts about this node: what is drained, its extended resources and its conditions."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -15,9 +15,19 @@ class _Metadata(msgspec.Struct):
     annotations: Mapping[str, str] | None = None
 
 
+class NodeCondition(msgspec.Struct):
+    """A condition of the node, without its times."""
+
+    type: str = ""
+    status: str = ""
+    reason: str = ""
+    message: str = ""
+
+
 class _NodeStatus(msgspec.Struct):
     capacity: Mapping[str, str | int] | None = None
     allocatable: Mapping[str, str | int] | None = None
+    conditions: Sequence[NodeCondition] | None = None
 
 
 class Node(msgspec.Struct):

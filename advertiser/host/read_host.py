@@ -7,6 +7,7 @@ marked unsettled. The next scan, which that change triggers, reads it settled.
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 
 import structlog
@@ -16,11 +17,12 @@ from advertiser.host.rtnetlink import altnames
 from advertiser.host.sysfs import NETNS_MODE, read_attribute, read_functions
 from advertiser.inventory.facts import Host
 from advertiser.inventory.port import main_netdev
-from mooring import extract, ledger, podrecord, without_devices
+from mooring import extract, ledger, node_check, podrecord, without_devices
 from mooring.errors import RecordError
 from mooring.files import read_file, record_paths
 from mooring.inventory import ADVERTISER
 from mooring.ledger import LedgerEntry, read_ledger_entry
+from mooring.node_check import NodeCheck, read_node_check
 from mooring.pci import is_address
 from mooring.run_folder import ADVERTISER_VERSION, PREPARING, VERSIONS
 from mooring.without_devices import WithoutDevices, read_without_devices
@@ -76,6 +78,7 @@ def read_host(roots: Roots, modes: ReadModes = read_modes) -> Host:
         eswitch=modes(roots.sysfs, (function.address for function in functions if function.sriov)),
         without_devices=_without_devices(roots.run / without_devices.NAME),
         rdma_exclusive=read_attribute(roots.sysfs / NETNS_MODE) == "N",
+        node_check=_node_check(roots.run / node_check.NAME),
     )
 
 
@@ -112,6 +115,14 @@ def _without_devices(path: Path) -> frozenset[WithoutDevices]:
     except (OSError, RecordError) as broken:
         _log.error("report of containers without devices cannot be read", reason=str(broken))
         return frozenset()
+
+
+def _node_check(path: Path) -> NodeCheck | None:
+    try:
+        text = read_file(path)
+        return None if text is None else read_node_check(text)
+    except (OSError, RecordError) as broken:
+        return NodeCheck(datetime.now(UTC), "unknown", str(broken))
 
 
 def _preparing(folder: Path) -> frozenset[str]:

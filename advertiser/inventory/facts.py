@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from mooring.ledger import LedgerEntry
+from mooring.node_check import NodeCheck
 from mooring.without_devices import WithoutDevices
 
 Text = str | None
@@ -102,7 +103,7 @@ class Host:
     entry changed while the rest was read. ``altnames`` are by PF netdev; ``preparing`` are the PFs that `init` works
     on. ``eswitch`` are the modes of the PFs' switches by PCI address, without those that devlink does not report.
     ``without_devices`` are the containers that the CRI shim has found so. ``rdma_exclusive``: an RDMA device is in one
-    network namespace only.
+    network namespace only. ``node_check`` is what `mooring-node check` has left, None where it has left nothing.
     """
 
     boot: str
@@ -115,6 +116,7 @@ class Host:
     eswitch: Mapping[str, EswitchMode] = field(default_factory=dict, hash=False)
     without_devices: frozenset[WithoutDevices] = frozenset()
     rdma_exclusive: bool = False
+    node_check: NodeCheck | None = None
 
 
 @dataclass(frozen=True, slots=True)

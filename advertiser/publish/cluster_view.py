@@ -8,6 +8,7 @@ from advertiser.formats.cluster_facts import Node, read_drain
 from advertiser.inventory.facts import ClusterFacts
 from advertiser.publish.node_resources import NodeResources
 from advertiser.publish.publisher import Publisher
+from advertiser.publish.shim_condition_writer import ShimConditionWriter
 from mooring import names
 from mooring.errors import AnnotationError
 from mooring.gpu import device_plugins
@@ -40,12 +41,14 @@ class ClusterView:
         resources: NodeResources,
         notify: Callable[[], None],
         gpus: Publisher | None = None,
+        shim: ShimConditionWriter | None = None,
     ) -> None:
         self._client = client
         self._node = node
         self._publisher = publisher
         self._resources = resources
         self._gpus = gpus
+        self._shim = shim
         self._notify = notify
         self._drained: frozenset[str] | None = None
         self._conflict = ""
@@ -66,6 +69,8 @@ class ClusterView:
             annotations = last.item.metadata.annotations or {}
             self._publisher.set_observed(annotations.get(names.INVENTORY))
             self._resources.set_observed(last.item.status.capacity or {}, last.item.status.allocatable or {})
+            if self._shim is not None:
+                self._shim.set_observed(last.item.status.conditions or ())
             if self._gpus is not None:
                 self._gpus.set_observed(annotations.get(KEY))
                 self._warn(last.item.status.allocatable or {})
@@ -76,6 +81,8 @@ class ClusterView:
             _log.warning("there is no such node yet", node=self._node)
             self._publisher.node_gone()
             self._resources.node_gone()
+            if self._shim is not None:
+                self._shim.node_gone()
             if self._gpus is not None:
                 self._gpus.node_gone()
 

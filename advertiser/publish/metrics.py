@@ -1,9 +1,13 @@
 """The advertiser's Prometheus metrics."""
 
+from typing import get_args
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
 
+from advertiser.formats.shim_condition import SocketState
 from advertiser.inventory.build_inventory import InventoryResult
 from mooring.gpu.inventory import GpuInventory
+from mooring.node_check import NodeCheck
 
 
 class Metrics:
@@ -38,6 +42,24 @@ class Metrics:
             ("policy", "state"),
             registry=self._registry,
         )
+
+        self._kubelet = Gauge(
+            "mooring_node_check_kubelet",
+            "1 for the socket that the kubelet is told: shim, runtime, bypass, unknown; stale: nobody has looked.",
+            ("state",),
+            registry=self._registry,
+        )
+        self._findings = Gauge(
+            "mooring_node_check_findings",
+            "What mooring-node check found to differ from what was installed.",
+            registry=self._registry,
+        )
+
+    def node_check(self, check: NodeCheck | None, found: SocketState | None) -> None:
+        """Show what the node's own check has found; None where it has left nothing."""
+        for state in get_args(SocketState):
+            self._kubelet.labels(state).set(state == found)
+        self._findings.set(0 if check is None else len(check.findings))
 
     def policy(self, policy: str, found: str) -> None:
         """Show whether an admission policy guards."""

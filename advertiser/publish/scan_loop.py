@@ -19,6 +19,7 @@ from advertiser.publish.network_status_writer import NetworkStatusWriter
 from advertiser.publish.node_resources import NodeResources
 from advertiser.publish.publisher import Publisher
 from advertiser.publish.scanner import Scan, Scanner
+from advertiser.publish.shim_condition_writer import ShimConditionWriter
 from advertiser.publish.vf_event_reporter import VfEvent, VfEventReporter
 from mooring.gpu.inventory import GpuInventory, GpuOut, dump_gpu_inventory
 from mooring.inventory import dump_inventory
@@ -28,7 +29,7 @@ _log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class Publishers:
-    """Where the result of a scan is written: the inventory, the extended resources, Events about VFs of pods, GPUs.
+    """Where a scan's result is written: inventory, extended resources, Events about VFs, GPUs, the node's condition.
 
     ``networks`` is None where nobody asked that pods be told what they were given.
     """
@@ -38,6 +39,7 @@ class Publishers:
     vf_events: VfEventReporter
     gpus: Publisher | None = None
     networks: NetworkStatusWriter | None = None
+    shim: ShimConditionWriter | None = None
 
 
 class ScanLoop:
@@ -49,6 +51,7 @@ class ScanLoop:
         view: ClusterView,
         publishers: Publishers,
         clock: Callable[[], float] = lambda: asyncio.get_running_loop().time(),
+        metrics: Metrics | None = None,
     ) -> None:
         self._scanner = scanner
         self._view = view
@@ -61,7 +64,7 @@ class ScanLoop:
         self._first_s: float | None = None
         self._sightings: Mapping[VfKey, Sighting] = {}
         self._due_s: float | None = None
-        self.metrics = Metrics()
+        self.metrics = metrics or Metrics()
         self.last: Scan | None = None
 
     def age_s(self) -> float:
@@ -116,6 +119,8 @@ class ScanLoop:
         self._publishers.vf_events.update(frozenset(happened))
         if self._publishers.networks is not None:
             self._publishers.networks.set_desired(scan.networks)
+        if self._publishers.shim is not None:
+            self._publishers.shim.take(scan.host.node_check, datetime.now(UTC))
         if scan.result.ignored != self._ignored:
             self._ignored = scan.result.ignored
             for device in self._ignored:

@@ -6,26 +6,31 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
 from importlib import resources
 from pathlib import Path
 from platform import node as host_name
 from typing import Any
 
-from cli.node import admission_policies, run, venv
+from cli.node import admission_policies, bypass, run, venv
 from cli.node import journal as journals
 from cli.node.errors import NodeError
+from cli.node.held import holders
 from cli.node.look import below, state_of
 from cli.node.plan import kubelet, network, settings, steps
 from cli.node.plan.states import Link
-from cli.node.report import as_json, findings
+from cli.node.report import as_json, findings, leave_report
 from cni.forwarder import render
 from mooring.config import ConfigError, load, option
-from mooring.files import record_paths
 from mooring.names import is_subdomain
+from mooring.node_check import Finding
 
 PROGRAM = "mooring-node"
 HARDWARE_TEST = "hardware-test"
-COMMANDS = ("install", "upgrade", "remove", "undo", "check", HARDWARE_TEST)
+BYPASS_ON, BYPASS_OFF = "bypass on", "bypass off"
+COMMANDS = ("install", "upgrade", "remove", "undo", "check", BYPASS_ON, BYPASS_OFF, HARDWARE_TEST)
+# A run leaves an open journal for so long at the most; an older one was killed.
+_LONGEST_RUN = timedelta(minutes=15)
 _WORDS = {
     "advertiser": ("daemonset", "unit"),
     "network": ("chain", "none"),
@@ -38,7 +43,10 @@ _ROOT, _PLUGIN = Path("/"), Path("/etc/mooring/cni.json")
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Set up this host: install, upgrade, remove; undo a run that was killed; check what is missing or altered."""
+    """Set up this host: install, upgrade, remove; undo a run that was killed; check what is missing or altered.
+
+    bypass on lets the kubelet speak to the runtime itself, bypass off through the shim again.
+    """
 
     wheelhouse: Path = option(Path("wheelhouse"), "folder with the wheels of Mooring and all that it needs")
     node_name: str = option("", "name of this node's object; without one the host name in lower case")
@@ -53,7 +61,8 @@ class Options:
     kubeconfig: str = option("", "kubeconfig that reads the admission policies; without one the kubelet's")
     without_guard: bool = option(False, "true installs although admission policies are missing or do not deny")
     python: str = option("", "interpreter of the programs; without one that of this program")
-    force: bool = option(False, "true removes although pods have VFs: they lose their names and rates with the node")
+    force: bool = option(False, "true removes, or turns the bypass on, although pods have VFs")
+    report: bool = option(False, "true: check leaves what it finds for the advertiser too, and ends with 0 (the timer)")
     output: str = option("table", "how check writes: table or json", short="o")
 
 
@@ -113,10 +122,13 @@ def _do(command: str, options: Options) -> int:
         return _check(site, options)
     if command in ("install", "upgrade"):
         return _install(command, site, options)
+    choices = _choices(options, _present(site.root) or "none")
+    if command in (BYPASS_ON, BYPASS_OFF):
+        return _bypass(command, site, options, choices)
     # A run that was killed may have replaced the unit of a shim that runs on.
-    choices = replace(_choices(options, _present(site.root) or "none"), restarts_shim=True)
-    if command == "remove" and not options.force:
-        _refuse_held(site.root)
+    choices = replace(choices, restarts_shim=True)
+    if command == "remove" and not options.force and (held := holders(site.root)):
+        raise NodeError(f"pods of this node have VFs ({', '.join(held[:5])}): drain it first, or --force")
     if options.dry_run:
         return _tell_removal(command, site)
     taken = run.remove(site, choices) if command == "remove" else run.take_back(site, choices)
@@ -165,15 +177,57 @@ def _kubeconfig(options: Options) -> Path | None:
     return next((path for path in found if path.exists()), None)
 
 
+def _bypass(command: str, site: run.Site, options: Options, choices: steps.Choices) -> int:
+    """Turn the bypass on or off; on is refused while pods have VFs, unless it was begun before or is forced."""
+    if command == BYPASS_ON and bypass.read(site.root) is None and (held := holders(site.root)):
+        for one in held:
+            _say("held", one)
+        if not options.force:
+            raise NodeError(
+                f"pods of this node have {len(held)} VFs: a container of theirs that restarts would lack its devices. "
+                "Drain the node first, or --force"
+            )
+    if options.dry_run:
+        for change in run.planned_bypass(site, choices, on=command == BYPASS_ON):
+            _say("kubelet", f"would {change}")
+        return 0
+    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    done = run.bypass_on(site, choices, now) if command == BYPASS_ON else run.bypass_off(site, choices)
+    _say("bypass", ("on" if command == BYPASS_ON else "off") if done else "nothing to do")
+    return 0
+
+
 def _check(site: run.Site, options: Options) -> int:
-    found = list(findings(site, _choices(options, _present(site.root) or "none")))
+    choices = _choices(options, _present(site.root) or "none")
+    if options.report:
+        return _report(site, choices)
+    found = list(findings(site, choices))
     if options.output == "json":
         print(as_json(found))
     else:
-        for each in found:
-            print(f"{each.step:12} {each.subject}: {each.found}" if each.subject else f"{each.step:12} {each.found}")
-        print(f"{len(found)} findings" if found else "all is as it was installed")
+        _tell(found)
     return 1 if found else 0
+
+
+def _report(site: run.Site, choices: steps.Choices) -> int:
+    """Leave the findings for the advertiser, and print them where they have changed; do nothing during a run."""
+    now = datetime.now(UTC)
+    if journals.open_since(site.root, now) < _LONGEST_RUN:
+        _say("check", "a run of mooring-node is under way")
+        return 0
+    try:
+        found = list(findings(site, choices))
+    except NodeError as wrong:
+        found = [Finding("check", "", str(wrong))]
+    if leave_report(site, choices, found, now):
+        _tell(found)
+    return 0
+
+
+def _tell(found: Sequence[Finding]) -> None:
+    for each in found:
+        print(f"{each.step:12} {each.subject}: {each.found}" if each.subject else f"{each.step:12} {each.found}")
+    print(f"{len(found)} findings" if found else "all is as it was installed", flush=True)
 
 
 def _tell_removal(command: str, site: run.Site) -> int:
@@ -203,6 +257,7 @@ def _choices(options: Options, release: str) -> steps.Choices:
         await_init=options.await_init,
         vf_names=options.vf_names,
         kubelet_config=options.kubelet_config,
+        bypassed=bypass.read(options.root.absolute()) is not None,
     )
 
 
@@ -223,12 +278,6 @@ def _present(root: Path) -> str | None:
     """Return the current release, None if nothing is installed."""
     link = state_of(root, steps.CURRENT)
     return Path(link.target).name if isinstance(link, Link) else None
-
-
-def _refuse_held(root: Path) -> None:
-    held = [path.stem for path in record_paths(below(root, "/var/lib/mooring/vfs"))]
-    if held:
-        raise NodeError(f"pods of this node have VFs ({', '.join(held[:5])}): drain it first, or --force")
 
 
 def _say(step: str, what: str) -> None:

@@ -7,6 +7,7 @@ a run that has begun and not ended, null without one. Each is a list of ``[step,
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +55,14 @@ def read(root: Path) -> Journal | None:
         return Journal(_entries(document["settled"]), None if opened is None else _entries(opened))
     except (ValueError, KeyError, TypeError, AttributeError) as wrong:
         raise NodeError(f"journal {str(path)!r} cannot be read: {wrong!r}") from wrong
+
+
+def open_since(root: Path, now: datetime) -> timedelta:
+    """Return how long ago the last change of a run that has not ended was written; without one, the longest time."""
+    journal = read(root)
+    if journal is None or journal.open is None:
+        return timedelta.max
+    return now - datetime.fromtimestamp(_path(root).stat().st_mtime, UTC)
 
 
 def write(root: Path, journal: Journal) -> None:

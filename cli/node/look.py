@@ -12,7 +12,7 @@ from cli.node.plan.states import File, Host, Link
 # Read whole: the files of others there determine the changes.
 _FOLDERS = (network.FOLDER, *kubelet.DROP_INS)
 _FILES = (
-    *(kubelet.FLAGS, kubelet.CONFIG, *kubelet.UNITS, *kubelet.ENVIRONMENT),
+    *(kubelet.FLAGS, kubelet.CONFIG, kubelet.INSTANCE, *kubelet.UNITS, *kubelet.ENVIRONMENT),
     *(texts.LINK, texts.RDMA, *texts.RDMA_PACKAGED),
     *(settings.PATH, texts.UDEV, texts.MODULES, texts.NETWORK_MANAGER, texts.NETWORKD, steps.FORWARDER, steps.CURRENT),
     *(f"{steps.HOME}/{name}" for name in ("bin", "lib", "pyvenv.cfg")),
@@ -68,8 +68,9 @@ def _listed(root: Path) -> Iterator[str]:
     for folder in _FOLDERS:
         there = below(root, folder)
         yield from (f"{folder}/{path.name}" for path in (there.iterdir() if there.is_dir() else ()))
-    for link in below(root, str(_UNITS)).glob("**/mooring-*.service"):
-        yield str(Path("/") / link.relative_to(root))
+    for kind in ("service", "timer"):
+        for link in below(root, str(_UNITS)).glob(f"**/mooring-*.{kind}"):
+            yield str(Path("/") / link.relative_to(root))
 
 
 def _folders(root: Path, paths: Iterable[str]) -> Iterator[str]:

@@ -3,38 +3,33 @@
 import json
 import subprocess
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, replace
+from datetime import datetime
 from importlib.metadata import version
 from pathlib import Path
 
+from cli.node import bypass as bypasses
 from cli.node import journal as journals
 from cli.node.errors import NodeError
 from cli.node.look import below
-from cli.node.plan import settings
+from cli.node.plan import kubelet, settings
 from cli.node.plan.states import Change, Edit, Host, VenvBuild
-from cli.node.plan.steps import Choices, Step, steps
+from cli.node.plan.steps import CHECK_TIMER, OURS, Choices, Step, services, sockets, steps
 from cli.node.run import Site
-from mooring import without_devices
+from mooring import node_check, without_devices
 from mooring.errors import RecordError
-from mooring.files import read_file, read_foreign_file
+from mooring.files import read_file, read_foreign_file, write_shared
 from mooring.gpu import device_plugins
 from mooring.gpu.runtime_files import DEFAULT_RUNTIME, DEFAULT_TOOLKIT, RuntimeFiles
 from mooring.inventory import ADVERTISER
+from mooring.node_check import Finding, KubeletSocket, NodeCheck, dump_node_check, read_node_check
 from mooring.run_folder import ADVERTISER_VERSION, VERSIONS
 
 _RUN = "/run/mooring"
+_ON = "the bypass is on"
 _LONGEST_VERSION = 4096
 # What each pod's devices were given is in it too.
 _LONGEST_CHECKPOINT = 16 << 20
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One thing that differs from what was installed: in which step, what, and how it is."""
-
-    step: str
-    subject: str
-    found: str
 
 
 def findings(site: Site, choices: Choices) -> Iterator[Finding]:
@@ -50,10 +45,61 @@ def findings(site: Site, choices: Choices) -> Iterator[Finding]:
             yield from (_difference(step, change) for change in step.plan(host))
         except NodeError as wrong:
             yield Finding(step.name, "", str(wrong))
+    yield from _bypass(site.root, host, choices)
     yield from _without_devices(site.root)
     yield from _gpus(site.root, host)
     if site.root == Path("/"):
         yield from _running(choices)
+
+
+def leave_report(site: Site, choices: Choices, found: Sequence[Finding], now: datetime) -> bool:
+    """Leave the findings for the advertiser; return whether they differ from those that were there."""
+    path = below(site.root, f"{_RUN}/{node_check.NAME}")
+    socket, why = _kubelet_socket(site, choices)
+    report = NodeCheck(now, socket, why, tuple(found))
+    try:
+        before = read_node_check(read_file(path) or "")
+    except (RecordError, OSError):
+        before = None
+    written = dump_node_check(report)
+    write_shared(path, written)
+    return before is None or dump_node_check(replace(before, at=now)) != written
+
+
+def _kubelet_socket(site: Site, choices: Choices) -> tuple[KubeletSocket, str]:
+    """Return which socket the kubelet is told, and how that is known where it is not the shim's."""
+    try:
+        if (bypass := bypasses.read(site.root)) is not None:
+            return "bypass", f"{_ON} since {bypass.since}"
+        host = site.look(choices)
+        listen = sockets(host, choices).listen
+        # What kubeadm keeps for its next upgrade is not what the kubelet has been told.
+        past = [one for one in kubelet.switch(host, listen, choices.kubelet_config) if one.path != kubelet.INSTANCE]
+    except (NodeError, OSError) as unknown:
+        return "unknown", str(unknown)
+    if not past:
+        return "shim", ""
+    told = kubelet.endpoint(host, choices.kubelet_config)
+    return "runtime", f"{past[0].path}: the kubelet is told {told or 'no socket'}, not {listen}"
+
+
+def _bypass(root: Path, host: Host, choices: Choices) -> Iterator[Finding]:
+    """Report a bypass: that it is on, was not turned to its end, or is not kept."""
+    try:
+        bypass = bypasses.read(root)
+    except NodeError as wrong:
+        yield Finding("kubelet", "", str(wrong))
+        return
+    if bypass is None:
+        return
+    if bypass.state == "on":
+        yield Finding("kubelet", bypasses.FILE, f"{_ON} since {bypass.since}: mooring-node bypass off")
+    else:
+        word = bypass.state.removeprefix("turning ")
+        yield Finding("kubelet", bypasses.FILE, f"turning the bypass {word} was cut short: mooring-node bypass {word}")
+    runtime = sockets(host, choices).runtime
+    for change in kubelet.returned(host, OURS, runtime, choices.kubelet_config) if bypass.state == "on" else ():
+        yield Finding("kubelet", change.path, "names the shim although the bypass is on: mooring-node bypass on")
 
 
 def as_json(found: Sequence[Finding]) -> str:
@@ -120,9 +166,7 @@ def _device_plugins(root: Path) -> str:
 
 def _running(choices: Choices) -> Iterator[Finding]:
     """Query systemd for the services, and each program for its version."""
-    for unit in choices.units:
-        if unit.startswith("mooring-advertiser") and choices.advertiser != "unit":
-            continue
+    for unit in (*services(choices), CHECK_TIMER):
         asked = subprocess.run(["systemctl", "is-active", unit], capture_output=True, text=True, check=False)
         if asked.returncode != 0:
             yield Finding("services", unit, asked.stdout.strip() or "not known to systemd")

@@ -5,26 +5,29 @@ import os
 import subprocess
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from cli.node import bypass as bypasses
 from cli.node import journal as journals
 from cli.node.apply import apply, remove_empty, undo
+from cli.node.bypass import Bypass
 from cli.node.errors import NodeError
 from cli.node.journal import Entries, Journal
 from cli.node.look import below, look
-from cli.node.plan.states import Change, Host, Link, PathChange, VenvBuild
-from cli.node.plan.steps import COMPLETE, CURRENT, HOME, Choices, Command, Step, steps
-from mooring import node_offer, sandbox_marks
+from cli.node.plan.states import Change, Host, Link, PathChange, VenvBuild, undone
+from cli.node.plan.steps import COMPLETE, CURRENT, HOME, KUBELET, Choices, Command, Step, steps
+from mooring import node_check, node_offer, sandbox_marks
 from mooring.files import record_paths
 from mooring.inventory import CNI, CRI_SHIM
 from mooring.podrecord import UNPRIVILEGED
 
 Say = Callable[[str, str], None]  # Called with a step's name and what is done in it.
+SHIM = "mooring-cri-shim.service"
 _COMMAND_S = 300.0
 # Records of pods and of the VFs that they hold; empty folders are removed with the installation.
 _STATE, _PODS, _VFS = "/var/lib/mooring", "/var/lib/mooring/pods", "/var/lib/mooring/vfs"
-_VERSIONS = "/run/mooring/version"
+_RUN, _VERSIONS = "/run/mooring", "/run/mooring/version"
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +72,7 @@ def install(site: Site, choices: Choices) -> bool:
                 journal = _forward(site, choices, step, journal)
         except (NodeError, OSError, subprocess.SubprocessError, KeyboardInterrupt):
             site.say("rollback", "taking back what this run has changed")
-            _backward(site, journals.read(site.root) or Journal(), plan)
+            _backward(site, journals.read(site.root) or Journal(), plan, choices)
             raise
         if journal.open is not None:
             journals.write(site.root, _pruned(site, journal.ended(), journal.open))
@@ -83,7 +86,9 @@ def take_back(site: Site, choices: Choices) -> bool:
         if journal is None or journal.open is None:
             _leave(site.root, journal or Journal())
             return False
-        _backward(site, journal, steps(site.look(choices), choices))
+        _backward(site, journal, steps(site.look(choices), choices), choices)
+        if (bypass := bypasses.read(site.root)) is not None and bypass.state == "turning off":
+            bypasses.write(site.root, replace(bypass, state="on"))
         return True
 
 
@@ -94,8 +99,79 @@ def remove(site: Site, choices: Choices) -> bool:
         if journal is None:
             _leave(site.root, Journal())
             return False
-        _backward(site, Journal((), journal.whole()), steps(site.look(choices), choices))
+        _backward(site, Journal((), journal.whole()), steps(site.look(choices), choices), choices)
     return True
+
+
+def planned_bypass(site: Site, choices: Choices, *, on: bool) -> Sequence[Change]:
+    """Return what turning the bypass on or off would change now; with ``on`` the changes that would be taken back."""
+    step = _kubelet_step(site, choices)
+    if not on:
+        return step.plan(site.look(choices)) if bypasses.read(site.root) else ()
+    journal = journals.read(site.root) or Journal()
+    return [undone(change) for name, change in reversed(journal.whole()) if name == KUBELET]
+
+
+def bypass_on(site: Site, choices: Choices, now: str) -> bool:
+    """Point the kubelet at the runtime, and let it be so until `bypass_off`; return whether anything was done."""
+    with _alone(site.root):
+        journal = journals.read(site.root)
+        if journal is None:
+            raise NodeError("nothing is installed here that could be bypassed")
+        known, step = bypasses.read(site.root), _kubelet_step(site, choices)
+        if known is not None and known.state == "on" and not step.leftover(site.look(choices)):
+            return False
+        since = now if known is None else known.since
+        bypasses.write(site.root, Bypass("turning on", since))
+        ours = [change for name, change in journal.whole() if name == KUBELET]
+        if _undo_all(site, step, reversed(ours), choices):
+            raise NodeError("the kubelet's files cannot be changed: mend what is said above, then repeat")
+        site.run(step.name, step.then, check=True)
+        bypasses.write(site.root, Bypass("on", since))
+        return True
+
+
+def bypass_off(site: Site, choices: Choices) -> bool:
+    """Point the kubelet at the shim again; return whether there was a bypass. Raise what failed, with the bypass on."""
+    with _alone(site.root):
+        known, journal = bypasses.read(site.root), journals.read(site.root) or Journal()
+        if known is None:
+            return False
+        if any(name != KUBELET for name, _ in journal.open or ()):
+            raise NodeError("a run was killed: run install or upgrade again, or undo")
+        # Nothing is changed unless the shim answers: systemctl returns when it has reported that it is ready.
+        site.run("services", (("systemctl", "start", SHIM),), check=True)
+        bypasses.write(site.root, replace(known, state="turning off"))
+        step = _kubelet_step(site, choices)
+        try:
+            journal = _forward(site, choices, step, journal)
+            if journal.open is None:
+                # An earlier run may have been killed before the kubelet's restart.
+                site.run(step.name, step.then, check=True)
+        except (NodeError, OSError, subprocess.SubprocessError, KeyboardInterrupt):
+            site.say("rollback", "taking back what this run has changed")
+            _backward(site, journals.read(site.root) or Journal(), [step], choices)
+            bypasses.write(site.root, replace(known, state="on"))
+            raise
+        if journal.open is not None:
+            journals.write(site.root, journal.ended())
+        bypasses.remove(site.root)
+        return True
+
+
+def _kubelet_step(site: Site, choices: Choices) -> Step:
+    """Return the step that points the kubelet at the shim, whether it is bypassed or not."""
+    through = replace(choices, bypassed=False)
+    return next(step for step in steps(site.look(through), through) if step.name == KUBELET)
+
+
+def _undo_all(site: Site, step: Step, changes: Iterable[Change], choices: Choices) -> list[Change]:
+    """Undo a step's changes and what they have left over; return those that resist."""
+    resisting = [change for change in changes if not _taken_back(site, step, change)]
+    for change in step.leftover(site.look(choices)):
+        site.say(step.name, str(change))
+        apply(site.root, change)
+    return resisting
 
 
 def _forward(site: Site, choices: Choices, step: Step, journal: Journal) -> Journal:
@@ -113,7 +189,7 @@ def _forward(site: Site, choices: Choices, step: Step, journal: Journal) -> Jour
     return journal
 
 
-def _backward(site: Site, journal: Journal, plan: Sequence[Step]) -> None:
+def _backward(site: Site, journal: Journal, plan: Sequence[Step], choices: Choices) -> None:
     """Undo the open changes, the last step first; the journal of earlier runs remains.
 
     Raise NodeError for what cannot be undone, after everything else is undone; it stays open in the journal.
@@ -125,12 +201,17 @@ def _backward(site: Site, journal: Journal, plan: Sequence[Step]) -> None:
             continue
         for_good = not any(name == step.name for name, _ in journal.settled)
         site.run(step.name, step.leaving if for_good else (), check=False)
-        resisting += [(step.name, change) for change in reversed(changes) if not _taken_back(site, step, change)]
+        left = replace(step, leftover=step.leftover if for_good else _nothing_left)
+        resisting += [(step.name, change) for change in _undo_all(site, left, reversed(changes), choices)]
         site.run(step.name, step.left if for_good else step.then, check=False)
     if resisting:
         journals.write(site.root, Journal(journal.settled, tuple(reversed(resisting))))
         raise NodeError("not everything could be taken back: mend what is said above, then undo")
     _leave(site.root, Journal(journal.settled))
+
+
+def _nothing_left(_: Host) -> Sequence[Change]:
+    return ()
 
 
 def _taken_back(site: Site, step: Step, change: Change) -> bool:
@@ -148,6 +229,7 @@ def _leave(root: Path, journal: Journal) -> None:
         journals.write(root, journal)
         return
     journals.remove(root)
+    bypasses.remove(root)
     if not any(record_paths(below(root, _VFS))):
         # The shim removes a pod's record a while after its end, and the shim is already removed.
         pods = below(root, _PODS)
@@ -162,6 +244,7 @@ def _leave(root: Path, journal: Journal) -> None:
     # The scheduler gives the VFs of a node on which the shim has started: from now on it must not.
     for program in (CNI, CRI_SHIM):
         (below(root, _VERSIONS) / program).unlink(missing_ok=True)
+    (below(root, _RUN) / node_check.NAME).unlink(missing_ok=True)
 
 
 def _pruned(site: Site, journal: Journal, done: Entries) -> Journal:

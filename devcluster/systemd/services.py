@@ -1,17 +1,18 @@
-"""Run the services of one simulated host, as systemd does: start, readiness, restart, end."""
+"""Run the services of one simulated host, as systemd does: start, readiness, restart, end; and their timers."""
 
 import asyncio
 import contextlib
 import os
 import signal
 import socket
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import structlog
 
-from devcluster.systemd.units import Unit, in_order, parse, read_environment
+from devcluster.systemd.units import Timer, Unit, in_order, parse, parse_timer, read_environment
 
 _log = structlog.get_logger()
 FOLDER = Path("/etc/systemd/system")
@@ -19,6 +20,7 @@ FOLDER = Path("/etc/systemd/system")
 JOURNAL = Path("/var/log/journal")
 # The sockets on which services report readiness.
 NOTIFY = Path("/run/systemd")
+_TIMER = ".timer"
 # A service that reports readiness has so many seconds (DefaultTimeoutStartSec).
 _READY_S = 90.0
 
@@ -118,6 +120,8 @@ class Services:
 
     environment: Mapping[str, str]
     running: dict[str, Service] = field(default_factory=dict)
+    timers: dict[str, "asyncio.Task[None]"] = field(default_factory=dict)
+    booted_s: float = field(default_factory=time.monotonic)
 
     async def start_enabled(self) -> None:
         """Start what the boot targets want, in the order that the units require."""
@@ -127,14 +131,22 @@ class Services:
                 await self.start(unit.name)
             except (UnitError, OSError) as failed:
                 _log.error("service not started", unit=unit.name, reason=str(failed))
+        for name in sorted({path.name for path in FOLDER.glob("*.target.wants/*.timer")}):
+            await self.start(name)
 
     async def start(self, name: str) -> None:
+        if name.endswith(_TIMER):
+            if not self.is_active(name):
+                self.timers[name] = asyncio.create_task(self._run(load_timer(name)))
+            return
         service = self.running.get(name)
         if service is None or not service.is_active:
             service = self.running[name] = Service(load(name), self.environment)
         await service.start()
 
     async def stop(self, name: str) -> None:
+        if (timer := self.timers.pop(name, None)) is not None:
+            timer.cancel()
         service = self.running.get(name)
         if service is not None:
             await service.stop()
@@ -148,9 +160,23 @@ class Services:
             await self.restart(name)
 
     def is_active(self, name: str) -> bool:
+        if name in self.timers:
+            return not self.timers[name].done()
         return name in self.running and self.running[name].is_active
 
+    async def _run(self, timer: Timer) -> None:
+        """Start the timer's service when it is due, for as long as the timer is active."""
+        await asyncio.sleep(max(self.booted_s + timer.boot_s - time.monotonic(), 0.0))
+        while True:
+            try:
+                await self.start(timer.service)
+            except (UnitError, OSError) as failed:
+                _log.error("service not started", unit=timer.service, reason=str(failed))
+            await asyncio.sleep(timer.active_s)
+
     async def stop_all(self) -> None:
+        for name in [*self.timers]:
+            await self.stop(name)
         for unit in reversed(in_order([service.unit for service in self.running.values()])):
             await self.stop(unit.name)
 
@@ -163,6 +189,17 @@ def load(name: str) -> Unit:
     drop_ins = sorted((FOLDER / f"{name}.d").glob("*.conf"))
     try:
         return parse(name, [each.read_text(encoding="utf-8") for each in (path, *drop_ins)])
+    except ValueError as wrong:
+        raise UnitError(f"Unit {name} has a bad unit file setting: {wrong}") from wrong
+
+
+def load_timer(name: str) -> Timer:
+    """Read a timer; raise UnitError without one."""
+    path = FOLDER / name
+    if not path.exists():
+        raise UnitError(f"Unit {name} not found.")
+    try:
+        return parse_timer(name, path.read_text(encoding="utf-8"))
     except ValueError as wrong:
         raise UnitError(f"Unit {name} has a bad unit file setting: {wrong}") from wrong
 

@@ -1,4 +1,4 @@
-"""Read the part of a systemd unit that the stand-in supports. Pure.
+"""Read the part of a systemd unit, a service or a timer, that the stand-in supports. Pure.
 
 Supported are the settings of Mooring's units and of a simulated host's for starting, ending, limits and folders, as in
 systemd.service(5) and systemd.exec(5). What confines a program (ProtectSystem, CapabilityBoundingSet and their like) is
@@ -46,6 +46,25 @@ class Unit:
         # This machine's root may be denied to raise a limit: then it stays as it is.
         limits = [f"ulimit {option} {value} 2>/dev/null || :" for option, value in self.limits.items()]
         return ["sh", "-c", "\n".join([*limits, 'exec "$@"']), "sh", *words]
+
+
+@dataclass(frozen=True, slots=True)
+class Timer:
+    """A timer of a service: when it starts it after the boot, and how long after each start it does again, seconds."""
+
+    name: str
+    service: str
+    boot_s: float
+    active_s: float
+
+
+def parse_timer(name: str, text: str) -> Timer:
+    """Read a timer (systemd.timer(5)); raise ValueError for one without both times."""
+    said = dict(_lines(text))
+    if not (said.get("OnBootSec") and said.get("OnUnitActiveSec")):
+        raise ValueError(f"unit {name!r} has no OnBootSec or no OnUnitActiveSec")
+    service = said.get("Unit", f"{name.removesuffix('.timer')}.service")
+    return Timer(name, service, _span(said["OnBootSec"]), _span(said["OnUnitActiveSec"]))
 
 
 def parse(name: str, texts: Sequence[str]) -> Unit:

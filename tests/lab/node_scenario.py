@@ -41,6 +41,7 @@ def release(name: str, shim: tuple[str, ...]) -> Path:
     folder = Path("/opt/mooring/versions") / venv.release_of(wheels)
     write_program(folder / "bin/mooring-cri-shim", *shim)
     write_program(folder / "bin/mooring-cni", sys.executable, "-m", "cni")
+    write_program(folder / "bin/mooring-node", sys.executable, "-m", "cli.node")
     (folder / "complete").write_text(name)
     return wheels
 
@@ -64,7 +65,7 @@ def make_host() -> None:
     (UNITS / "containerd.service").write_text(SERVICE.format("/opt/runtime", here))
     restarts = f"EnvironmentFile={FLAGS}\nRestart=always\nRestartSec=1\n"
     (UNITS / "kubelet.service").write_text(SERVICE.format("/opt/kubelet $KUBELET_KUBEADM_ARGS", restarts))
-    for unit in ("mooring-cri-shim", "mooring-cni"):
+    for unit in ("mooring-cri-shim", "mooring-cni", "mooring-node-check"):
         (UNITS / f"{unit}.service.d").mkdir()
         (UNITS / f"{unit}.service.d/lab.conf").write_text(DROP_IN + here)
 
@@ -78,6 +79,12 @@ def tree() -> dict[str, str]:
 
 def told() -> str:
     return LOG.read_text().splitlines()[-1] if LOG.exists() else ""
+
+
+def reported() -> str:
+    """Return what the check has left for the advertiser of the kubelet."""
+    path = Path("/run/mooring/extract/node-check.json")
+    return str(json.loads(path.read_text())["kubelet"]) if path.exists() else "nothing"
 
 
 def main() -> None:
@@ -99,6 +106,16 @@ def main() -> None:
     systemd.ask("systemctl", "stop", "mooring-cni.service")
     seen["stopped"] = node("check")
     seen["mended"] = [systemd.ask("systemctl", "start", "mooring-cni.service"), *node("check")]
+    seen["timer"] = systemd.ask("systemctl", "is-active", "mooring-node-check.timer")
+    seen["reported"] = [systemd.ask("systemctl", "start", "mooring-node-check.service"), reported()]
+    seen["bypass_on"] = node("bypass", "on")
+    until(lambda: told() == RUNTIME)
+    systemd.ask("systemctl", "start", "mooring-node-check.service")
+    seen["bypassed"] = [*node("check"), reported()]
+    systemd.ask("systemctl", "stop", "mooring-cri-shim.service")
+    seen["bypass_off"] = node("bypass", "off")
+    until(lambda: told() != RUNTIME)
+    seen["through"] = node("check")
     seen["upgrade"] = node("upgrade", "--wheelhouse", str(second))
     seen["rolled_back"] = node("check")
     seen["remove"] = node("remove")

@@ -15,7 +15,10 @@ SCENARIO = Path(__file__).with_name("node_scenario.py")
 
 
 def test_mooring_node_installs_upgrades_and_removes_under_systemd(lab: Lab) -> None:
-    """The kubelet connects to the shim; a release whose shim does not start is rolled back; removal leaves nothing."""
+    """The kubelet connects to the shim; a release whose shim does not start is rolled back; removal leaves nothing.
+
+    The check's unit runs under its confinement. A bypass brings the kubelet to the runtime and back, with the shim.
+    """
     done = lab(f"PYTHONPATH=. {sys.executable} {SCENARIO}", timeout_s=280)
     assert done.returncode == 0, done.stdout + done.stderr
     seen = json.loads(next(line for line in done.stdout.splitlines() if line.startswith('{"seen"')))["seen"]
@@ -26,6 +29,13 @@ def test_mooring_node_installs_upgrades_and_removes_under_systemd(lab: Lab) -> N
     assert seen["stopped"][0] == 1
     assert "mooring-cni.service: inactive" in seen["stopped"][1]
     assert seen["mended"] == ["", 0, "all is as it was installed\n"]
+    assert seen["timer"] == "active"
+    assert seen["reported"] == ["", "shim"]
+    assert seen["bypass_on"][0] == 0, seen["bypass_on"][1]
+    status, said, reported = seen["bypassed"]
+    assert (status, said.splitlines()[-1], reported) == (1, "1 findings", "bypass")
+    assert seen["bypass_off"][0] == 0, seen["bypass_off"][1]
+    assert seen["through"] == [0, "all is as it was installed\n"]
     assert seen["upgrade"][0] == 1
     assert "mooring-cri-shim.service ended with" in seen["upgrade"][1]
     assert seen["rolled_back"] == [0, "all is as it was installed\n"]

@@ -51,6 +51,13 @@ def annotated(**changes: str | None) -> dict[str, Any]:
     return {"metadata": {"annotations": {keys[key]: value for key, value in changes.items()}}}
 
 
+READY = {"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "it is"}
+
+
+def bypassed(status: str, message: str = "") -> dict[str, str]:
+    return {"type": "mooring.dev/ShimBypassed", "status": status, "reason": "KubeletPastShim", "message": message}
+
+
 async def test_a_signature_is_guarded_as_the_assignment_is(guarded: Guarded) -> None:
     """A user who could write one could keep a pod from starting, or put an old one back."""
     refused = NOT_SCHEDULER.replace("assignment'", "assignment-signature'")
@@ -157,7 +164,21 @@ async def test_an_inventory_is_written_by_the_nodes_own_advertiser_only(guarded:
         ),
         ({"metadata": {"ownerReferences": None}}, "", "neither spec nor labels, finalizers or owners"),
         ({"spec": {"unschedulable": True}}, "", "neither spec nor labels, finalizers or owners"),
-        ({"status": {"phase": "Terminated"}}, "status", "nothing of a node's status but capacity and allocatable"),
+        ({"status": {"phase": "Terminated"}}, "status", "nothing of a node's status but capacity, allocatable and"),
+        ({"status": {"conditions": [READY, bypassed("True")]}}, "status", ""),
+        ({"status": {"conditions": [bypassed("False"), READY]}}, "status", ""),
+        ({"status": {"conditions": [{**READY, "status": "False"}]}}, "status", "no condition of a node but"),
+        ({"status": {"conditions": [bypassed("True")]}}, "status", "no condition of a node but"),
+        ({"status": {"conditions": None}}, "status", "nothing of a node's status but capacity"),
+        (
+            {"status": {"conditions": [READY, bypassed("True"), {**bypassed("True"), "type": "MemoryPressure"}]}},
+            "status",
+            "no condition of a node but 'mooring.dev/ShimBypassed'",
+        ),
+        ({"status": {"conditions": [READY, bypassed("Perhaps")]}}, "status", "True, False or Unknown"),
+        ({"status": {"conditions": [READY, bypassed("True"), bypassed("False")]}}, "status", "once, True"),
+        ({"status": {"conditions": [READY, bypassed("True", "x" * 1025)]}}, "status", "most 1024 characters"),
+        ({"status": {"conditions": [READY, bypassed("True", "x" * 1024)]}}, "status", ""),
         ({"status": {"allocatable": {"cpu": "99"}}}, "status", "no resource but 'rdma-sriov/vf'"),
         ({"status": {"capacity": {"cpu": None}}}, "status", "no resource but 'rdma-sriov/vf'"),
         ({"status": {"capacity": {"rdma-sriov/vf": "8"}, "allocatable": {"tencent.com/rdma": "7"}}}, "status", ""),
@@ -176,10 +197,10 @@ async def test_an_inventory_is_written_by_the_nodes_own_advertiser_only(guarded:
 async def test_an_advertiser_writes_of_its_node_only_what_is_its_business(
     guarded: Guarded, change: dict[str, Any], subresource: str, why: str
 ) -> None:
-    """An advertiser may write the inventory, and the extended resources in node status."""
+    """An advertiser may write the inventory, and in node status the extended resources and one condition."""
     assert await guarded.create(KUBELET, "nodes", node("n1")) == ""
     capacity = {"cpu": "8", "memory": "8Gi"}
-    status = {"capacity": capacity, "allocatable": capacity, "phase": "Running"}
+    status = {"capacity": capacity, "allocatable": capacity, "phase": "Running", "conditions": [READY]}
     assert await guarded.patch(KUBELET, "nodes", "n1", {"status": status}, "status") == ""
     answer = await guarded.patch(User(ADVERTISER, "n1"), "nodes", "n1", change, subresource)
     assert why in answer

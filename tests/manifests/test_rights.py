@@ -8,6 +8,7 @@ from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ import aiohttp
 import msgspec
 import pytest
 
+from advertiser.formats.shim_condition import TYPE
 from advertiser.publish.publisher import patch_inventory
 from cri_shim.records import Records
 from devcluster.apiserver.faults import Fault
@@ -23,15 +25,16 @@ from devcluster.apiserver.rbac import Attributes
 from devcluster.apiserver.serve import ApiServer, Options
 from devcluster.hosts.nic import describe_host
 from devcluster.hosts.sysfs import build
-from mooring import names
+from mooring import names, node_check
 from mooring.assignment import AssignedVf, Assignment, dump_assignment
-from mooring.files import write_file
+from mooring.files import write_file, write_shared
 from mooring.indexes import Indexes
 from mooring.inventory import Inventory, Pf, dump_inventory
 from mooring.kube.access import load_access
 from mooring.kube.client import MERGE_PATCH, Client
 from mooring.kube.failures import Refused
 from mooring.ledger import LedgerEntry, Netns, Original, dump_ledger_entry, ledger_name
+from mooring.node_check import NodeCheck, dump_node_check
 from mooring.podrecord import PodRecord
 from mooring.settings import VfSettings
 from scheduler.cycle.instructions import Evict
@@ -266,11 +269,13 @@ async def test_the_extender_reads_claims_under_its_rights_and_needs_each(cluster
 
 
 async def test_the_advertiser_runs_under_its_rights_and_needs_each(cluster: Cluster, tmp_path: Path) -> None:
-    """It publishes the inventory and the extended resources, and writes an event on a pod whose VF is lost."""
+    """It publishes inventory, extended resources and the node's condition, and writes events on a pod and the node."""
     build(tmp_path / "sys", describe_host("n1", 1, vfs=4))
     (tmp_path / "offer.yaml").write_text("{v: 1, pfs: [{}], resources: [rdma-sriov/vf]}")
     await cluster.post("/api/v1/nodes", {"metadata": {"name": "n1"}})
     await _lose_a_vf(cluster, tmp_path)
+    check = NodeCheck(datetime.now(UTC), "runtime", "config.yaml: the kubelet is told …")
+    write_shared(tmp_path / "run" / node_check.NAME, dump_node_check(check))
     folders = [f"--{name}={tmp_path / name}" for name in ("state", "run")]
     flags = [flag for flag in ADVERTISER.arguments(NODE_NAME="n1") if not flag.startswith("--getpfs-addr")]
     host = [f"--sysfs={tmp_path / 'sys'}", f"--offer={tmp_path / 'offer.yaml'}", "--getpfs-addr=", "--resync=0.2"]
@@ -279,10 +284,17 @@ async def test_the_advertiser_runs_under_its_rights_and_needs_each(cluster: Clus
     async with acting, running("advertiser", *flags, *folders, *host, *access):
         await cluster.until("/api/v1/nodes/n1", lambda node: names.INVENTORY in node["metadata"].get("annotations", {}))
         await cluster.until("/api/v1/nodes/n1", lambda node: "rdma-sriov/vf" in node["status"].get("capacity", {}))
-        await cluster.until(EVENTS, lambda events: any(one["reason"] == "VfLost" for one in events["items"]))
+        reasons = {"VfLost", "KubeletPastShim"}
+        await cluster.until(EVENTS, lambda events: reasons <= {one["reason"] for one in events["items"]})
+        await cluster.until("/api/v1/nodes/n1", _says_that_the_shim_is_bypassed)
     if cluster.own is not None and (authorizer := cluster.own.authorizer) is not None:
         assert authorizer.refused == {}
         assert unneeded(ADVERTISER.rights(), authorizer.asked(ADVERTISER.user)) == []
+
+
+def _says_that_the_shim_is_bypassed(node: Any) -> bool:
+    conditions = node["status"].get("conditions", ())
+    return any((one["type"], one["status"]) == (TYPE, "True") for one in conditions)
 
 
 async def _lose_a_vf(cluster: Cluster, folder: Path) -> None:

@@ -69,6 +69,8 @@ class PathChange:
     made: str | None = None
 
     def __str__(self) -> str:
+        if self.after is None:
+            return f"remove {self.path}"
         what = f"link to {self.after.target}" if isinstance(self.after, Link) else "file"
         return f"{'make' if self.before is None else 'replace'} {self.path} ({what})"
 
@@ -120,7 +122,17 @@ def edited(change: Edit, text: str) -> str:
 
 def restored(change: Edit, text: str) -> str:
     """Return a text with the edit undone, whatever else has changed in it since."""
+    if not change.old and change.new.startswith("\n") and not text.endswith(change.new):
+        # Others have written the file since, and lines follow ours now.
+        return text.replace(change.new, "\n")
     return text.replace(change.new, change.old)
+
+
+def undone(change: Change) -> Change:
+    """Return the change that undoes another one, for what is said of it."""
+    if isinstance(change, PathChange):
+        return PathChange(change.path, change.after, change.before)
+    return Edit(change.path, change.new, change.old) if isinstance(change, Edit) else change
 
 
 def merge(changes: tuple[Change, ...], later: Change) -> tuple[Change, ...]:

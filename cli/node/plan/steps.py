@@ -17,6 +17,9 @@ FORWARDER = "/opt/cni/bin/mooring-cni"
 COMPLETE = "complete"  # The file of a release's folder that is written when everything else is there.
 LISTEN = "unix:///run/mooring/cri.sock"
 LISTEN_CRIO = "unix:///run/mooring/run/crio/crio.sock"  # The kubelet recognises CRI-O by the end of this path.
+OURS = (LISTEN, LISTEN_CRIO)
+KUBELET = "kubelet"  # The step that points the kubelet at the shim.
+CHECK_TIMER, _CHECK = "mooring-node-check.timer", "mooring-node-check.service"
 _UNITS = "/etc/systemd/system"
 _TAKES_OVER = "--take-over"
 _DAEMON_RELOAD = ("systemctl", "daemon-reload")
@@ -27,13 +30,17 @@ Plan = Callable[[Host], Sequence[Change]]
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One step: its changes, and the commands that follow; ``leaving`` runs before the step is removed."""
+    """One step: its changes, and the commands that follow; ``leaving`` runs before the step is removed.
+
+    ``leftover`` are the changes that a removal still needs when the step's own changes are undone.
+    """
 
     name: str
     plan: Plan
     then: tuple[Command, ...] = ()
     leaving: tuple[Command, ...] = ()
     left: tuple[Command, ...] = ()
+    leftover: Plan = lambda _: ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +49,8 @@ class Choices:
 
     ``release`` names the folder of the virtual environment, ``forwarder`` is the executable's text, ``units`` are the
     units' texts by name, ``plugin`` is mooring-cni's own entry in the chain. ``restarts_shim`` is for a shim of which
-    nobody knows whether it hands over.
+    nobody knows whether it hands over. ``bypassed``: the kubelet is to speak to the runtime until `bypass off`,
+    whatever else is installed.
     """
 
     release: str
@@ -59,6 +67,7 @@ class Choices:
     vf_names: str = "udev"
     kubelet_config: str = kubelet.CONFIG
     restarts_shim: bool = False
+    bypassed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +85,7 @@ class Sockets:
 def sockets(host: Host, choices: Choices) -> Sockets:
     """Return both: the runtime's is the kubelet's configured one, or the one that an earlier run recorded."""
     told = kubelet.endpoint(host, choices.kubelet_config)
-    if told in (None, LISTEN, LISTEN_CRIO):
+    if told in (None, *OURS):
         told = str(settings.value(settings.read(host), "mooring-cri-shim", "runtime") or kubelet.CONTAINERD)
     crio = posixpath.basename(told) == "crio.sock"
     return Sockets(told, LISTEN_CRIO if crio else LISTEN)
@@ -85,7 +94,7 @@ def sockets(host: Host, choices: Choices) -> Sockets:
 def steps(host: Host, choices: Choices) -> list[Step]:
     """Return every step of installing ``choices`` on ``host``."""
     ways = sockets(host, choices)
-    served = tuple(_services(choices))
+    served = tuple(services(choices))
     restarts = tuple(("systemctl", _again(host, choices, name), name) for name in served)
     stops = tuple(("systemctl", "stop", name) for name in reversed(served))
     has_manager = any(path == texts.NETWORK_MANAGER for path, _ in texts.quiet(host))
@@ -104,7 +113,21 @@ def steps(host: Host, choices: Choices) -> list[Step]:
             (_DAEMON_RELOAD,),
         ),
         Step("network", lambda seen: _network(seen, choices)),
-        Step("kubelet", lambda seen: _kubelet(seen, choices, ways), kubelets, left=kubelets),
+        Step(
+            KUBELET,
+            lambda seen: _kubelet(seen, choices, ways),
+            kubelets,
+            left=kubelets,
+            leftover=lambda seen: kubelet.returned(seen, OURS, ways.runtime, choices.kubelet_config),
+        ),
+        # Last, so that it does not look at a host whose kubelet is still to be pointed at the shim.
+        Step(
+            "check",
+            lambda seen: _placed(seen, [*_unit(_CHECK, choices), *_unit(CHECK_TIMER, choices)]),
+            (_DAEMON_RELOAD, ("systemctl", "restart", CHECK_TIMER)),
+            (("systemctl", "stop", CHECK_TIMER, _CHECK),),
+            (_DAEMON_RELOAD,),
+        ),
     ]
 
 
@@ -113,8 +136,8 @@ def _quiet(host: Host, choices: Choices) -> Sequence[tuple[str, str]]:
     return tuple((dict(texts.quiet(host)) | named).items())
 
 
-def _services(choices: Choices) -> Iterator[str]:
-    """Yield the units in the order of their starts: the shim last, since the kubelet depends on it first."""
+def services(choices: Choices) -> Iterator[str]:
+    """Yield the services in the order of their starts: the shim last, since the kubelet depends on it first."""
     if choices.advertiser == "unit":
         yield from ("mooring-advertiser-init.service", "mooring-advertiser.service")
     yield from ("mooring-cni.service", "mooring-cri-shim.service")
@@ -145,13 +168,19 @@ def _programs(host: Host, choices: Choices, ways: Sockets) -> list[Change]:
     chosen = {"advertiser": choices.advertiser, "network": choices.network, "kubelet_config": choices.kubelet_config}
     wanted["mooring-node"] = chosen | ({"vf_names": "kernel"} if choices.vf_names == "kernel" else {})
     states: list[tuple[str, State]] = []
-    for name in _services(choices):
-        states.append((f"{_UNITS}/{name}", File(choices.units[name])))
-        states += [(f"{_UNITS}/{target}.wants/{name}", Link(f"../{name}")) for target in _wanting(choices.units[name])]
+    for name in services(choices):
+        states += _unit(name, choices)
     # Python finds its environment beside bin; all three follow the one link that is swapped.
     states += [(f"{HOME}/{name}", Link(f"current/{name}")) for name in ("bin", "lib", "pyvenv.cfg")]
     states.append((CURRENT, Link(f"versions/{choices.release}")))
     return [*settings.settle(host, wanted), *_placed(host, states)]
+
+
+def _unit(name: str, choices: Choices) -> list[tuple[str, State]]:
+    """Return a unit's file and the links that enable it."""
+    text = choices.units[name]
+    links = [(f"{_UNITS}/{target}.wants/{name}", Link(f"../{name}")) for target in _wanting(text)]
+    return [(f"{_UNITS}/{name}", File(text)), *links]
 
 
 def _network(host: Host, choices: Choices) -> list[Change]:
@@ -159,8 +188,8 @@ def _network(host: Host, choices: Choices) -> list[Change]:
     return [*placed, *(network.chain(host, choices.plugin) if choices.network == "chain" else ())]
 
 
-def _kubelet(host: Host, choices: Choices, ways: Sockets) -> list[Change]:
-    return kubelet.switch(host, ways.listen, choices.kubelet_config)
+def _kubelet(host: Host, choices: Choices, ways: Sockets) -> Sequence[Change]:
+    return () if choices.bypassed else kubelet.switch(host, ways.listen, choices.kubelet_config)
 
 
 def _wanting(unit: str) -> list[str]:

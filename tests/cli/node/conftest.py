@@ -28,7 +28,7 @@ class NodeHost:
         """Run mooring-node; return its exit status and what it wrote to either output."""
         said = io.StringIO()
         with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
-            status = main([command, "--root", str(self.root), "--node-name", "n1", *flags])
+            status = main([*command.split(), "--root", str(self.root), "--node-name", "n1", *flags])
         return status, said.getvalue()
 
     def wheelhouse(self, name: str) -> Path:

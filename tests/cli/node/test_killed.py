@@ -79,6 +79,18 @@ def test_a_removal_that_was_killed_anywhere_is_finished_by_the_next(bare: NodeHo
     _assert_all_went_well(kill(bare.root, ["remove"], [["remove"]], wanted.root), least=20)
 
 
+@pytest.mark.parametrize("word", ["on", "off"])
+def test_a_bypass_that_was_killed_anywhere_is_finished_by_the_next(bare: NodeHost, kill: Loop, word: str) -> None:
+    """On and off each leave what an undisturbed run leaves."""
+    assert bare.run("install", "--wheelhouse", str(bare.wheelhouse("first")))[0] == 0
+    if word == "off":
+        bare.run("bypass on")
+    turn = ["bypass", word]
+    wanted = _copy(bare, "wanted")
+    assert wanted.run(*turn)[0] == 0
+    _assert_all_went_well(kill(bare.root, turn, [turn], wanted.root), least=6)
+
+
 def test_an_upgrade_that_was_killed_anywhere_is_finished_or_taken_back(bare: NodeHost, kill: Loop) -> None:
     """Undo leaves the release of before as it was, the next upgrade the new one."""
     first, second = (str(bare.wheelhouse(name)) for name in ("first", "second"))

@@ -26,6 +26,17 @@ CONFIG = "/var/lib/kubelet/config.yaml"
 FLANNEL_AT = "/etc/cni/net.d/10-flannel.conflist"
 
 
+INSTANCE = "/var/lib/kubelet/instance-config.yaml"
+
+
+# As kubeadm 1.34 writes them (WriteInstanceConfigToDisk, WriteConfigToDisk).
+KUBEADM_CONFIG = (
+    "apiVersion: kubelet.config.k8s.io/v1beta1\nauthentication:\n  anonymous:\n    enabled: false\n"
+    "containerRuntimeEndpoint: unix:///var/run/containerd/containerd.sock\nkind: KubeletConfiguration\n"
+)
+KUBEADM_INSTANCE = 'containerRuntimeEndpoint: "unix:///var/run/containerd/containerd.sock"\n'
+
+
 TOLD = {
     "kubeadm's flags": ({"/var/lib/kubelet/kubeadm-flags.env": FLAGS}, LISTEN),
     "flag of a distribution": (
@@ -45,6 +56,7 @@ TOLD = {
         LISTEN,
     ),
     "CRI-O": ({CONFIG: "containerRuntimeEndpoint: unix:///var/run/crio/crio.sock\n"}, LISTEN_CRIO),
+    "kubeadm's own file": ({CONFIG: KUBEADM_CONFIG, INSTANCE: KUBEADM_INSTANCE}, LISTEN),
 }
 
 
@@ -71,7 +83,7 @@ def test_the_shim_is_told_the_socket_that_the_kubelet_was_told(kubeadm: NodeHost
     assert kubeadm.run("install", "--wheelhouse", str(kubeadm.root.parent / "first")) == (0, _NOTHING)
 
 
-_STEPS = ("environment", "quiet", "limits", "services", "network", "kubelet", "install")
+_STEPS = ("environment", "quiet", "limits", "services", "network", "kubelet", "check", "install")
 
 
 _WHY = "no kubeconfig of the kubelet is known: --kubeconfig"

@@ -65,3 +65,17 @@ async def test_unknown_units_and_verbs_are_refused(services: Services) -> None:
     """The exit statuses are systemctl's."""
     assert await answer(services, ["start", "nobody"]) == (5, "Unit nobody.service not found.")
     assert (await answer(services, ["mask", "a.service"]))[0] == 1
+
+
+async def test_a_timer_starts_its_service_again_and_again_until_it_is_stopped(
+    services: Services, tmp_path: Path
+) -> None:
+    """It is active by itself; its service ends in between."""
+    _write(tmp_path, "a.timer", "[Timer]\nOnBootSec=10ms\nOnUnitActiveSec=20ms\n")
+    (tmp_path / "units/a.service").write_text(f"Type=oneshot\nExecStart=sh -c 'echo x >>{tmp_path}/runs'\n")
+    await services.start_enabled()
+    assert await answer(services, ["is-active", "a.timer"]) == (0, "active")
+    await until(lambda: (tmp_path / "runs").exists() and len((tmp_path / "runs").read_text().split()) > 2)
+    assert await answer(services, ["stop", "a.timer", "a.service"]) == (0, "")
+    assert await answer(services, ["is-active", "a.timer"]) == (3, "inactive")
+    assert (await answer(services, ["start", "b.timer"]))[0] == 5

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from devcluster.systemd.units import Unit, in_order, parse, read_environment
+from devcluster.systemd.units import Timer, Unit, in_order, parse, parse_timer, read_environment
 
 _UNITS = Path(__file__).parents[3] / "cli/node/units"
 
@@ -58,3 +58,9 @@ def test_units_start_after_those_that_they_name() -> None:
     kubelet, shim = Unit("kubelet", "k"), Unit("shim", "s", after=("runtime",), before=("kubelet",))
     assert [unit.name for unit in in_order([kubelet, shim, Unit("runtime", "r")])] == ["runtime", "shim", "kubelet"]
     assert len(in_order([Unit("a", "a", after=("b",)), Unit("b", "b", after=("a",))])) == 2
+
+
+def test_the_timer_of_the_nodes_check_is_read() -> None:
+    """It names no service: it is that of its own name."""
+    timer = parse_timer("mooring-node-check.timer", (_UNITS / "mooring-node-check.timer").read_text())
+    assert timer == Timer("mooring-node-check.timer", "mooring-node-check.service", 30.0, 120.0)

@@ -1,0 +1,56 @@
+"""The operator's word that the kubelet speaks to the runtime, past the shim, until it is taken back.
+
+A file of its own beside the journal, root only, so that it survives a reboot and that every command heeds it:
+
+    {"v":1,"state":"on","since":"2026-11-22T14:00:00Z"}
+
+``state`` is `turning on` before the first change and `turning off` before the first one back: a run that was killed is
+repeated from there, with the kubelet's restart.
+"""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, get_args
+
+from cli.node.apply import put
+from cli.node.errors import NodeError
+from cli.node.look import below
+from cli.node.plan.states import File
+from mooring.files import read_file
+
+FILE = "/var/lib/mooring/install/bypass.json"
+State = Literal["turning on", "on", "turning off"]
+_ROOT_ONLY = 0o600
+
+
+@dataclass(frozen=True, slots=True)
+class Bypass:
+    """A bypass; ``since`` is when it was turned on, RFC 3339."""
+
+    state: State
+    since: str
+
+
+def read(root: Path) -> Bypass | None:
+    """Return a host's bypass, None without one; raise NodeError if it cannot be read."""
+    path = below(root, FILE)
+    text = read_file(path)
+    if text is None:
+        return None
+    try:
+        document = json.loads(text)
+        if document["v"] != 1 or document["state"] not in get_args(State):
+            raise ValueError(f"version {document['v']!r}, state {document['state']!r}")
+        return Bypass(document["state"], str(document["since"]))
+    except (ValueError, KeyError, TypeError) as wrong:
+        raise NodeError(f"bypass {str(path)!r} cannot be read: {wrong!r}") from wrong
+
+
+def write(root: Path, bypass: Bypass) -> None:
+    document = {"v": 1, "state": bypass.state, "since": bypass.since}
+    put(below(root, FILE), File(json.dumps(document), _ROOT_ONLY))
+
+
+def remove(root: Path) -> None:
+    put(below(root, FILE), None)

@@ -1,0 +1,81 @@
+"""What `mooring-node check` last found on this node, ``<run>/extract/node-check.json``: written by its timer, as root.
+
+    {"v":1,"at":"2026-11-22T14:00:00Z","kubelet":"runtime","why":"/var/lib/kubelet/config.yaml: does not say …",
+      "findings":[{"step":"kubelet","subject":"/var/lib/kubelet/config.yaml","found":"does not say …"}]}
+
+``kubelet`` says which socket the kubelet is told: `shim`, `runtime` (another one, which nobody has decided), `bypass`
+(the operator has, by `mooring-node bypass on`) or `unknown`; ``why`` is empty for `shim`. From it the advertiser makes
+metrics, the node's condition and Events. The file is replaced whole every two minutes, so one that is much older says
+that nobody looks any more. A field that a reader does not know is ignored: the programs may be of different versions
+while a node is upgraded.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Literal
+
+from mooring.errors import RecordError
+from mooring.extract import FOLDER
+from mooring.parsing import Value, dump, parse
+
+NAME = f"{FOLDER}/node-check.json"
+KubeletSocket = Literal["shim", "runtime", "bypass", "unknown"]
+_MOST, _LONGEST = 50, 512
+_FORMAT = "%Y-%m-%dT%H:%M:%SZ"
+_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that differs from what was installed: in which step, what, and how it is."""
+
+    step: str
+    subject: str
+    found: str
+
+
+@dataclass(frozen=True, slots=True)
+class NodeCheck:
+    """One run of the check; ``at`` is its time in UTC."""
+
+    at: datetime
+    kubelet: KubeletSocket
+    why: str = ""
+    findings: Sequence[Finding] = ()
+
+
+def read_node_check(text: str) -> NodeCheck:
+    """Read the file's text; raise RecordError."""
+    document = parse(text, NAME, RecordError).version(1).fields()
+    return NodeCheck(
+        at=_time(document.required("at")),
+        kubelet=document.required("kubelet").choice("shim", "runtime", "bypass", "unknown"),
+        why=document.required("why").string(_LONGEST),
+        findings=tuple(map(_finding, document.required("findings").items(_MOST))),
+    )
+
+
+def dump_node_check(check: NodeCheck) -> str:
+    """Write it, with what is too long or too many left out."""
+    findings = [
+        {"step": each.step[:_LONGEST], "subject": each.subject[:_LONGEST], "found": each.found[:_LONGEST]}
+        for each in check.findings[:_MOST]
+    ]
+    at = check.at.strftime(_FORMAT)
+    return dump({"v": 1, "at": at, "kubelet": check.kubelet, "why": check.why[:_LONGEST], "findings": findings})
+
+
+def _time(value: Value) -> datetime:
+    text = value.match(_TIME, "a time such as '2026-11-22T14:00:00Z'")
+    try:
+        return datetime.strptime(text, _FORMAT).replace(tzinfo=UTC)
+    except ValueError:
+        value.fail(f"{text!r} is not a date of the calendar")
+
+
+def _finding(value: Value) -> Finding:
+    fields = value.fields()
+    step, subject, found = (fields.required(name).string(_LONGEST) for name in ("step", "subject", "found"))
+    return Finding(step, subject, found)
