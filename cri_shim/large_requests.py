@@ -3,8 +3,7 @@
 import asyncio
 import heapq
 import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from itertools import count
 from typing import ParamSpec, TypeVar
 
@@ -33,6 +32,40 @@ class Rest:
         self._timer = loop.call_later(_REST_S, lambda: loop.run_in_executor(None, give_back))
 
 
+class Turns:
+    """So many at once, the smallest that waits first. Who has taken a turn passes it on."""
+
+    def __init__(self, at_once: int) -> None:
+        self.taken = 0
+        self._at_once = at_once
+        self._waiting: list[tuple[int, int, asyncio.Future[None]]] = []
+        self._numbers = count()
+
+    async def take(self, size: int) -> None:
+        """Return when the turn of one of this size has come."""
+        if self.taken < self._at_once:
+            self.taken += 1
+        else:
+            turn = asyncio.get_running_loop().create_future()
+            heapq.heappush(self._waiting, (size, next(self._numbers), turn))
+            try:
+                await turn
+            except asyncio.CancelledError:
+                if not turn.cancelled():
+                    # It was this one's turn, and its caller has left.
+                    self.pass_on()
+                raise
+
+    def pass_on(self) -> None:
+        """End a turn that was taken."""
+        while self._waiting:
+            _, _, turn = heapq.heappop(self._waiting)
+            if not turn.done():
+                turn.set_result(None)
+                return
+        self.taken -= 1
+
+
 class LargeRequests:
     """Let one large request at a time be worked on, the smallest that waits first, and at most half of the time.
 
@@ -41,9 +74,7 @@ class LargeRequests:
     """
 
     def __init__(self) -> None:
-        self._busy = False
-        self._waiting: list[tuple[int, int, asyncio.Future[None]]] = []
-        self._numbers = count()
+        self._turns = Turns(1)
         self._from_s = 0.0
         self._rest = Rest()
 
@@ -56,7 +87,8 @@ class LargeRequests:
         """
         if size <= LARGE_BYTES:
             return act(*given, **named)
-        async with self._turn(size):
+        await self._turns.take(size)
+        try:
             await asyncio.sleep(max(self._from_s - time.monotonic(), 0.0))
             began_s = time.monotonic()
             try:
@@ -64,30 +96,7 @@ class LargeRequests:
             finally:
                 ended_s = time.monotonic()
                 self._from_s = ended_s + (ended_s - began_s)
-
-    @asynccontextmanager
-    async def _turn(self, size: int) -> AsyncIterator[None]:
-        if self._busy:
-            turn = asyncio.get_running_loop().create_future()
-            heapq.heappush(self._waiting, (size, next(self._numbers), turn))
-            try:
-                await turn
-            except asyncio.CancelledError:
-                if not turn.cancelled():
-                    # It was this one's turn, and its caller has left.
-                    self._pass_on()
-                raise
-        self._busy = True
-        try:
-            yield
         finally:
-            self._pass_on()
-
-    def _pass_on(self) -> None:
-        while self._waiting:
-            _, _, turn = heapq.heappop(self._waiting)
-            if not turn.done():
-                turn.set_result(None)
-                return
-        self._busy = False
-        self._rest.begin()
+            self._turns.pass_on()
+            if not self._turns.taken:
+                self._rest.begin()

@@ -1,13 +1,14 @@
 """Forward every CRI call to the runtime as bytes, and return its answer: metadata, deadline, cancellation, status.
 
 Methods that are known to answer once use grpc's unary path. Any other, current or future, is forwarded as a stream of
-answers; a stream with a single answer is the same on the wire. CRI has no streams of requests.
+answers; a stream with a single answer is the same on the wire. CRI has no streams of requests. ExecSync is forwarded by
+`cri_shim.exec_sync`.
 """
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import AbstractAsyncContextManager, nullcontext
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from functools import lru_cache, partial
 from typing import TypeAlias
 
@@ -34,7 +35,7 @@ _SIZES = (
 )
 _NEVER = (1 << 31) - 1
 # What an answer of this size leaves in the heap is worth giving back.
-_LARGE_BYTES = 1 << 20
+LARGE_ANSWER_BYTES = 1 << 20
 # From 1,000 calls on that wait to be taken grpc's core cancels some, whoever made them; the runtime's server does not.
 SERVER_OPTIONS = (
     *_SIZES,
@@ -119,69 +120,80 @@ class Proxy:
         request: bytes,
         context: Context,
     ) -> bytes:
-        started, waited = time.monotonic(), 0.0
-        code = grpc.StatusCode.OK
-        try:
-            async with intercept(request) as forwarded:
-                asked = time.monotonic()
-                call = upstream(forwarded, timeout=context.time_remaining(), metadata=_sent_on(context))
-                try:
-                    return await self._answer(call, context)
-                finally:
-                    waited = time.monotonic() - asked
-        except RefusedError as refusal:
-            code = grpc.StatusCode.FAILED_PRECONDITION
-            await context.abort(code, str(refusal))
-        except grpc.aio.AioRpcError as failure:
-            code = failure.code()
-            await _fail_alike(failure, context)
-        except asyncio.CancelledError:
-            code = grpc.StatusCode.CANCELLED
-            raise
-        finally:
-            self._observe(method, code, time.monotonic() - started, waited)
+        async with ended_alike(method, context, self._observe) as waited, intercept(request) as forwarded:
+            with waited:
+                call = upstream(forwarded, timeout=context.time_remaining(), metadata=sent_on(context))
+                return await self._answer(call, context)
         raise AssertionError("abort returned")
 
     async def _answer(self, call: grpc.aio.UnaryUnaryCall, context: Context) -> bytes:
         try:
             answer: bytes = await asyncio.shield(asyncio.ensure_future(call))
         except asyncio.CancelledError:
-            _cancel(call)
+            cancel(call)
             raise
         except grpc.aio.AioRpcError as failure:
-            await _send_headers(failure.initial_metadata(), context)
+            await send_headers(failure.initial_metadata(), context)
             raise
-        await _send_headers(await call.initial_metadata(), context)
+        await send_headers(await call.initial_metadata(), context)
         if trailers := tuple(await call.trailing_metadata()):
             context.set_trailing_metadata(trailers)
-        if len(answer) > _LARGE_BYTES:
+        if len(answer) > LARGE_ANSWER_BYTES:
             self._rest.begin()
         return answer
 
     async def _stream(
         self, method: str, upstream: grpc.aio.UnaryStreamMultiCallable, request: bytes, context: Context
     ) -> None:
-        call = upstream(request, timeout=context.time_remaining(), metadata=_sent_on(context))
-        code = grpc.StatusCode.OK
-        started = time.monotonic()
-        try:
-            await context.send_initial_metadata(tuple(await call.initial_metadata()))
-            while (message := await call.read()) is not grpc.aio.EOF:
-                await context.write(message)  # Returns when the client has room: that is the back-pressure.
-            context.set_trailing_metadata(tuple(await call.trailing_metadata()))
-        except grpc.aio.AioRpcError as failure:
-            code = failure.code()
-            await _fail_alike(failure, context)
-        except asyncio.CancelledError:
-            code = grpc.StatusCode.CANCELLED
-            raise
-        finally:
-            call.cancel()  # If the client left in the middle of a write, the runtime would continue without a reader.
-            lasted = time.monotonic() - started
-            self._observe(method, code, lasted, lasted)
+        async with ended_alike(method, context, self._observe) as waited:
+            with waited:
+                call = upstream(request, timeout=context.time_remaining(), metadata=sent_on(context))
+                try:
+                    await context.send_initial_metadata(tuple(await call.initial_metadata()))
+                    while (message := await call.read()) is not grpc.aio.EOF:
+                        await context.write(message)  # Returns when the client has room: that is the back-pressure.
+                    context.set_trailing_metadata(tuple(await call.trailing_metadata()))
+                finally:
+                    call.cancel()  # If the client left in a write, the runtime would continue without a reader.
 
 
-def _cancel(call: grpc.aio.UnaryUnaryCall) -> None:
+class Waited:
+    """The seconds that a call has waited for the runtime: those within the context."""
+
+    __slots__ = ("_began_s", "seconds")
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def __enter__(self) -> None:
+        self._began_s = time.monotonic()
+
+    def __exit__(self, *_: object) -> None:
+        self.seconds += time.monotonic() - self._began_s
+
+
+@asynccontextmanager
+async def ended_alike(method: str, context: Context, observe: Observe) -> AsyncIterator[Waited]:
+    """End a call as the block ends, and observe it; within what is yielded time counts as the runtime's."""
+    code = grpc.StatusCode.OK
+    started_s, waited = time.monotonic(), Waited()
+    try:
+        yield waited
+    except RefusedError as refusal:
+        code = grpc.StatusCode.FAILED_PRECONDITION
+        await context.abort(code, str(refusal))
+    except grpc.aio.AioRpcError as failure:
+        code = failure.code()
+        # As the runtime ended it; grpc-status-details-bin is one of the trailers.
+        await context.abort(code, failure.details() or "", tuple(failure.trailing_metadata()))
+    except asyncio.CancelledError:
+        code = grpc.StatusCode.CANCELLED
+        raise
+    finally:
+        observe(method, code, time.monotonic() - started_s, waited.seconds)
+
+
+def cancel(call: grpc.aio.Call) -> None:
     """Cancel a call whose task is left to free what grpc's core holds for it, which is 1 KiB.
 
     ``call.cancel()`` would end the task before that. Source: https://github.com/grpc/grpc/issues/43360.
@@ -189,18 +201,13 @@ def _cancel(call: grpc.aio.UnaryUnaryCall) -> None:
     call._cython_call.cancel("")
 
 
-def _sent_on(context: Context) -> Metadata:
+def sent_on(context: Context) -> Metadata:
     return tuple((key, value) for key, value in context.invocation_metadata() or () if key not in _HOP_BY_HOP)
 
 
-async def _send_headers(metadata: Iterable[tuple[str, str | bytes]], context: Context) -> None:
+async def send_headers(metadata: Iterable[tuple[str, str | bytes]], context: Context) -> None:
     if headers := tuple(metadata):
         await context.send_initial_metadata(headers)
-
-
-async def _fail_alike(failure: grpc.aio.AioRpcError, context: Context) -> None:
-    """End a call as the runtime ended it; grpc-status-details-bin is one of the trailers."""
-    await context.abort(failure.code(), failure.details() or "", tuple(failure.trailing_metadata()))
 
 
 async def _refuse_old(_request: bytes, context: Context) -> None:

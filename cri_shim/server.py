@@ -14,6 +14,7 @@ import structlog
 from google.protobuf.message import DecodeError
 
 from cri_shim.device_check import DeviceCheck
+from cri_shim.exec_sync import EXEC_CHANNEL_OPTIONS, RUNTIME_SERVICE, ExecSync
 from cri_shim.handover.calls import Calls
 from cri_shim.handover.give import give, offered
 from cri_shim.handover.take import Predecessor
@@ -60,10 +61,14 @@ async def serve(
     """
     path, own_part = socket_path(listen), succession or Succession()
     with _lock_of(path, own_part.predecessor) as held:
-        async with grpc.aio.insecure_channel(runtime, options=CHANNEL_OPTIONS) as channel:
+        async with (
+            grpc.aio.insecure_channel(runtime, options=CHANNEL_OPTIONS) as channel,
+            grpc.aio.insecure_channel(runtime, options=EXEC_CHANNEL_OPTIONS) as exec_channel,
+        ):
             interceptors.ask(Runtime(channel))
-            calls = Calls(_proxy(channel, interceptors, check, observe))
-            server, own = _server(calls), OwnSocket(path)
+            note = _noting(check, observe)
+            calls = Calls(_proxy(channel, interceptors, note))
+            server, own = _server(calls, ExecSync(exec_channel, note)), OwnSocket(path)
             try:
                 own.bind(server)
                 await server.start()
@@ -98,24 +103,28 @@ def _lock_of(path: Path, predecessor: Predecessor | None) -> Iterator[BinaryIO]:
                 predecessor.leave()
 
 
-def _server(calls: Calls) -> grpc.aio.Server:
+def _server(calls: Calls, exec_sync: ExecSync) -> grpc.aio.Server:
     age = ("grpc.max_connection_age_ms", round(_CONNECTION_AGE_S * 1000))
     server = grpc.aio.server(options=(*SERVER_OPTIONS, age))
     server.add_generic_rpc_handlers((calls,))
+    server.add_registered_method_handlers(RUNTIME_SERVICE, calls.counted(exec_sync.handlers()))
     return server
 
 
-def _proxy(channel: grpc.aio.Channel, interceptors: Interceptors, check: DeviceCheck, observe: Observe) -> Proxy:
+def _noting(check: DeviceCheck, observe: Observe) -> Observe:
+    def note(method: str, code: grpc.StatusCode, total_s: float, waited_s: float) -> None:
+        observe(method, code, total_s, waited_s)
+        check.note(method)
+
+    return note
+
+
+def _proxy(channel: grpc.aio.Channel, interceptors: Interceptors, note: Observe) -> Proxy:
     intercepts = {
         RUN_POD_SANDBOX: interceptors.run_pod_sandbox,
         CREATE_CONTAINER: interceptors.create_container,
         STOP_POD_SANDBOX: interceptors.stop_pod_sandbox,
     }
-
-    def note(method: str, code: grpc.StatusCode, total_s: float, waited_s: float) -> None:
-        observe(method, code, total_s, waited_s)
-        check.note(method)
-
     return Proxy(channel, intercepts, note)
 
 

@@ -1,7 +1,7 @@
 """Count the calls that a server works on, so that it ends after the last one."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -24,6 +24,10 @@ class Calls(grpc.GenericRpcHandler):  # type: ignore[misc] # grpc has no types
         """Return how a method is answered; None for one that ``inner`` does not answer."""
         handler = self._inner.service(details)
         return None if handler is None else self._counted(handler)
+
+    def counted(self, handlers: Mapping[str, grpc.RpcMethodHandler]) -> Mapping[str, grpc.RpcMethodHandler]:
+        """Return handlers that the server registers by name beside these, counted as well."""
+        return {name: self._count(handler) for name, handler in handlers.items()}
 
     async def none_left(self) -> None:
         """Return when no call is in progress."""

@@ -13,6 +13,7 @@ from cri_api.v1 import api_pb2 as cri
 
 from cri_shim.plan.inject import Rules
 from mooring.ledger import LedgerEntry, Netns, Original, dump_ledger_entry, ledger_name
+from tests.cri_shim.served import OPTIONS, Shim
 
 UID = "8c2f0001-0000-4000-8000-000000000001"
 SANDBOX = "5a5a"
@@ -245,3 +246,19 @@ def host(tmp_path: Path) -> Path:
 @pytest.fixture
 def fake_runtime() -> Runtime:
     return Runtime()
+
+
+@pytest.fixture
+async def shim(host: Path, fake_runtime: Any) -> AsyncIterator[Shim]:
+    shim = Shim(host, fake_runtime)
+    await shim.runtime.start(shim.runtime_socket)
+    await shim.start()
+    yield shim
+    await shim.stop()
+    await shim.runtime.stop()
+
+
+@pytest.fixture
+async def channel(shim: Shim) -> AsyncIterator[Any]:
+    async with grpc.aio.insecure_channel(f"unix://{shim.socket}", options=OPTIONS) as channel:
+        yield channel

@@ -4,84 +4,19 @@ import asyncio
 import gc
 import stat
 import time
-from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import grpc
 import pytest
 from cri_api.v1 import api_pb2 as cri
-from cri_api.v1 import api_pb2_grpc as cri_grpc
 
-from cri_shim.device_check import DeviceCheck
-from cri_shim.devices import Roots
-from cri_shim.interceptors import Interceptors
 from cri_shim.listen import ListenError
-from cri_shim.metrics import Metrics
-from cri_shim.plan.inject import Rules
-from cri_shim.records import Records
-from cri_shim.server import Systemd, serve
+from tests.cri_shim.served import Shim, stubs
 from tests.support.heap import heap_bytes
 from tests.support.polling import eventually, until
 
-OPTIONS = (
-    ("grpc.max_receive_message_length", -1),
-    ("grpc.max_send_message_length", -1),
-    ("grpc.max_metadata_size", 1 << 20),
-    ("grpc.absolute_max_metadata_size", 1 << 20),
-)
-
 _AT_ONCE = 6_000
 _LEAVE = 300
-
-
-def stubs(channel: Any) -> tuple[Any, Any]:
-    return cri_grpc.RuntimeServiceStub(channel), cri_grpc.ImageServiceStub(channel)
-
-
-class Shim:
-    """The shim's server in this process, its runtime, and a channel to it."""
-
-    def __init__(self, folder: Path, runtime: Any) -> None:
-        self.folder = folder
-        self.socket, self.runtime_socket = folder / "cri.sock", folder / "runtime.sock"
-        self.runtime = runtime
-        self.metrics = Metrics()
-        self._stop = asyncio.Event()
-
-    async def start(self) -> None:
-        roots = Roots(self.folder / "sys", self.folder / "dev")
-        records = Records(self.folder / "state", self.folder / "run")
-        interceptors = Interceptors(Rules("n1"), records, roots)
-        self.check = DeviceCheck(records, roots, self.folder / "run", self.metrics, stops=False)
-        sockets = f"unix://{self.socket}", f"unix://{self.runtime_socket}"
-        self._task = asyncio.create_task(
-            serve(*sockets, interceptors, self.check, self.metrics.observe, self._stop, Systemd())
-        )
-        await until(lambda: self.socket.exists() or self._task.done())
-
-    async def stop(self) -> None:
-        self._stop.set()
-        await self._task
-
-    def count(self, method: str, code: str) -> float | None:
-        return self.metrics.registry.get_sample_value("mooring_cri_calls_total", {"method": method, "code": code})
-
-
-@pytest.fixture
-async def shim(host: Path, fake_runtime: Any) -> AsyncIterator[Shim]:
-    shim = Shim(host, fake_runtime)
-    await shim.runtime.start(shim.runtime_socket)
-    await shim.start()
-    yield shim
-    await shim.stop()
-    await shim.runtime.stop()
-
-
-@pytest.fixture
-async def channel(shim: Shim) -> AsyncIterator[Any]:
-    async with grpc.aio.insecure_channel(f"unix://{shim.socket}", options=OPTIONS) as channel:
-        yield channel
 
 
 async def test_metadata_passes_both_ways(shim: Shim, channel: Any) -> None:
