@@ -1,13 +1,20 @@
-"""The extended resources of earlier systems, so that their manifests run without a device plugin.
+"""The extended resources in node status: for manifests of earlier systems, quotas and autoscalers.
 
 Takes an inventory, returns the resources for node status. ``rdma-sriov/vf`` and ``tencent.com/rdma`` are the number of
-VFs that may be used now. ``rdma-sriov/dev-infiniband-mount`` is more than any node runs containers, as in
-rit-k8s-rdma's own plugin. ``mooring.dev/gpu`` is beside them, where the node's GPUs are published. Capacity and
-allocatable are equal. For resources that none of its device plugins provides, a kubelet sets one to the other at each
-update (MachineInfo in pkg/kubelet/nodestatus/setters.go of Kubernetes).
+VFs that may be used now, ``rdma-sriov/mbps`` the Mb/s that may be reserved on the PFs. None is below what pods of the
+node hold: a kubelet admits its pods again after a restart or reboot, and ends those that its node's allocatable has no
+room for (Admit in pkg/kubelet/lifecycle/predicate.go of Kubernetes; a resource that the node does not have at all is
+left out by removeMissingExtendedResources there, one that it has 0 of is not).
+
+``rdma-sriov/dev-infiniband-mount`` is more than any node runs containers, as in rit-k8s-rdma's own plugin.
+``mooring.dev/gpu`` is beside them, where the node's GPUs are published. Capacity and allocatable are equal. For
+resources that none of its device plugins provides, a kubelet sets one to the other at each update (MachineInfo in
+pkg/kubelet/nodestatus/setters.go of Kubernetes).
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from mooring import names
@@ -20,12 +27,52 @@ _WITHOUT_END = 10_000
 _SUFFIXES = ("", "k", "M", "G")
 
 
-def desired_resources(offered: Sequence[str], inventory: Inventory, gpus: int = 0) -> str:
-    """Return capacity and allocatable of the resources on offer, as text in the form of `observed_resources`."""
-    usable = sum(len(pf.usable) for pf in inventory.pfs)
-    known = {names.SEED_DEVICES: _WITHOUT_END, RESOURCE: gpus}
-    amounts = {name: quantity(known.get(name, usable)) for name in offered}
+@dataclass(frozen=True, slots=True)
+class HeldVf:
+    """A VF that a pod of this node has: its PF and address, and the Mb/s that the pod reserves on it."""
+
+    pf: str
+    pci: str
+    min_tx_rate: int = 0
+
+
+def counted_resources(
+    offered: Sequence[str], inventory: Inventory, held: Iterable[HeldVf] = (), gpus: int = 0
+) -> dict[str, int]:
+    """Return how much the node has of each resource on offer."""
+    held = tuple(held)
+    vfs = _counted_vfs(inventory, held)
+    known = {
+        names.SEED_DEVICES: _WITHOUT_END,
+        names.RESERVED_MBPS: _counted_mbps(inventory, held),
+        RESOURCE: gpus,
+    }
+    return {name: known.get(name, vfs) for name in offered}
+
+
+def dump_resources(counts: Mapping[str, int]) -> str:
+    """Return capacity and allocatable as text in the form of `observed_resources`."""
+    amounts = {name: quantity(count) for name, count in counts.items()}
     return dump({"allocatable": amounts, "capacity": amounts})
+
+
+def _counted_vfs(inventory: Inventory, held: Collection[HeldVf]) -> int:
+    """Count the VFs on offer, and those that are out or gone while a pod has them."""
+    usable = {pf.vf_pci(index) for pf in inventory.pfs for index in pf.usable}
+    return len(usable | {vf.pci for vf in held})
+
+
+def _counted_mbps(inventory: Inventory, held: Collection[HeldVf]) -> int:
+    """Add up what each port offers, or what pods reserve on it where that is more; PFs of one port share its rate."""
+    port_of = {pf.name: pf.port or pf.pci for pf in inventory.pfs}
+    offers: dict[str, int] = {}
+    for pf in inventory.pfs:
+        port = port_of[pf.name]
+        offers[port] = min(offers.get(port, pf.offer_mbps), pf.offer_mbps)
+    reserved = Counter[str]()
+    for vf in held:
+        reserved[port_of.get(vf.pf, vf.pf)] += vf.min_tx_rate
+    return sum(max(offers.get(port, 0), reserved[port]) for port in offers.keys() | reserved)
 
 
 def counted_gpus(inventory: GpuInventory, of_pods: Collection[str]) -> int:
@@ -44,6 +91,12 @@ def observed_resources(offered: Sequence[str], capacity: Mapping[str, Any], allo
             "capacity": {name: capacity.get(name) for name in offered},
         }
     )
+
+
+def read_quantity(text: object) -> int:
+    """Read a count in node status; 0 for what no count is, such as a resource that the node does not have."""
+    digits, suffix = (str(text)[:-1], str(text)[-1:]) if str(text)[-1:] in _SUFFIXES[1:] else (str(text), "")
+    return int(digits) * 1000 ** _SUFFIXES.index(suffix) if digits.isascii() and digits.isdigit() else 0
 
 
 def quantity(count: int) -> str:

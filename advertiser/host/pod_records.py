@@ -5,6 +5,7 @@ from pathlib import Path
 
 import structlog
 
+from advertiser.formats.extended_resources import HeldVf
 from advertiser.inventory.facts import AssignedVfKey
 from mooring import podrecord
 from mooring.errors import ContractError, RecordError
@@ -34,6 +35,25 @@ def assigned_vfs(records: Path) -> frozenset[AssignedVfKey]:
             continue
         if record is not None:
             found.update((record.assignment.uid, vf.pf, vf.vf, vf.pci) for vf in record.assignment.vfs)
+    return frozenset(found)
+
+
+def held_vfs(records: Path) -> frozenset[HeldVf] | None:
+    """Return the VFs of the pods that are to run here, None where nobody has recorded any yet since the boot.
+
+    A record that cannot be read counts as nothing. Raise OSError.
+    """
+    if not (records / podrecord.FOLDER).is_dir():
+        return None
+    found: set[HeldVf] = set()
+    for path in _paths(records):
+        try:
+            record = _read(path)
+        except RecordError:
+            # Told by `assigned_vfs`.
+            continue
+        if record is not None:
+            found.update(HeldVf(vf.pf, vf.pci, vf.min_tx_rate) for vf in record.assignment.vfs)
     return frozenset(found)
 
 

@@ -21,7 +21,8 @@
     - match: {name: "enp5s0"}
       offer: false
     resources: [rdma-sriov/vf]              # extended resources of earlier systems to publish in node status: also
-                                            # rdma-sriov/dev-infiniband-mount and tencent.com/rdma; none where absent
+                                            # rdma-sriov/mbps, rdma-sriov/dev-infiniband-mount, tencent.com/rdma; none
+                                            # where absent
     rdma_netns: exclusive                   # mode of the RDMA stack, set by init; left as it is where absent
 
 Every word of ``match`` is a glob, and must match; ``name`` may match an altname. Unknown fields are errors. An entry

@@ -3,11 +3,20 @@
 from collections.abc import Mapping
 from typing import Any
 
-from advertiser.formats.extended_resources import desired_resources, observed_resources
+from advertiser.formats.extended_resources import (
+    HeldVf,
+    counted_resources,
+    dump_resources,
+    observed_resources,
+    read_quantity,
+)
 from advertiser.publish.publisher import Publisher, patch_resources
+from mooring import names
 from mooring.gpu.request import RESOURCE
 from mooring.inventory import Inventory
 from mooring.kube.client import Client
+
+_OF_VFS = frozenset(names.SEED_RESOURCES) - {names.SEED_DEVICES}
 
 
 class NodeResources:
@@ -17,16 +26,38 @@ class NodeResources:
         self._publisher = Publisher(client, node, patch=patch_resources)
         self._offered: tuple[str, ...] = ()
         self._status: tuple[Mapping[str, Any], Mapping[str, Any]] | None = None
+        self._counts: dict[str, int] = {}
+        self._knew_held = False
 
-    def set_desired(self, offered: tuple[str, ...], inventory: Inventory, gpus: int | None = None) -> None:
-        """Take the values that the node should have from now on; ``gpus`` None where they are not ours to publish."""
+    def set_desired(
+        self,
+        offered: tuple[str, ...],
+        inventory: Inventory,
+        held: frozenset[HeldVf] | None = frozenset(),
+        gpus: int | None = None,
+    ) -> None:
+        """Take the values that the node should have from now on.
+
+        While ``held`` is None, as after a boot until the CNI server runs, nothing of VFs falls: pods may hold them. Nor
+        does it at the first time that it is known: the server makes the folder before it shows the pods in it.
+        ``gpus`` is None where they are not ours to publish.
+        """
         offered = offered if gpus is None else (*offered, RESOURCE)
         if offered != self._offered:
             # Only then: if compared at every scan, our own write would look like an edit.
             self._offered = offered
             self._compare()
+        counts = counted_resources(offered, inventory, held or (), gpus or 0)
+        if not self._knew_held or held is None:
+            counts |= {name: max(counts[name], self._published(name)) for name in _OF_VFS.intersection(counts)}
+        self._counts, self._knew_held = counts, held is not None
         if offered:
-            self._publisher.set_desired(desired_resources(offered, inventory, gpus or 0))
+            self._publisher.set_desired(dump_resources(counts))
+
+    def _published(self, name: str) -> int:
+        """Return what the node had last, by its status or by us; a kubelet that restarts may have made it 0 since."""
+        capacity = {} if self._status is None else self._status[0]
+        return max(self._counts.get(name, 0), read_quantity(capacity.get(name)))
 
     def set_observed(self, capacity: Mapping[str, Any], allocatable: Mapping[str, Any]) -> None:
         """Take the node's current values: a kubelet that restarts sets resources that it does not provide to 0."""

@@ -110,7 +110,7 @@ class ScanLoop:
         self.metrics.scanned(scan.result, scan.gpus)
         self._publishers.inventory.set_desired(dump_inventory(scan.result.inventory))
         gpus = None if scan.gpus is None else counted_gpus(scan.gpus, scan.gpus_of_pods)
-        self._publishers.resources.set_desired(scan.resources, scan.result.inventory, gpus)
+        self._publishers.resources.set_desired(scan.resources, scan.result.inventory, scan.held, gpus)
         happened: tuple[VfEvent, ...] = (
             *lost_vfs(scan.result.inventory, scan.host),
             *reset_vfs(scan.host, datetime.now(UTC)),

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import structlog
 
+from advertiser.formats.extended_resources import HeldVf
 from advertiser.formats.network_status import NetworkStatus, network_statuses
 from advertiser.host.gpu.read_gpus import GpuSources
 from advertiser.host.offer_file import OfferFile
-from advertiser.host.pod_records import assigned_gpus_of, assigned_vfs
+from advertiser.host.pod_records import assigned_gpus_of, assigned_vfs, held_vfs
 from advertiser.host.read_host import Roots, read_host
 from advertiser.inventory.build_inventory import InventoryResult, build_inventory
 from advertiser.inventory.facts import ClusterFacts, Host
@@ -28,7 +29,8 @@ class Scan:
     """One scan of the host: its facts, the inventory, which extended resources are on offer, and its GPUs.
 
     ``gpus`` is None where the node's GPUs are not this program's to publish; ``gpus_of_pods`` are those that pods of
-    this node have, on offer or out. ``networks`` is what pods of this node were given.
+    this node have, on offer or out. ``networks`` is what pods of this node were given. ``held`` are the VFs that pods
+    of this node have, None while that is not known.
     """
 
     host: Host
@@ -37,6 +39,7 @@ class Scan:
     gpus: GpuInventory | None = None
     gpus_of_pods: frozenset[str] = frozenset()
     networks: tuple[NetworkStatus, ...] = ()
+    held: frozenset[HeldVf] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,10 +67,11 @@ class Scanner:
         result = build_inventory(host, offer, facts, self.node)
         record_shared_ports(self.roots.run, shared_ports_of(result.inventory.pfs))
         networks = tuple(network_statuses(host.ledger, facts.assigned or ()))
+        held = held_vfs(self.roots.records) if offer.resources else None
         if self.gpus is None:
-            return Scan(host, result, offer.resources, networks=networks)
+            return Scan(host, result, offer.resources, networks=networks, held=held)
         of_pods = assigned_gpus_of(self.roots.records)
-        return Scan(host, result, offer.resources, self.gpus.inventory(self.node), of_pods, networks)
+        return Scan(host, result, offer.resources, self.gpus.inventory(self.node), of_pods, networks, held)
 
 
 def record_shared_ports(run: Path, shared: SharedPorts) -> None:

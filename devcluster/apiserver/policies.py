@@ -52,13 +52,13 @@ def refusals(policy: Object, params: Object | None, write: Write) -> Iterator[Re
     spec = section(policy, "spec")
     known: Object = {"object": write.object, "oldObject": write.old, "params": params, "variables": {}}
     known["request"] = {"userInfo": write.user, "operation": write.operation}
-    if not all(_value(one["expression"], known) for one in items(spec, "matchConditions")):
+    if not all(evaluate(one["expression"], known) for one in items(spec, "matchConditions")):
         return
     for variable in items(spec, "variables"):
-        known["variables"][variable["name"]] = _value(variable["expression"], known)
+        known["variables"][variable["name"]] = evaluate(variable["expression"], known)
     for rule in items(spec, "validations"):
-        if not _value(rule["expression"], known):
-            said = _value(rule["messageExpression"], known) if "messageExpression" in rule else rule["message"]
+        if not evaluate(rule["expression"], known):
+            said = evaluate(rule["messageExpression"], known) if "messageExpression" in rule else rule["message"]
             yield Refusal(said, rule.get("reason", "Invalid"))
 
 
@@ -86,7 +86,8 @@ def _compiled(expression: str) -> Any:
     return _environment().compile(expression)
 
 
-def _value(expression: str, known: Mapping[str, Any]) -> Any:
+def evaluate(expression: str, known: Mapping[str, Any]) -> Any:
+    """Return an expression's value, with these names known to it; raise CelError."""
     from cel_expr_python import cel
 
     value = _compiled(expression).eval(data=known)

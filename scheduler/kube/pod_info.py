@@ -107,6 +107,7 @@ def read_pod_info(pod: Pod, kinds: Kinds = NONE, *, has_claims_allocated: bool =
         request = _request(pod)
         interfaces = len(request.interfaces) if request else 0
         _hold_to_limit(resources, interfaces)
+        _hold_to_reservation(resources, request)
         wishes = kinds.wishes(pod.annotations, interfaces, resources, partial(container_sides, spec))
         shape = _shape(pod, resources, scored, ports, interfaces)
     except AnnotationError as unreadable:
@@ -194,6 +195,15 @@ def _hold_to_limit(resources: Mapping[str, int], interfaces: int) -> None:
     if limited is not None and limited != interfaces:
         rule = f"the pod's interfaces are {interfaces}, its containers' limits of {names.SEED_VFS!r} {limited}"
         raise AnnotationError(names.REQUEST, "", f"{rule}: they must be as many")
+
+
+def _hold_to_reservation(resources: Mapping[str, int], request: PodRequest | None) -> None:
+    """Refuse a pod whose limit of Mb/s differs from what its interfaces reserve, for the same reason."""
+    limited = resources.get(names.RESERVED_MBPS)
+    reserved = sum(interface.settings.min_tx_rate or 0 for interface in request.interfaces) if request else 0
+    if limited is not None and limited != reserved:
+        rule = f"the pod's interfaces reserve {reserved} Mb/s, its containers' limits of {names.RESERVED_MBPS!r} are"
+        raise AnnotationError(names.REQUEST, "", f"{rule} {limited}: they must be equal")
 
 
 def _by_resource(spec: PodSpec) -> PodRequest | None:

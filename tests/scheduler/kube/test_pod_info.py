@@ -193,6 +193,25 @@ def test_a_limit_of_vfs_must_be_as_many_as_the_interfaces(
     assert not isinstance(pod_info, Refusal) or refused in pod_info.reason
 
 
+@pytest.mark.parametrize(
+    ("limited", "request_", "refused"),
+    [
+        ("5k", [{"min_tx_rate": 3000}, {"min_tx_rate": 2000}, {}], ""),
+        ("3000", [{"min_tx_rate": 3000}, {"min_tx_rate": 2000}], "the pod's interfaces reserve 5000 Mb/s"),
+        ("1", None, "the pod's interfaces reserve 0 Mb/s"),
+        ("0", [{}], ""),
+    ],
+)
+def test_a_limit_of_mbps_must_be_what_the_interfaces_reserve(
+    limited: str, request_: object, refused: str, make_pod: MakePod
+) -> None:
+    """A quota and an autoscaler count the limit, the scheduler the interfaces."""
+    container = {"name": "c", "resources": {"limits": {"rdma-sriov/mbps": limited}}}
+    pod_info = read_pod_info(make_pod(request=request_, spec={"containers": [container]}))
+    assert isinstance(pod_info, Refusal) == bool(refused)
+    assert not isinstance(pod_info, Refusal) or refused in pod_info.reason
+
+
 def test_the_limits_of_all_containers_count_together(make_pod: MakePod) -> None:
     """As a quota counts them: those that run at once are added up."""
     using = [{"name": name, "resources": {"limits": {"rdma-sriov/vf": "1"}}} for name in ("a", "b")]

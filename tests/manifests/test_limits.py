@@ -1,0 +1,132 @@
+"""The component limits: a pod that asks for VFs by annotation gets the limit that quotas and autoscalers count."""
+
+import re
+from typing import Any
+
+import kubernetes_validate
+import pytest
+
+from devcluster.apiserver.policies import evaluate
+from mooring import names
+from mooring.request import read_request
+from tests.manifests.admission import Judge, Rehearsal, User
+from tests.manifests.rendering import raw
+
+FOLDER = "components/limits"
+VFS = names.SEED_VFS
+ALICE = User("alice")
+REFUSED = "a pod with interfaces limits 'rdma-sriov/vf' to their number"
+
+
+def policy(kind: str) -> dict[str, Any]:
+    (found,) = [one for one in raw(f"{FOLDER}/policy.yaml") if one["kind"] == kind]
+    return found
+
+
+def pod(text: str | None, resources: Any = None, key: str = names.REQUEST, **spec: Any) -> dict[str, Any]:
+    container = {"name": "c", "image": "i"} | ({} if resources is None else {"resources": resources})
+    metadata = {"name": "p"} | ({} if text is None else {"annotations": {key: text}})
+    return {"metadata": metadata, "spec": {"containers": [container], **spec}}
+
+
+def mutated(obj: dict[str, Any]) -> dict[str, Any]:
+    """Return the first container's resources after the mutation, by the CEL library and RFC 6902's ``add``.
+
+    The library has no type JSONPatch, whose fields are those of a map here.
+    """
+    spec = policy("MutatingAdmissionPolicy")["spec"]
+    known: dict[str, Any] = {"object": obj, "oldObject": None, "request": {}, "params": None, "variables": {}}
+    resources: dict[str, Any] = obj["spec"]["containers"][0].get("resources", {})
+    if not all(evaluate(one["expression"], known) for one in spec["matchConditions"]):
+        return resources
+    for variable in spec["variables"]:
+        known["variables"][variable["name"]] = evaluate(variable["expression"], known)
+    (mutation,) = spec["mutations"]
+    expression = mutation["jsonPatch"]["expression"].replace("JSONPatch{", "{")
+    patches = evaluate(re.sub(r"\b(op|path|value):", r"'\1':", expression), known)
+    container = {key: value for key, value in obj["spec"]["containers"][0].items() if value is not None}
+    for patch in patches:
+        *folders, last = patch["path"].removeprefix("/spec/containers/0/").split("/")
+        target = container
+        for folder in folders:
+            target = target[folder]
+        assert patch["op"] == "add"
+        target[last.replace("~1", "/")] = patch["value"]
+    return dict(container["resources"])
+
+
+async def refusal(obj: dict[str, Any]) -> str:
+    return await Rehearsal(Judge([policy("ValidatingAdmissionPolicy")], {})).create(ALICE, "pods", obj)
+
+
+COUNTED = [
+    "[{}]",
+    " [ {} , {} ,\n{} ] ",
+    '[{"min_tx_rate":15000,"max_tx_rate":20000},{"network":"rail1","name":"rdma1"},{}]',
+    '[{"containers":["a","b"]},{"containers":["a"]}]',
+    '[{"network":"ns/a]b"},{}]',
+]
+NOT_COUNTED = [
+    '[{"network":"},{"}]',
+    '[{"network":"{"},{}]',
+    '[{"network":"a\\"},{"}]',
+    '[{"x":{}}]',
+    "[[{}],{}]",
+    "{}",
+    "x",
+    "",
+    "[{}",
+    "[{},]",
+]
+
+
+@pytest.mark.parametrize("key", [names.REQUEST, names.SEED_REQUEST])
+@pytest.mark.parametrize("text", COUNTED)
+async def test_a_list_that_can_be_counted_becomes_the_limit(text: str, key: str) -> None:
+    """As many as there are interfaces, in limits and requests, as text: a quantity of its own."""
+    count = text.count("{")
+    assert mutated(pod(text, key=key)) == {"limits": {VFS: str(count)}, "requests": {VFS: str(count)}}
+    limited = {"limits": {VFS: str(count)}}
+    assert await refusal(pod(text, limited, key)) == ""
+    if key == names.REQUEST and "ns/" not in text:
+        request = read_request({key: text})
+        assert request is not None
+        assert len(request.interfaces) == count
+
+
+@pytest.mark.parametrize("text", NOT_COUNTED)
+async def test_a_list_that_cannot_be_counted_is_refused(text: str) -> None:
+    """A wrong count would be worse than none; who gives the limit by hand is let through."""
+    assert mutated(pod(text)) == {}
+    assert REFUSED in await refusal(pod(text))
+    assert await refusal(pod(text, {"limits": {VFS: "1"}})) == ""
+
+
+@pytest.mark.parametrize("resources", [{}, {"limits": {"cpu": "1"}}, {"requests": {"cpu": "1"}}, {"claims": []}])
+def test_what_the_container_has_stays(resources: dict[str, Any]) -> None:
+    """The patch makes only the folders that are missing."""
+    found = mutated(pod("[{},{}]", resources))
+    assert found["limits"] == resources.get("limits", {}) | {VFS: "2"}
+    assert found["requests"] == resources.get("requests", {}) | {VFS: "2"}
+
+
+@pytest.mark.parametrize("resources", [{"limits": {VFS: "7"}}, {"requests": {VFS: "7"}}])
+async def test_a_limit_that_is_there_is_left_alone(resources: dict[str, Any]) -> None:
+    """Right or wrong: the scheduler compares it with the interfaces. Any container may have it."""
+    assert mutated(pod("[{}]", resources)) == resources
+    assert await refusal(pod("[{}]", resources)) == ""
+    starting = [{"name": "i", "image": "i", "resources": resources}]
+    assert mutated(pod("[{}]", initContainers=starting)) == {}
+
+
+@pytest.mark.parametrize("text", [None, "[]", " [ ] "])
+async def test_pods_that_ask_for_nothing_are_not_concerned(text: str | None) -> None:
+    """They get no limit and are not refused."""
+    assert mutated(pod(text)) == {}
+    assert await refusal(pod(text)) == ""
+
+
+def test_its_objects_are_as_kubernetes_schemas_want_them() -> None:
+    """Of the newest version that the schemas know: older ones have this kind as a beta at most."""
+    for document in raw(f"{FOLDER}/policy.yaml"):
+        kubernetes_validate.validate(document, kubernetes_validate.latest_version(), strict=True)
