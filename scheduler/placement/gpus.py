@@ -55,7 +55,7 @@ class GpuChoice:
 
 
 def refusal(request: GpuRequest, free: Sequence[Gpu]) -> str:
-    """Return why no choice of these GPUs serves a request, whatever becomes of the VFs; empty if one may."""
+    """Return why no choice of these GPUs serves a request, with any VFs; empty if one may."""
     suitable = _suitable(request, free)
     if suitable.bit_count() < request.count:
         return _FEW if len(free) < request.count else _UNFIT

@@ -74,7 +74,7 @@ class _Victims:
     async def each(
         self, write: Callable[[AssignedPod], Awaitable[None]], victims: Sequence[AssignedPod]
     ) -> tuple[tuple[AssignedPod, ...], str]:
-        """Write to each, some at once; return for whom it was accepted, and why not for the first of the others."""
+        """Write to each, some at once; return those that were accepted, and why the first of the others was not."""
         endings = await asyncio.gather(*(self._written(write, one) for one in victims))
         accepted = tuple(one for one, refused in zip(victims, endings, strict=True) if refused == "")
         return accepted, next((refused for refused in endings if refused), "")

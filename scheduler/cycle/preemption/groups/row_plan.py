@@ -80,7 +80,7 @@ class RowPlans:
         """Find who must leave a row for all of these members; None if they do not fit though all leave.
 
         It may be left between two dry runs, as long as the row does not change. ``gone`` are the uids of pods that
-        leave whatever becomes of this row.
+        leave in any case.
         """
         node = self._cache.nodes.names[row]
         off = [one for one in self._cache.assigned_pods_on(node) if one.uid in gone or _is_leaving(one)]
