@@ -72,16 +72,16 @@ class Budgets:
 
     def violations(self, assigned_pods: Sequence[AssignedPod], used: dict[int, int]) -> int:
         """Return how many of these pods' removals violate a budget, after those that are counted in ``used``."""
-        return sum(self._breaks(assigned, used) for assigned in assigned_pods) if self._budgets else 0
+        broken = 0
+        if self._budgets:
+            for assigned in assigned_pods:
+                broken += self._breaks(assigned, used)
+        return broken
 
     def _breaks(self, assigned: AssignedPod, used: dict[int, int]) -> bool:
         """Count a pod against each of its budgets; return whether one of them has no disruption left."""
-        broken = False
-        for budget in (
-            self._speaking_of(assigned.affinity_info)
-            if assigned.affinity_info is not None and assigned.affinity_info.labels
-            else ()
-        ):
+        broken, info = False, assigned.affinity_info
+        for budget in self._speaking_of(info) if info is not None and info.labels else ():
             if assigned.pod.partition("/")[2] not in budget.disrupted:
                 used[id(budget)] = used.get(id(budget), 0) + 1
                 broken = broken or used[id(budget)] > budget.allowed

@@ -71,6 +71,8 @@ def pods_of(victims: Iterable[Victim]) -> tuple[AssignedPod, ...]:
 
 def split(budgets: Budgets, victims: Sequence[Victim]) -> tuple[list[Victim], list[Victim]]:
     """Split victims, in order, into those whose removal violates a budget and the others."""
+    if not budgets.has_any:
+        return [], list(victims)
     used: dict[int, int] = {}
     breaking, others = list[Victim](), list[Victim]()
     for victim in victims:
@@ -86,17 +88,19 @@ class PotentialVictims:
 
     def below(self, node: str, priority: int, spared: Set[str] = frozenset()) -> list[Victim]:
         """Return what is on a node of a lower priority, without the pods that are ``spared``, by uid."""
+        on_node = self._cache.assigned_pods_on(node)
+        if not self._groups.any_known:
+            # Most pods of a node are not below: nothing is made of them.
+            lower = [one for one in on_node if one.priority < priority and one.uid not in spared]
+            return [Victim((one,), (one,), one.priority) for one in lower]
         found = dict[GroupKey, Victim]()
         singles = list[Victim]()
-        groups = self._groups if self._groups.any_known else None
-        for assigned in self._cache.assigned_pods_on(node):
+        for assigned in on_node:
             if assigned.uid in spared:
                 continue
-            key = groups.whole_group_of(assigned.uid) if groups is not None else None
+            key = self._groups.whole_group_of(assigned.uid)
             if key is None:
-                rank = self._rank(assigned) if groups is not None else assigned.priority
-                # Most pods of a node are not below: nothing is made of them.
-                if rank < priority:
+                if (rank := self._rank(assigned)) < priority:
                     singles.append(Victim((assigned,), (assigned,), rank))
             elif key not in found:
                 found[key] = self._group(key, node)
