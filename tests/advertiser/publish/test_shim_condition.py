@@ -43,7 +43,8 @@ async def test_the_node_says_whether_its_kubelet_speaks_to_the_shim(tmp_path: Pa
                 bad = await _condition(session, lambda found: found["status"] == "True")
                 assert (bad["reason"], bad["message"]) == ("KubeletPastShim", "config.yaml: the kubelet is told …")
                 assert good["lastTransitionTime"] <= bad["lastTransitionTime"]
-                written = (await _get(session, _NODE))["metadata"]["resourceVersion"]
+                # As a kubelet writes its node: the advertiser compares again, and writes nothing.
+                written = await _label(session)
                 for _ in range(2):
                     _leave(tmp_path, "runtime", "config.yaml: the kubelet is told …", _PAST)
                     await advertiser.scanned()
@@ -92,6 +93,13 @@ async def _add_node(session: aiohttp.ClientSession) -> None:
     kind = {"Content-Type": "application/strategic-merge-patch+json"}
     async with session.patch(f"{_NODE}/status", json={"status": {"conditions": [_READY]}}, headers=kind) as answer:
         assert answer.status == 200
+
+
+async def _label(session: aiohttp.ClientSession) -> str:
+    """Change the node as others do; return its version."""
+    kind = {"Content-Type": "application/merge-patch+json"}
+    async with session.patch(_NODE, json={"metadata": {"labels": {"a": "b"}}}, headers=kind) as answer:
+        return str((await answer.json())["metadata"]["resourceVersion"])
 
 
 async def _get(session: aiohttp.ClientSession, path: str) -> dict[str, Any]:
