@@ -1,14 +1,22 @@
-"""Load for a CRI socket: callers in turn, at a steady rate, or saturating; each call's latency is kept."""
+"""Load for a CRI socket: callers in turn, at a steady rate, or saturating; each call's latency is kept.
+
+`SHIM_ENVIRONMENT` is what the shim's unit sets.
+"""
 
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 
 import grpc
+
+from devcluster.systemd.units import parse
 
 SERVICE = "/runtime.v1.RuntimeService/"
 _UNLIMITED = (("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1))
 _ANSWER_S = 30.0
+_UNIT = Path(__file__).parents[1] / "cli/node/units/mooring-cri-shim.service"
+SHIM_ENVIRONMENT = parse(_UNIT.name, [_UNIT.read_text()]).environment
 Call = Callable[[], Awaitable[bytes]]
 
 

@@ -24,7 +24,7 @@ import grpc
 from cri_api.v1 import api_pb2 as cri
 from cri_api.v1 import api_pb2_grpc as cri_grpc
 
-from bench.cri_load import one_caller, saturating, steady
+from bench.cri_load import SHIM_ENVIRONMENT, one_caller, saturating, steady
 from cri_shim.proxy import CHANNEL_OPTIONS, SERVER_OPTIONS
 from devcluster.processes import Processes
 from devcluster.runtime.containerd import Containerd, Place
@@ -84,7 +84,7 @@ def sockets(folder: Path) -> Iterator[tuple[Sockets, int]]:
         found = Sockets(str(place.socket), str(folder / "shim.sock"), str(folder / "reference.sock"))
         flags = ["--listen", f"unix://{found.shim}", "--runtime", place.endpoint, "--node-name", "bench"]
         folders = ["--state", str(folder / "state"), "--run", str(folder / "run")]
-        processes.start("shim", [sys.executable, "-m", "cri_shim", *flags, *folders])
+        processes.start("shim", [sys.executable, "-m", "cri_shim", *flags, *folders], SHIM_ENVIRONMENT)
         processes.await_ready("shim", Path(found.shim).exists)
         serving = [sys.executable, "-m", "bench.shim", "--reference", found.reference, found.direct]
         processes.start("reference", serving)

@@ -10,7 +10,7 @@ runtime. Source: StreamFlowControl in src/core/ext/transport/chttp2/transport/fl
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import grpc
 
@@ -36,6 +36,8 @@ _METHOD = f"{SERVED}RuntimeService/{_NAME}"
 _SMALL_BYTES = 1 << 16
 # A turn takes about as many rounds of the event loop as it takes to accept a call: with one, small answers would wait.
 _AT_ONCE = 2
+# What so many calls at once leave in the heap is worth giving back.
+_MANY = 100
 # A runtime or a kubelet that stops in the middle of an answer holds up others for so long.
 LONGEST_TURN_S = 1.0
 # Of so many requests it is known that their answers were large.
@@ -50,6 +52,7 @@ class ExecSync:
         self._observe = observe
         self._turns = Turns(_AT_ONCE)
         self._rest = Rest()
+        self._under_way = 0
         # The size of the last answer to a request by its hash, where it was large.
         self._large: dict[int, int] = {}
 
@@ -58,13 +61,15 @@ class ExecSync:
         return {_NAME: grpc.unary_unary_rpc_method_handler(self._once)}
 
     async def _once(self, request: bytes, context: Context) -> bytes:
+        self._under_way += 1
+        _at_the_end(self._gone)
         async with ended_alike(_METHOD, context, self._observe) as waited:
             with waited:
                 call = self._send(request, timeout=context.time_remaining(), metadata=sent_on(context))
             try:
                 with waited:
                     await send_headers(await call.initial_metadata(), context)
-                turn = await self._turn(hash(request), context)
+                turn = await self._turn(hash(request))
                 with waited:
                     # A read that has begun completes: grpc would not free what it has received.
                     answer: bytes = await asyncio.shield(asyncio.ensure_future(call.read()))
@@ -76,10 +81,15 @@ class ExecSync:
             return answer
         raise AssertionError("abort returned")
 
-    async def _turn(self, request: int, context: Context) -> "_Turn":
+    def _gone(self, _: object) -> None:
+        if self._under_way > _MANY:
+            self._rest.begin()
+        self._under_way -= 1
+
+    async def _turn(self, request: int) -> "_Turn":
         """Return when an answer may be read. Small ones come first, as far as is known, then the smallest."""
         if self._turns.taken == _AT_ONCE:
-            # What many calls at once leave in the heap is worth giving back, too.
+            # Others wait to be accepted, and they leave as much.
             self._rest.begin()
         await self._turns.take(self._large.get(request, 0))
         turn = _Turn(self._turns)
@@ -88,8 +98,7 @@ class ExecSync:
             self._learn(request, turn.answer_bytes)
             turn.end()
 
-        # Once the answer is sent, or the call has failed.
-        context.add_done_callback(over)
+        _at_the_end(over)
         return turn
 
     def _learn(self, request: int, answer_bytes: int) -> None:
@@ -100,6 +109,16 @@ class ExecSync:
                 del self._large[next(iter(self._large))]
         if answer_bytes > LARGE_ANSWER_BYTES:
             self._rest.begin()
+
+
+def _at_the_end(act: Callable[[object], None]) -> None:
+    """Act once the answer is sent, or the call has failed: grpc serves each call in a task.
+
+    The context's own callbacks would keep the call, in a cycle, until the garbage is collected.
+    """
+    task = asyncio.current_task()
+    assert task is not None
+    task.add_done_callback(act)
 
 
 class _Turn:

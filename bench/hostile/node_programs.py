@@ -16,6 +16,7 @@ from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 
 from bench.cni import Bench, pod_path, simulated_host
+from bench.cri_load import SHIM_ENVIRONMENT
 from devcluster.processes import Processes
 
 PROGRAMS = ("shim", "cni")
@@ -67,7 +68,8 @@ class NodePrograms:
         self._processes.await_ready("runtime", lambda: _answers(runtime))
         sockets = ("--listen", f"unix://{self.shim_socket}", "--runtime", f"unix://{runtime}")
         folders = ("--state", str(self.shim_state), "--run", str(self._root / "shim-run"))
-        self._processes.start("shim", (*_PYTHON, "cri_shim", *sockets, *folders, "--node-name", "host-0"))
+        command = (*_PYTHON, "cri_shim", *sockets, *folders, "--node-name", "host-0")
+        self._processes.start("shim", command, SHIM_ENVIRONMENT)
 
     def _start_cni(self) -> None:
         folder = self._root / "cni"

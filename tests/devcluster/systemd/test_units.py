@@ -22,6 +22,7 @@ def test_the_shims_unit_is_read_as_systemd_reads_it() -> None:
     assert (unit.kind, unit.restarts, unit.restart_s, unit.stop_s) == ("notify", True, 0.1, 10.0)
     assert unit.folders == (("/run/mooring", 0o700), ("/var/lib/mooring", 0o700))
     assert unit.environment_files == ("-/etc/mooring/cri-shim.env",)
+    assert unit.environment["PYTHONMALLOC"] == "malloc"
 
 
 def test_a_drop_in_adds_and_takes_back() -> None:
