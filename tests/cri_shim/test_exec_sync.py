@@ -115,18 +115,24 @@ async def test_an_error_passes_with_its_details(channel: Any, command: tuple[str
 
 
 async def test_large_answers_come_a_few_at_a_time(shim: Shim, channel: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The others stay with the runtime until those are the kubelet's, which does not read: then all of them come."""
+    """The others stay with the runtime until those are the kubelet's, which does not read: then all of them come.
+
+    Without the probe its window stays at 64 KiB; it could grow to hold an answer that nobody reads.
+    """
     monkeypatch.setattr("cri_shim.exec_sync.LONGEST_TURN_S", 60.0)
-    method = channel.unary_stream("/runtime.v1.RuntimeService/ExecSync")
+    runtime, _ = stubs(channel)
     names = [f"c{number}" for number in range(16)]
     requests = (cri.ExecSyncRequest(container_id=name, cmd=("print", str(_LARGE))) for name in names)
-    calls = [method(request.SerializeToString()) for request in requests]
-    await until(lambda: shim.runtime.begun == 16 and shim.runtime.sent == 2)
-    runtime, _ = stubs(channel)
-    for _ in range(100):
-        await runtime.Version(cri.VersionRequest())
-    assert shim.runtime.sent == 2
-    received = await asyncio.gather(*(call.read() for call in calls))
+    async with grpc.aio.insecure_channel(
+        f"unix://{shim.socket}", options=(*OPTIONS, ("grpc.http2.bdp_probe", 0))
+    ) as kubelet:
+        method = kubelet.unary_stream("/runtime.v1.RuntimeService/ExecSync")
+        calls = [method(request.SerializeToString()) for request in requests]
+        await until(lambda: shim.runtime.begun == 16 and shim.runtime.sent == 2)
+        for _ in range(100):
+            await runtime.Version(cri.VersionRequest())
+        assert shim.runtime.sent == 2
+        received = await asyncio.gather(*(call.read() for call in calls))
     assert [cri.ExecSyncResponse.FromString(raw) for raw in received] == [answer(name, _LARGE) for name in names]
 
 
