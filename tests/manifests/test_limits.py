@@ -1,16 +1,21 @@
 """The component limits: a pod that asks for VFs by annotation gets the limit that quotas and autoscalers count."""
 
 import re
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
+import aiohttp
 import kubernetes_validate
 import pytest
 
 from devcluster.apiserver.policies import evaluate
 from mooring import names
+from mooring.kube.access import load_access
 from mooring.request import read_request
 from tests.manifests.admission import Judge, Rehearsal, User
 from tests.manifests.rendering import raw
+from tests.support.polling import eventually
 
 FOLDER = "components/limits"
 VFS = names.SEED_VFS
@@ -130,3 +135,63 @@ def test_its_objects_are_as_kubernetes_schemas_want_them() -> None:
     """Of the newest version that the schemas know: older ones have this kind as a beta at most."""
     for document in raw(f"{FOLDER}/policy.yaml"):
         kubernetes_validate.validate(document, kubernetes_validate.latest_version(), strict=True)
+
+
+@pytest.fixture
+async def limited(guarded_server: Path) -> AsyncIterator[Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]]:
+    """Apply the component to a real API server; return what creates a pod there and answers with it, or the refusal."""
+    access = load_access(str(guarded_server))
+    admission = "/apis/admissionregistration.k8s.io/v1"
+    paths = {one["kind"]: f"{admission}/{one['kind'].lower().replace('policy', 'policies')}" for one in _documents()}
+    paths = {kind: path.replace("policiesbinding", "policybindings") for kind, path in paths.items()}
+    async with aiohttp.ClientSession() as session:
+
+        async def send(method: str, path: str, body: Any = None) -> tuple[int, dict[str, Any]]:
+            url, tls = access.server + path, access.tls or True
+            async with session.request(method, url, json=body, headers=access.headers(), ssl=tls) as got:
+                return got.status, await got.json()
+
+        async def create(obj: dict[str, Any]) -> dict[str, Any]:
+            spec = {"schedulerName": "mooring", "automountServiceAccountToken": False, **obj["spec"]}
+            return (await send("POST", "/api/v1/namespaces/limits/pods?dryRun=All", {**obj, "spec": spec}))[1]
+
+        async def both_act() -> bool:
+            counted, not_counted = await create(pod("[{}]")), await create(pod('[{"network":"{"},{}]'))
+            return VFS in str(counted.get("spec")) and REFUSED in str(not_counted.get("message"))
+
+        await send("POST", "/api/v1/namespaces", {"metadata": {"name": "limits"}})
+        try:
+            for document in _documents():
+                status, answer = await send("POST", paths[document["kind"]], document)
+                if status == 404:
+                    pytest.skip(f"tier 'apiserver': this server does not serve {document['kind']} as v1, as 1.36 does")
+                assert status == 201, answer
+            await eventually(both_act)
+            yield create
+        finally:
+            for document in _documents():
+                await send("DELETE", f"{paths[document['kind']]}/{document['metadata']['name']}")
+
+
+def _documents() -> list[dict[str, Any]]:
+    return list(raw(f"{FOLDER}/policy.yaml"))
+
+
+@pytest.mark.apiserver
+async def test_a_real_api_server_counts_as_the_library_does(
+    limited: Callable[[dict[str, Any]], Awaitable[dict[str, Any]]],
+) -> None:
+    """The limit, what stays of the container, and what is refused are the same there as in the tests above."""
+    for text in COUNTED:
+        for resources in (None, {"limits": {"cpu": "1"}}, {"limits": {VFS: "7"}}):
+            wanted = pod(text, resources)
+            made = await limited(wanted)
+            assert made.get("kind") == "Pod", made
+            got = made["spec"]["containers"][0]["resources"]
+            limits = mutated(wanted)["limits"]
+            # Kubernetes' own default: a request that is absent is the limit.
+            assert got == {"limits": limits, "requests": limits}, text
+    for text in NOT_COUNTED:
+        assert REFUSED in (refused := await limited(pod(text))).get("message", ""), refused
+    for nothing in (None, "[]", " [ ] "):
+        assert (await limited(pod(nothing)))["spec"]["containers"][0]["resources"] == {}
