@@ -77,7 +77,7 @@ def _parser() -> argparse.ArgumentParser:
     groups = commands.add_parser(
         "groups",
         parents=[shared, cluster, scoped, watched],
-        help="groups of pods: bound, waiting, and what they hang on",
+        help="groups of pods: bound, waiting, and which member cannot be placed",
     )
     groups.add_argument(
         "group", nargs="?", type=_name_or_empty, default="", metavar="NAME", help="one group, with its members"
@@ -87,12 +87,12 @@ def _parser() -> argparse.ArgumentParser:
             "--scheduler",
             action="append",
             metavar="NAME",
-            help=f"a schedulerName whose groups are meant; may be repeated (default {names.SCHEDULER_NAME})",
+            help=f"schedulerName of the pods that form groups; may be repeated (default {names.SCHEDULER_NAME})",
         )
     top = commands.add_parser("top", parents=[shared, cluster], help="bandwidth reserved, and the pods with most of it")
     top.add_argument("--most", type=_count, default=10, metavar="N", help="nodes, PFs and pods to show (default 10)")
     doctor = commands.add_parser(
-        "doctor", parents=[shared, cluster], help="what is wrong: programs, guard, skew, refused pods"
+        "doctor", parents=[shared, cluster], help="what is wrong: programs, their versions, guard, refused pods"
     )
     doctor.add_argument(
         "--without-guard", action="store_true", help="admission policies that are missing are a warning, not an error"
@@ -217,7 +217,7 @@ def _cluster() -> argparse.ArgumentParser:
 def _scoped() -> argparse.ArgumentParser:
     scoped = argparse.ArgumentParser(add_help=False)
     scoped.add_argument("-n", "--namespace", type=_name_or_empty, default="", metavar="NAME")
-    scoped.add_argument("-A", "--all-namespaces", action="store_true")
+    scoped.add_argument("-A", "--all-namespaces", action="store_true", help="pods of all namespaces")
     return scoped
 
 
