@@ -76,11 +76,11 @@ def _counted_mbps(inventory: Inventory, held: Collection[HeldVf]) -> int:
 
 
 def counted_gpus(inventory: GpuInventory, of_pods: Collection[str]) -> int:
-    """Return how many GPUs the node has: those on offer, and those that are out while a pod has them.
+    """Return how many GPUs the node has: those on offer, and those that are out or gone while a pod has them.
 
     A kubelet admits its pods again after a restart, and would refuse those for which the node has become too small.
     """
-    return len(inventory.gpus) + sum(gpu.pci in of_pods for gpu in inventory.out)
+    return len({*(gpu.pci for gpu in inventory.gpus), *of_pods})
 
 
 def observed_resources(offered: Sequence[str], capacity: Mapping[str, Any], allocatable: Mapping[str, Any]) -> str:

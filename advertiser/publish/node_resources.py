@@ -16,7 +16,7 @@ from mooring.gpu.request import RESOURCE
 from mooring.inventory import Inventory
 from mooring.kube.client import Client
 
-_OF_VFS = frozenset(names.SEED_RESOURCES) - {names.SEED_DEVICES}
+_HELD_BY_PODS = (frozenset(names.SEED_RESOURCES) - {names.SEED_DEVICES}) | {RESOURCE}
 
 
 class NodeResources:
@@ -38,8 +38,9 @@ class NodeResources:
     ) -> None:
         """Take the values that the node should have from now on.
 
-        While ``held`` is None, as after a boot until the CNI server runs, nothing of VFs falls: pods may hold them. Nor
-        does it at the first time that it is known: the server makes the folder before it shows the pods in it.
+        While ``held`` is None, as after a boot until the CNI server runs, none of them falls: pods may hold VFs and
+        GPUs. Nor does one at the first time that it is known: the server makes the folder before it shows the pods in
+        it.
         ``gpus`` is None where they are not ours to publish.
         """
         offered = offered if gpus is None else (*offered, RESOURCE)
@@ -49,7 +50,7 @@ class NodeResources:
             self._compare()
         counts = counted_resources(offered, inventory, held or (), gpus or 0)
         if not self._knew_held or held is None:
-            counts |= {name: max(counts[name], self._published(name)) for name in _OF_VFS.intersection(counts)}
+            counts |= {name: max(counts[name], self._published(name)) for name in _HELD_BY_PODS.intersection(counts)}
         self._counts, self._knew_held = counts, held is not None
         if offered:
             self._publisher.set_desired(dump_resources(counts))

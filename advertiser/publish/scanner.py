@@ -67,7 +67,7 @@ class Scanner:
         result = build_inventory(host, offer, facts, self.node)
         record_shared_ports(self.roots.run, shared_ports_of(result.inventory.pfs))
         networks = tuple(network_statuses(host.ledger, facts.assigned or ()))
-        held = held_vfs(self.roots.records) if offer.resources else None
+        held = held_vfs(self.roots.records) if offer.resources or self.gpus is not None else None
         if self.gpus is None:
             return Scan(host, result, offer.resources, networks=networks, held=held)
         of_pods = assigned_gpus_of(self.roots.records)

@@ -149,7 +149,7 @@ def _gpus(root: Path, host: Host) -> Iterator[Finding]:
     named = settings.value(document, ADVERTISER, "runtime_config") or DEFAULT_RUNTIME
     toolkit = settings.value(document, ADVERTISER, "nvidia_runtime_config") or DEFAULT_TOOLKIT
     paths = tuple(below(root, path, through=True) for path in filter(None, str(named).split(":")))
-    if why := RuntimeFiles(paths, below(root, str(toolkit), through=True)).why_exposed():
+    if why := RuntimeFiles(paths, below(root, str(toolkit), through=True), root).why_exposed():
         yield Finding("gpus", str(toolkit), why)
     if why := _device_plugins(root):
         yield Finding("gpus", device_plugins.CHECKPOINT, why)

@@ -51,7 +51,14 @@ def read_cdi(text: str, path: str) -> tuple[CdiDevice, ...]:
     document = parse(text, path, CdiError).fields()
     kind = document.required("kind").match(_KIND, "a kind such as 'vendor.com/gpu'")
     shared = _edits(document)
-    return tuple(_device(item, kind, shared) for item in document.required("devices").items(_MOST_DEVICES))
+    found: dict[str, CdiDevice] = {}
+    for item in document.required("devices").items(_MOST_DEVICES):
+        device = _device(item, kind, shared)
+        if device.name in found:
+            # Container runtimes drop the file then: Spec.validate of cncf-tags/container-device-interface.
+            item.at("name", device.name).fail(f"{device.name!r} stands twice")
+        found[device.name] = device
+    return tuple(found.values())
 
 
 def devices_of_gpus(devices: Iterable[CdiDevice], gpus: Mapping[str, Sequence[str]]) -> dict[str, list[CdiDevice]]:

@@ -5,7 +5,10 @@ set it to ``all``. Where it is the default runtime it sees every container, and 
 it believes unprivileged ones too. Sources: NVIDIA Container Toolkit, "Installation guide" (``nvidia-ctk runtime
 configure --set-as-default``) and its config.toml, of which
 ``accept-nvidia-visible-devices-envvar-when-unprivileged`` is true where it is not set; containerd's
-docs/cri/config.md, for versions 2 and 3 of its configuration; CRI-O's crio.conf(5), ``default_runtime``.
+docs/cri/config.md, for versions 2 and 3 of its configuration; pkg/cri/config/config.go of 1.6 and 1.7, whose
+ValidatePluginConfig takes the deprecated table ``default_runtime`` before the name; ``containerd config dump`` of 1.6,
+which reads version 1 (``plugins.cri``), and names runc where no default is named; CRI-O's crio.conf(5),
+``default_runtime``, which is crun from 1.31 on and was runc before.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,33 +18,51 @@ Document = Mapping[str, object]
 ACCEPT = "accept-nvidia-visible-devices-envvar-when-unprivileged"
 EXPOSED = "the default runtime is NVIDIA's and gives GPUs to any container that sets NVIDIA_VISIBLE_DEVICES"
 _EXECUTABLE = "nvidia-container-runtime"
-# Where containerd's CRI plugin has its runtimes: by versions 2 and 3 of the configuration.
-_CONTAINERD = (("plugins", "io.containerd.grpc.v1.cri"), ("plugins", "io.containerd.cri.v1.runtime"))
+# Where containerd's CRI plugin has its runtimes: by versions 1, 2 and 3 of the configuration.
+_CONTAINERD = tuple(
+    ("plugins", name, "containerd") for name in ("cri", "io.containerd.grpc.v1.cri", "io.containerd.cri.v1.runtime")
+)
+# In the options, or beside them, by the runtime's type.
+_EXECUTABLES = ("BinaryName", "Runtime", "runtime_engine", "runtime_path")
 
 
 def exposed(runtime: Sequence[Document], toolkit: Document | None) -> bool:
     """Return whether it is so, by a runtime's files, of which a later one has precedence, and NVIDIA's own."""
     if toolkit is not None and toolkit.get(ACCEPT) is False:
         return False
-    return _default_is_nvidias(runtime, [(*path, "containerd") for path in _CONTAINERD], "default_runtime_name") or (
-        _default_is_nvidias(runtime, [("crio", "runtime")], "default_runtime")
+    containerd = _sections(runtime, _CONTAINERD)
+    crio = _sections(runtime, [("crio", "runtime")])
+    # containerd 1.x takes this table before any name.
+    if any(_is_nvidias(_executable(_at(section, ("default_runtime",)))) for section in containerd):
+        return True
+    return _default_is_nvidias(containerd, "default_runtime_name", ("runc",)) or (
+        _default_is_nvidias(crio, "default_runtime", ("crun", "runc"))
     )
 
 
-def _default_is_nvidias(files: Sequence[Document], sections: Sequence[tuple[str, ...]], key: str) -> bool:
-    found = [section for file in files for path in sections if (section := _at(file, path))]
-    name = next((value for section in reversed(found) if isinstance(value := section.get(key), str) and value), None)
-    if name is None:
-        return False
-    runtimes = [_at(section, ("runtimes", name)) for section in found]
-    paths = [_executable(runtime) for runtime in runtimes]
+def _sections(files: Sequence[Document], paths: Sequence[tuple[str, ...]]) -> list[Document]:
+    return [section for file in files for path in paths if (section := _at(file, path))]
+
+
+def _default_is_nvidias(sections: Sequence[Document], key: str, built_in: Sequence[str]) -> bool:
+    """Return it by the name that the last section gives; without any, whether one of those built in is NVIDIA's."""
+    given = [value for section in sections if isinstance(value := section.get(key), str) and value]
+    return any(_names_nvidias(sections, name) for name in (given[-1:] or built_in))
+
+
+def _names_nvidias(sections: Sequence[Document], name: str) -> bool:
+    paths = [_executable(_at(section, ("runtimes", name))) for section in sections]
     executable = next((path for path in reversed(paths) if path), name)
-    return executable.rpartition("/")[2].startswith(_EXECUTABLE) or name.startswith("nvidia")
+    return _is_nvidias(executable) or name.startswith("nvidia")
+
+
+def _is_nvidias(executable: str) -> bool:
+    return executable.rpartition("/")[2].startswith(_EXECUTABLE)
 
 
 def _executable(runtime: Document) -> str:
-    value = _at(runtime, ("options",)).get("BinaryName") or runtime.get("runtime_path")
-    return value if isinstance(value, str) else ""
+    values = {**runtime, **_at(runtime, ("options",))}
+    return next((value for name in _EXECUTABLES if isinstance(value := values.get(name), str) and value), "")
 
 
 def _at(document: Document, path: Sequence[str]) -> Document:

@@ -1,8 +1,13 @@
-"""Read the configuration of the container runtime and of NVIDIA's, which say who gives GPUs to containers."""
+"""Read the configuration of the container runtime and of NVIDIA's, which say who gives GPUs to containers.
+
+A file of containerd's may import others, by globs that are relative to its folder; they have precedence over it.
+Source: containerd-config.toml(5), ``imports``, and ``containerd config dump`` of 1.6.
+"""
 
 import tomllib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
+from glob import has_magic
 from pathlib import Path
 
 from mooring.files import read_file
@@ -12,15 +17,20 @@ DEFAULT_RUNTIME = ":".join(
     ("/etc/containerd/config.toml", "/etc/containerd/conf.d", "/etc/crio/crio.conf", "/etc/crio/crio.conf.d")
 )
 _SUFFIXES = (".toml", ".conf")
+_MOST_FILES = 256
 DEFAULT_TOOLKIT = "/etc/nvidia-container-runtime/config.toml"
 
 
 @dataclass(frozen=True, slots=True)
 class RuntimeFiles:
-    """Files, and folders of files that are read in the order of their names; those that are absent say nothing."""
+    """Files, and folders of files that are read in the order of their names; those that are absent say nothing.
+
+    ``root`` is the folder below which the host's absolute paths are.
+    """
 
     runtime: tuple[Path, ...] = ()
     toolkit: Path = Path(DEFAULT_TOOLKIT)
+    root: Path = Path("/")
 
     def why_exposed(self) -> str:
         """Return why no GPU of this host can be offered, empty if nothing of that speaks against it.
@@ -28,11 +38,11 @@ class RuntimeFiles:
         A runtime may run with what a file said before: one that cannot be read now speaks against it.
         """
         try:
-            runtime = list(_read(self.runtime))
+            runtime = [document for path in self.runtime for document in _read(path, self.root)]
         except UnreadableError as unknown:
             return str(unknown)
         try:
-            toolkit = next(_read([self.toolkit]), None)
+            toolkit = next(_read(self.toolkit, self.root), None)
         except UnreadableError:
             # As without the file: NVIDIA's runtime believes the variable.
             toolkit = None
@@ -43,13 +53,39 @@ class UnreadableError(ValueError):
     """A file that leaves the default runtime unknown."""
 
 
-def _read(paths: Iterable[Path]) -> Iterator[Document]:
-    for path in paths:
-        try:
-            files = sorted(path.iterdir()) if path.is_dir() else [path]
-            texts = [read_file(one) for one in files if one.suffix in _SUFFIXES and not one.is_dir()]
-            documents = [tomllib.loads(text) for text in texts if text is not None]
-        except (OSError, ValueError) as broken:
-            what = f"the default runtime is not known: configuration {str(path)!r} cannot be read: {broken}"
-            raise UnreadableError(what) from broken
-        yield from documents
+def _read(path: Path, root: Path) -> Iterator[Document]:
+    """Yield a file or the files of a folder, each before those that it imports."""
+    try:
+        files = sorted(path.iterdir()) if path.is_dir() else [path]
+        waiting = [one for one in files if one.suffix in _SUFFIXES and not one.is_dir()]
+        known = set(waiting)
+        for _ in range(_MOST_FILES):
+            if not waiting:
+                return
+            file = waiting.pop(0)
+            text = read_file(file)
+            if text is None:
+                continue
+            document = tomllib.loads(text)
+            yield document
+            more = [one for one in _imported(document, file.parent, root) if one not in known]
+            known.update(more)
+            waiting = more + waiting
+        raise ValueError(f"more than {_MOST_FILES} files")
+    except (OSError, ValueError) as broken:
+        what = f"the default runtime is not known: configuration {str(path)!r} cannot be read: {broken}"
+        raise UnreadableError(what) from broken
+
+
+def _imported(document: Document, folder: Path, root: Path) -> Iterator[Path]:
+    """Yield the files that a document imports; raise ValueError for what may be there, and cannot be seen from here."""
+    patterns = document.get("imports")
+    for pattern in patterns if isinstance(patterns, list) else ():
+        if not isinstance(pattern, str):
+            continue
+        path = root / pattern.lstrip("/") if pattern.startswith("/") else folder / pattern
+        fixed = next(one for one in (path, *path.parents) if not has_magic(str(one)))
+        # In a pod a folder that is not mounted looks absent; the file's own folder is there.
+        if not fixed.exists() and (fixed == path or not fixed.is_relative_to(folder)):
+            raise ValueError(f"its import {pattern!r} is absent, or not to be seen from here")
+        yield from [path] if fixed == path else sorted(fixed.glob(str(path.relative_to(fixed))))

@@ -10,10 +10,13 @@ from cli.plugin.reports.manifests import ManifestError, Place, PodPlace, pods
 from cli.plugin.reports.tables import Answer, Cell, Table
 from mooring import names
 from mooring.errors import AnnotationError
+from mooring.gpu.assignment import KIND as GPU
 from mooring.parsing import MAX_BYTES, shorten
 from mooring.request import PodRequest, read_request
+from scheduler.constraints.kinds import Kinds, asked_kinds
 from scheduler.kube.objects import Pod
 from scheduler.kube.pod_info import Refusal, read_pod_info
+from scheduler.placement.gpus_constraint import gpu_kind
 
 # As in the admission policy (manifests/base/guard/interfaces.yaml).
 _LONGEST = {names.REQUEST: 32_768, names.SEED_REQUEST: 32_768, names.PLACEMENT: 256}
@@ -147,6 +150,9 @@ def _as_the_scheduler(pod: Place) -> Iterator[tuple[Place, str]]:
         yield pod, f"not a pod: {unreadable}"
         return
     # The pods of another scheduler have their claims from it, and their VFs from its extender.
-    pod_info = read_pod_info(read, has_claims_allocated=read.spec.scheduler_name != names.SCHEDULER_NAME)
-    if isinstance(pod_info, Refusal) and not any(key.startswith(names.REQUEST_OF) for key in read.annotations):
+    others = any(kind != GPU for kind, _ in asked_kinds(read.annotations))
+    has_claims_allocated = read.spec.scheduler_name != names.SCHEDULER_NAME
+    pod_info = read_pod_info(read, Kinds([gpu_kind()]), has_claims_allocated=has_claims_allocated)
+    # What plug-ins of the scheduler would say is not known here.
+    if isinstance(pod_info, Refusal) and not others:
         yield pod.at("spec"), pod_info.reason

@@ -1,8 +1,8 @@
 """Schedule a pod as the scheduler would now, from the objects of the API. Pure: time is an argument.
 
 These are the scheduler's own decisions, as of one that has just listed everything. What only the running scheduler has
-is left out: what it has assumed but not yet bound, and the exact VFs that it keeps for a nominated pod. So are other
-kinds of resource (constraints), which are packages beside it.
+is left out: what it has assumed but not yet bound, and the exact VFs that it keeps for a nominated pod. So are the
+kinds of resource (constraints) that packages beside it add; GPUs are its own.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,6 +16,7 @@ from scheduler.cache.assigned_pod import read_assigned_pod
 from scheduler.cache.cache import Cache
 from scheduler.cache.node_info import read_node
 from scheduler.cache.volumes.volume_cache import PATHS as STORED
+from scheduler.constraints.kinds import Kinds
 from scheduler.cycle.cycle import SchedulingCycle, ignore_phase
 from scheduler.cycle.decisions import Bind
 from scheduler.cycle.instructions import Report
@@ -27,6 +28,7 @@ from scheduler.kube.group_membership import GroupKey
 from scheduler.kube.objects import Node, Pod
 from scheduler.kube.pod_info import PodInfo, Refusal, read_pod_info
 from scheduler.pending.nominator import Nominator
+from scheduler.placement.gpus_constraint import gpu_kind
 from scheduler.queue.queue import Queue
 from scheduler.state.cluster_objects import PATHS as AROUND
 from scheduler.state.cluster_objects import ClusterObjects
@@ -40,10 +42,11 @@ def recompute(objects: Mapping[type[Any], Sequence[Any]], uid: str, now: float) 
     pod = next((one for one in objects[Pod] if one.metadata.uid == uid), None)
     if pod is None:
         return DecisionReport("none", "the pod is gone", {})
-    pod_info = read_pod_info(pod)
+    kinds = Kinds([gpu_kind()])
+    pod_info = read_pod_info(pod, kinds)
     if isinstance(pod_info, Refusal):
         return DecisionReport("recomputed", pod_info.reason, {"v": 1})
-    decision = _scheduling_cycle(objects, pod.spec.scheduler_name, now).decide(pod_info, now)
+    decision = _scheduling_cycle(objects, pod.spec.scheduler_name, kinds, now).decide(pod_info, now)
     found = f"would be bound to {decision.assigned.node}" if isinstance(decision, Bind) else decision.reason
     if pod_info.membership is not None:
         found = f"decided about alone, not with its group {pod_info.membership.title}: {found}"
@@ -54,7 +57,7 @@ def recompute_group(
     objects: Mapping[type[Any], Sequence[Any]], key: GroupKey, scheduler: str, now: float
 ) -> DecisionReport:
     """Return the decision about a group's waiting members, all in one."""
-    machine = Machine(scheduler)
+    machine = Machine(scheduler, kinds=Kinds([gpu_kind()]))
     for kind, items in objects.items():
         for item in items:
             # A member is told nothing that its condition says already.
@@ -85,9 +88,11 @@ def _untold(pod: Pod) -> Pod:
     return msgspec.structs.replace(pod, status=status)
 
 
-def _scheduling_cycle(objects: Mapping[type[Any], Sequence[Any]], scheduler: str, now: float) -> SchedulingCycle:
+def _scheduling_cycle(
+    objects: Mapping[type[Any], Sequence[Any]], scheduler: str, kinds: Kinds, now: float
+) -> SchedulingCycle:
     """Return a scheduling cycle over all that was listed."""
-    cache = Cache()
+    cache = Cache(kinds)
     nominator, budgets = Nominator(Queue()), Budgets()
     preemption = Preemption(cache, nominator, budgets)
     live = [pod for pod in objects[Pod] if pod.metadata.uid and not pod.is_over]
@@ -104,7 +109,7 @@ def _scheduling_cycle(objects: Mapping[type[Any], Sequence[Any]], scheduler: str
     for stored in STORED:
         for item in objects[stored]:
             cache.volumes.take(stored, Changed(_identity(item), item))
-    for nomination in _nominations(live, scheduler):
+    for nomination in _nominations(live, scheduler, kinds):
         nominator.add(nomination)
     return SchedulingCycle(cache, nominator, preemption, named=len(objects[Node]))
 
@@ -118,12 +123,12 @@ def _put_node(cache: Cache, node: Node, now: float) -> None:
     cache.put_node(node_info)
 
 
-def _nominations(pods: Iterable[Pod], scheduler: str) -> Iterable[Nomination]:
+def _nominations(pods: Iterable[Pod], scheduler: str, kinds: Kinds) -> Iterable[Nomination]:
     """Yield the nominations of the scheduler's pods."""
     for pod in pods:
         node = pod.status.nominated_node_name
         if node and not pod.spec.node_name and pod.spec.scheduler_name == scheduler:
-            pod_info = read_pod_info(pod)
+            pod_info = read_pod_info(pod, kinds)
             if isinstance(pod_info, PodInfo):
                 yield Nomination(assigned_pod_for(pod_info, node))
 

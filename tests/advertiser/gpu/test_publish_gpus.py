@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import shutil
 import sys
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -72,31 +73,72 @@ async def test_the_gpus_are_published_kept_and_changed(server: ApiServer, host: 
         await _until(server, lambda text: text.count("in no CDI specification") == len(host.gpus))
 
 
-async def test_the_resource_counts_gpus_on_offer_and_those_that_a_pod_has(server: ApiServer, host: Host) -> None:
-    """A GPU that is out while its pod runs counts until that pod is gone: its kubelet may admit the pod again."""
+async def _until_counted(server: ApiServer, expected: str) -> None:
+    """Wait until capacity and allocatable are so many."""
 
-    async def amounts() -> tuple[str | None, str | None]:
+    async def reached() -> bool | None:
         async with aiohttp.ClientSession(server.url) as session, session.get("/api/v1/nodes/n1") as answer:
             status = (await answer.json()).get("status", {})
-        return tuple(status.get(part, {}).get(RESOURCE) for part in ("capacity", "allocatable"))
+        return [status.get(part, {}).get(RESOURCE) for part in ("capacity", "allocatable")] == [expected] * 2 or None
 
-    async def until(expected: str) -> None:
-        async def reached() -> bool | None:
-            return await amounts() == (expected, expected) or None
+    await eventually(reached)
 
-        await eventually(reached)
 
+def _record(host: Host, index: int) -> Path:
+    """Show that a pod has a GPU."""
+    gpus = {"units": [host.gpus[index]], "uuids": ["GPU-1"], "containers": {}}
+    record = read_assignment(json.dumps({"v": 1, "uid": "u1", "node": "n1", "vfs": [], "ext": {"gpu": gpus}}))
+    extract = host.root / "run" / PODS / "u1.json"
+    extract.write_text(pod_extract(PodRecord("ml/web", record)))
+    return extract
+
+
+@pytest.mark.parametrize("lost", ["out", "gone"])
+async def test_the_resource_counts_gpus_on_offer_and_those_that_a_pod_has(
+    server: ApiServer, host: Host, lost: str
+) -> None:
+    """A GPU that is out or gone while its pod runs counts until that pod is gone: its kubelet may admit it again."""
     async with advertising(host.root, *_flags(host), "--resync", "0.2"):
-        await until("8")
-        (host.folder(0) / "driver").unlink()
-        await until("7")
-        gpus = {"units": [host.gpus[0]], "uuids": ["GPU-1"], "containers": {}}
-        record = read_assignment(json.dumps({"v": 1, "uid": "u1", "node": "n1", "vfs": [], "ext": {"gpu": gpus}}))
-        extract = host.root / "run" / PODS / "u1.json"
-        extract.write_text(pod_extract(PodRecord("ml/web", record)))
-        await until("8")
+        await _until_counted(server, "8")
+        (host.folder(0) / "driver" if lost == "out" else host.sysfs / "bus/pci/devices" / host.gpus[0]).unlink()
+        await _until_counted(server, "7")
+        extract = _record(host, 0)
+        await _until_counted(server, "8")
         extract.unlink()
-        await until("7")
+        await _until_counted(server, "7")
+
+
+async def test_after_a_boot_the_resource_does_not_fall_before_pods_are_known(server: ApiServer, host: Host) -> None:
+    """CDI specifications and drivers may come later than the kubelet, which admits the node's pods again then."""
+    async with advertising(host.root, *_flags(host), "--resync", "0.2"):
+        await _until_counted(server, "8")
+    shutil.rmtree(host.root / "run")
+    (host.root / "run").mkdir()
+    specification = next((host.root / "etc/cdi").iterdir())
+    text = specification.read_text()
+    specification.unlink()
+    async with advertising(host.root, *_flags(host), "--resync", "0.2"):
+        await _until(server, lambda found: found.count("in no CDI specification") == len(host.gpus))
+        # A kubelet without a device plugin's checkpoint sets it to 0 when it registers.
+        await _write_status(server, "0")
+        await _until_counted(server, "8")
+        make_folders(host.root / "run")
+        extract = _record(host, 0)
+        await _until_counted(server, "1")
+        extract.unlink()
+        await _until_counted(server, "0")
+        specification.write_text(text)
+        await _until_counted(server, "8")
+
+
+async def _write_status(server: ApiServer, count: str) -> None:
+    patch = json.dumps({"status": {part: {RESOURCE: count} for part in ("capacity", "allocatable")}})
+    headers = {"Content-Type": "application/merge-patch+json"}
+    async with (
+        aiohttp.ClientSession(server.url) as session,
+        session.patch("/api/v1/nodes/n1/status", data=patch, headers=headers) as answer,
+    ):
+        assert answer.status == 200
 
 
 async def _write(server: ApiServer, text: str) -> None:

@@ -125,6 +125,28 @@ async def test_the_commands_show_the_pairs_of_an_api_server(served: Served) -> N
     assert json.loads(out)["gpus"][0] == pair
 
 
+async def test_explain_decides_again_about_gpus_too(served: Served) -> None:
+    """They are Mooring's own: a pod without an event is told what the scheduler would tell it."""
+    ours = _node()
+    ours["status"]["allocatable"]["mooring.dev/gpu"] = "2"
+    await served.add_node(ours)
+
+    async def explained(name: str, request: str, count: int) -> str:
+        amounts = {"limits": {"mooring.dev/gpu": str(count)}, "requests": {"mooring.dev/gpu": str(count)}}
+        containers = [{"name": "main", "image": "i", "resources": amounts}]
+        notes = {"mooring.dev/request.gpu": request} if request else {}
+        await served.add_pod(pod(name, "[{}]", annotations=notes, spec={"containers": containers}))
+        _, out, _ = await served.run("explain", name)
+        return out
+
+    assert "would be bound to n1" in await explained("a", '{"vfs":"switch"}', 1)
+    assert "1 not enough free GPUs of the requested model" in await explained("b", '{"model":"A*"}', 1)
+    assert "'nvlink' is not one of link, switch, numa" in await explained("c", '{"together":"nvlink"}', 1)
+    assert "would be bound to n1" in await explained("d", "", 2)
+    await served.add_pod(_holding("holds", FIRST))
+    assert "1 not enough free GPUs" in await explained("e", "", 2)
+
+
 async def test_explain_shows_the_pairs_without_the_right_to_read_nodes(guarded: Served) -> None:
     """What is missing is the bridge, and a note says why."""
     await guarded.add_node(_node())

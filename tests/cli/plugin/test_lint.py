@@ -73,6 +73,30 @@ def test_a_request_is_judged_as_the_scheduler_judges_it(request_text: str, rule:
     assert found.startswith(rule)
 
 
+@pytest.mark.parametrize(
+    ("request_text", "count", "rule"),
+    [
+        ('{"together":"link","vfs":"switch"}', 2, ""),
+        ('{"together":"nvlink"}', 2, "'nvlink' is not one of link, switch, numa"),
+        ('{"count":3}', 2, "the containers' limits of 'mooring.dev/gpu' are 2 in all, not 3"),
+        ("{}", 0, "no container has a limit of 'mooring.dev/gpu'"),
+        ("{}", 65, "are 65 in all, more than 64"),
+    ],
+)
+def test_a_request_for_gpus_is_read_too(request_text: str, count: int, rule: str) -> None:
+    """By the scheduler's reader, with the limits of the pod's containers."""
+    text = (POD % "[{}]").replace("spec:\n", f"    mooring.dev/request.gpu: '{request_text}'\nspec:\n")
+    found = said(f"{text}      resources: {{limits: {{mooring.dev/gpu: {count}}}}}\n")
+    assert len(found) == bool(rule)
+    assert all(rule in told for _, _, told in found)
+
+
+def test_kinds_of_plug_ins_are_not_judged() -> None:
+    """The scheduler that knows them is not here; neither is what they would say of the same pod."""
+    other = (POD % "[{}]").replace("spec:\n", "    mooring.dev/request.licence: '{}'\nspec:\n")
+    assert said(other) == []
+
+
 def test_every_field_that_the_guard_would_refuse_is_named_on_its_own_line() -> None:
     """Templates are checked too; the finding has the field's whole path."""
     found = said(f"# two documents\n---\n{DEPLOYMENT}")

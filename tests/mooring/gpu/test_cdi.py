@@ -51,6 +51,13 @@ def test_a_device_without_the_node_that_computes_is_not_the_gpu() -> None:
     assert _held(_spec(_device("dri", "/dev/dri/renderD129"))) == {"0000:1b:00.0": [], "0000:43:00.0": []}
 
 
+def test_a_specification_with_two_devices_of_one_name_is_none() -> None:
+    """Container runtimes drop the whole file: its other devices do not exist for them either."""
+    twice = _spec(_device("0", "/dev/nvidia0"), _device("GPU-1", "/dev/nvidia0"), _device("GPU-1", "/dev/nvidia1"))
+    with pytest.raises(CdiError, match=r"devices\[2\]\.name: 'GPU-1' stands twice"):
+        read_cdi(twice, "f")
+
+
 def test_edits_that_are_null_are_none() -> None:
     """YAML without a value, which container runtimes take."""
     nothing = {"name": "x", "containerEdits": None}

@@ -53,6 +53,86 @@ def test_the_default_runtime_decides(
     assert bool(files.why_exposed()) == expected
 
 
+V1_DEFAULT = """
+[plugins.cri.containerd]
+default_runtime_name = "nvidia"
+"""
+V2_TABLE = f"""
+version = 2
+[plugins."io.containerd.grpc.v1.cri".containerd]
+default_runtime_name = "runc"
+[plugins."io.containerd.grpc.v1.cri".containerd.default_runtime]
+runtime_type = "io.containerd.runc.v2"
+[plugins."io.containerd.grpc.v1.cri".containerd.default_runtime.options]
+BinaryName = "{NVIDIAS}"
+"""
+V2_RUNC = f"""
+version = 2
+[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
+BinaryName = "{NVIDIAS}"
+"""
+LINUX_V1 = f"""
+version = 2
+[plugins."io.containerd.grpc.v1.cri".containerd]
+default_runtime_name = "gpu"
+[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.gpu]
+runtime_type = "io.containerd.runtime.v1.linux"
+runtime_engine = "{NVIDIAS}"
+"""
+CRIO_RUNTIME = """
+[crio.runtime.runtimes.{name}]
+runtime_path = "{binary}"
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (V1_DEFAULT, True),
+        (V2_TABLE, True),
+        (V2_RUNC, True),
+        (V2_RUNC.replace(NVIDIAS, "/usr/sbin/runc"), False),
+        (LINUX_V1, True),
+        (CRIO_RUNTIME.format(name="runc", binary=NVIDIAS), True),
+        (CRIO_RUNTIME.format(name="crun", binary=NVIDIAS), True),
+        (CRIO_RUNTIME.format(name="nvidia", binary=NVIDIAS), False),
+        ("", False),
+    ],
+)
+def test_older_forms_and_built_in_defaults_name_the_default_runtime_too(
+    tmp_path: Path, text: str, expected: bool
+) -> None:
+    """Where no default is named it is runc, in CRI-O crun from 1.31 on; whatever executable that has."""
+    (tmp_path / "config.toml").write_text(text)
+    assert bool(RuntimeFiles((tmp_path / "config.toml",), tmp_path / "none.toml").why_exposed()) == expected
+
+
+@pytest.mark.parametrize("pattern", ["sub/*.toml", "/sub/*.toml", "/sub/a.toml"])
+def test_imported_files_have_precedence(tmp_path: Path, pattern: str) -> None:
+    """containerd reads what ``imports`` names, relative to the file or from the root; what these import as well."""
+    (tmp_path / "sub").mkdir()
+    text = f"imports = ['{pattern}']\n" + V3.format(name="runc", binary="/usr/bin/runc")
+    (tmp_path / "config.toml").write_text(text)
+    (tmp_path / "sub/a.toml").write_text("imports = ['a.toml', 'b.toml', '*.toml']\n")
+    (tmp_path / "sub/b.toml").write_text("")
+    files = RuntimeFiles((tmp_path / "config.toml",), tmp_path / "none.toml", root=tmp_path)
+    assert files.why_exposed() == ""
+    (tmp_path / "sub/b.toml").write_text(V3.format(name="nvidia", binary=NVIDIAS))
+    assert "NVIDIA_VISIBLE_DEVICES" in files.why_exposed()
+
+
+@pytest.mark.parametrize("pattern", ["/elsewhere/*.toml", "sub/absent.toml"])
+def test_an_import_that_cannot_be_seen_leaves_the_default_runtime_unknown(tmp_path: Path, pattern: str) -> None:
+    """In a pod a folder of the host that is not mounted looks as if it were absent."""
+    (tmp_path / "etc").mkdir()
+    config = tmp_path / "etc/config.toml"
+    config.write_text(f"imports = ['{pattern}']\n")
+    files = RuntimeFiles((config,), tmp_path / "none.toml", root=tmp_path)
+    assert files.why_exposed().startswith("the default runtime is not known: configuration ")
+    config.write_text("imports = ['conf.d/*.toml', '/etc/conf.d/*.toml']\n")
+    assert files.why_exposed() == ""
+
+
 def test_files_of_a_folder_are_read_in_order(tmp_path: Path) -> None:
     """As nvidia-ctk leaves one beside the main file; the last that names a default runtime counts."""
     (tmp_path / "config.toml").write_text(V3.format(name="runc", binary="/usr/bin/runc"))
