@@ -3,7 +3,7 @@
 import asyncio
 import itertools
 import time
-from collections.abc import AsyncIterator, Coroutine, Iterable
+from collections.abc import AsyncIterator, Coroutine, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -78,12 +78,21 @@ async def clear(client: Client, *paths: str) -> None:
 
 async def bind_all(client: Client) -> float:
     """Bind all pods with ready-made Bindings as large as the scheduler's; return the binds a second."""
+    return await write_bindings(client, await bindings(client))
+
+
+async def bindings(client: Client) -> list[tuple[str, load.Json]]:
+    """Return the path and the body of a Binding for each pod, to one node after another."""
     pods = await items(client, PODS)
     targets = itertools.cycle(node["metadata"]["name"] for node in await items(client, _NODES))
-    bindings = [_binding(pod["metadata"], target) for pod, target in zip(pods, targets, strict=False)]
+    return [_binding(pod["metadata"], target) for pod, target in zip(pods, targets, strict=False)]
+
+
+async def write_bindings(client: Client, made: Sequence[tuple[str, load.Json]]) -> float:
+    """Write Bindings, a few at once; return how many a second were seen."""
     async with watching_binds(client) as binds:
-        await few_at_once(send(client, "POST", path, body) for path, body in bindings)
-        await binds.reach(len(pods))
+        await few_at_once(send(client, "POST", path, body) for path, body in made)
+        await binds.reach(len(made))
     return binds.rate
 
 

@@ -22,6 +22,7 @@ from scheduler.cache.groups.sources import Group, read_group
 from scheduler.kube.cluster_event import LEAVING
 from scheduler.kube.group_membership import GroupKey, GroupMembership
 from scheduler.pending.groups.conditions import PodGroupConditions
+from scheduler.pending.groups.debounce import Debounce
 from scheduler.pending.groups.member_messages import MemberMessage, incomplete
 from scheduler.pending.groups.ranks import GroupRanks, Rank
 from scheduler.queue.queue import Queue
@@ -46,8 +47,6 @@ class _State:
     queued_since: float = 0.0
     # A change that the decision under way does not know.
     is_dirty: bool = False
-    changed_at: float = 0.0
-    tell_at: float | None = None
 
 
 class PendingGroups:
@@ -62,6 +61,8 @@ class PendingGroups:
         self._known = known_pod_groups
         self._states: dict[GroupKey, _State] = {}
         self._keys: dict[str, GroupKey] = {}
+        # Those that are not in the queue, and whose members are still to be told why.
+        self._untold = Debounce[GroupKey](_QUIET_S, _LOUD_S)
         # The group that has first call on what becomes free, if any.
         self.holder: GroupKey | None = None
         self._ranks = GroupRanks()
@@ -242,16 +243,13 @@ class PendingGroups:
 
     def due(self, now: float) -> Iterator[MemberMessage]:
         """Yield the messages for the members of groups that are not in the queue."""
-        for key, state in self._states.items():
-            if state.tell_at is not None and state.tell_at <= now:
-                state.tell_at = None
-                if state.message:
-                    title = self.members(key).title
-                    yield MemberMessage(key, tuple(self.members(key).of("waiting")), f"group {title}: {state.message}")
+        for key in self._untold.take(now):
+            members = self.members(key)
+            yield MemberMessage(key, tuple(members.of("waiting")), f"group {members.title}: {self.why_not_queued(key)}")
 
     def next_due(self) -> float | None:
         """Return when `due` has something, if nothing changes before."""
-        return min((state.tell_at for state in self._states.values() if state.tell_at is not None), default=None)
+        return self._untold.next_due()
 
     @property
     def has_waiting(self) -> bool:
@@ -304,6 +302,7 @@ class PendingGroups:
         for key, state in self._states.items():
             group, message = self._read(key)
             assert (state.group, state.message) == (group, message), f"group {key}: its state is not renewed"
+            assert message or key not in self._untold, f"group {key}: members of a group in the queue are to be told"
 
     def _put(
         self, uid: str, membership: GroupMembership, standing: Standing, now: float, *, is_latecomer: bool = False
@@ -341,6 +340,7 @@ class PendingGroups:
         """Forget a group without waiting members."""
         if self._states.pop(key, None) is not None:
             del self._keys[key.entry]
+            self._untold.drop(key)
             self._queue.delete(key.entry)
 
     def _refresh(self, key: GroupKey, now: float) -> None:
@@ -353,16 +353,15 @@ class PendingGroups:
             return
         state = self._states.get(key)
         if state is None:
-            state = self._states[key] = _State("", message="new", changed_at=now)
+            state = self._states[key] = _State("", message="new")
             self._keys[key.entry] = key
         was_in_queue = not state.message
         state.group, state.message = self._read(key)
         if state.message:
             self._queue.delete(key.entry)
-            state.changed_at = now if state.tell_at is None else state.changed_at
-            state.tell_at = min(now + _QUIET_S, state.changed_at + _LOUD_S)
+            self._untold.change(key, now)
             return
-        state.tell_at = None
+        self._untold.drop(key)
         if not was_in_queue:
             state.queued_since = now
         self._rank(state, members)
