@@ -1,8 +1,6 @@
 """The commit that is released: its files without what else lies in the work tree, its time, its version."""
 
-import io
 import subprocess
-import tarfile
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,8 +24,9 @@ def export(repository: Path, folder: Path, commit: str = "HEAD") -> Source:
     """Write a commit's files to ``folder``; raise ReleaseError where there is no such commit."""
     identity = _git(repository, "rev-parse", "--verify", f"{commit}^{{commit}}").decode().strip()
     epoch = int(_git(repository, "show", "--no-patch", "--format=%ct", identity))
-    with tarfile.open(fileobj=io.BytesIO(_git(repository, "archive", "--format=tar", identity))) as archive:
-        archive.extractall(folder, filter="tar")
+    folder.mkdir(parents=True)
+    files = _git(repository, "archive", "--format=tar", identity)
+    subprocess.run(["tar", "--extract", "--directory", str(folder)], input=files, check=True)
     project = tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     return Source(folder, identity, epoch, str(project["version"]))
 

@@ -19,9 +19,13 @@ ARCHITECTURE = {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), p
 _TAR = "application/vnd.oci.image.layer.v1.tar"
 
 
-def _tar(files: Mapping[str, bytes], mode: int = 0o644) -> bytes:
+def _tar(files: Mapping[str, bytes], mode: int = 0o644, link: tuple[str, str] | None = None) -> bytes:
     output = io.BytesIO()
     with tarfile.open(fileobj=output, mode="w") as archive:
+        if link:
+            member = tarfile.TarInfo(link[0])
+            member.type, member.linkname = tarfile.SYMTYPE, link[1]
+            archive.addfile(member)
         for name, content in files.items():
             member = tarfile.TarInfo(name)
             member.size, member.mode = len(content), mode
@@ -72,13 +76,16 @@ def test_layers_replace_and_remove_what_lies_below(tmp_path: Path, indexed: bool
     assert (root / "bin/su").stat().st_mode & 0o7777 == 0o4755
 
 
-@pytest.mark.parametrize("name", ["../outside", "a/../../outside"])
+@pytest.mark.parametrize("name", ["../outside", "a/../../outside", "/outside", "out/side"])
 def test_a_layer_does_not_write_outside_of_its_root(tmp_path: Path, name: str) -> None:
     """Whatever the archive is, the machine on which a release is made stays as it is."""
-    base = read(_archive(tmp_path / "base.tar", [(_TAR, _tar({name: b""}))]))
-    with pytest.raises(tarfile.FilterError):
+    (tmp_path / "side").mkdir()
+    link = _tar({"a/b": b""}, link=("out", str(tmp_path)))
+    base = read(_archive(tmp_path / "base.tar", [(_TAR, link), (_TAR, _tar({name: b""}))]))
+    with pytest.raises(ReleaseError, match="lies outside of the image's root"):
         base.unpack(tmp_path / "root")
     assert not (tmp_path / "outside").exists()
+    assert list((tmp_path / "side").iterdir()) == []
 
 
 def test_another_machines_image_is_refused(tmp_path: Path) -> None:

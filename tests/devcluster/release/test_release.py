@@ -20,6 +20,7 @@ from devcluster.release.locked import REPOSITORY, of_programs
 from devcluster.release.source import export
 from tests.cli.node.conftest import KUBEADM, NodeHost
 from tests.devcluster.release.conftest import Releases, make
+from tests.docs.pages import commands
 
 pytestmark = pytest.mark.wheels
 
@@ -109,16 +110,26 @@ _SCHEMAS = ("bom-1.6", "spdx", "jsf-0.82")
 
 
 @pytest.mark.root
-def test_a_node_without_a_network_is_installed_from_the_bundle(releases: Releases, tmp_path: Path) -> None:
-    """With a real environment, in a network namespace that has not even loopback; the programs there start."""
+def test_a_node_without_a_network_is_installed_by_the_pages_commands(releases: Releases, tmp_path: Path) -> None:
+    """With real environments, in a network namespace that has not even loopback; the node's programs start there."""
     host = NodeHost(tmp_path / "host")
     for path, text in {"/var/lib/.keep": "", **KUBEADM}.items():
         host.write(path, text)
-    bundle = _bundle(releases.first)
-    digest = hashlib.sha256(bundle.read_bytes()).hexdigest()
-    flags = ["--root", str(host.root), "--node-name", "n1", "--bundle", str(bundle), "--bundle-sha256", digest]
-    command = ["unshare", "--net", sys.executable, "-m", "cli.node", "install", *flags]
-    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False, timeout=250)
+    *typed, install = commands("install-node.md", "Without a network")
+    named = next(word for word in install.split() if word.endswith(".tar"))
+    (tmp_path / named).symlink_to(_bundle(releases.first))
+    digest = hashlib.sha256(_bundle(releases.first).read_bytes()).hexdigest()
+    script = "\n".join([*typed, f"{install} --root {host.root} --bundle-sha256 {digest}"])
+    environment = {"HOME": str(tmp_path / "home"), "PATH": f"{Path(sys.base_prefix) / 'bin'}:/usr/bin:/bin"}
+    done = subprocess.run(
+        ["unshare", "--net", "/bin/sh", "-euc", script],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=250,
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     release = (host.root / "opt/mooring/current").resolve()
     assert release.name == venv.release_of(releases.first / "wheels")
