@@ -5,13 +5,15 @@ It fetches nothing: the wheels lie in a cache, which devcluster/release/fetch fi
 
 import argparse
 import os
+import shutil
+import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
 from cli.node.bundle import SBOM, WHEELS, checked
-from cli.node.errors import NodeError
 from devcluster.release import archives, base_image, cache, images, sbom, wheels
+from devcluster.release.base_image import BaseImage
 from devcluster.release.locked import REPOSITORY
 from devcluster.release.source import ReleaseError, Source, export
 
@@ -35,18 +37,26 @@ def main() -> int:
             raise ReleaseError(_NO_BASE)
         with tempfile.TemporaryDirectory(prefix="mooring-release-") as folder:
             make(Path(folder), given.out, given.commit, given.wheels, given.base_image)
-    except (ReleaseError, NodeError, OSError) as wrong:
+    except (RuntimeError, OSError, subprocess.SubprocessError) as wrong:
         print(f"release: {wrong}", file=sys.stderr)
         return 1
     return 0
 
 
 def make(folder: Path, out: Path, commit: str, cached: Path, base: str = "", repository: Path = REPOSITORY) -> None:
-    """Make a release in ``out``; ``folder`` is for what lies about meanwhile."""
+    """Make a release in ``out``, or leave nothing there; ``folder`` is for what lies about meanwhile."""
     if out.exists() and any(out.iterdir()):
         raise ReleaseError(f"folder {str(out)!r}: not empty; a release is all that is in its folder")
     read = base_image.read(base) if base else None
     source = export(repository, folder / "source", commit)
+    try:
+        _make(source, read, folder, out, cached)
+    except BaseException:
+        shutil.rmtree(out, ignore_errors=True)
+        raise
+
+
+def _make(source: Source, read: BaseImage | None, folder: Path, out: Path, cached: Path) -> None:
     (out / WHEELS).mkdir(parents=True)
     ours = wheels.build(source, out / WHEELS)
     others = wheels.locked(source, cached)

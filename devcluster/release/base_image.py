@@ -103,25 +103,39 @@ def _plain(descriptor: dict[str, Any], content: bytes) -> bytes:
 def _remove_what_is_gone(layer: tarfile.TarFile, root: Path) -> None:
     """Remove what a layer says is not there any more (image-spec 1.0, layer.md, "Whiteouts")."""
     for member in layer.getmembers():
-        path = Path(member.name)
-        if path.name == _OPAQUE:
-            gone = list((root / path.parent).iterdir()) if (root / path.parent).is_dir() else []
-        elif path.name.startswith(_GONE):
-            gone = [root / path.parent / path.name.removeprefix(_GONE)]
+        name = Path(member.name).name
+        if name == _OPAQUE:
+            folder = _inside(root, member.name).parent
+            gone = list(folder.iterdir()) if folder.is_dir() else []
+        elif name.startswith(_GONE):
+            gone = [_inside(root, str(Path(member.name).with_name(name.removeprefix(_GONE))))]
         else:
             continue
         for one in gone:
-            shutil.rmtree(one) if one.is_dir() and not one.is_symlink() else one.unlink(missing_ok=True)
+            _remove(one)
 
 
 def _extract(layer: tarfile.TarFile, member: tarfile.TarInfo, root: Path) -> None:
-    """Write one member with its mode and owner, as a container engine does; refuse one outside of the root folder."""
-    inside = root.resolve()
-    for name in filter(None, (member.name, member.linkname if member.islnk() else "")):
-        # Links of earlier members are followed, and lead where they lead on this machine.
-        if not ((root / name).parent.resolve() / Path(name).name).is_relative_to(inside) or Path(name).name == "..":
-            raise ReleaseError(f"base image: member {member.name!r} of a layer lies outside of the image's root")
-    path = root / member.name
-    if path.is_symlink() and not member.isdir():
-        path.unlink()
+    """Write one member with its mode and owner, as a container engine does."""
+    path = _inside(root, member.name)
+    if member.islnk():
+        _inside(root, member.linkname)
+    if not member.isdir():
+        # Not written into: another name may be a link to the same file.
+        _remove(path)
     layer.extract(member, root, numeric_owner=True, **_TRUSTED)
+
+
+def _inside(root: Path, name: str) -> Path:
+    """Return where a layer's member lies, through links of earlier ones; refuse what is not below the root folder."""
+    path = root / name
+    if path.name == ".." or not (path.parent.resolve() / path.name).is_relative_to(root.resolve()):
+        raise ReleaseError(f"base image: member {name!r} of a layer lies outside of the image's root")
+    return path
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)

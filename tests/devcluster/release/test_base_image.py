@@ -76,16 +76,20 @@ def test_layers_replace_and_remove_what_lies_below(tmp_path: Path, indexed: bool
     assert (root / "bin/su").stat().st_mode & 0o7777 == 0o4755
 
 
-@pytest.mark.parametrize("name", ["../outside", "a/../../outside", "/outside", "out/side"])
-def test_a_layer_does_not_write_outside_of_its_root(tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize(
+    "name", ["../outside", "a/../../outside", "/outside", "out/side/a", "../.wh.kept", "out/.wh.kept"]
+)
+def test_a_layer_changes_nothing_outside_of_its_root(tmp_path: Path, name: str) -> None:
     """Whatever the archive is, the machine on which a release is made stays as it is."""
     (tmp_path / "side").mkdir()
+    (tmp_path / "kept").touch()
     link = _tar({"a/b": b""}, link=("out", str(tmp_path)))
     base = read(_archive(tmp_path / "base.tar", [(_TAR, link), (_TAR, _tar({name: b""}))]))
     with pytest.raises(ReleaseError, match="lies outside of the image's root"):
         base.unpack(tmp_path / "root")
     assert not (tmp_path / "outside").exists()
     assert list((tmp_path / "side").iterdir()) == []
+    assert (tmp_path / "kept").exists()
 
 
 def test_another_machines_image_is_refused(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import subprocess
 import sys
 import tarfile
@@ -11,16 +12,19 @@ from importlib import resources
 from pathlib import Path
 
 import pytest
+import yaml
 from jsonschema import Draft7Validator
 from referencing import Registry, Resource
 
 from cli.node import venv
 from cli.node.bundle import checked
+from devcluster.release.cache import helm
 from devcluster.release.locked import REPOSITORY, of_programs
 from devcluster.release.source import export
 from tests.cli.node.conftest import KUBEADM, NodeHost
 from tests.devcluster.release.conftest import Releases, make
 from tests.docs.pages import commands
+from tests.manifests.charts import plain
 
 pytestmark = pytest.mark.wheels
 
@@ -82,6 +86,17 @@ def test_the_bundle_holds_all_that_mooring_node_needs(releases: Releases) -> Non
     assert {
         name.removeprefix("wheels/"): content for name, content in checked(_bundle(releases.first)).items()
     } == wheels
+
+
+@pytest.mark.helm
+def test_helm_reads_the_chart_of_a_release(releases: Releases) -> None:
+    """The archive renders to what the folder renders to."""
+    (archive,) = releases.first.glob("mooring-*.tgz")
+    command = [str(helm(os.environ)), "template", "mooring", str(archive), "--set", "createNamespace=true"]
+    flags = ["--namespace", "mooring-system", "--kube-version", "1.36.0"]
+    shown = subprocess.run([*command, *flags], capture_output=True, text=True, check=True).stdout
+    found = {(one["kind"], one["metadata"]["name"]): one for one in yaml.safe_load_all(shown) if one}
+    assert found == plain()
 
 
 def test_the_sbom_is_valid_and_names_every_wheel(releases: Releases) -> None:
@@ -154,6 +169,7 @@ def test_what_is_missing_is_said_before_anything_is_made(flags: tuple[str, ...],
     """With exit status 1, and what to do."""
     done = make(tmp_path / "dist", *flags)
     assert (done.returncode, why in done.stderr) == (1, True), done.stderr
+    assert not (tmp_path / "dist").exists()
 
 
 def test_a_folder_with_other_files_is_refused(tmp_path: Path) -> None:
