@@ -24,7 +24,7 @@ def export(repository: Path, folder: Path, commit: str = "HEAD") -> Source:
     """Write a commit's files to ``folder``; raise ReleaseError where there is no such commit."""
     identity = _git(repository, "rev-parse", "--verify", f"{commit}^{{commit}}").decode().strip()
     epoch = int(_git(repository, "show", "--no-patch", "--format=%ct", identity))
-    folder.mkdir(parents=True)
+    folder.mkdir(parents=True, exist_ok=True)
     files = _git(repository, "archive", "--format=tar", identity)
     subprocess.run(["tar", "--extract", "--directory", str(folder)], input=files, check=True)
     project = tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8"))["project"]
