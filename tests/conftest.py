@@ -19,6 +19,7 @@ import pytest
 
 from bench import apiservers
 from bench.lab import MISSING, find_lab
+from devcluster.release import cache as release_cache
 from devcluster.without_mooring.root import kubectl_is_too_old
 from tests.support.seeds import Part, chosen_seed
 from tests.support.timings import Timings
@@ -62,6 +63,15 @@ def _repository_in_lab() -> str:
     )
 
 
+def _no_helm() -> str | None:
+    return None if release_cache.helm(os.environ) else "no helm: devcluster/release/fetch helm"
+
+
+def _no_wheels() -> str | None:
+    fetched = any(release_cache.wheels(os.environ).glob("*.whl"))
+    return None if fetched else "the programs' wheels are not in the cache: devcluster/release/fetch wheels"
+
+
 NEEDS: dict[str, Callable[[], str | None]] = {
     "root": _not_root,
     "lab": _no_lab,
@@ -70,6 +80,8 @@ NEEDS: dict[str, Callable[[], str | None]] = {
     "udev": lambda: _missing_commands("/lib/systemd/systemd-udevd", "udevadm", "/lib/udev/rdma_rename"),
     "kubectl": lambda: _missing_commands("kubectl"),
     "recent_kubectl": cache(kubectl_is_too_old),
+    "helm": _no_helm,
+    "wheels": _no_wheels,
     "apiserver": _no_api_server,
 }
 

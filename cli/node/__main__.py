@@ -12,7 +12,7 @@ from pathlib import Path
 from platform import node as host_name
 from typing import Any
 
-from cli.node import admission_policies, bypass, run, venv
+from cli.node import admission_policies, bundle, bypass, run, venv
 from cli.node import journal as journals
 from cli.node.errors import NodeError
 from cli.node.held import holders
@@ -38,6 +38,7 @@ _WORDS = {
     "output": ("table", "json"),
 }
 _SERVER = "/run/mooring/cni.sock"
+_WHEELHOUSE = Path("wheelhouse")
 _ROOT, _PLUGIN = Path("/"), Path("/etc/mooring/cni.json")
 
 
@@ -48,7 +49,9 @@ class Options:
     bypass on lets the kubelet speak to the runtime itself, bypass off through the shim again.
     """
 
-    wheelhouse: Path = option(Path("wheelhouse"), "folder with the wheels of Mooring and all that it needs")
+    wheelhouse: Path = option(_WHEELHOUSE, "folder with the wheels of Mooring and all that it needs")
+    bundle: str = option("", "a release's offline bundle, instead of a wheelhouse: its hashes are checked first")
+    bundle_sha256: str = option("", "SHA-256 that the bundle must have: the release's SHA256SUMS has it")
     node_name: str = option("", "name of this node's object; without one the host name in lower case")
     root: Path = option(_ROOT, "the host's root folder; where it is not /, no command is run")
     dry_run: bool = option(False, "true says what would be done, and does nothing")
@@ -121,7 +124,7 @@ def _do(command: str, options: Options) -> int:
     if command == "check":
         return _check(site, options)
     if command in ("install", "upgrade"):
-        return _install(command, site, options)
+        return _install_from_bundle(command, site, options) if options.bundle else _install(command, site, options)
     choices = _choices(options, _present(site.root) or "none")
     if command in (BYPASS_ON, BYPASS_OFF):
         return _bypass(command, site, options, choices)
@@ -134,6 +137,15 @@ def _do(command: str, options: Options) -> int:
     taken = run.remove(site, choices) if command == "remove" else run.take_back(site, choices)
     _say(command, "done" if taken else "nothing to do")
     return 0
+
+
+def _install_from_bundle(command: str, site: run.Site, options: Options) -> int:
+    if options.wheelhouse != _WHEELHOUSE:
+        raise NodeError(
+            f"option bundle: {options.bundle!r} and wheelhouse {str(options.wheelhouse)!r}: name one of them"
+        )
+    with bundle.unpacked(Path(options.bundle), options.bundle_sha256) as wheels:
+        return _install(command, site, replace(options, wheelhouse=wheels))
 
 
 def _install(command: str, site: run.Site, options: Options) -> int:

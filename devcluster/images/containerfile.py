@@ -15,7 +15,9 @@ import subprocess
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import MappingProxyType
 
+_NOTHING: Mapping[str, str] = MappingProxyType({})
 _ARGUMENT = re.compile(r"\$\{(\w+)\}")
 
 
@@ -44,11 +46,17 @@ def instructions(text: str) -> Iterator[tuple[str, str]]:
 
 
 def build(
-    text: str, context: Path, bases: Mapping[str, Path], folder: Path, target: str | None = None
+    text: str,
+    context: Path,
+    bases: Mapping[str, Path],
+    folder: Path,
+    target: str | None = None,
+    environment: Mapping[str, str] = _NOTHING,
 ) -> Mapping[str, Stage]:
     """Build stages below ``folder``: all, or those that ``target`` needs.
 
-    ``bases`` are the root folders that stand for the images named.
+    ``bases`` are the root folders that stand for the images named, ``environment`` is what commands see beside the
+    image's own.
     """
     arguments: dict[str, str] = {}
     stages: dict[str, Stage] = {}
@@ -62,7 +70,7 @@ def build(
             if name in wanted:
                 stages[name] = _begun(stages.get(image), bases.get(image), folder / name)
         elif name in wanted:
-            stages[name] = _done(word, rest, stages[name], context, stages)
+            stages[name] = _done(word, rest, stages[name], context, stages, environment)
     return stages
 
 
@@ -97,12 +105,14 @@ def _begun(stage: Stage | None, base: Path | None, root: Path) -> Stage:
     return replace(start, root=root)
 
 
-def _done(word: str, rest: str, stage: Stage, context: Path, stages: Mapping[str, Stage]) -> Stage:
+def _done(
+    word: str, rest: str, stage: Stage, context: Path, stages: Mapping[str, Stage], environment: Mapping[str, str]
+) -> Stage:
     match word:
         case "COPY":
             _copy(shlex.split(rest), stage.root, context, stages)
         case "RUN":
-            _run(rest, stage)
+            _run(rest, stage, environment)
         case "ENV":
             return replace(
                 stage, environment={**stage.environment, **dict(each.split("=", 1) for each in shlex.split(rest))}
@@ -135,8 +145,8 @@ def _link(source: str, target: str) -> None:
         shutil.copy2(source, target)
 
 
-def _run(command: str, stage: Stage) -> None:
+def _run(command: str, stage: Stage, environment: Mapping[str, str]) -> None:
     enter = ["unshare", "--mount", "--net", "/usr/sbin/chroot", str(stage.root), "/bin/sh", "-c", command]
-    done = subprocess.run(enter, env=dict(stage.environment), capture_output=True, text=True, check=False)
+    done = subprocess.run(enter, env={**environment, **stage.environment}, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise RuntimeError(f"RUN {command!r} ended with {done.returncode}: {done.stdout[-1000:]}{done.stderr[-2000:]}")

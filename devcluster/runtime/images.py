@@ -32,14 +32,15 @@ def write_images(
     ``names`` are further names of the busybox image, ``asleep`` of the pause image: for pods without a command.
     """
     blobs: dict[str, bytes] = {}
-    layer = _add(blobs, _layer(busybox.read_bytes(), _applets(busybox)), "application/vnd.oci.image.layer.v1.tar")
+    layer = add_blob(blobs, _layer(busybox.read_bytes(), _applets(busybox)), "application/vnd.oci.image.layer.v1.tar")
     shell = _image(blobs, layer, {"Cmd": ["sh"]})
     pause = _image(blobs, layer, {"Entrypoint": ["/bin/sleep", _FOREVER_S]})
-    manifests = [_named(shell, name) for name in (BUSYBOX, *names)]
-    return _write_layout(path, blobs, [*manifests, *(_named(pause, name) for name in (PAUSE, *asleep))])
+    manifests = [named(shell, name) for name in (BUSYBOX, *names)]
+    return write_layout(path, blobs, [*manifests, *(named(pause, name) for name in (PAUSE, *asleep))])
 
 
-def _write_layout(path: Path, blobs: Mapping[str, bytes], manifests: Sequence[Mapping[str, object]]) -> Path:
+def write_layout(path: Path, blobs: Mapping[str, bytes], manifests: Sequence[Mapping[str, object]]) -> Path:
+    """Write an OCI layout's tarball with these blobs, and an index of these manifests; return its path."""
     index = {"schemaVersion": 2, "manifests": list(manifests)}
     files = {"oci-layout": _json({"imageLayoutVersion": "1.0.0"}), "index.json": _json(index)}
     files |= {f"blobs/sha256/{digest}": content for digest, content in sorted(blobs.items())}
@@ -57,9 +58,9 @@ def write_folder_image(path: Path, name: str, root: Path, process: Mapping[str, 
     with tarfile.open(layer_tarball, mode="w", format=tarfile.PAX_FORMAT) as archive:
         archive.add(root, ".", filter=_owned_by_root)
     blobs: dict[str, bytes] = {}
-    layer = _add(blobs, layer_tarball.read_bytes(), "application/vnd.oci.image.layer.v1.tar")
+    layer = add_blob(blobs, layer_tarball.read_bytes(), "application/vnd.oci.image.layer.v1.tar")
     layer_tarball.unlink()
-    return _write_layout(path, blobs, [_named(_image(blobs, layer, process), name)])
+    return write_layout(path, blobs, [named(_image(blobs, layer, process), name)])
 
 
 def write_root(folder: Path, busybox: Path = DEBIAN_BUSYBOX) -> Path:
@@ -92,16 +93,18 @@ def _image(blobs: dict[str, bytes], layer: Mapping[str, object], process: Mappin
         "config": {"Env": [_SEARCH_PATH], **process},
         "rootfs": {"type": "layers", "diff_ids": [layer["digest"]]},
     }
-    configuration = _add(blobs, _json(config), "application/vnd.oci.image.config.v1+json")
+    configuration = add_blob(blobs, _json(config), "application/vnd.oci.image.config.v1+json")
     manifest = {"schemaVersion": 2, "config": configuration, "layers": [layer]}
-    return _add(blobs, _json(manifest), "application/vnd.oci.image.manifest.v1+json")
+    return add_blob(blobs, _json(manifest), "application/vnd.oci.image.manifest.v1+json")
 
 
-def _named(manifest: Mapping[str, object], name: str) -> Mapping[str, object]:
+def named(manifest: Mapping[str, object], name: str) -> Mapping[str, object]:
+    """Return a manifest's descriptor for an index, with the image's name."""
     return {**manifest, "annotations": {"io.containerd.image.name": name}}
 
 
-def _add(blobs: dict[str, bytes], content: bytes, media_type: str) -> Mapping[str, object]:
+def add_blob(blobs: dict[str, bytes], content: bytes, media_type: str) -> Mapping[str, object]:
+    """Add a blob by its digest; return its descriptor."""
     digest = hashlib.sha256(content).hexdigest()
     blobs[digest] = content
     return {"mediaType": media_type, "digest": f"sha256:{digest}", "size": len(content)}

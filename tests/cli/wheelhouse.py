@@ -10,10 +10,10 @@ import subprocess
 import sys
 import zipfile
 from collections.abc import Iterable, Iterator
-from importlib.metadata import Distribution, distribution, requires
+from importlib.metadata import Distribution, distribution
 from pathlib import Path
 
-from packaging.requirements import Requirement
+from devcluster.release.locked import needed
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -22,7 +22,7 @@ def make(folder: Path, extras: Iterable[str]) -> Path:
     """Fill ``folder`` with Mooring's wheel and all that its extras need; return it."""
     folder.mkdir(parents=True, exist_ok=True)
     wheel = build_wheel(folder)
-    for name in sorted(_needed(_requirements(wheel), frozenset(extras))):
+    for name in sorted(needed(_requirements(wheel), frozenset(extras))):
         _pack(distribution(name), folder)
     return folder
 
@@ -42,17 +42,6 @@ def _requirements(wheel: Path) -> list[str]:
         (path,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
         lines = archive.read(path).decode().splitlines()
     return [line.partition(": ")[2] for line in lines if line.startswith("Requires-Dist: ")]
-
-
-def _needed(requirements: Iterable[str], extras: frozenset[str], known: frozenset[str] = frozenset()) -> frozenset[str]:
-    """Return the names of the distributions that the requirements name here, and of all that those need."""
-    for requirement in map(Requirement, requirements):
-        environments = ({"extra": extra} for extra in ("", *extras))
-        wanted = requirement.marker is None or any(map(requirement.marker.evaluate, environments))
-        if wanted and requirement.name != "mooring" and (requirement.name not in known or requirement.extras):
-            further = requires(requirement.name) or ()
-            known = _needed(further, frozenset(requirement.extras), known | {requirement.name})
-    return known
 
 
 def _pack(installed: Distribution, folder: Path) -> None:

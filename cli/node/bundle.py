@@ -1,0 +1,100 @@
+"""Read a release's offline bundle: a tar of wheels, their SBOM, and SHA256SUMS, which has every other member's hash.
+
+Everything is checked, in memory, before anything is written. What is not as a release makes it is refused: a bundle is
+installed as root.
+"""
+
+import hashlib
+import re
+import tarfile
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from cli.node.errors import NodeError
+
+SUMS, SBOM, WHEELS = "SHA256SUMS", "sbom.cdx.json", "wheels"
+# The programs' wheels have about 40 MiB.
+_LARGEST_BYTES = 1024 * 1024 * 1024
+_WHEEL = re.compile(rf"{WHEELS}/[A-Za-z0-9][A-Za-z0-9._+!-]*\.whl")
+_LINE = re.compile(r"([0-9a-f]{64})  (\S+)")
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+
+
+@contextmanager
+def unpacked(bundle: Path, digest: str = "") -> Iterator[Path]:
+    """Give a folder with the bundle's wheels while it is needed; raise NodeError for a bundle that is not whole.
+
+    ``digest`` is the SHA-256 that the bundle must have, where somebody knows it.
+    """
+    wheels = checked(bundle, digest)
+    with tempfile.TemporaryDirectory(prefix="mooring-bundle-") as folder:
+        for name, content in wheels.items():
+            (Path(folder) / name.removeprefix(f"{WHEELS}/")).write_bytes(content)
+        yield Path(folder)
+
+
+def checked(bundle: Path, digest: str = "") -> dict[str, bytes]:
+    """Return the wheels of a bundle by their members' names; raise NodeError for the first rule that it breaks."""
+    if digest and not _DIGEST.fullmatch(digest):
+        raise NodeError(f"option bundle_sha256: {digest!r} is no SHA-256 (64 of 0-9 a-f)")
+    try:
+        members = _members(bundle, digest)
+    except (OSError, tarfile.TarError) as wrong:
+        raise NodeError(f"bundle {str(bundle)!r} cannot be read: {wrong}") from wrong
+    _check(bundle, members)
+    return {name: content for name, content in members.items() if _WHEEL.fullmatch(name)}
+
+
+def _members(bundle: Path, digest: str) -> dict[str, bytes]:
+    with bundle.open("rb") as file:
+        if (size := file.seek(0, 2)) > _LARGEST_BYTES:
+            raise NodeError(f"bundle {str(bundle)!r}: {size} bytes are more than {_LARGEST_BYTES}")
+        file.seek(0)
+        if digest and (found := hashlib.file_digest(file, "sha256").hexdigest()) != digest:
+            raise NodeError(f"bundle {str(bundle)!r}: its SHA-256 is {found!r}, not {digest!r}")
+        file.seek(0)
+        members: dict[str, bytes] = {}
+        # Not compressed, so that no member is larger than the file.
+        with tarfile.open(fileobj=file, mode="r:") as archive:
+            for member in archive:
+                _check_member(bundle, member, members)
+                content = archive.extractfile(member)
+                members[member.name] = content.read() if content is not None else b""
+        return members
+
+
+def _check_member(bundle: Path, member: tarfile.TarInfo, known: dict[str, bytes]) -> None:
+    if member.name not in (SUMS, SBOM) and not _WHEEL.fullmatch(member.name):
+        raise NodeError(
+            f"bundle {str(bundle)!r}: member {member.name!r} is none of {SUMS}, {SBOM} and {WHEELS}/<name>.whl"
+        )
+    if member.type not in (tarfile.REGTYPE, tarfile.AREGTYPE) or member.issparse():
+        raise NodeError(f"bundle {str(bundle)!r}: member {member.name!r} is not a plain file")
+    if member.name in known:
+        raise NodeError(f"bundle {str(bundle)!r}: member {member.name!r} is there twice")
+
+
+def _check(bundle: Path, members: dict[str, bytes]) -> None:
+    """Compare every member with its hash; raise NodeError for one that differs, is missing or is not listed."""
+    told = _sums(bundle, members.get(SUMS))
+    for name in sorted(told.keys() ^ (members.keys() - {SUMS})):
+        where, lacks = (SUMS, "the bundle") if name in told else ("the bundle", SUMS)
+        raise NodeError(f"bundle {str(bundle)!r}: member {name!r} is in {where} and not in {lacks}")
+    for name, digest in told.items():
+        if (found := hashlib.sha256(members[name]).hexdigest()) != digest:
+            raise NodeError(f"bundle {str(bundle)!r}: member {name!r} has the SHA-256 {found!r}, not {digest!r}")
+
+
+def _sums(bundle: Path, content: bytes | None) -> dict[str, str]:
+    if content is None:
+        raise NodeError(f"bundle {str(bundle)!r}: no member {SUMS!r}, which has the hashes of all others")
+    found: dict[str, str] = {}
+    for number, line in enumerate(content.decode(errors="replace").splitlines(), start=1):
+        match = _LINE.fullmatch(line)
+        if match is None or match[2] in found:
+            where = f"bundle {str(bundle)!r}: line {number} of {SUMS}"
+            raise NodeError(f"{where}: {line!r} is not '<SHA-256>  <member>', each member once")
+        found[match[2]] = match[1]
+    return found

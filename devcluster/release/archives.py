@@ -1,0 +1,43 @@
+"""Write tars that depend on their contents alone: sorted, root's, every time that of the release's commit."""
+
+import gzip
+import hashlib
+import io
+import tarfile
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+SUMS = "SHA256SUMS"
+
+
+def write_tar(path: Path, files: Mapping[str, bytes], epoch: int) -> Path:
+    """Write a tar of plain files in their mapping's order; return its path."""
+    with path.open("wb") as output:
+        output.write(_tar(files, epoch))
+    return path
+
+
+def write_tar_gz(path: Path, files: Mapping[str, bytes], epoch: int) -> Path:
+    """Write a compressed tar of plain files; return its path."""
+    path.write_bytes(gzip.compress(_tar(files, epoch), mtime=epoch))
+    return path
+
+
+def sums(files: Mapping[str, bytes]) -> bytes:
+    """Return what `sha256sum --check` reads."""
+    return "".join(f"{hashlib.sha256(content).hexdigest()}  {name}\n" for name, content in files.items()).encode()
+
+
+def sums_of(paths: Iterable[Path], folder: Path) -> bytes:
+    """Return the same for files below a folder."""
+    return sums({str(path.relative_to(folder)): path.read_bytes() for path in sorted(paths)})
+
+
+def _tar(files: Mapping[str, bytes], epoch: int) -> bytes:
+    output = io.BytesIO()
+    with tarfile.open(fileobj=output, mode="w", format=tarfile.PAX_FORMAT) as archive:
+        for name, content in files.items():
+            member = tarfile.TarInfo(name)
+            member.size, member.mode, member.mtime = len(content), 0o644, epoch
+            archive.addfile(member, io.BytesIO(content))
+    return output.getvalue()

@@ -1,0 +1,87 @@
+"""The release's SBOM in CycloneDX 1.6: Mooring, every wheel with its hash and licence, and what needs what."""
+
+import hashlib
+import json
+import uuid
+import zipfile
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from email.message import Message
+from email.parser import HeaderParser
+from pathlib import Path
+
+from cyclonedx.factory.license import LicenseFactory
+from cyclonedx.model import HashAlgorithm, HashType
+from cyclonedx.model.bom import Bom, BomMetaData
+from cyclonedx.model.component import Component, ComponentType
+from cyclonedx.output.json import JsonV1Dot6
+from packageurl import PackageURL
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from devcluster.release.locked import EXTRAS
+from devcluster.release.source import Source
+
+_LONGEST_LICENCE = 64
+
+
+@dataclass(frozen=True, slots=True)
+class _Wheel:
+    path: Path
+    metadata: Message
+
+    @property
+    def name(self) -> str:
+        return canonicalize_name(str(self.metadata["Name"]))
+
+    def needs(self, extras: Iterable[str]) -> set[str]:
+        """Return the names that its requirements have here, for some of its extras."""
+        wanted = map(Requirement, self.metadata.get_all("Requires-Dist", []))
+        environments = [{"extra": extra} for extra in ("", *extras)]
+        return {
+            canonicalize_name(one.name)
+            for one in wanted
+            if one.marker is None or any(map(one.marker.evaluate, environments))
+        }
+
+
+def describe(source: Source, ours: Path, others: Iterable[Path]) -> bytes:
+    """Return the SBOM of our wheel and those that it needs; equal wheels of one commit give equal bytes."""
+    own, *needed = [_read(path) for path in (ours, *others)]
+    root = _component(own, ComponentType.APPLICATION)
+    components = {one.name: _component(one, ComponentType.LIBRARY) for one in needed}
+    bom = Bom(
+        components=components.values(),
+        metadata=BomMetaData(component=root, timestamp=datetime.fromtimestamp(source.epoch, UTC)),
+        # A random one would make each build another.
+        serial_number=uuid.uuid5(uuid.NAMESPACE_URL, f"mooring.dev/release/{source.version}/{source.commit}"),
+    )
+    bom.register_dependency(root, [components[name] for name in sorted(own.needs(EXTRAS) & components.keys())])
+    for one in needed:
+        found = sorted(one.needs(()) & components.keys())
+        bom.register_dependency(components[one.name], [components[name] for name in found])
+    document = json.loads(JsonV1Dot6(bom).output_as_string())
+    return (json.dumps(document, indent=1, sort_keys=True, ensure_ascii=False) + "\n").encode()
+
+
+def _read(path: Path) -> _Wheel:
+    with zipfile.ZipFile(path) as archive:
+        (name,) = (one for one in archive.namelist() if one.endswith(".dist-info/METADATA") and one.count("/") == 1)
+        return _Wheel(path, HeaderParser().parsestr(archive.read(name).decode()))
+
+
+def _component(wheel: _Wheel, kind: ComponentType) -> Component:
+    version, content = str(wheel.metadata["Version"]), wheel.path.read_bytes()
+    licence = wheel.metadata["License-Expression"] or wheel.metadata["License"]
+    known = licence and len(licence) <= _LONGEST_LICENCE and "\n" not in licence
+    return Component(
+        name=wheel.name,
+        version=version,
+        type=kind,
+        bom_ref=f"{wheel.name}@{version}",
+        purl=PackageURL("pypi", name=wheel.name, version=version),
+        description=wheel.metadata["Summary"],
+        hashes=[HashType(alg=HashAlgorithm.SHA_256, content=hashlib.sha256(content).hexdigest())],
+        licenses=[LicenseFactory().make_from_string(licence)] if known else [],
+    )

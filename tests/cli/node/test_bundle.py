@@ -1,0 +1,158 @@
+"""`mooring-node install --bundle`: what a release makes is installed, all else is refused before a byte is written."""
+
+import hashlib
+import io
+import tarfile
+from collections.abc import Mapping
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+
+from cli.node import venv
+from cli.node.bundle import SUMS, checked, unpacked
+from cli.node.errors import NodeError
+from tests.cli.node.conftest import NodeHost
+
+OURS = f"wheels/mooring-{version('mooring')}-py3-none-any.whl"
+OTHER = "wheels/msgspec-0.22.0-cp311-cp311-manylinux_2_28_x86_64.whl"
+WHOLE = {"sbom.cdx.json": b"{}", OURS: b"ours", OTHER: b"other"}
+
+
+def _sums(files: Mapping[str, bytes]) -> bytes:
+    return "".join(f"{hashlib.sha256(content).hexdigest()}  {name}\n" for name, content in files.items()).encode()
+
+
+def _tar(path: Path, files: Mapping[str, bytes], *further: tarfile.TarInfo, mode: str = "w:") -> Path:
+    with tarfile.open(path, mode) as archive:  # type: ignore[call-overload]
+        for name, content in files.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content))
+        for member in further:
+            archive.addfile(member)
+    return path
+
+
+def _whole(path: Path) -> Path:
+    return _tar(path, {SUMS: _sums(WHOLE), **WHOLE})
+
+
+def _member(name: str, kind: bytes, target: str = "") -> tarfile.TarInfo:
+    member = tarfile.TarInfo(name)
+    member.type, member.linkname = kind, target
+    return member
+
+
+def test_a_bundle_is_installed_like_the_wheelhouse_that_it_holds(kubeadm: NodeHost, tmp_path: Path) -> None:
+    """The release has the same name, so that a second run with either changes nothing; nothing else stays."""
+    bundle = _whole(tmp_path / "bundle.tar")
+    with unpacked(bundle) as wheels:
+        assert {path.name: path.read_bytes() for path in wheels.iterdir()} == {
+            name.removeprefix("wheels/"): WHOLE[name] for name in (OURS, OTHER)
+        }
+        release = kubeadm.root / "opt/mooring/versions" / venv.release_of(wheels)
+    assert not wheels.exists()
+    (release / "bin").mkdir(parents=True)
+    (release / "complete").write_text("")
+    digest = hashlib.sha256(bundle.read_bytes()).hexdigest()
+    status, said = kubeadm.run("install", "--bundle", str(bundle), "--bundle-sha256", digest)
+    assert status == 0, said
+    assert (kubeadm.root / "opt/mooring/current").readlink().name == release.name
+    assert kubeadm.run("check")[0] == 0
+    for command in ("install", "upgrade"):
+        status, said = kubeadm.run(command, "--bundle", str(bundle))
+        assert (status, said.splitlines()[-1]) == (0, f"{command:12} nothing to do")
+
+
+BROKEN = {
+    "one byte changed": (
+        {SUMS: _sums(WHOLE), **WHOLE, OTHER: b"0ther"},
+        f"member '{OTHER}' has the SHA-256 '{hashlib.sha256(b'0ther').hexdigest()}', not '"
+        f"{hashlib.sha256(b'other').hexdigest()}'",
+    ),
+    "a file that is not listed": (
+        {SUMS: _sums({OURS: b"ours"}), OURS: b"ours", OTHER: b"other"},
+        f"member '{OTHER}' is in the bundle and not in SHA256SUMS",
+    ),
+    "a file that is missing": (
+        {SUMS: _sums(WHOLE), OURS: b"ours", OTHER: b"other"},
+        "member 'sbom.cdx.json' is in SHA256SUMS and not in the bundle",
+    ),
+    "no hashes": (WHOLE, "no member 'SHA256SUMS', which has the hashes of all others"),
+    "a line without a hash": (
+        {SUMS: b"abc  wheels/a.whl\n"},
+        "line 1 of SHA256SUMS: 'abc  wheels/a.whl' is not '<SHA-256>  <member>'",
+    ),
+    "a member with two hashes": ({SUMS: _sums(WHOLE) * 2, **WHOLE}, "line 4 of SHA256SUMS: "),
+    "a path out of the folder": (
+        {SUMS: _sums({"wheels/../../etc/x.whl": b""}), "wheels/../../etc/x.whl": b""},
+        "member 'wheels/../../etc/x.whl' is none of SHA256SUMS, sbom.cdx.json and wheels/<name>.whl",
+    ),
+    "an absolute path": ({"/etc/passwd": b""}, "member '/etc/passwd' is none of SHA256SUMS"),
+    "a foreign file": ({SUMS: _sums(WHOLE), **WHOLE, "install.sh": b""}, "member 'install.sh' is none of SHA256SUMS"),
+    "a folder below the wheels": ({"wheels/a/b.whl": b""}, "member 'wheels/a/b.whl' is none of"),
+}
+
+
+@pytest.mark.parametrize("why", BROKEN)
+def test_a_bundle_that_is_not_as_it_was_made_changes_nothing(why: str, kubeadm: NodeHost, tmp_path: Path) -> None:
+    """The message names the bundle, the member, the value and the rule; the host is as before."""
+    files, said = BROKEN[why]
+    bundle, before = _tar(tmp_path / "bundle.tar", files), kubeadm.tree()
+    status, output = kubeadm.run("install", "--bundle", str(bundle))
+    assert (status, output.startswith(f"mooring-node: bundle {str(bundle)!r}: ")) == (1, True)
+    assert said in output
+    assert kubeadm.tree() == before
+
+
+@pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.DIRTYPE, tarfile.FIFOTYPE, tarfile.CHRTYPE])
+def test_what_is_not_a_plain_file_is_refused(kind: bytes, tmp_path: Path) -> None:
+    """Links could lead anywhere, also to a member whose hash is right."""
+    link = _member("wheels/link.whl", kind, OURS)
+    bundle = _tar(tmp_path / "bundle.tar", {SUMS: _sums(WHOLE), **WHOLE}, link)
+    with pytest.raises(NodeError, match=r"member 'wheels/link\.whl' is not a plain file"):
+        checked(bundle)
+
+
+def test_a_member_is_there_once(tmp_path: Path) -> None:
+    """Whichever of two were checked, the other might be installed."""
+    bundle = _tar(tmp_path / "bundle.tar", {SUMS: _sums(WHOLE), **WHOLE}, _member(OURS, tarfile.REGTYPE))
+    with pytest.raises(NodeError, match="is there twice"):
+        checked(bundle)
+
+
+@pytest.mark.parametrize("content", [b"", b"not a tar" * 200])
+def test_what_is_no_tar_is_refused_in_words(content: bytes, kubeadm: NodeHost, tmp_path: Path) -> None:
+    """So is a file that is not there, and a compressed tar, whose size could not be known before."""
+    bundle = tmp_path / "bundle.tar"
+    bundle.write_bytes(content)
+    for path in (bundle, tmp_path / "nowhere", _tar(tmp_path / "bundle.tgz", WHOLE, mode="w:gz")):
+        status, said = kubeadm.run("install", "--bundle", str(path))
+        assert (status, said.startswith(f"mooring-node: bundle {str(path)!r} cannot be read: ")) == (1, True)
+
+
+def test_a_bundle_that_ends_early_is_refused(tmp_path: Path) -> None:
+    """As a transfer that broke off leaves it."""
+    files = {SUMS: _sums(WHOLE | {OTHER: b"x" * 20480}), **WHOLE, OTHER: b"x" * 20480}
+    bundle = _tar(tmp_path / "bundle.tar", files)
+    bundle.write_bytes(bundle.read_bytes()[:16384])
+    with pytest.raises(NodeError, match="bundle"):
+        checked(bundle)
+
+
+def test_the_bundles_own_hash_is_compared_where_somebody_knows_it(kubeadm: NodeHost, tmp_path: Path) -> None:
+    """Whoever can change the bundle can change the hashes in it, but not those of the release's SHA256SUMS."""
+    bundle = _whole(tmp_path / "bundle.tar")
+    found = hashlib.sha256(bundle.read_bytes()).hexdigest()
+    status, said = kubeadm.run("install", "--bundle", str(bundle), "--bundle-sha256", "0" * 64)
+    assert (status, f"its SHA-256 is {found!r}, not {'0' * 64!r}" in said) == (1, True)
+    status, said = kubeadm.run("install", "--bundle", str(bundle), "--bundle-sha256", "abc")
+    assert (status, "option bundle_sha256: 'abc' is no SHA-256" in said) == (1, True)
+
+
+def test_bundle_and_wheelhouse_are_not_given_both(kubeadm: NodeHost, tmp_path: Path) -> None:
+    """One of them would be ignored without a word."""
+    bundle = _whole(tmp_path / "bundle.tar")
+    status, said = kubeadm.run("install", "--bundle", str(bundle), "--wheelhouse", str(tmp_path))
+    assert (status, "name one of them" in said) == (1, True)

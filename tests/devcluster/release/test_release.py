@@ -1,0 +1,193 @@
+"""A release: two builds of a commit have equal bytes, its parts belong together, and a node is installed from it."""
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import tarfile
+import zipfile
+from datetime import datetime
+from importlib import resources
+from pathlib import Path
+
+import pytest
+import yaml
+from jsonschema import Draft7Validator
+from referencing import Registry, Resource
+
+from cli.node import venv
+from cli.node.bundle import checked
+from devcluster.release.cache import helm
+from devcluster.release.locked import REPOSITORY, of_programs
+from devcluster.release.source import export
+from tests.cli.node.conftest import KUBEADM, NodeHost
+from tests.devcluster.release.conftest import Releases, make
+from tests.docs.pages import commands
+from tests.manifests.charts import plain
+
+pytestmark = pytest.mark.wheels
+
+
+def _digests(folder: Path) -> dict[str, str]:
+    paths = (path for path in sorted(folder.rglob("*")) if path.is_file())
+    return {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in paths}
+
+
+def _bundle(release: Path) -> Path:
+    (found,) = release.glob("mooring-*.bundle.tar")
+    return found
+
+
+def test_two_releases_of_a_commit_have_equal_bytes(releases: Releases) -> None:
+    """Every file, whatever the time zone, the language, the mask of modes and the folder were."""
+    first = _digests(releases.first)
+    assert len(first) > 45
+    assert _digests(releases.second) == first
+
+
+def test_every_time_in_it_is_the_commits(releases: Releases) -> None:
+    """Of the wheel, of the bundle, of the chart and of the SBOM."""
+    epoch = int(_git("show", "--no-patch", "--format=%ct", "HEAD"))
+    for path in (_bundle(releases.first), *releases.first.glob("*.tgz")):
+        with tarfile.open(path) as archive:
+            assert {(one.mtime, one.uid, one.gid, one.mode) for one in archive} == {(epoch, 0, 0, 0o644)}
+    sbom = json.loads((releases.first / "sbom.cdx.json").read_text())
+    assert datetime.fromisoformat(sbom["metadata"]["timestamp"]).timestamp() == epoch
+
+
+def _git(*arguments: str) -> str:
+    command = ["git", "-c", f"safe.directory={REPOSITORY}", "-C", str(REPOSITORY), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+
+def test_the_checksums_are_those_of_every_file(releases: Releases) -> None:
+    """`sha256sum --check` finds each of them right; no file is without."""
+    subprocess.run(["sha256sum", "--check", "--strict", "--quiet", "SHA256SUMS"], cwd=releases.first, check=True)
+    listed = {line.split("  ", 1)[1] for line in (releases.first / "SHA256SUMS").read_text().splitlines()}
+    assert listed == _digests(releases.first).keys() - {"SHA256SUMS"}
+
+
+def test_the_wheels_are_those_of_the_lock_and_our_own(releases: Releases) -> None:
+    """Each of the lock's has one of its hashes; ours has the commit's files, though the work tree may have others."""
+    allowed = {digest for one in of_programs() for digest in one.sha256}
+    found = _digests(releases.first / "wheels")
+    (ours,) = (name for name in found if name.startswith("mooring-"))
+    assert len(found) == len(of_programs()) + 1
+    assert {digest for name, digest in found.items() if name != ours} <= allowed
+    with zipfile.ZipFile(releases.first / "wheels" / ours) as wheel:
+        names = [name for name in wheel.namelist() if name.startswith("cni/")]
+    assert sorted(names) == _git("ls-tree", "-r", "--name-only", "HEAD", "cni/").splitlines()
+
+
+def test_the_bundle_holds_all_that_mooring_node_needs(releases: Releases) -> None:
+    """The same wheels; it passes the check that `install` makes."""
+    wheels = {path.name: path.read_bytes() for path in (releases.first / "wheels").iterdir()}
+    assert {
+        name.removeprefix("wheels/"): content for name, content in checked(_bundle(releases.first)).items()
+    } == wheels
+
+
+@pytest.mark.helm
+def test_helm_reads_the_chart_of_a_release(releases: Releases) -> None:
+    """The archive renders to what the folder renders to."""
+    (archive,) = releases.first.glob("mooring-*.tgz")
+    command = [str(helm(os.environ)), "template", "mooring", str(archive), "--set", "createNamespace=true"]
+    flags = ["--namespace", "mooring-system", "--kube-version", "1.36.0"]
+    shown = subprocess.run([*command, *flags], capture_output=True, text=True, check=True).stdout
+    found = {(one["kind"], one["metadata"]["name"]): one for one in yaml.safe_load_all(shown) if one}
+    assert found == plain()
+
+
+def test_the_sbom_is_valid_and_names_every_wheel(releases: Releases) -> None:
+    """By CycloneDX' own schema; each with its hash, and what it needs."""
+    document = json.loads((releases.first / "sbom.cdx.json").read_text())
+    folder = resources.files("cyclonedx.schema").joinpath("_res")
+    schemas = {name: json.loads(folder.joinpath(f"{name}.SNAPSHOT.schema.json").read_text()) for name in _SCHEMAS}
+    # They refer to each other by their files' names, which their own identifiers do not have.
+    by_file = [
+        (f"http://cyclonedx.org/schema/{name}.SNAPSHOT.schema.json", Resource.from_contents(one))
+        for name, one in schemas.items()
+    ]
+    registry = Registry[object]().with_resources(by_file)
+    assert [str(wrong) for wrong in Draft7Validator(schemas["bom-1.6"], registry=registry).iter_errors(document)] == []
+    told = {one["hashes"][0]["content"] for one in [*document["components"], document["metadata"]["component"]]}
+    assert told == set(_digests(releases.first / "wheels").values())
+    needs = {one["ref"]: one.get("dependsOn", []) for one in document["dependencies"]}
+    (kubernetes,) = (ref for ref in needs if ref.startswith("kubernetes@"))
+    (own,) = (ref for ref in needs if ref.startswith("mooring@"))
+    assert kubernetes in needs[own]
+    assert any(ref.startswith("urllib3@") for ref in needs[kubernetes])
+    assert all(one.get("licenses") for one in document["components"] if one["name"] in ("aiohttp", "kubernetes"))
+
+
+_SCHEMAS = ("bom-1.6", "spdx", "jsf-0.82")
+
+
+@pytest.mark.root
+def test_a_node_without_a_network_is_installed_by_the_pages_commands(releases: Releases, tmp_path: Path) -> None:
+    """With real environments, in a network namespace that has not even loopback; the node's programs start there."""
+    host = NodeHost(tmp_path / "host")
+    for path, text in {"/var/lib/.keep": "", **KUBEADM}.items():
+        host.write(path, text)
+    *typed, install = commands("install-node.md", "Without a network")
+    named = next(word for word in install.split() if word.endswith(".tar"))
+    (tmp_path / named).symlink_to(_bundle(releases.first))
+    digest = hashlib.sha256(_bundle(releases.first).read_bytes()).hexdigest()
+    script = "\n".join([*typed, f"{install} --root {host.root} --bundle-sha256 {digest}"])
+    environment = {"HOME": str(tmp_path / "home"), "PATH": f"{Path(sys.base_prefix) / 'bin'}:/usr/bin:/bin"}
+    done = subprocess.run(
+        ["unshare", "--net", "/bin/sh", "-euc", script],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=250,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    release = (host.root / "opt/mooring/current").resolve()
+    assert release.name == venv.release_of(releases.first / "wheels")
+    shown = subprocess.run([release / "bin/python3", "-I", "-c", _IMPORTS], capture_output=True, text=True, check=True)
+    assert shown.stdout.strip() == str(release)
+
+
+_IMPORTS = "import cri_shim.__main__, cni.__main__, sys; print(sys.prefix)"
+
+
+@pytest.mark.parametrize(
+    ("flags", "why"),
+    [
+        ((), "images: not made without a base image"),
+        (("--without-images", "--wheels", "/nowhere"), "devcluster/release/fetch wheels puts it there"),
+        (("--without-images", "--commit", "no-such-commit"), "git rev-parse --verify no-such-commit"),
+        (("--base-image", "docker://python:3.11"), "base image 'docker://python:3.11': not oci-archive:FILE"),
+        (("--base-image", "oci-archive:/nowhere"), "base image 'oci-archive:/nowhere': not an OCI archive"),
+    ],
+)
+def test_what_is_missing_is_said_before_anything_is_made(flags: tuple[str, ...], why: str, tmp_path: Path) -> None:
+    """With exit status 1, and what to do."""
+    done = make(tmp_path / "dist", *flags)
+    assert (done.returncode, why in done.stderr) == (1, True), done.stderr
+    assert not (tmp_path / "dist").exists()
+
+
+def test_a_folder_with_other_files_is_refused(tmp_path: Path) -> None:
+    """They would be among the release's checksums."""
+    (tmp_path / "other").write_text("")
+    done = make(tmp_path, "--without-images")
+    assert (done.returncode, "not empty" in done.stderr) == (1, True)
+
+
+def test_a_release_has_the_commit_and_not_what_else_lies_in_the_work_tree(tmp_path: Path) -> None:
+    """A file that git does not know would be in the wheel otherwise."""
+    repository = tmp_path / "repository"
+    command = ["git", "-c", "user.name=a", "-c", "user.email=a@example", "-C", str(repository)]
+    repository.mkdir()
+    (repository / "pyproject.toml").write_text('[project]\nversion = "7"\n')
+    for arguments in (["init", "--quiet"], ["add", "."], ["commit", "--quiet", "--message", "a"]):
+        subprocess.run([*command, *arguments], check=True)
+    (repository / "left-over").write_text("")
+    source = export(repository, tmp_path / "source")
+    assert source.version == "7"
+    assert [path.name for path in source.folder.iterdir()] == ["pyproject.toml"]
