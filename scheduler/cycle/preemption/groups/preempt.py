@@ -43,7 +43,7 @@ _TERMINATING = "not eligible due to terminating pods on the nominated nodes."
 _VF_AWAITED = "not eligible due to VFs that the nominated nodes still hold for pods that are gone."
 _RULED = "no pods are preempted for a group whose members have volumes, or rules about pods on other nodes."
 _HOSTNAME = "kubernetes.io/hostname"
-_NOT_HELPFUL = "even without all pods of lower priority too few members fit."
+_NOT_HELPFUL = "no pods of lower priority were found without which enough members fit."
 _SPENT = "the search for pods to preempt ran out of steps."
 _UNSTEADY = "nodes change faster than pods to preempt are searched for."
 
