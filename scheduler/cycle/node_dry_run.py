@@ -84,8 +84,8 @@ class NodeDryRun:
         self._dry_runs = dry_runs
         self._row = row
         self.nominated = nominated
-        # Pods that were moved in the cache itself, each with its net moves.
-        self._moved: dict[str, tuple[AssignedPod, int]] = {}
+        # What was moved in the cache itself, each with its net moves; one pod may be here with other VFs than assigned.
+        self._moved: dict[int, tuple[AssignedPod, int]] = {}
         # A nominated pod's VFs are not in the accounting that sums are made from.
         parts = list(dry_runs.parts(row, nominated, by_sums=by_sums and not nominated))
         # Plain sums first: they cost the least.
@@ -146,7 +146,7 @@ class NodeDryRun:
 
     def _note(self, assigned_pods: Sequence[AssignedPod], sign: int) -> None:
         for assigned in assigned_pods if self._moves_cache else ():
-            self._moved[assigned.uid] = assigned, self._moved.get(assigned.uid, (assigned, 0))[1] + sign
+            self._moved[id(assigned)] = assigned, self._moved.get(id(assigned), (assigned, 0))[1] + sign
 
     def _refusal(self) -> Texts:
         for part in self._parts:

@@ -54,6 +54,8 @@ class PodInfo(msgspec.Struct, frozen=True):
     wishes: tuple[Wish, ...] = ()
     volumes: PodVolumes = NO_VOLUMES
     membership: GroupMembership | None = None
+    # The priority of the group that it is decided about with, where that is not its own.
+    group_priority: int | None = None
 
     @property
     def uid(self) -> str:

@@ -48,13 +48,15 @@ class Nominator:
     def counting_for(self, pod_info: PodInfo) -> Mapping[str, list[AssignedPod]]:
         """Return by node the other nominated pods of the same or a higher priority.
 
-        Those of the pod's own group do not count: their places are looked for together with its own.
+        Those of the pod's own group do not count: their places are looked for together with its own. A group's members
+        have the group's priority here.
         """
         if not self._of:
             return {}
         group = pod_info.membership.key if pod_info.membership is not None else None
         others = (one for one in self._of.values() if one.assigned.uid != pod_info.uid)
-        return _by_node(others, group, pod_info.priority)
+        priority = pod_info.priority if pod_info.group_priority is None else pod_info.group_priority
+        return _by_node(others, group, priority)
 
     def counting_for_group(self, group: GroupKey, priority: int) -> Mapping[str, list[AssignedPod]]:
         """Return by node the nominated pods of the same or a higher priority that are not in the group."""

@@ -80,6 +80,10 @@ class PendingPods:
         if isinstance(known.pod_info, Refusal):
             # What is refused until its owner changes it keeps no room from others.
             self._nominator.delete(uid, now)
+        nominated = self._nominator.of(uid)
+        if nominated is not None and nominated.group != (membership.key if membership is not None else None):
+            # Its room was kept by another decision than the next one about it.
+            self._nominator.delete(uid, now)
         if membership is not None:
             self._queue.delete(uid)
             self._pending_groups.wait(uid, membership, _rank(pod), now, is_known=is_known)

@@ -3,17 +3,23 @@
 from scheduler.cache.cache import AssignedPod, Cache
 from scheduler.cache.groups.members import Members
 from scheduler.cycle.decisions import GroupUnschedulable, Unschedulable
+from scheduler.cycle.groups.members import alike
+from scheduler.cycle.groups.search import GroupSearch
 from scheduler.kube.cluster_event import LEAVING, ClusterEvent
 
 # Pods that are named as in the way of a group.
 _NAMED = 3
 
 
-def shortage(members: Members, least: int, verdict: GroupUnschedulable, cache: Cache) -> str:
-    """Return why fewer members fit than are needed; the group needs at ``least`` so many.
+def shortage(members: Members, search: GroupSearch, verdict: GroupUnschedulable, cache: Cache) -> str:
+    """Return why fewer members fit than are needed.
 
-    If some are placed already, name pods that are in the way of the others: they run for nothing until those go.
+    If some are placed already, but too few, name pods that are in the way of the others: they run for nothing until
+    those go.
     """
+    least = search.group.min
+    if members.counting >= least:
+        return surplus(members, search, verdict.refusal)
     reason = _for_the(verdict.fitting + 1, verdict.refusal.reason)
     where = f" in {verdict.where}, where the most do" if verdict.where else ""
     if counting := members.counting:
@@ -23,10 +29,14 @@ def shortage(members: Members, least: int, verdict: GroupUnschedulable, cache: C
     return f"group {members.title}: {verdict.fitting} of {verdict.wanted} members fit{where}: {reason}"
 
 
-def surplus(members: Members, refusal: Unschedulable) -> str:
-    """Return why a member is not placed beside as many as the group needs."""
-    title = members.title
-    return f"group {title}: at least as many members as it needs are placed, this one is not: {refusal.reason}"
+def surplus(members: Members, search: GroupSearch, refusal: Unschedulable) -> str:
+    """Return why a member is not placed beside as many as the group needs.
+
+    Others may not be placed for other reasons, if they ask for other things: then it is named.
+    """
+    has_others = any(alike(one) != alike(search.waiting[0]) for one in search.waiting)
+    name = refusal.pod_info.pod.metadata.name if has_others else "this one"
+    return f"group {members.title}: at least as many members as it needs are placed, {name} is not: {refusal.reason}"
 
 
 def _in_the_way(members: Members, refusal: Unschedulable, cache: Cache) -> str:

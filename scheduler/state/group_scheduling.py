@@ -19,6 +19,7 @@ from scheduler.cache.volumes.plan import VolumePlan
 from scheduler.cycle.cycle import RecordPhase
 from scheduler.cycle.decisions import Bind, GroupPlacement, GroupUnschedulable, Unschedulable, Why
 from scheduler.cycle.groups.group_cycle import GroupCycle
+from scheduler.cycle.groups.members import of_priority
 from scheduler.cycle.groups.search import GroupSearch
 from scheduler.cycle.instructions import DeleteVictims, Instruction
 from scheduler.cycle.preemption.groups.preempt import NOBODY_PREEMPTED, GroupPreempted, GroupPreemption
@@ -102,11 +103,12 @@ class GroupScheduling:
         pending = [self.pending_pods[uid] for uid in islice(members.of("waiting"), MOST_MEMBERS)]
         for one in pending:
             one.attempts += 1
-        infos = [one.pod_info for one in pending if isinstance(one.pod_info, PodInfo)]
+        priority = self.pending_groups.priority(key)
+        infos = [of_priority(one.pod_info, priority) for one in pending if isinstance(one.pod_info, PodInfo)]
         placed = [assigned for uid in members.of("placed") if (assigned := self.cache.assigned(uid)) is not None]
         waiting = sorted(infos, key=lambda one: by_index(one.pod))
         self._decision = GroupDecision(
-            GroupSearch(group, waiting, self._needed(key), self.portion, placed, since=self.queue.happened),
+            GroupSearch(group, waiting, self._needed(key), priority, self.portion, placed, since=self.queue.happened),
             members.arrivals,
         )
         self._has_only_begun = len(infos) > _MANY
@@ -137,7 +139,7 @@ class GroupScheduling:
         Those that are gone are missing; those that have come say where the others may go.
         """
         search, key = decision.search, decision.search.group.key
-        if decision.victims is not None and decision.victims.priority != self.pending_groups.priority(key):
+        if search.priority != self.pending_groups.priority(key):
             return True
         if self.pending_groups.members(key).arrivals != decision.arrivals:
             return True
@@ -199,7 +201,7 @@ class GroupScheduling:
         if isinstance(verdict, GroupPlacement):
             self.members_placed += len(verdict.binds)
             return self._carry_out(search, verdict, now)
-        message = shortage(self.pending_groups.members(key), search.group.min, verdict, self.cache)
+        message = shortage(self.pending_groups.members(key), search, verdict, self.cache)
         return self._refuse(search, verdict.refusal, message, now, verdict.binds)
 
     def _seek_victims(
@@ -213,7 +215,7 @@ class GroupScheduling:
             return None
         self._decision = None
         self.decisions["unschedulable"] += 1
-        message = shortage(self.pending_groups.members(key), search.group.min, verdict, self.cache)
+        message = shortage(self.pending_groups.members(key), search, verdict, self.cache)
         if found.reason:
             message = f"{message} preemption: {found.reason}"
         told = self._refuse(search, verdict.refusal, message, now, verdict.binds, found)
@@ -223,9 +225,9 @@ class GroupScheduling:
         return [DeleteVictims(self.pending_pods[first].pod, found.nominations[0].node, found.victims), *told]
 
     def _proceed_with_victims(self, decision: GroupDecision, now: float) -> GroupPreempted | None:
-        search, key = decision.search, decision.search.group.key
+        search = decision.search
         if decision.victims is None:
-            begun = self.group_preemption.begin(search, self.pending_groups.priority(key), now)
+            begun = self.group_preemption.begin(search, now)
             if isinstance(begun, GroupPreempted):
                 return begun
             decision.victims = begun
@@ -340,7 +342,7 @@ class GroupScheduling:
             self.pending_groups.look_again(key)
         found = list[Instruction]()
         if verdict.refusal is not None:
-            found += self._refuse(search, verdict.refusal, surplus(members, verdict.refusal), now)
+            found += self._refuse(search, verdict.refusal, surplus(members, search, verdict.refusal), now)
         else:
             self.pending_groups.decided(key, now)
         return [*self.group_pre_binding.begin(group, verdict.binds, now), *found]

@@ -145,6 +145,8 @@ class Backtracking:
             self.open, keep = [inside.copy()], 0
         self.inside, self.has_twins = inside, False
         del self.open[keep + 1 :]
+        # Behind the last member nothing is open.
+        self.open = [rows & inside if len(rows) else rows for rows in self.open]
         self.left_out -= {one.uid for one in path[keep:]}
         return list(path[keep:])
 

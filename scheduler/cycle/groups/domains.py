@@ -31,6 +31,8 @@ from scheduler.kube.pod_info import PodInfo
 
 # More members than any node holds.
 _MANY = 1 << 40
+# What no node has: a label's value may be empty, and has no slash.
+_NO_VALUE = "/"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +43,10 @@ class Domain:
 
     @property
     def text(self) -> str:
-        """Return the domain in words; empty for the whole cluster."""
-        return f"{self.labels[0][0]} {self.labels[0][1]!r}" if self.labels else ""
+        """Return the domain in words; empty for the whole cluster, and for no node at all."""
+        if not self.labels or self.labels[0][1] == _NO_VALUE:
+            return ""
+        return f"{self.labels[0][0]} {self.labels[0][1]!r}"
 
     def rows(self, nodes: NodeColumns) -> Flags | None:
         """Return which rows are in the domain now; None for all."""
@@ -128,7 +132,7 @@ def domains_within(group: Group, placed_on: Sequence[str], cache: Cache) -> Iter
 
 def _none(group: Group) -> Domain:
     """Return a domain without a node: where no node has the label, or those of all placed members are gone."""
-    return Domain(((group.within, ""),))
+    return Domain(((group.within, _NO_VALUE),))
 
 
 def _levels(group: Group) -> list[tuple[str, ...]]:
@@ -148,9 +152,9 @@ def _shared(
 ) -> Iterator[Try]:
     """Yield the domains that the placed members share, from narrow to wide."""
     for keys in levels:
-        values = [tuple((key, nodes.label(key)[row] or "") for key in keys) for row in anchors]
+        values = [_values(nodes, keys, row) for row in anchors]
         is_last = is_hard and keys is levels[-1]
-        if len(set(values)) == 1 and all(value for _, value in values[0]):
+        if len(set(values)) == 1 and all(value != _NO_VALUE for _, value in values[0]):
             yield Try(Domain(values[0]), needed if is_last else count)
         elif is_last:
             # Labels have changed since: where most of the members are.
@@ -180,7 +184,13 @@ class _Level:
 
     def _domain(self, number: int) -> Domain:
         row = int(self.rows[number])
-        return Domain(tuple((key, self.nodes.label(key)[row] or "") for key in self.keys))
+        return Domain(_values(self.nodes, self.keys, row))
+
+
+def _values(nodes: NodeColumns, keys: Sequence[str], row: int) -> tuple[tuple[str, str], ...]:
+    """Return the labels of a row with their values."""
+    values = [nodes.label(key)[row] for key in keys]
+    return tuple((key, _NO_VALUE if value is None else value) for key, value in zip(keys, values, strict=True))
 
 
 def _level(nodes: NodeColumns, keys: Sequence[str], room: Amounts) -> _Level:

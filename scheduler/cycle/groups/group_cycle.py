@@ -152,7 +152,7 @@ class GroupCycle:
 
     def _kept_from(self, search: GroupSearch) -> Mapping[str, frozenset[str]]:
         """Return by node the nominated pods that any member has to leave room for."""
-        return self._cycle.kept_from(search.group.key, min(one.priority for one in search.waiting))
+        return self._cycle.kept_from(search.group.key, search.priority)
 
     def _put_back(self, search: GroupSearch, now: float) -> None:
         """Put members back where they were: what is not said of their nodes by `_heed_changes` still holds."""
@@ -179,7 +179,7 @@ class GroupCycle:
             placed_on = [bind.assigned.node for bind in search.placed.values()]
             refusal = hanging_on(refusal, search.trying, placed_on, self._cache.nodes)
         if fitting >= search.trying.wanted:
-            return GroupPlacement(tuple(search.placed.values()), refusal)
+            return GroupPlacement(tuple(search.placed.values()), _for_any(search, refusal))
         binds = tuple(search.placed.values())
         self.roll_back(search)
         if search.path is None and (search.best is None or search.best.fitting < fitting):
@@ -356,3 +356,13 @@ def _cannot_end(search: GroupSearch) -> Unschedulable | None:
     elif search.restarts > MOST_RESTARTS:
         reason, requeue_on = "pods that its members have rules about come faster than it is decided about", ANY_EVENT
     return Unschedulable(search.waiting[0], reason, requeue_on, {"v": 1}) if reason else None
+
+
+def _for_any(search: GroupSearch, refusal: Unschedulable | None) -> Unschedulable | None:
+    """Return the refusal of those that are left over, with the events that can help any of them."""
+    if refusal is None:
+        return None
+    events = refusal.requeue_on
+    for one in search.refusals.values():
+        events |= one.requeue_on
+    return replace(refusal, requeue_on=events)

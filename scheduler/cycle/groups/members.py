@@ -2,8 +2,17 @@
 
 from collections.abc import Hashable, Iterator, Sequence
 
+import msgspec
+
 from scheduler.cache.node_columns import LINE_COUNT, LINES, MBPS, VFS
 from scheduler.kube.pod_info import PodInfo
+
+
+def of_priority(pod_info: PodInfo, priority: int) -> PodInfo:
+    """Return a member as it is decided about in a group of this priority, whatever its own is."""
+    if pod_info.priority == priority:
+        return pod_info
+    return msgspec.structs.replace(pod_info, group_priority=priority)
 
 
 def alike(pod_info: PodInfo) -> Hashable:

@@ -36,12 +36,13 @@ class GroupSearch:
     """One decision about a group, over its turns.
 
     ``waiting`` are its members in the order in which they are tried; ``needed`` of them must be placed. ``before`` are
-    the members that are placed already.
+    the members that are placed already. ``priority`` is the group's.
     """
 
     group: Group
     waiting: Sequence[PodInfo]
     needed: int
+    priority: int
     portion: int = MEMBERS_A_TURN
     before: Sequence[AssignedPod] = ()
     todo: deque[PodInfo] = field(default_factory=deque)

@@ -14,6 +14,7 @@ in each decision.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from scheduler.cache.groups.members import GroupsByPod
 from scheduler.cycle.decisions import Bind
@@ -65,4 +66,6 @@ class GroupHold:
         for uid in members.of("waiting") if members is not None else ():
             if uid not in kept:
                 self._nominator.delete(uid, now)
-        self._nominator.nominate_all([Nomination(bind.assigned, group=key) for bind in binds], now)
+        # It is kept from all that the group comes before, whatever its members' own priorities.
+        kept_for = [replace(bind.assigned, priority=self._pending_groups.priority(key)) for bind in binds]
+        self._nominator.nominate_all([Nomination(one, group=key) for one in kept_for], now)

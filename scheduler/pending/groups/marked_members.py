@@ -6,6 +6,10 @@ once the patience is over, if it is certain that others of its group were delete
 mark, or fewer than the group needs are placed. A member without the mark that has a node ends the matter: marking was
 not complete, or the group lives again. Whoever is placed later bears no mark, and is never evicted here.
 
+What is left on a group that lives is not taken back here. kube-controller-manager does that after two minutes, where
+the pod is not being deleted (stalePodDisruptionTimeout in its pkg/controller/disruption/disruption.go). So a leader
+has to see marks in their first minute to act on them.
+
 Source of the condition: PreemptPod of kube-scheduler.
 """
 

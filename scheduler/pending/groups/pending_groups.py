@@ -21,6 +21,7 @@ from scheduler.cache.groups.pod_groups import AnyPodGroup, KnownPodGroups
 from scheduler.cache.groups.sources import Group, read_group
 from scheduler.kube.cluster_event import LEAVING
 from scheduler.kube.group_membership import GroupKey, GroupMembership
+from scheduler.pending.groups.backoffs import GroupBackoffs
 from scheduler.pending.groups.conditions import PodGroupConditions
 from scheduler.pending.groups.debounce import Debounce
 from scheduler.pending.groups.member_messages import MemberMessage, incomplete
@@ -30,7 +31,6 @@ from scheduler.queue.queue import Queue
 # Members are told why their group is not decided about after so many seconds without a change, at the most after the
 # second number.
 _QUIET_S, _LOUD_S = 3.0, 30.0
-_BACKOFF_S, _LONGEST_BACKOFF_S = 1.0, 10.0
 
 
 @dataclass(slots=True)
@@ -66,8 +66,7 @@ class PendingGroups:
         # The group that has first call on what becomes free, if any.
         self.holder: GroupKey | None = None
         self._ranks = GroupRanks()
-        # How often a group could not be carried out since a member was bound last, and until when it backs off.
-        self._failures: dict[GroupKey, tuple[int, float]] = {}
+        self._backoffs = GroupBackoffs()
 
     def wait(self, uid: str, membership: GroupMembership, rank: Rank, now: float, *, is_known: bool = False) -> None:
         """Take in a waiting member, or one that has changed; its owner may have moved one that ``is_known``."""
@@ -230,16 +229,12 @@ class PendingGroups:
         state = self._states.get(membership.key) if membership is not None else None
         if membership is None or state is None or state.message:
             return
-        failures, until = self._failures.get(membership.key, (0, 0.0))
-        if now >= until:
-            failures, until = failures + 1, now + min(_BACKOFF_S * 2 ** min(failures, 8), _LONGEST_BACKOFF_S)
-            self._failures[membership.key] = failures, until
-        self._enqueue(membership.key, state, now, until - now)
+        self._enqueue(membership.key, state, now, self._backoffs.fail(membership.key, now))
 
     def bound(self, uid: str) -> None:
         """Forget how often the group of a pod, which is bound now, could not be carried out."""
-        if self._failures and (membership := self._by_pod.of(uid)) is not None:
-            self._failures.pop(membership.key, None)
+        if self._backoffs and (membership := self._by_pod.of(uid)) is not None:
+            self._backoffs.forget(membership.key)
 
     def due(self, now: float) -> Iterator[MemberMessage]:
         """Yield the messages for the members of groups that are not in the queue."""
@@ -347,7 +342,7 @@ class PendingGroups:
         """Derive a group's state again, and put it into the queue or take it out."""
         members = self._by_pod.get(key)
         if members is None:
-            self._failures.pop(key, None)
+            self._backoffs.forget(key)
         if members is None or not members.counts["waiting"]:
             self._end(key)
             return

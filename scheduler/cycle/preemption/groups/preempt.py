@@ -43,7 +43,7 @@ _TERMINATING = "not eligible due to terminating pods on the nominated nodes."
 _VF_AWAITED = "not eligible due to VFs that the nominated nodes still hold for pods that are gone."
 _RULED = "no pods are preempted for a group whose members have volumes, or rules about pods on other nodes."
 _HOSTNAME = "kubernetes.io/hostname"
-_NOT_HELPFUL = "even without all pods of lower priority too few members fit."
+_NOT_HELPFUL = "no pods of lower priority were found without which enough members fit."
 _SPENT = "the search for pods to preempt ran out of steps."
 _UNSTEADY = "nodes change faster than pods to preempt are searched for."
 
@@ -71,7 +71,6 @@ class GroupVictimSearch:
     """The search for one group, over its turns."""
 
     search: GroupSearch
-    priority: int
     attempts: Iterator[Attempt]
     plans: RowPlans
     attempt: Attempt | None = None
@@ -103,18 +102,18 @@ class GroupPreemption:
         """Return whether a group of this priority may send anybody away."""
         return self._victims.has_below(priority)
 
-    def begin(self, search: GroupSearch, priority: int, now: float) -> GroupVictimSearch | GroupPreempted:
+    def begin(self, search: GroupSearch, now: float) -> GroupVictimSearch | GroupPreempted:
         """Begin to search for a group of which too few members fit, or return why there is nothing to search for."""
-        if (kept := self._awaited(search, priority, now)) is not None:
+        if (kept := self._awaited(search, now)) is not None:
             return kept
-        if not self.concerns(priority):
+        if not self.concerns(search.priority):
             return NOBODY_PREEMPTED
         if any(one.pod.spec.preemption_policy == "Never" for one in search.waiting):
             return GroupPreempted(reason=NEVER)
         if any(_reads_other_nodes(one) for one in distinct(search.waiting)):
             return GroupPreempted(reason=_RULED)
-        plans = RowPlans(self._cache, self._victims, self._budgets, search.group.key, priority)
-        found = GroupVictimSearch(search, priority, iter(()), plans)
+        plans = RowPlans(self._cache, self._victims, self._budgets, search.group.key, search.priority)
+        found = GroupVictimSearch(search, iter(()), plans)
         self._restart(found)
         return found
 
@@ -226,19 +225,21 @@ class GroupPreemption:
         nominations = tuple(
             # What is kept for it is kept from all that the group comes before.
             Nomination(
-                replace(assigned, priority=victims.priority), frozenset(of_node.get(assigned.node, ())), group=key
+                replace(assigned, priority=victims.search.priority),
+                frozenset(of_node.get(assigned.node, ())),
+                group=key,
             )
             for plan in best.plans.values()
             for assigned in plan.assigned
         )
         return GroupPreempted(nominations, gone)
 
-    def _awaited(self, search: GroupSearch, priority: int, now: float) -> GroupPreempted | None:
+    def _awaited(self, search: GroupSearch, now: float) -> GroupPreempted | None:
         """Return a group's nominations while pods on its nodes are being deleted for it, or their VFs are not free."""
         kept = [one for member in search.waiting if (one := self._nominated_pods.of(member.uid)) is not None]
         if len(kept) < search.needed:
             return None
-        if any(self._is_leaving(one, priority) for one in kept):
+        if any(self._is_leaving(one, search.priority) for one in kept):
             return GroupPreempted(tuple(replace(one, until=None) for one in kept), reason=_TERMINATING)
         if not any(one.assigned.assignment is not None and self._preemption.awaits_vf(one.node) for one in kept):
             return None

@@ -75,6 +75,36 @@ def test_beyond_min_as_many_are_bound_as_fit_and_the_others_follow(life: Life) -
     assert len(binds(life.work(1.0))) == 1
 
 
+def test_one_that_is_left_over_is_told_so_at_each_try(life: Life) -> None:
+    """The group runs: what crashes leave half bound is another message."""
+    life.nodes("n1")
+    life.see(life.member("m0", '{"name":"train","min":1}'))
+    life.bound(*binds(life.work()))
+    life.see(life.member("m1", '{"name":"train","min":1}'))
+    (message,) = told(life.work()).values()
+    assert message.startswith(
+        "group train: at least as many members as it needs are placed, this one is not: 0/1 nodes"
+    )
+
+
+def test_what_can_help_any_of_those_that_are_left_over_brings_them_back(life: Life) -> None:
+    """They wait for different things: the first one is named in the message, and is not the only one to come again."""
+    one = '{"name":"train","min":1}'
+    large = {"containers": [{"name": "c", "resources": {"requests": {"cpu": "100"}}}]}
+    life.nodes("n1")
+    life.see(life.member("m0", one, request=None), life.member("m1", one, request=None, spec=large))
+    life.see(life.member("m2", one, request=None, spec={"nodeSelector": {"disk": "fast"}}))
+    found = life.work()
+    assert [bind.pod_info.pod.metadata.name for bind in binds(found)] == ["m0"]
+    assert set(told(found).values()) == {
+        "group train: at least as many members as it needs are placed, m1 is not: "
+        "0/1 nodes are available: 1 Insufficient cpu."
+    }
+    life.bound(*binds(found))
+    life.nodes("n1", labels={"disk": "fast"})
+    assert [bind.pod_info.pod.metadata.name for bind in binds(life.work(10.0))] == ["m2"]
+
+
 def test_two_groups_that_need_the_whole_cluster_do_not_share_it(life: Life) -> None:
     """The first is placed as a whole, the other waits as a whole: nobody holds a half and waits for ever."""
     life.nodes("n1", "n2", "n3")

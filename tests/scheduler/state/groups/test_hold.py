@@ -176,3 +176,18 @@ def test_a_group_that_holds_is_not_tried_again_without_an_event(life: Life) -> N
         life.work(1.0)
     assert life.machine.group_scheduling.decisions["unschedulable"] == before
     assert told(life.work(1.0)) == {}
+
+
+@pytest.mark.parametrize(("of_group", "own", "is_kept"), [(10, 0, True), (0, 10, False)])
+def test_room_is_kept_by_the_priority_of_the_pod_group(life: Life, of_group: int, own: int, is_kept: bool) -> None:
+    """A pod between the PodGroup's priority and its members' own gets the room, or does not, by the PodGroup's."""
+    first, _ = _full(life, "n1", "n2")
+    life.pod_group(schedulingPolicy={"gang": {"minCount": 2}}, priority=of_group)
+    spec = {"priority": own, "schedulingGroup": {"podGroupName": "train"}, "preemptionPolicy": "Never"}
+    life.see(*(life.member(f"m{number}", "", spec=spec) for number in range(2)))
+    life.work(1.0)
+    life.work(HOLD_S)
+    life.gone(first)
+    assert binds(life.work(2.0)) == []
+    life.see(_single(life, "between", spec={"priority": 5, "preemptionPolicy": "Never"}))
+    assert _names(life.work(1.0)) == ([] if is_kept else ["between"])

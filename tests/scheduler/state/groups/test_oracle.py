@@ -293,3 +293,19 @@ def test_a_path_is_cut_where_the_node_of_one_of_its_members_changes(cluster: Clu
         quiet = quiet + 1 if made is None else 0
         now += 0.1 if made is not None else 20.0
     assert len(bound) in (0, len(members))
+
+
+@pytest.mark.parametrize("steps", range(14, 28))
+def test_a_search_goes_on_without_a_node_that_has_left_the_domain(cluster: Cluster, steps: int) -> None:
+    """It is too small for any member while it is in the rack; it becomes large and leaves the rack in one event."""
+    hosts = [Host(6000, (1,)), Host(6000, (1,)), Host(1000, (1,))]
+    members = [Member(cpu, ()) for cpu in (3000, 3000, 2000, 2000, 2000)]
+    machine, bound = Machine("mooring", portion=1), dict[str, str]()
+    cluster.fill(machine, hosts, members, len(members), "rack")
+    for _ in range(steps):
+        bound |= placed(machine.step(0.0) or ())
+    machine.nodes(Changed(Identity("n2"), cluster.node("n2", Host(6000, (1,), "r1"))), 0.0)
+    while (made := machine.step(0.0)) is not None:
+        machine.check()
+        bound |= placed(made)
+    assert Counter(bound.values()) in (Counter(n0=2, n1=3), Counter(n0=3, n1=2))

@@ -4,9 +4,10 @@ import json
 
 import pytest
 
+from scheduler.cycle.instructions import DeleteVictimsResult
 from scheduler.kube.objects import Pod
 from scheduler.state.machine import Instruction
-from tests.scheduler.state.groups.life import Life, binds, fill
+from tests.scheduler.state.groups.life import Life, binds, fill, orders
 
 
 def _group(life: Life, name: str, priority: int = 0) -> list[Pod]:
@@ -85,3 +86,22 @@ def test_a_younger_group_waits_while_a_slow_decision_about_an_older_one_is_set_a
     life.see(*young, life.make_pod("single", [{}]))
     order = [name.split("-")[0] for one in binds(life.work()) if (name := one.pod_info.pod.metadata.name)]
     assert list(dict.fromkeys(order)) == ["single", "old"]
+
+
+@pytest.mark.parametrize(
+    ("of_group", "own", "first"), [(10, 0, "g"), (None, 10, "g"), (0, 10, "between"), (5, 10, "between")]
+)
+def test_room_kept_for_a_pod_is_kept_from_groups_of_no_higher_priority(
+    life: Life, of_group: int | None, own: int, first: str
+) -> None:
+    """The priority of a PodGroup counts for its members, whatever their own is, above that of the pod or below it."""
+    (running,) = fill(life, "n1", spec={"priority": 0})
+    life.see(life.make_pod("between", [{}, {}], spec={"priority": 5}))
+    (order,) = orders(life.work())
+    life.machine.finished(order, DeleteVictimsResult(order.victims), life.now)
+    life.pod_group(schedulingPolicy={"gang": {"minCount": 1}}, priority=of_group)
+    life.gone(running)
+    life.see(life.member("g", "", spec={"priority": own, "schedulingGroup": {"podGroupName": "train"}}))
+    found = life.work(1.0)
+    assert _names(found) == [first]
+    assert orders(found) == []

@@ -61,7 +61,8 @@ def test_nobody_goes_for_a_part_of_a_group(life: Life) -> None:
     pair(life)
     found = life.work()
     assert victims(found) == []
-    assert told(found)["m0"].endswith("preemption: even without all pods of lower priority too few members fit.")
+    why = "preemption: no pods of lower priority were found without which enough members fit."
+    assert told(found)["m0"].endswith(why)
 
 
 def test_room_that_is_free_is_taken_before_anybody_goes(life: Life) -> None:

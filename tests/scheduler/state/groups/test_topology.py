@@ -208,3 +208,29 @@ def test_a_pod_groups_topology_is_required(racks: Racks) -> None:
     spec = {"schedulingGroup": {"podGroupName": "train"}}
     racks.see(*(racks.member(f"m{number}", "", spec=spec) for number in range(3)))
     assert racks.placed() == ["b"] * 3
+
+
+@pytest.mark.parametrize("is_gone", [True, False])
+def test_a_domain_whose_name_is_empty_is_not_that_of_nodes_without_the_label(racks: Racks, is_gone: bool) -> None:
+    """A label's value may be empty. Nobody knows the rack of a placed member whose node is gone, or lost its label."""
+    racks.rack("a", 1)
+    racks.job(1, within=RACK)
+    racks.placed()
+    racks.bound(*racks.last)
+    racks.rack("", 2)
+    if is_gone:
+        racks.remove_node("a-0")
+    else:
+        racks.nodes("a-0")
+    racks.see(racks.member("late", json.dumps({"name": "train", "min": 1, "within": RACK})))
+    found = racks.work(1.0)
+    assert binds(found) == []
+    assert "outside the group's topology domain" in told(found)["late"]
+
+
+def test_a_domain_may_have_an_empty_name(racks: Racks) -> None:
+    """It is one like any other."""
+    racks.rack("a", 1)
+    racks.rack("", 2)
+    racks.job(2, within=RACK)
+    assert racks.placed() == ["", ""]
