@@ -122,7 +122,7 @@ class LostVfs:
         self._look_at = self._next(now)
 
     def _in_turns(self, now: float) -> Iterator[str]:
-        """Yield those that may be evicted now: each time of the node whose turn is longest ago the first that was due."""
+        """Yield those that may be evicted now: each time the first of the node whose turn is longest ago."""
         over: dict[str, list[tuple[float, str]]] = {}
         for uid, loss in self._losses.items():
             if loss.due is not None and loss.due <= now:
