@@ -80,6 +80,13 @@ class Sysfs:
                 return None
             raise
 
+    def rdma_devices(self, pci: str) -> int:
+        """Return how many RDMA devices lie below a function, in whichever namespaces; raise OSError."""
+        try:
+            return sum(1 for _ in (self._device(pci) / "infiniband_verbs").iterdir())
+        except FileNotFoundError:
+            return 0
+
     def lacks_verbs(self, pci: str) -> bool:
         """Return whether a function has an RDMA device, in any namespace, that has no uverbs device now.
 

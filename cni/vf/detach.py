@@ -113,6 +113,7 @@ def _free_and_restore(node: Node, entry: LedgerEntry, *, same_boot: bool) -> boo
         if not same_boot:
             original_settings.reset(node, entry)
             return True
+        left_behind.remove_other_devices(node, entry)
         free = rdma_users.free_device(node.sysfs, entry, partial(original_settings.restore_unbound, node, entry))
         _restore(node, entry)
     except OSError as stuck:

@@ -18,6 +18,18 @@ from mooring.ledger import LedgerEntry
 _log = structlog.get_logger()
 
 
+def remove_other_devices(node: Node, entry: LedgerEntry) -> None:
+    """Rebind the driver of a VF on the host if another RDMA device than its own lies below it; raise OSError, CniError.
+
+    A pod with CAP_NET_ADMIN can make one in software on the VF's netdev (RDMA_NLDEV_CMD_NEWLINK). Kernels before 6.12
+    put siw's below the netdev's parent, the VF (siw_device_create), and leave it there when the netdev moves: siw did
+    not heed events of other namespaces than the first (siw_netdev_event in drivers/infiniband/sw/siw/siw_main.c). The
+    next pod would get it for the VF's, and the pod's users of the VF's would not be found. It ends with the netdev.
+    """
+    if node.sysfs.rdma_devices(entry.pci) > 1:
+        rebind(node, entry, "the pod has left another rdma device below it")
+
+
 def rebind_if_offered(node: Node, entry: LedgerEntry) -> bool:
     """Rebind a VF on the host if the offer wants that after its pod; return whether it did. Raise CniError 11."""
     if not _is_wanted(node, entry) or node.ledger.is_unprivileged(entry.uid):

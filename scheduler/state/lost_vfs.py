@@ -3,7 +3,8 @@
 Such a pod goes on without its network, and a job with it: nothing else in the cluster ends it. A fresh inventory that
 contradicts its assignment for the time of `LostVfOptions.after_s` without a break, or shows its PF down, makes it due.
 Its group goes with it, since ranks wait for each other. So that a switch that fails does not empty a cluster, at most
-`per_minute` pods on their own, or groups, are evicted in a minute; the others stay due.
+`per_minute` pods on their own, or groups, are evicted in a minute; the others stay due. Nodes take turns, so that one
+whose pods all lose their VFs, or that lies, does not keep others' pods from theirs.
 
 An inventory that is not fresh (another boot's, of a node that is not Ready, none) contradicts nothing, and the time
 starts again. Pods that never started are not looked at: `scheduler.state.never_started` has them.
@@ -47,6 +48,7 @@ class _Loss:
     """Why a pod has lost its VFs, and when it is evicted; None once that is ordered, or in a dry run told."""
 
     why: str
+    node: str
     due: float | None
 
 
@@ -75,6 +77,8 @@ class LostVfs:
         self._look_at = inf
         # When the pods or groups of the last minute were evicted.
         self._done: list[float] = []
+        # The turn in which each node that has lost VFs had its last eviction.
+        self._turn_of: dict[str, int] = {}
 
     def judge(self, node: str, now: float) -> None:
         """Compare the assignments of a node's running pods with its present inventory."""
@@ -98,7 +102,7 @@ class LostVfs:
             known.why = why
         else:
             due = now + self._options.after_s
-            self._losses[uid] = _Loss(why, due)
+            self._losses[uid] = _Loss(why, assigned.node, due)
             self._look_at = min(self._look_at, due)
 
     def drop(self, uid: str) -> None:
@@ -112,13 +116,30 @@ class LostVfs:
             return
         yield from self._order_again(now)
         self._done = [at for at in self._done if at > now - _MINUTE_S]
-        over = [(loss.due, uid) for uid, loss in self._losses.items() if loss.due is not None and loss.due <= now]
-        for _, uid in sorted(over):
-            # Not one that another of its group has taken along.
-            if self._losses[uid].due is not None and len(self._done) < self._options.per_minute:
-                self._done.append(now)
-                yield from self._end(uid, now)
+        for uid in self._in_turns(now):
+            self._done.append(now)
+            yield from self._end(uid, now)
         self._look_at = self._next(now)
+
+    def _in_turns(self, now: float) -> Iterator[str]:
+        """Yield those that may be evicted now: each time the first of the node whose turn is longest ago."""
+        over: dict[str, list[tuple[float, str]]] = {}
+        for uid, loss in self._losses.items():
+            if loss.due is not None and loss.due <= now:
+                over.setdefault(loss.node, []).append((loss.due, uid))
+        for pods in over.values():
+            pods.sort(reverse=True)
+        nodes = {loss.node for loss in self._losses.values()}
+        self._turn_of = {node: turn for node, turn in self._turn_of.items() if node in nodes}
+        while over and len(self._done) < self._options.per_minute:
+            node = min(over, key=lambda name: (self._turn_of.get(name, 0), over[name][-1]))
+            _, uid = over[node].pop()
+            if not over[node]:
+                del over[node]
+            # Not one that another of its group has taken along.
+            if self._losses[uid].due is not None:
+                self._turn_of[node] = max(self._turn_of.values(), default=0) + 1
+                yield uid
 
     def _next(self, now: float) -> float:
         """Return when the next one is due, those that wait for the next minute included."""

@@ -69,6 +69,19 @@ async def test_a_pod_with_vfs_is_told_by_programs_of_its_node_only() -> None:
         assert await api.patch(KUBELET, "pods", "p", annotated(status=None), subresource) == ""
 
 
+@pytest.mark.parametrize("request_key", [names.REQUEST, names.SEED_REQUEST])
+async def test_a_pod_that_has_a_status_already_cannot_ask_for_vfs(request_key: str) -> None:
+    """Nor by steps: a status from the time when it asked for nothing would stay, as another writer's."""
+    api = guarded()
+    assert await api.create(ALICE, "pods", pod(nodeName="")) == ""
+    assert await api.patch(ALICE, "pods", "p", annotated(status="[]")) == ""
+    asked = {"metadata": {"annotations": {request_key: "[{}]"}}}
+    for subresource in ("", "status"):
+        assert "is no program of its node" in await api.patch(ALICE, "pods", "p", asked, subresource)
+    assert await api.patch(ALICE, "pods", "p", annotated(status=None)) == ""
+    assert await api.patch(ALICE, "pods", "p", asked) == ""
+
+
 async def test_pods_without_vfs_are_not_concerned() -> None:
     """Whatever writes their network status goes on as before."""
     api = guarded()

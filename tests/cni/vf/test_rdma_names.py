@@ -202,6 +202,22 @@ def test_vfs_that_got_each_others_name_are_given_back_at_once(
     assert devices.names == {0: "mlx5_0", 1: "mlx5_1"}
 
 
+def test_a_vf_with_a_device_that_its_pod_has_made_on_it_is_rebound(tmp_path: Path, devices: Devices) -> None:
+    """Software RDMA on its netdev, where siw puts it below the VF: the next pod would get that for the VF's own."""
+    devices.bind(0, 1)
+    made = tmp_path / "bus/pci/devices" / VFS[0] / "infiniband_verbs/uverbs10"
+    made.mkdir()
+    (made / "ibdev").write_text("siw0\n")
+    (made / "dev").write_text("231:10\n")
+    unbind = tmp_path / "bus/pci/drivers/mlx5_core/unbind"
+    unbind.parent.mkdir(parents=True)
+    node = _node(tmp_path)
+    node.ledger.write(*map(_entry, (0, 1)))
+    cmd_del.run(node, DEL, CONF)
+    assert unbind.read_text() == VFS[0]
+    assert list(node.ledger.entries()) == []
+
+
 @pytest.mark.parametrize("sick", [0, 1])
 def test_a_vf_that_cannot_be_given_back_does_not_keep_anothers_name(
     tmp_path: Path, devices: Devices, sick: int
