@@ -27,6 +27,7 @@ from scheduler.kube.objects import Pod
 
 T = TypeVar("T")
 _GROUP = "/apis/resource.k8s.io"
+_SLICES_AT_ONCE = 2
 
 
 class _Unfound(Exception):  # noqa: N818 - an outcome, in words for the pod's owner
@@ -90,13 +91,22 @@ class ClaimedDevices:
             raise _Unfound(f"devices of {len(found.drivers)} drivers are of more than {MOST_DRIVERS}")
         slices: list[ResourceSlice] = []
         for driver in found.drivers:
-            # Source: ResourceSliceSelectorNodeName, ResourceSliceSelectorDriver in k8s.io/api/resource/v1/types.go.
-            params = {"fieldSelector": f"spec.nodeName={node},spec.driver={driver}", "limit": str(MOST_SLICES)}
-            listed = await self._get(f"{api}/resourceslices", ResourceSlices, params)
-            if listed.metadata.continue_:
-                raise _Unfound(f"driver {driver!r} has more than {MOST_SLICES} ResourceSlices of node {node!r}")
-            slices += listed.items
+            slices += await self._slices_of(api, driver, node)
         return slices
+
+    async def _slices_of(self, api: str, driver: str, node: str) -> list[ResourceSlice]:
+        """Return a driver's slices of a node; few at a time, since one of the largest takes milliseconds to decode."""
+        # Source: ResourceSliceSelectorNodeName, ResourceSliceSelectorDriver in k8s.io/api/resource/v1/types.go.
+        params = {"fieldSelector": f"spec.nodeName={node},spec.driver={driver}", "limit": str(_SLICES_AT_ONCE)}
+        slices: list[ResourceSlice] = []
+        while True:
+            listed = await self._get(f"{api}/resourceslices", ResourceSlices, params)
+            slices += listed.items
+            if not listed.metadata.continue_:
+                return slices
+            if len(slices) >= MOST_SLICES:
+                raise _Unfound(f"driver {driver!r} has more than {MOST_SLICES} ResourceSlices of node {node!r}")
+            params["continue"] = listed.metadata.continue_
 
     async def _get(self, path: str, kind: type[T], params: dict[str, str] | None = None) -> T:
         try:

@@ -33,6 +33,13 @@ class Claims:
         spec = {"driver": DRIVER, "nodeName": node, "pool": pool, "devices": listed}
         await self._post("resourceslices", {"metadata": {"name": f"{node}-gpus"}, "spec": spec})
 
+    async def publish_slices(self, node: str, count: int) -> None:
+        """Make further slices of a node, each with one device without attributes."""
+        pool = {"name": f"{node}-more", "generation": 1, "resourceSliceCount": count}
+        for index in range(count):
+            spec = {"driver": DRIVER, "nodeName": node, "pool": pool, "devices": [self._device(f"more-{index}", "")]}
+            await self._post("resourceslices", {"metadata": {"name": f"{node}-{index}"}, "spec": spec})
+
     async def template(self, name: str, count: int = 1) -> None:
         await self._post("namespaces/default/resourceclaimtemplates", _named(name, {"spec": _spec(count)}))
 

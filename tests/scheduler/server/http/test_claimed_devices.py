@@ -19,7 +19,7 @@ from mooring.kube.client import Client
 from scheduler.extender.roots import Claimed
 from scheduler.kube.objects import Node, Pod
 from scheduler.server.http.claimed_devices import ClaimedDevices
-from tests.scheduler.server.http.claims import Claims, claiming
+from tests.scheduler.server.http.claims import DRIVER, Claims, claiming
 from tests.scheduler.server.http.extender_stage import Stage
 from tests.support.polling import eventually
 
@@ -158,3 +158,24 @@ async def test_the_version_that_is_served_is_read(version: str) -> None:
         for kind in served:
             catalog.learn(kind)
         assert await devices.of(msgspec.convert(pod, Pod)) == found
+
+
+async def test_slices_are_read_few_at_a_time_and_no_more_than_a_node_has() -> None:
+    """The sixteenth slice counts like the first; with a seventeenth nothing is known of that driver's devices."""
+    async with ApiServer() as server, Client(Access(server.url), timeout_s=2.0) as client:
+        claims = Claims(client)
+        await claims.publish_slices("n1", 15)
+        await claims.publish("n1", {"gpu-0": A})
+        await claims.claim("c")
+        await claims.allocate("c", "n1", "gpu-0")
+        pod = msgspec.convert({"metadata": {"name": "a", "namespace": "default"}, "spec": claiming("c")}, Pod)
+        assert await ClaimedDevices(client).of(pod) == Claimed("claim 'c'", "n1", (frozenset({A}),))
+        await client.request("POST", f"/apis/{GROUP}/v1/resourceslices", _slice("n1", "seventeenth"))
+        expected = "driver 'gpu.example.com' has more than 16 ResourceSlices of node 'n1'"
+        assert await ClaimedDevices(client).of(pod) == expected
+
+
+def _slice(node: str, name: str) -> bytes:
+    pool = {"name": "another", "generation": 1, "resourceSliceCount": 1}
+    spec = {"driver": DRIVER, "nodeName": node, "pool": pool, "devices": [{"name": "gpu-9"}]}
+    return msgspec.json.encode({"metadata": {"name": name}, "spec": spec})
