@@ -39,7 +39,9 @@ class DryRuns:
         self.pod_info = pod_info
         self.cache = cache
         prepared = (one.pre_filter(pod_info, cache) for one in DRY_RUNS if one.reserves or not reserves_only)
-        self._plugins = [one for one in prepared if one is not None]
+        # Plain sums first: they cost the least.
+        self._plugins = sorted((one for one in prepared if one is not None), key=lambda one: not one.tells_room)
+        self.telling_room = sum(one.tells_room for one in self._plugins)
         self._cluster = None if reserves_only else ClusterDryRun(pod_info, cache)
         self.needs_others = self._cluster is not None and self._cluster.needs_others
 
@@ -50,12 +52,12 @@ class DryRuns:
                 rows = rows[plugin.fits_alone(self.cache.nodes.view(rows)).astype(bool)]
         return rows
 
-    def parts(self, row: int, nominated: Sequence[AssignedPod], *, by_sums: bool) -> Iterator[PreFilterExtensions]:
-        """Yield the part of each plugin that applies to the pod on a row."""
-        for plugin in self._plugins:
-            yield plugin.on(row, by_sums)
+    def parts(self, row: int, nominated: Sequence[AssignedPod], *, by_sums: bool) -> list[PreFilterExtensions]:
+        """Return the part of each plugin that applies to the pod on a row; the first ``telling_room`` tell of room."""
+        found = [plugin.on(row, by_sums) for plugin in self._plugins]
         if self._cluster is not None and (part := self._cluster.on(row, nominated)) is not None:
-            yield part
+            found.append(part)
+        return found
 
     @contextmanager
     def on(
@@ -87,29 +89,27 @@ class NodeDryRun:
         # Pods that were moved in the cache itself, each with its net moves.
         self._moved: dict[str, tuple[AssignedPod, int]] = {}
         # A nominated pod's VFs are not in the accounting that sums are made from.
-        parts = list(dry_runs.parts(row, nominated, by_sums=by_sums and not nominated))
-        # Plain sums first: they cost the least.
-        self._parts = sorted(parts, key=lambda part: not part.tells_room)
-        self._adds = [part.add_pods for part in self._parts]
-        self._removes = [part.remove_pods for part in self._parts]
-        self._have_room = [part.has_room_for for part in self._parts if part.tells_room]
-        self._is_told_by_room = len(self._have_room) == len(self._parts)
-        self._moves_cache = any(part.moves_cache for part in self._parts)
+        self._parts = dry_runs.parts(row, nominated, by_sums=by_sums and not nominated)
+        self._telling_room = self._parts[: dry_runs.telling_room]
+        self._is_told_by_room = len(self._telling_room) == len(self._parts)
+        self._moves_cache = any([part.moves_cache for part in self._parts])
 
     def take_off(self, *assigned_pods: AssignedPod) -> None:
-        self._note(assigned_pods, -1)
-        for remove_pods in self._removes if assigned_pods else ():
-            remove_pods(assigned_pods)
+        if self._moves_cache:
+            self._note(assigned_pods, -1)
+        for part in self._parts if assigned_pods else ():
+            part.remove_pods(assigned_pods)
 
     def put_on(self, *assigned_pods: AssignedPod) -> None:
-        self._note(assigned_pods, 1)
-        for add_pods in self._adds if assigned_pods else ():
-            add_pods(assigned_pods)
+        if self._moves_cache:
+            self._note(assigned_pods, 1)
+        for part in self._parts if assigned_pods else ():
+            part.add_pods(assigned_pods)
 
     def admits(self, assigned_pods: Sequence[AssignedPod]) -> bool:
         """Put pods back if the dry run's pod, which fits now, still fits beside them; return whether they are back."""
-        for has_room_for in self._have_room:
-            if not has_room_for(assigned_pods):
+        for part in self._telling_room:
+            if not part.has_room_for(assigned_pods):
                 return False
         self.put_on(*assigned_pods)
         if self._is_told_by_room or not self.refusal():
@@ -137,6 +137,8 @@ class NodeDryRun:
         return assigned_pod_for(self._dry_runs.pod_info, node, next((one for one in given if one is not None), None))
 
     def restore(self) -> None:
+        if not self._moves_cache:
+            return
         # No VF must have two claims meanwhile.
         moved = list(self._moved.values())
         self.take_off(*(assigned for assigned, net in moved if net > 0))
@@ -145,7 +147,7 @@ class NodeDryRun:
             part.close()
 
     def _note(self, assigned_pods: Sequence[AssignedPod], sign: int) -> None:
-        for assigned in assigned_pods if self._moves_cache else ():
+        for assigned in assigned_pods:
             self._moved[assigned.uid] = assigned, self._moved.get(assigned.uid, (assigned, 0))[1] + sign
 
     def _refusal(self) -> Texts:

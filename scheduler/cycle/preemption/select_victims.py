@@ -93,10 +93,18 @@ def not_reprieved(dry_run: NodeDryRun, victims: Sequence[Victim]) -> list[Victim
     """
     if not victims or dry_run.admits(here(victims)):
         return []
+    return _not_all_reprieved(dry_run, victims)
+
+
+def _not_all_reprieved(dry_run: NodeDryRun, victims: Sequence[Victim]) -> list[Victim]:
+    """Do the same with victims beside all of which the pod does not fit."""
     if len(victims) == 1:
         return list(victims)
     half = len(victims) // 2
-    return [*not_reprieved(dry_run, victims[:half]), *not_reprieved(dry_run, victims[half:])]
+    first = not_reprieved(dry_run, victims[:half])
+    # If the first half is back, the pod does not fit beside the second: that would be all of them again.
+    search = not_reprieved if first else _not_all_reprieved
+    return [*first, *search(dry_run, victims[half:])]
 
 
 class VictimSearch:
