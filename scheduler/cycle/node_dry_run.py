@@ -95,15 +95,19 @@ class NodeDryRun:
         self._moves_cache = any([part.moves_cache for part in self._parts])
 
     def take_off(self, *assigned_pods: AssignedPod) -> None:
+        if not assigned_pods:
+            return
         if self._moves_cache:
             self._note(assigned_pods, -1)
-        for part in self._parts if assigned_pods else ():
+        for part in self._parts:
             part.remove_pods(assigned_pods)
 
     def put_on(self, *assigned_pods: AssignedPod) -> None:
+        if not assigned_pods:
+            return
         if self._moves_cache:
             self._note(assigned_pods, 1)
-        for part in self._parts if assigned_pods else ():
+        for part in self._parts:
             part.add_pods(assigned_pods)
 
     def admits(self, assigned_pods: Sequence[AssignedPod]) -> bool:

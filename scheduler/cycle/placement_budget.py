@@ -58,7 +58,8 @@ class PlacementBudget:
         """Return what a search returns, and count its steps."""
         before = steps_taken()
         found = search()
-        self._spend(steps_taken() - before)
+        if spent := steps_taken() - before:
+            self._spend(spent)
         return found
 
     def _spend(self, steps: int) -> None:
