@@ -19,8 +19,7 @@ filters of the cluster cost as much as a decision by them, so they run again onl
 `NodeDryRun.admits` refuses without a move what plain sums refuse.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 
 from mooring.assignment import Assignment
 from scheduler.cache.cache import AssignedPod, Cache
@@ -59,45 +58,55 @@ class DryRuns:
             found.append(part)
         return found
 
-    @contextmanager
     def on(
         self, row: int, nominated: Iterable[AssignedPod] = (), *, off: Iterable[AssignedPod] = (), by_sums: bool = False
-    ) -> Iterator["NodeDryRun"]:
+    ) -> "NodeDryRun":
         """Try a node on which these pods are nominated, in the place of those that are ``off``; restore everything.
 
         With ``by_sums``, free VFs are only counted where that suffices: the dry run then has no `NodeDryRun.assigned`.
         """
-        dry_run = NodeDryRun(self, row, tuple(nominated), by_sums=by_sums)
-        try:
-            # A nominated pod may have VFs that these hold.
-            dry_run.take_off(*off)
-            dry_run.put_on(*dry_run.nominated)
-            yield dry_run
-        finally:
-            dry_run.restore()
+        return NodeDryRun(self, row, tuple(nominated), off, by_sums=by_sums)
 
 
 class NodeDryRun:
-    """One node; pods that are nominated there count beside those that are assigned to it."""
+    """One node; pods that are nominated there count beside those that are assigned to it, without those ``off``."""
 
     def __init__(
-        self, dry_runs: DryRuns, row: int, nominated: tuple[AssignedPod, ...], *, by_sums: bool = False
+        self,
+        dry_runs: DryRuns,
+        row: int,
+        nominated: tuple[AssignedPod, ...],
+        off: Iterable[AssignedPod],
+        *,
+        by_sums: bool,
     ) -> None:
         self._dry_runs = dry_runs
         self._row = row
-        self.nominated = nominated
+        self.nominated, self._off = nominated, off
         # Pods that were moved in the cache itself, each with its net moves.
         self._moved: dict[str, tuple[AssignedPod, int]] = {}
         # A nominated pod's VFs are not in the accounting that sums are made from.
         self._parts = dry_runs.parts(row, nominated, by_sums=by_sums and not nominated)
         self._telling_room = self._parts[: dry_runs.telling_room]
-        self._is_told_by_room = len(self._telling_room) == len(self._parts)
-        self._moves_cache = any([part.moves_cache for part in self._parts])
+        self._moving = [part for part in self._parts if part.moves_cache]
+
+    def __enter__(self) -> "NodeDryRun":
+        try:
+            # A nominated pod may have VFs that these hold.
+            self.take_off(*self._off)
+            self.put_on(*self.nominated)
+        except BaseException:
+            self.restore()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.restore()
 
     def take_off(self, *assigned_pods: AssignedPod) -> None:
         if not assigned_pods:
             return
-        if self._moves_cache:
+        if self._moving:
             self._note(assigned_pods, -1)
         for part in self._parts:
             part.remove_pods(assigned_pods)
@@ -105,7 +114,7 @@ class NodeDryRun:
     def put_on(self, *assigned_pods: AssignedPod) -> None:
         if not assigned_pods:
             return
-        if self._moves_cache:
+        if self._moving:
             self._note(assigned_pods, 1)
         for part in self._parts:
             part.add_pods(assigned_pods)
@@ -116,7 +125,7 @@ class NodeDryRun:
             if not part.has_room_for(assigned_pods):
                 return False
         self.put_on(*assigned_pods)
-        if self._is_told_by_room or not self.refusal():
+        if len(self._telling_room) == len(self._parts) or not self.refusal():
             return True
         self.take_off(*assigned_pods)
         return False
@@ -141,13 +150,14 @@ class NodeDryRun:
         return assigned_pod_for(self._dry_runs.pod_info, node, next((one for one in given if one is not None), None))
 
     def restore(self) -> None:
-        if not self._moves_cache:
+        """Restore everything; called when the dry run ends."""
+        if not self._moving:
             return
         # No VF must have two claims meanwhile.
         moved = list(self._moved.values())
         self.take_off(*(assigned for assigned, net in moved if net > 0))
         self.put_on(*(assigned for assigned, net in moved if net < 0))
-        for part in self._parts:
+        for part in self._moving:
             part.close()
 
     def _note(self, assigned_pods: Sequence[AssignedPod], sign: int) -> None:

@@ -205,7 +205,7 @@ class VfAccounting:
     @property
     def is_disputed(self) -> bool:
         """Return whether any VF is claimed by more than one pod."""
-        return any([one.disputed for one in self._pf_accounts])
+        return any(one.disputed for one in self._pf_accounts)
 
     @property
     def is_plain(self) -> bool:

@@ -36,7 +36,8 @@ class Victim(msgspec.Struct, frozen=True):
 
 def single(assigned: AssignedPod, priority: int) -> Victim:
     """Return a pod as a victim by itself, with its priority as one."""
-    return Victim((assigned,), (assigned,), priority, assigned.started or _NOT_STARTED)
+    pods = (assigned,)
+    return Victim(pods, pods, priority, assigned.started or _NOT_STARTED)
 
 
 # What a set of victims costs, the least first: violated budgets, highest priority, sum of priorities, victims.
@@ -94,8 +95,12 @@ class PotentialVictims:
         """Return what is on a node of a lower priority, without the pods that are ``spared``, by uid."""
         on_node = self._cache.assigned_pods_on(node)
         if not self._groups.any_known:
-            # Most pods of a node are not below: nothing is made of them.
-            return [single(one, one.priority) for one in on_node if one.priority < priority and one.uid not in spared]
+            # As `single`, without a call for each: every node that is looked at has such pods.
+            return [
+                Victim((one,), (one,), one.priority, one.started or _NOT_STARTED)
+                for one in on_node
+                if one.priority < priority and one.uid not in spared
+            ]
         found = dict[GroupKey, Victim]()
         singles = list[Victim]()
         for assigned in on_node:
