@@ -1,6 +1,6 @@
 """The filters that read more than one node, other pods and volumes, for one pod and the cluster's current state."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -82,7 +82,7 @@ class ClusterDryRun:
     def on(self, row: int, nominated: Sequence[AssignedPod]) -> "_OnRow | None":
         """Return the part for a row on which these pods are nominated; None if no filter applies there."""
         # Removing pods cannot make such a filter refuse the pod, but a nominated pod may.
-        if self._has_filters or any(plugin.keeps_others_off(one) for one in nominated for plugin in CLUSTER_FILTERS):
+        if self._has_filters or (nominated and _keep_others_off(nominated)):
             return _OnRow(self, row)
         return None
 
@@ -104,6 +104,10 @@ class ClusterDryRun:
                 refused = np.flatnonzero(refusals.codes)
                 found = {int(rows[at]): refusals.texts[refusals.codes[at] - 1] for at in refused} | found
         return dict.fromkeys(rows.tolist(), (volumes.reason,)) if isinstance(volumes, NoNode) else found
+
+
+def _keep_others_off(nominated: Iterable[AssignedPod]) -> bool:
+    return any(plugin.keeps_others_off(one) for one in nominated for plugin in CLUSTER_FILTERS)
 
 
 class _OnRow(PreFilterExtensions):

@@ -19,8 +19,7 @@ filters of the cluster cost as much as a decision by them, so they run again onl
 `NodeDryRun.admits` refuses without a move what plain sums refuse.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 
 from mooring.assignment import Assignment
 from scheduler.cache.cache import AssignedPod, Cache
@@ -39,7 +38,9 @@ class DryRuns:
         self.pod_info = pod_info
         self.cache = cache
         prepared = (one.pre_filter(pod_info, cache) for one in DRY_RUNS if one.reserves or not reserves_only)
-        self._plugins = [one for one in prepared if one is not None]
+        # Plain sums first: they cost the least.
+        self._plugins = sorted((one for one in prepared if one is not None), key=lambda one: not one.tells_room)
+        self.telling_room = sum(one.tells_room for one in self._plugins)
         self._cluster = None if reserves_only else ClusterDryRun(pod_info, cache)
         self.needs_others = self._cluster is not None and self._cluster.needs_others
 
@@ -50,69 +51,81 @@ class DryRuns:
                 rows = rows[plugin.fits_alone(self.cache.nodes.view(rows)).astype(bool)]
         return rows
 
-    def parts(self, row: int, nominated: Sequence[AssignedPod], *, by_sums: bool) -> Iterator[PreFilterExtensions]:
-        """Yield the part of each plugin that applies to the pod on a row."""
-        for plugin in self._plugins:
-            yield plugin.on(row, by_sums)
+    def parts(self, row: int, nominated: Sequence[AssignedPod], *, by_sums: bool) -> list[PreFilterExtensions]:
+        """Return the part of each plugin that applies to the pod on a row; the first ``telling_room`` tell of room."""
+        found = [plugin.on(row, by_sums) for plugin in self._plugins]
         if self._cluster is not None and (part := self._cluster.on(row, nominated)) is not None:
-            yield part
+            found.append(part)
+        return found
 
-    @contextmanager
     def on(
         self, row: int, nominated: Iterable[AssignedPod] = (), *, off: Iterable[AssignedPod] = (), by_sums: bool = False
-    ) -> Iterator["NodeDryRun"]:
+    ) -> "NodeDryRun":
         """Try a node on which these pods are nominated, in the place of those that are ``off``; restore everything.
 
         With ``by_sums``, free VFs are only counted where that suffices: the dry run then has no `NodeDryRun.assigned`.
         """
-        dry_run = NodeDryRun(self, row, tuple(nominated), by_sums=by_sums)
-        try:
-            # A nominated pod may have VFs that these hold.
-            dry_run.take_off(*off)
-            dry_run.put_on(*dry_run.nominated)
-            yield dry_run
-        finally:
-            dry_run.restore()
+        return NodeDryRun(self, row, tuple(nominated), off, by_sums=by_sums)
 
 
 class NodeDryRun:
-    """One node; pods that are nominated there count beside those that are assigned to it."""
+    """One node; pods that are nominated there count beside those that are assigned to it, without those ``off``."""
 
     def __init__(
-        self, dry_runs: DryRuns, row: int, nominated: tuple[AssignedPod, ...], *, by_sums: bool = False
+        self,
+        dry_runs: DryRuns,
+        row: int,
+        nominated: tuple[AssignedPod, ...],
+        off: Iterable[AssignedPod],
+        *,
+        by_sums: bool,
     ) -> None:
         self._dry_runs = dry_runs
         self._row = row
-        self.nominated = nominated
+        self.nominated, self._off = nominated, off
         # What was moved in the cache itself, each with its net moves; one pod may be here with other VFs than assigned.
         self._moved: dict[int, tuple[AssignedPod, int]] = {}
         # A nominated pod's VFs are not in the accounting that sums are made from.
-        parts = list(dry_runs.parts(row, nominated, by_sums=by_sums and not nominated))
-        # Plain sums first: they cost the least.
-        self._parts = sorted(parts, key=lambda part: not part.tells_room)
-        self._adds = [part.add_pods for part in self._parts]
-        self._removes = [part.remove_pods for part in self._parts]
-        self._have_room = [part.has_room_for for part in self._parts if part.tells_room]
-        self._is_told_by_room = len(self._have_room) == len(self._parts)
-        self._moves_cache = any(part.moves_cache for part in self._parts)
+        self._parts = dry_runs.parts(row, nominated, by_sums=by_sums and not nominated)
+        self._telling_room = self._parts[: dry_runs.telling_room]
+        self._moving = [part for part in self._parts if part.moves_cache]
+
+    def __enter__(self) -> "NodeDryRun":
+        try:
+            # A nominated pod may have VFs that these hold.
+            self.take_off(*self._off)
+            self.put_on(*self.nominated)
+        except BaseException:
+            self.restore()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.restore()
 
     def take_off(self, *assigned_pods: AssignedPod) -> None:
-        self._note(assigned_pods, -1)
-        for remove_pods in self._removes if assigned_pods else ():
-            remove_pods(assigned_pods)
+        if not assigned_pods:
+            return
+        if self._moving:
+            self._note(assigned_pods, -1)
+        for part in self._parts:
+            part.remove_pods(assigned_pods)
 
     def put_on(self, *assigned_pods: AssignedPod) -> None:
-        self._note(assigned_pods, 1)
-        for add_pods in self._adds if assigned_pods else ():
-            add_pods(assigned_pods)
+        if not assigned_pods:
+            return
+        if self._moving:
+            self._note(assigned_pods, 1)
+        for part in self._parts:
+            part.add_pods(assigned_pods)
 
     def admits(self, assigned_pods: Sequence[AssignedPod]) -> bool:
         """Put pods back if the dry run's pod, which fits now, still fits beside them; return whether they are back."""
-        for has_room_for in self._have_room:
-            if not has_room_for(assigned_pods):
+        for part in self._telling_room:
+            if not part.has_room_for(assigned_pods):
                 return False
         self.put_on(*assigned_pods)
-        if self._is_told_by_room or not self.refusal():
+        if len(self._telling_room) == len(self._parts) or not self.refusal():
             return True
         self.take_off(*assigned_pods)
         return False
@@ -137,15 +150,18 @@ class NodeDryRun:
         return assigned_pod_for(self._dry_runs.pod_info, node, next((one for one in given if one is not None), None))
 
     def restore(self) -> None:
+        """Restore everything; called when the dry run ends."""
+        if not self._moving:
+            return
         # No VF must have two claims meanwhile.
         moved = list(self._moved.values())
         self.take_off(*(assigned for assigned, net in moved if net > 0))
         self.put_on(*(assigned for assigned, net in moved if net < 0))
-        for part in self._parts:
+        for part in self._moving:
             part.close()
 
     def _note(self, assigned_pods: Sequence[AssignedPod], sign: int) -> None:
-        for assigned in assigned_pods if self._moves_cache else ():
+        for assigned in assigned_pods:
             self._moved[id(assigned)] = assigned, self._moved.get(id(assigned), (assigned, 0))[1] + sign
 
     def _refusal(self) -> Texts:

@@ -7,14 +7,12 @@ leaves the other nodes unsearched, and looks for no victims there: a later decis
 
 import sys
 from collections.abc import Callable
-from typing import TypeVar
 
 from scheduler.placement.assign import Placement
 from scheduler.placement.place import SEARCHED_AT_ONCE, steps_taken
 
 # Half a second. Most decisions take a few hundred steps.
 A_DECISION = 20 * SEARCHED_AT_ONCE
-T = TypeVar("T")
 
 
 class TurnSpent(Exception):  # noqa: N818 - an outcome on its way up, not an error
@@ -50,16 +48,13 @@ class PlacementBudget:
             raise TurnSpent
         before = steps_taken()
         found = choose(row)
-        if spent := steps_taken() - before:
-            self._spend(spent)
+        self.charge_since(before)
         return found
 
-    def charge(self, search: Callable[[], T]) -> T:
-        """Return what a search returns, and count its steps."""
-        before = steps_taken()
-        found = search()
-        self._spend(steps_taken() - before)
-        return found
+    def charge_since(self, before: int) -> None:
+        """Count the steps of searches that were made since `steps_taken` was ``before``."""
+        if spent := steps_taken() - before:
+            self._spend(spent)
 
     def _spend(self, steps: int) -> None:
         self._left -= steps

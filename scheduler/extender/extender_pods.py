@@ -21,7 +21,7 @@ from scheduler.cycle.node_dry_run import DryRuns, NodeDryRun, assigned_pod_for
 from scheduler.cycle.nominations import NominatedPods
 from scheduler.cycle.preemption.disruption_budgets import Budgets
 from scheduler.cycle.preemption.select_victims import not_reprieved
-from scheduler.cycle.preemption.victims import Victim, importance, pods_of, split
+from scheduler.cycle.preemption.victims import importance, pods_of, single, split
 from scheduler.extender.bound_without_vfs import BoundWithoutVfs
 from scheduler.extender.protocol import MOST, Victims
 from scheduler.extender.roots import Claimed, OutOfSteps, Room, divisions
@@ -192,7 +192,7 @@ class ExtenderPods:
             dry_run.take_off(assigned)
         if dry_run.refusal():
             return None
-        singles = sorted((Victim((one,), (one,), one.priority) for one in lower), key=importance)
+        singles = sorted((single(one, one.priority) for one in lower), key=importance)
         breaking, others = split(self.budgets, singles)
         doomed = not_reprieved(dry_run, breaking)
         more = pods_of([*doomed, *not_reprieved(dry_run, others)])

@@ -13,6 +13,9 @@ Int32 = Annotated[int, msgspec.Meta(ge=-(1 << 31), le=(1 << 31) - 1)]
 Int64 = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
 Quantity = str | int | float
 Quantities = dict[str, Quantity]
+# The fields of every kind of affinity.
+_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+_PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 
 
 class Struct(msgspec.Struct, rename="camel", gc=False):
@@ -93,10 +96,8 @@ class PreferredNodes(Struct):
 
 
 class NodeAffinity(Struct):
-    required: NodeSelector | None = msgspec.field(name="requiredDuringSchedulingIgnoredDuringExecution", default=None)
-    preferred: list[PreferredNodes] | None = msgspec.field(
-        name="preferredDuringSchedulingIgnoredDuringExecution", default=None
-    )
+    required: NodeSelector | None = msgspec.field(name=_REQUIRED, default=None)
+    preferred: list[PreferredNodes] | None = msgspec.field(name=_PREFERRED, default=None)
 
 
 class LabelSelector(Struct):
@@ -125,12 +126,8 @@ class PreferredPods(Struct):
 class PodAffinity(Struct):
     """Pod affinity or anti-affinity."""
 
-    required: list[PodAffinityTerm] | None = msgspec.field(
-        name="requiredDuringSchedulingIgnoredDuringExecution", default=None
-    )
-    preferred: list[PreferredPods] | None = msgspec.field(
-        name="preferredDuringSchedulingIgnoredDuringExecution", default=None
-    )
+    required: list[PodAffinityTerm] | None = msgspec.field(name=_REQUIRED, default=None)
+    preferred: list[PreferredPods] | None = msgspec.field(name=_PREFERRED, default=None)
 
 
 class Affinity(Struct):

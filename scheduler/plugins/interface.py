@@ -226,11 +226,10 @@ class ReservePlugin:
 class PreFilterExtensions(ABC):
     """One plugin's part of a dry run: its reasons against a node while pods are added and removed there.
 
-    ``tells_room``: `filter` refuses exactly where `has_room_for` returned False. ``moves_cache``: pods are moved in the
-    cache itself, so each must be moved back when the dry run ends. Source of the name: kube-scheduler's framework.
+    ``moves_cache``: pods are moved in the cache itself, so each must be moved back when the dry run ends, and the part
+    is closed then. Source of the name: kube-scheduler's framework.
     """
 
-    tells_room: ClassVar[bool] = False
     moves_cache: ClassVar[bool] = False
 
     @abstractmethod
@@ -254,7 +253,7 @@ class PreFilterExtensions(ABC):
         return None
 
     def close(self) -> None:  # noqa: B027  most parts have nothing to do
-        """Restore the cache's own state, once all pods are back."""
+        """Restore the cache's own state, once all pods are back; called if ``moves_cache``."""
 
 
 class DryRun(NamedTuple):
@@ -262,11 +261,12 @@ class DryRun(NamedTuple):
 
     ``on`` creates its part for a row; with ``by_sums`` (its second argument) it uses sums where they give the same
     verdict as exact devices. ``fits_alone`` returns for rows whether the pod would fit there if it had the node to
-    itself.
+    itself. ``tells_room``: its parts refuse exactly where their `PreFilterExtensions.has_room_for` returned False.
     """
 
     on: Callable[[int, bool], PreFilterExtensions]
     fits_alone: Callable[[NodeView], Measure] | None = None
+    tells_room: bool = False
 
 
 @dataclass(frozen=True, slots=True)

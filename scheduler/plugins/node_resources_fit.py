@@ -4,7 +4,7 @@ rit-k8s-rdma's ``rdma-sriov/*`` resources count only on nodes that publish them:
 Scored by LeastAllocated over cpu and memory. Source: kube-scheduler's noderesources.
 """
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Sequence
 from functools import partial
 
 from scheduler.cache.cache import AssignedPod, Cache
@@ -101,12 +101,9 @@ def _allocatable(nodes: NodeColumns, view: NodeView, resource: str) -> Measure:
 class _AmountsLeft(PreFilterExtensions):
     """What a node's pods leave, as plain integers."""
 
-    tells_room = True
-
-    def __init__(self, pods: int, spare: Mapping[str, int]) -> None:
+    def __init__(self, pods: int, spare: dict[str, int]) -> None:
         """Take by how much the number of pods, and each amount that counts here, exceeds what the pod needs."""
-        self._spare = [pods, *spare.values()]
-        self._names = list(spare)
+        self._pods, self._spare = pods, spare
 
     def add_pods(self, assigned_pods: Sequence[AssignedPod]) -> None:
         self._move(assigned_pods, 1)
@@ -115,31 +112,34 @@ class _AmountsLeft(PreFilterExtensions):
         self._move(assigned_pods, -1)
 
     def has_room_for(self, assigned_pods: Sequence[AssignedPod]) -> bool:
-        if self._spare[0] < len(assigned_pods):
+        if self._pods < len(assigned_pods):
             return False
-        return all(
-            spare >= sum([assigned.resources.get(name, 0) for assigned in assigned_pods])
-            for spare, name in zip(self._spare[1:], self._names, strict=True)
-        )
+        for name, spare in self._spare.items():
+            if spare < sum([assigned.resources.get(name, 0) for assigned in assigned_pods]):
+                return False
+        return True
 
     def filter(self) -> Texts:
-        if min(self._spare) >= 0:
-            return ()
-        lacking = [_insufficient(name) for spare, name in zip(self._spare[1:], self._names, strict=True) if spare < 0]
-        return (_TOO_MANY_PODS, *lacking) if self._spare[0] < 0 else tuple(lacking)
+        lacking = tuple([_insufficient(name) for name, spare in self._spare.items() if spare < 0])
+        return (_TOO_MANY_PODS, *lacking) if self._pods < 0 else lacking
 
     def _move(self, assigned_pods: Sequence[AssignedPod], sign: int) -> None:
-        self._spare[0] -= sign * len(assigned_pods)
-        for place, name in enumerate(self._names, 1):
-            self._spare[place] -= sign * sum([assigned.resources.get(name, 0) for assigned in assigned_pods])
+        self._pods -= sign * len(assigned_pods)
+        for name in self._spare:
+            self._spare[name] -= sign * sum([assigned.resources.get(name, 0) for assigned in assigned_pods])
 
 
 def dry_run(pod_info: PodInfo, cache: Cache) -> DryRun:
     nodes, wanted = cache.nodes, _requested(pod_info)
+    lines = [(name, LINES[name], amount) for name, amount in wanted if name in LINES]
+    others = [(name, amount) for name, amount in wanted if name not in LINES]
 
     def on(row: int, _: bool) -> PreFilterExtensions:
-        view, published = nodes.row_view(row), nodes.published[row]
-        spare = {name: _left(nodes, view, name) - amount for name, amount in wanted if counts_on(name, published)}
+        view = nodes.row_view(row)
+        spare = {name: view.left[line] - amount for name, line, amount in lines}
+        for name, amount in others:
+            if counts_on(name, nodes.published[row]):
+                spare[name] = _left(nodes, view, name) - amount
         return _AmountsLeft(view.left[PODS] - 1, spare)
 
     def fits_alone(view: NodeView) -> Measure:
@@ -150,7 +150,7 @@ def dry_run(pod_info: PodInfo, cache: Cache) -> DryRun:
                 enough &= ~(lacks & view.judged(nodes.published, partial(counts_on, name)).astype(bool))
         return enough
 
-    return DryRun(on, fits_alone)
+    return DryRun(on, fits_alone, tells_room=True)
 
 
 FILTER = UsageFilterPlugin(

@@ -197,13 +197,6 @@ class _Vfs(ExactDevices):
         super().__init__(pod_info, cache, row)
         self._demands = demands
 
-    def sums(self) -> "_VfSums | None":
-        """Return a part with the same verdict by mere sums; None if claims overlap, so that sums do not suffice."""
-        demands = self._demands.on(self._vf_accounting.pfs)
-        if isinstance(demands, str) or not self._vf_accounting.is_plain:
-            return None
-        return _VfSums(self._vf_accounting, demands, self._demands.spreading)
-
     def _place(self) -> Placement | str:
         free_vfs = self._vf_accounting.free_vfs
         return self._demands.place(free_vfs.pfs, free_vfs.capacities, free_vfs.shared_ports)
@@ -258,10 +251,18 @@ def dry_run(pod_info: PodInfo, cache: Cache) -> DryRun | None:
         return None
 
     def on(row: int, by_sums: bool) -> PreFilterExtensions:
-        vfs = _Vfs(pod_info, cache, row, demands)
-        return (vfs.sums() if by_sums else None) or vfs
+        sums = _sums(demands, cache.vf_accounting(cache.nodes.names[row])) if by_sums else None
+        return sums or _Vfs(pod_info, cache, row, demands)
 
     return DryRun(on, _fits_alone(demands, cache.nodes))
+
+
+def _sums(demands: _Demands, vf_accounting: VfAccounting) -> _VfSums | None:
+    """Return a part with the same verdict by mere sums; None if claims overlap, so that sums do not suffice."""
+    on_pfs = demands.on(vf_accounting.pfs)
+    if isinstance(on_pfs, str) or not vf_accounting.is_plain:
+        return None
+    return _VfSums(vf_accounting, on_pfs, demands.spreading)
 
 
 def fits_alone(pod_info: PodInfo, nodes: NodeColumns) -> Callable[[NodeView], Measure] | None:

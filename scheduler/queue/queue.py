@@ -342,10 +342,7 @@ class Queue:
 
     def _come_again(self, entry: Entry) -> None:
         """Let a pod come again that an event can help."""
-        if entry.is_urgent:
-            self._activate(entry, "ClusterEvent")
-        else:
-            self._defer(entry, "ClusterEvent")
+        (self._activate if entry.is_urgent else self._defer)(entry, "ClusterEvent")
 
     def _defer(self, entry: Entry, event: Incoming) -> None:
         self._move(entry, "backoff", entry.signature, event)

@@ -24,7 +24,7 @@ from scheduler.cycle.groups.members import alike
 from scheduler.cycle.placement_budget import PlacementBudget, TurnSpent
 from scheduler.kube.pod_info import PodInfo
 from scheduler.placement.assign import NOT_ENOUGH, Placement, demands_on, place_on
-from scheduler.placement.place import VfDemand
+from scheduler.placement.place import VfDemand, steps_taken
 
 # Rows and members that were found not to fit together, which one decision remembers.
 _MOST_REMEMBERED = 10_000
@@ -110,7 +110,9 @@ class GroupPacking:
             if isinstance(found, str):
                 return []
             demands += found
-        together = budget.charge(lambda: place_on(tuple(demands), free_vfs.capacities, None, free_vfs.shared_ports))
+        before = steps_taken()
+        together = place_on(tuple(demands), free_vfs.capacities, None, free_vfs.shared_ports)
+        budget.charge_since(before)
         if isinstance(together, str):
             return []
         placements, start = [], 0

@@ -4,7 +4,7 @@ Source: kube-scheduler's filterPodsWithPDBViolation. A budget without a selector
 Anybody may create budgets in a namespace of theirs, so that of one namespace's only so many count as are soon read.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
@@ -73,30 +73,25 @@ class Budgets:
     def violations(self, assigned_pods: Sequence[AssignedPod], used: dict[int, int]) -> int:
         """Return how many of these pods' removals violate a budget, after those that are counted in ``used``."""
         broken = 0
-        if self._budgets:
-            for assigned in assigned_pods:
-                broken += self._breaks(assigned, used)
+        for assigned in assigned_pods if self._budgets else ():
+            if (info := assigned.affinity_info) is None:
+                continue
+            budgets = self._about.get(info)
+            if budgets is None:
+                budgets = self._about[info] = self._selecting(info)
+            if budgets:
+                self.compared += len(budgets)
+                broken += _breaks(assigned, budgets, used)
         return broken
 
-    def _breaks(self, assigned: AssignedPod, used: dict[int, int]) -> bool:
-        """Count a pod against each of its budgets; return whether one of them has no disruption left."""
-        broken, info = False, assigned.affinity_info
-        for budget in self._speaking_of(info) if info is not None and info.labels else ():
-            if assigned.pod.partition("/")[2] not in budget.disrupted:
-                used[id(budget)] = used.get(id(budget), 0) + 1
-                broken = broken or used[id(budget)] > budget.allowed
-        return broken
-
-    def _speaking_of(self, affinity_info: AffinityInfo) -> tuple[_Budget, ...]:
-        found = self._about.get(affinity_info)
-        if found is None:
-            by_label = self._counting(affinity_info.namespace)
-            near = [one for label in (None, *affinity_info.labels) for one in by_label.get(label, ())]
-            self.compared += len(near)
-            found = tuple(one for one in near if one.selector.selects(affinity_info.labels))
-            self._about[affinity_info] = found
-        self.compared += len(found)
-        return found
+    def _selecting(self, affinity_info: AffinityInfo) -> tuple[_Budget, ...]:
+        """Return the budgets that select pods of one signature; none selects a pod without labels."""
+        if not affinity_info.labels:
+            return ()
+        by_label = self._counting(affinity_info.namespace)
+        near = [one for label in (None, *affinity_info.labels) for one in by_label.get(label, ())]
+        self.compared += len(near)
+        return tuple(one for one in near if one.selector.selects(affinity_info.labels))
 
     def _counting(self, namespace: str) -> dict[tuple[str, str] | None, list[_Budget]]:
         """Return the budgets of a namespace that count, the first by name."""
@@ -109,3 +104,13 @@ class Budgets:
                 by_label.setdefault(next(iter(budget.selector.equal), None), []).append(budget)
             self._by_label[namespace] = by_label
         return self._by_label[namespace]
+
+
+def _breaks(assigned: AssignedPod, budgets: Iterable[_Budget], used: dict[int, int]) -> bool:
+    """Count a pod against each of its budgets; return whether one of them has no disruption left."""
+    broken, name = False, assigned.pod.partition("/")[2]
+    for budget in budgets:
+        if name not in budget.disrupted:
+            used[id(budget)] = used.get(id(budget), 0) + 1
+            broken = broken or used[id(budget)] > budget.allowed
+    return broken

@@ -12,7 +12,6 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 from scheduler.cache.cache import AssignedPod
 from scheduler.cache.node_columns import NodeColumns
@@ -20,7 +19,7 @@ from scheduler.cycle.node_dry_run import DryRuns, NodeDryRun
 from scheduler.cycle.placement_budget import PlacementBudget
 from scheduler.cycle.preemption.disruption_budgets import Budgets
 from scheduler.cycle.preemption.victims import Loss, Victim, here, importance, loss_of, pods_of, since, split
-from scheduler.placement.place import SEARCHED_AT_ONCE
+from scheduler.placement.place import SEARCHED_AT_ONCE, steps_taken
 from scheduler.plugins.interface import Texts
 
 # Number of pods of lower priority to check in one turn: 5 to 20 ms. They are counted, not timed, so that equal clusters
@@ -93,10 +92,18 @@ def not_reprieved(dry_run: NodeDryRun, victims: Sequence[Victim]) -> list[Victim
     """
     if not victims or dry_run.admits(here(victims)):
         return []
+    return _not_all_reprieved(dry_run, victims)
+
+
+def _not_all_reprieved(dry_run: NodeDryRun, victims: Sequence[Victim]) -> list[Victim]:
+    """Do the same with victims beside all of which the pod does not fit."""
     if len(victims) == 1:
         return list(victims)
     half = len(victims) // 2
-    return [*not_reprieved(dry_run, victims[:half]), *not_reprieved(dry_run, victims[half:])]
+    first = not_reprieved(dry_run, victims[:half])
+    # If the first half is back, the pod does not fit beside the second: that would be all of them again.
+    search = not_reprieved if first else _not_all_reprieved
+    return [*first, *search(dry_run, victims[half:])]
 
 
 class VictimSearch:
@@ -134,7 +141,9 @@ class VictimSearch:
                     return False
                 if self.placement.is_spent:
                     continue
-                found, pods = self.placement.charge(partial(self._look_at, row, select_victims_on_node))
+                before = steps_taken()
+                found, pods = self._look_at(row, select_victims_on_node)
+                self.placement.charge_since(before)
                 left -= 1 + pods
             if isinstance(found, Candidate):
                 self._candidates.append(found)

@@ -7,7 +7,8 @@ getPodPriority; util.go: MoreImportantVictim, FilterVictimsWithPDBViolation).
 """
 
 from collections.abc import Iterable, Iterator, Sequence, Set
-from dataclasses import dataclass
+
+import msgspec
 
 from scheduler.cache.cache import AssignedPod, Cache
 from scheduler.cache.groups.placed_groups import PlacedGroups
@@ -20,19 +21,23 @@ _ABOVE_ZERO = 1 << 31
 _NOT_STARTED = "~"
 
 
-@dataclass(frozen=True, slots=True)
-class Victim:
-    """Pods that go together; ``here`` are those on the node that is looked at. ``group`` is None for a single pod."""
+class Victim(msgspec.Struct, frozen=True):
+    """Pods that go together; ``here`` are those on the node that is looked at. ``group`` is None for a single pod.
+
+    ``started`` is since when the longest running of the pods has run.
+    """
 
     pods: tuple[AssignedPod, ...]
     here: tuple[AssignedPod, ...]
     priority: int
+    started: str
     group: GroupKey | None = None
 
-    @property
-    def started(self) -> str:
-        """Return since when the longest running of the pods has run."""
-        return min(assigned.started or _NOT_STARTED for assigned in self.pods)
+
+def single(assigned: AssignedPod, priority: int) -> Victim:
+    """Return a pod as a victim by itself, with its priority as one."""
+    pods = (assigned,)
+    return Victim(pods, pods, priority, assigned.started or _NOT_STARTED)
 
 
 # What a set of victims costs, the least first: violated budgets, highest priority, sum of priorities, victims.
@@ -90,9 +95,12 @@ class PotentialVictims:
         """Return what is on a node of a lower priority, without the pods that are ``spared``, by uid."""
         on_node = self._cache.assigned_pods_on(node)
         if not self._groups.any_known:
-            # Most pods of a node are not below: nothing is made of them.
-            lower = [one for one in on_node if one.priority < priority and one.uid not in spared]
-            return [Victim((one,), (one,), one.priority) for one in lower]
+            # As `single`, without a call for each: every node that is looked at has such pods.
+            return [
+                Victim((one,), (one,), one.priority, one.started or _NOT_STARTED)
+                for one in on_node
+                if one.priority < priority and one.uid not in spared
+            ]
         found = dict[GroupKey, Victim]()
         singles = list[Victim]()
         for assigned in on_node:
@@ -101,7 +109,7 @@ class PotentialVictims:
             key = self._groups.whole_group_of(assigned.uid)
             if key is None:
                 if (rank := self._rank(assigned)) < priority:
-                    singles.append(Victim((assigned,), (assigned,), rank))
+                    singles.append(single(assigned, rank))
             elif key not in found:
                 found[key] = self._group(key, node)
         return [*singles, *(victim for victim in found.values() if victim.priority < priority)]
@@ -122,7 +130,7 @@ class PotentialVictims:
         """Return whether the same pods are one victim of the same priority now."""
         first = victim.pods[0]
         key = self._groups.whole_group_of(first.uid)
-        now = self._group(key, first.node) if key is not None else Victim((first,), (first,), self._rank(first))
+        now = self._group(key, first.node) if key is not None else single(first, self._rank(first))
         is_same = (now.group, now.priority) == (victim.group, victim.priority)
         return is_same and {one.uid for one in now.pods} == {one.uid for one in victim.pods}
 
@@ -135,7 +143,8 @@ class PotentialVictims:
         pods = tuple(self._pods(key))
         own = self._groups.priority_as_victim(pods[0].uid)
         rank = max(assigned.priority for assigned in pods) if own is None else own
-        return Victim(pods, tuple(assigned for assigned in pods if assigned.node == node), rank, key)
+        started = min(assigned.started or _NOT_STARTED for assigned in pods)
+        return Victim(pods, tuple(assigned for assigned in pods if assigned.node == node), rank, started, key)
 
     def _pods(self, key: GroupKey) -> Iterator[AssignedPod]:
         for uid in self._groups.placed(key):
