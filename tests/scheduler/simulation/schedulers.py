@@ -5,7 +5,7 @@ import contextvars
 import traceback
 from collections.abc import Callable
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from mooring.kube.access import Access
@@ -61,6 +61,8 @@ class _Recorded(Machine):
         now_held = {id(bind): bind for bind in self.group_scheduling.held_binds.binds()}
         held = [bind for key, bind in now_held.items() if key not in self.known]
         self.known = set(now_held)
+        for bind in held:
+            self.write(bind)
         self.write_batch(list({bind.pod_info.uid: bind for bind in (*placed, *held)}.values()))
         for one in instructions or ():
             if isinstance(one, Bind | PreBind):
@@ -108,6 +110,8 @@ class Scheduler:
     tell_order: Callable[[Machine, DeleteVictims], None]
     machine: Machine | None = None
     failure: str = ""
+    # The Bind that was recorded last, by uid: one that waits for volumes, a group's others too, comes a second time.
+    recorded: dict[str, Bind] = field(default_factory=dict)
 
     def start(self) -> None:
         context = contextvars.copy_context()
@@ -127,8 +131,13 @@ class Scheduler:
         await _run(Config(metrics_addr="", extender_addr=":8888"), Access("http://10.0.0.1:6443"))
 
     def _record(self, decision: Bind) -> None:
+        """Tell a decision when it is made: what the node offers later does not count."""
+        uid = decision.pod_info.uid
+        if self.recorded.get(uid) is decision:
+            return
+        self.recorded[uid] = decision
         made = Decision(self.name, decision.assigned.node, dict(decision.annotations), self.loop.time())
-        self.tell(decision.pod_info.uid, made)
+        self.tell(uid, made)
 
     def _record_order(self, order: DeleteVictims) -> None:
         assert self.machine is not None, "a machine has ordered it"
