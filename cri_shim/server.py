@@ -73,7 +73,7 @@ async def serve(
                 own.bind(server)
                 await server.start()
                 await _take_charge(own, runtime, own_part.predecessor)
-                interceptors.begin()
+                _begin(interceptors, taken_over=own_part.predecessor is not None)
                 with offered(path) as listener:
                     own.place()
                     _log.info("serving", listen=listen, runtime=runtime)
@@ -138,6 +138,19 @@ async def _take_charge(own: OwnSocket, runtime: str, predecessor: Predecessor | 
     except grpc.aio.AioRpcError as failure:
         raise ListenError(f"runtime {runtime!r} does not answer through this process: {failure.details()}") from failure
     await asyncio.to_thread(predecessor.take_charge)
+
+
+def _begin(interceptors: Interceptors, *, taken_over: bool) -> None:
+    """Say that calls are marked from now on; raise OSError, but not where the process before has said so.
+
+    Nobody else serves any more when this one has taken over, and what stands then is wrong in the version alone.
+    """
+    try:
+        interceptors.begin()
+    except OSError as failed:
+        if not taken_over:
+            raise
+        _log.error("version of this process not written", reason=str(failed))
 
 
 async def _work(

@@ -7,7 +7,9 @@ device-info of the type pci, version 1.1.0 (k8snetworkplumbingwg/device-info-spe
       "device-info":{"type":"pci","version":"1.1.0","pci":{"pci-address":"0000:3b:00.2","rdma-device":"mlx5_3"}}}]
 
 ``name`` is Mooring's network: there is no NetworkAttachmentDefinition to name. ``rdma-device`` is the device's name on
-the host when the pod got it. The pod's default network, of another plugin, is not in the list.
+the host when the pod got it. A VF that the pod has without an interface (``"netdev": false``, or it has no netdev) has
+no ``interface`` here, which the type leaves out when it is empty. The pod's default network, of another plugin, is not
+in the list.
 
 Beside it is ``mooring.dev/network-status``, the digest of what was written: another value is another writer's.
 """
@@ -69,17 +71,26 @@ def _is_given(entry: LedgerEntry, uid: str) -> bool:
 
 def _interface(entry: LedgerEntry) -> dict[str, object]:
     pci = {"pci-address": entry.pci} | ({"rdma-device": entry.rdma} if entry.rdma is not None else {})
+    return {
+        "name": entry.attachment.network if entry.attachment is not None else "",
+        "dns": {},
+        "device-info": {"type": "pci", "version": "1.1.0", "pci": pci},
+    } | (_netdev(entry) if _has_netdev(entry) else {})
+
+
+def _has_netdev(entry: LedgerEntry) -> bool:
+    """Return whether the pod has an interface; of how the VF was, an extract has its netdev's MAC alone."""
+    return entry.original.netdev_mac is not None and not entry.rdma_only
+
+
+def _netdev(entry: LedgerEntry) -> dict[str, object]:
     mac = entry.set.mac or entry.original.netdev_mac
     own: dict[str, object] = {
+        "interface": entry.ifname,
         "ips": [address.partition("/")[0] for address in entry.addresses[:_MOST_IPS]] or None,
         # IPoIB's begins with the number of a queue pair, which the move has changed.
         "mac": mac if mac is not None and len(mac) == _MAC_LENGTH else None,
         # Mooring as the main plugin: the first VF has the name that the runtime gave.
         "default": (entry.attachment is not None and entry.attachment.ifname == entry.ifname) or None,
     }
-    return {
-        "name": entry.attachment.network if entry.attachment is not None else "",
-        "interface": entry.ifname,
-        "dns": {},
-        "device-info": {"type": "pci", "version": "1.1.0", "pci": pci},
-    } | {name: value for name, value in own.items() if value is not None}
+    return {name: value for name, value in own.items() if value is not None}

@@ -58,8 +58,11 @@ class ShimCondition:
 
 
 def socket_state(check: NodeCheck, now: datetime) -> SocketState:
-    """Return what a check says at the time ``now``: after a while it says that nobody looks any more."""
-    return "stale" if now - check.at > STALE else check.kubelet
+    """Return what a check says at the time ``now``: after a while it says that nobody looks any more.
+
+    So does one of far in the future: the clock was set back since, and nobody has looked by the new one.
+    """
+    return "stale" if abs(now - check.at) > STALE else check.kubelet
 
 
 def condition_of(check: NodeCheck, now: datetime) -> ShimCondition:

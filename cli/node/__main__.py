@@ -210,7 +210,7 @@ def _bypass(command: str, site: run.Site, options: Options, choices: steps.Choic
 
 
 def _check(site: run.Site, options: Options) -> int:
-    choices = _choices(options, _present(site.root) or "none")
+    choices = _choices(options, _present(site.root) or "none", bypassed=_known_bypassed(site.root))
     if options.report:
         return _report(site, choices)
     found = list(findings(site, choices))
@@ -249,7 +249,15 @@ def _tell_removal(command: str, site: run.Site) -> int:
     return 0
 
 
-def _choices(options: Options, release: str) -> steps.Choices:
+def _known_bypassed(root: Path) -> bool:
+    """Return whether the bypass is on as far as that can be read: the check reports what cannot."""
+    try:
+        return bypass.read(root) is not None
+    except NodeError:
+        return False
+
+
+def _choices(options: Options, release: str, *, bypassed: bool | None = None) -> steps.Choices:
     extras = "advertiser,cni,cri-shim" if options.advertiser == "unit" else "cni,cri-shim"
     python = options.python or str(Path(sys.executable).resolve())
     # The script names its release's interpreter: an upgrade during a call changes nothing for that call.
@@ -269,7 +277,7 @@ def _choices(options: Options, release: str) -> steps.Choices:
         await_init=options.await_init,
         vf_names=options.vf_names,
         kubelet_config=options.kubelet_config,
-        bypassed=bypass.read(options.root.absolute()) is not None,
+        bypassed=bypass.read(options.root.absolute()) is not None if bypassed is None else bypassed,
     )
 
 

@@ -108,6 +108,8 @@ def planned_bypass(site: Site, choices: Choices, *, on: bool) -> Sequence[Change
     step = _kubelet_step(site, choices)
     if not on:
         return step.plan(site.look(choices)) if bypasses.read(site.root) else ()
+    if _is_bypassed(site, step, choices):
+        return ()
     journal = journals.read(site.root) or Journal()
     return [undone(change) for name, change in reversed(journal.whole()) if name == KUBELET]
 
@@ -119,7 +121,7 @@ def bypass_on(site: Site, choices: Choices, now: str) -> bool:
         if journal is None:
             raise NodeError("nothing is installed here that could be bypassed")
         known, step = bypasses.read(site.root), _kubelet_step(site, choices)
-        if known is not None and known.state == "on" and not step.leftover(site.look(choices)):
+        if _is_bypassed(site, step, choices):
             return False
         since = now if known is None else known.since
         bypasses.write(site.root, Bypass("turning on", since))
@@ -129,6 +131,12 @@ def bypass_on(site: Site, choices: Choices, now: str) -> bool:
         site.run(step.name, step.then, check=True)
         bypasses.write(site.root, Bypass("on", since))
         return True
+
+
+def _is_bypassed(site: Site, step: Step, choices: Choices) -> bool:
+    """Return whether the bypass is on and no file names the shim all the same."""
+    known = bypasses.read(site.root)
+    return known is not None and known.state == "on" and not step.leftover(site.look(choices))
 
 
 def bypass_off(site: Site, choices: Choices) -> bool:

@@ -6,6 +6,8 @@ Its group goes with it, since ranks wait for each other. So that a switch that f
 `per_minute` pods on their own, or groups, are evicted in a minute; the others stay due. Nodes take turns, so that one
 whose pods all lose their VFs, or that lies, does not keep others' pods from theirs.
 
+What the API server refuses is ordered again. If the VFs come back before anything is evicted, all of it stays.
+
 An inventory that is not fresh (another boot's, of a node that is not Ready, none) contradicts nothing, and the time
 starts again. Pods that never started are not looked at: `scheduler.state.never_started` has them.
 """
@@ -53,12 +55,25 @@ class _Loss:
 
 
 @dataclass(slots=True)
-class _Ordered:
-    """An eviction under way: when it is ordered again if nothing comes of it, and how often it may be."""
+class _Ending:
+    """What ends together because the pod ``cause`` has lost VFs; ``begun`` once a pod of it is gone or evicted."""
 
+    cause: str
+    begun: bool = False
+
+
+@dataclass(slots=True)
+class _Ordered:
+    """An eviction under way: when it is ordered again if nothing comes of it, and how often it may be.
+
+    ``refused`` from the API server's refusal until then.
+    """
+
+    ending: _Ending
     reason: str
     due: float
     left: int = _ATTEMPTS - 1
+    refused: bool = False
 
 
 class LostVfs:
@@ -98,6 +113,8 @@ class LostVfs:
         why = claims.loss(assignment) if assignment is not None and is_running else ""
         if not why:
             self._losses.pop(uid, None)
+            if (ordered := self._ordered.get(uid)) is not None and not _goes(assigned):
+                self._withdraw(ordered.ending, now)
         elif (known := self._losses.get(uid)) is not None:
             known.why = why
         else:
@@ -108,7 +125,20 @@ class LostVfs:
     def drop(self, uid: str) -> None:
         """Record that a pod is gone."""
         self._losses.pop(uid, None)
-        self._ordered.pop(uid, None)
+        if (ordered := self._ordered.pop(uid, None)) is not None:
+            ordered.ending.begun = True
+
+    def _withdraw(self, ending: _Ending, now: float) -> None:
+        """Let pods stay if the VFs that they were to end for are back, and all of their evictions were refused."""
+        together = {uid: one for uid, one in self._ordered.items() if one.ending is ending}
+        if ending.cause in self._losses or ending.begun or not all(one.refused for one in together.values()):
+            return
+        for uid in together:
+            del self._ordered[uid]
+            if (loss := self._losses.get(uid)) is not None:
+                # A member that has lost VFs of its own: they count from now on.
+                loss.due = now + self._options.after_s
+                self._look_at = min(self._look_at, loss.due)
 
     def overdue(self, now: float) -> Iterator[Instruction]:
         """Yield what is due: for each pod or whole group its evictions, or in a dry run what would be done."""
@@ -156,23 +186,30 @@ class LostVfs:
             if assigned is None or _goes(assigned) or not ordered.left:
                 del self._ordered[uid]
                 continue
-            ordered.due, ordered.left = now + _AGAIN_S, ordered.left - 1
+            ordered.due, ordered.left, ordered.refused = now + _AGAIN_S, ordered.left - 1, False
             yield Evict(pod_reference(assigned), ordered.reason, "LostVfs")
 
     def next_due(self) -> float | None:
         """Return when `overdue` has to look again; None while no running pod has lost a VF."""
         return None if self._look_at == inf else self._look_at
 
-    def finish(self, uid: str, result: EvictionResult) -> None:
-        """Record the result of an eviction; a refused one is ordered again."""
+    def finish(self, uid: str, result: EvictionResult, now: float) -> None:
+        """Record the result of an eviction; a refused one is ordered again, unless the VFs are back by now."""
+        ordered = self._ordered.get(uid)
+        if ordered is None:
+            return
         if result != "refused":
-            self._ordered.pop(uid, None)
+            ordered.ending.begun = True
+            del self._ordered[uid]
+            return
+        ordered.refused = True
+        self._withdraw(ordered.ending, now)
 
     def _end(self, uid: str, now: float) -> Iterator[Instruction]:
         """Yield the instructions for a pod and all placed members of its group."""
         lost, why = self._cache.assigned(uid), self._losses[uid].why
         assert lost is not None, f"{uid} has lost VFs and is on no node"
-        time = f"for {self._options.after_s:g} s"
+        time, ending = f"for {self._options.after_s:g} s", _Ending(uid)
         for assigned in self._group_of(uid):
             if (loss := self._losses.get(assigned.uid)) is not None:
                 loss.due = None
@@ -180,7 +217,7 @@ class LostVfs:
             if self._options.dry_run:
                 yield Report(pod_reference(assigned), "LostVfs", f"would be evicted (dry run): {about}, {time}")
             else:
-                self._ordered[assigned.uid] = _Ordered(f"{about}, {time}", now + _AGAIN_S)
+                self._ordered[assigned.uid] = _Ordered(ending, f"{about}, {time}", now + _AGAIN_S)
                 yield Evict(pod_reference(assigned), f"{about}, {time}", "LostVfs")
 
     def _group_of(self, uid: str) -> list[AssignedPod]:

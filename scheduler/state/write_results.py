@@ -76,7 +76,7 @@ class WriteResults:
 
     def _finish_evict(self, order: Evict, ending: EvictionResult, now: float) -> list[Instruction]:
         """Try an eviction again later if the API server did not accept it."""
-        self.lost_vfs.finish(order.pod.metadata.uid, ending)
+        self.lost_vfs.finish(order.pod.metadata.uid, ending, now)
         if ending == "refused":
             self.vf_disputes.retry(order.pod.metadata.uid, now)
             self.marked_members.refused(order.pod.metadata.uid, now)

@@ -86,6 +86,13 @@ def test_mooring_as_the_main_plugin_has_the_default_interface() -> None:
     assert [one.get("default") for one in interfaces(main, SECOND)] == [True, None]
 
 
+def test_a_vf_without_an_interface_in_the_pod_has_none_here() -> None:
+    """Neither one whose netdev stays on the host (`"netdev": false`), nor one that has none at all."""
+    device = {"type": "pci", "version": "1.1.0", "pci": {"pci-address": "0000:04:00.2", "rdma-device": "mlx5_3"}}
+    for entry in (replace(FIRST, rdma_only=True), replace(FIRST, original=Original())):
+        assert interfaces(replace(entry, addresses=())) == [{"name": "rail0", "dns": {}, "device-info": device}]
+
+
 def test_an_address_of_ipoib_is_left_out() -> None:
     """It begins with the number of a queue pair, which is another one in the pod."""
     mac = "00:00:00:67:fe:80:00:00:00:00:00:00:02:00:00:00:00:00:00:01"

@@ -52,6 +52,12 @@ def test_a_check_that_is_long_ago_says_nothing_any_more() -> None:
     assert "last looked at 2026-11-22T13:45:00Z" in after[0].message
 
 
+def test_a_check_of_a_time_to_come_says_nothing_either() -> None:
+    """A clock that was ahead and set back: else the last words of a timer that has stopped would count for as long."""
+    assert socket_state(NodeCheck(NOW + STALE, "shim"), NOW) == "shim"
+    assert socket_state(NodeCheck(NOW + 2 * STALE, "shim"), NOW) == "stale"
+
+
 def test_the_patch_names_this_condition_alone_and_moves_its_time_only_with_the_status() -> None:
     """Conditions merge by type: no other is touched."""
     first, same = condition_patch(BAD, GOOD, NOW), condition_patch(replace(BAD, message="m"), BAD, NOW)

@@ -155,6 +155,25 @@ def test_a_dry_run_of_the_bypass_names_the_files(kubeadm: NodeHost) -> None:
     assert f"kubelet      would edit {_FLAGS_AT}: --container-runtime-endpoint=unix:///run/mooring/cri.sock -> " in said
 
 
+def test_a_dry_run_of_a_bypass_that_is_on_names_nothing(kubeadm: NodeHost) -> None:
+    """Nothing would be done."""
+    run_install(kubeadm)
+    kubeadm.run("bypass on")
+    assert kubeadm.run("bypass on", "--dry-run") == (0, "")
+
+
+def test_a_bypass_that_cannot_be_read_is_a_finding_and_told_to_the_advertiser(kubeadm: NodeHost) -> None:
+    """Whether the kubelet is to speak to the shim is not known then; the check goes on with all else."""
+    run_install(kubeadm)
+    kubeadm.write(_STATE, "{")
+    status, said = kubeadm.run("check")
+    assert (status, "bypass.json' cannot be read" in said, said.splitlines()[-1]) == (1, True, "1 findings")
+    assert kubeadm.run("check", "--report")[0] == 0
+    report = json.loads(kubeadm.text("/run/mooring/extract/node-check.json"))
+    assert (report["kubelet"], "cannot be read" in report["why"]) == ("unknown", True)
+    assert kubeadm.run("bypass off")[0] == 1
+
+
 def test_nothing_can_be_bypassed_where_nothing_is_installed(kubeadm: NodeHost) -> None:
     """Nothing is left on the host either."""
     before = kubeadm.tree()

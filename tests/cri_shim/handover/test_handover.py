@@ -27,6 +27,7 @@ from cri_shim.metrics import Metrics
 from cri_shim.plan.inject import Rules
 from cri_shim.records import Records
 from cri_shim.server import Succession, Systemd, serve
+from mooring.sandbox_marks import are_needed
 from tests.support.polling import until
 
 VERSION = "/runtime.v1.RuntimeService/Version"
@@ -175,6 +176,19 @@ async def test_one_that_cannot_serve_changes_nothing(shims: Shims, channel: Any)
     assert (old.done(), shims.told()) == (False, ["READY=1"])
     await shims.start(takes_over=True)
     await until(old.done)
+
+
+async def test_one_that_cannot_write_its_version_serves_all_the_same(shims: Shims, channel: Any) -> None:
+    """The old one has let go by then: on a full disk nobody would serve. That calls are marked stands from before."""
+    old = await shims.start()
+    promise = shims.host / "state/sandbox-marks"
+    promise.unlink()
+    promise.mkdir()
+    new = await shims.start(takes_over=True)
+    await until(old.done)
+    assert not new.done()
+    assert await channel.unary_unary(VERSION)(b"", timeout=60)
+    assert are_needed(shims.host / "state", shims.host / "run")
 
 
 async def test_one_that_leaves_before_it_serves_changes_nothing(shims: Shims) -> None:

@@ -198,3 +198,34 @@ def test_a_pod_that_never_started_leaves_or_is_gone_is_not_looked_at(life: Life)
     life.gone(pod)
     assert identity(pod).uid not in life.machine.cache.uids()
     assert evicted(life.work(10 * AFTER_S)) == {}
+
+
+def test_a_refused_pod_whose_vf_comes_back_stays(life: Life) -> None:
+    """A link that is up again is no reason to end a pod that a disruption budget has kept."""
+    life.nodes("n1")
+    running(life, life.make_pod("a", [{}, {}]))
+    publish(life, "n1", up=False)
+    (order,) = (one for one in life.work(AFTER_S) if isinstance(one, Evict))
+    life.machine.finished(order, "refused", life.now)
+    publish(life, "n1")
+    assert evicted(life.work(61.0)) == {}
+    publish(life, "n1", up=False)
+    assert list(evicted(life.work(AFTER_S))) == ["a"]
+
+
+def test_a_group_none_of_which_could_be_evicted_stays_when_its_vf_comes_back(life: Life) -> None:
+    """Once one member is gone the others go too, whatever becomes of the link."""
+    life.nodes("n1", "n2", "n3")
+    members = running(life, *(life.member(f"m{number}") for number in range(3)))
+    node = members[0].spec.node_name or ""
+    publish(life, node, up=False)
+    for order in (one for one in life.work(AFTER_S) if isinstance(one, Evict)):
+        life.machine.finished(order, "refused", life.now)
+    publish(life, node)
+    assert evicted(life.work(61.0)) == {}
+    publish(life, node, up=False)
+    orders = [one for one in life.work(AFTER_S) if isinstance(one, Evict)]
+    for order in orders:
+        life.machine.finished(order, "evicted" if order.pod.metadata.name == "m2" else "refused", life.now)
+    publish(life, node)
+    assert sorted(evicted(life.work(61.0))) == ["m0", "m1"]
