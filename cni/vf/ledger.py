@@ -17,6 +17,7 @@ from mooring.files import read_file, read_own_file, record_paths, remove_file, w
 from mooring.ledger import LedgerEntry
 from mooring.node_offer import PfOffer
 from mooring.podrecord import PodRecord, pod_record_name, read_pod_record, unprivileged_name
+from mooring.rates_record import RatesRecord, rates_record_name, read_rates_record
 
 _log = structlog.get_logger()
 
@@ -113,6 +114,12 @@ class Ledger:
             return None
         with LARGE.turn(len(text)):
             return read_pod_record(text, name)
+
+    def rates(self, uid: str) -> RatesRecord | None:
+        """Return a pod's changed rates; raise RecordError for a record that cannot be read."""
+        name = rates_record_name(uid)
+        text = read_file(self.state / name)
+        return None if text is None else read_rates_record(text, name)
 
 
 def _is_anothers(path: Path, container: str | None) -> bool:
