@@ -76,8 +76,5 @@ def has_rates_of(entry: LedgerEntry, pod: PodRecord | None, changed: RatesRecord
 def rates_by_pci(pod: PodRecord | None, changed: RatesRecord) -> dict[str, VfRates]:
     """Return a pod's changed rates by its VFs' PCI addresses; none where the two records do not fit together."""
     vfs = pod.assignment.vfs if pod is not None else ()
-    return (
-        dict(zip((vf.pci for vf in vfs), changed.rates.rates, strict=False))
-        if len(vfs) == len(changed.rates.rates)
-        else {}
-    )
+    fits = len(vfs) == len(changed.rates.rates)
+    return dict(zip((vf.pci for vf in vfs), changed.rates.rates, strict=True)) if fits else {}

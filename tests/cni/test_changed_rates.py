@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from devcluster.hosts.chain import composed_cni
 from mooring.rates import PodRates, VfRates
 from mooring.rates_record import RatesRecord, dump_rates_record
 
@@ -34,7 +35,7 @@ def settings(host: Any, vf: int) -> dict[str, Any]:
 def show(host: Any, *words: str) -> str:
     layout = host.layout
     places = ("--state", str(layout.state), "--run", str(layout.run), "--sysfs", str(layout.sys))
-    return str(host.enter(str(layout.cni_bin / "mooring-cni"), "show", *places, *words).stdout)
+    return str(host.enter(*composed_cni(layout), "show", *places, *words).stdout)
 
 
 def attach(host: Any) -> dict[str, Any]:
