@@ -3,7 +3,7 @@
 import itertools
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -69,7 +69,7 @@ class WatchedSettings:
         self.table.write(pf, vf, settings)
         self.after(f"set {vf}")
 
-    def clear_rates(self, pf: str, vfs: Sequence[int]) -> None:
+    def clear_rates(self, pf: str, vfs: Iterable[int]) -> None:
         self.table.clear_rates(pf, vfs)
         self.after("clear")
 
@@ -121,6 +121,10 @@ class Pod:
             LedgerEntry(pci(vf), PF, vf, "held", "b", uid, "ns/p", "c", "net1", netns, original, settings)
         )
         self.table.write(PF, vf, settings)
+
+    def release(self) -> None:
+        for vf in range(3):
+            self.ledger.remove(pci(vf))
 
     @property
     def ledger(self) -> Ledger:
@@ -427,8 +431,7 @@ def test_a_vf_that_is_on_its_way_back_with_old_rates_keeps_new_ones_from_being_i
 
 def test_a_pod_without_a_sandbox_has_them_in_force_at_once(pod: Pod) -> None:
     """Its next ADD sets what is recorded."""
-    for vf in range(3):
-        pod.ledger.remove(pci(vf))
+    pod.release()
     pod.hand_over(*NEW)
     pod.server().look(0)
     assert (pod.steps, pod.state()) == (["record"], RatesState("ns/p", 1, in_force=True))
@@ -466,10 +469,10 @@ def test_the_record_goes_once_nothing_of_the_pod_is_left(pod: Pod) -> None:
     server = pod.server()
     server.look(0)
     record = pod.root / "state/rates/u1.json"
-    steps: list[Callable[[], object]] = [
+    steps: list[Callable[[], None]] = [
         (pod.root / "state/pods/u1.json").unlink,
         (pod.root / "run" / HANDED_OVER / "u1.json").unlink,
-        lambda: [pod.ledger.remove(pci(vf)) for vf in range(3)],
+        pod.release,
     ]
     for second, step in enumerate(steps):
         assert record.exists()
