@@ -96,7 +96,7 @@ def test_no_connection_breaks_and_nothing_is_lost_while_rates_change(lab: Lab, n
         {change(3, none)}
         {change(4, raised)}
         touch /tmp/stop; wait $sender; cat /tmp/sender
-        kill $receiver
+        wait $receiver
         jq -c '[.set.min_tx_rate, .set.max_tx_rate, .original.min_tx_rate, .original.max_tx_rate]' \\
           /var/lib/mooring/vfs/0000:3b:01.0.json
         ask DEL u1; ask ADD u1
