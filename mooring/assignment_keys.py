@@ -30,16 +30,20 @@ Stamp = tuple[int, int, int]
 
 @dataclass(frozen=True, slots=True)
 class Signed:
-    """What schedulers sign: the annotation with the signature, its name in words, and the bytes that are signed."""
+    """What schedulers sign: the annotation with the signature, what to say of a wrong one, and the bytes signed."""
 
     signature: str
-    name: str
+    forged: str
     signed_bytes: Callable[[bytes], bytes]
 
 
-ASSIGNMENT = Signed(names.SIGNATURE, "this assignment", signed_bytes)
+ASSIGNMENT = Signed(names.SIGNATURE, "not the key's signature of this assignment", signed_bytes)
 # As an assignment's, with a prefix of its own: neither proves the other.
-RATES = Signed(names.RATES_SIGNATURE, "these rates", lambda rates: b"mooring.dev/rates-signature v1\0" + rates)
+RATES = Signed(
+    names.RATES_SIGNATURE,
+    "not the key's signature of these rates",
+    lambda rates: b"mooring.dev/rates-signature v1\0" + rates,
+)
 
 
 class KeysError(ValueError):
@@ -117,7 +121,7 @@ def _refused(keys: "Mapping[str, Ed25519PublicKey]", text: bytes, signature: byt
         return f"annotation {kind.signature!r}: key {given.key!r} is not one of this node's ({known})"
     if _verifies(key, given.value, kind.signed_bytes(text)):
         return ""
-    return f"annotation {kind.signature!r}: not the key's signature of {kind.name}"
+    return f"annotation {kind.signature!r}: {kind.forged}"
 
 
 def _public_keys(text: str) -> "dict[str, Ed25519PublicKey]":

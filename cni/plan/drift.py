@@ -72,10 +72,11 @@ def pending_rates(entry: LedgerEntry, rates: VfRates, generation: int) -> list[s
     """Return what a VF still has of an earlier generation of its pod's rates; empty if it has this one's."""
     if has_rates(entry, rates):
         return []
-    has = f"{entry.reserved_mbps} and {entry.set.max_tx_rate or 0} Mb/s"
-    gets = f"{rates.min_tx_rate or 0} and {rates.max_tx_rate or 0}"
-    text = f"vf {entry.pci}: rates of generation {generation} are not in force: min and max are {has}, not {gets}"
-    return [text]
+    low, high = entry.reserved_mbps, entry.set.max_tx_rate or 0
+    return [
+        f"vf {entry.pci}: rates of generation {generation} are not in force: min and max are {low} and {high} Mb/s, "
+        f"not {rates.min_tx_rate or 0} and {rates.max_tx_rate or 0}"
+    ]
 
 
 def _wished(vf: AssignedVf) -> VfSettings:

@@ -23,6 +23,7 @@ from cni.vf.node import Node
 from devcluster.hosts.nic import describe_host
 from devcluster.hosts.sysfs import build
 from devcluster.hosts.vftable import VfTable
+from mooring import shared_ports
 from mooring.assignment import AssignedVf, Assignment
 from mooring.assignment_keys import AssignmentKeys
 from mooring.assignment_signature import AssignmentSignature, dump_signature, key_id, signed_bytes
@@ -403,6 +404,20 @@ def test_no_rate_is_raised_beyond_the_line_rate_or_the_offer(pod: Pod) -> None:
     assert pod.state() == RatesState("ns/p", 3, in_force=True)
 
 
+def test_what_another_pf_of_the_cable_reserves_counts(pod: Pod) -> None:
+    """Only for a VF that reserves more, as at ADD; what falls waits for nobody."""
+    ports = pod.root / "run" / shared_ports.FILE
+    ports.write_text(shared_ports.dump_shared_ports(((PF_PCI, OTHER_PF_PCI),)))
+    pod.table.write("enp4s0f1", 0, VfSettings(25_000))
+    pod.hand_over(OLD[0], VfRates(16_000), OLD[2])
+    server = pod.server()
+    server.look(0)
+    assert "min rates of 101000 Mb/s, 25000 of them on other PFs of its cable, would exceed" in str(pod.state())
+    pod.hand_over(VfRates(39_000), VfRates(16_000), OLD[2], generation=2)
+    server.look(1)
+    assert pod.state() == RatesState("ns/p", 2, in_force=True)
+
+
 @pytest.mark.parametrize("locked", [pci(1), PF_PCI])
 def test_a_call_that_works_on_the_pod_is_not_disturbed(pod: Pod, locked: str) -> None:
     """Nothing is set while an ADD or a DEL has a VF or its PF; the next look does it."""
@@ -463,7 +478,8 @@ def test_a_default_share_is_set_where_no_min_is_left(pod: Pod) -> None:
     assert pod.state() == RatesState("ns/p", 1, in_force=True)
 
 
-def test_the_record_goes_once_nothing_of_the_pod_is_left(pod: Pod) -> None:
+@pytest.mark.parametrize("order", [*itertools.permutations(range(3))], ids=str)
+def test_the_record_goes_once_nothing_of_the_pod_is_left(pod: Pod, order: tuple[int, ...]) -> None:
     """Not before the pod is gone from the API server, its record and its VFs: until then an ADD may need it."""
     pod.hand_over(*NEW)
     server = pod.server()
@@ -474,9 +490,9 @@ def test_the_record_goes_once_nothing_of_the_pod_is_left(pod: Pod) -> None:
         (pod.root / "run" / HANDED_OVER / "u1.json").unlink,
         pod.release,
     ]
-    for second, step in enumerate(steps):
+    for second, number in enumerate(order):
         assert record.exists()
-        step()
+        steps[number]()
         server.look(20 * (second + 1))
     assert (record.exists(), pod.state()) == (False, None)
 
@@ -498,3 +514,5 @@ def test_after_a_boot_states_are_shown_once_all_are_known(pod: Pod) -> None:
     with hold(pod.root / "run", pci(0), limit_s=0):
         again.look(0)
         assert pod.state() == RatesState("ns/p", 1, in_force=True)
+    again.look(1)
+    assert pod.value("rates_changes_total") == 2
