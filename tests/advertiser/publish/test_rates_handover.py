@@ -1,42 +1,25 @@
 """The advertiser as a process hands changed rates to the CNI server, and publishes what that says is in force."""
 
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import aiohttp
-import pytest
 
 from advertiser.formats.vf_events import refused_rates
-from cni.server.extracts import make_folders
 from cni.server.rates_states import RatesStates
-from devcluster.apiserver.serve import ApiServer, Options
-from devcluster.hosts.sysfs import build
+from devcluster.apiserver.serve import ApiServer
 from mooring.names import RATES, RATES_IN_FORCE, RATES_SIGNATURE
 from mooring.rates import PodRates, VfRates, dump_rates
 from mooring.rates_exchange import HANDED_OVER, HandedOverRates, RatesState, Refusal, read_handed_over
 from tests.advertiser.held_pod import VF1, bind_pod
 from tests.advertiser.program import advertising
 from tests.support.polling import eventually
-from tests.support.simulated_nics import MLX5
 
 NODE, POD = "/api/v1/nodes/n1", "/api/v1/namespaces/default/pods/train"
 EVENTS = "/api/v1/namespaces/default/events"
 MERGE = {"Content-Type": "application/merge-patch+json"}
-
-
-@pytest.fixture
-async def server(tmp_path: Path) -> AsyncIterator[ApiServer]:
-    """An API server with the node n1, and a host's tree beside it."""
-    build(tmp_path / "sys", MLX5.host(vfs=4))
-    make_folders(tmp_path / "run")
-    async with ApiServer(Options(port=0)) as server:
-        (tmp_path / "kubeconfig").write_text(server.kubeconfig_text())
-        node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1"}}
-        async with aiohttp.ClientSession(server.url) as session, session.post("/api/v1/nodes", json=node) as answer:
-            assert answer.status == 201
-        yield server
 
 
 async def get(server: ApiServer, path: str) -> Any:

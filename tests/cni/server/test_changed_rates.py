@@ -23,7 +23,7 @@ from cni.vf.node import Node
 from devcluster.hosts.nic import describe_host
 from devcluster.hosts.sysfs import build
 from devcluster.hosts.vftable import VfTable
-from mooring import shared_ports
+from mooring import extract, shared_ports
 from mooring.assignment import AssignedVf, Assignment
 from mooring.assignment_keys import AssignmentKeys
 from mooring.assignment_signature import AssignmentSignature, dump_signature, key_id, signed_bytes
@@ -516,3 +516,13 @@ def test_after_a_boot_states_are_shown_once_all_are_known(pod: Pod) -> None:
         assert pod.state() == RatesState("ns/p", 1, in_force=True)
     again.look(1)
     assert pod.value("rates_changes_total") == 2
+
+
+def test_the_advertisers_group_reads_the_states_and_nobody_else(pod: Pod) -> None:
+    """As it reads the extracts: by the folder's group, which its files get."""
+    pod.hand_over(*NEW)
+    pod.server().look(0)
+    folder = pod.root / "run" / STATES
+    extracts = pod.root / "run" / extract.VFS
+    states = [(path.stat().st_mode, path.stat().st_gid) for path in (folder, folder / "u1.json")]
+    assert states == [(path.stat().st_mode, path.stat().st_gid) for path in (extracts, extracts / f"{pci(0)}.json")]
