@@ -17,7 +17,7 @@ LOST_REASON, RESET_REASON, DEVICES_REASON = "VfLost", "VfSettingsReset", "VfDevi
 RATES_REASON = "VfRatesRefused"
 _COMPONENT = "mooring-advertiser"
 _LONGEST_NAME = 150
-# events.k8s.io allows 1,024 characters of an Event (noteLengthLimit in pkg/apis/core/validation/events.go).
+# events.k8s.io allows 1,024 characters of an Event (NoteLengthLimit in pkg/apis/core/validation/events.go).
 _LONGEST_WHY = 800
 # An API server keeps Events for one hour (--event-ttl): an older reset was reported, or its time is over.
 _REPORTED = timedelta(hours=1)

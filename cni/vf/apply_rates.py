@@ -1,9 +1,10 @@
 """Put changed rates of a running pod in force: the caller holds the locks of all the pod's VFs.
 
 The rates record is on disk before. Each VF is set, read back, and then entered in the ledger, durably; those whose
-reservation falls come first, so that what is raised finds room. A server that is killed anywhere leaves entries that
-differ from the record, and the next pass goes on with those: a VF that has its rates already is only read. What the
-pod's DEL restores (``original``) stays as ADD found it.
+reservation falls come first, so that what is raised finds room. A server that is killed anywhere leaves a PF that the
+ledger may not describe. So the next one asks the PF about each VF, whatever its entry says: one that has its rates
+already is only read. What the pod's DEL restores (``original``) stays as ADD found it, and the entry names both rates
+before the first of them changes.
 """
 
 from collections.abc import Iterator
@@ -20,7 +21,7 @@ from mooring.ledger import LedgerEntry
 from mooring.locks import hold_all
 from mooring.podrecord import PodRecord
 from mooring.rates import VfRates
-from mooring.rates_record import RatesRecord, has_rates, rates_by_pci
+from mooring.rates_record import RatesRecord, rates_by_pci, with_recorded_rates
 from mooring.settings import VfSettings
 
 # An ADD holds its PF's lock for milliseconds; `init` for minutes, which the next pass waits for.
@@ -41,86 +42,123 @@ class RatesRefusedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class _Change:
-    """A VF that a pod holds, and the rates that it does not have yet."""
+    """A VF that a pod holds, the rates that it is to have, and the PFs that are locked for it: its own comes first."""
 
     vf: AssignedVf
     entry: LedgerEntry
     rates: VfRates
+    port: tuple[str, ...]
 
     @property
-    def reserves_more(self) -> bool:
-        return (self.rates.min_tx_rate or 0) > self.entry.reserved_mbps
-
-    @property
-    def is_raised(self) -> bool:
-        """Whether the VF comes last: its reservation rises, or at the same one its limit."""
-        before, after = self.entry.set.max_tx_rate or 0, self.rates.max_tx_rate or 0
-        limit_rises = before != 0 and (after == 0 or after > before)
-        return self.reserves_more or (limit_rises and (self.rates.min_tx_rate or 0) == self.entry.reserved_mbps)
+    def pf_pci(self) -> str:
+        return self.port[0]
 
 
 def apply_rates(node: Node, pod: PodRecord, changed: RatesRecord) -> bool:
-    """Set the rates of every VF that the pod holds; return whether no VF of it has others, also on its way back.
+    """Set the rates of every VF that the pod holds; return whether no VF of it reserves more, also on its way back.
 
     Raise RatesRefusedError for a VF that does not get them; LockBusyError; RecordError or OSError of the ledger.
     """
-    changes, others = _differing(node, pod, changed)
-    if changes:
-        ports = {change.entry.pci: _port(node, change) for change in changes}
-        with hold_all(node.run, [pci for port in ports.values() for pci in port], _LOCK_S):
-            for change in sorted(changes, key=lambda change: (change.is_raised, change.entry.pci)):
-                node.ledger.write(_set(node, change, ports[change.entry.pci]))
-    return not others
-
-
-def _differing(node: Node, pod: PodRecord, changed: RatesRecord) -> tuple[list[_Change], list[LedgerEntry]]:
-    """Return the VFs to set, and the entries with other rates that a release must remove first."""
+    # It raises where the two records do not fit together.
+    pod = with_recorded_rates(pod, changed)
     wanted = rates_by_pci(pod, changed)
-    entries = ((vf, node.ledger.read(vf.pci)) for vf in pod.assignment.vfs)
-    ours = [
-        _Change(vf, entry, wanted[vf.pci])
-        for vf, entry in entries
-        if entry is not None and entry.uid == changed.rates.uid and not has_rates(entry, wanted[vf.pci])
+    read = ((vf, node.ledger.read(vf.pci)) for vf in pod.assignment.vfs)
+    ours = [(vf, entry) for vf, entry in read if entry is not None and entry.uid == changed.rates.uid]
+    held = [(vf, entry) for vf, entry in ours if entry.phase == "held" and entry.boot == node.boot]
+    changes = [
+        _Change(vf, entry, wanted[vf.pci], _port(node, entry, reserves=bool(wanted[vf.pci].min_tx_rate)))
+        for vf, entry in held
     ]
-    held = [change for change in ours if change.entry.phase == "held" and change.entry.boot == node.boot]
-    return held, [change.entry for change in ours if change not in held]
+    with hold_all(node.run, [pci for change in changes for pci in change.port], _LOCK_S):
+        for change in sorted(changes, key=lambda change: (_is_raised(node, change), change.entry.pci)):
+            _set(node, change)
+    others = [one for one in ours if one not in held]
+    return all(_reserves_no_more(node, entry, wanted[vf.pci]) for vf, entry in others)
 
 
-def _port(node: Node, change: _Change) -> tuple[str, ...]:
-    """Return the PFs that are locked for a VF: as for ADD, those of its cable only if it reserves more."""
-    with _naming(change):
-        pf_pci = node.sysfs.pf_of(change.entry.pci)
-        return pfs_of_port(node, pf_pci) if change.reserves_more else (pf_pci,)
+def _port(node: Node, entry: LedgerEntry, *, reserves: bool) -> tuple[str, ...]:
+    """Return the PFs to lock for a VF: as for ADD, those of its cable only if it is to reserve a rate."""
+    with _naming(entry):
+        pf_pci = node.sysfs.pf_of(entry.pci)
+        others = pfs_of_port(node, pf_pci) if reserves else ()
+        return (pf_pci, *(pci for pci in others if pci != pf_pci))
 
 
-def _set(node: Node, change: _Change, port: tuple[str, ...]) -> LedgerEntry:
-    """Set a VF's rates and read them back; return the entry that holds them."""
-    with _naming(change):
+def _is_raised(node: Node, change: _Change) -> bool:
+    """Return whether a VF comes last: its reservation rises, or at the same one its limit.
+
+    By what the PF has: the ledger may not know yet what a server that was killed has set.
+    """
+    with _naming(change.entry):
+        pf, vf = node.sysfs.current_pf(change.entry.pci, change.entry.pf, change.entry.vf)
+        found = node.vf_settings.read(pf, vf)
+    low, high = _reserved_mbps(change.entry, found), found.max_tx_rate or 0
+    wanted_low, wanted_high = change.rates.min_tx_rate or 0, change.rates.max_tx_rate or 0
+    limit_rises = high != 0 and (wanted_high == 0 or wanted_high > high)
+    return wanted_low > low or (wanted_low == low and limit_rises)
+
+
+def _reserved_mbps(entry: LedgerEntry, found: VfSettings) -> int:
+    """Return what a VF reserves by what its PF has; the default share that ADD or a change gave it reserves nothing."""
+    is_share = entry.share and found.min_tx_rate == entry.set.min_tx_rate
+    return 0 if is_share else found.min_tx_rate or 0
+
+
+def _reserves_no_more(node: Node, entry: LedgerEntry, rates: VfRates) -> bool:
+    """Return whether a VF that is on its way into the pod or back reserves no more than it is to, by what its PF has.
+
+    Neither way gives it more: an ADD has read the record, or ends before it sets anything.
+    """
+    with _naming(entry):
+        if not node.sysfs.exists(entry.pci):
+            return True
+        pf, vf = node.sysfs.current_pf(entry.pci, entry.pf, entry.vf)
+        return _reserved_mbps(entry, node.vf_settings.read(pf, vf)) <= (rates.min_tx_rate or 0)
+
+
+def _set(node: Node, change: _Change) -> None:
+    """Set a VF's rates, read them back, and enter them in the ledger; what is so already is only read."""
+    with _naming(change.entry):
         entry = change.entry
         pf, vf = node.sysfs.current_pf(entry.pci, entry.pf, entry.vf)
-        pf_pci = node.sysfs.pf_of(entry.pci)
         found = node.vf_settings.read_all(pf)
-        settings, share = _settings(node, change, pf_pci, found[vf])
-        shares = {(pf, vf)} if share else frozenset()
-        if change.reserves_more:
-            others = rates.other_pfs(node, pf_pci, port)
+        settings, share = _settings(node, change, found[vf])
+        wanted, shares = {pf: {vf: settings}}, {(pf, vf)} if share else frozenset()
+        if (change.rates.min_tx_rate or 0) > _reserved_mbps(entry, found[vf]):
+            others = rates.other_pfs(node, change.pf_pci, change.port)
             of_port = {pf: found, **{other: node.vf_settings.read_all(other) for other in others}}
-            rates.check(node, pf_pci, pf, of_port, {pf: {vf: settings}}, shares)
+            rates.check(node, change.pf_pci, pf, of_port, wanted, shares)
             if node.enforces_offer:
-                rates.check_offer(node, entry.uid, port, of_port, {pf: {vf: settings}}, shares)
-        rates.enrol(node, pf_pci, pf, found, [settings])
+                rates.check_offer(node, entry.uid, change.port, of_port, wanted, shares)
+        entry = _owning_rates(node, entry, found[vf])
+        rates.enrol(node, change.pf_pci, pf, found, [settings])
         _write(node, replace(entry, pf=pf, vf=vf), settings, found[vf])
     changed = replace(entry.set, min_tx_rate=settings.min_tx_rate, max_tx_rate=settings.max_tx_rate)
-    return replace(entry, set=changed, share=share)
+    if (changed, share) != (entry.set, entry.share):
+        node.ledger.write(replace(entry, set=changed, share=share))
 
 
-def _settings(node: Node, change: _Change, pf_pci: str, found: VfSettings) -> tuple[VfSettings, bool]:
+def _owning_rates(node: Node, entry: LedgerEntry, found: VfSettings) -> LedgerEntry:
+    """Return a VF's entry with both rates as they are, written before they change: DEL restores what it names."""
+    owned = replace(
+        entry.set,
+        min_tx_rate=found.min_tx_rate if entry.set.min_tx_rate is None else entry.set.min_tx_rate,
+        max_tx_rate=found.max_tx_rate if entry.set.max_tx_rate is None else entry.set.max_tx_rate,
+    )
+    if owned == entry.set:
+        return entry
+    entry = replace(entry, set=owned)
+    node.ledger.write(entry)
+    return entry
+
+
+def _settings(node: Node, change: _Change, found: VfSettings) -> tuple[VfSettings, bool]:
     """Return both rates to set, and whether the min is the operator's share; 0 where the NIC has such a rate at all."""
     wanted = VfSettings(
         min_tx_rate=change.rates.min_tx_rate or (None if found.min_tx_rate is None else 0),
         max_tx_rate=change.rates.max_tx_rate or (None if found.max_tx_rate is None else 0),
     )
-    share_mbps = offer.of_pf(node, pf_pci).default_share_mbps
+    share_mbps = offer.of_pf(node, change.pf_pci).default_share_mbps
     return attachment.with_default_share(wanted, found, change.vf.link, share_mbps)
 
 
@@ -136,9 +174,9 @@ def _write(node: Node, entry: LedgerEntry, settings: VfSettings, found: VfSettin
 
 
 @contextmanager
-def _naming(change: _Change) -> Iterator[None]:
+def _naming(entry: LedgerEntry) -> Iterator[None]:
     """Name the VF with whatever keeps it from its rates."""
     try:
         yield
     except (CniError, OSError, KeyError, RecordError) as refused:
-        raise RatesRefusedError(change.entry.pci, refused) from refused
+        raise RatesRefusedError(entry.pci, refused) from refused

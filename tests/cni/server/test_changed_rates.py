@@ -18,6 +18,7 @@ from cni.server.changed_rates import ChangedRates
 from cni.server.extracts import make_folders
 from cni.server.held_settings import HeldSettings
 from cni.server.metrics import Metrics
+from cni.vf import original_settings
 from cni.vf.ledger import Ledger
 from cni.vf.node import Node
 from devcluster.hosts.nic import describe_host
@@ -42,6 +43,8 @@ PF, PF_PCI, OTHER_PF_PCI = "enp4s0f0", "0000:04:00.0", "0000:04:00.1"
 OLD = (VfRates(40_000, 50_000), VfRates(10_000), VfRates())
 NEW = (VfRates(5_000, 8_000), VfRates(45_000, 90_000), VfRates(None, 3_000))
 OTHERS = 20_000
+# A rate that the pod had not requested is entered as it is before it changes: DEL restores what the entry names.
+STEPS = ["record", "set 0", "ledger 0", "ledger 2", "set 2", "ledger 2", "ledger 1", "set 1", "ledger 1"]
 KEY, STRANGER = (Ed25519PrivateKey.from_private_bytes(bytes([number] * 32)) for number in (1, 2))
 
 
@@ -197,7 +200,7 @@ def test_rates_are_recorded_then_lowered_then_raised(pod: Pod) -> None:
     pod.hand_over(*NEW)
     server = pod.server()
     server.look(0)
-    assert pod.steps == ["record", "set 0", "ledger 0", "set 2", "ledger 2", "set 1", "ledger 1"]
+    assert pod.steps == STEPS
     assert pod.rates() == NEW
     assert pod.state() == RatesState("ns/p", 1, in_force=True)
     entries = [pod.ledger.read(pci(vf)) for vf in range(3)]
@@ -206,10 +209,12 @@ def test_rates_are_recorded_then_lowered_then_raised(pod: Pod) -> None:
     ] * 3
     assert (pod.value("rates_changes_total"), pod.value("pending_rates")) == (1, 0)
     server.look(1)
-    assert len(pod.steps) == 7
+    assert len(pod.steps) == len(STEPS)
 
 
-@pytest.mark.parametrize("deaths", [*((one,) for one in range(1, 8)), *itertools.product((1, 3, 5, 7), (1, 4))])
+@pytest.mark.parametrize(
+    "deaths", [*((one,) for one in range(1, len(STEPS) + 1)), *itertools.product((2, 5, 8), (1, 4))]
+)
 def test_a_server_that_is_killed_anywhere_is_followed_by_one_that_ends_the_work(
     pod: Pod, deaths: tuple[int, ...]
 ) -> None:
@@ -233,6 +238,49 @@ def test_a_server_that_is_killed_anywhere_is_followed_by_one_that_ends_the_work(
     assert pod.most <= sum(larger) + OTHERS
     entries = {vf: pod.ledger.read(pci(vf)) for vf in range(3)}
     assert all(entry is not None and entry.original.settings == VfSettings(0, 0, vlan=0) for entry in entries.values())
+
+
+@pytest.mark.parametrize("death", range(1, len(STEPS) + 1))
+def test_a_decision_that_is_taken_back_after_a_kill_is_taken_back_on_the_nic_too(pod: Pod, death: int) -> None:
+    """The ledger may not know yet what the PF has: a generation is in force once the PF has it."""
+    pod.hand_over(*NEW)
+    pod.deadly = death
+    with pytest.raises(Killed):
+        pod.server().look(0)
+    pod.deadly = 0
+    pod.hand_over(*OLD, generation=2)
+    pod.server().look(0)
+    assert (pod.rates(), pod.state()) == (OLD, RatesState("ns/p", 2, in_force=True))
+
+
+@pytest.mark.parametrize("death", range(1, len(STEPS) + 1))
+def test_what_a_killed_server_has_set_is_restored_with_the_vf(pod: Pod, death: int) -> None:
+    """DEL needs no server: the entry says of each rate that was changed that it was."""
+    pod.hand_over(*NEW)
+    pod.deadly = death
+    with pytest.raises(Killed):
+        pod.server().look(0)
+    pod.deadly = 0
+    for vf in range(3):
+        entry = pod.ledger.read(pci(vf))
+        assert entry is not None
+        original_settings.restore(pod.node, entry)
+    assert pod.rates() == (VfRates(), VfRates(), VfRates())
+
+
+def test_a_vf_on_its_way_back_counts_by_what_its_pf_has(pod: Pod) -> None:
+    """Its entry says 10,000, as the new rates do; a killed server had set 30,000."""
+    entry = pod.ledger.read(pci(1))
+    assert entry is not None
+    pod.ledger.write(replace(entry, phase="returning"))
+    pod.table.write(PF, 1, VfSettings(30_000))
+    pod.hand_over(*OLD)
+    server = pod.server()
+    server.look(0)
+    assert pod.state() == RatesState("ns/p", 1, in_force=False)
+    pod.table.write(PF, 1, VfSettings(0))
+    server.look(1)
+    assert pod.state() == RatesState("ns/p", 1, in_force=True)
 
 
 def test_while_rates_are_on_their_way_nobody_is_said_to_have_changed_them(pod: Pod, events: list[Any]) -> None:
