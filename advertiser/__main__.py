@@ -30,7 +30,8 @@ from advertiser.publish.network_status_writer import NetworkStatusWriter
 from advertiser.publish.node_resources import NodeResources
 from advertiser.publish.once import publish_once
 from advertiser.publish.policy_check import PolicyCheck
-from advertiser.publish.publisher import Publisher, patch_gpu_inventory
+from advertiser.publish.publisher import Publisher, patch_gpu_inventory, patch_rates_in_force
+from advertiser.publish.rates_handover import RatesHandOver, take_back
 from advertiser.publish.scan_loop import Publishers, ScanLoop
 from advertiser.publish.scanner import Scanner
 from advertiser.publish.shim_condition_writer import ShimConditionWriter
@@ -72,6 +73,7 @@ class Config:
     runtime_config: str = option(DEFAULT_RUNTIME, "files and folders of the container runtime's configuration")
     nvidia_runtime_config: Path = option(Path(DEFAULT_TOOLKIT), "configuration of NVIDIA's container runtime")
     network_status: bool = option(False, "whether pods' VFs are written into their annotation network-status too")
+    rates: bool = option(False, "whether rates of this node's running pods may change: its pods are watched for that")
     resync: float = option(60.0, "seconds without an event after which the host is looked at all the same")
     modprobe: Path = option(MODPROBE, "file that init writes where the RDMA stack's mode takes a reboot")
     output: str = option("table", "form of show: table or json", short="o")
@@ -195,13 +197,18 @@ async def _work(config: Config, scanner: Scanner, client: Client, changes: HostE
     resources, vf_events = NodeResources(client, config.node), VfEventReporter(client, config.node)
     gpus = Publisher(client, config.node, patch=patch_gpu_inventory) if config.gpus else None
     shim = ShimConditionWriter(client, config.node, metrics)
-    view = ClusterView(client, config.node, publisher, resources, changes.notify, gpus, shim)
+    in_force = Publisher(client, config.node, patch=patch_rates_in_force)
+    view = ClusterView(client, config.node, publisher, resources, changes.notify, gpus, shim, in_force)
     networks = NetworkStatusWriter(client) if config.network_status else None
-    publishers = Publishers(publisher, resources, vf_events, gpus, networks, shim)
+    rates = RatesHandOver(client, config.node, config.run, in_force) if config.rates else None
+    if rates is None:
+        in_force.set_desired("")
+        take_back(config.run)
+    publishers = Publishers(publisher, resources, vf_events, gpus, networks, shim, rates)
     scan_loop = ScanLoop(scanner, view, publishers, metrics=metrics)
     async with serve_http(config.getpfs_addr, scan_loop, publisher, config.resync), asyncio.TaskGroup() as group:
-        optional = (each.run() for each in (gpus, networks) if each is not None)
-        writers = (publisher.run(), resources.run(), vf_events.run(), shim.run(), *optional)
+        optional = (each.run() for each in (gpus, networks, rates) if each is not None)
+        writers = (publisher.run(), resources.run(), vf_events.run(), shim.run(), in_force.run(), *optional)
         policy = PolicyCheck(client, config.node, metrics)
         work = (view.follow_node(), policy.run(), scan_loop.run(changes, config.resync), *writers)
         tasks = [group.create_task(each) for each in work]

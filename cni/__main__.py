@@ -49,6 +49,10 @@ class Options:
     enforce_offer: bool = option(
         True, "false hands out VFs as assigned, beyond this node's offer too: for a test of the NIC itself"
     )
+    assignment_keys: Path = option(
+        Path("/etc/mooring/assignment-keys.pem"),
+        "PEM file of ed25519 public keys: with it only rates of running pods that one of them signed are believed",
+    )
     output: str = option("table", "how show writes: table or json", short="o")
 
     def defaults(self) -> dict[str, object]:
@@ -65,6 +69,7 @@ class Options:
             self.run,
             SettingsWherePfKeepsThem(vf_settings(), self.sysfs),
             BOOT_ID.read_text().strip(),
+            self.enforce_offer,
         )
 
 
@@ -116,10 +121,12 @@ def _read_stdin() -> bytes:
 def _serve(options: Options, vf_settings: Callable[[], VfSettingsApi]) -> int:
     """Serve until SIGTERM or SIGINT; calls and repairs under way are finished."""
     # Imported here, because a one-shot call must not pay for the metrics' library.
+    from cni.server.changed_rates import ChangedRates
     from cni.server.counters.collector import VfCountersCollector
     from cni.server.extracts import make_folders, show_recorded_pods
     from cni.server.metrics import Metrics
     from cni.server.reconcile import Reconciler
+    from mooring.assignment_keys import AssignmentKeys
 
     ended = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -137,13 +144,19 @@ def _serve(options: Options, vf_settings: Callable[[], VfSettingsApi]) -> int:
         reconciler = Reconciler(lambda: options.node(vf_settings), metrics)
         accept = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.1}, name="accept")
         reconcile = threading.Thread(target=reconciler.run, args=(ended, options.reconcile_s), name="reconcile")
+        changed_rates = ChangedRates(
+            lambda: options.node(vf_settings), AssignmentKeys(options.assignment_keys), metrics
+        )
+        change_rates = threading.Thread(target=changed_rates.run, args=(ended,), name="rates")
         accept.start()
         reconcile.start()
+        change_rates.start()
         _log.info("mooring-cni serves", node=options.node_name, socket=str(options.socket))
         ended.wait()
         server.shutdown()
         accept.join()
         reconcile.join()
+        change_rates.join()
     return 0
 
 

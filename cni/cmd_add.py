@@ -23,6 +23,7 @@ from mooring.assignment import AssignedVf
 from mooring.ledger import FOLDER, LedgerEntry
 from mooring.locks import LockBusyError, hold_all
 from mooring.podrecord import PodRecord
+from mooring.rates_record import with_recorded_rates
 
 _log = structlog.get_logger()
 _AT_ONCE = 8
@@ -90,7 +91,11 @@ def _lock_and_attach(
     def attempt() -> list[AttachedVf] | LedgerEntry:
         with _locked(node, pcis, deadline):
             holder = _free_stale(node, call, pcis, deadline)
-            return attach(node, call, conf, record, vfs) if holder is None else holder
+            if holder is not None:
+                return holder
+            # Under the locks: the server records changed rates with the locks of all the pod's VFs.
+            rated = with_recorded_rates(record, node.ledger.rates(record.assignment.uid))
+            return attach(node, call, conf, rated, attachment.vfs_of_call(rated, conf))
 
     # The kernel takes milliseconds to end a watch, and a call rarely has to wait for another sandbox.
     if isinstance(outcome := attempt(), list):

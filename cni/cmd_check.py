@@ -8,6 +8,7 @@ from cni.vf import ipam
 from cni.vf.node import Node
 from cni.vf.observe import observe
 from mooring.ledger import LedgerEntry
+from mooring.rates_record import with_recorded_rates
 
 
 def run(node: Node, call: Call, conf: Conf) -> None:
@@ -16,7 +17,8 @@ def run(node: Node, call: Call, conf: Conf) -> None:
         return
     uid = call.args.get("K8S_POD_UID", "")
     record = record_to_apply(call, conf, node.ledger.pod(uid) if uid else None)
-    vfs = vfs_of_call(record, conf) if record is not None else ()
+    changed = node.ledger.rates(uid) if record is not None else None
+    vfs = vfs_of_call(with_recorded_rates(record, changed), conf) if record is not None else ()
     of_network = (entry for entry in node.ledger.entries() if entry.container == call.container)
     entries = {
         entry.pci: entry
@@ -27,7 +29,8 @@ def run(node: Node, call: Call, conf: Conf) -> None:
         return
     if conf.previous is None:
         raise CniError(BAD_CONFIG, "configuration field 'prevResult' is missing: CHECK compares with it")
-    texts = drift.from_record(vfs, entries, call.container)
+    generation = changed.rates.generation if changed is not None else None
+    texts = drift.from_record(vfs, entries, call.container, generation)
     for entry in entries.values():
         texts += _check_one(node, call, conf, entry)
     if texts:

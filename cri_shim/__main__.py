@@ -12,7 +12,6 @@ from pathlib import Path
 
 import structlog
 
-from cri_shim.assignment_keys import AssignmentKeys
 from cri_shim.device_check import DeviceCheck
 from cri_shim.devices import Roots
 from cri_shim.handover.background import in_background
@@ -26,6 +25,7 @@ from cri_shim.preflight import findings, keys_finding
 from cri_shim.records import Records
 from cri_shim.server import Succession, serve
 from mooring import log
+from mooring.assignment_keys import AssignmentKeys
 from mooring.config import ConfigError, load, option
 from mooring.gpu.cdi_folders import DEFAULT_FOLDERS
 

@@ -8,9 +8,12 @@ import os
 import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 
 _TEMPORARY = ".tmp"
+# What differs once a file is replaced: inode number, time of its last change in nanoseconds, size.
+Stamp = tuple[int, int, int]
 
 
 def write_file(path: Path, text: str) -> None:
@@ -118,14 +121,14 @@ def _is_own(status: os.stat_result) -> bool:
     return status.st_uid in (0, os.geteuid()) and not by_group and not status.st_mode & stat.S_IWOTH
 
 
-def read_foreign_file(path: Path, most: int) -> str | None:
+def read_foreign_file(path: Path, most: int, folder: int | None = None) -> str | None:
     """Return the text of a file that a program with fewer rights writes, None if it is absent.
 
     Raise OSError for a link, a pipe or a device, which would have its reader read another file or wait for ever, and
-    for more than ``most`` bytes.
+    for more than ``most`` bytes. ``folder`` is an open one, to which ``path`` is relative.
     """
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
     except FileNotFoundError:
         return None
     try:
@@ -137,6 +140,37 @@ def read_foreign_file(path: Path, most: int) -> str | None:
     if len(content) > most:
         raise OSError(errno.EFBIG, f"longer than {most} bytes", str(path))
     return content.decode(errors="replace")
+
+
+@contextmanager
+def open_foreign_folder(folder: Path) -> Iterator[int | None]:
+    """Open a folder that a program with fewer rights writes, for `read_foreign_file`; yield None if it is absent.
+
+    Raise OSError for a link and for anything else than a folder.
+    """
+    try:
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except FileNotFoundError:
+        yield None
+        return
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def stamps(folder: int, most: int) -> Mapping[str, Stamp]:
+    """Return the stamps of the records in an open folder by name; no more than ``most`` of its entries are looked at.
+
+    The names end in ``.json``; links and anything but files are passed over.
+    """
+    found: dict[str, Stamp] = {}
+    with os.scandir(folder) as entries:
+        for entry in islice(entries, most):
+            if entry.name.endswith(".json") and entry.name[0] != "." and entry.is_file(follow_symlinks=False):
+                status = entry.stat(follow_symlinks=False)
+                found[entry.name] = (status.st_ino, status.st_ctime_ns, status.st_size)
+    return found
 
 
 def record_paths(folder: Path, suffix: str = ".json") -> Iterator[Path]:

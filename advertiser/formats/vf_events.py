@@ -1,19 +1,24 @@
 """The Events on a pod about its VFs: one is back in the host, its PF had forgotten its settings, devices are missing.
 
-Without them the owner would not notice the lost network, why it was without limits for some seconds, or why RDMA fails.
+Without them the owner would not notice the lost network, why it was without limits for some seconds, why RDMA fails, or
+why a changed rate does not come into force.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from advertiser.inventory.facts import Host
 from mooring.inventory import LOST, Inventory
+from mooring.rates_exchange import RatesState, Refusal
 from mooring.without_devices import WithoutDevices
 
 LOST_REASON, RESET_REASON, DEVICES_REASON = "VfLost", "VfSettingsReset", "VfDevicesMissing"
+RATES_REASON = "VfRatesRefused"
 _COMPONENT = "mooring-advertiser"
 _LONGEST_NAME = 150
+# events.k8s.io allows 1,024 characters of an Event (NoteLengthLimit in pkg/apis/core/validation/events.go).
+_LONGEST_WHY = 800
 # An API server keeps Events for one hour (--event-ttl): an older reset was reported, or its time is over.
 _REPORTED = timedelta(hours=1)
 
@@ -102,6 +107,40 @@ class MissingDevices:
         short = "".join(letter for letter in found.id.lower() if letter.isascii() and letter.isalnum())[:20]
         name = f"vf-devices{'-stopped' if found.stopped else ''}.{found.uid[:36].lower()}.{short or 'x'}"
         return _event(found.pod, found.uid, name, node, self.reason, message, now)
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedRates:
+    """A generation of a pod's changed rates that one of its VFs does not get."""
+
+    pod: str
+    uid: str
+    generation: int
+    refused: Refusal
+
+    @property
+    def pci(self) -> str:
+        return self.refused.pci
+
+    @property
+    def reason(self) -> str:
+        return RATES_REASON
+
+    def event(self, node: str, now: str) -> dict[str, object]:
+        """Return the Event at the time ``now``; a generation has one for each VF."""
+        message = (
+            f"rates of generation {self.generation} are not in force: {self.refused.why[:_LONGEST_WHY]}; mooring-cni "
+            "tries again, and what is reserved meanwhile is the larger of old and new"
+        )
+        name = f"vf-rates.{self.generation}.{self.uid[:36].lower()}.{self.pci.replace(':', '-')}"
+        return _event(self.pod, self.uid, name, node, self.reason, message, now)
+
+
+def refused_rates(states: Mapping[str, RatesState]) -> Iterator[RefusedRates]:
+    """Yield the changed rates that a VF does not get, as the CNI server says; ``states`` are by pod uid."""
+    for uid, state in states.items():
+        if state.refused is not None:
+            yield RefusedRates(state.pod, uid, state.generation, state.refused)
 
 
 def missing_devices(host: Host) -> Iterator[MissingDevices]:

@@ -17,7 +17,7 @@ from advertiser.host.rtnetlink import altnames
 from advertiser.host.sysfs import NETNS_MODE, read_attribute, read_functions
 from advertiser.inventory.facts import Host
 from advertiser.inventory.port import main_netdev
-from mooring import extract, ledger, node_check, podrecord, without_devices
+from mooring import extract, ledger, node_check, podrecord, rates_exchange, without_devices
 from mooring.errors import RecordError
 from mooring.files import read_file, record_paths
 from mooring.inventory import ADVERTISER
@@ -48,9 +48,10 @@ class Roots:
 
     @property
     def folders(self) -> tuple[Path, ...]:
-        """The folders in which a changed file changes the inventory."""
+        """The folders in which a changed file changes what is published."""
         records = (root / name for root in (self.state, self.run / extract.FOLDER) for name in _RECORDS)
-        return (self.run, self.run / VERSIONS, self.run / PREPARING, self.run / extract.FOLDER, *records)
+        public = (self.run / VERSIONS, self.run / PREPARING, self.run / rates_exchange.STATES)
+        return (self.run, *public, self.run / extract.FOLDER, *records)
 
 
 def read_boot_id() -> str:

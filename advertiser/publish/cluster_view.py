@@ -42,6 +42,7 @@ class ClusterView:
         notify: Callable[[], None],
         gpus: Publisher | None = None,
         shim: ShimConditionWriter | None = None,
+        rates: Publisher | None = None,
     ) -> None:
         self._client = client
         self._node = node
@@ -49,6 +50,7 @@ class ClusterView:
         self._resources = resources
         self._gpus = gpus
         self._shim = shim
+        self._rates = rates
         self._notify = notify
         self._drained: frozenset[str] | None = None
         self._conflict = ""
@@ -71,6 +73,8 @@ class ClusterView:
             self._resources.set_observed(last.item.status.capacity or {}, last.item.status.allocatable or {})
             if self._shim is not None:
                 self._shim.set_observed(last.item.status.conditions or ())
+            if self._rates is not None:
+                self._rates.set_observed(annotations.get(names.RATES_IN_FORCE, ""))
             if self._gpus is not None:
                 self._gpus.set_observed(annotations.get(KEY))
                 self._warn(last.item.status.allocatable or {})
@@ -83,8 +87,9 @@ class ClusterView:
             self._resources.node_gone()
             if self._shim is not None:
                 self._shim.node_gone()
-            if self._gpus is not None:
-                self._gpus.node_gone()
+            for publisher in (self._gpus, self._rates):
+                if publisher is not None:
+                    publisher.node_gone()
 
     def _warn(self, allocatable: Mapping[str, object]) -> None:
         """Say once that a device plugin gives GPUs here too."""

@@ -35,7 +35,12 @@ async def patch_gpu_inventory(client: Client, node: str, text: str) -> None:
     await _patch_annotation(client, node, KEY, text)
 
 
-async def _patch_annotation(client: Client, node: str, key: str, text: str) -> None:
+async def patch_rates_in_force(client: Client, node: str, text: str) -> None:
+    """Write which changed rates are in force, or remove it for an empty text, and nothing else; raise KubeError."""
+    await _patch_annotation(client, node, names.RATES_IN_FORCE, text or None)
+
+
+async def _patch_annotation(client: Client, node: str, key: str, text: str | None) -> None:
     patch = json.dumps({"metadata": {"annotations": {key: text}}}).encode()
     await client.request("PATCH", node_path(node), patch, content_type=MERGE_PATCH)
 

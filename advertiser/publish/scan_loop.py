@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 import structlog
 
 from advertiser.formats.extended_resources import counted_gpus
-from advertiser.formats.vf_events import lost_vfs, missing_devices, reset_vfs
+from advertiser.formats.vf_events import lost_vfs, missing_devices, refused_rates, reset_vfs
 from advertiser.host.host_events import HostEvents
 from advertiser.inventory.build_inventory import IgnoredNic, VfWarning
 from advertiser.inventory.debounce import CONFIRM_S, ScanPeriod, Sighting, VfKey, debounce
@@ -18,6 +18,7 @@ from advertiser.publish.metrics import Metrics
 from advertiser.publish.network_status_writer import NetworkStatusWriter
 from advertiser.publish.node_resources import NodeResources
 from advertiser.publish.publisher import Publisher
+from advertiser.publish.rates_handover import RatesHandOver
 from advertiser.publish.scanner import Scan, Scanner
 from advertiser.publish.shim_condition_writer import ShimConditionWriter
 from advertiser.publish.vf_event_reporter import VfEvent, VfEventReporter
@@ -31,7 +32,8 @@ _log = structlog.get_logger()
 class Publishers:
     """Where a scan's result is written: inventory, extended resources, Events about VFs, GPUs, the node's condition.
 
-    ``networks`` is None where nobody asked that pods be told what they were given.
+    ``networks`` is None where nobody asked that pods be told what they were given, ``rates`` where rates of running
+    pods do not change.
     """
 
     inventory: Publisher
@@ -40,6 +42,7 @@ class Publishers:
     gpus: Publisher | None = None
     networks: NetworkStatusWriter | None = None
     shim: ShimConditionWriter | None = None
+    rates: RatesHandOver | None = None
 
 
 class ScanLoop:
@@ -115,10 +118,13 @@ class ScanLoop:
             *lost_vfs(scan.result.inventory, scan.host),
             *reset_vfs(scan.host, datetime.now(UTC)),
             *missing_devices(scan.host),
+            *refused_rates(scan.rates or {}),
         )
         self._publishers.vf_events.update(frozenset(happened))
         if self._publishers.networks is not None:
             self._publishers.networks.set_desired(scan.networks)
+        if self._publishers.rates is not None:
+            self._publishers.rates.set_states(scan.rates)
         if self._publishers.shim is not None:
             self._publishers.shim.take(scan.host.node_check, datetime.now(UTC))
         if scan.result.ignored != self._ignored:

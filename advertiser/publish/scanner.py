@@ -1,5 +1,6 @@
 """One scan: read the host and the offer, and build the inventory."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
@@ -11,6 +12,7 @@ from advertiser.formats.network_status import NetworkStatus, network_statuses
 from advertiser.host.gpu.read_gpus import GpuSources
 from advertiser.host.offer_file import OfferFile
 from advertiser.host.pod_records import assigned_gpus_of, assigned_vfs, held_vfs
+from advertiser.host.rates_states import read_rates_states
 from advertiser.host.read_host import Roots, read_host
 from advertiser.inventory.build_inventory import InventoryResult, build_inventory
 from advertiser.inventory.facts import ClusterFacts, Host
@@ -18,6 +20,7 @@ from mooring import shared_ports
 from mooring.files import read_file, remove_file, write_shared
 from mooring.gpu.inventory import GpuInventory
 from mooring.inventory import ADVERTISER
+from mooring.rates_exchange import RatesState
 from mooring.run_folder import ADVERTISER_VERSION
 from mooring.shared_ports import SharedPorts, dump_shared_ports, shared_ports_of
 
@@ -30,7 +33,7 @@ class Scan:
 
     ``gpus`` is None where the node's GPUs are not this program's to publish; ``gpus_of_pods`` are those that pods of
     this node have, on offer or out. ``networks`` is what pods of this node were given. ``held`` are the VFs that pods
-    of this node have, None while that is not known.
+    of this node have, None while that is not known. ``rates`` is what the CNI server says of changed rates, by pod uid.
     """
 
     host: Host
@@ -40,6 +43,7 @@ class Scan:
     gpus_of_pods: frozenset[str] = frozenset()
     networks: tuple[NetworkStatus, ...] = ()
     held: frozenset[HeldVf] | None = None
+    rates: Mapping[str, RatesState] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,10 +72,13 @@ class Scanner:
         record_shared_ports(self.roots.run, shared_ports_of(result.inventory.pfs))
         networks = tuple(network_statuses(host.ledger, facts.assigned or ()))
         held = held_vfs(self.roots.records) if offer.resources or self.gpus is not None else None
+        scan = Scan(
+            host, result, offer.resources, networks=networks, held=held, rates=read_rates_states(self.roots.run)
+        )
         if self.gpus is None:
-            return Scan(host, result, offer.resources, networks=networks, held=held)
+            return scan
         of_pods = assigned_gpus_of(self.roots.records)
-        return Scan(host, result, offer.resources, self.gpus.inventory(self.node), of_pods, networks, held)
+        return replace(scan, gpus=self.gpus.inventory(self.node), gpus_of_pods=of_pods)
 
 
 def record_shared_ports(run: Path, shared: SharedPorts) -> None:

@@ -12,6 +12,8 @@ from typing import Any
 from cni.plan.attachment import differences
 from mooring.assignment import AssignedVf
 from mooring.ledger import LedgerEntry
+from mooring.rates import VfRates
+from mooring.rates_record import has_rates
 from mooring.settings import VfSettings
 
 # Addresses as text, two digits a byte and colons between: 8 bytes, and the 20 of INFINIBAND_ALEN.
@@ -42,8 +44,13 @@ class LiveState:
     rdma: bool | None = None
 
 
-def from_record(vfs: Sequence[AssignedVf], entries: Mapping[str, LedgerEntry], container: str) -> list[str]:
-    """Compare a pod's assignment with the VFs that the ledger records for its sandbox; ``entries`` by PCI address."""
+def from_record(
+    vfs: Sequence[AssignedVf], entries: Mapping[str, LedgerEntry], container: str, generation: int | None = None
+) -> list[str]:
+    """Compare a pod's assignment with the VFs that the ledger records for its sandbox; ``entries`` by PCI address.
+
+    ``generation`` is that of its rates where they were changed since: ``vfs`` have those.
+    """
     texts = []
     for vf in vfs:
         entry = entries.get(vf.pci)
@@ -52,9 +59,24 @@ def from_record(vfs: Sequence[AssignedVf], entries: Mapping[str, LedgerEntry], c
         elif (entry.pf, entry.vf) != (vf.pf, vf.vf):
             texts.append(f"vf {vf.pci} is vf {entry.vf} of {entry.pf!r} in the ledger, not vf {vf.vf} of {vf.pf!r}")
         else:
-            texts += [f"vf {vf.pci} was set otherwise: {text}" for text in differences(_wished(vf), entry.set)]
+            wished = _wished(vf)
+            if generation is not None:
+                texts += pending_rates(entry, VfRates(vf.settings.min_tx_rate, vf.settings.max_tx_rate), generation)
+                wished = replace(wished, min_tx_rate=None, max_tx_rate=None)
+            texts += [f"vf {vf.pci} was set otherwise: {text}" for text in differences(wished, entry.set)]
     assigned = {vf.pci for vf in vfs}
     return texts + [f"vf {pci} is held, but not assigned" for pci in sorted(entries.keys() - assigned)]
+
+
+def pending_rates(entry: LedgerEntry, rates: VfRates, generation: int) -> list[str]:
+    """Return what a VF still has of an earlier generation of its pod's rates; empty if it has this one's."""
+    if has_rates(entry, rates):
+        return []
+    low, high = entry.reserved_mbps, entry.set.max_tx_rate or 0
+    return [
+        f"vf {entry.pci}: rates of generation {generation} are not in force: min and max are {low} and {high} Mb/s, "
+        f"not {rates.min_tx_rate or 0} and {rates.max_tx_rate or 0}"
+    ]
 
 
 def _wished(vf: AssignedVf) -> VfSettings:

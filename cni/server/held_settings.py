@@ -17,6 +17,7 @@ from cni.vf.reapply import reapply
 from mooring.errors import RecordError
 from mooring.ledger import LedgerEntry
 from mooring.locks import LockBusyError, hold
+from mooring.rates_record import has_rates_of
 from mooring.settings import VfSettings
 
 _log = structlog.get_logger()
@@ -38,7 +39,7 @@ class HeldSettings:
                 if failure := self._reapply(node, entry):
                     reports[entry.pci] = failure
                     self._report(entry, "settings of a held vf are lost", failure)
-            elif (texts := resets.changed(entry.set, found)) and _is_unchanged(node, entry):
+            elif (texts := resets.changed(entry.set, found)) and _is_unchanged(node, entry, with_rates=True):
                 changed_vfs += 1
                 reports[entry.pci] = "; ".join(texts)
                 self._report(entry, "settings of a held vf were changed by somebody", reports[entry.pci])
@@ -87,9 +88,15 @@ def _found(node: Node, held: Iterable[LedgerEntry]) -> Iterator[tuple[LedgerEntr
         yield from ((entry, settings[vf]) for vf, entry in entries if vf in settings)
 
 
-def _is_unchanged(node: Node, entry: LedgerEntry) -> bool:
-    """Return whether the pod still held the VF when its settings were read: DEL changes the entry before the VF."""
+def _is_unchanged(node: Node, entry: LedgerEntry, *, with_rates: bool = False) -> bool:
+    """Return whether the pod still held the VF when its settings were read: DEL changes the entry before the VF.
+
+    ``with_rates``: nor are changed rates recorded for it that the entry does not have yet, and the PF may.
+    """
     try:
+        rates = node.ledger.rates(entry.uid) if with_rates else None
+        if rates is not None and not has_rates_of(entry, node.ledger.pod(entry.uid), rates):
+            return False
         return node.ledger.read(entry.pci) == entry
     except (RecordError, OSError):
         return False

@@ -56,6 +56,17 @@ class Metrics:
             "Held VFs with settings that somebody changed, at the last reconcile.",
             registry=own,
         )
+        self._rates_changed = Counter(
+            "mooring_cni_rates_changes", "Changed rates of running pods put in force, by pod.", registry=own
+        )
+        self._rates_refused = Counter(
+            "mooring_cni_rates_failures",
+            "Changed rates of running pods that were not believed, and tries to put them in force that failed.",
+            registry=own,
+        )
+        self._pending_rates = Gauge(
+            "mooring_cni_pending_rates", "Pods whose changed rates are recorded and not in force.", registry=own
+        )
         self._last_reconcile = Gauge(
             "mooring_cni_last_reconcile_timestamp_seconds", "When the last reconcile of the ledger ended.", registry=own
         )
@@ -83,6 +94,15 @@ class Metrics:
 
     def changed_vfs(self, count: int) -> None:
         self._changed.set(count)
+
+    def rates_changed(self) -> None:
+        self._rates_changed.inc()
+
+    def rates_refused(self) -> None:
+        self._rates_refused.inc()
+
+    def pending_rates(self, pods: int) -> None:
+        self._pending_rates.set(pods)
 
     def vfs_without_counters(self, **vfs: int) -> None:
         """Show how many held VFs the last page of counters lacks, by reason."""

@@ -5,10 +5,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 from cni.kernel import netlink
-from cni.plan.drift import LiveState
+from cni.plan.drift import LiveState, pending_rates
 from cni.vf.node import Node, is_temporary, temporary_name
 from cni.vf.observe import differences_of, observe
+from mooring.errors import RecordError
 from mooring.ledger import LedgerEntry
+from mooring.rates_record import rates_by_pci
 from mooring.settings import VfSettings
 
 _NAMELESS = "has kept our name: another link had its own when it was given back"
@@ -17,11 +19,17 @@ _COLUMNS = ("VF", "PCI", "POD", "PHASE", "INTERFACE", "NETNS", "SETTINGS")
 
 @dataclass(frozen=True, slots=True)
 class LedgerRow:
-    """One entry of the ledger, the kernel's state of its VF, and how the two differ."""
+    """One entry of the ledger, the kernel's state of its VF, and how the two differ.
+
+    ``generation`` is that of its pod's rates, None where they were not changed since the assignment; ``pending`` is how
+    the entry differs from these.
+    """
 
     entry: LedgerEntry
     found: LiveState
     drift: tuple[str, ...]
+    generation: int | None = None
+    pending: tuple[str, ...] = ()
 
 
 def show(node: Node, *, as_json: bool) -> str:
@@ -43,7 +51,20 @@ def _nameless(entries: Sequence[LedgerEntry]) -> list[str]:
 
 def _shown(node: Node, entry: LedgerEntry) -> LedgerRow:
     found = observe(node, entry)
-    return LedgerRow(entry, found, differences_of(entry, found))
+    return LedgerRow(entry, found, differences_of(entry, found), *_rates(node, entry))
+
+
+def _rates(node: Node, entry: LedgerEntry) -> tuple[int | None, tuple[str, ...]]:
+    """Return the generation of a pod's changed rates, and what its VF still has of an earlier one."""
+    try:
+        changed = node.ledger.rates(entry.uid)
+        rates = {} if changed is None else rates_by_pci(node.ledger.pod(entry.uid), changed)
+    except (RecordError, OSError) as unreadable:
+        return None, (f"rates cannot be read: {unreadable}",)
+    if changed is None or entry.pci not in rates:
+        return None, ()
+    generation = changed.rates.generation
+    return generation, tuple(pending_rates(entry, rates[entry.pci], generation))
 
 
 def _document(shown: Sequence[LedgerRow], unreadable: Mapping[str, str]) -> dict[str, object]:
@@ -59,8 +80,13 @@ def _fields(shown: LedgerRow) -> dict[str, object]:
         "found": found.settings.to_fields() if found.settings is not None else None,
         "interface": asdict(found.interface) if found.interface is not None else None,
         "attachment": asdict(entry.attachment) if entry.attachment is not None else None,
-        "drift": shown.drift,
+        "drift": (*shown.drift, *shown.pending),
+        "rates": _fields_of_rates(shown),
     }
+
+
+def _fields_of_rates(shown: LedgerRow) -> dict[str, object] | None:
+    return None if shown.generation is None else {"generation": shown.generation, "in_force": not shown.pending}
 
 
 def _table(shown: Sequence[LedgerRow], unreadable: Mapping[str, str]) -> Iterator[str]:
@@ -71,7 +97,7 @@ def _table(shown: Sequence[LedgerRow], unreadable: Mapping[str, str]) -> Iterato
     widths = [max(len(row[column]) for row in rows) for column in range(len(_COLUMNS))]
     for row, each in zip(rows, [None, *shown], strict=True):
         yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-        yield from (f"  ! {text}" for text in (each.drift if each is not None else ()))
+        yield from (f"  ! {text}" for text in ((*each.drift, *each.pending) if each is not None else ()))
     for name, why in unreadable.items():
         yield f"  ! {name} cannot be read: {why}"
 

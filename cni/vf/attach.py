@@ -200,7 +200,7 @@ def set_all(node: Node, entered: Sequence[PendingAttachment]) -> None:
         for pf in sorted(wanted):
             of_pf = [pending for pending in entered if pending.vf.pf == pf]
             found = node.vf_settings.read_all(pf)
-            others = _other_pfs(node, of_pf[0].pf_pci, ports[pf])
+            others = rates.other_pfs(node, of_pf[0].pf_pci, ports[pf])
             of_port = {pf: found, **{other: node.vf_settings.read_all(other) for other in others}}
             rates.check(node, of_pf[0].pf_pci, pf, of_port, wanted, shares)
             if node.enforces_offer:
@@ -208,12 +208,6 @@ def set_all(node: Node, entered: Sequence[PendingAttachment]) -> None:
             rates.enrol(node, of_pf[0].pf_pci, pf, found, wanted[pf].values())
             for pending in of_pf:
                 _set_one(node, pending, found[pending.vf.vf])
-
-
-def _other_pfs(node: Node, pf_pci: str, port: Sequence[str]) -> list[str]:
-    """Return the netdevs of the port's other PFs; the VFs of a PF without one have no rates."""
-    netdevs = (node.sysfs.netdev_name(pci) for pci in port if pci != pf_pci)
-    return [netdev for netdev in netdevs if netdev is not None]
 
 
 def _set_one(node: Node, pending: PendingAttachment, found: VfSettings) -> None:

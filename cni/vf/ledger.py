@@ -13,10 +13,11 @@ import structlog
 from cni.vf.large_texts import LARGE
 from mooring import extract, ledger, node_offer
 from mooring.errors import RecordError
-from mooring.files import read_file, read_own_file, record_paths, remove_file, write_files, write_shared
+from mooring.files import read_file, read_own_file, record_paths, remove_file, write_file, write_files, write_shared
 from mooring.ledger import LedgerEntry
 from mooring.node_offer import PfOffer
 from mooring.podrecord import PodRecord, pod_record_name, read_pod_record, unprivileged_name
+from mooring.rates_record import RatesRecord, dump_rates_record, rates_record_name, read_rates_record
 
 _log = structlog.get_logger()
 
@@ -113,6 +114,16 @@ class Ledger:
             return None
         with LARGE.turn(len(text)):
             return read_pod_record(text, name)
+
+    def rates(self, uid: str) -> RatesRecord | None:
+        """Return a pod's changed rates; raise RecordError for a record that cannot be read."""
+        name = rates_record_name(uid)
+        text = read_file(self.state / name)
+        return None if text is None else read_rates_record(text, name)
+
+    def write_rates(self, record: RatesRecord) -> None:
+        """Put a pod's changed rates in place; the caller holds the locks of all the pod's VFs."""
+        write_file(self.state / rates_record_name(record.rates.uid), dump_rates_record(record))
 
 
 def _is_anothers(path: Path, container: str | None) -> bool:

@@ -51,6 +51,12 @@ def _check(
     attachment.check_rates(pf, line_mbps, found[pf], wanted.get(pf, {}), beside, of_pf[pf])
 
 
+def other_pfs(node: Node, pf_pci: str, port: Iterable[str]) -> list[str]:
+    """Return the netdevs of a port's other PFs; the VFs of a PF without one have no rates."""
+    netdevs = (node.sysfs.netdev_name(pci) for pci in port if pci != pf_pci)
+    return [netdev for netdev in netdevs if netdev is not None]
+
+
 def check_offer(
     node: Node,
     uid: str,

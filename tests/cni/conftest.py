@@ -178,5 +178,6 @@ def host(hosts: Layout, nic: Nic) -> Iterator[SimulatedHost]:
     yield found
     found.call("DEL")
     subprocess.run(("ip", "netns", "delete", pod), check=False, capture_output=True)
-    shutil.rmtree(hosts.state / "pods", ignore_errors=True)
+    for records in ("pods", "rates"):
+        shutil.rmtree(hosts.state / records, ignore_errors=True)
     assert found.everything() == before

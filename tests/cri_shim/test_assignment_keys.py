@@ -11,12 +11,12 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from structlog.testing import capture_logs
 
-from cri_shim.assignment_keys import AssignmentKeys
 from cri_shim.pb import cri_pb2 as cri
 from cri_shim.plan.inject import Inject, Record, Refuse, Rules, decide_container, decide_sandbox
 from cri_shim.preflight import keys_finding
 from mooring import names
 from mooring.assignment import dump_assignment, read_assignment
+from mooring.assignment_keys import AssignmentKeys
 from mooring.assignment_signature import AssignmentSignature, dump_signature, key_id, signed_bytes
 from mooring.podrecord import PodRecord
 

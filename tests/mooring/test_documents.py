@@ -15,6 +15,8 @@ from mooring.errors import AnnotationError, ContractError, RecordError
 from mooring.inventory import dump_inventory, read_inventory
 from mooring.ledger import dump_ledger_entry, read_ledger_entry
 from mooring.podrecord import dump_pod_record, read_pod_record
+from mooring.rates_exchange import dump_handed_over, dump_state, read_handed_over, read_state
+from mooring.rates_record import dump_rates_record, read_rates_record
 from mooring.request import asks_for_vfs, dump_interfaces, read_request
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -46,6 +48,9 @@ DOCUMENTS: Mapping[str, tuple[Callable[[str], str], type[ContractError]]] = {
     "inventory": (lambda text: dump_inventory(read_inventory(text)), AnnotationError),
     "assignment": (lambda text: dump_assignment(read_assignment(text)), AnnotationError),
     "podrecord": (lambda text: dump_pod_record(read_pod_record(text, "pods/8c2f.json")), RecordError),
+    "ratesrecord": (lambda text: dump_rates_record(read_rates_record(text, "rates/8c2f.json")), RecordError),
+    "handedoverrates": (lambda text: dump_handed_over(read_handed_over(text, "u1.json")), RecordError),
+    "ratesstate": (lambda text: dump_state(read_state(text, "u1.json")), RecordError),
     "ledger": (lambda text: dump_ledger_entry(read_ledger_entry(text, f"vfs/{PCI}.json")), RecordError),
 }
 
@@ -72,7 +77,7 @@ def test_what_is_written_is_read_again(name: str) -> None:
 
 @pytest.mark.parametrize("name", DOCUMENTS)
 def test_any_input_loads_or_is_refused_by_key_path_and_rule(name: str) -> None:
-    """1,500 seeded inputs a document, 10,500 in all, half of them damaged good ones: nothing else ever happens."""
+    """1,500 seeded inputs a document, 15,000 in all, half of them damaged good ones: nothing else ever happens."""
     again, error = DOCUMENTS[name]
     chance = random.Random(name)
     good = json.loads(golden(name)[0])

@@ -1,38 +1,20 @@
 """The advertiser as a process tells pods of its node what they were given, by two annotations."""
 
 import json
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import aiohttp
-import pytest
 
 from advertiser.formats.network_status import DIGEST_KEY, KEY, digest
-from cni.server.extracts import make_folders
 from devcluster.apiserver.faults import Fault
-from devcluster.apiserver.serve import ApiServer, Options
-from devcluster.hosts.sysfs import build
+from devcluster.apiserver.serve import ApiServer
 from tests.advertiser.held_pod import VF1, bind_pod, give
 from tests.advertiser.program import advertising
 from tests.support.polling import eventually
-from tests.support.simulated_nics import MLX5
 
 POD = "/api/v1/namespaces/default/pods/train"
 MERGE = {"Content-Type": "application/merge-patch+json"}
-
-
-@pytest.fixture
-async def server(tmp_path: Path) -> AsyncIterator[ApiServer]:
-    """An API server with the node n1, and a host's tree beside it."""
-    build(tmp_path / "sys", MLX5.host(vfs=4))
-    make_folders(tmp_path / "run")
-    async with ApiServer(Options(port=0)) as server:
-        (tmp_path / "kubeconfig").write_text(server.kubeconfig_text())
-        node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1"}}
-        async with aiohttp.ClientSession(server.url) as session, session.post("/api/v1/nodes", json=node) as answer:
-            assert answer.status == 201
-        yield server
 
 
 async def pod(server: ApiServer) -> dict[str, Any]:

@@ -1,12 +1,14 @@
-"""The public keys of the schedulers that this node believes, and whether one of them has signed an assignment.
+"""The public keys of the schedulers that this node believes, and whether one has signed an assignment, or its rates.
 
 The file holds ed25519 public keys in PEM, one after the other: two while keys change. Without the file every assignment
-is believed. It is read again whenever it changes; one that cannot be used lets no assignment pass, nor does one that
-goes away while the shim runs: an editor may move it aside for a moment. A caller asks before it parses the assignment.
+is believed, and all rates of running pods are. It is read again whenever it changes; one that cannot be used lets no
+assignment pass, nor does one that goes away while its reader runs: an editor may move it aside for a moment. A caller
+asks before it parses the assignment.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,6 +26,24 @@ _log = structlog.get_logger()
 _BLOCK = re.compile(r"-----BEGIN ([A-Z ]{1,32})-----[^-]{1,4096}-----END \1-----")
 _MOST_KEYS = 16
 Stamp = tuple[int, int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Signed:
+    """What schedulers sign: the annotation with the signature, what to say of a wrong one, and the bytes signed."""
+
+    signature: str
+    forged: str
+    signed_bytes: Callable[[bytes], bytes]
+
+
+ASSIGNMENT = Signed(names.SIGNATURE, "not the key's signature of this assignment", signed_bytes)
+# As an assignment's, with a prefix of its own: neither proves the other.
+RATES = Signed(
+    names.RATES_SIGNATURE,
+    "not the key's signature of these rates",
+    lambda rates: b"mooring.dev/rates-signature v1\0" + rates,
+)
 
 
 class KeysError(ValueError):
@@ -56,23 +76,11 @@ class AssignmentKeys:
         """The ids of the keys; None without a file."""
         return None if self._keys is None else tuple(sorted(self._keys))
 
-    def refused(self, assignment: bytes, signature: bytes | None) -> str:
-        """Return why an assignment is not believed, given both annotations' bytes; empty if it is."""
+    def refused(self, text: bytes, signature: bytes | None, kind: Signed = ASSIGNMENT) -> str:
+        """Return why an assignment, or rates, are not believed, given both annotations' bytes; empty if they are."""
         if fault := self.look():
             return fault
-        if self._keys is None:
-            return ""
-        if signature is None:
-            return f"annotation {names.SIGNATURE!r} is missing, and this node believes signed assignments only"
-        try:
-            given = read_signature(signature.decode(errors="replace"))
-        except AnnotationError as unreadable:
-            return str(unreadable)
-        key = self._keys.get(given.key)
-        if key is None:
-            known = ", ".join(self._keys) or "none"
-            return f"annotation {names.SIGNATURE!r}: key {given.key!r} is not one of this node's ({known})"
-        return "" if _verifies(key, given.value, assignment) else _FORGED
+        return "" if self._keys is None else _refused(self._keys, text, signature, kind)
 
     def _stamp_of_file(self) -> Stamp | None:
         try:
@@ -100,7 +108,20 @@ class AssignmentKeys:
         self._fault = fault
 
 
-_FORGED = f"annotation {names.SIGNATURE!r}: not the key's signature of this assignment"
+def _refused(keys: "Mapping[str, Ed25519PublicKey]", text: bytes, signature: bytes | None, kind: Signed) -> str:
+    if signature is None:
+        return f"annotation {kind.signature!r} is missing, and this node believes signed assignments only"
+    try:
+        given = read_signature(signature.decode(errors="replace"))
+    except AnnotationError as unreadable:
+        return str(AnnotationError(kind.signature, unreadable.path, unreadable.rule))
+    key = keys.get(given.key)
+    if key is None:
+        known = ", ".join(keys) or "none"
+        return f"annotation {kind.signature!r}: key {given.key!r} is not one of this node's ({known})"
+    if _verifies(key, given.value, kind.signed_bytes(text)):
+        return ""
+    return f"annotation {kind.signature!r}: {kind.forged}"
 
 
 def _public_keys(text: str) -> "dict[str, Ed25519PublicKey]":
@@ -124,11 +145,11 @@ def _public_keys(text: str) -> "dict[str, Ed25519PublicKey]":
     return keys
 
 
-def _verifies(key: "Ed25519PublicKey", signature: bytes, assignment: bytes) -> bool:
+def _verifies(key: "Ed25519PublicKey", signature: bytes, signed: bytes) -> bool:
     from cryptography.exceptions import InvalidSignature
 
     try:
-        key.verify(signature, signed_bytes(assignment))
+        key.verify(signature, signed)
     except InvalidSignature:
         return False
     return True

@@ -1,0 +1,117 @@
+"""Hand the changed rates of this node's pods to the CNI server, and publish which of them are in force.
+
+The pods are followed by the API server's watch, those of this node alone; what is kept of one are its two annotations.
+Each has a file in the run folder (`mooring.rates_exchange`) as long as the pod exists: the server decides what it takes
+of it. What the server then says is in force is published by generation, for pods that exist. Nothing is published
+before the pods were listed, nor while the server has said nothing since the boot: what the node carries then stands.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+import structlog
+
+from advertiser.publish.publisher import Publisher
+from advertiser.publish.scanner import record
+from mooring import names
+from mooring.files import record_paths
+from mooring.kube.client import Client
+from mooring.kube.events import Changed, Event, Removed, Synced
+from mooring.kube.watch import Decoder, watch
+from mooring.rates import RatesInForce, dump_rates_in_force
+from mooring.rates_exchange import HANDED_OVER, HandedOverRates, RatesState, dump_handed_over
+
+_log = structlog.get_logger()
+
+
+class _Metadata(msgspec.Struct, rename="camel"):
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    annotations: dict[str, str] | None = None
+
+
+class _Pod(msgspec.Struct):
+    metadata: _Metadata = msgspec.field(default_factory=_Metadata)
+
+
+_decode_pod = Decoder(_Pod)
+
+
+class RatesHandOver:
+    """The changed rates of one node's pods: from the API server to the CNI server, and back to the node's object."""
+
+    def __init__(self, client: Client, node: str, run: Path, publisher: Publisher) -> None:
+        self._client = client
+        self._node = node
+        self._folder = run / HANDED_OVER
+        self._publisher = publisher
+        self._given: dict[str, HandedOverRates] | None = None
+        self._states: Mapping[str, RatesState] | None = None
+        self._refused = ""
+
+    async def run(self) -> None:
+        """Follow the pods; never return."""
+        selected = {"fieldSelector": f"spec.nodeName={self._node}"}
+        async for event in watch(self._client, "/api/v1/pods", _decode_pod, selected):
+            self._take(event)
+            self._hand_over()
+            self._publish()
+
+    def set_states(self, states: Mapping[str, RatesState] | None) -> None:
+        """Take what the CNI server says, None where it has said nothing; hand over what could not be before."""
+        self._states = states
+        if self._refused:
+            self._hand_over()
+        self._publish()
+
+    def _take(self, event: Event[_Pod]) -> None:
+        """Take a change; a pod that cannot be read keeps what it had."""
+        before = {} if self._given is None else self._given
+        if isinstance(event, Synced):
+            kept = {one.uid: before[one.uid] for one in event.there if one.uid in before}
+            self._given = kept
+            for entry in event.entries:
+                if isinstance(entry, Changed):
+                    self._take_pod(entry, kept)
+        elif isinstance(event, Changed):
+            self._take_pod(event, before)
+        elif isinstance(event, Removed):
+            before.pop(event.identity.uid, None)
+
+    def _take_pod(self, event: Changed[_Pod], given: dict[str, HandedOverRates]) -> None:
+        annotations, uid = event.item.metadata.annotations or {}, event.identity.uid
+        rates = annotations.get(names.RATES)
+        if rates is None or not names.is_uid(uid):
+            given.pop(uid, None)
+        else:
+            given[uid] = HandedOverRates(rates, annotations.get(names.RATES_SIGNATURE))
+
+    def _hand_over(self) -> None:
+        """Make the files those of the pods that exist; what refuses that is told once, and tried again."""
+        if self._given is None:
+            return
+        wanted = {f"{uid}.json": dump_handed_over(given) for uid, given in self._given.items()}
+        refusals = [record(self._folder / name, text) for name, text in wanted.items()]
+        refusals += [record(path, None) for path in record_paths(self._folder) if path.name not in wanted]
+        refused = next((str(one) for one in refusals if one is not None), "")
+        if refused and refused != self._refused:
+            _log.error("rates are not handed over to the CNI server", reason=refused)
+        self._refused = refused
+
+    def _publish(self) -> None:
+        if self._given is None or self._states is None:
+            return
+        in_force = {
+            uid: state.generation for uid, state in self._states.items() if state.in_force and uid in self._given
+        }
+        self._publisher.set_desired(dump_rates_in_force(RatesInForce(in_force)))
+
+
+def take_back(run: Path) -> None:
+    """Remove what an advertiser has handed over that did so: this one does not."""
+    for path in record_paths(run / HANDED_OVER):
+        if (refused := record(path, None)) is not None:
+            _log.warning("rates stay handed over to the CNI server", path=str(path), reason=str(refused))

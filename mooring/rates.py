@@ -1,0 +1,163 @@
+"""The rates of a running pod that were changed after its assignment: allocated on the pod, in force on its node.
+
+Allocated, ``mooring.dev/rates`` on the pod, by the scheduler:
+
+    {"v":1,"uid":"<pod uid>","node":"n1","generation":2,
+     "rates":[{"min_tx_rate":15000,"max_tx_rate":20000},{}],"reserved":[20000,0]}
+
+One entry of ``rates`` per VF of the assignment, in its order; they stand in place of the assignment's rates. A rate
+that is absent is not set by us: 0 in the kernel. ``reserved`` is what each VF reserves, in Mb/s, as long as the node
+has not put this generation in force: the most that its VF may still have of this or an earlier generation. So whoever
+reads this annotation and the node's knows what is reserved, and needs no other memory.
+
+In force, ``mooring.dev/rates-in-force`` on the node, by its advertiser: the generation by uid, of pods that have
+``mooring.dev/rates`` only. A node without it does not change rates of running pods.
+
+    {"v":1,"pods":{"<pod uid>":2}}
+
+Readers of the first refuse unknown fields: a rate that is not understood is not applied. Those of the second ignore
+them.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from mooring import names
+from mooring.assignment import Assignment
+from mooring.errors import AnnotationError
+from mooring.parsing import Fields, Value, dump, parse
+from mooring.request import MOST_INTERFACES
+from mooring.settings import rate
+
+# 2**53 - 1: every reader of JSON has integers up to it.
+LAST_GENERATION = 9_007_199_254_740_991
+# As many pods as a node has VFs at the most.
+MOST_PODS = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class VfRates:
+    """The rates of one VF, in Mb/s; None is a rate that is not set."""
+
+    min_tx_rate: int | None = None
+    max_tx_rate: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PodRates:
+    """The rates of the VFs of the pod ``uid`` on ``node``, in the assignment's order; the first generation is 1.
+
+    ``reserved`` is what each VF reserves until ``generation`` is in force, in Mb/s: never below its ``min_tx_rate``.
+    """
+
+    uid: str
+    node: str
+    generation: int
+    rates: tuple[VfRates, ...]
+    reserved: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RatesInForce:
+    """The generation of rates that is in force, by pod uid; a pod that is not named has its assignment's rates."""
+
+    generations: Mapping[str, int] = field(default_factory=dict, hash=False)
+
+
+def read_rates(text: str) -> PodRates:
+    """Read the pod's annotation; raise AnnotationError."""
+    return read_rates_value(parse(text, names.RATES, AnnotationError))
+
+
+def read_rates_value(whole: Value) -> PodRates:
+    """Read rates inside another document; raise that document's error."""
+    document = whole.version(1).fields({"v", "uid", "node", "generation", "rates", "reserved"})
+    rates = tuple(_vf_rates(one) for one in document.required("rates").items(MOST_INTERFACES))
+    reserved = document.required("reserved")
+    amounts = tuple(rate(one) for one in reserved.items(MOST_INTERFACES))
+    if len(amounts) != len(rates):
+        reserved.fail(f"a list of {len(amounts)} beside {len(rates)} rates")
+    for index, (one, amount) in enumerate(zip(rates, amounts, strict=True)):
+        if amount < (one.min_tx_rate or 0):
+            reserved.at(f"[{index}]", amount).fail(f"{amount} is below min_tx_rate {one.min_tx_rate}")
+    return PodRates(
+        uid=names.uid(document.required("uid")),
+        node=names.subdomain(document.required("node")),
+        generation=document.required("generation").integer(1, LAST_GENERATION),
+        rates=rates,
+        reserved=amounts,
+    )
+
+
+def dump_rates(rates: PodRates) -> str:
+    """Write the pod's annotation; equal rates give equal strings."""
+    return dump(rates_fields(rates))
+
+
+def rates_fields(rates: PodRates) -> dict[str, object]:
+    """Return rates as the JSON object that the annotation and the node's record carry."""
+    return {
+        "v": 1,
+        "uid": rates.uid,
+        "node": rates.node,
+        "generation": rates.generation,
+        "rates": [_dump_vf_rates(one) for one in rates.rates],
+        "reserved": list(rates.reserved),
+    }
+
+
+def verified_rates(text: str, assignment: Assignment) -> PodRates:
+    """Read the annotation of the pod that has this assignment.
+
+    Raise AnnotationError if it cannot be read, names another pod or node, or has not one entry for each VF.
+    """
+    rates = read_rates(text)
+    for path, said, true in (("uid", rates.uid, assignment.uid), ("node", rates.node, assignment.node)):
+        if said != true:
+            raise AnnotationError(names.RATES, path, f"{said!r} is not the assignment's {path} {true!r}")
+    if len(rates.rates) != len(assignment.vfs):
+        rule = f"{len(rates.rates)} entries for the {len(assignment.vfs)} VFs of the assignment"
+        raise AnnotationError(names.RATES, "rates", rule)
+    return rates
+
+
+def with_rates(assignment: Assignment, rates: PodRates) -> Assignment:
+    """Return the assignment with changed rates; both are of the same pod, and have as many entries."""
+    vfs = (
+        replace(vf, settings=replace(vf.settings, min_tx_rate=one.min_tx_rate, max_tx_rate=one.max_tx_rate))
+        for vf, one in zip(assignment.vfs, rates.rates, strict=True)
+    )
+    return replace(assignment, vfs=tuple(vfs))
+
+
+def read_rates_in_force(text: str) -> RatesInForce:
+    """Read the node's annotation; raise AnnotationError."""
+    document = parse(text, names.RATES_IN_FORCE, AnnotationError).version(1).fields()
+    pods = document.required("pods")
+    entries = pods.fields().items()
+    if len(entries) > MOST_PODS:
+        pods.fail(f"{len(entries)} pods are more than {MOST_PODS}")
+    return RatesInForce({_uid(pods, uid): value.integer(1, LAST_GENERATION) for uid, value in entries})
+
+
+def dump_rates_in_force(in_force: RatesInForce) -> str:
+    """Write the node's annotation; equal values give equal strings."""
+    return dump({"v": 1, "pods": dict(in_force.generations)})
+
+
+def _uid(pods: Value, uid: str) -> str:
+    return names.uid(pods.instead(uid))
+
+
+def _vf_rates(value: Value) -> VfRates:
+    document: Fields = value.fields({"min_tx_rate", "max_tx_rate"})
+    low, high = document.optional("min_tx_rate", rate), document.optional("max_tx_rate", rate)
+    # The kernel's rule (do_setvfinfo), as for a request.
+    if high and (low or 0) > high:
+        document.required("min_tx_rate").fail(f"{low} exceeds max_tx_rate {high}")
+    return VfRates(low, high)
+
+
+def _dump_vf_rates(rates: VfRates) -> dict[str, int]:
+    named = (("min_tx_rate", rates.min_tx_rate), ("max_tx_rate", rates.max_tx_rate))
+    return {name: amount for name, amount in named if amount is not None}

@@ -1,0 +1,133 @@
+"""The advertiser as a process hands changed rates to the CNI server, and publishes what that says is in force."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+
+from advertiser.formats.vf_events import refused_rates
+from cni.server.rates_states import RatesStates
+from devcluster.apiserver.serve import ApiServer
+from mooring.names import RATES, RATES_IN_FORCE, RATES_SIGNATURE
+from mooring.rates import PodRates, VfRates, dump_rates
+from mooring.rates_exchange import HANDED_OVER, HandedOverRates, RatesState, Refusal, read_handed_over
+from tests.advertiser.held_pod import VF1, bind_pod
+from tests.advertiser.program import advertising
+from tests.support.polling import eventually
+
+NODE, POD = "/api/v1/nodes/n1", "/api/v1/namespaces/default/pods/train"
+EVENTS = "/api/v1/namespaces/default/events"
+MERGE = {"Content-Type": "application/merge-patch+json"}
+
+
+async def get(server: ApiServer, path: str) -> Any:
+    async with aiohttp.ClientSession(server.url) as session, session.get(path) as answer:
+        return await answer.json()
+
+
+async def annotate(server: ApiServer, path: str, values: Mapping[str, str | None]) -> None:
+    body = json.dumps({"metadata": {"annotations": values}})
+    async with aiohttp.ClientSession(server.url, headers=MERGE) as session, session.patch(path, data=body) as answer:
+        assert answer.status == 200
+
+
+async def published(server: ApiServer, expected: Mapping[str, int] | None) -> None:
+    """Return once the node carries this; None is a node without the annotation."""
+
+    async def carries() -> bool:
+        text = (await get(server, NODE))["metadata"].get("annotations", {}).get(RATES_IN_FORCE)
+        return (None if text is None else json.loads(text)) == (
+            None if expected is None else {"v": 1, "pods": expected}
+        )
+
+    await eventually(carries)
+
+
+def files(folder: Path) -> dict[str, HandedOverRates]:
+    paths = (folder / "run" / HANDED_OVER).glob("*.json")
+    return {path.stem: read_handed_over(path.read_text(), path.name) for path in paths}
+
+
+async def handed_over(folder: Path, expected: Mapping[str, HandedOverRates]) -> None:
+    async def are_there() -> bool:
+        return files(folder) == expected
+
+    await eventually(are_there)
+
+
+async def test_rates_go_to_the_server_and_what_is_in_force_to_the_node(server: ApiServer, tmp_path: Path) -> None:
+    """Both annotations' exact text; the generation once the server says so, and nothing of a pod that is gone."""
+    uid = await bind_pod(server, tmp_path)
+    text = dump_rates(PodRates(uid, "n1", 2, (VfRates(5000),), (9000,)))
+    async with advertising(tmp_path, "--rates", "--resync", "0.2") as advertiser:
+        await advertiser.scanned()
+        await published(server, None)
+        RatesStates().write(tmp_path / "run", {})
+        await published(server, {})
+        await annotate(server, POD, {RATES: text})
+        await handed_over(tmp_path, {uid: HandedOverRates(text)})
+        await annotate(server, POD, {RATES_SIGNATURE: "who?"})
+        await handed_over(tmp_path, {uid: HandedOverRates(text, "who?")})
+        shown = RatesStates()
+        shown.write(tmp_path / "run", {uid: RatesState("default/train", 2, in_force=False)})
+        await advertiser.scanned()
+        await published(server, {})
+        shown.write(tmp_path / "run", {uid: RatesState("default/train", 2, in_force=True)})
+        await published(server, {uid: 2})
+        at_once = {"gracePeriodSeconds": "0"}
+        async with aiohttp.ClientSession(server.url) as session, session.delete(POD, params=at_once) as answer:
+            assert answer.status == 200
+        await handed_over(tmp_path, {})
+        await published(server, {})
+
+
+async def test_what_was_published_stands_while_the_server_says_nothing(server: ApiServer, tmp_path: Path) -> None:
+    """As after a boot: the scheduler would reserve again what it has given to others. A stale file goes meanwhile."""
+    uid = await bind_pod(server, tmp_path)
+    await annotate(server, POD, {RATES: "what the scheduler wrote"})
+    await annotate(server, NODE, {RATES_IN_FORCE: json.dumps({"v": 1, "pods": {uid: 7}})})
+    (tmp_path / "run" / HANDED_OVER).mkdir()
+    (tmp_path / "run" / HANDED_OVER / "gone.json").write_text("{}")
+    async with advertising(tmp_path, "--rates", "--resync", "0.2") as advertiser:
+        await handed_over(tmp_path, {uid: HandedOverRates("what the scheduler wrote")})
+        await advertiser.scanned()
+        await published(server, {uid: 7})
+
+
+async def test_without_the_flag_a_node_does_not_say_that_it_changes_rates(server: ApiServer, tmp_path: Path) -> None:
+    """What an advertiser with it has left is taken back, on the node's object and in the run folder."""
+    await annotate(server, NODE, {RATES_IN_FORCE: '{"v":1,"pods":{}}'})
+    (tmp_path / "run" / HANDED_OVER).mkdir()
+    (tmp_path / "run" / HANDED_OVER / "u1.json").write_text("{}")
+    async with advertising(tmp_path, "--resync", "0.2"):
+        await published(server, None)
+        assert files(tmp_path) == {}
+
+
+async def test_the_owner_is_told_what_a_nic_refuses(server: ApiServer, tmp_path: Path) -> None:
+    """One Event for a generation, which names the VF's PF and the kernel's reason."""
+    uid = await bind_pod(server, tmp_path)
+    why = "pf 'enp4s0f0' refuses min_tx_rate 5000 for vf 1: EOPNOTSUPP (Operation not supported)"
+    RatesStates().write(tmp_path / "run", {uid: RatesState("default/train", 2, False, Refusal(VF1, why))})
+
+    async def told() -> Any:
+        return [each for each in (await get(server, EVENTS))["items"] if each["reason"] == "VfRatesRefused"]
+
+    async with advertising(tmp_path, "--rates", "--resync", "0.2") as advertiser:
+        (event,) = await eventually(told)
+        assert event["involvedObject"]["uid"] == uid
+        assert event["message"] == (
+            f"rates of generation 2 are not in force: {why}; mooring-cni tries again, "
+            "and what is reserved meanwhile is the larger of old and new"
+        )
+        await advertiser.scanned()
+        assert len(await told()) == 1
+
+
+def test_each_generation_has_an_event_of_its_own() -> None:
+    """By its name, which the API server takes once."""
+    states = {f"u{one}": RatesState("ns/p", one, False, Refusal(VF1, "why")) for one in (1, 2)}
+    names = {each.event("n1", "")["metadata"]["name"] for each in refused_rates(states)}  # type: ignore[index]
+    assert names == {"p.vf-rates.1.u1.0000-04-00.3", "p.vf-rates.2.u2.0000-04-00.3"}
