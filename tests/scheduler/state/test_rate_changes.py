@@ -95,7 +95,7 @@ class Life:
 
     def told(self) -> list[tuple[str, str]]:
         found = self.decide()
-        conditions = [(one.reason, one.message) for one in found if isinstance(one, ReportRates)]
+        conditions: list[tuple[str, str]] = [(one.reason, one.message) for one in found if isinstance(one, ReportRates)]
         events = [(one.reason.removeprefix("Rates"), one.message) for one in found if isinstance(one, Report)]
         assert conditions == events
         return conditions
