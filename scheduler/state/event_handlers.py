@@ -193,6 +193,7 @@ class EventHandlers:
             self.held_binds.drop(identity.uid)
             self.pending_pods.forget_assumed(identity.uid, now)
         self.pending_pods.delete(identity.uid, now)
+        self.rate_changes.drop(identity.uid)
         return self.unreadable_objects.pod(identity, why)
 
     def _pod(self, pod: Pod, now: float) -> list[Instruction]:

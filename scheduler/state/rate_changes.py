@@ -223,6 +223,10 @@ class RateChanges:
         assigned = self._cache.assigned(uid)
         if assigned is None or assigned.assignment is None or self._cache.is_writing_rates(uid):
             return
+        if self._cache.node(assigned.node) is None:
+            # It may come back; its pods are deleted if it does not.
+            self._due.add(assigned.node, now + _LOOK_AGAIN_S)
+            return
         if isinstance(change.wanted, str):
             yield from _tell(change, "Refused", change.wanted, now)
             return

@@ -345,7 +345,8 @@ def test_changed_rates_are_shown_as_desired_and_allocated_with_what_became_of_th
     assert "5000       6000" in shown
     assert "9000/0" in shown
     assert "Deferred" in shown
-    (item,) = answer.document["items"]  # type: ignore[misc]
+    items: Any = answer.document["items"]
+    (item,) = items
     assert item["rates"] == {"state": "Deferred", "generation": 1}
     (vf,) = item["vfs"]
     assert (vf["min_tx_rate"], vf["desired"]) == (5_000, {"min_tx_rate": 9_000, "max_tx_rate": None})

@@ -10,6 +10,7 @@ import pytest
 
 from mooring import names
 from mooring.inventory import Pf
+from mooring.kube.events import Identity, Removed
 from mooring.rates import PodRates, RatesInForce, VfRates, dump_rates_in_force
 from scheduler.cycle.instructions import Instruction, Report, ReportRates, WriteRates, WriteRatesResult
 from scheduler.kube.objects import Condition, Node, Pod
@@ -403,3 +404,13 @@ def test_a_change_of_max_alone_reserves_nothing_more(life: Life) -> None:
     assert life.write() == replace(
         PodRates(life.pods["p"].metadata.uid, "n1", 1, (VfRates(90_000, 95_000),), (90_000,)), generation=1
     )
+
+
+def test_a_pod_on_a_node_that_is_gone_waits_for_its_node(life: Life) -> None:
+    """Nothing is told: the node may come back, and if it does not the pod is deleted."""
+    life.bound("p", {"min_tx_rate": 20_000})
+    life.machine.nodes(Removed(Identity("n1")), life.now)
+    life.edit("p", {"min_tx_rate": 30_000})
+    assert life.decide() == []
+    life.show_node()
+    assert len(life.writes()) == 1
