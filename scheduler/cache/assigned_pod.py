@@ -57,7 +57,7 @@ def read_assigned_pod(
         assignment = _shown(pod, known) or assignment
     except AnnotationError as unreadable:
         faults.append(UnreadablePart("assignment", "assignment is not believed", about | {"reason": str(unreadable)}))
-    rates = _known_rates(known, assignment)
+    rates = None if known is None or known.rates is None else _known_rates(known, assignment)
     try:
         if assignment is not None and names.RATES in pod.annotations:
             rates = _allocated(pod.annotations[names.RATES], assignment, rates)
@@ -180,8 +180,8 @@ def _shown(pod: Pod, known: AssignedPod | None) -> Assignment | None:
     return known.assignment if known is not None and known.assignment == shown else shown
 
 
-def _known_rates(known: AssignedPod | None, assignment: Assignment | None) -> PodRates | None:
-    return None if known is None or known.rates is None or known.assignment != assignment else known.rates
+def _known_rates(known: AssignedPod, assignment: Assignment | None) -> PodRates | None:
+    return known.rates if known.assignment == assignment else None
 
 
 def _allocated(text: str, assignment: Assignment, known: PodRates | None) -> PodRates:

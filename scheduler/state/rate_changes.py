@@ -14,12 +14,13 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import lru_cache
 from typing import Literal, get_args
 
 from mooring import names
 from mooring.errors import AnnotationError
 from mooring.rates import PodRates, VfRates, assigned_rates, dump_rates
-from mooring.request import read_request
+from mooring.request import PodRequest, read_request
 from scheduler.cache.cache import AssignedPod, Cache
 from scheduler.cycle.instructions import (
     Instruction,
@@ -45,6 +46,8 @@ _LOOK_AGAIN_S = 60.0
 # A condition that the API server shows so long after another one was told has taken its place: it is told again.
 _SHOWN_S = 10.0
 
+# Replicas have equal texts, and share one value. Long texts are rare, and must not fill the memory.
+_SHORT = 1024
 _EVENTS: Mapping[
     RatesReason, Literal["RatesRefused", "RatesDeferred", "RatesInfeasible", "RatesAllocated", "RatesInForce"]
 ] = {
@@ -204,8 +207,8 @@ class RateChanges:
             return None
         allocated = assigned.rates.rates if assigned.rates is not None else None
         try:
-            request = read_request({names.REQUEST: text}) if text is not None else None
-            if allocated is None and (request is None or asks_as_assigned(request, assignment)):
+            request = _read(text) if text is not None else None
+            if allocated is None and (request is None or asks_as_assigned(request.interfaces, assignment.vfs)):
                 return assigned_rates(assignment) if _is_open(shown_condition(pod)) else None
             wanted = wanted_rates(request, assignment) if request is not None else allocated
         except AnnotationError as refused:
@@ -288,9 +291,21 @@ class RateChanges:
         return {names.RATES: text} | ({names.RATES_SIGNATURE: self._sign(text)} if self._sign is not None else {})
 
 
+def _read(text: str) -> PodRequest | None:
+    return read_request({names.REQUEST: text}) if len(text) > _SHORT else _read_short(text)
+
+
+@lru_cache(maxsize=1024)
+def _read_short(text: str) -> PodRequest | None:
+    return read_request({names.REQUEST: text})
+
+
 def shown_condition(pod: Pod) -> Condition | None:
     """Return the condition about its rates that a pod's status shows."""
-    return next((one for one in pod.status.conditions or () if one.type == CONDITION), None)
+    for one in pod.status.conditions or ():
+        if one.type == CONDITION:
+            return one
+    return None
 
 
 def _tell(change: _Change, reason: RatesReason, message: str, now: float) -> Iterator[Instruction]:
