@@ -8,20 +8,18 @@ with the annotation, through pods/status, which takes both.
 
 import asyncio
 
-import msgspec
 import structlog
 
 from mooring import names
 from mooring.kube.client import STRATEGIC_PATCH, Client
-from mooring.kube.failures import Conflict, KubeError, NotFound, Status, Throttled, Unknown, of_object
-from mooring.kube.retry import retry_unless_not_found, until_definite
+from mooring.kube.failures import Conflict, KubeError, NotFound, Throttled, Unknown, of_object
+from mooring.kube.retry import until_definite
 from scheduler.cycle.instructions import WriteRates, WriteRatesResult
-from scheduler.kube.objects import Pod
 from scheduler.server.bind import ON_ITS_WAY_S
+from scheduler.server.read_back import read_back
 from scheduler.server.reporting.rates_status import rates_patch
 
 _log = structlog.get_logger()
-_decode_pod = msgspec.json.Decoder(Pod).decode
 
 
 async def write_rates(client: Client, order: WriteRates, now: str) -> WriteRatesResult:
@@ -80,24 +78,10 @@ class _Patch:
 async def _look(client: Client, path: str, order: WriteRates, failed: KubeError) -> WriteRatesResult:
     """Return whether an earlier copy of the write, whose answer was lost, was carried out."""
     try:
-        pod = await _get(client, path)
+        pod = await read_back(client, path)
     except NotFound as gone:
         return WriteRatesResult("gone", gone.status.message)
     if pod.metadata.uid != order.rates.uid:
         return WriteRatesResult("gone", f"a pod of that name has the uid {pod.metadata.uid!r}")
     is_ours = all(pod.annotations.get(key) == value for key, value in order.annotations.items())
     return WriteRatesResult("written") if is_ours else _refused(failed)
-
-
-@retry_unless_not_found
-async def _get(client: Client, path: str) -> Pod:
-    try:
-        body = await client.request("GET", path)
-    except NotFound as failed:
-        if (said := of_object(failed)) is failed:
-            raise
-        raise said from failed
-    try:
-        return _decode_pod(body)
-    except msgspec.MsgspecError as unreadable:
-        raise Unknown(Status(200, message=f"GET {path}: {unreadable}")) from unreadable
