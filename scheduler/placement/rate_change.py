@@ -135,7 +135,7 @@ class _Needs:
         pf = self._free_vfs.pfs[index] if index is not None else None
         if index is None or pf is None or not _is_on(pf, vf):
             return Misfit("Deferred", f"VF {vf.pci} is not in its node's inventory") if most > now else None
-        if after != before and (refusal := refused_settings(VfSettings(after.min_tx_rate, after.max_tx_rate), pf)):
+        if after != before and (refusal := refused_settings(_changed(before, after), pf)):
             return Misfit("Infeasible", f"PF {pf.name!r}: {refusal}")
         if most > now and not pf.up:
             return Misfit("Deferred", f"PF {pf.name!r} is down")
@@ -161,6 +161,14 @@ class _Needs:
             rule = f"{more[index]} Mb/s more are needed, and others reserve too much"
             return Misfit("Deferred", f"PF {pf.name!r}: {rule}")
         return None
+
+
+def _changed(before: VfRates, after: VfRates) -> VfSettings:
+    """Return the rates that are others than before: a pod keeps what its PF would not give it again."""
+    return VfSettings(
+        after.min_tx_rate if after.min_tx_rate != before.min_tx_rate else None,
+        after.max_tx_rate if after.max_tx_rate != before.max_tx_rate else None,
+    )
 
 
 def _is_on(pf: Pf, vf: AssignedVf) -> bool:

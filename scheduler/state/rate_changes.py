@@ -46,6 +46,8 @@ _LOOK_AGAIN_S = 60.0
 # A condition that the API server shows so long after another one was told has taken its place: it is told again.
 _SHOWN_S = 10.0
 
+# Entries of the heap that do not count any more, beyond as many as do.
+_STALE = 64
 # Replicas have equal texts, and share one value. Long texts are rare, and must not fill the memory.
 _SHORT = 1024
 _EVENTS: Mapping[
@@ -93,6 +95,9 @@ class _Due:
         if self._at.get(node, at + 1.0) > at:
             self._at[node] = at
             heapq.heappush(self._heap, (at, node))
+            if len(self._heap) > 2 * len(self._at) + _STALE:
+                self._heap = [(at, node) for node, at in self._at.items()]
+                heapq.heapify(self._heap)
 
     def drop(self, node: str) -> None:
         self._at.pop(node, None)
@@ -123,6 +128,8 @@ class RateChanges:
         self._due = _Due()
         # Of nodes that are looked at in portions: the pods that are left, in reverse order.
         self._left: dict[str, list[str]] = {}
+        # Of these, nodes where something has changed since: their pods are looked at once more.
+        self._again: set[str] = set()
         self._writes = 0
 
     def see(self, pod: Pod, assigned: AssignedPod, now: float) -> None:
@@ -145,7 +152,7 @@ class RateChanges:
         change.pod, change.wanted = _reference(pod, shown), wanted
         if shown is not None and (change.told is None or change.told_at + _SHOWN_S < now):
             change.told = _told(shown)
-        self._due.add(assigned.node, now)
+        self.touch(assigned.node, now)
 
     def drop(self, uid: str) -> None:
         """Record that a pod is gone, or that nothing is left to do about it."""
@@ -157,12 +164,15 @@ class RateChanges:
         if not uids:
             del self._on[change.node]
             self._left.pop(change.node, None)
+            self._again.discard(change.node)
             self._due.drop(change.node)
 
-    def touch(self, node: str, now: float) -> None:
-        """Record that something has changed on a node: what waits there may fit now."""
+    def touch(self, node: str, at: float) -> None:
+        """Record that something has changed on a node: what waits there may fit at that time."""
         if node in self._on:
-            self._due.add(node, now)
+            self._due.add(node, at)
+            if node in self._left:
+                self._again.add(node)
 
     def next_due(self) -> float | None:
         return None if self._writes >= _MOST_WRITES else self._due.next()
@@ -179,6 +189,9 @@ class RateChanges:
                 yield from self._settle(change, now)
         if left:
             self._left[node] = left
+            self._due.add(node, now)
+        elif node in self._again:
+            self._again.discard(node)
             self._due.add(node, now)
 
     def finish(self, order: WriteRates, result: WriteRatesResult, now: float) -> Iterator[Instruction]:
@@ -198,7 +211,7 @@ class RateChanges:
             yield from _tell(change, "Deferred", f"the API server refuses the rates: {result.reason}", now)
         else:
             change.not_before = now + _CONFLICT_S
-        self._due.add(assigned.node, change.not_before)
+        self.touch(assigned.node, change.not_before)
 
     def _wanted(self, pod: Pod, assigned: AssignedPod) -> tuple[VfRates, ...] | str | None:
         """Return the rates that a pod asks for, or why they are refused; None if nothing is to be done or told."""

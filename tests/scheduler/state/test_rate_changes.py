@@ -414,3 +414,38 @@ def test_a_pod_on_a_node_that_is_gone_waits_for_its_node(life: Life) -> None:
     assert life.decide() == []
     life.show_node()
     assert len(life.writes()) == 1
+
+
+def test_a_pod_that_is_edited_while_others_of_its_node_are_looked_at_is_not_passed_over(
+    life: Life, make_node: MakeNode, make_pf: MakePf
+) -> None:
+    """Forty pods wait, more than one step looks at: the first of them is edited again after the first step."""
+    life.show_node(vfs=41)
+    life.bound("big", {"min_tx_rate": 80_000})
+    for number in range(40):
+        life.bound(f"p{number}", {})
+        life.edit(f"p{number}", {"min_tx_rate": 60_000})
+    life.machine.tick(life.now)
+    assert life.machine.rate_changes.next_due() is not None
+    life.edit("p0", {"min_tx_rate": 1_000})
+    assert [order.pod.metadata.name for order in life.writes()] == ["p0"]
+
+
+def test_what_waits_on_a_busy_node_takes_no_memory_for_each_look(life: Life) -> None:
+    """Each look says when to look again at the latest; only the next one counts."""
+    life.bound("big", {"min_tx_rate": 80_000})
+    life.bound("p", {})
+    life.edit("p", {"min_tx_rate": 60_000})
+    for _ in range(1000):
+        life.now += 0.01
+        life.machine.rate_changes.touch("n1", life.now)
+        life.machine.tick(life.now)
+    assert len(life.machine.rate_changes._due._heap) < 100
+
+
+def test_a_pod_may_lower_where_its_cap_is_above_what_the_link_does_now(life: Life) -> None:
+    """What it has and does not change is not asked for again."""
+    life.bound("p", {"min_tx_rate": 20_000, "max_tx_rate": 95_000})
+    life.show_node(mbps=40_000, offer_mbps=36_000)
+    life.edit("p", {"min_tx_rate": 10_000, "max_tx_rate": 95_000})
+    assert life.write().rates == (VfRates(10_000, 95_000),)
