@@ -5,7 +5,7 @@ lost the lease, or somebody who is not our scheduler has just claimed the VF. Th
 the second pod, and the leader reports the dispute. Anything else is a violation.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
@@ -13,6 +13,7 @@ import msgspec
 
 from devcluster.apiserver.objects import timestamp
 from mooring import names
+from mooring.assignment import AssignedVf
 from mooring.inventory import Inventory
 from tests.scheduler.simulation.clock import VirtualLoop
 from tests.scheduler.simulation.cluster import Cluster, PodState, on_cable
@@ -146,12 +147,12 @@ class Promises:
             pfs = [pf for inventory in offers if (pf := inventory.pf(vf.pf)) is not None]
             if not any(vf.vf in pf.usable and pf.vf_pci(vf.vf) == vf.pci for pf in pfs):
                 yield f"{vf.pci} was not on offer"
-        yield from self.over_offer(pod, self.loop.time() - made.at + STALE_S)
+        yield from self.over_offer(pod, pod.vfs, self.loop.time() - made.at + STALE_S)
 
-    def over_offer(self, pod: PodState, seconds: float) -> Iterator[str]:
-        """Yield where more is reserved than the ports of a pod's VFs have offered at any moment of so many seconds."""
+    def over_offer(self, pod: PodState, vfs: Iterable[AssignedVf], seconds: float) -> Iterator[str]:
+        """Yield where more is reserved than these VFs' ports have offered at any moment of so many seconds."""
         offers = self._offers(pod.node, self.loop.time() - seconds)
-        for vf in pod.vfs:
+        for vf in vfs:
             listed = [(inventory, pf) for inventory in offers if (pf := inventory.pf(vf.pf)) is not None]
             cables = [on_cable(inventory, pf) for inventory, pf in listed if pf.up]
             names = {other.name for inventory, pf in listed for other in on_cable(inventory, pf)} | {vf.pf}

@@ -62,8 +62,11 @@ class Rates:
         if self._world.promises.leader != request.process:
             self.met["written late"] += 1
             self.unled.add(pod.uid)
-        elif any(now > before for now, before in zip(rates.reserved, was, strict=True)):
-            self.broken += [f"{pod.name}: {why}" for why in self._world.promises.over_offer(pod, _STALE_S)]
+            return
+        # A leader that does not know yet what is in force takes what was reserved before for what still is.
+        rows = zip(pod.vfs, rates.rates, rates.reserved, was, strict=True)
+        raised = [vf for vf, one, most, before in rows if before < (one.min_tx_rate or 0) == most]
+        self.broken += [f"{pod.name}: {why}" for why in self._world.promises.over_offer(pod, raised, _STALE_S)]
 
     def reserved(self, pod: PodState) -> tuple[int, ...]:
         """Return what each VF of a pod reserves, by what the API says of it and of its node."""
