@@ -119,8 +119,10 @@ def vf_table(vfs: Iterable[AssignedVf]) -> Table:
 
 
 def as_item(one: PodSummary) -> dict[str, object]:
-    """Return a pod as JSON values."""
-    return {
+    """Return a pod as JSON values; ``rates`` is there if its rates were edited while it runs."""
+    generation = one.changed.generation if one.changed is not None else 0
+    edited = {"rates": {"state": one.rates, "generation": generation}} if one.rates or generation else {}
+    return edited | {
         "namespace": one.pod.metadata.namespace,
         "name": one.pod.metadata.name,
         "uid": one.pod.metadata.uid,
@@ -128,7 +130,6 @@ def as_item(one: PodSummary) -> dict[str, object]:
         "why": one.why,
         "node": one.pod.spec.node_name or "",
         "vfs": [_entry(vf) | _rates(one, index) for index, vf in enumerate(one.vfs)],
-        "rates": {"state": one.rates, "generation": one.changed.generation if one.changed is not None else 0},
     }
 
 
