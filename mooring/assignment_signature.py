@@ -44,11 +44,11 @@ def key_id(public_key: bytes) -> str:
     return hashlib.sha256(public_key).hexdigest()[:16]
 
 
-def read_signature(text: str) -> AssignmentSignature:
-    """Read the annotation's value; raise AnnotationError."""
+def read_signature(text: str, key: str = names.SIGNATURE) -> AssignmentSignature:
+    """Read the value of the annotation ``key``; raise AnnotationError."""
     if len(text) > _MOST_CHARACTERS:
-        raise AnnotationError(names.SIGNATURE, "", f"longer than {_MOST_CHARACTERS} characters")
-    document = parse(text, names.SIGNATURE, AnnotationError).version(1).fields({"v", "key", "ed25519"})
+        raise AnnotationError(key, "", f"longer than {_MOST_CHARACTERS} characters")
+    document = parse(text, key, AnnotationError).version(1).fields({"v", "key", "ed25519"})
     return AssignmentSignature(
         key=document.required("key").match(_KEY_ID, "a key id (16 of 0-9 a-f)"),
         value=_value(document.required("ed25519")),

@@ -33,6 +33,8 @@ from mooring.settings import rate
 LAST_GENERATION = 9_007_199_254_740_991
 # As many pods as a node has VFs at the most.
 MOST_PODS = 4096
+# The manifests' policies refuse longer texts too, where they are written.
+MOST_RATES_CHARACTERS, MOST_IN_FORCE_CHARACTERS = 16_384, 131_072
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +68,7 @@ class RatesInForce:
 
 def read_rates(text: str) -> PodRates:
     """Read the pod's annotation; raise AnnotationError."""
-    return read_rates_value(parse(text, names.RATES, AnnotationError))
+    return read_rates_value(_parse(text, names.RATES, MOST_RATES_CHARACTERS))
 
 
 def read_rates_value(whole: Value) -> PodRates:
@@ -121,6 +123,24 @@ def verified_rates(text: str, assignment: Assignment) -> PodRates:
     return rates
 
 
+def assigned_rates(assignment: Assignment) -> tuple[VfRates, ...]:
+    """Return the rates that the VFs of an assignment have as long as none were changed."""
+    return tuple(VfRates(vf.settings.min_tx_rate, vf.settings.max_tx_rate) for vf in assignment.vfs)
+
+
+def reserved_rates(assignment: Assignment, rates: PodRates | None, in_force: int | None) -> tuple[int, ...]:
+    """Return what each VF of a pod reserves, in Mb/s.
+
+    ``rates`` is what is allocated, None for what the assignment says; ``in_force`` the generation that the node has put
+    in force. As long as that is another one the VF may still have any earlier rate.
+    """
+    if rates is None:
+        return tuple(vf.min_tx_rate for vf in assignment.vfs)
+    if rates.generation == in_force:
+        return tuple(one.min_tx_rate or 0 for one in rates.rates)
+    return rates.reserved
+
+
 def with_rates(assignment: Assignment, rates: PodRates) -> Assignment:
     """Return the assignment with changed rates; both are of the same pod, and have as many entries."""
     vfs = (
@@ -132,7 +152,7 @@ def with_rates(assignment: Assignment, rates: PodRates) -> Assignment:
 
 def read_rates_in_force(text: str) -> RatesInForce:
     """Read the node's annotation; raise AnnotationError."""
-    document = parse(text, names.RATES_IN_FORCE, AnnotationError).version(1).fields()
+    document = _parse(text, names.RATES_IN_FORCE, MOST_IN_FORCE_CHARACTERS).version(1).fields()
     pods = document.required("pods")
     entries = pods.fields().items()
     if len(entries) > MOST_PODS:
@@ -143,6 +163,12 @@ def read_rates_in_force(text: str) -> RatesInForce:
 def dump_rates_in_force(in_force: RatesInForce) -> str:
     """Write the node's annotation; equal values give equal strings."""
     return dump({"v": 1, "pods": dict(in_force.generations)})
+
+
+def _parse(text: str, key: str, longest: int) -> Value:
+    if len(text) > longest:
+        raise AnnotationError(key, "", f"longer than {longest} characters")
+    return parse(text, key, AnnotationError)
 
 
 def _uid(pods: Value, uid: str) -> str:

@@ -132,6 +132,7 @@ def _reason(failed: BaseException) -> str:
 
 async def _run(config: Config, access: Access) -> None:
     tls = server_tls(config.extender_tls_cert, config.extender_tls_key, config.extender_client_ca)
+    sign = load_signing_key(config.signing_key)
     machine = Machine(
         config.scheduler_name,
         evict_never_started=config.evict_never_started,
@@ -140,7 +141,8 @@ async def _run(config: Config, access: Access) -> None:
         lost_vf_options=LostVfOptions(
             config.evict_lost_vfs, config.evict_lost_vfs_per_minute, config.evict_lost_vfs_dry_run
         ),
-        sign=load_signing_key(config.signing_key),
+        sign=sign,
+        sign_rates=sign.rates if sign is not None else None,
     )
     metrics.expose(machine)
     async with (

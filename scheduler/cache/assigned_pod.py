@@ -12,6 +12,7 @@ import msgspec
 from mooring import names
 from mooring.assignment import Assignment, verified_assignment
 from mooring.errors import AnnotationError
+from mooring.rates import PodRates, verified_rates
 from scheduler.cache.cache import AssignedPod
 from scheduler.kube.host_ports import HostPorts, host_ports, ports_taken
 from scheduler.kube.objects import Condition, Container, OwnedMetadata, Pod, PodSpec, Quantities, Resources
@@ -56,6 +57,12 @@ def read_assigned_pod(
         assignment = _shown(pod, known) or assignment
     except AnnotationError as unreadable:
         faults.append(UnreadablePart("assignment", "assignment is not believed", about | {"reason": str(unreadable)}))
+    rates = None if known is None or known.rates is None else _known_rates(known, assignment)
+    try:
+        if assignment is not None and names.RATES in pod.annotations:
+            rates = _allocated(pod.annotations[names.RATES], assignment, rates)
+    except AnnotationError as unreadable:
+        faults.append(UnreadablePart("assignment", "rates are not believed", about | {"reason": str(unreadable)}))
     use = _use_of(pod.spec, published)
     if use.error:
         faults.append(UnreadablePart("pod", "pod's resources cannot be read", about | {"reason": use.error}))
@@ -83,6 +90,7 @@ def read_assigned_pod(
         preempted=_is_preempted(pod),
         started=pod.status.start_time or "",
         version=pod.metadata.resource_version,
+        rates=rates,
     )
     return assigned, faults
 
@@ -170,6 +178,16 @@ def _shown(pod: Pod, known: AssignedPod | None) -> Assignment | None:
     shown = verified_assignment(pod.annotations, pod.metadata.uid, pod.spec.node_name or "")
     # Return the value that is known already, so that it is kept once.
     return known.assignment if known is not None and known.assignment == shown else shown
+
+
+def _known_rates(known: AssignedPod, assignment: Assignment | None) -> PodRates | None:
+    return known.rates if known.assignment == assignment else None
+
+
+def _allocated(text: str, assignment: Assignment, known: PodRates | None) -> PodRates:
+    """Return the rates that a pod was given after its assignment; a lower generation than the known one is older."""
+    shown = verified_rates(text, assignment)
+    return known if known is not None and known.generation > shown.generation else shown
 
 
 def _is_as_written(pod: Pod, known: AssignedPod) -> bool:

@@ -8,17 +8,18 @@ A pod is assumed as soon as it is decided. Only a definite answer ends that: the
 watch shows holds), the bind is refused for good (`forget`), or the pod is deleted.
 """
 
-import heapq
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from operator import attrgetter
 from typing import Literal
 
 from mooring.assignment import Assignment
+from mooring.rates import PodRates
 from scheduler.cache.node_columns import NO_OFFER, NodeColumns
-from scheduler.cache.node_info import NOT_READY_S, NodeInfo
+from scheduler.cache.node_info import DerivedUsage, NodeInfo, UnreadyNodes
 from scheduler.cache.pod_counts import PodCounts
+from scheduler.cache.reserved_rates import ReservedRates
 from scheduler.cache.unit_pools import Unit, UnitPools
 from scheduler.cache.volumes.usage import Usage
 from scheduler.cache.volumes.volume_cache import VolumeCache
@@ -28,7 +29,7 @@ from scheduler.kube.host_ports import NO_PORTS, HostPorts
 from scheduler.kube.pod_resources import SCORED, Amounts, add
 from scheduler.kube.pod_volumes import NO_VOLUMES, PodVolumes
 from scheduler.kube.selection.affinity import AffinityInfo
-from scheduler.placement.vf_accounting import Claim, FreeVfs, VfAccounting, disputes, existing, free_vfs_of
+from scheduler.placement.vf_accounting import Claim, VfAccounting, disputes, existing, free_vfs_of
 
 # What differs from what was known of a pod: nothing, only its affinity info (its labels, or that it terminates), or
 # what it uses.
@@ -61,10 +62,14 @@ class AssignedPod:
     version: str = field(default="", compare=False)
     # The assignment as our Binding carries it, until the API server has shown it: then it need not be parsed.
     written: str = field(default="", compare=False)
+    # The rates that were changed after the assignment.
+    rates: PodRates | None = field(default=None, compare=False)
+    # The assignment with what its VFs reserve, where those are not its own rates: the cache keeps it.
+    reserving: Assignment | None = field(default=None, compare=False)
 
     @property
     def claim(self) -> Claim | None:
-        return None if self.assignment is None else Claim(self.uid, self.assignment)
+        return None if self.assignment is None else Claim(self.uid, self.reserving or self.assignment)
 
     def differs(self, known: "AssignedPod | None") -> Difference:
         """Return in what a pod differs from what was known of it."""
@@ -76,31 +81,6 @@ class AssignedPod:
 _besides_affinity = attrgetter(
     *(one.name for one in fields(AssignedPod) if one.compare and one.name != "affinity_info")
 )
-
-
-@dataclass(frozen=True, slots=True)
-class DerivedUsage:
-    """A node at one moment, derived from scratch: the node, and what its pods use and leave."""
-
-    node_info: NodeInfo
-    used: Mapping[str, int]
-    ports: frozenset[HostPorts]
-    free_vfs: FreeVfs
-
-
-@dataclass(slots=True)
-class _Unready:
-    """Nodes that are not Ready, by the time from which their inventory may give nothing new."""
-
-    due: list[tuple[float, str]] = field(default_factory=list)
-
-    def await_end(self, node_info: NodeInfo) -> None:
-        if node_info.unready_since is not None:
-            heapq.heappush(self.due, (node_info.unready_since + NOT_READY_S, node_info.name))
-
-    def over(self, now: float) -> Iterator[str]:
-        while self.due and self.due[0][0] < now:
-            yield heapq.heappop(self.due)[1]
 
 
 class Cache:
@@ -118,7 +98,8 @@ class Cache:
         self._priorities: dict[int, int] = {}
         self._vf_accountings: dict[str, VfAccounting] = {}
         self._free_since: dict[str, dict[tuple[str, int], float]] = {}
-        self._unready = _Unready()
+        self._unready = UnreadyNodes()
+        self._reserved_rates = ReservedRates()
 
     def node(self, name: str) -> NodeInfo | None:
         return self._node_info.get(name)
@@ -131,6 +112,9 @@ class Cache:
         self._node_info[node_info.name] = node_info
         row = self.nodes.put(node_info)
         self._unready.await_end(node_info)
+        if known is None or known.rates_in_force != node_info.rates_in_force:
+            for assigned in list(self._on.get(node_info.name, {}).values()):
+                self._reserve(assigned)
         if known is None or known.inventory != node_info.inventory:
             self._vf_accountings[node_info.name] = VfAccounting(node_info.inventory, self._claims(node_info.name))
         if known is None:
@@ -188,12 +172,16 @@ class Cache:
     def put(self, assigned: AssignedPod, now: float) -> Difference:
         """Add an assigned pod, or replace what was known of it; return what differs."""
         known = self._assigned_pods.get(assigned.uid)
+        if assigned.rates is not None or self._reserved_rates:
+            assigned.reserving = self._reserving(assigned)
         new = assigned.differs(known)
         if known is not None and new != "use":
             # The watch shows what was assumed, or what is known; API servers copy a node's zone to its pods.
             self._assigned_pods[assigned.uid] = self._on[assigned.node][assigned.uid] = assigned
             if new == "affinity":
                 self._recount(known, assigned)
+            if known.reserving != assigned.reserving:
+                self._claim_again(assigned)
             return new
         if known is not None:
             self.remove(assigned.uid, now)
@@ -245,6 +233,29 @@ class Cache:
         assigned = self._assigned_pods.get(uid)
         if assigned is not None:
             assigned.assumed = False
+
+    def reserved(self, assigned: AssignedPod) -> tuple[int, ...]:
+        """Return what each VF of a pod reserves, in Mb/s."""
+        claim = assigned.claim
+        return () if claim is None else tuple(vf.min_tx_rate for vf in claim.assignment.vfs)
+
+    def write_rates(self, rates: PodRates) -> None:
+        """Reserve at once what rates need that are going to be written for an assigned pod."""
+        self._reserved_rates.write(rates)
+        self._reserve(self._assigned_pods[rates.uid])
+
+    def finish_rates(self, uid: str, *, written: bool) -> None:
+        """Record that the write of rates has a definite result: they are allocated, or reserve nothing any more."""
+        rates, assigned = self._reserved_rates.finish(uid), self._assigned_pods.get(uid)
+        if rates is None or assigned is None:
+            return
+        if written and (assigned.rates is None or assigned.rates.generation < rates.generation):
+            assigned = replace(assigned, rates=rates)
+            self._assigned_pods[uid] = self._on[assigned.node][uid] = assigned
+        self._reserve(assigned)
+
+    def is_writing_rates(self, uid: str) -> bool:
+        return uid in self._reserved_rates
 
     def free_since(self, node: str) -> Mapping[tuple[str, int], float]:
         """Return when each VF of a node became free, by PF name and index, where that is known."""
@@ -307,6 +318,9 @@ class Cache:
         capacity = view.free_vfs.offered_vfs, view.free_vfs.vf_count, view.free_vfs.free_mbps
         assert nodes.vfs_of(row) == capacity, f"node {name!r}: its VFs are not counted as newly derived ones are"
         self.unit_pools.check(row, name, self._assignments(name))
+        assert all(one.reserving == self._reserving(one) for one in self.assigned_pods_on(name)), (
+            f"node {name!r}: a pod reserves other rates than it may have"
+        )
         free = {pf.name: mask for pf, mask in zip(view.free_vfs.pfs, view.free_vfs.free, strict=True)}
         for claim in self._claims(name) if view.node_info.inventory is not None else ():
             for vf in existing(view.node_info.inventory, claim.assignment) if view.node_info.inventory else ():
@@ -327,6 +341,30 @@ class Cache:
             self.nodes.show_free_vfs(row, vf_accounting.free_vfs)
             if claim.assignment.ext:
                 self.unit_pools.show(row, assigned.node, self._assignments(assigned.node))
+        self.nodes.touch(row)
+
+    def _reserving(self, assigned: AssignedPod) -> Assignment | None:
+        """Derive what a pod's VFs reserve where that may be another rate than the assignment's."""
+        node_info = self._node_info.get(assigned.node)
+        in_force = node_info.rates_in_force if node_info is not None else None
+        generation = in_force.get(assigned.uid) if in_force else None
+        return self._reserved_rates.derive(assigned.uid, assigned.assignment, assigned.rates, generation)
+
+    def _reserve(self, assigned: AssignedPod) -> None:
+        """Derive again what a pod's VFs reserve, and count it."""
+        found = self._reserving(assigned)
+        if found != assigned.reserving:
+            assigned.reserving = found
+            self._claim_again(assigned)
+
+    def _claim_again(self, assigned: AssignedPod) -> None:
+        """Replace what a pod's VFs reserve on its node; the VFs themselves are the same."""
+        row, vf_accounting = self.nodes.row_of.get(assigned.node), self._vf_accountings.get(assigned.node)
+        if row is None or vf_accounting is None or (claim := assigned.claim) is None:
+            return
+        vf_accounting.remove(claim)
+        vf_accounting.add(claim)
+        self.nodes.show_free_vfs(row, vf_accounting.free_vfs)
         self.nodes.touch(row)
 
     def _recount(self, known: AssignedPod, assigned: AssignedPod) -> None:

@@ -1,15 +1,19 @@
 """A node as the plugins see it: parsed once when it changes, and compared to tell a change from a heartbeat."""
 
 import enum
-from collections.abc import Mapping
+import heapq
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
 from mooring import names
 from mooring.errors import AnnotationError
 from mooring.inventory import Inventory, read_inventory
+from mooring.rates import read_rates_in_force
+from scheduler.kube.host_ports import HostPorts
 from scheduler.kube.objects import Node, Taint
 from scheduler.kube.quantity import parse_resources
+from scheduler.placement.vf_accounting import FreeVfs
 
 # How long, in seconds, a node may be not Ready before its VFs are no longer given.
 NOT_READY_S = 60.0
@@ -53,12 +57,41 @@ class NodeInfo:
     images: Mapping[str, int] = field(default_factory=dict)
     # Inventories of other kinds of resource, by kind, as their annotations hold them.
     others: Mapping[str, str] = field(default_factory=dict)
+    # Which generation of its rates each pod has that were changed while it runs, by uid; None if the node changes none.
+    rates_in_force: Mapping[str, int] | None = None
+    # That annotation as it was read.
+    rates_text: str | None = None
 
     def inventory_fault(self, now: float) -> InventoryFault | None:
         """Return why nothing new may be given from the inventory at UNIX time ``now``; None if it may."""
         if self.unready_since is not None and now - self.unready_since > NOT_READY_S:
             return InventoryFault.NOT_READY
         return self.fault
+
+
+@dataclass(frozen=True, slots=True)
+class DerivedUsage:
+    """A node at one moment, derived from scratch: the node, and what its pods use and leave."""
+
+    node_info: NodeInfo
+    used: Mapping[str, int]
+    ports: frozenset[HostPorts]
+    free_vfs: FreeVfs
+
+
+@dataclass(slots=True)
+class UnreadyNodes:
+    """Nodes that are not Ready, by the time from which their inventory may give nothing new."""
+
+    due: list[tuple[float, str]] = field(default_factory=list)
+
+    def await_end(self, node_info: NodeInfo) -> None:
+        if node_info.unready_since is not None:
+            heapq.heappush(self.due, (node_info.unready_since + NOT_READY_S, node_info.name))
+
+    def over(self, now: float) -> Iterator[str]:
+        while self.due and self.due[0][0] < now:
+            yield heapq.heappop(self.due)[1]
 
 
 def read_node(node: Node, known: NodeInfo | None, now: float) -> tuple[NodeInfo, str]:
@@ -69,6 +102,8 @@ def read_node(node: Node, known: NodeInfo | None, now: float) -> tuple[NodeInfo,
     annotations = node.metadata.annotations or {}
     text = annotations.get(names.INVENTORY)
     inventory, fault, error = _inventory(text, known)
+    rates_text = annotations.get(names.RATES_IN_FORCE)
+    rates_in_force, rates_error = _rates_in_force(rates_text, known)
     boot = node.status.node_info.boot_id if node.status.node_info else ""
     if inventory is not None:
         fault = _unusable(inventory, boot)
@@ -88,8 +123,10 @@ def read_node(node: Node, known: NodeInfo | None, now: float) -> tuple[NodeInfo,
             for key, other in annotations.items()
             if key.startswith(names.INVENTORY_OF)
         },
+        rates_in_force=rates_in_force,
+        rates_text=rates_text,
     )
-    return node_info, error
+    return node_info, error or rates_error
 
 
 def _images(node: Node) -> dict[str, int]:
@@ -117,6 +154,18 @@ def _inventory(text: str | None, known: NodeInfo | None) -> tuple[Inventory | No
         return read_inventory(text), None, ""
     except AnnotationError as unreadable:
         return None, InventoryFault.UNREADABLE, str(unreadable)
+
+
+def _rates_in_force(text: str | None, known: NodeInfo | None) -> tuple[Mapping[str, int] | None, str]:
+    """Return what a node says of changed rates, and the error; what cannot be read leaves what was known."""
+    if text is None:
+        return None, ""
+    if known is not None and known.rates_text == text:
+        return known.rates_in_force, ""
+    try:
+        return read_rates_in_force(text).generations, ""
+    except AnnotationError as unreadable:
+        return known.rates_in_force if known is not None else None, str(unreadable)
 
 
 def _unusable(inventory: Inventory, boot: str) -> InventoryFault | None:

@@ -6,6 +6,7 @@ from typing import Literal
 
 import msgspec
 
+from mooring.rates import PodRates
 from scheduler.cache.cache import AssignedPod
 from scheduler.cache.volumes.plan import VolumePlan
 from scheduler.cycle.decisions import Bind, Why
@@ -31,6 +32,11 @@ class Report(msgspec.Struct, frozen=True):
         "LostVfs",
         "Preempted",
         "NoAssignment",
+        "RatesRefused",
+        "RatesDeferred",
+        "RatesInfeasible",
+        "RatesAllocated",
+        "RatesInForce",
     ]
     message: str
     why: Why = msgspec.field(default_factory=lambda: {"v": 1})
@@ -48,6 +54,42 @@ class ReportGroup:
     status: Literal["True", "False"]
     reason: Literal["Scheduled", "Unschedulable", "SchedulerError"]
     message: str
+
+
+RatesReason = Literal["Refused", "Deferred", "Infeasible", "Allocated", "InForce"]
+
+
+@dataclass(frozen=True, slots=True)
+class ReportRates:
+    """Write a pod's condition MooringRates: what became of the rates that it asks for now. True is InForce."""
+
+    pod: Pod
+    reason: RatesReason
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class WriteRates:
+    """Allocate other rates to a running pod: ``pod`` has the version that was decided about.
+
+    The condition MooringRates is written with them: Allocated, with this message.
+    """
+
+    pod: Pod
+    rates: PodRates
+    annotations: Mapping[str, str]
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class WriteRatesResult:
+    """The definite result. changed: the pod is of another version, and was not written.
+
+    gone: it does not exist any more. refused: the API server does not take this write; ``reason`` is its text.
+    """
+
+    kind: Literal["written", "changed", "gone", "refused"]
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,9 +149,9 @@ class DeleteVictimsResult:
 
 
 # Writes to the API server whose results the machine waits for.
-Order = Bind | PreBind | Evict | DeleteVictims
-Instruction = Order | Report | ReportGroup | Notice
+Order = Bind | PreBind | Evict | DeleteVictims | WriteRates
+Instruction = Order | Report | ReportGroup | ReportRates | Notice
 # The result of an eviction. gone: the pod no longer exists, or another pod has its name.
 EvictionResult = Literal["evicted", "gone", "refused"]
 # For each kind of write, in the same sequence.
-Result = Outcome | PreBindResult | EvictionResult | DeleteVictimsResult
+Result = Outcome | PreBindResult | EvictionResult | DeleteVictimsResult | WriteRatesResult

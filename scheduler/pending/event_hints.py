@@ -16,6 +16,8 @@ def of_node(known: NodeInfo | None, node_info: NodeInfo) -> ClusterEvent:
         (ClusterEvent.NODE_ALLOCATABLE, known.allocatable, node_info.allocatable),
         (ClusterEvent.NODE_INVENTORY, _offer(known), _offer(node_info)),
         (ClusterEvent.NODE_UNITS, known.others, node_info.others),
+        # What was lowered reserves less once it is in force.
+        (ClusterEvent.VFS_FREED, known.rates_in_force, node_info.rates_in_force),
     ):
         changed |= cluster_event if before != after else NO_EVENT
     return changed

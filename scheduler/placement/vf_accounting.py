@@ -7,6 +7,7 @@ share a port each show what the port has left.
 """
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -25,6 +26,14 @@ class Claim(NamedTuple):
 
     uid: str
     assignment: Assignment
+
+
+def reserving(assignment: Assignment, reserved: Iterable[int]) -> Assignment:
+    """Return an assignment as it is claimed whose VFs reserve other rates than it says, in Mb/s."""
+    vfs = zip(assignment.vfs, reserved, strict=True)
+    return replace(
+        assignment, vfs=tuple(replace(vf, settings=replace(vf.settings, min_tx_rate=rate)) for vf, rate in vfs)
+    )
 
 
 class FreeVfs(NamedTuple):

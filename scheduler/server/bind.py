@@ -10,15 +10,14 @@ import asyncio
 import msgspec
 
 from mooring.kube.client import Client
-from mooring.kube.failures import KubeError, NotFound, Status, Throttled, Unknown, of_object
-from mooring.kube.retry import retry_unless_not_found, until_definite
+from mooring.kube.failures import KubeError, NotFound, Throttled, Unknown
+from mooring.kube.retry import until_definite
 from scheduler.cycle.decisions import Bind
 from scheduler.kube.binding_outcome import BOUND, LookAgain, Outcome, classify, compare
-from scheduler.kube.objects import Pod
+from scheduler.server.read_back import read_back
 
 # Seconds during which the API server may still carry out an abandoned request.
 ON_ITS_WAY_S = 5.0
-_decode_pod = msgspec.json.Decoder(Pod).decode
 
 
 def binding(decision: Bind) -> bytes:
@@ -69,21 +68,7 @@ class _BindingRequest:
 
 async def _look(client: Client, path: str, decision: Bind) -> Outcome:
     try:
-        pod = await _get(client, path)
+        pod = await read_back(client, path)
     except NotFound as gone:
         return Outcome("gone", gone.status.message)
     return compare(pod, decision.pod_info.uid, decision.assigned.node, decision.annotations)
-
-
-@retry_unless_not_found
-async def _get(client: Client, path: str) -> Pod:
-    try:
-        body = await client.request("GET", path)
-    except NotFound as failed:
-        if (said := of_object(failed)) is failed:
-            raise
-        raise said from failed
-    try:
-        return _decode_pod(body)
-    except msgspec.MsgspecError as unreadable:
-        raise Unknown(Status(200, message=f"GET {path}: {unreadable}")) from unreadable

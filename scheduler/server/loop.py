@@ -29,16 +29,19 @@ from scheduler.cycle.instructions import (
     PreBind,
     Report,
     ReportGroup,
+    ReportRates,
     Result,
+    WriteRates,
 )
 from scheduler.server import metrics
 from scheduler.server.bind import bind
 from scheduler.server.delete_victims import delete_victims
 from scheduler.server.evict import evict
 from scheduler.server.pre_bind import pre_bind
-from scheduler.server.reporting.writer import Writer
+from scheduler.server.reporting.writer import Writer, timestamp
 from scheduler.server.watching.inbox import Inbox
 from scheduler.server.watching.reflectors import EndOfList, Reflectors, WatchEvent, taken_apart
+from scheduler.server.write_rates import write_rates
 from scheduler.state.machine import Machine
 
 _log = structlog.get_logger()
@@ -306,13 +309,22 @@ class Loop:
                     self.start(self._evict(instruction))
                 case DeleteVictims():
                     self.start(self._delete_victims(instruction))
-                case Report():
-                    self._report(instruction)
-                case ReportGroup():
-                    self._writer.put_group(instruction)
-                case Notice(subject, event, fields):
-                    metrics.IGNORED_OBJECTS.by[subject,] += 1
-                    _log.warning(event, **fields)
+                case WriteRates():
+                    self.start(self._write_rates(instruction))
+                case _:
+                    self._tell(instruction)
+
+    def _tell(self, instruction: Report | ReportGroup | ReportRates | Notice) -> None:
+        match instruction:
+            case Report():
+                self._report(instruction)
+            case ReportRates():
+                self._writer.put_rates(instruction)
+            case ReportGroup():
+                self._writer.put_group(instruction)
+            case Notice(subject, event, fields):
+                metrics.IGNORED_OBJECTS.by[subject,] += 1
+                _log.warning(event, **fields)
 
     def _ended(self, task: "asyncio.Task[Any]") -> None:
         self._writes.pop(task, None)
@@ -347,6 +359,12 @@ class Loop:
         metrics.VICTIMS.of().observe(len(order.victims))
         deleted = await delete_victims(self._clients.leaders, order, self._machine.scheduler_name)
         self._receive(Finished(order, deleted))
+
+    async def _write_rates(self, order: WriteRates) -> None:
+        self._writer.drop_rates(order.rates.uid)
+        result = await write_rates(self._clients.leaders, order, timestamp())
+        metrics.RATE_CHANGES.by[result.kind,] += 1
+        self._receive(Finished(order, result))
 
     def _report(self, report: Report) -> None:
         if not self._leads:

@@ -9,7 +9,7 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import accumulate
-from typing import get_args
+from typing import get_args, get_type_hints
 
 from prometheus_client import Gauge
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
@@ -17,7 +17,7 @@ from prometheus_client.registry import REGISTRY, Collector
 
 from scheduler.constraints.protocol import VFS
 from scheduler.cycle.decisions import Bind
-from scheduler.cycle.instructions import EvictionResult, Instruction, PreBind
+from scheduler.cycle.instructions import EvictionResult, Instruction, PreBind, WriteRatesResult
 from scheduler.kube.binding_outcome import Outcome
 from scheduler.plugins.rdma_vfs import FAULTS
 from scheduler.state.machine import Machine
@@ -115,6 +115,8 @@ EVICTIONS = Count(
 )
 # Prometheus computes an increase only from a series that exists: so the first eviction counts too.
 EVICTIONS.by.update({(ending,): 0 for ending in get_args(EvictionResult)})
+RATE_CHANGES = Count("mooring_rate_changes", "Writes of other rates for running pods, by result", ["result"])
+RATE_CHANGES.by.update({(kind,): 0 for kind in get_args(get_type_hints(WriteRatesResult)["kind"])})
 PREEMPTIONS = Count("scheduler_preemption_attempts", "Pods for whose sake others were chosen to go")
 VICTIMS = Distribution(
     "scheduler_preemption_victims", "Pods chosen to go for one pod", [2**power for power in range(7)]

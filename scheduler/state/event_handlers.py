@@ -31,6 +31,7 @@ from scheduler.queue.queue import Queue
 from scheduler.state.cluster_objects import ClusterObject, ClusterObjects
 from scheduler.state.group_scheduling import GroupScheduling
 from scheduler.state.lost_vfs import LostVfs
+from scheduler.state.rate_changes import RateChanges
 from scheduler.state.relist_diff import missing
 from scheduler.state.unreadable_objects import UnreadableObjects
 from scheduler.state.vf_disputes import VfDisputes
@@ -53,6 +54,7 @@ class EventHandlers:
     volume_waits: VolumeWaits
     vf_disputes: VfDisputes
     lost_vfs: LostVfs
+    rate_changes: RateChanges
     cluster_objects: ClusterObjects
     bound_without_vfs: BoundWithoutVfs
     unreadable_objects: UnreadableObjects = field(default_factory=UnreadableObjects)
@@ -161,6 +163,7 @@ class EventHandlers:
             found = self.vf_disputes.settle(node_info.name, now)
             self.vf_disputes.judge(node_info.name, now)
             self.lost_vfs.judge(node_info.name, now)
+            self.rate_changes.touch(node_info.name, now)
             found += self._unreadable(node_info)
         fields = {"node": node_info.name, "reason": error}
         return [*found, Notice("inventory", "node left out: inventory cannot be read", fields)] if error else found
@@ -190,6 +193,7 @@ class EventHandlers:
             self.held_binds.drop(identity.uid)
             self.pending_pods.forget_assumed(identity.uid, now)
         self.pending_pods.delete(identity.uid, now)
+        self.rate_changes.drop(identity.uid)
         return self.unreadable_objects.pod(identity, why)
 
     def _pod(self, pod: Pod, now: float) -> list[Instruction]:
@@ -265,6 +269,7 @@ class EventHandlers:
             self.queue.move_on_event(news, now)
         self.vf_disputes.see(pod, assigned, now)
         self.lost_vfs.see(assigned, now)
+        self.rate_changes.see(pod, assigned, now)
         if assigned.assignment is not None and (known is None or known.assignment != assigned.assignment):
             notices += self.vf_disputes.settle(assigned.node, now)
         return [*notices, *self.bound_without_vfs.see(pod)]
@@ -275,9 +280,11 @@ class EventHandlers:
         self.pending_pods.delete(uid, now)
         self.vf_disputes.drop(uid)
         self.lost_vfs.drop(uid)
+        self.rate_changes.drop(uid)
         self.bound_without_vfs.drop(uid)
         assigned = self.cache.remove(uid, now)
         if assigned is not None:
             self.queue.move_on_event(of_leaving(assigned), now)
             self.vf_disputes.pod_left(assigned, now)
+            self.rate_changes.touch(assigned.node, now)
         self.pending_groups.drop(uid, now)

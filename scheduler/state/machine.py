@@ -1,8 +1,8 @@
 """The scheduler without its edges: events in, instructions out, time as an argument.
 
 `nodes`, `pods` and `see` apply watch events, `finished` applies the result of a write. `step` decides about the next
-pod, `tick` does what is due at a time. All return instructions: `Bind`, `PreBind`, `Evict`, `DeleteVictims`, `Report`
-and `Notice`. Nothing here does I/O, so a whole life can be replayed in a test.
+pod, `tick` does what is due at a time. All return instructions: `Bind`, `PreBind`, `Evict`, `DeleteVictims`,
+`WriteRates`, `Report` and `Notice`. Nothing here does I/O, so a whole life can be replayed in a test.
 """
 
 from collections.abc import Hashable
@@ -56,6 +56,7 @@ from scheduler.state.event_handlers import EventHandlers
 from scheduler.state.group_scheduling import GroupScheduling
 from scheduler.state.lost_vfs import NO_EVICTIONS, LostVfOptions, LostVfs
 from scheduler.state.pre_binding import PreBinding
+from scheduler.state.rate_changes import RateChanges, SignRates
 from scheduler.state.vf_disputes import VfDisputes
 from scheduler.state.write_results import WriteResults
 
@@ -75,8 +76,12 @@ class Machine:
         group_options: GroupOptions = NO_OPTIONS,
         lost_vf_options: LostVfOptions = NO_EVICTIONS,
         sign: SignAssignment | None = None,
+        sign_rates: SignRates | None = None,
     ) -> None:
-        """Check ``portion`` pods in one step, if a decision must find victims; with ``sign`` sign each assignment."""
+        """Check ``portion`` pods in one step, if a decision must find victims; with ``sign`` sign each assignment.
+
+        With ``sign_rates`` sign the rates that are allocated to running pods.
+        """
         self.scheduler_name = scheduler_name
         self._kinds = kinds
         self.cache = Cache(kinds)
@@ -92,6 +97,7 @@ class Machine:
         )
         self.vf_disputes = VfDisputes(self.cache, scheduler_name, evicts=evict_never_started)
         self.lost_vfs = LostVfs(self.cache, self.groups_by_pod, self.vf_disputes.never_started, lost_vf_options)
+        self.rate_changes = RateChanges(self.cache, self.nominator, scheduler_name, sign_rates)
         self._bound_without_vfs = BoundWithoutVfs(scheduler_name)
         budgets, self.placed_groups = Budgets(), PlacedGroups(self.groups_by_pod, self.known_pod_groups)
         marked_members = MarkedMembers(scheduler_name, self.cache, self.placed_groups)
@@ -129,6 +135,7 @@ class Machine:
             nominator=self.nominator,
             vf_disputes=self.vf_disputes,
             lost_vfs=self.lost_vfs,
+            rate_changes=self.rate_changes,
             marked_members=marked_members,
             pre_binding=self._pre_binding,
         )
@@ -158,6 +165,7 @@ class Machine:
             volume_waits=self._volume_waits,
             vf_disputes=self.vf_disputes,
             lost_vfs=self.lost_vfs,
+            rate_changes=self.rate_changes,
             cluster_objects=ClusterObjects(self.cache.pod_counts, budgets),
             bound_without_vfs=self._bound_without_vfs,
         )
@@ -330,6 +338,7 @@ class Machine:
         found += self.group_scheduling.tick(now)
         found += self.vf_disputes.overdue(now)
         found += self.lost_vfs.overdue(now)
+        found += self.rate_changes.overdue(now)
         found += (Notice("constraint", text, {"constraint": kind}) for kind, text in self._kinds.take_faults())
         return found
 
@@ -366,6 +375,7 @@ class Machine:
             self.queue.next_ready(),
             self.vf_disputes.next_due(),
             self.lost_vfs.next_due(),
+            self.rate_changes.next_due(),
             self._volume_waits.next_due(),
             self.nominator.next_due(),
             self._unfinished.next_due(),

@@ -17,9 +17,11 @@ from scheduler.cycle.instructions import (
     PreBindResult,
     Report,
     Result,
+    WriteRates,
+    WriteRatesResult,
 )
 from scheduler.kube.binding_outcome import Outcome
-from scheduler.kube.cluster_event import NO_EVENT
+from scheduler.kube.cluster_event import NO_EVENT, ClusterEvent
 from scheduler.pending.groups.conditions import PodGroupConditions
 from scheduler.pending.groups.marked_members import MarkedMembers
 from scheduler.pending.groups.member_messages import MemberMessages
@@ -29,6 +31,7 @@ from scheduler.pending.pending_pods import PendingPods
 from scheduler.queue.queue import Queue
 from scheduler.state.lost_vfs import LostVfs
 from scheduler.state.pre_binding import PreBinding
+from scheduler.state.rate_changes import RateChanges
 from scheduler.state.vf_disputes import VfDisputes
 
 
@@ -45,6 +48,7 @@ class WriteResults:
     nominator: Nominator
     vf_disputes: VfDisputes
     lost_vfs: LostVfs
+    rate_changes: RateChanges
     marked_members: MarkedMembers
     pre_binding: PreBinding
 
@@ -59,6 +63,8 @@ class WriteResults:
                 return self._finish_evict(order, result, now)
             case DeleteVictims(), DeleteVictimsResult():
                 return self._finish_delete_victims(order, result, now)
+            case WriteRates(), WriteRatesResult():
+                return self._finish_rates(order, result, now)
             case _:
                 raise TypeError(f"{type(result).__name__} is not the result of {type(order).__name__}")
 
@@ -106,6 +112,14 @@ class WriteResults:
             )
             return found
         return [*found, *self.pending_pods.report_unschedulable(self.pending_pods[uid], "Unschedulable", message)]
+
+    def _finish_rates(self, order: WriteRates, result: WriteRatesResult, now: float) -> list[Instruction]:
+        """What was reserved for rates that were not written is free again."""
+        found = list(self.rate_changes.finish(order, result, now))
+        if result.kind != "written":
+            self.queue.move_on_event(ClusterEvent.VFS_FREED, now)
+            self.rate_changes.touch(order.rates.node, now)
+        return found
 
     def _bound_to_deleted_node(self, decision: Bind) -> list[Instruction]:
         """Report a bind to a deleted node, which the API server allows; the garbage collector removes such pods."""

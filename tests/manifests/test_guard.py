@@ -45,6 +45,10 @@ def annotated(**changes: str | None) -> dict[str, Any]:
     keys = {"assignment": names.ASSIGNMENT, "inventory": names.INVENTORY, "request": names.REQUEST, "other": "other"}
     keys |= {
         "signature": names.SIGNATURE,
+        "rates": names.RATES,
+        "in_force": names.RATES_IN_FORCE,
+        "seed": names.SEED_REQUEST,
+        "placement": names.PLACEMENT,
         "gpus": f"{names.INVENTORY_OF}gpu",
         "licences": f"{names.INVENTORY_OF}licence",
     }
@@ -126,8 +130,8 @@ async def test_an_inventory_is_written_by_the_nodes_own_advertiser_only(guarded:
     own, elsewhere, nowhere = User(ADVERTISER, "n1"), User(ADVERTISER, "n2"), User(ADVERTISER)
     inventory = annotated(inventory="{}")
     assert (
-        "annotation 'mooring.dev/inventory': 'alice' is not the node's advertiser, which alone sets, changes or removes"
-        in await guarded.patch(ALICE, "nodes", "n1", inventory)
+        "annotation 'mooring.dev/inventory' or 'mooring.dev/rates-in-force': 'alice' is not the node's advertiser, "
+        "which alone sets, changes or removes" in await guarded.patch(ALICE, "nodes", "n1", inventory)
     )
     bound = "this advertiser's token is bound to"
     assert f"node 'n1': {bound} node 'n2', and it writes no other" in await guarded.patch(
@@ -184,11 +188,13 @@ async def test_an_inventory_is_written_by_the_nodes_own_advertiser_only(guarded:
         ({"status": {"capacity": {"rdma-sriov/vf": "8"}, "allocatable": {"tencent.com/rdma": "7"}}}, "status", ""),
         (annotated(inventory='{"v":1}'), "", ""),
         (annotated(gpus='{"v":1}'), "", ""),
+        (annotated(in_force='{"v":1}'), "", ""),
+        (annotated(in_force="x" * (MOST_INVENTORY_CHARACTERS + 1)), "", "longer than 131072 characters"),
         (annotated(gpus="x" * (MOST_INVENTORY_CHARACTERS + 1)), "", "longer than 131072 characters"),
         (
             annotated(licences='{"v":1}'),
             "",
-            "no annotation but 'mooring.dev/inventory' and 'mooring.dev/inventory.gpu'",
+            "no annotation but 'mooring.dev/inventory', 'mooring.dev/rates-in-force' and 'mooring.dev/inventory.gpu'",
         ),
         (annotated(inventory="x" * MOST_INVENTORY_CHARACTERS), "", ""),
         (annotated(inventory="x" * (MOST_INVENTORY_CHARACTERS + 1)), "", "longer than 131072 characters"),
@@ -254,20 +260,68 @@ async def test_a_request_that_could_not_be_served_is_refused_where_it_is_written
     assert bool(answer) == bool(why)
 
 
-async def test_a_request_does_not_change_once_the_pod_has_a_node(guarded: Guarded) -> None:
-    """Before that it may be corrected; afterwards it cannot be changed, removed or added, nor by status."""
-    for name, annotations in (("p", {names.REQUEST: "[{},{}]"}), ("q", {})):
+async def test_nothing_but_interfaces_changes_once_the_pod_has_a_node(guarded: Guarded) -> None:
+    """Before that all may be corrected; afterwards nothing can be removed or added, nor by status."""
+    for name, annotations in (("p", {names.REQUEST: "[{},{}]"}), ("q", {}), ("r", {names.SEED_REQUEST: "[{}]"})):
         assert await guarded.create(ALICE, "pods", pod(name, annotations)) == ""
     assert await guarded.patch(ALICE, "pods", "p", annotated(request="[{}]")) == ""
     assert "not a JSON list" in await guarded.patch(ALICE, "pods", "p", annotated(request="{}"))
-    for name in ("p", "q"):
-        assert await guarded.bind(SCHEDULER, name, {}) == ""
-    assert FIXED in await guarded.patch(ALICE, "pods", "p", annotated(request="[]"))
-    assert FIXED in await guarded.patch(ALICE, "pods", "p", annotated(request=None))
-    assert FIXED in await guarded.patch(ALICE, "pods", "p", annotated(request="[]"), "status")
-    assert FIXED in await guarded.patch(ALICE, "pods", "q", annotated(request="[{}]"))
-    assert FIXED in await guarded.patch(ALICE, "pods", "q", {"metadata": {"annotations": {names.PLACEMENT: "{}"}}})
+    for name in ("p", "q", "r"):
+        assert await guarded.bind(SCHEDULER, name, {names.ASSIGNMENT: "{}"}) == ""
+    for subresource in ("", "status"):
+        assert FIXED in await guarded.patch(ALICE, "pods", "p", annotated(request=None), subresource)
+        assert FIXED in await guarded.patch(ALICE, "pods", "p", annotated(seed="[{}]"), subresource)
+        assert FIXED in await guarded.patch(ALICE, "pods", "p", annotated(request="[]", placement="{}"), subresource)
+        assert FIXED in await guarded.patch(ALICE, "pods", "q", annotated(request="[{}]"), subresource)
+        assert FIXED in await guarded.patch(ALICE, "pods", "r", annotated(seed="[]"), subresource)
+    assert FIXED in await guarded.patch(ALICE, "pods", "q", annotated(placement="{}"))
     assert await guarded.patch(ALICE, "pods", "p", annotated(other="two")) == ""
+
+
+async def test_the_interfaces_of_a_running_pod_change_within_bounds(guarded: Guarded) -> None:
+    """Which change is one of rates is the scheduler's affair; a pod of kube-scheduler's, or without VFs, has none."""
+    await guarded.take_pods_of("mooring default-scheduler")
+    gpu = {f"{names.REQUEST_OF}gpu": "{}"}
+    assert await guarded.create(ALICE, "pods", pod("p", {names.REQUEST: "[{}]", names.PLACEMENT: "{}", **gpu})) == ""
+    assert await guarded.create(ALICE, "pods", pod("q", ONE_VF)) == ""
+    assert await guarded.create(ALICE, "pods", pod("r", ONE_VF, schedulerName="default-scheduler")) == ""
+    for name, given in (("p", {names.ASSIGNMENT: "{}"}), ("q", {}), ("r", {names.ASSIGNMENT: "{}"})):
+        assert await guarded.bind(SCHEDULER, name, given) == ""
+    edit = annotated(request='[{"min_tx_rate":1}]')
+    assert await guarded.patch(ALICE, "pods", "p", edit) == ""
+    for name in ("q", "r"):
+        assert FIXED in await guarded.patch(ALICE, "pods", name, edit)
+    assert "not a JSON list" in await guarded.patch(ALICE, "pods", "p", annotated(request="{}"))
+    assert "more than 32768" in await guarded.patch(ALICE, "pods", "p", annotated(request=f"[{' ' * 32768}]"))
+    both = {"metadata": {"annotations": {names.REQUEST: "[{}]", f"{names.REQUEST_OF}gpu": None}}}
+    assert FIXED in await guarded.patch(ALICE, "pods", "p", both)
+
+
+@pytest.mark.parametrize("key", [names.RATES, names.RATES_SIGNATURE])
+async def test_rates_are_allocated_by_the_scheduler_only(guarded: Guarded, key: str) -> None:
+    """A user who could write them would have any rate without its being reserved."""
+    refused, change = (
+        f"annotation '{key}': 'alice' is not Mooring's scheduler",
+        {"metadata": {"annotations": {key: "{}"}}},
+    )
+    assert refused in await guarded.create(ALICE, "pods", pod(annotations={key: "{}"}))
+    assert await guarded.create(ALICE, "pods", pod(annotations=ONE_VF)) == ""
+    for subresource in ("", "status"):
+        assert refused in await guarded.patch(ALICE, "pods", "p", change, subresource)
+    assert await guarded.patch(SCHEDULER, "pods", "p", change, "status") == ""
+    assert refused in await guarded.patch(ALICE, "pods", "p", {"metadata": {"annotations": {key: None}}})
+
+
+async def test_what_is_in_force_is_said_by_the_nodes_own_advertiser_only(guarded: Guarded) -> None:
+    """A user who could say it would free what a VF still has."""
+    for name in ("n1", "n2"):
+        assert await guarded.create(KUBELET, "nodes", node(name)) == ""
+    change = annotated(in_force="{}")
+    assert await guarded.patch(User(ADVERTISER, "n1"), "nodes", "n1", change) == ""
+    assert "writes no other" in await guarded.patch(User(ADVERTISER, "n1"), "nodes", "n2", change)
+    for user in (ALICE, KUBELET):
+        assert "is not the node's advertiser" in await guarded.patch(user, "nodes", "n2", change)
+        assert "is not the node's advertiser" in await guarded.patch(user, "nodes", "n1", annotated(in_force=None))
 
 
 async def test_a_request_for_another_kind_is_bounded_and_guarded_like_one_for_vfs(guarded: Guarded) -> None:

@@ -31,7 +31,7 @@ ASSIGNMENT = Assignment(
 RATES = PodRates("u1", "n1", 2, (VfRates(15000, 20000), VfRates()), (20000, 0))
 
 
-def test_what_is_written_is_what_is_read():
+def test_what_is_written_is_what_is_read() -> None:
     """Rates and what is in force survive the annotation, and the text is the one that the documentation shows."""
     text = (
         '{"generation":2,"node":"n1","rates":[{"max_tx_rate":20000,"min_tx_rate":15000},{}],"reserved":[20000,0],'
@@ -43,7 +43,7 @@ def test_what_is_written_is_what_is_read():
     assert read_rates_in_force('{"pods":{"u1":2},"v":1,"later":true}') == RatesInForce({"u1": 2})
 
 
-def test_rates_stand_in_place_of_the_assignments():
+def test_rates_stand_in_place_of_the_assignments() -> None:
     """A rate that is absent is unset also where the assignment has one, and nothing but the rates changes."""
     changed = with_rates(ASSIGNMENT, RATES)
     assert changed.vfs[0].settings == VfSettings(min_tx_rate=15000, max_tx_rate=20000, vlan=100)
@@ -69,7 +69,7 @@ def test_rates_stand_in_place_of_the_assignments():
         ({"more": 1}, "more: unknown field"),
     ],
 )
-def test_other_rates_are_refused_by_name(change, rule):
+def test_other_rates_are_refused_by_name(change: dict[str, object], rule: str) -> None:
     """An error names the annotation, the place, the value and the rule."""
     text = json.dumps(json.loads(dump_rates(RATES)) | change)
     with pytest.raises(AnnotationError) as refused:
@@ -79,13 +79,13 @@ def test_other_rates_are_refused_by_name(change, rule):
 
 
 @pytest.mark.parametrize("text", ['{"v":1}', '{"v":1,"pods":{"a/b":1}}', '{"v":1,"pods":{"a":0}}', "[]"])
-def test_what_is_in_force_is_read_strictly(text):
+def test_what_is_in_force_is_read_strictly(text: str) -> None:
     """A uid that is none, a generation that is none, and no list of pods are refused."""
     with pytest.raises(AnnotationError):
         read_rates_in_force(text)
 
 
-def test_no_node_names_more_pods_than_it_can_have_vfs():
+def test_no_node_names_more_pods_than_it_can_have_vfs() -> None:
     """An annotation that names more pods is refused whole."""
     pods = {f"u{index}": 1 for index in range(4097)}
     with pytest.raises(AnnotationError, match="4097 pods are more than 4096"):

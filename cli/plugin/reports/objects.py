@@ -4,6 +4,7 @@ Fewer than the scheduler decodes, and none of them required: thousands are liste
 is shown too.
 """
 
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Annotated
 
@@ -13,6 +14,7 @@ from mooring import names
 from mooring.assignment import Assignment, verified_assignment
 from mooring.assignment_signature import read_signature
 from mooring.errors import AnnotationError
+from mooring.rates import PodRates, read_rates_in_force, verified_rates
 from scheduler.kube.objects import NodeSystemInfo, Struct
 
 
@@ -44,6 +46,13 @@ class Node(Struct):
     @property
     def is_ready(self) -> bool:
         return any(one.type == "Ready" and one.status == "True" for one in self.status.conditions or ())
+
+    def rates_in_force(self) -> Mapping[str, int]:
+        """Return which generation of its rates each pod has, by uid; a node that does not say it has none in force."""
+        try:
+            return read_rates_in_force((self.metadata.annotations or {})[names.RATES_IN_FORCE]).generations
+        except (KeyError, AnnotationError):
+            return {}
 
 
 class PodSpec(Struct):
@@ -82,6 +91,13 @@ class Pod(Struct):
             return verified_assignment(self.annotations, self.metadata.uid, self.spec.node_name or ""), ""
         except AnnotationError as unreadable:
             return None, str(unreadable)
+
+    def rates(self, assignment: Assignment) -> PodRates | None:
+        """Return the rates that were allocated after the assignment; None without any, or if they are not valid."""
+        try:
+            return verified_rates(self.annotations[names.RATES], assignment)
+        except (KeyError, AnnotationError):
+            return None
 
     def signed_by(self) -> str:
         """Return the id of the key that is said to have signed the assignment, empty without a signature.

@@ -6,11 +6,14 @@ from dataclasses import dataclass
 from cli.plugin.reports.objects import Pod
 from cli.plugin.reports.tables import Answer, Cell, Table, Tone, cells
 from mooring import names
-from mooring.assignment import AssignedVf
-from mooring.request import asks_for_vfs
+from mooring.assignment import AssignedVf, Assignment
+from mooring.errors import AnnotationError
+from mooring.rates import PodRates, VfRates, assigned_rates, with_rates
+from mooring.request import asks_for_vfs, read_request
+from scheduler.placement.rate_change import wanted_rates
 
 _COLUMNS = ("NAMESPACE", "NAME", "STATE", "NODE", "PF", "VF", "PCI", "NETWORK", "MIN-MBPS", "MAX-MBPS")
-_WIDE = ("LINK", "MAC", "VLAN", "NAME", "CONTAINERS", "WHY")
+_WIDE = ("LINK", "MAC", "VLAN", "NAME", "CONTAINERS", "DESIRED", "RATES", "WHY")
 
 
 def concerns(pod: Pod) -> bool:
@@ -20,18 +23,44 @@ def concerns(pod: Pod) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class PodSummary:
-    """A pod, its assignment, its state in one word, and why that is not the state its owner expects."""
+    """A pod, its VFs with the rates that are allocated, its state in one word, and why its owner expects another one.
+
+    ``desired`` are the rates that it asks for by now, None for those that are allocated; ``changed`` are those
+    that were allocated after the assignment. ``rates`` is what became of the last change, empty if there was none.
+    """
 
     pod: Pod
     vfs: tuple[AssignedVf, ...]
     state: str
     why: str
+    desired: tuple[VfRates, ...] | None = None
+    changed: PodRates | None = None
+    rates: str = ""
 
 
 def summarize(pod: Pod) -> PodSummary:
     """Return a pod's state by its annotations and its status."""
     assignment, wrong = pod.held()
-    return PodSummary(pod, assignment.vfs if assignment else (), *_state(pod, wrong))
+    state, why = _state(pod, wrong)
+    if assignment is None:
+        return PodSummary(pod, (), state, why)
+    changed, told = pod.rates(assignment), pod.condition("MooringRates")
+    given = with_rates(assignment, changed) if changed is not None else assignment
+    rates = (told.reason or "") if told is not None else ""
+    if told is not None and rates != "InForce":
+        why = why or told.message or ""
+    return PodSummary(pod, given.vfs, state, why, _desired(pod, given), changed, rates)
+
+
+def _desired(pod: Pod, given: Assignment) -> tuple[VfRates, ...] | None:
+    """Return the rates that a pod asks for, None if they are allocated or the request is not for these VFs."""
+    text = pod.annotations.get(names.REQUEST)
+    try:
+        request = read_request({names.REQUEST: text}) if text is not None else None
+        wanted = wanted_rates(request, given) if request is not None else None
+    except AnnotationError:
+        return None
+    return None if wanted == assigned_rates(given) else wanted
 
 
 def _state(pod: Pod, wrong: str) -> tuple[str, str]:
@@ -62,8 +91,9 @@ def _rows(one: PodSummary, *, wide: bool) -> Iterator[tuple[Cell, ...]]:
     tone: Tone = "good" if one.state == "Running" else "bad" if one.why else ""
     metadata = one.pod.metadata
     first = cells(metadata.namespace, metadata.name, Cell(one.state, tone), one.pod.spec.node_name)
-    for vf in one.vfs:
-        yield (*first, *cells(*_row(vf), *((*_more(vf), one.why) if wide else ())))
+    for index, vf in enumerate(one.vfs):
+        more = (*_more(vf), one.desired and _text(one.desired[index]), one.rates, one.why) if wide else ()
+        yield (*first, *cells(*_row(vf), *more))
     if not one.vfs:
         nothing = [None] * (len(_COLUMNS) - 4)
         yield (*first, *cells(*nothing, *((*[None] * (len(_WIDE) - 1), one.why) if wide else ())))
@@ -78,22 +108,40 @@ def _more(vf: AssignedVf) -> tuple[object, ...]:
     return vf.link, vf.settings.mac, vf.settings.vlan, name, ",".join(vf.containers or ()) or "all"
 
 
+def _text(rates: VfRates) -> str:
+    """Return rates as min/max, in Mb/s."""
+    return f"{rates.min_tx_rate or 0}/{rates.max_tx_rate or 0}"
+
+
 def vf_table(vfs: Iterable[AssignedVf]) -> Table:
     """Return one row a VF, without its pod."""
     return Table(_COLUMNS[4:], [cells(*_row(vf)) for vf in vfs])
 
 
 def as_item(one: PodSummary) -> dict[str, object]:
-    """Return a pod as JSON values."""
-    return {
+    """Return a pod as JSON values; ``rates`` is there if its rates were edited while it runs."""
+    generation = one.changed.generation if one.changed is not None else 0
+    edited = {"rates": {"state": one.rates, "generation": generation}} if one.rates or generation else {}
+    return edited | {
         "namespace": one.pod.metadata.namespace,
         "name": one.pod.metadata.name,
         "uid": one.pod.metadata.uid,
         "state": one.state,
         "why": one.why,
         "node": one.pod.spec.node_name or "",
-        "vfs": [_entry(vf) for vf in one.vfs],
+        "vfs": [_entry(vf) | _rates(one, index) for index, vf in enumerate(one.vfs)],
     }
+
+
+def _rates(one: PodSummary, index: int) -> dict[str, object]:
+    """Return what a VF is to have, and what it may have as long as that is not in force, in Mb/s; where they differ."""
+    wanted = one.desired[index] if one.desired is not None else None
+    found: dict[str, object] = {}
+    if wanted is not None:
+        found["desired"] = {"min_tx_rate": wanted.min_tx_rate, "max_tx_rate": wanted.max_tx_rate}
+    if one.changed is not None and one.rates != "InForce":
+        found["reserved_mbps"] = one.changed.reserved[index]
+    return found
 
 
 def _entry(vf: AssignedVf) -> dict[str, object]:

@@ -5,10 +5,12 @@ from dataclasses import dataclass, replace
 
 from cli.plugin.reports.objects import Node, Pod
 from mooring import names
+from mooring.assignment import Assignment
 from mooring.errors import AnnotationError
 from mooring.inventory import Inventory, Pf, read_inventory
+from mooring.rates import reserved_rates
 from scheduler.placement.shared_ports import offers_of, shared_ports_of
-from scheduler.placement.vf_accounting import Claim, disputes, existing, free_vfs_of
+from scheduler.placement.vf_accounting import Claim, disputes, existing, free_vfs_of, reserving
 
 NO_INVENTORY = "no inventory"
 
@@ -47,15 +49,24 @@ class NodeUse:
 
 def uses(nodes: Iterable[Node], pods: Sequence[Pod] | None) -> list[NodeUse]:
     """Return all nodes by name; ``pods`` is None if they could not be read."""
+    ordered = sorted(nodes, key=lambda node: node.metadata.name)
+    in_force = {node.metadata.name: node.rates_in_force() for node in ordered}
     claims: dict[str, list[Claim]] = {}
     keys: dict[str, str] = {}
     for pod in pods or ():
         assignment, _ = pod.held()
         if assignment is not None and not pod.is_over:
-            claims.setdefault(assignment.node, []).append(Claim(pod.metadata.uid, assignment))
+            claim = Claim(pod.metadata.uid, _reserving(pod, assignment, in_force.get(assignment.node, {})))
+            claims.setdefault(assignment.node, []).append(claim)
             keys[pod.metadata.uid] = pod.key
-    ordered = sorted(nodes, key=lambda node: node.metadata.name)
     return [_use(node, None if pods is None else claims.get(node.metadata.name, []), keys) for node in ordered]
+
+
+def _reserving(pod: Pod, assignment: Assignment, in_force: Mapping[str, int]) -> Assignment:
+    """Return an assignment with the rates that its VFs reserve."""
+    if (rates := pod.rates(assignment)) is None:
+        return assignment
+    return reserving(assignment, reserved_rates(assignment, rates, in_force.get(pod.metadata.uid)))
 
 
 def _use(node: Node, claims: Sequence[Claim] | None, keys: Mapping[str, str]) -> NodeUse:

@@ -10,8 +10,8 @@ from scheduler.server.reporting.event_correlator import EventRecord
 
 # The API server refuses an event with a longer note.
 _LONGEST_MESSAGE = 1024
-# kube-scheduler reports both as normal events.
-_GOOD_NEWS = ("Scheduled", "Preempted")
+# kube-scheduler reports the first two as normal events.
+_GOOD_NEWS = ("Scheduled", "Preempted", "RatesAllocated", "RatesInForce")
 # Equal to `mooring.parsing.dump`, in a sixth of the time.
 _encode = msgspec.json.Encoder(order="sorted").encode
 _OF_PENDING = ("Unschedulable", "InvalidRequest")

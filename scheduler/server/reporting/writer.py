@@ -19,12 +19,13 @@ import structlog
 from mooring.kube.client import JSON, MERGE_PATCH, STRATEGIC_PATCH, Client
 from mooring.kube.failures import Conflict, KubeError, NotFound
 from mooring.kube.retry import until_definite
-from scheduler.cycle.instructions import Report, ReportGroup
+from scheduler.cycle.instructions import Report, ReportGroup, ReportRates
 from scheduler.kube.objects import Pod
 from scheduler.server import metrics
 from scheduler.server.reporting.event_correlator import EventCorrelator, EventRecord, TokenBucket
 from scheduler.server.reporting.pod_group_status import pod_group_patches
 from scheduler.server.reporting.pod_status import event, event_reason, is_of_pending, repetition, status_patch
+from scheduler.server.reporting.rates_status import rates_condition_patch
 
 _log = structlog.get_logger()
 _MOST_EVENTS = 10_000
@@ -51,6 +52,7 @@ class Writer:
         self._events: asyncio.Queue[Report] = asyncio.Queue(_MOST_EVENTS)
         self._conditions: dict[str, Report] = {}
         self._of_pod_groups: dict[str, ReportGroup] = {}
+        self._of_rates: dict[str, ReportRates] = {}
         self._new_condition = asyncio.Event()
         self._pace = TokenBucket(_CONDITIONS_PER_S, _CONDITIONS_AT_ONCE, time.monotonic())
         self._event_correlator = EventCorrelator()
@@ -82,6 +84,15 @@ class Writer:
         if waiting is None or waiting.status != "True":
             self._of_pod_groups[uid] = report
             self._new_condition.set()
+
+    def put_rates(self, report: ReportRates) -> None:
+        """Take a pod's condition about its rates in place of one that waits; pods that wait for a node come first."""
+        self._of_rates[report.pod.metadata.uid] = report
+        self._new_condition.set()
+
+    def drop_rates(self, uid: str) -> None:
+        """Write no condition about a pod's rates that waits: a newer one is written with the rates themselves."""
+        self._of_rates.pop(uid, None)
 
     def _await(self, newer: Report, older: Report | None) -> None:
         """Queue the newer of two reports about a pod; it keeps the older one's nomination unless it has its own."""
@@ -120,6 +131,8 @@ class Writer:
                 await self._write_pod_group(self._of_pod_groups.pop(next(iter(self._of_pod_groups))))
             elif self._conditions:
                 await self._attempt(self._conditions.pop(next(iter(self._conditions))), self._write_condition)
+            elif self._of_rates:
+                await self._write_rates(self._of_rates.pop(next(iter(self._of_rates))))
             else:
                 self._new_condition.clear()
 
@@ -157,14 +170,22 @@ class Writer:
         pod = report.pod.metadata
         path = f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}"
         try:
-            await _send(self._client, "PATCH", f"{path}/status", status_patch(report, _now()), STRATEGIC_PATCH)
+            await _send(self._client, "PATCH", f"{path}/status", status_patch(report, timestamp()), STRATEGIC_PATCH)
         except Conflict:
             await self._send_again(report, path)
+
+    async def _write_rates(self, report: ReportRates) -> None:
+        pod, patch = report.pod.metadata, rates_condition_patch(report, timestamp())
+        path = f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}/status"
+        try:
+            await _send(self._client, "PATCH", path, patch, STRATEGIC_PATCH)
+        except KubeError as failed:
+            _log.info("report was refused", pod=report.pod.key, uid=pod.uid, reason=str(failed))
 
     async def _write_pod_group(self, report: ReportGroup) -> None:
         """Write to the version that is served; after a conflict the watch shows what has changed."""
         about = report.pod_group.metadata
-        for path, patch in pod_group_patches(report, _now()):
+        for path, patch in pod_group_patches(report, timestamp()):
             try:
                 await _send(self._client, "PATCH", path, patch, STRATEGIC_PATCH)
             except NotFound:
@@ -185,7 +206,7 @@ class Writer:
             self._await(self._conditions.get(uid, again), again)
 
     async def _write_event(self, report: Report) -> None:
-        pod, now = report.pod.metadata, _now()
+        pod, now = report.pod.metadata, timestamp()
         suffix = f".{time.time_ns():x}{next(self._serial):x}"
         new = EventRecord(pod.name[: _LONGEST_NAME - len(suffix)] + suffix, 1, now)
         about = (pod.uid, event_reason(report), report.message)
@@ -210,5 +231,6 @@ async def _send(client: Client, method: str, path: str, body: bytes = b"", kind:
     return await client.request(method, path, body, kind)
 
 
-def _now() -> str:
+def timestamp() -> str:
+    """Return the time now, as RFC 3339."""
     return datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")

@@ -1,18 +1,39 @@
 """The scheduler's signing key: an ed25519 private key in a PEM file, read once at the start."""
 
 from pathlib import Path
+from typing import Protocol
 
 import structlog
 
+from mooring import rates_signature
 from mooring.assignment_signature import AssignmentSignature, dump_signature, key_id, signed_bytes
 from mooring.config import ConfigError
-from scheduler.cycle.decisions import SignAssignment
 
 _log = structlog.get_logger()
 
 
-def load_signing_key(file: str) -> SignAssignment | None:
-    """Return what signs an assignment's text, None if no file is named; raise ConfigError."""
+class _PrivateKey(Protocol):
+    def sign(self, data: bytes, /) -> bytes: ...
+
+
+class SigningKey:
+    """Signs an assignment's text when called, and the text of rates."""
+
+    def __init__(self, key: _PrivateKey, own_id: str) -> None:
+        self._key, self._id = key, own_id
+
+    def __call__(self, assignment: str) -> str:
+        return self._dump(signed_bytes(assignment.encode()))
+
+    def rates(self, rates: str) -> str:
+        return self._dump(rates_signature.signed_bytes(rates.encode()))
+
+    def _dump(self, signed: bytes) -> str:
+        return dump_signature(AssignmentSignature(self._id, self._key.sign(signed)))
+
+
+def load_signing_key(file: str) -> SigningKey | None:
+    """Return what signs, None if no file is named; raise ConfigError."""
     if not file:
         return None
     # Imported here, because only a scheduler that signs pays for it.
@@ -28,8 +49,4 @@ def load_signing_key(file: str) -> SignAssignment | None:
         raise ConfigError(f"signing key {file!r} is not an ed25519 key")
     own_id = key_id(key.public_key().public_bytes_raw())
     _log.info("assignments are signed", key=own_id)
-
-    def sign(assignment: str) -> str:
-        return dump_signature(AssignmentSignature(own_id, key.sign(signed_bytes(assignment.encode()))))
-
-    return sign
+    return SigningKey(key, own_id)

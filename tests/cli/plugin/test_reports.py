@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from cli.plugin.reports import doctor, explain, nodes, pods, top
-from cli.plugin.reports.objects import Event, Guard
+from cli.plugin.reports.objects import Event, Guard, Node, Pod
 from cli.plugin.reports.tables import Answer, Cell, Table, cells, draw
 from cli.plugin.reports.use import uses
 from mooring import names
@@ -16,6 +16,7 @@ from mooring.admission_policies import POLICIES
 from mooring.assignment_signature import AssignmentSignature, dump_signature
 from mooring.indexes import Indexes
 from mooring.inventory import Out
+from mooring.rates import PodRates, RatesInForce, VfRates, dump_rates, dump_rates_in_force
 from tests.cli.plugin.cluster import as_nodes, as_pods, bound, given, node, pf, pod
 
 
@@ -322,3 +323,38 @@ def test_a_pod_says_why_it_waits() -> None:
     drawn = draw(pods.report(waits, wide=True).tables, coloured=False)
     assert drawn.splitlines()[1].split()[:4] == ["default", "a", "Unschedulable", "-"]
     assert drawn.endswith("0/3")
+
+
+def _changed(reason: str, in_force: int) -> tuple[Pod, Node]:
+    """Return a pod whose rates were lowered from 20000 to 5000 and that asks for 9000 by now, and its node."""
+    document, uid = bound("a", "n1", (pf(), 0, 20_000)), "uid-a"
+    rates = PodRates(uid, "n1", 1, (VfRates(5_000, 6_000),), (20_000,))
+    document["metadata"]["annotations"] |= {names.RATES: dump_rates(rates), names.REQUEST: '[{"min_tx_rate":9000}]'}
+    document["status"]["conditions"] = [{"type": "MooringRates", "status": "False", "reason": reason, "message": "m"}]
+    there = node("n1", (pf(),))
+    text = dump_rates_in_force(RatesInForce({uid: in_force}))
+    there["metadata"]["annotations"][names.RATES_IN_FORCE] = text
+    return as_pods(document)[0], as_nodes(there)[0]
+
+
+def test_changed_rates_are_shown_as_desired_and_allocated_with_what_became_of_them() -> None:
+    """And in the JSON what the VF may still have."""
+    one, _ = _changed("Deferred", 0)
+    answer = pods.report([one], wide=True)
+    shown = draw(answer.tables, coloured=False)
+    assert "5000       6000" in shown
+    assert "9000/0" in shown
+    assert "Deferred" in shown
+    items: Any = answer.document["items"]
+    (item,) = items
+    assert item["rates"] == {"state": "Deferred", "generation": 1}
+    (vf,) = item["vfs"]
+    assert (vf["min_tx_rate"], vf["desired"]) == (5_000, {"min_tx_rate": 9_000, "max_tx_rate": None})
+    assert vf["reserved_mbps"] == 20_000
+
+
+def test_a_lowered_rate_is_in_use_until_its_node_says_that_it_is_in_force() -> None:
+    """The scheduler counts it so too."""
+    for generation, reserved in ((0, 20_000), (1, 5_000)):
+        one, there = _changed("Allocated", generation)
+        assert uses([there], [one])[0].pfs[0].reserved_mbps == reserved

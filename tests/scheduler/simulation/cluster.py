@@ -257,6 +257,9 @@ class Cluster:
     def _patch_node(self, name: str, patch: Json, subresource: str = "") -> None:
         self._api.call("PATCH", f"/api/v1/nodes/{name}{subresource}", patch, MERGE)
 
+    def annotate_node(self, name: str, patch: Json) -> None:
+        self._patch_node(name, patch)
+
     def delete_node(self, name: str) -> None:
         self._api.call("DELETE", f"/api/v1/nodes/{name}")
 

@@ -1,10 +1,11 @@
 """The nodes of the simulated cluster: what their kubelets start, and the ledger that gives no VF twice."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from mooring import names
 from mooring.assignment import AssignedVf
+from mooring.rates import PodRates, with_rates
 from tests.scheduler.simulation.cluster import Cluster, Hardware, PodState, on_cable
 
 
@@ -21,6 +22,10 @@ class NodeAgent:
     # It does not release the VFs of deleted pods; its advertiser lists them as held, and ``tell`` publishes that.
     keeps: bool = False
     tell: Callable[[], None] = lambda: None
+    # Changed rates, by pod uid: they survive a boot.
+    rates: dict[str, PodRates] = field(default_factory=dict)
+    # Its NIC raises no rate.
+    refuses_rates: bool = False
 
     def sync(self) -> None:
         """Do one sync of a kubelet: start, stop, and release what deleted pods have left."""
@@ -56,13 +61,46 @@ class NodeAgent:
         self.hardware.held = {}
         self.ledger.clear()
 
+    def apply_rates(self, pods: Mapping[str, PodRates], steps: int = 100) -> None:
+        """Take over rates of a later generation, lower what is lowered and then raise; stop after so many steps."""
+        for uid, rates in pods.items():
+            if rates.node == self.name and (uid not in self.rates or rates.generation > self.rates[uid].generation):
+                self.rates[uid] = rates
+        self.rates = {uid: one for uid, one in self.rates.items() if self.cluster.pod(uid) is not None}
+        changes = sorted(self._changes(), key=lambda change: change[1].min_tx_rate > self._rate(change[0]))
+        for pci, vf in changes[:steps]:
+            if vf.min_tx_rate <= self._rate(pci) or (not self.refuses_rates and not self._over([vf], {pci})):
+                self.ledger[pci] = self.ledger[pci][0], vf
+
+    def _rate(self, pci: str) -> int:
+        return self.ledger[pci][1].min_tx_rate
+
+    def _changes(self) -> Iterator[tuple[str, AssignedVf]]:
+        """Yield the VFs that have not the rates that they should have, as they should be."""
+        for pci, (uid, vf) in self.ledger.items():
+            pod, rates = self.cluster.pod(uid), self.rates.get(uid)
+            if pod is not None and pod.claim is not None and rates is not None:
+                wanted = next(one for one in with_rates(pod.claim, rates).vfs if one.pci == pci)
+                if wanted != vf:
+                    yield pci, wanted
+
+    def in_force(self) -> dict[str, int]:
+        """Return the generation of each pod all of whose VFs have its rates."""
+        late = {self.ledger[pci][0] for pci, _ in self._changes()}
+        return {uid: rates.generation for uid, rates in self.rates.items() if uid not in late}
+
+    def _vfs(self, pod: PodState) -> tuple[AssignedVf, ...]:
+        """Return a pod's VFs with the rates to set."""
+        rates = self.rates.get(pod.uid)
+        return pod.vfs if pod.claim is None or rates is None else with_rates(pod.claim, rates).vfs
+
     def _start(self, pod: PodState) -> None:
         """Start a pod, or refuse it with a reason."""
         reason = self._refusal(pod)
         if reason:
             self.refused[pod.uid] = reason
             return
-        self.ledger |= {vf.pci: (pod.uid, vf) for vf in pod.vfs}
+        self.ledger |= {vf.pci: (pod.uid, vf) for vf in self._vfs(pod)}
         containers = [{"name": "c", "ready": True, "started": True, "state": {"running": {}}}]
         self.cluster.patch_pod(pod.name, {"status": {"phase": "Running", "containerStatuses": containers}}, "/status")
 
@@ -75,9 +113,13 @@ class NodeAgent:
                 return f"{vf.pci} does not exist"
             if self.ledger.get(vf.pci, (pod.uid, vf))[0] != pod.uid:
                 return f"{vf.pci} is held by pod {self.ledger[vf.pci][0]}"
+        return self._over(self._vfs(pod), {vf.pci for vf in pod.vfs})
+
+    def _over(self, vfs: Iterable[AssignedVf], instead: Container[str]) -> str:
+        """Return why these VFs' rates are too much beside those of all others; ``instead`` of what they have now."""
         reserved = {pf.name: 0 for pf in self.hardware.inventory().pfs}
-        others = [vf for uid, vf in self.ledger.values() if uid != pod.uid]
-        for vf in (*others, *pod.vfs):
+        others = [vf for pci, (_, vf) in self.ledger.items() if pci not in instead]
+        for vf in (*others, *vfs):
             reserved[vf.pf] += vf.min_tx_rate
         inventory = self.hardware.inventory()
         totals = {pf.name: sum(reserved[other.name] for other in on_cable(inventory, pf)) for pf in inventory.pfs}

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from mooring import names
 from mooring.errors import AnnotationError
 from mooring.inventory import Inventory, read_inventory
+from mooring.rates import PodRates, read_rates, read_rates_in_force
 from mooring.request import VfRequest, read_request
 from tests.scheduler.simulation import fake_units
 from tests.scheduler.simulation.api import Json
@@ -61,19 +62,48 @@ def vfs_fit(wanted: Sequence[VfRequest], node: Json, there: Sequence[PodState]) 
     if not _is_of_this_boot(node):
         return False
     inventory = read_inventory(node["metadata"]["annotations"][names.INVENTORY])
-    free, rate = _left(inventory, there)
+    free, rate = _left(inventory, node, there)
     pfs = range(len(inventory.pfs))
     return any(_fits(wanted, choice, inventory, free, rate) for choice in itertools.product(pfs, repeat=len(wanted)))
 
 
-def _left(inventory: Inventory, there: Sequence[PodState]) -> tuple[list[int], list[int]]:
+def allocated(pod: PodState) -> PodRates | None:
+    """Return the rates that a pod has been given after its assignment, as the API has them."""
+    text = pod.annotations.get(names.RATES)
+    if text is None or pod.claim is None:
+        return None
+    try:
+        rates = read_rates(text)
+    except AnnotationError:
+        return None
+    is_its_own = (rates.uid, rates.node, len(rates.rates)) == (pod.uid, pod.node, len(pod.vfs))
+    return rates if is_its_own else None
+
+
+def in_force(pod: PodState, node: Json) -> int | None:
+    """Return which generation of a pod's rates its node says to be in force."""
+    text = (node.get("metadata", {}).get("annotations") or {}).get(names.RATES_IN_FORCE)
+    return None if text is None else read_rates_in_force(text).generations.get(pod.uid)
+
+
+def reserved_by(pod: PodState, rates: PodRates | None, node: Json) -> tuple[int, ...]:
+    """Return what each VF of a pod reserves that was given these rates after its assignment."""
+    if rates is None:
+        return tuple(vf.min_tx_rate for vf in pod.vfs)
+    is_in_force = in_force(pod, node) == rates.generation
+    return tuple(one.min_tx_rate or 0 for one in rates.rates) if is_in_force else rates.reserved
+
+
+def _left(inventory: Inventory, node: Json, there: Sequence[PodState]) -> tuple[list[int], list[int]]:
     free, rate = [], []
     for pf in inventory.pfs:
         # A withheld VF reserves what it is still limited to, whoever claims it besides.
         kept = {index: out.min_tx_rate for out in pf.out if out.min_tx_rate for index in out.vfs}
         held: dict[int, int] = {}
-        for vf in (vf for pod in there for vf in pod.vfs if vf.pf == pf.name):
-            held[vf.vf] = max(held.get(vf.vf, 0), vf.min_tx_rate)
+        claims = [one for pod in there for one in zip(pod.vfs, reserved_by(pod, allocated(pod), node), strict=True)]
+        for vf, mbps in claims:
+            if vf.pf == pf.name:
+                held[vf.vf] = max(held.get(vf.vf, 0), mbps)
         free.append(len(set(pf.usable) - held.keys()))
         reserved = {index: max(held.get(index, 0), kept.get(index, 0)) for index in {*held, *kept}}
         rate.append(sum(reserved.values()))

@@ -5,7 +5,7 @@ lost the lease, or somebody who is not our scheduler has just claimed the VF. Th
 the second pod, and the leader reports the dispute. Anything else is a violation.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
@@ -13,6 +13,7 @@ import msgspec
 
 from devcluster.apiserver.objects import timestamp
 from mooring import names
+from mooring.assignment import AssignedVf
 from mooring.inventory import Inventory
 from tests.scheduler.simulation.clock import VirtualLoop
 from tests.scheduler.simulation.cluster import Cluster, PodState, on_cable
@@ -52,6 +53,8 @@ class Promises:
     edited: dict[str, float] = field(default_factory=dict)
     slips: list[str] = field(default_factory=list)
     broken: list[str] = field(default_factory=list)
+    # What each VF of a pod reserves, where its rates have changed.
+    reserved: Callable[[PodState], tuple[int, ...]] = lambda pod: tuple(vf.min_tx_rate for vf in pod.vfs)
     binds: int = 0
     preempted: int = 0
 
@@ -141,13 +144,19 @@ class Promises:
         """Yield what a pod was given beyond what its node offered at any moment since shortly before the decision."""
         offers = self._offers(pod.node, made.at - STALE_S)
         for vf in pod.vfs:
-            listed = [(inventory, pf) for inventory in offers if (pf := inventory.pf(vf.pf)) is not None]
-            pfs = [pf for _, pf in listed]
+            pfs = [pf for inventory in offers if (pf := inventory.pf(vf.pf)) is not None]
             if not any(vf.vf in pf.usable and pf.vf_pci(vf.vf) == vf.pci for pf in pfs):
                 yield f"{vf.pci} was not on offer"
+        yield from self.over_offer(pod, pod.vfs, self.loop.time() - made.at + STALE_S)
+
+    def over_offer(self, pod: PodState, vfs: Iterable[AssignedVf], seconds: float) -> Iterator[str]:
+        """Yield where more is reserved than these VFs' ports have offered at any moment of so many seconds."""
+        offers = self._offers(pod.node, self.loop.time() - seconds)
+        for vf in vfs:
+            listed = [(inventory, pf) for inventory in offers if (pf := inventory.pf(vf.pf)) is not None]
             cables = [on_cable(inventory, pf) for inventory, pf in listed if pf.up]
             names = {other.name for inventory, pf in listed for other in on_cable(inventory, pf)} | {vf.pf}
-            reserved = sum(self._reserved(pod.node, name) for name in names)
+            reserved = sum(self.reserved_on(pod.node, name) for name in names)
             if vf.min_tx_rate and reserved > max((min(pf.offer_mbps for pf in cable) for cable in cables), default=0):
                 yield f"{reserved} Mb/s are reserved on {vf.pf} of {pod.node}, more than it offers"
 
@@ -157,14 +166,14 @@ class Promises:
         ended = [after for after, _ in history[1:]] + [float("inf")]
         return [inventory for (_, inventory), end in zip(history, ended, strict=True) if end >= since]
 
-    def _reserved(self, node: str, pf: str) -> int:
+    def reserved_on(self, node: str, pf: str) -> int:
         """Return what the pods reserve that a leader has bound: no scheduler could have counted the others."""
         held: dict[int, int] = {}
         for pod in self.cluster.live():
             if pod.node == node and self.written[pod.uid].led:
-                for vf in pod.vfs:
+                for vf, rate in zip(pod.vfs, self.reserved(pod), strict=True):
                     if vf.pf == pf:
-                        held[vf.vf] = max(held.get(vf.vf, 0), vf.min_tx_rate)
+                        held[vf.vf] = max(held.get(vf.vf, 0), rate)
         return sum(held.values())
 
     def check(self) -> None:

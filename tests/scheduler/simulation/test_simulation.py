@@ -16,6 +16,7 @@ import pytest
 
 from tests.scheduler.simulation.disruption import Rivals
 from tests.scheduler.simulation.jobs import Job
+from tests.scheduler.simulation.rates import RateEdits
 from tests.scheduler.simulation.schedulers import Decision
 from tests.scheduler.simulation.world import NODES, World, simulate
 
@@ -25,6 +26,8 @@ FEWEST = 5
 SEEDS, LONG_SEEDS = range(20), range(20, 240)
 # In these runs leaders are killed amid the preemption of whole groups: three of them meet all of it.
 DISRUPTED_STEPS, DISRUPTED_SEEDS, LONG_DISRUPTED_SEEDS = 250, (107, 111, 113), range(200, 300)
+# In these runs the rates of running pods change all the time.
+RATES_STEPS, RATES_SEEDS, LONG_RATES_SEEDS = 600, (0, 3, 28), range(300, 400)
 # Seed: what it found. A seed gives the same run only as long as the simulation is unchanged; they stay all the same.
 FAILED_ONCE = {
     13: "a dispute that a scheduler learnt of while it stood by was told by nobody, if the leader ended before it told",
@@ -118,6 +121,35 @@ def test_so_it_does_for_many_more_seeds(
     if not request.config.getoption("--long"):
         pytest.skip("runs with --long")
     assert _disrupted(seed, monkeypatch).disruptions.met["orders"] >= 0
+
+
+async def _edited_life(world: World) -> None:
+    """Rates of running pods that change all the time."""
+    await RateEdits(world).live(RATES_STEPS)
+    await world.settle()
+
+
+def _edited(seed: int) -> World:
+    try:
+        return simulate(seed, _edited_life)
+    except (AssertionError, ExceptionGroup) as broken:
+        raise AssertionError(f"seed {seed}: {broken}") from broken
+
+
+def test_a_vf_never_has_more_than_is_reserved_while_its_pods_rates_change() -> None:
+    """Leaders killed, frozen, cut off, writes lost and late; nodes late, killed amid an edit, and NICs that refuse."""
+    met = sum((_edited(seed).rates.met for seed in RATES_SEEDS), Counter[str]())
+    assert met["written"] > 60
+    assert met["Deferred"] > 3
+    assert met["Infeasible"] > 1
+
+
+@pytest.mark.parametrize("seed", LONG_RATES_SEEDS)
+def test_nor_has_it_for_many_more_seeds(seed: int, request: pytest.FixtureRequest) -> None:
+    """Run with --long."""
+    if not request.config.getoption("--long"):
+        pytest.skip("runs with --long")
+    assert _edited(seed).rates.met["written"] > 0
 
 
 async def _small_life(world: World) -> None:

@@ -30,6 +30,7 @@ from tests.scheduler.simulation.kubelet import NodeAgent
 from tests.scheduler.simulation.network import CLIENT, Network, accepting
 from tests.scheduler.simulation.oracle import placeable, told
 from tests.scheduler.simulation.promises import Promises
+from tests.scheduler.simulation.rates import Rates
 from tests.scheduler.simulation.schedulers import Decision, RecordedExtenderPods, Scheduler, machine
 from tests.scheduler.simulation.storage import Storage
 
@@ -62,6 +63,8 @@ class World:
         self.storage = Storage(self.api)
         self.jobs = Jobs(self.api, self.cluster, self.storage)
         self.promises = Promises(loop, self.cluster, self.agents, self.storage, self.jobs)
+        self.rates = Rates(self)
+        self.promises.reserved = self.rates.reserved
         self.disruptions = Disruptions(loop, self.cluster, self.jobs, self.network.bury)
         self.api.carried_out = self._see
         self.decided: Callable[[str, Decision], None] = self.promises.decide
@@ -86,6 +89,7 @@ class World:
     def _see(self, request: Request) -> None:
         self.promises.see(request)
         self.disruptions.see(request)
+        self.rates.see(request)
 
     def start(self, slot: str) -> None:
         self._starts += 1
@@ -143,6 +147,7 @@ class World:
     def check(self) -> None:
         self.promises.check()
         self.disruptions.check()
+        self.rates.check()
         if self.kube_scheduler.task.done():
             self.kube_scheduler.task.result()
         for scheduler in self.slots.values():
@@ -165,6 +170,7 @@ class World:
                 if agent.name in self.cluster.nodes():
                     agent.sync()
             self.storage.work(self.cluster.nodes())
+            self.rates.work()
             await asyncio.sleep(1.0)
             await self.revive()
             self.check()
@@ -186,6 +192,7 @@ class World:
                     late.append(f"{pod.name} waits and was not told why")
         late += self.jobs.unsettled(nodes, live)
         late += self.disruptions.left()
+        late += self.rates.unsettled()
         return [*late, *self._untold_disputes(set(nodes)), *self._kept()]
 
     def _kept(self) -> Iterator[str]:

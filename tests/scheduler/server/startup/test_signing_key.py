@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.serialization import (
     PrivateFormat,
 )
 
-from mooring import names
+from mooring import names, rates_signature
 from mooring.assignment_signature import key_id, read_signature, signed_bytes
 from mooring.config import ConfigError
 from mooring.inventory import Pf
@@ -130,3 +130,13 @@ def test_a_signature_counts_in_the_size_of_a_pods_annotations(
     pod.annotations["other"] = "x" * (MAX_BYTES - len("".join([*carried, *carried.values()])) - 2)
     assert isinstance(_reserve(Scene("", make_node("n1", (make_pf(vfs=1),))), pod), Bind)
     assert "annotations would have" in str(_reserve(scene, pod))
+
+
+def test_rates_are_signed_by_the_same_key(file: Path) -> None:
+    """As other bytes than an assignment's, so that neither signature stands for the other."""
+    sign = load_signing_key(str(file))
+    assert sign is not None
+    signature = rates_signature.read_signature(sign.rates("{}"))
+    assert signature.key == key_id(KEY.public_key().public_bytes_raw())
+    KEY.public_key().verify(signature.value, rates_signature.signed_bytes(b"{}"))
+    assert sign("{}") != sign.rates("{}")

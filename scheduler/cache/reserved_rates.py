@@ -1,0 +1,39 @@
+"""What the VFs of a pod reserve whose rates were changed after its assignment.
+
+It is the most that a VF may have: what is allocated, what the node had before as long as that is not in force, and what
+is being written. A write counts from its decision until its result is definite.
+"""
+
+from mooring.assignment import Assignment
+from mooring.rates import PodRates, reserved_rates
+from scheduler.placement.vf_accounting import reserving
+
+
+class ReservedRates:
+    """The rates that are being written, by pod uid."""
+
+    def __init__(self) -> None:
+        self._writing: dict[str, PodRates] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._writing)
+
+    def __contains__(self, uid: str) -> bool:
+        return uid in self._writing
+
+    def write(self, rates: PodRates) -> None:
+        self._writing[rates.uid] = rates
+
+    def finish(self, uid: str) -> PodRates | None:
+        """Return the rates whose write has a definite result; None if there is no write."""
+        return self._writing.pop(uid, None)
+
+    def derive(
+        self, uid: str, assignment: Assignment | None, rates: PodRates | None, in_force: int | None
+    ) -> Assignment | None:
+        """Return the assignment with what its VFs reserve; None if that is what the assignment itself says."""
+        writing = self._writing.get(uid)
+        if assignment is None or (rates is None and writing is None):
+            return None
+        reserved = reserved_rates(assignment, rates, in_force)
+        return reserving(assignment, map(max, reserved, writing.reserved) if writing is not None else reserved)

@@ -1,0 +1,175 @@
+"""Whether the rates of a running pod can change where its VFs are. Pure.
+
+A pod's VFs stay: only their rates change. What a VF has now and what it is to have both count until its node has put
+the new rate in force, so a lowered rate always fits, and a raised one needs the difference.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from mooring import names
+from mooring.assignment import AssignedVf, Assignment
+from mooring.errors import AnnotationError
+from mooring.inventory import Pf
+from mooring.rates import VfRates
+from mooring.request import PodRequest, VfRequest
+from mooring.settings import SETTING_NAMES, VfSettings
+from scheduler.placement.eligibility import refused_settings
+from scheduler.placement.glob import Glob
+from scheduler.placement.shared_ports import joined, offers_of
+from scheduler.placement.vf_accounting import FreeVfs
+
+_RATES = ("min_tx_rate", "max_tx_rate")
+_OTHERS = tuple(name for name in SETTING_NAMES if name not in _RATES)
+
+
+@dataclass(frozen=True, slots=True)
+class Fits:
+    """The rates fit; ``reserved`` is what each VF reserves until they are in force, in Mb/s."""
+
+    reserved: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Misfit:
+    """The rates do not fit: Deferred for as long as others use the port, Infeasible whatever the others do."""
+
+    reason: Literal["Deferred", "Infeasible"]
+    message: str
+
+
+# Interfaces and VFs that were compared last. Both are kept, so that no others come under the same identities. Replicas
+# share their interfaces and nodes of one model their VFs, and comparing all fields of both costs far more.
+_MOST_COMPARED = 1 << 13
+_same: dict[tuple[int, int], tuple[VfRequest, AssignedVf]] = {}
+
+
+def asks_as_assigned(interfaces: Sequence[VfRequest], vfs: Sequence[AssignedVf]) -> bool:
+    """Return whether a request asks for what the assignment has given it."""
+    if len(interfaces) != len(vfs):
+        return False
+    for one, vf in zip(interfaces, vfs, strict=True):
+        if (id(one), id(vf)) not in _same and not _compare(one, vf):
+            return False
+    return True
+
+
+def _compare(one: VfRequest, vf: AssignedVf) -> bool:
+    if one.settings != vf.settings or _other_difference(one, vf):
+        return False
+    # Names of containers may be long and many: those are not kept.
+    if one.containers is None and vf.containers is None:
+        if len(_same) >= _MOST_COMPARED:
+            _same.clear()
+        _same[id(one), id(vf)] = one, vf
+    return True
+
+
+def wanted_rates(request: PodRequest, assignment: Assignment) -> tuple[VfRates, ...]:
+    """Return the rates that a request asks for the VFs of its pod; raise AnnotationError if it asks for others too."""
+    interfaces, vfs = request.interfaces, assignment.vfs
+    if len(interfaces) != len(vfs):
+        rule = f"the pod has {len(vfs)} VFs, and asks for {len(interfaces)} now"
+        raise AnnotationError(names.REQUEST, "", f"{rule}: {_ONLY_RATES}")
+    for index, (one, vf) in enumerate(zip(interfaces, vfs, strict=True)):
+        if field := _other_difference(one, vf):
+            rule = f"the pod's VF was given otherwise: {_ONLY_RATES}"
+            raise AnnotationError(names.REQUEST, f"[{index}].{field}", rule)
+    return tuple(VfRates(one.settings.min_tx_rate, one.settings.max_tx_rate) for one in interfaces)
+
+
+_ONLY_RATES = "only min_tx_rate and max_tx_rate change once the pod has a node"
+
+
+def _other_difference(one: VfRequest, vf: AssignedVf) -> str:
+    """Return the field, beside the rates, in which a request is not what its VF was given for; empty for none."""
+    if one.settings != vf.settings:
+        for name in _OTHERS:
+            if getattr(one.settings, name) != getattr(vf.settings, name):
+                return name
+    for name, said, given in (("name", one.name, vf.name), ("netdev", one.netdev, vf.netdev)):
+        if said != given:
+            return name
+    # A request that is silent about these takes what it gets.
+    for name, wish, got in (
+        ("network", one.network, vf.network),
+        ("link", one.link, vf.link),
+        ("containers", one.containers, vf.containers),
+    ):
+        if wish is not None and wish != got:
+            return name
+    return "pf" if one.pf is not None and not Glob(one.pf).matches(vf.pf) else ""
+
+
+def judge_rates(
+    assignment: Assignment,
+    allocated: Sequence[VfRates],
+    wanted: Sequence[VfRates],
+    reserved: Sequence[int],
+    free_vfs: FreeVfs,
+) -> Fits | Misfit:
+    """Return whether a pod's VFs can have the wanted rates.
+
+    ``reserved`` is what they reserve now, as it is counted in ``free_vfs`` too.
+    """
+    most = tuple(max(one.min_tx_rate or 0, now) for one, now in zip(wanted, reserved, strict=True))
+    needs = _Needs(free_vfs)
+    for vf, before, after, now, then in zip(assignment.vfs, allocated, wanted, reserved, most, strict=True):
+        if (misfit := needs.add(vf, before, after, now, then)) is not None:
+            return misfit
+    return needs.misfit() or Fits(most)
+
+
+class _Needs:
+    """What a pod's VFs need on each PF: beside what they reserve now, together until all is in force, and then."""
+
+    def __init__(self, free_vfs: FreeVfs) -> None:
+        self._free_vfs = free_vfs
+        self._indexes = {pf.name: index for index, pf in enumerate(free_vfs.pfs)}
+        self._more, self._most, self._then = ([0] * len(free_vfs.pfs) for _ in range(3))
+
+    def add(self, vf: AssignedVf, before: VfRates, after: VfRates, now: int, most: int) -> Misfit | None:
+        """Add a VF; return why it cannot have its rates, if that does not depend on the others."""
+        index = self._indexes.get(vf.pf)
+        pf = self._free_vfs.pfs[index] if index is not None else None
+        if index is None or pf is None or not _is_on(pf, vf):
+            return Misfit("Deferred", f"VF {vf.pci} is not in its node's inventory") if most > now else None
+        if after != before and (refusal := refused_settings(_changed(before, after), pf)):
+            return Misfit("Infeasible", f"PF {pf.name!r}: {refusal}")
+        if most > now and not pf.up:
+            return Misfit("Deferred", f"PF {pf.name!r} is down")
+        self._more[index] += most - now
+        self._most[index] += most
+        self._then[index] += after.min_tx_rate or 0
+        return None
+
+    def misfit(self) -> Misfit | None:
+        """Return why the ports cannot reserve it all; None if they can."""
+        pfs, ports = self._free_vfs.pfs, self._free_vfs.shared_ports
+        more, most, then = (joined(one, ports) if ports else one for one in (self._more, self._most, self._then))
+        for index, (pf, offer) in enumerate(zip(pfs, offers_of(pfs, ports), strict=True)):
+            left = self._free_vfs.capacities[index].mbps
+            if not self._more[index] or more[index] <= left:
+                continue
+            if then[index] > offer:
+                rule = f"the pod would reserve {then[index]} Mb/s, and at most {offer} may be reserved"
+                return Misfit("Infeasible", f"PF {pf.name!r}: {rule}")
+            if most[index] > offer:
+                rule = "what is lowered counts until it is in force: lower first, then raise"
+                return Misfit("Infeasible", f"PF {pf.name!r}: {rule}")
+            rule = f"{more[index]} Mb/s more are needed, and others reserve too much"
+            return Misfit("Deferred", f"PF {pf.name!r}: {rule}")
+        return None
+
+
+def _changed(before: VfRates, after: VfRates) -> VfSettings:
+    """Return the rates that are others than before: a pod keeps what its PF would not give it again."""
+    return VfSettings(
+        after.min_tx_rate if after.min_tx_rate != before.min_tx_rate else None,
+        after.max_tx_rate if after.max_tx_rate != before.max_tx_rate else None,
+    )
+
+
+def _is_on(pf: Pf, vf: AssignedVf) -> bool:
+    return vf.vf in pf.vfs and pf.vf_pci(vf.vf) == vf.pci

@@ -1,0 +1,25 @@
+"""Read a pod back after a write whose answer left open what became of it, until it is there or certainly gone."""
+
+import msgspec
+
+from mooring.kube.client import Client
+from mooring.kube.failures import NotFound, Status, Unknown, of_object
+from mooring.kube.retry import retry_unless_not_found
+from scheduler.kube.objects import Pod
+
+_decode_pod = msgspec.json.Decoder(Pod).decode
+
+
+@retry_unless_not_found
+async def read_back(client: Client, path: str) -> Pod:
+    """Return the pod at ``path``; raise NotFound if there is none."""
+    try:
+        body = await client.request("GET", path)
+    except NotFound as failed:
+        if (said := of_object(failed)) is failed:
+            raise
+        raise said from failed
+    try:
+        return _decode_pod(body)
+    except msgspec.MsgspecError as unreadable:
+        raise Unknown(Status(200, message=f"GET {path}: {unreadable}")) from unreadable

@@ -1,0 +1,37 @@
+"""The patches of a pod's status about its rates. Bodies only, pure."""
+
+import msgspec
+
+from scheduler.cycle.instructions import RatesReason, ReportRates, WriteRates
+from scheduler.kube.objects import Pod
+from scheduler.state.rate_changes import CONDITION, shown_condition
+
+
+def rates_patch(order: WriteRates, now: str) -> bytes:
+    """Return the strategic merge patch of pods/status that allocates rates; ``now`` is RFC 3339.
+
+    Uid and version are preconditions.
+    """
+    metadata = {
+        "uid": order.rates.uid,
+        "resourceVersion": order.pod.metadata.resource_version,
+        "annotations": dict(order.annotations),
+    }
+    condition = _condition(order.pod, "Allocated", order.message, now)
+    return msgspec.json.encode({"metadata": metadata, "status": {"conditions": [condition]}})
+
+
+def rates_condition_patch(report: ReportRates, now: str) -> bytes:
+    """Return the strategic merge patch of the condition alone; the uid is a precondition."""
+    condition = _condition(report.pod, report.reason, report.message, now)
+    return msgspec.json.encode(
+        {"metadata": {"uid": report.pod.metadata.uid}, "status": {"conditions": [condition]}},
+    )
+
+
+def _condition(pod: Pod, reason: RatesReason, message: str, now: str) -> dict[str, str]:
+    status, known = "True" if reason == "InForce" else "False", shown_condition(pod)
+    # A deferred change is as old as its condition: a new leader orders them by that.
+    stands = known is not None and (known.status, known.reason) == (status, reason)
+    since = (known.last_transition_time if known is not None and stands else None) or now
+    return {"type": CONDITION, "status": status, "reason": reason, "message": message, "lastTransitionTime": since}

@@ -1,0 +1,87 @@
+"""Allocate other rates to a running pod: one PATCH, repeated until the API server's answer is definite.
+
+Uid and version are preconditions, so that the pod is as it was when this was decided. A conflict may be with our own
+write whose answer was lost: the pod is read back. As no earlier version comes again, no copy of the write can still
+arrive after a conflict. After any other refusal one can, and the pod is read back once that is over. The condition goes
+with the annotation, through pods/status, which takes both.
+"""
+
+import asyncio
+
+import structlog
+
+from mooring import names
+from mooring.kube.client import STRATEGIC_PATCH, Client
+from mooring.kube.failures import Conflict, KubeError, NotFound, Throttled, Unknown, of_object
+from mooring.kube.retry import until_definite
+from scheduler.cycle.instructions import WriteRates, WriteRatesResult
+from scheduler.server.bind import ON_ITS_WAY_S
+from scheduler.server.read_back import read_back
+from scheduler.server.reporting.rates_status import rates_patch
+
+_log = structlog.get_logger()
+
+
+async def write_rates(client: Client, order: WriteRates, now: str) -> WriteRatesResult:
+    """Write rates and return the result, however long the API server takes to answer; ``now`` is RFC 3339."""
+    result = await _write(client, order, now)
+    fields = {"pod": order.pod.key, "uid": order.rates.uid, "node": order.rates.node}
+    if result.kind == "written":
+        _log.info("rates allocated", **fields, rates=order.annotations[names.RATES])
+    else:
+        _log.info("rates not allocated", **fields, outcome=result.kind, reason=result.reason)
+    return result
+
+
+async def _write(client: Client, order: WriteRates, now: str) -> WriteRatesResult:
+    pod = order.pod.metadata
+    path = f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}"
+    sending = _Patch(client, f"{path}/status", rates_patch(order, now))
+    try:
+        await sending.send()
+    except (Unknown, Throttled):
+        raise
+    except NotFound as gone:
+        return WriteRatesResult("gone", gone.status.message)
+    except KubeError as failed:
+        if not sending.lost:
+            return _refused(failed)
+        if not isinstance(failed, Conflict):
+            await asyncio.sleep(ON_ITS_WAY_S)
+        return await _look(client, path, order, failed)
+    return WriteRatesResult("written")
+
+
+def _refused(failed: KubeError) -> WriteRatesResult:
+    return WriteRatesResult("changed" if isinstance(failed, Conflict) else "refused", failed.status.message)
+
+
+class _Patch:
+    """One PATCH, sent until the answer is definite; ``lost`` is true if any answer was not."""
+
+    def __init__(self, client: Client, path: str, body: bytes) -> None:
+        self._client, self._path, self._body = client, path, body
+        self.lost = False
+
+    @until_definite
+    async def send(self) -> None:
+        try:
+            await self._client.request("PATCH", self._path, self._body, STRATEGIC_PATCH)
+        except Unknown:
+            self.lost = True
+            raise
+        except NotFound as failed:
+            # A proxy's page says nothing about the pod.
+            raise of_object(failed) from failed
+
+
+async def _look(client: Client, path: str, order: WriteRates, failed: KubeError) -> WriteRatesResult:
+    """Return whether an earlier copy of the write, whose answer was lost, was carried out."""
+    try:
+        pod = await read_back(client, path)
+    except NotFound as gone:
+        return WriteRatesResult("gone", gone.status.message)
+    if pod.metadata.uid != order.rates.uid:
+        return WriteRatesResult("gone", f"a pod of that name has the uid {pod.metadata.uid!r}")
+    is_ours = all(pod.annotations.get(key) == value for key, value in order.annotations.items())
+    return WriteRatesResult("written") if is_ours else _refused(failed)

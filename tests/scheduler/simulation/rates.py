@@ -1,0 +1,328 @@
+"""Users who change the rates of running pods, nodes that put them in force late or not at all, and what must hold.
+
+At each moment a VF has no more than is reserved for it, by what the API says and by what the leader has in memory. A
+leader raises nothing beyond what a port offers. In the end each edit is in force, or its pod says why not.
+"""
+
+import asyncio
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from devcluster.apiserver.status import ApiError
+from mooring import names
+from mooring.errors import AnnotationError
+from mooring.rates import PodRates, RatesInForce, dump_rates_in_force
+from mooring.request import VfRequest, read_request
+from tests.scheduler.simulation.api import Json
+from tests.scheduler.simulation.cluster import CLASSES, OFFER_MBPS, PodState, on_cable
+from tests.scheduler.simulation.http import Request
+from tests.scheduler.simulation.oracle import allocated, in_force, reserved_by
+
+if TYPE_CHECKING:
+    from tests.scheduler.simulation.world import World
+
+_STEP_S = 0.4
+_MOST_PODS = 10
+# A leader has listed everything within this time, in seconds, and taken in what an earlier one has written.
+_STALE_S = 45.0
+_RATES = (0, 5_000, 10_000, 20_000, 30_000, 40_000, 50_000, 60_000, 95_000)
+
+
+class Rates:
+    """The witness of all changes of rates, and what the nodes do about them."""
+
+    def __init__(self, world: "World") -> None:
+        self._world, self._cluster, self._agents = world, world.cluster, world.agents
+        # Without users who change rates no node says what is in force.
+        self.is_on = False
+        # Pods of which somebody has written rates who did not lead any more: nobody could count them.
+        self.unled: set[str] = set()
+        self.broken: list[str] = []
+        self._written: dict[str, PodRates] = {}
+        self.met = Counter[str]()
+
+    def see(self, request: Request) -> None:
+        """Check a write of rates that the API server has carried out."""
+        if request.method != "PATCH" or not request.path.endswith("/status") or "/pods/" not in request.path:
+            return
+        metadata = msgspec.json.decode(request.body).get("metadata") or {}
+        if names.RATES not in (metadata.get("annotations") or {}):
+            return
+        pod = self._cluster.pod(str(metadata["uid"]))
+        if pod is None or (rates := allocated(pod)) is None:
+            self.broken.append(f"rates were written that are not to be believed: {metadata}")
+            return
+        self.met["written"] += 1
+        was = reserved_by(pod, self._written.get(pod.uid), self._node(pod))
+        self._written[pod.uid] = rates
+        if self._world.promises.leader != request.process:
+            self.met["written late"] += 1
+            self.unled.add(pod.uid)
+            return
+        # A leader that does not know yet what is in force takes what was reserved before for what still is.
+        rows = zip(pod.vfs, rates.rates, rates.reserved, was, strict=True)
+        raised = [vf for vf, one, most, before in rows if before < (one.min_tx_rate or 0) == most]
+        self.broken += [f"{pod.name}: {why}" for why in self._world.promises.over_offer(pod, raised, _STALE_S)]
+
+    def reserved(self, pod: PodState) -> tuple[int, ...]:
+        """Return what each VF of a pod reserves, by what the API says of it and of its node."""
+        return reserved_by(pod, None if pod.uid in self.unled else allocated(pod), self._node(pod))
+
+    def _node(self, pod: PodState) -> Json:
+        return self._cluster.nodes().get(pod.node, {})
+
+    def check(self) -> None:
+        """Raise AssertionError if a VF has more than is reserved for it."""
+        assert not self.broken, "; ".join(self.broken)
+        if not self.is_on:
+            return
+        for pod in self._cluster.live():
+            self._compare(pod, reserved_by(pod, allocated(pod), self._node(pod)), "the API")
+            for scheduler in self._world.slots.values():
+                machine = scheduler.machine
+                if machine is None or not self._leads(scheduler.name):
+                    continue
+                assigned = machine.cache.assigned(pod.uid)
+                if assigned is not None and assigned.assignment == pod.claim:
+                    self._compare(pod, machine.cache.reserved(assigned), scheduler.name)
+
+    def _leads(self, process: str) -> bool:
+        """Return whether a process has led for so long that it knows what there is, and has not stood still."""
+        since, leader = self._world.promises.leaders[-1]
+        return (
+            leader == process
+            and since + _STALE_S < self._world.loop.time()
+            and process not in self._world.promises.paused
+        )
+
+    def _compare(self, pod: PodState, reserved: Sequence[int], who: str) -> None:
+        agent = self._agents.get(pod.node)
+        for vf, rate in zip(pod.vfs, reserved, strict=True):
+            uid, has = agent.ledger.get(vf.pci, ("", vf)) if agent is not None else ("", vf)
+            if uid == pod.uid:
+                assert has.min_tx_rate <= rate, (
+                    f"{vf.pci} of {pod.name} on {pod.node} has {has.min_tx_rate} Mb/s, {who} reserves {rate}"
+                )
+
+    def publish(self, name: str) -> None:
+        """Let a node's advertiser say what is in force, by what lies on its disk."""
+        if self.is_on and name in self._cluster.nodes():
+            text = dump_rates_in_force(RatesInForce(self._agents[name].in_force()))
+            annotations = {"metadata": {"annotations": {names.RATES_IN_FORCE: text}}}
+            self._cluster.annotate_node(name, annotations)
+
+    def work(self) -> None:
+        """Let all nodes do what is to be done."""
+        for name, agent in self._agents.items() if self.is_on else ():
+            agent.refuses_rates = False
+            agent.apply_rates({pod.uid: rates for pod in self._cluster.live() if (rates := allocated(pod))})
+            self.publish(name)
+
+    def unsettled(self) -> Iterator[str]:
+        """Yield what is not yet as it must be in the end."""
+        nodes = self._cluster.nodes() if self.is_on else {}
+        for pod in self._cluster.live():
+            if pod.is_ours and pod.claim is not None and pod.vfs and not pod.is_going and pod.node in nodes:
+                yield from (f"{pod.name} of {pod.node}: {why}" for why in filter(None, (self._open(pod),)))
+
+    def _open(self, pod: PodState) -> str:
+        wanted, condition = _wanted(pod), _condition(pod)
+        rates = allocated(pod)
+        given = [(one.min_tx_rate, one.max_tx_rate) for one in (rates.rates if rates else [])] or [
+            (vf.settings.min_tx_rate, vf.settings.max_tx_rate) for vf in pod.vfs
+        ]
+        if wanted is None:
+            return "" if condition == "Refused" else f"a change that is none of rates is {condition or 'not told'}"
+        if wanted == given:
+            settled = rates is None or (in_force(pod, self._node(pod)) == rates.generation and condition == "InForce")
+            return "" if settled and condition in ("", "InForce") else f"its rates are {condition or 'not told'}"
+        if condition not in ("Deferred", "Infeasible"):
+            return f"an edit is {condition or 'not told'}"
+        self.met[condition] += 1
+        return "an edit waits, and fits" if self._fits(pod, [low or 0 for low, _ in wanted]) else ""
+
+    def _fits(self, pod: PodState, wanted: Sequence[int]) -> bool:
+        """Return whether the rates fit beside those of the others, independently of the scheduler."""
+        inventory = self._agents[pod.node].hardware.inventory()
+        own = dict(
+            zip(
+                [vf.pci for vf in pod.vfs],
+                zip(wanted, reserved_by(pod, allocated(pod), self._node(pod)), strict=True),
+                strict=True,
+            )
+        )
+        for pf in {inventory.pf(vf.pf) for vf in pod.vfs}:
+            if pf is None:
+                return False
+            cable = on_cable(inventory, pf)
+            mine = [own[vf.pci] for vf in pod.vfs if vf.pf in {one.name for one in cable}]
+            raised = any(want > now for vf in pod.vfs if vf.pf == pf.name for want, now in [own[vf.pci]])
+            held = sum(self._world.promises.reserved_on(pod.node, one.name) for one in cable)
+            more = sum(max(want - now, 0) for want, now in mine)
+            offer = min((one.offer_mbps for one in cable), default=0)
+            if raised and (held + more > offer or not pf.up):
+                return False
+        return True
+
+
+def _wanted(pod: PodState) -> list[tuple[int | None, int | None]] | None:
+    """Return the rates that a pod asks for; None if it asks for another change."""
+    try:
+        request = read_request({names.REQUEST: pod.annotations.get(names.REQUEST, "[]")})
+    except AnnotationError:
+        return None
+    interfaces: tuple[VfRequest, ...] = request.interfaces if request is not None else ()
+    same = len(interfaces) == len(pod.vfs) and all(
+        one.settings.vlan == vf.settings.vlan for one, vf in zip(interfaces, pod.vfs, strict=True)
+    )
+    return [(one.settings.min_tx_rate, one.settings.max_tx_rate) for one in interfaces] if same else None
+
+
+def _condition(pod: PodState) -> str:
+    conditions: Any = pod.document["status"].get("conditions") or ()
+    return next((str(one["reason"]) for one in conditions if one["type"] == "MooringRates"), "")
+
+
+class RateEdits:
+    """Users, nodes and operators of a cluster where rates change all the time."""
+
+    def __init__(self, world: "World") -> None:
+        self._world, self._source, self._cluster = world, world.source, world.cluster
+        world.rates.is_on = True
+        for name in world.agents:
+            world.rates.publish(name)
+        self._weighed: Mapping[Callable[[], Any], int] = {
+            self._create: 80,
+            self._edit: 240,
+            self._edit_otherwise: 10,
+            self._delete: 20,
+            self._force_delete: 5,
+            self._sync: 160,
+            self._apply: 160,
+            self._publish: 160,
+            self._refuse: 10,
+            self._change_hardware: 10,
+            self._reboot: 4,
+            self._kill: 4,
+            self._stop: 2,
+            self._freeze: 2,
+            self._thaw: 20,
+            self._cut_off: 6,
+            self._cut_watches: 10,
+        }
+
+    async def live(self, steps: int) -> None:
+        """Do so many random actions, and check after each."""
+        for _ in range(steps):
+            (act,) = self._source.choices(list(self._weighed), list(self._weighed.values()))
+            try:
+                waiting = act()
+            except ApiError:
+                waiting = None
+            if waiting is not None:
+                await waiting
+            await asyncio.sleep(self._source.expovariate(1 / _STEP_S))
+            await self._world.revive()
+            self._world.check()
+
+    def _node(self) -> str:
+        return self._source.choice(sorted(self._world.agents))
+
+    def _pod(self, wanted: Callable[[PodState], bool]) -> PodState | None:
+        found = [pod for pod in self._cluster.pods() if wanted(pod)]
+        return self._source.choice(found) if found else None
+
+    def _create(self) -> None:
+        if len(self._cluster.pods()) < _MOST_PODS:
+            rates = [{"min_tx_rate": self._source.choice(_RATES[:4])} for _ in range(self._source.choice((1, 1, 2)))]
+            spec = {"priorityClassName": self._source.choice(CLASSES)} if self._source.random() < 0.1 else {}
+            self._cluster.create_pod(json.dumps(rates), spec=spec)
+
+    def _edit(self) -> None:
+        if pod := self._pod(lambda one: bool(one.vfs) and one.is_live):
+            rates = [self._rates() for _ in pod.vfs]
+            self._cluster.patch_pod(pod.name, {"metadata": {"annotations": {names.REQUEST: json.dumps(rates)}}})
+            self._world.promises.edited[pod.uid] = self._world.loop.time()
+
+    def _rates(self) -> dict[str, int]:
+        low = self._source.choice(_RATES)
+        return {"min_tx_rate": low} | ({"max_tx_rate": 95_000} if self._source.random() < 0.3 else {})
+
+    def _edit_otherwise(self) -> None:
+        if pod := self._pod(lambda one: bool(one.vfs) and one.is_live):
+            text = self._source.choice(("[", "[{},{},{},{}]", json.dumps([{"vlan": 5}] * len(pod.vfs))))
+            self._cluster.patch_pod(pod.name, {"metadata": {"annotations": {names.REQUEST: text}}})
+
+    def _delete(self) -> None:
+        if pod := self._pod(lambda one: not one.is_going):
+            self._cluster.delete_pod(pod.name)
+
+    def _force_delete(self) -> None:
+        if pod := self._pod(lambda one: True):
+            self._cluster.delete_pod(pod.name, 0)
+
+    def _sync(self) -> None:
+        self._world.agents[self._node()].sync()
+
+    def _apply(self) -> None:
+        """Let a node read its pods and put in force what it reads; it may be killed after any step."""
+        agent = self._world.agents[self._node()]
+        pods = {pod.uid: rates for pod in self._cluster.live() if pod.node == agent.name and (rates := allocated(pod))}
+        agent.apply_rates(pods, self._source.choice((0, 1, 2, 3, 100, 100)))
+
+    def _publish(self) -> None:
+        self._world.rates.publish(self._node())
+
+    def _refuse(self) -> None:
+        """Let a NIC refuse to raise any rate, or none."""
+        agent = self._world.agents[self._node()]
+        agent.refuses_rates = not agent.refuses_rates
+
+    def _change_hardware(self) -> None:
+        name, index = self._node(), self._source.randrange(2)
+        hardware = self._world.agents[name].hardware
+        if self._source.random() < 0.3:
+            hardware.up[index] = not hardware.up[index]
+        else:
+            hardware.offer_mbps[index] = self._source.choice((50_000, OFFER_MBPS, OFFER_MBPS))
+        self._world.tell(name)
+
+    def _reboot(self) -> None:
+        """Let a node lose all that a boot does not survive; the kubelet makes the sandboxes of its pods again."""
+        agent = self._world.agents[self._node()]
+        agent.reboot(f"{agent.hardware.boot}+")
+        self._world.tell(agent.name)
+        for pod in self._cluster.live():
+            if pod.node == agent.name and pod.phase == "Running":
+                self._cluster.patch_pod(pod.name, {"status": {"phase": "Pending"}}, "/status")
+
+    def _slot(self) -> str | None:
+        return self._source.choice(sorted(self._world.slots)) if self._world.slots else None
+
+    def _kill(self) -> Any:
+        return self._world.kill(slot) if (slot := self._slot()) else None
+
+    def _stop(self) -> None:
+        if slot := self._slot():
+            self._world.loop.signal(self._world.slots[slot].name)
+
+    def _freeze(self) -> None:
+        if slot := self._slot():
+            name = self._world.slots[slot].name
+            self._world.promises.paused.add(name)
+            self._world.loop.freeze(name)
+
+    def _thaw(self) -> None:
+        for scheduler in self._world.slots.values():
+            self._world.loop.thaw(scheduler.name)
+
+    def _cut_off(self) -> None:
+        if slot := self._slot():
+            self._world.network.cut_off(self._world.slots[slot].name, self._source.uniform(1, 30))
+
+    def _cut_watches(self) -> None:
+        self._world.api.cut_watches()
