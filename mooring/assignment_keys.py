@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from mooring import names
+from mooring import names, rates_signature
 from mooring.assignment_signature import key_id, read_signature, signed_bytes
 from mooring.errors import AnnotationError
 from mooring.files import read_own_file
@@ -39,11 +39,7 @@ class Signed:
 
 ASSIGNMENT = Signed(names.SIGNATURE, "not the key's signature of this assignment", signed_bytes)
 # As an assignment's, with a prefix of its own: neither proves the other.
-RATES = Signed(
-    names.RATES_SIGNATURE,
-    "not the key's signature of these rates",
-    lambda rates: b"mooring.dev/rates-signature v1\0" + rates,
-)
+RATES = Signed(names.RATES_SIGNATURE, "not the key's signature of these rates", rates_signature.signed_bytes)
 
 
 class KeysError(ValueError):

@@ -20,6 +20,7 @@ SWITCHES: Mapping[str, Mapping[str, dict[str, Any]]] = {
     "signatures": {"signatures": {"enabled": True}},
     "gpus": {"gpus": {"enabled": True}},
     "network-status": {"networkStatus": {"enabled": True}},
+    "rates": {"rates": {"enabled": True}},
     "limits": {"limits": {"enabled": True}},
     "monitoring": {"monitoring": {"enabled": True}},
 }

@@ -17,6 +17,7 @@ VARIANTS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "signatures": ("signatures",),
         "gpus": ("gpus",),
         "network-status": ("network-status",),
+        "rates": ("rates",),
         "limits": ("limits",),
         "monitoring": ("monitoring",),
     }
@@ -28,6 +29,7 @@ SWITCHES: Mapping[str, str] = MappingProxyType(
         "signatures": ".Values.signatures.enabled",
         "gpus": ".Values.gpus.enabled",
         "network-status": ".Values.networkStatus.enabled",
+        "rates": ".Values.rates.enabled",
         "limits": ".Values.limits.enabled",
         "monitoring": ".Values.monitoring.enabled",
     }
