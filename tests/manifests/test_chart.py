@@ -61,6 +61,7 @@ def test_the_templates_are_those_that_the_manifests_make() -> None:
         "monitoring",
         "namespace",
         "network-status",
+        "rates",
         "scheduler",
     }
     assert {path.name for path in (CHART / "templates").iterdir()} == known | {f"{name}.yaml" for name in made}
