@@ -120,7 +120,9 @@ def test_what_is_kept_of_pfs_is_bounded(make_pf: MakePf) -> None:
     for number in range(2 * subject._MOST_KNOWN):
         pf = make_pf(name=f"pf{number}", network=f"n{number}", allow=Allow(vlan=Indexes.of([5, 6 + number])))
         assert eligibility.refusal((pf,)) == ""
-    sizes = [len(eligibility._by_name), len(eligibility._by_network), len(eligibility._kinds)]
+    selectors = eligibility._selectors
+    assert selectors is not None
+    sizes = [len(selectors._by_name), len(selectors._by_network), len(eligibility._kinds)]
     assert max(sizes) <= subject._MOST_KNOWN
 
 
