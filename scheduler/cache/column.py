@@ -108,10 +108,10 @@ class Column(Generic[Fact]):
         kept.cover(len(self.values))
         ids = self.ids.take(rows)
         judged = kept.codes.take(ids)
-        if (unknown := judged < 0).any():
+        if (judged < 0).any():
             present = np.zeros(len(self.values), np.bool_)
-            present[ids[unknown]] = True
-            for number in present.nonzero()[0].tolist():
+            present[ids] = True
+            for number in (present & (kept.codes[: len(self.values)] < 0)).nonzero()[0].tolist():
                 kept.codes[number] = judge(self.values[number])
             judged = kept.codes.take(ids)
         return judged

@@ -213,7 +213,7 @@ def _rails(networks: frozenset[str]) -> dict[str, int]:
     return {network: number for number, network in enumerate(sorted(filter(None, networks), key=natural))}
 
 
-@lru_cache(maxsize=16)
+@lru_cache(maxsize=64)
 def eligibility(request: PodRequest) -> Eligibility:
     """Return the verdicts of a request, those of equal ones shared."""
     return Eligibility(request)

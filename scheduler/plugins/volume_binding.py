@@ -26,6 +26,7 @@ from scheduler.plugins.volume_matching import (
     Labels,
     UnboundClaim,
     affinity_holds,
+    find_volume,
     make_plan,
     unbound_claims,
 )
@@ -189,6 +190,9 @@ def _obstacles(late: Sequence[UnboundClaim], nodes: NodeColumns, volume_cache: V
 
 
 def _why_no_volume(late: Sequence[UnboundClaim], volume_cache: VolumeCache, labels: Labels) -> str:
+    if len(late) == 1 and late[0].needs_free:
+        # The usual case: a disk of the node. No plan is made for each of the nodes.
+        return NONE_FREE if find_volume(late[0], labels) is None else ""
     found = make_plan(late, volume_cache, "", labels)
     return found if isinstance(found, str) else ""
 

@@ -4,7 +4,7 @@ Source: FindMatchingVolume of the volume controller, as the scheduler calls it: 
 else the smallest one that is large enough, free, and usable on the node.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from heapq import merge
 from typing import NamedTuple
@@ -25,6 +25,8 @@ from scheduler.kube.storage_objects import (
 )
 
 Labels = Mapping[str, str | None]
+# A volume with its size in bytes and its name, by which they are in order.
+_Sized = tuple[int, str, PersistentVolume]
 # Why a claim gets no volume on a node.
 NONE_FREE = "node(s) didn't find available persistent volumes to bind"
 NO_ROOM = "node(s) did not have enough free storage"
@@ -90,8 +92,7 @@ class _Request(NamedTuple):
         """Return whether a free volume can be bound to the claim."""
         if volume.status.phase != "Available" or not self.can_be(volume):
             return False
-        offered = volume.spec.access_modes or ()
-        if self.selector is None or not all(mode in offered for mode in self.access_modes):
+        if self.selector is None or not set(self.access_modes).issubset(volume.spec.access_modes or ()):
             return False
         return self.selector == EVERYTHING or self.selector.matches(volume.metadata.labels or {})
 
@@ -102,20 +103,19 @@ class _Candidates:
     def __init__(self, request: _Request, volume_cache: VolumeCache) -> None:
         self.request, self._volume_cache = request, volume_cache
         # Each volume is judged once, however many nodes have the label that finds it.
-        self._found_by: dict[Label | None, list[tuple[int, str, PersistentVolume]]] = {}
+        self._found_by: dict[Label | None, list[_Sized]] = {}
 
-    def near(self, labels: Labels) -> Iterator[PersistentVolume]:
-        """Yield those that a node with these labels can use, and maybe others."""
-        near = self._volume_cache.pv_index.near(self.request.storage_class, labels)
-        for _, _, volume in merge(*map(self._of, near)):
-            yield volume
+    def near(self, labels: Labels) -> Iterable[_Sized]:
+        """Return those that a node with these labels can use, and maybe others, each with its size and name."""
+        found = [self._of(label) for label in self._volume_cache.pv_index.near(self.request.storage_class, labels)]
+        return found[0] if len(found) == 1 else merge(*found)
 
-    def _of(self, label: Label | None) -> list[tuple[int, str, PersistentVolume]]:
+    def _of(self, label: Label | None) -> list[_Sized]:
         if label not in self._found_by:
             volumes = self._volume_cache.pv_index.found_by(self.request.storage_class, label)
-            free = (one for one in volumes if self._volume_cache.is_free(one) and self.request.suits(one))
+            free = [one for one in volumes if self._volume_cache.is_free(one) and self.request.suits(one)]
             # Each name is there once, so that no two volumes are compared.
-            self._found_by[label] = sorted((_size(one.spec.capacity), one.metadata.name, one) for one in free)
+            self._found_by[label] = sorted([(_size(one.spec.capacity), one.metadata.name, one) for one in free])
         return self._found_by[label]
 
 
@@ -175,7 +175,7 @@ def make_plan(
     provisions: list[PersistentVolumeClaim] = []
     taken: set[str] = set()
     for one in unbound:
-        volume = None if one.is_being_made else _find_volume(one, labels, taken)
+        volume = None if one.is_being_made else find_volume(one, labels, taken)
         if volume is not None:
             taken.add(volume.metadata.name)
             found.append(Match(one.claim, volume))
@@ -194,13 +194,13 @@ def _maker(claim: PersistentVolumeClaim, volume_cache: VolumeCache) -> StorageCl
     return None if found is None or found.provisioner in ("", NO_PROVISIONER) else found
 
 
-def _find_volume(unbound: UnboundClaim, labels: Labels, taken: Collection[str]) -> PersistentVolume | None:
+def find_volume(unbound: UnboundClaim, labels: Labels, taken: Collection[str] = ()) -> PersistentVolume | None:
     """Return the volume that a claim gets on a node with these labels; None without one."""
     for own in unbound.own:
         if own.metadata.name not in taken and unbound.candidates.request.can_be(own):
             return own if affinity_holds(own.affinity, labels) else None
-    for volume in unbound.candidates.near(labels):
-        if volume.metadata.name not in taken and affinity_holds(volume.affinity, labels):
+    for _, name, volume in unbound.candidates.near(labels):
+        if name not in taken and affinity_holds(volume.affinity, labels):
             return volume
     return None
 
