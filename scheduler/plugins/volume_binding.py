@@ -26,6 +26,7 @@ from scheduler.plugins.volume_matching import (
     Labels,
     UnboundClaim,
     affinity_holds,
+    find_maker,
     find_volume,
     make_plan,
     unbound_claims,
@@ -130,7 +131,8 @@ def pre_filter_free(pod_info: PodInfo, nodes: NodeColumns, volume_cache: VolumeC
     if isinstance(claims, str) or claims.bound:
         # With several reasons against a node all are named: the slow rule computes them.
         return None
-    needy = [one for one in unbound_claims(claims.late, volume_cache) if one.needs_free]
+    by_hand = [claim for claim in claims.late if find_maker(claim, volume_cache) is None]
+    needy = [one for one in unbound_claims(by_hand, volume_cache) if one.needs_free]
 
     def filter_rows(rows: Rows) -> Refusals | None:
         without: Flags = np.zeros(len(rows), np.bool_)

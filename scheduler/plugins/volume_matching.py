@@ -158,7 +158,7 @@ def unbound_claims(claims: Iterable[PersistentVolumeClaim], volume_cache: Volume
                 candidates=candidates[request],
                 is_being_made=bool(volume_cache.selected_node(claim)),
                 own=tuple(_own(claim, volume_cache)),
-                maker=_maker(claim, volume_cache),
+                maker=find_maker(claim, volume_cache),
             )
         )
     return sorted(found, key=lambda one: (not one.is_being_made, one.wanted, one.claim.key))
@@ -188,7 +188,7 @@ def make_plan(
     return VolumePlan(node, tuple(found), tuple(provisions))
 
 
-def _maker(claim: PersistentVolumeClaim, volume_cache: VolumeCache) -> StorageClass | None:
+def find_maker(claim: PersistentVolumeClaim, volume_cache: VolumeCache) -> StorageClass | None:
     """Return the class that can provision a claim's volume; None if its volumes are made by hand."""
     found = volume_cache.storage_class(claim.storage_class)
     return None if found is None or found.provisioner in ("", NO_PROVISIONER) else found
