@@ -7,6 +7,7 @@ else the smallest one that is large enough, free, and usable on the node.
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from heapq import merge
+from itertools import repeat
 from typing import NamedTuple
 
 from scheduler.cache.volumes.plan import Match, VolumePlan
@@ -25,8 +26,6 @@ from scheduler.kube.storage_objects import (
 )
 
 Labels = Mapping[str, str | None]
-# A volume with its size in bytes and its name, by which they are in order.
-_Sized = tuple[int, str, PersistentVolume]
 # Why a claim gets no volume on a node.
 NONE_FREE = "node(s) didn't find available persistent volumes to bind"
 NO_ROOM = "node(s) did not have enough free storage"
@@ -36,7 +35,7 @@ def affinity_holds(affinity: NodeSelector | None, labels: Labels) -> bool:
     """Return whether a node with these labels may use a volume."""
     if affinity is None:
         return True
-    return any(_term_holds(term, labels) for term in affinity.node_selector_terms or ())
+    return any(map(_term_holds, affinity.node_selector_terms or (), repeat(labels)))
 
 
 def _term_holds(term: NodeSelectorTerm, labels: Labels) -> bool:
@@ -103,20 +102,26 @@ class _Candidates:
     def __init__(self, request: _Request, volume_cache: VolumeCache) -> None:
         self.request, self._volume_cache = request, volume_cache
         # Each volume is judged once, however many nodes have the label that finds it.
-        self._found_by: dict[Label | None, list[_Sized]] = {}
+        self._found_by: dict[Label | None, list[PersistentVolume]] = {}
 
-    def near(self, labels: Labels) -> Iterable[_Sized]:
-        """Return those that a node with these labels can use, and maybe others, each with its size and name."""
+    def near(self, labels: Labels) -> Iterable[PersistentVolume]:
+        """Return those that a node with these labels can use, and maybe others."""
         found = [self._of(label) for label in self._volume_cache.pv_index.near(self.request.storage_class, labels)]
-        return found[0] if len(found) == 1 else merge(*found)
+        return found[0] if len(found) == 1 else merge(*found, key=_order)
 
-    def _of(self, label: Label | None) -> list[_Sized]:
-        if label not in self._found_by:
+    def _of(self, label: Label | None) -> list[PersistentVolume]:
+        found = self._found_by.get(label)
+        if found is None:
             volumes = self._volume_cache.pv_index.found_by(self.request.storage_class, label)
-            free = [one for one in volumes if self._volume_cache.is_free(one) and self.request.suits(one)]
-            # Each name is there once, so that no two volumes are compared.
-            self._found_by[label] = sorted([(_size(one.spec.capacity), one.metadata.name, one) for one in free])
-        return self._found_by[label]
+            found = [one for one in volumes if self._volume_cache.is_free(one) and self.request.suits(one)]
+            if len(found) > 1:
+                found.sort(key=_order)
+            self._found_by[label] = found
+        return found
+
+
+def _order(volume: PersistentVolume) -> tuple[int, str]:
+    return _size(volume.spec.capacity), volume.metadata.name
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,8 +204,8 @@ def find_volume(unbound: UnboundClaim, labels: Labels, taken: Collection[str] = 
     for own in unbound.own:
         if own.metadata.name not in taken and unbound.candidates.request.can_be(own):
             return own if affinity_holds(own.affinity, labels) else None
-    for _, name, volume in unbound.candidates.near(labels):
-        if name not in taken and affinity_holds(volume.affinity, labels):
+    for volume in unbound.candidates.near(labels):
+        if volume.metadata.name not in taken and affinity_holds(volume.affinity, labels):
             return volume
     return None
 
