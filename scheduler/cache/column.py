@@ -41,8 +41,10 @@ class Judgements:
         if len(self.texts) > _MOST_TEXTS:
             self.texts, self.codes = {}, np.empty(0, np.int64)
         if len(self.codes) < count:
-            more = np.full(count + count // 2 - len(self.codes), NOT_KEPT, np.int64)
-            self.codes = np.concatenate((self.codes, more))
+            codes = np.empty(count + count // 2, np.int64)
+            codes[: len(self.codes)] = self.codes
+            codes[len(self.codes) :] = NOT_KEPT
+            self.codes = codes
 
 
 class Column(Generic[Fact]):
@@ -90,7 +92,7 @@ class Column(Generic[Fact]):
         present = np.zeros(len(self.values), np.bool_)
         present[ids] = True
         judged = np.zeros(len(self.values), np.int64)
-        for number in np.flatnonzero(present):
+        for number in present.nonzero()[0].tolist():
             judged[number] = judge(self.values[number])
         return judged.take(ids)
 
@@ -106,10 +108,10 @@ class Column(Generic[Fact]):
         kept.cover(len(self.values))
         ids = self.ids.take(rows)
         judged = kept.codes.take(ids)
-        if (unknown := judged < 0).any():
+        if (judged < 0).any():
             present = np.zeros(len(self.values), np.bool_)
-            present[ids[unknown]] = True
-            for number in np.flatnonzero(present):
+            present[ids] = True
+            for number in (present & (kept.codes[: len(self.values)] < 0)).nonzero()[0].tolist():
                 kept.codes[number] = judge(self.values[number])
             judged = kept.codes.take(ids)
         return judged

@@ -143,7 +143,7 @@ class NodeColumns:
 
     def all_rows(self) -> Rows:
         """Return the rows that have a node."""
-        return np.flatnonzero(self.valid[: self.size])
+        return self.valid[: self.size].nonzero()[0]
 
     def add_unit_pool(self, kind: str, empty: Hashable) -> None:
         """Add a column for what is left of another kind of resource."""

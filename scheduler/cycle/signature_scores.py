@@ -220,7 +220,8 @@ class SignatureScores:
         self._standing[rows] = _OUT
         self._filter_by_facts(rows[nodes.valid[rows]])
         # For all rows: how many nodes have an image affects the score of each.
-        if self._fact_parts is not None and any(raw.any() for _, raw in self._raw_fact_scores()):
+        passing = (self._fact_codes == 0).nonzero()[0]
+        if self._fact_parts is not None and any(raw.any() for _, raw in self._raw_fact_scores(passing)):
             return False
         self._renewed = nodes.renewals.end
         return True
@@ -228,8 +229,8 @@ class SignatureScores:
     def _score_facts(self) -> None:
         """Score what nodes are, scaled over all rows that pass by it."""
         self._fact_parts = []
-        passing = np.flatnonzero(self._fact_codes == 0)
-        for plugin, raw in self._raw_fact_scores():
+        passing = (self._fact_codes == 0).nonzero()[0]
+        for plugin, raw in self._raw_fact_scores(passing):
             if not raw.any():
                 continue
             part: Marks = np.zeros(len(self._codes), np.int32)
@@ -237,8 +238,7 @@ class SignatureScores:
             self._fact_scores += WEIGHT_OF[plugin.name] * part
             self._fact_parts.append((plugin, part))
 
-    def _raw_fact_scores(self) -> Iterator[tuple[ScorePlugin, Amounts]]:
-        passing = np.flatnonzero(self._fact_codes == 0)
+    def _raw_fact_scores(self, passing: Rows) -> Iterator[tuple[ScorePlugin, Amounts]]:
         for plugin in NODE_SCORES if len(passing) else ():
             scorer = plugin.pre_filter(self._pod_info, self._nodes)
             if scorer is not None:
@@ -264,7 +264,7 @@ class SignatureScores:
         view, codes = self._nodes.view(rows), self._fact_codes[at].copy()
         for plugin, one, codes_of in self._filters:
             marks = one.judge(view)
-            refused = np.flatnonzero((codes == 0) & (marks != 0))
+            refused = ((codes == 0) & (marks != 0)).nonzero()[0]
             if len(refused):
                 kinds, which = np.unique(marks[refused], return_inverse=True)
                 table = np.array([self._code_of_mark(plugin, one, codes_of, kind) for kind in kinds.tolist()], np.int32)

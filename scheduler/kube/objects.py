@@ -3,7 +3,6 @@
 Everything but the name may be missing or null: what an API server leaves out is the default here.
 """
 
-from itertools import islice
 from typing import Annotated
 
 import msgspec
@@ -254,9 +253,9 @@ class PodSpec(Struct):
     def images(self) -> list[str]:
         """Return the images of its containers and volumes, each as often as it is used, the first `MOST_IMAGES`."""
         containers = (*(self.init_containers or ()), *(self.containers or ()))
-        volumes = [volume.image.reference for volume in self.volumes or () if volume.image]
-        named = (image for image in (*(container.image for container in containers), *volumes) if image)
-        return list(islice(named, MOST_IMAGES))
+        images = [container.image for container in containers if container.image]
+        images += [one.image.reference for one in self.volumes or () if one.image and one.image.reference]
+        return images[:MOST_IMAGES]
 
 
 class Condition(Struct):

@@ -8,9 +8,10 @@ costs some lookups, however many interfaces a pod has and however they differ.
 """
 
 from bisect import bisect_right
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from functools import lru_cache
+from itertools import repeat
+from operator import attrgetter
 from typing import NamedTuple, TypeVar
 
 from mooring.inventory import Pf
@@ -43,26 +44,28 @@ class _Sight(NamedTuple):
     kind: _Kind
 
 
+# What of an interface selects a PF, besides its rate; and an interface that selects none.
+_selectors_of = attrgetter("network", "rail", "pf", "link", "root")
+_EVERY_PF = (None,) * 5
+
+
 class Eligibility:
     """The verdicts of one request; what was judged before is kept."""
 
     def __init__(self, request: PodRequest) -> None:
         self._interfaces = request.interfaces
         self._every = (1 << len(request.interfaces)) - 1
-        self._by_name = _Masks[str](self._naming)
-        self._by_network = _Masks[tuple[str, int | None]](self._on_network)
-        self._by_link = _Masks[str](lambda link: self._mask(lambda one: one.link in (None, link)))
+        # None if each interface takes any PF that has its rate.
+        selective = set(map(_selectors_of, request.interfaces)) != {_EVERY_PF}
+        self._selectors = _Selectors(request.interfaces) if selective else None
         self._kinds: dict[Hashable, _Kind] = {}
-        self._globs = [
-            (Glob(glob), mask) for glob, mask in _grouped([one.pf or "*" for one in request.interfaces]).items()
-        ]
-        self._terms_of = _grouped([(_without_values(one.settings), one.netdev) for one in request.interfaces])
+        # The interfaces that no PF's settings tell apart.
+        self._equal = _grouped([(_without_values(one.settings), one.netdev) for one in request.interfaces]).values()
         # The PFs judged last: a row's are judged to filter it and again to place on it.
         self._last: tuple[Sequence[Pf], list[_Sight]] = (), []
-        self._names_rails = any(one.rail is not None for one in request.interfaces)
-        self._names_roots = any(one.root is not None for one in request.interfaces)
-        ordered = sorted(range(len(request.interfaces)), key=lambda index: request.interfaces[index].min_tx_rate)
-        self._rates = [request.interfaces[index].min_tx_rate for index in ordered]
+        self.rates = [one.settings.min_tx_rate or 0 for one in request.interfaces]
+        ordered = sorted(range(len(self.rates)), key=self.rates.__getitem__)
+        self._ascending = [self.rates[index] for index in ordered]
         self._prefixes = [0]
         for index in ordered:
             self._prefixes.append(self._prefixes[-1] | 1 << index)
@@ -82,7 +85,7 @@ class Eligibility:
         allowed = [(1 << len(pfs)) - 1] * len(self._interfaces)
         for index in bits(self._every & ~common):
             allowed[index] = sum([1 << number for number, one in enumerate(seen) if one.usable >> index & 1])
-        return tuple(map(VfDemand, [one.min_tx_rate for one in self._interfaces], allowed))
+        return tuple(map(VfDemand, self.rates, allowed))
 
     def _first_refused(self, pfs: Sequence[Pf], seen: Sequence[_Sight]) -> str:
         selecting = served = 0
@@ -110,27 +113,54 @@ class Eligibility:
         return self._last[1]
 
     def _judge(self, pfs: Sequence[Pf]) -> list[_Sight]:
-        rails = _rails(frozenset([pf.network for pf in pfs])) if self._names_rails else {}
-        seen = []
-        for pf in pfs:
+        masks = self._selectors.masks(pfs) if self._selectors is not None else repeat(self._every)
+        seen, terms, kind = [], None, _NO_KIND
+        for pf, mask in zip(pfs, masks, strict=False):
             # A PF that is down or of unknown rate gives VFs without a min rate only: there is nothing to reserve.
-            reservable = self._prefixes[bisect_right(self._rates, pf.offer_mbps if pf.up else 0)]
-            selecting = reservable & self._by_name[pf.name] & self._by_link[pf.link]
-            selecting &= self._by_network[pf.network, rails.get(pf.network)]
-            selecting &= self._below(pf) if self._names_roots else selecting
-            kind = self._kind(pf)
+            reservable = self._prefixes[bisect_right(self._ascending, pf.offer_mbps if pf.up else 0)]
+            # A node's PFs are mostly of one kind, and hashing what makes it costs more than comparing it.
+            if terms != (terms := _terms_of(pf)):
+                kind = self._kind(terms, pf)
+            selecting = reservable & mask
             seen.append(_Sight(selecting, selecting & kind.able, kind))
         return seen
 
-    def _kind(self, pf: Pf) -> _Kind:
-        key = pf.link, pf.can, pf.mbps, pf.allow, pf.vlan, pf.vf_netdevs
-        kind = self._kinds.get(key)
+    def _kind(self, terms: Hashable, pf: Pf) -> _Kind:
+        kind = self._kinds.get(terms)
         if kind is None:
             if len(self._kinds) >= _MOST_KNOWN:
                 self._kinds.clear()
-            able = [mask for (settings, netdev), mask in self._terms_of.items() if not _refused(settings, netdev, pf)]
-            kind = self._kinds[key] = _Kind(sum(able), {})
+            able = 0
+            for mask in self._equal:
+                one = self._interfaces[next(bits(mask))]
+                able |= 0 if _refused(one.settings, one.netdev, pf) else mask
+            kind = self._kinds[terms] = _Kind(able, {})
         return kind
+
+
+# All of a PF on which it depends whether its VFs can be given certain settings.
+_terms_of: Callable[[Pf], tuple[object, ...]] = attrgetter("link", "can", "mbps", "allow", "vlan", "vf_netdevs")
+_NO_KIND = _Kind(0, {})
+
+
+class _Selectors:
+    """Which interfaces select a PF by its name, link, network or PCIe root."""
+
+    def __init__(self, interfaces: Sequence[VfRequest]) -> None:
+        self._interfaces = interfaces
+        self._by_name = _Masks[str](self._naming)
+        self._by_network = _Masks[tuple[str, int | None]](self._on_network)
+        self._by_link = _Masks[str](lambda link: self._mask(lambda one: one.link in (None, link)))
+        self._globs = [(Glob(glob), mask) for glob, mask in _grouped([one.pf or "*" for one in interfaces]).items()]
+        self._names_rails = any(one.rail is not None for one in interfaces)
+        self._names_roots = any(one.root is not None for one in interfaces)
+
+    def masks(self, pfs: Sequence[Pf]) -> Iterator[int]:
+        """Yield for each of a node's PFs the interfaces that select it."""
+        rails = _rails(frozenset([pf.network for pf in pfs])) if self._names_rails else {}
+        for pf in pfs:
+            mask = self._by_name[pf.name] & self._by_link[pf.link] & self._by_network[pf.network, rails.get(pf.network)]
+            yield mask & self._below(pf) if self._names_roots else mask
 
     def _naming(self, name: str) -> int:
         return sum([mask for glob, mask in self._globs if glob.matches(name)])
@@ -169,10 +199,12 @@ def _grouped(values: Sequence[K]) -> dict[K, int]:
     return masks
 
 
-def _without_values(settings: VfSettings) -> VfSettings:
-    """Return settings that are the same for all values that no PF tells apart: min rates, addresses."""
-    mac, guid = ("" if one is not None else None for one in (settings.mac, settings.guid))
-    return replace(settings, min_tx_rate=1 if settings.min_tx_rate else None, mac=mac, guid=guid)
+def _without_values(settings: VfSettings) -> Hashable:
+    """Return what of settings a PF can tell apart: not the value of a min rate or an address."""
+    return (
+        *(bool(settings.min_tx_rate), settings.max_tx_rate, settings.mac is None, settings.vlan, settings.qos),
+        *(settings.trust, settings.spoofchk, settings.link_state, settings.guid is None),
+    )
 
 
 @lru_cache(maxsize=64)
@@ -181,7 +213,7 @@ def _rails(networks: frozenset[str]) -> dict[str, int]:
     return {network: number for number, network in enumerate(sorted(filter(None, networks), key=natural))}
 
 
-@lru_cache(maxsize=16)
+@lru_cache(maxsize=64)
 def eligibility(request: PodRequest) -> Eligibility:
     """Return the verdicts of a request, those of equal ones shared."""
     return Eligibility(request)
@@ -208,13 +240,13 @@ def refused_netdev(netdev: bool | None, pf: Pf) -> str:
 
 def refused_settings(settings: VfSettings, pf: Pf) -> str:
     """Return which setting this PF's link, driver, rate or operator refuses, with the reason; empty if none."""
-    wishes = _wishes(settings)
-    for what, refused in (
-        (f"cannot be set on {pf.link} links", lambda wish: wish in _NEVER_ON[pf.link]),
-        ("cannot be set by the PF's driver", lambda wish: wish not in pf.can),
-    ):
-        if found := _first(wishes, refused):
-            return f"{found} {what}"
+    wishes, never = _wishes(settings), _NEVER_ON[pf.link]
+    for wish in wishes:
+        if wish in never:
+            return f"{wish} cannot be set on {pf.link} links"
+    for wish in wishes:
+        if wish not in pf.can:
+            return f"{wish} cannot be set by the PF's driver"
     # Some drivers refuse such a limit, and it limits nothing; an unknown rate excludes nothing.
     if settings.max_tx_rate and settings.max_tx_rate > pf.mbps > 0:
         return f"max_tx_rate {settings.max_tx_rate} is above the line rate of the PF"
@@ -234,7 +266,3 @@ def _wishes(settings: VfSettings) -> list[str]:
     """Return the requested settings; a VF has rate 0 and priority 0 anyway."""
     present = settings.to_fields()
     return [name for name in present if present[name] or name not in _ZERO_IS_NO_WISH]
-
-
-def _first(wishes: Iterable[str], refused: Callable[[str], bool]) -> str:
-    return next((wish for wish in wishes if refused(wish)), "")

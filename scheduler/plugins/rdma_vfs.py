@@ -69,7 +69,7 @@ def pre_filter(pod_info: PodInfo, nodes: NodeColumns) -> UsageFilter | None:
     request = pod_info.request
     if request is None or not request.interfaces:
         return None
-    rate = sum(interface.min_tx_rate for interface in request.interfaces)
+    rate = sum([interface.settings.min_tx_rate or 0 for interface in request.interfaces])
     # `place` reports which of the two is lacking if each interface must have a PF of its own.
     count = len(request.interfaces) if request.pfs != "distinct" else 0
 
@@ -108,7 +108,7 @@ class _Demands:
         self.spreading: Spreading | None = request.pfs
         self.eligibility, self._nodes = eligibility(request), nodes
         # The Mb/s and VFs without which no node can serve it.
-        self.least = sum([one.min_tx_rate for one in request.interfaces]), len(request.interfaces)
+        self.least = sum(self.eligibility.rates), len(request.interfaces)
         self._known: dict[int, tuple[tuple[Pf, ...], tuple[VfDemand, ...] | str]] = {}
         # The PFs in it, with their entries that are out.
         self._size = 0

@@ -64,14 +64,16 @@ class Tolerations:
     def cover(self, taint: Taint) -> bool:
         """Return whether one of the tolerations covers the taint."""
         key, value, effect = taint
-        return any(
-            (own, "") in self._exist or (own, effect) in self._exist for own in (key, "")
-        ) or not self._equal.isdisjoint(((key, "", value), (key, effect, value)))
+        exist = (key, ""), (key, effect), ("", ""), ("", effect)
+        equal = (key, "", value), (key, effect, value)
+        return not (self._exist.isdisjoint(exist) and self._equal.isdisjoint(equal))
 
 
 def _untolerated(tolerations: Tolerations, taints: tuple[Taint, ...]) -> Taint | None:
-    keep_out = (taint for taint in taints if taint[2] in _KEEP_OUT)
-    return next((taint for taint in keep_out if not tolerations.cover(taint)), None)
+    for taint in taints:
+        if taint[2] in _KEEP_OUT and not tolerations.cover(taint):
+            return taint
+    return None
 
 
 FILTER = FilterPlugin("TaintToleration", pre_filter, ClusterEvent.NODE_ADDED | ClusterEvent.NODE_TAINTS)

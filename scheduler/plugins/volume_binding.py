@@ -26,6 +26,8 @@ from scheduler.plugins.volume_matching import (
     Labels,
     UnboundClaim,
     affinity_holds,
+    find_maker,
+    find_volume,
     make_plan,
     unbound_claims,
 )
@@ -129,7 +131,8 @@ def pre_filter_free(pod_info: PodInfo, nodes: NodeColumns, volume_cache: VolumeC
     if isinstance(claims, str) or claims.bound:
         # With several reasons against a node all are named: the slow rule computes them.
         return None
-    needy = [one for one in unbound_claims(claims.late, volume_cache) if one.needs_free]
+    by_hand = [claim for claim in claims.late if find_maker(claim, volume_cache) is None]
+    needy = [one for one in unbound_claims(by_hand, volume_cache) if one.needs_free]
 
     def filter_rows(rows: Rows) -> Refusals | None:
         without: Flags = np.zeros(len(rows), np.bool_)
@@ -189,6 +192,9 @@ def _obstacles(late: Sequence[UnboundClaim], nodes: NodeColumns, volume_cache: V
 
 
 def _why_no_volume(late: Sequence[UnboundClaim], volume_cache: VolumeCache, labels: Labels) -> str:
+    if len(late) == 1 and late[0].needs_free:
+        # The usual case: a disk of the node. No plan is made for each of the nodes.
+        return NONE_FREE if find_volume(late[0], labels) is None else ""
     found = make_plan(late, volume_cache, "", labels)
     return found if isinstance(found, str) else ""
 

@@ -4,9 +4,10 @@ Source: FindMatchingVolume of the volume controller, as the scheduler calls it: 
 else the smallest one that is large enough, free, and usable on the node.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from heapq import merge
+from itertools import repeat
 from typing import NamedTuple
 
 from scheduler.cache.volumes.plan import Match, VolumePlan
@@ -34,7 +35,7 @@ def affinity_holds(affinity: NodeSelector | None, labels: Labels) -> bool:
     """Return whether a node with these labels may use a volume."""
     if affinity is None:
         return True
-    return any(_term_holds(term, labels) for term in affinity.node_selector_terms or ())
+    return any(map(_term_holds, affinity.node_selector_terms or (), repeat(labels)))
 
 
 def _term_holds(term: NodeSelectorTerm, labels: Labels) -> bool:
@@ -90,8 +91,7 @@ class _Request(NamedTuple):
         """Return whether a free volume can be bound to the claim."""
         if volume.status.phase != "Available" or not self.can_be(volume):
             return False
-        offered = volume.spec.access_modes or ()
-        if self.selector is None or not all(mode in offered for mode in self.access_modes):
+        if self.selector is None or not set(self.access_modes).issubset(volume.spec.access_modes or ()):
             return False
         return self.selector == EVERYTHING or self.selector.matches(volume.metadata.labels or {})
 
@@ -102,21 +102,26 @@ class _Candidates:
     def __init__(self, request: _Request, volume_cache: VolumeCache) -> None:
         self.request, self._volume_cache = request, volume_cache
         # Each volume is judged once, however many nodes have the label that finds it.
-        self._found_by: dict[Label | None, list[tuple[int, str, PersistentVolume]]] = {}
+        self._found_by: dict[Label | None, list[PersistentVolume]] = {}
 
-    def near(self, labels: Labels) -> Iterator[PersistentVolume]:
-        """Yield those that a node with these labels can use, and maybe others."""
-        near = self._volume_cache.pv_index.near(self.request.storage_class, labels)
-        for _, _, volume in merge(*map(self._of, near)):
-            yield volume
+    def near(self, labels: Labels) -> Iterable[PersistentVolume]:
+        """Return those that a node with these labels can use, and maybe others."""
+        found = [self._of(label) for label in self._volume_cache.pv_index.near(self.request.storage_class, labels)]
+        return found[0] if len(found) == 1 else merge(*found, key=_order)
 
-    def _of(self, label: Label | None) -> list[tuple[int, str, PersistentVolume]]:
-        if label not in self._found_by:
+    def _of(self, label: Label | None) -> list[PersistentVolume]:
+        found = self._found_by.get(label)
+        if found is None:
             volumes = self._volume_cache.pv_index.found_by(self.request.storage_class, label)
-            free = (one for one in volumes if self._volume_cache.is_free(one) and self.request.suits(one))
-            # Each name is there once, so that no two volumes are compared.
-            self._found_by[label] = sorted((_size(one.spec.capacity), one.metadata.name, one) for one in free)
-        return self._found_by[label]
+            found = [one for one in volumes if self._volume_cache.is_free(one) and self.request.suits(one)]
+            if len(found) > 1:
+                found.sort(key=_order)
+            self._found_by[label] = found
+        return found
+
+
+def _order(volume: PersistentVolume) -> tuple[int, str]:
+    return _size(volume.spec.capacity), volume.metadata.name
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +163,7 @@ def unbound_claims(claims: Iterable[PersistentVolumeClaim], volume_cache: Volume
                 candidates=candidates[request],
                 is_being_made=bool(volume_cache.selected_node(claim)),
                 own=tuple(_own(claim, volume_cache)),
-                maker=_maker(claim, volume_cache),
+                maker=find_maker(claim, volume_cache),
             )
         )
     return sorted(found, key=lambda one: (not one.is_being_made, one.wanted, one.claim.key))
@@ -175,7 +180,7 @@ def make_plan(
     provisions: list[PersistentVolumeClaim] = []
     taken: set[str] = set()
     for one in unbound:
-        volume = None if one.is_being_made else _find_volume(one, labels, taken)
+        volume = None if one.is_being_made else find_volume(one, labels, taken)
         if volume is not None:
             taken.add(volume.metadata.name)
             found.append(Match(one.claim, volume))
@@ -188,13 +193,13 @@ def make_plan(
     return VolumePlan(node, tuple(found), tuple(provisions))
 
 
-def _maker(claim: PersistentVolumeClaim, volume_cache: VolumeCache) -> StorageClass | None:
+def find_maker(claim: PersistentVolumeClaim, volume_cache: VolumeCache) -> StorageClass | None:
     """Return the class that can provision a claim's volume; None if its volumes are made by hand."""
     found = volume_cache.storage_class(claim.storage_class)
     return None if found is None or found.provisioner in ("", NO_PROVISIONER) else found
 
 
-def _find_volume(unbound: UnboundClaim, labels: Labels, taken: Collection[str]) -> PersistentVolume | None:
+def find_volume(unbound: UnboundClaim, labels: Labels, taken: Collection[str] = ()) -> PersistentVolume | None:
     """Return the volume that a claim gets on a node with these labels; None without one."""
     for own in unbound.own:
         if own.metadata.name not in taken and unbound.candidates.request.can_be(own):

@@ -5,7 +5,7 @@ their affinity requires, so that a lookup for a node reads its own volumes only.
 """
 
 from collections import Counter
-from collections.abc import Hashable, Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -96,17 +96,20 @@ class PvIndex:
         found = self._classes.get(storage_class)
         return () if found is None else found.keys.keys()
 
-    def near(self, storage_class: str, labels: Mapping[str, str | None]) -> Iterator[Label | None]:
-        """Yield the labels that find all volumes of a class that a node with these labels can use, and maybe others."""
+    def near(self, storage_class: str, labels: Mapping[str, str | None]) -> list[Label | None]:
+        """Return the labels that find all volumes of a class that a node with these labels can use, and maybe others.
+
+        None finds those that require no label.
+        """
         found = self._classes.get(storage_class)
         if found is None:
-            return
-        if None in found.by_label:
-            yield None
+            return []
+        near: list[Label | None] = [None] if None in found.by_label else []
         for key in found.keys:
             value = labels.get(key)
             if value is not None and (key, value) in found.by_label:
-                yield key, value
+                near.append((key, value))
+        return near
 
     def found_by(self, storage_class: str, label: Label | None) -> Iterable[PersistentVolume]:
         """Return the volumes of a class that require a label, with None those that require none that finds them."""

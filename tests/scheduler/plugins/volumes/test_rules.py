@@ -262,6 +262,20 @@ def test_the_smallest_volume_that_fits_is_taken_and_each_once(store: Store) -> N
     assert matches == {"little": "small", "large": "mid"}
 
 
+@pytest.mark.parametrize(("anywhere", "here"), [("2Gi", "3Gi"), ("3Gi", "2Gi")])
+def test_the_smallest_volume_is_taken_whether_all_nodes_can_use_it_or_one(
+    anywhere: str, here: str, store: Store
+) -> None:
+    """Both are found for the node, by different labels."""
+    store.nodes("n1")
+    store.volume("anywhere", size=anywhere)
+    store.volume("here", size=here, where=on(HOST, "n1"))
+    store.claim("c", size="1Gi")
+    store.pod("c")
+    taken = [one.volume.metadata.name for one in store.pre_filter().plan.matches]
+    assert taken == ["anywhere" if anywhere < here else "here"]
+
+
 def test_a_volume_that_names_the_claim_is_its_own_whatever_else_is_free(store: Store) -> None:
     """And if that cannot be used, no other is taken."""
     store.nodes("n1", "n2")
