@@ -120,7 +120,7 @@ def _add_connectivity(connectivity: argparse.ArgumentParser) -> None:
         "action", choices=("test",), help="start two pods, measure each pair of rails, delete them"
     )
     connectivity.add_argument(
-        "--image", required=True, metavar="IMAGE", help="an image with sh and ib_write_bw (perftest)"
+        "--image", required=True, metavar="IMAGE", help="an image with sh, awk and ib_write_bw (perftest)"
     )
     connectivity.add_argument("-n", "--namespace", type=_name_or_empty, default="", metavar="NAME")
     connectivity.add_argument(

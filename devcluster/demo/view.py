@@ -10,6 +10,8 @@ from devcluster.demo.check import ContainerView, Verdict, VfInUse
 from devcluster.demo.gpus import GpuInUse
 from devcluster.demo.scenario import DemoPod
 
+_LONGEST = 240
+
 
 def progress(wanted: Sequence[DemoPod], pods: Mapping[str, Object], events: Mapping[str, str]) -> Table:
     """Return the pods as they are now: phase, node, and the latest event's text of those that do not run."""
@@ -22,8 +24,12 @@ def progress(wanted: Sequence[DemoPod], pods: Mapping[str, Object], events: Mapp
         node = found["spec"].get("nodeName", "") if found else ""
         colour = {"Running": "green", "Pending": "yellow"}.get(phase, "")
         says = "" if phase == "Running" else events.get(pod.name, "")
-        table.add_row(pod.name, pod.about, f"[{colour}]{phase}[/]" if colour else phase, node, says[:160])
+        table.add_row(pod.name, pod.about, f"[{colour}]{phase}[/]" if colour else phase, node, _short(says))
     return table
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
 
 
 def given_table(given: Sequence[VfInUse], views: Sequence[ContainerView]) -> Table:

@@ -1,6 +1,6 @@
 """``./run release``: make a release of a commit, which two runs make byte by byte equal.
 
-It fetches nothing: the wheels lie in a cache, which devcluster/release/fetch fills, and a base image is given.
+It fetches nothing itself: the wheels lie in a cache, filled by devcluster/release/fetch, and a base image is given.
 """
 
 import argparse
