@@ -78,7 +78,7 @@ class RunningPod:
 
     def condition(self) -> tuple[str, str, str]:
         conditions = self.look()["status"].get("conditions", ())
-        found = next((one for one in conditions if one["type"] == "MooringRates"), {})
+        found: Object = next((one for one in conditions if one["type"] == "MooringRates"), {})
         return found.get("status", ""), found.get("reason", ""), found.get("message", "")
 
     def await_reason(self, reason: str) -> str:
@@ -193,7 +193,8 @@ class Observer:
 
     def _reserved(self) -> dict[tuple[str, int], int]:
         """Return what the API server's objects say that each VF of the node reserves."""
-        api, found = Api.of(self.cluster.kubeconfig), {}
+        api = Api.of(self.cluster.kubeconfig)
+        found: dict[tuple[str, int], int] = {}
         # The node first: a generation that it has in force is not older than what the pods say then.
         node = api.request("GET", f"/api/v1/nodes/{NODE}")["metadata"]["annotations"]
         text = node.get(names.RATES_IN_FORCE)
