@@ -26,6 +26,7 @@ from devcluster.runtime import cnicalls
 from devcluster.runtime.cnicalls import Attachment
 from mooring import names
 from mooring.assignment import read_assignment
+from mooring.files import write_file
 from mooring.rates import read_rates, read_rates_in_force, reserved_rates
 from mooring.rates_exchange import HANDED_OVER
 from mooring.rates_record import rates_record_name
@@ -151,6 +152,13 @@ class RunningPod:
         with grpc.insecure_channel(f"unix://{self.host.run}/cri.sock") as channel:
             stub = cri_grpc.RuntimeServiceStub(channel)
             stub.StopPodSandbox(cri.StopPodSandboxRequest(pod_sandbox_id=self.ledger()["container"]), timeout=60)
+
+
+def refuse(host: Layout, *settings: str) -> None:
+    """Let the PF refuse these settings from now on; nothing else writes its table meanwhile."""
+    table = json.loads(host.vftable.read_text())
+    table["pfs"][PF]["refuse"] = list(settings)
+    write_file(host.vftable, json.dumps(table))
 
 
 def run(*command: str) -> str:
@@ -312,6 +320,23 @@ def test_a_sandbox_that_is_made_again_has_the_new_rates(cluster: Cluster) -> Non
 
     wait_until(has_another, "the pod's VF in another sandbox", pause_s=0.1)
     assert (pod.nic(), pod.check(), pod.in_force()) == ((30_000, 40_000), "", 1)
+
+
+def test_what_a_nic_refuses_is_not_in_force_and_stays_reserved(cluster: Cluster) -> None:
+    """The owner is told by an event; the next edit is tried at once, and has what the NIC takes by then."""
+    pod = make(cluster, "ours", (30_000, 0))
+    refuse(pod.host, "min_tx_rate")
+    try:
+        pod.edit((10_000, 0))
+        wait_until(lambda: "VfRatesRefused" in pod.told(), "the owner is told", pause_s=0.1)
+        assert (pod.allocated(), pod.nic(), pod.in_force()) == ((10_000, 0), (30_000, 0), None)
+        assert pod.condition()[1] == "Allocated"
+        assert pod.shown()["rates"] == {"generation": 1, "in_force": False}
+        assert "rates of generation 1 are not in force" in pod.check()
+    finally:
+        refuse(pod.host)
+    pod.edit((20_000, 0))
+    pod.await_in_force((20_000, 0), 2)
 
 
 def test_without_the_flag_no_rate_changes_until_it_is_back(cluster: Cluster) -> None:
