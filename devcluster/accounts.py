@@ -5,7 +5,7 @@ Scheduler and advertisers then run with their own rights alone; kubelets and peo
 
 import json
 import urllib.error
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,7 +13,7 @@ import yaml
 
 from devcluster.demo.api import Api, Object
 
-_MANIFESTS = Path(__file__).parents[1] / "manifests/base"
+_MANIFESTS = Path(__file__).parents[1] / "manifests"
 _NAMESPACE = "mooring-system"
 _RBAC, _ADMISSION = "/apis/rbac.authorization.k8s.io/v1", "/apis/admissionregistration.k8s.io/v1"
 _OWN = f"/api/v1/namespaces/{_NAMESPACE}"
@@ -38,10 +38,10 @@ class Accounts:
 
     admin: Path
 
-    def install(self) -> None:
-        """Create everything; raise urllib's HTTPError for what is refused."""
+    def install(self, components: Sequence[str] = ()) -> None:
+        """Create everything, components' rights too; raise urllib's HTTPError for what is refused."""
         api = Api.of(self.admin)
-        for document in _documents():
+        for document in _documents(components):
             api.request("POST", _PATHS[document["kind"]], document)
         # No pod of the demonstration talks to the API server: none needs a token.
         account = {"metadata": {"name": "default"}, "automountServiceAccountToken": False}
@@ -69,9 +69,10 @@ class Accounts:
         return own
 
 
-def _documents() -> Iterator[Object]:
+def _documents(components: Sequence[str]) -> Iterator[Object]:
     """Yield what an account or a policy is made of, the namespace first."""
-    files = [_MANIFESTS / "namespace.yaml", *sorted(_MANIFESTS.glob("*/*.yaml"))]
+    files = [_MANIFESTS / "base/namespace.yaml", *sorted(_MANIFESTS.glob("base/*/*.yaml"))]
+    files += [_MANIFESTS / "components" / name / "rbac.yaml" for name in components]
     for file in files:
         for document in yaml.safe_load_all(file.read_text()):
             if document and document["kind"] in _PATHS:

@@ -30,6 +30,7 @@ class Cluster:
     """A cluster below ``root``; ``runtime`` is what runs behind each shim, ``gpus_on`` are the hosts with GPUs.
 
     Those need a containerd that does CDI: the installed one, else one of ``fetched_runtimes``, else the small runtime.
+    On the hosts in ``rates_on`` rates of running pods may change.
     """
 
     root: Path
@@ -37,6 +38,7 @@ class Cluster:
     runtime: str = "containerd"
     vfs: int = 8
     gpus_on: Sequence[str] = ()
+    rates_on: Sequence[str] = ()
     fetched_runtimes: Path | None = None
     processes: Processes = field(init=False)
     port: int = field(init=False)
@@ -104,7 +106,7 @@ class Cluster:
         options = ("--rbac", "--admission", "--listen-netns", *namespaces)
         self._start("apiserver", "devcluster.apiserver", *access, *tls, *options)
         self.processes.await_ready("apiserver", self.kubeconfig.exists)
-        self._accounts.install()
+        self._accounts.install(("rates",) if self.rates_on else ())
 
     def _with_cdi(self) -> tuple[str, Path | None]:
         """Return the runtime of hosts with GPUs, and the folder of its programs where it is not the installed one."""
@@ -148,7 +150,8 @@ class Cluster:
             # Of this host, and not those of the machine.
             config = str(host.containerd / "config.toml")
             gpus = ("--gpus", *gpus, "--runtime-config", config, "--nvidia-runtime-config", str(host.home / "toolkit"))
-        self._start_on(node, "advertiser", "advertiser", "serve", *flags, *gpus, "--getpfs-addr", "127.0.0.1:54005")
+        more = (*gpus, *(("--rates",) if node in self.rates_on else ()))
+        self._start_on(node, "advertiser", "advertiser", "serve", *flags, *more, "--getpfs-addr", "127.0.0.1:54005")
 
     def _start_shim(self, node: str) -> None:
         host = self.layout(node)

@@ -53,6 +53,10 @@ class Processes:
     def restart(self, name: str) -> None:
         self.start(name, *self._commands[name])
 
+    def command(self, name: str) -> Sequence[str]:
+        """Return the command with which a program was started last."""
+        return self._commands[name][0]
+
     def pid(self, name: str) -> int:
         return self._running[name].pid
 

@@ -35,10 +35,10 @@ class Api:
         return cls(place["server"], user.get("token", ""), tls)
 
     def request(self, method: str, path: str, body: Mapping[str, object] | None = None) -> Object:
-        """Return the answer's body; raise urllib's HTTPError for a refusal."""
+        """Return the answer's body; raise urllib's HTTPError for a refusal. A PATCH is a JSON merge patch."""
         data = json.dumps(body).encode() if body is not None else None
         request = urllib.request.Request(self.url + path, data=data, method=method, headers=self._headers())
-        request.add_header("Content-Type", "application/json")
+        request.add_header("Content-Type", "application/merge-patch+json" if method == "PATCH" else "application/json")
         with urllib.request.urlopen(request, timeout=30, context=self.tls) as answer:
             found: Object = json.load(answer)
         return found

@@ -231,6 +231,7 @@ def test_a_stock_kube_scheduler_takes_the_extender_configuration(tmp_path: Path,
     )
     assert done.returncode == 0, done.stderr
     (wanted,), (taken,) = (yaml.safe_load(path.read_text())["extenders"] for path in (given, tmp_path / "taken.yaml"))
-    # What is false is left out.
+    # What is false is left out, in the list of resources too.
+    taken["managedResources"] = [{"ignoredByScheduler": False} | one for one in taken["managedResources"]]
     assert {key: taken.get(key, False) for key in wanted} == wanted
     assert f"{wanted['urlPrefix']}/{wanted['filterVerb']}" == "http://127.0.0.1:8888/scheduler/filter"
