@@ -127,7 +127,7 @@ class _Needs:
     def __init__(self, free_vfs: FreeVfs) -> None:
         self._free_vfs = free_vfs
         self._indexes = {pf.name: index for index, pf in enumerate(free_vfs.pfs)}
-        self._more, self._most, self._then = ([0] * len(free_vfs.pfs) for _ in range(3))
+        self._more, self._most, self._then, self._raised = ([0] * len(free_vfs.pfs) for _ in range(4))
 
     def add(self, vf: AssignedVf, before: VfRates, after: VfRates, now: int, most: int) -> Misfit | None:
         """Add a VF; return why it cannot have its rates, if that does not depend on the others."""
@@ -142,15 +142,22 @@ class _Needs:
         self._more[index] += most - now
         self._most[index] += most
         self._then[index] += after.min_tx_rate or 0
+        self._raised[index] += (after.min_tx_rate or 0) - (before.min_tx_rate or 0)
         return None
 
     def misfit(self) -> Misfit | None:
-        """Return why the ports cannot reserve it all; None if they can."""
+        """Return why the ports cannot reserve it all; None if they can.
+
+        A port on which more is reserved than it offers has others on what this pod reserves beyond what it was
+        allocated: no longer is in force what it was lowered to. So nothing is raised there, within that either.
+        """
         pfs, ports = self._free_vfs.pfs, self._free_vfs.shared_ports
-        more, most, then = (joined(one, ports) if ports else one for one in (self._more, self._most, self._then))
+        needs = self._more, self._most, self._then, self._raised
+        more, most, then, raised = (joined(one, ports) if ports else one for one in needs)
         for index, (pf, offer) in enumerate(zip(pfs, offers_of(pfs, ports), strict=True)):
             left = self._free_vfs.capacities[index].mbps
-            if not self._more[index] or more[index] <= left:
+            is_raised = left < 0 < raised[index] and self._raised[index] > 0
+            if not is_raised and (not self._more[index] or more[index] <= left):
                 continue
             if then[index] > offer:
                 rule = f"the pod would reserve {then[index]} Mb/s, and at most {offer} may be reserved"
@@ -158,7 +165,7 @@ class _Needs:
             if most[index] > offer:
                 rule = "what is lowered counts until it is in force: lower first, then raise"
                 return Misfit("Infeasible", f"PF {pf.name!r}: {rule}")
-            rule = f"{more[index]} Mb/s more are needed, and others reserve too much"
+            rule = f"{max(more[index], raised[index])} Mb/s more are needed, and others reserve too much"
             return Misfit("Deferred", f"PF {pf.name!r}: {rule}")
         return None
 

@@ -279,7 +279,7 @@ class RateChanges:
             return Misfit("Infeasible", f"node {assigned.node} changes no rates of running pods")
         if (why := _contradicts_limit(assigned, wanted)) is not None:
             return Misfit("Infeasible", why)
-        reserved = self._cache.reserved(assigned)
+        reserved = assigned.reserved
         with _nominated(self._cache, self._nominator, assigned) as free_vfs:
             found = judge_rates(assigned.assignment, allocated, wanted, reserved, free_vfs)
         fault = self._cache.nodes.offers[self._cache.nodes.row_of[assigned.node]][0]

@@ -88,7 +88,7 @@ class Rates:
                     continue
                 assigned = machine.cache.assigned(pod.uid)
                 if assigned is not None and assigned.assignment == pod.claim:
-                    self._compare(pod, machine.cache.reserved(assigned), scheduler.name)
+                    self._compare(pod, assigned.reserved, scheduler.name)
 
     def _leads(self, process: str) -> bool:
         """Return whether a process has led for so long that it knows what there is, and has not stood still."""
