@@ -131,18 +131,21 @@ class _Needs:
 
     def add(self, vf: AssignedVf, before: VfRates, after: VfRates, now: int, most: int) -> Misfit | None:
         """Add a VF; return why it cannot have its rates, if that does not depend on the others."""
+        low = after.min_tx_rate or 0
+        raised = low - (before.min_tx_rate or 0)
+        needs_more = most > now or raised > 0
         index = self._indexes.get(vf.pf)
         pf = self._free_vfs.pfs[index] if index is not None else None
         if index is None or pf is None or not _is_on(pf, vf):
-            return Misfit("Deferred", f"VF {vf.pci} is not in its node's inventory") if most > now else None
+            return Misfit("Deferred", f"VF {vf.pci} is not in its node's inventory") if needs_more else None
         if after != before and (refusal := refused_settings(_changed(before, after), pf)):
             return Misfit("Infeasible", f"PF {pf.name!r}: {refusal}")
-        if most > now and not pf.up:
+        if needs_more and not pf.up:
             return Misfit("Deferred", f"PF {pf.name!r} is down")
         self._more[index] += most - now
         self._most[index] += most
-        self._then[index] += after.min_tx_rate or 0
-        self._raised[index] += (after.min_tx_rate or 0) - (before.min_tx_rate or 0)
+        self._then[index] += low
+        self._raised[index] += raised
         return None
 
     def misfit(self) -> Misfit | None:

@@ -11,7 +11,7 @@ import pytest
 from mooring import names
 from mooring.inventory import Pf
 from mooring.kube.events import Identity, Removed
-from mooring.rates import PodRates, RatesInForce, VfRates, dump_rates_in_force
+from mooring.rates import LAST_GENERATION, PodRates, RatesInForce, VfRates, dump_rates_in_force
 from scheduler.cycle.instructions import Instruction, Report, ReportRates, WriteRates, WriteRatesResult
 from scheduler.kube.objects import Condition, Node, Pod
 from scheduler.state.machine import Machine
@@ -320,6 +320,14 @@ def test_a_node_that_changes_no_rates_gets_none(life: Life) -> None:
     assert len(life.writes()) == 1
 
 
+def test_no_generation_is_written_that_no_reader_would_believe(life: Life) -> None:
+    """A node says what it likes: that no generation comes after the one it has in force."""
+    life.bound("p", {"min_tx_rate": 20_000})
+    life.put_in_force("p", LAST_GENERATION)
+    life.edit("p", {"min_tx_rate": 10_000})
+    assert life.told() == [("Infeasible", "node n1 says that the last generation is in force")]
+
+
 def test_a_quota_is_not_passed_by_an_edit(life: Life) -> None:
     """The containers' limit of Mb/s cannot change, so neither can the sum of what the pod reserves."""
     limits = {"resources": {"limits": {"rdma-sriov/mbps": "20000"}}, "name": "c"}
@@ -450,6 +458,17 @@ def test_a_change_of_max_alone_reserves_nothing_more(life: Life) -> None:
     assert life.write() == replace(
         PodRates(life.pods["p"].metadata.uid, "n1", 1, (VfRates(90_000, 95_000),), (90_000,)), generation=1
     )
+
+
+def test_what_was_lowered_is_not_raised_again_while_its_link_is_down(life: Life) -> None:
+    """Not within what its VF still reserves either."""
+    life.bound("p", {"min_tx_rate": 20_000})
+    life.edit("p", {"min_tx_rate": 10_000})
+    life.write()
+    life.now += 2.0
+    life.show_node(up=False)
+    life.edit("p", {"min_tx_rate": 15_000})
+    assert ("Deferred", "PF 'pf0' is down") in life.told()
 
 
 def test_a_pod_on_a_node_that_is_gone_waits_for_its_node(life: Life) -> None:
