@@ -151,8 +151,9 @@ class _Needs:
     def misfit(self) -> Misfit | None:
         """Return why the ports cannot reserve it all; None if they can.
 
-        A port on which more is reserved than it offers has others on what this pod reserves beyond what it was
-        allocated: no longer is in force what it was lowered to. So nothing is raised there, within that either.
+        Where more is reserved than a port offers, others may have been given what this pod reserves above what it is
+        allocated: its node had said that the lower rate is in force, and no longer does. So nothing is raised there,
+        within that either.
         """
         pfs, ports = self._free_vfs.pfs, self._free_vfs.shared_ports
         needs = self._more, self._most, self._then, self._raised
