@@ -71,6 +71,12 @@ class AssignedPod:
     def claim(self) -> Claim | None:
         return None if self.assignment is None else Claim(self.uid, self.reserving or self.assignment)
 
+    @property
+    def reserved(self) -> tuple[int, ...]:
+        """What each VF of the pod reserves, in Mb/s."""
+        claim = self.claim
+        return () if claim is None else tuple(vf.min_tx_rate for vf in claim.assignment.vfs)
+
     def differs(self, known: "AssignedPod | None") -> Difference:
         """Return in what a pod differs from what was known of it."""
         if known is None or _besides_affinity(self) != _besides_affinity(known):
@@ -233,11 +239,6 @@ class Cache:
         assigned = self._assigned_pods.get(uid)
         if assigned is not None:
             assigned.assumed = False
-
-    def reserved(self, assigned: AssignedPod) -> tuple[int, ...]:
-        """Return what each VF of a pod reserves, in Mb/s."""
-        claim = assigned.claim
-        return () if claim is None else tuple(vf.min_tx_rate for vf in claim.assignment.vfs)
 
     def write_rates(self, rates: PodRates) -> None:
         """Reserve at once what rates need that are going to be written for an assigned pod."""

@@ -1,5 +1,7 @@
 """What a change of the cluster can help with: the events that the queue requeues unschedulable pods by. Pure."""
 
+from operator import gt
+
 from scheduler.cache.cache import AssignedPod, Difference
 from scheduler.cache.node_info import NodeInfo
 from scheduler.kube.cluster_event import NO_EVENT, ClusterEvent
@@ -33,11 +35,16 @@ def of_assigned_pod(known: AssignedPod | None, assigned: AssignedPod, new: Diffe
     """Return what changed about a bound pod for the rules; our own bind or a status change helps no waiting pod."""
     if known is None:
         return ClusterEvent.POD_ASSIGNED
-    if not new:
-        return NO_EVENT
-    if new == "affinity" and not _ends(known, assigned):
-        return ClusterEvent.POD_LABELS
-    return of_leaving(known) | ClusterEvent.POD_LABELS | ClusterEvent.POD_ASSIGNED
+    if new == "use" or (new and _ends(known, assigned)):
+        return of_leaving(known) | ClusterEvent.POD_LABELS | ClusterEvent.POD_ASSIGNED
+    # The node may have said that lowered rates are in force before the pod has shown them.
+    freed = ClusterEvent.VFS_FREED if _reserves_less(known, assigned) else NO_EVENT
+    return freed | (ClusterEvent.POD_LABELS if new else NO_EVENT)
+
+
+def _reserves_less(known: AssignedPod, assigned: AssignedPod) -> bool:
+    """Return whether a VF of a pod reserves less than before, its use being the same."""
+    return assigned.reserving is not known.reserving and any(map(gt, known.reserved, assigned.reserved))
 
 
 def _ends(known: AssignedPod, assigned: AssignedPod) -> bool:

@@ -127,30 +127,41 @@ class _Needs:
     def __init__(self, free_vfs: FreeVfs) -> None:
         self._free_vfs = free_vfs
         self._indexes = {pf.name: index for index, pf in enumerate(free_vfs.pfs)}
-        self._more, self._most, self._then = ([0] * len(free_vfs.pfs) for _ in range(3))
+        self._more, self._most, self._then, self._raised = ([0] * len(free_vfs.pfs) for _ in range(4))
 
     def add(self, vf: AssignedVf, before: VfRates, after: VfRates, now: int, most: int) -> Misfit | None:
         """Add a VF; return why it cannot have its rates, if that does not depend on the others."""
+        low = after.min_tx_rate or 0
+        raised = low - (before.min_tx_rate or 0)
+        needs_more = most > now or raised > 0
         index = self._indexes.get(vf.pf)
         pf = self._free_vfs.pfs[index] if index is not None else None
         if index is None or pf is None or not _is_on(pf, vf):
-            return Misfit("Deferred", f"VF {vf.pci} is not in its node's inventory") if most > now else None
+            return Misfit("Deferred", f"VF {vf.pci} is not in its node's inventory") if needs_more else None
         if after != before and (refusal := refused_settings(_changed(before, after), pf)):
             return Misfit("Infeasible", f"PF {pf.name!r}: {refusal}")
-        if most > now and not pf.up:
+        if needs_more and not pf.up:
             return Misfit("Deferred", f"PF {pf.name!r} is down")
         self._more[index] += most - now
         self._most[index] += most
-        self._then[index] += after.min_tx_rate or 0
+        self._then[index] += low
+        self._raised[index] += raised
         return None
 
     def misfit(self) -> Misfit | None:
-        """Return why the ports cannot reserve it all; None if they can."""
+        """Return why the ports cannot reserve it all; None if they can.
+
+        Where more is reserved than a port offers, others may have been given what this pod reserves above what it is
+        allocated: its node had said that the lower rate is in force, and no longer does. So nothing is raised there,
+        within that either.
+        """
         pfs, ports = self._free_vfs.pfs, self._free_vfs.shared_ports
-        more, most, then = (joined(one, ports) if ports else one for one in (self._more, self._most, self._then))
+        needs = self._more, self._most, self._then, self._raised
+        more, most, then, raised = (joined(one, ports) if ports else one for one in needs)
         for index, (pf, offer) in enumerate(zip(pfs, offers_of(pfs, ports), strict=True)):
             left = self._free_vfs.capacities[index].mbps
-            if not self._more[index] or more[index] <= left:
+            is_raised = left < 0 < raised[index] and self._raised[index] > 0
+            if not is_raised and (not self._more[index] or more[index] <= left):
                 continue
             if then[index] > offer:
                 rule = f"the pod would reserve {then[index]} Mb/s, and at most {offer} may be reserved"
@@ -158,7 +169,7 @@ class _Needs:
             if most[index] > offer:
                 rule = "what is lowered counts until it is in force: lower first, then raise"
                 return Misfit("Infeasible", f"PF {pf.name!r}: {rule}")
-            rule = f"{more[index]} Mb/s more are needed, and others reserve too much"
+            rule = f"{max(more[index], raised[index])} Mb/s more are needed, and others reserve too much"
             return Misfit("Deferred", f"PF {pf.name!r}: {rule}")
         return None
 

@@ -267,6 +267,8 @@ class EventHandlers:
         notices: list[Instruction] = [Notice(one.part, one.event, one.fields) for one in faults]
         if news := of_assigned_pod(known, assigned, self.cache.put(assigned, now)):
             self.queue.move_on_event(news, now)
+            if ClusterEvent.VFS_FREED in news:
+                self.rate_changes.touch(assigned.node, now)
         self.vf_disputes.see(pod, assigned, now)
         self.lost_vfs.see(assigned, now)
         self.rate_changes.see(pod, assigned, now)

@@ -19,7 +19,7 @@ from typing import Literal, get_args
 
 from mooring import names
 from mooring.errors import AnnotationError
-from mooring.rates import PodRates, VfRates, assigned_rates, dump_rates
+from mooring.rates import LAST_GENERATION, PodRates, VfRates, assigned_rates, dump_rates
 from mooring.request import PodRequest, read_request
 from scheduler.cache.cache import AssignedPod, Cache
 from scheduler.cycle.instructions import (
@@ -277,9 +277,11 @@ class RateChanges:
         node = self._cache.node(assigned.node)
         if node is None or node.rates_in_force is None:
             return Misfit("Infeasible", f"node {assigned.node} changes no rates of running pods")
+        if self._generation(assigned) >= LAST_GENERATION:
+            return Misfit("Infeasible", f"node {assigned.node} says that the last generation is in force")
         if (why := _contradicts_limit(assigned, wanted)) is not None:
             return Misfit("Infeasible", why)
-        reserved = self._cache.reserved(assigned)
+        reserved = assigned.reserved
         with _nominated(self._cache, self._nominator, assigned) as free_vfs:
             found = judge_rates(assigned.assignment, allocated, wanted, reserved, free_vfs)
         fault = self._cache.nodes.offers[self._cache.nodes.row_of[assigned.node]][0]

@@ -1,6 +1,7 @@
 """What the result of a write leads to: a Binding, an eviction, the deletion of victims, the writes of PreBind. Pure."""
 
 from dataclasses import dataclass
+from operator import gt
 
 from scheduler.cache.assigned_pod import pod_reference
 from scheduler.cache.cache import Cache
@@ -114,9 +115,12 @@ class WriteResults:
         return [*found, *self.pending_pods.report_unschedulable(self.pending_pods[uid], "Unschedulable", message)]
 
     def _finish_rates(self, order: WriteRates, result: WriteRatesResult, now: float) -> list[Instruction]:
-        """What was reserved for rates that were not written is free again."""
+        """What was reserved for a write alone is free again: the node may have put in force what it lowered, too."""
+        before = self.cache.assigned(order.rates.uid)
+        reserved = before.reserved if before is not None else ()
         found = list(self.rate_changes.finish(order, result, now))
-        if result.kind != "written":
+        after = self.cache.assigned(order.rates.uid)
+        if after is not None and any(map(gt, reserved, after.reserved)):
             self.queue.move_on_event(ClusterEvent.VFS_FREED, now)
             self.rate_changes.touch(order.rates.node, now)
         return found

@@ -57,15 +57,16 @@ class Rates:
             self.broken.append(f"rates were written that are not to be believed: {metadata}")
             return
         self.met["written"] += 1
-        was = reserved_by(pod, self._written.get(pod.uid), self._node(pod))
+        known = self._written.get(pod.uid)
+        was = tuple(one.min_tx_rate or 0 for one in known.rates) if known else [vf.min_tx_rate for vf in pod.vfs]
         self._written[pod.uid] = rates
         if self._world.promises.leader != request.process:
             self.met["written late"] += 1
             self.unled.add(pod.uid)
             return
-        # A leader that does not know yet what is in force takes what was reserved before for what still is.
-        rows = zip(pod.vfs, rates.rates, rates.reserved, was, strict=True)
-        raised = [vf for vf, one, most, before in rows if before < (one.min_tx_rate or 0) == most]
+        raised = [
+            vf for vf, one, before in zip(pod.vfs, rates.rates, was, strict=True) if before < (one.min_tx_rate or 0)
+        ]
         self.broken += [f"{pod.name}: {why}" for why in self._world.promises.over_offer(pod, raised, _STALE_S)]
 
     def reserved(self, pod: PodState) -> tuple[int, ...]:
@@ -88,7 +89,7 @@ class Rates:
                     continue
                 assigned = machine.cache.assigned(pod.uid)
                 if assigned is not None and assigned.assignment == pod.claim:
-                    self._compare(pod, machine.cache.reserved(assigned), scheduler.name)
+                    self._compare(pod, assigned.reserved, scheduler.name)
 
     def _leads(self, process: str) -> bool:
         """Return whether a process has led for so long that it knows what there is, and has not stood still."""

@@ -11,7 +11,7 @@ import pytest
 from mooring import names
 from mooring.inventory import Pf
 from mooring.kube.events import Identity, Removed
-from mooring.rates import PodRates, RatesInForce, VfRates, dump_rates_in_force
+from mooring.rates import LAST_GENERATION, PodRates, RatesInForce, VfRates, dump_rates_in_force
 from scheduler.cycle.instructions import Instruction, Report, ReportRates, WriteRates, WriteRatesResult
 from scheduler.kube.objects import Condition, Node, Pod
 from scheduler.state.machine import Machine
@@ -46,10 +46,12 @@ class Life:
         self.in_force[self.pods[name].metadata.uid] = generation
         self.show_node()
 
+    def new(self, name: str, *interfaces: dict[str, Any], **fields: Any) -> Pod:
+        return self._make_pod(name, list(interfaces), **fields)
+
     def bound(self, name: str, *interfaces: dict[str, Any], **fields: Any) -> Pod:
         """Let a pod be bound with these interfaces."""
-        pod = self._make_pod(name, list(interfaces), **fields)
-        take_in(self.machine, pod, now=self.now)
+        take_in(self.machine, self.new(name, *interfaces, **fields), now=self.now)
         (bind,) = binds(steps(self.machine, self.now))
         return self.show(as_bound(bind))
 
@@ -159,6 +161,50 @@ def test_the_last_decision_wins_and_reserves_all_that_its_vf_may_still_have(life
     assert life.left == 30_000
     life.put_in_force("p", 3)
     assert life.left == 60_000
+
+
+def test_a_lowered_rate_that_is_no_longer_in_force_is_not_raised_into_what_others_have(life: Life) -> None:
+    """Its VF reserves the old rate again, which others have taken since; it may lower, and waits for more."""
+    life.bound("p", {"min_tx_rate": 80_000})
+    life.edit("p", {"min_tx_rate": 20_000})
+    life.write()
+    life.put_in_force("p", 1)
+    life.bound("other", {"min_tx_rate": 70_000})
+    life.decide()
+    assert life.in_force is not None
+    life.in_force.clear()
+    life.show_node()
+    life.now += 2.0
+    life.edit("p", {"min_tx_rate": 60_000})
+    told = ("Deferred", "PF 'pf0': 40000 Mb/s more are needed, and others reserve too much")
+    assert told in life.told()
+    life.edit("p", {"min_tx_rate": 10_000})
+    assert life.write().reserved == (80_000,)
+
+
+@pytest.mark.parametrize("first", ["node", "pod"])
+def test_what_a_node_frees_before_the_write_is_known_helps_who_waits(first: str, life: Life) -> None:
+    """Also where that is another leader's write: a pod that waits for the bandwidth gets it."""
+    life.bound("p", {"min_tx_rate": 80_000})
+    life.edit("p", {"min_tx_rate": 20_000})
+    (order,) = life.writes()
+    take_in(life.machine, life.new("waits", {"min_tx_rate": 50_000}), now=life.now)
+    assert not binds(steps(life.machine, life.now))
+    life.now += 1.0
+    if first == "node":
+        life.finish(order, WriteRatesResult("changed"))
+        life.put_in_force("p", 1)
+    else:
+        life.annotate("p", dict(order.annotations))
+        life.put_in_force("p", 1)
+    life.now += 30.0
+    assert not binds(steps(life.machine, life.now))
+    if first == "node":
+        life.annotate("p", dict(order.annotations))
+    else:
+        life.finish(order, WRITTEN)
+    life.now += 30.0
+    assert len(binds(steps(life.machine, life.now))) == 1
 
 
 def test_rates_wait_until_others_leave_and_are_tried_by_priority_and_age(life: Life) -> None:
@@ -272,6 +318,14 @@ def test_a_node_that_changes_no_rates_gets_none(life: Life) -> None:
     life.in_force = {}
     life.show_node()
     assert len(life.writes()) == 1
+
+
+def test_no_generation_is_written_that_no_reader_would_believe(life: Life) -> None:
+    """A node says what it likes: that no generation comes after the one it has in force."""
+    life.bound("p", {"min_tx_rate": 20_000})
+    life.put_in_force("p", LAST_GENERATION)
+    life.edit("p", {"min_tx_rate": 10_000})
+    assert life.told() == [("Infeasible", "node n1 says that the last generation is in force")]
 
 
 def test_a_quota_is_not_passed_by_an_edit(life: Life) -> None:
@@ -404,6 +458,17 @@ def test_a_change_of_max_alone_reserves_nothing_more(life: Life) -> None:
     assert life.write() == replace(
         PodRates(life.pods["p"].metadata.uid, "n1", 1, (VfRates(90_000, 95_000),), (90_000,)), generation=1
     )
+
+
+def test_what_was_lowered_is_not_raised_again_while_its_link_is_down(life: Life) -> None:
+    """Not within what its VF still reserves either."""
+    life.bound("p", {"min_tx_rate": 20_000})
+    life.edit("p", {"min_tx_rate": 10_000})
+    life.write()
+    life.now += 2.0
+    life.show_node(up=False)
+    life.edit("p", {"min_tx_rate": 15_000})
+    assert ("Deferred", "PF 'pf0' is down") in life.told()
 
 
 def test_a_pod_on_a_node_that_is_gone_waits_for_its_node(life: Life) -> None:
