@@ -2,6 +2,7 @@
 
 import gc
 import tracemalloc
+from itertools import pairwise
 
 import msgspec
 import pytest
@@ -62,14 +63,14 @@ def test_deleted_objects_free_their_memory(documents: tuple[list[bytes], list[by
         machine.see(Pod, Synced(()), float(number))
         gc.collect()
 
+    sizes = []
     generation(1)
     tracemalloc.start()
     try:
-        generation(2)
-        before, _ = tracemalloc.get_traced_memory()
-        generation(3)
-        generation(4)
-        after, _ = tracemalloc.get_traced_memory()
+        for number in range(2, 6):
+            generation(number)
+            sizes.append(tracemalloc.get_traced_memory()[0])
     finally:
         tracemalloc.stop()
-    assert after - before < 50 * PODS
+    # Not of each generation: in one of them the interpreter may double its table of interned strings.
+    assert min(after - before for before, after in pairwise(sizes)) < 25 * PODS
