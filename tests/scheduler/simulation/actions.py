@@ -11,6 +11,7 @@ from mooring.assignment import AssignedVf, Assignment, dump_assignment
 from tests.scheduler.simulation import fake_units
 from tests.scheduler.simulation.cluster import CLASSES, OFFER_MBPS, VFS, PodState
 from tests.scheduler.simulation.jobs import Job
+from tests.scheduler.simulation.scheduler_faults import SchedulerFaults
 
 if TYPE_CHECKING:
     from tests.scheduler.simulation.world import World
@@ -50,6 +51,7 @@ class Actions:
         self._jobs = world.jobs
         self._source = world.source
         self._boots = 1
+        faults = SchedulerFaults(world)
         weighed: tuple[tuple[int, Callable[[], Awaitable[None] | None]], ...] = (
             (36, self._create),
             (36, self._create_for_kube_scheduler),
@@ -79,13 +81,13 @@ class Actions:
             (1, self._lose_node),
             (6, self._return_node),
             (6, self._collect),
-            (1, self._kill),
-            (1, self._stop),
-            (1, self._freeze),
-            (3, self._thaw),
-            (2, self._cut_off),
+            (1, faults.kill),
+            (1, faults.stop),
+            (1, faults.freeze),
+            (3, faults.thaw),
+            (2, faults.cut_off),
             (1, self._compact),
-            (6, self._cut_watches),
+            (6, faults.cut_watches),
             (20, self._create_important),
             (6, self._change_budget),
             (3, self._hang),
@@ -368,33 +370,5 @@ class Actions:
             if (pod.node and pod.node not in nodes) or (pod.node and not pod.is_live):
                 self._cluster.delete_pod(pod.name, 0)
 
-    def _slot(self) -> str | None:
-        return self._source.choice(sorted(self._world.slots)) if self._world.slots else None
-
-    def _kill(self) -> Awaitable[None] | None:
-        slot = self._slot()
-        return self._world.kill(slot) if slot else None
-
-    def _stop(self) -> None:
-        if slot := self._slot():
-            self._world.loop.signal(self._world.slots[slot].name)
-
-    def _freeze(self) -> None:
-        if slot := self._slot():
-            name = self._world.slots[slot].name
-            self._world.promises.paused.add(name)
-            self._world.loop.freeze(name)
-
-    def _thaw(self) -> None:
-        for scheduler in self._world.slots.values():
-            self._world.loop.thaw(scheduler.name)
-
-    def _cut_off(self) -> None:
-        if slot := self._slot():
-            self._world.network.cut_off(self._world.slots[slot].name, self._source.uniform(1, 30))
-
     def _compact(self) -> None:
         self._world.api.compact()
-
-    def _cut_watches(self) -> None:
-        self._world.api.cut_watches()

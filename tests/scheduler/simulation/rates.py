@@ -21,6 +21,7 @@ from tests.scheduler.simulation.api import Json
 from tests.scheduler.simulation.cluster import CLASSES, OFFER_MBPS, PodState, on_cable
 from tests.scheduler.simulation.http import Request
 from tests.scheduler.simulation.oracle import allocated, in_force, reserved_by
+from tests.scheduler.simulation.scheduler_faults import SchedulerFaults
 
 if TYPE_CHECKING:
     from tests.scheduler.simulation.world import World
@@ -193,6 +194,7 @@ class RateEdits:
 
     def __init__(self, world: "World") -> None:
         self._world, self._source, self._cluster = world, world.source, world.cluster
+        faults = SchedulerFaults(world)
         world.rates.is_on = True
         for name in world.agents:
             world.rates.publish(name)
@@ -208,12 +210,12 @@ class RateEdits:
             self._refuse: 10,
             self._change_hardware: 10,
             self._reboot: 4,
-            self._kill: 4,
-            self._stop: 2,
-            self._freeze: 2,
-            self._thaw: 20,
-            self._cut_off: 6,
-            self._cut_watches: 10,
+            faults.kill: 4,
+            faults.stop: 2,
+            faults.freeze: 2,
+            faults.thaw: 20,
+            faults.cut_off: 6,
+            faults.cut_watches: 10,
         }
 
     async def live(self, steps: int) -> None:
@@ -300,30 +302,3 @@ class RateEdits:
         for pod in self._cluster.live():
             if pod.node == agent.name and pod.phase == "Running":
                 self._cluster.patch_pod(pod.name, {"status": {"phase": "Pending"}}, "/status")
-
-    def _slot(self) -> str | None:
-        return self._source.choice(sorted(self._world.slots)) if self._world.slots else None
-
-    def _kill(self) -> Any:
-        return self._world.kill(slot) if (slot := self._slot()) else None
-
-    def _stop(self) -> None:
-        if slot := self._slot():
-            self._world.loop.signal(self._world.slots[slot].name)
-
-    def _freeze(self) -> None:
-        if slot := self._slot():
-            name = self._world.slots[slot].name
-            self._world.promises.paused.add(name)
-            self._world.loop.freeze(name)
-
-    def _thaw(self) -> None:
-        for scheduler in self._world.slots.values():
-            self._world.loop.thaw(scheduler.name)
-
-    def _cut_off(self) -> None:
-        if slot := self._slot():
-            self._world.network.cut_off(self._world.slots[slot].name, self._source.uniform(1, 30))
-
-    def _cut_watches(self) -> None:
-        self._world.api.cut_watches()
