@@ -9,7 +9,7 @@ of a row in its journals, and `refresh` judges the recorded rows again. Two case
 node's properties if scores are scaled over all passing nodes, and so many changes that this is cheaper.
 
 What it costs: a pod costs what has changed since the last pod of its shape, some 10 microseconds a row. Finding the
-best score among thousands takes a few microseconds. Kept are about 40 bytes a row and shape, and of a shape's pod what
+best score among thousands takes a few microseconds. Kept are about 25 bytes a row and shape, and of a shape's pod what
 the shape itself says.
 
 A row that a decision has no steps left to search is refused for that decision only: the next one goes on there.
@@ -39,15 +39,20 @@ from scheduler.plugins.interface import (
     Texts,
     UsageFilter,
     UsageFilterPlugin,
+    UsageScorer,
     normalised,
 )
 from scheduler.plugins.registry import NODE_FILTERS, NODE_SCORES, RESERVES, USAGE_FILTERS, USAGE_SCORES, WEIGHT_OF
 
+# Narrow types: the first decision about a shape touches new memory, which costs more than to judge the rows.
 Marks = NDArray[np.int32]
+Scores = NDArray[np.int16]
 # A plugin that judges each node by itself.
 Refusing = FilterPlugin | UsageFilterPlugin | ReservePlugin
 # Judging all rows again costs as much as judging this share of them one by one.
 _MANY = 4
+# There is room for one more node in so many, and for so many more.
+_SPARE = 16
 # At most this many rows are judged one by one, as plain integers.
 _FEW_ROWS = 12
 # Reasons of one shape, beyond which they are counted again: those that hold for no row any more are many then.
@@ -192,16 +197,18 @@ class SignatureScores:
 
     def _judge_all(self) -> None:
         nodes = self._nodes
-        capacity, rows = len(nodes.valid), nodes.all_rows()
+        capacity, rows = rows_kept(nodes), nodes.all_rows()
         self._seen, self._renewed = nodes.changes.end, nodes.renewals.end
         self._codes: Marks = np.full(capacity, _NO_NODE, np.int32)
         self._fact_codes: Marks = np.full(capacity, _NO_NODE, np.int32)
         # The scores of the rows that pass: the largest is the best, and of equals the first.
         self._standing: Marks = np.full(capacity, _OUT, np.int32)
-        self._fact_scores: Amounts = np.zeros(capacity, np.int64)
+        self._fact_scores: Marks = np.zeros(capacity, np.int32)
         # None until a row passes: pods that pass nowhere have no score.
-        self._fact_parts: list[tuple[ScorePlugin, Marks]] | None = None
-        self._scored = [(*one, np.zeros(capacity, np.int16)) for one in self._scorers]
+        self._fact_parts: list[tuple[ScorePlugin, Scores]] | None = None
+        self._scored: list[tuple[int, str, UsageScorer, Scores]] = [
+            (*one, np.zeros(capacity, np.int16)) for one in self._scorers
+        ]
         self._filter_by_facts(rows)
         # A slice reads and writes the arrays where they are: a first decision is about thousands of rows.
         self._judge_use(rows, slice(nodes.size) if len(rows) == nodes.size else rows)
@@ -210,7 +217,7 @@ class SignatureScores:
         """Judge renewed nodes again; return False if that changes the scale of the other nodes' scores."""
         nodes = self._nodes
         changed = nodes.renewals.since(self._renewed)
-        if len(changed) * _MANY > nodes.size or len(nodes.valid) > len(self._codes):
+        if len(changed) * _MANY > nodes.size or nodes.size > len(self._codes):
             return False
         if self._fact_parts:
             return False
@@ -233,9 +240,10 @@ class SignatureScores:
         for plugin, raw in self._raw_fact_scores(passing):
             if not raw.any():
                 continue
-            part: Marks = np.zeros(len(self._codes), np.int32)
-            part[passing] = normalised(raw, plugin.normalise)
-            self._fact_scores += WEIGHT_OF[plugin.name] * part
+            own = normalised(raw, plugin.normalise)
+            part: Scores = np.zeros(len(self._codes), np.int16)
+            part[passing] = own
+            self._fact_scores[passing] += WEIGHT_OF[plugin.name] * own
             self._fact_parts.append((plugin, part))
 
     def _raw_fact_scores(self, passing: Rows) -> Iterator[tuple[ScorePlugin, Amounts]]:
@@ -272,7 +280,7 @@ class SignatureScores:
         self._codes[at] = codes
         self._standing[at] = _OUT if codes.all() else np.where(codes, _OUT, self._scores_of(at, view))
 
-    def _scores_of(self, at: Rows | slice, view: BatchView) -> Amounts:
+    def _scores_of(self, at: Rows | slice, view: BatchView) -> Marks:
         """Return the rows' scores; they are read only where the row passes."""
         if self._fact_parts is None:
             self._score_facts()
@@ -328,6 +336,11 @@ class SignatureScores:
             self._legend.append((plugin, texts))
             code = self._code_of[plugin.name, texts] = len(self._legend)
         return code
+
+
+def rows_kept(nodes: NodeColumns) -> int:
+    """Return for how many rows a shape that is judged now keeps its scores."""
+    return nodes.size + nodes.size // _SPARE + _SPARE
 
 
 def judged_alone(pod_info: PodInfo) -> PodInfo:

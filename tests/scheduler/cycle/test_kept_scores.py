@@ -8,6 +8,7 @@ from mooring.kube.events import Changed, Identity
 from scheduler.cycle import kept_scores
 from scheduler.cycle.kept_scores import KeptSignatureScores
 from scheduler.cycle.placement_budget import PlacementBudget
+from scheduler.cycle.signature_scores import rows_kept
 from scheduler.kube.objects import Node, Pod
 from scheduler.kube.pod_info import PodInfo, read_pod_info
 from scheduler.state.machine import Machine
@@ -20,7 +21,7 @@ Uses = Callable[[int, str], int]
 def kept(machine: Machine, make_node: MakeNode, monkeypatch: pytest.MonkeyPatch) -> KeptSignatureScores:
     """Room for 10 shapes of one pod each, and for 40 of several."""
     machine.nodes(Changed(Identity("n1"), make_node("n1")), 0.0)
-    rows = len(machine.cache.nodes.valid)
+    rows = rows_kept(machine.cache.nodes)
     monkeypatch.setattr(kept_scores, "_MOST_ROWS_OF_ONE", 10 * rows)
     monkeypatch.setattr(kept_scores, "_MOST_ROWS_OF_SEVERAL", 40 * rows)
     return KeptSignatureScores(machine.cache.nodes)
