@@ -67,8 +67,8 @@ _PUBLISHED_AS = {scored: name for name, scored in SCORED.items()}
 _LEAST = -(2**62)
 # More kinds of resource than pods use and leave again in ordinary life.
 _MANY = 16
-# Views of single rows that are kept.
-_MOST_ROW_VIEWS = 1024
+# Views of single rows that are kept, some 6 MiB: a search for victims looks at every row, again for each pod.
+_MOST_ROW_VIEWS = 8192
 # At most so many labels and images that pods name are kept as columns; beyond that all are dropped and built on demand.
 _MOST_COLUMNS = 1024
 # Images' sizes on all rows together, 8 MiB, but at least of so many images: any node may name some, and any pod.

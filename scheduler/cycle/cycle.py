@@ -311,14 +311,16 @@ class SchedulingCycle:
         found = self._preemption.seek(DryRuns(pod_info, self._cache), helpable, search, now)
         if found is None:
             return None
-        verdict = replace(self._unschedulable(pod_info, refused), is_incomplete=search.placement.is_spent)
-        if found.reason:
-            verdict = replace(verdict, reason=f"{verdict.reason} preemption: {found.reason}")
+        verdict = self._unschedulable(pod_info, refused)
+        reason = f"{verdict.reason} preemption: {found.reason}" if found.reason else verdict.reason
+        incomplete = search.placement.is_spent
         if isinstance(found, Futile):
             # Whether victims can help may depend on filters that refuse no node with the current pods.
             helping = self.events_that_help(pod_info) if rows else NO_EVENT
-            return replace(verdict, requeue_on=verdict.requeue_on | helping)
-        return replace(verdict, nominate=found, why={**verdict.why, "preemption": found.why})
+            events = verdict.requeue_on | helping
+            return replace(verdict, reason=reason, requeue_on=events, is_incomplete=incomplete)
+        why = {**verdict.why, "preemption": found.why}
+        return replace(verdict, reason=reason, nominate=found, why=why, is_incomplete=incomplete)
 
     def events_that_help(self, pod_info: PodInfo) -> ClusterEvent:
         """Return the events that can help, by the filters of VFs, volumes and other pods that apply to a pod."""

@@ -21,6 +21,8 @@ filters of the cluster cost as much as a decision by them, so they run again onl
 
 from collections.abc import Iterable, Sequence
 
+import numpy as np
+
 from mooring.assignment import Assignment
 from scheduler.cache.cache import AssignedPod, Cache
 from scheduler.cache.node_columns import Rows
@@ -28,6 +30,9 @@ from scheduler.cycle.cluster_filters import ClusterDryRun
 from scheduler.kube.pod_info import PodInfo
 from scheduler.plugins.interface import PreFilterExtensions, Texts
 from scheduler.plugins.registry import DRY_RUNS
+
+# Copying this share of the rows costs as much as judging all of them.
+_MANY = 4
 
 
 class DryRuns:
@@ -46,9 +51,16 @@ class DryRuns:
 
     def large_enough(self, rows: Rows) -> Rows:
         """Return the rows that could take the pod if it had the node to itself."""
+        nodes = self.cache.nodes
         for plugin in self._plugins:
-            if plugin.fits_alone is not None and len(rows):
-                rows = rows[plugin.fits_alone(self.cache.nodes.view(rows)).astype(bool)]
+            if plugin.fits_alone is None or not len(rows):
+                continue
+            if len(rows) * _MANY > nodes.size:
+                # A view of all rows copies nothing.
+                fits = plugin.fits_alone(nodes.view(np.arange(nodes.size)))[rows]
+            else:
+                fits = plugin.fits_alone(nodes.view(rows))
+            rows = rows[fits.astype(bool)]
         return rows
 
     def parts(self, row: int, nominated: Sequence[AssignedPod], *, by_sums: bool) -> list[PreFilterExtensions]:
