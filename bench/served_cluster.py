@@ -13,6 +13,8 @@ import msgspec
 from bench import scheduler_load as load
 from mooring import names
 from mooring.kube.client import JSON, MERGE_PATCH, Client
+from scheduler.server.bind import MEDIA_TYPE, encode
+from scheduler.server.pb.binding_pb2 import ObjectMeta
 
 # An extended resource of every node, as many as it has VFs.
 COUNTED = "example.com/vf"
@@ -54,7 +56,7 @@ async def send(client: Client, method: str, path: str, document: load.Json) -> N
     await client.request(method, path, msgspec.json.encode(document), MERGE_PATCH if method == "PATCH" else JSON)
 
 
-async def few_at_once(work: Iterable[Coroutine[Any, Any, None]]) -> None:
+async def few_at_once(work: Iterable[Coroutine[Any, Any, object]]) -> None:
     left = iter(work)
 
     async def one_by_one() -> None:
@@ -81,25 +83,25 @@ async def bind_all(client: Client) -> float:
     return await write_bindings(client, await bindings(client))
 
 
-async def bindings(client: Client) -> list[tuple[str, load.Json]]:
-    """Return the path and the body of a Binding for each pod, to one node after another."""
+async def bindings(client: Client) -> list[tuple[str, bytes]]:
+    """Return the path and the body of a Binding for each pod, as our scheduler's, to one node after another."""
     pods = await items(client, PODS)
     targets = itertools.cycle(node["metadata"]["name"] for node in await items(client, _NODES))
     return [_binding(pod["metadata"], target) for pod, target in zip(pods, targets, strict=False)]
 
 
-async def write_bindings(client: Client, made: Sequence[tuple[str, load.Json]]) -> float:
+async def write_bindings(client: Client, made: Sequence[tuple[str, bytes]]) -> float:
     """Write Bindings, a few at once; return how many a second were seen."""
     async with watching_binds(client) as binds:
-        await few_at_once(send(client, "POST", path, body) for path, body in made)
+        await few_at_once(client.request("POST", path, body, MEDIA_TYPE) for path, body in made)
         await binds.reach(len(made))
     return binds.rate
 
 
-def _binding(pod: load.Json, node: str) -> tuple[str, load.Json]:
+def _binding(pod: load.Json, node: str) -> tuple[str, bytes]:
     annotations = {names.ASSIGNMENT: "x" * _ASSIGNMENT_BYTES}
-    metadata = {"name": pod["name"], "uid": pod["uid"], "annotations": annotations}
-    return f"{PODS}/{pod['name']}/binding", {"metadata": metadata, "target": {"kind": "Node", "name": node}}
+    metadata = ObjectMeta(name=pod["name"], namespace="default", uid=pod["uid"], annotations=annotations)
+    return f"{PODS}/{pod['name']}/binding", encode(metadata, node)
 
 
 async def items(client: Client, path: str) -> list[load.Json]:

@@ -1,4 +1,4 @@
-"""Read the few objects that recent kubectl posts as protobuf and not as JSON: what `create` and `drain` send.
+"""Read the few objects that come as protobuf and not as JSON: Bindings, and what kubectl's `create` and `drain` send.
 
 The envelope is apimachinery's runtime.Unknown behind four magic bytes; field numbers are those of the generated.proto
 files of apimachinery and k8s.io/api. Every other kind is answered with 415.
@@ -27,6 +27,7 @@ _METADATA = {
     1: Field("name", "text"),
     2: Field("generateName", "text"),
     3: Field("namespace", "text"),
+    5: Field("uid", "text"),
     11: Field("labels", "map"),
     12: Field("annotations", "map"),
 }
@@ -38,6 +39,13 @@ _DELETE_OPTIONS = {
     5: Field("dryRun", "texts"),
 }
 _BOUND = {1: Field("kind", "text"), 2: Field("apiVersion", "text"), 3: Field("name", "text"), 4: Field("uid", "text")}
+_TARGET = {
+    1: Field("kind", "text"),
+    2: Field("namespace", "text"),
+    3: Field("name", "text"),
+    4: Field("uid", "text"),
+    5: Field("apiVersion", "text"),
+}
 _TOKEN = {
     1: Field("audiences", "texts"),
     3: Field("boundObjectRef", "message", _BOUND),
@@ -47,6 +55,7 @@ _KINDS: Mapping[str, Mapping[int, Field]] = {
     "Namespace": {1: Field("metadata", "message", _METADATA)},
     "ServiceAccount": {1: Field("metadata", "message", _METADATA)},
     "ConfigMap": {1: Field("metadata", "message", _METADATA), 2: Field("data", "map")},
+    "Binding": {1: Field("metadata", "message", _METADATA), 2: Field("target", "message", _TARGET)},
     "Eviction": {
         1: Field("metadata", "message", _METADATA),
         2: Field("deleteOptions", "message", _DELETE_OPTIONS),

@@ -3,29 +3,41 @@
 The same bytes are sent every time, with the pod's uid as a precondition, so that repeating is safe. After a write whose
 answer was lost, the repetition finds the pod already assigned, and the pod is read back. A refused repetition proves
 nothing about an earlier copy that may still arrive: then the pod is read back once that copy can no longer arrive.
+
+The body is protobuf, as kube-scheduler's: reading it costs an API server less than JSON does, by a tenth of the bind.
 """
 
 import asyncio
-
-import msgspec
 
 from mooring.kube.client import Client
 from mooring.kube.failures import KubeError, NotFound, Throttled, Unknown
 from mooring.kube.retry import until_definite
 from scheduler.cycle.decisions import Bind
 from scheduler.kube.binding_outcome import BOUND, LookAgain, Outcome, classify, compare
+from scheduler.server.pb.binding_pb2 import Binding, ObjectMeta, ObjectReference, TypeMeta
+from scheduler.server.pb.binding_pb2 import Unknown as Envelope
 from scheduler.server.read_back import read_back
 
 # Seconds during which the API server may still carry out an abandoned request.
 ON_ITS_WAY_S = 5.0
+MEDIA_TYPE = "application/vnd.kubernetes.protobuf"
+# What precedes every object: k8s.io/apimachinery, pkg/runtime/serializer/protobuf, protoEncodingPrefix.
+MAGIC = b"k8s\x00"
+_TYPE = TypeMeta(api_version="v1", kind="Binding")
 
 
 def binding(decision: Bind) -> bytes:
-    """Return the body of the Binding."""
+    """Return the body of the Binding, equal bytes for equal decisions."""
     pod = decision.pod_info.pod.metadata
-    metadata = {"name": pod.name, "namespace": pod.namespace, "uid": pod.uid, "annotations": decision.annotations}
-    target = {"apiVersion": "v1", "kind": "Node", "name": decision.assigned.node}
-    return msgspec.json.encode({"apiVersion": "v1", "kind": "Binding", "metadata": metadata, "target": target})
+    metadata = ObjectMeta(name=pod.name, namespace=pod.namespace, uid=pod.uid, annotations=decision.annotations)
+    return encode(metadata, decision.assigned.node)
+
+
+def encode(metadata: ObjectMeta, node: str) -> bytes:
+    """Return the body of a Binding of a pod to a node."""
+    target = ObjectReference(api_version="v1", kind="Node", name=node)
+    raw = Binding(metadata=metadata, target=target).SerializeToString(deterministic=True)
+    return MAGIC + Envelope(type_meta=_TYPE, raw=raw).SerializeToString(deterministic=True)
 
 
 async def bind(client: Client, decision: Bind) -> Outcome:
@@ -60,7 +72,7 @@ class _BindingRequest:
     @until_definite
     async def send(self) -> None:
         try:
-            await self._client.request("POST", self._path, self._body)
+            await self._client.request("POST", self._path, self._body, MEDIA_TYPE)
         except Unknown:
             self.lost = True
             raise

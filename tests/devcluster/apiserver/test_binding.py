@@ -6,6 +6,8 @@ from typing import Any
 import aiohttp
 import pytest
 
+from scheduler.server.bind import MAGIC, MEDIA_TYPE
+from scheduler.server.pb.binding_pb2 import Binding, ObjectMeta, ObjectReference, TypeMeta, Unknown
 from tests.devcluster.apiserver.conftest import pod
 from tests.support.polling import eventually
 
@@ -193,6 +195,25 @@ async def test_the_older_path_binds_too(api: Any) -> None:
     code, _ = await api.call("POST", f"/api/v1/namespaces/{api.namespace}/bindings", binding)
     pod = await api.ok("GET", f"{api.pods}/p")
     assert (code, pod["spec"]["nodeName"], pod["metadata"]["annotations"]) == (201, "n1", {"a": "b"})
+
+
+@pytest.mark.parametrize("uid", ["its own", OTHER_UID])
+async def test_a_binding_in_protobuf_binds_as_one_in_json(api: Any, uid: str) -> None:
+    """As kube-scheduler sends it, and Mooring's scheduler too; its uid is a precondition here as well."""
+    made = await api.pod("p")
+    uid = made["metadata"]["uid"] if uid == "its own" else uid
+    metadata = ObjectMeta(name="p", namespace=api.namespace, uid=uid, annotations={"a": "b"})
+    raw = Binding(metadata=metadata, target=ObjectReference(api_version="v1", kind="Node", name="n1"))
+    envelope = Unknown(type_meta=TypeMeta(api_version="v1", kind="Binding"), raw=raw.SerializeToString())
+    headers = {"Content-Type": MEDIA_TYPE}
+    data = MAGIC + envelope.SerializeToString()
+    request = aiohttp.ClientSession.request
+    path = f"{api.url}{api.pods}/p/binding"
+    async with request(api.session, "POST", path, data=data, headers=headers, ssl=api.tls) as answer:
+        code = answer.status
+    pod = await api.ok("GET", f"{api.pods}/p")
+    found = code, pod["spec"].get("nodeName"), pod["metadata"].get("annotations")
+    assert found == ((409, None, None) if uid == OTHER_UID else (201, "n1", {"a": "b"}))
 
 
 @pytest.mark.parametrize("api", [pytest.param("real", marks=pytest.mark.apiserver)], indirect=True)

@@ -7,6 +7,7 @@ from typing import Any, cast
 import msgspec
 import pytest
 
+from devcluster.apiserver import protobuf
 from devcluster.apiserver.faults import Fault, FaultKind
 from devcluster.apiserver.serve import ApiServer
 from mooring import names
@@ -16,7 +17,7 @@ from scheduler.cache.cache import AssignedPod
 from scheduler.cycle.decisions import Bind
 from scheduler.kube.objects import Pod
 from scheduler.kube.pod_info import PodInfo
-from scheduler.server.bind import bind
+from scheduler.server.bind import bind, binding
 
 PODS = "/api/v1/namespaces/default/pods"
 Create = Callable[..., Any]
@@ -44,6 +45,22 @@ async def test_node_and_assignment_are_written_in_one_request(client: Client) ->
     assert (await bind(client, _decision(pod))).kind == "bound"
     bound = await _get(client)
     assert (bound.spec.node_name, bound.annotations) == ("n1", {"own": "kept", names.ASSIGNMENT: "ours"})
+
+
+async def test_the_binding_names_pod_uid_and_node(client: Client) -> None:
+    """It is protobuf, which devcluster reads by the field numbers of Kubernetes' own files."""
+    pod = await _create(client)
+    assert protobuf.decode(binding(_decision(pod))) == {
+        "apiVersion": "v1",
+        "kind": "Binding",
+        "metadata": {
+            "name": "p",
+            "namespace": "default",
+            "uid": pod.metadata.uid,
+            "annotations": {names.ASSIGNMENT: "ours"},
+        },
+        "target": {"apiVersion": "v1", "kind": "Node", "name": "n1"},
+    }
 
 
 @pytest.mark.parametrize(

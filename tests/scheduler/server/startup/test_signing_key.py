@@ -4,7 +4,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
@@ -25,7 +24,8 @@ from mooring.parsing import MAX_BYTES
 from scheduler.cycle.decisions import Bind
 from scheduler.kube.objects import Node, Pod
 from scheduler.kube.pod_info import PodInfo
-from scheduler.server.bind import binding
+from scheduler.server.bind import MAGIC, binding
+from scheduler.server.pb.binding_pb2 import Binding, Unknown
 from scheduler.server.startup.signing_key import load_signing_key
 from scheduler.state.machine import Machine
 
@@ -69,7 +69,7 @@ def test_a_key_that_cannot_sign_is_refused_at_the_start(file: Path, content: byt
 
 def check(decision: Bind) -> None:
     """Verify what the Binding carries, as a node does: by the exact bytes of both annotations."""
-    sent = msgspec.json.decode(binding(decision))["metadata"]["annotations"]
+    sent = dict(Binding.FromString(Unknown.FromString(binding(decision).removeprefix(MAGIC)).raw).metadata.annotations)
     assert sent.keys() == {names.ASSIGNMENT, names.SIGNATURE}
     given = read_signature(sent[names.SIGNATURE])
     assert given.key == key_id(KEY.public_key().public_bytes_raw())
