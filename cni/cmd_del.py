@@ -4,13 +4,16 @@
 2. mark (`cni.vf.detach`): under the VF's lock its entry becomes `returning`;
 3. move out (`cni.vf.move_out`): the link goes down in the pod, and from then on IPAM can get its addresses back. RDMA
    device and netdev move to the host; the step waits for both;
-4. free (`cni.vf.rdma_users`): wait until no process of the pod uses the RDMA device, or rebind its driver;
+4. free (`cni.vf.rdma_users`): remove RDMA devices that the pod has made below the VF (`cni.vf.left_behind`), then wait
+   until no process of the pod uses the VF's own one, or rebind its driver;
 5. restore (`cni.vf.restore`, `cni.vf.left_behind`): settings on the PF, the netdev, its names, what the pod has left on
-   it. Where something stays, the VF's driver is rebound and this step is taken once more. Then its entry is removed.
+   it. Where something stays, the VF's driver is rebound and this step is taken once more. Then its entry is removed; it
+   stays `returning` as long as a process uses the RDMA device.
 
-No step calls an earlier one, and each may be run again: the next DEL completes what a killed one left. The assignment
-is not an input: a finished pod's sandbox may be removed days later, when its VF is another pod's. The input is the
-ledger's entries, and the contents of the sandbox's own namespace.
+An entry of another boot has no steps 3 and 4, and its VF is reset in step 5. No step calls an earlier one, and each may
+be run again: the next DEL completes what a killed one left. The assignment is not an input: a finished pod's sandbox
+may be removed days later, when its VF is another pod's. The input is the ledger's entries, and the contents of the
+sandbox's own namespace.
 """
 
 from cni.spec.conf import Conf

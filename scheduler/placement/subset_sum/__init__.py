@@ -1,4 +1,4 @@
-"""Which VFs of one node a pod gets: free VFs, the exact packing onto PFs, the choice of VFs, other kinds beside them.
+"""Find items with a number and a sum within bounds: which VFs go to the first of two PFs (`two_bins`), by several ways.
 
-No I/O, and one node at a time: nothing here knows the cluster. Uses constraints/ only.
+No I/O, and no PFs or VFs: only numbers. Uses the bins, items and steps of `scheduler.placement.fill`.
 """
