@@ -65,7 +65,8 @@ class Cluster:
         self._start_hosts()
         tell("API server with RBAC, Mooring's accounts and admission policies")
         self._start_api()
-        tell(f"on each host: {self.runtime}, CRI shim, CNI server, kubelet stand-in, advertiser")
+        runtime = "the small runtime" if self.runtime == "small" else self.runtime
+        tell(f"on each host: {runtime}, CRI shim, CNI server, kubelet stand-in, advertiser")
         with_cdi = self._with_cdi()
         if self.gpus_on and self.runtime == "containerd" and with_cdi != (self.runtime, None):
             told = "the small runtime" if with_cdi[1] is None else f"containerd {with_cdi[1].parents[1].name}"

@@ -46,3 +46,13 @@ def test_the_first_page_of_the_site_shows_parts_of_the_readme_that_exist() -> No
         assert f'--8<-- "README.md:{part}"' in page.read_text(encoding="utf-8")
         begin, end = (f"<!-- --8<-- [{mark}:{part}] -->\n" for mark in ("start", "end"))
         assert readme.read_text(encoding="utf-8").partition(begin)[2].partition(end)[0].strip()
+
+
+def test_the_first_page_of_the_site_leads_to_every_page() -> None:
+    """A reader who asks for a subject finds its page there; the site's menu names each page once."""
+    menu = re.findall(r"- ([\w-]+\.md)$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), re.MULTILINE)
+    first, *others = menu
+    assert first == "index.md"
+    assert sorted(others) == sorted({path.name for path in (ROOT / "docs").glob("*.md")} - {first})
+    linked = set(re.findall(r"\]\(([\w-]+\.md)\)", section("index.md", "Documentation")))
+    assert set(others) - linked == set()

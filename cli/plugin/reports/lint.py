@@ -1,12 +1,12 @@
 """`kubectl mooring lint FILE`: what of a manifest would be refused, by line, field and rule. Pure."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import msgspec
 
-from cli.plugin.reports.manifests import ManifestError, Place, PodPlace, pods
+from cli.plugin.reports.manifests import ManifestError, Place, PodPlace, WithoutPods, pods, render
 from cli.plugin.reports.tables import Answer, Cell, Table
 from mooring import names
 from mooring.errors import AnnotationError
@@ -21,6 +21,7 @@ from scheduler.placement.gpus_constraint import gpu_kind
 # As in the admission policy (manifests/base/guard/interfaces.yaml).
 _LONGEST = {names.REQUEST: 32_768, names.SEED_REQUEST: 32_768, names.PLACEMENT: 256}
 _KNOWN = (names.REQUEST, names.PLACEMENT, names.GROUP)
+_OF_PODS = (*_KNOWN, names.SEED_REQUEST)
 _OURS = "mooring.dev/"
 
 
@@ -38,14 +39,22 @@ class Finding:
 def report(files: Iterable[tuple[str, str]], schedulers: tuple[str, ...]) -> Answer:
     """Check files, given as names and texts; status 1 if anything would be refused."""
     found: list[Finding] = []
+    without: dict[str, list[Finding]] = {}
     looked_at = 0
     for file, text in files:
         try:
             for place in pods(text):
-                looked_at += 1
-                found += _pod(file, place, schedulers)
+                if isinstance(place, WithoutPods):
+                    without.setdefault(place.kind, []).append(_without(file, place))
+                else:
+                    looked_at += 1
+                    found += _pod(file, place, schedulers)
         except ManifestError as broken:
             found.append(Finding(file, broken.line, "", "", f"not YAML: {broken.rule}"))
+    return _answer(list(dict.fromkeys(found)), looked_at, tuple(_note(several) for several in without.values()))
+
+
+def _answer(found: Sequence[Finding], looked_at: int, notes: tuple[str, ...]) -> Answer:
     rows = [(Cell(_line(one), "bad"),) for one in found]
     empty = f"nothing would be refused (pods and templates looked at: {looked_at})"
     document = {
@@ -54,8 +63,19 @@ def report(files: Iterable[tuple[str, str]], schedulers: tuple[str, ...]) -> Ans
         "ok": not found,
         "pods": looked_at,
         "findings": [asdict(one) for one in found],
+        "notes": list(notes),
     }
-    return Answer(document, (Table(("",), rows, empty=empty),), status=1 if found else 0)
+    return Answer(document, (Table(("",), rows, empty=empty),), notes, status=1 if found else 0)
+
+
+def _without(file: str, there: WithoutPods) -> Finding:
+    return Finding(file, there.whole.line, there.owner, "", "no pod template was found in it")
+
+
+def _note(several: Sequence[Finding]) -> str:
+    """Return one line about the objects of a kind."""
+    more = f" ({len(several) - 1} more of its kind)" if len(several) > 1 else ""
+    return f"{_line(several[0])}{more}"
 
 
 def _line(one: Finding) -> str:
@@ -64,8 +84,7 @@ def _line(one: Finding) -> str:
 
 def _pod(file: str, there: PodPlace, schedulers: tuple[str, ...]) -> list[Finding]:
     pod, found = there.pod, list[tuple[Place, str]]()
-    if pod is not there.whole:
-        found += _misplaced(there)
+    found += _misplaced(there)
     annotations = pod.at("metadata", "annotations")
     if isinstance(annotations.value, dict):
         found += _annotations(annotations)
@@ -82,11 +101,14 @@ def _pod(file: str, there: PodPlace, schedulers: tuple[str, ...]) -> list[Findin
 
 
 def _misplaced(there: PodPlace) -> Iterator[tuple[Place, str]]:
-    own = there.whole.at("metadata", "annotations")
-    for key in (names.REQUEST, names.SEED_REQUEST, names.PLACEMENT):
-        if isinstance(own.value, dict) and key in own.value:
-            where = there.pod.at("metadata", "annotations").field
-            yield own.at(key), f"stands on the object and not on its pods: move it to {where}"
+    """Yield the annotations of all that contains a template: of the object, and as in a CronJob of its Jobs."""
+    start = len(there.whole.path)
+    for depth in range(len(there.pattern)):
+        own = there.whole.at(*there.pod.path[start : start + depth], "metadata", "annotations")
+        where = render((*there.pod.path[start : start + depth], *there.pattern[depth:], "metadata", "annotations"))
+        for key in own.value if isinstance(own.value, dict) else ():
+            if key in _OF_PODS or key.startswith(names.REQUEST_OF):
+                yield own.at(key), f"stands on the object and not on its pods: move it to {where}"
 
 
 def _annotations(annotations: Place) -> Iterator[tuple[Place, str]]:

@@ -7,13 +7,48 @@ from typing import Any
 import yaml
 
 Path = tuple[str, ...]
-_TEMPLATES: Mapping[str, Path] = {
+# Where the kinds that are known have their pod templates; ``*`` is each entry of a list or map.
+_TEMPLATES: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(
-        ("DaemonSet", "Deployment", "Job", "ReplicaSet", "ReplicationController", "StatefulSet"), ("spec", "template")
+        ("DaemonSet", "Deployment", "Job", "ReplicaSet", "ReplicationController", "StatefulSet"), ("spec.template",)
     ),
-    "CronJob": ("spec", "jobTemplate", "spec", "template"),
+    "CronJob": ("spec.jobTemplate.spec.template",),
     "PodTemplate": ("template",),
+    # jobset, api/jobset/v1alpha2/jobset_types.go: ReplicatedJob.Template is a JobTemplateSpec of batch/v1.
+    "JobSet": ("spec.replicatedJobs.*.template.spec.template",),
+    # trainer, pkg/apis/trainer/v1alpha1/trainingruntime_types.go: the template of a JobSet. A TrainJob has none.
+    **dict.fromkeys(
+        ("ClusterTrainingRuntime", "TrainingRuntime"), ("spec.template.spec.replicatedJobs.*.template.spec.template",)
+    ),
+    # mpi-operator, pkg/apis/kubeflow/v2beta1/types.go; training-operator, pkg/apis/kubeflow.org/v1/*_types.go:
+    # maps of ReplicaSpec, whose Template is in common_types.go.
+    "MPIJob": ("spec.mpiReplicaSpecs.*.template",),
+    "JAXJob": ("spec.jaxReplicaSpecs.*.template",),
+    "PaddleJob": ("spec.paddleReplicaSpecs.*.template",),
+    "PyTorchJob": ("spec.pytorchReplicaSpecs.*.template",),
+    "TFJob": ("spec.tfReplicaSpecs.*.template",),
+    "XGBoostJob": ("spec.xgbReplicaSpecs.*.template",),
+    # lws, api/leaderworkerset/v1/leaderworkerset_types.go: the leader's template may be left out.
+    "LeaderWorkerSet": ("spec.leaderWorkerTemplate.leaderTemplate", "spec.leaderWorkerTemplate.workerTemplate"),
+    # kuberay, ray-operator/apis/ray/v1/{raycluster,rayjob,raycronjob,rayservice}_types.go.
+    "RayCluster": ("spec.headGroupSpec.template", "spec.workerGroupSpecs.*.template"),
+    "RayJob": (
+        "spec.rayClusterSpec.headGroupSpec.template",
+        "spec.rayClusterSpec.workerGroupSpecs.*.template",
+        "spec.submitterPodTemplate",
+    ),
+    "RayCronJob": (
+        "spec.jobTemplate.rayClusterSpec.headGroupSpec.template",
+        "spec.jobTemplate.rayClusterSpec.workerGroupSpecs.*.template",
+        "spec.jobTemplate.submitterPodTemplate",
+    ),
+    "RayService": (
+        "spec.rayClusterConfig.headGroupSpec.template",
+        "spec.rayClusterConfig.workerGroupSpecs.*.template",
+    ),
 }
+# Other kinds that are made after a Deployment have it here; it is one if it has containers.
+_USUAL = "spec.template"
 _DEEPEST = 64
 # In one document; a few aliases of aliases expand to any number of values.
 _MOST_VALUES = 200_000
@@ -55,20 +90,38 @@ class Place:
 
     @property
     def field(self) -> str:
-        return ".".join(self.path)
+        return render(self.path)
+
+
+def render(path: Path) -> str:
+    """Return a path as kubectl writes fields: ``spec.replicatedJobs[0].template``."""
+    return "".join(f"[{step}]" if step == "*" or step.isdecimal() else f".{step}" for step in path).lstrip(".")
 
 
 @dataclass(frozen=True, slots=True)
 class PodPlace:
-    """A pod, or a pod template, and the object that contains it: ``Deployment/web``."""
+    """A pod, or a pod template, and the object that contains it: ``Deployment/web``.
+
+    ``pattern`` is the path of the object's templates of this sort, from the object on.
+    """
 
     owner: str
     pod: Place
     whole: Place
+    pattern: Path = ()
 
 
-def pods(text: str) -> Iterator[PodPlace]:
-    """Yield the pods of a file in order; raise ManifestError."""
+@dataclass(frozen=True, slots=True)
+class WithoutPods:
+    """An object that may have pods by its kind, and in which no pod template was found."""
+
+    owner: str
+    kind: str
+    whole: Place
+
+
+def pods(text: str) -> Iterator[PodPlace | WithoutPods]:
+    """Yield the pods of a file in order, and the objects in which none were found; raise ManifestError."""
     try:
         loader = yaml.SafeLoader(text)
         while loader.check_node():
@@ -85,19 +138,56 @@ def pods(text: str) -> Iterator[PodPlace]:
         raise ManifestError(1, str(broken)) from broken
 
 
-def _pods(whole: Place, of: str = "") -> Iterator[PodPlace]:
+def _pods(whole: Place, of: str = "") -> Iterator[PodPlace | WithoutPods]:
     """Yield the pods in one object; ``of`` is its kind if it names none, as in a PodList."""
     kind = whole.at("kind").value or of
     items = whole.at("items").value
-    if isinstance(kind, str) and kind.endswith("List") and isinstance(items, list):
+    if not isinstance(kind, str) or not kind:
+        return
+    if kind.endswith("List") and isinstance(items, list):
         for index in range(len(items)):
             yield from _pods(whole.at("items", str(index)), kind.removesuffix("List"))
         return
     owner = f"{kind}/{whole.at('metadata', 'name').value or whole.at('metadata', 'generateName').value or '?'}"
     if kind == "Pod":
         yield PodPlace(owner, whole, whole)
-    elif isinstance(kind, str) and kind in _TEMPLATES:
-        yield PodPlace(owner, whole.at(*_TEMPLATES[kind]), whole)
+        return
+    found = [PodPlace(owner, pod, whole, pattern) for pattern, pod in _templates(kind, whole)]
+    yield from found
+    if not found and (kind in _TEMPLATES or not _is_kubernetes_own(whole.at("apiVersion").value)):
+        yield WithoutPods(owner, kind, whole)
+
+
+def _templates(kind: str, whole: Place) -> Iterator[tuple[Path, Place]]:
+    """Yield an object's pod templates, each with its path where ``*`` stands for any entry."""
+    for path in _TEMPLATES.get(kind, (_USUAL,)):
+        pattern = tuple(path.split("."))
+        for pod in _expand(whole, pattern):
+            if kind in _TEMPLATES or isinstance(pod.at("spec", "containers").value, list):
+                yield pattern, pod
+
+
+def _expand(place: Place, pattern: Path) -> Iterator[Place]:
+    """Yield the values at a path below a place."""
+    if "*" not in pattern:
+        there = place.at(*pattern)
+        if there.value is not None:
+            yield there
+        return
+    star = pattern.index("*")
+    several = place.at(*pattern[:star])
+    keys = map(str, range(len(several.value))) if isinstance(several.value, list) else several.value
+    for key in keys if isinstance(several.value, list | dict) else ():
+        yield from _expand(several.at(key), pattern[star + 1 :])
+
+
+def _is_kubernetes_own(api_version: object) -> bool:
+    """Return whether a group is of Kubernetes or approved by it: the kinds with pods among these are all known.
+
+    Such groups have no dot, or end in ``k8s.io`` (kubernetes/enhancements, KEP-2337); ``x-k8s.io`` is for others.
+    """
+    group, slash, _ = str(api_version or "").partition("/")
+    return not slash or "." not in group or group.endswith(".k8s.io")
 
 
 def _read(loader: Any, node: Any, path: Path, lines: dict[Path, int]) -> Any:

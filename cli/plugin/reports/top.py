@@ -1,6 +1,6 @@
 """`kubectl mooring top`: where bandwidth is reserved: by network, node and PF, and the pods that reserve most. Pure."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from cli.plugin.reports.objects import Pod
@@ -26,23 +26,35 @@ class _Sum:
 
 
 def report(found: Sequence[NodeUse], pods: Iterable[Pod], most: int) -> Answer:
-    """Return the largest ``most`` of each; all networks."""
+    """Return the largest ``most`` of each, and how many more there are; all networks."""
     known = [(node.name, use) for node in found for use in node.pfs if use.used is not None]
+    networks = _largest([((use.pf.network,), node, use) for node, use in known])
+    nodes = _largest([((node,), node, use) for node, use in known])
+    pfs = _largest([((node, use.pf.name), node, use) for node, use in known])
+    greedy = _greedy(pods)
+    counts = {"nodes": len(nodes), "PFs": len(pfs), "pods": len(greedy)}
     sums = {
-        "networks": (("NETWORK",), _largest([((use.pf.network,), node, use) for node, use in known])),
-        "nodes": (("NODE",), _largest([((node,), node, use) for node, use in known])[:most]),
-        "pfs": (("NODE", "PF"), _largest([((node, use.pf.name), node, use) for node, use in known])[:most]),
+        "networks": (("NETWORK",), networks),
+        "nodes": (("NODE",), nodes[:most]),
+        "pfs": (("NODE", "PF"), pfs[:most]),
     }
-    greedy = _greedy(pods)[:most]
-    document = {"kind": "MooringTop", "v": 1} | {
-        title: [_item(columns, one) for one in of] for title, (columns, of) in sums.items()
-    }
-    document["pods"] = [dict(zip(("pod", "node", "vfs", "reserved_mbps"), one, strict=True)) for one in greedy]
-    tables = tuple(_table(title, columns, of) for title, (columns, of) in sums.items())
-    biggest = Table(
-        ("POD", "NODE", "VFS", "RESERVED-MBPS"), [cells(*one) for one in greedy], "pods", "no pod holds a VF"
-    )
-    return Answer(document, (*tables, biggest))
+    document: dict[str, object] = {"kind": "MooringTop", "v": 1}
+    document |= {title: [_item(columns, one) for one in of] for title, (columns, of) in sums.items()}
+    document["pods"] = [dict(zip(("pod", "node", "vfs", "reserved_mbps"), one, strict=True)) for one in greedy[:most]]
+    document["not_shown"] = {name.lower(): max(count - most, 0) for name, count in counts.items()}
+    tables = [_table(title, columns, of) for title, (columns, of) in sums.items()]
+    rows = [cells(*one) for one in greedy[:most]]
+    tables.append(Table(("POD", "NODE", "VFS", "RESERVED-MBPS"), rows, "pods", "no pod holds a VF"))
+    # Without room for any the tables would say that there are none.
+    return Answer(document, (*(tables if most else tables[:1]), *_rest(counts, most)))
+
+
+def _rest(counts: Mapping[str, int], most: int) -> Iterator[Table]:
+    """Yield a last line that names how many of each are not shown, if any."""
+    more = [f"{count - most} {name}" for name, count in counts.items() if count > most]
+    if more:
+        line = f"not shown: {', '.join(more)}; --most {max(counts.values())} shows all"
+        yield Table(("",), [(Cell(line, "faint"),)])
 
 
 def _largest(uses: Iterable[tuple[tuple[str, ...], str, PfUse]]) -> list[_Sum]:

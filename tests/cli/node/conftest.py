@@ -14,7 +14,8 @@ from cli.node.__main__ import main
 
 FLANNEL = '{"cniVersion":"0.3.1","name":"cbr0","plugins":[{"type":"flannel"},{"type":"portmap"}]}'
 FLAGS = 'KUBELET_KUBEADM_ARGS="--container-runtime-endpoint=unix:///run/containerd/containerd.sock --v=2"\n'
-KUBEADM = {"/etc/cni/net.d/10-flannel.conflist": FLANNEL, "/var/lib/kubelet/kubeadm-flags.env": FLAGS}
+FLANNEL_AT = "/etc/cni/net.d/10-flannel.conflist"
+KUBEADM = {FLANNEL_AT: FLANNEL, "/var/lib/kubelet/kubeadm-flags.env": FLAGS}
 Tree = Mapping[str, str]
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from mooring.ledger import LedgerEntry, Netns, Original, dump_ledger_entry
-from tests.cli.node.conftest import FLAGS, FLANNEL, NodeHost, Tree
+from tests.cli.node.conftest import FLAGS, FLANNEL, FLANNEL_AT, NodeHost, Tree
 from tests.cli.node.installing import HostOf, run_install
 from tests.cli.node.kubelet_forms import FORMS, kubeadm_upgrade_node
 
@@ -21,7 +21,7 @@ _ENTRY = LedgerEntry(
 @pytest.fixture(params=FORMS)
 def installed(request: pytest.FixtureRequest, host_of: HostOf) -> tuple[NodeHost, Tree]:
     """Install on a host of one form; give the host and what it was before."""
-    host = host_of({"/etc/cni/net.d/10-flannel.conflist": FLANNEL, **FORMS[request.param][0]})
+    host = host_of({FLANNEL_AT: FLANNEL, **FORMS[request.param][0]})
     before = host.tree()
     run_install(host)
     return host, before
@@ -132,7 +132,7 @@ def test_undo_of_a_run_that_was_to_end_a_bypass_leaves_it_on(kubeadm: NodeHost) 
 
 def test_a_bypass_ends_whatever_kubeadm_has_written_meanwhile(host_of: HostOf) -> None:
     """An upgrade under a bypass keeps the runtime's socket; the end of the bypass finds the new place."""
-    host = host_of({"/etc/cni/net.d/10-flannel.conflist": FLANNEL, **FORMS["kubeadm before 1.34"][0]})
+    host = host_of({FLANNEL_AT: FLANNEL, **FORMS["kubeadm before 1.34"][0]})
     run_install(host)
     host.run("bypass on")
     kubeadm_upgrade_node(host)

@@ -7,7 +7,7 @@ import pytest
 
 from cli.node.plan.kubelet import CONFIG, INSTANCE
 from cli.node.plan.steps import LISTEN
-from tests.cli.node.conftest import FLAGS, FLANNEL, NodeHost
+from tests.cli.node.conftest import FLAGS, FLANNEL, FLANNEL_AT, NodeHost
 from tests.cli.node.installing import HostOf, run_install
 from tests.cli.node.kubelet_forms import FORMS, RUNTIME, kubeadm_upgrade_node
 
@@ -15,7 +15,7 @@ _KUBEADM = [name for name in FORMS if name.startswith("kubeadm")]
 
 
 def _host(host_of: HostOf, form: str) -> NodeHost:
-    return host_of({"/etc/cni/net.d/10-flannel.conflist": FLANNEL, **FORMS[form][0]})
+    return host_of({FLANNEL_AT: FLANNEL, **FORMS[form][0]})
 
 
 @pytest.mark.parametrize("form", _KUBEADM)
@@ -59,7 +59,7 @@ def test_check_tells_a_kubelet_past_the_shim_from_a_file_that_only_kubeadm_reads
 
 def test_the_report_ends_well_and_prints_only_what_is_new(host_of: HostOf) -> None:
     """The timer's unit does not fail at each finding, and its log has each once."""
-    host = host_of({"/etc/cni/net.d/10-flannel.conflist": FLANNEL, "/var/lib/kubelet/kubeadm-flags.env": FLAGS})
+    host = host_of({FLANNEL_AT: FLANNEL, "/var/lib/kubelet/kubeadm-flags.env": FLAGS})
     run_install(host)
     assert host.run("check", "--report") == (0, "all is as it was installed\n")
     assert host.run("check", "--report") == (0, "")

@@ -8,7 +8,7 @@ import yaml
 from cli.node.plan.kubelet import CONFIG
 from cli.node.plan.kubelet import FLAGS as FLAGS_AT
 from cli.node.plan.steps import LISTEN
-from tests.cli.node.conftest import FLANNEL, NodeHost
+from tests.cli.node.conftest import FLANNEL, FLANNEL_AT, NodeHost
 from tests.cli.node.installing import HostOf, run_install
 from tests.cli.node.kubelet_forms import CRIO, RUNTIME
 
@@ -63,7 +63,7 @@ REFUSED = {
 
 
 def _host(host_of: HostOf, files: dict[str, str]) -> NodeHost:
-    return host_of({"/etc/cni/net.d/10-flannel.conflist": FLANNEL, **files})
+    return host_of({FLANNEL_AT: FLANNEL, **files})
 
 
 def _shim(host: NodeHost) -> dict[str, Any]:

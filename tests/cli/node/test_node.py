@@ -1,29 +1,19 @@
-"""mooring-node on hosts below a folder: what it installs, finds altered, refuses, upgrades and takes back."""
+"""mooring-node on hosts below a folder: what it installs, refuses and takes back."""
 
 import json
 import re
 import subprocess
-import sys
-import zipfile
-from dataclasses import replace
-from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 import yaml
 
 from cli.node.plan.steps import LISTEN, LISTEN_CRIO
-from cli.node.venv import release_of
-from mooring.gpu import device_plugins
-from mooring.without_devices import WithoutDevices, dump_without_devices
 from tests.cli import wheelhouse
-from tests.cli.node.conftest import FLAGS, FLANNEL, KUBEADM, NodeHost
+from tests.cli.node.conftest import FLAGS, FLANNEL, FLANNEL_AT, KUBEADM, NodeHost
 from tests.cli.node.installing import HostOf, run_install
 
 CONFIG = "/var/lib/kubelet/config.yaml"
-
-
-FLANNEL_AT = "/etc/cni/net.d/10-flannel.conflist"
 
 
 INSTANCE = "/var/lib/kubelet/instance-config.yaml"
@@ -250,156 +240,6 @@ def test_a_run_that_fails_takes_everything_back(host_of: HostOf, files: dict[str
     assert status == 1
     assert why in said
     assert host.tree() == before
-
-
-def _tiny_wheelhouse(folder: Path) -> Path:
-    """Make a wheelhouse whose Mooring needs nothing and is empty, so that real environments are built quickly."""
-    folder.mkdir()
-    info = f"mooring-{version('mooring')}.dist-info"
-    with zipfile.ZipFile(folder / f"mooring-{version('mooring')}-py3-none-any.whl", "w") as wheel:
-        wheel.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: mooring\nVersion: {version('mooring')}\n")
-        wheel.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
-        wheel.writestr(f"{info}/RECORD", "")
-        wheel.comment = folder.name.encode()
-    return folder
-
-
-def test_an_upgrade_swaps_one_link_and_keeps_the_release_before(kubeadm: NodeHost) -> None:
-    """The third release removes the first, remove removes all; install and upgrade refuse each other's case."""
-    before, releases = kubeadm.tree(), kubeadm.root / "opt/mooring/versions"
-    wheels = [_tiny_wheelhouse(kubeadm.root.parent / name) for name in ("one", "two", "three")]
-    names = [release_of(folder) for folder in wheels]
-    assert kubeadm.run("upgrade", "--wheelhouse", str(wheels[0]))[0] == 1
-    for command, folder in zip(("install", "upgrade", "upgrade"), wheels, strict=True):
-        status, said = kubeadm.run(command, "--wheelhouse", str(folder))
-        assert status == 0, said
-    assert kubeadm.run("install", "--wheelhouse", str(wheels[0]))[0] == 1
-    assert (kubeadm.root / "opt/mooring/current").readlink() == Path("versions") / names[2]
-    assert {path.name for path in releases.glob("0*")} == set(names[1:])
-    assert kubeadm.run("check")[0] == 0
-    assert kubeadm.run("remove")[0] == 0
-    assert list(releases.glob("0*")) == []
-    assert kubeadm.tree() == before
-
-
-def test_an_upgrade_reloads_a_shim_that_hands_over(kubeadm: NodeHost) -> None:
-    """The unit that is there tells: that of an earlier release lets a person ask for a check, by SIGHUP."""
-    unit = "/etc/systemd/system/mooring-cri-shim.service"
-    wheels = [str(kubeadm.wheelhouse(name)) for name in ("one", "two", "three")]
-    said = [kubeadm.run("install", "--wheelhouse", wheels[0])[1], kubeadm.run("upgrade", "--wheelhouse", wheels[1])[1]]
-    now = "ExecReload=/opt/mooring/bin/mooring-cri-shim --take-over"
-    assert now in kubeadm.text(unit)
-    kubeadm.write(unit, kubeadm.text(unit).replace(now, "ExecReload=/bin/kill -HUP $MAINPID"))
-    said.append(kubeadm.run("upgrade", "--wheelhouse", wheels[2])[1])
-    words = [line.split()[-2] for each in said for line in each.splitlines() if line.endswith("cri-shim.service")]
-    assert words == ["restart", "reload-or-restart", "restart"]
-
-
-def test_check_names_what_is_missing_or_altered(kubeadm: NodeHost) -> None:
-    """Exit status 1 and one finding each, as a table and as JSON; install repairs them."""
-    run_install(kubeadm)
-    (kubeadm.root / "etc/udev/rules.d/79-mooring-vfs.rules").unlink()
-    kubeadm.write("/opt/cni/bin/mooring-cni", "#!/bin/sh\n")
-    kubeadm.write("/var/lib/kubelet/kubeadm-flags.env", FLAGS)
-    kubeadm.write(FLANNEL_AT, FLANNEL.replace("portmap", "bandwidth"))
-    status, said = kubeadm.run("check", "-o", "json")
-    found = [(each["step"], each["found"]) for each in json.loads(said)["findings"]]
-    told = f"does not say '--container-runtime-endpoint={LISTEN}'"
-    assert (status, found) == (
-        1,
-        [("quiet", "missing"), ("network", "altered"), ("network", "altered"), ("kubelet", told)],
-    )
-    assert "4 findings" in kubeadm.run("check")[1]
-    assert kubeadm.run("install", "--wheelhouse", str(kubeadm.root.parent / "first"))[0] == 0
-    assert kubeadm.run("check") == (0, "all is as it was installed\n")
-
-
-def test_check_lists_containers_without_devices(kubeadm: NodeHost) -> None:
-    """As the shim's last look has left them; a report that cannot be read is a finding as well."""
-    run_install(kubeadm)
-    found = WithoutDevices("ml/web", "8c2f", "trainer", "5f0e", ("0000:04:00.5",))
-    report = "/run/mooring/extract/without-devices.json"
-    for each, then in ((found, "delete the pod"), (replace(found, stopped=True), "the shim stops it")):
-        kubeadm.write(report, dump_without_devices([each]))
-        status, said = kubeadm.run("check", "-o", "json")
-        told = f"runs without the devices of VF 0000:04:00.5: {then}"
-        finding = {"step": "containers", "subject": "ml/web trainer", "found": told}
-        assert (status, json.loads(said)["findings"]) == (1, [finding])
-    kubeadm.write(report, "{")
-    assert "without-devices.json" in kubeadm.run("check")[1]
-    kubeadm.write(report, dump_without_devices([]))
-    assert kubeadm.run("check") == (0, "all is as it was installed\n")
-
-
-def test_check_says_why_no_gpu_is_offered(kubeadm: NodeHost) -> None:
-    """Where GPUs are to be offered, and any container can take them by a variable."""
-    run_install(kubeadm)
-    runtime = '[plugins."io.containerd.grpc.v1.cri".containerd]\ndefault_runtime_name = "nvidia"\n'
-    kubeadm.write("/etc/containerd/config.toml", runtime)
-    assert kubeadm.run("check")[0] == 0
-    config = (kubeadm.root / "etc/mooring/config.yaml").read_text()
-    kubeadm.write("/etc/mooring/config.yaml", f"{config}mooring-advertiser: {{gpus: true}}\n")
-    status, said = kubeadm.run("check", "-o", "json")
-    (found,) = json.loads(said)["findings"]
-    assert (status, found["step"]) == (1, "gpus")
-    assert "gives GPUs to any container that sets NVIDIA_VISIBLE_DEVICES" in found["found"]
-    off = "accept-nvidia-visible-devices-envvar-when-unprivileged = false\n"
-    kubeadm.write("/etc/nvidia-container-runtime/config.toml", off)
-    assert kubeadm.run("check")[0] == 0
-
-
-def test_check_says_that_a_device_plugin_gives_the_gpus_too(kubeadm: NodeHost) -> None:
-    """By the kubelet's checkpoint, on a host where Mooring gives GPUs; a plugin that has left has no devices there."""
-    run_install(kubeadm)
-    checkpoint = device_plugins.CHECKPOINT
-    kubeadm.write(checkpoint, '{"Data":{"RegisteredDevices":{"nvidia.com/gpu":["GPU-1"]}},"Checksum":1}')
-    assert kubeadm.run("check")[0] == 0
-    config = (kubeadm.root / "etc/mooring/config.yaml").read_text()
-    kubeadm.write("/etc/mooring/config.yaml", f"{config}mooring-advertiser: {{gpus: true}}\n")
-    status, said = kubeadm.run("check", "-o", "json")
-    why = "a device plugin gives nvidia.com/gpu on this node: one GPU may go to two pods"
-    finding = {"step": "gpus", "subject": checkpoint, "found": why}
-    assert (status, json.loads(said)["findings"]) == (1, [finding])
-    kubeadm.write(checkpoint, "torn")
-    assert "cannot be read" in kubeadm.run("check")[1]
-    kubeadm.write(checkpoint, '{"Data":{"RegisteredDevices":{"nvidia.com/gpu":[],"example.com/nic":["x"]}}}')
-    assert kubeadm.run("check")[0] == 0
-
-
-def test_a_wheelhouse_of_another_version_is_refused(kubeadm: NodeHost) -> None:
-    """Units and forwarder are this program's: it installs its own version and no other."""
-    folder = kubeadm.root.parent / "other"
-    folder.mkdir()
-    (folder / "mooring-9.9.9-py3-none-any.whl").write_text("")
-    status, said = kubeadm.run("install", "--wheelhouse", str(folder))
-    assert status == 1
-    assert "holds mooring 9.9.9" in said
-
-
-def test_programs_of_a_real_wheelhouse_run_where_they_are_installed(kubeadm: NodeHost) -> None:
-    """The environment is built without a network; its scripts name the host's paths, and the programs start."""
-    wheels = wheelhouse.make(kubeadm.root.parent / "wheels", ("cni", "cri-shim"))
-    status, said = kubeadm.run("install", "--wheelhouse", str(wheels))
-    assert status == 0, said
-    assert kubeadm.run("check")[0] == 0
-    home = kubeadm.root / "opt/mooring"
-    assert (home / "bin/mooring-cni").read_text().startswith("#!/opt/mooring/versions/")
-    for module in ("cni", "cri_shim", "cli.node"):
-        done = subprocess.run([home / "bin/python", "-I", "-m", module, "--help"], capture_output=True, check=True)
-        assert b"usage: mooring-" in done.stdout
-    assert kubeadm.run("remove")[0] == 0
-    assert not any((home / "versions").glob("0*"))
-
-
-def test_a_build_that_was_killed_is_not_a_release(kubeadm: NodeHost) -> None:
-    """A folder without its last file is built again; where that fails, pip's message is printed."""
-    wheels = kubeadm.wheelhouse("first")
-    (release,) = (kubeadm.root / "opt/mooring/versions").glob("0*")
-    (release / "complete").unlink()
-    status, said = kubeadm.run("install", "--wheelhouse", str(wheels), "--python", sys.executable)
-    assert status == 1
-    assert "pip install" in said
-    assert not release.exists()
 
 
 @pytest.mark.systemd

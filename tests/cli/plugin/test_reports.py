@@ -113,6 +113,27 @@ def test_top_adds_up_by_network_node_and_pf_and_names_the_biggest_first() -> Non
     assert document["pods"] == [{"pod": "default/big", "node": "n2", "vfs": 2, "reserved_mbps": 27_000}]
 
 
+def test_top_ends_with_how_many_more_there_are_and_how_to_see_them() -> None:
+    """The largest ones do not look like all; if all are shown, there is no such line."""
+    holding = as_pods(*(bound(f"p{one}", "n1", (pf(0), one, 1000)) for one in range(3)))
+    found = uses(as_nodes(node("n1", (pf(0), pf(1)))), holding)
+    short = top.report(found, holding, 2)
+    assert draw(short.tables, coloured=False).splitlines()[-2:] == ["", "not shown: 1 pods; --most 3 shows all"]
+    assert short.document["not_shown"] == {"nodes": 0, "pfs": 0, "pods": 1}
+    whole = top.report(found, holding, 3)
+    assert draw(whole.tables, coloured=False).splitlines()[-1].startswith("default/p")
+    assert whole.document["not_shown"] == {"nodes": 0, "pfs": 0, "pods": 0}
+
+
+def test_top_with_room_for_nothing_shows_networks_and_what_is_left_out() -> None:
+    """It does not claim that nothing is on offer."""
+    holding = as_pods(bound("a", "n1", (pf(0), 0, 1000)))
+    found = uses(as_nodes(node("n1", (pf(0),))), holding)
+    shown = draw(top.report(found, holding, 0).tables, coloured=False).splitlines()
+    assert shown[0] == "networks"
+    assert shown[3:] == ["", "not shown: 1 nodes, 1 PFs, 1 pods; --most 1 shows all"]
+
+
 def test_a_cable_with_two_pfs_offers_its_rate_once() -> None:
     """Each PF shows what the cable has left; sums count its rate once, and each pod's rate where it is held."""
     pfs = (pf(0, port="c"), pf(1, port="c", network="rail0"), pf(2))
