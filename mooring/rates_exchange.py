@@ -13,6 +13,8 @@ The state of the pod's rates record, ``extract/rates/<uid>.json``, by the server
 
 ``in_force``: no VF of the pod has rates of an earlier generation, nor ever gets them again. The folder is there once it
 holds the state of every record: without it nothing is known of any pod.
+
+Of which server the folder is, `mooring.rates_server` says.
 """
 
 from dataclasses import dataclass

@@ -4,9 +4,13 @@ The pods are followed by the API server's watch, those of this node alone; what 
 Each has a file in the run folder (`mooring.rates_exchange`) as long as the pod exists: the server decides what it takes
 of it. What the server then says is in force is published by generation, for pods that exist. Nothing is published
 before the pods were listed, nor while the server has said nothing since the boot: what the node carries then stands.
+
+That the node changes rates its inventory says, which every advertiser writes: one of an earlier version without it. So
+what it leaves in force counts no more, and here it counts once it is true again: the inventory says so after what is in
+force is published. An advertiser that starts goes on with what the inventory says.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import msgspec
@@ -15,7 +19,9 @@ import structlog
 from advertiser.publish.publisher import Publisher
 from advertiser.publish.scanner import record
 from mooring import names
+from mooring.errors import AnnotationError
 from mooring.files import record_paths
+from mooring.inventory import read_inventory
 from mooring.kube.client import Client
 from mooring.kube.events import Changed, Event, Removed, Synced
 from mooring.kube.watch import Decoder, watch
@@ -43,11 +49,15 @@ _decode_pod = Decoder(_Pod)
 class RatesHandOver:
     """The changed rates of one node's pods: from the API server to the CNI server, and back to the node's object."""
 
-    def __init__(self, client: Client, node: str, run: Path, publisher: Publisher) -> None:
+    def __init__(
+        self, client: Client, node: str, run: Path, publisher: Publisher, notify: Callable[[], None] = lambda: None
+    ) -> None:
         self._client = client
         self._node = node
         self._folder = run / HANDED_OVER
         self._publisher = publisher
+        self._notify = notify
+        self._says_so: bool | None = None
         self._given: dict[str, HandedOverRates] | None = None
         self._states: Mapping[str, RatesState] | None = None
         self._refused = ""
@@ -59,6 +69,18 @@ class RatesHandOver:
             self._take(event)
             self._hand_over()
             self._publish()
+            if self._says_so is False and self._publisher.published:
+                self._notify()
+
+    def says_so(self, inventory: str | None, *, is_served: bool) -> bool:
+        """Return whether the node is to say that it changes rates; ``inventory`` is what it has published last.
+
+        ``is_served`` is false where the CNI server is one that changes none.
+        """
+        if self._says_so is None:
+            self._says_so = _has_said_so(inventory)
+        self._says_so = is_served and (self._says_so or self._publisher.published)
+        return self._says_so
 
     def set_states(self, states: Mapping[str, RatesState] | None) -> None:
         """Take what the CNI server says, None where it has said nothing; hand over what could not be before."""
@@ -108,6 +130,13 @@ class RatesHandOver:
             uid: state.generation for uid, state in self._states.items() if state.in_force and uid in self._given
         }
         self._publisher.set_desired(dump_rates_in_force(RatesInForce(in_force)))
+
+
+def _has_said_so(inventory: str | None) -> bool:
+    try:
+        return inventory is not None and read_inventory(inventory).rates
+    except AnnotationError:
+        return False
 
 
 def take_back(run: Path) -> None:

@@ -27,6 +27,7 @@ from devcluster.runtime.cnicalls import Attachment
 from mooring import names
 from mooring.assignment import read_assignment
 from mooring.files import write_file
+from mooring.inventory import read_inventory
 from mooring.rates import read_rates, read_rates_in_force, reserved_rates
 from mooring.rates_exchange import HANDED_OVER
 from mooring.rates_record import rates_record_name
@@ -206,7 +207,8 @@ class Observer:
         # The node first: a generation that it has in force is not older than what the pods say then.
         node = api.request("GET", f"/api/v1/nodes/{NODE}")["metadata"]["annotations"]
         text = node.get(names.RATES_IN_FORCE)
-        in_force = read_rates_in_force(text).generations if text is not None else {}
+        says_rates = read_inventory(node[names.INVENTORY]).rates
+        in_force = read_rates_in_force(text).generations if text is not None and says_rates else None
         for pod in api.pods().values():
             annotations = pod["metadata"].get("annotations", {})
             has_ended = pod["status"].get("phase") in ("Succeeded", "Failed")
@@ -214,7 +216,7 @@ class Observer:
                 continue
             assignment = read_assignment(annotations[names.ASSIGNMENT])
             rates = read_rates(annotations[names.RATES]) if names.RATES in annotations else None
-            reserved = reserved_rates(assignment, rates, in_force.get(assignment.uid))
+            reserved = reserved_rates(assignment, rates, in_force)
             found |= {(vf.pf, vf.vf): amount for vf, amount in zip(assignment.vfs, reserved, strict=True)}
         return found
 
@@ -233,7 +235,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
         def is_published() -> bool:
             annotations = api.request("GET", f"/api/v1/nodes/{NODE}")["metadata"].get("annotations", {})
-            return names.INVENTORY in annotations and names.RATES_IN_FORCE in annotations
+            text = annotations.get(names.INVENTORY)
+            return text is not None and read_inventory(text).rates and names.RATES_IN_FORCE in annotations
 
         wait_until(is_published, "an inventory, and that rates change", pause_s=0.1)
         yield started

@@ -112,14 +112,34 @@ class Rates:
 
     def publish(self, name: str) -> None:
         """Let a node's advertiser say what is in force, by what lies on its disk."""
-        if self.is_on and name in self._cluster.nodes():
+        if self._agents[name].hardware.rates:
+            self._say_in_force(name)
+
+    def _say_in_force(self, name: str) -> None:
+        if name in self._cluster.nodes():
             text = dump_rates_in_force(RatesInForce(self._agents[name].in_force()))
             annotations = {"metadata": {"annotations": {names.RATES_IN_FORCE: text}}}
             self._cluster.annotate_node(name, annotations)
 
+    def go_forward(self, name: str) -> None:
+        """Let a node have programs that change rates: they say so once they have said what is in force."""
+        agent = self._agents[name]
+        agent.knows_rates = True
+        self._say_in_force(name)
+        agent.hardware.rates = True
+        self._world.tell(name)
+
+    def go_back(self, name: str) -> None:
+        """Let a node have programs of an earlier version: what is said to be in force stays."""
+        self._agents[name].hardware.rates = False
+        self._world.tell(name)
+        self.met["went back"] += 1
+
     def work(self) -> None:
         """Let all nodes do what is to be done."""
         for name, agent in self._agents.items() if self.is_on else ():
+            if not agent.hardware.rates:
+                self.go_forward(name)
             agent.refuses_rates = False
             agent.apply_rates({pod.uid: rates for pod in self._cluster.live() if (rates := allocated(pod))})
             self.publish(name)
@@ -197,7 +217,9 @@ class RateEdits:
         faults = SchedulerFaults(world)
         world.rates.is_on = True
         for name in world.agents:
-            world.rates.publish(name)
+            world.rates.go_forward(name)
+        # Nodes that went back to an earlier version, since when.
+        self._went_back: dict[str, float] = {}
         self._weighed: Mapping[Callable[[], Any], int] = {
             self._create: 80,
             self._edit: 240,
@@ -210,6 +232,7 @@ class RateEdits:
             self._refuse: 10,
             self._change_hardware: 10,
             self._reboot: 4,
+            self._change_version: 5,
             faults.kill: 4,
             faults.stop: 2,
             faults.freeze: 2,
@@ -269,11 +292,26 @@ class RateEdits:
             self._cluster.delete_pod(pod.name, 0)
 
     def _sync(self) -> None:
-        self._world.agents[self._node()].sync()
+        agent = self._world.agents[self._node()]
+        # Its advertiser is replaced first, and the scheduler has seen that before a sandbox is made.
+        since = self._went_back.get(agent.name)
+        agent.knows_rates = since is None or self._world.loop.time() < since + _STALE_S
+        agent.sync()
+
+    def _change_version(self) -> None:
+        """Let a node go back to programs that know nothing of changed rates, or forward again."""
+        name = self._node()
+        if self._went_back.pop(name, None) is None:
+            self._went_back[name] = self._world.loop.time()
+            self._world.rates.go_back(name)
+        else:
+            self._world.rates.go_forward(name)
 
     def _apply(self) -> None:
         """Let a node read its pods and put in force what it reads; it may be killed after any step."""
         agent = self._world.agents[self._node()]
+        if not agent.hardware.rates:
+            return
         pods = {pod.uid: rates for pod in self._cluster.live() if pod.node == agent.name and (rates := allocated(pod))}
         agent.apply_rates(pods, self._source.choice((0, 1, 2, 3, 100, 100)))
 

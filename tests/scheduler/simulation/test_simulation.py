@@ -137,11 +137,14 @@ def _edited(seed: int) -> World:
 
 
 def test_a_vf_never_has_more_than_is_reserved_while_its_pods_rates_change() -> None:
-    """Leaders killed, frozen, cut off, writes lost and late; nodes late, killed amid an edit, and NICs that refuse."""
+    """Leaders killed, frozen, cut off, writes lost and late; nodes late, killed amid an edit or of an earlier version,
+    and NICs that refuse.
+    """
     met = sum((_edited(seed).rates.met for seed in RATES_SEEDS), Counter[str]())
     assert met["written"] > 60
     assert met["Deferred"] > 3
     assert met["Infeasible"] > 1
+    assert met["went back"] > 3
 
 
 @pytest.mark.parametrize("seed", LONG_RATES_SEEDS)
