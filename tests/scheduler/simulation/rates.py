@@ -232,7 +232,8 @@ class RateEdits:
             self._refuse: 10,
             self._change_hardware: 10,
             self._reboot: 4,
-            self._change_version: 5,
+            self._go_back: 20,
+            self._go_forward: 20,
             faults.kill: 4,
             faults.stop: 2,
             faults.freeze: 2,
@@ -292,20 +293,32 @@ class RateEdits:
             self._cluster.delete_pod(pod.name, 0)
 
     def _sync(self) -> None:
-        agent = self._world.agents[self._node()]
-        # Its advertiser is replaced first, and the scheduler has seen that before a sandbox is made.
-        since = self._went_back.get(agent.name)
-        agent.knows_rates = since is None or self._world.loop.time() < since + _STALE_S
-        agent.sync()
+        self._world.agents[self._node()].sync()
 
-    def _change_version(self) -> None:
-        """Let a node go back to programs that know nothing of changed rates, or forward again."""
+    def _go_back(self) -> None:
+        """Let an advertiser go back to a version that knows no changed rates, where a pod has lowered its own."""
         name = self._node()
-        if self._went_back.pop(name, None) is None:
+        given = {vf.pci: vf.min_tx_rate for pod in self._cluster.live() for vf in pod.vfs if pod.node == name}
+        ledger = self._world.agents[name].ledger.items()
+        if name not in self._went_back and any(vf.min_tx_rate < given.get(pci, 0) for pci, (_, vf) in ledger):
             self._went_back[name] = self._world.loop.time()
             self._world.rates.go_back(name)
-        else:
-            self._world.rates.go_forward(name)
+
+    def _go_forward(self) -> None:
+        """Let a node's other programs go back too, once the scheduler has seen that its advertiser has.
+
+        A boot makes all sandboxes again, with the assignment's rates. Later the node has programs that change rates.
+        """
+        late = [name for name, since in self._went_back.items() if since + _STALE_S < self._world.loop.time()]
+        for name in sorted(late)[:1]:
+            agent = self._world.agents[name]
+            if agent.knows_rates:
+                agent.knows_rates = False
+                self._reboot(name)
+                agent.sync()
+            else:
+                del self._went_back[name]
+                self._world.rates.go_forward(name)
 
     def _apply(self) -> None:
         """Let a node read its pods and put in force what it reads; it may be killed after any step."""
@@ -332,9 +345,9 @@ class RateEdits:
             hardware.offer_mbps[index] = self._source.choice((50_000, OFFER_MBPS, OFFER_MBPS))
         self._world.tell(name)
 
-    def _reboot(self) -> None:
+    def _reboot(self, name: str | None = None) -> None:
         """Let a node lose all that a boot does not survive; the kubelet makes the sandboxes of its pods again."""
-        agent = self._world.agents[self._node()]
+        agent = self._world.agents[name or self._node()]
         agent.reboot(f"{agent.hardware.boot}+")
         self._world.tell(agent.name)
         for pod in self._cluster.live():
