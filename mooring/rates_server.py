@@ -8,7 +8,7 @@ sandbox is made again; but each server writes its version into the run folder, a
 from pathlib import Path
 
 from mooring import extract
-from mooring.files import read_file, write_shared
+from mooring.files import read_file, remove_file, write_shared
 from mooring.inventory import CNI
 from mooring.run_folder import VERSIONS
 
@@ -25,3 +25,8 @@ def claim_states(run: Path, version: str) -> None:
     """Say that the states are those of the server of a version; raise OSError."""
     if read_file(run / SERVER) != version:
         write_shared(run / SERVER, version)
+
+
+def disclaim_states(run: Path) -> None:
+    """Say that the states are nobody's; raise OSError."""
+    remove_file(run / SERVER)

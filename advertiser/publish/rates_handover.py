@@ -6,8 +6,10 @@ of it. What the server then says is in force is published by generation, for pod
 before the pods were listed, nor while the server has said nothing since the boot: what the node carries then stands.
 
 That the node changes rates its inventory says, which every advertiser writes: one of an earlier version without it. So
-what it leaves in force counts no more, and here it counts once it is true again: the inventory says so after what is in
-force is published. An advertiser that starts goes on with what the inventory says.
+what it leaves in force counts no more, and here it counts once it is true again. Where a VF has been given the
+assignment's rates meanwhile, no generation says that they are reserved; the scheduler reserves them until the inventory
+says so. So it does once everything that the server has recorded is in force, and that is published. An advertiser that
+starts goes on with what the inventory says.
 """
 
 from collections.abc import Callable, Mapping
@@ -69,7 +71,7 @@ class RatesHandOver:
             self._take(event)
             self._hand_over()
             self._publish()
-            if self._says_so is False and self._publisher.published:
+            if self._says_so is False:
                 self._notify()
 
     def says_so(self, inventory: str | None, *, is_served: bool) -> bool:
@@ -79,8 +81,12 @@ class RatesHandOver:
         """
         if self._says_so is None:
             self._says_so = _has_said_so(inventory)
-        self._says_so = is_served and (self._says_so or self._publisher.published)
+        self._says_so = is_served and (self._says_so or (self._is_all_in_force() and self._publisher.published))
         return self._says_so
+
+    def _is_all_in_force(self) -> bool:
+        given = {} if self._given is None else self._given
+        return self._states is not None and all(one.in_force for uid, one in self._states.items() if uid in given)
 
     def set_states(self, states: Mapping[str, RatesState] | None) -> None:
         """Take what the CNI server says, None where it has said nothing; hand over what could not be before."""

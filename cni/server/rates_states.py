@@ -10,7 +10,7 @@ import structlog
 from mooring.errors import RecordError
 from mooring.files import make_folder, read_file, record_paths, write_shared
 from mooring.rates_exchange import STATES, RatesState, dump_state, read_state
-from mooring.rates_server import claim_states, is_of_last_server
+from mooring.rates_server import claim_states, disclaim_states, is_of_last_server
 from mooring.run_folder import READERS
 
 _log = structlog.get_logger()
@@ -25,6 +25,7 @@ def take_over(run: Path) -> None:
     if is_of_last_server(run):
         claim_states(run, version("mooring"))
     else:
+        disclaim_states(run)
         shutil.rmtree(run / STATES, ignore_errors=True)
 
 

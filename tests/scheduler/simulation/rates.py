@@ -121,13 +121,20 @@ class Rates:
             annotations = {"metadata": {"annotations": {names.RATES_IN_FORCE: text}}}
             self._cluster.annotate_node(name, annotations)
 
-    def go_forward(self, name: str) -> None:
-        """Let a node have programs that change rates: they say so once they have said what is in force."""
+    def go_forward(self, name: str) -> bool:
+        """Let a node have programs that change rates; return whether it says so.
+
+        It does once what it has recorded is in force again, and it has said that.
+        """
         agent = self._agents[name]
         agent.knows_rates = True
+        agent.apply_rates({})
+        if agent.rates.keys() - agent.in_force().keys():
+            return False
         self._say_in_force(name)
         agent.hardware.rates = True
         self._world.tell(name)
+        return True
 
     def go_back(self, name: str) -> None:
         """Let a node have programs of an earlier version: what is said to be in force stays."""
@@ -138,9 +145,9 @@ class Rates:
     def work(self) -> None:
         """Let all nodes do what is to be done."""
         for name, agent in self._agents.items() if self.is_on else ():
+            agent.refuses_rates = False
             if not agent.hardware.rates:
                 self.go_forward(name)
-            agent.refuses_rates = False
             agent.apply_rates({pod.uid: rates for pod in self._cluster.live() if (rates := allocated(pod))})
             self.publish(name)
 
@@ -220,6 +227,8 @@ class RateEdits:
             world.rates.go_forward(name)
         # Nodes that went back to an earlier version, since when.
         self._went_back: dict[str, float] = {}
+        # Those of them of which all programs have been of that version.
+        self._older: set[str] = set()
         self._weighed: Mapping[Callable[[], Any], int] = {
             self._create: 80,
             self._edit: 240,
@@ -312,13 +321,14 @@ class RateEdits:
         late = [name for name, since in self._went_back.items() if since + _STALE_S < self._world.loop.time()]
         for name in sorted(late)[:1]:
             agent = self._world.agents[name]
-            if agent.knows_rates:
+            if name not in self._older:
+                self._older.add(name)
                 agent.knows_rates = False
                 self._reboot(name)
                 agent.sync()
-            else:
+            elif self._world.rates.go_forward(name):
+                self._older.remove(name)
                 del self._went_back[name]
-                self._world.rates.go_forward(name)
 
     def _apply(self) -> None:
         """Let a node read its pods and put in force what it reads; it may be killed after any step."""
