@@ -1,14 +1,14 @@
 """Scan the host whenever something may have changed, and publish what it offers."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 import structlog
 
 from advertiser.formats.extended_resources import counted_gpus
-from advertiser.formats.vf_events import lost_vfs, missing_devices, refused_rates, reset_vfs
+from advertiser.formats.vf_events import RefusedRates, lost_vfs, missing_devices, refused_rates, reset_vfs
 from advertiser.host.host_events import HostEvents
 from advertiser.inventory.build_inventory import IgnoredNic, VfWarning
 from advertiser.inventory.debounce import CONFIRM_S, ScanPeriod, Sighting, VfKey, debounce
@@ -119,7 +119,7 @@ class ScanLoop:
             *lost_vfs(scan.result.inventory, scan.host),
             *reset_vfs(scan.host, datetime.now(UTC)),
             *missing_devices(scan.host),
-            *refused_rates(scan.rates or {}),
+            *self._refused_rates(scan),
         )
         self._publishers.vf_events.update(frozenset(happened))
         if self._publishers.networks is not None:
@@ -136,6 +136,12 @@ class ScanLoop:
                 _log.warning("VFs are on offer with a fault", pf=found.pf, vfs=str(found.vfs), reason=found.why)
         if scan.gpus is not None and self._publishers.gpus is not None:
             self._publish_gpus(scan.gpus, self._publishers.gpus)
+
+    def _refused_rates(self, scan: Scan) -> Iterator[RefusedRates]:
+        rates = self._publishers.rates
+        for one in refused_rates(scan.rates or {}):
+            if rates is None or rates.stays(one.uid):
+                yield one
 
     def _changes_rates(self, scan: Scan) -> bool:
         """Take what the CNI server says of changed rates; return whether the node says that it changes them."""

@@ -16,7 +16,7 @@ from devcluster.apiserver.serve import ApiServer
 from mooring.inventory import CNI, read_inventory
 from mooring.names import INVENTORY, RATES, RATES_IN_FORCE, RATES_SIGNATURE
 from mooring.rates import PodRates, RatesInForce, VfRates, dump_rates, dump_rates_in_force
-from mooring.rates_exchange import HANDED_OVER, STATES, HandedOverRates, RatesState, Refusal, read_handed_over
+from mooring.rates_exchange import HANDED_OVER, LISTED, STATES, HandedOverRates, RatesState, Refusal, read_handed_over
 from mooring.run_folder import VERSIONS
 from tests.advertiser.held_pod import VF1, bind_pod
 from tests.advertiser.program import advertising
@@ -198,6 +198,7 @@ async def test_the_owner_is_told_what_a_nic_refuses(server: ApiServer, tmp_path:
     """One Event for a generation, which names the VF's PF and the kernel's reason."""
     uid = await bind_pod(server, tmp_path)
     why = "pf 'enp4s0f0' refuses min_tx_rate 5000 for vf 1: EOPNOTSUPP (Operation not supported)"
+    await annotate(server, POD, {RATES: "what the scheduler wrote"})
     RatesStates().write(tmp_path / "run", {uid: RatesState("default/train", 2, False, Refusal(VF1, why))})
 
     async def told() -> Any:
@@ -212,6 +213,41 @@ async def test_the_owner_is_told_what_a_nic_refuses(server: ApiServer, tmp_path:
         )
         await advertiser.scanned()
         assert len(await told()) == 1
+
+
+async def test_nobody_is_told_what_a_nic_refuses_to_a_pod_that_leaves(server: ApiServer, tmp_path: Path) -> None:
+    """Its owner has deleted it, and the VF on its way back takes no rates any more; nor of a pod that is gone."""
+    uid = await bind_pod(server, tmp_path)
+    await annotate(server, POD, {RATES: "what the scheduler wrote"})
+    async with aiohttp.ClientSession(server.url) as session, session.delete(POD) as answer:
+        assert answer.status == 200
+    assert "deletionTimestamp" in (await get(server, POD))["metadata"]
+    states = {one: RatesState("default/train", 2, False, Refusal(VF1, "why")) for one in (uid, "gone")}
+    RatesStates().write(tmp_path / "run", states)
+    async with advertising(tmp_path, "--rates", "--resync", "0.2") as advertiser:
+        await handed_over(tmp_path, {uid: HandedOverRates("what the scheduler wrote")})
+        await advertiser.scanned()
+        assert [each for each in (await get(server, EVENTS))["items"] if each["reason"] == "VfRatesRefused"] == []
+
+
+async def there(path: Path) -> bool:
+    return path.exists()
+
+
+async def test_that_all_pods_are_listed_is_said_after_their_files(server: ApiServer, tmp_path: Path) -> None:
+    """The server forgets a pod without a file; an advertiser that hands nothing over takes that word back."""
+    uid = await bind_pod(server, tmp_path)
+    await annotate(server, POD, {RATES: "what the scheduler wrote"})
+    listed = tmp_path / "run" / LISTED
+    async with advertising(tmp_path, "--rates", "--resync", "0.2"):
+        await handed_over(tmp_path, {uid: HandedOverRates("what the scheduler wrote")})
+        await eventually(partial(there, listed))
+        await annotate(server, POD, {RATES: None})
+        await annotate(server, POD, {RATES_SIGNATURE: "x"})
+        await handed_over(tmp_path, {uid: HandedOverRates("what the scheduler wrote")})
+    async with advertising(tmp_path, "--resync", "0.2") as advertiser:
+        await advertiser.scanned()
+        assert not listed.exists()
 
 
 def test_each_generation_has_an_event_of_its_own() -> None:
