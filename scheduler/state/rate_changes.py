@@ -9,10 +9,11 @@ One user's edits must not cost others: a pod has one write under way, and a seco
 looked at in portions, and nodes take turns.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import get_args
 
 from mooring import names
 from mooring.assignment import Assignment
@@ -20,7 +21,7 @@ from mooring.errors import AnnotationError
 from mooring.rates import LAST_GENERATION, PodRates, VfRates, assigned_rates, dump_rates
 from mooring.request import PodRequest, read_request
 from scheduler.cache.cache import AssignedPod, Cache
-from scheduler.cycle.instructions import Instruction, Report, ReportRates, WriteRates, WriteRatesResult
+from scheduler.cycle.instructions import Instruction, RatesReason, Report, ReportRates, WriteRates, WriteRatesResult
 from scheduler.kube.objects import Condition, OwnedMetadata, Pod, PodStatus
 from scheduler.pending.nominator import Nominator
 from scheduler.placement.rate_change import Fits, Misfit, asks_as_assigned, judge_rates, removed_request, wanted_rates
@@ -150,6 +151,27 @@ class RateChanges:
             self._due.add(node, at)
             if node in self._left:
                 self._again.add(node)
+
+    def states(self) -> Mapping[RatesReason, int]:
+        """Return how many pods have an edit that is not in force, by what was told of it last."""
+        counts = dict.fromkeys(get_args(RatesReason), 0)
+        for change in self._changes.values():
+            if change.told is not None:
+                counts[change.told[0]] += 1
+        return {reason: count for reason, count in counts.items() if reason != "InForce"}
+
+    def late_since(self) -> float | None:
+        """Return since when the oldest allocated rates are not in force, in UNIX time; None if none are late.
+
+        Those of nodes that change no rates do not count: they are told as infeasible.
+        """
+        times = [since for uid, change in self._changes.items() for since in self._late(uid, change)]
+        return min(times, default=None)
+
+    def _late(self, uid: str, change: _Change) -> Iterator[float]:
+        assigned = self._cache.assigned(uid)
+        if change.late is not None and assigned is not None and self._may_apply(assigned):
+            yield change.late[1]
 
     def next_due(self) -> float | None:
         return None if self._writes >= _MOST_WRITES else self._due.next()

@@ -4,6 +4,7 @@ import pytest
 
 from mooring import names
 from scheduler.cycle.instructions import WriteRatesResult
+from scheduler.server.metrics import _MachineCollector
 from scheduler.state.machine import Machine
 from tests.scheduler.state.edited_rates import EditedRates, MakeNode, MakePf, MakePod
 from tests.scheduler.state.steps import as_bound, binds, remove, steps, take_in
@@ -216,3 +217,35 @@ def test_what_is_in_force_needs_no_signature(signing: EditedRates) -> None:
     signing.show_node()
     signing.annotate("p", {"x": "y"})
     assert signing.writes() == []
+
+
+def _figures(edited: EditedRates) -> tuple[dict[str, float], float]:
+    """Return the gauges of edits that are not in force: those that are not 0 by state, and since when one is late."""
+    collector = _MachineCollector(edited.machine)
+    samples = [sample for metric in collector.collect() for sample in metric.samples]
+    states = {one.labels["state"]: one.value for one in samples if one.name == "mooring_edited_rates" and one.value}
+    (since,) = (one.value for one in samples if one.name == "mooring_rates_late_since_timestamp_seconds")
+    return states, since
+
+
+def test_how_long_allocated_rates_are_not_in_force_is_seen_from_outside(edited: EditedRates) -> None:
+    """Of the oldest; also after a later edit that waits, and for a new leader. A node that changes none is not late."""
+    edited.now = 100.0
+    edited.bound("p", {"min_tx_rate": 20_000})
+    assert _figures(edited) == ({}, 0)
+    edited.edit("p", {"min_tx_rate": 30_000})
+    edited.write()
+    edited.now = 200.0
+    edited.bound("q", {"min_tx_rate": 20_000})
+    edited.edit("q", {"min_tx_rate": 30_000})
+    edited.write()
+    assert _figures(edited) == ({"Allocated": 2}, 100)
+    edited.edit("p", {"min_tx_rate": 80_000})
+    edited.decide()
+    assert _figures(edited) == ({"Allocated": 1, "Deferred": 1}, 100)
+    edited.put_in_force("p", 1)
+    assert _figures(edited)[1] == 200
+    edited.says_rates = False
+    edited.show_node()
+    edited.decide()
+    assert _figures(edited) == ({"Infeasible": 2}, 0)
