@@ -284,7 +284,7 @@ class _MachineCollector(Collector):
         )
         for reason, count in self._machine.rate_changes.states().items():
             edited.add_metric([reason], count)
-        late = "Since when the oldest allocated rates are not in force on their node; 0 if all are"
+        late = "When the oldest rates were allocated that are not in force"
         since = self._machine.rate_changes.late_since() or 0
         return edited, GaugeMetricFamily("mooring_rates_late_since_timestamp_seconds", late, since)
 
