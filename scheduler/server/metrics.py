@@ -284,9 +284,12 @@ class _MachineCollector(Collector):
         )
         for reason, count in self._machine.rate_changes.states().items():
             edited.add_metric([reason], count)
-        late = "When the oldest rates were allocated that are not in force"
-        since = self._machine.rate_changes.late_since() or 0
-        return edited, GaugeMetricFamily("mooring_rates_late_since_timestamp_seconds", late, since)
+        late = GaugeMetricFamily(
+            "mooring_rates_late_since_timestamp_seconds",
+            "When the oldest rates were allocated that are not in force",
+            self._machine.rate_changes.late_since() or 0,
+        )
+        return edited, late
 
     def _faults(self) -> dict[str, int]:
         faults: dict[str, int] = {}
