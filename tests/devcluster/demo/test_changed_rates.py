@@ -9,8 +9,9 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import groupby
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -27,7 +28,7 @@ from devcluster.runtime.cnicalls import Attachment
 from mooring import names
 from mooring.assignment import read_assignment
 from mooring.files import write_file
-from mooring.inventory import read_inventory
+from mooring.inventory import dump_inventory, read_inventory
 from mooring.rates import read_rates, read_rates_in_force, reserved_rates
 from mooring.rates_exchange import HANDED_OVER
 from mooring.rates_record import rates_record_name
@@ -352,10 +353,34 @@ def test_without_the_flag_no_rate_changes_until_it_is_back(cluster: Cluster) -> 
     processes.start(ADVERTISER, [word for word in with_flag if word != "--rates"])
     wait_until(lambda: pod.in_force() is None, "the node changes no rates", pause_s=0.1)
     pod.edit((30_000, 0))
-    assert pod.await_reason("Infeasible") == f"node {NODE} changes no rates of running pods"
+    told = ("False", "Infeasible", f"node {NODE} changes no rates of running pods")
+    wait_until(lambda: pod.condition() == told, "told", pause_s=0.1)
     assert (pod.allocated(), pod.nic()) == ((20_000, 0), (20_000, 0))
     processes.kill(ADVERTISER)
     processes.start(ADVERTISER, with_flag)
+    pod.await_in_force((30_000, 0), 2)
+
+
+def test_a_node_whose_advertiser_is_of_an_older_version_changes_no_rates(cluster: Cluster) -> None:
+    """It writes an inventory without `rates`, and leaves what is in force; what was allocated says why it waits."""
+    pod, processes = make(cluster, "ours", (40_000, 0)), cluster.processes
+    pod.edit((10_000, 0))
+    pod.await_in_force((10_000, 0), 1)
+    command = processes.command(ADVERTISER)
+    processes.kill(ADVERTISER)
+    node = f"/api/v1/nodes/{NODE}"
+    annotations = pod.api.request("GET", node)["metadata"]["annotations"]
+    older = dump_inventory(replace(read_inventory(annotations[names.INVENTORY]), rates=False))
+    own = Api.of(Path(command[command.index("--kubeconfig") + 1]))
+    own.request("PATCH", node, {"metadata": {"annotations": {names.INVENTORY: older}}})
+    changes_none = f"node {NODE} changes no rates of running pods"
+    message = pod.await_reason("Infeasible")
+    assert message.startswith(f"{changes_none}: the largest of generation 1, ")
+    assert pod.in_force() == 1
+    pod.edit((30_000, 0))
+    wait_until(lambda: pod.condition()[2] == changes_none, "told of the edit", pause_s=0.1)
+    assert (pod.allocated(), pod.nic()) == ((10_000, 0), (10_000, 0))
+    processes.restart(ADVERTISER)
     pod.await_in_force((30_000, 0), 2)
 
 
