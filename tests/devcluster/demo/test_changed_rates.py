@@ -28,10 +28,12 @@ from devcluster.runtime.cnicalls import Attachment
 from mooring import names
 from mooring.assignment import read_assignment
 from mooring.files import write_file
+from mooring.inventory import CNI as CNI_PROGRAM
 from mooring.inventory import dump_inventory, read_inventory
 from mooring.rates import read_rates, read_rates_in_force, reserved_rates
 from mooring.rates_exchange import HANDED_OVER
 from mooring.rates_record import rates_record_name
+from mooring.run_folder import VERSIONS
 from tests.support.polling import wait_until
 
 pytestmark = pytest.mark.root
@@ -382,6 +384,22 @@ def test_a_node_whose_advertiser_is_of_an_older_version_changes_no_rates(cluster
     assert (pod.allocated(), pod.nic()) == ((10_000, 0), (10_000, 0))
     processes.restart(ADVERTISER)
     pod.await_in_force((30_000, 0), 2)
+
+
+def test_what_an_older_cni_server_has_set_counts_until_a_newer_one_has_set_it_again(cluster: Cluster) -> None:
+    """It leaves what was in force, and sets the assignment's rates: its version says so, and the node says less."""
+    pod, processes = make(cluster, "ours", (40_000, 0)), cluster.processes
+    pod.edit((10_000, 0))
+    pod.await_in_force((10_000, 0), 1)
+    processes.kill(CNI)
+    write_file(pod.host.run / VERSIONS / CNI_PROGRAM, "older")
+    pod.await_reason("Infeasible")
+    table = json.loads(pod.host.vftable.read_text())
+    table["pfs"][PF]["set"][str(pod.vf()["vf"])]["min_tx_rate"] = 40_000
+    write_file(pod.host.vftable, json.dumps(table))
+    assert (pod.nic(), pod.in_force()) == ((40_000, 0), 1)
+    processes.restart(CNI)
+    pod.await_in_force((10_000, 0), 1)
 
 
 def test_programs_that_are_killed_between_edit_and_nic_go_on(cluster: Cluster) -> None:
