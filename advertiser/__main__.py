@@ -197,10 +197,10 @@ async def _work(config: Config, scanner: Scanner, client: Client, changes: HostE
     resources, vf_events = NodeResources(client, config.node), VfEventReporter(client, config.node)
     gpus = Publisher(client, config.node, patch=patch_gpu_inventory) if config.gpus else None
     shim = ShimConditionWriter(client, config.node, metrics)
-    in_force = Publisher(client, config.node, patch=patch_rates_in_force)
+    in_force = Publisher(client, config.node, changes.notify, patch_rates_in_force)
     view = ClusterView(client, config.node, publisher, resources, changes.notify, gpus, shim, in_force)
     networks = NetworkStatusWriter(client) if config.network_status else None
-    rates = RatesHandOver(client, config.node, config.run, in_force) if config.rates else None
+    rates = RatesHandOver(client, config.node, config.run, in_force, changes.notify) if config.rates else None
     if rates is None:
         in_force.set_desired("")
         take_back(config.run)

@@ -10,6 +10,7 @@ takes too long.
 
 import argparse
 import gc
+import json
 import statistics
 import sys
 import time
@@ -62,7 +63,8 @@ class Full:
         name = f"p{self._serial}"
         if "vfs" in annotations:
             given = Assignment(name, spec["nodeName"], annotations["vfs"])
-            annotations = {names.ASSIGNMENT: dump_assignment(given)}
+            asked = json.dumps([{"min_tx_rate": vf.min_tx_rate} for vf in given.vfs])
+            annotations = {names.ASSIGNMENT: dump_assignment(given), names.REQUEST: asked}
         labels = {"app": f"a{self._serial % 100}"}
         container = {"name": "c", "resources": {"requests": {"cpu": cpu, "memory": "1Mi"}}}
         document = {

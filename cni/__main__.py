@@ -125,6 +125,7 @@ def _serve(options: Options, vf_settings: Callable[[], VfSettingsApi]) -> int:
     from cni.server.counters.collector import VfCountersCollector
     from cni.server.extracts import make_folders, show_recorded_pods
     from cni.server.metrics import Metrics
+    from cni.server.rates_states import take_over
     from cni.server.reconcile import Reconciler
     from mooring.assignment_keys import AssignmentKeys
 
@@ -136,6 +137,7 @@ def _serve(options: Options, vf_settings: Callable[[], VfSettingsApi]) -> int:
         make_folders(options.run)
         if is_new:
             show_recorded_pods(options.state, options.run)
+        take_over(options.run)
         write_shared(options.run / run_folder.VERSIONS / PROGRAM, version("mooring"), mode=0o644)
         metrics = Metrics()
         server.observe = metrics.call

@@ -5,7 +5,9 @@
       "can":["max_tx_rate","min_tx_rate"],"allow":{"vlan":"100-199"},"vf0":"0000:04:00.2","stride":1,"vfs":"0-9,20-119",
       "out":[{"vfs":"7","why":"bound to vfio-pci"}]}]}
 
-It holds no counters of use: use is derived from assignments. Readers ignore unknown fields.
+It holds no counters of use: use is derived from assignments. ``"rates":true`` beside ``pfs`` says that the node changes
+rates of running pods (`mooring.rates`); an advertiser of an earlier version writes an inventory without it. Readers
+ignore unknown fields.
 """
 
 import re
@@ -137,11 +139,15 @@ ADVERTISER, CNI, CRI_SHIM = NODE_PROGRAMS = ("mooring-advertiser", "mooring-cni"
 
 @dataclass(frozen=True, slots=True)
 class Inventory:
-    """A node's PFs during the boot ``boot``; ``programs`` are the versions that run there."""
+    """A node's PFs during the boot ``boot``; ``programs`` are the versions that run there.
+
+    ``rates``: the node changes rates of running pods, and says which are in force.
+    """
 
     boot: str
     pfs: tuple[Pf, ...]
     programs: Mapping[str, str] = field(default_factory=dict, hash=False)
+    rates: bool = False
 
     @property
     def lacks_shim(self) -> bool:
@@ -197,6 +203,7 @@ def _read(text: str) -> Inventory:
         boot=document.required("boot").string(longest=64),
         pfs=pfs,
         programs=document.optional("programs", _programs) or {},
+        rates=document.optional("rates", Value.boolean) or False,
     )
 
 
@@ -209,6 +216,8 @@ def dump_inventory(inventory: Inventory) -> str:
     }
     if inventory.programs:
         document["programs"] = dict(inventory.programs)
+    if inventory.rates:
+        document["rates"] = True
     return dump(document)
 
 

@@ -11,9 +11,12 @@ has not put this generation in force: the most that its VF may still have of thi
 reads this annotation and the node's knows what is reserved, and needs no other memory.
 
 In force, ``mooring.dev/rates-in-force`` on the node, by its advertiser: the generation by uid, of pods that have
-``mooring.dev/rates`` only. A node without it does not change rates of running pods.
+``mooring.dev/rates`` only.
 
     {"v":1,"pods":{"<pod uid>":2}}
+
+It counts as long as the node's inventory says ``rates``. Without both the node changes no rates of running pods: an
+advertiser of an earlier version leaves the annotation as it finds it.
 
 Readers of the first refuse unknown fields: a rate that is not understood is not applied. Those of the second ignore
 them.
@@ -128,15 +131,22 @@ def assigned_rates(assignment: Assignment) -> tuple[VfRates, ...]:
     return tuple(VfRates(vf.settings.min_tx_rate, vf.settings.max_tx_rate) for vf in assignment.vfs)
 
 
-def reserved_rates(assignment: Assignment, rates: PodRates | None, in_force: int | None) -> tuple[int, ...]:
+def reserved_rates(
+    assignment: Assignment, rates: PodRates | None, in_force: Mapping[str, int] | None
+) -> tuple[int, ...]:
     """Return what each VF of a pod reserves, in Mb/s.
 
-    ``rates`` is what is allocated, None for what the assignment says; ``in_force`` the generation that the node has put
-    in force. As long as that is another one the VF may still have any earlier rate.
+    ``rates`` is what is allocated, None for what the assignment says; ``in_force`` are the generations that the node
+    has put in force, by pod uid. As long as that is another one the VF may still have any earlier rate. ``in_force`` is
+    None for a node that changes no rates: its programs may be of a version that knows the assignment's alone, and sets
+    them whenever a sandbox is made again.
     """
+    assigned = tuple(vf.min_tx_rate for vf in assignment.vfs)
     if rates is None:
-        return tuple(vf.min_tx_rate for vf in assignment.vfs)
-    if rates.generation == in_force:
+        return assigned
+    if in_force is None:
+        return tuple(map(max, assigned, rates.reserved))
+    if in_force.get(assignment.uid) == rates.generation:
         return tuple(one.min_tx_rate or 0 for one in rates.rates)
     return rates.reserved
 

@@ -4,8 +4,9 @@ Handed over, ``advertiser/rates/<uid>.json``, by the advertiser, as long as the 
 
     {"v":1,"rates":"<annotation mooring.dev/rates>","signature":"<annotation mooring.dev/rates-signature>"}
 
-``signature`` is absent where the pod has none. The advertiser serves without root: a reader bounds what it reads, and
-believes none of it.
+``signature`` is absent where the pod has none. As long as ``advertiser/rates-listed`` is there, which no boot survives,
+a pod without a file does not exist, or has had no changed rates. The advertiser serves without root: a reader bounds
+what it reads, and believes none of it.
 
 The state of the pod's rates record, ``extract/rates/<uid>.json``, by the server (``refused`` only where it is so):
 
@@ -13,6 +14,8 @@ The state of the pod's rates record, ``extract/rates/<uid>.json``, by the server
 
 ``in_force``: no VF of the pod has rates of an earlier generation, nor ever gets them again. The folder is there once it
 holds the state of every record: without it nothing is known of any pod.
+
+Of which server the folder is, `mooring.rates_server` says.
 """
 
 from dataclasses import dataclass
@@ -23,6 +26,7 @@ from mooring.parsing import Value, dump, parse
 from mooring.rates import LAST_GENERATION
 
 HANDED_OVER = f"{run_folder.ADVERTISER}/rates"
+LISTED = f"{run_folder.ADVERTISER}/rates-listed"
 STATES = f"{extract.FOLDER}/{rates_record.FOLDER}"
 # 64 VFs take 5 KB, and each quote in it one more.
 MOST_BYTES = 32_768

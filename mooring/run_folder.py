@@ -6,7 +6,7 @@ those alone: `mooring-cni serve` makes them.
     version/<program>             each program's version, but the advertiser's
     init/ready, init/preparing/   by mooring-advertiser init: done in this boot; the PFs at work, by PCI address
     extract/                      what the advertiser reads of the records (`mooring.extract`)
-    advertiser/                   what the advertiser writes: version, ports.json
+    advertiser/                   what the advertiser writes: version, ports.json, rates/, rates-listed
 """
 
 VERSIONS = "version"

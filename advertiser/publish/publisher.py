@@ -87,6 +87,11 @@ class Publisher:
         self._exists = False
 
     @property
+    def observed(self) -> str | None:
+        """The node's current text, as far as it is known; None if it has none."""
+        return self._observed
+
+    @property
     def published(self) -> bool:
         """Return whether the node has the wanted text."""
         return self._exists and self._desired is not None and self._desired == self._observed

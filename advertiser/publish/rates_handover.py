@@ -4,9 +4,15 @@ The pods are followed by the API server's watch, those of this node alone; what 
 Each has a file in the run folder (`mooring.rates_exchange`) as long as the pod exists: the server decides what it takes
 of it. What the server then says is in force is published by generation, for pods that exist. Nothing is published
 before the pods were listed, nor while the server has said nothing since the boot: what the node carries then stands.
+
+That the node changes rates its inventory says, which every advertiser writes: one of an earlier version without it. So
+what it leaves in force counts no more, and here it counts once it is true again. Where a VF has been given the
+assignment's rates meanwhile, no generation says that they are reserved; the scheduler reserves them until the inventory
+says so. So it does once everything that the server has recorded is in force, and that is published. An advertiser that
+starts goes on with what the inventory says.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import msgspec
@@ -15,17 +21,20 @@ import structlog
 from advertiser.publish.publisher import Publisher
 from advertiser.publish.scanner import record
 from mooring import names
+from mooring.errors import AnnotationError
 from mooring.files import record_paths
+from mooring.inventory import read_inventory
 from mooring.kube.client import Client
 from mooring.kube.events import Changed, Event, Removed, Synced
 from mooring.kube.watch import Decoder, watch
 from mooring.rates import RatesInForce, dump_rates_in_force
-from mooring.rates_exchange import HANDED_OVER, HandedOverRates, RatesState, dump_handed_over
+from mooring.rates_exchange import HANDED_OVER, LISTED, HandedOverRates, RatesState, dump_handed_over
 
 _log = structlog.get_logger()
 
 
 class _Metadata(msgspec.Struct, rename="camel"):
+    deletion_timestamp: str | None = None
     name: str = ""
     namespace: str = ""
     uid: str = ""
@@ -43,12 +52,17 @@ _decode_pod = Decoder(_Pod)
 class RatesHandOver:
     """The changed rates of one node's pods: from the API server to the CNI server, and back to the node's object."""
 
-    def __init__(self, client: Client, node: str, run: Path, publisher: Publisher) -> None:
+    def __init__(
+        self, client: Client, node: str, run: Path, publisher: Publisher, notify: Callable[[], None] = lambda: None
+    ) -> None:
         self._client = client
         self._node = node
-        self._folder = run / HANDED_OVER
+        self._folder, self._listed = run / HANDED_OVER, run / LISTED
         self._publisher = publisher
+        self._notify = notify
+        self._says_so: bool | None = None
         self._given: dict[str, HandedOverRates] | None = None
+        self._leaving: set[str] = set()
         self._states: Mapping[str, RatesState] | None = None
         self._refused = ""
 
@@ -59,6 +73,26 @@ class RatesHandOver:
             self._take(event)
             self._hand_over()
             self._publish()
+            if self._says_so is False or isinstance(event, Synced):
+                self._notify()
+
+    def says_so(self, inventory: str | None, *, is_served: bool) -> bool:
+        """Return whether the node is to say that it changes rates; ``inventory`` is what it has published last.
+
+        ``is_served`` is false where the CNI server is one that changes none.
+        """
+        if self._says_so is None:
+            self._says_so = _has_said_so(inventory)
+        self._says_so = is_served and (self._says_so or (self._is_all_in_force() and self._publisher.published))
+        return self._says_so
+
+    def _is_all_in_force(self) -> bool:
+        given = {} if self._given is None else self._given
+        return self._states is not None and all(one.in_force for uid, one in self._states.items() if uid in given)
+
+    def stays(self, uid: str) -> bool:
+        """Return whether a pod with changed rates is known, and does not leave: its owner wants to know about them."""
+        return self._given is not None and uid in self._given and uid not in self._leaving
 
     def set_states(self, states: Mapping[str, RatesState] | None) -> None:
         """Take what the CNI server says, None where it has said nothing; hand over what could not be before."""
@@ -72,7 +106,7 @@ class RatesHandOver:
         before = {} if self._given is None else self._given
         if isinstance(event, Synced):
             kept = {one.uid: before[one.uid] for one in event.there if one.uid in before}
-            self._given = kept
+            self._given, self._leaving = kept, self._leaving & kept.keys()
             for entry in event.entries:
                 if isinstance(entry, Changed):
                     self._take_pod(entry, kept)
@@ -80,14 +114,16 @@ class RatesHandOver:
             self._take_pod(event, before)
         elif isinstance(event, Removed):
             before.pop(event.identity.uid, None)
+            self._leaving.discard(event.identity.uid)
 
     def _take_pod(self, event: Changed[_Pod], given: dict[str, HandedOverRates]) -> None:
         annotations, uid = event.item.metadata.annotations or {}, event.identity.uid
         rates = annotations.get(names.RATES)
-        if rates is None or not names.is_uid(uid):
-            given.pop(uid, None)
-        else:
+        # Rates that are removed stay what they were, as for the scheduler.
+        if rates is not None and names.is_uid(uid):
             given[uid] = HandedOverRates(rates, annotations.get(names.RATES_SIGNATURE))
+        if uid in given and event.item.metadata.deletion_timestamp is not None:
+            self._leaving.add(uid)
 
     def _hand_over(self) -> None:
         """Make the files those of the pods that exist; what refuses that is told once, and tried again."""
@@ -96,6 +132,9 @@ class RatesHandOver:
         wanted = {f"{uid}.json": dump_handed_over(given) for uid, given in self._given.items()}
         refusals = [record(self._folder / name, text) for name, text in wanted.items()]
         refusals += [record(path, None) for path in record_paths(self._folder) if path.name not in wanted]
+        if not any(refusals):
+            # Not before the files: without one a pod that it may belong to is gone.
+            refusals.append(record(self._listed, ""))
         refused = next((str(one) for one in refusals if one is not None), "")
         if refused and refused != self._refused:
             _log.error("rates are not handed over to the CNI server", reason=refused)
@@ -110,8 +149,16 @@ class RatesHandOver:
         self._publisher.set_desired(dump_rates_in_force(RatesInForce(in_force)))
 
 
+def _has_said_so(inventory: str | None) -> bool:
+    try:
+        return inventory is not None and read_inventory(inventory).rates
+    except AnnotationError:
+        return False
+
+
 def take_back(run: Path) -> None:
     """Remove what an advertiser has handed over that did so: this one does not."""
-    for path in record_paths(run / HANDED_OVER):
+    # First: without it no file's absence says anything.
+    for path in (run / LISTED, *record_paths(run / HANDED_OVER)):
         if (refused := record(path, None)) is not None:
             _log.warning("rates stay handed over to the CNI server", path=str(path), reason=str(refused))

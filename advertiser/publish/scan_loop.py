@@ -1,14 +1,14 @@
 """Scan the host whenever something may have changed, and publish what it offers."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 import structlog
 
 from advertiser.formats.extended_resources import counted_gpus
-from advertiser.formats.vf_events import lost_vfs, missing_devices, refused_rates, reset_vfs
+from advertiser.formats.vf_events import RefusedRates, lost_vfs, missing_devices, refused_rates, reset_vfs
 from advertiser.host.host_events import HostEvents
 from advertiser.inventory.build_inventory import IgnoredNic, VfWarning
 from advertiser.inventory.debounce import CONFIRM_S, ScanPeriod, Sighting, VfKey, debounce
@@ -111,20 +111,19 @@ class ScanLoop:
     def _publish(self, scan: Scan) -> None:
         self.last = scan
         self.metrics.scanned(scan.result, scan.gpus)
-        self._publishers.inventory.set_desired(dump_inventory(scan.result.inventory))
+        inventory = replace(scan.result.inventory, rates=self._changes_rates(scan))
+        self._publishers.inventory.set_desired(dump_inventory(inventory))
         gpus = None if scan.gpus is None else counted_gpus(scan.gpus, scan.gpus_of_pods)
         self._publishers.resources.set_desired(scan.resources, scan.result.inventory, scan.held, gpus)
         happened: tuple[VfEvent, ...] = (
             *lost_vfs(scan.result.inventory, scan.host),
             *reset_vfs(scan.host, datetime.now(UTC)),
             *missing_devices(scan.host),
-            *refused_rates(scan.rates or {}),
+            *self._refused_rates(scan),
         )
         self._publishers.vf_events.update(frozenset(happened))
         if self._publishers.networks is not None:
             self._publishers.networks.set_desired(scan.networks)
-        if self._publishers.rates is not None:
-            self._publishers.rates.set_states(scan.rates)
         if self._publishers.shim is not None:
             self._publishers.shim.take(scan.host.node_check, datetime.now(UTC))
         if scan.result.ignored != self._ignored:
@@ -137,6 +136,20 @@ class ScanLoop:
                 _log.warning("VFs are on offer with a fault", pf=found.pf, vfs=str(found.vfs), reason=found.why)
         if scan.gpus is not None and self._publishers.gpus is not None:
             self._publish_gpus(scan.gpus, self._publishers.gpus)
+
+    def _refused_rates(self, scan: Scan) -> Iterator[RefusedRates]:
+        rates = self._publishers.rates
+        for one in refused_rates(scan.rates or {}):
+            if rates is None or rates.stays(one.uid):
+                yield one
+
+    def _changes_rates(self, scan: Scan) -> bool:
+        """Take what the CNI server says of changed rates; return whether the node says that it changes them."""
+        rates = self._publishers.rates
+        if rates is None:
+            return False
+        rates.set_states(scan.rates)
+        return rates.says_so(self._publishers.inventory.observed, is_served=scan.rates_server)
 
     def _publish_gpus(self, gpus: GpuInventory, publisher: Publisher) -> None:
         publisher.set_desired(dump_gpu_inventory(gpus))

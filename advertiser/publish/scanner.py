@@ -21,6 +21,7 @@ from mooring.files import read_file, remove_file, write_shared
 from mooring.gpu.inventory import GpuInventory
 from mooring.inventory import ADVERTISER
 from mooring.rates_exchange import RatesState
+from mooring.rates_server import is_of_last_server
 from mooring.run_folder import ADVERTISER_VERSION
 from mooring.shared_ports import SharedPorts, dump_shared_ports, shared_ports_of
 
@@ -33,7 +34,8 @@ class Scan:
 
     ``gpus`` is None where the node's GPUs are not this program's to publish; ``gpus_of_pods`` are those that pods of
     this node have, on offer or out. ``networks`` is what pods of this node were given. ``held`` are the VFs that pods
-    of this node have, None while that is not known. ``rates`` is what the CNI server says of changed rates, by pod uid.
+    of this node have, None while that is not known. ``rates`` is what the CNI server says of changed rates, by pod uid;
+    ``rates_server``: the one that started last changes rates.
     """
 
     host: Host
@@ -44,6 +46,7 @@ class Scan:
     networks: tuple[NetworkStatus, ...] = ()
     held: frozenset[HeldVf] | None = None
     rates: Mapping[str, RatesState] | None = None
+    rates_server: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,9 +75,9 @@ class Scanner:
         record_shared_ports(self.roots.run, shared_ports_of(result.inventory.pfs))
         networks = tuple(network_statuses(host.ledger, facts.assigned or ()))
         held = held_vfs(self.roots.records) if offer.resources or self.gpus is not None else None
-        scan = Scan(
-            host, result, offer.resources, networks=networks, held=held, rates=read_rates_states(self.roots.run)
-        )
+        run = self.roots.run
+        scan = Scan(host, result, offer.resources, networks=networks, held=held, rates=read_rates_states(run))
+        scan = replace(scan, rates_server=is_of_last_server(run))
         if self.gpus is None:
             return scan
         of_pods = assigned_gpus_of(self.roots.records)

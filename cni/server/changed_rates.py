@@ -20,7 +20,7 @@ from cni.plan.orphans import Backoff, is_due, next_backoff
 from cni.server.handed_over import HandedOver
 from cni.server.metrics import Metrics
 from cni.server.rates_states import RatesStates, was_in_force
-from cni.vf.apply_rates import RatesRefusedError, apply_rates
+from cni.vf.apply_rates import LeavingVfError, RatesRefusedError, apply_rates
 from cni.vf.node import Node
 from mooring import podrecord, rates_record
 from mooring.assignment_keys import RATES, AssignmentKeys
@@ -151,6 +151,9 @@ class ChangedRates:
         except RatesRefusedError as refused:
             self._failed(uid, str(refused), now)
             return RatesState(state.pod, state.generation, in_force=False, refused=Refusal(refused.pci, str(refused)))
+        except LeavingVfError as unknown:
+            self._failed(uid, str(unknown), now)
+            return RatesState(state.pod, state.generation, in_force=False)
         except (RecordError, OSError) as failed:
             self._failed(uid, str(failed), now)
             return state
@@ -170,8 +173,13 @@ class ChangedRates:
         self._tell(uid, "rates are not in force yet", reason)
 
     def _forget(self, node: Node, states: dict[str, RatesState], now: float) -> None:
-        """Remove the records of pods that are gone: no pod record, no VF, and no longer handed over."""
-        if now - self._forget_s < _FORGET_S or not (node.ledger.state / podrecord.FOLDER).is_dir():
+        """Remove the records of pods that are gone: no pod record, no VF, and not in the API server.
+
+        After a boot a pod that exists may have none of the first two for as long as its kubelet makes no sandbox; only
+        the advertiser knows, once it has listed the pods. Without it no record is removed, and none is added.
+        """
+        knows = self._handed_over.is_whole and (node.ledger.state / podrecord.FOLDER).is_dir()
+        if now - self._forget_s < _FORGET_S or not knows:
             return
         self._forget_s = now
         gone = {uid for uid in states if uid not in self._handed_over.uids and not _is_recorded(node, uid)}

@@ -13,17 +13,21 @@ from mooring import names
 from mooring.errors import RecordError
 from mooring.files import Stamp, open_foreign_folder, read_foreign_file, stamps
 from mooring.rates import MOST_PODS
-from mooring.rates_exchange import HANDED_OVER, MOST_BYTES, HandedOverRates, read_handed_over
+from mooring.rates_exchange import HANDED_OVER, LISTED, MOST_BYTES, HandedOverRates, read_handed_over
 
 _log = structlog.get_logger()
 _FOR_EVER = float("inf")
 
 
 class HandedOver:
-    """The advertiser's files as the last look has found them; ``uids`` are the pods that they name."""
+    """The advertiser's files as the last look has found them; ``uids`` are the pods that they name.
+
+    ``is_whole``: a pod that exists, and whose rates were ever changed, has one.
+    """
 
     def __init__(self) -> None:
         self._found: Mapping[str, Stamp] = {}
+        self.is_whole = False
         self._settled: dict[str, tuple[Stamp, float]] = {}
 
     @property
@@ -33,8 +37,11 @@ class HandedOver:
     def read(self, run: Path, is_recorded: Callable[[str], bool], now: float) -> dict[str, HandedOverRates]:
         """Return by uid what is not settled at ``now`` (monotonic seconds); raise OSError for what is no folder."""
         given: dict[str, HandedOverRates] = {}
+        # Before the files, which were written before it.
+        self.is_whole = (run / LISTED).is_file()
         with open_foreign_folder(run / HANDED_OVER) as folder:
             self._found = {} if folder is None else stamps(folder, MOST_PODS)
+            self.is_whole = self.is_whole and len(self._found) < MOST_PODS
             self._settled = {name: one for name, one in self._settled.items() if self._found.get(name) == one[0]}
             for name in self._found:
                 uid = _uid(name)

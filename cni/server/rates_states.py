@@ -2,6 +2,7 @@
 
 import shutil
 from collections.abc import Mapping
+from importlib.metadata import version
 from pathlib import Path
 
 import structlog
@@ -9,9 +10,23 @@ import structlog
 from mooring.errors import RecordError
 from mooring.files import make_folder, read_file, record_paths, write_shared
 from mooring.rates_exchange import STATES, RatesState, dump_state, read_state
+from mooring.rates_server import claim_states, disclaim_states, is_of_last_server
 from mooring.run_folder import READERS
 
 _log = structlog.get_logger()
+
+
+def take_over(run: Path) -> None:
+    """Take over the states of the server before, which was of this boot; raise OSError.
+
+    Those that an older one has gone past are not true any more: then nothing is known until `RatesStates.write`. To be
+    called before this server's own version is written.
+    """
+    if is_of_last_server(run):
+        claim_states(run, version("mooring"))
+    else:
+        disclaim_states(run)
+        shutil.rmtree(run / STATES, ignore_errors=True)
 
 
 class RatesStates:
@@ -33,6 +48,7 @@ class RatesStates:
                 _make(folder, states)
             else:
                 return
+            claim_states(run, version("mooring"))
         except OSError as refused:
             if str(refused) != self._refused:
                 _log.error("states of rates are not written for the advertiser", reason=str(refused))

@@ -24,6 +24,8 @@ from mooring.rates import VfRates
 from mooring.rates_record import RatesRecord, rates_by_pci, with_recorded_rates
 from mooring.settings import VfSettings
 
+# What keeps a VF from its rates.
+_CANNOT = (CniError, OSError, KeyError, RecordError)
 # An ADD holds its PF's lock for milliseconds; `init` for minutes, which the next pass waits for.
 _LOCK_S = 2.0
 
@@ -38,6 +40,10 @@ class RatesRefusedError(Exception):
 
     def __str__(self) -> str:
         return self.why
+
+
+class LeavingVfError(Exception):
+    """What a VF reserves that its pod gives back, or takes, is not known: nothing that its owner could mend."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +63,8 @@ class _Change:
 def apply_rates(node: Node, pod: PodRecord, changed: RatesRecord) -> bool:
     """Set the rates of every VF that the pod holds; return whether no VF of it reserves more, also on its way back.
 
-    Raise RatesRefusedError for a VF that does not get them; LockBusyError; RecordError or OSError of the ledger.
+    Raise RatesRefusedError for a VF that does not get them; LeavingVfError; LockBusyError; RecordError or OSError
+    of the ledger.
     """
     # It raises where the two records do not fit together.
     pod = with_recorded_rates(pod, changed)
@@ -109,11 +116,13 @@ def _reserves_no_more(node: Node, entry: LedgerEntry, rates: VfRates) -> bool:
 
     Neither way gives it more: an ADD has read the record, or ends before it sets anything.
     """
-    with _naming(entry):
+    try:
         if not node.sysfs.exists(entry.pci):
             return True
         pf, vf = node.sysfs.current_pf(entry.pci, entry.pf, entry.vf)
         return _reserved_mbps(entry, node.vf_settings.read(pf, vf)) <= (rates.min_tx_rate or 0)
+    except _CANNOT as unknown:
+        raise LeavingVfError(f"what {entry.pci} reserves on its way is not known: {unknown}") from unknown
 
 
 def _set(node: Node, change: _Change) -> None:
@@ -178,5 +187,5 @@ def _naming(entry: LedgerEntry) -> Iterator[None]:
     """Name the VF with whatever keeps it from its rates."""
     try:
         yield
-    except (CniError, OSError, KeyError, RecordError) as refused:
+    except _CANNOT as refused:
         raise RatesRefusedError(entry.pci, refused) from refused

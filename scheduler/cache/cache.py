@@ -348,8 +348,7 @@ class Cache:
         """Derive what a pod's VFs reserve where that may be another rate than the assignment's."""
         node_info = self._node_info.get(assigned.node)
         in_force = node_info.rates_in_force if node_info is not None else None
-        generation = in_force.get(assigned.uid) if in_force else None
-        return self._reserved_rates.derive(assigned.uid, assigned.assignment, assigned.rates, generation)
+        return self._reserved_rates.derive(assigned.uid, assigned.assignment, assigned.rates, in_force)
 
     def _reserve(self, assigned: AssignedPod) -> None:
         """Derive again what a pod's VFs reserve, and count it."""

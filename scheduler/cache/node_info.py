@@ -58,9 +58,11 @@ class NodeInfo:
     # Inventories of other kinds of resource, by kind, as their annotations hold them.
     others: Mapping[str, str] = field(default_factory=dict)
     # Which generation of its rates each pod has that were changed while it runs, by uid; None if the node changes none.
+    # An older advertiser writes an inventory that does not say so, and leaves the annotation of a newer one.
     rates_in_force: Mapping[str, int] | None = None
-    # That annotation as it was read.
+    # That annotation as it was read, and what it says, also where it does not count.
     rates_text: str | None = None
+    rates_shown: Mapping[str, int] | None = None
 
     def inventory_fault(self, now: float) -> InventoryFault | None:
         """Return why nothing new may be given from the inventory at UNIX time ``now``; None if it may."""
@@ -103,7 +105,7 @@ def read_node(node: Node, known: NodeInfo | None, now: float) -> tuple[NodeInfo,
     text = annotations.get(names.INVENTORY)
     inventory, fault, error = _inventory(text, known)
     rates_text = annotations.get(names.RATES_IN_FORCE)
-    rates_in_force, rates_error = _rates_in_force(rates_text, known)
+    rates_shown, rates_error = _rates_shown(rates_text, known)
     boot = node.status.node_info.boot_id if node.status.node_info else ""
     if inventory is not None:
         fault = _unusable(inventory, boot)
@@ -123,8 +125,9 @@ def read_node(node: Node, known: NodeInfo | None, now: float) -> tuple[NodeInfo,
             for key, other in annotations.items()
             if key.startswith(names.INVENTORY_OF)
         },
-        rates_in_force=rates_in_force,
+        rates_in_force=rates_shown if inventory is not None and inventory.rates else None,
         rates_text=rates_text,
+        rates_shown=rates_shown,
     )
     return node_info, error or rates_error
 
@@ -156,16 +159,16 @@ def _inventory(text: str | None, known: NodeInfo | None) -> tuple[Inventory | No
         return None, InventoryFault.UNREADABLE, str(unreadable)
 
 
-def _rates_in_force(text: str | None, known: NodeInfo | None) -> tuple[Mapping[str, int] | None, str]:
+def _rates_shown(text: str | None, known: NodeInfo | None) -> tuple[Mapping[str, int] | None, str]:
     """Return what a node says of changed rates, and the error; what cannot be read leaves what was known."""
     if text is None:
         return None, ""
     if known is not None and known.rates_text == text:
-        return known.rates_in_force, ""
+        return known.rates_shown, ""
     try:
         return read_rates_in_force(text).generations, ""
     except AnnotationError as unreadable:
-        return known.rates_in_force if known is not None else None, str(unreadable)
+        return known.rates_shown if known is not None else None, str(unreadable)
 
 
 def _unusable(inventory: Inventory, boot: str) -> InventoryFault | None:

@@ -1,8 +1,11 @@
 """What the VFs of a pod reserve whose rates were changed after its assignment.
 
 It is the most that a VF may have: what is allocated, what the node had before as long as that is not in force, and what
-is being written. A write counts from its decision until its result is definite.
+is being written. A write counts from its decision until its result is definite. On a node that changes no rates (any
+more) the assignment's count too.
 """
+
+from collections.abc import Mapping
 
 from mooring.assignment import Assignment
 from mooring.rates import PodRates, reserved_rates
@@ -29,9 +32,12 @@ class ReservedRates:
         return self._writing.pop(uid, None)
 
     def derive(
-        self, uid: str, assignment: Assignment | None, rates: PodRates | None, in_force: int | None
+        self, uid: str, assignment: Assignment | None, rates: PodRates | None, in_force: Mapping[str, int] | None
     ) -> Assignment | None:
-        """Return the assignment with what its VFs reserve; None if that is what the assignment itself says."""
+        """Return the assignment with what its VFs reserve; None if that is what the assignment itself says.
+
+        ``in_force`` is what the pod's node has put in force, None if it changes no rates.
+        """
         writing = self._writing.get(uid)
         if assignment is None or (rates is None and writing is None):
             return None

@@ -70,13 +70,22 @@ def wanted_rates(request: PodRequest, assignment: Assignment) -> tuple[VfRates, 
     """Return the rates that a request asks for the VFs of its pod; raise AnnotationError if it asks for others too."""
     interfaces, vfs = request.interfaces, assignment.vfs
     if len(interfaces) != len(vfs):
-        rule = f"the pod has {len(vfs)} VFs, and asks for {len(interfaces)} now"
-        raise AnnotationError(names.REQUEST, "", f"{rule}: {_ONLY_RATES}")
+        raise _asks_for_others(len(vfs), str(len(interfaces)))
     for index, (one, vf) in enumerate(zip(interfaces, vfs, strict=True)):
         if field := _other_difference(one, vf):
             rule = f"the pod's VF was given otherwise: {_ONLY_RATES}"
             raise AnnotationError(names.REQUEST, f"[{index}].{field}", rule)
     return tuple(VfRates(one.settings.min_tx_rate, one.settings.max_tx_rate) for one in interfaces)
+
+
+def removed_request(assignment: Assignment) -> str:
+    """Return why a running pod's request cannot be removed."""
+    return str(_asks_for_others(len(assignment.vfs), "none"))
+
+
+def _asks_for_others(has: int, asks: str) -> AnnotationError:
+    rule = f"the pod has {has} VFs, and asks for {asks} now: {_ONLY_RATES}"
+    return AnnotationError(names.REQUEST, "", rule)
 
 
 _ONLY_RATES = "only min_tx_rate and max_tx_rate change once the pod has a node"
@@ -166,9 +175,10 @@ class _Needs:
             if then[index] > offer:
                 rule = f"the pod would reserve {then[index]} Mb/s, and at most {offer} may be reserved"
                 return Misfit("Infeasible", f"PF {pf.name!r}: {rule}")
-            if most[index] > offer:
-                rule = "what is lowered counts until it is in force: lower first, then raise"
-                return Misfit("Infeasible", f"PF {pf.name!r}: {rule}")
+            now = most[index] - more[index]
+            if then[index] - now <= left and more[index] > left:
+                rule = "it fits once what is lowered is in force, and counts until then: lower first, then raise"
+                return Misfit("Deferred", f"PF {pf.name!r}: {rule}")
             rule = f"{max(more[index], raised[index])} Mb/s more are needed, and others reserve too much"
             return Misfit("Deferred", f"PF {pf.name!r}: {rule}")
         return None

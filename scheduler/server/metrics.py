@@ -231,6 +231,7 @@ class _MachineCollector(Collector):
         yield CounterMetricFamily("mooring_placement_budget_exhausted", spent, self._machine.budget_spent)
         yield from self._networks()
         yield from self._units()
+        yield from self._rates()
         faults = GaugeMetricFamily(
             "mooring_nodes_without_inventory", "Nodes without a usable inventory, by reason", labels=["reason"]
         )
@@ -276,6 +277,19 @@ class _MachineCollector(Collector):
             free.add_metric([kind], sum(len(unit_pools[row].left.free) for row in nodes.all_rows()))
             disputed.add_metric([kind], claimed_twice[kind])
         return (free, disputed)
+
+    def _rates(self) -> Iterable[GaugeMetricFamily]:
+        edited = GaugeMetricFamily(
+            "mooring_edited_rates", "Running pods with an edit of rates that is not in force", labels=["state"]
+        )
+        for reason, count in self._machine.rate_changes.states().items():
+            edited.add_metric([reason], count)
+        late = GaugeMetricFamily(
+            "mooring_rates_late_since_timestamp_seconds",
+            "When the oldest rates were allocated that are not in force",
+            self._machine.rate_changes.late_since() or 0,
+        )
+        return edited, late
 
     def _faults(self) -> dict[str, int]:
         faults: dict[str, int] = {}

@@ -163,7 +163,7 @@ class EventHandlers:
             found = self.vf_disputes.settle(node_info.name, now)
             self.vf_disputes.judge(node_info.name, now)
             self.lost_vfs.judge(node_info.name, now)
-            self.rate_changes.touch(node_info.name, now)
+            self.rate_changes.node_changed(node_info.name, now)
             found += self._unreadable(node_info)
         fields = {"node": node_info.name, "reason": error}
         return [*found, Notice("inventory", "node left out: inventory cannot be read", fields)] if error else found

@@ -9,34 +9,29 @@ One user's edits must not cost others: a pod has one write under way, and a seco
 looked at in portions, and nodes take turns.
 """
 
-import heapq
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from datetime import datetime
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import Literal, get_args
+from typing import get_args
 
 from mooring import names
+from mooring.assignment import Assignment
 from mooring.errors import AnnotationError
 from mooring.rates import LAST_GENERATION, PodRates, VfRates, assigned_rates, dump_rates
 from mooring.request import PodRequest, read_request
 from scheduler.cache.cache import AssignedPod, Cache
-from scheduler.cycle.instructions import (
-    Instruction,
-    RatesReason,
-    Report,
-    ReportRates,
-    WriteRates,
-    WriteRatesResult,
-)
+from scheduler.cycle.instructions import Instruction, RatesReason, Report, ReportRates, WriteRates, WriteRatesResult
 from scheduler.kube.objects import Condition, OwnedMetadata, Pod, PodStatus
 from scheduler.pending.nominator import Nominator
-from scheduler.placement.rate_change import Fits, Misfit, asks_as_assigned, judge_rates, wanted_rates
+from scheduler.placement.rate_change import Fits, Misfit, asks_as_assigned, judge_rates, removed_request, wanted_rates
 from scheduler.placement.vf_accounting import FreeVfs
 from scheduler.plugins.rdma_vfs import FAULTS
+from scheduler.state import rates_condition
+from scheduler.state.due_nodes import DueNodes
+from scheduler.state.pods_by_node import PodsByNode
+from scheduler.state.rates_condition import EVENTS, Told, shown_condition
 
-CONDITION = "MooringRates"
 # Pods that one step looks at, and writes under way at once: fewer than a client has connections.
 _PORTION, _MOST_WRITES = 32, 8
 # Seconds between two writes of one pod, after a conflict (the watch shows what has changed), and after a refusal.
@@ -46,28 +41,18 @@ _LOOK_AGAIN_S = 60.0
 # A condition that the API server shows so long after another one was told has taken its place: it is told again.
 _SHOWN_S = 10.0
 
-# Entries of the heap that do not count any more, beyond as many as do.
-_STALE = 64
 # Replicas have equal texts, and share one value. Long texts are rare, and must not fill the memory.
 _SHORT = 1024
-_EVENTS: Mapping[
-    RatesReason, Literal["RatesRefused", "RatesDeferred", "RatesInfeasible", "RatesAllocated", "RatesInForce"]
-] = {
-    "Refused": "RatesRefused",
-    "Deferred": "RatesDeferred",
-    "Infeasible": "RatesInfeasible",
-    "Allocated": "RatesAllocated",
-    "InForce": "RatesInForce",
-}
 SignRates = Callable[[str], str]
-_Told = tuple[RatesReason, str]
 
 
 @dataclass(slots=True)
 class _Change:
     """A pod whose rates differ from what it asks for, or whose condition does not say yet that they do not.
 
-    ``wanted`` is what it asks for, or why that is refused. ``pod`` is as much of the pod as a write needs.
+    ``wanted`` is what it asks for, or why that is refused. ``pod`` is as much of the pod as a write needs. ``late`` is
+    the generation that was not in force when the pod was last seen, and since when. ``unsigned``: it has no signature
+    of ours.
     """
 
     pod: Pod
@@ -76,45 +61,14 @@ class _Change:
     priority: int
     since: float
     not_before: float = 0.0
-    told: _Told | None = None
+    told: Told | None = None
     told_at: float = 0.0
+    late: tuple[int, float] | None = None
+    unsigned: bool = False
 
     @property
     def order(self) -> tuple[int, float, str]:
         return -self.priority, self.since, self.pod.metadata.uid
-
-
-@dataclass(slots=True)
-class _Due:
-    """When each node is looked at next, the earliest first; a node is there once."""
-
-    _at: dict[str, float] = field(default_factory=dict)
-    _heap: list[tuple[float, str]] = field(default_factory=list)
-
-    def add(self, node: str, at: float) -> None:
-        if self._at.get(node, at + 1.0) > at:
-            self._at[node] = at
-            heapq.heappush(self._heap, (at, node))
-            if len(self._heap) > 2 * len(self._at) + _STALE:
-                self._heap = [(at, node) for node, at in self._at.items()]
-                heapq.heapify(self._heap)
-
-    def drop(self, node: str) -> None:
-        self._at.pop(node, None)
-
-    def next(self) -> float | None:
-        while self._heap and self._at.get(self._heap[0][1]) != self._heap[0][0]:
-            heapq.heappop(self._heap)
-        return self._heap[0][0] if self._heap else None
-
-    def take(self, now: float) -> str | None:
-        """Return a node that is due; None for none."""
-        at = self.next()
-        if at is None or at > now:
-            return None
-        _, node = heapq.heappop(self._heap)
-        del self._at[node]
-        return node
 
 
 class RateChanges:
@@ -125,7 +79,9 @@ class RateChanges:
         self._scheduler_name, self._sign = scheduler_name, sign
         self._changes: dict[str, _Change] = {}
         self._on: dict[str, set[str]] = {}
-        self._due = _Due()
+        # Pods whose changed rates are in force, and whose condition says so.
+        self._settled = PodsByNode()
+        self._due = DueNodes()
         # Of nodes that are looked at in portions: the pods that are left, in reverse order.
         self._left: dict[str, list[str]] = {}
         # Of these, nodes where something has changed since: their pods are looked at once more.
@@ -136,26 +92,48 @@ class RateChanges:
         """Record what a bound pod asks for."""
         if pod.spec.scheduler_name != self._scheduler_name:
             return
-        wanted = self._wanted(pod, assigned)
+        wanted, uid = self._wanted(pod, assigned), pod.metadata.uid
         if wanted is None:
-            if self._changes:
-                self.drop(pod.metadata.uid)
+            self.drop(uid)
+            if assigned.rates is not None and pod.metadata.deletion_timestamp is None:
+                self._settled.add(uid, assigned.node)
             return
-        uid, shown = pod.metadata.uid, shown_condition(pod)
+        shown = shown_condition(pod)
         change = self._changes.get(uid)
         if change is None:
-            change = _Change(pod, assigned.node, wanted, assigned.priority, _since(shown, now))
-            self._changes[uid] = change
-            self._on.setdefault(assigned.node, set()).add(uid)
+            change = self._open(_reference(pod, shown), assigned, wanted, rates_condition.since(shown, "Deferred", now))
         elif change.wanted != wanted:
             change.since = now
         change.pod, change.wanted = _reference(pod, shown), wanted
+        change.unsigned = self._is_unsigned(pod, assigned)
+        generation = None if assigned.rates is None or self._is_in_force(assigned) else assigned.rates.generation
+        if generation is None:
+            change.late = None
+        elif change.late is None or change.late[0] != generation:
+            change.late = generation, rates_condition.since(shown, "Allocated", now)
         if shown is not None and (change.told is None or change.told_at + _SHOWN_S < now):
-            change.told = _told(shown)
+            change.told = rates_condition.told(shown)
         self.touch(assigned.node, now)
+
+    def _open(self, pod: Pod, assigned: AssignedPod, wanted: tuple[VfRates, ...] | str, since: float) -> _Change:
+        uid, node = assigned.uid, assigned.node
+        self._settled.drop(uid)
+        change = self._changes[uid] = _Change(pod, node, wanted, assigned.priority, since)
+        self._on.setdefault(node, set()).add(uid)
+        return change
+
+    def node_changed(self, node: str, now: float) -> None:
+        """Record that a node says something else: what was in force may not be so any more."""
+        for uid in self._settled.on(node):
+            assigned = self._cache.assigned(uid)
+            if assigned is not None and assigned.rates is not None and not self._is_in_force(assigned):
+                change = self._open(_pod_of(assigned), assigned, assigned.rates.rates, now)
+                change.told, change.late = rates_condition.in_force(node), (assigned.rates.generation, now)
+        self.touch(node, now)
 
     def drop(self, uid: str) -> None:
         """Record that a pod is gone, or that nothing is left to do about it."""
+        self._settled.drop(uid)
         change = self._changes.pop(uid, None)
         if change is None:
             return
@@ -173,6 +151,27 @@ class RateChanges:
             self._due.add(node, at)
             if node in self._left:
                 self._again.add(node)
+
+    def states(self) -> Mapping[RatesReason, int]:
+        """Return how many pods have an edit that is not in force, by what was told of it last."""
+        counts = dict.fromkeys(get_args(RatesReason), 0)
+        for change in self._changes.values():
+            if change.told is not None:
+                counts[change.told[0]] += 1
+        return {reason: count for reason, count in counts.items() if reason != "InForce"}
+
+    def late_since(self) -> float | None:
+        """Return since when the oldest allocated rates are not in force, in UNIX time; None if none are late.
+
+        Those of nodes that change no rates do not count: they are told as infeasible.
+        """
+        times = [since for uid, change in self._changes.items() for since in self._late(uid, change)]
+        return min(times, default=None)
+
+    def _late(self, uid: str, change: _Change) -> Iterator[float]:
+        assigned = self._cache.assigned(uid)
+        if change.late is not None and assigned is not None and self._may_apply(assigned):
+            yield change.late[1]
 
     def next_due(self) -> float | None:
         return None if self._writes >= _MOST_WRITES else self._due.next()
@@ -208,7 +207,7 @@ class RateChanges:
             change.told, change.told_at, change.not_before = ("Allocated", order.message), now, now + _APART_S
         elif result.kind == "refused":
             change.not_before = now + _REFUSED_S
-            yield from _tell(change, "Deferred", f"the API server refuses the rates: {result.reason}", now)
+            yield from _tell(change, ("Deferred", f"the API server refuses the rates: {result.reason}"), now)
         else:
             change.not_before = now + _CONFLICT_S
         self.touch(assigned.node, change.not_before)
@@ -218,15 +217,17 @@ class RateChanges:
         assignment, text = assigned.assignment, pod.annotations.get(names.REQUEST)
         if assignment is None or not assignment.vfs or pod.metadata.deletion_timestamp is not None:
             return None
-        allocated = assigned.rates.rates if assigned.rates is not None else None
+        allocated, shown = assigned.rates.rates if assigned.rates is not None else None, shown_condition(pod)
         try:
+            if text is None and names.SEED_REQUEST not in pod.annotations:
+                return removed_request(assignment)
             request = _read(text) if text is not None else None
             if allocated is None and (request is None or asks_as_assigned(request.interfaces, assignment.vfs)):
-                return assigned_rates(assignment) if _is_open(shown_condition(pod)) else None
+                return assigned_rates(assignment) if rates_condition.is_open(shown) else None
             wanted = wanted_rates(request, assignment) if request is not None else allocated
         except AnnotationError as refused:
             return str(refused)
-        is_settled = wanted == allocated and self._is_in_force(assigned) and _is_told(shown_condition(pod))
+        is_settled = wanted == allocated and self._is_in_force(assigned) and rates_condition.is_told(shown)
         return None if is_settled else wanted
 
     def _ordered(self, node: str) -> list[str]:
@@ -243,12 +244,23 @@ class RateChanges:
             # It may come back; its pods are deleted if it does not.
             self._due.add(assigned.node, now + _LOOK_AGAIN_S)
             return
+        if change.unsigned and assigned.rates is not None and self._may_apply(assigned):
+            if change.not_before <= now:
+                yield self._write(change, assigned.rates)
+                return
+            self._due.add(assigned.node, change.not_before)
+        yield from self._decide(change, assigned, assigned.assignment, now)
+
+    def _decide(
+        self, change: _Change, assigned: AssignedPod, assignment: Assignment, now: float
+    ) -> Iterator[Instruction]:
+        """Yield the write of what a pod asks for, or what is to be told instead."""
         if isinstance(change.wanted, str):
-            yield from _tell(change, "Refused", change.wanted, now)
+            yield from _tell(change, ("Refused", change.wanted), now)
             return
-        allocated = assigned.rates.rates if assigned.rates is not None else assigned_rates(assigned.assignment)
+        allocated = assigned.rates.rates if assigned.rates is not None else assigned_rates(assignment)
         if change.wanted == allocated:
-            yield from self._follow(change, assigned, now)
+            yield from _tell(change, self._followed(assigned), now)
             return
         if change.not_before > now:
             self._due.add(assigned.node, change.not_before)
@@ -256,27 +268,54 @@ class RateChanges:
         found = self._judge(change.wanted, allocated, assigned)
         if isinstance(found, Misfit):
             self._due.add(assigned.node, now + _LOOK_AGAIN_S)
-            yield from _tell(change, found.reason, found.message, now)
+            yield from _tell(change, (found.reason, found.message), now)
             return
-        rates = PodRates(uid, assigned.node, self._generation(assigned) + 1, change.wanted, found.reserved)
+        generation = self._generation(assigned) + 1
+        yield self._write(change, PodRates(assigned.uid, assigned.node, generation, change.wanted, found.reserved))
+
+    def _write(self, change: _Change, rates: PodRates) -> WriteRates:
+        """Reserve what rates need, and return their write."""
         self._cache.write_rates(rates)
         self._writes += 1
-        yield WriteRates(change.pod, rates, self._annotations(rates), _allocated(rates))
+        return WriteRates(change.pod, rates, self._annotations(rates), rates_condition.allocated(rates))
 
-    def _follow(self, change: _Change, assigned: AssignedPod, now: float) -> Iterator[Instruction]:
-        """Yield whether what is allocated is in force."""
-        if self._is_in_force(assigned) or assigned.rates is None:
-            yield from _tell(change, "InForce", f"in force on node {assigned.node}", now)
-        else:
-            yield from _tell(change, "Allocated", _allocated(assigned.rates), now)
+    def _followed(self, assigned: AssignedPod) -> Told:
+        """Return what is to be told of rates that are allocated."""
+        if assigned.rates is None:
+            return rates_condition.in_force(assigned.node)
+        if not self._changes_rates(assigned.node):
+            return rates_condition.not_known(assigned.rates)
+        if self._is_in_force(assigned):
+            return rates_condition.in_force(assigned.node)
+        return "Allocated", rates_condition.allocated(assigned.rates)
+
+    def _changes_rates(self, node: str) -> bool:
+        """Return whether a node changes rates of running pods."""
+        known = self._cache.node(node)
+        return known is not None and known.rates_in_force is not None
+
+    def _may_apply(self, assigned: AssignedPod) -> bool:
+        """Return whether a pod's node has not put in force what is allocated, and may yet."""
+        return self._changes_rates(assigned.node) and not self._is_in_force(assigned)
+
+    def _is_unsigned(self, pod: Pod, assigned: AssignedPod) -> bool:
+        """Return whether what is allocated is not signed by this scheduler's key.
+
+        Signatures may have been turned on, or the key replaced, since it was written: a node with keys refuses it.
+        """
+        if self._sign is None or assigned.rates is None or self._is_in_force(assigned):
+            return False
+        text = dump_rates(assigned.rates)
+        # A watch that is behind shows an earlier generation.
+        is_shown = pod.annotations.get(names.RATES) == text
+        return is_shown and pod.annotations.get(names.RATES_SIGNATURE) != self._sign(text)
 
     def _judge(
         self, wanted: tuple[VfRates, ...], allocated: tuple[VfRates, ...], assigned: AssignedPod
     ) -> Fits | Misfit:
         assert assigned.assignment is not None, "only a pod with VFs has rates"
-        node = self._cache.node(assigned.node)
-        if node is None or node.rates_in_force is None:
-            return Misfit("Infeasible", f"node {assigned.node} changes no rates of running pods")
+        if not self._changes_rates(assigned.node):
+            return Misfit("Infeasible", rates_condition.changes_none(assigned.node))
         if self._generation(assigned) >= LAST_GENERATION:
             return Misfit("Infeasible", f"node {assigned.node} says that the last generation is in force")
         if (why := _contradicts_limit(assigned, wanted)) is not None:
@@ -315,50 +354,13 @@ def _read_short(text: str) -> PodRequest | None:
     return read_request({names.REQUEST: text})
 
 
-def shown_condition(pod: Pod) -> Condition | None:
-    """Return the condition about its rates that a pod's status shows."""
-    for one in pod.status.conditions or ():
-        if one.type == CONDITION:
-            return one
-    return None
-
-
-def _tell(change: _Change, reason: RatesReason, message: str, now: float) -> Iterator[Instruction]:
+def _tell(change: _Change, told: Told, now: float) -> Iterator[Instruction]:
     """Yield a condition and an event, unless that was told last."""
-    if change.told != (reason, message):
-        change.told, change.told_at = (reason, message), now
+    if change.told != told:
+        change.told, change.told_at = told, now
+        reason, message = told
         yield ReportRates(change.pod, reason, message)
-        yield Report(change.pod, _EVENTS[reason], message)
-
-
-def _allocated(rates: PodRates) -> str:
-    return f"allocated as generation {rates.generation}: node {rates.node} has not put it in force yet"
-
-
-def _is_told(shown: Condition | None) -> bool:
-    """Return whether a condition says that what the pod asks for is in force."""
-    return shown is not None and shown.reason == "InForce"
-
-
-def _is_open(shown: Condition | None) -> bool:
-    """Return whether a condition says of what the pod asked for before that it is not in force."""
-    return shown is not None and shown.reason != "InForce"
-
-
-def _told(shown: Condition | None) -> _Told | None:
-    """Return what a condition says."""
-    reason = next((one for one in get_args(RatesReason) if shown is not None and one == shown.reason), None)
-    return None if shown is None or reason is None else (reason, shown.message or "")
-
-
-def _since(shown: Condition | None, now: float) -> float:
-    """Return since when a change waits, in UNIX time: a leader before may have deferred it."""
-    if shown is None or shown.reason != "Deferred":
-        return now
-    try:
-        return datetime.fromisoformat(shown.last_transition_time or "").timestamp()
-    except ValueError:
-        return now
+        yield Report(change.pod, EVENTS[reason], message)
 
 
 def _reference(pod: Pod, shown: Condition | None) -> Pod:
@@ -366,6 +368,12 @@ def _reference(pod: Pod, shown: Condition | None) -> Pod:
     known = pod.metadata
     metadata = OwnedMetadata(known.name, known.namespace, known.uid, known.resource_version)
     return Pod(metadata, status=PodStatus(conditions=[shown] if shown is not None else None))
+
+
+def _pod_of(assigned: AssignedPod) -> Pod:
+    """Return the same of a pod whose object is not at hand; its condition is not known."""
+    namespace, _, name = assigned.pod.partition("/")
+    return Pod(OwnedMetadata(name, namespace, assigned.uid, assigned.version))
 
 
 def _contradicts_limit(assigned: AssignedPod, wanted: tuple[VfRates, ...]) -> str | None:

@@ -50,10 +50,12 @@ def make_pf() -> MakePf:
 
 @pytest.fixture
 def make_node() -> MakeNode:
-    """Make a Ready node with 8 cpus, 16 GiB and capacity for 110 pods."""
+    """Make a Ready node with 8 cpus, 16 GiB and capacity for 110 pods; ``rates`` is what its inventory says of them."""
 
-    def make(name: str = "n1", pfs: tuple[Pf, ...] = (), *, ready: bool = True, **fields: Any) -> Node:
-        annotations = {"mooring.dev/inventory": dump_inventory(Inventory(BOOT, pfs))} if pfs else {}
+    def make(
+        name: str = "n1", pfs: tuple[Pf, ...] = (), *, ready: bool = True, rates: bool = True, **fields: Any
+    ) -> Node:
+        annotations = {"mooring.dev/inventory": dump_inventory(Inventory(BOOT, pfs, rates=rates))} if pfs else {}
         document: Json = {
             "metadata": {"name": name, "annotations": annotations | fields.get("annotations", {})},
             "spec": fields.get("spec", {}),

@@ -14,6 +14,7 @@ from mooring import names
 from mooring.assignment import Assignment, verified_assignment
 from mooring.assignment_signature import read_signature
 from mooring.errors import AnnotationError
+from mooring.inventory import read_inventory
 from mooring.rates import PodRates, read_rates_in_force, verified_rates
 from scheduler.kube.objects import NodeSystemInfo, Struct
 
@@ -47,12 +48,14 @@ class Node(Struct):
     def is_ready(self) -> bool:
         return any(one.type == "Ready" and one.status == "True" for one in self.status.conditions or ())
 
-    def rates_in_force(self) -> Mapping[str, int]:
-        """Return which generation of its rates each pod has, by uid; a node that does not say it has none in force."""
+    def rates_in_force(self) -> Mapping[str, int] | None:
+        """Return which generation of its rates each pod has, by uid; None if the node changes no rates."""
+        annotations = self.metadata.annotations or {}
         try:
-            return read_rates_in_force((self.metadata.annotations or {})[names.RATES_IN_FORCE]).generations
+            in_force = read_rates_in_force(annotations[names.RATES_IN_FORCE]).generations
+            return in_force if read_inventory(annotations[names.INVENTORY]).rates else None
         except (KeyError, AnnotationError):
-            return {}
+            return None
 
 
 class PodSpec(Struct):

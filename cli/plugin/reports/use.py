@@ -56,17 +56,17 @@ def uses(nodes: Iterable[Node], pods: Sequence[Pod] | None) -> list[NodeUse]:
     for pod in pods or ():
         assignment, _ = pod.held()
         if assignment is not None and not pod.is_over:
-            claim = Claim(pod.metadata.uid, _reserving(pod, assignment, in_force.get(assignment.node, {})))
+            claim = Claim(pod.metadata.uid, _reserving(pod, assignment, in_force.get(assignment.node)))
             claims.setdefault(assignment.node, []).append(claim)
             keys[pod.metadata.uid] = pod.key
     return [_use(node, None if pods is None else claims.get(node.metadata.name, []), keys) for node in ordered]
 
 
-def _reserving(pod: Pod, assignment: Assignment, in_force: Mapping[str, int]) -> Assignment:
+def _reserving(pod: Pod, assignment: Assignment, in_force: Mapping[str, int] | None) -> Assignment:
     """Return an assignment with the rates that its VFs reserve."""
     if (rates := pod.rates(assignment)) is None:
         return assignment
-    return reserving(assignment, reserved_rates(assignment, rates, in_force.get(pod.metadata.uid)))
+    return reserving(assignment, reserved_rates(assignment, rates, in_force))
 
 
 def _use(node: Node, claims: Sequence[Claim] | None, keys: Mapping[str, str]) -> NodeUse:

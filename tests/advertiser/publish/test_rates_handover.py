@@ -1,18 +1,23 @@
 """The advertiser as a process hands changed rates to the CNI server, and publishes what that says is in force."""
 
 import json
+import shutil
 from collections.abc import Mapping
+from functools import partial
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 
 from advertiser.formats.vf_events import refused_rates
-from cni.server.rates_states import RatesStates
+from cni.server.rates_states import RatesStates, take_over
 from devcluster.apiserver.serve import ApiServer
-from mooring.names import RATES, RATES_IN_FORCE, RATES_SIGNATURE
-from mooring.rates import PodRates, VfRates, dump_rates
-from mooring.rates_exchange import HANDED_OVER, HandedOverRates, RatesState, Refusal, read_handed_over
+from mooring.inventory import CNI, read_inventory
+from mooring.names import INVENTORY, RATES, RATES_IN_FORCE, RATES_SIGNATURE
+from mooring.rates import PodRates, RatesInForce, VfRates, dump_rates, dump_rates_in_force
+from mooring.rates_exchange import HANDED_OVER, LISTED, STATES, HandedOverRates, RatesState, Refusal, read_handed_over
+from mooring.run_folder import VERSIONS
 from tests.advertiser.held_pod import VF1, bind_pod
 from tests.advertiser.program import advertising
 from tests.support.polling import eventually
@@ -96,6 +101,89 @@ async def test_what_was_published_stands_while_the_server_says_nothing(server: A
         await published(server, {uid: 7})
 
 
+async def says_rates(server: ApiServer) -> bool:
+    """Return whether the inventory says that rates change; then what is in force is what the server says."""
+    text = (await get(server, NODE))["metadata"].get("annotations", {}).get(INVENTORY)
+    return text is not None and read_inventory(text).rates
+
+
+async def test_a_node_says_that_it_changes_rates_once_it_has_said_what_is_in_force(
+    server: ApiServer, tmp_path: Path
+) -> None:
+    """What an older advertiser has left in force, and which its node may have undone, counts at no moment."""
+    await annotate(server, NODE, {RATES_IN_FORCE: '{"v":1,"pods":{"u1":7}}'})
+    async with advertising(tmp_path, "--rates", "--resync", "0.2") as advertiser:
+        await advertiser.scanned()
+        assert not await says_rates(server)
+        await published(server, {"u1": 7})
+        RatesStates().write(tmp_path / "run", {})
+        await eventually(partial(says_rates, server))
+        await published(server, {})
+
+
+async def test_a_node_says_so_also_where_nothing_is_to_be_changed_in_what_is_in_force(
+    server: ApiServer, tmp_path: Path
+) -> None:
+    """No write of it need come."""
+    await annotate(server, NODE, {RATES_IN_FORCE: dump_rates_in_force(RatesInForce())})
+    RatesStates().write(tmp_path / "run", {})
+    async with advertising(tmp_path, "--rates", "--resync", "60"):
+        await eventually(partial(says_rates, server))
+
+
+async def test_a_node_says_so_once_everything_that_it_has_recorded_is_in_force(
+    server: ApiServer, tmp_path: Path
+) -> None:
+    """An older mooring-cni may have given a VF the assignment's rates, which no generation reserves any more."""
+    uid = await bind_pod(server, tmp_path)
+    await annotate(server, POD, {RATES: dump_rates(PodRates(uid, "n1", 2, (VfRates(),), (0,)))})
+    shown = RatesStates()
+    shown.write(tmp_path / "run", {uid: RatesState("default/train", 2, False), "gone": RatesState("ns/p", 1, False)})
+    async with advertising(tmp_path, "--rates", "--resync", "0.2") as advertiser:
+        await published(server, {})
+        await advertiser.scanned()
+        assert not await says_rates(server)
+        shown.write(tmp_path / "run", {uid: RatesState("default/train", 2, True)})
+        await eventually(partial(says_rates, server))
+        await published(server, {uid: 2})
+        shown.write(tmp_path / "run", {uid: RatesState("default/train", 3, False)})
+        await advertiser.scanned()
+        assert await says_rates(server)
+
+
+async def test_an_advertiser_that_starts_again_goes_on_to_say_so(server: ApiServer, tmp_path: Path) -> None:
+    """Also after a boot, while the server has said nothing; one without the flag does not."""
+    RatesStates().write(tmp_path / "run", {})
+    async with advertising(tmp_path, "--rates", "--resync", "0.2"):
+        await eventually(partial(says_rates, server))
+    shutil.rmtree(tmp_path / "run" / STATES)
+    async with advertising(tmp_path, "--rates", "--resync", "0.2") as advertiser:
+        await advertiser.scanned()
+        assert await says_rates(server)
+    async with advertising(tmp_path, "--resync", "0.2") as advertiser:
+        await advertiser.scanned()
+        assert not await says_rates(server)
+
+
+async def test_a_node_whose_server_is_of_an_older_version_does_not_say_so(server: ApiServer, tmp_path: Path) -> None:
+    """It sets the assignment's rates, and leaves what a newer one has said."""
+    run = tmp_path / "run"
+    take_over(run)
+    (run / VERSIONS / CNI).write_text(version("mooring"))
+    RatesStates().write(run, {})
+    async with advertising(tmp_path, "--rates", "--resync", "0.2") as advertiser:
+        await eventually(partial(says_rates, server))
+        (run / VERSIONS / CNI).write_text("older")
+        await advertiser.scanned()
+        assert not await says_rates(server)
+        take_over(run)
+        (run / VERSIONS / CNI).write_text(version("mooring"))
+        await advertiser.scanned()
+        assert not await says_rates(server)
+        RatesStates().write(run, {})
+        await eventually(partial(says_rates, server))
+
+
 async def test_without_the_flag_a_node_does_not_say_that_it_changes_rates(server: ApiServer, tmp_path: Path) -> None:
     """What an advertiser with it has left is taken back, on the node's object and in the run folder."""
     await annotate(server, NODE, {RATES_IN_FORCE: '{"v":1,"pods":{}}'})
@@ -110,6 +198,7 @@ async def test_the_owner_is_told_what_a_nic_refuses(server: ApiServer, tmp_path:
     """One Event for a generation, which names the VF's PF and the kernel's reason."""
     uid = await bind_pod(server, tmp_path)
     why = "pf 'enp4s0f0' refuses min_tx_rate 5000 for vf 1: EOPNOTSUPP (Operation not supported)"
+    await annotate(server, POD, {RATES: "what the scheduler wrote"})
     RatesStates().write(tmp_path / "run", {uid: RatesState("default/train", 2, False, Refusal(VF1, why))})
 
     async def told() -> Any:
@@ -124,6 +213,41 @@ async def test_the_owner_is_told_what_a_nic_refuses(server: ApiServer, tmp_path:
         )
         await advertiser.scanned()
         assert len(await told()) == 1
+
+
+async def test_nobody_is_told_what_a_nic_refuses_to_a_pod_that_leaves(server: ApiServer, tmp_path: Path) -> None:
+    """Its owner has deleted it, and the VF on its way back takes no rates any more; nor of a pod that is gone."""
+    uid = await bind_pod(server, tmp_path)
+    await annotate(server, POD, {RATES: "what the scheduler wrote"})
+    async with aiohttp.ClientSession(server.url) as session, session.delete(POD) as answer:
+        assert answer.status == 200
+    assert "deletionTimestamp" in (await get(server, POD))["metadata"]
+    states = {one: RatesState("default/train", 2, False, Refusal(VF1, "why")) for one in (uid, "gone")}
+    RatesStates().write(tmp_path / "run", states)
+    async with advertising(tmp_path, "--rates", "--resync", "0.2") as advertiser:
+        await handed_over(tmp_path, {uid: HandedOverRates("what the scheduler wrote")})
+        await advertiser.scanned()
+        assert [each for each in (await get(server, EVENTS))["items"] if each["reason"] == "VfRatesRefused"] == []
+
+
+async def there(path: Path) -> bool:
+    return path.exists()
+
+
+async def test_that_all_pods_are_listed_is_said_after_their_files(server: ApiServer, tmp_path: Path) -> None:
+    """The server forgets a pod without a file; an advertiser that hands nothing over takes that word back."""
+    uid = await bind_pod(server, tmp_path)
+    await annotate(server, POD, {RATES: "what the scheduler wrote"})
+    listed = tmp_path / "run" / LISTED
+    async with advertising(tmp_path, "--rates", "--resync", "0.2"):
+        await handed_over(tmp_path, {uid: HandedOverRates("what the scheduler wrote")})
+        await eventually(partial(there, listed))
+        await annotate(server, POD, {RATES: None})
+        await annotate(server, POD, {RATES_SIGNATURE: "x"})
+        await handed_over(tmp_path, {uid: HandedOverRates("what the scheduler wrote")})
+    async with advertising(tmp_path, "--resync", "0.2") as advertiser:
+        await advertiser.scanned()
+        assert not listed.exists()
 
 
 def test_each_generation_has_an_event_of_its_own() -> None:

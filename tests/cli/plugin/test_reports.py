@@ -15,7 +15,7 @@ from mooring import names
 from mooring.admission_policies import POLICIES
 from mooring.assignment_signature import AssignmentSignature, dump_signature
 from mooring.indexes import Indexes
-from mooring.inventory import Out
+from mooring.inventory import Out, dump_inventory, read_inventory
 from mooring.rates import PodRates, RatesInForce, VfRates, dump_rates, dump_rates_in_force
 from tests.cli.plugin.cluster import as_nodes, as_pods, bound, given, node, pf, pod
 
@@ -346,7 +346,7 @@ def test_a_pod_says_why_it_waits() -> None:
     assert drawn.endswith("0/3")
 
 
-def _changed(reason: str, in_force: int) -> tuple[Pod, Node]:
+def _changed(reason: str, in_force: int, *, says_rates: bool = True) -> tuple[Pod, Node]:
     """Return a pod whose rates were lowered from 20000 to 5000 and that asks for 9000 by now, and its node."""
     document, uid = bound("a", "n1", (pf(), 0, 20_000)), "uid-a"
     rates = PodRates(uid, "n1", 1, (VfRates(5_000, 6_000),), (20_000,))
@@ -355,6 +355,8 @@ def _changed(reason: str, in_force: int) -> tuple[Pod, Node]:
     there = node("n1", (pf(),))
     text = dump_rates_in_force(RatesInForce({uid: in_force}))
     there["metadata"]["annotations"][names.RATES_IN_FORCE] = text
+    inventory = read_inventory(there["metadata"]["annotations"][names.INVENTORY])
+    there["metadata"]["annotations"][names.INVENTORY] = dump_inventory(replace(inventory, rates=says_rates))
     return as_pods(document)[0], as_nodes(there)[0]
 
 
@@ -379,3 +381,5 @@ def test_a_lowered_rate_is_in_use_until_its_node_says_that_it_is_in_force() -> N
     for generation, reserved in ((0, 20_000), (1, 5_000)):
         one, there = _changed("Allocated", generation)
         assert uses([there], [one])[0].pfs[0].reserved_mbps == reserved
+    one, there = _changed("Infeasible", 1, says_rates=False)
+    assert uses([there], [one])[0].pfs[0].reserved_mbps == 20_000

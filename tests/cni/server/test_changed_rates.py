@@ -33,7 +33,15 @@ from mooring.locks import hold
 from mooring.node_offer import NAME
 from mooring.podrecord import PodRecord, dump_pod_record
 from mooring.rates import PodRates, VfRates, dump_rates
-from mooring.rates_exchange import HANDED_OVER, STATES, HandedOverRates, RatesState, dump_handed_over, read_state
+from mooring.rates_exchange import (
+    HANDED_OVER,
+    LISTED,
+    STATES,
+    HandedOverRates,
+    RatesState,
+    dump_handed_over,
+    read_state,
+)
 from mooring.rates_record import RatesRecord
 from mooring.settings import VfSettings
 from tests.support.offers import node_offer
@@ -166,6 +174,10 @@ class Pod:
         folder.mkdir(exist_ok=True)
         (folder / ".new").write_text(text)
         (folder / ".new").rename(folder / name)
+
+    def say_listed(self) -> None:
+        """Let the advertiser say that it has left all files that there are."""
+        (self.root / "run" / LISTED).write_text("")
 
     def rates(self) -> tuple[VfRates, ...]:
         """Return what the PF has."""
@@ -530,6 +542,7 @@ def test_a_default_share_is_set_where_no_min_is_left(pod: Pod) -> None:
 def test_the_record_goes_once_nothing_of_the_pod_is_left(pod: Pod, order: tuple[int, ...]) -> None:
     """Not before the pod is gone from the API server, its record and its VFs: until then an ADD may need it."""
     pod.hand_over(*NEW)
+    pod.say_listed()
     server = pod.server()
     server.look(0)
     record = pod.root / "state/rates/u1.json"
@@ -543,6 +556,54 @@ def test_the_record_goes_once_nothing_of_the_pod_is_left(pod: Pod, order: tuple[
         steps[number]()
         server.look(20 * (second + 1))
     assert (record.exists(), pod.state()) == (False, None)
+
+
+def test_after_a_boot_the_record_stays_until_the_advertiser_has_listed_the_pods(pod: Pod) -> None:
+    """The kubelet makes no sandbox for a while, and the shim forgets the pod; but its next ADD needs the record."""
+    pod.hand_over(*NEW)
+    pod.say_listed()
+    pod.server().look(0)
+    (pod.root / "state/pods/u1.json").unlink()
+    pod.release()
+    given, listed = pod.root / "run" / HANDED_OVER / "u1.json", pod.root / "run" / LISTED
+    text = given.read_text()
+    given.unlink()
+    listed.unlink()
+    server = pod.server()
+    for second in (20, 40, 86_400):
+        server.look(second)
+    record = pod.root / "state/rates/u1.json"
+    assert record.exists()
+    pod.leave(text)
+    pod.say_listed()
+    server.look(86_420)
+    assert record.exists()
+    given.unlink()
+    server.look(86_440)
+    assert not record.exists()
+
+
+def test_what_a_vf_on_its_way_back_refuses_is_nobodys_to_mend(pod: Pod, events: list[Any]) -> None:
+    """Its rate is not known, so nothing is in force; but no owner is told that a NIC refuses."""
+    entry = pod.ledger.read(pci(0))
+    assert entry is not None
+    pod.ledger.write(replace(entry, phase="returning"))
+    pod.hand_over(VfRates(5_000), *OLD[1:])
+    server = pod.server()
+    server.look(0)
+    for vf in (1, 2):
+        pod.ledger.remove(pci(vf))
+    whole = (pod.root / "vftable.json").read_text()
+    table = json.loads(whole)
+    del table["pfs"][PF]
+    (pod.root / "vftable.json").write_text(json.dumps(table))
+    server.look(1)
+    assert pod.state() == RatesState("ns/p", 1, in_force=False)
+    assert [one["event"] for one in events if one["log_level"] == "warning"] == ["rates are not in force yet"]
+    (pod.root / "vftable.json").write_text(whole)
+    pod.ledger.remove(pci(0))
+    server.look(22)
+    assert pod.state() == RatesState("ns/p", 1, in_force=True)
 
 
 def test_after_a_boot_states_are_shown_once_all_are_known(pod: Pod) -> None:

@@ -9,8 +9,9 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import groupby
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -27,9 +28,12 @@ from devcluster.runtime.cnicalls import Attachment
 from mooring import names
 from mooring.assignment import read_assignment
 from mooring.files import write_file
+from mooring.inventory import CNI as CNI_PROGRAM
+from mooring.inventory import dump_inventory, read_inventory
 from mooring.rates import read_rates, read_rates_in_force, reserved_rates
 from mooring.rates_exchange import HANDED_OVER
 from mooring.rates_record import rates_record_name
+from mooring.run_folder import VERSIONS
 from tests.support.polling import wait_until
 
 pytestmark = pytest.mark.root
@@ -206,7 +210,8 @@ class Observer:
         # The node first: a generation that it has in force is not older than what the pods say then.
         node = api.request("GET", f"/api/v1/nodes/{NODE}")["metadata"]["annotations"]
         text = node.get(names.RATES_IN_FORCE)
-        in_force = read_rates_in_force(text).generations if text is not None else {}
+        says_rates = read_inventory(node[names.INVENTORY]).rates
+        in_force = read_rates_in_force(text).generations if text is not None and says_rates else None
         for pod in api.pods().values():
             annotations = pod["metadata"].get("annotations", {})
             has_ended = pod["status"].get("phase") in ("Succeeded", "Failed")
@@ -214,7 +219,7 @@ class Observer:
                 continue
             assignment = read_assignment(annotations[names.ASSIGNMENT])
             rates = read_rates(annotations[names.RATES]) if names.RATES in annotations else None
-            reserved = reserved_rates(assignment, rates, in_force.get(assignment.uid))
+            reserved = reserved_rates(assignment, rates, in_force)
             found |= {(vf.pf, vf.vf): amount for vf, amount in zip(assignment.vfs, reserved, strict=True)}
         return found
 
@@ -233,7 +238,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
         def is_published() -> bool:
             annotations = api.request("GET", f"/api/v1/nodes/{NODE}")["metadata"].get("annotations", {})
-            return names.INVENTORY in annotations and names.RATES_IN_FORCE in annotations
+            text = annotations.get(names.INVENTORY)
+            return text is not None and read_inventory(text).rates and names.RATES_IN_FORCE in annotations
 
         wait_until(is_published, "an inventory, and that rates change", pause_s=0.1)
         yield started
@@ -349,11 +355,51 @@ def test_without_the_flag_no_rate_changes_until_it_is_back(cluster: Cluster) -> 
     processes.start(ADVERTISER, [word for word in with_flag if word != "--rates"])
     wait_until(lambda: pod.in_force() is None, "the node changes no rates", pause_s=0.1)
     pod.edit((30_000, 0))
-    assert pod.await_reason("Infeasible") == f"node {NODE} changes no rates of running pods"
+    told = ("False", "Infeasible", f"node {NODE} changes no rates of running pods")
+    wait_until(lambda: pod.condition() == told, "told", pause_s=0.1)
     assert (pod.allocated(), pod.nic()) == ((20_000, 0), (20_000, 0))
     processes.kill(ADVERTISER)
     processes.start(ADVERTISER, with_flag)
     pod.await_in_force((30_000, 0), 2)
+
+
+def test_a_node_whose_advertiser_is_of_an_older_version_changes_no_rates(cluster: Cluster) -> None:
+    """It writes an inventory without `rates`, and leaves what is in force; what was allocated says why it waits."""
+    pod, processes = make(cluster, "ours", (40_000, 0)), cluster.processes
+    pod.edit((10_000, 0))
+    pod.await_in_force((10_000, 0), 1)
+    command = processes.command(ADVERTISER)
+    processes.kill(ADVERTISER)
+    node = f"/api/v1/nodes/{NODE}"
+    annotations = pod.api.request("GET", node)["metadata"]["annotations"]
+    older = dump_inventory(replace(read_inventory(annotations[names.INVENTORY]), rates=False))
+    own = Api.of(Path(command[command.index("--kubeconfig") + 1]))
+    own.request("PATCH", node, {"metadata": {"annotations": {names.INVENTORY: older}}})
+    changes_none = f"node {NODE} changes no rates of running pods"
+    message = pod.await_reason("Infeasible")
+    assert message.startswith(f"{changes_none}: the largest of generation 1, ")
+    assert pod.in_force() == 1
+    pod.edit((30_000, 0))
+    wait_until(lambda: pod.condition()[2] == changes_none, "told of the edit", pause_s=0.1)
+    assert (pod.allocated(), pod.nic()) == ((10_000, 0), (10_000, 0))
+    processes.restart(ADVERTISER)
+    pod.await_in_force((30_000, 0), 2)
+
+
+def test_what_an_older_cni_server_has_set_counts_until_a_newer_one_has_set_it_again(cluster: Cluster) -> None:
+    """It leaves what was in force, and sets the assignment's rates: its version says so, and the node says less."""
+    pod, processes = make(cluster, "ours", (40_000, 0)), cluster.processes
+    pod.edit((10_000, 0))
+    pod.await_in_force((10_000, 0), 1)
+    processes.kill(CNI)
+    write_file(pod.host.run / VERSIONS / CNI_PROGRAM, "older")
+    pod.await_reason("Infeasible")
+    table = json.loads(pod.host.vftable.read_text())
+    table["pfs"][PF]["set"][str(pod.vf()["vf"])]["min_tx_rate"] = 40_000
+    write_file(pod.host.vftable, json.dumps(table))
+    assert (pod.nic(), pod.in_force()) == ((40_000, 0), 1)
+    processes.restart(CNI)
+    pod.await_in_force((10_000, 0), 1)
 
 
 def test_programs_that_are_killed_between_edit_and_nic_go_on(cluster: Cluster) -> None:

@@ -27,7 +27,7 @@ async def _contradicted(stage: Stage, make_node: MakeNode, make_pf: MakePf, **me
     vfs = (AssignedVf("pf0", 3, "0000:04:00.5", "ethernet", "rail0"),)
     text = dump_assignment(Assignment(pod.metadata.uid, "n1", vfs))
     target = {"apiVersion": "v1", "kind": "Node", "name": "n1"}
-    about = {"name": "p", "annotations": {names.ASSIGNMENT: text}}
+    about = {"name": "p", "annotations": {names.ASSIGNMENT: text, names.REQUEST: "[{}]"}}
     binding = {"apiVersion": "v1", "kind": "Binding", "metadata": about, "target": target}
     await stage.client.request("POST", f"{PODS}/p/binding", msgspec.json.encode(binding))
     inventory = dump_inventory(Inventory("boot-1", (make_pf(vfs=2),)))

@@ -109,6 +109,8 @@ class Hardware:
 
     boot: str = "boot-1"
     shares_port: bool = False
+    # Whether the inventory says that the node changes rates of running pods.
+    rates: bool = False
     up: list[bool] = field(default_factory=lambda: [True, True])
     offer_mbps: list[int] = field(default_factory=lambda: [OFFER_MBPS, OFFER_MBPS])
     out: list[set[int]] = field(default_factory=lambda: [set(), set()])
@@ -116,7 +118,7 @@ class Hardware:
     held: dict[tuple[str, int], tuple[str, int]] = field(default_factory=dict)
 
     def inventory(self) -> Inventory:
-        return Inventory(self.boot, tuple(self._pf(index) for index in range(2)))
+        return Inventory(self.boot, tuple(self._pf(index) for index in range(2)), rates=self.rates)
 
     def _pf(self, index: int) -> Pf:
         held = {vf: whose for (pf, vf), whose in sorted(self.held.items()) if pf == f"pf{index}"}

@@ -24,6 +24,8 @@ class NodeAgent:
     tell: Callable[[], None] = lambda: None
     # Changed rates, by pod uid: they survive a boot.
     rates: dict[str, PodRates] = field(default_factory=dict)
+    # Its programs know changed rates; those of an earlier version set the assignment's.
+    knows_rates: bool = True
     # Its NIC raises no rate.
     refuses_rates: bool = False
 
@@ -91,7 +93,7 @@ class NodeAgent:
 
     def _vfs(self, pod: PodState) -> tuple[AssignedVf, ...]:
         """Return a pod's VFs with the rates to set."""
-        rates = self.rates.get(pod.uid)
+        rates = self.rates.get(pod.uid) if self.knows_rates else None
         return pod.vfs if pod.claim is None or rates is None else with_rates(pod.claim, rates).vfs
 
     def _start(self, pod: PodState) -> None:

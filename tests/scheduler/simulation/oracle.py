@@ -83,15 +83,24 @@ def allocated(pod: PodState) -> PodRates | None:
 def in_force(pod: PodState, node: Json) -> int | None:
     """Return which generation of a pod's rates its node says to be in force."""
     text = (node.get("metadata", {}).get("annotations") or {}).get(names.RATES_IN_FORCE)
-    return None if text is None else read_rates_in_force(text).generations.get(pod.uid)
+    return None if text is None or not _says_rates(node) else read_rates_in_force(text).generations.get(pod.uid)
+
+
+def _says_rates(node: Json) -> bool:
+    """Return whether a node says that it changes rates."""
+    text = (node.get("metadata", {}).get("annotations") or {}).get(names.INVENTORY)
+    return text is not None and read_inventory(text).rates
 
 
 def reserved_by(pod: PodState, rates: PodRates | None, node: Json) -> tuple[int, ...]:
     """Return what each VF of a pod reserves that was given these rates after its assignment."""
     if rates is None:
         return tuple(vf.min_tx_rate for vf in pod.vfs)
-    is_in_force = in_force(pod, node) == rates.generation
-    return tuple(one.min_tx_rate or 0 for one in rates.rates) if is_in_force else rates.reserved
+    if in_force(pod, node) == rates.generation:
+        return tuple(one.min_tx_rate or 0 for one in rates.rates)
+    if _says_rates(node):
+        return rates.reserved
+    return tuple(max(vf.min_tx_rate, mbps) for vf, mbps in zip(pod.vfs, rates.reserved, strict=True))
 
 
 def _left(inventory: Inventory, node: Json, there: Sequence[PodState]) -> tuple[list[int], list[int]]:

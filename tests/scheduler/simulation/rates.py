@@ -112,15 +112,42 @@ class Rates:
 
     def publish(self, name: str) -> None:
         """Let a node's advertiser say what is in force, by what lies on its disk."""
-        if self.is_on and name in self._cluster.nodes():
+        if self._agents[name].hardware.rates:
+            self._say_in_force(name)
+
+    def _say_in_force(self, name: str) -> None:
+        if name in self._cluster.nodes():
             text = dump_rates_in_force(RatesInForce(self._agents[name].in_force()))
             annotations = {"metadata": {"annotations": {names.RATES_IN_FORCE: text}}}
             self._cluster.annotate_node(name, annotations)
+
+    def go_forward(self, name: str) -> bool:
+        """Let a node have programs that change rates; return whether it says so.
+
+        It does once what it has recorded is in force again, and it has said that.
+        """
+        agent = self._agents[name]
+        agent.knows_rates = True
+        agent.apply_rates({})
+        if agent.rates.keys() - agent.in_force().keys():
+            return False
+        self._say_in_force(name)
+        agent.hardware.rates = True
+        self._world.tell(name)
+        return True
+
+    def go_back(self, name: str) -> None:
+        """Let a node have programs of an earlier version: what is said to be in force stays."""
+        self._agents[name].hardware.rates = False
+        self._world.tell(name)
+        self.met["went back"] += 1
 
     def work(self) -> None:
         """Let all nodes do what is to be done."""
         for name, agent in self._agents.items() if self.is_on else ():
             agent.refuses_rates = False
+            if not agent.hardware.rates:
+                self.go_forward(name)
             agent.apply_rates({pod.uid: rates for pod in self._cluster.live() if (rates := allocated(pod))})
             self.publish(name)
 
@@ -197,7 +224,11 @@ class RateEdits:
         faults = SchedulerFaults(world)
         world.rates.is_on = True
         for name in world.agents:
-            world.rates.publish(name)
+            world.rates.go_forward(name)
+        # Nodes that went back to an earlier version, since when.
+        self._went_back: dict[str, float] = {}
+        # Those of them of which all programs have been of that version.
+        self._older: set[str] = set()
         self._weighed: Mapping[Callable[[], Any], int] = {
             self._create: 80,
             self._edit: 240,
@@ -210,6 +241,8 @@ class RateEdits:
             self._refuse: 10,
             self._change_hardware: 10,
             self._reboot: 4,
+            self._go_back: 20,
+            self._go_forward: 20,
             faults.kill: 4,
             faults.stop: 2,
             faults.freeze: 2,
@@ -271,9 +304,37 @@ class RateEdits:
     def _sync(self) -> None:
         self._world.agents[self._node()].sync()
 
+    def _go_back(self) -> None:
+        """Let an advertiser go back to a version that knows no changed rates, where a pod has lowered its own."""
+        name = self._node()
+        given = {vf.pci: vf.min_tx_rate for pod in self._cluster.live() for vf in pod.vfs if pod.node == name}
+        ledger = self._world.agents[name].ledger.items()
+        if name not in self._went_back and any(vf.min_tx_rate < given.get(pci, 0) for pci, (_, vf) in ledger):
+            self._went_back[name] = self._world.loop.time()
+            self._world.rates.go_back(name)
+
+    def _go_forward(self) -> None:
+        """Let a node's other programs go back too, once the scheduler has seen that its advertiser has.
+
+        A boot makes all sandboxes again, with the assignment's rates. Later the node has programs that change rates.
+        """
+        late = [name for name, since in self._went_back.items() if since + _STALE_S < self._world.loop.time()]
+        for name in sorted(late)[:1]:
+            agent = self._world.agents[name]
+            if name not in self._older:
+                self._older.add(name)
+                agent.knows_rates = False
+                self._reboot(name)
+                agent.sync()
+            elif self._world.rates.go_forward(name):
+                self._older.remove(name)
+                del self._went_back[name]
+
     def _apply(self) -> None:
         """Let a node read its pods and put in force what it reads; it may be killed after any step."""
         agent = self._world.agents[self._node()]
+        if not agent.hardware.rates:
+            return
         pods = {pod.uid: rates for pod in self._cluster.live() if pod.node == agent.name and (rates := allocated(pod))}
         agent.apply_rates(pods, self._source.choice((0, 1, 2, 3, 100, 100)))
 
@@ -294,9 +355,9 @@ class RateEdits:
             hardware.offer_mbps[index] = self._source.choice((50_000, OFFER_MBPS, OFFER_MBPS))
         self._world.tell(name)
 
-    def _reboot(self) -> None:
+    def _reboot(self, name: str | None = None) -> None:
         """Let a node lose all that a boot does not survive; the kubelet makes the sandboxes of its pods again."""
-        agent = self._world.agents[self._node()]
+        agent = self._world.agents[name or self._node()]
         agent.reboot(f"{agent.hardware.boot}+")
         self._world.tell(agent.name)
         for pod in self._cluster.live():

@@ -1,11 +1,17 @@
-"""A machine, and pods of several priorities on it."""
+"""A machine, with pods of several priorities on it, or pods whose rates change."""
 
 import pytest
 
 from scheduler.state.machine import Machine
+from tests.scheduler.state.edited_rates import EditedRates
 from tests.scheduler.state.preempting import Life, MakeNode, MakePf, MakePod
 
 
 @pytest.fixture
 def life(machine: Machine, make_node: MakeNode, make_pf: MakePf, make_pod: MakePod) -> Life:
     return Life(machine, make_node, make_pf, make_pod)
+
+
+@pytest.fixture
+def edited(machine: Machine, make_node: MakeNode, make_pf: MakePf, make_pod: MakePod) -> EditedRates:
+    return EditedRates(machine, make_node, make_pf, make_pod)

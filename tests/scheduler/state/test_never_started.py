@@ -43,7 +43,7 @@ class Life:
         vfs = (AssignedVf("pf0", vf, pci.vf_address("0000:04:00.2", 1, vf), "ethernet", "rail0"),)
         document = msgspec.to_builtins(pod)
         text = dump_assignment(Assignment(pod.metadata.uid, "n1", vfs))
-        document["metadata"]["annotations"] = {names.ASSIGNMENT: text}
+        document["metadata"]["annotations"] = {names.ASSIGNMENT: text, names.REQUEST: "[{}]"}
         return self.show(msgspec.convert(document, Pod), now)
 
     def show(self, pod: Pod, now: float, **status: Any) -> Pod:

@@ -1,0 +1,74 @@
+"""The condition ``MooringRates`` of a pod: what became of the last edit of its rates. Pure."""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Literal, get_args
+
+from mooring.rates import PodRates
+from scheduler.cycle.instructions import RatesReason
+from scheduler.kube.objects import Condition, Pod
+
+CONDITION = "MooringRates"
+EVENTS: Mapping[
+    RatesReason, Literal["RatesRefused", "RatesDeferred", "RatesInfeasible", "RatesAllocated", "RatesInForce"]
+] = {
+    "Refused": "RatesRefused",
+    "Deferred": "RatesDeferred",
+    "Infeasible": "RatesInfeasible",
+    "Allocated": "RatesAllocated",
+    "InForce": "RatesInForce",
+}
+# A reason and a message.
+Told = tuple[RatesReason, str]
+
+
+def shown_condition(pod: Pod) -> Condition | None:
+    """Return the condition about its rates that a pod's status shows."""
+    for one in pod.status.conditions or ():
+        if one.type == CONDITION:
+            return one
+    return None
+
+
+def allocated(rates: PodRates) -> str:
+    return f"allocated as generation {rates.generation}: node {rates.node} has not put it in force yet"
+
+
+def in_force(node: str) -> Told:
+    return "InForce", f"in force on node {node}"
+
+
+def changes_none(node: str) -> str:
+    return f"node {node} changes no rates of running pods"
+
+
+def not_known(rates: PodRates) -> Told:
+    """Return what is told of allocated rates whose node changes none: an earlier version may set the assignment's."""
+    rule = f"the largest of generation {rates.generation}, the rates before it and the assignment's stays reserved"
+    return "Infeasible", f"{changes_none(rates.node)}: {rule}"
+
+
+def is_told(shown: Condition | None) -> bool:
+    """Return whether a condition says that what the pod asks for is in force."""
+    return shown is not None and shown.reason == "InForce"
+
+
+def is_open(shown: Condition | None) -> bool:
+    """Return whether a condition says of what the pod asked for before that it is not in force."""
+    return shown is not None and shown.reason != "InForce"
+
+
+def told(shown: Condition | None) -> Told | None:
+    """Return what a condition says."""
+    reason = next((one for one in get_args(RatesReason) if shown is not None and one == shown.reason), None)
+    return None if shown is None or reason is None else (reason, shown.message or "")
+
+
+def since(shown: Condition | None, reason: RatesReason, now: float) -> float:
+    """Return since when a condition has a reason, in UNIX time: a leader before may have told it; else ``now``."""
+    if shown is None or shown.reason != reason:
+        return now
+    try:
+        return datetime.fromisoformat(shown.last_transition_time or "").timestamp()
+    except ValueError:
+        return now

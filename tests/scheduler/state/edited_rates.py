@@ -1,0 +1,117 @@
+"""A node with one PF, and pods there whose rates change."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from mooring import names
+from mooring.inventory import Pf
+from mooring.rates import PodRates, RatesInForce, dump_rates_in_force
+from scheduler.cycle.instructions import Instruction, Report, ReportRates, WriteRates, WriteRatesResult
+from scheduler.kube.objects import Condition, Node, Pod
+from scheduler.state.machine import Machine
+from scheduler.state.rates_condition import CONDITION
+from tests.scheduler.state.steps import as_bound, binds, steps, take_in
+
+MakePf = Callable[..., Pf]
+MakeNode = Callable[..., Node]
+MakePod = Callable[..., Pod]
+WRITTEN = WriteRatesResult("written")
+
+
+class EditedRates:
+    """A node n1 with one PF of 90,000 Mb/s, and pods there; time goes on by itself."""
+
+    def __init__(self, machine: Machine, make_node: MakeNode, make_pf: MakePf, make_pod: MakePod) -> None:
+        self.machine = machine
+        self._make_node, self._make_pf, self._make_pod = make_node, make_pf, make_pod
+        self.now = 0.0
+        self._version = 0
+        self.pods: dict[str, Pod] = {}
+        self.in_force: dict[str, int] | None = {}
+        # Whether its inventory says that it changes rates.
+        self.says_rates = True
+        self.show_node()
+
+    def show_node(self, **pf: Any) -> None:
+        text = None if self.in_force is None else dump_rates_in_force(RatesInForce(self.in_force))
+        annotations = {} if text is None else {names.RATES_IN_FORCE: text}
+        node = self._make_node("n1", (self._make_pf(**pf),), annotations=annotations, rates=self.says_rates)
+        take_in(self.machine, node, now=self.now)
+
+    def put_in_force(self, name: str, generation: int) -> None:
+        assert self.in_force is not None
+        self.in_force[self.pods[name].metadata.uid] = generation
+        self.show_node()
+
+    def new(self, name: str, *interfaces: dict[str, Any], **fields: Any) -> Pod:
+        return self._make_pod(name, list(interfaces), **fields)
+
+    def bound(self, name: str, *interfaces: dict[str, Any], **fields: Any) -> Pod:
+        """Let a pod be bound with these interfaces."""
+        take_in(self.machine, self.new(name, *interfaces, **fields), now=self.now)
+        (bind,) = binds(steps(self.machine, self.now))
+        return self.show(as_bound(bind))
+
+    def show(self, pod: Pod) -> Pod:
+        """Let the watch show a pod in a new version."""
+        self._version += 1
+        pod.metadata.resource_version = str(self._version)
+        self.pods[pod.metadata.name] = pod
+        take_in(self.machine, pod, now=self.now)
+        return pod
+
+    def edit(self, name: str, *interfaces: dict[str, Any]) -> None:
+        self.annotate(name, {names.REQUEST: json.dumps(interfaces)})
+
+    def annotate(self, name: str, annotations: dict[str, str | None]) -> None:
+        """Set annotations of a pod; None removes one."""
+        pod = msgspec.convert(msgspec.to_builtins(self.pods[name]), Pod)
+        changed = {**pod.annotations, **annotations}
+        pod.metadata.annotations = {key: text for key, text in changed.items() if text is not None}
+        self.show(pod)
+
+    def tell(self, name: str, reason: str, message: str) -> None:
+        """Let the watch show a pod with a condition."""
+        pod = msgspec.convert(msgspec.to_builtins(self.pods[name]), Pod)
+        pod.status.conditions = [Condition(CONDITION, "True" if reason == "InForce" else "False", reason, message)]
+        self.show(pod)
+
+    def decide(self) -> list[Instruction]:
+        """Let a leader do all that is due now."""
+        found: list[Instruction] = []
+        for _ in range(20):
+            found += self.machine.tick(self.now)
+        self.machine.check()
+        return found
+
+    def writes(self) -> list[WriteRates]:
+        return [one for one in self.decide() if isinstance(one, WriteRates)]
+
+    def write(self) -> PodRates:
+        """Let one write be decided and carried out; return it."""
+        (order,) = self.writes()
+        self.carry_out(order)
+        return order.rates
+
+    def carry_out(self, order: WriteRates) -> None:
+        assert order.pod.metadata.resource_version == self.pods[order.pod.metadata.name].metadata.resource_version
+        self.finish(order, WRITTEN)
+        self.annotate(order.pod.metadata.name, dict(order.annotations))
+
+    def finish(self, order: WriteRates, result: WriteRatesResult) -> list[Instruction]:
+        return self.machine.finished(order, result, self.now)
+
+    def told(self) -> list[tuple[str, str]]:
+        found = self.decide()
+        conditions: list[tuple[str, str]] = [(one.reason, one.message) for one in found if isinstance(one, ReportRates)]
+        events = [(one.reason.removeprefix("Rates"), one.message) for one in found if isinstance(one, Report)]
+        assert conditions == events
+        return conditions
+
+    @property
+    def left(self) -> int:
+        self.machine.check()
+        return self.machine.cache.vf_accounting("n1").free_vfs.free_mbps

@@ -1,0 +1,251 @@
+"""What is told of allocated rates whose node does not say that they are in force, or not any more."""
+
+import pytest
+
+from mooring import names
+from scheduler.cycle.instructions import WriteRatesResult
+from scheduler.server.metrics import _MachineCollector
+from scheduler.state.machine import Machine
+from tests.scheduler.state.edited_rates import EditedRates, MakeNode, MakePf, MakePod
+from tests.scheduler.state.steps import as_bound, binds, remove, steps, take_in
+
+IN_FORCE = ("InForce", "in force on node n1")
+ALLOCATED = ("Allocated", "allocated as generation 1: node n1 has not put it in force yet")
+CHANGES_NONE = "node n1 changes no rates of running pods"
+NOT_KNOWN = (
+    "Infeasible",
+    f"{CHANGES_NONE}: the largest of generation 1, the rates before it and the assignment's stays reserved",
+)
+
+
+def _lowered(edited: EditedRates) -> None:
+    """Let a pod lower its rate from 50,000 to 10,000, which comes into force and is told."""
+    edited.bound("p", {"min_tx_rate": 50_000})
+    edited.edit("p", {"min_tx_rate": 10_000})
+    edited.write()
+    edited.put_in_force("p", 1)
+    assert edited.told() == [IN_FORCE]
+    edited.tell("p", *IN_FORCE)
+    assert (edited.decide(), edited.left) == ([], 80_000)
+    edited.now += 20.0
+
+
+def test_rates_that_are_in_force_no_longer_are_told_as_allocated(edited: EditedRates) -> None:
+    """Also of a pod about which nothing was left to do, and of which no event comes; once."""
+    _lowered(edited)
+    edited.in_force = {}
+    edited.show_node()
+    assert (edited.left, edited.told()) == (40_000, [ALLOCATED])
+    edited.tell("p", *ALLOCATED)
+    assert edited.told() == []
+    edited.put_in_force("p", 1)
+    assert (edited.left, edited.told()) == (80_000, [IN_FORCE])
+
+
+def test_rates_that_are_in_force_again_before_anybody_looks_are_not_told_again(edited: EditedRates) -> None:
+    """Nothing that its user sees has changed."""
+    _lowered(edited)
+    edited.in_force = {}
+    edited.show_node()
+    edited.put_in_force("p", 1)
+    assert edited.told() == []
+
+
+def test_a_new_leader_tells_that_rates_are_not_in_force_any_more(edited: EditedRates) -> None:
+    """The condition is an earlier leader's, from before the node took it back."""
+    _lowered(edited)
+    shown = edited.pods["p"]
+    remove(edited.machine, shown, edited.now)
+    edited.in_force = {}
+    edited.show_node()
+    edited.show(shown)
+    assert edited.told() == [ALLOCATED]
+
+
+def test_what_a_settled_pod_leaves_is_nothing(edited: EditedRates) -> None:
+    """Its node says whatever it likes afterwards."""
+    _lowered(edited)
+    remove(edited.machine, edited.pods["p"], edited.now)
+    edited.in_force = {}
+    edited.show_node()
+    assert edited.decide() == []
+    assert edited.machine.rate_changes._settled.on("n1") == ()
+
+
+def test_an_advertiser_of_an_older_version_changes_no_rates(edited: EditedRates) -> None:
+    """It writes an inventory without the field, and leaves what is in force as it is; a later one is believed again."""
+    edited.bound("p", {"min_tx_rate": 20_000})
+    edited.says_rates = False
+    edited.show_node()
+    edited.edit("p", {"min_tx_rate": 30_000})
+    assert edited.told() == [("Infeasible", CHANGES_NONE)]
+    edited.says_rates = True
+    edited.show_node()
+    assert len(edited.writes()) == 1
+
+
+def test_what_is_allocated_when_an_older_advertiser_comes_is_not_allocated_for_ever(edited: EditedRates) -> None:
+    """It says why, and reserves what the VF may have; once a newer advertiser is back, it goes on."""
+    edited.bound("p", {"min_tx_rate": 20_000})
+    edited.edit("p", {"min_tx_rate": 60_000})
+    edited.write()
+    edited.says_rates = False
+    edited.show_node()
+    assert (edited.told(), edited.left) == ([NOT_KNOWN], 30_000)
+    edited.tell("p", *NOT_KNOWN)
+    assert edited.told() == []
+    edited.says_rates = True
+    edited.show_node()
+    assert edited.told() == [ALLOCATED]
+    edited.put_in_force("p", 1)
+    assert edited.told() == [IN_FORCE]
+
+
+def test_what_an_older_advertiser_leaves_in_force_is_not_known_any_more(edited: EditedRates) -> None:
+    """An older mooring-cni sets the assignment's rates where a sandbox is made again: they count, too."""
+    _lowered(edited)
+    edited.now += 2.0
+    edited.edit("p", {"min_tx_rate": 20_000})
+    assert edited.write().reserved == (20_000,)
+    edited.put_in_force("p", 2)
+    assert edited.left == 70_000
+    edited.decide()
+    edited.says_rates = False
+    edited.show_node()
+    ((reason, message),) = edited.told()
+    assert (reason, message.partition(":")[0]) == ("Infeasible", CHANGES_NONE)
+    assert edited.left == 40_000
+    edited.says_rates = True
+    edited.show_node()
+    assert (edited.left, edited.told()) == (70_000, [IN_FORCE])
+
+
+def test_no_inventory_says_nothing_of_rates(edited: EditedRates, make_node: MakeNode) -> None:
+    """What a node still says to be in force counts only together with it."""
+    _lowered(edited)
+    text = '{"pods":{"uid-0":1},"v":1}'
+    take_in(edited.machine, make_node("n1", annotations={names.RATES_IN_FORCE: text}), now=edited.now)
+    assert [reason for reason, _ in edited.told()] == ["Infeasible"]
+
+
+def test_a_request_that_is_removed_is_refused_in_words(edited: EditedRates) -> None:
+    """The pod keeps its VFs and their rates; once the request is there again, that is told."""
+    edited.bound("p", {"min_tx_rate": 20_000}, {})
+    edited.annotate("p", {names.REQUEST: None})
+    rule = "the pod has 2 VFs, and asks for none now"
+    told = f"annotation {names.REQUEST!r}: {rule}: only min_tx_rate and max_tx_rate change once the pod has a node"
+    assert edited.told() == [("Refused", told)]
+    edited.tell("p", "Refused", told)
+    edited.edit("p", {"min_tx_rate": 20_000}, {})
+    assert edited.told() == [IN_FORCE]
+
+
+def test_a_request_that_is_removed_after_its_rates_changed_is_refused_too(edited: EditedRates) -> None:
+    """What was allocated stays."""
+    _lowered(edited)
+    edited.annotate("p", {names.REQUEST: None})
+    assert ([reason for reason, _ in edited.told()], edited.left) == (["Refused"], 80_000)
+
+
+def test_a_pod_that_asks_in_the_other_key_has_not_removed_its_request(edited: EditedRates) -> None:
+    """``rdma_interfaces_required`` does not change."""
+    pod = edited.new("p")
+    pod.metadata.annotations = {names.SEED_REQUEST: '[{"min_tx_rate": 20000}]'}
+    take_in(edited.machine, pod, now=edited.now)
+    (bind,) = binds(steps(edited.machine, edited.now))
+    edited.show(as_bound(bind))
+    assert edited.decide() == []
+
+
+@pytest.fixture
+def signing(make_node: MakeNode, make_pf: MakePf, make_pod: MakePod) -> EditedRates:
+    """Rates on a cluster whose scheduler signs, and has not before."""
+    return EditedRates(Machine("mooring", sign_rates=lambda text: f"signed {text}"), make_node, make_pf, make_pod)
+
+
+def test_rates_that_were_written_before_signing_was_turned_on_are_signed(signing: EditedRates) -> None:
+    """The same generation and the same rates: a node with keys has refused them, and takes them now."""
+    signing.bound("p", {"min_tx_rate": 20_000})
+    signing.edit("p", {"min_tx_rate": 30_000})
+    (order,) = signing.writes()
+    signing.carry_out(order)
+    text = order.annotations[names.RATES]
+    signing.now += 2.0
+    signing.annotate("p", {names.RATES_SIGNATURE: None})
+    (again,) = signing.writes()
+    assert (again.rates, dict(again.annotations)) == (
+        order.rates,
+        {names.RATES: text, names.RATES_SIGNATURE: f"signed {text}"},
+    )
+    signing.carry_out(again)
+    assert (signing.writes(), signing.left) == ([], 60_000)
+    signing.put_in_force("p", 1)
+    assert signing.told() == [IN_FORCE]
+
+
+@pytest.mark.parametrize("edit", [{"min_tx_rate": 95_000}, {"min_tx_rate": 30_000, "vlan": 5}])
+def test_they_are_signed_also_while_a_later_edit_waits_or_is_refused(
+    edit: dict[str, int], signing: EditedRates
+) -> None:
+    """What is allocated is what the node is to have meanwhile. By a key that was replaced is not signed."""
+    signing.bound("p", {"min_tx_rate": 20_000})
+    signing.edit("p", {"min_tx_rate": 30_000})
+    signing.write()
+    signing.now += 2.0
+    signing.edit("p", edit)
+    assert len(signing.told()) == 1
+    signing.annotate("p", {names.RATES_SIGNATURE: "an older key's"})
+    (again,) = signing.writes()
+    assert again.rates.generation == 1
+    signing.finish(again, WriteRatesResult("refused", "no"))
+    assert signing.writes() == []
+    signing.now += 61.0
+    signing.annotate("p", {"x": "y"})
+    assert len(signing.writes()) == 1
+
+
+def test_what_is_in_force_needs_no_signature(signing: EditedRates) -> None:
+    """Its node has recorded it; nor does what no node would apply."""
+    signing.bound("p", {"min_tx_rate": 20_000})
+    signing.edit("p", {"min_tx_rate": 30_000})
+    signing.write()
+    signing.put_in_force("p", 1)
+    signing.now += 2.0
+    signing.annotate("p", {names.RATES_SIGNATURE: None})
+    assert signing.writes() == []
+    signing.says_rates = False
+    signing.show_node()
+    signing.annotate("p", {"x": "y"})
+    assert signing.writes() == []
+
+
+def _figures(edited: EditedRates) -> tuple[dict[str, float], float]:
+    """Return the gauges of edits that are not in force: those that are not 0 by state, and since when one is late."""
+    collector = _MachineCollector(edited.machine)
+    samples = [sample for metric in collector.collect() for sample in metric.samples]
+    states = {one.labels["state"]: one.value for one in samples if one.name == "mooring_edited_rates" and one.value}
+    (since,) = (one.value for one in samples if one.name == "mooring_rates_late_since_timestamp_seconds")
+    return states, since
+
+
+def test_how_long_allocated_rates_are_not_in_force_is_seen_from_outside(edited: EditedRates) -> None:
+    """Of the oldest; also after a later edit that waits, and for a new leader. A node that changes none is not late."""
+    edited.now = 100.0
+    edited.bound("p", {"min_tx_rate": 20_000})
+    assert _figures(edited) == ({}, 0)
+    edited.edit("p", {"min_tx_rate": 30_000})
+    edited.write()
+    edited.now = 200.0
+    edited.bound("q", {"min_tx_rate": 20_000})
+    edited.edit("q", {"min_tx_rate": 30_000})
+    edited.write()
+    assert _figures(edited) == ({"Allocated": 2}, 100)
+    edited.edit("p", {"min_tx_rate": 80_000})
+    edited.decide()
+    assert _figures(edited) == ({"Allocated": 1, "Deferred": 1}, 100)
+    edited.put_in_force("p", 1)
+    assert _figures(edited)[1] == 200
+    edited.says_rates = False
+    edited.show_node()
+    edited.decide()
+    assert _figures(edited) == ({"Infeasible": 2}, 0)
