@@ -351,7 +351,7 @@ class Loop:
 
     async def _evict(self, order: Evict) -> None:
         ending = await evict(self._clients.leaders, order)
-        metrics.EVICTIONS.by[ending,] += 1
+        metrics.EVICTIONS.by[order.cause, ending] += 1
         self._receive(Finished(order, ending))
 
     async def _delete_victims(self, order: DeleteVictims) -> None:
