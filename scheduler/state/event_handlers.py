@@ -22,6 +22,7 @@ from scheduler.kube.group_membership import membership_if_readable
 from scheduler.kube.objects import Node, Pod
 from scheduler.pending.event_hints import of_assigned_pod, of_leaving, of_node
 from scheduler.pending.groups.held_binds import HeldBinds
+from scheduler.pending.groups.marked_members import MarkedMembers
 from scheduler.pending.groups.pending_groups import PendingGroups
 from scheduler.pending.nominator import Nominator
 from scheduler.pending.pending_pods import PendingPods
@@ -49,6 +50,7 @@ class EventHandlers:
     groups_by_pod: GroupsByPod
     group_scheduling: GroupScheduling
     held_binds: HeldBinds
+    marked_members: MarkedMembers
     nominator: Nominator
     volume_events: VolumeEvents
     volume_waits: VolumeWaits
@@ -199,7 +201,7 @@ class EventHandlers:
     def _pod(self, pod: Pod, now: float) -> list[Instruction]:
         uid = pod.metadata.uid
         self.group_scheduling.interrupt(uid, now, pod)
-        self.group_scheduling.marked_members.see(pod, now)
+        self.marked_members.see(pod, now)
         if pod.is_over:
             self._leave(uid, now)
             if pod.status.phase == "Succeeded":
@@ -249,7 +251,7 @@ class EventHandlers:
 
     def _had_no_group(self, uid: str) -> bool:
         """Return whether a pod has been on a node on its own."""
-        return self.cache.assigned(uid) is not None and self.group_scheduling.groups_by_pod.of(uid) is None
+        return self.cache.assigned(uid) is not None and self.groups_by_pod.of(uid) is None
 
     def _is_held(self, uid: str) -> bool:
         """Return whether a pod is assumed, and its Binding waits for volumes."""

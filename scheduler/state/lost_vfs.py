@@ -12,7 +12,7 @@ An inventory that is not fresh (another boot's, of a node that is not Ready, non
 starts again. Pods that never started are not looked at: `scheduler.state.never_started` has them.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from math import inf
 
@@ -20,7 +20,7 @@ from scheduler.cache.assigned_pod import pod_reference
 from scheduler.cache.cache import AssignedPod, Cache
 from scheduler.cache.groups.members import GroupsByPod
 from scheduler.cycle.instructions import Evict, EvictionResult, Instruction, Report
-from scheduler.state.never_started import NodeClaims
+from scheduler.state.never_started import NeverStarted, NodeClaims
 
 # An eviction that the API server did not accept (a disruption budget, an outage) is tried again after this long, and
 # so often: what is left of a group then may have become whole again with new members.
@@ -77,10 +77,10 @@ class _Ordered:
 
 
 class LostVfs:
-    """The running pods that are due, by uid. ``never_started`` returns whether a pod has not run yet."""
+    """The running pods that are due, by uid."""
 
     def __init__(
-        self, cache: Cache, groups_by_pod: GroupsByPod, never_started: Callable[[str], bool], options: LostVfOptions
+        self, cache: Cache, groups_by_pod: GroupsByPod, never_started: NeverStarted, options: LostVfOptions
     ) -> None:
         self._cache = cache
         self._groups_by_pod = groups_by_pod
@@ -109,7 +109,7 @@ class LostVfs:
 
     def _judge(self, assigned: AssignedPod, claims: NodeClaims, now: float) -> None:
         uid, assignment = assigned.uid, assigned.assignment
-        is_running = not (_goes(assigned) or self._never_started(uid))
+        is_running = not (_goes(assigned) or uid in self._never_started)
         why = claims.loss(assignment) if assignment is not None and is_running else ""
         if not why:
             self._losses.pop(uid, None)
