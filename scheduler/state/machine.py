@@ -1,6 +1,6 @@
 """The scheduler without its edges: events in, instructions out, time as an argument.
 
-`nodes`, `pods` and `see` apply watch events, `finished` applies the result of a write. `step` decides about the next
+`nodes`, `pods` and `handle` apply watch events, `finished` applies the result of a write. `step` decides about the next
 pod, `tick` does what is due at a time. All return instructions: `Bind`, `PreBind`, `Evict`, `DeleteVictims`,
 `WriteRates`, `Report` and `Notice`. Nothing here does I/O, so a whole life can be replayed in a test.
 """
@@ -188,9 +188,9 @@ class Machine:
         """Apply a watch event of a pod."""
         return self.event_handlers.pods(event, now)
 
-    def see(self, kind: type[Any], event: Event[Any], now: float) -> list[Instruction]:
+    def handle(self, kind: type[Any], event: Event[Any], now: float) -> list[Instruction]:
         """Apply a watch event of any kind of object."""
-        return self.event_handlers.see(kind, event, now)
+        return self.event_handlers.handle(kind, event, now)
 
     def finished(self, order: Order, result: Result, now: float) -> list[Instruction]:
         """Apply the result of a write; raise TypeError if the result is of another kind of write."""
@@ -365,9 +365,9 @@ class Machine:
             self.pending_pods[uid], "Unschedulable", f"nomination given up: {why}"
         )
 
-    def retell(self) -> list[Instruction]:
+    def report_again(self) -> list[Instruction]:
         """Return the reports that hold until a person acts: a new leader sends them again."""
-        return [*self.vf_disputes.retell(), *self._bound_without_vfs.retell()]
+        return [*self.vf_disputes.report_again(), *self._bound_without_vfs.report_again()]
 
     def next_due(self) -> float | None:
         """Return when `tick` or `step` has work, if no event arrives before; None for never."""

@@ -91,7 +91,7 @@ class VfDisputes:
     def next_due(self) -> float | None:
         return self._never_started.next_due()
 
-    def retell(self) -> list[Instruction]:
+    def report_again(self) -> list[Instruction]:
         """Report again what holds until a person acts."""
         found = [(node, unit, uids) for node, units in self._disputes.items() for unit, uids in units.items()]
         return [one for dispute in found for one in self._tell(*dispute)]

@@ -19,7 +19,7 @@ from scheduler.kube.pod_info import Refusal, read_pod_info
 from scheduler.placement.gpus_constraint import gpu_kind
 
 # As in the admission policy (manifests/base/guard/interfaces.yaml).
-_LONGEST = {names.REQUEST: 32_768, names.SEED_REQUEST: 32_768, names.PLACEMENT: 256}
+_LONGEST = {names.REQUEST: 32_768, names.RIT_REQUEST: 32_768, names.PLACEMENT: 256}
 _KNOWN = (names.REQUEST, names.PLACEMENT, names.GROUP)
 _OURS = "mooring.dev/"
 
@@ -83,7 +83,7 @@ def _pod(file: str, there: PodPlace, schedulers: tuple[str, ...]) -> list[Findin
 
 def _misplaced(there: PodPlace) -> Iterator[tuple[Place, str]]:
     own = there.whole.at("metadata", "annotations")
-    for key in (names.REQUEST, names.SEED_REQUEST, names.PLACEMENT):
+    for key in (names.REQUEST, names.RIT_REQUEST, names.PLACEMENT):
         if isinstance(own.value, dict) and key in own.value:
             where = there.pod.at("metadata", "annotations").field
             yield own.at(key), f"stands on the object and not on its pods: move it to {where}"
@@ -134,7 +134,7 @@ def _containers(pod: Place, request: PodRequest, annotations: Place) -> Iterator
         for one in pod.at("spec", kind).value or ()
         if isinstance(one, dict)
     }
-    key = names.REQUEST if names.REQUEST in annotations.value else names.SEED_REQUEST
+    key = names.REQUEST if names.REQUEST in annotations.value else names.RIT_REQUEST
     for index, interface in enumerate(request.interfaces):
         for name in sorted(set(interface.containers or ()) - known):
             yield annotations.at(key), f"[{index}].containers: {name!r} is not a container of this pod"

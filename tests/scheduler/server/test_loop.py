@@ -209,7 +209,7 @@ async def test_a_node_that_changes_all_the_time_keeps_nobody_waiting(
     stage: Stage, make_node: MakeNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As soon as one change is taken in the next one is there."""
-    see, changes = stage.machine.see, 0
+    see, changes = stage.machine.handle, 0
 
     def see_and_send(kind: type[Any], event: Any, now: float) -> Any:
         nonlocal changes

@@ -59,7 +59,7 @@ class Life:
 
     def pod_group(self, name: str = "train", **spec: Any) -> None:
         item = msgspec.convert({"metadata": {"name": name, "namespace": "default"}, "spec": spec}, PodGroup)
-        self.machine.see(PodGroup, Changed(Identity(name, "default"), item), self.now)
+        self.machine.handle(PodGroup, Changed(Identity(name, "default"), item), self.now)
 
     def work(self, later_s: float = 0.0) -> list[Instruction]:
         """Let time pass, and do all that is due."""

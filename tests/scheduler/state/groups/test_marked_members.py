@@ -34,7 +34,7 @@ def _pod_group(life: Life, mode: object = "PodGroup", least: int = MIN) -> None:
         "spec": {"schedulingPolicy": {"gang": {"minCount": least}}, "disruptionMode": mode},
     }
     item = msgspec.convert(document, PodGroup)
-    life.machine.see(PodGroup, Changed(Identity("train", "default"), item), life.now)
+    life.machine.handle(PodGroup, Changed(Identity("train", "default"), item), life.now)
 
 
 def _member(
@@ -139,7 +139,7 @@ def test_without_its_pod_group_nobody_knows_how_the_group_goes(life: Life) -> No
     """So nobody goes, also not when it appears again much later."""
     _pod_group(life)
     life.see(_leaving(life, "m0"), _member(life, "m1", OURS))
-    life.machine.see(PodGroup, Removed(Identity("train", "default")), life.now)
+    life.machine.handle(PodGroup, Removed(Identity("train", "default")), life.now)
     assert _in_time(life) == []
     _pod_group(life)
     assert _in_time(life) == []
@@ -148,7 +148,7 @@ def test_without_its_pod_group_nobody_knows_how_the_group_goes(life: Life) -> No
 def test_nor_does_anybody_where_it_cannot_be_read(life: Life) -> None:
     """For victims such a group counts as one that goes as a whole, so that nobody of it goes alone."""
     unreadable = Unreadable(Identity("train", "default"), "it is no object")
-    life.machine.see(PodGroup, unreadable, life.now)
+    life.machine.handle(PodGroup, unreadable, life.now)
     life.see(_leaving(life, "m0"), _member(life, "m1", OURS))
     assert _in_time(life) == []
 

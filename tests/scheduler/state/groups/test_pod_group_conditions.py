@@ -27,7 +27,7 @@ def _show(life: Life, *conditions: tuple[str, str], uid: str = "u1") -> None:
         "spec": {"schedulingPolicy": {"gang": {"minCount": 2}}},
         "status": {"conditions": shown},
     }
-    life.machine.see(PodGroup, Changed(Identity("train", "default"), msgspec.convert(document, PodGroup)), life.now)
+    life.machine.handle(PodGroup, Changed(Identity("train", "default"), msgspec.convert(document, PodGroup)), life.now)
 
 
 def _written(instructions: list[Instruction]) -> list[tuple[str, str, str]]:
@@ -109,7 +109,7 @@ def test_a_pod_group_that_is_made_again_has_a_condition_of_its_own(life: Life) -
     life.see(*(life.member(f"m{number}", **OF_TRAIN) for number in range(2)))
     life.bound(*binds(life.work()))
     assert [status for status, _, _ in _written(life.work(1.0))] == ["True"]
-    life.machine.see(PodGroup, Removed(Identity("train", "default")), life.now)
+    life.machine.handle(PodGroup, Removed(Identity("train", "default")), life.now)
     assert _written(life.work(1.0)) == []
     _show(life, uid="u2")
     assert [status for status, _, _ in _written(life.work(1.0))] == ["True"]
@@ -120,7 +120,7 @@ def test_nothing_is_written_to_a_pod_group_of_scheduler_plugins(life: Life, make
     item = msgspec.convert(
         {"metadata": {"name": "train", "namespace": "default"}, "spec": {"minMember": 2}}, CoschedulingPodGroup
     )
-    life.machine.see(CoschedulingPodGroup, Changed(Identity("train", "default"), item), life.now)
+    life.machine.handle(CoschedulingPodGroup, Changed(Identity("train", "default"), item), life.now)
     labels = {"metadata": {"labels": {"scheduling.x-k8s.io/pod-group": "train"}}}
     for number in range(2):
         pod = make_pod(f"m{number}", [{}, {}])

@@ -169,7 +169,7 @@ def test_no_room_is_kept_for_a_group_that_is_not_decided_about_any_more(life: Li
     pair(life, group="", schedulingGroup={"podGroupName": "pair"})
     assert len(victims(life.work())) == 2
     assert len(life.machine.nominator) == 2
-    life.machine.see(PodGroup, Removed(Identity("pair", "default")), life.now)
+    life.machine.handle(PodGroup, Removed(Identity("pair", "default")), life.now)
     life.work(1.0)
     assert len(life.machine.nominator) == 0
 
@@ -204,7 +204,7 @@ def test_budgets_are_spared_over_all_nodes(life: Life) -> None:
         "status": {"disruptionsAllowed": 1},
     }
     item = msgspec.convert(budget, PodDisruptionBudget)
-    life.machine.see(PodDisruptionBudget, Changed(Identity("kept", "default"), item), life.now)
+    life.machine.handle(PodDisruptionBudget, Changed(Identity("kept", "default"), item), life.now)
     pair(life)
     found = victims(life.work())
     assert len(found) == 2
@@ -224,7 +224,7 @@ def test_a_podgroup_that_puts_its_pods_lower_makes_them_victims(life: Life, grou
     life.bound(*binds(life.work()))
     life.see(*(life.member(f"m{number}", group, spec={"priority": 10}) for number in range(2 if group else 1)))
     assert victims(life.work()) == ["low0", "low1"]
-    life.machine.see(PodGroup, Removed(Identity("low", "default")), life.now)
+    life.machine.handle(PodGroup, Removed(Identity("low", "default")), life.now)
     assert life.machine.known_pod_groups.lowest_priority is None
 
 
