@@ -110,5 +110,5 @@ def link(value: Value) -> LinkType:
 def address(value: Value) -> str:
     text = value.string(longest=16)
     if not pci.is_address(text):
-        value.fail(f"{text!r} is not a PCI address such as '0000:3b:00.2'")
+        value.fail(f"{text!r} {pci.NOT_AN_ADDRESS}")
     return text
