@@ -7,7 +7,7 @@ import pytest
 from mooring import names
 from mooring.kube.events import Identity, Removed
 from scheduler.kube.objects import Pod
-from tests.scheduler.state.groups.life import Life, binds, changed
+from tests.scheduler.group_life import Life, binds, changed
 
 # 11:00 on the day; pods are created in the hours before.
 NOW = 1_767_265_200.0

@@ -10,7 +10,7 @@ from scheduler.cycle.instructions import Report
 from scheduler.kube.binding_outcome import Outcome
 from scheduler.kube.objects import Pod
 from scheduler.kube.pod_groups import CoschedulingPodGroup
-from tests.scheduler.state.groups.life import (
+from tests.scheduler.group_life import (
     HINT,
     Life,
     binds,

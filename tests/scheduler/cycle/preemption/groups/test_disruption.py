@@ -10,7 +10,7 @@ from scheduler.cycle.instructions import DeleteVictims, Instruction
 from scheduler.kube.objects import Pod, PodDisruptionBudget
 from scheduler.kube.pod_groups import PodGroup
 from scheduler.state.machine import Machine
-from tests.scheduler.state.groups.life import Life, MakeNode, MakePf, MakePod, binds, changed, told
+from tests.scheduler.group_life import Life, MakeNode, MakePf, MakePod, binds, changed, told
 
 POLICY: dict[str, Any] = {"schedulingPolicy": {"gang": {"minCount": 2}}}
 WHOLE = POLICY | {"disruptionMode": "PodGroup"}

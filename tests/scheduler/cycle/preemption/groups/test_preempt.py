@@ -16,7 +16,7 @@ from scheduler.cycle.preemption.preemption import VF_PATIENCE_S
 from scheduler.kube.objects import PodDisruptionBudget
 from scheduler.kube.pod_groups import PodGroup
 from scheduler.state.machine import Machine
-from tests.scheduler.state.groups.life import (
+from tests.scheduler.group_life import (
     PAIR,
     Life,
     MakeNode,

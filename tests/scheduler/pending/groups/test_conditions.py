@@ -9,7 +9,7 @@ from mooring.kube.events import Changed, Identity, Removed
 from scheduler.cycle.instructions import Instruction, ReportGroup
 from scheduler.kube.pod_groups import CoschedulingPodGroup, PodGroup
 from scheduler.state.machine import Machine
-from tests.scheduler.state.groups.life import Life, MakeNode, MakePf, MakePod, as_bound, binds, changed, told
+from tests.scheduler.group_life import Life, MakeNode, MakePf, MakePod, as_bound, binds, changed, told
 
 OF_TRAIN: dict[str, Any] = {"group": "", "spec": {"schedulingGroup": {"podGroupName": "train"}}}
 

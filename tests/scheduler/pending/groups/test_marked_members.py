@@ -11,7 +11,7 @@ from scheduler.kube.objects import Pod
 from scheduler.kube.pod_groups import PodGroup
 from scheduler.pending.groups.marked_members import PATIENCE_S
 from scheduler.state.machine import Machine
-from tests.scheduler.state.groups.life import Life, MakeNode, MakePf, MakePod, changed
+from tests.scheduler.group_life import Life, MakeNode, MakePf, MakePod, changed
 
 OURS = "mooring: preempting to accommodate a higher priority pod"
 # The tests' time begins here.
