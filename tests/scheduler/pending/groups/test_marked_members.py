@@ -231,6 +231,7 @@ def test_a_refused_eviction_is_tried_again(life: Life) -> None:
 
 
 def test_the_machine_wakes_up_for_it(life: Life) -> None:
+    """No event has to come: `next_due` leads to the eviction in time."""
     _pod_group(life)
     life.see(_member(life, "m0", OURS))
     found = list[Instruction]()

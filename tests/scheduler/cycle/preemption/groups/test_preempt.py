@@ -130,6 +130,7 @@ def test_a_more_important_pod_takes_the_room_and_the_group_is_decided_about_agai
 
 
 def test_a_less_important_pod_does_not_take_the_room(life: Life) -> None:
+    """What one victim leaves is kept until the last one is gone, and the whole group fits."""
     running = fill(life, "n1", "n2")
     pair(life)
     life.work()
