@@ -99,11 +99,9 @@ class EventHandlers:
         if kind in pod_groups.PATHS:
             self.pending_groups.take_pod_group(kind, event, now)
             return []
-        return (
-            self.handle_volume_object(kind, event, now)
-            if kind in volume_cache.PATHS
-            else self.handle_cluster_object(kind, event, now)
-        )
+        if kind in volume_cache.PATHS:
+            return self.handle_volume_object(kind, event, now)
+        return self.handle_cluster_object(kind, event, now)
 
     def has(self, kind: type[Any], identity: Identity) -> bool:
         """Return whether an object is present in exactly this version; only for bound pods, which are many."""
