@@ -20,7 +20,7 @@ class _Node:
     tainted: bool
     total: dict[str, int]
     left: dict[str, int]
-    rooms: list[PfCapacity] = field(default_factory=lambda: [PfCapacity(32, 90_000) for _ in range(4)])
+    pfs: list[PfCapacity] = field(default_factory=lambda: [PfCapacity(32, 90_000) for _ in range(4)])
 
 
 class FullScan:
@@ -59,8 +59,8 @@ def _score(node: _Node, needs: dict[str, int]) -> float:
 
 
 def _place(node: _Node, request: PodRequest) -> object:
-    wants = [VfDemand(one.min_tx_rate, (1 << len(node.rooms)) - 1) for one in request.interfaces]
-    return place(wants, node.rooms, request.pfs)
+    demands = [VfDemand(one.min_tx_rate, (1 << len(node.pfs)) - 1) for one in request.interfaces]
+    return place(demands, node.pfs, request.pfs)
 
 
 def _take(node: _Node, needs: dict[str, int], request: PodRequest) -> None:
@@ -70,5 +70,5 @@ def _take(node: _Node, needs: dict[str, int], request: PodRequest) -> None:
     for name, amount in needs.items():
         node.left[name] -= amount
     for interface, pf in zip(request.interfaces, placed.pfs, strict=True):
-        room = node.rooms[pf]
-        node.rooms[pf] = PfCapacity(room.vfs - 1, room.mbps - interface.min_tx_rate)
+        capacity = node.pfs[pf]
+        node.pfs[pf] = PfCapacity(capacity.vfs - 1, capacity.mbps - interface.min_tx_rate)

@@ -131,9 +131,9 @@ class Cluster:
             self.settle()
             beside = self.see(Pod, pod("beside"))
             self.settle()
-            self._timed("remove", lambda gone=beside: self.machine.see(Pod, Removed(gone), self._now))  # type: ignore[misc]
+            self._timed("remove", lambda gone=beside: self.machine.handle(Pod, Removed(gone), self._now))  # type: ignore[misc]
         for identity in dict.fromkeys(identities):
-            self._timed("remove", lambda gone=identity: self.machine.see(kind, Removed(gone), self._now))  # type: ignore[misc]
+            self._timed("remove", lambda gone=identity: self.machine.handle(kind, Removed(gone), self._now))  # type: ignore[misc]
         self.settle()
 
     def see(self, kind: type[Any], document: Json) -> Identity:
@@ -142,7 +142,7 @@ class Cluster:
         line = self._timed("decode", lambda: read_line(text, _DECODERS[kind]))
         assert isinstance(line, WatchLine), line
         event: Any = line.event
-        self._follow(self._timed("take in", lambda: self.machine.see(kind, event, self._now)))
+        self._follow(self._timed("take in", lambda: self.machine.handle(kind, event, self._now)))
         identity: Identity = event.identity
         return identity
 

@@ -56,7 +56,7 @@ def _budgets(nodes: int) -> Scheduling:
         metadata = {"name": f"b{number}", "namespace": "default"}
         spec = {"selector": {"matchLabels": {"app": f"a{number}"}}}
         budget = msgspec.convert({"metadata": metadata, "spec": spec}, PodDisruptionBudget)
-        cluster.machine.see(PodDisruptionBudget, Changed(Identity(f"b{number}", "default"), budget), cluster.now)
+        cluster.machine.handle(PodDisruptionBudget, Changed(Identity(f"b{number}", "default"), budget), cluster.now)
     return cluster
 
 

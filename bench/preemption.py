@@ -56,7 +56,7 @@ class Full:
             metadata = {"name": f"b{number}", "namespace": "default"}
             spec = {"selector": {"matchLabels": {"app": f"a{number}"}}}
             budget = msgspec.convert({"metadata": metadata, "spec": spec}, PodDisruptionBudget)
-            self.machine.see(PodDisruptionBudget, Changed(Identity(f"b{number}", "default"), budget), self._now)
+            self.machine.handle(PodDisruptionBudget, Changed(Identity(f"b{number}", "default"), budget), self._now)
 
     def _show(self, priority: int, spec: Json, cpu: str, annotations: Json) -> None:
         self._serial += 1

@@ -31,7 +31,7 @@ def teller(machine: Machine, now: float) -> Tell:
         document["metadata"]["resourceVersion"] = str(version)
         item = msgspec.convert(document, kind)
         meta = item.metadata
-        machine.see(kind, Changed(Identity(meta.name, meta.namespace, meta.uid), item), now)
+        machine.handle(kind, Changed(Identity(meta.name, meta.namespace, meta.uid), item), now)
 
     return tell
 

@@ -17,7 +17,7 @@ from cni.spec.result import AttachedVf, add_result, pass_through
 from cni.spec.skel import BAD_ENVIRONMENT, REFUSED, TRY_AGAIN, Call, CniError
 from cni.vf.attach import attach
 from cni.vf.detach import detach
-from cni.vf.node import RETURNS_S, Node, in_host_netns, is_prepared
+from cni.vf.node import NOT_PREPARED, RETURNS_S, Node, in_host_netns, is_prepared
 from mooring import sandbox_marks
 from mooring.assignment import AssignedVf
 from mooring.ledger import FOLDER, LedgerEntry
@@ -47,7 +47,7 @@ def run(node: Node, call: Call, conf: Conf, caller: int | None) -> dict[str, obj
 def _check_place(node: Node, call: Call, conf: Conf) -> None:
     """Refuse a node that is not prepared yet, and the host's own namespace."""
     if conf.await_init and not is_prepared(node):
-        raise CniError(TRY_AGAIN, "this node's VFs are not prepared yet: mooring-advertiser init has not ended")
+        raise CniError(TRY_AGAIN, NOT_PREPARED)
     try:
         is_ours = netns.cookie_of(call.netns or "") == netns.own_cookie()
     except netns.NetnsGoneError as gone:

@@ -8,7 +8,7 @@ from pathlib import Path
 from cni.spec.conf import Conf
 from cni.spec.skel import LIMITED, UNAVAILABLE, Call, CniError
 from cni.vf import ipam
-from cni.vf.node import Node, is_prepared
+from cni.vf.node import NOT_PREPARED, Node, is_prepared
 from cni.vf.observe import differences_of, observe
 from mooring.errors import RecordError
 from mooring.files import read_file
@@ -25,7 +25,7 @@ def run(node: Node, call: Call, conf: Conf, version: str) -> None:
     """
     missing = [*_folders(node), *_versions(node, call, version), *_offer(node)]
     if conf.await_init and not is_prepared(node):
-        missing.append("this node's VFs are not prepared yet: mooring-advertiser init has not ended")
+        missing.append(NOT_PREPARED)
     if missing:
         limited = [text for entry in _held(node) for text in differences_of(entry, observe(node, entry))]
         what = "; ".join((*missing, *limited))

@@ -7,7 +7,16 @@ from pathlib import Path
 import grpc
 from google.protobuf.message import DecodeError
 
-from cri_shim.plan.gpus import GpuError, HostGpu, cdi_name, held_elsewhere, live_pods, other_folders, without_cdi
+from cri_shim.plan.gpus import (
+    GpuError,
+    HostGpu,
+    cdi_name,
+    held_elsewhere,
+    known_nodes,
+    live_pods,
+    other_folders,
+    without_cdi,
+)
 from cri_shim.records import Records
 from cri_shim.runtime import Runtime
 from mooring.gpu.assignment import GpuAssignment, assigned_gpus
@@ -39,10 +48,7 @@ class GpuFolders:
 
     def node(self, pci: str) -> str:
         """Return the device node by which a GPU computes, below /dev; raise GpuError."""
-        nodes = self._host_gpu(pci).nodes
-        if not nodes:
-            raise GpuError(f"GPU {pci}: its device nodes are not known, its driver does not tell them")
-        return nodes[0]
+        return known_nodes(pci, self._host_gpu(pci))[0]
 
     def _host_gpu(self, pci: str) -> HostGpu:
         function = self.sysfs / "bus/pci/devices" / pci

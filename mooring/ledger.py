@@ -47,7 +47,7 @@ from mooring import names
 from mooring.errors import RecordError
 from mooring.indexes import LAST
 from mooring.parsing import Value, dump, parse
-from mooring.pci import is_address
+from mooring.pci import NOT_AN_ADDRESS, is_address
 from mooring.settings import SETTING_NAMES, VfSettings, read_found_settings
 
 FOLDER = "vfs"
@@ -160,7 +160,7 @@ class LedgerEntry:
 def ledger_name(address: str) -> str:
     """Return an entry's path below the state folder; raise RecordError if ``address`` is not a PCI address."""
     if not is_address(address):
-        raise RecordError(FOLDER, "", f"{address!r} is not a PCI address such as '0000:3b:00.2'")
+        raise RecordError(FOLDER, "", f"{address!r} {NOT_AN_ADDRESS}")
     return f"{FOLDER}/{address}.json"
 
 

@@ -21,15 +21,15 @@ DRAIN = "mooring.dev/drain"
 INVENTORY_OF = "mooring.dev/inventory."
 REQUEST_OF = "mooring.dev/request."
 # The request key of rit-k8s-rdma, accepted unchanged.
-SEED_REQUEST = "rdma_interfaces_required"
+RIT_REQUEST = "rdma_interfaces_required"
 # The resource of rit-k8s-rdma: a container with a limit of it gets the devices.
-SEED_DEVICES = "rdma-sriov/dev-infiniband-mount"
-SEED_VFS = "rdma-sriov/vf"
-# Mb/s that pods may reserve by ``min_tx_rate``: for quotas and autoscalers, as `SEED_VFS` is for VFs.
+RIT_DEVICES = "rdma-sriov/dev-infiniband-mount"
+RIT_VFS = "rdma-sriov/vf"
+# Mb/s that pods may reserve by ``min_tx_rate``: for quotas and autoscalers, as `RIT_VFS` is for VFs.
 RESERVED_MBPS = "rdma-sriov/mbps"
 # Hustcat's resource: a container with a limit of N, without a request, gets N plain VFs.
 HUSTCAT_VFS = "tencent.com/rdma"
-SEED_RESOURCES = (SEED_DEVICES, SEED_VFS, RESERVED_MBPS, HUSTCAT_VFS)
+EXTENDED_RESOURCES = (RIT_DEVICES, RIT_VFS, RESERVED_MBPS, HUSTCAT_VFS)
 # The label by which pods name their PodGroup of scheduler-plugins; training operators set it by themselves.
 POD_GROUP_LABEL = "scheduling.x-k8s.io/pod-group"
 SCHEDULER_NAME = "mooring"
@@ -110,5 +110,5 @@ def link(value: Value) -> LinkType:
 def address(value: Value) -> str:
     text = value.string(longest=16)
     if not pci.is_address(text):
-        value.fail(f"{text!r} is not a PCI address such as '0000:3b:00.2'")
+        value.fail(f"{text!r} {pci.NOT_AN_ADDRESS}")
     return text

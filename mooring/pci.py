@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 _ADDRESS = re.compile(r"([0-9a-f]{4,8}):([0-9a-f]{2}):([01][0-9a-f])\.([0-7])", re.ASCII)
+NOT_AN_ADDRESS = "is not a PCI address such as '0000:3b:00.2'"
 
 
 def pf_name(address: str) -> str:
@@ -46,7 +47,7 @@ def routing_id(address: str) -> tuple[str, int]:
     """Split an address into its domain and its 16-bit routing id; raise ValueError if it is not a PCI address."""
     match = _ADDRESS.fullmatch(address)
     if match is None:
-        raise ValueError(f"{address!r} is not a PCI address such as '0000:3b:00.2'")
+        raise ValueError(f"{address!r} {NOT_AN_ADDRESS}")
     domain, bus, device, function = match.groups()
     return domain, int(bus, 16) << 8 | int(device, 16) << 3 | int(function)
 

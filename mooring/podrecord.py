@@ -29,11 +29,16 @@ class PodRecord:
     assignment: Assignment
 
 
+def uid_as_file_name(uid: str, folder: str) -> str:
+    """Return a pod's uid, to be a file's name in a folder of records; raise RecordError if it cannot be one."""
+    if not is_uid(uid):
+        raise RecordError(folder, "", f"{uid!r} is not a pod uid (at most 63 of A-Z a-z 0-9 _ -)")
+    return uid
+
+
 def pod_record_name(uid: str) -> str:
     """Return the record's path below the state folder; raise RecordError for a uid that cannot be a file's name."""
-    if not is_uid(uid):
-        raise RecordError(FOLDER, "", f"{uid!r} is not a pod uid (at most 63 of A-Z a-z 0-9 _ -)")
-    return f"{FOLDER}/{uid}.json"
+    return f"{FOLDER}/{uid_as_file_name(uid, FOLDER)}.json"
 
 
 def unprivileged_name(uid: str) -> str:

@@ -10,11 +10,10 @@ ADD of the pod sets these rates. It holds the newest generation, and is removed 
 
 from dataclasses import dataclass, replace
 
-from mooring import names
 from mooring.errors import RecordError
 from mooring.ledger import LedgerEntry
 from mooring.parsing import dump, parse
-from mooring.podrecord import PodRecord
+from mooring.podrecord import PodRecord, uid_as_file_name
 from mooring.rates import PodRates, VfRates, rates_fields, read_rates_value, with_rates
 
 FOLDER = "rates"
@@ -30,9 +29,7 @@ class RatesRecord:
 
 def rates_record_name(uid: str) -> str:
     """Return the record's path below the state folder; raise RecordError for a uid that cannot be a file's name."""
-    if not names.is_uid(uid):
-        raise RecordError(FOLDER, "", f"{uid!r} is not a pod uid (at most 63 of A-Z a-z 0-9 _ -)")
-    return f"{FOLDER}/{uid}.json"
+    return f"{FOLDER}/{uid_as_file_name(uid, FOLDER)}.json"
 
 
 def read_rates_record(text: str, name: str) -> RatesRecord:

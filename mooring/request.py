@@ -69,19 +69,19 @@ class PodRequest:
 
 def read_request(annotations: Mapping[str, str]) -> PodRequest | None:
     """Read a pod's request from its annotations; None if it has none. Raise AnnotationError."""
-    texts = annotations.get(names.REQUEST), annotations.get(names.SEED_REQUEST), annotations.get(names.PLACEMENT)
+    texts = annotations.get(names.REQUEST), annotations.get(names.RIT_REQUEST), annotations.get(names.PLACEMENT)
     if any(text is not None and len(text) > _SHORT for text in texts):
         return _read(*texts)
     return _read_short(*texts)
 
 
-def _read(ours: str | None, seeds: str | None, placement: str | None) -> PodRequest | None:
-    if ours is not None and seeds is not None:
-        raise AnnotationError(names.REQUEST, "", f"the pod also has {names.SEED_REQUEST!r}; only one may be given")
+def _read(ours: str | None, rit: str | None, placement: str | None) -> PodRequest | None:
+    if ours is not None and rit is not None:
+        raise AnnotationError(names.REQUEST, "", f"the pod also has {names.RIT_REQUEST!r}; only one may be given")
     if ours is not None:
         interfaces = _interfaces(_parse(ours, names.REQUEST), strict=True)
-    elif seeds is not None:
-        interfaces = _interfaces(_parse(seeds, names.SEED_REQUEST), strict=False)
+    elif rit is not None:
+        interfaces = _interfaces(_parse(rit, names.RIT_REQUEST), strict=False)
     else:
         return None
     return PodRequest(interfaces, *_placement(placement, interfaces))

@@ -26,11 +26,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Literal
 
-from mooring.errors import RecordError
 from mooring.files import make_folder, read_file, write_file, write_shared
 from mooring.inventory import CRI_SHIM
 from mooring.locks import hold
-from mooring.names import is_uid
+from mooring.podrecord import uid_as_file_name
 from mooring.run_folder import VERSIONS
 
 FOLDER = "sandboxes"
@@ -80,9 +79,8 @@ def are_needed(state: Path, run: Path) -> bool:
 @contextmanager
 def marked(run: Path, uid: str) -> Iterator[None]:
     """Mark a call for a pod while the block runs; raise RecordError for a uid that cannot be a file's name."""
-    if not is_uid(uid):
-        raise RecordError(FOLDER, "", f"{uid!r} is not a pod uid (at most 63 of A-Z a-z 0-9 _ -)")
-    path, descriptor = _make(_folder(run), uid)
+    name = uid_as_file_name(uid, FOLDER)
+    path, descriptor = _make(_folder(run), name)
     try:
         yield
     finally:

@@ -43,7 +43,7 @@ def counted_resources(
     held = tuple(held)
     vfs = _counted_vfs(inventory, held)
     known = {
-        names.SEED_DEVICES: _WITHOUT_END,
+        names.RIT_DEVICES: _WITHOUT_END,
         names.RESERVED_MBPS: _counted_mbps(inventory, held),
         RESOURCE: gpus,
     }

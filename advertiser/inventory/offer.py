@@ -226,7 +226,7 @@ def _driver(value: Value) -> str:
 
 
 def _resources(value: Value) -> tuple[str, ...]:
-    return tuple(item.choice(*names.SEED_RESOURCES) for item in value.items(len(names.SEED_RESOURCES)))
+    return tuple(item.choice(*names.EXTENDED_RESOURCES) for item in value.items(len(names.EXTENDED_RESOURCES)))
 
 
 def _rdma_netns(value: Value) -> RdmaNetns:

@@ -16,7 +16,7 @@ from mooring.gpu.request import RESOURCE
 from mooring.inventory import Inventory
 from mooring.kube.client import Client
 
-_HELD_BY_PODS = (frozenset(names.SEED_RESOURCES) - {names.SEED_DEVICES}) | {RESOURCE}
+_HELD_BY_PODS = (frozenset(names.EXTENDED_RESOURCES) - {names.RIT_DEVICES}) | {RESOURCE}
 
 
 class NodeResources:

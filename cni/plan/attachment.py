@@ -2,7 +2,7 @@
 
 import errno
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -187,6 +187,11 @@ def refusal_text(vf: AssignedVf | LedgerEntry, settings: VfSettings, *refused: O
     """Describe what a NIC refuses: PF, VF, the setting, and the kernel's reason."""
     what = ", ".join(f"{name} {value}" for name, value in settings.to_fields().items())
     return f"pf {vf.pf!r} refuses {what} for vf {vf.vf}" + "".join(f": {symbol(reason)}" for reason in refused)
+
+
+def contradiction_text(vf: AssignedVf | LedgerEntry, wrong: Iterable[str]) -> str:
+    """Describe a NIC that accepts settings and then has others; ``wrong`` are the `differences`."""
+    return f"pf {vf.pf!r} took what vf {vf.vf} was set to, but {'; '.join(wrong)}"
 
 
 def symbol(failed: OSError) -> str:

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from mooring.names import SEED_VFS
+from mooring.names import RIT_VFS
 
 MOST_VFS, MOST_COUNTERS, MOST_PORTS = 512, 64, 4
 # Octets of one unit of port_xmit_data and port_rcv_data (the kernel's Documentation/ABI/stable/sysfs-class-infiniband);
@@ -135,7 +135,7 @@ def _common_labels(vf: HeldVf) -> Iterable[tuple[str, str]]:
 def _samples(counters: VfCounters) -> Iterator[tuple[str, str, int]]:
     """Yield the metric, the further labels as text, and the value of each sample of one VF."""
     # One sample a VF and no container's name: queries join with it by the PCI address, which must then be unique.
-    yield _DEVICE, f',dev_type="{SEED_VFS}",container=""', 1
+    yield _DEVICE, f',dev_type="{RIT_VFS}",container=""', 1
     yield from ((f"{_PF}{name}", "", counters.pf[name]) for name in FROM_PF if name in counters.pf)
     yield from (
         (f"{_NETDEV}{name}_total", "", counters.netdev[name]) for name in FROM_NETDEV if name in counters.netdev

@@ -179,7 +179,7 @@ def _write(node: Node, entry: LedgerEntry, settings: VfSettings, found: VfSettin
     except OSError as refused:
         raise CniError(NIC_REFUSED, attachment.refusal_text(entry, changes, refused)) from refused
     if wrong := attachment.differences(settings, node.vf_settings.read(entry.pf, entry.vf)):
-        raise CniError(NIC_REFUSED, f"pf {entry.pf!r} took what vf {entry.vf} was set to, but {'; '.join(wrong)}")
+        raise CniError(NIC_REFUSED, attachment.contradiction_text(entry, wrong))
 
 
 @contextmanager

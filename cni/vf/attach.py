@@ -221,7 +221,7 @@ def _set_one(node: Node, pending: PendingAttachment, found: VfSettings) -> None:
     except OSError as refused:
         raise _refusal(node, vf, changes, refused) from refused
     if wrong := attachment.differences(settings, node.vf_settings.read(vf.pf, vf.vf)):
-        raise CniError(NIC_REFUSED, f"pf {vf.pf!r} took what vf {vf.vf} was set to, but {'; '.join(wrong)}")
+        raise CniError(NIC_REFUSED, attachment.contradiction_text(vf, wrong))
     if settings.mac is not None and has_netdev(pending):
         _set_mac(node, pending, settings.mac)
 

@@ -54,6 +54,10 @@ def pfs_of_port(node: Node, pf_pci: str) -> tuple[str, ...]:
     return next((port for port in shared if pf_pci in port), (pf_pci,))
 
 
+# What `is_prepared` keeps from being made.
+NOT_PREPARED = "this node's VFs are not prepared yet: mooring-advertiser init has not ended"
+
+
 def is_prepared(node: Node) -> bool:
     """Return whether `init` has prepared this boot's VFs: by its mark, or where earlier versions put it."""
     return any((node.run / mark).exists() for mark in (run_folder.READY, "ready"))

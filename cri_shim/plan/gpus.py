@@ -42,6 +42,13 @@ class HostGpu:
     nodes: tuple[str, ...]
 
 
+def known_nodes(pci: str, found: HostGpu) -> tuple[str, ...]:
+    """Return a GPU's device nodes, at least one; raise GpuError."""
+    if not found.nodes:
+        raise GpuError(f"GPU {pci}: its device nodes are not known, its driver does not tell them")
+    return found.nodes
+
+
 def cdi_name(pci: str, uuid: str, found: HostGpu, devices: Iterable[CdiDevice]) -> str:
     """Return the CDI device that holds exactly the assigned GPU; raise GpuError.
 
@@ -49,11 +56,10 @@ def cdi_name(pci: str, uuid: str, found: HostGpu, devices: Iterable[CdiDevice]) 
     """
     if found.uuid is not None and found.uuid != uuid:
         raise GpuError(f"GPU {pci}: the host has {found.uuid} there, not {uuid}")
-    if not found.nodes:
-        raise GpuError(f"GPU {pci}: its device nodes are not known, its driver does not tell them")
-    holding = sorted((device for device in devices if holds(device, found.nodes)), key=lambda one: one.qualified)
+    nodes = known_nodes(pci, found)
+    holding = sorted((device for device in devices if holds(device, nodes)), key=lambda one: one.qualified)
     if not holding:
-        raise GpuError(f"GPU {pci}: no CDI device brings exactly this GPU ({found.nodes[0]})")
+        raise GpuError(f"GPU {pci}: no CDI device brings exactly this GPU ({nodes[0]})")
     other = next((device for device in holding if device.edits != holding[0].edits), None)
     if other is not None:
         raise GpuError(f"GPU {pci}: CDI devices {holding[0].qualified} and {other.qualified} bring it differently")

@@ -146,7 +146,7 @@ def one_write(seen: Mapping[str, Sequence[Object]]) -> Verdict:
 
 def _asks(pod: Object) -> bool:
     annotations = pod["metadata"].get("annotations", {})
-    return names.REQUEST in annotations or names.SEED_REQUEST in annotations
+    return names.REQUEST in annotations or names.RIT_REQUEST in annotations
 
 
 def _names_itself(pod: Object) -> bool:

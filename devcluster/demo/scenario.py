@@ -70,7 +70,7 @@ class DemoPod:
 
 
 def _container(name: str, *, limits: bool, gpus: int) -> dict[str, object]:
-    limited = ({names.SEED_DEVICES: "1"} if limits else {}) | ({RESOURCE: str(gpus)} if gpus else {})
+    limited = ({names.RIT_DEVICES: "1"} if limits else {}) | ({RESOURCE: str(gpus)} if gpus else {})
     return {
         "name": name,
         "image": IMAGE,
@@ -90,7 +90,7 @@ def _rates(*rates_mbps: int) -> dict[str, str]:
 
 def pods(nodes: list[str]) -> list[DemoPod]:
     """Return the first pods; PFs of 100,000 Mb/s, two on each of three nodes."""
-    seeds = '[{"min_tx_rate": 15000, "max_tx_rate": 20000}, {"min_tx_rate": 5000}, {}]'
+    rit = '[{"min_tx_rate": 15000, "max_tx_rate": 20000}, {"min_tx_rate": 5000}, {}]'
     forged = {
         "v": 1,
         "uid": "00000000-0000-0000-0000-000000000000",
@@ -106,9 +106,7 @@ def pods(nodes: list[str]) -> list[DemoPod]:
             node=nodes[2],
             priority_class=FIRST["metadata"]["name"],
         ),
-        DemoPod(
-            "rit-example", "Running", "rit-k8s-rdma's example, unchanged", {names.SEED_REQUEST: seeds}, only="main"
-        ),
+        DemoPod("rit-example", "Running", "rit-k8s-rdma's example, unchanged", {names.RIT_REQUEST: rit}, only="main"),
         DemoPod("named", "Running", "an interface with a name, on a PF by glob", _asks({"name": "rdma0", "pf": "*f1"})),
         DemoPod(
             "sidecar",

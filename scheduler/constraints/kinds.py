@@ -80,7 +80,7 @@ class Kind:
         self._judged: dict[tuple[Hashable, Hashable], int | str] = {}
         self._judged_units = 0
         self._noted: dict[str, str] = {}
-        self._untold: list[str] = []
+        self._new_faults: list[str] = []
 
     def read_request(self, pod: PodSide) -> Hashable | None:
         """Return what a pod requests; raise ValueError with the constraint's words, or `Fault`."""
@@ -131,8 +131,8 @@ class Kind:
 
     def take_faults(self) -> list[str]:
         """Return what has gone wrong since the last call; the same fault twice in a row is returned once."""
-        untold, self._untold = self._untold, []
-        return untold
+        faults, self._new_faults = self._new_faults, []
+        return faults
 
     def _judge(self, request: Hashable, left: Units[Any]) -> int | str:
         def ask(constraint: AnyConstraint) -> int | str:
@@ -167,7 +167,7 @@ class Kind:
         text = f"constraint {self.name!r} failed in {step}: {what}"
         if self._noted.get(step) != text:
             self._noted[step] = text
-            self._untold.append(text)
+            self._new_faults.append(text)
         return Fault(text)
 
 

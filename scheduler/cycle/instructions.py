@@ -15,6 +15,7 @@ from scheduler.kube.objects import Pod
 from scheduler.kube.pod_groups import PodGroup
 
 Subject = Literal["pod", "node", "inventory", "assignment", "dispute", "cluster_objects", "constraint", "storage"]
+EvictionCause = Literal["NeverStarts", "HalfGroup", "Preempted", "LostVfs"]
 
 
 class Report(msgspec.Struct, frozen=True):
@@ -112,7 +113,7 @@ class Evict:
 
     pod: Pod
     reason: str
-    cause: Literal["NeverStarts", "HalfGroup", "Preempted", "LostVfs"] = "NeverStarts"
+    cause: EvictionCause = "NeverStarts"
 
 
 @dataclass(frozen=True, slots=True)

@@ -73,6 +73,11 @@ def no_node_available(total: int, reasons: str) -> str:
     return f"0/{total} nodes are available: {reasons}."
 
 
+def for_member(reason: str, which: str) -> str:
+    """Return a reason of `no_node_available`, told for one member of a group; any other reason as it is."""
+    return reason.replace("nodes are available: ", f"nodes are available for the {which}: ", 1)
+
+
 def none_available(total: int, counts: Mapping[str, int]) -> str:
     """Return the number of nodes for each reason, in kube-scheduler's words."""
     listed = ", ".join(sorted(f"{count} {text}" for text, count in counts.items() if count))

@@ -84,7 +84,7 @@ class BoundWithoutVfs:
         self._unasked.discard(uid)
         self._offered.pop(uid, None)
 
-    def retell(self) -> Iterator[Instruction]:
+    def report_again(self) -> Iterator[Instruction]:
         """Repeat the reports that hold until somebody acts."""
         return (_report(pod) for pod in self._pods.values())
 
@@ -94,7 +94,7 @@ def _is_bound_without_vfs(pod: Pod) -> bool:
     annotations = pod.annotations
     if names.ASSIGNMENT in annotations or pod.metadata.deletion_timestamp is not None:
         return False
-    if names.REQUEST not in annotations and names.SEED_REQUEST not in annotations:
+    if names.REQUEST not in annotations and names.RIT_REQUEST not in annotations:
         return False
     try:
         request = read_request(annotations)

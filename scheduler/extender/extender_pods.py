@@ -24,7 +24,7 @@ from scheduler.cycle.preemption.select_victims import not_reprieved
 from scheduler.cycle.preemption.victims import importance, pods_of, single, split
 from scheduler.extender.bound_without_vfs import BoundWithoutVfs
 from scheduler.extender.protocol import MOST, Victims
-from scheduler.extender.roots import Claimed, OutOfSteps, Room, divisions
+from scheduler.extender.roots import Claimed, OutOfSteps, RootCapacity, divisions
 from scheduler.kube.binding_outcome import Outcome
 from scheduler.kube.cluster_event import ClusterEvent
 from scheduler.kube.objects import Pod
@@ -233,9 +233,9 @@ class ExtenderPods:
             return
         roots = [pcie_root(pf.pci, pf.pcie) for pf in pfs]
         admitted = [frozenset([roots[index] for index in bits(demand.pfs)]) for demand in demands]
-        room = None if capacities is None else _room_by_root(roots, capacities)
+        by_root = None if capacities is None else _capacity_by_root(roots, capacities)
         limit = steps_taken() + SEARCHED_AT_ONCE
-        for number, division in enumerate(divisions(request.interfaces, claimed.devices, admitted, room)):
+        for number, division in enumerate(divisions(request.interfaces, claimed.devices, admitted, by_root)):
             if number >= MOST_DIVISIONS or steps_taken() > limit:
                 raise OutOfSteps
             placed = [replace(one, root=root) for one, root in zip(request.interfaces, division, strict=True)]
@@ -287,12 +287,12 @@ def _why(reasons: Sequence[str]) -> str:
     return next((reason for reason in reasons if reason not in NOT_ENOUGH.values()), _FEW_THERE)
 
 
-def _room_by_root(roots: Sequence[str], capacities: Sequence[PfCapacity]) -> Mapping[str, Room]:
-    found: dict[str, Room] = {}
+def _capacity_by_root(roots: Sequence[str], capacities: Sequence[PfCapacity]) -> Mapping[str, RootCapacity]:
+    found: dict[str, RootCapacity] = {}
     for root, capacity in zip(roots, capacities, strict=True):
-        room = found.setdefault(root, Room())
-        room.vfs += capacity.vfs
-        room.mbps += max(capacity.mbps, 0)
+        here = found.setdefault(root, RootCapacity())
+        here.vfs += capacity.vfs
+        here.mbps += max(capacity.mbps, 0)
     return found
 
 
@@ -303,4 +303,4 @@ def _elsewhere(assigned: AssignedPod) -> str:
 def _is_managed(pod_info: PodInfo) -> bool:
     """Return whether kube-scheduler had a reason to ask us: a request, be it an empty one, or a managed resource."""
     asked = pod_info.request is not None or bool(pod_info.wishes)
-    return asked or bool(pod_info.resources.keys() & names.SEED_RESOURCES)
+    return asked or bool(pod_info.resources.keys() & names.EXTENDED_RESOURCES)

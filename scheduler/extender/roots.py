@@ -51,7 +51,7 @@ class OutOfSteps(Exception):  # noqa: N818 - an outcome, not an error
 
 
 @dataclass(slots=True)
-class Room:
+class RootCapacity:
     """What the PFs under a root have together."""
 
     vfs: int = 0
@@ -71,20 +71,20 @@ def divisions(
     interfaces: Sequence[VfRequest],
     devices: Sequence[frozenset[str]],
     admitted: Sequence[frozenset[str]],
-    room: Mapping[str, Room] | None = None,
+    capacities: Mapping[str, RootCapacity] | None = None,
 ) -> Iterator[Division]:
     """Yield each division once; raise `OutOfSteps`. ``admitted`` are for each interface the roots that it may have.
 
-    ``room`` is what there is under each root; without it anything fits.
+    ``capacities`` is what there is under each root; without it anything fits.
     """
-    if room is not None and not _suffices(room, frozenset().union(*devices), interfaces):
+    if capacities is not None and not _suffices(capacities, frozenset().union(*devices), interfaces):
         return iter(())
-    return _Search(interfaces, devices, admitted, room).below(())
+    return _Search(interfaces, devices, admitted, capacities).below(())
 
 
-def _suffices(room: Mapping[str, Room], roots: frozenset[str], interfaces: Sequence[VfRequest]) -> bool:
+def _suffices(capacities: Mapping[str, RootCapacity], roots: frozenset[str], interfaces: Sequence[VfRequest]) -> bool:
     """Return whether there is enough under all the roots together: else a search would go through all divisions."""
-    left = [room[root] for root in roots if root in room]
+    left = [capacities[root] for root in roots if root in capacities]
     vfs, mbps = sum([one.vfs for one in left]), sum([one.mbps for one in left])
     return vfs >= len(interfaces) and mbps >= sum([one.min_tx_rate for one in interfaces])
 
@@ -95,11 +95,11 @@ class _Search:
         interfaces: Sequence[VfRequest],
         devices: Sequence[frozenset[str]],
         admitted: Sequence[frozenset[str]],
-        room: Mapping[str, Room] | None,
+        capacities: Mapping[str, RootCapacity] | None,
     ) -> None:
         self._count, self._admitted = len(interfaces), admitted
         self._rates = [one.min_tx_rate for one in interfaces]
-        self._room = None if room is None else {root: replace(left) for root, left in room.items()}
+        self._capacities = None if capacities is None else {root: replace(left) for root, left in capacities.items()}
         # An interface that equals the one before it goes to the same devices or later ones: nothing else would differ.
         plain = [replace(one, name=None, containers=None) for one in interfaces]
         self._repeats = [False, *(one == other for one, other in pairwise(plain))]
@@ -142,9 +142,9 @@ class _Search:
 
     def _take(self, root: str, rate: int) -> bool:
         """Take a VF with this rate under a root if there is one."""
-        if self._room is None:
+        if self._capacities is None:
             return True
-        left = self._room[root]
+        left = self._capacities[root]
         if not left.vfs or left.mbps < rate:
             return False
         left.vfs -= 1
@@ -152,9 +152,9 @@ class _Search:
         return True
 
     def _give_back(self, root: str, rate: int) -> None:
-        if self._room is not None:
-            self._room[root].vfs += 1
-            self._room[root].mbps += rate
+        if self._capacities is not None:
+            self._capacities[root].vfs += 1
+            self._capacities[root].mbps += rate
 
     def _may_take(self, group: _Devices) -> bool:
         """Return whether devices may get one more interface: a full share, or one of the few that are left over."""

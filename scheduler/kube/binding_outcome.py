@@ -63,10 +63,15 @@ def _conflict(status: Status) -> Outcome | LookAgain:
     return LookAgain(text)
 
 
+def another_pod(pod: Pod) -> str:
+    """Return the reason why a write to a pod's uid changed nothing: another pod has its name now."""
+    return f"a pod of that name has the uid {pod.metadata.uid!r}"
+
+
 def compare(pod: Pod, uid: str, node: str, annotations: Mapping[str, str]) -> Outcome:
     """Return what a pod that was read back means for the Binding of ``uid`` to ``node``."""
     if pod.metadata.uid != uid:
-        return Outcome("gone", f"a pod of that name has the uid {pod.metadata.uid!r}")
+        return Outcome("gone", another_pod(pod))
     if pod.spec.node_name:
         return _compare_bound(pod, node, annotations)
     if pod.metadata.deletion_timestamp is not None:

@@ -168,7 +168,7 @@ def _shape(
             spec.affinity.node_affinity if spec.affinity else None,
             spec.images,
             [volume.image.reference for volume in spec.volumes or () if volume.image],
-            [pod.annotations.get(key) for key in (names.REQUEST, names.SEED_REQUEST, names.PLACEMENT)],
+            [pod.annotations.get(key) for key in (names.REQUEST, names.RIT_REQUEST, names.PLACEMENT)],
             asked_kinds(pod.annotations),
         )
     )
@@ -178,7 +178,7 @@ def _request(pod: Pod) -> PodRequest | None:
     request = read_request(pod.annotations)
     if request is None:
         return _by_resource(pod.spec)
-    key = names.REQUEST if names.REQUEST in pod.annotations else names.SEED_REQUEST
+    key = names.REQUEST if names.REQUEST in pod.annotations else names.RIT_REQUEST
     known = {container.name for container in (*(pod.spec.init_containers or ()), *(pod.spec.containers or ()))}
     limiting = _limiting(pod.spec)
     if limiting is None and not any(interface.containers for interface in request.interfaces):
@@ -193,9 +193,9 @@ def _request(pod: Pod) -> PodRequest | None:
 
 def _hold_to_limit(resources: Mapping[str, int], interfaces: int) -> None:
     """Refuse a pod whose limit of VFs differs from the number that it requests: a quota on them would count wrongly."""
-    limited = resources.get(names.SEED_VFS)
+    limited = resources.get(names.RIT_VFS)
     if limited is not None and limited != interfaces:
-        rule = f"the pod's interfaces are {interfaces}, its containers' limits of {names.SEED_VFS!r} {limited}"
+        rule = f"the pod's interfaces are {interfaces}, its containers' limits of {names.RIT_VFS!r} {limited}"
         raise AnnotationError(names.REQUEST, "", f"{rule}: they must be as many")
 
 
@@ -225,7 +225,7 @@ def _by_resource(spec: PodSpec) -> PodRequest | None:
 def _limiting(spec: PodSpec) -> tuple[str, ...] | None:
     """Return the containers that limit the device resource of earlier systems; None (all of them) if none does."""
     every = (*(spec.init_containers or ()), *(spec.containers or ()))
-    found = [one.name for one in every if one.resources and names.SEED_DEVICES in (one.resources.limits or {})]
+    found = [one.name for one in every if one.resources and names.RIT_DEVICES in (one.resources.limits or {})]
     return tuple(found) or None
 
 

@@ -11,7 +11,7 @@ from scheduler.kube.objects import Pod
 from scheduler.kube.pod_info import PodInfo, Refusal, read_pod_info
 
 # The annotations of a pod's request; of the others only their size counts.
-_ASKING = (names.REQUEST, names.SEED_REQUEST, names.PLACEMENT, names.ASSIGNMENT, names.GROUP)
+_ASKING = (names.REQUEST, names.RIT_REQUEST, names.PLACEMENT, names.ASSIGNMENT, names.GROUP)
 
 
 @dataclass(slots=True)

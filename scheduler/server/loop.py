@@ -280,7 +280,7 @@ class Loop:
         now = self._clock() if at is None else at
         match message:
             case WatchEvent(kind, Synced() as listed):
-                steps = self._machine.event_handlers.keeping(kind, listed.there, now)
+                steps = self._machine.event_handlers.handle_list(kind, listed.there, now)
                 self._inbox.put_first(_OpenList(chain(steps, taken_apart(kind, listed)), now))
             case _OpenList(rest, came):
                 for first in rest:
@@ -290,9 +290,9 @@ class Loop:
                 self._reflectors.note(message, leads=self._leads)
                 if not self._reflectors.missing():
                     self._settled()
-                return self._machine.retell() if self._leads and not self._reflectors.missing() else []
+                return self._machine.report_again() if self._leads and not self._reflectors.missing() else []
             case WatchEvent(kind, event):
-                return self._machine.see(kind, event, now)
+                return self._machine.handle(kind, event, now)
             case Finished(order, result):
                 return self._machine.finished(order, result, now)
         return []
@@ -351,7 +351,7 @@ class Loop:
 
     async def _evict(self, order: Evict) -> None:
         ending = await evict(self._clients.leaders, order)
-        metrics.EVICTIONS.by[ending,] += 1
+        metrics.EVICTIONS.by[order.cause, ending] += 1
         self._receive(Finished(order, ending))
 
     async def _delete_victims(self, order: DeleteVictims) -> None:

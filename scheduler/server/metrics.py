@@ -8,7 +8,7 @@ import time
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from itertools import accumulate
+from itertools import accumulate, product
 from typing import get_args, get_type_hints
 
 from prometheus_client import Gauge
@@ -17,7 +17,7 @@ from prometheus_client.registry import REGISTRY, Collector
 
 from scheduler.constraints.protocol import VFS
 from scheduler.cycle.decisions import Bind
-from scheduler.cycle.instructions import EvictionResult, Instruction, PreBind, WriteRatesResult
+from scheduler.cycle.instructions import EvictionCause, EvictionResult, Instruction, PreBind, WriteRatesResult
 from scheduler.kube.binding_outcome import Outcome
 from scheduler.plugins.rdma_vfs import FAULTS
 from scheduler.state.machine import Machine
@@ -110,11 +110,11 @@ BINDS = Count("mooring_binds", "Binds, by result", ["result"])
 IGNORED_OBJECTS = Count("mooring_ignored_objects", "Objects ignored because they are invalid, by reason", ["reason"])
 EVICTIONS = Count(
     "mooring_evictions",
-    "Evictions of pods that never start or have lost their VFs, and of halves of groups, by result",
-    ["result"],
+    "Evictions, by what they are for (the reason of the pod's event) and by result",
+    ["cause", "result"],
 )
 # Prometheus computes an increase only from a series that exists: so the first eviction counts too.
-EVICTIONS.by.update({(ending,): 0 for ending in get_args(EvictionResult)})
+EVICTIONS.by.update(dict.fromkeys(product(get_args(EvictionCause), get_args(EvictionResult)), 0))
 RATE_CHANGES = Count("mooring_rate_changes", "Writes of other rates for running pods, by result", ["result"])
 RATE_CHANGES.by.update({(kind,): 0 for kind in get_args(get_type_hints(WriteRatesResult)["kind"])})
 PREEMPTIONS = Count("scheduler_preemption_attempts", "Pods for whose sake others were chosen to go")

@@ -15,6 +15,7 @@ from mooring.kube.client import STRATEGIC_PATCH, Client
 from mooring.kube.failures import Conflict, KubeError, NotFound, Throttled, Unknown, of_object
 from mooring.kube.retry import until_definite
 from scheduler.cycle.instructions import WriteRates, WriteRatesResult
+from scheduler.kube.binding_outcome import another_pod
 from scheduler.server.bind import ON_ITS_WAY_S
 from scheduler.server.read_back import read_back
 from scheduler.server.reporting.rates_status import rates_patch
@@ -82,6 +83,6 @@ async def _look(client: Client, path: str, order: WriteRates, failed: KubeError)
     except NotFound as gone:
         return WriteRatesResult("gone", gone.status.message)
     if pod.metadata.uid != order.rates.uid:
-        return WriteRatesResult("gone", f"a pod of that name has the uid {pod.metadata.uid!r}")
+        return WriteRatesResult("gone", another_pod(pod))
     is_ours = all(pod.annotations.get(key) == value for key, value in order.annotations.items())
     return WriteRatesResult("written") if is_ours else _refused(failed)

@@ -22,6 +22,7 @@ from scheduler.kube.group_membership import membership_if_readable
 from scheduler.kube.objects import Node, Pod
 from scheduler.pending.event_hints import of_assigned_pod, of_leaving, of_node
 from scheduler.pending.groups.held_binds import HeldBinds
+from scheduler.pending.groups.marked_members import MarkedMembers
 from scheduler.pending.groups.pending_groups import PendingGroups
 from scheduler.pending.nominator import Nominator
 from scheduler.pending.pending_pods import PendingPods
@@ -49,6 +50,7 @@ class EventHandlers:
     groups_by_pod: GroupsByPod
     group_scheduling: GroupScheduling
     held_binds: HeldBinds
+    marked_members: MarkedMembers
     nominator: Nominator
     volume_events: VolumeEvents
     volume_waits: VolumeWaits
@@ -84,12 +86,12 @@ class EventHandlers:
                 self._leave(identity.uid, now)
                 return []
 
-    def see(self, kind: type[Any], event: Event[Any], now: float) -> list[Instruction]:
+    def handle(self, kind: type[Any], event: Event[Any], now: float) -> list[Instruction]:
         """Apply a watch event of any kind of object."""
         if isinstance(event, Synced):
-            for _ in self.keeping(kind, event.there, now):
+            for _ in self.handle_list(kind, event.there, now):
                 pass
-            return [one for entry in event.entries for one in self.see(kind, entry, now)]
+            return [one for entry in event.entries for one in self.handle(kind, entry, now)]
         if kind is Node:
             return self.nodes(event, now)
         if kind is Pod:
@@ -97,14 +99,16 @@ class EventHandlers:
         if kind in pod_groups.PATHS:
             self.pending_groups.take_pod_group(kind, event, now)
             return []
-        return self.stored(kind, event, now) if kind in volume_cache.PATHS else self.around(kind, event, now)
+        if kind in volume_cache.PATHS:
+            return self.handle_volume_object(kind, event, now)
+        return self.handle_cluster_object(kind, event, now)
 
     def has(self, kind: type[Any], identity: Identity) -> bool:
         """Return whether an object is present in exactly this version; only for bound pods, which are many."""
         assigned = self.cache.assigned(identity.uid) if kind is Pod else None
         return assigned is not None and assigned.version != "" and assigned.version == identity.resource_version
 
-    def keeping(self, kind: type[Any], there: Sequence[Identity], now: float) -> Iterator[None]:
+    def handle_list(self, kind: type[Any], there: Sequence[Identity], now: float) -> Iterator[None]:
         """Record that these are all objects of this kind, step by step as the iterator advances."""
         if kind is Node:
             for name in sorted(self.cache.node_names() - {identity.name for identity in there}):
@@ -124,13 +128,15 @@ class EventHandlers:
             self.queue.move_on_event(self.cluster_objects.keep(kind, there), now)
         self.unreadable_objects.keep(kind, there)
 
-    def stored(
+    def handle_volume_object(
         self, kind: type[volume_cache.Stored], event: Change[volume_cache.Stored], now: float
     ) -> list[Instruction]:
         """Apply a watch event of volumes, claims, storage classes and attach limits of nodes."""
         return self._leave_out_others(kind, event, "storage", self.volume_events.take(kind, event, now))
 
-    def around(self, kind: type[ClusterObject], event: Change[ClusterObject], now: float) -> list[Instruction]:
+    def handle_cluster_object(
+        self, kind: type[ClusterObject], event: Change[ClusterObject], now: float
+    ) -> list[Instruction]:
         """Apply a watch event of namespaces, services and controllers."""
         helps, unreadable_objects = self.cluster_objects.take(kind, event)
         self.queue.move_on_event(helps, now)
@@ -199,7 +205,7 @@ class EventHandlers:
     def _pod(self, pod: Pod, now: float) -> list[Instruction]:
         uid = pod.metadata.uid
         self.group_scheduling.interrupt(uid, now, pod)
-        self.group_scheduling.marked_members.see(pod, now)
+        self.marked_members.see(pod, now)
         if pod.is_over:
             self._leave(uid, now)
             if pod.status.phase == "Succeeded":
@@ -249,7 +255,7 @@ class EventHandlers:
 
     def _had_no_group(self, uid: str) -> bool:
         """Return whether a pod has been on a node on its own."""
-        return self.cache.assigned(uid) is not None and self.group_scheduling.groups_by_pod.of(uid) is None
+        return self.cache.assigned(uid) is not None and self.groups_by_pod.of(uid) is None
 
     def _is_held(self, uid: str) -> bool:
         """Return whether a pod is assumed, and its Binding waits for volumes."""

@@ -5,6 +5,7 @@ from scheduler.cache.groups.members import Members
 from scheduler.cycle.decisions import GroupUnschedulable, Unschedulable
 from scheduler.cycle.groups.members import alike
 from scheduler.cycle.groups.search import GroupSearch
+from scheduler.cycle.refusals import for_member
 from scheduler.kube.cluster_event import LEAVING, ClusterEvent
 
 # Pods that are named as in the way of a group.
@@ -20,7 +21,7 @@ def shortage(members: Members, search: GroupSearch, verdict: GroupUnschedulable,
     least = search.group.min
     if members.counting >= least:
         return surplus(members, search, verdict.refusal)
-    reason = _for_the(verdict.fitting + 1, verdict.refusal.reason)
+    reason = for_member(verdict.refusal.reason, _ordinal(verdict.fitting + 1))
     where = f" in {verdict.where}, where the most do" if verdict.where else ""
     if counting := members.counting:
         half = f"{counting} of at least {least} members are placed, and {verdict.fitting} of"
@@ -56,11 +57,6 @@ def _in_the_way(members: Members, refusal: Unschedulable, cache: Cache) -> str:
 
 def _vfs(assigned: AssignedPod) -> int:
     return len(assigned.assignment.vfs) if assigned.assignment is not None else 0
-
-
-def _for_the(number: int, reason: str) -> str:
-    """Say of a reason against all nodes for which member it is."""
-    return reason.replace("nodes are available: ", f"nodes are available for the {_ordinal(number)}: ", 1)
 
 
 def _ordinal(number: int) -> str:

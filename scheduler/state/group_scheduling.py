@@ -68,6 +68,7 @@ class GroupScheduling:
     held_binds: HeldBinds
     conditions: PodGroupConditions
     marked_members: MarkedMembers
+    messages: MemberMessages
     group_preemption: GroupPreemption
     volume_waits: VolumeWaits
     options: GroupOptions
@@ -75,7 +76,6 @@ class GroupScheduling:
     # How many decisions there were, by their results, and how many members they have placed.
     decisions: Counter[Decided] = field(default_factory=lambda: Counter(dict.fromkeys(get_args(Decided), 0)))
     members_placed: int = 0
-    messages: MemberMessages = field(default_factory=MemberMessages)
     group_hold: GroupHold = field(init=False)
     half_groups: HalfGroups = field(init=False)
     group_pre_binding: GroupPreBinding = field(init=False)

@@ -12,7 +12,7 @@ An inventory that is not fresh (another boot's, of a node that is not Ready, non
 starts again. Pods that never started are not looked at: `scheduler.state.never_started` has them.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from math import inf
 
@@ -20,7 +20,7 @@ from scheduler.cache.assigned_pod import pod_reference
 from scheduler.cache.cache import AssignedPod, Cache
 from scheduler.cache.groups.members import GroupsByPod
 from scheduler.cycle.instructions import Evict, EvictionResult, Instruction, Report
-from scheduler.state.never_started import NodeClaims
+from scheduler.state.never_started import NeverStarted, NodeClaims
 
 # An eviction that the API server did not accept (a disruption budget, an outage) is tried again after this long, and
 # so often: what is left of a group then may have become whole again with new members.
@@ -77,10 +77,10 @@ class _Ordered:
 
 
 class LostVfs:
-    """The running pods that are due, by uid. ``never_started`` returns whether a pod has not run yet."""
+    """The running pods that are due, by uid."""
 
     def __init__(
-        self, cache: Cache, groups_by_pod: GroupsByPod, never_started: Callable[[str], bool], options: LostVfOptions
+        self, cache: Cache, groups_by_pod: GroupsByPod, never_started: NeverStarted, options: LostVfOptions
     ) -> None:
         self._cache = cache
         self._groups_by_pod = groups_by_pod
@@ -89,7 +89,7 @@ class LostVfs:
         self._losses: dict[str, _Loss] = {}
         self._ordered: dict[str, _Ordered] = {}
         # When the first one is due, or the next may be evicted; it may be too early, never too late.
-        self._look_at = inf
+        self._next_check = inf
         # When the pods or groups of the last minute were evicted.
         self._done: list[float] = []
         # The turn in which each node that has lost VFs had its last eviction.
@@ -109,7 +109,7 @@ class LostVfs:
 
     def _judge(self, assigned: AssignedPod, claims: NodeClaims, now: float) -> None:
         uid, assignment = assigned.uid, assigned.assignment
-        is_running = not (_goes(assigned) or self._never_started(uid))
+        is_running = not (_goes(assigned) or uid in self._never_started)
         why = claims.loss(assignment) if assignment is not None and is_running else ""
         if not why:
             self._losses.pop(uid, None)
@@ -120,7 +120,7 @@ class LostVfs:
         else:
             due = now + self._options.after_s
             self._losses[uid] = _Loss(why, assigned.node, due)
-            self._look_at = min(self._look_at, due)
+            self._next_check = min(self._next_check, due)
 
     def drop(self, uid: str) -> None:
         """Record that a pod is gone."""
@@ -138,18 +138,18 @@ class LostVfs:
             if (loss := self._losses.get(uid)) is not None:
                 # A member that has lost VFs of its own: they count from now on.
                 loss.due = now + self._options.after_s
-                self._look_at = min(self._look_at, loss.due)
+                self._next_check = min(self._next_check, loss.due)
 
     def overdue(self, now: float) -> Iterator[Instruction]:
         """Yield what is due: for each pod or whole group its evictions, or in a dry run what would be done."""
-        if now < self._look_at:
+        if now < self._next_check:
             return
         yield from self._order_again(now)
         self._done = [at for at in self._done if at > now - _MINUTE_S]
         for uid in self._in_turns(now):
             self._done.append(now)
             yield from self._end(uid, now)
-        self._look_at = self._next(now)
+        self._next_check = self._next(now)
 
     def _in_turns(self, now: float) -> Iterator[str]:
         """Yield those that may be evicted now: each time the first of the node whose turn is longest ago."""
@@ -191,7 +191,7 @@ class LostVfs:
 
     def next_due(self) -> float | None:
         """Return when `overdue` has to look again; None while no running pod has lost a VF."""
-        return None if self._look_at == inf else self._look_at
+        return None if self._next_check == inf else self._next_check
 
     def finish(self, uid: str, result: EvictionResult, now: float) -> None:
         """Record the result of an eviction; a refused one is ordered again, unless the VFs are back by now."""

@@ -1,6 +1,6 @@
 """The scheduler without its edges: events in, instructions out, time as an argument.
 
-`nodes`, `pods` and `see` apply watch events, `finished` applies the result of a write. `step` decides about the next
+`nodes`, `pods` and `handle` apply watch events, `finished` applies the result of a write. `step` decides about the next
 pod, `tick` does what is due at a time. All return instructions: `Bind`, `PreBind`, `Evict`, `DeleteVictims`,
 `WriteRates`, `Report` and `Notice`. Nothing here does I/O, so a whole life can be replayed in a test.
 """
@@ -43,6 +43,7 @@ from scheduler.kube.pod_info import PodInfo, Refusal
 from scheduler.pending.groups.conditions import PodGroupConditions
 from scheduler.pending.groups.held_binds import HeldBinds
 from scheduler.pending.groups.marked_members import MarkedMembers
+from scheduler.pending.groups.member_messages import MemberMessages
 from scheduler.pending.groups.options import NO_OPTIONS, GroupOptions
 from scheduler.pending.groups.pending_groups import PendingGroups
 from scheduler.pending.nominator import Nominator
@@ -55,6 +56,7 @@ from scheduler.state.cluster_objects import ClusterObjects
 from scheduler.state.event_handlers import EventHandlers
 from scheduler.state.group_scheduling import GroupScheduling
 from scheduler.state.lost_vfs import NO_EVICTIONS, LostVfOptions, LostVfs
+from scheduler.state.never_started import NeverStarted
 from scheduler.state.pre_binding import PreBinding
 from scheduler.state.rate_changes import RateChanges, SignRates
 from scheduler.state.vf_disputes import VfDisputes
@@ -64,7 +66,7 @@ __all__ = ["DeleteVictims", "Evict", "EvictionResult", "Instruction", "Machine",
 
 
 class Machine:
-    """State and its transitions. Its parts are separate, and none is reached through another."""
+    """State and its transitions. Its parts are separate, and each is given the others that it calls."""
 
     def __init__(
         self,
@@ -78,10 +80,7 @@ class Machine:
         sign: SignAssignment | None = None,
         sign_rates: SignRates | None = None,
     ) -> None:
-        """Check ``portion`` pods in one step, if a decision must find victims; with ``sign`` sign each assignment.
-
-        With ``sign_rates`` sign the rates that are allocated to running pods.
-        """
+        """Check ``portion`` pods in one step for victims; ``sign`` and ``sign_rates`` sign what pods are given."""
         self.scheduler_name = scheduler_name
         self._kinds = kinds
         self.cache = Cache(kinds)
@@ -90,13 +89,14 @@ class Machine:
         self._volume_waits = VolumeWaits(self.cache.volumes, self.cache.node)
         self._volume_events = VolumeEvents(self.cache.volumes, self.queue, self._volume_waits)
         conditions, held_binds = PodGroupConditions(), HeldBinds()
+        member_messages, never_started = MemberMessages(), NeverStarted()
         self.groups_by_pod, self.known_pod_groups = GroupsByPod(), KnownPodGroups()
         self.pending_groups = PendingGroups(self.queue, conditions, self.groups_by_pod, self.known_pod_groups)
         self.pending_pods = PendingPods(
             self.cache, self.queue, self.nominator, self._volume_events, self.pending_groups, self.groups_by_pod, kinds
         )
-        self.vf_disputes = VfDisputes(self.cache, scheduler_name, evicts=evict_never_started)
-        self.lost_vfs = LostVfs(self.cache, self.groups_by_pod, self.vf_disputes.never_started, lost_vf_options)
+        self.vf_disputes = VfDisputes(self.cache, never_started, scheduler_name, evicts=evict_never_started)
+        self.lost_vfs = LostVfs(self.cache, self.groups_by_pod, never_started, lost_vf_options)
         self.rate_changes = RateChanges(self.cache, self.nominator, scheduler_name, sign_rates)
         self._bound_without_vfs = BoundWithoutVfs(scheduler_name)
         budgets, self.placed_groups = Budgets(), PlacedGroups(self.groups_by_pod, self.known_pod_groups)
@@ -115,6 +115,7 @@ class Machine:
             held_binds=held_binds,
             conditions=conditions,
             marked_members=marked_members,
+            messages=member_messages,
             group_preemption=GroupPreemption(
                 self.cache, self._scheduling_cycle, self.nominator, budgets, self.placed_groups, self._preemption
             ),
@@ -131,7 +132,7 @@ class Machine:
             pending_pods=self.pending_pods,
             pending_groups=self.pending_groups,
             group_conditions=conditions,
-            group_messages=self.group_scheduling.messages,
+            group_messages=member_messages,
             nominator=self.nominator,
             vf_disputes=self.vf_disputes,
             lost_vfs=self.lost_vfs,
@@ -160,6 +161,7 @@ class Machine:
             groups_by_pod=self.groups_by_pod,
             group_scheduling=self.group_scheduling,
             held_binds=held_binds,
+            marked_members=marked_members,
             nominator=self.nominator,
             volume_events=self._volume_events,
             volume_waits=self._volume_waits,
@@ -186,9 +188,9 @@ class Machine:
         """Apply a watch event of a pod."""
         return self.event_handlers.pods(event, now)
 
-    def see(self, kind: type[Any], event: Event[Any], now: float) -> list[Instruction]:
+    def handle(self, kind: type[Any], event: Event[Any], now: float) -> list[Instruction]:
         """Apply a watch event of any kind of object."""
-        return self.event_handlers.see(kind, event, now)
+        return self.event_handlers.handle(kind, event, now)
 
     def finished(self, order: Order, result: Result, now: float) -> list[Instruction]:
         """Apply the result of a write; raise TypeError if the result is of another kind of write."""
@@ -363,9 +365,9 @@ class Machine:
             self.pending_pods[uid], "Unschedulable", f"nomination given up: {why}"
         )
 
-    def retell(self) -> list[Instruction]:
+    def report_again(self) -> list[Instruction]:
         """Return the reports that hold until a person acts: a new leader sends them again."""
-        return [*self.vf_disputes.retell(), *self._bound_without_vfs.retell()]
+        return [*self.vf_disputes.report_again(), *self._bound_without_vfs.report_again()]
 
     def next_due(self) -> float | None:
         """Return when `tick` or `step` has work, if no event arrives before; None for never."""

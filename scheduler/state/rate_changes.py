@@ -219,7 +219,7 @@ class RateChanges:
             return None
         allocated, shown = assigned.rates.rates if assigned.rates is not None else None, shown_condition(pod)
         try:
-            if text is None and names.SEED_REQUEST not in pod.annotations:
+            if text is None and names.RIT_REQUEST not in pod.annotations:
                 return removed_request(assignment)
             request = _read(text) if text is not None else None
             if allocated is None and (request is None or asks_as_assigned(request.interfaces, assignment.vfs)):

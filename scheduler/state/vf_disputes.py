@@ -21,11 +21,11 @@ from scheduler.state.never_started import Disputes, NeverStarted, NodeClaims, Ov
 class VfDisputes:
     """The disputes of each node, and the pods that never started."""
 
-    def __init__(self, cache: Cache, scheduler_name: str, *, evicts: bool) -> None:
+    def __init__(self, cache: Cache, never_started: NeverStarted, scheduler_name: str, *, evicts: bool) -> None:
         self._cache = cache
         self._scheduler_name = scheduler_name
         self._evicts = evicts
-        self._unstarted = NeverStarted()
+        self._never_started = never_started
         self._disputes: dict[str, Disputes] = {}
 
     @property
@@ -47,21 +47,17 @@ class VfDisputes:
 
     def judge(self, node: str, now: float) -> None:
         """Compare the assignments of a node's pods with the node's current inventory."""
-        self._unstarted.judge(node, self._current(node), now)
+        self._never_started.judge(node, self._current(node), now)
 
     def see(self, pod: Pod, assigned: AssignedPod, now: float) -> None:
         """Record a bound pod; only pods of ours are evicted for the contents of their annotation."""
         ours = assigned.assignment if pod.spec.scheduler_name == self._scheduler_name else None
-        if self._unstarted.see(pod, ours):
-            self._unstarted.judge_pod(assigned.uid, self._current(assigned.node), now)
-
-    def never_started(self, uid: str) -> bool:
-        """Return whether a bound pod with VFs of ours has not run yet."""
-        return uid in self._unstarted
+        if self._never_started.see(pod, ours):
+            self._never_started.judge_pod(assigned.uid, self._current(assigned.node), now)
 
     def drop(self, uid: str) -> None:
         """Record that a pod is gone."""
-        self._unstarted.drop(uid)
+        self._never_started.drop(uid)
 
     def pod_left(self, assigned: AssignedPod, now: float) -> None:
         """Check whether the removal of a claim settles a dispute."""
@@ -75,27 +71,27 @@ class VfDisputes:
     def overdue(self, now: float) -> Iterator[Instruction]:
         """Yield the instructions for pods whose time to start is over; of many for a part, the rest stays due."""
         current = dict[str, NodeClaims]()
-        for uid in self._unstarted.overdue(now):
-            node = self._unstarted.node_of(uid)
+        for uid in self._never_started.overdue(now):
+            node = self._never_started.node_of(uid)
             if node not in current:
                 current[node] = self._current(node)
-            one = self._unstarted.take_overdue(uid, current[node], now)
+            one = self._never_started.take_overdue(uid, current[node], now)
             if one is not None:
                 yield self._evict_or_report(one)
         for node, claims in current.items():
-            self._unstarted.judge(node, claims, now)
+            self._never_started.judge(node, claims, now)
 
     def _current(self, node: str) -> NodeClaims:
         return NodeClaims(self._cache.node(node), self._disputes.get(node, {}))
 
     def retry(self, uid: str, now: float) -> None:
         """Try an eviction again later if the API server did not accept it."""
-        self._unstarted.retry(uid, now)
+        self._never_started.retry(uid, now)
 
     def next_due(self) -> float | None:
-        return self._unstarted.next_due()
+        return self._never_started.next_due()
 
-    def retell(self) -> list[Instruction]:
+    def report_again(self) -> list[Instruction]:
         """Report again what holds until a person acts."""
         found = [(node, unit, uids) for node, units in self._disputes.items() for unit, uids in units.items()]
         return [one for dispute in found for one in self._tell(*dispute)]

@@ -147,6 +147,7 @@ def test_the_record_of_an_earlier_advertiser_counts_until_it_is_another(node: No
 
 
 def test_rates_beside_are_added() -> None:
+    """What VFs of the other PF on the cable reserve counts against the same line rate."""
     check_rates("eth0", 100, {}, {0: VfSettings(min_tx_rate=40)}, 60)
     with pytest.raises(CniError, match="101 Mb/s"):
         check_rates("eth0", 100, {}, {0: VfSettings(min_tx_rate=41)}, 60)

@@ -74,6 +74,33 @@ def test_every_room_of_the_scheduler_but_its_edge_has_a_contract_of_its_own_for_
     assert set(layers) - pure == {"__main__", "server"}
 
 
+_BUILTINS = {"print", "open", "input"}
+_CLOCKS = {"datetime.now", "datetime.utcnow", "datetime.today", "date.today"}
+
+
+def _pure_modules() -> Iterator[Path]:
+    """Yield the modules that a contract calls pure: all of its folder but the edges, or the one module."""
+    table = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"]
+    edges = [ROOT / edge.removesuffix(".*").replace(".", "/") for edge in table["edges"]]
+    for folder in (ROOT / one["folder"].replace(".", "/") for one in table["contracts"] if one["type"] == "pure"):
+        for path in [folder.with_suffix(".py")] if folder.with_suffix(".py").exists() else folder.rglob("*.py"):
+            if not any(path.with_suffix("").is_relative_to(edge) for edge in edges):
+                yield path
+
+
+def test_what_is_pure_calls_nothing_that_does_io_without_an_import_of_its_own() -> None:
+    """The contracts see imports only: builtins, and clocks of modules that also hold values, need a look at calls."""
+    found = [
+        f"{path.relative_to(ROOT)}:{call.lineno}: {name}"
+        for path in _pure_modules()
+        for call in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(call, ast.Call)
+        and ".".join((name := ast.unparse(call.func)).split(".")[-2:]) in _BUILTINS | _CLOCKS
+    ]
+    assert len(list(_pure_modules())) > 100
+    assert found == []
+
+
 def test_the_scheduler_has_at_most_a_dozen_entries() -> None:
     """A reader takes in the rooms at one look."""
     entries = [path for path in (ROOT / "scheduler").iterdir() if path.name not in ("__init__.py", "__pycache__")]

@@ -47,7 +47,7 @@ def annotated(**changes: str | None) -> dict[str, Any]:
         "signature": names.SIGNATURE,
         "rates": names.RATES,
         "in_force": names.RATES_IN_FORCE,
-        "seed": names.SEED_REQUEST,
+        "rit": names.RIT_REQUEST,
         "placement": names.PLACEMENT,
         "gpus": f"{names.INVENTORY_OF}gpu",
         "licences": f"{names.INVENTORY_OF}licence",
@@ -118,7 +118,7 @@ async def test_a_binding_with_an_assignment_is_the_schedulers(guarded: Guarded, 
 async def test_a_binding_cannot_bring_a_request(guarded: Guarded, resource: str) -> None:
     """Its annotations become the pod's in the very write that gives it a node, so no scheduler has decided on them."""
     assert await guarded.create(ALICE, "pods", pod()) == ""
-    for key in (names.REQUEST, names.SEED_REQUEST, names.PLACEMENT):
+    for key in (names.REQUEST, names.RIT_REQUEST, names.PLACEMENT):
         answer = await guarded.bind(SCHEDULER, "p", {key: "[]"}, resource)
         assert f"a Binding sets none of '{names.REQUEST}'" in answer
 
@@ -218,7 +218,7 @@ async def test_an_advertiser_writes_of_its_node_only_what_is_its_business(
     [
         (ONE_VF, {}, ""),
         (ONE_VF, {"hostNetwork": False}, ""),
-        ({names.SEED_REQUEST: '[{"min_tx_rate": 1}]', names.PLACEMENT: ' {"pfs": "pack"}\n'}, {}, ""),
+        ({names.RIT_REQUEST: '[{"min_tx_rate": 1}]', names.PLACEMENT: ' {"pfs": "pack"}\n'}, {}, ""),
         ({names.REQUEST: ' \n[{"min_tx_rate": 1},\n {}]\n'}, {}, ""),
         ({names.REQUEST: " [ ] "}, {"schedulerName": "default-scheduler", "hostNetwork": True}, ""),
         ({}, {"schedulerName": "default-scheduler", "nodeName": "n", "hostNetwork": True}, ""),
@@ -229,13 +229,13 @@ async def test_an_advertiser_writes_of_its_node_only_what_is_its_business(
             "mooring",
         ),
         (
-            {names.SEED_REQUEST: "[{}]"},
+            {names.RIT_REQUEST: "[{}]"},
             {"schedulerName": "moor"},
-            f"'moor' gives no interfaces; a pod with '{names.SEED_REQUEST}'",
+            f"'moor' gives no interfaces; a pod with '{names.RIT_REQUEST}'",
         ),
         (ONE_VF, {"nodeName": "n"}, "spec.nodeName: 'n' is preset, so that no scheduler would choose the VFs of"),
         (ONE_VF, {"hostNetwork": True}, "spec.hostNetwork: a pod in the host's network cannot be given interfaces"),
-        ({**ONE_VF, names.SEED_REQUEST: "[]"}, {}, "are on one pod; only one may be given"),
+        ({**ONE_VF, names.RIT_REQUEST: "[]"}, {}, "are on one pod; only one may be given"),
         ({names.REQUEST: '{"min_tx_rate": 1}'}, {}, f"annotation '{names.REQUEST}': not a JSON list, such as [{{"),
         ({names.REQUEST: ""}, {}, "not a JSON list"),
         ({names.REQUEST: f"[{' ' * 32768}]"}, {}, f"annotation '{names.REQUEST}': more than 32768 characters"),
@@ -262,7 +262,7 @@ async def test_a_request_that_could_not_be_served_is_refused_where_it_is_written
 
 async def test_nothing_but_interfaces_changes_once_the_pod_has_a_node(guarded: Guarded) -> None:
     """Before that all may be corrected; afterwards nothing can be removed or added, nor by status."""
-    for name, annotations in (("p", {names.REQUEST: "[{},{}]"}), ("q", {}), ("r", {names.SEED_REQUEST: "[{}]"})):
+    for name, annotations in (("p", {names.REQUEST: "[{},{}]"}), ("q", {}), ("r", {names.RIT_REQUEST: "[{}]"})):
         assert await guarded.create(ALICE, "pods", pod(name, annotations)) == ""
     assert await guarded.patch(ALICE, "pods", "p", annotated(request="[{}]")) == ""
     assert "not a JSON list" in await guarded.patch(ALICE, "pods", "p", annotated(request="{}"))
@@ -270,10 +270,10 @@ async def test_nothing_but_interfaces_changes_once_the_pod_has_a_node(guarded: G
         assert await guarded.bind(SCHEDULER, name, {names.ASSIGNMENT: "{}"}) == ""
     for subresource in ("", "status"):
         assert FIXED in await guarded.patch(ALICE, "pods", "p", annotated(request=None), subresource)
-        assert FIXED in await guarded.patch(ALICE, "pods", "p", annotated(seed="[{}]"), subresource)
+        assert FIXED in await guarded.patch(ALICE, "pods", "p", annotated(rit="[{}]"), subresource)
         assert FIXED in await guarded.patch(ALICE, "pods", "p", annotated(request="[]", placement="{}"), subresource)
         assert FIXED in await guarded.patch(ALICE, "pods", "q", annotated(request="[{}]"), subresource)
-        assert FIXED in await guarded.patch(ALICE, "pods", "r", annotated(seed="[]"), subresource)
+        assert FIXED in await guarded.patch(ALICE, "pods", "r", annotated(rit="[]"), subresource)
     assert FIXED in await guarded.patch(ALICE, "pods", "q", annotated(placement="{}"))
     assert await guarded.patch(ALICE, "pods", "p", annotated(other="two")) == ""
 

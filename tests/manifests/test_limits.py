@@ -18,7 +18,7 @@ from tests.manifests.rendering import raw
 from tests.support.polling import eventually
 
 FOLDER = "components/limits"
-VFS = names.SEED_VFS
+VFS = names.RIT_VFS
 ALICE = User("alice")
 REFUSED = "a pod with interfaces limits 'rdma-sriov/vf' to their number"
 
@@ -85,7 +85,7 @@ NOT_COUNTED = [
 ]
 
 
-@pytest.mark.parametrize("key", [names.REQUEST, names.SEED_REQUEST])
+@pytest.mark.parametrize("key", [names.REQUEST, names.RIT_REQUEST])
 @pytest.mark.parametrize("text", COUNTED)
 async def test_a_list_that_can_be_counted_becomes_the_limit(text: str, key: str) -> None:
     """As many as there are interfaces, in limits and requests, as text: a quantity of its own."""

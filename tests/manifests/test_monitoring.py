@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import fields
 from functools import cache
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import yaml
@@ -19,6 +19,7 @@ from cni.plan import vf_counters
 from cni.server.metrics import Metrics as CniMetrics
 from cri_shim.__main__ import Config as ShimOptions
 from cri_shim.metrics import Metrics as ShimMetrics
+from scheduler.cycle.instructions import EvictionCause
 from scheduler.server import metrics as scheduler_metrics
 from scheduler.server.metrics import Count, Distribution
 from scheduler.server.startup import policy_check
@@ -137,6 +138,14 @@ def test_what_happens_once_is_counted_from_nothing() -> None:
     collected += scheduler_metrics._MachineCollector(Machine("mooring")).collect()
     assert asked
     assert asked <= {sample.name for metric in collected for sample in metric.samples}
+
+
+def test_each_cause_of_an_eviction_has_its_own_alert() -> None:
+    """None speaks of a NIC where a group was half placed. The members of a preempted group are ordinary: no alert."""
+    (rules,) = raw(f"{_MONITORING}/rules.yaml")
+    expressions = [rule["expr"] for group in rules["spec"]["groups"] for rule in group["rules"]]
+    asked = [re.findall(r'cause="(\w+)"', one) for one in expressions if "mooring_evictions_total" in one]
+    assert sorted(asked) == [[cause] for cause in sorted(get_args(EvictionCause)) if cause != "Preempted"]
 
 
 def test_the_hosts_programs_are_scraped_where_the_page_lets_them_serve() -> None:

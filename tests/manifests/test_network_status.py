@@ -69,7 +69,7 @@ async def test_a_pod_with_vfs_is_told_by_programs_of_its_node_only() -> None:
         assert await api.patch(KUBELET, "pods", "p", annotated(status=None), subresource) == ""
 
 
-@pytest.mark.parametrize("request_key", [names.REQUEST, names.SEED_REQUEST])
+@pytest.mark.parametrize("request_key", [names.REQUEST, names.RIT_REQUEST])
 async def test_a_pod_that_has_a_status_already_cannot_ask_for_vfs(request_key: str) -> None:
     """Nor by steps: a status from the time when it asked for nothing would stay, as another writer's."""
     api = guarded()

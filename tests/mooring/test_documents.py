@@ -29,8 +29,8 @@ def request(text: str) -> str:
     return dump_interfaces(found.interfaces)
 
 
-def seeds(text: str) -> str:
-    found = read_request({names.SEED_REQUEST: text})
+def rit_request(text: str) -> str:
+    found = read_request({names.RIT_REQUEST: text})
     assert found is not None
     return dump_interfaces(found.interfaces)
 
@@ -43,7 +43,7 @@ def placement(text: str) -> str:
 # Each document: how it is read and written again, and the error that anything unreadable must be.
 DOCUMENTS: Mapping[str, tuple[Callable[[str], str], type[ContractError]]] = {
     "interfaces": (request, AnnotationError),
-    "rdma_interfaces_required": (seeds, AnnotationError),
+    "rdma_interfaces_required": (rit_request, AnnotationError),
     "placement": (placement, AnnotationError),
     "inventory": (lambda text: dump_inventory(read_inventory(text)), AnnotationError),
     "assignment": (lambda text: dump_assignment(read_assignment(text)), AnnotationError),
@@ -201,7 +201,7 @@ def odd(chance: random.Random) -> Any:
             "[0].min_tx_rate: 30000 exceeds max_tx_rate 20000",
         ),
         ({names.REQUEST: '[{},{"min_tx_rat":1}]'}, "[1].min_tx_rat: unknown field"),
-        ({names.REQUEST: "[]", names.SEED_REQUEST: "[]"}, "only one may be given"),
+        ({names.REQUEST: "[]", names.RIT_REQUEST: "[]"}, "only one may be given"),
         ({names.REQUEST: json.dumps([{}] * 65)}, "more than 64"),
         ({names.REQUEST: '[{"name":"a"},{"name":"a"}]'}, "second interface"),
         ({names.REQUEST: '[{"qos":3}]'}, "qos without a vlan"),
@@ -209,7 +209,7 @@ def odd(chance: random.Random) -> Any:
         ({names.REQUEST: '[{"mac":"01:00:5e:00:00:01"}]'}, "unicast"),
         ({names.REQUEST: '[{"containers":[]}]'}, "at least one container"),
         ({names.REQUEST: "[]", names.PLACEMENT: '{"pfs":"all"}'}, "pack, spread, distinct"),
-        ({names.SEED_REQUEST: '[{"min_tx_rate":-1}]'}, "[0].min_tx_rate: -1 is not an integer"),
+        ({names.RIT_REQUEST: '[{"min_tx_rate":-1}]'}, "[0].min_tx_rate: -1 is not an integer"),
     ],
 )
 def test_a_bad_request_is_refused_in_words(annotations: dict[str, str], says: str) -> None:
@@ -222,8 +222,8 @@ def test_a_bad_request_is_refused_in_words(annotations: dict[str, str], says: st
 
 def test_rit_k8s_rdmas_list_is_read_as_its_decoder_did() -> None:
     """Unknown fields and nulls are skipped; null is not a list."""
-    assert seeds('[{"min_tx_rate":5,"max_tx_rate":null,"vlan":"x"},{}]') == '[{"min_tx_rate":5},{}]'
-    assert seeds("null") == "[]"
+    assert rit_request('[{"min_tx_rate":5,"max_tx_rate":null,"vlan":"x"},{}]') == '[{"min_tx_rate":5},{}]'
+    assert rit_request("null") == "[]"
 
 
 def test_64_interfaces_are_allowed_and_none_is_an_answer() -> None:

@@ -55,7 +55,7 @@ DOCUMENTS: dict[str, tuple[Reader, Any, int]] = {
         lambda text: read_request({names.REQUEST: text}), [{"min_tx_rate": 5, "name": "a", "containers": ["c"]}],
         MOST_CHARACTERS,
     ),
-    "seed request": (lambda text: read_request({names.SEED_REQUEST: text}), [{"min_tx_rate": 5}], MOST_CHARACTERS),
+    "rit-k8s-rdma": (lambda text: read_request({names.RIT_REQUEST: text}), [{"min_tx_rate": 5}], MOST_CHARACTERS),
     "inventory": (
         read_inventory, {"v": 1, "boot": "b", "pfs": [PF], "programs": {"a": "1"}}, MOST_INVENTORY_CHARACTERS
     ),

@@ -28,6 +28,7 @@ def assigned(**fields: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("fields", [{}, {"netdev": True}, {"netdev": False}])
 def test_a_request_says_no_yes_or_nothing(fields: dict[str, Any]) -> None:
+    """The field ``netdev`` keeps its absence apart from both values."""
     assert requested(**fields) == fields.get("netdev")
 
 

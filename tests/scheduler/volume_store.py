@@ -52,7 +52,7 @@ class Store:
         document["metadata"]["resourceVersion"] = str(self._version)
         item = msgspec.convert(document, kind)
         meta = item.metadata
-        self.machine.see(kind, Changed(Identity(meta.name, meta.namespace, meta.uid), item), self.now)
+        self.machine.handle(kind, Changed(Identity(meta.name, meta.namespace, meta.uid), item), self.now)
         return item
 
     def storage_class(self, name: str = "late", provisioner: str = "csi.x", **fields: Any) -> None:
@@ -108,7 +108,7 @@ class Store:
     def gone(self, kind: type[Any], name: str) -> None:
         namespaces: dict[type[Any], str] = {PersistentVolumeClaim: "default", CSIStorageCapacity: "kube-system"}
         namespace = namespaces.get(kind, "")
-        self.machine.see(kind, Removed(Identity(name, namespace)), self.now)
+        self.machine.handle(kind, Removed(Identity(name, namespace)), self.now)
 
     def pod(self, *claims: str, node: str | None = None, **fields: Any) -> Pod:
         """Show a pod that uses claims; with a node it is bound."""

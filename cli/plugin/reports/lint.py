@@ -19,9 +19,9 @@ from scheduler.kube.pod_info import Refusal, read_pod_info
 from scheduler.placement.gpus_constraint import gpu_kind
 
 # As in the admission policy (manifests/base/guard/interfaces.yaml).
-_LONGEST = {names.REQUEST: 32_768, names.SEED_REQUEST: 32_768, names.PLACEMENT: 256}
+_LONGEST = {names.REQUEST: 32_768, names.RIT_REQUEST: 32_768, names.PLACEMENT: 256}
 _KNOWN = (names.REQUEST, names.PLACEMENT, names.GROUP)
-_OF_PODS = (*_KNOWN, names.SEED_REQUEST)
+_OF_PODS = (*_KNOWN, names.RIT_REQUEST)
 _OURS = "mooring.dev/"
 
 
@@ -156,7 +156,7 @@ def _containers(pod: Place, request: PodRequest, annotations: Place) -> Iterator
         for one in pod.at("spec", kind).value or ()
         if isinstance(one, dict)
     }
-    key = names.REQUEST if names.REQUEST in annotations.value else names.SEED_REQUEST
+    key = names.REQUEST if names.REQUEST in annotations.value else names.RIT_REQUEST
     for index, interface in enumerate(request.interfaces):
         for name in sorted(set(interface.containers or ()) - known):
             yield annotations.at(key), f"[{index}].containers: {name!r} is not a container of this pod"

@@ -62,7 +62,7 @@ def recompute_group(
         for item in items:
             # A member is told nothing that its condition says already.
             shown = _untold(item) if kind is Pod else item
-            machine.see(kind, Changed(_identity(item), shown), now)
+            machine.handle(kind, Changed(_identity(item), shown), now)
     waiting = machine.groups_by_pod.get(key)
     if waiting is None or not waiting.counts["waiting"]:
         return DecisionReport("none", "no member of the group waits", {})

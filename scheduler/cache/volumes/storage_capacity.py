@@ -101,7 +101,9 @@ class Capacities:
 
     def check(self) -> None:
         """Assert that the index equals a new one of the same objects."""
-        assert Capacities(self._capacities)._classes == self._classes, "the rooms by class are not those that are there"
+        assert Capacities(self._capacities)._classes == self._classes, (
+            "the capacities by class are not those that are there"
+        )
 
     def _put(self, key: str, capacity: _Capacity) -> None:
         self._capacities[key] = capacity

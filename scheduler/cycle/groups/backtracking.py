@@ -30,7 +30,7 @@ from scheduler.cache.node_columns import Flags, NodeColumns
 from scheduler.cycle.cycle import RecordPhase
 from scheduler.cycle.decisions import Bind
 from scheduler.cycle.groups.members import alike, by_size, distinct, needs
-from scheduler.cycle.groups.node_filling import Bin, Counts, Kind, NodeFilling
+from scheduler.cycle.groups.node_filling import Counts, EqualMembers, FillableNode, NodeFilling
 from scheduler.cycle.groups.packing import GroupPacking
 from scheduler.cycle.placement_budget import PlacementBudget
 from scheduler.kube.pod_info import PodInfo
@@ -194,13 +194,13 @@ def _filling(
     nodes, of_kind = packing.cache.nodes, Counter(map(alike, path.order))
     left = np.maximum(nodes.view(np.array(rows, np.intp)).left, 0).T.tolist()
     pfs = [(free_vfs.capacities, free_vfs.pfs) for free_vfs in map(nodes.free_vfs_of_row.__getitem__, rows)]
-    bins = [Bin(has, path.shapes[row], shape) for row, has, shape in zip(rows, left, pfs, strict=True)]
+    fillable = [FillableNode(has, path.shapes[row], shape) for row, has, shape in zip(rows, left, pfs, strict=True)]
 
     def fits(number: int, counts: Counts) -> bool:
         members = [one for one, count in zip(kinds, counts, strict=True) for _ in range(count)]
         return packing.fit_together(rows[number], members, budget)
 
-    return NodeFilling([Kind(needs(one), of_kind[alike(one)]) for one in kinds], bins, fits)
+    return NodeFilling([EqualMembers(needs(one), of_kind[alike(one)]) for one in kinds], fillable, fits)
 
 
 def _planned_rows(path: Backtracking) -> list[int]:

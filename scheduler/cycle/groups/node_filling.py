@@ -22,7 +22,7 @@ _MOST = 200_000
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class EqualMembers:
     """Members that are equal: what each needs of each line, and how many there are."""
 
     needs: Sequence[int]
@@ -30,10 +30,10 @@ class Kind:
 
 
 @dataclass(frozen=True, slots=True)
-class Bin:
+class FillableNode:
     """A node: what it has left of each line, and the kinds that may be there, as bits.
 
-    On bins of one ``shape`` the same members fit.
+    On nodes of one ``shape`` the same members fit.
     """
 
     left: Sequence[int]
@@ -42,25 +42,27 @@ class Bin:
 
 
 class NodeFilling:
-    """A search for counts of each kind for each bin, which ``fits`` says of a bin's number; ``found`` is the first."""
+    """A search for counts of each kind of member for each node, which ``fits`` judges; ``found`` is the first."""
 
-    def __init__(self, kinds: Sequence[Kind], bins: Sequence[Bin], fits: Callable[[int, Counts], bool]) -> None:
-        self._fits, self._bins = fits, bins
+    def __init__(
+        self, members: Sequence[EqualMembers], nodes: Sequence[FillableNode], fits: Callable[[int, Counts], bool]
+    ) -> None:
+        self._fits, self._nodes = fits, nodes
         self._known: dict[tuple[Hashable, Counts], bool] = {}
-        totals = [sum(one.left[line] for one in bins) for line in range(len(kinds[0].needs))]
-        needed = [sum(one.needs[line] * one.count for one in kinds) for line in range(len(totals))]
+        totals = [sum(one.left[line] for one in nodes) for line in range(len(members[0].needs))]
+        needed = [sum(one.needs[line] * one.count for one in members) for line in range(len(totals))]
         # A field holds the sum of all that is left, of all needs and of what may be left over, and its guard bit.
         self._width = 2 + max(max(totals, default=0), max(needed, default=0), 1).bit_length() + 1
         self._guards = sum(1 << (self._width * line + self._width - 1) for line in range(len(totals)))
-        self._needs = [self._packed(one.needs) for one in kinds]
-        self._left = [self._packed(one.left) for one in bins]
-        self._passing = [[bool(one.passing >> kind & 1) for kind in range(len(kinds))] for one in bins]
+        self._needs = [self._packed(one.needs) for one in members]
+        self._left = [self._packed(one.left) for one in nodes]
+        self._passing = [[bool(one.passing >> kind & 1) for kind in range(len(members))] for one in nodes]
         self._failed: set[tuple[int, Counts]] = set()
         self._steps = 0
         self.found: list[Counts] | None = None
         self.is_over = any(has < wants for has, wants in zip(totals, needed, strict=True))
         slack = 0 if self.is_over else self._packed([has - wants for has, wants in zip(totals, needed, strict=True)])
-        self._search = self._fill_from(0, tuple(one.count for one in kinds), slack, [])
+        self._search = self._fill_from(0, tuple(one.count for one in members), slack, [])
 
     def advance(self) -> None:
         """Go on for a portion of steps, or until ``fits`` was called; `is_over` and `found` say what came of it."""
@@ -75,7 +77,7 @@ class NodeFilling:
         return ((has | self._guards) - wants) & self._guards == self._guards
 
     def _fill_from(self, number: int, rest: Counts, slack: int, chosen: list[Counts]) -> Iterator[bool]:
-        """Fill the bins from one on; yield after each portion, and end with ``found``."""
+        """Fill the nodes from one on; yield after each portion, and end with ``found``."""
         if not any(rest):
             self.found = [*chosen, *[(0,) * len(rest)] * (len(self._left) - number)]
             return
@@ -87,7 +89,7 @@ class NodeFilling:
                 yield True
             if counts is None:
                 continue
-            key = self._bins[number].shape, counts
+            key = self._nodes[number].shape, counts
             if key not in self._known:
                 self._known[key] = not any(counts) or self._fits(number, counts)
                 yield True
@@ -101,7 +103,7 @@ class NodeFilling:
         self._failed.add((number, rest))
 
     def _sets(self, number: int, rest: Counts, slack: int) -> Iterator[tuple[Counts | None, int]]:
-        """Yield the sets of members that leave no more of a bin than may be left, and None for each step between."""
+        """Yield the sets of members that leave no more of a node than may be left, and None for each step between."""
         has, passing = self._left[number], self._passing[number]
         order = [kind for kind in range(len(rest)) if passing[kind] and rest[kind]]
         # What all kinds from one on could add.

@@ -23,7 +23,13 @@ from scheduler.cache.node_columns import Rows
 from scheduler.cycle.node_dry_run import DryRuns
 from scheduler.cycle.nominations import NominatedPods, Nomination
 from scheduler.cycle.preemption.disruption_budgets import Budgets
-from scheduler.cycle.preemption.select_victims import NO_VICTIMS, Examine, Found, VictimSearch, select_victims_on_node
+from scheduler.cycle.preemption.select_victims import (
+    NO_VICTIMS,
+    Found,
+    SelectVictims,
+    VictimSearch,
+    select_victims_on_node,
+)
 from scheduler.cycle.preemption.victims import PotentialVictims, here
 from scheduler.cycle.refusals import none_available
 from scheduler.kube.pod_info import PodInfo
@@ -183,7 +189,7 @@ class Preemption:
             dry_run.take_off(*leaving)
             return dry_run.assigned()
 
-    def _finding(self, dry_runs: DryRuns) -> Examine:
+    def _finding(self, dry_runs: DryRuns) -> SelectVictims:
         """Return a function that finds the victims on a row."""
         pod_info, names, priority = dry_runs.pod_info, self._cache.nodes.names, dry_runs.pod_info.priority
         nominated = self._nominated_pods.counting_for(pod_info)

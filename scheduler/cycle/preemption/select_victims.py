@@ -58,7 +58,7 @@ class Candidate:
 # The result for a node: its victims, or why removing pods does not help.
 Found = Candidate | Texts
 # Returns the result, and how many pods it checked.
-Examine = Callable[[int], tuple[Found, int]]
+SelectVictims = Callable[[int], tuple[Found, int]]
 
 
 def select_victims_on_node(
@@ -127,7 +127,7 @@ class VictimSearch:
         """Return whether anything was searched or spent: one that has not begun serves any pod."""
         return bool(self._seen or self.placement.spent)
 
-    def turn(self, nodes: NodeColumns, rows: Sequence[int], select_victims_on_node: Examine) -> bool:
+    def turn(self, nodes: NodeColumns, rows: Sequence[int], select_victims_on_node: SelectVictims) -> bool:
         """Check rows in order until enough results can be compared; return whether there are enough."""
         for row in nodes.changes.since(self._seen) if self._found else ():
             self._found.pop(row, None)
@@ -142,7 +142,7 @@ class VictimSearch:
                 if self.placement.is_spent:
                     continue
                 before = steps_taken()
-                found, pods = self._look_at(row, select_victims_on_node)
+                found, pods = self._select_victims(row, select_victims_on_node)
                 self.placement.charge_since(before)
                 left -= 1 + pods
             if isinstance(found, Candidate):
@@ -159,16 +159,16 @@ class VictimSearch:
         least = min(one.loss for one in self._candidates)
         return max((one for one in self._candidates if one.loss == least), key=lambda one: one.since)
 
-    def holds(self, best: Candidate, select_victims_on_node: Examine) -> bool:
+    def holds(self, best: Candidate, select_victims_on_node: SelectVictims) -> bool:
         """Return whether a new check gives the same result: budgets and nominations may have changed between turns."""
-        return best.row in self._fresh or self._look_at(best.row, select_victims_on_node)[0] == best
+        return best.row in self._fresh or self._select_victims(best.row, select_victims_on_node)[0] == best
 
     def refusals(self, rows: Iterable[int]) -> Mapping[str, int]:
         """Count the reasons why removing pods from these rows does not help."""
         found = (self._found.get(row, ()) for row in rows)
         return Counter(text for texts in found if not isinstance(texts, Candidate) for text in texts)
 
-    def _look_at(self, row: int, select_victims_on_node: Examine) -> tuple[Found, int]:
+    def _select_victims(self, row: int, select_victims_on_node: SelectVictims) -> tuple[Found, int]:
         self._fresh.add(row)
         self._found[row], pods = select_victims_on_node(row)
         return self._found[row], pods

@@ -13,7 +13,7 @@ from scheduler.cycle.instructions import Evict
 from scheduler.kube.group_membership import GroupKey
 from scheduler.pending.groups.pending_groups import PendingGroups
 
-_LOOK_S = 1.0
+_CHECK_S = 1.0
 # An eviction that the API server did not accept (a disruption budget, an outage) is tried again after this long.
 _AGAIN_S = 60.0
 
@@ -26,15 +26,15 @@ class HalfGroups:
         self._cache = cache
         self._after_s = after_s
         self._is_on = after_s > 0
-        self._look_at = 0.0
+        self._next_check = 0.0
         # When each is ended.
         self._due: dict[GroupKey, float] = {}
 
     def overdue(self, now: float) -> Iterator[Evict]:
         """Yield the evictions of the members of groups whose time is over."""
-        if not self._is_on or now < self._look_at:
+        if not self._is_on or now < self._next_check:
             return
-        self._look_at = now + _LOOK_S
+        self._next_check = now + _CHECK_S
         half = dict(self._pending_groups.half_placed())
         self._due = {key: self._due.get(key, now + self._after_s) for key in half}
         for key, due in self._due.items():
@@ -44,7 +44,7 @@ class HalfGroups:
 
     def next_due(self) -> float | None:
         """Return when `overdue` has to look again; None while no group waits."""
-        return self._look_at if self._is_on and self._pending_groups.has_waiting else None
+        return self._next_check if self._is_on and self._pending_groups.has_waiting else None
 
     def _end(self, key: GroupKey, least: int) -> Iterator[Evict]:
         members = self._pending_groups.members(key)

@@ -23,7 +23,7 @@ from scheduler.kube.group_membership import GroupKey
 from scheduler.pending.groups.pending_groups import PendingGroups
 from scheduler.pending.nominator import Nominator
 
-_LOOK_S = 1.0
+_CHECK_S = 1.0
 
 
 class GroupHold:
@@ -37,13 +37,13 @@ class GroupHold:
         self._nominator = nominator
         self._after_s = after_s
         self._is_on = after_s > 0
-        self._look_at = 0.0
+        self._next_check = 0.0
 
     def tick(self, now: float) -> None:
         """Let another group hold if it is its turn."""
-        if not self._is_on or now < self._look_at:
+        if not self._is_on or now < self._next_check:
             return
-        self._look_at = now + _LOOK_S
+        self._next_check = now + _CHECK_S
         before, holder = self._pending_groups.holder, self._pending_groups.oldest(now - self._after_s)
         if holder == before:
             return
@@ -53,7 +53,7 @@ class GroupHold:
 
     def next_due(self) -> float | None:
         """Return when `tick` has to look again; None while no group waits."""
-        return self._look_at if self._is_on and self._pending_groups.has_waiting else None
+        return self._next_check if self._is_on and self._pending_groups.has_waiting else None
 
     def is_held_by(self, key: GroupKey) -> bool:
         """Return whether room is kept for a group."""

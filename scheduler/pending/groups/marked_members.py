@@ -28,7 +28,7 @@ from scheduler.kube.pod_groups import GroupPolicy
 
 # So long the deletions of an order may be under way.
 PATIENCE_S = 60.0
-_LOOK_S = 5.0
+_CHECK_S = 5.0
 # An older mark is not of an order that a crash has just cut short. Clocks of machines may differ by minutes.
 _OLDEST_S = 600.0
 # Evictions in one look, and members that are remembered.
@@ -56,7 +56,7 @@ class MarkedMembers:
         self._leaving: set[str] = set()
         # Those whose order was not carried out though they bear its mark: what happens to them later is no part of it.
         self._left_alone: set[str] = set()
-        self._look_at = 0.0
+        self._next_check = 0.0
 
     def __len__(self) -> int:
         return len(self._staying) + len(self._leaving) + len(self._left_alone)
@@ -81,9 +81,9 @@ class MarkedMembers:
 
     def overdue(self, now: float) -> Iterator[Evict]:
         """Yield the evictions of members whose time has come."""
-        if not self._staying or now < self._look_at:
+        if not self._staying or now < self._next_check:
             return
-        self._look_at = now + _LOOK_S
+        self._next_check = now + _CHECK_S
         self._look(now)
         due = islice((uid for uid, one in self._staying.items() if one.due <= now), _AT_ONCE)
         cut_short = dict[GroupKey, bool]()
@@ -111,7 +111,7 @@ class MarkedMembers:
 
     def next_due(self) -> float | None:
         """Return when `overdue` has to look; None for never."""
-        return self._look_at if self._staying else None
+        return self._next_check if self._staying else None
 
     def _look(self, now: float) -> None:
         """Begin to wait for what is new, and note of which groups others are being deleted now."""

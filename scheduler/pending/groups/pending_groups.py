@@ -62,7 +62,7 @@ class PendingGroups:
         self._states: dict[GroupKey, _State] = {}
         self._keys: dict[str, GroupKey] = {}
         # Those that are not in the queue, and whose members are still to be told why.
-        self._untold = Debounce[GroupKey](_QUIET_S, _LOUD_S)
+        self._unreported = Debounce[GroupKey](_QUIET_S, _LOUD_S)
         # The group that has first call on what becomes free, if any.
         self.holder: GroupKey | None = None
         self._ranks = GroupRanks()
@@ -238,13 +238,13 @@ class PendingGroups:
 
     def due(self, now: float) -> Iterator[MemberMessage]:
         """Yield the messages for the members of groups that are not in the queue."""
-        for key in self._untold.take(now):
+        for key in self._unreported.take(now):
             members = self.members(key)
             yield MemberMessage(key, tuple(members.of("waiting")), f"group {members.title}: {self.why_not_queued(key)}")
 
     def next_due(self) -> float | None:
         """Return when `due` has something, if nothing changes before."""
-        return self._untold.next_due()
+        return self._unreported.next_due()
 
     @property
     def has_waiting(self) -> bool:
@@ -297,7 +297,9 @@ class PendingGroups:
         for key, state in self._states.items():
             group, message = self._read(key)
             assert (state.group, state.message) == (group, message), f"group {key}: its state is not renewed"
-            assert message or key not in self._untold, f"group {key}: members of a group in the queue are to be told"
+            assert message or key not in self._unreported, (
+                f"group {key}: members of a group in the queue are to be told"
+            )
 
     def _put(
         self, uid: str, membership: GroupMembership, standing: Standing, now: float, *, is_latecomer: bool = False
@@ -335,7 +337,7 @@ class PendingGroups:
         """Forget a group without waiting members."""
         if self._states.pop(key, None) is not None:
             del self._keys[key.entry]
-            self._untold.drop(key)
+            self._unreported.drop(key)
             self._queue.delete(key.entry)
 
     def _refresh(self, key: GroupKey, now: float) -> None:
@@ -354,9 +356,9 @@ class PendingGroups:
         state.group, state.message = self._read(key)
         if state.message:
             self._queue.delete(key.entry)
-            self._untold.change(key, now)
+            self._unreported.change(key, now)
             return
-        self._untold.drop(key)
+        self._unreported.drop(key)
         if not was_in_queue:
             state.queued_since = now
         self._rank(state, members)

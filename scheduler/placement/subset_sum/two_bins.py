@@ -8,7 +8,11 @@ How it works: items of size 0 fill up numbers, so they are set aside. Where few 
 of each size a set takes. Of many items many sets serve, so some near one or two draws are tried first (`exchange`,
 `meet`). Where none of these serves, the sums alone are computed: if none lies within the bounds there is no set, and
 often the first set found has a number of items within its bounds too. Otherwise `by_number` decides, which computes the
-sums of each number of items. `docs/performance.md` has the times.
+sums of each number of items.
+
+What it costs: the sums alone are a shift for each item, of an integer with as many bits as the bin has Mb/s, divided by
+what divides all sizes; `by_number` takes n²/4 such shifts and decides the worst case. 64 items that fill two bins of
+400,000 take some 10 ms at most, of 1,600,000 some 30 ms (`docs/performance.md`).
 """
 
 from collections.abc import Iterator, Sequence

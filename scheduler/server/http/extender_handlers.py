@@ -41,9 +41,9 @@ _ANSWER_S = 4.0
 # In seconds: how long kube-scheduler may have a pod before we do, at most; and how often we check.
 _SHOWN_WITHIN_S, _LOOK_S = 1.0, 0.02
 # The message of the scheduler extension of rit-k8s-rdma.
-SEED_BLIND = "RDMA Scheduler Extension: Unable to collect information on available RDMA resources for node."
-SEED_FULL = "RDMA Scheduler Extension: Node did not have enough free RDMA resources."
-SEED_MALFORMED = "RDMA Scheduler Extension: 'rdma_interfaces_required' field in pod YAML file is malformatted."
+RIT_BLIND = "RDMA Scheduler Extension: Unable to collect information on available RDMA resources for node."
+RIT_FULL = "RDMA Scheduler Extension: Node did not have enough free RDMA resources."
+RIT_MALFORMED = "RDMA Scheduler Extension: 'rdma_interfaces_required' field in pod YAML file is malformatted."
 _UNALLOCATED = "the pod's resource claims are not allocated, beside whose devices its VFs must lie"
 _decode_pod = msgspec.json.Decoder(Pod).decode
 Wording = Callable[[Refusal | Verdict], str]
@@ -266,5 +266,5 @@ def _reason(verdict: Refusal | Verdict) -> str:
 
 def _seed_reason(verdict: Refusal | Verdict) -> str:
     if isinstance(verdict, Refusal):
-        return SEED_MALFORMED
-    return SEED_BLIND if verdict.blind else SEED_FULL
+        return RIT_MALFORMED
+    return RIT_BLIND if verdict.blind else RIT_FULL

@@ -53,7 +53,7 @@ def _information(host: Host, old: str, new: str) -> None:
 @pytest.mark.parametrize(
     ("driver", "why"), [(None, "no driver"), ("vfio-pci", "bound to vfio-pci"), ("nouveau", "bound to nouveau")]
 )
-def test_another_driver(h100: Host, driver: str | None, why: str) -> None:
+def test_a_gpu_with_another_driver_or_none_is_out(h100: Host, driver: str | None, why: str) -> None:
     """Or none: containers would get nothing, or the GPU is a virtual machine's."""
     _rebind(h100, driver)
     assert _only_out(h100) == why
@@ -99,7 +99,7 @@ def test_an_xid_error_until_the_program_starts_again(h100: Host) -> None:
         assert sources.inventory("n1").out == (out,)
 
 
-def test_no_cdi_specification(h100: Host) -> None:
+def test_a_gpu_in_no_cdi_specification_is_out(h100: Host) -> None:
     """Then no container could get it; the other GPUs' devices stay."""
     devices = {str(index): [f"nvidia{index}"] for index in range(1, 8)}
     write_cdi(h100.root, "nvidia.com/gpu", devices)
@@ -135,7 +135,7 @@ def test_an_unreadable_specification_is_no_reason_to_stop(h100: Host, text: str)
     assert h100.sources().inventory("n1").out == ()
 
 
-def test_no_uuid(h100: Host) -> None:
+def test_a_gpu_whose_uuid_is_not_known_is_out(h100: Host) -> None:
     """NVIDIA's driver shows question marks before it has opened the GPU once."""
     assert h100.nvml is not None
     del h100.nvml.gpus[0].UUID

@@ -21,8 +21,8 @@ from mooring.gpu.request import RESOURCE
 from mooring.podrecord import PodRecord
 from tests.advertiser.gpu.trees import Host
 from tests.advertiser.program import advertising, arguments
+from tests.advertiser.published import node, node_when, until
 from tests.support import polling
-from tests.support.polling import eventually
 
 THEIRS = '{"v":1,"gpus":[],"by":"another program"}'
 
@@ -50,16 +50,12 @@ def _flags(host: Host) -> list[str]:
 
 
 async def _annotation(server: ApiServer) -> str:
-    async with aiohttp.ClientSession(server.url) as session, session.get("/api/v1/nodes/n1") as answer:
-        return str((await answer.json())["metadata"]["annotations"][KEY])
+    return str((await node(server))["metadata"]["annotations"][KEY])
 
 
 async def _until(server: ApiServer, holds: Callable[[str], bool]) -> str:
-    async def wished() -> str | None:
-        found = await _annotation(server)
-        return found if holds(found) else None
-
-    return await eventually(wished)
+    found = await until(server, lambda annotations: holds(annotations[KEY]))
+    return str(found["metadata"]["annotations"][KEY])
 
 
 async def test_the_gpus_are_published_kept_and_changed(server: ApiServer, host: Host) -> None:
@@ -76,12 +72,11 @@ async def test_the_gpus_are_published_kept_and_changed(server: ApiServer, host: 
 async def _until_counted(server: ApiServer, expected: str) -> None:
     """Wait until capacity and allocatable are so many."""
 
-    async def reached() -> bool | None:
-        async with aiohttp.ClientSession(server.url) as session, session.get("/api/v1/nodes/n1") as answer:
-            status = (await answer.json()).get("status", {})
-        return [status.get(part, {}).get(RESOURCE) for part in ("capacity", "allocatable")] == [expected] * 2 or None
+    def counted(found: dict[str, Any]) -> bool:
+        status = found.get("status", {})
+        return [status.get(part, {}).get(RESOURCE) for part in ("capacity", "allocatable")] == [expected] * 2
 
-    await eventually(reached)
+    await node_when(server, counted)
 
 
 def _record(host: Host, index: int) -> Path:

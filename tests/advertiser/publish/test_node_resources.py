@@ -20,10 +20,9 @@ from mooring.inventory import Inventory, Out, Pf
 from mooring.podrecord import PodRecord
 from mooring.settings import VfSettings
 from tests.advertiser.program import advertising
-from tests.support.polling import eventually
+from tests.advertiser.published import NODE, node_when
 
 VFS, MBPS = "rdma-sriov/vf", "rdma-sriov/mbps"
-NODE = "/api/v1/nodes/n1"
 A = Pf("a", "0000:04:00.0", "ethernet", "default", 100_000, 90_000, True, Indexes.of(range(4)), "0000:04:00.2")
 B = replace(A, name="b", pci="0000:05:00.0", vf0="0000:05:00.2", offer_mbps=50_000)
 ADDRESSES = ("0000:04:00.2", "0000:04:00.3")
@@ -99,10 +98,7 @@ class _Host:
         return found
 
     async def until(self, holds: Callable[[dict[str, Any]], bool]) -> None:
-        async def reached() -> bool:
-            return holds(await self.status())
-
-        await eventually(reached)
+        await node_when(self.server, lambda found: holds(found.get("status", {}).get("allocatable", {})))
 
 
 def admitted(allocatable: Mapping[str, str], requests: Mapping[str, int]) -> bool:

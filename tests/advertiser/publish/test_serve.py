@@ -3,7 +3,7 @@
 import asyncio
 import json
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +23,11 @@ from mooring.names import DRAIN, INVENTORY
 from mooring.without_devices import WithoutDevices, dump_without_devices
 from tests.advertiser.held_pod import VF1, bind_pod, hold
 from tests.advertiser.program import Advertiser, advertising, arguments
+from tests.advertiser.published import NODE, node, until
 from tests.support import polling
 from tests.support.polling import eventually
 from tests.support.simulated_nics import EACH, MLX5, Nic
 
-NODE = "/api/v1/nodes/n1"
 MERGE = {"Content-Type": "application/merge-patch+json"}
 
 
@@ -48,22 +48,6 @@ async def server(tmp_path: Path, nic: Nic) -> AsyncIterator[ApiServer]:
         async with aiohttp.ClientSession(server.url) as session, session.post("/api/v1/nodes", json=node) as answer:
             assert answer.status == 201
         yield server
-
-
-async def node(server: ApiServer) -> dict[str, Any]:
-    async with aiohttp.ClientSession(server.url) as session, session.get(NODE) as answer:
-        found: dict[str, Any] = await answer.json()
-        return found
-
-
-async def until(server: ApiServer, holds: Callable[[dict[str, str]], bool]) -> dict[str, Any]:
-    """Return the node as soon as its annotations are as expected."""
-
-    async def wished() -> dict[str, Any] | None:
-        found = await node(server)
-        return found if holds(found["metadata"].get("annotations", {})) else None
-
-    return await eventually(wished)
 
 
 @pytest.fixture

@@ -151,7 +151,7 @@ def test_a_pod_that_requests_nothing_is_passed_on() -> None:
     assert attachment.record_to_apply(call(), annotated(**{names.REQUEST: "[]"}), None) is None
 
 
-@pytest.mark.parametrize("key", [names.REQUEST, names.SEED_REQUEST, names.ASSIGNMENT])
+@pytest.mark.parametrize("key", [names.REQUEST, names.RIT_REQUEST, names.ASSIGNMENT])
 def test_a_request_without_a_record_means_the_shim_was_bypassed(key: str) -> None:
     """The tripwire of promise 3: code 100, and the pod does not start."""
     with pytest.raises(CniError, match="bypassed") as error:

@@ -169,7 +169,7 @@ def damaged(chance: random.Random, environment: dict[str, str], conf: dict[str, 
             annotations = conf.get("runtimeConfig")
             if isinstance(annotations, dict) and isinstance(annotations.get("io.kubernetes.cri.pod-annotations"), dict):
                 of_pod = annotations["io.kubernetes.cri.pod-annotations"]
-                key = chance.choice([names.REQUEST, names.ASSIGNMENT, names.SEED_REQUEST])
+                key = chance.choice([names.REQUEST, names.ASSIGNMENT, names.RIT_REQUEST])
                 of_pod[key] = garble(str(of_pod.get(key, "[]")), chance)
         else:
             environment.pop(chance.choice(sorted(environment)), None)

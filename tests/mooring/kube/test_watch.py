@@ -212,6 +212,7 @@ LINES = [
 
 @pytest.mark.parametrize("text", LINES)
 def test_a_line_read_at_one_go_says_what_it_says_piece_by_piece(text: bytes) -> None:
+    """The quick decoder and the careful one agree, on refusals too."""
     whole, pieces = read_line(text, Decoder(Node)), read_line_in_pieces(text, Decoder(Node))
     if isinstance(whole, KubeError):
         assert (type(whole), str(whole)) == (type(pieces), str(pieces))
@@ -220,6 +221,7 @@ def test_a_line_read_at_one_go_says_what_it_says_piece_by_piece(text: bytes) -> 
 
 
 def test_ordinary_lines_are_read_at_one_go() -> None:
+    """All others go through the careful decoder."""
     assert [line[:20] for line in LINES if Decoder(Node).read_line(line) is not None] == [
         line[:20] for line in LINES[:3]
     ]

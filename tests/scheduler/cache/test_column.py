@@ -50,6 +50,7 @@ def test_a_judgement_ends_with_its_value() -> None:
 
 
 def test_what_a_judge_is_not_sure_of_is_asked_again() -> None:
+    """An unsure judgement is not kept: the next judge of the same value is asked."""
     column, unsure, sure = _column("a", "", "", ""), _Judge(is_sure=False), _Judge()
     assert column.spread(unsure, ROWS[:1], "one").tolist() == [NOT_KEPT]
     assert column.spread(sure, ROWS[:1], "one").tolist() == [1]

@@ -60,7 +60,7 @@ def test_deleted_objects_free_their_memory(documents: tuple[list[bytes], list[by
 
     def generation(number: int) -> None:
         _fill(machine, nodes, [text.replace(b"00000000-", b"%08x-" % number) for text in pods])
-        machine.see(Pod, Synced(()), float(number))
+        machine.handle(Pod, Synced(()), float(number))
         gc.collect()
 
     sizes = []

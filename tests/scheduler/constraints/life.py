@@ -28,7 +28,7 @@ class Life:
         found = []
         for item in items:
             identity = Identity(item.metadata.name, item.metadata.namespace, item.metadata.uid)
-            found += self.machine.see(type(item), Changed(identity, item), self.now)
+            found += self.machine.handle(type(item), Changed(identity, item), self.now)
         return found
 
     def end(self, pod: Pod) -> None:

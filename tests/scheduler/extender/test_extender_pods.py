@@ -178,7 +178,7 @@ def test_a_pod_that_the_watch_has_not_shown_gets_nothing(scene: Scene, machine: 
     assert scene.judge(unseen, "n1") == {"n1": Verdict()}
     assert scene.extender_pods.reserve(unseen, "n1", NOW) == UNSEEN
     gone = scene.pod_info()
-    machine.see(Pod, Synced(()), NOW)
+    machine.handle(Pod, Synced(()), NOW)
     assert scene.extender_pods.reserve(gone, "n1", NOW) == UNSEEN
     scene.reserve(scene.pod_info())
 
@@ -253,7 +253,7 @@ def test_a_member_of_a_group_that_is_disrupted_as_a_whole_is_not_added_to_the_vi
     scene.add_node("n1", vfs=2)
     spec = {"schedulingPolicy": {"gang": {"minCount": 1}}, "disruptionMode": "PodGroup"}
     item = msgspec.convert({"metadata": {"name": "train", "namespace": "default"}, "spec": spec}, PodGroup)
-    scene.machine.see(PodGroup, Changed(Identity("train", "default"), item), NOW)
+    scene.machine.handle(PodGroup, Changed(Identity("train", "default"), item), NOW)
     member, other = scene.assigned("n1", [0], schedulingGroup={"podGroupName": "train"}), scene.assigned("n1", [1])
     one, two = (scene.pod_info([{}] * count, spec={"priority": 10}) for count in (1, 2))
     nobody, chosen = Victims((), 0), Victims((member.metadata.uid,), 0)
@@ -289,9 +289,9 @@ def test_a_pod_bound_without_vfs_is_reported_once(scene: Scene) -> None:
     assert isinstance(report, Report)
     assert (report.reason, "bindVerb" in report.message) == ("NoAssignment", True)
     assert scene.see(pod) == []
-    assert scene.machine.retell() == [report]
+    assert scene.machine.report_again() == [report]
     scene.lose(pod)
-    assert scene.machine.retell() == []
+    assert scene.machine.report_again() == []
     assert scene.see(scene.pod([], node="n1", spec={"nodeName": "n1"})) == []
 
 

@@ -9,7 +9,7 @@ import pytest
 from mooring.request import VfRequest
 from mooring.settings import VfSettings
 from scheduler.extender import roots
-from scheduler.extender.roots import OutOfSteps, Room, divisions
+from scheduler.extender.roots import OutOfSteps, RootCapacity, divisions
 
 A, B, C = "pci0000:15", "pci0000:26", "pci0000:37"
 
@@ -60,9 +60,9 @@ def test_the_divisions_are_those_of_brute_force() -> None:
         interfaces = _interfaces(dice.randint(1, 5))
         admitted = [frozenset(dice.sample(every, dice.randint(1, len(every)))) for _ in interfaces]
         assert set(_found(interfaces, devices, admitted)) == _brute(devices, admitted)
-        room = {root: Room(dice.randint(0, 4), dice.randint(0, 12)) for root in (A, B, C)}
-        fitting = {one for one in _brute(devices, admitted) if _fits(one, interfaces, room)}
-        assert set(divisions(interfaces, devices, admitted, room)) == fitting
+        capacities = {root: RootCapacity(dice.randint(0, 4), dice.randint(0, 12)) for root in (A, B, C)}
+        fitting = {one for one in _brute(devices, admitted) if _fits(one, interfaces, capacities)}
+        assert set(divisions(interfaces, devices, admitted, capacities)) == fitting
 
 
 def _brute(devices: Sequence[frozenset[str]], admitted: Sequence[frozenset[str]]) -> set[tuple[str, ...]]:
@@ -75,11 +75,11 @@ def _brute(devices: Sequence[frozenset[str]], admitted: Sequence[frozenset[str]]
     return found
 
 
-def _fits(division: tuple[str, ...], interfaces: Sequence[VfRequest], room: Mapping[str, Room]) -> bool:
+def _fits(division: tuple[str, ...], interfaces: Sequence[VfRequest], capacities: Mapping[str, RootCapacity]) -> bool:
     return all(
         division.count(root) <= left.vfs
         and sum(one.min_tx_rate for one, at in zip(interfaces, division, strict=True) if at == root) <= left.mbps
-        for root, left in room.items()
+        for root, left in capacities.items()
     )
 
 

@@ -171,7 +171,7 @@ class Play:
     def namespace(self) -> None:
         labels = self.chance.choice(({}, {"team": "t"}))
         item = msgspec.convert({"metadata": {"name": self.chance.choice("de"), "labels": labels}}, Namespace)
-        self.machine.see(Namespace, Changed(Identity(item.metadata.name), item), self.now)
+        self.machine.handle(Namespace, Changed(Identity(item.metadata.name), item), self.now)
 
     def time(self) -> None:
         self.now += 70.0

@@ -150,7 +150,7 @@ def _time_is_over(store: Store) -> None:
 
 
 def _list_without_it(store: Store) -> None:
-    store.machine.see(PersistentVolumeClaim, Synced(()), store.now)
+    store.machine.handle(PersistentVolumeClaim, Synced(()), store.now)
 
 
 @pytest.mark.parametrize(
@@ -254,7 +254,7 @@ def test_a_pod_that_ends_while_it_waits_leaves_nothing_behind(ending: str, store
     elif ending == "unreadable":
         store.machine.pods(Unreadable(identity, "x"), store.now)
     elif ending == "not listed":
-        store.machine.see(Pod, Synced(()), store.now)
+        store.machine.handle(Pod, Synced(()), store.now)
     else:
         _change(pod, ending)
         store.show(pod)

@@ -26,6 +26,6 @@ def test_a_pattern_matches_what_the_standard_library_matches(pattern: str, name:
 @pytest.mark.parametrize(
     ("pattern", "matches"), [("enp*s0f[01]", True), ("enp?s0f0np*", False), ("*", True), ("", False)]
 )
-def test_interface_names(pattern: str, matches: bool) -> None:
+def test_patterns_match_names_of_interfaces(pattern: str, matches: bool) -> None:
     """As users write them."""
     assert Glob(pattern).matches("enp4s0f1") == matches

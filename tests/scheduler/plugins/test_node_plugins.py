@@ -119,7 +119,9 @@ def test_a_node_is_refused_with_kube_schedulers_message(
         ("Like", ["x"], {"k": "x"}, False),
     ],
 )
-def test_selector_expressions(operator: str, values: list[str] | None, labels: dict[str, str], expected: bool) -> None:
+def test_an_expression_of_a_node_selector_holds_by_its_operator(
+    operator: str, values: list[str] | None, labels: dict[str, str], expected: bool
+) -> None:
     """Each operator of a node selector; an unknown one never holds."""
     wanted = None if values is None else frozenset(values)
     assert matches(Requirement("k", operator, wanted), labels.get("k")) is expected

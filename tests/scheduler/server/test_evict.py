@@ -9,6 +9,7 @@ from mooring.assignment import AssignedVf, Assignment, dump_assignment
 from mooring.inventory import Inventory, dump_inventory
 from mooring.kube.client import MERGE_PATCH
 from scheduler.kube.objects import Pod
+from scheduler.server.metrics import EVICTIONS
 from tests.scheduler.server.stage import PODS, MakeNode, MakePf, Stage
 from tests.support.polling import eventually
 
@@ -37,8 +38,9 @@ async def _contradicted(stage: Stage, make_node: MakeNode, make_pf: MakePf, **me
 
 
 async def test_a_pod_that_can_never_start_is_evicted(stage: Stage, make_node: MakeNode, make_pf: MakePf) -> None:
-    """Five minutes after its leader saw that its VF is gone, and its owner gets the reason."""
+    """Five minutes after its leader saw that its VF is gone; its owner gets the reason, and the metric counts it."""
     await _contradicted(stage, make_node, make_pf, ownerReferences=OWNER)
+    before = EVICTIONS.by.copy()
     async with stage.run():
         stage.loop.lead()
         await eventually(lambda: _is_due(stage))
@@ -46,6 +48,8 @@ async def test_a_pod_that_can_never_start_is_evicted(stage: Stage, make_node: Ma
         await stage.add_pod("bell")
         await eventually(lambda: _is_leaving(stage))
         await eventually(lambda: _has_event(stage, "evicted: cannot start on node n1: VF 0000:04:00.5"))
+        await eventually(lambda: _have_ended(stage))
+    assert EVICTIONS.by - before == {("NeverStarts", "evicted"): 1}
 
 
 async def _is_due(stage: Stage) -> bool:

@@ -4,7 +4,7 @@ import pytest
 
 from scheduler.server.metrics import _MachineCollector
 from scheduler.state.machine import Machine
-from tests.scheduler.state.groups.life import Life, MakeNode, MakePf, MakePod, binds
+from tests.scheduler.group_life import Life, MakeNode, MakePf, MakePod, binds
 
 
 @pytest.fixture

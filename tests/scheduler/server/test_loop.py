@@ -209,7 +209,7 @@ async def test_a_node_that_changes_all_the_time_keeps_nobody_waiting(
     stage: Stage, make_node: MakeNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As soon as one change is taken in the next one is there."""
-    see, changes = stage.machine.see, 0
+    see, changes = stage.machine.handle, 0
 
     def see_and_send(kind: type[Any], event: Any, now: float) -> Any:
         nonlocal changes
@@ -218,7 +218,7 @@ async def test_a_node_that_changes_all_the_time_keeps_nobody_waiting(
             stage.loop._receive(WatchEvent(kind, event))
         return see(kind, event, now)
 
-    monkeypatch.setattr(stage.machine, "see", see_and_send)
+    monkeypatch.setattr(stage.machine, "handle", see_and_send)
     await stage.add_node(make_node("n1"))
     async with stage.run():
         stage.loop.lead()

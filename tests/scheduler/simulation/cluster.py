@@ -200,7 +200,7 @@ class Cluster:
         resources = {"requests": {"cpu": more.get("cpu", "100m")}}
         if more.get("spec", {}).get("schedulerName") == "default-scheduler":
             # kube-scheduler sends a pod to its extender only if a container names a managed resource.
-            resources["limits"] = {names.SEED_DEVICES: "1"}
+            resources["limits"] = {names.RIT_DEVICES: "1"}
         container = {"name": "c", "image": "i", "resources": resources}
         owners = [{"apiVersion": "v1", "kind": "ReplicaSet", "name": "r", "uid": "r", "controller": True}]
         body = {

@@ -12,7 +12,7 @@ from scheduler.cycle.instructions import Evict, Instruction, Report
 from scheduler.kube.objects import Node, Pod
 from scheduler.state.lost_vfs import LostVfOptions
 from scheduler.state.machine import Machine
-from tests.scheduler.state.groups.life import Life, binds, changed, identity
+from tests.scheduler.group_life import Life, binds, changed, identity
 
 AFTER_S = 120.0
 EVICTS = LostVfOptions(after_s=AFTER_S, per_minute=2)

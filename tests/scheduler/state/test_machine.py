@@ -77,7 +77,7 @@ def test_an_assumed_pod_never_expires_without_an_answer(
     take_in(machine, first, second, node, now=100_000.0)
     assert binds(steps(machine, now=100_000.0)) == []
     identities = [changed_pod(first), changed_pod(second)]
-    machine.see(Pod, Synced(tuple(identities)), 200_000.0)
+    machine.handle(Pod, Synced(tuple(identities)), 200_000.0)
     assert binds(steps(machine, now=200_000.0)) == []
 
 
@@ -209,8 +209,8 @@ def test_a_restart_rebuilds_the_same_use_from_the_api(
     waiting = make_pod(request=[{}, {}], status={"conditions": [_condition()]})
     machine.pods(changed_pod(waiting), 0.0)
     fresh = Machine("mooring")
-    fresh.see(Pod, Synced(tuple(changed_pod(pod) for pod in (*bound, waiting))), 0.0)
-    fresh.see(Node, Synced((changed_node(node),)), 0.0)
+    fresh.handle(Pod, Synced(tuple(changed_pod(pod) for pod in (*bound, waiting))), 0.0)
+    fresh.handle(Node, Synced((changed_node(node),)), 0.0)
     assert fresh.cache.derive_usage("n1").free_vfs == machine.cache.derive_usage("n1").free_vfs
     assert steps(fresh) == []
     fresh.check()
@@ -285,9 +285,9 @@ def test_an_ignored_object_is_forgotten_when_it_is_deleted(machine: Machine) -> 
         broken = Unreadable(Identity(name, "default", "u"), "Expected `str`")
         endings: tuple[Event[Any], ...] = (Removed(broken.identity), Synced(()))
         for gone in endings:
-            assert len(notices(machine.see(kind, broken, 0.0))) == 1
-            assert machine.see(kind, Synced((broken,)), 0.0) == []
-            machine.see(kind, gone, 0.0)
+            assert len(notices(machine.handle(kind, broken, 0.0))) == 1
+            assert machine.handle(kind, Synced((broken,)), 0.0) == []
+            machine.handle(kind, gone, 0.0)
             assert len(machine.event_handlers.unreadable_objects) == 0
 
 
@@ -302,7 +302,7 @@ def test_a_bound_pod_is_known_in_its_version_only(machine: Machine, make_node: M
         return machine.event_handlers.has(Pod, Identity(pod.metadata.name, "default", pod.metadata.uid, version))
 
     assert (has(bound, "7"), has(bound, "8"), has(waiting, "7"), has(make_pod(), "7")) == (True, False, False, False)
-    machine.see(Pod, Synced((), (Identity("p", "default", bound.metadata.uid, "7"),)), 0.0)
+    machine.handle(Pod, Synced((), (Identity("p", "default", bound.metadata.uid, "7"),)), 0.0)
     assert machine.cache.assigned(bound.metadata.uid) is not None
     assert machine.pending_pods.depths()["active"] == 0
     take_in(machine, waiting)
@@ -318,8 +318,8 @@ def test_a_relisted_set_replaces_what_was_known(
     node = make_node(pfs=(make_pf(vfs=1),))
     take_in(machine, node, make_node("n2"), held, waiting)
     assert binds(steps(machine)) == []
-    machine.see(Node, Synced((changed_node(node),)), 1.0)
-    machine.see(Pod, Synced((changed_pod(waiting),)), 1.0)
+    machine.handle(Node, Synced((changed_node(node),)), 1.0)
+    machine.handle(Pod, Synced((changed_pod(waiting),)), 1.0)
     assert machine.cache.node_names() == {"n1"}
     assert len(binds(steps(machine, now=2.0))) == 1
 

@@ -129,7 +129,7 @@ class Fuzz:
                 case Removed(identity) if identity.uid == f"mark-{self.marks}":
                     self.mark_seen.set()
                 case _:
-                    self._obey(self.machine.see(kind, event, self.now))
+                    self._obey(self.machine.handle(kind, event, self.now))
 
     async def put(self, kind: type[Any], text: bytes) -> float:
         """Let a watch say a line, decide about all that waits, and return the milliseconds of CPU that this took."""

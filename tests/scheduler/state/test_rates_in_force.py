@@ -150,7 +150,7 @@ def test_a_request_that_is_removed_after_its_rates_changed_is_refused_too(edited
 def test_a_pod_that_asks_in_the_other_key_has_not_removed_its_request(edited: EditedRates) -> None:
     """``rdma_interfaces_required`` does not change."""
     pod = edited.new("p")
-    pod.metadata.annotations = {names.SEED_REQUEST: '[{"min_tx_rate": 20000}]'}
+    pod.metadata.annotations = {names.RIT_REQUEST: '[{"min_tx_rate": 20000}]'}
     take_in(edited.machine, pod, now=edited.now)
     (bind,) = binds(steps(edited.machine, edited.now))
     edited.show(as_bound(bind))

@@ -47,7 +47,7 @@ def test_an_assumed_volume_that_is_deleted_before_its_claim_shows_ends_the_wait_
     if ending == "removed":
         store.gone(PersistentVolume, "v")
     else:
-        store.machine.see(PersistentVolume, Synced(()), store.now)
+        store.machine.handle(PersistentVolume, Synced(()), store.now)
     assert _messages(store) == ['binding volumes: failed to check binding: persistentvolume "v" not found']
 
 

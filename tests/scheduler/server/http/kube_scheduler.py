@@ -88,7 +88,7 @@ class Cluster:
             await self._client.request("PATCH", where, msgspec.json.encode(patch), MERGE_PATCH)
 
     async def add_pod(self, name: str, request: str = "[{}]", vfs: int = 1, placement: str = "", **spec: Any) -> None:
-        limits = {"limits": {names.SEED_VFS: str(vfs)}} if vfs else {}
+        limits = {"limits": {names.RIT_VFS: str(vfs)}} if vfs else {}
         annotations = {names.REQUEST: request} | ({names.PLACEMENT: placement} if placement else {})
         body = {
             "metadata": {"name": name, "annotations": annotations},

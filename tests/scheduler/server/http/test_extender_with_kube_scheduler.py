@@ -64,8 +64,8 @@ async def test_two_pods_race_for_the_last_vf(cluster: Cluster, by_name: bool) ->
 @pytest.mark.parametrize("by_name", [True, False])
 async def test_a_more_important_pod_gets_the_vf_of_another(cluster: Cluster, *, by_name: bool) -> None:
     """kube-scheduler finds the pods whose cpus it needs; the extender adds those whose VFs it needs, in either form."""
-    busy = {"limits": {names.SEED_VFS: "1"}, "requests": {"cpu": "5"}}
-    holder = {"limits": {names.SEED_VFS: "1"}, "requests": {"cpu": "1"}}
+    busy = {"limits": {names.RIT_VFS: "1"}, "requests": {"cpu": "5"}}
+    holder = {"limits": {names.RIT_VFS: "1"}, "requests": {"cpu": "1"}}
     async with cluster.scheduled(nodeCacheCapable=by_name):
         await cluster.add_pod("low", containers=[{"name": "c", "image": "i", "resources": holder}])
         assert _vfs(await cluster.bound("low")) == [0]

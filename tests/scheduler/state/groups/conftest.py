@@ -1,11 +1,5 @@
 """A machine, and groups on it."""
 
-import pytest
+from tests.scheduler.group_life import life
 
-from scheduler.state.machine import Machine
-from tests.scheduler.state.groups.life import Life, MakeNode, MakePf, MakePod
-
-
-@pytest.fixture
-def life(machine: Machine, make_node: MakeNode, make_pf: MakePf, make_pod: MakePod) -> Life:
-    return Life(machine, make_node, make_pf, make_pod)
+__all__ = ["life"]

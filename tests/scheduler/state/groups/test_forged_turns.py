@@ -7,7 +7,7 @@ import pytest
 from mooring import names
 from mooring.kube.events import Identity, Removed
 from scheduler.kube.objects import Pod
-from tests.scheduler.state.groups.life import Life, binds, changed
+from tests.scheduler.group_life import Life, binds, changed
 
 # 11:00 on the day; pods are created in the hours before.
 NOW = 1_767_265_200.0
@@ -109,6 +109,7 @@ def test_nor_does_one_that_was_placed_when_less_was_asked_for(full: Life) -> Non
 
 
 def test_nor_does_one_that_asks_for_more_itself_when_it_has_a_node(full: Life) -> None:
+    """Its annotation asks for more than it started with: the group counts as before."""
     lone = _on_a_node(full, "runs", GROUP % ("young", 1))
     full.see(lone, _annotated(lone, GROUP % ("young", 3)))
     full.see(*(_member(full, f"old-{number}", GROUP % ("old", 2), 3) for number in range(2)))
@@ -117,6 +118,7 @@ def test_nor_does_one_that_asks_for_more_itself_when_it_has_a_node(full: Life) -
 
 
 def test_nor_does_one_that_another_scheduler_has_placed(full: Life) -> None:
+    """Mooring has not begun that group: it is no half group that would come first."""
     full.see(_on_a_node(full, "runs", GROUP % ("young", 3), schedulerName="default-scheduler"))
     full.see(*(_member(full, f"old-{number}", GROUP % ("old", 2), 3) for number in range(2)))
     full.see(*(_member(full, f"young-{number}", GROUP % ("young", 3), 5) for number in range(2)))

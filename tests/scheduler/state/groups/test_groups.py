@@ -10,7 +10,7 @@ from scheduler.cycle.instructions import Report
 from scheduler.kube.binding_outcome import Outcome
 from scheduler.kube.objects import Pod
 from scheduler.kube.pod_groups import CoschedulingPodGroup
-from tests.scheduler.state.groups.life import (
+from tests.scheduler.group_life import (
     HINT,
     Life,
     binds,
@@ -260,7 +260,7 @@ def test_a_pod_group_of_another_api_is_another_group(life: Life) -> None:
     assert told(life.work(3.0)) == dict.fromkeys(("m0", "m1"), why)
     document = {"metadata": {"name": "train", "namespace": "default"}, "spec": {"minMember": 2}}
     item = msgspec.convert(document, CoschedulingPodGroup)
-    life.machine.see(CoschedulingPodGroup, Changed(Identity("train", "default"), item), life.now)
+    life.machine.handle(CoschedulingPodGroup, Changed(Identity("train", "default"), item), life.now)
     assert len(binds(life.work())) == 2
 
 
@@ -270,7 +270,7 @@ def test_two_pod_groups_of_one_name_are_two_groups(life: Life) -> None:
     life.pod_group(schedulingPolicy={"gang": {"minCount": 3}})
     document = {"metadata": {"name": "train", "namespace": "default"}, "spec": {"minMember": 2}}
     item = msgspec.convert(document, CoschedulingPodGroup)
-    life.machine.see(CoschedulingPodGroup, Changed(Identity("train", "default"), item), life.now)
+    life.machine.handle(CoschedulingPodGroup, Changed(Identity("train", "default"), item), life.now)
     spec = {"schedulingGroup": {"podGroupName": "train"}}
     metadata = {"labels": {names.POD_GROUP_LABEL: "train"}}
     life.see(*(life.member(f"own{number}", "", spec=spec) for number in range(2)))
@@ -325,7 +325,7 @@ def test_a_succeeded_member_that_a_list_no_longer_has_does_not_count(life: Life)
     life.nodes("n1", "n2", "n3")
     placed, over = life.member(node="n1"), life.member(status={"phase": "Succeeded"})
     life.see(placed, over)
-    list(life.machine.event_handlers.keeping(Pod, [identity(placed)], life.now))
+    list(life.machine.event_handlers.handle_list(Pod, [identity(placed)], life.now))
     life.see(life.member())
     assert binds(life.work()) == []
     assert life.machine.groups_by_pod.of(over.metadata.uid) is None

@@ -11,7 +11,7 @@ from scheduler.kube.objects import Node, Pod
 from scheduler.pending.groups import ranks as group_ranks
 from scheduler.pending.groups.member_messages import AT_ONCE
 from scheduler.pending.groups.ranks import GroupRanks
-from tests.scheduler.state.groups.life import Life, binds, told
+from tests.scheduler.group_life import Life, binds, told
 
 MakePf = Callable[..., Pf]
 MakeNode = Callable[..., Node]

@@ -3,7 +3,7 @@
 import pytest
 
 from mooring import names
-from tests.scheduler.state.groups.life import Life, binds, changed, orders
+from tests.scheduler.group_life import Life, binds, changed, orders
 
 OTHER = '{"name":"other","min":2}'
 

@@ -7,7 +7,7 @@ import pytest
 from scheduler.cycle.instructions import DeleteVictimsResult
 from scheduler.kube.objects import Pod
 from scheduler.state.machine import Instruction
-from tests.scheduler.state.groups.life import Life, binds, fill, orders
+from tests.scheduler.group_life import Life, binds, fill, orders
 
 
 def _group(life: Life, name: str, priority: int = 0) -> list[Pod]:

@@ -5,7 +5,7 @@ import pytest
 from mooring import names
 from scheduler.kube.objects import Pod
 from scheduler.state.machine import Machine
-from tests.scheduler.state.groups.life import Life, binds, changed
+from tests.scheduler.group_life import Life, binds, changed
 
 
 def test_a_foreign_pod_between_portions_counts_for_rules_about_other_pods(life: Life) -> None:

@@ -10,7 +10,7 @@ from mooring.inventory import Pf
 from scheduler.cycle.decisions import Bind
 from scheduler.kube.objects import Node, Pod
 from scheduler.state.machine import Instruction, Machine
-from tests.scheduler.state.groups.life import Life, binds, told
+from tests.scheduler.group_life import Life, binds, told
 
 MakePf = Callable[..., Pf]
 MakeNode = Callable[..., Node]

@@ -8,7 +8,7 @@ from mooring.inventory import Pf
 from scheduler.cycle.groups.row_contents import RowContents
 from scheduler.kube.objects import Node, Pod
 from scheduler.state.machine import Machine
-from tests.scheduler.state.groups.life import Life, binds
+from tests.scheduler.group_life import Life, binds
 
 MakePf = Callable[..., Pf]
 MakeNode = Callable[..., Node]

@@ -10,7 +10,7 @@ from scheduler.cycle.instructions import DeleteVictims, Instruction
 from scheduler.kube.objects import Pod, PodDisruptionBudget
 from scheduler.kube.pod_groups import PodGroup
 from scheduler.state.machine import Machine
-from tests.scheduler.state.groups.life import Life, MakeNode, MakePf, MakePod, binds, changed, told
+from tests.scheduler.group_life import Life, MakeNode, MakePf, MakePod, binds, changed, told
 
 POLICY: dict[str, Any] = {"schedulingPolicy": {"gang": {"minCount": 2}}}
 WHOLE = POLICY | {"disruptionMode": "PodGroup"}
@@ -86,7 +86,7 @@ def test_the_budgets_of_all_members_count(life: Life) -> None:
         "status": {"disruptionsAllowed": 1},
     }
     item = msgspec.convert(budget, PodDisruptionBudget)
-    life.machine.see(PodDisruptionBudget, Changed(Identity("kept", "default"), item), life.now)
+    life.machine.handle(PodDisruptionBudget, Changed(Identity("kept", "default"), item), life.now)
     assert sorted(_victims(_rival(life))) == ["default/s0", "default/s1"]
 
 
@@ -126,9 +126,9 @@ def test_a_pod_comes_again_when_members_may_go_one_by_one(life: Life, how: str) 
     _train(life)
     assert _victims(_rival(life)) == []
     if how == "removed":
-        life.machine.see(PodGroup, Removed(Identity("train", "default")), life.now)
+        life.machine.handle(PodGroup, Removed(Identity("train", "default")), life.now)
     elif how == "relisted":
-        life.machine.see(PodGroup, Synced(()), life.now)
+        life.machine.handle(PodGroup, Synced(()), life.now)
     else:
         life.pod_group(**POLICY)
     assert len(_victims(life.work(15.0))) == 1
@@ -138,7 +138,7 @@ def test_members_of_a_pod_group_that_cannot_be_read_go_as_a_whole(life: Life) ->
     """It might say so."""
     life.pod_group(**POLICY)
     _train(life)
-    life.machine.see(PodGroup, Unreadable(Identity("train", "default"), "no object"), life.now)
+    life.machine.handle(PodGroup, Unreadable(Identity("train", "default"), "no object"), life.now)
     assert len(_victims(_rival(life))) == 2
 
 

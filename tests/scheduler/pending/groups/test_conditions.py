@@ -9,7 +9,7 @@ from mooring.kube.events import Changed, Identity, Removed
 from scheduler.cycle.instructions import Instruction, ReportGroup
 from scheduler.kube.pod_groups import CoschedulingPodGroup, PodGroup
 from scheduler.state.machine import Machine
-from tests.scheduler.state.groups.life import Life, MakeNode, MakePf, MakePod, as_bound, binds, changed, told
+from tests.scheduler.group_life import Life, MakeNode, MakePf, MakePod, as_bound, binds, changed, told
 
 OF_TRAIN: dict[str, Any] = {"group": "", "spec": {"schedulingGroup": {"podGroupName": "train"}}}
 
@@ -27,7 +27,7 @@ def _show(life: Life, *conditions: tuple[str, str], uid: str = "u1") -> None:
         "spec": {"schedulingPolicy": {"gang": {"minCount": 2}}},
         "status": {"conditions": shown},
     }
-    life.machine.see(PodGroup, Changed(Identity("train", "default"), msgspec.convert(document, PodGroup)), life.now)
+    life.machine.handle(PodGroup, Changed(Identity("train", "default"), msgspec.convert(document, PodGroup)), life.now)
 
 
 def _written(instructions: list[Instruction]) -> list[tuple[str, str, str]]:
@@ -68,6 +68,7 @@ def test_a_pod_group_that_takes_anothers_name_does_not_say_why_that_one_waited(l
 
 
 def test_an_incomplete_group_says_so(life: Life) -> None:
+    """The PodGroup has how many members exist, and how many it needs."""
     _show(life)
     life.see(life.member("m0", **OF_TRAIN))
     ((status, reason, message),) = [one for _ in range(5) for one in _written(life.work(1.0))]
@@ -109,7 +110,7 @@ def test_a_pod_group_that_is_made_again_has_a_condition_of_its_own(life: Life) -
     life.see(*(life.member(f"m{number}", **OF_TRAIN) for number in range(2)))
     life.bound(*binds(life.work()))
     assert [status for status, _, _ in _written(life.work(1.0))] == ["True"]
-    life.machine.see(PodGroup, Removed(Identity("train", "default")), life.now)
+    life.machine.handle(PodGroup, Removed(Identity("train", "default")), life.now)
     assert _written(life.work(1.0)) == []
     _show(life, uid="u2")
     assert [status for status, _, _ in _written(life.work(1.0))] == ["True"]
@@ -120,7 +121,7 @@ def test_nothing_is_written_to_a_pod_group_of_scheduler_plugins(life: Life, make
     item = msgspec.convert(
         {"metadata": {"name": "train", "namespace": "default"}, "spec": {"minMember": 2}}, CoschedulingPodGroup
     )
-    life.machine.see(CoschedulingPodGroup, Changed(Identity("train", "default"), item), life.now)
+    life.machine.handle(CoschedulingPodGroup, Changed(Identity("train", "default"), item), life.now)
     labels = {"metadata": {"labels": {"scheduling.x-k8s.io/pod-group": "train"}}}
     for number in range(2):
         pod = make_pod(f"m{number}", [{}, {}])

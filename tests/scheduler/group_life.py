@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import msgspec
+import pytest
 
 from mooring import names
 from mooring.inventory import Pf
@@ -59,7 +60,7 @@ class Life:
 
     def pod_group(self, name: str = "train", **spec: Any) -> None:
         item = msgspec.convert({"metadata": {"name": name, "namespace": "default"}, "spec": spec}, PodGroup)
-        self.machine.see(PodGroup, Changed(Identity(name, "default"), item), self.now)
+        self.machine.handle(PodGroup, Changed(Identity(name, "default"), item), self.now)
 
     def work(self, later_s: float = 0.0) -> list[Instruction]:
         """Let time pass, and do all that is due."""
@@ -135,3 +136,9 @@ def orders(found: list[Instruction]) -> list[DeleteVictims]:
 def victims(found: list[Instruction]) -> list[str]:
     """Return the names of the pods that are sent away."""
     return sorted(one.pod.removeprefix("default/") for order in orders(found) for one in order.victims)
+
+
+@pytest.fixture
+def life(machine: Machine, make_node: MakeNode, make_pf: MakePf, make_pod: MakePod) -> Life:
+    """Return a machine for groups; a folder whose tests need one imports this in its ``conftest.py``."""
+    return Life(machine, make_node, make_pf, make_pod)

@@ -7,7 +7,7 @@ import pytest
 from scheduler.cycle.instructions import Instruction
 from scheduler.cycle.preemption.groups import preempt
 from scheduler.state.machine import Machine
-from tests.scheduler.state.groups.life import Life, MakeNode, MakePf, MakePod, binds, fill, orders, pair, victims
+from tests.scheduler.group_life import Life, MakeNode, MakePf, MakePod, binds, fill, orders, pair, victims
 
 # How many steps are done of a search whose turns are as short as they can be.
 STEPS = range(0, 16, 2)

@@ -9,7 +9,7 @@ from mooring.inventory import Pf
 from scheduler.kube.objects import Node, Pod
 from scheduler.pending.groups.options import GroupOptions
 from scheduler.state.machine import Machine
-from tests.scheduler.state.groups.life import Life, binds, told
+from tests.scheduler.group_life import Life, binds, told
 
 HOLD_S = 30.0
 PAIR = '{"name":"pair","min":2}'

@@ -6,10 +6,10 @@ from random import Random
 
 import pytest
 
-from scheduler.cycle.groups.node_filling import Bin, Counts, Kind, NodeFilling
+from scheduler.cycle.groups.node_filling import Counts, EqualMembers, FillableNode, NodeFilling
 
 
-def _exists(kinds: Sequence[Kind], bins: Sequence[Bin], never: Counts | None) -> bool:
+def _exists(kinds: Sequence[EqualMembers], bins: Sequence[FillableNode], never: Counts | None) -> bool:
     """Return whether all members can be placed, by trying every node for every member."""
     members = [number for number, kind in enumerate(kinds) for _ in range(kind.count)]
     for where in itertools.product(range(len(bins)), repeat=len(members)):
@@ -19,7 +19,7 @@ def _exists(kinds: Sequence[Kind], bins: Sequence[Bin], never: Counts | None) ->
     return False
 
 
-def _holds(kinds: Sequence[Kind], one: Bin, there: Sequence[int], never: Counts | None) -> bool:
+def _holds(kinds: Sequence[EqualMembers], one: FillableNode, there: Sequence[int], never: Counts | None) -> bool:
     used = [sum(kinds[kind].needs[line] for kind in there) for line in range(len(one.left))]
     counts = tuple(there.count(kind) for kind in range(len(kinds)))
     return (
@@ -29,7 +29,7 @@ def _holds(kinds: Sequence[Kind], one: Bin, there: Sequence[int], never: Counts 
     )
 
 
-def _searched(kinds: Sequence[Kind], bins: Sequence[Bin], never: Counts | None = None) -> NodeFilling:
+def _searched(kinds: Sequence[EqualMembers], bins: Sequence[FillableNode], never: Counts | None = None) -> NodeFilling:
     filling = NodeFilling(kinds, bins, lambda _, counts: counts != never)
     for _ in range(10_000):
         if filling.is_over:
@@ -44,11 +44,13 @@ def test_a_plan_is_found_exactly_if_brute_force_finds_one(seed: int) -> None:
     """With lines of very different size, kinds that do not pass everywhere, and sets that do not fit by other means."""
     random = Random(seed)
     kinds = [
-        Kind((random.randint(0, 3), 1, random.randint(0, 4) << 30), random.randint(1, 2))
+        EqualMembers((random.randint(0, 3), 1, random.randint(0, 4) << 30), random.randint(1, 2))
         for _ in range(random.randint(1, 3))
     ]
     bins = [
-        Bin((random.randint(0, 6), random.randint(0, 4), random.randint(0, 7) << 30), random.randrange(1, 8), number)
+        FillableNode(
+            (random.randint(0, 6), random.randint(0, 4), random.randint(0, 7) << 30), random.randrange(1, 8), number
+        )
         for number in range(random.randint(1, 3))
     ]
     never = tuple(random.randint(0, 2) for _ in kinds) if random.random() < 0.3 else None
@@ -70,7 +72,7 @@ def test_one_portion_asks_once_whether_a_set_fits_and_bins_alike_share_the_answe
         asked.append(counts)
         return True
 
-    filling = NodeFilling([Kind((3,), 4)], [Bin((3,), 1, "alike")] * 4, fits)
+    filling = NodeFilling([EqualMembers((3,), 4)], [FillableNode((3,), 1, "alike")] * 4, fits)
     filling.advance()
     assert (asked, filling.is_over) == ([(1,)], False)
     filling.advance()
@@ -80,7 +82,7 @@ def test_one_portion_asks_once_whether_a_set_fits_and_bins_alike_share_the_answe
 def test_a_search_without_end_ends() -> None:
     """After so many steps nothing is known; the search member by member goes on."""
     random = Random(1)
-    kinds = [Kind((random.randint(1000, 3000), random.randint(1000, 3000)), 1) for _ in range(40)]
+    kinds = [EqualMembers((random.randint(1000, 3000), random.randint(1000, 3000)), 1) for _ in range(40)]
     total = [sum(kind.needs[line] for kind in kinds) for line in range(2)]
-    bins = [Bin((total[0] // 10, total[1] // 10 + 1), (1 << 40) - 1, 0) for _ in range(10)]
+    bins = [FillableNode((total[0] // 10, total[1] // 10 + 1), (1 << 40) - 1, 0) for _ in range(10)]
     assert _searched(kinds, bins).found is None

@@ -16,7 +16,7 @@ from scheduler.cycle.preemption.preemption import VF_PATIENCE_S
 from scheduler.kube.objects import PodDisruptionBudget
 from scheduler.kube.pod_groups import PodGroup
 from scheduler.state.machine import Machine
-from tests.scheduler.state.groups.life import (
+from tests.scheduler.group_life import (
     PAIR,
     Life,
     MakeNode,
@@ -130,6 +130,7 @@ def test_a_more_important_pod_takes_the_room_and_the_group_is_decided_about_agai
 
 
 def test_a_less_important_pod_does_not_take_the_room(life: Life) -> None:
+    """What one victim leaves is kept until the last one is gone, and the whole group fits."""
     running = fill(life, "n1", "n2")
     pair(life)
     life.work()
@@ -169,7 +170,7 @@ def test_no_room_is_kept_for_a_group_that_is_not_decided_about_any_more(life: Li
     pair(life, group="", schedulingGroup={"podGroupName": "pair"})
     assert len(victims(life.work())) == 2
     assert len(life.machine.nominator) == 2
-    life.machine.see(PodGroup, Removed(Identity("pair", "default")), life.now)
+    life.machine.handle(PodGroup, Removed(Identity("pair", "default")), life.now)
     life.work(1.0)
     assert len(life.machine.nominator) == 0
 
@@ -204,7 +205,7 @@ def test_budgets_are_spared_over_all_nodes(life: Life) -> None:
         "status": {"disruptionsAllowed": 1},
     }
     item = msgspec.convert(budget, PodDisruptionBudget)
-    life.machine.see(PodDisruptionBudget, Changed(Identity("kept", "default"), item), life.now)
+    life.machine.handle(PodDisruptionBudget, Changed(Identity("kept", "default"), item), life.now)
     pair(life)
     found = victims(life.work())
     assert len(found) == 2
@@ -224,7 +225,7 @@ def test_a_podgroup_that_puts_its_pods_lower_makes_them_victims(life: Life, grou
     life.bound(*binds(life.work()))
     life.see(*(life.member(f"m{number}", group, spec={"priority": 10}) for number in range(2 if group else 1)))
     assert victims(life.work()) == ["low0", "low1"]
-    life.machine.see(PodGroup, Removed(Identity("low", "default")), life.now)
+    life.machine.handle(PodGroup, Removed(Identity("low", "default")), life.now)
     assert life.machine.known_pod_groups.lowest_priority is None
 
 

@@ -10,7 +10,7 @@ from scheduler.cycle.instructions import Evict, Report
 from scheduler.kube.objects import Node, Pod
 from scheduler.pending.groups.options import NO_OPTIONS, GroupOptions
 from scheduler.state.machine import Machine
-from tests.scheduler.state.groups.life import Life, as_bound, binds, changed
+from tests.scheduler.group_life import Life, as_bound, binds, changed
 
 END_S = 60.0
 

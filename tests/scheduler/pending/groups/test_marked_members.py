@@ -11,7 +11,7 @@ from scheduler.kube.objects import Pod
 from scheduler.kube.pod_groups import PodGroup
 from scheduler.pending.groups.marked_members import PATIENCE_S
 from scheduler.state.machine import Machine
-from tests.scheduler.state.groups.life import Life, MakeNode, MakePf, MakePod, changed
+from tests.scheduler.group_life import Life, MakeNode, MakePf, MakePod, changed
 
 OURS = "mooring: preempting to accommodate a higher priority pod"
 # The tests' time begins here.
@@ -34,7 +34,7 @@ def _pod_group(life: Life, mode: object = "PodGroup", least: int = MIN) -> None:
         "spec": {"schedulingPolicy": {"gang": {"minCount": least}}, "disruptionMode": mode},
     }
     item = msgspec.convert(document, PodGroup)
-    life.machine.see(PodGroup, Changed(Identity("train", "default"), item), life.now)
+    life.machine.handle(PodGroup, Changed(Identity("train", "default"), item), life.now)
 
 
 def _member(
@@ -139,7 +139,7 @@ def test_without_its_pod_group_nobody_knows_how_the_group_goes(life: Life) -> No
     """So nobody goes, also not when it appears again much later."""
     _pod_group(life)
     life.see(_leaving(life, "m0"), _member(life, "m1", OURS))
-    life.machine.see(PodGroup, Removed(Identity("train", "default")), life.now)
+    life.machine.handle(PodGroup, Removed(Identity("train", "default")), life.now)
     assert _in_time(life) == []
     _pod_group(life)
     assert _in_time(life) == []
@@ -148,7 +148,7 @@ def test_without_its_pod_group_nobody_knows_how_the_group_goes(life: Life) -> No
 def test_nor_does_anybody_where_it_cannot_be_read(life: Life) -> None:
     """For victims such a group counts as one that goes as a whole, so that nobody of it goes alone."""
     unreadable = Unreadable(Identity("train", "default"), "it is no object")
-    life.machine.see(PodGroup, unreadable, life.now)
+    life.machine.handle(PodGroup, unreadable, life.now)
     life.see(_leaving(life, "m0"), _member(life, "m1", OURS))
     assert _in_time(life) == []
 
@@ -231,6 +231,7 @@ def test_a_refused_eviction_is_tried_again(life: Life) -> None:
 
 
 def test_the_machine_wakes_up_for_it(life: Life) -> None:
+    """No event has to come: `next_due` leads to the eviction in time."""
     _pod_group(life)
     life.see(_member(life, "m0", OURS))
     found = list[Instruction]()

@@ -12,7 +12,7 @@ from mooring.kube.events import Changed, Identity
 from scheduler.cycle.decisions import Bind
 from scheduler.kube.objects import Node, Pod
 from scheduler.state.machine import Instruction, Machine
-from tests.scheduler.state.groups.life import Life, binds, told
+from tests.scheduler.group_life import Life, binds, told
 
 MakePf = Callable[..., Pf]
 MakeNode = Callable[..., Node]

@@ -9,7 +9,7 @@ import pytest
 from mooring.inventory import Pf
 from scheduler.kube.objects import Node, Pod
 from scheduler.state.machine import Machine
-from tests.scheduler.state.groups.life import Life, binds, changed, told
+from tests.scheduler.group_life import Life, binds, changed, told
 
 MakePf = Callable[..., Pf]
 MakeNode = Callable[..., Node]
