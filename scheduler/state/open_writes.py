@@ -2,8 +2,8 @@
 
 from itertools import islice
 
-# A write without a definite answer for so many seconds holds up no other one. A pod that a write makes too large for etcd
-# is answered with 500 for as long as it exists (kubernetes/kubernetes issue 112152).
+# A write without a definite answer for so many seconds holds up no other one. Of a pod that it makes too large for etcd
+# the answer is 500 for as long as the pod exists (kubernetes/kubernetes issue 112152).
 _LONG_S = 10.0
 
 

@@ -232,7 +232,7 @@ class RateChanges:
     def _wanted(self, pod: Pod, assigned: AssignedPod) -> tuple[VfRates, ...] | str | None:
         """Return the rates that a pod asks for, or why they are refused; None if nothing is to be done or told."""
         assignment, text = assigned.assignment, pod.annotations.get(names.REQUEST)
-        if assignment is None or not assignment.vfs or pod.metadata.deletion_timestamp is not None:
+        if assignment is None or pod.metadata.deletion_timestamp is not None or not (assignment.vfs or text):
             return None
         allocated, shown = assigned.rates.rates if assigned.rates is not None else None, shown_condition(pod)
         try:
