@@ -111,6 +111,13 @@ def _other_difference(one: VfRequest, vf: AssignedVf) -> str:
     return "pf" if one.pf is not None and not Glob(one.pf).matches(vf.pf) else ""
 
 
+def contradicts_limit(limited: int, wanted: Sequence[VfRates]) -> str:
+    """Return why rates contradict the containers' limit of Mb/s, which a quota counts and which cannot change."""
+    sum_mbps = sum(one.min_tx_rate or 0 for one in wanted)
+    rule = f"the containers' limits of {names.RESERVED_MBPS!r} are {limited}, and the pod would reserve {sum_mbps} Mb/s"
+    return rule if limited != sum_mbps else ""
+
+
 def judge_rates(
     assignment: Assignment,
     allocated: Sequence[VfRates],

@@ -22,13 +22,15 @@ from mooring.rates import LAST_GENERATION, PodRates, VfRates, assigned_rates, du
 from mooring.request import PodRequest, read_request
 from scheduler.cache.cache import AssignedPod, Cache
 from scheduler.cycle.instructions import Instruction, RatesReason, Report, ReportRates, WriteRates, WriteRatesResult
-from scheduler.kube.objects import Condition, OwnedMetadata, Pod, PodStatus
+from scheduler.kube.objects import Pod
 from scheduler.pending.nominator import Nominator
+from scheduler.placement import rate_change
 from scheduler.placement.rate_change import Fits, Misfit, asks_as_assigned, judge_rates, removed_request, wanted_rates
 from scheduler.placement.vf_accounting import FreeVfs
 from scheduler.plugins.rdma_vfs import FAULTS
 from scheduler.state import rates_condition
 from scheduler.state.due_nodes import DueNodes
+from scheduler.state.open_writes import OpenWrites
 from scheduler.state.pods_by_node import PodsByNode
 from scheduler.state.rates_condition import EVENTS, Told, shown_condition
 
@@ -52,7 +54,7 @@ class _Change:
 
     ``wanted`` is what it asks for, or why that is refused. ``pod`` is as much of the pod as a write needs. ``late`` is
     the generation that was not in force when the pod was last seen, and since when. ``unsigned``: it has no signature
-    of ours.
+    of ours. ``conflicts``: so many writes have met one, without another result since.
     """
 
     pod: Pod
@@ -65,10 +67,18 @@ class _Change:
     told_at: float = 0.0
     late: tuple[int, float] | None = None
     unsigned: bool = False
+    conflicts: int = 0
 
     @property
     def order(self) -> tuple[int, float, str]:
         return -self.priority, self.since, self.pod.metadata.uid
+
+    def goes_first(self, now: float) -> bool:
+        """Return whether nobody after it may take what it has just been given, and not got because of a conflict.
+
+        Once in a row: whoever changes his pod all the time holds up nobody.
+        """
+        return self.conflicts == 1 and self.not_before > now
 
 
 class RateChanges:
@@ -86,7 +96,7 @@ class RateChanges:
         self._left: dict[str, list[str]] = {}
         # Of these, nodes where something has changed since: their pods are looked at once more.
         self._again: set[str] = set()
-        self._writes = 0
+        self._writes = OpenWrites(_MOST_WRITES)
 
     def see(self, pod: Pod, assigned: AssignedPod, now: float) -> None:
         """Record what a bound pod asks for."""
@@ -101,10 +111,12 @@ class RateChanges:
         shown = shown_condition(pod)
         change = self._changes.get(uid)
         if change is None:
-            change = self._open(_reference(pod, shown), assigned, wanted, rates_condition.since(shown, "Deferred", now))
+            change = self._open(
+                rates_condition.reference(pod, shown), assigned, wanted, rates_condition.since(shown, "Deferred", now)
+            )
         elif change.wanted != wanted:
             change.since = now
-        change.pod, change.wanted = _reference(pod, shown), wanted
+        change.pod, change.wanted = rates_condition.reference(pod, shown), wanted
         change.unsigned = self._is_unsigned(pod, assigned)
         generation = None if assigned.rates is None or self._is_in_force(assigned) else assigned.rates.generation
         if generation is None:
@@ -127,7 +139,7 @@ class RateChanges:
         for uid in self._settled.on(node):
             assigned = self._cache.assigned(uid)
             if assigned is not None and assigned.rates is not None and not self._is_in_force(assigned):
-                change = self._open(_pod_of(assigned), assigned, assigned.rates.rates, now)
+                change = self._open(rates_condition.pod_of(assigned), assigned, assigned.rates.rates, now)
                 change.told, change.late = rates_condition.in_force(node), (assigned.rates.generation, now)
         self.touch(node, now)
 
@@ -174,16 +186,20 @@ class RateChanges:
             yield change.late[1]
 
     def next_due(self) -> float | None:
-        return None if self._writes >= _MOST_WRITES else self._due.next()
+        due = self._due.next()
+        return None if due is None else max(due, self._writes.next_at())
 
     def overdue(self, now: float) -> Iterator[Instruction]:
         """Yield what is due about a portion of the pods of one node."""
-        node = self._due.take(now) if self._writes < _MOST_WRITES else None
+        node = self._due.take(now) if self._writes.next_at() <= now else None
         if node is None or node not in self._on:
             return
         left = self._left.pop(node, None) or self._ordered(node)
         for _ in range(_PORTION):
-            change = self._changes.get(left.pop()) if left and self._writes < _MOST_WRITES else None
+            change = self._changes.get(left.pop()) if left and self._writes.next_at() <= now else None
+            if change is not None and change.goes_first(now):
+                self._due.add(node, change.not_before)
+                return
             if change is not None:
                 yield from self._settle(change, now)
         if left:
@@ -196,13 +212,14 @@ class RateChanges:
     def finish(self, order: WriteRates, result: WriteRatesResult, now: float) -> Iterator[Instruction]:
         """Apply the definite result of a write."""
         uid, assigned = order.rates.uid, self._cache.assigned(order.rates.uid)
-        self._writes -= 1
+        self._writes.end(uid)
         self._cache.finish_rates(uid, written=result.kind == "written")
         change = self._changes.get(uid)
         if result.kind == "written":
             yield Report(order.pod, "RatesAllocated", order.message)
         if change is None or assigned is None:
             return
+        change.conflicts = change.conflicts + 1 if result.kind == "changed" else 0
         if result.kind == "written":
             change.told, change.told_at, change.not_before = ("Allocated", order.message), now, now + _APART_S
         elif result.kind == "refused":
@@ -215,7 +232,7 @@ class RateChanges:
     def _wanted(self, pod: Pod, assigned: AssignedPod) -> tuple[VfRates, ...] | str | None:
         """Return the rates that a pod asks for, or why they are refused; None if nothing is to be done or told."""
         assignment, text = assigned.assignment, pod.annotations.get(names.REQUEST)
-        if assignment is None or not assignment.vfs or pod.metadata.deletion_timestamp is not None:
+        if assignment is None or pod.metadata.deletion_timestamp is not None or not (assignment.vfs or text):
             return None
         allocated, shown = assigned.rates.rates if assigned.rates is not None else None, shown_condition(pod)
         try:
@@ -246,7 +263,7 @@ class RateChanges:
             return
         if change.unsigned and assigned.rates is not None and self._may_apply(assigned):
             if change.not_before <= now:
-                yield self._write(change, assigned.rates)
+                yield self._write(change, assigned.rates, now)
                 return
             self._due.add(assigned.node, change.not_before)
         yield from self._decide(change, assigned, assigned.assignment, now)
@@ -271,12 +288,13 @@ class RateChanges:
             yield from _tell(change, (found.reason, found.message), now)
             return
         generation = self._generation(assigned) + 1
-        yield self._write(change, PodRates(assigned.uid, assigned.node, generation, change.wanted, found.reserved))
+        rates = PodRates(assigned.uid, assigned.node, generation, change.wanted, found.reserved)
+        yield self._write(change, rates, now)
 
-    def _write(self, change: _Change, rates: PodRates) -> WriteRates:
+    def _write(self, change: _Change, rates: PodRates, now: float) -> WriteRates:
         """Reserve what rates need, and return their write."""
         self._cache.write_rates(rates)
-        self._writes += 1
+        self._writes.begin(rates.uid, now)
         return WriteRates(change.pod, rates, self._annotations(rates), rates_condition.allocated(rates))
 
     def _followed(self, assigned: AssignedPod) -> Told:
@@ -318,7 +336,8 @@ class RateChanges:
             return Misfit("Infeasible", rates_condition.changes_none(assigned.node))
         if self._generation(assigned) >= LAST_GENERATION:
             return Misfit("Infeasible", f"node {assigned.node} says that the last generation is in force")
-        if (why := _contradicts_limit(assigned, wanted)) is not None:
+        limited = assigned.resources.get(names.RESERVED_MBPS)
+        if limited is not None and (why := rate_change.contradicts_limit(limited, wanted)):
             return Misfit("Infeasible", why)
         reserved = assigned.reserved
         with _nominated(self._cache, self._nominator, assigned) as free_vfs:
@@ -361,27 +380,6 @@ def _tell(change: _Change, told: Told, now: float) -> Iterator[Instruction]:
         reason, message = told
         yield ReportRates(change.pod, reason, message)
         yield Report(change.pod, EVENTS[reason], message)
-
-
-def _reference(pod: Pod, shown: Condition | None) -> Pod:
-    """Return as much of a pod as writes about it need: the pod object itself is not kept."""
-    known = pod.metadata
-    metadata = OwnedMetadata(known.name, known.namespace, known.uid, known.resource_version)
-    return Pod(metadata, status=PodStatus(conditions=[shown] if shown is not None else None))
-
-
-def _pod_of(assigned: AssignedPod) -> Pod:
-    """Return the same of a pod whose object is not at hand; its condition is not known."""
-    namespace, _, name = assigned.pod.partition("/")
-    return Pod(OwnedMetadata(name, namespace, assigned.uid, assigned.version))
-
-
-def _contradicts_limit(assigned: AssignedPod, wanted: tuple[VfRates, ...]) -> str | None:
-    """Return why rates contradict the containers' limit of Mb/s, which a quota counts and which cannot change."""
-    limited, sum_mbps = assigned.resources.get(names.RESERVED_MBPS), sum(one.min_tx_rate or 0 for one in wanted)
-    if limited is None or limited == sum_mbps:
-        return None
-    return f"the containers' limits of {names.RESERVED_MBPS!r} are {limited}, and the pod would reserve {sum_mbps} Mb/s"
 
 
 @contextmanager

@@ -5,8 +5,9 @@ from datetime import datetime
 from typing import Literal, get_args
 
 from mooring.rates import PodRates
+from scheduler.cache.cache import AssignedPod
 from scheduler.cycle.instructions import RatesReason
-from scheduler.kube.objects import Condition, Pod
+from scheduler.kube.objects import Condition, OwnedMetadata, Pod, PodStatus
 
 CONDITION = "MooringRates"
 EVENTS: Mapping[
@@ -72,3 +73,16 @@ def since(shown: Condition | None, reason: RatesReason, now: float) -> float:
         return datetime.fromisoformat(shown.last_transition_time or "").timestamp()
     except ValueError:
         return now
+
+
+def reference(pod: Pod, shown: Condition | None) -> Pod:
+    """Return as much of a pod as writes about it need: the pod object itself is not kept."""
+    known = pod.metadata
+    metadata = OwnedMetadata(known.name, known.namespace, known.uid, known.resource_version)
+    return Pod(metadata, status=PodStatus(conditions=[shown] if shown is not None else None))
+
+
+def pod_of(assigned: AssignedPod) -> Pod:
+    """Return the same of a pod whose object is not at hand; its condition is not known."""
+    namespace, _, name = assigned.pod.partition("/")
+    return Pod(OwnedMetadata(name, namespace, assigned.uid, assigned.version))

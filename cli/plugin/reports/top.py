@@ -31,7 +31,7 @@ def report(found: Sequence[NodeUse], pods: Iterable[Pod], most: int) -> Answer:
     networks = _largest([((use.pf.network,), node, use) for node, use in known])
     nodes = _largest([((node,), node, use) for node, use in known])
     pfs = _largest([((node, use.pf.name), node, use) for node, use in known])
-    greedy = _greedy(pods)
+    greedy = _greedy(pods, {uid: mbps for node in found for uid, mbps in node.reserved.items()})
     counts = {"nodes": len(nodes), "PFs": len(pfs), "pods": len(greedy)}
     sums = {
         "networks": (("NETWORK",), networks),
@@ -73,12 +73,13 @@ def _largest(uses: Iterable[tuple[tuple[str, ...], str, PfUse]]) -> list[_Sum]:
     return sorted(sums.values(), key=lambda one: (-one.reserved, -one.used, one.names))
 
 
-def _greedy(pods: Iterable[Pod]) -> list[tuple[str, str, int, int]]:
+def _greedy(pods: Iterable[Pod], known: Mapping[str, int]) -> list[tuple[str, str, int, int]]:
+    """Return the pods by what they reserve: on a node that is not there, what their assignments say."""
     found = []
     for pod in pods:
         assignment, _ = pod.held()
         if assignment is not None and assignment.vfs and not pod.is_over:
-            reserved = sum(vf.min_tx_rate for vf in assignment.vfs)
+            reserved = known.get(pod.metadata.uid, sum(vf.min_tx_rate for vf in assignment.vfs))
             found.append((pod.key, assignment.node, len(assignment.vfs), reserved))
     return sorted(found, key=lambda one: (-one[3], -one[2], one[0]))
 

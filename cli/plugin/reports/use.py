@@ -36,7 +36,8 @@ class PfUse:
 class NodeUse:
     """One node; ``fault`` is why nothing new is given there, empty if it may be.
 
-    ``disputed`` names for each VF's PCI address the pods that claim it, if there are several.
+    ``disputed`` names for each VF's PCI address the pods that claim it, if there are several. ``reserved`` are the Mb/s
+    that each pod there reserves, by uid.
     """
 
     name: str
@@ -45,6 +46,7 @@ class NodeUse:
     inventory: Inventory | None
     pfs: tuple[PfUse, ...]
     disputed: Mapping[str, tuple[str, ...]]
+    reserved: Mapping[str, int]
 
 
 def uses(nodes: Iterable[Node], pods: Sequence[Pod] | None) -> list[NodeUse]:
@@ -77,7 +79,8 @@ def _use(node: Node, claims: Sequence[Claim] | None, keys: Mapping[str, str]) ->
         pfs = _pfs(inventory, claims)
         found = disputes(inventory, claims or ())
         disputed = {pci: tuple(keys[uid] for uid in uids) for pci, uids in found.items()}
-    return NodeUse(node.metadata.name, node.is_ready, fault, inventory, pfs, disputed)
+    reserved = {claim.uid: sum(vf.min_tx_rate for vf in claim.assignment.vfs) for claim in claims or ()}
+    return NodeUse(node.metadata.name, node.is_ready, fault, inventory, pfs, disputed, reserved)
 
 
 def _inventory(node: Node) -> tuple[Inventory | None, str]:

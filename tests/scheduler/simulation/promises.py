@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 
 import msgspec
 
+from devcluster.apiserver import protobuf
 from devcluster.apiserver.objects import timestamp
 from mooring import names
 from mooring.assignment import AssignedVf
@@ -89,7 +90,8 @@ class Promises:
             self.leaders.append((self.loop.time(), request.process if holder else ""))
 
     def _see_binding(self, request: Request) -> None:
-        body = msgspec.json.decode(request.body)
+        body = protobuf.decode(request.body)
+        assert body is not None, "a Binding is not read"
         uid, node = str(body["metadata"].get("uid")), body["target"]["name"]
         pod = self.cluster.pod(uid)
         self.binds += 1

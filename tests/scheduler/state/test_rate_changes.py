@@ -299,6 +299,54 @@ def test_writes_under_way_are_few_whoever_edits(edited: EditedRates, make_node: 
     assert len(seen) == 20
 
 
+def test_a_conflict_does_not_let_a_less_important_pod_go_first(edited: EditedRates) -> None:
+    """Another writer changes the more important one meanwhile; the room stays that one's, if it is not changed again
+    and again.
+    """
+    edited.bound("big", {"min_tx_rate": 60_000})
+    for name, priority in (("low", 0), ("high", 10)):
+        edited.bound(name, {"min_tx_rate": 10_000}, spec={"priority": priority})
+        edited.edit(name, {"min_tx_rate": 60_000})
+    edited.told()
+    remove(edited.machine, edited.pods["big"], edited.now)
+    (order,) = edited.writes()
+    edited.finish(order, WriteRatesResult("changed"))
+    edited.annotate("high", {"another": "writer"})
+    assert edited.writes() == []
+    edited.now += 0.5
+    (order,) = edited.writes()
+    assert order.pod.metadata.name == "high"
+    edited.finish(order, WriteRatesResult("changed"))
+    edited.annotate("high", {"another": "again"})
+    assert [one.pod.metadata.name for one in edited.writes()] == ["low"]
+
+
+def test_writes_without_an_answer_hold_up_nobody_else(
+    edited: EditedRates, make_node: MakeNode, make_pf: MakePf
+) -> None:
+    """As of pods that have grown too large for the API server's storage: what they were to have stays reserved."""
+    take_in(
+        edited.machine,
+        make_node("n1", (make_pf(vfs=20),), annotations={names.RATES_IN_FORCE: '{"pods":{},"v":1}'}),
+    )
+    for number in range(10):
+        edited.bound(f"p{number}", {"min_tx_rate": 1_000})
+    for number in range(9):
+        edited.edit(f"p{number}", {"min_tx_rate": 2_000})
+    stuck = edited.writes()
+    assert len(stuck) == 8
+    assert edited.machine.rate_changes.next_due() == 10.0
+    edited.now += 10.0
+    (order,) = edited.writes()
+    edited.carry_out(order)
+    edited.edit("p9", {"min_tx_rate": 2_000})
+    edited.write()
+    assert edited.left == 90_000 - 10 * 2_000
+    for order in stuck:
+        edited.carry_out(order)
+    assert edited.left == 90_000 - 10 * 2_000
+
+
 def test_a_refusal_of_the_api_server_is_told_and_tried_again_after_a_minute(edited: EditedRates) -> None:
     """Such as rights that are missing."""
     edited.bound("p", {"min_tx_rate": 20_000})

@@ -3,6 +3,7 @@
 import pytest
 
 from mooring import names
+from mooring.assignment import Assignment, dump_assignment
 from scheduler.cycle.instructions import WriteRatesResult
 from scheduler.server.metrics import _MachineCollector
 from scheduler.state.machine import Machine
@@ -154,6 +155,24 @@ def test_a_pod_that_asks_in_the_other_key_has_not_removed_its_request(edited: Ed
     take_in(edited.machine, pod, now=edited.now)
     (bind,) = binds(steps(edited.machine, edited.now))
     edited.show(as_bound(bind))
+    assert edited.decide() == []
+
+
+def test_a_pod_without_vfs_cannot_ask_for_some_while_it_runs(edited: EditedRates) -> None:
+    """It has units of another kind, and had asked for no interface."""
+    pod = edited.new("p", node="n1")
+    units = dump_assignment(Assignment(pod.metadata.uid, "n1", (), {"gpu": {"v": 1}}))
+    pod.metadata.annotations = {names.REQUEST: "[]", names.ASSIGNMENT: units}
+    edited.show(pod)
+    assert edited.decide() == []
+    edited.edit("p", {"min_tx_rate": 20_000})
+    rule = "the pod has 0 VFs, and asks for 1 now"
+    told = f"annotation {names.REQUEST!r}: {rule}: only min_tx_rate and max_tx_rate change once the pod has a node"
+    assert edited.told() == [("Refused", told)]
+    edited.tell("p", "Refused", told)
+    edited.edit("p")
+    assert edited.told() == [IN_FORCE]
+    edited.annotate("p", {names.REQUEST: None})
     assert edited.decide() == []
 
 

@@ -380,6 +380,10 @@ def test_a_lowered_rate_is_in_use_until_its_node_says_that_it_is_in_force() -> N
     """The scheduler counts it so too."""
     for generation, reserved in ((0, 20_000), (1, 5_000)):
         one, there = _changed("Allocated", generation)
-        assert uses([there], [one])[0].pfs[0].reserved_mbps == reserved
+        found = uses([there], [one])
+        assert found[0].pfs[0].reserved_mbps == reserved
+        assert top.report(found, [one], 1).document["pods"] == [
+            {"pod": "default/a", "node": "n1", "vfs": 1, "reserved_mbps": reserved}
+        ]
     one, there = _changed("Infeasible", 1, says_rates=False)
     assert uses([there], [one])[0].pfs[0].reserved_mbps == 20_000
