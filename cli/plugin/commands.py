@@ -54,7 +54,10 @@ async def _nodes(reader: Reader, invocation: Invocation) -> Answer:
 
 async def _pods(reader: Reader, invocation: Invocation) -> Answer:
     path = _PODS if invocation.arguments.all_namespaces else f"/api/v1/namespaces/{invocation.namespace}/pods"
-    return pods.report(await reader.must(path, Pod, _LIVE), wide=invocation.is_wide)
+    live = await reader.must(path, Pod, _LIVE)
+    is_asked = invocation.arguments.output != "table" and any(map(pods.is_open, live))
+    listed = await reader.all(_NODES, Node) if is_asked else None
+    return pods.report(live, listed or (), wide=invocation.is_wide)
 
 
 async def _gpus(reader: Reader, invocation: Invocation) -> Answer:

@@ -1,14 +1,14 @@
 """`kubectl mooring pods`: which pods hold which VFs, and which wait for some. Pure."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from cli.plugin.reports.objects import Pod
+from cli.plugin.reports.objects import Node, Pod
 from cli.plugin.reports.tables import Answer, Cell, Table, Tone, cells
 from mooring import names
 from mooring.assignment import AssignedVf, Assignment
 from mooring.errors import AnnotationError
-from mooring.rates import PodRates, VfRates, assigned_rates, with_rates
+from mooring.rates import PodRates, VfRates, assigned_rates, reserved_rates, with_rates
 from mooring.request import asks_for_vfs, read_request
 from scheduler.placement.rate_change import wanted_rates
 
@@ -27,6 +27,8 @@ class PodSummary:
 
     ``desired`` are the rates that it asks for by now, None for those that are allocated; ``changed`` are those
     that were allocated after the assignment. ``rates`` is what became of the last change, empty if there was none.
+    ``reserved`` is what each VF may have, in Mb/s, where what is allocated is not in force. ``in_force`` is None where
+    only the node could tell, and was not read.
     """
 
     pod: Pod
@@ -36,10 +38,18 @@ class PodSummary:
     desired: tuple[VfRates, ...] | None = None
     changed: PodRates | None = None
     rates: str = ""
+    reserved: tuple[int, ...] | None = None
+    in_force: bool | None = True
 
 
-def summarize(pod: Pod) -> PodSummary:
-    """Return a pod's state by its annotations and its status."""
+def is_open(pod: Pod) -> bool:
+    """Return whether only its node tells if the rates that a pod was allocated are in force."""
+    told = pod.condition("MooringRates")
+    return names.RATES in pod.annotations and (told is None or told.reason != "InForce")
+
+
+def summarize(pod: Pod, node: Node | None = None) -> PodSummary:
+    """Return a pod's state by its annotations and its status, and by its node where that was read."""
     assignment, wrong = pod.held()
     state, why = _state(pod, wrong)
     if assignment is None:
@@ -49,7 +59,20 @@ def summarize(pod: Pod) -> PodSummary:
     rates = (told.reason or "") if told is not None else ""
     if told is not None and rates != "InForce":
         why = why or told.message or ""
-    return PodSummary(pod, given.vfs, state, why, _desired(pod, given), changed, rates)
+    reserved, in_force = _reserved(assignment, changed, node) if is_open(pod) and changed is not None else (None, True)
+    return PodSummary(pod, given.vfs, state, why, _desired(pod, given), changed, rates, reserved, in_force)
+
+
+def _reserved(
+    assignment: Assignment, changed: PodRates, node: Node | None
+) -> tuple[tuple[int, ...] | None, bool | None]:
+    """Return what each VF may have beside what is allocated, and whether that is in force."""
+    if node is None:
+        return changed.reserved, None
+    generations = node.rates_in_force()
+    if (generations or {}).get(assignment.uid) == changed.generation:
+        return None, True
+    return reserved_rates(assignment, changed, generations), False
 
 
 def _desired(pod: Pod, given: Assignment) -> tuple[VfRates, ...] | None:
@@ -74,9 +97,11 @@ def _state(pod: Pod, wrong: str) -> tuple[str, str]:
     return pod.status.phase or "Pending", ""
 
 
-def report(pods: Iterable[Pod], *, wide: bool) -> Answer:
-    """Return one row a VF, and one for each pod that requests VFs and has none."""
-    ours = [summarize(pod) for pod in sorted(filter(concerns, pods), key=lambda pod: pod.key)]
+def report(pods: Iterable[Pod], nodes: Iterable[Node] = (), *, wide: bool) -> Answer:
+    """Return one row a VF, and one for each pod that requests VFs and has none; ``nodes`` are those that were read."""
+    there: Mapping[str, Node] = {node.metadata.name: node for node in nodes}
+    ordered = sorted(filter(concerns, pods), key=lambda pod: pod.key)
+    ours = [summarize(pod, there.get(pod.spec.node_name or "")) for pod in ordered]
     rows = [row for one in ours for row in _rows(one, wide=wide)]
     columns = (*_COLUMNS, *_WIDE) if wide else _COLUMNS
     document = {"kind": "MooringPods", "v": 1, "items": [as_item(one) for one in ours]}
@@ -92,7 +117,7 @@ def _rows(one: PodSummary, *, wide: bool) -> Iterator[tuple[Cell, ...]]:
     metadata = one.pod.metadata
     first = cells(metadata.namespace, metadata.name, Cell(one.state, tone), one.pod.spec.node_name)
     for index, vf in enumerate(one.vfs):
-        more = (*_more(vf), one.desired and _text(one.desired[index]), one.rates, one.why) if wide else ()
+        more = (*_more(vf), one.desired and _text(one.desired[index]), _told(one), one.why) if wide else ()
         yield (*first, *cells(*_row(vf), *more))
     if not one.vfs:
         nothing = [None] * (len(_COLUMNS) - 4)
@@ -108,6 +133,12 @@ def _more(vf: AssignedVf) -> tuple[object, ...]:
     return vf.link, vf.settings.mac, vf.settings.vlan, name, ",".join(vf.containers or ()) or "all"
 
 
+def _told(one: PodSummary) -> str:
+    """Return what became of the last change, and of what is allocated where that is another one."""
+    is_other = one.changed is not None and one.in_force and one.rates not in ("", "InForce")
+    return f"{one.rates}/InForce" if is_other else one.rates
+
+
 def _text(rates: VfRates) -> str:
     """Return rates as min/max, in Mb/s."""
     return f"{rates.min_tx_rate or 0}/{rates.max_tx_rate or 0}"
@@ -121,7 +152,8 @@ def vf_table(vfs: Iterable[AssignedVf]) -> Table:
 def as_item(one: PodSummary) -> dict[str, object]:
     """Return a pod as JSON values; ``rates`` is there if its rates were edited while it runs."""
     generation = one.changed.generation if one.changed is not None else 0
-    edited = {"rates": {"state": one.rates, "generation": generation}} if one.rates or generation else {}
+    known = {} if one.in_force is None else {"in_force": one.in_force}
+    edited = {"rates": {"state": one.rates, "generation": generation, **known}} if one.rates or generation else {}
     return edited | {
         "namespace": one.pod.metadata.namespace,
         "name": one.pod.metadata.name,
@@ -139,8 +171,8 @@ def _rates(one: PodSummary, index: int) -> dict[str, object]:
     found: dict[str, object] = {}
     if wanted is not None:
         found["desired"] = {"min_tx_rate": wanted.min_tx_rate, "max_tx_rate": wanted.max_tx_rate}
-    if one.changed is not None and one.rates != "InForce":
-        found["reserved_mbps"] = one.changed.reserved[index]
+    if one.reserved is not None:
+        found["reserved_mbps"] = one.reserved[index]
     return found
 
 

@@ -376,6 +376,17 @@ def test_changed_rates_are_shown_as_desired_and_allocated_with_what_became_of_th
     assert vf["reserved_mbps"] == 20_000
 
 
+def test_what_is_in_force_is_shown_beside_a_later_edit_that_waits() -> None:
+    """The condition tells of the edit alone, the node of what is allocated."""
+    for generation, told, reserved in ((1, "Deferred/InForce", {}), (0, "Deferred ", {"reserved_mbps": 20_000})):
+        one, there = _changed("Deferred", generation)
+        answer = pods.report([one], [there], wide=True)
+        assert told in draw(answer.tables, coloured=False)
+        items: Any = answer.document["items"]
+        assert items[0]["rates"] == {"state": "Deferred", "generation": 1, "in_force": generation == 1}
+        assert {key: value for key, value in items[0]["vfs"][0].items() if key == "reserved_mbps"} == reserved
+
+
 def test_a_lowered_rate_is_in_use_until_its_node_says_that_it_is_in_force() -> None:
     """The scheduler counts it so too."""
     for generation, reserved in ((0, 20_000), (1, 5_000)):
