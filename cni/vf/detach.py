@@ -21,6 +21,7 @@ from cni.vf.rebind import rebind
 from mooring.errors import RecordError
 from mooring.ledger import LedgerEntry
 from mooring.locks import hold
+from mooring.rates_record import rates_by_pci
 
 _log = structlog.get_logger()
 _LOCK_S = 30.0
@@ -82,12 +83,12 @@ def detach(node: Node, entry: LedgerEntry) -> bool:
 
 
 def _detach(node: Node, entry: LedgerEntry) -> bool:
-    entry = replace(entry, phase="returning")
+    same_boot = entry.boot == node.boot
+    entry = replace(_reserving(node, entry) if same_boot else entry, phase="returning")
     # Neither a full disk nor an entry that is too long now must keep a VF: the entry names the holder either way, and
     # is removed in the end.
     with suppress(OSError, RecordError):
         node.ledger.write(entry)
-    same_boot = entry.boot == node.boot
     with ThreadPoolExecutor(1) as beside:
         addresses = _AddressReturn(beside, partial(_return_addresses, node, entry, same_boot=same_boot))
         on_host = move_out(node, entry, addresses.begin) if same_boot else node.sysfs.exists(entry.pci)
@@ -99,6 +100,26 @@ def _detach(node: Node, entry: LedgerEntry) -> bool:
     else:
         node.ledger.write(replace(entry, addresses=(), ipam=None))
     return free
+
+
+def _reserving(node: Node, entry: LedgerEntry) -> LedgerEntry:
+    """Return a VF's entry with the largest rate that its PF may have: it counts so until the VF is restored.
+
+    A server that was killed after it had raised the rate has entered it in the pod's rates record only. Where the pod
+    record is gone, the record's largest rate counts, as it does not name the VFs.
+    """
+    try:
+        changed = node.ledger.rates(entry.uid)
+        if changed is None:
+            return entry
+        by_pci = rates_by_pci(node.ledger.pod(entry.uid), changed)
+    except (OSError, RecordError):
+        return entry
+    rates = [by_pci[entry.pci]] if entry.pci in by_pci else changed.rates.rates
+    most = max((one.min_tx_rate or 0 for one in rates), default=0)
+    if most <= entry.reserved_mbps:
+        return entry
+    return replace(entry, set=replace(entry.set, min_tx_rate=most), share=False)
 
 
 def _free_and_restore(node: Node, entry: LedgerEntry, *, same_boot: bool) -> bool:

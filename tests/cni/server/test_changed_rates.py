@@ -19,6 +19,7 @@ from cni.server.extracts import make_folders
 from cni.server.held_settings import HeldSettings
 from cni.server.metrics import Metrics
 from cni.vf import original_settings
+from cni.vf.detach import detach
 from cni.vf.ledger import Ledger
 from cni.vf.node import Node
 from devcluster.hosts.nic import describe_host
@@ -278,6 +279,26 @@ def test_what_a_killed_server_has_set_is_restored_with_the_vf(pod: Pod, death: i
         assert entry is not None
         original_settings.restore(pod.node, entry)
     assert pod.rates() == (VfRates(), VfRates(), VfRates())
+
+
+@pytest.mark.parametrize("is_recorded", [True, False])
+def test_a_vf_on_its_way_back_reserves_what_a_killed_server_had_raised(pod: Pod, is_recorded: bool) -> None:
+    """The server had set 45,000 and not entered it; the inventory names the entry's rate until the VF is restored."""
+    pod.hand_over(*NEW)
+    pod.deadly = STEPS.index("set 1") + 1
+    with pytest.raises(Killed):
+        pod.server().look(0)
+    if not is_recorded:
+        (pod.root / "state/pods/u1.json").unlink()
+    entry = pod.ledger.read(pci(1))
+    assert entry is not None
+    assert (entry.reserved_mbps, pod.table.read(PF, 1).min_tx_rate) == (10_000, 45_000)
+    pod.steps, pod.deadly = [], 1
+    with pytest.raises(Killed):
+        detach(pod.node, entry)
+    left = pod.ledger.read(pci(1))
+    assert left is not None
+    assert (left.phase, left.reserved_mbps) == ("returning", 45_000)
 
 
 def test_a_vf_on_its_way_back_counts_by_what_its_pf_has(pod: Pod) -> None:
