@@ -296,7 +296,7 @@ def test_rates_are_raised_lowered_deferred_and_refused_while_the_pod_runs(cluste
     told = f"PF {PF!r}: 40000 Mb/s more are needed, and others reserve too much"
     assert pod.await_reason("Deferred") == told
     assert (pod.allocated(), pod.nic()) == ((20_000, 30_000), (20_000, 30_000))
-    assert pod.row() >= {"20000", "30000", "60000/60000", "Deferred"}
+    assert pod.row() >= {"20000", "30000", "60000/60000", "Deferred/InForce"}
     other.delete()
     pod.await_in_force((60_000, 60_000), 3)
 
