@@ -1,7 +1,8 @@
 """DEL: return a sandbox's VFs to the host, whatever state they are in. The steps for each VF, in order:
 
 1. find (here, `cni.vf.unrecorded`): the sandbox's ledger entries, and its VFs that the ledger has lost;
-2. mark (`cni.vf.detach`): under the VF's lock its entry becomes `returning`;
+2. mark (`cni.vf.detach`): under the VF's lock its entry becomes `returning`, with the largest min rate that its PF
+   may have;
 3. move out (`cni.vf.move_out`): the link goes down in the pod, and from then on IPAM can get its addresses back. RDMA
    device and netdev move to the host; the step waits for both;
 4. free (`cni.vf.rdma_users`): remove RDMA devices that the pod has made below the VF (`cni.vf.left_behind`), then wait

@@ -31,7 +31,7 @@ from scheduler.kube.pod_info import PodInfo
 from scheduler.plugins.interface import PreFilterExtensions, Texts
 from scheduler.plugins.registry import DRY_RUNS
 
-# Copying this share of the rows costs as much as judging all of them.
+# From one row in so many on, all rows are judged: a view of them all copies nothing.
 _MANY = 4
 
 
@@ -56,7 +56,6 @@ class DryRuns:
             if plugin.fits_alone is None or not len(rows):
                 continue
             if len(rows) * _MANY > nodes.size:
-                # A view of all rows copies nothing.
                 fits = plugin.fits_alone(nodes.view(np.arange(nodes.size)))[rows]
             else:
                 fits = plugin.fits_alone(nodes.view(rows))

@@ -44,7 +44,7 @@ from scheduler.plugins.interface import (
 )
 from scheduler.plugins.registry import NODE_FILTERS, NODE_SCORES, RESERVES, USAGE_FILTERS, USAGE_SCORES, WEIGHT_OF
 
-# Narrow types: the first decision about a shape touches new memory, which costs more than to judge the rows.
+# Narrow types: the first decision about a shape touches new memory, and page faults are a good part of its time.
 Marks = NDArray[np.int32]
 Scores = NDArray[np.int16]
 # A plugin that judges each node by itself.
