@@ -7,7 +7,7 @@ DIR holds etcd, kube-apiserver and kube-scheduler of Kubernetes 1.36 or newer; k
 GangScheduling and TopologyAwareWorkloadScheduling are on. Both schedulers take turns on one cluster and read the same
 PodGroups. Our members have 2 VFs each, its own are plain. The rate is of members that were bound, from the first to the
 last, over all rounds; all exist before the scheduler starts. "alone" is the rate at which the server takes ready-made
-Bindings of the same pods, 32 at once, from a client that decides nothing and watches less: about what the server
+Bindings of the same pods, 128 at once, from a client that decides nothing and watches less: about what the server
 allows. The CPU is what a member costs in the scheduler, and in kube-apiserver and etcd, once the first is bound.
 
 kube-apiserver collects garbage every few thousand Bindings, which takes it a second or more of CPU. So a round must be
@@ -175,7 +175,7 @@ async def _settled(binds: Binds) -> None:
 
 async def measure(assets: Path, kubeconfig: Path, options: argparse.Namespace) -> list[bool]:
     met = []
-    async with Client(load_access(str(kubeconfig)), connections=32) as client:
+    async with Client(load_access(str(kubeconfig)), connections=served_cluster.BINDS_AT_ONCE) as client:
         await served_cluster.add_nodes(client, nodes(options.nodes))
         loads = [one for one in LOADS if options.loads in one.name]
         met += [await _compare(client, one, _schedulers(assets, kubeconfig), options) for one in loads]

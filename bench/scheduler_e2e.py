@@ -6,8 +6,8 @@ Against devcluster's API server, and against a real one where KUBECONFIG names o
 etcd and kube-apiserver. A kube-scheduler in that folder takes turns on the same cluster: see `bench.baselines`.
 Pods are created beforehand. A process's CPU (user and system) counts from its start to its rest, less what it takes to
 start on the same cluster without pods. "VFs" are those that pods were given by name, no two the same. "binds alone" is
-the rate at which the server takes ready-made Bindings, 32 at once, from one client that decides nothing: about what the
-server allows, and no bound, since other work on the machine slows each run differently. Exit status 1 if a goal is
+the rate at which the server takes ready-made Bindings, 128 at once, from one client that decides nothing: about what
+the server allows, and no bound, since other work on the machine slows each run differently. Exit status 1 if a goal is
 missed.
 """
 
@@ -111,7 +111,7 @@ async def measure(
         baselines.kube_schedulers(kube_scheduler, kubeconfig, folder) if kube_scheduler else []
     )
     runs = []
-    async with Client(load_access(str(kubeconfig)), connections=32) as client:
+    async with Client(load_access(str(kubeconfig)), connections=served_cluster.BINDS_AT_ONCE) as client:
         await served_cluster.add_nodes(client, map(load.node, range(options.nodes)))
         for _ in range(options.rounds):
             for measured in schedulers:

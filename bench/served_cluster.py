@@ -22,6 +22,8 @@ PODS = "/api/v1/namespaces/default/pods"
 _NODES = "/api/v1/nodes"
 _EVENTS = "/api/v1/namespaces/default/events"
 _AT_ONCE = 32
+# As many as the scheduler's.
+BINDS_AT_ONCE = 128
 _STALLED_S = 60.0
 # An assignment of 2 VFs.
 _ASSIGNMENT_BYTES = 500
@@ -56,7 +58,7 @@ async def send(client: Client, method: str, path: str, document: load.Json) -> N
     await client.request(method, path, msgspec.json.encode(document), MERGE_PATCH if method == "PATCH" else JSON)
 
 
-async def few_at_once(work: Iterable[Coroutine[Any, Any, object]]) -> None:
+async def few_at_once(work: Iterable[Coroutine[Any, Any, object]], at_once: int = _AT_ONCE) -> None:
     left = iter(work)
 
     async def one_by_one() -> None:
@@ -64,7 +66,7 @@ async def few_at_once(work: Iterable[Coroutine[Any, Any, object]]) -> None:
             await one
 
     async with asyncio.TaskGroup() as group:
-        for _ in range(_AT_ONCE):
+        for _ in range(at_once):
             group.create_task(one_by_one())
 
 
@@ -93,7 +95,7 @@ async def bindings(client: Client) -> list[tuple[str, bytes]]:
 async def write_bindings(client: Client, made: Sequence[tuple[str, bytes]]) -> float:
     """Write Bindings, a few at once; return how many a second were seen."""
     async with watching_binds(client) as binds:
-        await few_at_once(client.request("POST", path, body, MEDIA_TYPE) for path, body in made)
+        await few_at_once((client.request("POST", path, body, MEDIA_TYPE) for path, body in made), BINDS_AT_ONCE)
         await binds.reach(len(made))
     return binds.rate
 

@@ -22,6 +22,9 @@ from yarl import URL
 _IDLE_S = 15.0
 # Source: RFC 8305, Connection Attempt Delay.
 _NEXT_ADDRESS_S = 0.25
+# Connections that are opened at once: a TLS handshake costs as much CPU as a request or two, and meanwhile others
+# become free, so that a short burst of requests opens few.
+_OPENED_AT_ONCE = 8
 
 
 class Answer(NamedTuple):
@@ -33,7 +36,7 @@ class Answer(NamedTuple):
 
 
 class Connections:
-    """The connections to one server; there are as many as concurrent requests, which the caller limits."""
+    """The connections to one server: never more than concurrent requests, which the caller limits."""
 
     def __init__(self, server: URL, tls: ssl.SSLContext | None, server_name: str | None) -> None:
         self._host, self._port = server.host or "", server.port or 0
@@ -41,6 +44,7 @@ class Connections:
         # The dot that ends a name in DNS is not in certificates.
         self._server_name = (server_name or self._host.rstrip(".")) if self._tls else None
         self._free: list[_Connection] = []
+        self._opening = asyncio.Semaphore(_OPENED_AT_ONCE)
 
     async def ask(self, request: bytes, timeout_s: float, guard: Callable[[], None]) -> Answer:
         """Send a request, head and body, and return the answer; ``guard`` is called right before, and may raise.
@@ -49,7 +53,7 @@ class Connections:
         out.
         """
         until = asyncio.get_running_loop().time() + timeout_s
-        connection = self._take() or await self._open(until)
+        connection = self._take() or await self._take_or_open(until)
         try:
             guard()
             return await connection.ask(request, until)
@@ -72,15 +76,18 @@ class Connections:
             connection.end()
         return None
 
-    async def _open(self, until: float) -> "_Connection":
+    async def _take_or_open(self, until: float) -> "_Connection":
+        async with asyncio.timeout_at(until), self._opening:
+            return self._take() or await self._open()
+
+    async def _open(self) -> "_Connection":
         loop = asyncio.get_running_loop()
-        async with asyncio.timeout_at(until):
-            addresses = await loop.getaddrinfo(self._host, self._port, type=socket.SOCK_STREAM)
-            # The next address is tried before the first one, perhaps of a dead server, has used up all the time.
-            connected = await start_connection(addresses, happy_eyeballs_delay=_NEXT_ADDRESS_S)
-            _, connection = await loop.create_connection(
-                _Connection, sock=connected, ssl=self._tls, server_hostname=self._server_name
-            )
+        addresses = await loop.getaddrinfo(self._host, self._port, type=socket.SOCK_STREAM)
+        # The next address is tried before the first one, perhaps of a dead server, has used up all the time.
+        connected = await start_connection(addresses, happy_eyeballs_delay=_NEXT_ADDRESS_S)
+        _, connection = await loop.create_connection(
+            _Connection, sock=connected, ssl=self._tls, server_hostname=self._server_name
+        )
         return connection
 
 

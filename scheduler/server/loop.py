@@ -54,13 +54,12 @@ _MESSAGES_S = 0.05
 # Seconds between two checks while a leader may not decide.
 _LOOK_S = 0.25
 # The connections and a few binds that wait for the next answer; not more, because a decision should use the newest
-# state. With so many in progress, the next pods are decided together once fewer are, and not before so many seconds.
-# Work in one batch takes a tenth less CPU, and the API server, whose connections are all busy meanwhile, has the same
-# load.
-_MOST_BINDS = 64
-_FEWER_BINDS = 56
+# state. With so many in progress, the next pods are decided together once fewer are, and not before so many seconds:
+# work in one batch takes a tenth less CPU.
+_MOST_BINDS = 160
+_FEWER_BINDS = 96
 _TOGETHER_S = 0.002
-# While so many are in progress events wait: a third of the number that uses all connections.
+# While so many are in progress events wait.
 _PRESSED = 16
 # A write without a definite answer for this many seconds no longer counts among them.
 _LONG_S = 10.0

@@ -242,13 +242,15 @@ def test_a_request_that_was_answered_in_time_has_no_limit_left(served: Callable[
 
 
 def test_requests_at_once_have_a_connection_each_and_keep_their_answers(served: Callable[[Serve, Use], int]) -> None:
-    """Later requests use all of these connections again."""
+    """The server answers once all are there, so one that waits for another connection fails; later ones use these."""
+    arrived: set[bytes] = set()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while True:
-            line = await reader.readline()
-            await reader.readuntil(b"\r\n\r\n")
-            writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\n" + line.split()[1][-4:])
+            path = (await reader.readuntil(b"\r\n\r\n")).split()[1]
+            arrived.add(path)
+            await until(lambda: len(arrived) >= 20)
+            writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\n" + path[-4:])
 
     async def one(connections: Connections, number: int) -> None:
         for turn in range(10):
@@ -260,6 +262,15 @@ def test_requests_at_once_have_a_connection_each_and_keep_their_answers(served: 
         await asyncio.gather(*(one(connections, number) for number in range(20)))
 
     assert served(serve, use) == 20
+
+
+def test_a_short_burst_opens_few_connections(served: Callable[[Serve, Use], int]) -> None:
+    """A request takes one that became free meanwhile: a handshake costs more than an answer."""
+
+    async def use(connections: Connections) -> None:
+        assert await asyncio.gather(*(ask(connections) for _ in range(200))) == [Answer(200, b"ok", "")] * 200
+
+    assert served(always(OK), use) <= 100
 
 
 def test_a_request_that_its_guard_refuses_is_not_sent_and_the_connection_is_kept(
