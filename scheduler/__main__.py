@@ -46,9 +46,9 @@ _CANCEL_AGAIN_S = 1.0
 # before the next older one: hardly ever, as the older ones hold the whole cluster. With Python's own thresholds (700,
 # 10, 10) garbage collection takes a tenth of all CPU.
 _ALLOCATIONS, _YOUNG, _MIDDLE = 20_000, 1_000, 1_000
-# Connections for lists and the lease, for conditions and events, and for binds, so that none delays another. An API
-# server and etcd spend the less CPU on a Binding the more come at once; a server carries out 200 writes at once by
-# default (kube-apiserver, --max-mutating-requests-inflight).
+# Connections for lists and the lease, for conditions and events, and for binds, so that none delays another. The more
+# Bindings come at once, the less CPU an API server and etcd spend on each: 995 µs at 32, 870 at 64, 775 at 128 (1.36.2,
+# two cores). A server carries out 200 writes at once by default (kube-apiserver, --max-mutating-requests-inflight).
 _READ_CONNECTIONS = 16
 _REPORT_CONNECTIONS = 17
 _WRITES = 128
