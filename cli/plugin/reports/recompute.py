@@ -69,8 +69,11 @@ def recompute_group(
     uids = waiting.of("waiting")
     if why := machine.pending_groups.why_not_queued(key):
         return DecisionReport("recomputed", f"group {waiting.title}: {why}", {"v": 1})
-    while machine.queue.pop(now) != key.entry:
-        pass
+    # Nobody else is decided about: whoever else is in the queue would have its turn first, or between two portions.
+    for entry in set(machine.queue.uids()) - {key.entry}:
+        machine.queue.delete(entry)
+    popped = machine.queue.pop(now)
+    assert popped == key.entry, "a group that has just become known is ready"
     machine.group_scheduling.begin(key)
     while (found := machine.group_scheduling.proceed(now, ignore_phase)) is None:
         pass

@@ -175,6 +175,21 @@ async def test_explain_tells_a_groups_last_decision_and_decides_again(served: Se
     assert "group train: 2 of at least 3 members exist" in out
 
 
+async def test_a_group_is_decided_about_again_though_others_come_before_it(served: Served) -> None:
+    """Neither an older group nor single pods that wait hold up the answer."""
+    await served.add_node(node("n1", (pf(0, vfs=1),)))
+    for name, created in (("older", "2026-01-01T00:00:00Z"), ("younger", "2026-01-02T00:00:00Z")):
+        text = json.dumps({"name": name, "min": 2})
+        for index in range(2):
+            one = pod(f"{name}-{index}", "[{}]", annotations={names.GROUP: text})
+            one["metadata"]["creationTimestamp"] = created
+            await served.add_pod(one)
+    await served.add_pod(pod("alone", "[{}]"))
+    for name in ("older", "younger"):
+        _, out, _ = await served.run("explain", f"group/{name}", "--recompute")
+        assert f"group {name}: 1 of 2 members fit: 0/1 nodes are available for the 2nd: " in out
+
+
 async def test_without_the_rights_a_group_is_shown_as_far_as_they_go(guarded: Served) -> None:
     """Pods are listed; neither nodes nor events nor PodGroups are."""
     await guarded.add_pod(member(0))
