@@ -196,6 +196,10 @@ class PendingGroups:
         """Return the priority of a group with waiting members: its PodGroup's where set, else the lowest member's."""
         return self._states[key].priority
 
+    def is_urgent(self, key: GroupKey) -> bool:
+        """Return whether a group in the queue comes before all others of its priority."""
+        return self.is_queued(key) and self._states[key].is_urgent
+
     def counting(self, key: GroupKey) -> int:
         """Return how many members of a group count as placed."""
         members = self._by_pod.get(key)
