@@ -65,7 +65,7 @@ def recompute_group(
             machine.handle(kind, Changed(_identity(item), shown), now)
     waiting = machine.groups_by_pod.get(key)
     if waiting is None or not waiting.counts["waiting"]:
-        return DecisionReport("none", "no member of the group waits", {})
+        return DecisionReport("none", "no member of the group may be decided about", {})
     uids = waiting.of("waiting")
     if why := machine.pending_groups.why_not_queued(key):
         return DecisionReport("recomputed", f"group {waiting.title}: {why}", {"v": 1})

@@ -378,7 +378,7 @@ class PendingGroups:
         if isinstance(group, str):
             return group, group
         if foreign := members.counts["foreign"]:
-            return group, f"{foreign} of its waiting pods name another scheduler"
+            return group, f"waiting pods of it that name another scheduler: {foreign}"
         missing = group.min - members.counting - members.counts["waiting"]
         return group, incomplete(members, group.min) if missing > 0 else ""
 

@@ -89,6 +89,8 @@ def test_a_group_that_runs_shows_the_domain_that_its_members_share() -> None:
     [
         ([member(0, "n0"), member(1), member(2)], "Partial", (1, 2)),
         ([member(0), member(1)], "Incomplete", (0, 2)),
+        ([member(index, "n0") | {"status": {"phase": "Succeeded"}} for index in range(3)], "Finished", (0, 0)),
+        ([member(0), member(1, "n0") | {"status": {"phase": "Succeeded"}}], "Incomplete", (0, 1)),
         ([member(0), member(1), member(2, spec={"schedulingGates": [{"name": "g"}]})], "Incomplete", (0, 3)),
         ([member(0), member(1), member(2, group={**_GROUP, "min": 2})], "Refused", (0, 3)),
         ([member(0, "n0"), member(1, "n1"), member(2, "n2"), member(3)], "Scheduled", (3, 1)),
