@@ -11,7 +11,9 @@ from typing import Any
 import msgspec
 
 from cli.plugin.reports.explain import DecisionReport
+from cli.plugin.reports.groups import some
 from mooring.kube.events import Changed, Identity
+from mooring.natural_order import natural
 from scheduler.cache.assigned_pod import read_assigned_pod
 from scheduler.cache.cache import Cache
 from scheduler.cache.node_info import read_node
@@ -81,8 +83,8 @@ def recompute_group(
     where = [one for uid in uids if (one := machine.cache.assigned(uid)) is not None]
     if told is not None and not where:
         return DecisionReport("recomputed", told.message, told.why)
-    nodes = {one.node for one in where}
-    text = f"{len(where)} of {len(uids)} waiting members would be bound, to {len(nodes)} nodes"
+    nodes = sorted({one.node for one in where}, key=natural)
+    text = f"{len(where)} of {len(uids)} waiting members would be bound, to {some(nodes)}"
     return DecisionReport("recomputed", text, {"v": 1})
 
 

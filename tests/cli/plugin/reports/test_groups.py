@@ -171,7 +171,7 @@ async def test_explain_tells_a_groups_last_decision_and_decides_again(served: Se
     assert item["decision"]["group"] == {"member": "rank-2", "fitting": 2, "wanted": 3, "nodes": ["n1", "n2"]}
     await served.add_node(node("n3", (pf(0, vfs=1),)))
     _, out, _ = await served.run("explain", "group/train", "--recompute")
-    assert "3 of 3 waiting members would be bound, to 3 nodes" in out
+    assert "3 of 3 waiting members would be bound, to n1, n2, n3\n" in out
     await served.client.request("DELETE", "/api/v1/namespaces/default/pods/rank-2")
     _, out, _ = await served.run("explain", "group/train", "--recompute")
     assert "group train: 2 of at least 3 members exist" in out
