@@ -196,7 +196,6 @@ class GroupScheduling:
             return self._seek_victims(decision, verdict, now)
         self._decision = None
         key = search.group.key
-        self.urgent_turn.end(key, now)
         self.decisions["scheduled" if isinstance(verdict, GroupPlacement) else "unschedulable"] += 1
         if isinstance(verdict, GroupPlacement):
             self.members_placed += len(verdict.binds)
@@ -214,7 +213,6 @@ class GroupScheduling:
             self._give_way(decision, now)
             return None
         self._decision = None
-        self.urgent_turn.end(key, now)
         self.decisions["unschedulable"] += 1
         message = shortage(self.pending_groups.members(key), search, verdict, self.cache)
         if found.reason:

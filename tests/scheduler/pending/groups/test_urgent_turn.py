@@ -83,19 +83,19 @@ def test_pods_of_a_higher_priority_do_not_wait_for_it(life: Life) -> None:
     assert _names(life.work()) == ["higher-0"]
 
 
-def test_others_have_their_turn_when_it_has_taken_long_and_then_for_as_long(life: Life) -> None:
-    """A step takes three seconds: pods take the room meanwhile, and once more in the three seconds that follow."""
+def test_others_have_their_turn_when_they_have_waited_long_and_then_for_as_long(life: Life) -> None:
+    """From two seconds after the group's turn began, pods take the room until four are over, in any decision."""
     running = _half(life)
     _singles(life, "first", 3)
     life.work(20.0)
     life.gone(*running)
     life.now += 20.0
     assert life.machine.step(life.now) == []
-    for name, later_s in (("first", 3.0), ("second", 1.0)):
+    for name, following, later_s in (("first", "second", 2.0), ("second", "third", 1.9)):
         found = life.work(later_s)
         assert _names(found) == [f"{name}-{number}" for number in range(3)]
         running = life.bound(*binds(found))
-        _singles(life, "second" if name == "first" else "third", 3)
+        _singles(life, following, 3)
         life.work()
         life.gone(*running)
-    assert _names(life.work(3.0)) == ["m1", "m2", "m3"]
+    assert _names(life.work(0.1)) == ["m1", "m2", "m3"]
