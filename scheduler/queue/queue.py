@@ -136,9 +136,10 @@ class Queue:
         entry.ready_at = now + min(_FIRST_BACKOFF_S * 2 ** min(entry.attempts - 1, 8), _LONGEST_BACKOFF_S)
         return entry.uid
 
-    def has_ready(self, now: float) -> bool:
-        """Return whether `pop` would return anything."""
-        return self._next(now) is not None
+    def has_ready(self, now: float, above: int | None = None) -> bool:
+        """Return whether `pop` would return anything, with ``above`` of a higher priority than that."""
+        entry = self._next(now)
+        return entry is not None and (above is None or entry.priority > above)
 
     def earliest(self, groups: Iterable[str]) -> str:
         """Return which of these groups comes first by priority and age; empty if there is none."""

@@ -1,10 +1,12 @@
-"""A decision about a group from its begin to its outcome, as data. Pure."""
+"""A decision about a group from its begin to its outcome, as data; and whether it must begin again. Pure."""
 
 from dataclasses import dataclass
 
 from scheduler.cycle.decisions import GroupUnschedulable
 from scheduler.cycle.groups.search import GroupSearch
 from scheduler.cycle.preemption.groups.preempt import GroupVictimSearch
+from scheduler.kube.group_membership import GroupKey
+from scheduler.pending.groups.pending_groups import PendingGroups
 
 
 @dataclass(slots=True)
@@ -18,3 +20,21 @@ class GroupDecision:
     arrivals: int
     unplaced: GroupUnschedulable | None = None
     victims: GroupVictimSearch | None = None
+
+
+def needed(key: GroupKey, pending_groups: PendingGroups) -> int:
+    """Return how many more members of a group must be placed for any of them to be."""
+    return max(pending_groups.group(key).min - pending_groups.counting(key), 1)
+
+
+def asks_for_more(decision: GroupDecision, pending_groups: PendingGroups) -> bool:
+    """Return whether a group is another by now, or other members are placed than when its decision began.
+
+    Those that are gone are missing; those that have come say where the others may go.
+    """
+    search, key = decision.search, decision.search.group.key
+    if search.priority != pending_groups.priority(key):
+        return True
+    if pending_groups.members(key).arrivals != decision.arrivals:
+        return True
+    return pending_groups.group(key) != search.group or needed(key, pending_groups) > search.needed

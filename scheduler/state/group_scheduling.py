@@ -35,12 +35,13 @@ from scheduler.pending.groups.marked_members import MarkedMembers
 from scheduler.pending.groups.member_messages import MemberMessages
 from scheduler.pending.groups.options import GroupOptions
 from scheduler.pending.groups.pending_groups import PendingGroups
+from scheduler.pending.groups.urgent_turn import UrgentTurn
 from scheduler.pending.nominator import Nominator
 from scheduler.pending.pending_pod import waits_as_before
 from scheduler.pending.pending_pods import PendingPods
 from scheduler.pending.volume_waits import VolumeWaits
 from scheduler.queue.queue import Queue
-from scheduler.state.group_decision import GroupDecision
+from scheduler.state.group_decision import GroupDecision, asks_for_more, needed
 from scheduler.state.group_messages import shortage, surplus
 from scheduler.state.group_pre_binding import GroupPreBinding
 
@@ -79,6 +80,7 @@ class GroupScheduling:
     group_hold: GroupHold = field(init=False)
     half_groups: HalfGroups = field(init=False)
     group_pre_binding: GroupPreBinding = field(init=False)
+    urgent_turn: UrgentTurn = field(init=False)
     _decision: GroupDecision | None = None
     _has_only_begun: bool = False
     # The decisions that others have interrupted, and when one is to go on.
@@ -88,6 +90,7 @@ class GroupScheduling:
 
     def __post_init__(self) -> None:
         self.group_hold = GroupHold(self.pending_groups, self.groups_by_pod, self.nominator, self.options.hold_s)
+        self.urgent_turn = UrgentTurn(self.pending_groups, self.queue)
         self.half_groups = HalfGroups(self.pending_groups, self.cache, self.options.end_half_s)
         self.group_pre_binding = GroupPreBinding(
             self.cache, self.held_binds, self.pending_pods, self.pending_groups, self.volume_waits
@@ -108,14 +111,22 @@ class GroupScheduling:
         placed = [assigned for uid in members.of("placed") if (assigned := self.cache.assigned(uid)) is not None]
         waiting = sorted(infos, key=lambda one: by_index(one.pod))
         self._decision = GroupDecision(
-            GroupSearch(group, waiting, self._needed(key), priority, self.portion, placed, since=self.queue.happened),
+            GroupSearch(
+                group,
+                waiting,
+                needed(key, self.pending_groups),
+                priority,
+                self.portion,
+                placed,
+                since=self.queue.happened,
+            ),
             members.arrivals,
         )
         self._has_only_begun = len(infos) > _MANY
 
     def resume(self, now: float) -> str:
         """Go on with a decision that was set aside, if it is time; return its entry of the queue, else empty."""
-        if not self._aside or (now < self._resume_at and self.queue.has_ready(now)):
+        if not self._aside or (now < self._resume_at and self.urgent_turn.others_are_ready(self._aside, now)):
             return ""
         key = self._first_aside()
         if key is None:
@@ -130,21 +141,6 @@ class GroupScheduling:
         entries = {key.entry: key for key in self._aside if self.queue.is_in_flight(key.entry)}
         return entries.get(self.queue.earliest(entries))
 
-    def _needed(self, key: GroupKey) -> int:
-        return max(self.pending_groups.group(key).min - self.pending_groups.counting(key), 1)
-
-    def _asks_for_more(self, decision: GroupDecision) -> bool:
-        """Return whether a group is another by now, or other members are placed than when its decision began.
-
-        Those that are gone are missing; those that have come say where the others may go.
-        """
-        search, key = decision.search, decision.search.group.key
-        if search.priority != self.pending_groups.priority(key):
-            return True
-        if self.pending_groups.members(key).arrivals != decision.arrivals:
-            return True
-        return self.pending_groups.group(key) != search.group or self._needed(key) > search.needed
-
     @property
     def is_deciding(self) -> bool:
         """Return whether a decision is under way that is not set aside."""
@@ -158,10 +154,13 @@ class GroupScheduling:
     def _give_way(self, decision: GroupDecision, now: float) -> None:
         """Set a decision aside if its slice has ended and others wait."""
         search = decision.search
-        if not search.slices.slice_is_over or not (self._is_overtaking(search.group.key) or self.queue.has_ready(now)):
+        key = search.group.key
+        if not search.slices.slice_is_over:
+            return
+        if not self._is_overtaking(key) and not self.urgent_turn.others_are_ready((key,), now):
             return
         self.group_cycle.set_aside(search)
-        self._decision, self._aside[search.group.key] = None, decision
+        self._decision, self._aside[key] = None, decision
         self._resume_at = now + _APART_S
 
     def _is_overtaking(self, key: GroupKey) -> bool:
@@ -173,7 +172,7 @@ class GroupScheduling:
         """Go on with the decision; return None if it takes another step, at once or after others (`is_deciding`)."""
         decision = self._decision
         assert decision is not None, "a decision has begun"
-        if self._asks_for_more(decision):
+        if asks_for_more(decision, self.pending_groups):
             self.abandon()
             self.begin(decision.search.group.key)
             return None

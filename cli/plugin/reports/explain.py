@@ -40,7 +40,8 @@ def latest(events: Iterable[Event], uid: str) -> DecisionReport | None:
     ]
     if not ours:
         return None
-    event, when = max(ours, key=lambda one: one[1])
+    # Of one second: the scheduler's events of a pod are named by the time of their first writing.
+    event, when = max(ours, key=lambda one: (one[1], one[0].metadata.name))
     why = _read((event.metadata.annotations or {})[names.WHY])
     return DecisionReport("event", event.message or "", why, when.isoformat().replace("+00:00", "Z"))
 

@@ -34,8 +34,8 @@ _SOURCES: Mapping[Naming, str] = {
 # Nodes named in one row.
 _NAMED = 3
 # Scheduled: at least min are bound. Partial: some are, of a group cut short. Incomplete: too few pods exist. Refused:
-# its sources contradict each other, or are not supported.
-State = Literal["Scheduled", "Partial", "Waiting", "Incomplete", "Refused"]
+# its sources contradict each other, or are not supported. Finished: some have succeeded, and none runs or waits.
+State = Literal["Scheduled", "Partial", "Waiting", "Incomplete", "Refused", "Finished"]
 _TONES: Mapping[State, Tone] = {"Scheduled": "good", "Partial": "bad", "Refused": "bad", "Incomplete": "warning"}
 
 
@@ -74,6 +74,8 @@ class FoundGroup:
 
     @property
     def state(self) -> State:
+        if self.members.counts["succeeded"] == len(self.members.standings):
+            return "Finished"
         if isinstance(self.group, str):
             return "Refused"
         if self.members.counting >= self.group.min:

@@ -11,7 +11,9 @@ from typing import Any
 import msgspec
 
 from cli.plugin.reports.explain import DecisionReport
+from cli.plugin.reports.groups import some
 from mooring.kube.events import Changed, Identity
+from mooring.natural_order import natural
 from scheduler.cache.assigned_pod import read_assigned_pod
 from scheduler.cache.cache import Cache
 from scheduler.cache.node_info import read_node
@@ -65,12 +67,15 @@ def recompute_group(
             machine.handle(kind, Changed(_identity(item), shown), now)
     waiting = machine.groups_by_pod.get(key)
     if waiting is None or not waiting.counts["waiting"]:
-        return DecisionReport("none", "no member of the group waits", {})
+        return DecisionReport("none", "no member of the group may be decided about", {})
     uids = waiting.of("waiting")
     if why := machine.pending_groups.why_not_queued(key):
         return DecisionReport("recomputed", f"group {waiting.title}: {why}", {"v": 1})
-    while machine.queue.pop(now) != key.entry:
-        pass
+    # Nobody else is decided about: whoever else is in the queue would have its turn first, or between two portions.
+    for entry in set(machine.queue.uids()) - {key.entry}:
+        machine.queue.delete(entry)
+    popped = machine.queue.pop(now)
+    assert popped == key.entry, "a group that has just become known is ready"
     machine.group_scheduling.begin(key)
     while (found := machine.group_scheduling.proceed(now, ignore_phase)) is None:
         pass
@@ -78,8 +83,8 @@ def recompute_group(
     where = [one for uid in uids if (one := machine.cache.assigned(uid)) is not None]
     if told is not None and not where:
         return DecisionReport("recomputed", told.message, told.why)
-    nodes = {one.node for one in where}
-    text = f"{len(where)} of {len(uids)} waiting members would be bound, to {len(nodes)} nodes"
+    nodes = sorted({one.node for one in where}, key=natural)
+    text = f"{len(where)} of {len(uids)} waiting members would be bound, to {some(nodes)}"
     return DecisionReport("recomputed", text, {"v": 1})
 
 

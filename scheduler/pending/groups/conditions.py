@@ -111,7 +111,7 @@ class PodGroupConditions:
         if was_true or any(one.status == "True" for one in shown.values()):
             return None
         if found.min is not None and found.bound >= found.min:
-            message = f"{found.bound} members are bound, at least {found.min} are needed"
+            message = f"members bound: {found.bound}, needed: at least {found.min}"
             return ConditionValue("True", "Scheduled", message)
         refusal = self._refusals.get(key)
         says = any((one.status, one.reason, one.message) == refusal for one in shown.values())

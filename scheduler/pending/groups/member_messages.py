@@ -63,8 +63,8 @@ def incomplete(members: Members, least: int) -> str:
     there = members.counting + members.counts["waiting"]
     found = f"{there} of at least {least} members exist"
     reasons: tuple[tuple[Standing, str], ...] = (
-        ("gated", "have scheduling gates"),
-        ("refused", "are refused for their own sake"),
+        ("gated", "with scheduling gates"),
+        ("refused", "refused as invalid"),
     )
     for standing, text in reasons:
         if count := members.counts[standing]:

@@ -196,6 +196,10 @@ class PendingGroups:
         """Return the priority of a group with waiting members: its PodGroup's where set, else the lowest member's."""
         return self._states[key].priority
 
+    def is_urgent(self, key: GroupKey) -> bool:
+        """Return whether a group in the queue comes before all others of its priority."""
+        return self.is_queued(key) and self._states[key].is_urgent
+
     def counting(self, key: GroupKey) -> int:
         """Return how many members of a group count as placed."""
         members = self._by_pod.get(key)
@@ -374,7 +378,7 @@ class PendingGroups:
         if isinstance(group, str):
             return group, group
         if foreign := members.counts["foreign"]:
-            return group, f"{foreign} of its waiting pods name another scheduler"
+            return group, f"waiting pods of it that name another scheduler: {foreign}"
         missing = group.min - members.counting - members.counts["waiting"]
         return group, incomplete(members, group.min) if missing > 0 else ""
 

@@ -89,6 +89,8 @@ def test_a_group_that_runs_shows_the_domain_that_its_members_share() -> None:
     [
         ([member(0, "n0"), member(1), member(2)], "Partial", (1, 2)),
         ([member(0), member(1)], "Incomplete", (0, 2)),
+        ([member(index, "n0") | {"status": {"phase": "Succeeded"}} for index in range(3)], "Finished", (0, 0)),
+        ([member(0), member(1, "n0") | {"status": {"phase": "Succeeded"}}], "Incomplete", (0, 1)),
         ([member(0), member(1), member(2, spec={"schedulingGates": [{"name": "g"}]})], "Incomplete", (0, 3)),
         ([member(0), member(1), member(2, group={**_GROUP, "min": 2})], "Refused", (0, 3)),
         ([member(0, "n0"), member(1, "n1"), member(2, "n2"), member(3)], "Scheduled", (3, 1)),
@@ -169,10 +171,25 @@ async def test_explain_tells_a_groups_last_decision_and_decides_again(served: Se
     assert item["decision"]["group"] == {"member": "rank-2", "fitting": 2, "wanted": 3, "nodes": ["n1", "n2"]}
     await served.add_node(node("n3", (pf(0, vfs=1),)))
     _, out, _ = await served.run("explain", "group/train", "--recompute")
-    assert "3 of 3 waiting members would be bound, to 3 nodes" in out
+    assert "3 of 3 waiting members would be bound, to n1, n2, n3\n" in out
     await served.client.request("DELETE", "/api/v1/namespaces/default/pods/rank-2")
     _, out, _ = await served.run("explain", "group/train", "--recompute")
     assert "group train: 2 of at least 3 members exist" in out
+
+
+async def test_a_group_is_decided_about_again_though_others_come_before_it(served: Served) -> None:
+    """Neither an older group nor single pods that wait hold up the answer."""
+    await served.add_node(node("n1", (pf(0, vfs=1),)))
+    for name, created in (("older", "2026-01-01T00:00:00Z"), ("younger", "2026-01-02T00:00:00Z")):
+        text = json.dumps({"name": name, "min": 2})
+        for index in range(2):
+            one = pod(f"{name}-{index}", "[{}]", annotations={names.GROUP: text})
+            one["metadata"]["creationTimestamp"] = created
+            await served.add_pod(one)
+    await served.add_pod(pod("alone", "[{}]"))
+    for name in ("older", "younger"):
+        _, out, _ = await served.run("explain", f"group/{name}", "--recompute")
+        assert f"group {name}: 1 of 2 members fit: 0/1 nodes are available for the 2nd: " in out
 
 
 async def test_without_the_rights_a_group_is_shown_as_far_as_they_go(guarded: Served) -> None:

@@ -285,10 +285,10 @@ def _found_among(*documents: dict[str, Any]) -> dict[str, str]:
     return found_by(doctor.Patient(used, there, patient.policies, patient.bindings, "0.1.0"))
 
 
-def event(uid: str, when: str, reason: str, why: str) -> Event:
+def event(uid: str, when: str, reason: str, why: str, name: str = "") -> Event:
     return msgspec.convert(
         {
-            "metadata": {"annotations": {names.WHY: why}},
+            "metadata": {"name": name, "annotations": {names.WHY: why}},
             "involvedObject": {"uid": uid},
             "reason": reason,
             "message": reason,
@@ -313,6 +313,17 @@ def test_the_latest_event_of_that_very_pod_explains_it() -> None:
     assert broken is not None
     assert broken.why == {}
     assert explain.latest(events, "u2") is None
+
+
+def test_of_two_events_of_one_second_the_later_one_explains_a_pod() -> None:
+    """Events have no part of a second in their times; the API server lists them by name."""
+    when = "2026-01-01T00:00:01Z"
+    events = [
+        event("u1", when, reason, "{}", f"p.18a{n}") for n, reason in enumerate(("FailedScheduling", "Scheduled"))
+    ]
+    told = explain.latest(events, "u1")
+    assert told is not None
+    assert told.message == "Scheduled"
 
 
 @pytest.mark.parametrize("why", [{"counts": 3}, {"counts": {"x": []}, "refused": []}, {"scores": "x"}, {"nodes": {}}])

@@ -49,7 +49,7 @@ def test_a_pod_group_says_what_its_waiting_members_are_told_and_later_that_it_is
     life.bound(first)
     assert _written(life.work(1.0)) == []
     life.bound(second)
-    assert _written(life.work(1.0)) == [("True", "Scheduled", "2 members are bound, at least 2 are needed")]
+    assert _written(life.work(1.0)) == [("True", "Scheduled", "members bound: 2, needed: at least 2")]
     life.bound(third)
     assert _written(life.work(1.0)) == []
 
@@ -91,7 +91,7 @@ def test_a_new_leader_writes_what_an_earlier_one_has_not(life: Life) -> None:
     _show(life, ("PodGroupScheduled", "False"))
     life.nodes("n1", "n2")
     life.see(*(life.member(node=name, **_on(name)) for name in ("n1", "n2")))
-    assert _written(life.work(1.0)) == [("True", "Scheduled", "2 members are bound, at least 2 are needed")]
+    assert _written(life.work(1.0)) == [("True", "Scheduled", "members bound: 2, needed: at least 2")]
     # The write was lost: the PodGroup is shown again as it was.
     _show(life, ("PodGroupScheduled", "False"))
     assert len(_written(life.work(1.0))) == 1
@@ -148,4 +148,4 @@ def test_a_job_that_is_over_before_its_condition_is_written_was_scheduled(life: 
     life.nodes("n1", "n2")
     for pod in life.bound(*binds(life.work(15.0))):
         life.see(changed(pod, status={"phase": "Succeeded"}))
-    assert _written(life.work(1.0)) == [("True", "Scheduled", "2 members are bound, at least 2 are needed")]
+    assert _written(life.work(1.0)) == [("True", "Scheduled", "members bound: 2, needed: at least 2")]

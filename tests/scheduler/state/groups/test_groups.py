@@ -125,7 +125,7 @@ def test_members_count_by_uid(life: Life) -> None:
     life.see(life.member(status={"phase": "Succeeded"}), life.member(status={"phase": "Failed"}))
     assert binds(life.work()) == []
     (message,) = set(told(life.work(3.0)).values())
-    assert message == f"group train: 2 of at least 3 members exist, 1 have scheduling gates ({HINT})"
+    assert message == f"group train: 2 of at least 3 members exist, 1 with scheduling gates ({HINT})"
     life.see(life.member())
     first, second, _ = life.bound(*binds(life.work()))
     life.see(changed(first, status={"phase": "Succeeded"}), changed(second, status={"phase": "Succeeded"}))
@@ -235,7 +235,7 @@ def test_members_that_differ_or_are_another_schedulers_are_refused_alike(life: L
     assert told(life.work(3.0)) == dict.fromkeys(("m0", "m1", "m2"), message)
     foreign = '{"name":"mixed","min":1}'
     life.see(life.member("f0", foreign), life.member("f1", foreign, spec={"schedulerName": "other"}))
-    assert told(life.work(3.0)) == {"f0": "group mixed: 1 of its waiting pods name another scheduler"}
+    assert told(life.work(3.0)) == {"f0": "group mixed: waiting pods of it that name another scheduler: 1"}
 
 
 def test_a_pod_group_may_come_after_its_pods(life: Life) -> None:
