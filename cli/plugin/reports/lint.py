@@ -177,4 +177,13 @@ def _as_the_scheduler(pod: Place) -> Iterator[tuple[Place, str]]:
     pod_info = read_pod_info(read, Kinds([gpu_kind()]), has_claims_allocated=has_claims_allocated)
     # What plug-ins of the scheduler would say is not known here.
     if isinstance(pod_info, Refusal) and not others:
-        yield pod.at("spec"), pod_info.reason
+        yield _place_of(pod, pod_info.reason)
+
+
+def _place_of(pod: Place, reason: str) -> tuple[Place, str]:
+    """Return the annotation that a reason begins with, and the rest; else the pod's spec."""
+    annotations = pod.at("metadata", "annotations")
+    for key in annotations.value if isinstance(annotations.value, dict) else ():
+        if reason.startswith(start := f"annotation {key!r}"):
+            return annotations.at(key), reason.removeprefix(start).lstrip(".: ")
+    return pod.at("spec"), reason
