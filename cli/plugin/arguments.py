@@ -2,7 +2,8 @@
 
 import argparse
 import math
-from collections.abc import Sequence
+import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from mooring import names
@@ -42,8 +43,15 @@ class Arguments:
 
 def parse(argv: Sequence[str]) -> Arguments:
     """Parse the command line; exit with status 2 and the usage if it is wrong."""
-    parser = _parser()
-    given = vars(parser.parse_args(argv))
+    parser, commands = _parser()
+    if not argv:
+        parser.print_help(sys.stderr)
+        parser.exit(2)
+    known, strange = parser.parse_known_args(argv)
+    if strange:
+        # By `parse_args` the usage would be that of `kubectl mooring`, without the command's own flags.
+        commands[known.command].error(f"unrecognized arguments: {' '.join(strange)}")
+    given = vars(known)
     if given.get("watch") and given.get("group"):
         parser.error("argument -w/--watch: groups are watched as a list, without NAME")
     if "about" in given:
@@ -56,7 +64,8 @@ def parse(argv: Sequence[str]) -> Arguments:
     return Arguments(**given)
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser() -> tuple[argparse.ArgumentParser, Mapping[str, argparse.ArgumentParser]]:
+    """Return the parser, and that of each command."""
     parser = argparse.ArgumentParser(prog=PROGRAM, description="Show who has which SR-IOV VFs in a cluster, and why.")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     shared, cluster, scoped, watched = _shared(), _cluster(), _scoped(), _watched()
@@ -112,7 +121,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="NAME",
         help=f"a schedulerName that gives interfaces; may be repeated (default {names.SCHEDULER_NAME})",
     )
-    return parser
+    return parser, commands.choices
 
 
 def _add_connectivity(connectivity: argparse.ArgumentParser) -> None:

@@ -5,9 +5,11 @@ certificates, exec plugins, in-cluster service accounts. Only the loader is used
 generated client costs half a second to import and a millisecond a pod to decode.
 """
 
+import os
 import ssl
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import yaml
@@ -43,7 +45,8 @@ def load_access(kubeconfig: str | None, context: str | None = None) -> Access:
         _load(config, kubeconfig, context, settings)
         tls = _tls(settings) if settings.host.startswith("https") else None
     except (config.ConfigException, yaml.YAMLError, OSError, ValueError, TypeError, AttributeError) as unusable:
-        what = f"kubeconfig {kubeconfig or 'by default'!r} cannot be used: {unusable}"
+        files = kubeconfig or config.KUBE_CONFIG_DEFAULT_LOCATION
+        what = f"kubeconfig {files!r} cannot be used: {_why(files, unusable)}"
         raise AccessError(f"{what}; another one is named by --kubeconfig or KUBECONFIG") from unusable
     return Access(settings.host.rstrip("/"), tls, settings.tls_server_name, lambda: _headers(settings))
 
@@ -70,6 +73,13 @@ def _load(config: Any, kubeconfig: str | None, context: str | None, settings: An
         else:
             return
     config.load_kube_config(config_file=kubeconfig, context=context, client_configuration=settings)
+
+
+def _why(files: str, unusable: Exception) -> str:
+    """Return the loader's reason in one line; of files that are not there it says only that it found nothing."""
+    if not any(Path(file).expanduser().exists() for file in files.split(os.pathsep)):
+        return "it does not exist"
+    return " ".join(str(unusable).split())
 
 
 def _tls(settings: Any) -> ssl.SSLContext:

@@ -47,15 +47,32 @@ def test_the_wheel_has_the_units_that_mooring_node_installs(content: list[str]) 
     assert here <= set(content)
 
 
+def _install(requirement: str, wheels: Path, folder: Path) -> str:
+    """Install it into an environment of its own, and return that environment's Python."""
+    subprocess.run([sys.executable, "-I", "-m", "venv", "--without-pip", str(folder)], check=True)
+    python = str(folder / "bin/python")
+    flags = ("--quiet", "--disable-pip-version-check", "--no-compile", "--no-index", "--find-links", str(wheels))
+    subprocess.run([sys.executable, "-m", "pip", "--python", python, "install", *flags, requirement], check=True)
+    return python
+
+
 @pytest.mark.parametrize("extra", EXTRAS)
 def test_a_program_starts_with_its_own_extra_alone(wheels: Path, tmp_path: Path, extra: str) -> None:
     """In an environment with nothing else, its `__main__` is imported and its command prints its usage."""
-    requirement = f"mooring[{extra}]" if extra else "mooring"
-    subprocess.run([sys.executable, "-I", "-m", "venv", "--without-pip", str(tmp_path)], check=True)
-    python = str(tmp_path / "bin/python")
-    flags = ("--quiet", "--disable-pip-version-check", "--no-compile", "--no-index", "--find-links", str(wheels))
-    subprocess.run([sys.executable, "-m", "pip", "--python", python, "install", *flags, requirement], check=True)
+    python = _install(f"mooring[{extra}]" if extra else "mooring", wheels, tmp_path)
     subprocess.run([python, "-I", "-c", f"import {EXTRAS[extra]}.__main__"], check=True)
     program = tmp_path / "bin" / PROGRAMS.get(extra, f"mooring-{extra}")
     said = subprocess.run([program, "--help"], capture_output=True, text=True, check=True).stdout
     assert said.startswith(f"usage: {program.name.replace('kubectl-', 'kubectl ')}")
+
+
+def test_a_program_without_its_extra_names_it(wheels: Path, tmp_path: Path) -> None:
+    """`pip install mooring` makes the commands of all programs: one line says what each needs, and no traceback."""
+    _install("mooring", wheels, tmp_path)
+    for extra in filter(None, EXTRAS):
+        program = tmp_path / "bin" / PROGRAMS.get(extra, f"mooring-{extra}")
+        done = subprocess.run([program, "--help"], capture_output=True, text=True, check=False)
+        (line,) = done.stderr.splitlines()
+        assert done.returncode == 1
+        assert line.startswith(f"{program.name.replace('kubectl-', 'kubectl ')}: no Python module ")
+        assert line.endswith(f"; the extra is not installed: pip install 'mooring[{extra}]'")

@@ -5,12 +5,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Literal
 
-from cli.plugin.reports.objects import Guard, Pod
+from cli.plugin.reports.objects import UNKNOWN, Guard, Pod, unknown_annotations
 from cli.plugin.reports.tables import Answer, Cell, Table, Tone, cells
 from cli.plugin.reports.use import NO_INVENTORY, NodeUse
 from mooring import names
 from mooring.admission_policies import POLICIES, PolicyBinding, exempts, judge
 from mooring.inventory import CRI_SHIM, NODE_PROGRAMS
+from mooring.parsing import shorten
 
 SCHEDULER = "mooring-scheduler"
 _NAME, _VERSION = "app.kubernetes.io/name", "app.kubernetes.io/version"
@@ -197,3 +198,5 @@ def _of_pod(pod: Pod) -> Iterator[Finding]:
     scheduled = pod.condition("PodScheduled")
     if scheduled is not None and scheduled.status == "False" and scheduled.reason == "InvalidRequest":
         yield Finding("warning", subject, f"refused: {scheduled.message or ''}")
+    for key in () if pod.is_over else unknown_annotations(pod.annotations):
+        yield Finding("warning", subject, f"counts for nothing: {shorten(key)}: {UNKNOWN}")

@@ -8,7 +8,7 @@ from typing import Literal
 import msgspec
 
 from cli.plugin.reports import gpus
-from cli.plugin.reports.objects import Event, Node, Pod
+from cli.plugin.reports.objects import UNKNOWN, Event, Node, Pod, unknown_annotations
 from cli.plugin.reports.pods import as_item, summarize, vf_table
 from cli.plugin.reports.tables import Answer, Cell, Table, cells
 from mooring import names
@@ -68,6 +68,7 @@ def report(pod: Pod, found: DecisionReport, node: Node | None = None) -> Answer:
         ("decision", found.message),
         ("signed by", pod.signed_by()),
         ("known from", f"{found.source} {found.when}".strip()),
+        *(("ignored", f"{shorten(key)}: {UNKNOWN}") for key in unknown_annotations(pod.annotations)),
     ]
     tables = [Table(("", ""), [cells(name, fact) for name, fact in facts if fact])]
     if one.vfs:

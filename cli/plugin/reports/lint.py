@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from cli.plugin.reports.manifests import ManifestError, Place, PodPlace, WithoutPods, pods, render
+from cli.plugin.reports.objects import REQUESTS, SCHEDULERS, UNKNOWN, unknown_annotations
 from cli.plugin.reports.tables import Answer, Cell, Table
 from mooring import names
 from mooring.errors import AnnotationError
@@ -20,9 +21,7 @@ from scheduler.placement.gpus_constraint import gpu_kind
 
 # As in the admission policy (manifests/base/guard/interfaces.yaml).
 _LONGEST = {names.REQUEST: 32_768, names.RIT_REQUEST: 32_768, names.PLACEMENT: 256}
-_KNOWN = (names.REQUEST, names.PLACEMENT, names.GROUP)
-_OF_PODS = (*_KNOWN, names.RIT_REQUEST)
-_OURS = "mooring.dev/"
+_OF_PODS = (*REQUESTS, names.RIT_REQUEST)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,10 +120,10 @@ def _annotations(annotations: Place) -> Iterator[tuple[Place, str]]:
         size += len(key.encode()) + len(value.encode())
         if len(value) > _LONGEST.get(key, len(value)):
             yield place, f"has {len(value)} characters, the most is {_LONGEST[key]}"
-        if key in (names.ASSIGNMENT, names.SIGNATURE):
+        if key in SCHEDULERS:
             yield place, "is written by the scheduler only"
-        elif key.startswith(_OURS) and key not in _KNOWN and not key.startswith(names.REQUEST_OF):
-            yield place, f"unknown annotation; known are {', '.join(_KNOWN)} and {names.REQUEST_OF}KIND"
+        elif unknown_annotations([key]):
+            yield place, UNKNOWN
     if size > MAX_BYTES:
         yield annotations, f"have {size} bytes, the most is {MAX_BYTES}"
 
@@ -177,4 +176,13 @@ def _as_the_scheduler(pod: Place) -> Iterator[tuple[Place, str]]:
     pod_info = read_pod_info(read, Kinds([gpu_kind()]), has_claims_allocated=has_claims_allocated)
     # What plug-ins of the scheduler would say is not known here.
     if isinstance(pod_info, Refusal) and not others:
-        yield pod.at("spec"), pod_info.reason
+        yield _place_of(pod, pod_info.reason)
+
+
+def _place_of(pod: Place, reason: str) -> tuple[Place, str]:
+    """Return the annotation that a reason begins with, and the rest; else the pod's spec."""
+    annotations = pod.at("metadata", "annotations")
+    for key in annotations.value if isinstance(annotations.value, dict) else ():
+        if reason.startswith(start := f"annotation {key!r}"):
+            return annotations.at(key), reason.removeprefix(start).lstrip(".: ")
+    return pod.at("spec"), reason

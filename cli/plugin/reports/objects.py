@@ -4,7 +4,7 @@ Fewer than the scheduler decodes, and none of them required: thousands are liste
 is shown too.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Annotated
 
@@ -17,6 +17,18 @@ from mooring.errors import AnnotationError
 from mooring.inventory import read_inventory
 from mooring.rates import PodRates, read_rates_in_force, verified_rates
 from scheduler.kube.objects import NodeSystemInfo, Struct
+
+# What a pod may say, and what is written into pods by the scheduler, and beside that by an advertiser.
+REQUESTS = (names.REQUEST, names.PLACEMENT, names.GROUP)
+SCHEDULERS = (names.ASSIGNMENT, names.SIGNATURE, names.RATES, names.RATES_SIGNATURE)
+_KNOWN = frozenset((*REQUESTS, *SCHEDULERS, "mooring.dev/network-status"))
+UNKNOWN = f"unknown annotation; known are {', '.join(REQUESTS)} and {names.REQUEST_OF}KIND"
+
+
+def unknown_annotations(keys: Iterable[str]) -> list[str]:
+    """Return those of a pod's annotations that are Mooring's by their prefix, and that no program reads: misspelt."""
+    ours = (key for key in keys if key.startswith("mooring.dev/"))
+    return [key for key in ours if key not in _KNOWN and not key.startswith(names.REQUEST_OF)]
 
 
 class Metadata(Struct):

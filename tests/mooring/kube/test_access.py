@@ -76,5 +76,22 @@ def test_a_file_that_is_not_a_kubeconfig_is_an_access_error(text: str, tmp_path:
 
 def test_a_missing_file_is_an_access_error(tmp_path: Path) -> None:
     """The file was named, so no other one is tried."""
-    with pytest.raises(AccessError, match="cannot be used"):
+    with pytest.raises(AccessError, match=f"kubeconfig '{tmp_path}/none' cannot be used: it does not exist;"):
         load_access(str(tmp_path / "none"))
+
+
+def test_the_reason_of_a_file_that_is_no_yaml_is_one_line(tmp_path: Path) -> None:
+    """The YAML reader's own message has several."""
+    path = tmp_path / "k"
+    path.write_text("not: [yaml\n")
+    with pytest.raises(AccessError) as found:
+        load_access(str(path))
+    assert "\n" not in str(found.value)
+    assert "expected ',' or ']'" in str(found.value)
+
+
+def test_without_a_kubeconfig_the_default_file_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """That is the value of KUBECONFIG, which the loader keeps, or ~/.kube/config."""
+    monkeypatch.setattr("kubernetes.config.KUBE_CONFIG_DEFAULT_LOCATION", "/none/config")
+    with pytest.raises(AccessError, match=r"kubeconfig '/none/config' cannot be used: it does not exist;"):
+        load_access(None)

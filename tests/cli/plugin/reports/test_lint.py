@@ -91,6 +91,24 @@ def test_a_request_for_gpus_is_read_too(request_text: str, count: int, rule: str
     assert all(rule in told for _, _, told in found)
 
 
+@pytest.mark.parametrize(
+    ("key", "text", "rule"),
+    [
+        ("group", '{"min":1,"name":"a","rail":"same"}', "rail: unknown field; known are "),
+        ("group", '{"name":"a"}', "field 'min' is missing"),
+        ("group", "[]", "an object"),
+        ("request.gpu", '{"vfs":"swich"}', "vfs: 'swich' is not"),
+    ],
+)
+def test_a_wrong_annotation_is_named_by_its_own_line(key: str, text: str, rule: str) -> None:
+    """The field is the annotation, and not the pod's spec, whichever reader has refused it."""
+    wrong = (POD % "[{}]").replace("spec:\n", f"    mooring.dev/{key}: '{text}'\nspec:\n")
+    ((line, field, told),) = said(f"{wrong}      resources: {{limits: {{mooring.dev/gpu: 1}}}}\n")
+    assert (line, field) == (7, f"metadata.annotations.mooring.dev/{key}")
+    assert rule in told
+    assert not told.startswith("annotation")
+
+
 def test_kinds_of_plug_ins_are_not_judged() -> None:
     """The scheduler that knows them is not here; neither is what they would say of the same pod."""
     other = (POD % "[{}]").replace("spec:\n", "    mooring.dev/request.licence: '{}'\nspec:\n")

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from cli.plugin.reports import doctor, explain, nodes, pods, top
-from cli.plugin.reports.objects import Event, Guard, Node, Pod
+from cli.plugin.reports.objects import Event, Guard, Node, Pod, unknown_annotations
 from cli.plugin.reports.tables import Answer, Cell, Table, cells, draw
 from cli.plugin.reports.use import uses
 from mooring import names
@@ -277,6 +277,25 @@ def test_the_doctor_counts_the_pods_without_a_signature_once_others_have_one() -
     assert [f"key {'0' * 16}" in each for each in shown] == [False, True]
     (broken,) = as_pods(pod("c", annotations={names.SIGNATURE: "{"}))
     assert "not valid JSON" in broken.signed_by()
+
+
+@pytest.mark.parametrize("key", ["mooring.dev/interface", "mooring.dev/groups", "mooring.dev/requests.gpu"])
+def test_a_misspelt_annotation_of_a_pod_is_found(key: str) -> None:
+    """The pod runs, without what it says: its events say nothing. `doctor` and `explain` do."""
+    misspelt = pod("a", annotations={key: "[{}]", "other.example/interface": "", "mooring.dev/request.fpga": "{}"})
+    assert _found_among(misspelt)["pod/default/a"].startswith(
+        f"warning: counts for nothing: {key!r}: unknown annotation"
+    )
+    (table,) = explain.report(as_pods(misspelt)[0], explain.DecisionReport("none", "", {})).tables
+    (ignored,) = (row for row in table.rows if row[0].text == "ignored")
+    assert ignored[1].text.startswith(f"{key!r}: unknown annotation; known are mooring.dev/interfaces, ")
+
+
+def test_what_mooring_writes_into_pods_is_no_misspelt_annotation() -> None:
+    """Neither is anything that a pod may ask for."""
+    written = (names.RATES, names.RATES_SIGNATURE, names.SIGNATURE, "mooring.dev/network-status")
+    asked = (names.REQUEST, names.PLACEMENT, names.GROUP, "mooring.dev/request.gpu")
+    assert unknown_annotations((*written, names.ASSIGNMENT, *asked)) == []
 
 
 def _found_among(*documents: dict[str, Any]) -> dict[str, str]:

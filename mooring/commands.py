@@ -1,0 +1,47 @@
+"""The commands that pip makes: each starts its program, or says in one line which extra is not installed.
+
+`pip install mooring` makes all of them, and installs only what `mooring-node` needs.
+"""
+
+import sys
+from collections.abc import Callable
+from importlib import import_module
+
+_OURS = frozenset({"mooring", "scheduler", "advertiser", "cri_shim", "cni", "cli"})
+
+
+def scheduler() -> int:
+    """Run `mooring-scheduler`."""
+    return _run("mooring-scheduler", "scheduler", "scheduler")
+
+
+def advertiser() -> int:
+    """Run `mooring-advertiser`."""
+    return _run("mooring-advertiser", "advertiser", "advertiser")
+
+
+def cri_shim() -> int:
+    """Run `mooring-cri-shim`."""
+    return _run("mooring-cri-shim", "cri_shim", "cri-shim")
+
+
+def cni() -> int:
+    """Run `mooring-cni`."""
+    return _run("mooring-cni", "cni", "cni")
+
+
+def kubectl() -> int:
+    """Run `kubectl mooring`."""
+    return _run("kubectl mooring", "cli", "cli")
+
+
+def _run(program: str, package: str, extra: str) -> int:
+    try:
+        main: Callable[[], int] = import_module(f"{package}.__main__").main
+    except ModuleNotFoundError as missing:
+        if missing.name is None or missing.name.partition(".")[0] in _OURS:
+            raise
+        rule = f"the extra is not installed: pip install 'mooring[{extra}]'"
+        print(f"{program}: no Python module {missing.name!r} in {sys.prefix}; {rule}", file=sys.stderr)
+        return 1
+    return main()
