@@ -43,7 +43,9 @@ def choices(
     candidates = [[chosen[k] or asked[k] or ""] if chosen[k] or asked[k] else networks for k in range(count)]
     # On one network an interface can be beside the others on one PF.
     is_packed = {one.request.pfs for one in members if one.request is not None and one.interfaces} == {"pack"}
-    return list(dict.fromkeys(itertools.islice(_in_order(candidates, is_packed=is_packed), _MOST_CHOICES))) or [()]
+    found = itertools.islice(_in_order(candidates, is_packed=is_packed), _MOST_CHOICES)
+    # Where no node has a network, each interface stays in the request, and fits nowhere.
+    return list(dict.fromkeys(found)) or [("",) * count]
 
 
 def _in_order(candidates: Sequence[Sequence[str]], *, is_packed: bool) -> Iterator[Networks]:

@@ -82,6 +82,17 @@ def test_a_group_without_a_common_network_waits(railed: Railed) -> None:
     assert _networks(railed.work(1.0)) == {"m0": ["rail0"], "m1": ["rail0"]}
 
 
+def test_while_no_node_has_a_network_nobody_is_bound(railed: Railed) -> None:
+    """A member without its VFs is no member that fits; the first inventory brings them back."""
+    railed.machine.nodes(Changed(Identity("n1"), railed.make_node("n1")), railed.now)
+    railed.job(2, "same", [{}])
+    found = railed.work()
+    assert binds(found) == []
+    assert set(told(found)) == {"m0", "m1"}
+    railed.node("n1", "rail0", vfs=2)
+    assert _networks(railed.work(1.0)) == {"m0": ["rail0"], "m1": ["rail0"]}
+
+
 def test_the_kth_interface_gets_the_kth_network_where_there_are_enough(railed: Railed) -> None:
     """Each interface has a network of its own, in natural order."""
     railed.node("n1", "rail2", "rail1", vfs=4)
