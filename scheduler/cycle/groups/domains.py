@@ -59,6 +59,11 @@ class Domain:
             inside &= column.ids[: nodes.size] == wanted
         return inside
 
+    def row_numbers(self, nodes: NodeColumns) -> Rows:
+        """Return the numbers of the rows that are in the domain now."""
+        inside = self.rows(nodes)
+        return nodes.all_rows() if inside is None else np.flatnonzero(inside)
+
 
 @dataclass(frozen=True, slots=True)
 class Try:
@@ -242,8 +247,7 @@ def _scalars(members: Sequence[tuple[PodInfo, Rows]], nodes: NodeColumns) -> Ite
 
 def hanging_on(refusal: Unschedulable, trying: Try, placed_on: Sequence[str], nodes: NodeColumns) -> Unschedulable:
     """Return a refusal with what the group hangs on: the member, and nodes, first those that hold none of it."""
-    among = trying.domain.rows(nodes)
-    inside = nodes.all_rows() if among is None else np.flatnonzero(among)
+    inside = trying.domain.row_numbers(nodes)
     taken = [nodes.row_of[node] for node in placed_on]
     rows = [*np.setdiff1d(inside, taken)[:NAMED].tolist(), *dict.fromkeys(taken)][:NAMED]
     about = {
