@@ -1,10 +1,14 @@
 """A decision about a group from its begin to its outcome, as data. Pure."""
 
 from dataclasses import dataclass
+from typing import Literal
 
 from scheduler.cycle.decisions import GroupUnschedulable
 from scheduler.cycle.groups.search import GroupSearch
 from scheduler.cycle.preemption.groups.preempt import GroupVictimSearch
+
+# The result of a decision, in the words of kube-scheduler's metrics.
+Decided = Literal["scheduled", "unschedulable", "error"]
 
 
 @dataclass(slots=True)

@@ -340,7 +340,7 @@ class Machine:
         found += self.group_scheduling.tick(now)
         found += self.vf_disputes.overdue(now)
         found += self.lost_vfs.overdue(now)
-        found += self.rate_changes.overdue(now)
+        found += self.rate_changes.overdue(now, self.group_scheduling.is_tried_on)
         found += (Notice("constraint", text, {"constraint": kind}) for kind, text in self._kinds.take_faults())
         return found
 
