@@ -11,7 +11,7 @@ from itertools import islice
 from typing import get_args
 
 from mooring.group import MOST_MEMBERS
-from scheduler.cache.cache import Cache
+from scheduler.cache.cache import AssignedPod, Cache
 from scheduler.cache.groups.members import GroupsByPod
 from scheduler.cache.groups.order import by_index
 from scheduler.cache.groups.pod_groups import KnownPodGroups
@@ -277,8 +277,8 @@ class GroupScheduling:
     def is_tried(self, uid: str) -> bool:
         return uid in self._tried()
 
-    def is_tried_on(self, node: str) -> bool:
-        return any(bind.assigned.node == node for bind in self._tried().values())
+    def tried_on(self, node: str) -> list[AssignedPod]:
+        return [bind.assigned for bind in self._tried().values() if bind.assigned.node == node]
 
     def tried_plans(self) -> dict[str, VolumePlan]:
         return {uid: bind.plan for uid, bind in self._tried().items() if bind.plan is not None}
