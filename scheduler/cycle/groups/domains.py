@@ -13,7 +13,7 @@ While none of their nodes is known, nobody joins them in a domain that all must 
 What it costs: some arrays over all nodes for each distinct member and level.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -80,11 +80,13 @@ def tries(
     needed: int,
     placed_on: Sequence[str],
     cache: Cache,
+    vf_room: Callable[[], Amounts | None],
 ) -> Iterator[Try]:
     """Yield what to try, in order; at least one.
 
     ``members`` are the distinct ones, each with the rows that it passes; ``count`` is how many there are, ``needed``
-    how many must be placed, and ``placed_on`` are the nodes of those that are.
+    how many must be placed, and ``placed_on`` are the nodes of those that are. ``vf_room`` returns for how many members
+    each row has VFs that they select; None if they select none.
     """
     nodes = cache.nodes
     levels = _levels(group)
@@ -96,6 +98,8 @@ def tries(
         yield Try(_none(group), needed)
         return
     room = _room(members, nodes) if levels else np.zeros(nodes.size, np.int64)
+    if levels and (selected := vf_room()) is not None:
+        room = np.minimum(room, selected)
     for keys in levels:
         level = _level(nodes, keys, room)
         yield from (Try(domain, count) for domain in level.at_least(count))

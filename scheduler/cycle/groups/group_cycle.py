@@ -27,6 +27,7 @@ from dataclasses import replace
 from functools import partial
 
 from scheduler.cache.cache import Cache
+from scheduler.cache.column import Amounts
 from scheduler.cache.groups.sources import MOST_SHAPES
 from scheduler.cache.node_columns import Flags
 from scheduler.cycle.cluster_filters import cluster_filters
@@ -41,6 +42,7 @@ from scheduler.cycle.groups.rails import Networks, choices, networks_in, on_rail
 from scheduler.cycle.groups.row_contents import RowContents
 from scheduler.cycle.groups.search import MOST_RESTARTS, GroupSearch
 from scheduler.cycle.groups.slices import PUT_BACK
+from scheduler.cycle.groups.vf_room import VfRoom, is_selective
 from scheduler.cycle.placement_budget import TurnSpent
 from scheduler.kube.cluster_event import ANY_EVENT, LEAVING, NO_EVENT, ClusterEvent
 from scheduler.kube.pod_info import PodInfo
@@ -60,6 +62,7 @@ class GroupCycle:
     def __init__(self, cache: Cache, scheduling_cycle: SchedulingCycle) -> None:
         self._cache = cache
         self._cycle = scheduling_cycle
+        self._vf_room = VfRoom(cache.nodes)
 
     def proceed(
         self, search: GroupSearch, now: float, record_phase: RecordPhase = ignore_phase
@@ -120,7 +123,8 @@ class GroupCycle:
     def _begin(self, search: GroupSearch) -> None:
         group = search.group
         placed_on = [assigned.node for assigned in search.before]
-        found = tries(group, search.judged, len(search.waiting), search.needed, placed_on, self._cache)
+        count, vf_room = len(search.waiting), partial(self._selected_vfs, search)
+        found = tries(group, search.judged, count, search.needed, placed_on, self._cache, vf_room)
         orders = [search.waiting]
         if len(search.shapes) > 1:
             # What is large finds room last.
@@ -128,6 +132,15 @@ class GroupCycle:
         search.later = ((one, each, order) for one in found for each in self._choices(search, one) for order in orders)
         search.next = next(search.later, None)
         self._next_try(search)
+
+    def _selected_vfs(self, search: GroupSearch) -> Amounts | None:
+        """Return for how many members each row has VFs that they select; None if they select none, or differ."""
+        member, group = search.shapes[0], search.group
+        if group.rails == "index":
+            (member,) = on_rails([member], group, ())
+        if len(search.shapes) > 1 or member.request is None or not is_selective(member.request):
+            return None
+        return self._vf_room.of(member.request, search.slices.count_networks)
 
     def _choices(self, search: GroupSearch, one: Try) -> Iterator[Networks]:
         """Yield the networks to try for the members' interfaces in the domain of a try."""

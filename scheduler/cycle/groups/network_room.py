@@ -13,14 +13,15 @@ for each question, `_MOST_COMPARED` numbers in all.
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import chain
+from operator import attrgetter
 
 import numpy as np
 
 from mooring.inventory import Pf
-from mooring.request import PodRequest
+from mooring.request import PodRequest, VfRequest
 from scheduler.cache.column import Amounts
 from scheduler.placement.assign import demands_on
 from scheduler.placement.vf_accounting import FreeVfs
@@ -31,6 +32,8 @@ _MOST_REQUESTS, _MOST_INTERFACES = 8, 62
 _MOST_PFS = 64
 # Some 10 ms; a question costs as much as with so many nodes at least.
 _MOST_COMPARED, _FEW = 3_000_000, 1_000
+# More members than any node holds.
+_MANY = 1 << 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +55,13 @@ class NetworkRoom:
     """What nodes have left on each network for at least ``wanted`` members with these requests."""
 
     def __init__(
-        self, requests: Sequence[PodRequest | None], wanted: int, free_vfs: Callable[[], Iterable[FreeVfs]]
+        self,
+        requests: Sequence[PodRequest | None],
+        wanted: int,
+        free_vfs: Callable[[], Iterable[FreeVfs]],
+        network_of: Callable[[Pf], str] = attrgetter("network"),
     ) -> None:
+        self._network_of = network_of
         self._requests = [one for one in requests if one is not None]
         self._wanted, self._free_vfs, self._compared = wanted, free_vfs, 0
         self._depth = min((len(one.interfaces) for one in self._requests), default=0)
@@ -81,6 +89,16 @@ class NetworkRoom:
             if rate := sum(one for one, on in zip(self._rates, judged, strict=False) if on == network):
                 room.append(self._by_node(there, pfs.mbps) // rate)
         return self._is_enough(reduce(np.minimum, room))
+
+    def most_members(self, interfaces: Sequence[VfRequest]) -> Amounts:
+        """Return for how many members each node has these VFs, where all PFs are on one network without a name."""
+        kinds: dict[VfRequest, list[int]] = {}
+        for index, one in enumerate(interfaces[: self._depth]):
+            kinds.setdefault(replace(one, name=None, containers=None), []).append(index)
+        room = np.full(self._pfs().node_count, _MANY)
+        for alike in kinds.values():
+            room = np.minimum(room, self._gives(alike[0], "") // len(alike))
+        return room
 
     def _is_enough(self, members: Amounts) -> bool:
         return int(members.sum()) >= self._wanted
@@ -115,7 +133,7 @@ class NetworkRoom:
             # Nodes of one model share their PFs, and those that are looked at stay.
             found = known.get(id(one.pfs))
             if found is None:
-                there = [numbers.setdefault(pf.network, len(numbers)) for pf in one.pfs]
+                there = [numbers.setdefault(self._network_of(pf), len(numbers)) for pf in one.pfs]
                 found = known[id(one.pfs)] = there, self._able(one.pfs, is_exact=len(known) < _MOST_PFS)
             networks += found[0]
             able += found[1]

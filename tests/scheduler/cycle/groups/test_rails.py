@@ -143,6 +143,23 @@ def test_a_later_member_joins_the_rails_of_those_that_are_placed(railed: Railed)
     assert _networks(railed.work(1.0)) == {"late": ["rail0"]}
 
 
+@pytest.mark.parametrize(
+    ("request_", "rails"), [([{"network": "rail1"}], {}), ([{}, {}], {"rails": "index"}), ([{"pf": "pf1"}], {})]
+)
+def test_the_smallest_domain_is_that_with_the_fewest_vfs_of_those_that_members_select(
+    railed: Railed, request_: object, rails: dict[str, str]
+) -> None:
+    """Rack a has more VFs in all, and just as many as are needed of those that serve; b has more of these."""
+    for rack, vfs in (("a", (50, 2)), ("b", (10, 20))):
+        pfs = tuple(railed.make_pf(index, count, network=f"rail{index}") for index, count in enumerate(vfs))
+        for number in range(2):
+            node = railed.make_node(f"{rack}{number}", pfs, labels={"rack": rack})
+            railed.machine.nodes(Changed(Identity(node.metadata.name), node), railed.now)
+    group = json.dumps({"name": "train", "min": 4, "within": "rack", **rails})
+    railed.see(*(railed.member(f"m{number}", group, request=request_) for number in range(4)))
+    assert {one.assigned.node[0] for one in binds(railed.work())} == {"a"}
+
+
 _EIGHT = tuple(f"rail{number}" for number in range(8))
 
 
