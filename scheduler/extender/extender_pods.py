@@ -71,6 +71,8 @@ class ExtenderPods:
     budgets: Budgets
     # Whether a pod, by its uid, is in a group that may only be disrupted as a whole.
     is_spared: Callable[[str], bool]
+    # The members of a group that are on a node only because a decision tries them there.
+    tried_on: Callable[[str], Sequence[AssignedPod]]
     kinds: Kinds
     bound_without_vfs: BoundWithoutVfs = field(default_factory=BoundWithoutVfs)
     sign: SignAssignment | None = None
@@ -101,7 +103,9 @@ class ExtenderPods:
         self.cache.tick(now)
         nominated, dry_runs = self._nominated_for(pod_info), self._dry_runs(pod_info)
         for node in nodes:
-            yield node, self._fitting(dry_runs, node, nominated.get(node, []), claimed)[1]
+            # kube-scheduler would not ask again soon, and they may get no place in the end.
+            off = self.tried_on(node)
+            yield node, self._fitting(dry_runs, node, nominated.get(node, []), claimed, off)[1]
 
     def score(self, pod_info: PodInfo, node: str) -> int:
         """Return how well the pod's VFs and units suit a node, from 0 to `MOST`."""
@@ -199,10 +203,18 @@ class ExtenderPods:
         return Victims((*victims.uids, *(assigned.uid for assigned in more)), victims.broken_budgets + len(doomed))
 
     def _fitting(
-        self, dry_runs: DryRuns, node: str, nominated: list[AssignedPod], claimed: Claimed | None
+        self,
+        dry_runs: DryRuns,
+        node: str,
+        nominated: list[AssignedPod],
+        claimed: Claimed | None,
+        off: Sequence[AssignedPod] = (),
     ) -> tuple[DryRuns, Verdict]:
-        """Judge a node, and return with what it was judged: beside claimed devices the first division that fits."""
-        verdict, row = self._judge(dry_runs, node, nominated), self.cache.nodes.row_of.get(node)
+        """Judge a node, and return with what it was judged: beside claimed devices the first division that fits.
+
+        It is judged as if the pods that are ``off`` were not there.
+        """
+        verdict, row = self._judge(dry_runs, node, nominated, off), self.cache.nodes.row_of.get(node)
         pod_info = dry_runs.pod_info
         if verdict.reason or claimed is None or row is None or self.cache.assigned(pod_info.uid) is not None:
             return dry_runs, verdict
@@ -213,7 +225,7 @@ class ExtenderPods:
             if next(self._beside(pod_info, row, node, claimed), None) is None:
                 return dry_runs, Verdict(claimed.refusal(NO_PF), for_good=True)
             for one in self._beside(pod_info, row, node, claimed, self.cache.nodes.free_vfs_of_row[row].capacities):
-                verdict = self._judge(divided := self._dry_runs(one), node, nominated)
+                verdict = self._judge(divided := self._dry_runs(one), node, nominated, off)
                 if not verdict.reason:
                     return divided, verdict
                 reasons.append(verdict.reason)
@@ -241,7 +253,7 @@ class ExtenderPods:
             placed = [replace(one, root=root) for one, root in zip(request.interfaces, division, strict=True)]
             yield msgspec.structs.replace(pod_info, request=replace(request, interfaces=tuple(placed)))
 
-    def _judge(self, dry_runs: DryRuns, node: str, nominated: list[AssignedPod]) -> Verdict:
+    def _judge(self, dry_runs: DryRuns, node: str, nominated: list[AssignedPod], off: Sequence[AssignedPod]) -> Verdict:
         pod_info, row = dry_runs.pod_info, self.cache.nodes.row_of.get(node)
         if (assigned := self.cache.assigned(pod_info.uid)) is not None:
             return Verdict("" if assigned.node == node else _elsewhere(assigned), for_good=True)
@@ -251,7 +263,7 @@ class ExtenderPods:
             return Verdict(UNKNOWN_NODE, for_good=True, blind=True)
         if fault := self._fault(pod_info, row):
             return fault
-        with dry_runs.on(row, nominated) as dry_run:
+        with dry_runs.on(row, nominated, off=off) as dry_run:
             return Verdict("".join(dry_run.refusal()[:1]))
 
     def _assigned(self, dry_runs: DryRuns, node: str, nominated: list[AssignedPod]) -> AssignedPod:

@@ -1,12 +1,16 @@
 """A decision about a group from its begin to its outcome, as data; and whether it must begin again. Pure."""
 
 from dataclasses import dataclass
+from typing import Literal
 
 from scheduler.cycle.decisions import GroupUnschedulable
 from scheduler.cycle.groups.search import GroupSearch
 from scheduler.cycle.preemption.groups.preempt import GroupVictimSearch
 from scheduler.kube.group_membership import GroupKey
 from scheduler.pending.groups.pending_groups import PendingGroups
+
+# The result of a decision, in the words of kube-scheduler's metrics.
+Decided = Literal["scheduled", "unschedulable", "error"]
 
 
 @dataclass(slots=True)

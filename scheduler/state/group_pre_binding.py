@@ -42,8 +42,10 @@ class GroupPreBinding:
             return "too few of its members are left"
         if batch.awaited:
             return ()
+        # Minutes may have passed since the nodes were chosen, and the annotations were checked against the pod's own.
         for uid, bind in batch.binds.items():
-            # Minutes may have passed since the Binding's annotations were checked against the pod's own.
+            if self.cache.node(bind.assigned.node) is None:
+                return f"{bind.pod_info.pod.key}: node {bind.assigned.node!r} was deleted meanwhile"
             if why := validate_annotations(self.pending_pods[uid].pod.annotations, bind.annotations):
                 return f"{bind.pod_info.pod.key}: {why}"
         self.held_binds.end(batch)

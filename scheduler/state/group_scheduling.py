@@ -5,13 +5,13 @@ no Bind of it leaves before the volumes of all of its members are bound.
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Literal, get_args
+from typing import get_args
 
 from mooring.group import MOST_MEMBERS
-from scheduler.cache.cache import Cache
+from scheduler.cache.cache import AssignedPod, Cache
 from scheduler.cache.groups.members import GroupsByPod
 from scheduler.cache.groups.order import by_index
 from scheduler.cache.groups.pod_groups import KnownPodGroups
@@ -41,7 +41,7 @@ from scheduler.pending.pending_pod import waits_as_before
 from scheduler.pending.pending_pods import PendingPods
 from scheduler.pending.volume_waits import VolumeWaits
 from scheduler.queue.queue import Queue
-from scheduler.state.group_decision import GroupDecision, asks_for_more, needed
+from scheduler.state.group_decision import Decided, GroupDecision, asks_for_more, needed
 from scheduler.state.group_messages import shortage, surplus
 from scheduler.state.group_pre_binding import GroupPreBinding
 
@@ -50,8 +50,6 @@ _KEPT = " Room is kept for the members that fit."
 _APART_S = 0.4
 # Members whose sorting is a step by itself.
 _MANY = 512
-# The result of a decision, in the words of kube-scheduler's metrics.
-Decided = Literal["scheduled", "unschedulable", "error"]
 
 
 @dataclass(slots=True)
@@ -271,14 +269,18 @@ class GroupScheduling:
         self._aside.pop(key, None)
         self.pending_groups.come_again(key, now)
 
+    def _tried(self) -> Mapping[str, Bind]:
+        """Return what members are in the cache only because a decision tries them there."""
+        return self._decision.search.placed if self._decision is not None else {}
+
     def is_tried(self, uid: str) -> bool:
-        """Return whether a pod is in the cache only because a decision tries it there."""
-        return self._decision is not None and self._decision.search.is_tried(uid)
+        return uid in self._tried()
+
+    def tried_on(self, node: str) -> list[AssignedPod]:
+        return [bind.assigned for bind in self._tried().values() if bind.assigned.node == node]
 
     def tried_plans(self) -> dict[str, VolumePlan]:
-        """Return the volume plans of the members that are only tried."""
-        placed = self._decision.search.placed if self._decision is not None else {}
-        return {uid: bind.plan for uid, bind in placed.items() if bind.plan is not None}
+        return {uid: bind.plan for uid, bind in self._tried().items() if bind.plan is not None}
 
     def settle(self, decision: Bind, why: str, now: float) -> list[Instruction]:
         """Take in what became of the volumes of a pod whose Bind is held; ``why`` they are not bound, empty if so."""
@@ -334,10 +336,9 @@ class GroupScheduling:
         self.queue.placed(key.entry)
         self.queue.move_on_event(ClusterEvent.POD_ASSIGNED, now)
         members = self.pending_groups.members(key)
-        if members.counts["waiting"] > len(search.waiting) - len(uids):
-            self.pending_groups.look_again(key)
-        if verdict.refusal is not None and self._may_preempt(key, verdict.refusal):
-            # The others preempt by themselves: as many are placed as are needed.
+        has_others = members.counts["waiting"] > len(search.waiting) - len(uids)
+        if has_others or (verdict.refusal is not None and self._may_preempt(key, verdict.refusal)):
+            # Those that are left over preempt by themselves: as many are placed as are needed.
             self.pending_groups.look_again(key)
         found = list[Instruction]()
         if verdict.refusal is not None:

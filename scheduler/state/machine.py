@@ -148,6 +148,7 @@ class Machine:
             nominated_pods=self.nominator,
             budgets=budgets,
             is_spared=self.placed_groups.is_whole,
+            tried_on=self.group_scheduling.tried_on,
             kinds=kinds,
             bound_without_vfs=self._bound_without_vfs,
             sign=sign,
@@ -340,7 +341,7 @@ class Machine:
         found += self.group_scheduling.tick(now)
         found += self.vf_disputes.overdue(now)
         found += self.lost_vfs.overdue(now)
-        found += self.rate_changes.overdue(now)
+        found += self.rate_changes.overdue(now, self.group_scheduling.tried_on)
         found += (Notice("constraint", text, {"constraint": kind}) for kind, text in self._kinds.take_faults())
         return found
 

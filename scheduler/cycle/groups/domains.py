@@ -13,7 +13,7 @@ While none of their nodes is known, nobody joins them in a domain that all must 
 What it costs: some arrays over all nodes for each distinct member and level.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -59,6 +59,11 @@ class Domain:
             inside &= column.ids[: nodes.size] == wanted
         return inside
 
+    def row_numbers(self, nodes: NodeColumns) -> Rows:
+        """Return the numbers of the rows that are in the domain now."""
+        inside = self.rows(nodes)
+        return nodes.all_rows() if inside is None else np.flatnonzero(inside)
+
 
 @dataclass(frozen=True, slots=True)
 class Try:
@@ -75,11 +80,13 @@ def tries(
     needed: int,
     placed_on: Sequence[str],
     cache: Cache,
+    vf_room: Callable[[], Amounts | None],
 ) -> Iterator[Try]:
     """Yield what to try, in order; at least one.
 
     ``members`` are the distinct ones, each with the rows that it passes; ``count`` is how many there are, ``needed``
-    how many must be placed, and ``placed_on`` are the nodes of those that are.
+    how many must be placed, and ``placed_on`` are the nodes of those that are. ``vf_room`` returns for how many members
+    each row has VFs that they select; None if they select none.
     """
     nodes = cache.nodes
     levels = _levels(group)
@@ -91,6 +98,8 @@ def tries(
         yield Try(_none(group), needed)
         return
     room = _room(members, nodes) if levels else np.zeros(nodes.size, np.int64)
+    if levels and (selected := vf_room()) is not None:
+        room = np.minimum(room, selected)
     for keys in levels:
         level = _level(nodes, keys, room)
         yield from (Try(domain, count) for domain in level.at_least(count))
@@ -242,8 +251,7 @@ def _scalars(members: Sequence[tuple[PodInfo, Rows]], nodes: NodeColumns) -> Ite
 
 def hanging_on(refusal: Unschedulable, trying: Try, placed_on: Sequence[str], nodes: NodeColumns) -> Unschedulable:
     """Return a refusal with what the group hangs on: the member, and nodes, first those that hold none of it."""
-    among = trying.domain.rows(nodes)
-    inside = nodes.all_rows() if among is None else np.flatnonzero(among)
+    inside = trying.domain.row_numbers(nodes)
     taken = [nodes.row_of[node] for node in placed_on]
     rows = [*np.setdiff1d(inside, taken)[:NAMED].tolist(), *dict.fromkeys(taken)][:NAMED]
     about = {

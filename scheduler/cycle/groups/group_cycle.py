@@ -22,26 +22,31 @@ steps for the whole decision.
 """
 
 from collections import deque
-from collections.abc import Mapping, Set
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import replace
+from functools import partial
 
 from scheduler.cache.cache import Cache
+from scheduler.cache.column import Amounts
 from scheduler.cache.groups.sources import MOST_SHAPES
 from scheduler.cache.node_columns import Flags
 from scheduler.cycle.cluster_filters import cluster_filters
 from scheduler.cycle.cycle import RecordPhase, SchedulingCycle, ignore_phase
 from scheduler.cycle.decisions import Bind, GroupPlacement, GroupUnschedulable, Unschedulable
 from scheduler.cycle.groups.backtracking import Backtracking, begin, rows_of, take_step
-from scheduler.cycle.groups.domains import hanging_on, labels_are_ready, tries
+from scheduler.cycle.groups.domains import Try, hanging_on, labels_are_ready, tries
 from scheduler.cycle.groups.members import alike, by_size, distinct
+from scheduler.cycle.groups.network_room import NetworkRoom
 from scheduler.cycle.groups.packing import GroupPacking
-from scheduler.cycle.groups.rails import choices, on_rails
+from scheduler.cycle.groups.rails import Networks, choices, networks_in, on_rails
 from scheduler.cycle.groups.row_contents import RowContents
 from scheduler.cycle.groups.search import MOST_RESTARTS, GroupSearch
 from scheduler.cycle.groups.slices import PUT_BACK
+from scheduler.cycle.groups.vf_room import VfRoom, is_selective
 from scheduler.cycle.placement_budget import TurnSpent
 from scheduler.kube.cluster_event import ANY_EVENT, LEAVING, NO_EVENT, ClusterEvent
 from scheduler.kube.pod_info import PodInfo
+from scheduler.placement.vf_accounting import FreeVfs
 
 # How often those are tried again in a try that fitted nowhere before.
 _MOST_RETRIES = 3
@@ -57,6 +62,7 @@ class GroupCycle:
     def __init__(self, cache: Cache, scheduling_cycle: SchedulingCycle) -> None:
         self._cache = cache
         self._cycle = scheduling_cycle
+        self._vf_room = VfRoom(cache.nodes)
 
     def proceed(
         self, search: GroupSearch, now: float, record_phase: RecordPhase = ignore_phase
@@ -115,17 +121,40 @@ class GroupCycle:
         return labels_are_ready(search.group, self._cache.nodes, search.slices)
 
     def _begin(self, search: GroupSearch) -> None:
-        nodes, group = self._cache.nodes, search.group
-        networks = choices(group, search.waiting, search.before, nodes)
+        group = search.group
         placed_on = [assigned.node for assigned in search.before]
-        found = tries(group, search.judged, len(search.waiting), search.needed, placed_on, self._cache)
+        count, vf_room = len(search.waiting), partial(self._selected_vfs, search)
+        found = tries(group, search.judged, count, search.needed, placed_on, self._cache, vf_room)
         orders = [search.waiting]
         if len(search.shapes) > 1:
             # What is large finds room last.
             orders.append(by_size(search.waiting))
-        search.later = ((one, each, order) for one in found for each in networks for order in orders)
+        search.later = ((one, each, order) for one in found for each in self._choices(search, one) for order in orders)
         search.next = next(search.later, None)
         self._next_try(search)
+
+    def _selected_vfs(self, search: GroupSearch) -> Amounts | None:
+        """Return for how many members each row has VFs that they select; None if they select none, or differ."""
+        member, group = search.shapes[0], search.group
+        if group.rails == "index":
+            (member,) = on_rails([member], group, ())
+        if len(search.shapes) > 1 or member.request is None or not is_selective(member.request):
+            return None
+        return self._vf_room.of(member.request, search.slices.count_networks)
+
+    def _choices(self, search: GroupSearch, one: Try) -> Iterator[Networks]:
+        """Yield the networks to try for the members' interfaces in the domain of a try."""
+        nodes = self._cache.nodes
+
+        def free_vfs() -> Iterator[FreeVfs]:
+            inside = one.domain.row_numbers(nodes).tolist()
+            passed = frozenset(row for _, rows in search.judged for row in rows.tolist())
+            search.slices.count_networks(len(inside))
+            return (nodes.free_vfs_of_row[row] for row in inside if row in passed)
+
+        room = NetworkRoom([each.request for each in search.shapes], one.wanted, free_vfs)
+        there = partial(networks_in, one.domain, nodes)
+        return choices(search.group, search.waiting, search.before, there, room)
 
     def _next_try(self, search: GroupSearch) -> None:
         assert search.next is not None, "a group is tried somewhere"

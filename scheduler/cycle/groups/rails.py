@@ -7,8 +7,9 @@ ordinary way.
 """
 
 import itertools
+import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 import msgspec
@@ -18,41 +19,93 @@ from mooring.request import PodRequest, VfRequest
 from scheduler.cache.cache import AssignedPod
 from scheduler.cache.groups.sources import Group
 from scheduler.cache.node_columns import NodeColumns
+from scheduler.cycle.groups.domains import Domain
+from scheduler.cycle.groups.network_room import NetworkRoom
 from scheduler.kube.pod_info import PodInfo
 
-# The network of each interface; empty where none is chosen.
+# The network of each interface.
 Networks = tuple[str, ...]
-# Choices of networks that are tried in each topology domain.
-_MOST_CHOICES = 32
+# Choices of networks that are tried in each topology domain; and the first ones, which are tried in any case.
+_MOST_CHOICES, _UNJUDGED = 32, 2
+# A network that no PF has.
+_NOWHERE = ""
+
+
+def networks_in(domain: Domain, nodes: NodeColumns) -> Sequence[str]:
+    """Return the networks of a domain's nodes, those of most nodes first.
+
+    What one node says of itself must not use up the choices.
+    """
+    rows = domain.row_numbers(nodes)
+    found = Counter(network for row in rows for network in {pf.network for pf in nodes.offers[row][1] if pf.network})
+    return sorted(found, key=lambda network: (-found[network], natural(network)))
 
 
 def choices(
-    group: Group, members: Sequence[PodInfo], placed: Sequence[AssignedPod], nodes: NodeColumns
-) -> list[Networks]:
-    """Return the networks to try for the members' interfaces, in order; at least one choice, empty for any network."""
+    group: Group,
+    members: Sequence[PodInfo],
+    placed: Sequence[AssignedPod],
+    networks_there: Callable[[], Sequence[str]],
+    room: NetworkRoom,
+) -> Iterator[Networks]:
+    """Yield the networks to try for the members' interfaces, in order; at least one choice, empty for any network.
+
+    ``networks_there`` returns those of the nodes where members are tried. Where there are many choices, those are left
+    out that could hold too few members for lack of ``room``, but the first ones: mostly one of them serves.
+    """
     count = max((len(one.interfaces) for one in members), default=0)
     if group.rails != "same" or not count:
-        return [()]
-    chosen = _chosen(placed, count)
+        yield ()
+        return
+    chosen, networks = _chosen(placed, count), networks_there()
     asked = [_first(one.interfaces[k].network for one in members if k < len(one.interfaces)) for k in range(count)]
-    nodes_with = Counter(
-        network for row in nodes.all_rows() for network in {pf.network for pf in nodes.offers[row][1] if pf.network}
-    )
-    # Those of most nodes first: what one node says of itself must not use up the choices.
-    networks = sorted(nodes_with, key=lambda network: (-nodes_with[network], natural(network)))
     candidates = [[chosen[k] or asked[k] or ""] if chosen[k] or asked[k] else networks for k in range(count)]
+    if not all(candidates):
+        # No node has a network: each interface stays in the request, and fits nowhere.
+        yield (_NOWHERE,) * count
+        return
     # On one network an interface can be beside the others on one PF.
     is_packed = {one.request.pfs for one in members if one.request is not None and one.interfaces} == {"pack"}
-    return list(dict.fromkeys(itertools.islice(_in_order(candidates, is_packed=is_packed), _MOST_CHOICES))) or [()]
+    yield from itertools.islice(_distinct(_in_order(candidates, room, is_packed=is_packed)), _MOST_CHOICES)
 
 
-def _in_order(candidates: Sequence[Sequence[str]], *, is_packed: bool) -> Iterator[Networks]:
-    """Yield the k-th network for the k-th interface unless they are packed, one network for all, and all others."""
-    if all(candidates):
-        kth = tuple(each[k % len(each)] for k, each in enumerate(candidates))
-        one = (tuple(each[n % len(each)] for each in candidates) for n in range(max(map(len, candidates))))
-        yield from one if is_packed else (kth, *one)
-    yield from itertools.product(*candidates)
+def _distinct(found: Iterator[Networks]) -> Iterator[Networks]:
+    seen = set[Networks]()
+    for networks in found:
+        if networks not in seen:
+            seen.add(networks)
+            yield networks
+
+
+def _in_order(candidates: Sequence[Sequence[str]], room: NetworkRoom, *, is_packed: bool) -> Iterator[Networks]:
+    """Yield the choices in order; where they are many, the first ones, and then those for which there is room."""
+    if math.prod(map(len, candidates)) <= _MOST_CHOICES:
+        yield from _preferred(candidates, is_packed=is_packed)
+        yield from itertools.product(*candidates)
+        return
+    yield from itertools.islice(_preferred(candidates, is_packed=is_packed), _UNJUDGED)
+    given = [[one for one in each if room.could_give(k, one)] for k, each in enumerate(candidates)]
+    if all(given):
+        yield from filter(room.could_hold, _preferred(given, is_packed=is_packed))
+        yield from _with_room(given, room, ())
+
+
+def _preferred(candidates: Sequence[Sequence[str]], *, is_packed: bool) -> Iterator[Networks]:
+    """Yield a network of its own for each interface, from each one on, unless they are packed; one network for all."""
+    longest = max(map(len, candidates))
+    own = (tuple(each[(n + k) % len(each)] for k, each in enumerate(candidates)) for n in range(longest))
+    one = (tuple(each[n % len(each)] for each in candidates) for n in range(longest))
+    yield from one if is_packed else itertools.chain(own, one)
+
+
+def _with_room(candidates: Sequence[Sequence[str]], room: NetworkRoom, before: Networks) -> Iterator[Networks]:
+    """Yield all choices for which there is room; those that begin alike are left out together."""
+    if len(before) == len(candidates):
+        yield before
+        return
+    for network in candidates[len(before)]:
+        if not before or room.could_hold((*before, network)):
+            yield from _with_room(candidates, room, (*before, network))
 
 
 def _chosen(placed: Sequence[AssignedPod], count: int) -> list[str]:
@@ -92,9 +145,9 @@ def _restricted(
 
 def _on_network(interface: VfRequest, network: str) -> VfRequest:
     """Restrict an interface to a network; one that names another keeps its own, and the member fits nowhere."""
-    if interface.network not in (None, network):
+    if network == _NOWHERE or interface.network not in (None, network):
         return replace(interface, rail=_NO_RAIL)
-    return replace(interface, network=network or None)
+    return replace(interface, network=network)
 
 
 # No node has as many networks.

@@ -109,7 +109,3 @@ class GroupSearch:
         assert not aside & self.placed.keys(), "a member is placed or set aside"
         if self.path is not None:
             assert aside | self.placed.keys() == self.path.placed, "the path has the members that are placed"
-
-    def is_tried(self, uid: str) -> bool:
-        """Return whether a member is in the cache only because it is tried there."""
-        return uid in self.placed

@@ -10,8 +10,9 @@ from scheduler.kube.pod_info import PodInfo
 
 # What a member costs before any node is looked at, in looks at a node; and how many looks a step of a search is.
 _A_MEMBER, _A_STEP = 1_000, 8
-# And what a shape of members costs that all nodes are judged by, and a column of a label that each node has a value of.
-_A_SHAPE, _A_COLUMN = 4, 10
+# And what a shape of members costs that all nodes are judged by, a column of a label that each node has a value of, and
+# a look at what nodes have left on their networks.
+_A_SHAPE, _A_COLUMN, _NETWORKS = 4, 10, 20
 # And what a dry run of one costs on a node, where victims are searched for.
 _A_DRY_RUN = 700
 # Members that one turn tries at the most; a machine with smaller portions has smaller slices too.
@@ -56,6 +57,10 @@ class Slices:
     def count_column(self, nodes: int) -> None:
         """Count that a label of all nodes was made a column."""
         self._add(_A_COLUMN * (_A_MEMBER + nodes))
+
+    def count_networks(self, nodes: int) -> None:
+        """Count that it was looked at what so many nodes have left on their networks."""
+        self._add(_NETWORKS * (_A_MEMBER + nodes))
 
     def _add(self, looks: int) -> None:
         self._of_turn += looks

@@ -65,8 +65,9 @@ def incomplete(members: Members, least: int) -> str:
     reasons: tuple[tuple[Standing, str], ...] = (
         ("gated", "with scheduling gates"),
         ("refused", "refused as invalid"),
+        ("succeeded", "succeeded, which counts while another one has a node"),
     )
     for standing, text in reasons:
-        if count := members.counts[standing]:
+        if (count := members.counts[standing]) and not (standing == "succeeded" and members.counting):
             found += f", {count} {text}"
     return f"{found} ({_HINT})"

@@ -106,6 +106,25 @@ def test_the_extender_filters_only_by_vfs_and_units(scene: Scene) -> None:
     }
 
 
+def test_members_of_a_group_that_are_only_tried_keep_no_pod_of_kube_scheduler_away(
+    scene: Scene, make_pod: MakePod
+) -> None:
+    """Between two portions of a decision, which ends without a place for them; a Binding waits for its end."""
+    for number in range(18):
+        scene.add_node(f"n{number}")
+    group = {names.GROUP: '{"name":"train","min":20}'}
+    for _ in range(20):
+        scene.see(make_pod(request=[{}], annotations=group))
+    assert scene.machine.step(NOW) == []
+    tried = [one.node for one in scene.machine.cache.assigned_pods()]
+    pod_info = scene.pod_info()
+    assert scene.judge(pod_info, *tried) == dict.fromkeys(tried, Verdict())
+    assert scene.extender_pods.reserve(pod_info, tried[0], NOW) == f"node {tried[0]!r}: {FULL}"
+    while scene.machine.step(NOW) is not None:
+        pass
+    assert scene.reserve(pod_info, tried[0]).assigned.node == tried[0]
+
+
 def test_a_pod_that_asks_for_nothing_may_go_anywhere(scene: Scene) -> None:
     """It is bound without an assignment, also to a node that is not known yet."""
     pod_info = scene.pod_info([])

@@ -384,6 +384,22 @@ def test_bandwidth_that_is_kept_for_a_pod_that_preempts_is_not_given_to_a_raised
     assert [reason for reason, _ in edited.told()] == ["Deferred"]
 
 
+def test_members_of_a_group_that_are_only_tried_keep_nothing_from_a_raised_rate(edited: EditedRates) -> None:
+    """What is edited between two portions of the decision waits for its end, and is not told that others reserve it."""
+    edited.show_node(vfs=40)
+    edited.bound("p", {"min_tx_rate": 20_000})
+    group = {names.GROUP: '{"name":"train","min":20}'}
+    members = [edited.new(f"m{number}", {"min_tx_rate": 4_000}, annotations=group) for number in range(20)]
+    take_in(edited.machine, *members, now=edited.now)
+    assert edited.machine.step(edited.now) == []
+    assert edited.left < 60_000
+    edited.edit("p", {"min_tx_rate": 80_000})
+    assert edited.decide() == []
+    assert binds(steps(edited.machine, edited.now)) == []
+    (order,) = edited.writes()
+    assert order.rates.rates == (VfRates(80_000),)
+
+
 def test_rates_are_signed_where_assignments_are(make_node: MakeNode, make_pf: MakePf, make_pod: MakePod) -> None:
     """Over the annotation's exact text."""
     machine = Machine("mooring", sign_rates=lambda text: f"signed {text}")

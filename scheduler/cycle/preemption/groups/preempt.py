@@ -14,6 +14,7 @@ come first.
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numpy as np
 
@@ -23,7 +24,8 @@ from scheduler.cache.node_columns import Rows
 from scheduler.cycle.cycle import SchedulingCycle
 from scheduler.cycle.groups.domains import Domain, domains_within
 from scheduler.cycle.groups.members import by_size, distinct
-from scheduler.cycle.groups.rails import choices, on_rails
+from scheduler.cycle.groups.network_room import NetworkRoom
+from scheduler.cycle.groups.rails import choices, networks_in, on_rails
 from scheduler.cycle.groups.search import GroupSearch
 from scheduler.cycle.nominations import NominatedPods, Nomination
 from scheduler.cycle.placement_budget import TurnSpent
@@ -33,12 +35,14 @@ from scheduler.cycle.preemption.groups.search import Attempt
 from scheduler.cycle.preemption.preemption import NEVER, VF_PATIENCE_S, Preemption
 from scheduler.cycle.preemption.victims import PotentialVictims, pods_of
 from scheduler.kube.pod_info import PodInfo
+from scheduler.placement.vf_accounting import FreeVfs, capacities_unused
 
 # What one turn may spend, some 5 to 10 ms, and one decision, some 7 s (`RowPlans.spent`).
 _A_TURN, _A_DECISION = 80, 100_000
 _MOST_RESTARTS = 10
-# So many members take as long as a dry run when they are tried on other networks or in another domain.
-_MEMBERS_AS_LONG = 50
+# So many members take as long as a dry run when they are tried on other networks or in another domain; and so many
+# nodes whose networks are looked at.
+_MEMBERS_AS_LONG, _NODES_AS_LONG = 50, 50
 _TERMINATING = "not eligible due to terminating pods on the nominated nodes."
 _VF_AWAITED = "not eligible due to VFs that the nominated nodes still hold for pods that are gone."
 _RULED = "no pods are preempted for a group whose members have volumes, or rules about pods on other nodes."
@@ -180,13 +184,27 @@ class GroupPreemption:
         search, nodes = victims.search, self._cache.nodes
         placed_on = [assigned.node for assigned in search.before]
         orders = [search.waiting] if len(search.shapes) == 1 else [search.waiting, by_size(search.waiting)]
-        networks_to_try = choices(search.group, search.waiting, search.before, nodes)
         for domain in domains_within(search.group, placed_on, self._cache):
-            for networks in networks_to_try:
+            room = NetworkRoom([one.request for one in search.shapes], search.needed, self._unused_in(domain, victims))
+            there = partial(networks_in, domain, nodes)
+            for networks in choices(search.group, search.waiting, search.before, there, room):
                 for order in orders:
                     victims.plans.charge(1 + len(order) // _MEMBERS_AS_LONG)
                     members = on_rails(order, search.group, networks)
                     yield Attempt(members, search.needed, self._rows_in(domain, victims), self._cache, self._budgets)
+
+    def _unused_in(self, domain: Domain, victims: GroupVictimSearch) -> Callable[[], Iterator[FreeVfs]]:
+        """Return what looks at the PFs of a domain's nodes as if no VF was used."""
+
+        def unused() -> Iterator[FreeVfs]:
+            nodes = self._cache.nodes
+            inside = domain.row_numbers(nodes).tolist()
+            victims.plans.charge(1 + len(inside) // _NODES_AS_LONG)
+            for row in inside:
+                pfs = nodes.free_vfs_of_row[row].pfs
+                yield FreeVfs(pfs, capacities=capacities_unused(pfs))
+
+        return unused
 
     def _rows_in(self, domain: Domain, victims: GroupVictimSearch) -> Callable[[PodInfo], Sequence[int]]:
         def rows_for(member: PodInfo) -> Sequence[int]:

@@ -1,6 +1,8 @@
 """Groups and rails: interface k of every member on one network, or on the k-th network of its node."""
 
+import itertools
 import json
+import random
 from collections.abc import Callable
 
 import pytest
@@ -12,7 +14,7 @@ from mooring.kube.events import Changed, Identity
 from scheduler.cycle.decisions import Bind
 from scheduler.kube.objects import Node, Pod
 from scheduler.state.machine import Instruction, Machine
-from tests.scheduler.group_life import Life, binds, told
+from tests.scheduler.group_life import Life, binds, told, victims
 
 MakePf = Callable[..., Pf]
 MakeNode = Callable[..., Node]
@@ -27,7 +29,13 @@ class Railed(Life):
             self.make_pf(index, vfs, network=network, up=down.get(network, True))
             for index, network in enumerate(networks)
         )
-        self.machine.nodes(Changed(Identity(name), self.make_node(name, pfs)), self.now)
+        self.machine.nodes(Changed(Identity(name), self.make_node(name, pfs, labels={"name": name})), self.now)
+
+    def taken(self, node: str, *networks: str) -> None:
+        """Let other pods have a VF on each of these networks of a node."""
+        spec = {"nodeSelector": {"name": node}}
+        self.see(*(self.make_pod("", [{"network": network}], spec=spec) for network in networks))
+        assert len(self.bound(*binds(self.work()))) == len(networks)
 
     def job(self, count: int, rails: str, request: object, **fields: object) -> None:
         group = json.dumps({"name": "train", "min": count, "rails": rails, **fields})
@@ -82,6 +90,17 @@ def test_a_group_without_a_common_network_waits(railed: Railed) -> None:
     assert _networks(railed.work(1.0)) == {"m0": ["rail0"], "m1": ["rail0"]}
 
 
+def test_while_no_node_has_a_network_nobody_is_bound(railed: Railed) -> None:
+    """A member without its VFs is no member that fits; the first inventory brings them back."""
+    railed.machine.nodes(Changed(Identity("n1"), railed.make_node("n1")), railed.now)
+    railed.job(2, "same", [{}])
+    found = railed.work()
+    assert binds(found) == []
+    assert set(told(found)) == {"m0", "m1"}
+    railed.node("n1", "rail0", vfs=2)
+    assert _networks(railed.work(1.0)) == {"m0": ["rail0"], "m1": ["rail0"]}
+
+
 def test_the_kth_interface_gets_the_kth_network_where_there_are_enough(railed: Railed) -> None:
     """Each interface has a network of its own, in natural order."""
     railed.node("n1", "rail2", "rail1", vfs=4)
@@ -122,3 +141,72 @@ def test_a_later_member_joins_the_rails_of_those_that_are_placed(railed: Railed)
     assert binds(railed.work()) == []
     railed.node("n2", "rail1", "rail0")
     assert _networks(railed.work(1.0)) == {"late": ["rail0"]}
+
+
+@pytest.mark.parametrize(
+    ("request_", "rails"), [([{"network": "rail1"}], {}), ([{}, {}], {"rails": "index"}), ([{"pf": "pf1"}], {})]
+)
+def test_the_smallest_domain_is_that_with_the_fewest_vfs_of_those_that_members_select(
+    railed: Railed, request_: object, rails: dict[str, str]
+) -> None:
+    """Rack a has more VFs in all, and just as many as are needed of those that serve; b has more of these."""
+    for rack, vfs in (("a", (50, 2)), ("b", (10, 20))):
+        pfs = tuple(railed.make_pf(index, count, network=f"rail{index}") for index, count in enumerate(vfs))
+        for number in range(2):
+            node = railed.make_node(f"{rack}{number}", pfs, labels={"rack": rack})
+            railed.machine.nodes(Changed(Identity(node.metadata.name), node), railed.now)
+    group = json.dumps({"name": "train", "min": 4, "within": "rack", **rails})
+    railed.see(*(railed.member(f"m{number}", group, request=request_) for number in range(4)))
+    assert {one.assigned.node[0] for one in binds(railed.work())} == {"a"}
+
+
+_EIGHT = tuple(f"rail{number}" for number in range(8))
+
+
+def test_the_networks_that_are_free_are_found_among_many(railed: Railed) -> None:
+    """Two of eight rails are left on each node, the last ones in order."""
+    for name in ("n1", "n2"):
+        railed.node(name, *_EIGHT)
+        railed.taken(name, *_EIGHT[:5], "rail6")
+    railed.job(2, "same", [{}, {}])
+    found = _networks(railed.work()).values()
+    assert [sorted(networks) for networks in found] == [["rail5", "rail7"]] * 2
+    assert len({tuple(networks) for networks in found}) == 1
+
+
+@pytest.mark.parametrize("within", [{}, {"within": "rack"}])
+def test_networks_that_only_one_rack_has_are_found(railed: Railed, within: dict[str, str]) -> None:
+    """Each rack has a network of its own; the one with room comes last of forty."""
+    for rack, number in itertools.product(range(40), range(2)):
+        pfs = (railed.make_pf(vfs=int(rack == 39), network=f"rack{rack}"),)
+        node = railed.make_node(f"n{rack}-{number}", pfs, labels={"rack": f"r{rack}"})
+        railed.machine.nodes(Changed(Identity(node.metadata.name), node), railed.now)
+    railed.job(2, "same", [{}], **within)
+    assert _networks(railed.work()) == {"m0": ["rack39"], "m1": ["rack39"]}
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_common_networks_are_found_where_brute_force_finds_some(railed: Railed, seed: int) -> None:
+    """Equal members, one on each node, of which each rail has at most one VF left."""
+    rng = random.Random(seed)
+    free = [{network for network in _EIGHT if rng.random() < 0.6} for _ in range(4)]
+    for number, networks in enumerate(free):
+        railed.node(f"n{number}", *_EIGHT)
+        railed.taken(f"n{number}", *sorted(set(_EIGHT) - networks))
+    count = rng.choice((2, 3))
+    railed.job(3, "same", [{}] * count)
+    exists = any(sum(set(chosen) <= one for one in free) >= 3 for chosen in itertools.combinations(_EIGHT, count))
+    assert (len(set(map(tuple, _networks(railed.work()).values()))) == 1) == exists
+
+
+def test_a_group_sends_others_away_where_its_networks_are_those_of_one_rack(railed: Railed) -> None:
+    """Only the last of forty racks has VFs at all."""
+    for rack, number in itertools.product(range(40), range(2)):
+        pfs = (railed.make_pf(vfs=int(rack == 39), network=f"rack{rack}"),)
+        node = railed.make_node(f"n{rack}-{number}", pfs)
+        railed.machine.nodes(Changed(Identity(node.metadata.name), node), railed.now)
+    railed.see(*(railed.make_pod(f"low{number}", [{}]) for number in range(2)))
+    railed.bound(*binds(railed.work()))
+    group = json.dumps({"name": "train", "min": 2, "rails": "same"})
+    railed.see(*(railed.member(f"m{number}", group, request=[{}], spec={"priority": 10}) for number in range(2)))
+    assert victims(railed.work()) == ["low0", "low1"]

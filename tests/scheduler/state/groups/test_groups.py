@@ -119,13 +119,17 @@ def test_two_groups_that_need_the_whole_cluster_do_not_share_it(life: Life) -> N
 
 
 def test_members_count_by_uid(life: Life) -> None:
-    """A gated one does not count, one that failed does not; one that succeeded does while another one is placed."""
+    """A gated one does not count, one that failed does not; one that succeeded does while another one is placed.
+
+    The message says so.
+    """
     life.nodes("n1", "n2", "n3", "n4")
     life.see(life.member(), life.member(), life.member(spec={"schedulingGates": [{"name": "g"}]}))
     life.see(life.member(status={"phase": "Succeeded"}), life.member(status={"phase": "Failed"}))
     assert binds(life.work()) == []
     (message,) = set(told(life.work(3.0)).values())
-    assert message == f"group train: 2 of at least 3 members exist, 1 with scheduling gates ({HINT})"
+    others = "1 with scheduling gates, 1 succeeded, which counts while another one has a node"
+    assert message == f"group train: 2 of at least 3 members exist, {others} ({HINT})"
     life.see(life.member())
     first, second, _ = life.bound(*binds(life.work()))
     life.see(changed(first, status={"phase": "Succeeded"}), changed(second, status={"phase": "Succeeded"}))

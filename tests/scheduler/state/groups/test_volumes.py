@@ -88,6 +88,23 @@ def test_a_member_that_goes_meanwhile_releases_the_others(store: Store) -> None:
     store.machine.check()
 
 
+def test_a_node_that_goes_meanwhile_releases_all(store: Store) -> None:
+    """It is that of a member without a volume: the API server would bind it there, and the group would lose it."""
+    pods, orders = _ready(store)
+    held = store.machine.cache.assigned(pods[2].metadata.uid)
+    assert held is not None
+    store.machine.nodes(Removed(Identity(held.node)), store.now)
+    for order in orders:
+        _bound(store, order)
+    found = store.run()
+    assert _binds(found) == []
+    messages = {one.message for one in found if isinstance(one, Report)}
+    assert messages == {f"group train: {pods[2].key}: node {held.node!r} was deleted meanwhile"}
+    store.machine.check()
+    store.now += 1.0
+    assert {bind.assigned.node for bind in _binds(store.run())} == {"n1", "n2", "n3"} - {held.node}
+
+
 def test_a_later_member_is_not_bound_before_those_that_wait_for_volumes(store: Store) -> None:
     """They count for its decision: were they released, it would be left alone."""
     _, orders = _ready(store)

@@ -1,0 +1,165 @@
+"""Whether enough members could have their interfaces on some networks, by sums: an upper bound. Pure.
+
+What it is: for each network and node, what its PFs have left: VFs, Mb/s, and how many VFs each of a member's interfaces
+could have, by what it selects and its rate. All PFs of all nodes are one array, sorted by their networks.
+
+Why it is right: a node holds no more members than the least of these numbers. So networks that are left out for it hold
+too few members in truth too. Only the first interfaces are judged, those that all members have. What is not judged,
+for what it would cost, counts as enough.
+
+What it costs: nothing before it is asked. Then a look at each PF, some 4 us a node, and array operations over the nodes
+for each question, `_MOST_COMPARED` numbers in all.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
+from itertools import chain
+from operator import attrgetter
+
+import numpy as np
+
+from mooring.inventory import Pf
+from mooring.request import PodRequest, VfRequest
+from scheduler.cache.column import Amounts
+from scheduler.placement.assign import demands_on
+from scheduler.placement.vf_accounting import FreeVfs
+
+# A group whose members have more different requests, or more interfaces, is not judged.
+_MOST_REQUESTS, _MOST_INTERFACES = 8, 62
+# Different PFs of nodes that are judged by what a request selects; of others each could give any interface.
+_MOST_PFS = 64
+# Some 10 ms; a question costs as much as with so many nodes at least.
+_MOST_COMPARED, _FEW = 3_000_000, 1_000
+# More members than any node holds.
+_MANY = 1 << 40
+
+
+@dataclass(frozen=True, slots=True)
+class _Pfs:
+    """All PFs of all nodes in the order of their networks, each with its node's number.
+
+    ``starts`` says where each network begins and ends.
+    """
+
+    nodes: Amounts
+    vfs: Amounts
+    mbps: Amounts
+    able: Amounts
+    starts: dict[str, slice]
+    node_count: int
+
+
+class NetworkRoom:
+    """What nodes have left on each network for at least ``wanted`` members with these requests."""
+
+    def __init__(
+        self,
+        requests: Sequence[PodRequest | None],
+        wanted: int,
+        free_vfs: Callable[[], Iterable[FreeVfs]],
+        network_of: Callable[[Pf], str] = attrgetter("network"),
+    ) -> None:
+        self._network_of = network_of
+        self._requests = [one for one in requests if one is not None]
+        self._wanted, self._free_vfs, self._compared = wanted, free_vfs, 0
+        self._depth = min((len(one.interfaces) for one in self._requests), default=0)
+        if len(self._requests) < len(requests) or len(requests) > _MOST_REQUESTS or self._depth > _MOST_INTERFACES:
+            self._depth = 0
+        interfaces = [one.interfaces[: self._depth] for one in self._requests]
+        self._rates = [min(one.min_tx_rate for one in each) for each in zip(*interfaces, strict=True)]
+        self._known_pfs: _Pfs | None = None
+
+    def could_give(self, index: int, network: str) -> bool:
+        """Return whether enough members could have this interface on a network."""
+        return index >= self._depth or self._is_enough(self._gives(index, network))
+
+    def could_hold(self, networks: Sequence[str]) -> bool:
+        """Return whether enough members could have their first interfaces on these."""
+        judged = networks[: self._depth]
+        if not judged or self._compared >= _MOST_COMPARED:
+            return True
+        room = [self._gives(index, network) for index, network in enumerate(judged)]
+        for network, uses in Counter(judged).items():
+            if uses == 1:
+                continue
+            pfs, there = self._pfs(), self._there(network)
+            room.append(self._by_node(there, pfs.vfs) // uses)
+            if rate := sum(one for one, on in zip(self._rates, judged, strict=False) if on == network):
+                room.append(self._by_node(there, pfs.mbps) // rate)
+        return self._is_enough(reduce(np.minimum, room))
+
+    def most_members(self, interfaces: Sequence[VfRequest]) -> Amounts:
+        """Return for how many members each node has these VFs, where all PFs are on one network without a name."""
+        kinds: dict[VfRequest, list[int]] = {}
+        for index, one in enumerate(interfaces[: self._depth]):
+            kinds.setdefault(replace(one, name=None, containers=None), []).append(index)
+        room = np.full(self._pfs().node_count, _MANY)
+        for alike in kinds.values():
+            room = np.minimum(room, self._gives(alike[0], "") // len(alike))
+        return room
+
+    def _is_enough(self, members: Amounts) -> bool:
+        return int(members.sum()) >= self._wanted
+
+    def _gives(self, index: int, network: str) -> Amounts:
+        """Return for how many members each node could give this interface on a network."""
+        pfs, there, rate = self._pfs(), self._there(network), self._rates[index]
+        vfs = pfs.vfs[there] * (pfs.able[there] >> index & 1)
+        return self._by_node(there, np.minimum(vfs, pfs.mbps[there] // rate) if rate else vfs, is_part=True)
+
+    def _there(self, network: str) -> slice:
+        return self._pfs().starts.get(network, slice(0, 0))
+
+    def _by_node(self, there: slice, amounts: Amounts, *, is_part: bool = False) -> Amounts:
+        """Sum what PFs have, by node."""
+        pfs = self._pfs()
+        self._compared += max(pfs.node_count, _FEW)
+        # Floating point holds these sums exactly.
+        found = np.bincount(pfs.nodes[there], amounts if is_part else amounts[there], pfs.node_count)
+        return found.astype(np.int64)
+
+    def _pfs(self) -> _Pfs:
+        if self._known_pfs is None:
+            self._known_pfs = self._look(list(self._free_vfs()))
+        return self._known_pfs
+
+    def _look(self, free_vfs: Sequence[FreeVfs]) -> _Pfs:
+        numbers = dict[str, int]()
+        known = dict[int, tuple[Sequence[int], Sequence[int]]]()
+        networks, able = list[int](), list[int]()
+        for one in free_vfs:
+            # Nodes of one model share their PFs, and those that are looked at stay.
+            found = known.get(id(one.pfs))
+            if found is None:
+                there = [numbers.setdefault(self._network_of(pf), len(numbers)) for pf in one.pfs]
+                found = known[id(one.pfs)] = there, self._able(one.pfs, is_exact=len(known) < _MOST_PFS)
+            networks += found[0]
+            able += found[1]
+        counts = [len(one.pfs) for one in free_vfs]
+        left = np.fromiter(chain.from_iterable(chain.from_iterable(one.capacities for one in free_vfs)), np.int64)
+        of_network = np.array(networks, np.int64)
+        order = np.argsort(of_network, kind="stable")
+        ends = np.searchsorted(of_network[order], np.arange(len(numbers) + 1)).tolist()
+        return _Pfs(
+            np.repeat(np.arange(len(counts)), counts)[order],
+            left[::2][order],
+            np.maximum(left[1::2], 0)[order],
+            np.array(able, np.int64)[order],
+            {network: slice(ends[number], ends[number + 1]) for network, number in numbers.items()},
+            len(counts),
+        )
+
+    def _able(self, pfs: tuple[Pf, ...], *, is_exact: bool) -> Sequence[int]:
+        """Return for each PF which interfaces it could give, as bits, for any of the requests."""
+        if not is_exact:
+            return [(1 << self._depth) - 1] * len(pfs)
+        able = [0] * len(pfs)
+        for request in self._requests:
+            demands = demands_on(request, pfs)
+            if isinstance(demands, str):
+                continue
+            for index, (_, eligible) in enumerate(demands[: self._depth]):
+                able = [has | (eligible >> number & 1) << index for number, has in enumerate(able)]
+        return able
