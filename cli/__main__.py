@@ -59,8 +59,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _lint(arguments: Arguments) -> Answer:
-    # The scheduler's reading of pods uses numpy, whose import takes as long as all else here together.
-    from cli.plugin.reports.lint import report
+    # No other command needs the scheduler's reading of pods.
+    from cli.plugin.reports.lint.report import report
 
     return report([(file, _text(file)) for file in arguments.files], arguments.scheduler)
 

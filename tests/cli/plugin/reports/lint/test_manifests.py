@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from cli.__main__ import main
-from cli.plugin.reports.lint import report
+from cli.plugin.reports.lint.report import report
 
 # Each has a field that the request does not know.
 TEMPLATE = (

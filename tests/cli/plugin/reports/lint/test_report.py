@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from cli.__main__ import main
-from cli.plugin.reports.lint import report
+from cli.plugin.reports.lint.report import report
 
 POD = """\
 apiVersion: v1

@@ -6,7 +6,8 @@ from typing import Any
 
 import msgspec
 
-from cli.plugin.reports.manifests import ManifestError, Place, PodPlace, WithoutPods, pods, render
+from cli.plugin.reports.lint.group_sizes import oversized_groups
+from cli.plugin.reports.lint.manifests import ManifestError, Place, PodPlace, WithoutPods, pods, render
 from cli.plugin.reports.objects import REQUESTS, SCHEDULERS, UNKNOWN, unknown_annotations
 from cli.plugin.reports.tables import Answer, Cell, Table
 from mooring import names
@@ -39,18 +40,24 @@ def report(files: Iterable[tuple[str, str]], schedulers: tuple[str, ...]) -> Ans
     """Check files, given as names and texts; status 1 if anything would be refused."""
     found: list[Finding] = []
     without: dict[str, list[Finding]] = {}
-    looked_at = 0
+    looked_at: list[tuple[str, PodPlace]] = []
+    order: dict[str, int] = {}
     for file, text in files:
+        order.setdefault(file, len(order))
         try:
             for place in pods(text):
                 if isinstance(place, WithoutPods):
                     without.setdefault(place.kind, []).append(_without(file, place))
                 else:
-                    looked_at += 1
+                    looked_at.append((file, place))
                     found += _pod(file, place, schedulers)
         except ManifestError as broken:
             found.append(Finding(file, broken.line, "", "", f"not YAML: {broken.rule}"))
-    return _answer(list(dict.fromkeys(found)), looked_at, tuple(_note(several) for several in without.values()))
+    found += [
+        Finding(one.file, one.place.line, one.owner, one.place.field, one.rule) for one in oversized_groups(looked_at)
+    ]
+    found.sort(key=lambda one: (order[one.file], one.line))
+    return _answer(list(dict.fromkeys(found)), len(looked_at), tuple(_note(several) for several in without.values()))
 
 
 def _answer(found: Sequence[Finding], looked_at: int, notes: tuple[str, ...]) -> Answer:
@@ -94,7 +101,7 @@ def _pod(file: str, there: PodPlace, schedulers: tuple[str, ...]) -> list[Findin
     if request is not None:
         found += _containers(pod, request, annotations)
     if not found:
-        found += _as_the_scheduler(pod)
+        found += _as_the_scheduler(there)
     ordered = sorted(found, key=lambda one: one[0].line)
     return [Finding(file, place.line, there.owner, place.field, rule) for place, rule in ordered]
 
@@ -161,12 +168,16 @@ def _containers(pod: Place, request: PodRequest, annotations: Place) -> Iterator
             yield annotations.at(key), f"[{index}].containers: {name!r} is not a container of this pod"
 
 
-def _as_the_scheduler(pod: Place) -> Iterator[tuple[Place, str]]:
+def _as_the_scheduler(there: PodPlace) -> Iterator[tuple[Place, str]]:
     """Apply the scheduler's own reading of a pod, which refuses some more."""
+    pod = there.pod
     value: Any = pod.value if isinstance(pod.value, dict) else {}
     metadata = value.get("metadata") if isinstance(value.get("metadata"), dict) else {}
+    # A template's pods have a controller, which is their group if that has no name.
+    kind, _, name = there.owner.partition("/")
+    owners = {} if kind == "Pod" else {"ownerReferences": [{"kind": kind, "name": name, "controller": True}]}
     try:
-        read = msgspec.convert({**value, "metadata": {"name": "", **metadata}}, Pod)
+        read = msgspec.convert({**value, "metadata": {"name": "", **owners, **metadata}}, Pod)
     except msgspec.ValidationError as unreadable:
         yield pod, f"not a pod: {unreadable}"
         return

@@ -1,0 +1,263 @@
+"""Whether as many pods of a group are made at one time as must start together. Pure.
+
+How many pods an object makes is a rule of its controller. A group without a name is the pods of one controller; one
+with a name has members in any object of its namespace, of which those in the files are known. Nothing is said of a
+group that has a member of a kind whose number of pods is not known here, or a PodGroup.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+from typing import NamedTuple
+
+from cli.plugin.reports.lint.manifests import Place, PodPlace
+from mooring import names
+from mooring.errors import AnnotationError
+from mooring.group import GroupRequest, read_group
+
+
+class SizeFinding(NamedTuple):
+    """A group that never starts: in which file, in which object, at which place, and why."""
+
+    file: str
+    owner: str
+    place: Place
+    rule: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Made:
+    """Pods of one template: ``pods`` of each of ``controllers`` controllers alike, None if that is not known.
+
+    Of each, ``at_first`` are made before one of them is ready. Those of a higher ``stage`` are made when those of the
+    lower ones in the same object are ready. ``policy`` is the field that says both; absent is ``default``.
+    """
+
+    pods: int | None
+    controllers: int | None = 1
+    at_first: int | None = None
+    controller: str = ""
+    stage: int = 0
+    policy: Place | None = None
+    default: str = ""
+
+    @property
+    def total(self) -> int | None:
+        return None if self.pods is None or self.controllers is None else self.pods * self.controllers
+
+    @property
+    def started(self) -> int | None:
+        """Return how many are made before one of them is ready, if none of a lower stage is waited for."""
+        return self.total if self.at_first is None else self.at_first
+
+
+@dataclass(frozen=True, slots=True)
+class _Member:
+    """Pods of one template and the group that they name."""
+
+    file: str
+    there: PodPlace
+    asked: GroupRequest
+    made: _Made
+
+    @property
+    def object_key(self) -> tuple[object, ...]:
+        return self.file, self.there.whole.line, self.there.whole.path
+
+    @property
+    def namespace(self) -> str:
+        return str(self.there.whole.at("metadata", "namespace").value or "")
+
+    @property
+    def annotation(self) -> Place:
+        return self.there.pod.at("metadata", "annotations", names.GROUP)
+
+
+def oversized_groups(pods: Iterable[tuple[str, PodPlace]]) -> Iterator[SizeFinding]:
+    """Yield the groups of all files that never start, given each pod or template with its file."""
+    by_place = {(file, there.whole.line, there.pod.path): (file, there) for file, there in pods}
+    members = [member for file, there in by_place.values() for member in _members(file, there)]
+    named: dict[str, list[_Member]] = {}
+    unnamed: dict[tuple[object, ...], list[_Member]] = {}
+    for member in members:
+        if member.asked.name is None:
+            unnamed.setdefault((*member.object_key, member.made.controller), []).append(member)
+        else:
+            named.setdefault(member.asked.name, []).append(member)
+    for several in unnamed.values():
+        yield from _judge([replace(member, made=replace(member.made, controllers=1)) for member in several])
+    for several in named.values():
+        for namespace in dict.fromkeys(member.namespace for member in several):
+            yield from _judge(
+                [one for one in several if namespace == one.namespace or not (namespace and one.namespace)]
+            )
+
+
+def _members(file: str, there: PodPlace) -> Iterator[_Member]:
+    asked = _asked(there.pod)
+    kind = there.owner.partition("/")[0]
+    for made in _KINDS.get(kind, _unknown)(there) if asked is not None else ():
+        if asked is not None and not (kind == "Pod" and asked.name is None):
+            yield _Member(file, there, asked, made)
+
+
+def _asked(pod: Place) -> GroupRequest | None:
+    """Return what a pod says about its group; None if it says nothing that can be read, or has a PodGroup."""
+    annotations, labels = pod.at("metadata", "annotations").value, pod.at("metadata", "labels").value
+    has_pod_group = pod.at("spec", "schedulingGroup").value or (
+        isinstance(labels, dict) and names.POD_GROUP_LABEL in labels
+    )
+    text = annotations.get(names.GROUP) if isinstance(annotations, dict) else None
+    if has_pod_group or not isinstance(text, str):
+        return None
+    try:
+        asked = read_group({names.GROUP: text})
+    except AnnotationError:
+        return None
+    return asked if asked is not None and asked.min is not None else None
+
+
+def _judge(members: Sequence[_Member]) -> Iterator[SizeFinding]:
+    """Yield what is wrong with one group, once for each number that its members give."""
+    totals = [member.made.total for member in members]
+    if None in totals or not (total := sum(filter(None, totals))):
+        return
+    lowest = {key: min(one.made.stage for one in group) for key, group in _by_object(members)}
+    held = [one for one in members if one.made.stage > lowest[one.object_key]]
+    first = sum(one.made.started or 0 for one in members if one not in held)
+    for needed, member in {one.asked.min or 0: one for one in reversed(members)}.items():
+        if needed > total:
+            yield SizeFinding(member.file, member.there.owner, member.annotation, _exceeds(member.asked, needed, total))
+        elif needed > first:
+            yield from _held(members, held, needed, first)
+
+
+def _by_object(members: Sequence[_Member]) -> Iterator[tuple[tuple[object, ...], Iterator[_Member]]]:
+    """Yield the members of each object; those of one follow each other."""
+    return groupby(members, lambda one: one.object_key)
+
+
+def _exceeds(asked: GroupRequest, needed: int, total: int) -> str:
+    if asked.name is None:
+        return (
+            f"min: {needed} exceeds {total}, the number of pods that the controller makes at one time: it never starts"
+        )
+    return (
+        f"min: {needed} exceeds {total}, the number of pods of group {asked.name!r} that these files make at one time: "
+        "it never starts, unless other objects have members of it"
+    )
+
+
+def _held(members: Sequence[_Member], held: Sequence[_Member], needed: int, first: int) -> Iterator[SizeFinding]:
+    """Yield a finding for each field by which some pods wait for others of their group."""
+    for one in members:
+        if one.made.policy is None or not (one in held or one.made.started != one.made.total):
+            continue
+        policy = one.made.policy
+        rule = (
+            f"{policy.value or one.made.default!r} holds pods back until others of their group are ready: of {needed} "
+            f"that must start together {first} are made, and the group never starts"
+        )
+        yield SizeFinding(one.file, one.there.owner, policy, rule)
+
+
+def _number(place: Place, default: int | None) -> int | None:
+    """Return a number of pods or controllers; None if it is not a number, as in a template that is not filled in."""
+    value = default if place.value is None else place.value
+    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+
+
+def _above(there: PodPlace, steps: int = 1) -> Place:
+    """Return what contains the template, so many steps above it."""
+    return there.whole.at(*there.pod.path[len(there.whole.path) : -steps])
+
+
+def _unknown(_: PodPlace) -> Iterator[_Made]:
+    yield _Made(None)
+
+
+def _pod(_: PodPlace) -> Iterator[_Made]:
+    yield _Made(1)
+
+
+def _replicas(there: PodPlace) -> Iterator[_Made]:
+    yield _Made(_number(_above(there).at("replicas"), 1))
+
+
+def _stateful_set(there: PodPlace) -> Iterator[_Made]:
+    pods, policy = _number(there.whole.at("spec", "replicas"), 1), there.whole.at("spec", "podManagementPolicy")
+    at_first = None if policy.value == "Parallel" or not pods else 1
+    yield _Made(pods, at_first=at_first, policy=policy, default="OrderedReady")
+
+
+def _parallel(job: Place) -> int | None:
+    """Return how many pods a Job has at one time."""
+    parallelism = _number(job.at("parallelism"), 1)
+    completions = _number(job.at("completions"), parallelism)
+    return None if parallelism is None or completions is None else min(parallelism, completions)
+
+
+def _job(there: PodPlace) -> Iterator[_Made]:
+    yield _Made(_parallel(_above(there)))
+
+
+def _job_set(there: PodPlace) -> Iterator[_Made]:
+    """Read one of a JobSet's replicated jobs; those that start in order do so when the one before is ready.
+
+    Source: jobset, api/jobset/v1alpha2/jobset_types.go, ReplicatedJob.Replicas and StartupPolicy.
+    """
+    replicated, order = _above(there, 3), there.whole.at("spec", "startupPolicy", "startupPolicyOrder")
+    stage = int(replicated.path[-1]) if order.value == "InOrder" else 0
+    replicas = _number(replicated.at("replicas"), 1)
+    yield _Made(_parallel(_above(there)), replicas, None, replicated.path[-1], stage, order)
+
+
+def _mpi_job(there: PodPlace) -> Iterator[_Made]:
+    """Read one of an MPIJob's templates; the launcher's pods are those of a Job.
+
+    Source: mpi-operator, pkg/apis/kubeflow/v2beta1/default.go, and types.go, LauncherCreationPolicy.
+    """
+    replicas, policy = _above(there), there.whole.at("spec", "launcherCreationPolicy")
+    if replicas.path[-1] == "Launcher":
+        stage = int(policy.value == "WaitForWorkersReady")
+        yield _Made(_number(replicas.at("replicas"), 1), 1, None, "launcher", stage, policy)
+    else:
+        yield _Made(_number(replicas.at("replicas"), 0))
+
+
+def _training_job(there: PodPlace) -> Iterator[_Made]:
+    """Read one of a training job's templates, whose number a controller may change if it is elastic.
+
+    Source: training-operator, pkg/apis/kubeflow.org/v1/defaulting_utils.go, setDefaultReplicas.
+    """
+    is_elastic = there.whole.at("spec", "elasticPolicy").value is not None
+    yield _Made(None if is_elastic else _number(_above(there).at("replicas"), 1))
+
+
+def _leader_worker_set(there: PodPlace) -> Iterator[_Made]:
+    """Read a template of a LeaderWorkerSet; that of the workers is the leaders' too, if they have none.
+
+    Leaders are the pods of one StatefulSet, and the workers of each those of another one, both parallel. Source: lws,
+    pkg/controllers/leaderworkerset_controller.go and pod_controller.go.
+    """
+    spec = there.whole.at("spec")
+    replicas, policy = _number(spec.at("replicas"), 1), spec.at("startupPolicy")
+    size = _number(spec.at("leaderWorkerTemplate", "size"), 1)
+    is_leaders = there.pod.path[-1] == "leaderTemplate"
+    if is_leaders or spec.at("leaderWorkerTemplate", "leaderTemplate").value is None:
+        yield _Made(replicas, controller="leaders")
+    if not is_leaders:
+        stage = int(policy.value == "LeaderReady")
+        yield _Made(size and size - 1, replicas, None, "workers", stage, policy)
+
+
+_KINDS: Mapping[str, Callable[[PodPlace], Iterator[_Made]]] = {
+    "Pod": _pod,
+    **dict.fromkeys(("Deployment", "ReplicaSet", "ReplicationController"), _replicas),
+    "StatefulSet": _stateful_set,
+    **dict.fromkeys(("Job", "CronJob"), _job),
+    "JobSet": _job_set,
+    "MPIJob": _mpi_job,
+    **dict.fromkeys(("JAXJob", "PaddleJob", "PyTorchJob", "TFJob", "XGBoostJob"), _training_job),
+    "LeaderWorkerSet": _leader_worker_set,
+}

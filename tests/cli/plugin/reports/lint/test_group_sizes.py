@@ -1,0 +1,210 @@
+"""What `kubectl mooring lint` says of groups that never start, because too few of their pods are made at one time."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cli.plugin.reports.lint.report import report
+
+ROOT = Path(__file__).parents[5]
+OF_FILES = "starts, unless other objects have members of it"
+
+
+def template(minimum: int, name: str = "g") -> dict[str, Any]:
+    """Return a pod template whose pods are members of a group; an empty name is the controller's own group."""
+    group = {"min": minimum} | ({"name": name} if name else {})
+    annotations = {"mooring.dev/interfaces": "[{}]", "mooring.dev/group": json.dumps(group)}
+    return {
+        "metadata": {"annotations": annotations},
+        "spec": {"schedulerName": "mooring", "containers": [{"name": "c"}]},
+    }
+
+
+def whole(kind: str, spec: dict[str, Any], namespace: str = "") -> dict[str, Any]:
+    return {"apiVersion": "x/v1", "kind": kind, "metadata": {"name": "a", "namespace": namespace}, "spec": spec}
+
+
+def said(*objects: dict[str, Any]) -> list[tuple[str, str]]:
+    """Return the findings in files, one for each object, as field and rule."""
+    files = [(f"{number}.yaml", json.dumps(one)) for number, one in enumerate(objects)]
+    return [
+        (one["field"], one["rule"]) for one in json.loads(json.dumps(report(files, ("mooring",)).document))["findings"]
+    ]
+
+
+def replicas(field: str, first: str, *, minimum: int, name: str = "g", **more: Any) -> dict[str, Any]:
+    """Return the specification of a training job with one pod of the first role and three workers."""
+    roles = {first: {"replicas": 1, "template": template(minimum, name)}}
+    return {field: roles | {"Worker": {"replicas": 3, "template": template(minimum, name)}}, **more}
+
+
+def sized(kind: str, minimum: int, name: str = "g") -> dict[str, Any]:
+    """Return an object of which four pods are made at one time."""
+    pod = template(minimum, name)
+    job = {"spec": {"parallelism": 2, "completions": 9, "template": pod}}
+    two = {"replicas": 2, "template": job}
+    leaders = {"leaderWorkerTemplate": {"size": 2, "workerTemplate": pod}, "replicas": 2}
+    specs: dict[str, dict[str, Any]] = {
+        "Deployment": {"replicas": 4, "template": pod},
+        "ReplicaSet": {"replicas": 4, "template": pod},
+        "StatefulSet": {"replicas": 4, "podManagementPolicy": "Parallel", "template": pod},
+        "Job": {"parallelism": 5, "completions": 4, "template": pod},
+        "CronJob": {"jobTemplate": {"spec": {"parallelism": 4, "template": pod}}},
+        "JobSet": {"replicatedJobs": [two]},
+        "LeaderWorkerSet": leaders,
+        "MPIJob": replicas("mpiReplicaSpecs", "Launcher", minimum=minimum, name=name),
+        "PyTorchJob": replicas("pytorchReplicaSpecs", "Master", minimum=minimum, name=name),
+    }
+    return whole(kind, specs[kind])
+
+
+KINDS = (
+    "Deployment",
+    "ReplicaSet",
+    "StatefulSet",
+    "Job",
+    "CronJob",
+    "JobSet",
+    "LeaderWorkerSet",
+    "MPIJob",
+    "PyTorchJob",
+)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_group_that_needs_more_pods_than_are_made_at_one_time_is_found(kind: str) -> None:
+    """It is named once, at the annotation of its first template, with both numbers; as many as are made is right."""
+    assert said(sized(kind, 4)) == []
+    ((field, rule),) = said(sized(kind, 5))
+    assert field.lower().endswith("template.metadata.annotations.mooring.dev/group")
+    assert (
+        rule
+        == f"min: 5 exceeds 4, the number of pods of group 'g' that these files make at one time: it never {OF_FILES}"
+    )
+
+
+@pytest.mark.parametrize(
+    ("kind", "most"),
+    [
+        *((kind, 4) for kind in ("Deployment", "StatefulSet", "Job", "PyTorchJob")),
+        ("JobSet", 2),
+        ("LeaderWorkerSet", 1),
+    ],
+)
+def test_a_group_without_a_name_has_the_pods_of_one_controller_only(kind: str, most: int) -> None:
+    """Each Job of a JobSet is one, and so is each leader's StatefulSet of workers."""
+    assert said(sized(kind, most, "")) == []
+    ((_, rule),) = said(sized(kind, most + 1, ""))[:1]
+    exceeds = f"min: {most + 1} exceeds {{}}, the number of pods that the controller makes at one time: it never starts"
+    assert rule in {exceeds.format(most), exceeds.format(most + 1)}
+
+
+def test_an_mpi_jobs_launcher_is_of_another_controller_than_its_workers() -> None:
+    """Without a name it would be a group of its own, of one pod."""
+    found = said(sized("MPIJob", 3, ""))
+    assert [field for field, _ in found] == [
+        "spec.mpiReplicaSpecs.Launcher.template.metadata.annotations.mooring.dev/group"
+    ]
+    assert "exceeds 1, the number" in found[0][1]
+
+
+def test_a_pod_alone_that_names_no_group_is_refused() -> None:
+    """No controller owns it; the pods of a template have one."""
+    ((_, rule),) = said({**template(1, ""), "kind": "Pod"})
+    assert rule == "annotation 'mooring.dev/group': field 'name' is missing, and no controller owns the pod"
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "finds"),
+    [("a", "a", False), ("a", "", False), ("", "", False), ("a", "b", True)],
+)
+def test_members_of_all_files_count_within_a_namespace(first: str, second: str, finds: bool) -> None:
+    """A manifest without a namespace may be applied in any."""
+    job = {"parallelism": 4, "template": template(8)}
+    assert bool(said(whole("Job", job, first), whole("Job", job, second))) is finds
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        whole("DaemonSet", {"template": template(8)}),
+        whole("RayCluster", {"headGroupSpec": {"template": template(8)}}),
+        whole("CloneSet", {"replicas": 2, "template": template(8)}),
+        whole("Deployment", {"replicas": "{{ n }}", "template": template(8)}),
+        whole("Deployment", {"replicas": 0, "template": template(8)}),
+        whole("PyTorchJob", replicas("pytorchReplicaSpecs", "Master", minimum=8, elasticPolicy={"maxReplicas": 9})),
+    ],
+)
+def test_nothing_is_said_where_the_number_of_pods_is_not_known(spec: dict[str, Any]) -> None:
+    """Nor of another object whose pods are of the same group; a number that others change later is not known."""
+    assert said(spec) == []
+    others = [] if spec["spec"].get("replicas") == 0 else [whole("Job", {"template": template(8)})]
+    assert said(spec, *others) == []
+
+
+def test_nothing_is_said_of_the_group_of_a_pod_group() -> None:
+    """The PodGroup has the name, and other objects its pods."""
+    pod = template(8)
+    pod["metadata"]["labels"] = {"scheduling.x-k8s.io/pod-group": "g"}
+    assert said(whole("Job", {"template": pod})) == []
+
+
+@pytest.mark.parametrize(("policy", "default"), [({}, True), ({"podManagementPolicy": "OrderedReady"}, False)])
+def test_a_stateful_set_whose_pods_come_one_by_one_never_starts(policy: dict[str, str], default: bool) -> None:
+    """Its second pod is made when the first one is ready. A group of one member has no such wait."""
+    assert said(whole("StatefulSet", {"replicas": 4, "template": template(1), **policy})) == []
+    ((field, rule),) = said(whole("StatefulSet", {"replicas": 4, "template": template(4), **policy}))
+    assert field == "spec.podManagementPolicy"
+    assert rule == (
+        "'OrderedReady' holds pods back until others of their group are ready: of 4 that must start together 1 are "
+        "made, and the group never starts"
+    )
+
+
+def test_a_launcher_that_waits_for_its_workers_cannot_count() -> None:
+    """It is made when they are ready. It may be a member beyond those that must start together."""
+    wait = {"launcherCreationPolicy": "WaitForWorkersReady"}
+    assert said(whole("MPIJob", replicas("mpiReplicaSpecs", "Launcher", minimum=3, **wait))) == []
+    ((field, rule),) = said(whole("MPIJob", replicas("mpiReplicaSpecs", "Launcher", minimum=4, **wait)))
+    assert field == "spec.launcherCreationPolicy"
+    assert rule.startswith(
+        "'WaitForWorkersReady' holds pods back until others of their group are ready: of 4 that must"
+    )
+    at_once = {"launcherCreationPolicy": "AtStartup"}
+    assert said(whole("MPIJob", replicas("mpiReplicaSpecs", "Launcher", minimum=4, **at_once))) == []
+
+
+def test_jobs_of_a_job_set_that_start_in_order_never_start_as_one_group() -> None:
+    """The second replicated job is made when the first one is ready; a first one of another group holds up nobody."""
+    both = [{"template": {"spec": {"parallelism": 2, "template": template(4)}}} for _ in range(2)]
+    in_order = {"startupPolicy": {"startupPolicyOrder": "InOrder"}}
+    assert said(whole("JobSet", {"replicatedJobs": both})) == []
+    ((field, rule),) = said(whole("JobSet", {"replicatedJobs": both} | in_order))
+    assert (field, rule[:9]) == ("spec.startupPolicy.startupPolicyOrder", "'InOrder'")
+    driver = {"template": {"spec": {"template": {"spec": {"containers": [{"name": "c"}]}}}}}
+    ranks = {"template": {"spec": {"parallelism": 4, "template": template(4)}}}
+    assert said(whole("JobSet", {"replicatedJobs": [driver, ranks]} | in_order)) == []
+
+
+def test_workers_that_wait_for_their_leader_never_start_with_it() -> None:
+    """They are made when it is ready."""
+    spec = {"replicas": 1, "leaderWorkerTemplate": {"size": 4, "workerTemplate": template(4)}}
+    assert said(whole("LeaderWorkerSet", spec)) == []
+    ((field, _),) = said(whole("LeaderWorkerSet", spec | {"startupPolicy": "LeaderReady"}))
+    assert field == "spec.startupPolicy"
+
+
+def test_the_same_file_twice_makes_no_more_pods() -> None:
+    """An object is one object however often its file is named."""
+    file = ("f.yaml", json.dumps(sized("Job", 8)))
+    assert len(report([file, file], ("mooring",)).document["findings"]) == 1
+
+
+def test_the_jobs_of_the_documentation_start() -> None:
+    """None of its manifests is spoken of."""
+    page = (ROOT / "docs/jobs.md").read_text(encoding="utf-8")
+    text = "---\n".join(re.findall(r"```yaml\n(.*?)```", page, re.DOTALL))
+    assert report([("jobs.md", text)], ("mooring",)).document["findings"] == []
