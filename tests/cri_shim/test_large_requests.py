@@ -79,6 +79,7 @@ async def test_large_containers_are_worked_on_one_at_a_time(
         with guard:
             working += 1
             most = max(most, working)
+        # The others have the event loop meanwhile. How many of them wait for their turn is not to be seen here.
         time.sleep(0.02)
         with guard:
             working -= 1

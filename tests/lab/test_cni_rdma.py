@@ -244,6 +244,7 @@ def test_nothing_keeps_a_namespace_open(lab: Lab, nic: Nic) -> None:
 @pytest.mark.parametrize("late_ms", [0, 300])
 def test_a_mac_is_on_the_pf_and_on_the_netdev_whenever_the_nic_brings_it(lab: Lab, late_ms: int) -> None:
     """0 is never, as on mlx5: the netdev gets it from us; a late one is waited for. Both are put back."""
+    # Nothing tells that the NIC's late MAC has come: with 0 none comes, and else it is the one that is there.
     script = f"""
         echo {late_ms} >/sys/module/simvf/parameters/late_mac_ms
         add; inside ip -j link show net1 | jq -r '.[0].address'

@@ -194,8 +194,11 @@ def test_a_held_vf_is_waited_for_and_taken_when_it_is_free(lab: Lab, nic: Nic) -
         + """
         ip netns add p1; ip netns add p2; ask ADD p1
         ask ADD p2 .holdTimeoutSeconds=0.2; jq -r '"\\(.code) \\(.msg)"' /tmp/answer-p2
-        (ask ADD p2 >/tmp/waited) & sleep 2; ask DEL p1; wait; cat /tmp/waited
-        (ask ADD p1 >/tmp/waited) & sleep 2; ip netns delete p2; wait; cat /tmp/waited
+        # An ADD that waits watches two folders, and nothing else here watches any.
+        watched() { cat /proc/[0-9]*/fdinfo/* 2>/dev/null | grep -c '^inotify wd:'; }
+        waits() { until [ "$(watched)" = 2 ]; do sleep 0.05; done; }
+        (ask ADD p2 >/tmp/waited) & waits; ask DEL p1; wait; cat /tmp/waited
+        (ask ADD p1 >/tmp/waited) & waits; ip netns delete p2; wait; cat /tmp/waited
         address p1
         ask DEL p1; NETNS= ask DEL p2; same end
         """,

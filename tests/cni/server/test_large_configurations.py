@@ -13,7 +13,7 @@ import pytest
 from cni.server import dispatch
 from cni.server.socket_server import Server, serving
 from cni.spec.conf import read_conf
-from cni.vf.large_texts import LargeTexts
+from cni.vf.large_texts import LARGE, LargeTexts
 from cni.vf.ledger import Ledger
 from mooring.podrecord import PodRecord, read_pod_record
 from tests.cni.no_vf_settings import NoVfSettings
@@ -37,19 +37,21 @@ def _answer(args: object) -> str:
 
 def test_large_configurations_are_read_one_at_a_time_and_no_small_one_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     """However many pods have one."""
-    reading, most, held = 0, 0, threading.Event()
-    guard = threading.Lock()
+    reading, most, done, guard = 0, 0, 0, threading.Lock()
+    held, small_is_answered = threading.Event(), threading.Event()
 
     def slow(call: Any, raw: Any, version: str) -> Any:
-        nonlocal reading, most
+        nonlocal reading, most, done
         if raw["args"]:
             with guard:
                 reading += 1
                 most = max(most, reading)
             held.set()
-            time.sleep(0.02)
+            # Each of the others waits for its turn, or is here too.
+            wait_until(lambda: reading + LARGE.waiting >= _AT_ONCE - done)
+            small_is_answered.wait(20)
             with guard:
-                reading -= 1
+                reading, done = reading - 1, done + 1
         return read_conf(call, raw, version)
 
     monkeypatch.setattr(dispatch, "read_conf", slow)
@@ -58,7 +60,8 @@ def test_large_configurations_are_read_one_at_a_time_and_no_small_one_waits(monk
         thread.start()
     held.wait()
     assert json.loads(_answer({}))["cniVersion"] == "1.0.0"
-    assert any(thread.is_alive() for thread in threads)
+    assert (reading, done) == (1, 0)
+    small_is_answered.set()
     for thread in threads:
         thread.join()
     assert most == 1
@@ -138,16 +141,16 @@ def _has(large: LargeTexts, waiting: int) -> bool:
 
 def test_large_records_are_read_one_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """However small the calls are that need them."""
-    reading, most, guard = 0, 0, threading.Lock()
+    reading, most, done, guard = 0, 0, 0, threading.Lock()
 
     def slow(text: str, name: str) -> PodRecord:
-        nonlocal reading, most
+        nonlocal reading, most, done
         with guard:
             reading += 1
             most = max(most, reading)
-        time.sleep(0.02)
+        wait_until(lambda: reading + LARGE.waiting >= _AT_ONCE - done)
         with guard:
-            reading -= 1
+            reading, done = reading - 1, done + 1
         return read_pod_record(text, name)
 
     assignment = {"v": 1, "uid": "u", "node": "n", "vfs": [], "ext": {"x": [[]] * 20_000}}

@@ -173,6 +173,7 @@ class TestServed:
             assert host.call("ADD")["status"] == 0
             for _ in range(20):
                 callers = [host.begin("ADD", host.conf(holdTimeoutSeconds=_HOLD_S), **theirs) for _ in range(2)]
+                # Nothing shows from outside which of them waits for the VF, and which one for its turn in the server.
                 with pytest.raises(subprocess.TimeoutExpired):
                     callers[0].wait(1)
                 # The one in turn last: the other one must be gone when its own turn comes.

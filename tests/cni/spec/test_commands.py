@@ -13,6 +13,8 @@ from cni.spec.skel import VERSIONS
 from mooring.locks import hold
 from mooring.run_folder import READY
 from tests.cni.spec.calls import FIRST, SECOND, in_pod, previous
+from tests.support.polling import wait_until
+from tests.support.proc_files import watched_folders
 
 pytestmark = [
     pytest.mark.root,
@@ -304,8 +306,9 @@ def test_an_add_takes_a_held_vf_as_soon_as_it_is_given_back(host: Any, other_net
     assert host.call("ADD")["status"] == 0
     conf = host.conf(holdTimeoutSeconds=60)
     waiting = host.begin("ADD", conf, uid="u2", container="c2", netns=other_netns)
-    with pytest.raises(subprocess.TimeoutExpired):
-        waiting.wait(1.5)
+    # Of the ledger's folder and of the one of the holder's namespace: the VF was found held, and is waited for.
+    wait_until(lambda: watched_folders(waiting.pid) == 2)
+    assert waiting.poll() is None
     assert host.call("DEL") == {"status": 0}
     assert waiting.wait(45) == 0
     assert host.ledger()[FIRST["pci"]]["uid"] == "u2"
@@ -334,8 +337,9 @@ def test_an_add_takes_a_held_vf_as_soon_as_its_sandbox_dies(host: Any, other_net
     host.record(FIRST, uid="u2")
     assert host.call("ADD")["status"] == 0
     waiting = host.begin("ADD", host.conf(holdTimeoutSeconds=60), uid="u2", container="c2", netns=other_netns)
-    with pytest.raises(subprocess.TimeoutExpired):
-        waiting.wait(1.5)
+    # Of the ledger's folder and of the one of the holder's namespace: the VF was found held, and is waited for.
+    wait_until(lambda: watched_folders(waiting.pid) == 2)
+    assert waiting.poll() is None
     subprocess.run(("ip", "netns", "delete", host.pod), check=True)
     assert waiting.wait(45) == 0
     assert host.call("DEL", uid="u2", container="c2", netns=other_netns) == {"status": 0}
