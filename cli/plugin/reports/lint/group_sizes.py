@@ -14,6 +14,7 @@ from cli.plugin.reports.lint.manifests import Place, PodPlace
 from mooring import names
 from mooring.errors import AnnotationError
 from mooring.group import GroupRequest, read_group
+from mooring.parsing import shorten
 
 
 class SizeFinding(NamedTuple):
@@ -123,13 +124,15 @@ def _judge(members: Sequence[_Member]) -> Iterator[SizeFinding]:
     if None in totals or not (total := sum(filter(None, totals))):
         return
     lowest = {key: min(one.made.stage for one in group) for key, group in _by_object(members)}
-    held = [one for one in members if one.made.stage > lowest[one.object_key]]
-    first = sum(one.made.started or 0 for one in members if one not in held)
+    at_first = [one.made.started or 0 if one.made.stage == lowest[one.object_key] else 0 for one in members]
+    first = sum(at_first)
     for needed, member in {one.asked.min or 0: one for one in reversed(members)}.items():
         if needed > total:
             yield SizeFinding(member.file, member.there.owner, member.annotation, _exceeds(member.asked, needed, total))
         elif needed > first:
-            yield from _held(members, held, needed, first)
+            yield from _held(
+                [one for one, made in zip(members, at_first, strict=True) if made != one.made.total], needed, first
+            )
 
 
 def _by_object(members: Sequence[_Member]) -> Iterator[tuple[tuple[object, ...], Iterator[_Member]]]:
@@ -148,15 +151,15 @@ def _exceeds(asked: GroupRequest, needed: int, total: int) -> str:
     )
 
 
-def _held(members: Sequence[_Member], held: Sequence[_Member], needed: int, first: int) -> Iterator[SizeFinding]:
-    """Yield a finding for each field by which some pods wait for others of their group."""
+def _held(members: Sequence[_Member], needed: int, first: int) -> Iterator[SizeFinding]:
+    """Yield a finding for each field by which members wait for others of their group."""
     for one in members:
-        if one.made.policy is None or not (one in held or one.made.started != one.made.total):
-            continue
         policy = one.made.policy
+        if policy is None:
+            continue
         rule = (
-            f"{policy.value or one.made.default!r} holds pods back until others of their group are ready: of {needed} "
-            f"that must start together {first} are made, and the group never starts"
+            f"{shorten(policy.value or one.made.default)} holds pods back until others of their group are ready: of "
+            f"{needed} that must start together {first} are made, and the group never starts"
         )
         yield SizeFinding(one.file, one.there.owner, policy, rule)
 
@@ -207,7 +210,8 @@ def _job_set(there: PodPlace) -> Iterator[_Made]:
     Source: jobset, api/jobset/v1alpha2/jobset_types.go, ReplicatedJob.Replicas and StartupPolicy.
     """
     replicated, order = _above(there, 3), there.whole.at("spec", "startupPolicy", "startupPolicyOrder")
-    stage = int(replicated.path[-1]) if order.value == "InOrder" else 0
+    # In a file that is not valid they may be a map.
+    stage = int(replicated.path[-1]) if order.value == "InOrder" and replicated.path[-1].isdecimal() else 0
     replicas = _number(replicated.at("replicas"), 1)
     yield _Made(_parallel(_above(there)), replicas, None, replicated.path[-1], stage, order)
 

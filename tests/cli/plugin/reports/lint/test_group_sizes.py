@@ -197,6 +197,20 @@ def test_workers_that_wait_for_their_leader_never_start_with_it() -> None:
     assert field == "spec.startupPolicy"
 
 
+@pytest.mark.parametrize(
+    "spec",
+    [
+        whole("JobSet", {"replicatedJobs": {"a": {"template": {"spec": {"template": template(2)}}}}}),
+        whole("StatefulSet", {"replicas": 2, "podManagementPolicy": {"a": ["b"] * 9_000}, "template": template(2)}),
+        whole("Job", {"parallelism": -1, "completions": True, "template": template(2)}),
+    ],
+)
+def test_an_object_that_is_not_valid_raises_nothing(spec: dict[str, Any]) -> None:
+    """What it has in the place of a list, a text or a number is not repeated at length."""
+    spec["spec"]["startupPolicy"] = {"startupPolicyOrder": "InOrder"}
+    assert all(len(rule) < 400 for _, rule in said(spec))
+
+
 def test_the_same_file_twice_makes_no_more_pods() -> None:
     """An object is one object however often its file is named."""
     file = ("f.yaml", json.dumps(sized("Job", 8)))
