@@ -38,10 +38,11 @@ def kubectl() -> int:
 def _run(program: str, package: str, extra: str) -> int:
     try:
         main: Callable[[], int] = import_module(f"{package}.__main__").main
+        # Some libraries are imported when they are used.
+        return main()
     except ModuleNotFoundError as missing:
         if missing.name is None or missing.name.partition(".")[0] in _OURS:
             raise
         rule = f"the extra is not installed: pip install 'mooring[{extra}]'"
         print(f"{program}: no Python module {missing.name!r} in {sys.prefix}; {rule}", file=sys.stderr)
         return 1
-    return main()

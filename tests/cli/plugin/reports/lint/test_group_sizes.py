@@ -114,7 +114,7 @@ def test_an_mpi_jobs_launcher_is_of_another_controller_than_its_workers() -> Non
 def test_a_pod_alone_that_names_no_group_is_refused() -> None:
     """No controller owns it; the pods of a template have one."""
     ((_, rule),) = said({**template(1, ""), "kind": "Pod"})
-    assert rule == "annotation 'mooring.dev/group': field 'name' is missing, and no controller owns the pod"
+    assert rule == "field 'name' is missing, and no controller owns the pod"
 
 
 @pytest.mark.parametrize(
