@@ -5,7 +5,7 @@ from typing import Literal
 
 from scheduler.cycle.decisions import GroupUnschedulable
 from scheduler.cycle.groups.search import GroupSearch
-from scheduler.cycle.preemption.groups.preempt import GroupVictimSearch
+from scheduler.cycle.preemption.groups.preempt import GroupPreempted, GroupVictimSearch
 from scheduler.kube.group_membership import GroupKey
 from scheduler.pending.groups.pending_groups import PendingGroups
 
@@ -17,13 +17,15 @@ Decided = Literal["scheduled", "unschedulable", "error"]
 class GroupDecision:
     """A decision under way: ``unplaced`` is what it has found without victims, then it searches for ``victims``.
 
-    ``arrivals`` is how often a member had come to be placed when it began.
+    ``arrivals`` is how often a member had come to be placed when it began. ``preempted`` is what that search has found
+    once the next one is for room to wait for.
     """
 
     search: GroupSearch
     arrivals: int
     unplaced: GroupUnschedulable | None = None
     victims: GroupVictimSearch | None = None
+    preempted: GroupPreempted | None = None
 
 
 def needed(key: GroupKey, pending_groups: PendingGroups) -> int:

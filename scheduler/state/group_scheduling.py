@@ -44,8 +44,10 @@ from scheduler.queue.queue import Queue
 from scheduler.state.group_decision import Decided, GroupDecision, asks_for_more, needed
 from scheduler.state.group_messages import shortage, surplus
 from scheduler.state.group_pre_binding import GroupPreBinding
+from scheduler.state.group_victims import GroupVictims
 
 _KEPT = " Room is kept for the members that fit."
+_KEPT_AS_FREED = " Room is kept for the group as it becomes free."
 # Seconds after which a decision that was set aside goes on though others still wait.
 _APART_S = 0.4
 # Members whose sorting is a step by itself.
@@ -76,6 +78,7 @@ class GroupScheduling:
     decisions: Counter[Decided] = field(default_factory=lambda: Counter(dict.fromkeys(get_args(Decided), 0)))
     members_placed: int = 0
     group_hold: GroupHold = field(init=False)
+    group_victims: GroupVictims = field(init=False)
     half_groups: HalfGroups = field(init=False)
     group_pre_binding: GroupPreBinding = field(init=False)
     urgent_turn: UrgentTurn = field(init=False)
@@ -88,6 +91,7 @@ class GroupScheduling:
 
     def __post_init__(self) -> None:
         self.group_hold = GroupHold(self.pending_groups, self.groups_by_pod, self.nominator, self.options.hold_s)
+        self.group_victims = GroupVictims(self.group_preemption, self.group_hold)
         self.urgent_turn = UrgentTurn(self.pending_groups, self.queue)
         self.half_groups = HalfGroups(self.pending_groups, self.cache, self.options.end_half_s)
         self.group_pre_binding = GroupPreBinding(
@@ -206,7 +210,7 @@ class GroupScheduling:
     ) -> list[Instruction] | None:
         """Search for pods that must go for a group that does not fit; return None if that takes another step."""
         search, key = decision.search, decision.search.group.key
-        found = self._proceed_with_victims(decision, now)
+        found = self.group_victims.proceed(decision, verdict, now)
         if found is None:
             self._give_way(decision, now)
             return None
@@ -220,19 +224,6 @@ class GroupScheduling:
             return told
         first = found.nominations[0].assigned.uid
         return [DeleteVictims(self.pending_pods[first].pod, found.nominations[0].node, found.victims), *told]
-
-    def _proceed_with_victims(self, decision: GroupDecision, now: float) -> GroupPreempted | None:
-        search = decision.search
-        if decision.victims is None:
-            begun = self.group_preemption.begin(search, now)
-            if isinstance(begun, GroupPreempted):
-                return begun
-            decision.victims = begun
-        plans = decision.victims.plans
-        before = plans.spent
-        found = self.group_preemption.proceed(decision.victims)
-        search.slices.count_dry_runs(plans.spent - before)
-        return found
 
     def abandon(self) -> None:
         """End a decision without an outcome; nothing of it stays."""
@@ -374,9 +365,9 @@ class GroupScheduling:
         if preempted.nominations:
             self.nominator.nominate_all(preempted.nominations, now)
         else:
-            kept = fitting if self.group_hold.is_held_by(key) else ()
+            kept = preempted.room or [bind.assigned for bind in fitting] if self.group_hold.is_held_by(key) else ()
             self.group_hold.keep(key, kept, now)
-            message += _KEPT if kept else ""
+            message += (_KEPT_AS_FREED if preempted.room else _KEPT) if kept else ""
         uids = self.pending_groups.members(key).of("waiting")
         if not self.pending_groups.decided(key, now):
             self.queue.add_unschedulable(key.entry, refusal.requeue_on)

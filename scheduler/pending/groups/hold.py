@@ -2,8 +2,10 @@
 
 What it is: the holder is the oldest of the waiting groups of the highest priority that have been complete for long
 enough. An event that can help it brings it back at once, before all others of its priority. Where too few of its
-members fit, those that do are nominated where they fitted, in the domain that held the most of them. So others of the
-same or a lower priority cannot take the room, and the group grows with all that becomes free.
+members fit, all that are needed are nominated where they would fit without pods up to the group's priority
+(`GroupPreemption.begin_room`), first in the domain that held the most of them. Nobody is sent away. If there is no such
+place, those that fit are nominated where they fitted. So others of the same or a lower priority cannot take the room,
+and it grows with all that becomes free.
 
 Why it is right: a nomination counts against all pods but those above it and the members of its own group, which are
 decided about together. Each decision about the holder replaces its nominations. A group that is no
@@ -16,8 +18,8 @@ in each decision.
 from collections.abc import Sequence
 from dataclasses import replace
 
+from scheduler.cache.cache import AssignedPod
 from scheduler.cache.groups.members import GroupsByPod
-from scheduler.cycle.decisions import Bind
 from scheduler.cycle.nominations import Nomination
 from scheduler.kube.group_membership import GroupKey
 from scheduler.pending.groups.pending_groups import PendingGroups
@@ -59,13 +61,13 @@ class GroupHold:
         """Return whether room is kept for a group."""
         return self._pending_groups.holder == key
 
-    def keep(self, key: GroupKey, binds: Sequence[Bind], now: float) -> None:
-        """Keep the room of the members of a group that fit, and no other room for it."""
-        kept = {bind.pod_info.uid for bind in binds}
+    def keep(self, key: GroupKey, room: Sequence[AssignedPod], now: float) -> None:
+        """Keep the room of these members of a group, and no other room for it."""
+        kept = {one.uid for one in room}
         members = self._groups_by_pod.get(key)
         for uid in members.of("waiting") if members is not None else ():
             if uid not in kept:
                 self._nominator.delete(uid, now)
         # It is kept from all that the group comes before, whatever its members' own priorities.
-        kept_for = [replace(bind.assigned, priority=self._pending_groups.priority(key)) for bind in binds]
+        kept_for = [replace(one, priority=self._pending_groups.priority(key)) for one in room]
         self._nominator.nominate_all([Nomination(one, group=key) for one in kept_for], now)

@@ -10,9 +10,13 @@ another by then. Nothing of it is in the cache between two portions, so others m
 Source: kube-scheduler 1.37's framework/preemption/podgrouppreemption.go. It removes all possible victims of the
 cluster at once, places the group there, and puts back those that need not go. Here the nodes where the least is lost
 come first.
+
+For a group with first call on what becomes free (`--group-hold`) the same search finds the nodes that it waits for:
+there, pods up to its own priority leave by themselves. Few nodes are looked at, first those where its members fit now
+or room is kept already, so that what is kept grows; then those with the fewest pods.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -37,8 +41,12 @@ from scheduler.cycle.preemption.victims import PotentialVictims, pods_of
 from scheduler.kube.pod_info import PodInfo
 from scheduler.placement.vf_accounting import FreeVfs, capacities_unused
 
+NOT_HELPFUL = "no pods of lower priority were found without which enough members fit."
 # What one turn may spend, some 5 to 10 ms, and one decision, some 7 s (`RowPlans.spent`).
 _A_TURN, _A_DECISION = 80, 100_000
+# Nodes that are looked at for a group that waits for room: so many, and for each member; and what that may spend.
+_NODES, _NODES_A_MEMBER = 32, 2
+_ROOM, _ROOM_A_MEMBER = 2_000, 32
 _MOST_RESTARTS = 10
 # So many members take as long as a dry run when they are tried on other networks or in another domain; and so many
 # nodes whose networks are looked at.
@@ -47,7 +55,6 @@ _TERMINATING = "not eligible due to terminating pods on the nominated nodes."
 _VF_AWAITED = "not eligible due to VFs that the nominated nodes still hold for pods that are gone."
 _RULED = "no pods are preempted for a group whose members have volumes, or rules about pods on other nodes."
 _HOSTNAME = "kubernetes.io/hostname"
-_NOT_HELPFUL = "no pods of lower priority were found without which enough members fit."
 _SPENT = "the search for pods to preempt ran out of steps."
 _UNSTEADY = "nodes change faster than pods to preempt are searched for."
 
@@ -58,13 +65,14 @@ class GroupPreempted:
 
     ``nominations`` are its members' nodes, and ``victims`` must go for them, empty if they are going already.
     ``reason`` is why nobody goes, in words; empty if nobody could. ``comes_again`` if another search may find more
-    though nothing happens.
+    though nothing happens. ``room`` is where its members wait until others have left by themselves.
     """
 
     nominations: tuple[Nomination, ...] = ()
     victims: tuple[AssignedPod, ...] = ()
     reason: str = ""
     comes_again: bool = False
+    room: tuple[AssignedPod, ...] = ()
 
 
 NOBODY_PREEMPTED = GroupPreempted()
@@ -72,11 +80,16 @@ NOBODY_PREEMPTED = GroupPreempted()
 
 @dataclass(slots=True)
 class GroupVictimSearch:
-    """The search for one group, over its turns."""
+    """The search for one group, over its turns; ``most`` is what it may spend.
+
+    If the group waits for room, ``first`` are the nodes to look at first; otherwise it is None.
+    """
 
     search: GroupSearch
     attempts: Iterator[Attempt]
     plans: RowPlans
+    most: int = _A_DECISION
+    first: Set[str] | None = None
     attempt: Attempt | None = None
     best: Attempt | None = None
     seen: int = 0
@@ -116,10 +129,30 @@ class GroupPreemption:
             return GroupPreempted(reason=NEVER)
         if any(_reads_other_nodes(one) for one in distinct(search.waiting)):
             return GroupPreempted(reason=_RULED)
-        plans = RowPlans(self._cache, self._victims, self._budgets, search.group.key, search.priority)
-        found = GroupVictimSearch(search, iter(()), plans)
+        found = GroupVictimSearch(search, iter(()), self._plans(search, search.priority))
         self._restart(found)
         return found
+
+    def begin_room(self, search: GroupSearch, fitting: Sequence[AssignedPod]) -> GroupVictimSearch | None:
+        """Begin to search for the nodes to wait for; None if rules about other pods decide where members may be.
+
+        ``fitting`` are the members that fit now.
+        """
+        if any(_reads_other_nodes(one) for one in distinct(search.waiting)):
+            return None
+        most = _ROOM + _ROOM_A_MEMBER * search.needed
+        first = {one.node for one in (*fitting, *self.room(search))}
+        found = GroupVictimSearch(search, iter(()), self._plans(search, search.priority + 1), most, first)
+        self._restart(found)
+        return found
+
+    def room(self, search: GroupSearch) -> tuple[AssignedPod, ...]:
+        """Return the group's members that are nominated, as they are counted."""
+        kept = (self._nominated_pods.of(member.uid) for member in search.waiting)
+        return tuple(one.assigned for one in kept if one is not None)
+
+    def _plans(self, search: GroupSearch, below: int) -> RowPlans:
+        return RowPlans(self._cache, self._victims, self._budgets, search.group.key, search.priority, below)
 
     def proceed(self, victims: GroupVictimSearch) -> GroupPreempted | None:
         """Go on for one turn; None if it takes another one."""
@@ -129,13 +162,13 @@ class GroupPreemption:
         until = victims.plans.spent + _A_TURN
         victims.search.budget.begin_turn()
         try:
-            while victims.plans.spent < min(until, _A_DECISION):
+            while victims.plans.spent < min(until, victims.most):
                 if victims.attempt is None and not self._next(victims):
-                    return self._end(victims, _NOT_HELPFUL)
+                    return self._end(victims, NOT_HELPFUL)
                 self._step(victims)
         except TurnSpent:
             pass
-        return self._end(victims, _SPENT) if victims.plans.spent >= _A_DECISION else None
+        return self._end(victims, _SPENT) if victims.plans.spent >= victims.most else None
 
     def _step(self, victims: GroupVictimSearch) -> None:
         attempt = victims.attempt
@@ -184,7 +217,7 @@ class GroupPreemption:
         search, nodes = victims.search, self._cache.nodes
         placed_on = [assigned.node for assigned in search.before]
         orders = [search.waiting] if len(search.shapes) == 1 else [search.waiting, by_size(search.waiting)]
-        for domain in domains_within(search.group, placed_on, self._cache):
+        for domain in self._domains(victims, placed_on):
             room = NetworkRoom([one.request for one in search.shapes], search.needed, self._unused_in(domain, victims))
             there = partial(networks_in, domain, nodes)
             for networks in choices(search.group, search.waiting, search.before, there, room):
@@ -206,6 +239,27 @@ class GroupPreemption:
 
         return unused
 
+    def _domains(self, victims: GroupVictimSearch, placed_on: Sequence[str]) -> Iterator[Domain]:
+        """Yield the topology domains to try; of a group that waits for room, those first where it has some.
+
+        Where it can wait in one of these, the others are not looked at: there may be thousands.
+        """
+        found = domains_within(victims.search.group, placed_on, self._cache)
+        nodes, first = self._cache.nodes, victims.first
+        if first is None:
+            yield from found
+            return
+        rows = [nodes.row_of[name] for name in first if name in nodes.row_of]
+
+        def has_none(domain: Domain) -> bool:
+            inside = domain.rows(nodes)
+            return inside is not None and not inside[rows].any()
+
+        for domain in sorted(found, key=has_none):
+            if victims.best is not None and has_none(domain):
+                return
+            yield domain
+
     def _rows_in(self, domain: Domain, victims: GroupVictimSearch) -> Callable[[PodInfo], Sequence[int]]:
         def rows_for(member: PodInfo) -> Sequence[int]:
             rows = victims.rows.get(member.shape)
@@ -218,9 +272,18 @@ class GroupPreemption:
                 rows = victims.rows[member.shape] = np.array(fit, np.intp)
             among = domain.rows(self._cache.nodes)
             inside: list[int] = (rows if among is None else rows[among[rows]]).tolist()
-            return inside
+            return inside if victims.first is None else self._fewest_pods(inside, victims.search, victims.first)
 
         return rows_for
+
+    def _fewest_pods(self, rows: list[int], search: GroupSearch, first: Set[str]) -> list[int]:
+        """Return some of the rows: those of the ``first`` nodes, then those that the fewest pods must leave."""
+        names = self._cache.nodes.names
+
+        def order(row: int) -> tuple[bool, int]:
+            return names[row] not in first, len(self._cache.assigned_pods_on(names[row]))
+
+        return sorted(rows, key=order)[: _NODES + _NODES_A_MEMBER * search.needed]
 
     def _end(self, victims: GroupVictimSearch, reason: str) -> GroupPreempted | None:
         """Return the outcome; None if victims are others by now, by what is said of their groups: begin again."""

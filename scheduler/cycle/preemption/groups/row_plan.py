@@ -40,15 +40,16 @@ _PODS_AS_LONG, _PODS_ELSEWHERE_AS_LONG, _STEPS_AS_LONG = 4, 40, 60
 class RowPlans:
     """Plans with the cluster as it is in one turn; ``spent`` counts dry runs, and what takes as long.
 
-    ``priority`` is the group's, ``nominated`` are the pods that are nominated on each node. The group's own placed
-    members are not victims: fewer would count then, and what is searched for would not be enough.
+    ``priority`` is the group's; what is ``below`` another one may leave. ``nominated`` are the pods that are nominated
+    on each node. The group's own placed members are not victims: fewer would count then, and what is searched for would
+    not be enough.
     """
 
     def __init__(
-        self, cache: Cache, victims: PotentialVictims, budgets: Budgets, group: GroupKey, priority: int
+        self, cache: Cache, victims: PotentialVictims, budgets: Budgets, group: GroupKey, priority: int, below: int
     ) -> None:
         self._cache, self._victims, self._budgets = cache, victims, budgets
-        self._group, self._priority = group, priority
+        self._group, self._priority, self._below = group, priority, below
         self._nominated: Mapping[str, list[AssignedPod]] = {}
         self._own: Set[str] = frozenset()
         self._of_kind: dict[object, DryRuns] = {}
@@ -87,7 +88,7 @@ class RowPlans:
         if placed := (yield from self._place(row, members, off)):
             return RowPlan(row, placed, ())
         left = {one.uid for one in off}
-        below = self._victims.below(node, self._priority, self._own)
+        below = self._victims.below(node, self._below, self._own)
         self.charge(sum(len(one.pods) for one in below) // _PODS_ELSEWHERE_AS_LONG)
         lower = sorted((one for one in below if not left & {each.uid for each in one.here}), key=importance)
         if not lower or not (yield from self._place(row, members, [*off, *here(lower)])):
