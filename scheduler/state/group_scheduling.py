@@ -268,7 +268,9 @@ class GroupScheduling:
         return uid in self._tried()
 
     def tried_on(self, node: str) -> list[AssignedPod]:
-        return [bind.assigned for bind in self._tried().values() if bind.assigned.node == node]
+        # A node has far fewer pods than a decision may try.
+        tried = self._tried()
+        return [one for one in self.cache.assigned_pods_on(node) if one.uid in tried] if tried else []
 
     def tried_plans(self) -> dict[str, VolumePlan]:
         return {uid: bind.plan for uid, bind in self._tried().items() if bind.plan is not None}

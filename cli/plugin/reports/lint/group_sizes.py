@@ -207,7 +207,8 @@ def _job(there: PodPlace) -> Iterator[_Made]:
 def _job_set(there: PodPlace) -> Iterator[_Made]:
     """Read one of a JobSet's replicated jobs; those that start in order do so when the one before is ready.
 
-    Source: jobset, api/jobset/v1alpha2/jobset_types.go, ReplicatedJob.Replicas and StartupPolicy.
+    Nothing is said of ``dependsOn``. Source: jobset, api/jobset/v1alpha2/jobset_types.go, ReplicatedJob.Replicas and
+    StartupPolicy.
     """
     replicated, order = _above(there, 3), there.whole.at("spec", "startupPolicy", "startupPolicyOrder")
     # In a file that is not valid they may be a map.
