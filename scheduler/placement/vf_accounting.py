@@ -99,6 +99,11 @@ def capacities_unused(pfs: tuple[Pf, ...]) -> tuple[PfCapacity, ...]:
     )
 
 
+def unused(pfs: tuple[Pf, ...]) -> FreeVfs:
+    """Return the PFs with what they have if no VF is used, counted."""
+    return FreeVfs(pfs, capacities=capacities_unused(pfs))
+
+
 def existing(inventory: Inventory, assignment: Assignment) -> list[AssignedVf]:
     """Return the VFs of an assignment that the inventory lists under the same PF, index and address."""
     pfs = {pf.name: pf for pf in inventory.pfs}

@@ -39,7 +39,7 @@ from scheduler.cycle.preemption.groups.search import Attempt
 from scheduler.cycle.preemption.preemption import NEVER, VF_PATIENCE_S, Preemption
 from scheduler.cycle.preemption.victims import PotentialVictims, pods_of
 from scheduler.kube.pod_info import PodInfo
-from scheduler.placement.vf_accounting import FreeVfs, capacities_unused
+from scheduler.placement.vf_accounting import FreeVfs, unused
 
 NOT_HELPFUL = "no pods of lower priority were found without which enough members fit."
 # What one turn may spend, some 5 to 10 ms, and one decision, some 7 s (`RowPlans.spent`).
@@ -49,8 +49,8 @@ _NODES, _NODES_A_MEMBER = 32, 2
 _ROOM, _ROOM_A_MEMBER = 2_000, 32
 _MOST_RESTARTS = 10
 # So many members take as long as a dry run when they are tried on other networks or in another domain; and so many
-# nodes whose networks are looked at.
-_MEMBERS_AS_LONG, _NODES_AS_LONG = 50, 50
+# nodes whose PFs are only counted. Who may leave is looked at on so many nodes at once.
+_MEMBERS_AS_LONG, _NODES_AS_LONG, _NODES_AT_ONCE = 50, 50, 32
 _TERMINATING = "not eligible due to terminating pods on the nominated nodes."
 _VF_AWAITED = "not eligible due to VFs that the nominated nodes still hold for pods that are gone."
 _RULED = "no pods are preempted for a group whose members have volumes, or rules about pods on other nodes."
@@ -86,7 +86,7 @@ class GroupVictimSearch:
     """
 
     search: GroupSearch
-    attempts: Iterator[Attempt]
+    attempts: Iterator[Attempt | None]
     plans: RowPlans
     most: int = _A_DECISION
     first: Set[str] | None = None
@@ -163,16 +163,15 @@ class GroupPreemption:
         victims.search.budget.begin_turn()
         try:
             while victims.plans.spent < min(until, victims.most):
-                if victims.attempt is None and not self._next(victims):
+                if victims.attempt is not None:
+                    self._step(victims, victims.attempt)
+                elif not self._next(victims):
                     return self._end(victims, NOT_HELPFUL)
-                self._step(victims)
         except TurnSpent:
             pass
         return self._end(victims, _SPENT) if victims.plans.spent >= victims.most else None
 
-    def _step(self, victims: GroupVictimSearch) -> None:
-        attempt = victims.attempt
-        assert attempt is not None, "there is something to try"
+    def _step(self, victims: GroupVictimSearch, attempt: Attempt) -> None:
         if attempt.has_failed:
             victims.attempt = None
         elif attempt.is_done:
@@ -183,8 +182,12 @@ class GroupPreemption:
             attempt.step(victims.plans)
 
     def _next(self, victims: GroupVictimSearch) -> bool:
-        victims.attempt = next(victims.attempts, None)
-        return victims.attempt is not None
+        """Go on to the next attempt, or a step towards it; return whether there was one."""
+        try:
+            victims.attempt = next(victims.attempts)
+        except StopIteration:
+            return False
+        return True
 
     def _begin_turn(self, victims: GroupVictimSearch) -> None:
         """Take in what has changed since the last turn."""
@@ -213,12 +216,18 @@ class GroupPreemption:
         victims.seen, victims.renewed = self._cache.nodes.changes.end, self._cache.nodes.renewals.end
         victims.attempts = self._attempts(victims)
 
-    def _attempts(self, victims: GroupVictimSearch) -> Iterator[Attempt]:
+    def _attempts(self, victims: GroupVictimSearch) -> Iterator[Attempt | None]:
+        """Yield what to try in turn, and None between two steps towards it."""
         search, nodes = victims.search, self._cache.nodes
         placed_on = [assigned.node for assigned in search.before]
         orders = [search.waiting] if len(search.shapes) == 1 else [search.waiting, by_size(search.waiting)]
+        requests = [one.request for one in search.shapes]
         for domain in self._domains(victims, placed_on):
-            room = NetworkRoom([one.request for one in search.shapes], search.needed, self._unused_in(domain, victims))
+            free_vfs = list[FreeVfs]()
+            for some in self._room(domain, victims):
+                free_vfs += some
+                yield None
+            room = NetworkRoom(requests, search.needed, partial(iter, free_vfs))
             there = partial(networks_in, domain, nodes)
             for networks in choices(search.group, search.waiting, search.before, there, room):
                 for order in orders:
@@ -226,18 +235,18 @@ class GroupPreemption:
                     members = on_rails(order, search.group, networks)
                     yield Attempt(members, search.needed, self._rows_in(domain, victims), self._cache, self._budgets)
 
-    def _unused_in(self, domain: Domain, victims: GroupVictimSearch) -> Callable[[], Iterator[FreeVfs]]:
-        """Return what looks at the PFs of a domain's nodes as if no VF was used."""
-
-        def unused() -> Iterator[FreeVfs]:
-            nodes = self._cache.nodes
-            inside = domain.row_numbers(nodes).tolist()
-            victims.plans.charge(1 + len(inside) // _NODES_AS_LONG)
-            for row in inside:
-                pfs = nodes.free_vfs_of_row[row].pfs
-                yield FreeVfs(pfs, capacities=capacities_unused(pfs))
-
-        return unused
+    def _room(self, domain: Domain, victims: GroupVictimSearch) -> Iterator[list[FreeVfs]]:
+        """Yield what the PFs of a domain's nodes have if all leave that may, some nodes at a time."""
+        if victims.search.group.rails != "same":
+            return
+        nodes, rows = self._cache.nodes, domain.row_numbers(self._cache.nodes).tolist()
+        if victims.first is not None:
+            # Nearly all pods may leave.
+            victims.plans.charge(1 + len(rows) // _NODES_AS_LONG)
+            yield [unused(nodes.free_vfs_of_row[row].pfs) for row in rows]
+            return
+        for start in range(0, len(rows), _NODES_AT_ONCE):
+            yield victims.plans.room(rows[start : start + _NODES_AT_ONCE])
 
     def _domains(self, victims: GroupVictimSearch, placed_on: Sequence[str]) -> Iterator[Domain]:
         """Yield the topology domains to try; of a group that waits for room, those first where it has some.

@@ -8,7 +8,7 @@ Why it is right: a member is judged by the same dry run as a pod that preempts. 
 pods that are being deleted, and groups that go as a whole for another node's sake.
 """
 
-from collections.abc import Generator, Mapping, Sequence, Set
+from collections.abc import Generator, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
 from scheduler.cache.cache import AssignedPod, Cache
@@ -19,7 +19,8 @@ from scheduler.cycle.preemption.disruption_budgets import Budgets
 from scheduler.cycle.preemption.victims import PotentialVictims, Victim, here, importance, split
 from scheduler.kube.group_membership import GroupKey
 from scheduler.kube.pod_info import PodInfo
-from scheduler.placement.place import steps_taken
+from scheduler.placement.place import PfCapacity, steps_taken
+from scheduler.placement.vf_accounting import FreeVfs, unused
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +36,8 @@ Planning = Generator[None, None, RowPlan | None]
 # So many of these take as long as a dry run besides: pods that are taken off, pods on other nodes of groups that go as
 # a whole, steps of a search for VFs.
 _PODS_AS_LONG, _PODS_ELSEWHERE_AS_LONG, _STEPS_AS_LONG = 4, 40, 60
+# And so many nodes, pods and victims that are only looked at.
+_LOOKED_AT_AS_LONG = 20
 
 
 class RowPlans:
@@ -76,6 +79,33 @@ class RowPlans:
         if found is None:
             found = self._of_kind[kind] = DryRuns(member, self._cache)
         return found
+
+    def room(self, rows: Sequence[int]) -> list[FreeVfs]:
+        """Return what the PFs of rows have if all leave that may: no plan finds more."""
+        nodes, looked_at, found = self._cache.nodes, len(rows), list[FreeVfs]()
+        for row in rows:
+            left, name = nodes.free_vfs_of_row[row], nodes.names[row]
+            if not left.pfs:
+                # Also a row that has lost its node.
+                found.append(left)
+                continue
+            there, below = self._cache.assigned_pods_on(name), self._victims.below(name, self._below, self._own)
+            looked_at += len(there) + sum([len(one.pods) for one in below])
+            going = {one.uid: one for one in (*filter(_is_leaving, there), *here(below))}
+            found.append(self._without(name, left, going.values()) if going else left)
+        self.charge(1 + looked_at // _LOOKED_AT_AS_LONG)
+        return found
+
+    def _without(self, name: str, left: FreeVfs, going: Iterable[AssignedPod]) -> FreeVfs:
+        """Return what a node's PFs have left and what these pods hold, as if nobody else held it."""
+        if left.shared_ports:
+            return unused(left.pfs)
+        accounting, capacities = self._cache.vf_accounting(name), list(left.capacities)
+        for one in going:
+            for index, rate in accounting.held(one.uid, one.assignment) if one.assignment is not None else ():
+                vfs, mbps = capacities[index]
+                capacities[index] = PfCapacity(vfs + 1, mbps + rate)
+        return FreeVfs(left.pfs, capacities=tuple(capacities))
 
     def plan(self, row: int, members: Sequence[PodInfo], gone: Set[str]) -> Planning:
         """Find who must leave a row for all of these members; None if they do not fit though all leave.

@@ -210,3 +210,20 @@ def test_a_group_sends_others_away_where_its_networks_are_those_of_one_rack(rail
     group = json.dumps({"name": "train", "min": 2, "rails": "same"})
     railed.see(*(railed.member(f"m{number}", group, request=[{}], spec={"priority": 10}) for number in range(2)))
     assert victims(railed.work()) == ["low0", "low1"]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_group_sends_others_away_on_the_networks_that_less_important_pods_hold(railed: Railed, seed: int) -> None:
+    """Of eight rails few are held by pods below the group; those of the others stay held."""
+    rng = random.Random(seed)
+    lower = sorted(rng.sample(_EIGHT, 3))
+    for name in ("n1", "n2"):
+        railed.node(name, *_EIGHT)
+        railed.taken(name, *lower)
+        spec = {"nodeSelector": {"name": name}, "priority": 10}
+        others = [railed.make_pod("", [{"network": one}], spec=spec) for one in _EIGHT if one not in lower]
+        railed.see(*others)
+        assert len(railed.bound(*binds(railed.work()))) == 5
+    group = json.dumps({"name": "train", "min": 2, "rails": "same"})
+    railed.see(*(railed.member(f"m{number}", group, request=[{}] * 3, spec={"priority": 10}) for number in range(2)))
+    assert len(victims(railed.work())) == 6

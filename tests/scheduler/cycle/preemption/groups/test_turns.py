@@ -43,6 +43,20 @@ def test_nobody_goes_on_a_node_that_is_cordoned_during_the_search(life: Life, st
 
 @pytest.mark.usefixtures("short_turns")
 @pytest.mark.parametrize("steps", STEPS)
+def test_a_node_that_goes_during_the_search_is_not_waited_for(
+    life: Life, steps: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also while it is looked at what its PFs would have left; its pod is known longer than it."""
+    monkeypatch.setattr(preempt, "_NODES_AT_ONCE", 1)
+    fill(life, "n1", "n2", "n3")
+    pair(life, group='{"name":"pair","min":2,"rails":"same"}')
+    assert not orders(_steps(life, steps))
+    life.remove_node("n3")
+    assert victims(life.work()) == ["on-n1", "on-n2"]
+
+
+@pytest.mark.usefixtures("short_turns")
+@pytest.mark.parametrize("steps", STEPS)
 def test_a_whole_group_that_grows_during_the_search_goes_as_a_whole(life: Life, steps: int) -> None:
     """Its new member runs on a node that nothing else of the search rests on."""
     life.pod_group("low", schedulingPolicy={"gang": {"minCount": 2}}, disruptionMode="PodGroup")
