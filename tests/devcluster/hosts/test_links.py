@@ -66,7 +66,18 @@ class Cluster:
         """The netdevs that the first host's sysfs shows below a PCI function, each in class/net too."""
         sys = self.layout().sys
         found = sorted(path.name for path in (sys / "bus/pci/devices" / pci / "net").iterdir())
-        return [name for name in found if (sys / "class/net" / name).resolve().parent.parent.name == pci]
+        return [name for name in found if _function_of(sys / "class/net" / name) == pci]
+
+
+def _function_of(in_class: Path) -> str | None:
+    """Return the PCI function that a link of class/net leads to; None if it is gone, perhaps since the folder was read.
+
+    `Path.resolve` looks whether there is a link and then reads it, and raises for one that goes away in between.
+    """
+    try:
+        return in_class.readlink().parent.parent.name
+    except FileNotFoundError:
+        return None
 
 
 @pytest.fixture
