@@ -27,8 +27,9 @@ ASK = (
     "import grpc; channel = grpc.insecure_channel('unix:///run/mooring/cri.sock');"
     "print('answered', len(channel.unary_unary('/runtime.v1.RuntimeService/Version')(b'', timeout=20)))"
 )
-# The interpreter of a test may lie below a home, and a test should not wait 30 s for a watchdog.
-DROP_IN = f"[Service]\nProtectHome=no\nWatchdogSec=2\nStandardError=append:{LOG}\n"
+# The interpreter of a test may lie below a home, and a test should not wait 30 s for a watchdog. One of few seconds may
+# end a healthy shim where other tests take the cores.
+DROP_IN = f"[Service]\nProtectHome=no\nWatchdogSec=10\nStandardError=append:{LOG}\n"
 TARGET = "[Unit]\nDescription=lab\nDefaultDependencies=no\n"
 KUBELET = f"[Unit]\nDefaultDependencies=no\n[Service]\nType=oneshot\nExecStart=/run/ask\nStandardOutput=file:{ASKED}\n"
 # No environment from here; "container" informs systemd that the machine is not its own.
