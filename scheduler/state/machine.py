@@ -5,7 +5,6 @@ pod, `tick` does what is due at a time. All return instructions: `Bind`, `PreBin
 `WriteRates`, `Report` and `Notice`. Nothing here does I/O, so a whole life can be replayed in a test.
 """
 
-from collections.abc import Hashable
 from dataclasses import replace
 from typing import Any
 
@@ -16,7 +15,7 @@ from scheduler.cache.groups.placed_groups import PlacedGroups
 from scheduler.cache.groups.pod_groups import KnownPodGroups
 from scheduler.constraints.kinds import NONE, Kinds
 from scheduler.cycle.cycle import RecordPhase, SchedulingCycle, ignore_phase
-from scheduler.cycle.decisions import SignAssignment, Unschedulable
+from scheduler.cycle.decisions import SignAssignment
 from scheduler.cycle.groups.group_cycle import GroupCycle
 from scheduler.cycle.groups.slices import MEMBERS_A_TURN
 from scheduler.cycle.instructions import (
@@ -26,7 +25,6 @@ from scheduler.cycle.instructions import (
     Instruction,
     Notice,
     Order,
-    PreBind,
     Report,
     Result,
 )
@@ -34,12 +32,10 @@ from scheduler.cycle.nominations import Nomination
 from scheduler.cycle.preemption.disruption_budgets import Budgets
 from scheduler.cycle.preemption.groups.preempt import GroupPreemption
 from scheduler.cycle.preemption.preemption import Preemption
-from scheduler.cycle.preemption.select_victims import PORTION, VictimSearch
+from scheduler.cycle.preemption.select_victims import PORTION
 from scheduler.extender.bound_without_vfs import BoundWithoutVfs
 from scheduler.extender.extender_pods import ExtenderPods
-from scheduler.kube.cluster_event import NO_EVENT, ClusterEvent
 from scheduler.kube.objects import Node, Pod
-from scheduler.kube.pod_info import PodInfo, Refusal
 from scheduler.pending.groups.conditions import PodGroupConditions
 from scheduler.pending.groups.held_binds import HeldBinds
 from scheduler.pending.groups.marked_members import MarkedMembers
@@ -48,7 +44,6 @@ from scheduler.pending.groups.options import NO_OPTIONS, GroupOptions
 from scheduler.pending.groups.pending_groups import PendingGroups
 from scheduler.pending.nominator import Nominator
 from scheduler.pending.pending_pods import PendingPods
-from scheduler.pending.unfinished_searches import UnfinishedSearches
 from scheduler.pending.volume_events import VolumeEvents
 from scheduler.pending.volume_waits import VolumeWaits
 from scheduler.queue.queue import Queue
@@ -57,6 +52,7 @@ from scheduler.state.event_handlers import EventHandlers
 from scheduler.state.group_scheduling import GroupScheduling
 from scheduler.state.lost_vfs import NO_EVICTIONS, LostVfOptions, LostVfs
 from scheduler.state.never_started import NeverStarted
+from scheduler.state.pod_scheduling import PodScheduling
 from scheduler.state.pre_binding import PreBinding
 from scheduler.state.rate_changes import RateChanges, SignRates
 from scheduler.state.vf_disputes import VfDisputes
@@ -103,6 +99,15 @@ class Machine:
         marked_members = MarkedMembers(scheduler_name, self.cache, self.placed_groups)
         self._preemption = Preemption(self.cache, self.nominator, budgets, self.placed_groups)
         self._scheduling_cycle = SchedulingCycle(self.cache, self.nominator, self._preemption, sign=sign)
+        self.pod_scheduling = PodScheduling(
+            cache=self.cache,
+            queue=self.queue,
+            nominator=self.nominator,
+            pending_pods=self.pending_pods,
+            scheduling_cycle=self._scheduling_cycle,
+            volume_waits=self._volume_waits,
+            portion=portion,
+        )
         self.group_scheduling = GroupScheduling(
             cache=self.cache,
             queue=self.queue,
@@ -172,14 +177,11 @@ class Machine:
             cluster_objects=ClusterObjects(self.cache.pod_counts, budgets),
             bound_without_vfs=self._bound_without_vfs,
         )
-        self._unfinished = UnfinishedSearches()
-        # The entry of the queue that is being decided about, and the search for a pod's victims so far.
+        # The entry of the queue that is being decided about.
         self._trying = ""
         self._is_group = False
         # Whether the last step has set a decision aside: it goes on after others.
         self.has_set_aside = False
-        self._portion = portion
-        self._search = VictimSearch(portion)
 
     def nodes(self, event: Change[Node], now: float) -> list[Instruction]:
         """Apply a watch event of a node."""
@@ -208,7 +210,7 @@ class Machine:
         if self._is_group:
             found = self.group_scheduling.proceed(now, record_phase)
         else:
-            found = self._try(self._trying, now, record_phase)
+            found = self.pod_scheduling.proceed(self._trying, now, record_phase)
         if found is None:
             self.has_set_aside = self._is_group and not self.group_scheduling.is_deciding
             if self.has_set_aside:
@@ -220,8 +222,7 @@ class Machine:
     def _begin(self, now: float) -> bool:
         """Begin to decide about what is next in the queue; return whether there is anything."""
         self.group_scheduling.abandon()
-        if self._search.is_begun:
-            self._search = VictimSearch(self._portion)
+        self.pod_scheduling.abandon()
         self._trying = self.group_scheduling.resume(now)
         if self._trying:
             self._is_group = True
@@ -234,7 +235,7 @@ class Machine:
         if key is not None:
             self.group_scheduling.begin(key)
         else:
-            self.pending_pods[self._trying].attempts += 1
+            self.pod_scheduling.begin(self._trying)
         return True
 
     @property
@@ -252,84 +253,7 @@ class Machine:
             self.nominator.delete_group(key, now)
             return self.group_scheduling.give_up(uid)
         self.group_scheduling.abandon()
-        pending = self.pending_pods.get(uid)
-        if pending is None or self.cache.assigned(uid) is not None:
-            return []
-        self.nominator.delete(uid, now)
-        self.queue.add_unschedulable(uid, NO_EVENT)
-        return self.pending_pods.report_unschedulable(
-            pending, "Unschedulable", "the scheduler failed to decide about this pod: see its log"
-        )
-
-    def _try(self, uid: str, now: float, record_phase: RecordPhase) -> list[Instruction] | None:
-        """Decide about a pod; return None if that takes another step."""
-        pending = self.pending_pods[uid]
-        if isinstance(pending.pod_info, Refusal):
-            self.queue.add_unschedulable(uid, NO_EVENT)
-            return self.pending_pods.report_unschedulable(pending, "InvalidRequest", pending.pod_info.reason)
-        decision = self._known(pending.pod_info) or self._scheduling_cycle.proceed(
-            pending.pod_info, now, self._search, record_phase
-        )
-        if decision is None:
-            return None
-        if isinstance(decision, Unschedulable):
-            return self._add_unschedulable(uid, decision, now)
-        self.nominator.delete(uid, now)
-        self.cache.assume(decision.assigned, now)
-        record_phase("Reserve")
-        self.queue.placed(uid)
-        self.queue.move_on_event(ClusterEvent.POD_ASSIGNED, now)
-        if decision.plan is None:
-            return [decision]
-        self._volume_waits.add(decision, now)
-        return [PreBind(decision, decision.plan)]
-
-    def _known(self, pod_info: PodInfo) -> Unschedulable | None:
-        """Return the result of an unschedulable pod of the same signature, if no event since could have helped.
-
-        The result describes the current nodes, so any change of a node ends it.
-        """
-        uid = self.queue.answered(self._signature(pod_info)) if self.queue.has_unschedulable else ""
-        renewed, answer = (uid and self.pending_pods[uid].answer) or (-1, None)
-        return replace(answer, pod_info=pod_info) if answer and renewed == self.cache.nodes.renewals.end else None
-
-    def _add_unschedulable(self, uid: str, decision: Unschedulable, now: float) -> list[Instruction]:
-        """Set a pod aside that fits nowhere; delete its victims, and report to all pods that share the result."""
-        pending, made, missed = self.pending_pods[uid], decision.nominate, self.queue.missed
-        pending.oversized = not decision.requeue_on
-        pending.answer = self.cache.nodes.renewals.end, decision
-        if made is None:
-            self.nominator.delete(uid, now)
-        else:
-            self.nominator.nominate(made.nomination, now)
-        others = self.queue.add_unschedulable(uid, decision.requeue_on, self._signature(decision.pod_info))
-        if missed & decision.requeue_on:
-            # The change happened during the search, and earlier results may no longer hold.
-            self.queue.requeue(uid)
-        elif decision.is_incomplete and made is None:
-            self._unfinished.add(uid, now)
-        told = [self.pending_pods[one] for one in (uid, *sorted(others))]
-        found = [
-            one
-            for other in told
-            for one in self.pending_pods.report_unschedulable(other, "Unschedulable", decision.reason, decision.why)
-        ]
-        if made is None or not made.victims:
-            return found
-        return [DeleteVictims(pending.pod, made.nomination.node, made.victims), *found]
-
-    def _signature(self, pod_info: PodInfo) -> Hashable:
-        """Return the key of the pods that share a result; a nominated pod waits for its own victims."""
-        alone = pod_info.uid if self.nominator.of(pod_info.uid) is not None else ""
-        return (
-            pod_info.shape,
-            pod_info.affinity_info,
-            pod_info.spread,
-            pod_info.volumes,
-            pod_info.priority,
-            pod_info.pod.spec.preemption_policy,
-            alone,
-        )
+        return self.pod_scheduling.give_up(uid, now)
 
     def tick(self, now: float) -> list[Instruction]:
         """Return the instructions that are due: for pods that never start, volumes that are bound or never will be."""
@@ -337,21 +261,13 @@ class Machine:
         found: list[Instruction] = self._pre_binding.tick(now) if self._volume_waits else []
         for nomination in self.nominator.overdue(now) if self.nominator else ():
             found += self._stop_waiting(nomination, now)
-        self._continue_search(now)
+        self.pod_scheduling.tick(now)
         found += self.group_scheduling.tick(now)
         found += self.vf_disputes.overdue(now)
         found += self.lost_vfs.overdue(now)
         found += self.rate_changes.overdue(now, self.group_scheduling.tried_on)
         found += (Notice("constraint", text, {"constraint": kind}) for kind, text in self._kinds.take_faults())
         return found
-
-    def _continue_search(self, now: float) -> None:
-        """Let one pod come again whose last decision has left nodes unsearched."""
-        for uid in self._unfinished.due(now):
-            if self.queue.is_unschedulable(uid):
-                self.queue.requeue(uid)
-                self._unfinished.begun(now)
-                return
 
     def _stop_waiting(self, nomination: Nomination, now: float) -> list[Instruction]:
         """Reject a pod's nomination if the VFs that it waits for are not returned."""
@@ -381,7 +297,7 @@ class Machine:
             self.rate_changes.next_due(),
             self._volume_waits.next_due(),
             self.nominator.next_due(),
-            self._unfinished.next_due(),
+            self.pod_scheduling.next_due(),
             self.group_scheduling.next_due(),
         )
         return min((time for time in times if time is not None), default=None)
