@@ -25,7 +25,7 @@ PROGRAM = Path("/opt/mooring/bin/mooring-cri-shim")
 ASKED, LOG = Path("/tmp/kubelet.out"), Path("/tmp/shim.log")
 ASK = (
     "import grpc; channel = grpc.insecure_channel('unix:///run/mooring/cri.sock');"
-    "print('answered', len(channel.unary_unary('/runtime.v1.RuntimeService/Version')(b'', timeout=20)))"
+    "print('answered', len(channel.unary_unary('/runtime.v1.RuntimeService/Version')(b'', timeout=60)))"
 )
 # The interpreter of a test may lie below a home, and a test should not wait 30 s for a watchdog. One of few seconds may
 # end a healthy shim where other tests take the cores.
@@ -111,14 +111,14 @@ def reloads(systemd: Systemd, first: str) -> dict[str, object]:
     """Reload, then reload with a runtime that is not there; a client asks all the time by one channel."""
     with grpc.insecure_channel(f"unix://{SOCKET}") as channel:
         asked = channel.unary_unary("/runtime.v1.RuntimeService/Version")
-        asked(b"", timeout=20)
+        asked(b"", timeout=60)
         reloaded = systemd.run("systemctl", "reload", UNIT)
         second = systemd.shown("MainPID")
         both = systemd.ask("systemctl", "status", "--no-pager", "--lines=0", UNIT)
         (UNITS / f"{UNIT}.d/wrong.conf").write_text("[Service]\nEnvironment=MOORING_RUNTIME=unix:///run/no.sock\n")
         systemd.ask("systemctl", "daemon-reload")
         refused = systemd.run("systemctl", "reload", UNIT)
-        asked(b"", timeout=20)
+        asked(b"", timeout=60)
     return {
         "reload": [reloaded.returncode, reloaded.stderr, second != first, first in both and second in both],
         "wrong_reload": [refused.returncode, systemd.shown("MainPID") == second, WRONG in LOG.read_text()],
