@@ -18,6 +18,7 @@ _TEXT = """\
 #!{python} -ISE
 # Hands a CNI call to the warm server of mooring-cni; written at installation, with the paths of this node.
 import posix
+import sys
 
 import _socket
 
@@ -49,6 +50,9 @@ def alone(conf):
 
 
 def main():
+    if sys.argv[1:] == ["--version"]:
+        posix.write(1, b"mooring-cni " + VERSION.partition(b"=")[2] + b"\\n")
+        return 0
     server = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
     try:
         conf = read(lambda size: posix.read(0, size))

@@ -8,8 +8,9 @@ file it is ``node_name`` at the top or in the section named like the program, wh
 import argparse
 import dataclasses
 from collections.abc import Mapping, Sequence
+from importlib.metadata import version
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, NoReturn, TypeVar, cast
 
 import yaml
 
@@ -56,6 +57,22 @@ def load(
     return command, kind(**values)
 
 
+class _Version(argparse.Action):
+    """Print the program's name and version: argparse's own action would read the version at each start."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
+        print(parser.prog, version("mooring"))
+        parser.exit()
+
+
+def add_version_flag(parser: argparse.ArgumentParser) -> None:
+    """Add ``--version``: each program has the version of the one distribution."""
+    suppressed = argparse.SUPPRESS
+    parser.add_argument(
+        "--version", action=_Version, nargs=0, dest=suppressed, default=suppressed, help="show the version and exit"
+    )
+
+
 def is_configured(environment: Mapping[str, str]) -> bool:
     """Return whether this machine has a configuration file."""
     return Path(environment.get("MOORING_CONFIG") or DEFAULT_FILE).exists()
@@ -80,6 +97,7 @@ def _parser(kind: type[object], program: str, commands: Sequence[str]) -> argpar
         parser.add_argument("command", choices=[*dict.fromkeys(command.split()[0] for command in commands)])
     if words:
         parser.add_argument("word", nargs="?", choices=words)
+    add_version_flag(parser)
     parser.add_argument("--config", metavar="FILE", help=f"configuration file (default {DEFAULT_FILE})")
     for field in _fields(kind):
         shown = str(field.default).lower() if isinstance(field.default, bool) else field.default

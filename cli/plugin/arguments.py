@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from mooring import names
+from mooring.config import add_version_flag
 
 PROGRAM = "kubectl mooring"
 OUTPUTS = ("table", "wide", "json", "yaml")
@@ -67,6 +68,7 @@ def parse(argv: Sequence[str]) -> Arguments:
 def _parser() -> tuple[argparse.ArgumentParser, Mapping[str, argparse.ArgumentParser]]:
     """Return the parser, and that of each command."""
     parser = argparse.ArgumentParser(prog=PROGRAM, description="Show who has which SR-IOV VFs in a cluster, and why.")
+    add_version_flag(parser)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     shared, cluster, scoped, watched = _shared(), _cluster(), _scoped(), _watched()
     commands.add_parser(

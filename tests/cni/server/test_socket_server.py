@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 import time
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -283,6 +284,17 @@ def test_an_executable_without_a_server_and_without_its_program_says_try_again(t
         [executable], env={"CNI_COMMAND": "DEL"}, input="{}", capture_output=True, text=True, check=False
     )
     assert (done.returncode, json.loads(done.stdout)["code"], done.stderr) == (1, 11, "")
+
+
+def test_an_executable_says_its_own_version_to_a_person(tmp_path: Path) -> None:
+    """It waits for no standard input and asks no server, which may be of another version."""
+    executable = tmp_path / "mooring-cni"
+    executable.write_text(render(str(tmp_path / "no.sock"), ["/bin/false"]))
+    executable.chmod(0o755)
+    with subprocess.Popen([executable, "--version"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as asked:
+        assert asked.stdout is not None
+        assert asked.stdout.read() == f"mooring-cni {version('mooring')}\n"
+        assert asked.wait() == 0
 
 
 def test_the_server_is_the_nodes_own_whatever_a_configuration_names(tmp_path: Path) -> None:
