@@ -53,6 +53,8 @@ def parse(argv: Sequence[str]) -> Arguments:
         # By `parse_args` the usage would be that of `kubectl mooring`, without the command's own flags.
         commands[known.command].error(f"unrecognized arguments: {' '.join(strange)}")
     given = vars(known)
+    if known.command == "lint" and not known.files:
+        commands["lint"].error("no FILE is named, and none by -f")
     if given.get("watch") and given.get("group"):
         parser.error("argument -w/--watch: groups are watched as a list, without NAME")
     if "about" in given:
@@ -116,7 +118,8 @@ def _parser() -> tuple[argparse.ArgumentParser, Mapping[str, argparse.ArgumentPa
     lint = commands.add_parser(
         "lint", parents=[shared], help="what of a manifest would be refused; status 1 if anything"
     )
-    lint.add_argument("files", nargs="+", metavar="FILE", help="YAML or JSON; - is standard input")
+    lint.add_argument("files", nargs="*", action="extend", metavar="FILE", help="YAML or JSON; - is standard input")
+    lint.add_argument("-f", "--filename", dest="files", action="append", metavar="FILE", help="the same, as of kubectl")
     lint.add_argument(
         "--scheduler",
         action="append",

@@ -17,7 +17,7 @@ def test_without_a_command_all_commands_are_listed(capsys: pytest.CaptureFixture
 
 @pytest.mark.parametrize(
     ("argv", "command"),
-    [(["nodes", "n1"], "nodes"), (["lint", "-f", "pod.yaml"], "lint"), (["explain", "a", "--why"], "explain")],
+    [(["nodes", "n1"], "nodes"), (["lint", "pod.yaml", "-R"], "lint"), (["explain", "a", "--why"], "explain")],
 )
 def test_a_flag_that_a_command_does_not_know_shows_the_usage_of_that_command(
     argv: list[str], command: str, capsys: pytest.CaptureFixture[str]
@@ -29,3 +29,11 @@ def test_a_flag_that_a_command_does_not_know_shows_the_usage_of_that_command(
     usage, _, fault = capsys.readouterr().err.strip().rpartition("\n")
     assert usage.startswith(f"usage: kubectl mooring {command} [-h] [-o ")
     assert fault.startswith(f"kubectl mooring {command}: error: unrecognized arguments: ")
+
+
+def test_lint_without_a_file_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
+    """Nothing judged would look like nothing found."""
+    with pytest.raises(SystemExit) as ended:
+        parse(["lint", "--scheduler", "default-scheduler"])
+    assert ended.value.code == 2
+    assert capsys.readouterr().err.endswith("kubectl mooring lint: error: no FILE is named, and none by -f\n")

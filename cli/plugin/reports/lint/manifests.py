@@ -55,12 +55,12 @@ _MOST_VALUES = 200_000
 
 
 class ManifestError(Exception):
-    """A file that is not YAML, and from which line on."""
+    """A file that is not YAML, and from which line on; ``rule`` has the column, where that is known."""
 
-    def __init__(self, line: int, rule: str) -> None:
-        super().__init__(f"line {line}: {rule}")
+    def __init__(self, line: int, rule: str, column: int | None = None) -> None:
         self.line = line
-        self.rule = rule
+        self.rule = rule if column is None else f"{rule} (column {column})"
+        super().__init__(f"line {line}: {self.rule}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,10 +128,13 @@ def pods(text: str) -> Iterator[PodPlace | WithoutPods]:
             lines: dict[Path, int] = {}
             yield from _pods(Place(_read(loader, loader.get_node(), (), lines), (), lines))
     except yaml.MarkedYAMLError as broken:
-        raise ManifestError(broken.problem_mark.line + 1 if broken.problem_mark else 1, str(broken.problem)) from broken
+        mark = broken.problem_mark
+        line, column = (mark.line + 1, mark.column + 1) if mark else (1, None)
+        raise ManifestError(line, str(broken.problem), column) from broken
     except yaml.reader.ReaderError as broken:
         unreadable = text[: broken.position]
-        raise ManifestError(unreadable.count("\n") + 1, f"character {broken.character:#x} is not allowed") from broken
+        line, column = unreadable.count("\n") + 1, len(unreadable) - unreadable.rfind("\n")
+        raise ManifestError(line, f"character {broken.character:#x} is not allowed", column) from broken
     except RecursionError as broken:
         raise ManifestError(1, f"nested deeper than {_DEEPEST} levels") from broken
     except (yaml.YAMLError, ValueError) as broken:

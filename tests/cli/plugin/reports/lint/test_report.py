@@ -1,5 +1,6 @@
 """What `kubectl mooring lint` reports of manifests, by line, field and rule."""
 
+import io
 import itertools
 import json
 from pathlib import Path
@@ -187,8 +188,10 @@ def test_lists_of_any_kind_are_opened_and_what_is_not_an_object_is_passed_over(b
 @pytest.mark.parametrize(
     ("content", "why"),
     [
-        (b"a: 1\nb: \xff", ":2: not YAML: character 0xdcff is not allowed"),
-        (b"a: 1\nb: \x01", ":2: not YAML: character 0x1 is not allowed"),
+        (b"a: 1\nb: \xff", ":2: not YAML: character 0xdcff is not allowed (column 4)"),
+        (b"b: \x01", ":1: not YAML: character 0x1 is not allowed (column 4)"),
+        (b"a: 1\n b: 2", ":2: not YAML: mapping values are not allowed here (column 3)"),
+        (b"a: [1,\n  b: }", ":2: not YAML: expected the node content, but found '}' (column 6)"),
         (b"[" * 5000, ":1: not YAML: nested deeper than 64 levels"),
         (b"[" * 70 + b"]" * 70, ":1: not YAML: nested deeper than 64 levels"),
         (
@@ -222,5 +225,29 @@ def test_the_status_is_1_and_each_line_begins_with_file_and_line(
     assert main(["lint", str(good), str(bad)]) == 1
     start = f"{bad}:6: Pod/a: metadata.annotations.mooring.dev/interfaces: [0]: 1 is not an object"
     assert capsys.readouterr().out == f"{start}\n"
-    assert main(["lint", str(tmp_path / "none.yaml")]) == 1
-    assert "No such file" in capsys.readouterr().err
+
+
+def test_a_file_that_cannot_be_read_is_named_with_the_rule(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """In words of ours, and not as the kernel's number; the status is that of a failure."""
+    looping = tmp_path / "looping.yaml"
+    looping.symlink_to(looping)
+    for file, rule in (
+        (tmp_path / "none.yaml", "does not exist"),
+        (tmp_path, "is a directory: name the files in it"),
+        (looping, "cannot be read: Too many levels of symbolic links"),
+    ):
+        assert main(["lint", str(file)]) == 1
+        assert capsys.readouterr().err == f"kubectl mooring: file {str(file)!r} {rule}\n"
+
+
+def test_files_are_named_as_for_kubectl_apply(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By -f too, any number of them, and - for standard input."""
+    one, other = tmp_path / "one.yaml", tmp_path / "other.yaml"
+    for file in (one, other):
+        file.write_text(POD % "[1]")
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO((POD % "[2]").encode())))
+    assert main(["lint", str(one), "-f", str(other), "--filename=-"]) == 1
+    files = [line.partition(":")[0] for line in capsys.readouterr().out.splitlines()]
+    assert files == [str(one), str(other), "-"]
