@@ -46,7 +46,7 @@ def load_access(kubeconfig: str | None, context: str | None = None) -> Access:
         tls = _tls(settings) if settings.host.startswith("https") else None
     except (config.ConfigException, yaml.YAMLError, OSError, ValueError, TypeError, AttributeError) as unusable:
         files = kubeconfig or config.KUBE_CONFIG_DEFAULT_LOCATION
-        what = f"kubeconfig {files!r} cannot be used: {_why(files, unusable)}"
+        what = f"kubeconfig {files!r} cannot be used: {_why(config, files, context, unusable)}"
         raise AccessError(f"{what}; another one is named by --kubeconfig or KUBECONFIG") from unusable
     return Access(settings.host.rstrip("/"), tls, settings.tls_server_name, lambda: _headers(settings))
 
@@ -55,12 +55,9 @@ def context_namespace(kubeconfig: str | None, context: str | None = None) -> str
     """Return the namespace of a kubeconfig's context, ``default`` if it has none."""
     from kubernetes import config
 
-    try:
-        contexts, current = config.list_kube_config_contexts(config_file=kubeconfig)
-    except (config.ConfigException, yaml.YAMLError, OSError, ValueError, TypeError, AttributeError):
-        return "default"
-    chosen = next((one for one in contexts if one["name"] == context), {}) if context else current
-    return str(chosen.get("context", {}).get("namespace") or "default")
+    contexts, current = _contexts(config, kubeconfig or config.KUBE_CONFIG_DEFAULT_LOCATION)
+    chosen = contexts.get(context or current)
+    return str((chosen.get("namespace") if isinstance(chosen, dict) else None) or "default")
 
 
 def _load(config: Any, kubeconfig: str | None, context: str | None, settings: Any) -> None:
@@ -75,11 +72,31 @@ def _load(config: Any, kubeconfig: str | None, context: str | None, settings: An
     config.load_kube_config(config_file=kubeconfig, context=context, client_configuration=settings)
 
 
-def _why(files: str, unusable: Exception) -> str:
-    """Return the loader's reason in one line; of files that are not there it says only that it found nothing."""
+def _contexts(config: Any, files: str) -> tuple[Mapping[str, Any], str]:
+    """Return the contexts of kubeconfig files by name, and the current one's name; none if they cannot be read.
+
+    The loader's own list of them takes a current context that exists.
+    """
+    try:
+        merged = config.kube_config.KubeConfigMerger(files).config.value
+        contexts = {str(one.value["name"]): one.value.get("context") for one in merged["contexts"]}
+        return contexts, str(merged.get("current-context") or "")
+    except (config.ConfigException, yaml.YAMLError, OSError, ValueError, TypeError, AttributeError, KeyError):
+        return {}, ""
+
+
+def _why(config: Any, files: str, context: str | None, unusable: Exception) -> str:
+    """Return the reason in one line: the loader's, but for files and contexts that are not there."""
     if not any(Path(file).expanduser().exists() for file in files.split(os.pathsep)):
         return "it does not exist"
-    return " ".join(str(unusable).split())
+    contexts, current = _contexts(config, files)
+    known = ", ".join(map(repr, contexts))
+    if not contexts or (context or current) in contexts:
+        return " ".join(str(unusable).split())
+    if not (context or current):
+        return f"it has no current-context, and its contexts are {known}"
+    which = "" if context else ", which is its current-context"
+    return f"it has no context {context or current!r}{which}; its contexts are {known}"
 
 
 def _tls(settings: Any) -> ssl.SSLContext:

@@ -191,7 +191,9 @@ async def test_what_cannot_be_had_ends_with_a_sentence_and_status_1(served: Serv
     assert "kubectl mooring: 404 NotFound" in err
     status, _, err = await served.run("nodes", "--context", "elsewhere")
     assert status == 1
-    assert err.startswith("kubectl mooring: kubeconfig")
+    assert err.startswith(
+        f"kubectl mooring: kubeconfig '{served.kubeconfig}' cannot be used: it has no context 'elsewhere'; its "
+    )
     with pytest.raises(SystemExit) as usage:
         await served.run("nodes", "--colour", "some")
     assert usage.value.code == 2

@@ -3,12 +3,13 @@
 import json
 import ssl
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from mooring.kube.access import AccessError, load_access
+from mooring.kube.access import AccessError, context_namespace, load_access
 
 
 def _write(path: Path, cluster: dict[str, Any], user: dict[str, Any]) -> str:
@@ -72,6 +73,57 @@ def test_a_file_that_is_not_a_kubeconfig_is_an_access_error(text: str, tmp_path:
     path.write_text(text)
     with pytest.raises(AccessError, match="cannot be used"):
         load_access(str(path))
+
+
+def _write_contexts(path: Path, names: Sequence[str], current: str | None) -> str:
+    """Write a kubeconfig with these contexts, each with a namespace named like it."""
+    contexts = [{"name": name, "context": {"cluster": "c", "namespace": f"of-{name}"}} for name in names]
+    clusters = [{"name": "c", "cluster": {"server": "http://h"}}]
+    path.write_text(json.dumps({"clusters": clusters, "contexts": contexts, "current-context": current}))
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    ("context", "current", "why"),
+    [
+        ("lap", "lab", "it has no context 'lap'; its contexts are 'lab', 'prod';"),
+        (None, "old", "it has no context 'old', which is its current-context; its contexts are 'lab', 'prod';"),
+        (None, None, "it has no current-context, and its contexts are 'lab', 'prod';"),
+    ],
+)
+def test_of_a_context_that_is_not_there_all_that_are_are_named(
+    context: str | None, current: str | None, why: str, tmp_path: Path
+) -> None:
+    """The loader says which object of which list it had expected."""
+    path = _write_contexts(tmp_path / "k", ["lab", "prod"], current)
+    with pytest.raises(AccessError, match=f"^kubeconfig '{path}' cannot be used: {why}"):
+        load_access(path, context)
+
+
+def test_the_contexts_of_several_files_count(tmp_path: Path) -> None:
+    """KUBECONFIG may name files with colons between them, of which some may be missing."""
+    files = [_write_contexts(tmp_path / name, [name], None) for name in ("a", "b")]
+    kubeconfig = ":".join([*files, "/none"])
+    with pytest.raises(AccessError, match="no context 'c'; its contexts are 'a', 'b';"):
+        load_access(kubeconfig, "c")
+    assert load_access(kubeconfig, "b").server == "http://h"
+    assert context_namespace(kubeconfig, "b") == "of-b"
+
+
+@pytest.mark.parametrize("current", ["prod", "old", None])
+def test_a_named_context_has_its_namespace_whatever_the_current_one_is(current: str | None, tmp_path: Path) -> None:
+    """Some remove the current context, so that each command has to name one."""
+    path = _write_contexts(tmp_path / "k", ["lab", "prod"], current)
+    assert context_namespace(path, "lab") == "of-lab"
+    assert context_namespace(path) == ("of-prod" if current == "prod" else "default")
+
+
+@pytest.mark.parametrize("text", ["", "[]", "contexts: [1]", "contexts: [{name: a, context: 1}]", "\x00"])
+def test_the_namespace_of_what_is_not_a_kubeconfig_is_the_default(text: str, tmp_path: Path) -> None:
+    """Whatever is wrong with the file is said when the API server is looked for."""
+    path = tmp_path / "k"
+    path.write_text(text)
+    assert context_namespace(str(path), "a") == "default"
 
 
 def test_a_missing_file_is_an_access_error(tmp_path: Path) -> None:
