@@ -6,8 +6,7 @@ group that has a member of a kind whose number of pods is not known here, or a P
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from itertools import groupby
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from cli.plugin.reports.lint.manifests import Place, PodPlace
@@ -30,15 +29,16 @@ class SizeFinding(NamedTuple):
 class _Made:
     """Pods of one template: ``pods`` of each of ``controllers`` controllers alike, None if that is not known.
 
-    Of each, ``at_first`` are made before one of them is ready. Those of a higher ``stage`` are made when those of the
-    lower ones in the same object are ready. ``policy`` is the field that says both; absent is ``default``.
+    Of each, ``at_first`` are made before one of them is ready, as the field ``policy`` says; absent is ``default``.
+    None is made before those of the controllers ``after`` in the same object are ready, each given with the field that
+    says so.
     """
 
     pods: int | None
     controllers: int | None = 1
     at_first: int | None = None
     controller: str = ""
-    stage: int = 0
+    after: Mapping[str, Place] = field(default_factory=dict)
     policy: Place | None = None
     default: str = ""
 
@@ -48,7 +48,7 @@ class _Made:
 
     @property
     def started(self) -> int | None:
-        """Return how many are made before one of them is ready, if none of a lower stage is waited for."""
+        """Return how many are made before one of them is ready, if none of another controller is waited for."""
         return self.total if self.at_first is None else self.at_first
 
 
@@ -123,21 +123,25 @@ def _judge(members: Sequence[_Member]) -> Iterator[SizeFinding]:
     totals = [member.made.total for member in members]
     if None in totals or not (total := sum(filter(None, totals))):
         return
-    lowest = {key: min(one.made.stage for one in group) for key, group in _by_object(members)}
-    at_first = [one.made.started or 0 if one.made.stage == lowest[one.object_key] else 0 for one in members]
-    first = sum(at_first)
+    waits = _waits(members)
+    first = sum(0 if wait else member.made.started or 0 for member, wait in zip(members, waits, strict=True))
     for needed, member in {one.asked.min or 0: one for one in reversed(members)}.items():
         if needed > total:
             yield SizeFinding(member.file, member.there.owner, member.annotation, _exceeds(member.asked, needed, total))
         elif needed > first:
-            yield from _held(
-                [one for one, made in zip(members, at_first, strict=True) if made != one.made.total], needed, first
-            )
+            yield from _held(members, waits, needed, first)
 
 
-def _by_object(members: Sequence[_Member]) -> Iterator[tuple[tuple[object, ...], Iterator[_Member]]]:
-    """Yield the members of each object; those of one follow each other."""
-    return groupby(members, lambda one: one.object_key)
+def _waits(members: Sequence[_Member]) -> list[Place | None]:
+    """Return for each member the field by which it waits for others in its object; None if it does not."""
+    there: dict[tuple[object, ...], set[str]] = {}
+    for one in members:
+        if one.made.total:
+            there.setdefault(one.object_key, set()).add(one.made.controller)
+    return [
+        next((place for name, place in one.made.after.items() if name in there.get(one.object_key, ())), None)
+        for one in members
+    ]
 
 
 def _exceeds(asked: GroupRequest, needed: int, total: int) -> str:
@@ -151,11 +155,12 @@ def _exceeds(asked: GroupRequest, needed: int, total: int) -> str:
     )
 
 
-def _held(members: Sequence[_Member], needed: int, first: int) -> Iterator[SizeFinding]:
+def _held(members: Sequence[_Member], waits: Sequence[Place | None], needed: int, first: int) -> Iterator[SizeFinding]:
     """Yield a finding for each field by which members wait for others of their group."""
-    for one in members:
-        policy = one.made.policy
-        if policy is None:
+    for one, wait in zip(members, waits, strict=True):
+        policy = one.made.policy if wait is None else wait
+        made = one.made.started if wait is None else 0
+        if policy is None or made == one.made.total:
             continue
         rule = (
             f"{shorten(policy.value or one.made.default)} holds pods back until others of their group are ready: of "
@@ -205,16 +210,50 @@ def _job(there: PodPlace) -> Iterator[_Made]:
 
 
 def _job_set(there: PodPlace) -> Iterator[_Made]:
-    """Read one of a JobSet's replicated jobs; those that start in order do so when the one before is ready.
+    """Read one of a JobSet's replicated jobs, which may wait for earlier ones.
 
-    Nothing is said of ``dependsOn``. Source: jobset, api/jobset/v1alpha2/jobset_types.go, ReplicatedJob.Replicas and
-    StartupPolicy.
+    With ``InOrder`` its Jobs are made when all Jobs of those before it are ready, with ``dependsOn`` when all Jobs of
+    the named ones are Ready (their pods are ready, or they have ended) or Complete (they have succeeded). Source:
+    jobset, api/jobset/v1alpha2/jobset_types.go, ReplicatedJob.Replicas, DependsOn and StartupPolicy, and
+    pkg/controllers/depends_on.go, dependencyReachedStatus.
     """
-    replicated, order = _above(there, 3), there.whole.at("spec", "startupPolicy", "startupPolicyOrder")
-    # In a file that is not valid they may be a map.
-    stage = int(replicated.path[-1]) if order.value == "InOrder" and replicated.path[-1].isdecimal() else 0
+    replicated = _above(there, 3)
     replicas = _number(replicated.at("replicas"), 1)
-    yield _Made(_parallel(_above(there)), replicas, None, replicated.path[-1], stage, order)
+    yield _Made(_parallel(_above(there)), replicas, None, replicated.path[-1], _earlier_jobs(there.whole, replicated))
+
+
+def _earlier_jobs(job_set: Place, replicated: Place) -> Mapping[str, Place]:
+    """Return the replicated jobs that one waits for, by index, each with the field that says so."""
+    order = job_set.at("spec", "startupPolicy", "startupPolicyOrder")
+    jobs = job_set.at("spec", "replicatedJobs")
+    if not isinstance(jobs.value, list):
+        return {}
+    if order.value == "InOrder":
+        return {str(index): order for index in range(int(replicated.path[-1]))}
+    index_of = {
+        one["name"]: str(index)
+        for index, one in enumerate(jobs.value)
+        if isinstance(one, dict) and isinstance(one.get("name"), str)
+    }
+    found: dict[str, Place] = {}
+    for entry, name in _dependencies(replicated):
+        waiting = [name]
+        while waiting:
+            index = index_of.get(waiting.pop())
+            if index is not None and index not in found:
+                found[index] = entry.at("status")
+                # What that one waits for in turn.
+                waiting += [earlier for _, earlier in _dependencies(jobs.at(index))]
+    return found
+
+
+def _dependencies(replicated: Place) -> Iterator[tuple[Place, str]]:
+    """Yield each entry of ``dependsOn``, with the name of the replicated job that it is about."""
+    entries = replicated.at("dependsOn")
+    for index in range(len(entries.value) if isinstance(entries.value, list) else 0):
+        entry = entries.at(str(index))
+        if isinstance(name := entry.at("name").value, str):
+            yield entry, name
 
 
 def _mpi_job(there: PodPlace) -> Iterator[_Made]:
@@ -224,10 +263,10 @@ def _mpi_job(there: PodPlace) -> Iterator[_Made]:
     """
     replicas, policy = _above(there), there.whole.at("spec", "launcherCreationPolicy")
     if replicas.path[-1] == "Launcher":
-        stage = int(policy.value == "WaitForWorkersReady")
-        yield _Made(_number(replicas.at("replicas"), 1), 1, None, "launcher", stage, policy)
+        after = {"workers": policy} if policy.value == "WaitForWorkersReady" else {}
+        yield _Made(_number(replicas.at("replicas"), 1), controller="launcher", after=after)
     else:
-        yield _Made(_number(replicas.at("replicas"), 0))
+        yield _Made(_number(replicas.at("replicas"), 0), controller="workers")
 
 
 def _training_job(there: PodPlace) -> Iterator[_Made]:
@@ -252,8 +291,8 @@ def _leader_worker_set(there: PodPlace) -> Iterator[_Made]:
     if is_leaders or spec.at("leaderWorkerTemplate", "leaderTemplate").value is None:
         yield _Made(replicas, controller="leaders")
     if not is_leaders:
-        stage = int(policy.value == "LeaderReady")
-        yield _Made(size and size - 1, replicas, None, "workers", stage, policy)
+        after = {"leaders": policy} if policy.value == "LeaderReady" else {}
+        yield _Made(size and size - 1, replicas, controller="workers", after=after)
 
 
 _KINDS: Mapping[str, Callable[[PodPlace], Iterator[_Made]]] = {

@@ -189,6 +189,58 @@ def test_jobs_of_a_job_set_that_start_in_order_never_start_as_one_group() -> Non
     assert said(whole("JobSet", {"replicatedJobs": [driver, ranks]} | in_order)) == []
 
 
+def job_set(*jobs: tuple[str, int, str], minimum: int = 4, status: str = "Ready") -> dict[str, Any]:
+    """Return a JobSet of replicated jobs: name, pods (of no group if negative), and the one that it depends on."""
+    replicated = []
+    for name, pods, dependency in jobs:
+        pod = template(minimum) if pods >= 0 else {"spec": {"containers": [{"name": "c"}]}}
+        one: dict[str, Any] = {"name": name, "template": {"spec": {"parallelism": abs(pods), "template": pod}}}
+        replicated.append(one | ({"dependsOn": [{"name": dependency, "status": status}]} if dependency else {}))
+    return whole("JobSet", {"replicatedJobs": replicated})
+
+
+@pytest.mark.parametrize("status", ["Ready", "Complete"])
+def test_jobs_of_a_job_set_that_depend_on_others_of_their_group_never_start(status: str) -> None:
+    """They are made when those others are ready, which do not start without them."""
+    ((field, rule),) = said(job_set(("a", 2, ""), ("b", 2, "a"), status=status))
+    assert field == "spec.replicatedJobs[1].dependsOn[0].status"
+    assert rule == (
+        f"{status!r} holds pods back until others of their group are ready: of 4 that must start together 2 are made, "
+        "and the group never starts"
+    )
+
+
+def test_a_job_that_depends_on_one_by_way_of_another_one_waits_for_it_too() -> None:
+    """The one between may be of no group."""
+    found = said(job_set(("a", 2, ""), ("between", -1, "a"), ("b", 2, "between")))
+    assert [field for field, _ in found] == ["spec.replicatedJobs[2].dependsOn[0].status"]
+
+
+@pytest.mark.parametrize(
+    "jobs",
+    [
+        # A driver of no group is ready by itself.
+        (("driver", -1, ""), ("a", 2, "driver"), ("b", 2, "driver")),
+        (("driver", -1, ""), ("a", 4, "driver")),
+        (("driver", -1, ""), ("a", 2, ""), ("b", 2, "driver")),
+        # Those that must start together are there without the later ones.
+        (("a", 4, ""), ("b", 2, "a")),
+        # Of no Jobs all are ready.
+        (("a", 0, ""), ("b", 4, "a")),
+        (("a", 4, ""), ("b", 2, "nobody")),
+    ],
+)
+def test_a_job_may_depend_on_others_than_those_that_its_group_needs(jobs: tuple[tuple[str, int, str], ...]) -> None:
+    """Nothing is said of what starts."""
+    assert said(job_set(*jobs)) == []
+
+
+def test_only_jobs_with_pods_hold_others_back_or_are_held_back() -> None:
+    """What has no pods is not spoken of, though it waits."""
+    found = said(job_set(("a", 2, ""), ("none", 0, "a"), ("b", 2, "a")))
+    assert [field for field, _ in found] == ["spec.replicatedJobs[2].dependsOn[0].status"]
+
+
 def test_workers_that_wait_for_their_leader_never_start_with_it() -> None:
     """They are made when it is ready."""
     spec = {"replicas": 1, "leaderWorkerTemplate": {"size": 4, "workerTemplate": template(4)}}
@@ -208,6 +260,15 @@ def test_workers_that_wait_for_their_leader_never_start_with_it() -> None:
 def test_an_object_that_is_not_valid_raises_nothing(spec: dict[str, Any]) -> None:
     """What it has in the place of a list, a text or a number is not repeated at length."""
     spec["spec"]["startupPolicy"] = {"startupPolicyOrder": "InOrder"}
+    assert all(len(rule) < 400 for _, rule in said(spec))
+
+
+@pytest.mark.parametrize("dependencies", [1, {"a": 1}, [1], [{}], [{"name": []}], [{"name": "a"}], [{"name": "b"}]])
+def test_dependencies_that_are_not_valid_raise_nothing(dependencies: object) -> None:
+    """Nor do they that are in a circle, or are nobody's."""
+    spec = job_set(("a", 2, "b"), ("b", 2, "a"))
+    spec["spec"]["replicatedJobs"].insert(0, 1)
+    spec["spec"]["replicatedJobs"][2]["dependsOn"] = dependencies
     assert all(len(rule) < 400 for _, rule in said(spec))
 
 
