@@ -16,8 +16,9 @@ from devcluster.apiserver.resources import Resource
 from devcluster.apiserver.status import ApiError
 from devcluster.apiserver.store import Store
 
-# The user of the request that is being answered.
+# The user of the request that is being answered, and the warnings that go with its answer.
 ASKING: ContextVar[User | None] = ContextVar("asking", default=None)
+WARNINGS: ContextVar[list[str] | None] = ContextVar("warnings", default=None)
 TOKEN_FOLDER = "/var/run/secrets/kubernetes.io/serviceaccount"
 # A token is requested for so many seconds: kubelets' own hour, and the extra seconds of real servers.
 _TOKEN_S = 3607
@@ -72,7 +73,7 @@ def _sources() -> list[Object]:
 def check_policies(
     store: Store, resource: Resource, subresource: str | None, operation: str, new: Object, old: Object | None = None
 ) -> None:
-    """Raise 403 or 422 if a bound policy refuses the write."""
+    """Raise 403 or 422 if a bound policy refuses the write; collect the warnings of those that only warn."""
     user = ASKING.get()
     bindings = store.collection((_GROUP, "validatingadmissionpolicybindings")).entries.values()
     if user is None or not bindings:
@@ -95,13 +96,28 @@ def _judge(store: Store, policy: Object, binding: Object, write: Write) -> None:
         else:
             found = list(refusals(policy, params.decoded() if params else None, write))
     except CelError as wrong:
-        found = [Refusal(f"expression could not be evaluated: {wrong}", "Forbidden")]
+        why = Refusal(f"expression could not be evaluated: {wrong}", "Forbidden")
+        found = [] if section(policy, "spec").get("failurePolicy") == "Ignore" else [why]
+    # apiserver/pkg/admission/plugin/policy/validating/dispatcher.go, Dispatch: each action takes place.
+    actions, names = section(binding, "spec").get("validationActions") or (), _names(policy, binding)
     for refusal in found:
-        raise _denied(policy, binding, write, refusal)
+        if "Warn" in actions:
+            _warn(f"Validation failed for {names}: {refusal.message}")
+        if "Deny" in actions:
+            raise _denied(names, write, refusal)
 
 
-def _denied(policy: Object, binding: Object, write: Write, refusal: Refusal) -> ApiError:
-    names = f"ValidatingAdmissionPolicy '{policy['metadata']['name']}' with binding '{binding['metadata']['name']}'"
+def _warn(text: str) -> None:
+    warnings = WARNINGS.get()
+    if warnings is not None and text not in warnings:
+        warnings.append(text)
+
+
+def _names(policy: Object, binding: Object) -> str:
+    return f"ValidatingAdmissionPolicy '{policy['metadata']['name']}' with binding '{binding['metadata']['name']}'"
+
+
+def _denied(names: str, write: Write, refusal: Refusal) -> ApiError:
     plural, name = write.resource.partition("/")[0], str(metadata_of(write.object).get("name", ""))
     why = f"{names} denied request: {refusal.message}"
     if refusal.reason == "Forbidden":

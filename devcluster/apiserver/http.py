@@ -4,13 +4,14 @@ Built on aiohttp's low-level server: one function sees every request, without a 
 """
 
 import asyncio
+import json
 import logging
 from collections.abc import Sequence
 
 from aiohttp import web
 
 from devcluster.apiserver import discovery, logs
-from devcluster.apiserver.admission import ASKING
+from devcluster.apiserver.admission import ASKING, WARNINGS
 from devcluster.apiserver.authorization import Authorizer
 from devcluster.apiserver.call import Call, Reply
 from devcluster.apiserver.cluster import Cluster
@@ -51,6 +52,8 @@ class Frontend:
     async def __call__(self, request: web.BaseRequest) -> web.StreamResponse:
         """Answer one request: the broad `except` of this program."""
         fault = self._faults.take(request.method, request.path_qs) if self._faults.planned else None
+        warnings: list[str] = []
+        WARNINGS.set(warnings)
         try:
             if fault is not None and (failed := await fail_first(fault, request)) is not None:
                 return failed
@@ -66,6 +69,9 @@ class Frontend:
             response = _response(Reply(500, encode(ApiError(500, "InternalError", "internal error").body())))
         if fault is not None and fault.kind == "drop_after":
             drop(request)
+        for text in warnings:
+            # apimachinery/pkg/util/net/http.go, NewWarningHeader.
+            response.headers.add("Warning", f"299 - {json.dumps(text)}")
         return response
 
     async def _respond(self, request: web.BaseRequest) -> web.StreamResponse:

@@ -1,7 +1,6 @@
 """Evaluate ValidatingAdmissionPolicies, with a CEL library of PyPI, as a real server applies them.
 
-Left out: audit and warning actions, match policies and selectors of namespaces and objects, authorizer and CEL's cost
-limits. What cannot be evaluated refuses the write, as ``failurePolicy: Fail`` requires.
+Left out: audit actions, match policies and selectors of namespaces and objects, authorizer and CEL's cost limits.
 """
 
 from collections.abc import Iterator, Mapping

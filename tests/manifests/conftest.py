@@ -168,8 +168,11 @@ async def guarded(request: pytest.FixtureRequest) -> AsyncIterator[Guarded]:
     """Stand behind the guard, by a CEL library, and once more on a real API server."""
     if request.param == "cel":
         documents = guard()
-        policies = [one for one in documents if one["kind"] == "ValidatingAdmissionPolicy"]
-        yield Rehearsal(Judge(policies, next(one for one in documents if one["kind"] == "ConfigMap")))
+        by_kind = {kind: [one for one in documents if one["kind"] == kind] for kind in _PATHS}
+        bindings = [one["spec"] for one in by_kind["ValidatingAdmissionPolicyBinding"]]
+        denying = {one["policyName"] for one in bindings if "Deny" in one["validationActions"]}
+        policies = [one for one in by_kind["ValidatingAdmissionPolicy"] if one["metadata"]["name"] in denying]
+        yield Rehearsal(Judge(policies, by_kind["ConfigMap"][0]))
         return
     async with behind_the_guard(request.getfixturevalue("guarded_server")) as real:
         yield real

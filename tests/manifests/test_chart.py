@@ -100,7 +100,9 @@ def test_images_offer_and_flags_are_those_of_an_overlay() -> None:
 _PROGRAMS = ("scheduler", "advertiser")
 
 
-@pytest.mark.parametrize("policy", ["assignment", "bindings", "groups", "interfaces", "inventory", "kinds"])
+@pytest.mark.parametrize(
+    "policy", ["annotations", "assignment", "bindings", "groups", "interfaces", "inventory", "kinds"]
+)
 def test_a_policy_that_is_left_out_goes_with_its_binding(policy: str) -> None:
     """As an overlay deletes both; all else stays."""
     kinds = ("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding")
@@ -112,7 +114,7 @@ def test_a_policy_that_is_left_out_goes_with_its_binding(policy: str) -> None:
 def test_what_is_switched_off_goes_alone() -> None:
     """The guard with its parameter and its role, the flow schemas, the namespace, init."""
     guard = {name for name, one in plain().items() if one["metadata"]["labels"].get(_COMPONENT) == "guard"}
-    assert len(guard) == 15
+    assert len(guard) == 17
     assert plain().keys() - rendered({"guard": {"enabled": False}}).keys() == guard
     flows = plain().keys() - rendered({"flowSchemas": {"enabled": False}}).keys()
     assert {kind for kind, _ in flows} == {"FlowSchema"}

@@ -21,14 +21,14 @@ from scheduler.kube.objects import NodeSystemInfo, Struct
 # What a pod may say, and what is written into pods by the scheduler, and beside that by an advertiser.
 REQUESTS = (names.REQUEST, names.PLACEMENT, names.GROUP)
 SCHEDULERS = (names.ASSIGNMENT, names.SIGNATURE, names.RATES, names.RATES_SIGNATURE)
-_KNOWN = frozenset((*REQUESTS, *SCHEDULERS, "mooring.dev/network-status"))
+KNOWN = frozenset((*REQUESTS, *SCHEDULERS, "mooring.dev/network-status"))
 UNKNOWN = f"unknown annotation; known are {', '.join(REQUESTS)} and {names.REQUEST_OF}KIND"
 
 
 def unknown_annotations(keys: Iterable[str]) -> list[str]:
     """Return those of a pod's annotations that are Mooring's by their prefix, and that no program reads: misspelt."""
     ours = (key for key in keys if key.startswith("mooring.dev/"))
-    return [key for key in ours if key not in _KNOWN and not key.startswith(names.REQUEST_OF)]
+    return [key for key in ours if key not in KNOWN and not key.startswith(names.REQUEST_OF)]
 
 
 class Metadata(Struct):

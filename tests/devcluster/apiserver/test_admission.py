@@ -134,6 +134,40 @@ async def test_the_guard_asks_its_parameter(api: Api) -> None:
     assert (code, "no params found" in answer["message"]) == (403, True)
 
 
+async def test_what_is_only_warned_of_is_written_and_the_answer_has_the_warning(api: Api) -> None:
+    """As a real server writes it, for kubectl to show; an answer to another request has none."""
+    await _guard(api)
+    body = pod("p", annotations={"mooring.dev/vf": '"1"'})
+    for name, expected in (
+        ("p", "299 - \"Validation failed for ValidatingAdmissionPolicy 'mooring-annotations' with binding '"),
+        ("q", ""),
+    ):
+        body["metadata"] |= {"name": name}
+        async with api.session.post(api.url + api.pods, json=body) as answer:
+            assert answer.status == 201
+            assert answer.headers.get("Warning", "").startswith(expected)
+            assert ("Warning" in answer.headers) is bool(expected)
+        body["metadata"]["annotations"] = {"mooring.dev/interfaces": "[]"}
+
+
+async def test_a_policy_that_may_fail_lets_pass_what_it_cannot_judge(api: Api) -> None:
+    """By `failurePolicy: Ignore`; any other one refuses."""
+    rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}
+    spec = {
+        "failurePolicy": "Ignore",
+        "matchConstraints": {"resourceRules": [rule]},
+        "validations": [{"expression": "object.metadata.labels.missing == 'a'", "message": "no"}],
+    }
+    policies = _PATHS["ValidatingAdmissionPolicy"]
+    await api.ok("POST", policies, {"metadata": {"name": "odd"}, "spec": spec})
+    binding = {"metadata": {"name": "odd"}, "spec": {"policyName": "odd", "validationActions": ["Deny"]}}
+    await api.ok("POST", _PATHS["ValidatingAdmissionPolicyBinding"], binding)
+    await api.ok("POST", api.pods, pod("p"))
+    await api.ok("PATCH", f"{policies}/odd", {"spec": {"failurePolicy": "Fail"}}, _MERGE)
+    code, answer = await api.call("POST", api.pods, pod("q"))
+    assert (code, "expression could not be evaluated" in answer["message"]) == (403, True)
+
+
 async def test_nobody_but_the_scheduler_binds_with_an_assignment(api: Api) -> None:
     """The Binding is checked, not only the pod."""
     await _guard(api)

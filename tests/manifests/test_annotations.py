@@ -1,0 +1,98 @@
+"""The policy that warns of misspelt annotations: which it names, on what, and that it refuses nothing."""
+
+import re
+from typing import Any
+
+import pytest
+
+from advertiser.formats.network_status import DIGEST_KEY
+from cli.plugin.reports.objects import KNOWN, UNKNOWN
+from devcluster.apiserver.policies import Write, concerns, evaluate, refusals
+from mooring import names
+from mooring.admission_policies import POLICIES
+from mooring.gpu.request import RESOURCE
+from tests.docs.texts import strings
+from tests.manifests.rendering import raw
+
+POLICY, BINDING = raw("base/guard/annotations.yaml")
+# Keys of ours that no pod has, and the beginning of some that it may have.
+OF_OTHERS = {names.INVENTORY, names.RATES_IN_FORCE, names.WHY, names.DRAIN, RESOURCE, "mooring.dev/policy-probe"}
+BEGINNING = {names.REQUEST_OF.rstrip(".")}
+
+
+def annotated(*keys: str) -> dict[str, Any]:
+    """Return the part of a pod, or of a template, that has the annotations."""
+    return {"metadata": {"annotations": dict.fromkeys(keys, "{}")}, "spec": {"containers": [{"name": "c"}]}}
+
+
+def warnings(resource: str, obj: dict[str, Any], operation: str = "CREATE", group: str = "") -> list[str]:
+    write = Write(group, resource, operation, {"username": "alice"}, obj, obj if operation == "UPDATE" else None)
+    return [one.message for one in refusals(POLICY, None, write)] if concerns(POLICY, write) else []
+
+
+def test_each_key_that_a_pod_may_have_is_known() -> None:
+    """The policy has the keys that lint, doctor and explain know."""
+    (known,) = [one["expression"] for one in POLICY["spec"]["variables"] if one["name"] == "known"]
+    assert sorted(evaluate(known, {})) == sorted(KNOWN)
+    assert warnings("pods", annotated(*KNOWN, f"{names.REQUEST_OF}gpu", names.RIT_REQUEST, "example.com/a")) == []
+
+
+def test_the_known_keys_are_those_of_the_programs() -> None:
+    """A key that a program comes to read must not be warned of."""
+    own = {text.pattern for text in strings() if re.fullmatch(r"mooring\.dev/[a-z-]+", text.pattern)}
+    assert own - OF_OTHERS - BEGINNING == KNOWN
+    assert DIGEST_KEY in KNOWN
+
+
+@pytest.mark.parametrize("operation", ["CREATE", "UPDATE"])
+def test_a_misspelt_key_is_named_with_the_known_ones(operation: str) -> None:
+    """All that are misspelt stand in one warning, in any order, with the words of lint."""
+    (warning,) = warnings("pods", annotated("mooring.dev/vf", names.REQUEST, "mooring.dev/Group"), operation)
+    start, _, known = warning.partition(": no program of Mooring reads it; known are ")
+    assert sorted(start.removeprefix("unknown annotation ").split(", ")) == ["'mooring.dev/Group'", "'mooring.dev/vf'"]
+    assert known == UNKNOWN.partition("known are ")[2]
+
+
+@pytest.mark.parametrize(
+    ("group", "resource"),
+    [
+        ("apps", "daemonsets"),
+        ("apps", "deployments"),
+        ("apps", "statefulsets"),
+        ("batch", "jobs"),
+        ("batch", "cronjobs"),
+    ],
+)
+def test_the_template_of_a_workload_is_looked_at(group: str, resource: str) -> None:
+    """Whoever applies it reads the warning; no pod of its own would show it to anybody."""
+    template = annotated("mooring.dev/vf")
+    spec = {"template": template}
+    obj = {"metadata": {"name": "a"}, "spec": {"jobTemplate": {"spec": spec}} if resource == "cronjobs" else spec}
+    (warning,) = warnings(resource, obj, group=group)
+    assert warning.startswith("unknown annotation 'mooring.dev/vf': ")
+    template["metadata"] = {}
+    assert warnings(resource, obj, group=group) == []
+    del template["metadata"]
+    assert warnings(resource, obj, group=group) == []
+
+
+def test_of_what_a_controller_has_made_nothing_is_said() -> None:
+    """Only its log would have it, once a pod. An owner that is no controller has written nothing."""
+    pod = annotated("mooring.dev/vf")
+    for owner, finds in (({"controller": True}, False), ({"controller": False}, True), ({}, True)):
+        pod["metadata"]["ownerReferences"] = [{"kind": "Job", "name": "a", **owner}]
+        assert bool(warnings("pods", pod)) is finds
+
+
+@pytest.mark.parametrize("resource", ["pods/status", "pods/binding", "bindings", "nodes", "replicasets"])
+def test_other_writes_are_not_looked_at(resource: str) -> None:
+    """The kubelet's, the scheduler's and the controllers' come by thousands."""
+    assert warnings(resource, annotated("mooring.dev/vf")) == []
+
+
+def test_nothing_is_refused() -> None:
+    """Neither by the rule, nor because it cannot be judged; so nobody counts it among the policies that guard."""
+    assert BINDING["spec"] == {"policyName": POLICY["metadata"]["name"], "validationActions": ["Warn"]}
+    assert POLICY["spec"]["failurePolicy"] == "Ignore"
+    assert "paramKind" not in POLICY["spec"]
+    assert POLICY["metadata"]["name"] not in POLICIES
