@@ -31,7 +31,6 @@ from scheduler.kube.objects import Pod
 from scheduler.kube.pod_info import PodInfo, Refusal, read_pod_info
 from scheduler.pending.pending_pods import PendingPods
 from scheduler.placement.assign import NOT_ENOUGH, OUT_OF_BUDGET, demands_on
-from scheduler.placement.eligibility import NO_PF
 from scheduler.placement.fill import bits
 from scheduler.placement.place import SEARCHED_AT_ONCE, PfCapacity, steps_taken
 from scheduler.placement.vf_accounting import capacities_unused
@@ -41,6 +40,7 @@ from scheduler.queue.queue import Queue
 
 UNKNOWN_NODE = "node(s) were not known to Mooring"
 _NO_GROUPS = "pods of a group are placed by Mooring's own scheduler only, not by its extender"
+_NO_SHARES = "no PFs there that could give each device its share of the interfaces"
 _FEW_THERE = "not enough free RDMA VFs or bandwidth there"
 # How the interfaces may be divided among roots is tried so many times on one node, up to 1 ms each.
 MOST_DIVISIONS = 16
@@ -223,7 +223,7 @@ class ExtenderPods:
         reasons: list[str] = []
         try:
             if next(self._beside(pod_info, row, node, claimed), None) is None:
-                return dry_runs, Verdict(claimed.refusal(NO_PF), for_good=True)
+                return dry_runs, Verdict(claimed.refusal(_NO_SHARES), for_good=True)
             for one in self._beside(pod_info, row, node, claimed, self.cache.nodes.free_vfs_of_row[row].capacities):
                 verdict = self._judge(divided := self._dry_runs(one), node, nominated, off)
                 if not verdict.reason:

@@ -12,7 +12,7 @@ from mooring.assignment import AssignedVf
 from mooring.inventory import Pf
 from mooring.request import PodRequest, Spreading, VfRequest
 from scheduler.constraints.protocol import Proposal
-from scheduler.placement.eligibility import NO_PF, eligibility
+from scheduler.placement.eligibility import eligibility
 from scheduler.placement.place import REMEMBERED, Fit, OutOfBudget, PfCapacity, VfDemand, place
 from scheduler.placement.shared_ports import SharedPorts
 from scheduler.placement.vf_accounting import FEW, FreeVfs, are_like_others
@@ -20,7 +20,8 @@ from scheduler.placement.vf_accounting import FEW, FreeVfs, are_like_others
 # Since when each VF has been free, by PF name and VF index; a VF without an entry was never used.
 FreeSince = Mapping[tuple[str, int], float]
 NOT_ENOUGH = {
-    "selectors": NO_PF,
+    # Each interface has a PF (`demands_on`), until what other kinds propose narrows that.
+    "selectors": "no PF may give an interface where the other resources of the pod are",
     "vfs": "not enough free RDMA VFs",
     "rate": "not enough free RDMA bandwidth",
     "distinct": "not enough PFs with free VFs for one each",

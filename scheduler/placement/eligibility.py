@@ -15,16 +15,15 @@ from operator import attrgetter
 from typing import NamedTuple, TypeVar
 
 from mooring.inventory import Pf
-from mooring.natural_order import natural
 from mooring.pci import pcie_root
 from mooring.request import PodRequest, VfRequest
 from mooring.settings import VfSettings
 from scheduler.placement.fill import bits
 from scheduler.placement.glob import Glob
 from scheduler.placement.place import VfDemand
+from scheduler.placement.unmet_part import InterfaceParts, rails_of
 
 K = TypeVar("K", bound=Hashable)
-NO_PF = "no PF of the requested network, name, link type or rate"
 # Names, networks and kinds of PFs for which a request's masks are kept: nodes of one model have a few.
 _MOST_KNOWN = 256
 
@@ -63,6 +62,8 @@ class Eligibility:
         self._equal = _grouped([(_without_values(one.settings), one.netdev) for one in request.interfaces]).values()
         # The PFs judged last: a row's are judged to filter it and again to place on it.
         self._last: tuple[Sequence[Pf], list[_Sight]] = (), []
+        # Of interfaces for which some node had no PF.
+        self._parts: dict[int, InterfaceParts] = {}
         self.rates = [one.settings.min_tx_rate or 0 for one in request.interfaces]
         ordered = sorted(range(len(self.rates)), key=self.rates.__getitem__)
         self._ascending = [self.rates[index] for index in ordered]
@@ -96,9 +97,15 @@ class Eligibility:
             return ""
         first = next(bits(self._every & ~served))
         if not selecting >> first & 1:
-            return NO_PF
+            return self._parts_of(first).unmet_by(pfs)
         able = zip(pfs, seen, strict=True)
         return min([self._reason(first, pf, one.kind) for pf, one in able if one.selecting >> first & 1])
+
+    def _parts_of(self, index: int) -> InterfaceParts:
+        parts = self._parts.get(index)
+        if parts is None:
+            parts = self._parts[index] = InterfaceParts(self._interfaces[index])
+        return parts
 
     def _reason(self, index: int, pf: Pf, kind: _Kind) -> str:
         reason = kind.reasons.get(index)
@@ -157,7 +164,7 @@ class _Selectors:
 
     def masks(self, pfs: Sequence[Pf]) -> Iterator[int]:
         """Yield for each of a node's PFs the interfaces that select it."""
-        rails = _rails(frozenset([pf.network for pf in pfs])) if self._names_rails else {}
+        rails = rails_of(pfs) if self._names_rails else {}
         for pf in pfs:
             mask = self._by_name[pf.name] & self._by_link[pf.link] & self._by_network[pf.network, rails.get(pf.network)]
             yield mask & self._below(pf) if self._names_roots else mask
@@ -205,12 +212,6 @@ def _without_values(settings: VfSettings) -> Hashable:
         *(bool(settings.min_tx_rate), settings.max_tx_rate, settings.mac is None, settings.vlan, settings.qos),
         *(settings.trust, settings.spoofchk, settings.link_state, settings.guid is None),
     )
-
-
-@lru_cache(maxsize=64)
-def _rails(networks: frozenset[str]) -> dict[str, int]:
-    """Number a node's networks, over all PFs, those that are down included."""
-    return {network: number for number, network in enumerate(sorted(filter(None, networks), key=natural))}
 
 
 @lru_cache(maxsize=64)

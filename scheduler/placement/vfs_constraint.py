@@ -15,7 +15,6 @@ from scheduler.placement.place import VfDemand
 from scheduler.placement.vf_accounting import FreeVfs
 
 Narrowing = Mapping[int, frozenset[str]]
-_ONLY_HERE = "no PF may give an interface where the other resources of the pod are"
 
 
 class Vfs:
@@ -46,8 +45,6 @@ class Vfs:
             raise Unmet(demands)
         for proposal in beside.values():
             demands = _narrowed(demands, proposal.narrows.get(VFS, {}), left.pfs)
-        if 0 in [demand.pfs for demand in demands]:
-            raise Unmet(_ONLY_HERE)
         found = place_on(demands, left.capacities, request.pfs, left.shared_ports)
         if isinstance(found, str):
             raise Unmet(found)

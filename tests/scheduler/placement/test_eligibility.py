@@ -1,6 +1,7 @@
 """Which PFs may give each interface: the same as judging each pair of interface and PF, at a part of its cost."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -16,7 +17,6 @@ from mooring.request import PodRequest, VfRequest
 from mooring.settings import VfSettings
 from scheduler.kube.objects import Node, Pod
 from scheduler.placement import eligibility as subject
-from scheduler.placement.assign import NOT_ENOUGH
 from scheduler.placement.eligibility import Eligibility, refused_netdev, refused_settings
 from scheduler.placement.place import VfDemand
 from scheduler.state.machine import Machine
@@ -35,13 +35,39 @@ def _may_give(one: VfRequest, pf: Pf, networks: list[str]) -> bool:
     )
 
 
+def _unmet_part(one: VfRequest, pfs: tuple[Pf, ...], networks: list[str]) -> str:
+    """Return the first part for which no PF is left, found by asking for more and more of them."""
+    if not pfs:
+        return "node(s) had no PF on offer"
+    nothing = VfRequest()
+    parts = [
+        (VfRequest(network=one.network), "on the requested network", "network"),
+        (VfRequest(rail=one.rail), "on the interface's rail", "rail"),
+        (VfRequest(pf=one.pf), "of the requested name", "name"),
+        (VfRequest(link=one.link), "of the requested link type", "link type"),
+        (VfRequest(VfSettings(min_tx_rate=one.min_tx_rate and 1)), "with its link up", ""),
+        (VfRequest(VfSettings(min_tx_rate=one.min_tx_rate)), "fast enough for the requested rate", ""),
+    ]
+    left, before = list(pfs), list[str]()
+    for part, words, name in parts:
+        # Any rate will do, of a PF that is up.
+        known = [replace(pf, offer_mbps=1, mbps=1) if words == "with its link up" else pf for pf in pfs]
+        meeting = [pf for pf, seen in zip(pfs, known, strict=True) if _may_give(part, seen, networks)]
+        left = [pf for pf in left if pf in meeting]
+        if not left:
+            tail = f" among those of the requested {' and '.join(before)}" if meeting and before else ""
+            return f"node(s) had no PF {words}{tail}"
+        before += [name] if name and part not in (nothing, VfRequest(VfSettings(min_tx_rate=0))) else []
+    raise AssertionError("some part leaves none")
+
+
 def _each_pair(request: PodRequest, pfs: tuple[Pf, ...]) -> tuple[VfDemand, ...] | str:
     networks = sorted({pf.network for pf in pfs if pf.network}, key=natural)
     demands = []
     for one in request.interfaces:
         selected = [index for index, pf in enumerate(pfs) if _may_give(one, pf, networks)]
         if not selected:
-            return NOT_ENOUGH["selectors"]
+            return _unmet_part(one, pfs, networks)
         seen = {index: pfs[index] for index in selected}
         reasons = {
             index: refused_netdev(one.netdev, pf) or refused_settings(one.settings, pf) for index, pf in seen.items()
@@ -120,7 +146,7 @@ def test_an_interface_may_select_a_pf_by_its_pcie_root_alone(make_pf: MakePf) ->
     pfs = make_pf(0), make_pf(1)
     assert [pf.pci for pf in pfs] == ["0000:04:00.0", "0000:05:00.0"]
     assert eligibility.demands(pfs) == (VfDemand(0, 0b10), VfDemand(0, 0b11))
-    assert eligibility.refusal(pfs[:1]) == NOT_ENOUGH["selectors"]
+    assert eligibility.refusal(pfs[:1]) == "node(s) had no PF under the requested PCIe root"
 
 
 def test_what_is_kept_of_pfs_is_bounded(make_pf: MakePf) -> None:

@@ -1,0 +1,91 @@
+"""Which part of an interface's request leaves a node no PF. Pure.
+
+The parts are applied in the order in which a user narrows down: network, name, link type, rate. The first one that
+leaves no PF is the reason, counted by node. Where other PFs of the node meet that part, the reason also names the parts
+before it: either may be what the user wants to change.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import NamedTuple
+
+from mooring.inventory import Pf
+from mooring.natural_order import natural
+from mooring.pci import pcie_root
+from mooring.request import VfRequest
+from scheduler.placement.glob import Glob
+
+# The number of each network of a node, from 0 in natural order.
+Rails = Mapping[str, int]
+# Return those of a node's PFs that meet a part.
+_Sift = Callable[[Sequence[Pf], Rails], list[Pf]]
+# PFs' names for which it is kept whether a pattern matches.
+_MOST_KNOWN = 256
+
+
+class _Part(NamedTuple):
+    """A part, and the reasons against a node: ``alone`` where no PF of the node meets it, ``among`` where others do."""
+
+    sift: _Sift
+    alone: str
+    among: str
+
+
+class InterfaceParts:
+    """What one interface requests of its PF, as parts in their order."""
+
+    def __init__(self, interface: VfRequest) -> None:
+        self._parts: list[_Part] = []
+        before: list[str] = []
+        for name, sift, alone in _requested(interface):
+            among = f"{alone} among those of the requested {' and '.join(before)}" if before else alone
+            self._parts.append(_Part(sift, alone, among))
+            if name:
+                before.append(name)
+        self._has_rail = interface.rail is not None
+
+    def unmet_by(self, pfs: Sequence[Pf]) -> str:
+        """Return the first part that leaves none of a node's PFs; empty if some PF meets all parts."""
+        if not pfs:
+            return "node(s) had no PF on offer"
+        left, rails = pfs, rails_of(pfs) if self._has_rail else {}
+        for part in self._parts:
+            left = part.sift(left, rails)
+            if not left:
+                return part.among if part.sift(pfs, rails) else part.alone
+        return ""
+
+
+def _requested(one: VfRequest) -> Iterator[tuple[str, _Sift, str]]:
+    """Yield the parts: the name by which the reasons of later ones call it, if any does, and its own reason."""
+    network, rail, link, root, rate = one.network, one.rail, one.link, one.root, one.min_tx_rate
+    if network is not None:
+        lacks = "node(s) had no PF on the requested network"
+        yield "network", lambda pfs, _: [pf for pf in pfs if pf.network == network], lacks
+    if rail is not None:
+        lacks = "node(s) had no PF on the interface's rail"
+        yield "rail", lambda pfs, rails: [pf for pf in pfs if rails.get(pf.network) == rail], lacks
+    if one.pf is not None:
+        matches = lru_cache(_MOST_KNOWN)(Glob(one.pf).matches)
+        yield "name", lambda pfs, _: [pf for pf in pfs if matches(pf.name)], "node(s) had no PF of the requested name"
+    if link is not None:
+        lacks = "node(s) had no PF of the requested link type"
+        yield "link type", lambda pfs, _: [pf for pf in pfs if pf.link == link], lacks
+    if root is not None:
+        lacks = "node(s) had no PF under the requested PCIe root"
+        yield "PCIe root", lambda pfs, _: [pf for pf in pfs if pcie_root(pf.pci, pf.pcie) == root], lacks
+    if rate:
+        # A PF that is down or of unknown rate gives VFs without a min rate only: there is nothing to reserve.
+        yield "", lambda pfs, _: [pf for pf in pfs if pf.up], "node(s) had no PF with its link up"
+        lacks = "node(s) had no PF fast enough for the requested rate"
+        yield "", lambda pfs, _: [pf for pf in pfs if pf.up and pf.offer_mbps >= rate], lacks
+
+
+def rails_of(pfs: Sequence[Pf]) -> Rails:
+    """Number a node's networks, over all PFs, those that are down included."""
+    return _numbers(frozenset([pf.network for pf in pfs]))
+
+
+@lru_cache(maxsize=64)
+def _numbers(networks: frozenset[str]) -> Rails:
+    return {network: number for number, network in enumerate(sorted(filter(None, networks), key=natural))}

@@ -1,0 +1,112 @@
+"""A node's reason says which part of an interface's request leaves it no PF."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from mooring.inventory import Pf
+from mooring.kube.events import Changed, Identity
+from mooring.request import VfRequest
+from mooring.settings import VfSettings
+from scheduler.kube.objects import Node, Pod
+from scheduler.placement.unmet_part import InterfaceParts
+from scheduler.state.machine import Machine
+from tests.scheduler.group_life import identity, told
+
+MakePf = Callable[..., Pf]
+# Two slow ones of rail0, and a fast one of storage that is InfiniBand.
+PFS: list[dict[str, Any]] = [
+    {"network": "rail0", "mbps": 100_000, "offer_mbps": 90_000},
+    {"network": "rail0", "mbps": 100_000, "offer_mbps": 90_000},
+    {"network": "storage", "mbps": 400_000, "offer_mbps": 390_000, "link": "infiniband"},
+]
+
+
+def _unmet(make_pf: MakePf, rate: int = 0, down: tuple[int, ...] = (), **fields: Any) -> str:
+    pfs = [make_pf(number, up=number not in down, **one) for number, one in enumerate(PFS)]
+    return InterfaceParts(VfRequest(VfSettings(min_tx_rate=rate), **fields)).unmet_by(pfs)
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({"network": "rail9"}, "on the requested network"),
+        ({"pf": "eth*"}, "of the requested name"),
+        ({"root": "pci0000:99"}, "under the requested PCIe root"),
+        ({"rail": 2}, "on the interface's rail"),
+        ({"rate": 400_000}, "fast enough for the requested rate"),
+        ({"rate": 1, "down": (0, 1, 2)}, "with its link up"),
+    ],
+)
+def test_a_part_that_no_pf_of_the_node_meets_is_the_reason(
+    fields: dict[str, Any], reason: str, make_pf: MakePf
+) -> None:
+    """It alone would leave none."""
+    assert _unmet(make_pf, **fields) == f"node(s) had no PF {reason}"
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({"network": "storage", "pf": "pf0"}, "of the requested name among those of the requested network"),
+        ({"network": "rail0", "link": "infiniband"}, "of the requested link type among those of the requested network"),
+        (
+            {"network": "rail0", "rate": 200_000},
+            "fast enough for the requested rate among those of the requested network",
+        ),
+        (
+            {"pf": "pf[01]", "link": "ethernet", "rate": 200_000},
+            "fast enough for the requested rate among those of the requested name and link type",
+        ),
+        ({"network": "storage", "rate": 1, "down": (2,)}, "with its link up among those of the requested network"),
+        ({"rate": 200_000, "down": (2,)}, "fast enough for the requested rate"),
+    ],
+)
+def test_a_part_that_other_pfs_of_the_node_meet_names_the_parts_before_it(
+    fields: dict[str, Any], reason: str, make_pf: MakePf
+) -> None:
+    """The user may change either; a PF that is down has no rate to give, however fast it is."""
+    assert _unmet(make_pf, **fields) == f"node(s) had no PF {reason}"
+
+
+def test_of_several_parts_that_leave_none_the_first_to_narrow_down_is_the_reason(make_pf: MakePf) -> None:
+    """Network before name, name before link type, link type before rate: whoever corrects it meets the next one."""
+    wrong: dict[str, Any] = {"network": "rail9", "pf": "eth*", "link": "none", "rate": 400_000}
+    found = []
+    for name in list(wrong):
+        found.append(_unmet(make_pf, **wrong))
+        del wrong[name]
+    assert found == [
+        f"node(s) had no PF {words}"
+        for words in (
+            "on the requested network",
+            "of the requested name",
+            "of the requested link type",
+            "fast enough for the requested rate",
+        )
+    ]
+    assert _unmet(make_pf) == ""
+
+
+def test_a_node_without_any_pf_has_a_reason_of_its_own() -> None:
+    """Whatever is requested of it."""
+    assert InterfaceParts(VfRequest(network="rail0")).unmet_by([]) == "node(s) had no PF on offer"
+    assert InterfaceParts(VfRequest()).unmet_by([]) == "node(s) had no PF on offer"
+
+
+def test_nodes_are_counted_by_the_part_that_leaves_them_none(
+    machine: Machine, make_node: Callable[..., Node], make_pf: MakePf, make_pod: Callable[..., Pod]
+) -> None:
+    """Three nodes, three reasons in one message."""
+    for name, fields in (("n1", {"network": "a"}), ("n2", {"link": "infiniband"}), ("n3", {"offer_mbps": 1_000})):
+        pfs = (make_pf(**({"network": "b"} | fields)),)
+        machine.nodes(Changed(Identity(name), make_node(name, pfs)), 0.0)
+    pod = make_pod("p", [{"network": "b", "link": "ethernet", "min_tx_rate": 5_000}])
+    machine.pods(Changed(identity(pod), pod), 0.0)
+    found = machine.step(0.0)
+    assert found is not None
+    assert told(found)["p"].startswith(
+        "0/3 nodes are available: 1 node(s) had no PF fast enough for the requested rate, "
+        "1 node(s) had no PF of the requested link type, 1 node(s) had no PF on the requested network. preemption: "
+    )
