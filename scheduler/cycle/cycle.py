@@ -14,7 +14,7 @@ import numpy as np
 from mooring.assignment import Assignment, assignment_fields
 from scheduler.cache.cache import Cache
 from scheduler.cache.column import Amounts
-from scheduler.cache.node_columns import Flags, Rows
+from scheduler.cache.node_columns import Rows
 from scheduler.cycle.cluster_filters import (
     ClusterFilters,
     NoNode,
@@ -38,7 +38,7 @@ from scheduler.cycle.nominations import NominatedPods
 from scheduler.cycle.placement_budget import PlacementBudget, TurnSpent
 from scheduler.cycle.preemption.preemption import Futile, Preemption
 from scheduler.cycle.preemption.select_victims import VictimSearch
-from scheduler.cycle.refusals import RefusedRows, batches, no_node_available, none_available, refused_rows, sift
+from scheduler.cycle.refusals import Among, RefusedRows, batches, no_node_available, none_available, refused_rows, sift
 from scheduler.cycle.signature_scores import SignatureScores
 from scheduler.kube.cluster_event import LEAVING, NO_EVENT, ClusterEvent
 from scheduler.kube.group_membership import GroupKey
@@ -128,10 +128,10 @@ class SchedulingCycle:
         pod_info: PodInfo,
         now: float,
         budget: PlacementBudget,
-        among: Flags | None = None,
+        among: Among | None = None,
         record_phase: RecordPhase = ignore_phase,
     ) -> Decision:
-        """Decide about a pod without preemption, only on the rows marked ``among`` if given.
+        """Decide about a pod without preemption, only on the rows ``among`` if given.
 
         Raise TurnSpent where the search for VFs goes on in another turn.
         """
@@ -186,7 +186,7 @@ class SchedulingCycle:
         return self._unplaced(pod_info, found, search, now)
 
     def _choose(
-        self, pod_info: PodInfo, now: float, budget: PlacementBudget, among: Flags | None, record_phase: RecordPhase
+        self, pod_info: PodInfo, now: float, budget: PlacementBudget, among: Among | None, record_phase: RecordPhase
     ) -> "_Choice | list[RefusedRows] | NoNode":
         """Choose the best node, of those ``among`` if given; return why none passes if none does."""
         self._cache.tick(now)
@@ -198,10 +198,10 @@ class SchedulingCycle:
         signature_scores = self._signature_scores.of(pod_info, budget)
         if not others and not volumes and self._nominated_pods.of(pod_info.uid) is None:
             record_phase("Filter")
-            best = signature_scores.best(budget, among)
+            best = signature_scores.best(budget, among.flags if among is not None else None)
             record_phase("Score")
             if best is None:
-                return list(refused_rows(signature_scores, among))
+                return list(refused_rows(signature_scores, among, self._cache.nodes))
             row, placement = best
             if not self._conflicts_with_nominated(pod_info)(row):
                 return _Choice(row, placement, signature_scores.parts(row))
@@ -223,7 +223,7 @@ class SchedulingCycle:
         volumes: VolumeFilters,
         others: ClusterFilters,
         budget: PlacementBudget,
-        among: Flags | None,
+        among: Among | None,
         record_phase: RecordPhase,
     ) -> _Choice | list[RefusedRows]:
         """Filter and score nodes by the volumes, and by affinity and spreading among the pods there, nominated or not.
@@ -233,7 +233,7 @@ class SchedulingCycle:
         """
         rows, refused = signature_scores.passing(), list[RefusedRows]()
         if among is not None:
-            rows = rows[among[rows]]
+            rows = rows[among.flags[rows]]
         quick = [one for one in volumes if not one[0].slow and not others]
         slow = [one for one in volumes if one not in quick]
         ordered = rows[self._in_order(pod_info, rows, signature_scores.scores(rows))]
@@ -242,7 +242,7 @@ class SchedulingCycle:
             if isinstance(found, _Choice):
                 return found
             refused += found
-        return [*refused_rows(signature_scores, among), *refused]
+        return [*refused_rows(signature_scores, among, self._cache.nodes), *refused]
 
     def _choose_among(
         self,

@@ -3,7 +3,9 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from scheduler.cache.node_columns import Flags, Rows
+import numpy as np
+
+from scheduler.cache.node_columns import Flags, NodeColumns, Rows
 from scheduler.cycle.signature_scores import SignatureScores
 from scheduler.kube.cluster_event import ClusterEvent
 from scheduler.plugins.interface import ClusterFilterPlugin, Filter, Refusals, Texts, VolumeFilterPlugin
@@ -12,6 +14,14 @@ from scheduler.plugins.interface import ClusterFilterPlugin, Filter, Refusals, T
 _PORTION, _LARGER = 16, 2
 # Of a group whose members share a topology domain.
 OUTSIDE = "node(s) were outside the group's topology domain"
+
+
+@dataclass(frozen=True, slots=True)
+class Among:
+    """The rows on which a member of a group is tried, and the label whose value they must share; empty for none."""
+
+    flags: Flags
+    label: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,13 +69,21 @@ def refused_by(
             yield RefusedRows(plugin.requeue_on, texts, those, lasting)
 
 
-def refused_rows(signature_scores: SignatureScores, among: Flags | None) -> Iterator[RefusedRows]:
+def refused_rows(signature_scores: SignatureScores, among: Among | None, nodes: NodeColumns) -> Iterator[RefusedRows]:
     for plugin, texts, rows in signature_scores.refused():
-        mine = rows if among is None else rows[among[rows]]
+        mine = rows if among is None else rows[among.flags[rows]]
         if len(mine):
             yield RefusedRows(plugin.requeue_on, texts, mine)
-    if among is not None and len(outside := signature_scores.outside(among)):
-        yield RefusedRows(ClusterEvent.NODE_LABELS, (OUTSIDE,), outside)
+    if among is not None:
+        yield from _outside(signature_scores.outside(among.flags), among.label, nodes)
+
+
+def _outside(rows: Rows, label: str, nodes: NodeColumns) -> Iterator[RefusedRows]:
+    """Refuse the rows outside a topology domain, those without its label apart: they are in no domain at all."""
+    lacking = nodes.label(label).ids[rows] == 0 if label else np.zeros(len(rows), np.bool_)
+    for text, those in ((f"node(s) had no label {label}", rows[lacking]), (OUTSIDE, rows[~lacking])):
+        if len(those):
+            yield RefusedRows(ClusterEvent.NODE_LABELS, (text,), those)
 
 
 def no_node_available(total: int, reasons: str) -> str:

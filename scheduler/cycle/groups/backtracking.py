@@ -33,6 +33,7 @@ from scheduler.cycle.groups.members import alike, by_size, distinct, needs
 from scheduler.cycle.groups.node_filling import Counts, EqualMembers, FillableNode, NodeFilling
 from scheduler.cycle.groups.packing import GroupPacking
 from scheduler.cycle.placement_budget import PlacementBudget
+from scheduler.cycle.refusals import Among
 from scheduler.kube.pod_info import PodInfo
 
 # Kinds of members of which it is known on which rows they pass.
@@ -248,7 +249,7 @@ def take_step(
         _go_back(path, packing, placed)
         return
     member, rows = path.member, path.first_rows()
-    found = packing.cycle.place(member, now, budget, rows, record_phase)
+    found = packing.cycle.place(member, now, budget, Among(rows), record_phase)
     fits = isinstance(found, Bind) or packing.fit(member, placed.values(), rows, budget)
     path.steps -= 1
     if isinstance(found, Bind):

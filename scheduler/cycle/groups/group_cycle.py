@@ -44,6 +44,7 @@ from scheduler.cycle.groups.search import MOST_RESTARTS, GroupSearch
 from scheduler.cycle.groups.slices import PUT_BACK
 from scheduler.cycle.groups.vf_room import VfRoom, is_selective
 from scheduler.cycle.placement_budget import TurnSpent
+from scheduler.cycle.refusals import Among
 from scheduler.kube.cluster_event import ANY_EVENT, LEAVING, NO_EVENT, ClusterEvent
 from scheduler.kube.pod_info import PodInfo
 from scheduler.placement.vf_accounting import FreeVfs
@@ -230,7 +231,8 @@ class GroupCycle:
             if search.path is not None:
                 take_step(search.path, packing, search.placed, search.budget, now, record_phase)
                 return
-            found = self._cycle.place(member, now, search.budget, among, record_phase)
+            inside = Among(among, search.group.within) if among is not None else None
+            found = self._cycle.place(member, now, search.budget, inside, record_phase)
             if not isinstance(found, Bind) and packing.fit(member, search.placed.values(), among, search.budget):
                 search.todo.popleft()
                 return

@@ -192,6 +192,17 @@ async def test_a_group_is_decided_about_again_though_others_come_before_it(serve
         assert f"group {name}: 1 of 2 members fit: 0/1 nodes are available for the 2nd: " in out
 
 
+async def test_a_group_whose_label_no_node_has_is_told_the_label(served: Served) -> None:
+    """No node refuses a member more than another, so none is named as the one it hangs on."""
+    await served.add_node(node("n1", (pf(0, vfs=4),)))
+    for index in range(3):
+        await served.add_pod(member(index))
+    _, out, _ = await served.run("explain", "group/train", "--recompute")
+    assert "0/1 nodes are available for the 1st: 1 node(s) had no label rack." in out
+    assert out.splitlines()[-1].split() == ["1", "node(s)", "had", "no", "label", "rack", "n1"]
+    assert "refused by" not in out
+
+
 async def test_without_the_rights_a_group_is_shown_as_far_as_they_go(guarded: Served) -> None:
     """Pods are listed; neither nodes nor events nor PodGroups are."""
     await guarded.add_pod(member(0))

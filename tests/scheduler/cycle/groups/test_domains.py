@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from mooring.inventory import Pf
+from mooring.kube.events import Changed, Identity
 from scheduler.kube.objects import Node, Pod
 from scheduler.state.machine import Machine
 from tests.scheduler.group_life import Life, binds, changed, told
@@ -53,10 +54,41 @@ def test_all_members_share_the_value_of_the_label(racks: Racks) -> None:
     assert binds(instructions) == []
     assert set(told(instructions).values()) == {
         f"group train: 3 of 4 members fit in {RACK} 'b', where the most do: 0/6 nodes are available for the 4th: "
-        "3 node(s) were outside the group's topology domain, 3 not enough free RDMA VFs."
+        f"1 node(s) had no label {RACK}, 2 node(s) were outside the group's topology domain, "
+        "3 not enough free RDMA VFs."
     }
     racks.rack("c", 4)
     assert racks.placed(1.0) == ["c"] * 4
+
+
+@pytest.mark.parametrize("is_pod_group", [False, True])
+def test_where_no_node_has_the_label_that_is_the_reason(racks: Racks, is_pod_group: bool) -> None:
+    """Misspelt, or not set yet: once the nodes have it, the group is placed."""
+    racks.nodes("n-1", "n-2")
+    if is_pod_group:
+        racks.pod_group(schedulingPolicy={"gang": {"minCount": 2}}, schedulingConstraints={"topology": [{"key": RACK}]})
+        spec = {"schedulingGroup": {"podGroupName": "train"}}
+        racks.see(*(racks.member(f"m{number}", "", spec=spec) for number in range(2)))
+    else:
+        racks.job(2, within=RACK)
+    found = racks.work()
+    assert binds(found) == []
+    (message,) = set(told(found).values())
+    assert f"0/2 nodes are available for the 1st: 2 node(s) had no label {RACK}." in message
+    racks.nodes("n-1", "n-2", labels={RACK: "a"})
+    assert racks.placed(10.0) == ["n", "n"]
+
+
+def test_a_label_that_is_only_preferred_is_no_reason(racks: Racks) -> None:
+    """By their sums two PFs hold three members, and they hold two: the most fit in the leaf, which is tried first."""
+    for name, labels in (("a-0", {RACK: "a", LEAF: "l"}), ("b-0", {RACK: "b"})):
+        node = racks.make_node(name, (racks.make_pf(0), racks.make_pf(1)), labels=labels)
+        racks.machine.nodes(Changed(Identity(name), node), racks.now)
+    group = json.dumps({"name": "train", "min": 3, "within": RACK, "prefer": [LEAF]})
+    racks.see(*(racks.member(f"m{number}", group, request=[{"min_tx_rate": 50_000}]) for number in range(3)))
+    (message,) = set(told(racks.work()).values())
+    assert f"2 of 3 members fit in {LEAF} 'l', where the most do: 0/2 nodes" in message
+    assert "1 node(s) were outside the group's topology domain" in message
 
 
 def test_the_smallest_domain_that_holds_the_whole_group_is_taken(racks: Racks) -> None:
