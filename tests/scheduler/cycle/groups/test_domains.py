@@ -8,6 +8,9 @@ import pytest
 
 from mooring.inventory import Pf
 from mooring.kube.events import Changed, Identity
+from scheduler.cache.groups.sources import Group
+from scheduler.cycle.groups.domains import tries
+from scheduler.kube.group_membership import GroupKey
 from scheduler.kube.objects import Node, Pod
 from scheduler.state.machine import Machine
 from tests.scheduler.group_life import Life, binds, changed, told
@@ -230,6 +233,31 @@ def test_when_no_member_is_placed_the_domain_is_chosen_again(racks: Racks) -> No
     racks.work(1.0)
     racks.job(2, within=RACK)
     assert racks.placed(1.0) == ["b", "b"]
+
+
+def test_of_domains_with_as_many_placed_members_the_first_by_name_is_tried(racks: Racks) -> None:
+    """Labels have changed since. The order of a set of names is another one in each process; so are 20 labels' here."""
+    keys = [f"example.com/level-{number}" for number in range(20)]
+    nodes = [f"n{number}" for number in range(8)]
+    for number, name in enumerate(nodes):
+        racks.nodes(name, labels={key: f"{key.rpartition('-')[2]}-{number}" for key in keys})
+    found = []
+    for key in keys:
+        group = Group(GroupKey("annotation", "default", "train"), 8, within=key)
+        (one,) = tries(group, [], 1, 1, nodes[::-1], racks.machine.cache, lambda: None)
+        found.append(one.domain.labels)
+    assert found == [((key, f"{number}-0"),) for number, key in enumerate(keys)]
+
+
+def test_of_domains_that_hold_as_many_that_of_the_first_node_is_tried_first(racks: Racks) -> None:
+    """Whatever labels the nodes have had before: a scheduler that starts now sees none of these."""
+    racks.nodes("n0-0", "n0-1", labels={RACK: "before"})
+    racks.nodes("n1-0", "n1-1", labels={RACK: "a"})
+    # Some group has asked for the label.
+    racks.machine.cache.nodes.label(RACK)
+    racks.nodes("n0-0", "n0-1", labels={RACK: "b"})
+    racks.job(2, within=RACK)
+    assert racks.placed() == ["n0", "n0"]
 
 
 def test_a_pod_groups_topology_is_required(racks: Racks) -> None:
