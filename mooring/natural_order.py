@@ -8,8 +8,10 @@ MOST_DIGITS = 18
 
 
 def natural(text: str) -> tuple[tuple[int, int, str], ...]:
-    """Return a key by which numbers within texts sort by their values."""
-    return tuple(
+    """Return a key by which numbers within texts sort by their values; different texts have different keys."""
+    parts = (
         (0, int(part), "") if part.isdigit() and len(part) <= MOST_DIGITS else (1, 0, part)
         for part in _DIGITS.split(text)
     )
+    # What ends first comes first; ``rail1`` and ``rail01`` end together.
+    return *parts, (-1, 0, text)
