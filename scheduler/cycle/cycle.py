@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 
 from mooring.assignment import Assignment, assignment_fields
-from scheduler.cache.cache import Cache
+from scheduler.cache.cache import AssignedPod, Cache
 from scheduler.cache.column import Amounts
 from scheduler.cache.node_columns import Rows
 from scheduler.cycle.cluster_filters import (
@@ -158,6 +158,11 @@ class SchedulingCycle:
         """Return by node the uids of the nominated pods that count for a group."""
         by_node = self._nominated_pods.counting_for_group(group, priority)
         return {node: frozenset(one.uid for one in pods) for node, pods in by_node.items()}
+
+    def nominated(self, uid: str) -> AssignedPod | None:
+        """Return a pod as it is counted on the node to which it is nominated; None if it is to none."""
+        nomination = self._nominated_pods.of(uid)
+        return nomination.assigned if nomination is not None else None
 
     def refused_for(self, pod_info: PodInfo, text: str, budget: PlacementBudget) -> Rows:
         """Return the rows that refuse a pod, by itself, for this reason only."""

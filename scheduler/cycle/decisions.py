@@ -72,6 +72,8 @@ class GroupUnschedulable:
 
     ``fitting`` did, and ``refusal`` is why the next one did not.
     ``where`` is the domain in which the most did, in words; empty for the whole cluster. ``binds`` is where they did.
+    ``is_cut`` if not all domains and networks were tried, and ``go_on_from`` is the domain, by its number, from which
+    another decision may find more; 0 if none can. ``comes_again`` if one may though nothing happens.
     """
 
     fitting: int
@@ -79,6 +81,9 @@ class GroupUnschedulable:
     refusal: Unschedulable
     where: str = ""
     binds: tuple[Bind, ...] = ()
+    is_cut: bool = False
+    go_on_from: int = 0
+    comes_again: bool = False
 
 
 def annotations_of(assignment: str, sign: SignAssignment | None) -> dict[str, str]:

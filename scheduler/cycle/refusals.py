@@ -14,14 +14,19 @@ from scheduler.plugins.interface import ClusterFilterPlugin, Filter, Refusals, T
 _PORTION, _LARGER = 16, 2
 # Of a group whose members share a topology domain.
 OUTSIDE = "node(s) were outside the group's topology domain"
+UNSTEADY = "node(s) changed again and again while the group was decided about"
 
 
 @dataclass(frozen=True, slots=True)
 class Among:
-    """The rows on which a member of a group is tried, and the label whose value they must share; empty for none."""
+    """The rows on which a member of a group is tried, and the label whose value they must share; empty for none.
+
+    ``unsteady`` are rows that are left out because they change too often.
+    """
 
     flags: Flags
     label: str = ""
+    unsteady: Sequence[int] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,13 +80,16 @@ def refused_rows(signature_scores: SignatureScores, among: Among | None, nodes: 
         if len(mine):
             yield RefusedRows(plugin.requeue_on, texts, mine)
     if among is not None:
-        yield from _outside(signature_scores.outside(among.flags), among.label, nodes)
+        yield from _outside(signature_scores.outside(among.flags), among, nodes)
 
 
-def _outside(rows: Rows, label: str, nodes: NodeColumns) -> Iterator[RefusedRows]:
+def _outside(rows: Rows, among: Among, nodes: NodeColumns) -> Iterator[RefusedRows]:
     """Refuse the rows outside a topology domain, those without its label apart: they are in no domain at all."""
-    lacking = nodes.label(label).ids[rows] == 0 if label else np.zeros(len(rows), np.bool_)
-    for text, those in ((f"node(s) had no label {label}", rows[lacking]), (OUTSIDE, rows[~lacking])):
+    changing = np.isin(rows, among.unsteady)
+    rows, unsteady = rows[~changing], rows[changing]
+    lacking = nodes.label(among.label).ids[rows] == 0 if among.label else np.zeros(len(rows), np.bool_)
+    apart = (f"node(s) had no label {among.label}", rows[lacking]), (OUTSIDE, rows[~lacking]), (UNSTEADY, unsteady)
+    for text, those in apart:
         if len(those):
             yield RefusedRows(ClusterEvent.NODE_LABELS, (text,), those)
 

@@ -8,6 +8,9 @@ from scheduler.cycle.groups.search import GroupSearch
 from scheduler.cycle.refusals import for_member
 from scheduler.kube.cluster_event import LEAVING, ClusterEvent
 
+# The most that one decision tries was tried.
+_GOES_ON = ", and not all domains were tried yet"
+_CUT = ", and not all combinations were tried"
 # Pods that are named as in the way of a group.
 _NAMED = 3
 
@@ -23,6 +26,8 @@ def shortage(members: Members, search: GroupSearch, verdict: GroupUnschedulable,
         return surplus(members, search, verdict.refusal)
     reason = for_member(verdict.refusal.reason, _ordinal(verdict.fitting + 1))
     where = f" in {verdict.where}, where the most do" if verdict.where else ""
+    if verdict.is_cut:
+        where += _GOES_ON if verdict.go_on_from else _CUT
     if counting := members.counting:
         half = f"{counting} of at least {least} members are placed, and {verdict.fitting} of"
         who = _in_the_way(members, verdict.refusal, cache)

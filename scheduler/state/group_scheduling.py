@@ -35,6 +35,7 @@ from scheduler.pending.groups.marked_members import MarkedMembers
 from scheduler.pending.groups.member_messages import MemberMessages
 from scheduler.pending.groups.options import GroupOptions
 from scheduler.pending.groups.pending_groups import PendingGroups
+from scheduler.pending.groups.untried_domains import UntriedDomains
 from scheduler.pending.groups.urgent_turn import UrgentTurn
 from scheduler.pending.nominator import Nominator
 from scheduler.pending.pending_pod import waits_as_before
@@ -82,6 +83,7 @@ class GroupScheduling:
     half_groups: HalfGroups = field(init=False)
     group_pre_binding: GroupPreBinding = field(init=False)
     urgent_turn: UrgentTurn = field(init=False)
+    _untried_domains: UntriedDomains = field(default_factory=UntriedDomains)
     _decision: GroupDecision | None = None
     _has_only_begun: bool = False
     # The decisions that others have interrupted, and when one is to go on.
@@ -112,18 +114,10 @@ class GroupScheduling:
         infos = [of_priority(one.pod_info, priority) for one in pending if isinstance(one.pod_info, PodInfo)]
         placed = [assigned for uid in members.of("placed") if (assigned := self.cache.assigned(uid)) is not None]
         waiting = sorted(infos, key=lambda one: by_index(one.pod))
-        self._decision = GroupDecision(
-            GroupSearch(
-                group,
-                waiting,
-                needed(key, self.pending_groups),
-                priority,
-                self.portion,
-                placed,
-                since=self.queue.happened,
-            ),
-            members.arrivals,
-        )
+        least, since = needed(key, self.pending_groups), self.queue.happened
+        search = GroupSearch(group, waiting, least, priority, self.portion, placed, since=since)
+        self._untried_domains.take(search)
+        self._decision = GroupDecision(search, members.arrivals)
         self._has_only_begun = len(infos) > _MANY
 
     def resume(self, now: float) -> str:
@@ -193,7 +187,10 @@ class GroupScheduling:
         if verdict is None:
             self._give_way(decision, now)
             return None
-        if isinstance(verdict, GroupUnschedulable) and verdict.refusal.requeue_on & LEAVING:
+        if isinstance(verdict, GroupUnschedulable) and verdict.go_on_from:
+            # Nobody is sent away before all is tried.
+            self._untried_domains.put(search, verdict.go_on_from)
+        elif isinstance(verdict, GroupUnschedulable) and verdict.refusal.requeue_on & LEAVING:
             decision.unplaced = verdict
             return self._seek_victims(decision, verdict, now)
         self._decision = None
@@ -203,7 +200,7 @@ class GroupScheduling:
             self.members_placed += len(verdict.binds)
             return self._carry_out(search, verdict, now)
         message = shortage(self.pending_groups.members(key), search, verdict, self.cache)
-        return self._refuse(search, verdict.refusal, message, now, verdict.binds)
+        return self._refuse(search, verdict.refusal, message, now, verdict.binds, comes_again=verdict.comes_again)
 
     def _seek_victims(
         self, decision: GroupDecision, verdict: GroupUnschedulable, now: float
@@ -219,7 +216,8 @@ class GroupScheduling:
         message = shortage(self.pending_groups.members(key), search, verdict, self.cache)
         if found.reason:
             message = f"{message} preemption: {found.reason}"
-        told = self._refuse(search, verdict.refusal, message, now, verdict.binds, found)
+        comes_again = verdict.comes_again or found.comes_again
+        told = self._refuse(search, verdict.refusal, message, now, verdict.binds, found, comes_again=comes_again)
         if not found.victims:
             return told
         first = found.nominations[0].assigned.uid
@@ -291,6 +289,7 @@ class GroupScheduling:
         for key in self.nominator.groups() if self.nominator else ():
             if not self.pending_groups.is_queued(key):
                 self.nominator.delete_group(key, now)
+        self._untried_domains.keep(self.pending_groups.is_queued)
         found += self.half_groups.overdue(now)
         found += self.marked_members.overdue(now)
         for batch in self.held_binds.touched():
@@ -361,6 +360,8 @@ class GroupScheduling:
         now: float,
         fitting: Sequence[Bind] = (),
         preempted: GroupPreempted = NOBODY_PREEMPTED,
+        *,
+        comes_again: bool = False,
     ) -> list[Instruction]:
         """Let a group wait: for its victims, or keep the room of its ``fitting`` members if it has first call."""
         key, missed = search.group.key, self.queue.missed_since(search.since)
@@ -373,7 +374,7 @@ class GroupScheduling:
         uids = self.pending_groups.members(key).of("waiting")
         if not self.pending_groups.decided(key, now):
             self.queue.add_unschedulable(key.entry, refusal.requeue_on)
-            if missed & refusal.requeue_on or preempted.comes_again:
+            if missed & refusal.requeue_on or comes_again:
                 self.queue.requeue(key.entry)
         self.conditions.refuse(key, message, now)
         return self._tell(key, uids, message, refusal.why)

@@ -13,8 +13,9 @@ While none of their nodes is known, nobody joins them in a domain that all must 
 What it costs: some arrays over all nodes for each distinct member and level.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
@@ -80,13 +81,13 @@ def tries(
     needed: int,
     placed_on: Sequence[str],
     cache: Cache,
-    vf_room: Callable[[], Amounts | None],
+    bounds: Callable[[], Iterable[Amounts]],
 ) -> Iterator[Try]:
     """Yield what to try, in order; at least one.
 
     ``members`` are the distinct ones, each with the rows that it passes; ``count`` is how many there are, ``needed``
-    how many must be placed, and ``placed_on`` are the nodes of those that are. ``vf_room`` returns for how many members
-    each row has VFs that they select; None if they select none.
+    how many must be placed, and ``placed_on`` are the nodes of those that are. ``bounds`` returns what else bounds the
+    members that each row holds.
     """
     nodes = cache.nodes
     levels = _levels(group)
@@ -98,10 +99,11 @@ def tries(
         yield Try(_none(group), needed)
         return
     room = _room(members, nodes) if levels else np.zeros(nodes.size, np.int64)
-    if levels and (selected := vf_room()) is not None:
-        room = np.minimum(room, selected)
+    for bound in bounds() if levels else ():
+        room = np.minimum(room, bound)
+    labels = _Labels.of(nodes, chain.from_iterable(levels[:1]))
     for keys in levels:
-        level = _level(nodes, keys, room)
+        level = labels.level(keys, room)
         yield from (Try(domain, count) for domain in level.at_least(count))
         if keys[0] == group.within:
             if needed < count:
@@ -136,7 +138,7 @@ def domains_within(group: Group, placed_on: Sequence[str], cache: Cache) -> Iter
     if placed_on:
         yield _none(group)
         return
-    yield from _level(nodes, keys, np.zeros(nodes.size, np.int64)).largest(0)
+    yield from _Labels.of(nodes, keys).level(keys, np.zeros(nodes.size, np.int64)).largest(0)
 
 
 def _none(group: Group) -> Domain:
@@ -174,26 +176,24 @@ def _shared(
 
 @dataclass(frozen=True, slots=True)
 class _Level:
-    """The domains of a level: how many members each could hold, the smallest first, and a row of each."""
+    """The domains of a level, the smallest first: their values of each label, and how many members each could hold."""
 
-    nodes: NodeColumns
     keys: Sequence[str]
+    values: Sequence[tuple[str, ...]]
     holds: Amounts
-    rows: Rows
 
     def at_least(self, wanted: int) -> Iterator[Domain]:
         """Yield the domains that could hold so many, the smallest first."""
-        for number in range(int(np.searchsorted(self.holds, wanted)), len(self.rows)):
+        for number in range(int(np.searchsorted(self.holds, wanted)), len(self.values)):
             yield self._domain(number)
 
     def largest(self, wanted: int) -> Iterator[Domain]:
         """Yield the domains that could hold so many, the largest first."""
-        for number in reversed(range(int(np.searchsorted(self.holds, wanted)), len(self.rows))):
+        for number in reversed(range(int(np.searchsorted(self.holds, wanted)), len(self.values))):
             yield self._domain(number)
 
     def _domain(self, number: int) -> Domain:
-        row = int(self.rows[number])
-        return Domain(_values(self.nodes, self.keys, row))
+        return Domain(tuple(zip(self.keys, self.values[number], strict=True)))
 
 
 def _values(nodes: NodeColumns, keys: Sequence[str], row: int) -> tuple[tuple[str, str], ...]:
@@ -202,20 +202,37 @@ def _values(nodes: NodeColumns, keys: Sequence[str], row: int) -> tuple[tuple[st
     return tuple((key, _NO_VALUE if value is None else value) for key, value in zip(keys, values, strict=True))
 
 
-def _level(nodes: NodeColumns, keys: Sequence[str], room: Amounts) -> _Level:
-    columns = [nodes.label(key) for key in keys]
-    rows = nodes.all_rows()
-    for column in columns:
-        rows = rows[column.ids[rows] > 0]
-    # One number for the values of all labels together: there are never as many rows as 64 bits hold.
-    ids: NDArray[np.int64] = np.zeros(len(rows), np.int64)
-    for column in columns:
-        _, ids = np.unique(ids * len(column.values) + column.ids[rows], return_inverse=True)
-    kinds, first, which = np.unique(ids, return_index=True, return_inverse=True)
-    holds = np.bincount(which, room[rows], len(kinds)).astype(np.int64)
-    # Of equal ones the first row decides.
-    order = np.lexsort((rows[first], holds))
-    return _Level(nodes, keys, holds[order], rows[first][order])
+@dataclass(frozen=True, slots=True)
+class _Labels:
+    """Some labels of all nodes as they are now: their rows may be other nodes when a level is asked for.
+
+    For each label: the number of each row's value, and the values.
+    """
+
+    rows: Rows
+    columns: dict[str, tuple[NDArray[np.int32], list[str | None]]]
+
+    @classmethod
+    def of(cls, nodes: NodeColumns, keys: Iterable[str]) -> "_Labels":
+        columns = {key: nodes.label(key) for key in keys}
+        found = {key: (column.ids[: nodes.size].copy(), column.values.copy()) for key, column in columns.items()}
+        return cls(nodes.all_rows(), found)
+
+    def level(self, keys: Sequence[str], room: Amounts) -> _Level:
+        """Return the domains of a level by how many members each row holds."""
+        columns, rows = [self.columns[key] for key in keys], self.rows
+        for ids, _ in columns:
+            rows = rows[ids[rows] > 0]
+        # One number for the values of all labels together: there are never as many rows as 64 bits hold.
+        numbers: NDArray[np.int64] = np.zeros(len(rows), np.int64)
+        for ids, values in columns:
+            _, numbers = np.unique(numbers * len(values) + ids[rows], return_inverse=True)
+        kinds, first, which = np.unique(numbers, return_index=True, return_inverse=True)
+        holds = np.bincount(which, room[rows], len(kinds)).astype(np.int64)
+        # Of equal ones the first row decides.
+        order = np.lexsort((rows[first], holds))
+        named = [[values[number] or "" for number in ids[rows[first][order]].tolist()] for ids, values in columns]
+        return _Level(keys, list(zip(*named, strict=True)), holds[order])
 
 
 def _room(members: Sequence[tuple[PodInfo, Rows]], nodes: NodeColumns) -> Amounts:

@@ -22,32 +22,28 @@ steps for the whole decision.
 """
 
 from collections import deque
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Mapping, Set
 from dataclasses import replace
-from functools import partial
 
 from scheduler.cache.cache import Cache
-from scheduler.cache.column import Amounts
 from scheduler.cache.groups.sources import MOST_SHAPES
 from scheduler.cache.node_columns import Flags
 from scheduler.cycle.cluster_filters import cluster_filters
 from scheduler.cycle.cycle import RecordPhase, SchedulingCycle, ignore_phase
 from scheduler.cycle.decisions import Bind, GroupPlacement, GroupUnschedulable, Unschedulable
+from scheduler.cycle.groups.attempts import GroupAttempts, go_on_from
 from scheduler.cycle.groups.backtracking import Backtracking, begin, rows_of, take_step
-from scheduler.cycle.groups.domains import Try, hanging_on, labels_are_ready, tries
-from scheduler.cycle.groups.members import alike, by_size, distinct
-from scheduler.cycle.groups.network_room import NetworkRoom
+from scheduler.cycle.groups.domains import hanging_on, labels_are_ready
+from scheduler.cycle.groups.members import alike, distinct
 from scheduler.cycle.groups.packing import GroupPacking
-from scheduler.cycle.groups.rails import Networks, choices, networks_in, on_rails
+from scheduler.cycle.groups.rails import on_rails
 from scheduler.cycle.groups.row_contents import RowContents
 from scheduler.cycle.groups.search import MOST_RESTARTS, GroupSearch
 from scheduler.cycle.groups.slices import PUT_BACK
-from scheduler.cycle.groups.vf_room import VfRoom, is_selective
 from scheduler.cycle.placement_budget import TurnSpent
 from scheduler.cycle.refusals import Among
 from scheduler.kube.cluster_event import ANY_EVENT, LEAVING, NO_EVENT, ClusterEvent
 from scheduler.kube.pod_info import PodInfo
-from scheduler.placement.vf_accounting import FreeVfs
 
 # How often those are tried again in a try that fitted nowhere before.
 _MOST_RETRIES = 3
@@ -63,7 +59,7 @@ class GroupCycle:
     def __init__(self, cache: Cache, scheduling_cycle: SchedulingCycle) -> None:
         self._cache = cache
         self._cycle = scheduling_cycle
-        self._vf_room = VfRoom(cache.nodes)
+        self._attempts = GroupAttempts(cache, scheduling_cycle)
 
     def proceed(
         self, search: GroupSearch, now: float, record_phase: RecordPhase = ignore_phase
@@ -81,7 +77,8 @@ class GroupCycle:
         if not search.has_begun:
             if not self._judge_nodes(search):
                 return None
-            self._begin(search)
+            self._attempts.begin(search)
+            self._next_try(search)
         return self._try_portion(search, now, record_phase)
 
     def _try_portion(
@@ -102,15 +99,20 @@ class GroupCycle:
         self._note_seen(search)
         return self._ended(search)
 
-    def _among(self, search: GroupSearch) -> Flags | None:
+    def _among(self, search: GroupSearch) -> Among | None:
         """Return on which rows members are tried; None for all."""
         nodes = self._cache.nodes
-        among = search.trying.domain.rows(nodes)
+        inside = search.trying.domain.rows(nodes)
         unsteady = [nodes.row_of[name] for name in search.unsteady if name in nodes.row_of]
-        if unsteady:
-            among = nodes.valid[: nodes.size].copy() if among is None else among
-            among[unsteady] = False
-        return among
+        if inside is None and not unsteady:
+            return None
+        inside = nodes.valid[: nodes.size].copy() if inside is None else inside
+        inside[unsteady] = False
+        return Among(inside, search.group.within, unsteady)
+
+    def _rows(self, search: GroupSearch) -> Flags | None:
+        among = self._among(search)
+        return among.flags if among is not None else None
 
     def _judge_nodes(self, search: GroupSearch) -> bool:
         """Judge all nodes by one shape of members after another; return whether that is done."""
@@ -121,44 +123,9 @@ class GroupCycle:
             search.slices.count_shape(self._cache.nodes.size)
         return labels_are_ready(search.group, self._cache.nodes, search.slices)
 
-    def _begin(self, search: GroupSearch) -> None:
-        group = search.group
-        placed_on = [assigned.node for assigned in search.before]
-        count, vf_room = len(search.waiting), partial(self._selected_vfs, search)
-        found = tries(group, search.judged, count, search.needed, placed_on, self._cache, vf_room)
-        orders = [search.waiting]
-        if len(search.shapes) > 1:
-            # What is large finds room last.
-            orders.append(by_size(search.waiting))
-        search.later = ((one, each, order) for one in found for each in self._choices(search, one) for order in orders)
-        search.next = next(search.later, None)
-        self._next_try(search)
-
-    def _selected_vfs(self, search: GroupSearch) -> Amounts | None:
-        """Return for how many members each row has VFs that they select; None if they select none, or differ."""
-        member, group = search.shapes[0], search.group
-        if group.rails == "index":
-            (member,) = on_rails([member], group, ())
-        if len(search.shapes) > 1 or member.request is None or not is_selective(member.request):
-            return None
-        return self._vf_room.of(member.request, search.slices.count_networks)
-
-    def _choices(self, search: GroupSearch, one: Try) -> Iterator[Networks]:
-        """Yield the networks to try for the members' interfaces in the domain of a try."""
-        nodes = self._cache.nodes
-
-        def free_vfs() -> Iterator[FreeVfs]:
-            inside = one.domain.row_numbers(nodes).tolist()
-            passed = frozenset(row for _, rows in search.judged for row in rows.tolist())
-            search.slices.count_networks(len(inside))
-            return (nodes.free_vfs_of_row[row] for row in inside if row in passed)
-
-        room = NetworkRoom([each.request for each in search.shapes], one.wanted, free_vfs)
-        there = partial(networks_in, one.domain, nodes)
-        return choices(search.group, search.waiting, search.before, there, room)
-
     def _next_try(self, search: GroupSearch) -> None:
         assert search.next is not None, "a group is tried somewhere"
+        search.next_domain += search.next[0] is not search.trying
         search.trying, search.networks, order = search.next
         search.next = next(search.later, None)
         search.members = on_rails(order, search.group, search.networks)
@@ -212,9 +179,10 @@ class GroupCycle:
             return GroupPlacement(tuple(search.placed.values()), _for_any(search, refusal))
         binds = tuple(search.placed.values())
         self.roll_back(search)
-        if search.path is None and (search.best is None or search.best.fitting < fitting):
+        if search.path is None and (search.best is None or self._is_better(search, search.best, fitting)):
             assert refusal is not None, "as many members wait as are needed"
             search.best = GroupUnschedulable(fitting, search.needed, refusal, search.trying.domain.text, binds)
+            search.best_try = search.trying
         if search.path is None and self._begin_search(search):
             return None
         search.path = None
@@ -222,18 +190,29 @@ class GroupCycle:
             self._next_try(search)
             return None
         assert search.best is not None, "a search follows a try"
-        return replace(search.best, refusal=self._heeding_all(search, search.best.refusal))
+        return replace(
+            search.best,
+            refusal=self._heeding_all(search, search.best.refusal),
+            is_cut=search.next is not None,
+            go_on_from=(left := go_on_from(search)),
+            comes_again=bool(left or search.unsteady),
+        )
 
-    def _try_next(self, search: GroupSearch, among: Flags | None, now: float, record_phase: RecordPhase) -> None:
+    def _is_better(self, search: GroupSearch, best: GroupUnschedulable, fitting: int) -> bool:
+        """Return whether the try says more of why the group waits: more members fit, or as many in a wider domain."""
+        labels, before = len(search.trying.domain.labels), len(search.best_try.domain.labels)
+        return (fitting, -labels) > (best.fitting, -before)
+
+    def _try_next(self, search: GroupSearch, among: Among | None, now: float, record_phase: RecordPhase) -> None:
         member = search.path.member if search.path is not None else search.todo[0]
         packing, before = self._packing(search, now), search.budget.spent
         try:
             if search.path is not None:
                 take_step(search.path, packing, search.placed, search.budget, now, record_phase)
                 return
-            inside = Among(among, search.group.within) if among is not None else None
-            found = self._cycle.place(member, now, search.budget, inside, record_phase)
-            if not isinstance(found, Bind) and packing.fit(member, search.placed.values(), among, search.budget):
+            found = self._cycle.place(member, now, search.budget, among, record_phase)
+            flags = among.flags if among is not None else None
+            if not isinstance(found, Bind) and packing.fit(member, search.placed.values(), flags, search.budget):
                 search.todo.popleft()
                 return
         finally:
@@ -261,7 +240,7 @@ class GroupCycle:
             return False
         steps = search.steps if search.next is None else max(search.steps // _PARTS, _SEARCHED_IN_ONE)
         search.steps -= steps
-        inside = rows_of(self._among(search), self._cache.nodes)
+        inside = rows_of(self._rows(search), self._cache.nodes)
         packing = self._packing(search, 0.0)
         search.path = begin(search.members, search.trying.wanted, inside, steps, packing, search.budget)
         search.todo.clear()
@@ -279,7 +258,7 @@ class GroupCycle:
     def _shorten(self, search: GroupSearch, path: Backtracking) -> None:
         """Take off the members that come after one that is not on its node any more."""
         there = search.placed.keys() | {bind.pod_info.uid for bind in search.aside}
-        behind = {one.uid for one in path.shorten(there, rows_of(self._among(search), self._cache.nodes))}
+        behind = {one.uid for one in path.shorten(there, rows_of(self._rows(search), self._cache.nodes))}
         for uid in behind & search.placed.keys():
             self._take_off(search.placed.pop(uid))
         search.aside = deque(bind for bind in search.aside if bind.pod_info.uid not in behind)
@@ -366,7 +345,8 @@ class GroupCycle:
 
     def _heeding_all(self, search: GroupSearch, refusal: Unschedulable) -> Unschedulable:
         """Return a refusal with the events that can help any member: each could leave its place to another one."""
-        is_plain = search.group.rails is None and not search.trying.domain.labels
+        group = search.group
+        is_plain = group.rails is None and not group.within and not group.prefer and not search.unsteady
         if is_plain and len({alike(one) for one in search.members}) == 1:
             return refusal
         events = refusal.requeue_on | ClusterEvent.NODE | LEAVING

@@ -6,6 +6,10 @@ import msgspec
 
 from scheduler.cache.node_columns import LINE_COUNT, LINES, MBPS, VFS
 from scheduler.kube.pod_info import PodInfo
+from scheduler.kube.selection.affinity import AffinityInfo, Term
+
+# The label of a node that no other node shares.
+HOSTNAME = "kubernetes.io/hostname"
 
 
 def of_priority(pod_info: PodInfo, priority: int) -> PodInfo:
@@ -23,6 +27,19 @@ def alike(pod_info: PodInfo) -> Hashable:
 def distinct(members: Sequence[PodInfo]) -> Iterator[PodInfo]:
     """Yield one member of each kind."""
     yield from {alike(one): one for one in members}.values()
+
+
+def keep_apart(members: Sequence[PodInfo]) -> bool:
+    """Return whether no two of these may be on one node that has a host name: they share a rule that says so."""
+    kinds = list({one.affinity_info: one for one in members})
+    return any(
+        term.key == HOSTNAME and all(term in one.required_anti_affinity and _selects(term, one) for one in kinds)
+        for term in kinds[0].required_anti_affinity
+    )
+
+
+def _selects(term: Term, affinity_info: AffinityInfo) -> bool:
+    return affinity_info.namespace in term.scope.namespaces and term.scope.selector.selects(affinity_info.labels)
 
 
 def by_shape(members: Sequence[PodInfo]) -> list[PodInfo]:

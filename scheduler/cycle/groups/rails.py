@@ -47,26 +47,30 @@ def choices(
     placed: Sequence[AssignedPod],
     networks_there: Callable[[], Sequence[str]],
     room: NetworkRoom,
+    nominated: Sequence[AssignedPod] = (),
 ) -> Iterator[Networks]:
     """Yield the networks to try for the members' interfaces, in order; at least one choice, empty for any network.
 
     ``networks_there`` returns those of the nodes where members are tried. Where there are many choices, those are left
-    out that could hold too few members for lack of ``room``, but the first ones: mostly one of them serves.
+    out that could hold too few members for lack of ``room``, but the first ones: mostly one of them serves. Those of
+    members that are ``nominated`` there come before all: others have left for them.
     """
     count = max((len(one.interfaces) for one in members), default=0)
     if group.rails != "same" or not count:
         yield ()
         return
     chosen, networks = _chosen(placed, count), networks_there()
-    asked = [_first(one.interfaces[k].network for one in members if k < len(one.interfaces)) for k in range(count)]
-    candidates = [[chosen[k] or asked[k] or ""] if chosen[k] or asked[k] else networks for k in range(count)]
+    candidates = [[chosen[k]] if chosen[k] else _asked(members, k) or networks for k in range(count)]
     if not all(candidates):
         # No node has a network: each interface stays in the request, and fits nowhere.
         yield (_NOWHERE,) * count
         return
     # On one network an interface can be beside the others on one PF.
     is_packed = {one.request.pfs for one in members if one.request is not None and one.interfaces} == {"pack"}
-    yield from itertools.islice(_distinct(_in_order(candidates, room, is_packed=is_packed)), _MOST_CHOICES)
+    hoped = tuple(_chosen(nominated, count))
+    first = [hoped] if all(one in among for one, among in zip(hoped, candidates, strict=True)) else []
+    found = itertools.chain(first, _in_order(candidates, room, is_packed=is_packed))
+    yield from itertools.islice(_distinct(found), _MOST_CHOICES)
 
 
 def _distinct(found: Iterator[Networks]) -> Iterator[Networks]:
@@ -92,10 +96,15 @@ def _in_order(candidates: Sequence[Sequence[str]], room: NetworkRoom, *, is_pack
 
 def _preferred(candidates: Sequence[Sequence[str]], *, is_packed: bool) -> Iterator[Networks]:
     """Yield a network of its own for each interface, from each one on, unless they are packed; one network for all."""
-    longest = max(map(len, candidates))
-    own = (tuple(each[(n + k) % len(each)] for k, each in enumerate(candidates)) for n in range(longest))
-    one = (tuple(each[n % len(each)] for each in candidates) for n in range(longest))
-    yield from one if is_packed else itertools.chain(own, one)
+    longest_first = sorted(candidates, key=len, reverse=True)
+    networks = list(dict.fromkeys(itertools.chain.from_iterable(longest_first)))
+    possible = [frozenset(each) for each in candidates]
+    for step in (0,) if is_packed else (1, 0):
+        for first in range(len(networks)):
+            wanted = [networks[(first + k * step) % len(networks)] for k in range(len(candidates))]
+            found = tuple(each[0] if len(each) == 1 else one for one, each in zip(wanted, candidates, strict=True))
+            if all(one in among for one, among in zip(found, possible, strict=True)):
+                yield found
 
 
 def _with_room(candidates: Sequence[Sequence[str]], room: NetworkRoom, before: Networks) -> Iterator[Networks]:
@@ -106,6 +115,12 @@ def _with_room(candidates: Sequence[Sequence[str]], room: NetworkRoom, before: N
     for network in candidates[len(before)]:
         if not before or room.could_hold((*before, network)):
             yield from _with_room(candidates, room, (*before, network))
+
+
+def _asked(members: Sequence[PodInfo], k: int) -> Sequence[str]:
+    """Return the networks that members name for an interface, those of most members first; they fit on no others."""
+    named = Counter(one.interfaces[k].network for one in members if k < len(one.interfaces))
+    return sorted((one for one in named if one), key=lambda network: (-named[network], natural(network)))
 
 
 def _chosen(placed: Sequence[AssignedPod], count: int) -> list[str]:

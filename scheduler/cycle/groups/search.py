@@ -10,7 +10,7 @@ from scheduler.cache.node_columns import Rows
 from scheduler.cycle.decisions import Bind, GroupUnschedulable, Unschedulable
 from scheduler.cycle.groups.backtracking import Backtracking
 from scheduler.cycle.groups.domains import Domain, Try
-from scheduler.cycle.groups.members import by_shape
+from scheduler.cycle.groups.members import alike, by_shape
 from scheduler.cycle.groups.rails import Networks
 from scheduler.cycle.groups.row_contents import RowContents
 from scheduler.cycle.groups.slices import MEMBERS_A_TURN, Slices
@@ -58,11 +58,15 @@ class GroupSearch:
     networks: Networks = ()
     next: Attempt | None = None
     later: Iterator[Attempt] = field(default_factory=lambda: iter(()))
+    # The number of the first domain that is tried, of the one after what is tried now, and how many members were tried.
+    first_domain: int = 0
+    next_domain: int = 0
     tried: int = 0
-    # The outcome of the try in which the most members fitted.
+    # The outcome of the try in which the most members fitted, and that try.
     best: GroupUnschedulable | None = None
+    best_try: Try = _EVERYWHERE
     budget: PlacementBudget = field(default_factory=lambda: PlacementBudget(SEARCHED_AT_ONCE, _STEPS * A_DECISION))
-    # The number of the event after which the decision began.
+    # The number of the event after which the decision began, or the first that tried a part of what there is to try.
     since: int = 0
     seen: int = -1
     # What the rows had left when the decision was set aside.
@@ -102,6 +106,13 @@ class GroupSearch:
     def unsteady(self) -> list[str]:
         """The nodes that change too often for a decision that takes so long."""
         return [name for name, count in self.changes.items() if count > _MOST_CHANGES]
+
+    def goes_on_from(self, other: "GroupSearch") -> bool:
+        """Return whether this is the decision of another search about the same group and members."""
+        kinds = ({one.uid: alike(one) for one in search.waiting} for search in (self, other))
+        return (self.group, self.needed, self.priority) == (other.group, other.needed, other.priority) and (
+            next(kinds) == next(kinds)
+        )
 
     def check(self) -> None:
         """Raise AssertionError if the members on the path of the search are not those that are placed or set aside."""

@@ -15,7 +15,7 @@ from tests.scheduler.group_life import Life, binds, told
 MakePf = Callable[..., Pf]
 MakeNode = Callable[..., Node]
 MakePod = Callable[..., Pod]
-HOST = "kubernetes.io/hostname"
+HOST = "example.com/host"
 LEVELS = 8
 # Each member keeps away from the others, so that no node holds two.
 APART: dict[str, Any] = {

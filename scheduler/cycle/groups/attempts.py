@@ -1,0 +1,90 @@
+"""What a decision about a group tries, in order: topology domains, networks, and orders of the members. Pure.
+
+What it is: the domains of `scheduler.cycle.groups.domains`; in each the networks of `scheduler.cycle.groups.rails`; on
+each the members as they come and, where they differ, by their size, for what is large finds room last. A decision that
+has tried as much as it may leaves the rest to another one, which goes on with the domain that was being tried.
+"""
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from itertools import chain, islice
+
+import numpy as np
+
+from scheduler.cache.cache import AssignedPod, Cache
+from scheduler.cache.column import Amounts
+from scheduler.cycle.cycle import SchedulingCycle
+from scheduler.cycle.groups.domains import Try, tries
+from scheduler.cycle.groups.members import HOSTNAME, by_size, keep_apart
+from scheduler.cycle.groups.network_room import NetworkRoom
+from scheduler.cycle.groups.rails import Networks, choices, networks_in, on_rails
+from scheduler.cycle.groups.search import GroupSearch
+from scheduler.cycle.groups.vf_room import VfRoom, may_not_add_up
+from scheduler.placement.vf_accounting import FreeVfs
+
+
+class GroupAttempts:
+    """Lists what there is to try, for each decision anew."""
+
+    def __init__(self, cache: Cache, scheduling_cycle: SchedulingCycle) -> None:
+        self._cache, self._cycle = cache, scheduling_cycle
+        self._vf_room = VfRoom(cache.nodes)
+
+    def begin(self, search: GroupSearch) -> None:
+        """Give a search all that it tries from its first domain on; from the first of all if there are fewer now."""
+        placed_on = [assigned.node for assigned in search.before]
+        count, bounds = len(search.waiting), partial(self._bounds, search)
+        orders = [search.waiting]
+        if len(search.shapes) > 1:
+            orders.append(by_size(search.waiting))
+        networks = partial(self._networks, search, self._nominated(search))
+        for first in dict.fromkeys((search.first_domain, 0)):
+            found = tries(search.group, search.judged, count, search.needed, placed_on, self._cache, bounds)
+            ahead = islice(found, first, None)
+            search.later = ((one, each, order) for one in ahead for each in networks(one) for order in orders)
+            search.next, search.first_domain, search.next_domain = next(search.later, None), first, first
+            if search.next is not None:
+                return
+
+    def _bounds(self, search: GroupSearch) -> Iterator[Amounts]:
+        """Yield upper bounds of the members on each row, besides what their sums say."""
+        nodes, member = self._cache.nodes, search.shapes[0]
+        if keep_apart(search.waiting):
+            yield np.where(nodes.label(HOSTNAME).ids[: nodes.size] > 0, 1, len(search.waiting))
+        if search.group.rails == "index":
+            (member,) = on_rails([member], search.group, ())
+        if len(search.shapes) == 1 and member.request is not None and may_not_add_up(member.request):
+            yield self._vf_room.of(member.request, search.slices.count_networks)
+
+    def _nominated(self, search: GroupSearch) -> list[AssignedPod]:
+        """Return the members that are nominated to nodes, as they are counted there."""
+        nominated = (self._cycle.nominated(one.uid) for one in search.waiting)
+        return [one for one in nominated if one is not None]
+
+    def _networks(self, search: GroupSearch, nominated: Sequence[AssignedPod], one: Try) -> Iterator[Networks]:
+        """Yield the networks to try for the members' interfaces in the domain of a try."""
+        nodes = self._cache.nodes
+
+        def free_vfs() -> Iterator[FreeVfs]:
+            inside = one.domain.row_numbers(nodes).tolist()
+            passed = frozenset(row for _, rows in search.judged for row in rows.tolist())
+            search.slices.count_networks(len(inside))
+            return (nodes.free_vfs_of_row[row] for row in inside if row in passed)
+
+        room = NetworkRoom([each.request for each in search.shapes], one.wanted, free_vfs)
+        there = partial(networks_in, one.domain, nodes)
+        inside = one.domain.rows(nodes) if nominated else None
+        here = [each for each in nominated if each.node in nodes.row_of]
+        here = [each for each in here if inside is None or inside[nodes.row_of[each.node]]]
+        return choices(search.group, search.waiting, search.before, there, room, here)
+
+
+def go_on_from(search: GroupSearch) -> int:
+    """Return the number of the domain from which another decision may go on; 0 if there is nothing left to try."""
+    if search.next is None:
+        return 0
+    if (now := search.next_domain - 1) > search.first_domain:
+        return now
+    # This one alone has taken all that a decision may try.
+    others = (one for one in chain([search.next], search.later) if one[0] is not search.trying)
+    return search.next_domain if next(others, None) is not None else 0

@@ -1,0 +1,192 @@
+"""What a group is tried on: nothing is left out by what happens meanwhile, by a bound, or by what was tried before."""
+
+import json
+from typing import Any
+
+import pytest
+
+from mooring.kube.events import Changed, Identity
+from scheduler.cycle.groups import group_cycle, rails
+from scheduler.kube.objects import Pod
+from scheduler.state.machine import Instruction
+from tests.scheduler.group_life import Life, binds, told, victims
+
+RACK, LEAF, HOSTNAME = "rack", "leaf", "kubernetes.io/hostname"
+# Of a PF's 90 Gb/s: by their sums two PFs hold three of them.
+HALF = [{"min_tx_rate": 60_000}]
+
+
+def _node(
+    life: Life, name: str, pfs: int = 2, labels: dict[str, str] | None = None, vfs: int = 4, **fields: Any
+) -> None:
+    made = tuple(life.make_pf(index, vfs, network=f"rail{index}") for index in range(pfs))
+    node = life.make_node(name, made, labels={HOSTNAME: name, "name": name} | (labels or {}), **fields)
+    life.machine.nodes(Changed(Identity(name), node), life.now)
+
+
+def _members(life: Life, count: int, request: Any, *, is_apart: bool = False, **group: Any) -> list[Pod]:
+    """Let members come, each with its own index as a Job's; ``is_apart`` keeps any two of them off one node."""
+    term = {"labelSelector": {"matchLabels": {"app": "g"}}, "topologyKey": HOSTNAME}
+    apart = {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}}
+    text = json.dumps({"name": "g", "min": count, **group})
+    spec = {"priority": 10, **(apart if is_apart else {})}
+    members = [
+        life.member(
+            f"m{number}", text, request=request, metadata={"labels": {"app": "g", "index": f"{number}"}}, spec=spec
+        )
+        for number in range(count)
+    ]
+    life.see(*members)
+    return members
+
+
+def _unequal(life: Life, count: int, **group: Any) -> None:
+    """Let members come whose rates differ a little, so that only sums bound how many a node holds."""
+    text = json.dumps({"name": "g", "min": count, **group})
+    spec = {"priority": 10}
+    requests = ([{"min_tx_rate": HALF[0]["min_tx_rate"] + number}] for number in range(count))
+    life.see(*(life.member(f"m{n}", text, request=one, spec=spec) for n, one in enumerate(requests)))
+
+
+def _steps(life: Life, count: int) -> list[Instruction]:
+    return [one for _ in range(count) for one in life.machine.step(life.now) or []]
+
+
+@pytest.mark.parametrize("steps", range(4))
+def test_a_node_may_come_while_leaves_are_tried(life: Life, steps: int) -> None:
+    """The rack that holds all of them is tried after the leaves, by what its nodes had when the decision began."""
+    for leaf in "ab":
+        for number in range(11):
+            _node(life, f"{leaf}{number}", labels={LEAF: leaf, RACK: "r"})
+    _unequal(life, 30, prefer=[LEAF], within=RACK)
+    found = _steps(life, steps)
+    _node(life, "new", labels={LEAF: "c", RACK: "r"})
+    assert len(binds(found + life.work())) == 30
+
+
+@pytest.mark.parametrize("gone", ["b0", "b5"])
+def test_a_rack_is_tried_though_one_of_its_nodes_goes(life: Life, gone: str) -> None:
+    """Also the first one, by which the rack was known."""
+    for rack, size in (("a", 10), ("c", 10), ("b", 17)):
+        for number in range(size):
+            _node(life, f"{rack}{number}", labels={RACK: rack})
+    _unequal(life, 30, within=RACK)
+    found = _steps(life, 1)
+    life.remove_node(gone)
+    assert len(binds(found + life.work())) == 30
+
+
+@pytest.mark.parametrize("spec", [{"taints": [{"key": "k", "effect": "NoSchedule"}]}, {"unschedulable": True}])
+@pytest.mark.parametrize("prefer", [[], [LEAF]])
+@pytest.mark.parametrize("is_apart", [False, True])
+def test_room_outside_the_preferred_domain_wakes_the_group(life: Life, prefer: Any, spec: Any, is_apart: bool) -> None:
+    """As many fit in the whole cluster as in the leaf: why the next one does not is told of the cluster."""
+    for name in ("a1", "a2") if is_apart else ("a1",):
+        _node(life, name, labels={LEAF: "a"})
+    _node(life, "b1", labels={LEAF: "b"}, spec=spec)
+    if is_apart:
+        _members(life, 3, [{}], is_apart=True, prefer=prefer)
+    else:
+        _unequal(life, 3, prefer=prefer)
+    found = life.work()
+    assert "topology domain" not in next(iter(told(found).values()))
+    assert binds(found + life.work(20.0)) == []
+    _node(life, "b1", labels={LEAF: "b"})
+    assert len(binds(life.work(20.0))) == 3
+
+
+def test_of_members_that_keep_apart_a_node_holds_one(life: Life) -> None:
+    """Otherwise each of the small racks would be tried, on many networks: more than a decision may try."""
+    for rack, size in [*((f"r{number}", 49) for number in range(15)), ("large", 50)]:
+        for number in range(size):
+            _node(life, f"{rack}-{number}", 8, labels={RACK: rack})
+    _members(life, 50, [{}, {}], is_apart=True, within=RACK, rails="same")
+    found = binds(life.work())
+    assert {one.assigned.node.partition("-")[0] for one in found} == {"large"}
+
+
+def test_a_decision_that_may_try_no_more_is_continued_by_the_next_one(
+    life: Life, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Until all was tried: nobody is sent away before, and it ends."""
+    monkeypatch.setattr(group_cycle, "_MOST_TRIED", 6)
+    for rack in "abc":
+        _node(life, f"{rack}0", labels={RACK: rack})
+    for number in range(2):
+        _node(life, f"z{number}", labels={RACK: "z"})
+    life.see(life.make_pod("low", [{}], spec={"nodeSelector": {"name": "z1"}}))
+    life.bound(*binds(life.work()))
+    _unequal(life, 3, within=RACK)
+    found = life.work()
+    assert set(told(found).values()) == {
+        "group g: 2 of 3 members fit in rack 'a', where the most do, and not all domains were tried yet: 0/5 nodes are "
+        "available for the 3rd: 1 not enough free RDMA bandwidth, 4 node(s) were outside the group's topology domain."
+    }
+    for _ in range(5):
+        assert (victims(found), binds(found)) == ([], [])
+        found = life.work(15.0)
+        if binds(found):
+            break
+    assert [one.assigned.node[0] for one in binds(found)] == ["z"] * 3
+
+
+def test_all_is_tried_once_and_then_only_if_something_happens(life: Life, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(group_cycle, "_MOST_TRIED", 6)
+    for rack in "abc":
+        _node(life, f"{rack}0", labels={RACK: rack})
+    _unequal(life, 3, within=RACK)
+    for _ in range(5):
+        life.work(15.0)
+    assert life.machine.queue.next_ready() is None
+    _node(life, "d0", labels={RACK: "d"})
+    found = [message for _ in range(8) for message in told(life.work(15.0)).values()]
+    assert ["not all" in message for message in (found[0], found[-1])] == [True, False]
+    assert life.machine.queue.next_ready() is None
+
+
+def test_members_that_name_different_networks(life: Life) -> None:
+    """On rails: two of four are needed, and those start whose network has room."""
+    pfs = (life.make_pf(0, 2, network="a"), life.make_pf(1, 2, network="b"))
+    life.machine.nodes(Changed(Identity("n1"), life.make_node("n1", pfs)), life.now)
+    life.see(life.make_pod("on-a", [{"network": "a"}] * 2))
+    life.bound(*binds(life.work()))
+    text = '{"name":"g","min":2,"rails":"same"}'
+    life.see(*(life.member(f"m{n}", text, request=[{"network": "ab"[n // 2]}]) for n in range(4)))
+    assert {one.pod_info.pod.metadata.name for one in binds(life.work())} == {"m2", "m3"}
+
+
+def test_networks_that_others_have_left_for_it_are_tried_first(life: Life, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The networks are tried in another order when the victims are gone, and not all are."""
+    _node(life, "n1", 8, vfs=2)
+    low = [
+        life.make_pod(f"low{k}", [{"network": f"rail{k}"}] * 2, spec={"priority": 0 if k in (5, 6) else 20})
+        for k in range(8)
+    ]
+    life.see(*low)
+    running = life.bound(*binds(life.work()))
+    _members(life, 2, [{}, {}], rails="same")
+    assert victims(life.work()) == ["low5", "low6"]
+    life.gone(*(one for one in running if one.metadata.name in ("low5", "low6")))
+    monkeypatch.setattr(rails, "_MOST_CHOICES", 1)
+    assert len(binds(life.work(20.0))) == 2
+
+
+@pytest.mark.parametrize("leaves", [False, True])
+def test_a_node_that_changes_all_the_time_is_told_and_tried_again(life: Life, leaves: bool) -> None:
+    """A group of nodes without a domain: no reason speaks of one."""
+    life.nodes(*(f"n{number}" for number in range(400)), "busy")
+    life.see(*(life.member(f"m{number}", '{"name":"train","min":401}') for number in range(401)))
+    found = list[Instruction]()
+    for number in range(1000):
+        some = life.machine.step(life.now)
+        if some is None:
+            break
+        found += some
+        if not found:
+            passing = life.make_pod(f"x{number}", node="busy")
+            life.see(passing)
+            if leaves:
+                life.gone(passing)
+    (message,) = set(told(found).values())
+    assert "1 node(s) changed again and again while the group was decided about" in message
+    assert len(binds(life.work(30.0))) == 401
