@@ -177,7 +177,9 @@ class ExtenderPods:
     def _room_for(self, pod_info: PodInfo, node: str, row: int, victims: Victims) -> Victims | None:
         dry_runs, nominated = self._dry_runs(pod_info), self._nominated_for(pod_info).get(node, [])
         assigned_pods = {assigned.uid: assigned for assigned in self.cache.assigned_pods_on(node)}
-        with dry_runs.on(row, nominated) as dry_run:
+        # Nobody goes for room that `judge` calls free.
+        off = [assigned_pods.pop(assigned.uid) for assigned in self.tried_on(node)]
+        with dry_runs.on(row, nominated, off=off) as dry_run:
             for uid in victims.uids:
                 if uid in assigned_pods:
                     dry_run.take_off(assigned_pods.pop(uid))
@@ -224,7 +226,7 @@ class ExtenderPods:
         try:
             if next(self._beside(pod_info, row, node, claimed), None) is None:
                 return dry_runs, Verdict(claimed.refusal(_NO_SHARES), for_good=True)
-            for one in self._beside(pod_info, row, node, claimed, self.cache.nodes.free_vfs_of_row[row].capacities):
+            for one in self._beside(pod_info, row, node, claimed, self._capacities(row, node, off)):
                 verdict = self._judge(divided := self._dry_runs(one), node, nominated, off)
                 if not verdict.reason:
                     return divided, verdict
@@ -232,6 +234,20 @@ class ExtenderPods:
         except OutOfSteps:
             reasons.append(OUT_OF_BUDGET)
         return dry_runs, Verdict(claimed.refusal(_why(reasons)))
+
+    def _capacities(self, row: int, node: str, off: Sequence[AssignedPod]) -> Sequence[PfCapacity]:
+        """Return what each PF of a node has without the pods that are ``off``."""
+        claims = [claim for one in off if (claim := one.claim) is not None]
+        if not claims:
+            return self.cache.nodes.free_vfs_of_row[row].capacities
+        accounting = self.cache.vf_accounting(node)
+        for claim in claims:
+            accounting.remove(claim)
+        try:
+            return accounting.free_vfs.capacities
+        finally:
+            for claim in claims:
+                accounting.add(claim)
 
     def _beside(
         self, pod_info: PodInfo, row: int, node: str, claimed: Claimed, capacities: Sequence[PfCapacity] | None = None

@@ -91,7 +91,6 @@ class Machine:
         self.pending_pods = PendingPods(
             self.cache, self.queue, self.nominator, self._volume_events, self.pending_groups, self.groups_by_pod, kinds
         )
-        self.vf_disputes = VfDisputes(self.cache, never_started, scheduler_name, evicts=evict_never_started)
         self.lost_vfs = LostVfs(self.cache, self.groups_by_pod, never_started, lost_vf_options)
         self.rate_changes = RateChanges(self.cache, self.nominator, scheduler_name, sign_rates)
         self._bound_without_vfs = BoundWithoutVfs(scheduler_name)
@@ -127,6 +126,9 @@ class Machine:
             volume_waits=self._volume_waits,
             options=group_options,
             portion=min(portion, MEMBERS_A_TURN),
+        )
+        self.vf_disputes = VfDisputes(
+            self.cache, never_started, scheduler_name, self.group_scheduling.tried_on, evicts=evict_never_started
         )
         self._pre_binding = PreBinding(
             self.queue, self.pending_pods, self._volume_waits, held_binds, self.group_scheduling

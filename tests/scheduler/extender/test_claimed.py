@@ -62,6 +62,31 @@ def test_a_division_is_found_whatever_the_rates_and_the_order_are(judged: Callab
     assert judged([{"min_tx_rate": 5_000}], 6)[0] == Verdict()
 
 
+def test_vfs_that_a_member_of_a_group_has_only_while_it_is_tried_are_free_beside_a_device(
+    machine: Machine, make_pf: MakePf, make_node: MakeNode, make_pod: MakePod
+) -> None:
+    """Between two portions of the decision, as for a pod without claims."""
+
+    def see(pod: Pod) -> None:
+        machine.pods(Changed(Identity(pod.metadata.namespace, pod.metadata.name, pod.metadata.uid, ""), pod), NOW)
+
+    for number in range(18):
+        pfs = (make_pf(vfs=1, pcie=("0000:04:01.0",)),)
+        machine.nodes(Changed(Identity(f"n{number}"), make_node(f"n{number}", pfs)), NOW)
+    for _ in range(20):
+        see(make_pod(request=[{}], annotations={names.GROUP: '{"name":"train","min":20}'}))
+    assert machine.step(NOW) == []
+    node = next(iter(machine.cache.assigned_pods())).node
+    placed = {names.PLACEMENT: '{"vfs": "root"}'}
+    pod = make_pod(request=[{}], annotations=placed, spec={"schedulerName": "default-scheduler", **CLAIMS})
+    see(pod)
+    pod_info = machine.extender_pods.read(pod)
+    assert isinstance(pod_info, PodInfo)
+    claimed = Claimed("claim 'c'", node, (frozenset({"pci0000:04"}),))
+    assert dict(machine.extender_pods.judge(pod_info, [node], NOW, claimed)) == {node: Verdict()}
+    machine.check()
+
+
 def test_a_root_without_a_pf_is_no_matter_of_eviction(judged: Callable[..., Any]) -> None:
     """No pod's end makes a PF."""
     verdict, refused, _ = judged([{}], 0x99)

@@ -106,17 +106,22 @@ def test_the_extender_filters_only_by_vfs_and_units(scene: Scene) -> None:
     }
 
 
+def _try_a_group(scene: Scene, make_pod: MakePod) -> list[str]:
+    """Begin to decide about a group that will not fit; return the nodes where its members are tried."""
+    group = {names.GROUP: '{"name":"train","min":20}'}
+    for _ in range(20):
+        scene.see(make_pod(request=[{}], annotations=group))
+    assert scene.machine.step(NOW) == []
+    return [one.node for one in scene.machine.cache.assigned_pods() if one.assumed]
+
+
 def test_members_of_a_group_that_are_only_tried_keep_no_pod_of_kube_scheduler_away(
     scene: Scene, make_pod: MakePod
 ) -> None:
     """Between two portions of a decision, which ends without a place for them; a Binding waits for its end."""
     for number in range(18):
         scene.add_node(f"n{number}")
-    group = {names.GROUP: '{"name":"train","min":20}'}
-    for _ in range(20):
-        scene.see(make_pod(request=[{}], annotations=group))
-    assert scene.machine.step(NOW) == []
-    tried = [one.node for one in scene.machine.cache.assigned_pods()]
+    tried = _try_a_group(scene, make_pod)
     pod_info = scene.pod_info()
     assert scene.judge(pod_info, *tried) == dict.fromkeys(tried, Verdict())
     assert scene.extender_pods.reserve(pod_info, tried[0], NOW) == f"node {tried[0]!r}: {FULL}"
@@ -265,6 +270,23 @@ def test_less_important_pods_are_added_to_the_victims(scene: Scene) -> None:
     assert scene.extender_pods.make_room(three, "n1", known, NOW) is None
     assert scene.extender_pods.make_room(one, "gone", known, NOW) is None
     assert scene.machine.cache.assigned(above.metadata.uid) is not None
+
+
+def test_nobody_goes_for_vfs_that_a_member_of_a_group_has_only_while_it_is_tried(
+    scene: Scene, make_pod: MakePod
+) -> None:
+    """The filter calls that room free."""
+    for number in range(18):
+        scene.add_node(f"n{number}", vfs=2)
+        scene.assigned(f"n{number}", [0])
+    tried = _try_a_group(scene, make_pod)
+    one, two = (scene.pod_info([{}] * count, spec={"priority": 10}) for count in (1, 2))
+    nobody = Victims((), 0)
+    assert [scene.extender_pods.make_room(one, node, nobody, NOW) for node in tried] == [nobody] * len(tried)
+    # Where there is too little room without the member too, the pod that runs there goes, and the member does not.
+    (running,) = (one for one in scene.machine.cache.assigned_pods_on(tried[0]) if not one.assumed)
+    assert scene.extender_pods.make_room(two, tried[0], nobody, NOW) == Victims((running.uid,), 0)
+    scene.machine.check()
 
 
 def test_a_member_of_a_group_that_is_disrupted_as_a_whole_is_not_added_to_the_victims(scene: Scene) -> None:

@@ -1,11 +1,19 @@
 """A decision about a large group takes several portions; events come between them."""
 
+from dataclasses import replace
+
 import pytest
 
 from mooring import names
+from mooring.assignment import dump_assignment
+from mooring.indexes import Indexes
+from mooring.inventory import LOST, Out
+from mooring.kube.events import Changed, Identity
 from scheduler.kube.objects import Pod
+from scheduler.state.lost_vfs import LostVfOptions
 from scheduler.state.machine import Machine
-from tests.scheduler.group_life import Life, binds, changed
+from scheduler.state.never_started import PATIENCE_S
+from tests.scheduler.group_life import Life, MakeNode, MakePf, MakePod, binds, changed
 
 
 def test_a_foreign_pod_between_portions_counts_for_rules_about_other_pods(life: Life) -> None:
@@ -100,6 +108,42 @@ def test_our_own_status_writes_do_not_end_a_decision(life: Life) -> None:
     for pod in members:
         life.see(changed(pod, status={"conditions": [{"type": "PodScheduled", "status": "False", "message": "m"}]}))
     assert len(binds(life.machine.step(0.0) or [])) == 20
+
+
+def test_a_member_that_is_only_tried_disputes_no_vf(life: Life) -> None:
+    """A pod that is shown as bound has it, by the last leader or another scheduler; the member is placed elsewhere."""
+    life.nodes(*(f"n{number}" for number in range(21)))
+    _many(life, 20)
+    assert life.machine.step(0.0) == []
+    tried = next(iter(life.machine.cache.assigned_pods()))
+    assert tried.assignment is not None
+    job = {"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "j", "controller": True}
+    pod = life.make_pod("bound", [{}, {}], node=tried.node, metadata={"ownerReferences": [job]})
+    own = dump_assignment(replace(tried.assignment, uid=pod.metadata.uid))
+    assert life.see(changed(pod, metadata={"annotations": {**pod.annotations, names.ASSIGNMENT: own}})) == []
+    assert life.machine.vf_disputes.disputed == {}
+    found = binds(life.work())
+    assert len(found) == 20
+    assert tried.node not in {one.assigned.node for one in found}
+    life.bound(*found)
+    # It has not started by then, and nothing speaks against it.
+    assert life.work(PATIENCE_S) == []
+
+
+def test_a_member_that_is_only_tried_has_lost_no_vf(make_node: MakeNode, make_pf: MakePf, make_pod: MakePod) -> None:
+    """Where the node shows one of them as lost meanwhile, the member is placed elsewhere; it is never evicted."""
+    options = LostVfOptions(after_s=60.0)
+    life = Life(Machine("mooring", lost_vf_options=options), make_node, make_pf, make_pod)
+    life.nodes(*(f"n{number}" for number in range(21)))
+    _many(life, 20)
+    assert life.machine.step(0.0) == []
+    tried = next(iter(life.machine.cache.assigned_pods()))
+    node = make_node(tried.node, (make_pf(vfs=2, out=(Out(Indexes.of([0]), LOST),)),))
+    life.machine.nodes(Changed(Identity(tried.node), node), 0.0)
+    assert life.machine.lost_vfs.next_due() is None
+    found = binds(life.work())
+    assert tried.node not in {one.assigned.node for one in found}
+    assert len(found) == 20
 
 
 def test_what_was_tried_in_vain_leaves_no_trace(life: Life) -> None:
