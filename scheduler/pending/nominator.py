@@ -6,12 +6,10 @@ Named after kube-scheduler's nominator, which keeps the same map beside its queu
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from scheduler.cache.cache import AssignedPod
-from scheduler.cycle.node_dry_run import assigned_pod_for
 from scheduler.cycle.nominations import Nomination
 from scheduler.kube.group_membership import GroupKey
 from scheduler.kube.pod_info import PodInfo
 from scheduler.pending.event_hints import of_leaving
-from scheduler.pending.pending_pod import PendingPod
 from scheduler.queue.queue import Queue
 
 
@@ -88,15 +86,6 @@ class Nominator:
             is_less = other.assigned.priority < priorities.get(other.node, other.assigned.priority)
             if is_less and other.group not in groups:
                 self.reject(other.assigned.uid, now)
-
-    def add_from_status(self, pending: PendingPod, now: float) -> None:
-        """Take over the nomination in a pod's status, until this scheduler has decided about the pod."""
-        uid, node = pending.pod.metadata.uid, pending.pod.status.nominated_node_name or ""
-        if pending.attempts or self.node_of(uid) == node:
-            return
-        self.delete(uid, now)
-        if node and isinstance(pending.pod_info, PodInfo):
-            self.nominate(Nomination(assigned_pod_for(pending.pod_info, node)), now)
 
     def delete(self, uid: str, now: float) -> None:
         """Delete a pod's nomination, if it has one; others may take the room.

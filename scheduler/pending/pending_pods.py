@@ -48,6 +48,8 @@ class PendingPods:
         self._gated: set[str] = set()
         # Pods of other schedulers that have no node.
         self._others: set[str] = set()
+        # Pods that were never tried, and whose status names another node than they are nominated on.
+        self.nominated_in_status: dict[str, None] = {}
 
     def __getitem__(self, uid: str) -> PendingPod:
         return self.pending[uid]
@@ -68,8 +70,9 @@ class PendingPods:
             is_changed = True
         else:
             is_changed = known.take(pod, self._kinds)
-        if _membership(known) is None:
-            self._nominator.add_from_status(known, now)
+        self.nominated_in_status.pop(uid, None)
+        if not known.attempts and (pod.status.nominated_node_name or "") != self._nominator.node_of(uid):
+            self.nominated_in_status[uid] = None
         if is_changed:
             self._enter(uid, known, now, is_known=is_known)
 
@@ -119,6 +122,7 @@ class PendingPods:
     def delete(self, uid: str, now: float) -> None:
         """Record that a pod no longer waits."""
         self._nominator.delete(uid, now)
+        self.nominated_in_status.pop(uid, None)
         self.pending.pop(uid, None)
         if self._groups_by_pod.of(uid) is not None and self._groups_by_pod.standing(uid) not in _ON_A_NODE:
             self._pending_groups.drop(uid, now)

@@ -52,6 +52,7 @@ from scheduler.state.event_handlers import EventHandlers
 from scheduler.state.group_scheduling import GroupScheduling
 from scheduler.state.lost_vfs import NO_EVICTIONS, LostVfOptions, LostVfs
 from scheduler.state.never_started import NeverStarted
+from scheduler.state.nomination_takeover import NominationTakeover
 from scheduler.state.pod_scheduling import PodScheduling
 from scheduler.state.pre_binding import PreBinding
 from scheduler.state.rate_changes import RateChanges, SignRates
@@ -130,6 +131,9 @@ class Machine:
         self.vf_disputes = VfDisputes(
             self.cache, never_started, scheduler_name, self.group_scheduling.tried_on, evicts=evict_never_started
         )
+        self.nomination_takeover = NominationTakeover(
+            self.cache, self.nominator, self.pending_pods, self.pending_groups
+        )
         self._pre_binding = PreBinding(
             self.queue, self.pending_pods, self._volume_waits, held_binds, self.group_scheduling
         )
@@ -207,8 +211,12 @@ class Machine:
         ``record_phase`` is called with each phase that ends.
         """
         self.has_set_aside = False
-        if not (self._trying and self.queue.is_in_flight(self._trying)) and not self._begin(now):
-            return None
+        if not (self._trying and self.queue.is_in_flight(self._trying)):
+            self._abandon()
+            if self.nomination_takeover.proceed(now):
+                return []
+            if not self._begin(now):
+                return None
         if self._is_group:
             found = self.group_scheduling.proceed(now, record_phase)
         else:
@@ -221,10 +229,14 @@ class Machine:
         self._trying = ""
         return found
 
-    def _begin(self, now: float) -> bool:
-        """Begin to decide about what is next in the queue; return whether there is anything."""
+    def _abandon(self) -> None:
+        """Drop the decision that is under way, if what it is about is not in the queue any more."""
+        self._trying = ""
         self.group_scheduling.abandon()
         self.pod_scheduling.abandon()
+
+    def _begin(self, now: float) -> bool:
+        """Begin to decide about what is next in the queue; return whether there is anything."""
         self._trying = self.group_scheduling.resume(now)
         if self._trying:
             self._is_group = True
@@ -242,8 +254,8 @@ class Machine:
 
     @property
     def is_trying(self) -> bool:
-        """Return whether the decision about a pod takes another step."""
-        return bool(self._trying)
+        """Return whether a decision takes another step, or what must come before it."""
+        return bool(self._trying) or self.nomination_takeover.is_under_way
 
     def give_up(self, now: float) -> list[Instruction]:
         """Mark the pod unschedulable whose decision failed by a bug; continue with the others of its signature.
@@ -290,7 +302,7 @@ class Machine:
 
     def next_due(self) -> float | None:
         """Return when `tick` or `step` has work, if no event arrives before; None for never."""
-        if self._trying or self.group_scheduling.has_aside:
+        if self.is_trying or self.group_scheduling.has_aside:
             return 0.0
         times = (
             self.queue.next_ready(),

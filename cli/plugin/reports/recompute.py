@@ -71,6 +71,8 @@ def recompute_group(
     uids = waiting.of("waiting")
     if why := machine.pending_groups.why_not_queued(key):
         return DecisionReport("recomputed", f"group {waiting.title}: {why}", {"v": 1})
+    while machine.nomination_takeover.proceed(now):
+        pass
     # Nobody else is decided about: whoever else is in the queue would have its turn first, or between two portions.
     for entry in set(machine.queue.uids()) - {key.entry}:
         machine.queue.delete(entry)

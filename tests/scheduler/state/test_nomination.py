@@ -116,6 +116,17 @@ def test_a_new_leader_takes_the_nomination_from_the_pods_status(life: Life) -> N
     assert other.spec.node_name
 
 
+def test_what_the_last_leader_still_writes_counts(life: Life) -> None:
+    """Its nomination has ended, which the new leader sees before it has decided about the pod."""
+    life.node()
+    high = life.pod(1, status={"nominatedNodeName": "n1"})
+    assert life.machine.step(life.now) == []
+    assert life.machine.nominator.node_of(high.metadata.uid) == "n1"
+    life.show(high, status={"nominatedNodeName": None})
+    assert life.machine.step(life.now) == []
+    assert len(life.machine.nominator) == 0
+
+
 def test_each_of_many_replicas_gets_a_victim_and_is_requeued_by_its_own(life: Life) -> None:
     """Replicas share an answer as long as they wait for the same; those nominated wait for their own victims."""
     for number in range(3):

@@ -192,6 +192,16 @@ async def test_a_group_is_decided_about_again_though_others_come_before_it(serve
         assert f"group {name}: 1 of 2 members fit: 0/1 nodes are available for the 2nd: " in out
 
 
+async def test_room_that_is_kept_for_a_nominated_pod_is_not_given_to_a_group(served: Served) -> None:
+    """Its status says where; the scheduler keeps its VFs there too."""
+    await served.add_node(node("n1", (pf(0, vfs=3),)))
+    await served.add_pod(pod("nominated", "[{}, {}]", status={"phase": "Pending", "nominatedNodeName": "n1"}))
+    for index in range(2):
+        await served.add_pod(member(index, group={"name": "train", "min": 2}))
+    _, out, _ = await served.run("explain", "group/train", "--recompute")
+    assert "group train: 1 of 2 members fit: 0/1 nodes are available for the 2nd: " in out
+
+
 async def test_a_group_whose_label_no_node_has_is_told_the_label(served: Served) -> None:
     """No node refuses a member more than another, so none is named as the one it hangs on."""
     await served.add_node(node("n1", (pf(0, vfs=4),)))

@@ -1,0 +1,218 @@
+"""A new leader keeps what the last one kept for a group, until it has decided about the group."""
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from mooring.kube.events import Changed, Identity
+from scheduler.kube.objects import Pod
+from scheduler.pending.groups.options import GroupOptions
+from scheduler.state.machine import Machine
+from tests.scheduler.group_life import PAIR, Life, MakeNode, MakePf, MakePod, binds, changed, fill, pair, victims
+
+GOES = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
+HOLD_S = 30.0
+
+
+@pytest.fixture
+def life(make_node: MakeNode, make_pf: MakePf, make_pod: MakePod) -> Iterator[Life]:
+    life = Life(Machine("mooring"), make_node, make_pf, make_pod)
+    yield life
+    life.machine.check()
+
+
+def _on(pod: Pod, node: str) -> Pod:
+    return changed(pod, status={"nominatedNodeName": node})
+
+
+def _names(found: list[Any]) -> list[str]:
+    return sorted(one.pod_info.pod.metadata.name for one in binds(found))
+
+
+def _kept_on(life: Life) -> dict[str, str]:
+    nodes = {uid: life.machine.nominator.node_of(uid) for uid in life.machine.nominator}
+    return {life.machine.pending_pods[uid].pod.metadata.name: node for uid, node in nodes.items()}
+
+
+def _take_over(life: Life) -> None:
+    """Let the machine do what comes before the next decision."""
+    life.machine.tick(life.now)
+    assert life.machine.step(life.now) == []
+
+
+def _members(life: Life, *nodes: str, group: str = PAIR, priority: int = 10) -> list[Pod]:
+    """Show a member for each node that is in its status, empty for none."""
+    members = [life.member(f"m{number}", group, spec={"priority": priority}) for number in range(len(nodes))]
+    shown = [_on(one, node) if node else one for one, node in zip(members, nodes, strict=True)]
+    life.see(*shown)
+    return shown
+
+
+@pytest.mark.parametrize("is_group", [True, False])
+def test_an_older_pod_does_not_take_the_room_for_which_pods_were_sent_away(life: Life, is_group: bool) -> None:
+    """The victims are gone when the new leader reads the cluster; a single pod and a group keep their VFs alike."""
+    older = life.make_pod("older", [{}, {}], spec={"priority": 10, "preemptionPolicy": "Never"})
+    fill(life, "n1", "n2")
+    life.see(older)
+    life.work()
+    pods = pair(life) if is_group else [life.make_pod(f"m{n}", [{}, {}], spec={"priority": 10}) for n in range(2)]
+    life.see(*pods)
+    assert victims(life.work()) == ["on-n1", "on-n2"]
+    nodes = _kept_on(life)
+    life.machine = Machine("mooring")
+    life.nodes("n1", "n2")
+    life.see(older, *(_on(pod, nodes[pod.metadata.name]) for pod in pods))
+    assert _names(life.work(1.0)) == ["m0", "m1"]
+
+
+def test_vfs_of_pods_that_are_leaving_are_kept_one_by_one(life: Life) -> None:
+    """What the first victim leaves is kept until the last one is gone, and nobody else is sent away."""
+    running = fill(life, "n1", "n2", "n3", "n4")
+    life.see(life.make_pod("older", [{}, {}], spec={"priority": 10, "preemptionPolicy": "Never"}))
+    life.work()
+    marked = {"conditions": [{"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}]}
+    life.see(*(changed(one, metadata=GOES, status=marked) for one in running[:2]))
+    _members(life, "n1", "n2")
+    assert victims(life.work(1.0)) == []
+    life.gone(running[0])
+    found = life.work(15.0)
+    assert (binds(found), victims(found)) == ([], [])
+    assert _kept_on(life) == {"m0": "n1", "m1": "n2"}
+    life.gone(running[1])
+    assert _names(life.work(15.0)) == ["m0", "m1"]
+
+
+def test_the_room_of_some_members_is_kept_until_the_group_is_decided_about(life: Life) -> None:
+    """The others' was not written, or there was none; the decision finds no room for all, and ends it."""
+    fill(life, "n1", spec={"priority": 10})
+    life.nodes("n2")
+    life.see(life.make_pod("older", [{}, {}], spec={"priority": 10}))
+    _members(life, "n2", "")
+    _take_over(life)
+    assert _kept_on(life) == {"m0": "n2"}
+    assert _names(life.work()) == []
+    assert _kept_on(life) == {}
+    assert _names(life.work(15.0)) == ["older"]
+
+
+@pytest.mark.parametrize("groups", [('{"name":"train","min":3}',) * 2, (PAIR, '{"name":"pair","min":1}')])
+def test_no_room_is_kept_for_a_group_that_is_not_decided_about(life: Life, groups: tuple[str, str]) -> None:
+    """One of its members is missing, or they contradict each other."""
+    life.nodes("n1", "n2")
+    life.see(*(_on(life.member("", group), f"n{number}") for number, group in enumerate(groups, 1)))
+    assert life.machine.step(life.now) is None
+    assert _kept_on(life) == {}
+
+
+def test_what_is_kept_on_one_node_are_other_vfs_for_each_pod(life: Life) -> None:
+    """Members of a group beside each other, and beside a single pod: an older pod gets none of their VFs."""
+    life.nodes("n1", vfs=4)
+    life.see(life.make_pod("older", [{}]), _on(life.make_pod("alone", [{}, {}]), "n1"))
+    life.see(*(_on(life.member(f"m{number}", PAIR, request=[{}]), "n1") for number in range(2)))
+    assert _names(life.work()) == ["alone", "m0", "m1"]
+
+
+def test_no_room_is_left_for_what_is_kept_for_less_important_pods(life: Life) -> None:
+    """A group takes over the node of a single pod, with its VFs."""
+    life.nodes("n1", "n2")
+    life.see(life.make_pod("older", [{}, {}], spec={"priority": 10}))
+    life.see(_on(life.make_pod("low", [{}, {}], spec={"priority": 5}), "n1"))
+    _members(life, "n1", "n2")
+    assert _names(life.work()) == ["m0", "m1"]
+
+
+def test_vfs_are_kept_on_the_rails_of_a_group(life: Life, make_pf: MakePf) -> None:
+    """Interface k on the k-th network, though both would fit on the first."""
+    for node in ("n1", "n2"):
+        pfs = (make_pf(0, vfs=2, network="rail0"), make_pf(1, vfs=1, network="rail1"))
+        life.machine.nodes(Changed(Identity(node), life.make_node(node, pfs)), life.now)
+    life.see(life.make_pod("older", [{"network": "rail1"}], spec={"priority": 10}))
+    _members(life, "n1", "n2", group='{"name":"pair","min":2,"rails":"index"}')
+    assert _names(life.work()) == ["m0", "m1"]
+
+
+def test_all_room_falls_if_a_member_goes_before_the_decision(life: Life) -> None:
+    """As it does later."""
+    life.nodes("n1", "n2")
+    members = _members(life, "n1", "n2")
+    _take_over(life)
+    assert _kept_on(life) == {"m0": "n1", "m1": "n2"}
+    life.gone(members[0])
+    assert _kept_on(life) == {}
+
+
+@pytest.mark.parametrize("nodes", [("n3", "n2"), ("", "n2"), ("", ""), ("gone", "n2")])
+def test_what_the_last_leader_still_writes_counts(life: Life, nodes: tuple[str, str]) -> None:
+    """Until the group is decided about."""
+    life.nodes("n1", "n2", "n3")
+    members = _members(life, "n1", "n2")
+    _take_over(life)
+    life.see(*(_on(pod, node) for pod, node in zip(members, nodes, strict=True)))
+    _take_over(life)
+    known = {f"m{number}": node for number, node in enumerate(nodes) if node.startswith("n")}
+    assert _kept_on(life) == known
+    # With its VFs, which were kept for it before too.
+    kept = [life.machine.nominator.of(uid) for uid in life.machine.nominator]
+    assert all(one is not None and one.assigned.assignment is not None for one in kept)
+
+
+@pytest.mark.parametrize(("of_group", "own", "of_other", "bound"), [(10, 1, 10, ["m0", "m1"]), (8, 99, 9, ["older"])])
+def test_room_is_kept_by_the_priority_of_the_pod_group(
+    life: Life, of_group: int, own: int, of_other: int, bound: list[str]
+) -> None:
+    """Whatever the members' own; pods may be listed before it."""
+    life.nodes("n1", "n2")
+    life.see(life.make_pod("older", [{}, {}], spec={"priority": of_other, "preemptionPolicy": "Never"}))
+    spec = {"priority": own, "preemptionPolicy": "Never", "schedulingGroup": {"podGroupName": "pair"}}
+    life.see(*(_on(life.member(f"m{number}", "", spec=spec), f"n{number + 1}") for number in range(2)))
+    life.pod_group("pair", schedulingPolicy={"gang": {"minCount": 2}}, priority=of_group)
+    assert _names(life.work()) == bound
+
+
+def test_the_room_of_a_group_with_first_call_stays_its_own(
+    make_node: MakeNode, make_pf: MakePf, make_pod: MakePod
+) -> None:
+    """A standby that has seen the group wait for long enough gives it first call at once."""
+    life = Life(Machine("mooring", group_options=GroupOptions(hold_s=HOLD_S)), make_node, make_pf, make_pod)
+    life.nodes("n1")
+    life.see(life.make_pod("older", [{}, {}]))
+    _members(life, "n1", "", priority=0)
+    assert binds(life.work(2 * HOLD_S)) == []
+    assert _kept_on(life) == {"m0": "n1"}
+    life.machine.check()
+
+
+def test_a_node_in_the_status_of_a_later_member_changes_nothing_of_what_is_kept(life: Life) -> None:
+    """The group was decided about; who else may write the status of a pod does not end that."""
+    fill(life, "n1", "n2")
+    life.nodes("n3", vfs=0)
+    pair(life)
+    life.work()
+    kept = _kept_on(life)
+    assert len(kept) == 2
+    life.see(_on(life.member("m2", PAIR, spec={"priority": 10}), "n3"))
+    life.machine.step(life.now)
+    assert _kept_on(life) == kept
+
+
+def test_a_large_group_is_taken_over_in_portions_before_any_decision(life: Life) -> None:
+    """Whoever goes meanwhile keeps nothing; an older pod gets the room of the one that has none."""
+    count = 300
+    life.nodes(*(f"n{number}" for number in range(count)))
+    life.see(life.make_pod("older", [{}, {}], spec={"priority": 10}))
+    members = _members(life, *(f"n{n}" for n in range(count)), group=f'{{"name":"train","min":{count - 1}}}')
+    longest_s = 0.0
+    for number in range(6):
+        began_s = time.process_time()
+        assert life.machine.step(life.now) == []
+        longest_s = max(longest_s, time.process_time() - began_s)
+        assert life.machine.is_trying == (number < 5)
+        if not number:
+            life.gone(members[0])
+    assert longest_s < 0.05
+    assert len(life.machine.nominator) == count - 1
+    found = life.work()
+    assert len(binds(found)) == count
+    assert {one.pod_info.pod.metadata.name: one.assigned.node for one in binds(found)}["older"] == "n0"
