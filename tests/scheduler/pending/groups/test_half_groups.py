@@ -6,8 +6,10 @@ from typing import Any
 import pytest
 
 from mooring.inventory import Pf
+from mooring.kube.events import Identity, Removed
 from scheduler.cycle.instructions import Evict, Report
 from scheduler.kube.objects import Node, Pod
+from scheduler.kube.pod_groups import PodGroup
 from scheduler.pending.groups.options import NO_OPTIONS, GroupOptions
 from scheduler.state.machine import Machine
 from tests.scheduler.group_life import Life, as_bound, binds, changed
@@ -105,3 +107,23 @@ def test_a_group_without_a_waiting_member_is_left_alone(life: Life) -> None:
     life.gone(running[1])
     life.work()
     assert _evictions(life.work(2 * END_S)) == []
+
+
+def test_a_group_of_which_nobody_knows_how_many_it_needs_is_left_alone(life: Life) -> None:
+    """Its PodGroup is gone; when it is there again, the time begins again."""
+    gang = {"schedulingPolicy": {"gang": {"minCount": 3}}}
+    member: dict[str, Any] = {"group": "", "spec": {"schedulingGroup": {"podGroupName": "train"}}}
+    life.pod_group("train", **gang)
+    life.nodes("n1", "n2", "n3")
+    life.see(*(life.member(f"m{number}", **member) for number in range(3)))
+    running = life.bound(*binds(life.work()))
+    life.remove_node("n3")
+    life.gone(next(pod for pod in running if pod.spec.node_name == "n3"))
+    life.see(life.member("again", **member))
+    assert _evictions(life.work(END_S - 1.0)) == []
+    life.machine.handle(PodGroup, Removed(Identity("train", "default")), life.now)
+    assert _evictions(life.work(2 * END_S)) == []
+    life.pod_group("train", **gang)
+    assert _evictions(life.work(1.0)) == []
+    assert _evictions(life.work(END_S - 1.0)) == []
+    assert len(_evictions(life.work(2.0))) == 2
