@@ -65,7 +65,8 @@ class Queue:
         self._turns = GroupTurns()
         self._backoff: list[Timed] = []
         self._groups: dict[Hashable, SignatureGroup] = {}
-        self._waiting: dict[ClusterEvent, set[Hashable]] = {}
+        # In the order in which they came: a set of texts has another order in each process.
+        self._waiting: dict[ClusterEvent, dict[Hashable, None]] = {}
         # By uid the entry that stands for a pod which has none of its own.
         self._entry_of: dict[str, str] = {}
         self._tickets = 0
@@ -191,7 +192,7 @@ class Queue:
         differs = frozenset(group.members) if group.waits_for != waits_for else frozenset()
         self._stop_waiting(signature, group)
         group.waits_for, group.probe, group.answer_of = waits_for, "", uid
-        self._waiting.setdefault(waits_for, set()).add(signature)
+        self._waiting.setdefault(waits_for, {})[signature] = None
         self._move(entry, "unschedulable", signature, "ScheduleAttemptFailure")
         group.members.add(uid)
         heapq.heappush(group.in_backoff, (entry.ready_at, uid, entry.ticket))
@@ -371,8 +372,8 @@ class Queue:
         del self._groups[signature]
 
     def _stop_waiting(self, signature: Hashable, group: SignatureGroup) -> None:
-        waiting = self._waiting.get(group.waits_for, set())
-        waiting.discard(signature)
+        waiting = self._waiting.get(group.waits_for, {})
+        waiting.pop(signature, None)
         if not waiting:
             self._waiting.pop(group.waits_for, None)
 
