@@ -18,13 +18,14 @@ class Nomination:
     """``assigned`` is what the pod counts for on its node, ``victims`` the uids of the pods that make room for it.
 
     If ``until`` is set, the victims are gone, and the pod waits until then for their VFs. ``group`` is the group whose
-    decision made it: it does not count for that group's members.
+    decision made it: it does not count for that group's members. ``is_kept``: nobody leaves for it, it only keeps room.
     """
 
     assigned: AssignedPod
     victims: frozenset[str] = field(default=frozenset())
     until: float | None = None
     group: GroupKey | None = None
+    is_kept: bool = False
 
     @property
     def node(self) -> str:

@@ -109,6 +109,11 @@ class Nominator:
             del self._of[one.assigned.uid]
             self._queue.move_on_event(of_leaving(one.assigned), now)
 
+    def delete_kept(self, group: GroupKey, now: float) -> None:
+        """Delete the nominations of a group that only keep room."""
+        if any(one.is_kept for one in self._of.values() if one.group == group):
+            self.delete_group(group, now)
+
     def reject(self, uid: str, now: float) -> None:
         """Delete a pod's nomination and requeue the pod, so that it is scheduled again."""
         self.delete(uid, now)

@@ -9,7 +9,7 @@ and it grows with all that becomes free.
 
 Why it is right: a nomination counts against all pods but those above it and the members of its own group, which are
 decided about together. Each decision about the holder replaces its nominations. A group that is no
-longer the holder has none.
+longer the holder keeps none but those that wait for its victims.
 
 What it costs: what is kept stays idle until the group starts. A look at all groups each second, and at all nominations
 in each decision.
@@ -50,7 +50,8 @@ class GroupHold:
         if holder == before:
             return
         if before is not None:
-            self.keep(before, (), now)
+            # Where pods are being deleted for it, it goes on waiting for them.
+            self._nominator.delete_kept(before, now)
         self._pending_groups.hold_for(holder, now)
 
     def next_due(self) -> float | None:
@@ -70,4 +71,4 @@ class GroupHold:
                 self._nominator.delete(uid, now)
         # It is kept from all that the group comes before, whatever its members' own priorities.
         kept_for = [replace(one, priority=self._pending_groups.priority(key)) for one in room]
-        self._nominator.nominate_all([Nomination(one, group=key) for one in kept_for], now)
+        self._nominator.nominate_all([Nomination(one, group=key, is_kept=True) for one in kept_for], now)

@@ -12,10 +12,9 @@ from scheduler.cycle.preemption.groups import preempt
 from scheduler.kube.objects import Node, Pod
 from scheduler.pending.groups.options import GroupOptions
 from scheduler.state.machine import Machine
-from tests.scheduler.group_life import Life, binds, orders, told
+from tests.scheduler.group_life import PAIR, Life, binds, changed, orders, pair, told, victims
 
 HOLD_S = 30.0
-PAIR = '{"name":"pair","min":2}'
 
 
 def _life(
@@ -169,6 +168,28 @@ def test_what_is_kept_is_free_again_when_the_group_goes(life: Life) -> None:
     assert _names([*found, *life.work(2.0)]) == ["single"]
     assert life.machine.pending_groups.holder is None
     assert len(life.machine.nominator) == 0
+
+
+def test_a_group_whose_victims_are_leaving_keeps_its_nominations_when_another_one_holds(life: Life) -> None:
+    """A younger pod of the same priority does not get the nodes: the victim would have gone in vain."""
+    life.nodes("n1")
+    life.see(_single(life, "on-n1", spec={"priority": 10}))
+    (equal,) = life.bound(*binds(life.work()))
+    (lower,) = _full(life, "n2")
+    pair(life)
+    life.work(HOLD_S + 1.0)
+    life.work(1.0)
+    assert life.machine.pending_groups.holder is not None
+    spec = {"priority": 20, "preemptionPolicy": "Never", "nodeSelector": {"no": "node"}}
+    life.see(*(life.member(f"large{number}", '{"name":"large","min":9}', spec=spec) for number in range(9)))
+    life.work(HOLD_S - 5.0)
+    life.gone(equal)
+    assert victims(life.work(1.0)) == ["on-n2"]
+    life.see(changed(lower, metadata={"deletionTimestamp": "2026-01-01T00:00:00Z"}))
+    life.see(_single(life, "single", spec={"priority": 10}))
+    assert binds([*life.work(10.0), *life.work(1.0)]) == []
+    assert life.machine.pending_groups.holder.name == "large"
+    assert _kept_on(life) == ["n1", "n2"]
 
 
 def test_a_group_that_holds_is_not_tried_again_without_an_event(life: Life) -> None:
