@@ -89,6 +89,7 @@ def read_assigned_pod(
         priority=pod.spec.priority or 0,
         preempted=_is_preempted(pod),
         started=pod.status.start_time or "",
+        always_restarts=pod.spec.always_restarts,
         version=pod.metadata.resource_version,
         rates=rates,
     )

@@ -42,7 +42,8 @@ class AssignedPod:
 
     Nothing of it changes but ``assumed``, which is true until the API server has shown the pod bound. ``affinity_info``
     is what plugins about other pods read. ``preempted`` is true while the pod is deleted in favour of one of higher
-    priority; ``started`` is RFC 3339, empty until the pod has started.
+    priority; ``started`` is RFC 3339, empty until the pod has started. ``always_restarts`` says that its containers are
+    started again whenever they end: the pod goes only when somebody deletes it.
     """
 
     uid: str
@@ -58,6 +59,7 @@ class AssignedPod:
     priority: int = 0
     preempted: bool = False
     started: str = field(default="", compare=False)
+    always_restarts: bool = field(default=True, compare=False)
     # The pod's resourceVersion when it was read; empty while it is assumed.
     version: str = field(default="", compare=False)
     # The assignment as our Binding carries it, until the API server has shown it: then it need not be parsed.

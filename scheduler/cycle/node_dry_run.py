@@ -196,4 +196,5 @@ def assigned_pod_for(pod_info: PodInfo, node: str, assignment: Assignment | None
         affinity_info=pod_info.affinity_info,
         volumes=pod_info.volumes,
         priority=pod_info.priority,
+        always_restarts=pod_info.pod.spec.always_restarts,
     )

@@ -239,6 +239,7 @@ class PodSpec(Struct):
     tolerations: list[Toleration] | None = None
     priority: Int32 | None = None
     preemption_policy: str | None = None
+    restart_policy: str | None = None
     host_network: bool | None = None
     overhead: Quantities | None = None
     resources: Resources | None = None
@@ -248,6 +249,11 @@ class PodSpec(Struct):
     volumes: list[Volume] | None = None
     scheduling_group: SchedulingGroup | None = None
     workload_ref: WorkloadReference | None = None
+
+    @property
+    def always_restarts(self) -> bool:
+        """Return whether containers are started again whenever they end; the API server sets it where it is unset."""
+        return self.restart_policy in (None, "Always")
 
     @property
     def images(self) -> list[str]:

@@ -6,6 +6,7 @@ Anybody may create budgets in a namespace of theirs, so that of one namespace's 
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 from weakref import WeakKeyDictionary
 
 from scheduler.cache.cache import AssignedPod
@@ -23,6 +24,17 @@ class _Budget:
     allowed: int
     # Pods by name whose eviction the API server has already counted.
     disrupted: frozenset[str]
+
+
+class Objections(Protocol):
+    """What speaks against removing some pods rather than others."""
+
+    @property
+    def has_any(self) -> bool:
+        """Return whether there is anything to count."""
+
+    def violations(self, assigned_pods: Sequence[AssignedPod], used: dict[int, int]) -> int:
+        """Return for how many of these pods it does, after those that are counted in ``used``."""
 
 
 class Budgets:

@@ -12,7 +12,7 @@ import msgspec
 
 from scheduler.cache.cache import AssignedPod, Cache
 from scheduler.cache.groups.placed_groups import PlacedGroups
-from scheduler.cycle.preemption.disruption_budgets import Budgets
+from scheduler.cycle.preemption.disruption_budgets import Objections
 from scheduler.kube.group_membership import GroupKey
 
 # Priorities are signed 32-bit numbers: this offset makes all of them positive, so that each victim counts.
@@ -74,7 +74,7 @@ def pods_of(victims: Iterable[Victim]) -> tuple[AssignedPod, ...]:
     return tuple(assigned for victim in victims for assigned in victim.pods)
 
 
-def split(budgets: Budgets, victims: Sequence[Victim]) -> tuple[list[Victim], list[Victim]]:
+def split(budgets: Objections, victims: Sequence[Victim]) -> tuple[list[Victim], list[Victim]]:
     """Split victims, in order, into those whose removal violates a budget and the others."""
     if not budgets.has_any:
         return [], list(victims)

@@ -12,11 +12,10 @@ cluster at once, places the group there, and puts back those that need not go. H
 come first.
 
 For a group with first call on what becomes free (`--group-hold`) the same search finds the nodes that it waits for:
-there, pods up to its own priority leave by themselves. Few nodes are looked at, first those where its members fit now
-or room is kept already, so that what is kept grows; then those with the fewest pods.
+there, pods up to its own priority leave by themselves. Few nodes are looked at (`awaited_nodes` beside this module).
 """
 
-from collections.abc import Callable, Iterator, Sequence, Set
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -33,7 +32,8 @@ from scheduler.cycle.groups.rails import choices, networks_in, on_rails
 from scheduler.cycle.groups.search import GroupSearch
 from scheduler.cycle.nominations import NominatedPods, Nomination
 from scheduler.cycle.placement_budget import TurnSpent
-from scheduler.cycle.preemption.disruption_budgets import Budgets
+from scheduler.cycle.preemption.disruption_budgets import Budgets, Objections
+from scheduler.cycle.preemption.groups.awaited_nodes import AwaitedNodes, LastingPods
 from scheduler.cycle.preemption.groups.row_plan import RowPlans
 from scheduler.cycle.preemption.groups.search import Attempt
 from scheduler.cycle.preemption.preemption import NEVER, VF_PATIENCE_S, Preemption
@@ -44,13 +44,12 @@ from scheduler.placement.vf_accounting import FreeVfs, unused
 NOT_HELPFUL = "no pods of lower priority were found without which enough members fit."
 # What one turn may spend, some 5 to 10 ms, and one decision, some 7 s (`RowPlans.spent`).
 _A_TURN, _A_DECISION = 80, 100_000
-# Nodes that are looked at for a group that waits for room: so many, and for each member; and what that may spend.
-_NODES, _NODES_A_MEMBER = 32, 2
+# What the search for room to wait for may spend beside finding the nodes: so much, and for each member.
 _ROOM, _ROOM_A_MEMBER = 2_000, 32
 _MOST_RESTARTS = 10
 # So many members take as long as a dry run when they are tried on other networks or in another domain; and so many
-# nodes whose PFs are only counted. Who may leave is looked at on so many nodes at once.
-_MEMBERS_AS_LONG, _NODES_AS_LONG, _NODES_AT_ONCE = 50, 50, 32
+# nodes whose PFs are only counted, or that are judged all together. Who may leave is looked at on so many at once.
+_MEMBERS_AS_LONG, _NODES_AS_LONG, _ROWS_AS_LONG, _NODES_AT_ONCE = 50, 50, 200, 32
 _TERMINATING = "not eligible due to terminating pods on the nominated nodes."
 _VF_AWAITED = "not eligible due to VFs that the nominated nodes still hold for pods that are gone."
 _RULED = "no pods are preempted for a group whose members have volumes, or rules about pods on other nodes."
@@ -82,14 +81,16 @@ NOBODY_PREEMPTED = GroupPreempted()
 class GroupVictimSearch:
     """The search for one group, over its turns; ``most`` is what it may spend.
 
-    If the group waits for room, ``first`` are the nodes to look at first; otherwise it is None.
+    If the group waits for room, ``awaited`` are the nodes where it may; otherwise it is None. ``budgets`` are what
+    speaks against removing pods.
     """
 
     search: GroupSearch
     attempts: Iterator[Attempt | None]
     plans: RowPlans
+    budgets: Objections
     most: int = _A_DECISION
-    first: Set[str] | None = None
+    awaited: AwaitedNodes | None = None
     attempt: Attempt | None = None
     best: Attempt | None = None
     seen: int = 0
@@ -97,6 +98,13 @@ class GroupVictimSearch:
     nominated: object = None
     restarts: int = 0
     rows: dict[object, Rows] = field(default_factory=dict)
+    # What it has spent on finding the nodes to try.
+    finding: int = 0
+
+    @property
+    def left(self) -> int:
+        """What it may still spend. Nodes that are found not to help must not use that up: there may be thousands."""
+        return self.most + min(self.finding, _A_DECISION) - self.plans.spent
 
 
 class GroupPreemption:
@@ -129,7 +137,7 @@ class GroupPreemption:
             return GroupPreempted(reason=NEVER)
         if any(_reads_other_nodes(one) for one in distinct(search.waiting)):
             return GroupPreempted(reason=_RULED)
-        found = GroupVictimSearch(search, iter(()), self._plans(search, search.priority))
+        found = GroupVictimSearch(search, iter(()), self._plans(search, search.priority, self._budgets), self._budgets)
         self._restart(found)
         return found
 
@@ -140,9 +148,12 @@ class GroupPreemption:
         """
         if any(_reads_other_nodes(one) for one in distinct(search.waiting)):
             return None
+        nodes, lasting = self._cache.nodes, LastingPods()
         most = _ROOM + _ROOM_A_MEMBER * search.needed
         first = {one.node for one in (*fitting, *self.room(search))}
-        found = GroupVictimSearch(search, iter(()), self._plans(search, search.priority + 1), most, first)
+        awaited = AwaitedNodes(nodes, first, {one.uid: one for one in search.waiting}, search.needed)
+        plans = self._plans(search, search.priority + 1, lasting)
+        found = GroupVictimSearch(search, iter(()), plans, lasting, most, awaited)
         self._restart(found)
         return found
 
@@ -151,8 +162,8 @@ class GroupPreemption:
         kept = (self._nominated_pods.of(member.uid) for member in search.waiting)
         return tuple(one.assigned for one in kept if one is not None)
 
-    def _plans(self, search: GroupSearch, below: int) -> RowPlans:
-        return RowPlans(self._cache, self._victims, self._budgets, search.group.key, search.priority, below)
+    def _plans(self, search: GroupSearch, below: int, budgets: Objections) -> RowPlans:
+        return RowPlans(self._cache, self._victims, budgets, search.group.key, search.priority, below)
 
     def proceed(self, victims: GroupVictimSearch) -> GroupPreempted | None:
         """Go on for one turn; None if it takes another one."""
@@ -162,14 +173,14 @@ class GroupPreemption:
         until = victims.plans.spent + _A_TURN
         victims.search.budget.begin_turn()
         try:
-            while victims.plans.spent < min(until, victims.most):
+            while victims.plans.spent < until and victims.left > 0:
                 if victims.attempt is not None:
                     self._step(victims, victims.attempt)
                 elif not self._next(victims):
                     return self._end(victims, NOT_HELPFUL)
         except TurnSpent:
             pass
-        return self._end(victims, _SPENT) if victims.plans.spent >= victims.most else None
+        return self._end(victims, _SPENT) if victims.left <= 0 else None
 
     def _step(self, victims: GroupVictimSearch, attempt: Attempt) -> None:
         if attempt.has_failed:
@@ -199,6 +210,8 @@ class GroupPreemption:
         victims.seen, victims.renewed = nodes.changes.end, nodes.renewals.end
         before, victims.nominated = victims.nominated, others
         names = {nodes.names[row] for row in changed}
+        if victims.awaited is not None:
+            victims.awaited.forget(changed)
         rested_on = [one for one in (victims.attempt, victims.best) if one is not None and one.nodes & names]
         if rested_on or (before is not None and before != others):
             victims.restarts += 1
@@ -213,6 +226,8 @@ class GroupPreemption:
     def _restart(self, victims: GroupVictimSearch) -> None:
         victims.attempt = victims.best = None
         victims.rows.clear()
+        if victims.awaited is not None:
+            victims.awaited.forget_all()
         victims.seen, victims.renewed = self._cache.nodes.changes.end, self._cache.nodes.renewals.end
         victims.attempts = self._attempts(victims)
 
@@ -227,72 +242,88 @@ class GroupPreemption:
             for some in self._room(domain, victims):
                 free_vfs += some
                 yield None
-            room = NetworkRoom(requests, search.needed, partial(iter, free_vfs))
+            left = partial(iter, free_vfs) if victims.awaited is None else partial(self._unused, domain, victims.plans)
+            room = NetworkRoom(requests, search.needed, left)
             there = partial(networks_in, domain, nodes)
             for networks in choices(search.group, search.waiting, search.before, there, room):
                 for order in orders:
                     victims.plans.charge(1 + len(order) // _MEMBERS_AS_LONG)
                     members = on_rails(order, search.group, networks)
-                    yield Attempt(members, search.needed, self._rows_in(domain, victims), self._cache, self._budgets)
+                    yield Attempt(members, search.needed, self._rows_in(domain, victims), self._cache, victims.budgets)
 
     def _room(self, domain: Domain, victims: GroupVictimSearch) -> Iterator[list[FreeVfs]]:
         """Yield what the PFs of a domain's nodes have if all leave that may, some nodes at a time."""
         if victims.search.group.rails != "same":
             return
-        nodes, rows = self._cache.nodes, domain.row_numbers(self._cache.nodes).tolist()
-        if victims.first is not None:
-            # Nearly all pods may leave.
+        rows = domain.row_numbers(self._cache.nodes).tolist()
+        if victims.awaited is not None:
+            # The networks of all nodes are listed.
             victims.plans.charge(1 + len(rows) // _NODES_AS_LONG)
-            yield [unused(nodes.free_vfs_of_row[row].pfs) for row in rows]
+            yield []
             return
         for start in range(0, len(rows), _NODES_AT_ONCE):
             yield victims.plans.room(rows[start : start + _NODES_AT_ONCE])
 
+    def _unused(self, domain: Domain, plans: RowPlans) -> list[FreeVfs]:
+        """Return what the PFs of a domain's nodes have if all leave: nearly all pods may."""
+        nodes, rows = self._cache.nodes, domain.row_numbers(self._cache.nodes).tolist()
+        plans.charge(1 + len(rows) // _NODES_AS_LONG)
+        # Nodes of one model share their PFs.
+        known = dict[int, FreeVfs]()
+        found = [nodes.free_vfs_of_row[row].pfs for row in rows]
+        return [known.get(id(pfs)) or known.setdefault(id(pfs), unused(pfs)) for pfs in found]
+
     def _domains(self, victims: GroupVictimSearch, placed_on: Sequence[str]) -> Iterator[Domain]:
         """Yield the topology domains to try; of a group that waits for room, those first where it has some.
 
-        Where it can wait in one of these, the others are not looked at: there may be thousands.
+        Where it can wait in one of these, and only for pods that end, the others are not looked at: there may be
+        thousands.
         """
         found = domains_within(victims.search.group, placed_on, self._cache)
-        nodes, first = self._cache.nodes, victims.first
-        if first is None:
+        nodes, awaited = self._cache.nodes, victims.awaited
+        if awaited is None:
             yield from found
             return
-        rows = [nodes.row_of[name] for name in first if name in nodes.row_of]
+        within, rows = victims.search.group.within, [nodes.row_of[one] for one in awaited.first if one in nodes.row_of]
+        with_some = {((within, nodes.label(within)[row]),) for row in rows} if within else {()}
 
         def has_none(domain: Domain) -> bool:
-            inside = domain.rows(nodes)
-            return inside is not None and not inside[rows].any()
+            return domain.labels not in with_some
 
         for domain in sorted(found, key=has_none):
-            if victims.best is not None and has_none(domain):
+            best = victims.best
+            if best is not None and not any(one.always_restarts for one in pods_of(best.victims)) and has_none(domain):
                 return
             yield domain
 
     def _rows_in(self, domain: Domain, victims: GroupVictimSearch) -> Callable[[PodInfo], Sequence[int]]:
         def rows_for(member: PodInfo) -> Sequence[int]:
-            rows = victims.rows.get(member.shape)
-            if rows is None:
-                candidates = self._cycle.passing_without_pods(member, victims.search.budget)
-                candidates = victims.plans.of_kind(member).large_enough(candidates)
-                stuck = self._preemption.stuck_nodes() if member.interfaces else set[str]()
-                names = self._cache.nodes.names
-                fit = [row for row in candidates.tolist() if names[row] not in stuck]
-                rows = victims.rows[member.shape] = np.array(fit, np.intp)
-            among = domain.rows(self._cache.nodes)
-            inside: list[int] = (rows if among is None else rows[among[rows]]).tolist()
-            return inside if victims.first is None else self._fewest_pods(inside, victims.search, victims.first)
+            plans, before = victims.plans, victims.plans.spent
+            try:
+                rows, among = self._large_enough(member, victims), domain.rows(self._cache.nodes)
+                inside = rows if among is None else rows[among[rows]]
+                if victims.awaited is not None:
+                    return victims.awaited.among(inside, member, plans)
+                every: list[int] = inside.tolist()
+                return every
+            finally:
+                victims.finding += plans.spent - before
 
         return rows_for
 
-    def _fewest_pods(self, rows: list[int], search: GroupSearch, first: Set[str]) -> list[int]:
-        """Return some of the rows: those of the ``first`` nodes, then those that the fewest pods must leave."""
-        names = self._cache.nodes.names
-
-        def order(row: int) -> tuple[bool, int]:
-            return names[row] not in first, len(self._cache.assigned_pods_on(names[row]))
-
-        return sorted(rows, key=order)[: _NODES + _NODES_A_MEMBER * search.needed]
+    def _large_enough(self, member: PodInfo, victims: GroupVictimSearch) -> Rows:
+        """Return the rows that could take a member without other pods, and give back the VFs of those that leave."""
+        rows = victims.rows.get(member.shape)
+        if rows is None:
+            nodes = self._cache.nodes
+            victims.plans.charge(1 + nodes.size // _ROWS_AS_LONG)
+            rows = self._cycle.passing_without_pods(member, victims.search.budget)
+            rows = victims.plans.of_kind(member).large_enough(rows)
+            if member.interfaces and (stuck := self._preemption.stuck_nodes()):
+                left_out = [nodes.row_of[name] for name in stuck if name in nodes.row_of]
+                rows = rows[np.isin(rows, left_out, invert=True)]
+            victims.rows[member.shape] = rows
+        return rows
 
     def _end(self, victims: GroupVictimSearch, reason: str) -> GroupPreempted | None:
         """Return the outcome; None if victims are others by now, by what is said of their groups: begin again."""

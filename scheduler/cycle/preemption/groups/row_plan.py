@@ -8,14 +8,15 @@ Why it is right: a member is judged by the same dry run as a pod that preempts. 
 pods that are being deleted, and groups that go as a whole for another node's sake.
 """
 
-from collections.abc import Generator, Iterable, Mapping, Sequence, Set
+from collections.abc import Collection, Generator, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from scheduler.cache.cache import AssignedPod, Cache
 from scheduler.cycle.groups.members import alike
 from scheduler.cycle.node_dry_run import DryRuns, assigned_pod_for
 from scheduler.cycle.nominations import NominatedPods
-from scheduler.cycle.preemption.disruption_budgets import Budgets
+from scheduler.cycle.preemption.disruption_budgets import Objections
 from scheduler.cycle.preemption.victims import PotentialVictims, Victim, here, importance, split
 from scheduler.kube.group_membership import GroupKey
 from scheduler.kube.pod_info import PodInfo
@@ -33,6 +34,8 @@ class RowPlan:
 
 
 Planning = Generator[None, None, RowPlan | None]
+# When a member fits on a row: once those pods have left that end by themselves, once all have left that may, or never.
+Leaving = Literal["ending", "lasting", "never"]
 # So many of these take as long as a dry run besides: pods that are taken off, pods on other nodes of groups that go as
 # a whole, steps of a search for VFs.
 _PODS_AS_LONG, _PODS_ELSEWHERE_AS_LONG, _STEPS_AS_LONG = 4, 40, 60
@@ -49,7 +52,7 @@ class RowPlans:
     """
 
     def __init__(
-        self, cache: Cache, victims: PotentialVictims, budgets: Budgets, group: GroupKey, priority: int, below: int
+        self, cache: Cache, victims: PotentialVictims, budgets: Objections, group: GroupKey, priority: int, below: int
     ) -> None:
         self._cache, self._victims, self._budgets = cache, victims, budgets
         self._group, self._priority, self._below = group, priority, below
@@ -89,12 +92,31 @@ class RowPlans:
                 # Also a row that has lost its node.
                 found.append(left)
                 continue
-            there, below = self._cache.assigned_pods_on(name), self._victims.below(name, self._below, self._own)
-            looked_at += len(there) + sum([len(one.pods) for one in below])
-            going = {one.uid: one for one in (*filter(_is_leaving, there), *here(below))}
-            found.append(self._without(name, left, going.values()) if going else left)
+            going, looked = self._going(name)
+            looked_at += looked
+            found.append(self._without(name, left, going) if going else left)
         self.charge(1 + looked_at // _LOOKED_AT_AS_LONG)
         return found
+
+    def leaving_for(self, row: int, member: PodInfo) -> Leaving:
+        """Return who must leave a row for a member to fit; free VFs are only counted where that suffices."""
+        name, before = self._cache.nodes.names[row], steps_taken()
+        going, looked_at = self._going(name)
+        lasting = [one for one in going if one.always_restarts and not _is_leaving(one)]
+        off = [one for one in going if not one.always_restarts or _is_leaving(one)]
+        with self.of_kind(member).on(row, self._nominated.get(name, ()), off=off, by_sums=True) as dry_run:
+            found: Leaving = "ending"
+            if dry_run.refusal():
+                dry_run.take_off(*lasting)
+                found = "never" if not lasting or dry_run.refusal() else "lasting"
+        self.charge((looked_at + len(going)) // _LOOKED_AT_AS_LONG + (steps_taken() - before) // _STEPS_AS_LONG)
+        return found
+
+    def _going(self, name: str) -> tuple[Collection[AssignedPod], int]:
+        """Return who leaves a node or may leave it, and how many pods were looked at."""
+        there, below = self._cache.assigned_pods_on(name), self._victims.below(name, self._below, self._own)
+        going = {one.uid: one for one in (*filter(_is_leaving, there), *here(below))}
+        return going.values(), len(there) + sum([len(one.pods) for one in below])
 
     def _without(self, name: str, left: FreeVfs, going: Iterable[AssignedPod]) -> FreeVfs:
         """Return what a node's PFs have left and what these pods hold, as if nobody else held it."""

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 
 from scheduler.cache.cache import Cache
 from scheduler.cycle.groups.members import alike
-from scheduler.cycle.preemption.disruption_budgets import Budgets
+from scheduler.cycle.preemption.disruption_budgets import Objections
 from scheduler.cycle.preemption.groups.row_plan import Planning, RowPlan, RowPlans, of_member
 from scheduler.cycle.preemption.victims import Loss, Victim, importance, loss_of, pods_of, since
 from scheduler.kube.group_membership import GroupKey
@@ -63,7 +63,7 @@ class Attempt:
         wanted: int,
         rows_for: Callable[[PodInfo], Sequence[int]],
         cache: Cache,
-        budgets: Budgets,
+        budgets: Objections,
     ) -> None:
         self._rows_for, self._cache, self._budgets, self._wanted = rows_for, cache, budgets, wanted
         self._todo = deque(members)

@@ -1,0 +1,55 @@
+"""Groups with first call on what becomes free, and small pods that come and go beside them."""
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from mooring.inventory import Pf
+from scheduler.kube.objects import Node, Pod
+from scheduler.pending.groups.options import GroupOptions
+from scheduler.state.machine import Machine
+from tests.scheduler.group_life import Life, binds
+
+HOLD_S = 30.0
+
+
+def holding_life(
+    make_node: Callable[..., Node], make_pf: Callable[..., Pf], make_pod: Callable[..., Pod], hold_s: float
+) -> Life:
+    return Life(Machine("mooring", group_options=GroupOptions(hold_s=hold_s)), make_node, make_pf, make_pod)
+
+
+def names_of(found: list[Any]) -> list[str]:
+    return sorted(one.pod_info.pod.metadata.name for one in binds(found))
+
+
+def kept_on(life: Life) -> list[str]:
+    """Return the nodes of all nominated pods, one for each pod."""
+    return sorted(life.machine.nominator.node_of(uid) for uid in life.machine.nominator)
+
+
+def small(life: Life, number: int, **fields: Any) -> Pod:
+    """Return a pod that takes half of what a member needs."""
+    return life.make_pod(f"small-{number}", [{}], **fields)
+
+
+def small_ones(life: Life, *nodes: str, labels: dict[str, str] | None = None, **fields: Any) -> deque[Pod]:
+    """Fill each node with two small pods."""
+    life.nodes(*nodes, labels=labels or {})
+    life.see(*(small(life, number, **fields) for number in range(2 * len(nodes))))
+    return deque(life.bound(*binds(life.work())))
+
+
+def small_stream(life: Life, running: deque[Pod], pods: int, **fields: Any) -> list[str]:
+    """Let small pods end one by one, as they came, each followed by another one, until members are bound."""
+    for number in range(100, 100 + pods):
+        life.see(small(life, number, **fields))
+        life.work(1.0)
+        life.gone(running.popleft())
+        found = life.work(1.0)
+        if any(name.startswith("m") for name in names_of(found)):
+            return names_of(found)
+        running.extend(life.bound(*binds(found)))
+        if not running:
+            break
+    return []

@@ -1,0 +1,287 @@
+"""On which nodes room is kept for a group with first call on what becomes free (``--group-hold``)."""
+
+import random
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from mooring.inventory import Pf
+from mooring.kube.events import Changed, Identity
+from scheduler.cycle.preemption.groups import awaited_nodes, preempt
+from scheduler.kube.objects import Node, Pod
+from scheduler.placement import vf_accounting
+from scheduler.placement.vf_accounting import FreeVfs
+from tests.scheduler.group_life import PAIR, Life, binds, changed, orders, told
+from tests.scheduler.pending.groups.hold_life import (
+    HOLD_S,
+    holding_life,
+    kept_on,
+    names_of,
+    small,
+    small_ones,
+    small_stream,
+)
+
+
+@pytest.fixture
+def life(make_node: Callable[..., Node], make_pf: Callable[..., Pf], make_pod: Callable[..., Pod]) -> Iterator[Life]:
+    life = holding_life(make_node, make_pf, make_pod, HOLD_S)
+    yield life
+    life.machine.check()
+
+
+@pytest.mark.parametrize(("hold_s", "starts"), [(0.0, []), (HOLD_S, ["m0", "m1"])])
+def test_a_group_whose_members_need_more_than_ends_at_once_starts_all_the_same(
+    make_node: Callable[..., Node],
+    make_pf: Callable[..., Pf],
+    make_pod: Callable[..., Pod],
+    hold_s: float,
+    starts: list[str],
+) -> None:
+    """Each pod that ends leaves one VF, and each member needs two of one node: others get none of what is kept."""
+    life = holding_life(make_node, make_pf, make_pod, hold_s)
+    running = small_ones(life, "n1", "n2", "n3", "n4")
+    life.see(*(life.member(f"m{number}", PAIR) for number in range(2)))
+    life.work(2 * HOLD_S)
+    assert small_stream(life, running, 200) == starts
+    life.machine.check()
+
+
+def test_nobody_is_sent_away_for_what_is_kept_and_it_only_grows(life: Life) -> None:
+    """A node where fewer pods are in the way takes the place of another one, never the other way round."""
+    running = small_ones(life, *(f"n{number}" for number in range(8)))
+    life.see(*(life.member(f"m{number}", PAIR) for number in range(2)))
+    life.work(2 * HOLD_S)
+    in_the_way = [4]
+    for number in range(50, 80):
+        life.see(small(life, number))
+        life.gone(running.popleft())
+        found = life.work(1.0)
+        assert orders(found) == []
+        if "m0" in names_of(found):
+            break
+        running.extend(life.bound(*binds(found)))
+        in_the_way.append(sum(len(life.machine.cache.assigned_pods_on(node)) for node in kept_on(life)))
+    assert in_the_way == sorted(in_the_way, reverse=True)
+    assert in_the_way[-1] == 1
+
+
+def test_room_is_kept_in_the_domain_where_the_most_fit(life: Life) -> None:
+    """A group of one rack waits where a member fits now, until fewer pods are in the way in another one."""
+    for rack in "abcd":
+        life.nodes(*(f"{rack}{number}" for number in range(3)), labels={"rack": rack})
+    life.see(*(small(life, number) for number in range(24)))
+    running = life.bound(*binds(life.work()))
+    life.see(*(life.member(f"m{number}", '{"name":"racked","min":3,"within":"rack"}') for number in range(3)))
+    life.gone(*(pod for pod in running if pod.spec.node_name == "c2"))
+    life.work(2 * HOLD_S)
+    assert kept_on(life) == ["c0", "c1", "c2"]
+    life.nodes("b3", "b4", labels={"rack": "b"})
+    life.work(1.0)
+    assert kept_on(life)[1:] == ["b3", "b4"]
+
+
+def test_the_nodes_that_are_looked_at_are_those_with_room_and_then_the_emptiest(
+    life: Life, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As many as there are members here."""
+    monkeypatch.setattr(awaited_nodes, "_NODES", 0)
+    monkeypatch.setattr(awaited_nodes, "_NODES_A_MEMBER", 1)
+    running = small_ones(life, "n1", "n2", "n3", "n4")
+    life.see(*(life.member(f"m{number}", PAIR) for number in range(2)))
+    life.gone(*(pod for pod in list(running)[4::2]))
+    life.work(2 * HOLD_S)
+    assert kept_on(life) == ["n3", "n4"]
+    life.gone(running[0], running[2])
+    life.work(1.0)
+    assert kept_on(life) == ["n3", "n4"]
+
+
+def test_pods_of_a_higher_priority_are_not_waited_for(life: Life) -> None:
+    """They may stay for ever: then those members that fit are kept room, and no more."""
+    small_ones(life, "n1", spec={"priority": 7})
+    life.nodes("n2")
+    life.see(*(life.member(f"m{number}", PAIR) for number in range(2)))
+    (message,) = set(told(life.work(2 * HOLD_S)).values())
+    assert message.endswith("Room is kept for the members that fit.")
+    assert kept_on(life) == ["n2"]
+
+
+def _full(life: Life, *nodes: str, labels: dict[str, str] | None = None, **fields: Any) -> list[Pod]:
+    """Fill each node with one pod."""
+    life.nodes(*nodes, labels=labels or {})
+    life.see(*(life.make_pod(f"on-{node}", [{}, {}], **fields) for node in nodes))
+    return life.bound(*binds(life.work()))
+
+
+_ENDS: dict[str, Any] = {"spec": {"restartPolicy": "Never"}}
+
+
+def test_nodes_full_of_pods_of_a_higher_priority_do_not_hide_those_to_wait_for(
+    life: Life, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each has one pod only, and there are more of them than are looked at closely."""
+    monkeypatch.setattr(awaited_nodes, "_NODES", 4)
+    _full(life, *(f"high{number}" for number in range(10)), spec={"priority": 7})
+    running = small_ones(life, "n1", "n2", "n3", "n4")
+    life.see(*(life.member(f"m{number}", PAIR) for number in range(2)))
+    life.work(2 * HOLD_S)
+    assert small_stream(life, running, 200) == ["m0", "m1"]
+
+
+def test_domains_full_of_pods_of_a_higher_priority_do_not_use_up_the_search(
+    life: Life, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The budget is for nodes that may be waited for, however many others there are."""
+    monkeypatch.setattr(preempt, "_ROOM", 0)
+    monkeypatch.setattr(awaited_nodes, "_JUDGED_AS_LONG", 1)
+    # The last one of equal ones comes first.
+    small_ones(life, "n1", "n2", labels={"rack": "first"})
+    for rack in range(8):
+        names = [f"high{rack}-{number}" for number in range(12)]
+        _full(life, *names, labels={"rack": f"high{rack}"}, spec={"priority": 7})
+    life.see(*(life.member(f"m{number}", '{"name":"pair","min":2,"within":"rack"}') for number in range(2)))
+    life.work(2 * HOLD_S)
+    assert kept_on(life) == ["n1", "n2"]
+
+
+@pytest.mark.parametrize("services", [2, 10])
+def test_pods_that_do_not_end_are_not_waited_for_where_others_do(
+    life: Life, monkeypatch: pytest.MonkeyPatch, services: int
+) -> None:
+    """One pod of a Deployment is in the way on some nodes, two pods of Jobs are on each of the others."""
+    monkeypatch.setattr(awaited_nodes, "_NODES", 4)
+    _full(life, *(f"service{number}" for number in range(services)))
+    running = small_ones(life, "n3", "n4", **_ENDS)
+    life.see(*(life.member(f"m{number}", PAIR) for number in range(2)))
+    life.work(2 * HOLD_S)
+    assert kept_on(life) == ["n3", "n4"]
+    assert small_stream(life, running, 8, **_ENDS) == ["m0", "m1"]
+
+
+def test_pods_that_are_being_deleted_end_whatever_their_restart_policy(
+    life: Life, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their nodes are not taken for those of pods that stay."""
+    monkeypatch.setattr(awaited_nodes, "_NODES", 0)
+    monkeypatch.setattr(awaited_nodes, "_NODES_A_MEMBER", 1)
+    services = _full(life, "n1", "n2")
+    small_ones(life, "n3", "n4", **_ENDS)
+    life.see(*(life.member(f"m{number}", PAIR) for number in range(2)))
+    life.see(*(changed(pod, metadata={"deletionTimestamp": "2026-01-01T00:00:00Z"}) for pod in services))
+    life.work(2 * HOLD_S)
+    assert kept_on(life) == ["n1", "n2"]
+
+
+def test_pods_that_do_not_end_are_waited_for_where_there_is_no_other_place(life: Life) -> None:
+    """Somebody may delete them."""
+    services = _full(life, "n1", "n2")
+    small_ones(life, "n3", **_ENDS)
+    life.see(*(life.member(f"m{number}", PAIR) for number in range(2)))
+    life.work(2 * HOLD_S)
+    kept = kept_on(life)
+    assert kept in (["n1", "n3"], ["n2", "n3"])
+    life.gone(*(pod for pod in services if pod.spec.node_name not in kept))
+    assert names_of(life.work(1.0)) == []
+    assert kept_on(life) == sorted({"n1", "n2", "n3"} - set(kept) | {"n3"})
+
+
+def test_a_domain_with_room_is_left_for_one_where_all_in_the_way_end(life: Life) -> None:
+    """Otherwise the free node would be kept for ever, beside one that never becomes free."""
+    _full(life, "a1", "a2", labels={"rack": "a"})
+    small_ones(life, "b1", "b2", "b3", labels={"rack": "b"}, **_ENDS)
+    life.nodes("a3", labels={"rack": "a"})
+    life.see(*(life.member(f"m{number}", '{"name":"pair","min":2,"within":"rack"}') for number in range(2)))
+    life.work(2 * HOLD_S)
+    assert {node[0] for node in kept_on(life)} == {"b"}
+
+
+def test_nodes_are_judged_in_portions(life: Life, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was found out about a node holds in the next turn."""
+    monkeypatch.setattr(awaited_nodes, "_AT_ONCE", 1)
+    _full(life, *(f"high{number}" for number in range(6)), spec={"priority": 7})
+    _full(life, "n1", "n2")
+    life.see(*(life.member(f"m{number}", PAIR) for number in range(2)))
+    life.work(HOLD_S - 1.0)
+    life.now += 2.0
+    life.machine.tick(life.now)
+    turns = 0
+    while life.machine.step(life.now) is not None:
+        turns += 1
+    assert turns >= 8
+    assert kept_on(life) == ["n1", "n2"]
+
+
+def test_what_nodes_of_one_model_have_is_counted_once_for_a_group_on_the_same_rails(
+    life: Life, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For thousands of nodes with 8 PFs it would take as long as a decision may at once."""
+    counted = list[tuple[Pf, ...]]()
+
+    def count(pfs: tuple[Pf, ...]) -> FreeVfs:
+        counted.append(pfs)
+        return vf_accounting.unused(pfs)
+
+    monkeypatch.setattr(preempt, "unused", count)
+    names = [f"n{number}" for number in range(5)]
+    for name in names:
+        node = life.make_node(name, tuple(life.make_pf(k, 1, network=f"rail{k}") for k in range(8)))
+        life.machine.nodes(Changed(Identity(name), node), life.now)
+    life.see(*(life.make_pod(f"on-{name}", [{}] * 8) for name in names))
+    life.bound(*binds(life.work()))
+    life.see(*(life.member(f"m{number}", '{"name":"pair","min":2,"rails":"same"}') for number in range(2)))
+    life.work(2 * HOLD_S)
+    assert len(kept_on(life)) == 2
+    assert len(counted) == 1
+
+
+def test_room_on_a_node_that_goes_is_looked_for_elsewhere(life: Life) -> None:
+    """What is kept stands and falls as one, and the group is decided about again."""
+    small_ones(life, "n1", "n2", "n3")
+    life.see(*(life.member(f"m{number}", PAIR) for number in range(2)))
+    life.work(2 * HOLD_S)
+    kept = kept_on(life)
+    life.remove_node(kept[0])
+    life.work(1.0)
+    assert kept_on(life) == sorted({"n1", "n2", "n3"} - {kept[0]})
+
+
+def test_a_search_for_room_that_is_not_finished_leaves_what_is_kept(
+    life: Life, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise others would take what has become free so far."""
+    running = small_ones(life, "n1", "n2", "n3")
+    life.see(*(life.member(f"m{number}", PAIR) for number in range(2)))
+    life.work(2 * HOLD_S)
+    kept = kept_on(life)
+    monkeypatch.setattr(preempt, "_ROOM", 0)
+    monkeypatch.setattr(preempt, "_ROOM_A_MEMBER", 0)
+    life.gone(next(pod for pod in running if pod.spec.node_name == kept[0]))
+    life.see(small(life, 50))
+    assert names_of(life.work(1.0)) == []
+    assert kept_on(life) == kept
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_every_group_that_fits_the_cluster_starts_in_the_end(life: Life, seed: int) -> None:
+    """Members need any part of a node, pods end in any order, and there is always another one for what they leave."""
+    chance = random.Random(seed)
+    names = [f"n{number}" for number in range(chance.randint(3, 8))]
+    vfs = chance.randint(2, 4)
+    life.nodes(*names, vfs=vfs)
+    life.see(*(small(life, number) for number in range(vfs * len(names))))
+    running = life.bound(*binds(life.work()))
+    size = chance.randint(2, len(names))
+    group = f'{{"name":"any","min":{size}}}'
+    life.see(*(life.member(f"m{n}", group, request=[{}] * chance.randint(1, vfs)) for n in range(size)))
+    life.work(2 * HOLD_S)
+    for number in range(100, 100 + 40 * len(running)):
+        life.see(small(life, number))
+        life.gone(running.pop(chance.randrange(len(running))))
+        found = life.work(1.0)
+        if any(name.startswith("m") for name in names_of(found)):
+            assert len([name for name in names_of(found) if name.startswith("m")]) == size
+            return
+        running.extend(life.bound(*binds(found)))
+    pytest.fail(f"the group of {size} has not started, {len(running)} pods run")
