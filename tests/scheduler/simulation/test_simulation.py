@@ -25,7 +25,7 @@ STEPS = 1000
 FEWEST = 5
 SEEDS, LONG_SEEDS = range(20), range(20, 240)
 # In these runs leaders are killed amid the preemption of whole groups: three of them meet all of it.
-DISRUPTED_STEPS, DISRUPTED_SEEDS, LONG_DISRUPTED_SEEDS = 250, (90, 103, 109), range(200, 300)
+DISRUPTED_STEPS, DISRUPTED_SEEDS, LONG_DISRUPTED_SEEDS = 250, (90, 93, 95, 103, 109), range(200, 300)
 # In these runs the rates of running pods change all the time.
 RATES_STEPS, RATES_SEEDS, LONG_RATES_SEEDS = 600, (0, 3, 28, 58), range(300, 400)
 # Seed: what it found. A seed gives the same run only as long as the simulation is unchanged; they stay all the same.
