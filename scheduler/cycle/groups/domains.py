@@ -270,7 +270,8 @@ def hanging_on(refusal: Unschedulable, trying: Try, placed_on: Sequence[str], no
     """Return a refusal with what the group hangs on: the member, and nodes, first those that hold none of it."""
     inside = trying.domain.row_numbers(nodes)
     taken = [nodes.row_of[node] for node in placed_on]
-    rows = [*np.setdiff1d(inside, taken)[:NAMED].tolist(), *dict.fromkeys(taken)][:NAMED]
+    free = inside[~np.isin(inside, taken)]
+    rows = [*free[:NAMED].tolist(), *dict.fromkeys(taken)][:NAMED]
     about = {
         "member": refusal.pod_info.pod.metadata.name,
         "fitting": len(placed_on),
