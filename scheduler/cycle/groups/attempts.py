@@ -19,7 +19,7 @@ from scheduler.cycle.groups.members import HOSTNAME, by_size, keep_apart
 from scheduler.cycle.groups.network_room import NetworkRoom
 from scheduler.cycle.groups.rails import Networks, choices, networks_in, on_rails
 from scheduler.cycle.groups.search import GroupSearch
-from scheduler.cycle.groups.vf_room import VfRoom, may_not_add_up
+from scheduler.cycle.groups.vf_room import VfRoom, is_selective
 from scheduler.placement.vf_accounting import FreeVfs
 
 
@@ -53,7 +53,7 @@ class GroupAttempts:
             yield np.where(nodes.label(HOSTNAME).ids[: nodes.size] > 0, 1, len(search.waiting))
         if search.group.rails == "index":
             (member,) = on_rails([member], search.group, ())
-        if len(search.shapes) == 1 and member.request is not None and may_not_add_up(member.request):
+        if len(search.shapes) == 1 and member.request is not None and is_selective(member.request):
             yield self._vf_room.of(member.request, search.slices.count_networks)
 
     def _nominated(self, search: GroupSearch) -> list[AssignedPod]:

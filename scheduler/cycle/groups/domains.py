@@ -176,24 +176,28 @@ def _shared(
 
 @dataclass(frozen=True, slots=True)
 class _Level:
-    """The domains of a level, the smallest first: their values of each label, and how many members each could hold."""
+    """The domains of a level, the smallest first: how many members each could hold, and its values of each label.
+
+    For each label: the number of each domain's value, and the values.
+    """
 
     keys: Sequence[str]
-    values: Sequence[tuple[str, ...]]
     holds: Amounts
+    values: Sequence[tuple[NDArray[np.int32], list[str | None]]]
 
     def at_least(self, wanted: int) -> Iterator[Domain]:
         """Yield the domains that could hold so many, the smallest first."""
-        for number in range(int(np.searchsorted(self.holds, wanted)), len(self.values)):
+        for number in range(int(np.searchsorted(self.holds, wanted)), len(self.holds)):
             yield self._domain(number)
 
     def largest(self, wanted: int) -> Iterator[Domain]:
         """Yield the domains that could hold so many, the largest first."""
-        for number in reversed(range(int(np.searchsorted(self.holds, wanted)), len(self.values))):
+        for number in reversed(range(int(np.searchsorted(self.holds, wanted)), len(self.holds))):
             yield self._domain(number)
 
     def _domain(self, number: int) -> Domain:
-        return Domain(tuple(zip(self.keys, self.values[number], strict=True)))
+        values = [values[numbers[number]] or "" for numbers, values in self.values]
+        return Domain(tuple(zip(self.keys, values, strict=True)))
 
 
 def _values(nodes: NodeColumns, keys: Sequence[str], row: int) -> tuple[tuple[str, str], ...]:
@@ -231,8 +235,8 @@ class _Labels:
         holds = np.bincount(which, room[rows], len(kinds)).astype(np.int64)
         # Of equal ones the first row decides.
         order = np.lexsort((rows[first], holds))
-        named = [[values[number] or "" for number in ids[rows[first][order]].tolist()] for ids, values in columns]
-        return _Level(keys, list(zip(*named, strict=True)), holds[order])
+        firsts = rows[first][order]
+        return _Level(keys, holds[order], [(ids[firsts], values) for ids, values in columns])
 
 
 def _room(members: Sequence[tuple[PodInfo, Rows]], nodes: NodeColumns) -> Amounts:

@@ -1,8 +1,7 @@
-"""For how many equal members each node has the VFs that they request: an upper bound, kept between decisions. Pure.
+"""For how many equal members each node has VFs that they select: an upper bound, kept between decisions. Pure.
 
-What it is: the columns count all VFs and Mb/s of a row. Where a member selects its VFs, by a network or a rail, fewer
-of them serve; and a VF's rate must fit on one PF. For the requests that were asked for last that is counted here, for
-each row.
+What it is: the columns count all VFs of a row. Where a member selects its VFs, by a network or a rail, fewer of them
+serve. For the requests that were asked for last that is counted here, for each row.
 
 Why it is right: a row is counted again when it has changed. What is counted is an upper bound
 (`scheduler.cycle.groups.network_room`).
@@ -46,9 +45,9 @@ class VfRoom:
         return room
 
 
-def may_not_add_up(request: PodRequest) -> bool:
-    """Return whether a node's PFs may give fewer VFs than their sums say: what is selected, or has a rate."""
-    return any(one.min_tx_rate or _selects(one) for one in request.interfaces)
+def is_selective(request: PodRequest) -> bool:
+    """Return whether a request selects its VFs by more than their rates: by a network, a rail and the like."""
+    return any(map(_selects, request.interfaces))
 
 
 def _selects(interface: VfRequest) -> bool:
