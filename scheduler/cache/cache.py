@@ -42,8 +42,7 @@ class AssignedPod:
 
     Nothing of it changes but ``assumed``, which is true until the API server has shown the pod bound. ``affinity_info``
     is what plugins about other pods read. ``preempted`` is true while the pod is deleted in favour of one of higher
-    priority; ``started`` is RFC 3339, empty until the pod has started. ``always_restarts`` says that its containers are
-    started again whenever they end: the pod goes only when somebody deletes it.
+    priority; ``started`` is RFC 3339, empty until it has started. One that ``always_restarts`` never ends by itself.
     """
 
     uid: str

@@ -99,14 +99,9 @@ class Machine:
         marked_members = MarkedMembers(scheduler_name, self.cache, self.placed_groups)
         self._preemption = Preemption(self.cache, self.nominator, budgets, self.placed_groups)
         self._scheduling_cycle = SchedulingCycle(self.cache, self.nominator, self._preemption, sign=sign)
+        cycle, waits = self._scheduling_cycle, self._volume_waits
         self.pod_scheduling = PodScheduling(
-            cache=self.cache,
-            queue=self.queue,
-            nominator=self.nominator,
-            pending_pods=self.pending_pods,
-            scheduling_cycle=self._scheduling_cycle,
-            volume_waits=self._volume_waits,
-            portion=portion,
+            self.cache, self.queue, self.nominator, self.pending_pods, cycle, waits, portion
         )
         self.group_scheduling = GroupScheduling(
             cache=self.cache,

@@ -1,8 +1,10 @@
 """The policy that warns of misspelt annotations: which it names, on what, and that it refuses nothing."""
 
 import re
+from pathlib import Path
 from typing import Any
 
+import aiohttp
 import pytest
 
 from advertiser.formats.network_status import DIGEST_KEY
@@ -11,8 +13,11 @@ from devcluster.apiserver.policies import Write, concerns, evaluate, refusals
 from mooring import names
 from mooring.admission_policies import POLICIES
 from mooring.gpu.request import RESOURCE
+from mooring.kube.access import load_access
 from tests.docs.texts import strings
+from tests.manifests.conftest import behind_the_guard
 from tests.manifests.rendering import raw
+from tests.support.polling import eventually
 
 POLICY, BINDING = raw("base/guard/annotations.yaml")
 # Keys of ours that no pod has, and the beginning of some that it may have.
@@ -96,3 +101,34 @@ def test_nothing_is_refused() -> None:
     assert POLICY["spec"]["failurePolicy"] == "Ignore"
     assert "paramKind" not in POLICY["spec"]
     assert POLICY["metadata"]["name"] not in POLICIES
+
+
+@pytest.mark.apiserver
+async def test_a_real_api_server_warns_too(guarded_server: Path) -> None:
+    """It compiles the policy within its bounds of cost, and answers with the warning beside the object."""
+    async with behind_the_guard(guarded_server), aiohttp.ClientSession() as session:
+        access = load_access(str(guarded_server))
+
+        async def warned(path: str, obj: dict[str, Any]) -> list[str]:
+            url, tls = f"{access.server}{path}?dryRun=All", access.tls or True
+            async with session.post(url, json=obj, headers=access.headers(), ssl=tls) as got:
+                assert got.status == 201, await got.text()
+                return [one for one in got.headers.getall("Warning", []) if "mooring-annotations" in one]
+
+        pod = annotated("mooring.dev/vf")
+        pod["metadata"]["name"] = "p"
+        pod["spec"] = {"automountServiceAccountToken": False, "containers": [{"name": "c", "image": "i"}]}
+        template = {"metadata": {**pod["metadata"], "labels": {"app": "a"}}, "spec": pod["spec"]}
+        deployment = {
+            "metadata": {"name": "d"},
+            "spec": {"selector": {"matchLabels": {"app": "a"}}, "template": template},
+        }
+
+        async def warns() -> bool:
+            return bool(await warned("/api/v1/namespaces/default/pods", pod))
+
+        await eventually(warns)
+        (warning,) = await warned("/apis/apps/v1/namespaces/default/deployments", deployment)
+        assert "unknown annotation 'mooring.dev/vf': no program of Mooring reads it" in warning
+        del pod["metadata"]["annotations"]
+        assert await warned("/api/v1/namespaces/default/pods", pod) == []

@@ -24,7 +24,7 @@ from scheduler.placement.vf_accounting import FreeVfs
 
 
 class GroupAttempts:
-    """Lists what there is to try, for each decision anew."""
+    """Lists what there is to try, once for each decision."""
 
     def __init__(self, cache: Cache, scheduling_cycle: SchedulingCycle) -> None:
         self._cache, self._cycle = cache, scheduling_cycle
@@ -73,10 +73,13 @@ class GroupAttempts:
 
         room = NetworkRoom([each.request for each in search.shapes], one.wanted, free_vfs)
         there = partial(networks_in, one.domain, nodes)
-        inside = one.domain.rows(nodes) if nominated else None
-        here = [each for each in nominated if each.node in nodes.row_of]
-        here = [each for each in here if inside is None or inside[nodes.row_of[each.node]]]
-        return choices(search.group, search.waiting, search.before, there, room, here)
+        return choices(search.group, search.waiting, search.before, there, room, self._inside(one, nominated))
+
+    def _inside(self, one: Try, nominated: Sequence[AssignedPod]) -> list[AssignedPod]:
+        """Return those that are nominated to a node in the domain of a try."""
+        row_of, flags = self._cache.nodes.row_of, one.domain.rows(self._cache.nodes) if nominated else None
+        known = [each for each in nominated if each.node in row_of]
+        return known if flags is None else [each for each in known if flags[row_of[each.node]]]
 
 
 def go_on_from(search: GroupSearch) -> int:

@@ -190,13 +190,10 @@ class GroupCycle:
             self._next_try(search)
             return None
         assert search.best is not None, "a search follows a try"
-        return replace(
-            search.best,
-            refusal=self._heeding_all(search, search.best.refusal),
-            is_cut=search.next is not None,
-            go_on_from=(left := go_on_from(search)),
-            comes_again=bool(left or search.unsteady),
-        )
+        refusal, is_cut = self._heeding_all(search, search.best.refusal), search.next is not None
+        left = go_on_from(search)
+        comes_again = bool(left or search.unsteady)
+        return replace(search.best, refusal=refusal, is_cut=is_cut, go_on_from=left, comes_again=comes_again)
 
     def _is_better(self, search: GroupSearch, best: GroupUnschedulable, fitting: int) -> bool:
         """Return whether the try says more of why the group waits: more members fit, or as many in a wider domain."""

@@ -8,7 +8,7 @@ from scheduler.cache.node_columns import LINE_COUNT, LINES, MBPS, VFS
 from scheduler.kube.pod_info import PodInfo
 from scheduler.kube.selection.affinity import AffinityInfo, Term
 
-# The label of a node that no other node shares.
+# The well-known label of a node's host name: mostly no other node has the same.
 HOSTNAME = "kubernetes.io/hostname"
 
 

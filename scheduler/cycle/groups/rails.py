@@ -67,9 +67,10 @@ def choices(
         return
     # On one network an interface can be beside the others on one PF.
     is_packed = {one.request.pfs for one in members if one.request is not None and one.interfaces} == {"pack"}
-    hoped = tuple(_chosen(nominated, count))
-    first = [hoped] if all(one in among for one, among in zip(hoped, candidates, strict=True)) else []
-    found = itertools.chain(first, _in_order(candidates, room, is_packed=is_packed))
+    found = _in_order(candidates, room, is_packed=is_packed)
+    theirs = tuple(_chosen(nominated, count))
+    if all(one in among for one, among in zip(theirs, candidates, strict=True)):
+        found = itertools.chain([theirs], found)
     yield from itertools.islice(_distinct(found), _MOST_CHOICES)
 
 

@@ -107,12 +107,10 @@ class GroupSearch:
         """The nodes that change too often for a decision that takes so long."""
         return [name for name, count in self.changes.items() if count > _MOST_CHANGES]
 
-    def goes_on_from(self, other: "GroupSearch") -> bool:
-        """Return whether this is the decision of another search about the same group and members."""
-        kinds = ({one.uid: alike(one) for one in search.waiting} for search in (self, other))
-        return (self.group, self.needed, self.priority) == (other.group, other.needed, other.priority) and (
-            next(kinds) == next(kinds)
-        )
+    @property
+    def about(self) -> object:
+        """What is decided about: equal for another decision about the same group and members."""
+        return self.group, self.needed, self.priority, {one.uid: alike(one) for one in self.waiting}
 
     def check(self) -> None:
         """Raise AssertionError if the members on the path of the search are not those that are placed or set aside."""

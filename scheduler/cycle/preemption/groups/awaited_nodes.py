@@ -28,8 +28,7 @@ from scheduler.kube.pod_info import PodInfo
 
 # Nodes that are looked at closely: so many, and for each member that is needed.
 _NODES, _NODES_A_MEMBER = 32, 2
-# Others are sought in vain, instead of nodes where pods are in the way that do not end, until there are so many times
-# more of these.
+# Where so many times as many nodes were found where pods are in the way that do not end, no others are searched for.
 _TIMES_AS_MANY = 8
 # Nodes that are judged in one turn; and those that take as long as an exact dry run to judge, or to sort.
 _AT_ONCE, _JUDGED_AS_LONG, _SORTED_AS_LONG = 128, 4, 100

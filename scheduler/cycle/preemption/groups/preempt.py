@@ -26,7 +26,7 @@ from scheduler.cache.groups.placed_groups import PlacedGroups
 from scheduler.cache.node_columns import Rows
 from scheduler.cycle.cycle import SchedulingCycle
 from scheduler.cycle.groups.domains import Domain, domains_within
-from scheduler.cycle.groups.members import by_size, distinct
+from scheduler.cycle.groups.members import HOSTNAME, by_size, distinct
 from scheduler.cycle.groups.network_room import NetworkRoom
 from scheduler.cycle.groups.rails import choices, networks_in, on_rails
 from scheduler.cycle.groups.search import GroupSearch
@@ -53,7 +53,6 @@ _MEMBERS_AS_LONG, _NODES_AS_LONG, _ROWS_AS_LONG, _NODES_AT_ONCE = 50, 50, 200, 3
 _TERMINATING = "not eligible due to terminating pods on the nominated nodes."
 _VF_AWAITED = "not eligible due to VFs that the nominated nodes still hold for pods that are gone."
 _RULED = "no pods are preempted for a group whose members have volumes, or rules about pods on other nodes."
-_HOSTNAME = "kubernetes.io/hostname"
 _SPENT = "the search for pods to preempt ran out of steps."
 _UNSTEADY = "nodes change faster than pods to preempt are searched for."
 
@@ -377,5 +376,5 @@ class GroupPreemption:
 def _reads_other_nodes(member: PodInfo) -> bool:
     """Return whether pods on other nodes, or volumes, decide where a member may be."""
     affinity_info = member.affinity_info
-    apart = any(term.key != _HOSTNAME for term in affinity_info.required_anti_affinity)
+    apart = any(term.key != HOSTNAME for term in affinity_info.required_anti_affinity)
     return bool(member.volumes or affinity_info.required_affinity or apart or any(one.hard for one in member.spread))
