@@ -170,8 +170,17 @@ def add_altname(index: int, altname: str) -> None:
 
 
 def remove_altname(index: int, altname: str) -> None:
-    # In a request that removes, EXCLUSIVE's bit means a bulk removal, which the kernel refuses here (NLM_F_BULK).
-    _alter(rtnetlink.DEL_LINK_PROP, index, altname, 0)
+    """Remove a link's altname; raise ENOENT if it is not one, as where udevd has just made it the link's name.
+
+    The kernel answers EINVAL for what is a name, or another link's (netdev_name_node_alt_destroy of net/core/dev.c).
+    """
+    try:
+        # In a request that removes, EXCLUSIVE's bit means a bulk removal, which the kernel refuses here (NLM_F_BULK).
+        _alter(rtnetlink.DEL_LINK_PROP, index, altname, 0)
+    except OSError as refused:
+        if refused.errno != errno.EINVAL:
+            raise
+        raise FileNotFoundError(errno.ENOENT, f"link {index} has no altname {altname!r}") from refused
 
 
 def add_address(index: int, address: str) -> None:
