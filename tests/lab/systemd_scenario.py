@@ -90,8 +90,14 @@ class Systemd:
 
     def await_another(self, pid: str) -> str:
         """Wait for a shim that is ready and not the one with ``pid``; return its pid."""
-        until(lambda: self.shown("ActiveState") == "active" and self.shown("MainPID") not in ("0", pid))
-        return self.shown("MainPID")
+        until(lambda: self._ready() not in ("", "0", pid))
+        return self._ready()
+
+    def _ready(self) -> str:
+        """Return the main process' pid if the unit is active, by one query: of two the second may be another's."""
+        shown = self.ask("systemctl", "show", "-p", "ActiveState,MainPID", UNIT).splitlines()
+        found = dict(line.split("=", 1) for line in shown)
+        return found["MainPID"] if found.get("ActiveState") == "active" else ""
 
     def end(self) -> None:
         os.kill(int(self._pid), signal.SIGKILL)

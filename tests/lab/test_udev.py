@@ -71,6 +71,12 @@ def setting(part: Part, mode: str, nic: str = "simvf") -> dict[str, Any]:
     }
 
 
+def report_of(output: str) -> dict[str, Any]:
+    """Return the report of a loop; the console that it came by holds the failures' reasons too."""
+    report: dict[str, Any] = json.loads(next(line for line in output.splitlines() if line.startswith('{"')))
+    return report
+
+
 @pytest.mark.timeout(1900)
 @pytest.mark.parametrize("mode", ["shared", "exclusive"])
 @pytest.mark.parametrize("nic", EACH)
@@ -84,7 +90,7 @@ grep -E '^(ADD|DEL)' /tmp/log >&2 || true
 """
     done = with_nic(lab, nic)(script, timeout_s=1800 if part.whole else 600)
     assert done.returncode == 0, done.stdout + done.stderr
-    report = json.loads(done.stdout.splitlines()[-1])
+    report = report_of(done.stdout)
     assert report["wrong"] == {}, f"repeat with --seed {part.seed}: {done.stdout}"
     renamed = ("net", "infiniband") if nic != SIMVF else ("net",) if mode == "shared" else ("infiniband",)
     assert all(report["events"][kind] >= 2 * report["turns"] for kind in renamed), report
@@ -119,7 +125,7 @@ grep -E '^(ADD|DEL)' /tmp/log >&2 || true
 """
     done = lab(script, timeout_s=3600 if part.whole else 900)
     assert done.returncode == 0, done.stdout + done.stderr
-    report = json.loads(done.stdout.splitlines()[-1])
+    report = report_of(done.stdout)
     assert report["left_behind"] == {}, f"repeat with --seed {part.seed}: {report} {done.stderr}"
     assert report["tried"].keys() >= KINDS, report
 
