@@ -42,7 +42,7 @@ for pod in a b; do
   done
 done
 sed 's/^bogomips.*/&\\ncpu MHz : 2000.000/' /proc/cpuinfo >/tmp/cpuinfo; mount --bind /tmp/cpuinfo /proc/cpuinfo
-export PORT=18515 SECONDS_EACH=5
+export PORT=18515 SECONDS_EACH=2
 NCCL_IB_HCA==rxa0,rxa1 ip netns exec a sh {SCRIPTS}/serve.sh >/tmp/server 2>&1 & server=$!
 for attempt in $(seq 900); do grep -q ready /tmp/server && break; sleep 0.1; done
 measure() {{
@@ -58,9 +58,9 @@ def test_each_pair_of_rails_is_measured_and_what_reaches_nobody_is_a_fault(lab: 
     said = read_log(done.stdout)
     assert said.is_ready
     assert said.is_done
-    assert set(said.rates_gbps) == {(0, 0), (1, 1)}
+    assert set(said.rates_gbps) == {(0, 0), (1, 1)}, done.stdout
     assert all(rate > 0 for rate in said.rates_gbps.values())
-    assert said.failures == {(1, 0): "nothing arrived in 5 s"}
+    assert said.failures == {(1, 0): "nothing arrived in 2 s"}
 
 
 def test_a_pod_without_devices_and_an_image_without_perftest_say_so(lab: Lab) -> None:
