@@ -361,7 +361,9 @@ class GroupPreemption:
             return None
         if any(self._is_leaving(one, search.priority) for one in kept):
             return GroupPreempted(tuple(replace(one, until=None) for one in kept), reason=_TERMINATING)
-        if not any(one.assigned.assignment is not None and self._preemption.awaits_vf(one.node) for one in kept):
+        # Not by their assignments: of what the last leader kept, VFs that are not free yet are not known.
+        with_vfs = {member.uid for member in search.waiting if member.interfaces}
+        if not any(one.assigned.uid in with_vfs and self._preemption.awaits_vf(one.node) for one in kept):
             return None
         until = min((one.until for one in kept if one.until is not None), default=now + VF_PATIENCE_S)
         return GroupPreempted(tuple(replace(one, until=until) for one in kept), reason=_VF_AWAITED)

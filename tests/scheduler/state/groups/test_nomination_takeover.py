@@ -6,7 +6,10 @@ from typing import Any
 
 import pytest
 
+from mooring.indexes import Indexes
+from mooring.inventory import HELD_BY, Out
 from mooring.kube.events import Changed, Identity
+from scheduler.cycle.preemption.preemption import VF_PATIENCE_S
 from scheduler.kube.objects import Pod
 from scheduler.pending.groups.options import GroupOptions
 from scheduler.state.machine import Machine
@@ -82,6 +85,39 @@ def test_vfs_of_pods_that_are_leaving_are_kept_one_by_one(life: Life) -> None:
     assert _kept_on(life) == {"m0": "n1", "m1": "n2"}
     life.gone(running[1])
     assert _names(life.work(15.0)) == ["m0", "m1"]
+
+
+@pytest.mark.parametrize("is_group", [True, False])
+def test_vfs_that_a_node_still_holds_for_gone_victims_are_waited_for(life: Life, is_group: bool) -> None:
+    """The new leader never saw the victims: it sends nobody else away, until the time is over."""
+    fill(life, "n3", "n4")
+    held = Out(Indexes.of([0]), f"{HELD_BY}gone")
+    life.nodes("n2")
+    life.machine.nodes(Changed(Identity("n1"), life.make_node("n1", (life.make_pf(vfs=2, out=(held,)),))), life.now)
+    if is_group:
+        _members(life, "n1", "n2")
+    else:
+        life.remove_node("n2")
+        life.see(_on(life.make_pod("m0", [{}, {}], spec={"priority": 10}), "n1"))
+    before = {"m0": "n1", "m1": "n2"} if is_group else {"m0": "n1"}
+    for _ in range(3):
+        found = life.work(15.0)
+        assert (binds(found), victims(found)) == ([], [])
+        assert _kept_on(life) == before
+    life.nodes("n1")
+    assert _names(life.work(15.0)) == sorted(before)
+
+
+def test_vfs_that_do_not_come_back_are_not_waited_for_for_ever(life: Life) -> None:
+    """Another pod goes then, on another node."""
+    fill(life, "n3", "n4")
+    life.nodes("n2")
+    held = Out(Indexes.of([0]), f"{HELD_BY}gone")
+    life.machine.nodes(Changed(Identity("n1"), life.make_node("n1", (life.make_pf(vfs=2, out=(held,)),))), life.now)
+    _members(life, "n1", "n2")
+    assert victims(life.work(15.0)) == []
+    assert len(victims(life.work(VF_PATIENCE_S + 1.0) + life.work(15.0))) == 1
+    assert "n1" not in _kept_on(life).values()
 
 
 def test_the_room_of_some_members_is_kept_until_the_group_is_decided_about(life: Life) -> None:
