@@ -33,8 +33,8 @@ from scheduler.server.reporting.writer import Writer
 from scheduler.server.startup.installed_constraints import installed
 from scheduler.server.startup.policy_check import OwnPod, PolicyCheck
 from scheduler.server.startup.signing_key import load_signing_key
-from scheduler.state.lost_vfs import LostVfOptions
 from scheduler.state.machine import Machine
+from scheduler.state.vfs.lost_vfs import LostVfOptions
 
 _log = structlog.get_logger()
 PROGRAM = "mooring-scheduler"

@@ -30,12 +30,12 @@ from scheduler.pending.volume_events import VolumeEvents
 from scheduler.pending.volume_waits import VolumeWaits
 from scheduler.queue.queue import Queue
 from scheduler.state.cluster_objects import ClusterObject, ClusterObjects
-from scheduler.state.group_scheduling import GroupScheduling
-from scheduler.state.lost_vfs import LostVfs
-from scheduler.state.rate_changes import RateChanges
+from scheduler.state.groups.group_scheduling import GroupScheduling
+from scheduler.state.rates.rate_changes import RateChanges
 from scheduler.state.relist_diff import missing
 from scheduler.state.unreadable_objects import UnreadableObjects
-from scheduler.state.vf_disputes import VfDisputes
+from scheduler.state.vfs.lost_vfs import LostVfs
+from scheduler.state.vfs.vf_disputes import VfDisputes
 
 
 @dataclass(slots=True)

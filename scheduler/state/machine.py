@@ -49,14 +49,14 @@ from scheduler.pending.volume_waits import VolumeWaits
 from scheduler.queue.queue import Queue
 from scheduler.state.cluster_objects import ClusterObjects
 from scheduler.state.event_handlers import EventHandlers
-from scheduler.state.group_scheduling import GroupScheduling
-from scheduler.state.lost_vfs import NO_EVICTIONS, LostVfOptions, LostVfs
-from scheduler.state.never_started import NeverStarted
+from scheduler.state.groups.group_scheduling import GroupScheduling
 from scheduler.state.nomination_takeover import NominationTakeover
 from scheduler.state.pod_scheduling import PodScheduling
 from scheduler.state.pre_binding import PreBinding
-from scheduler.state.rate_changes import RateChanges, SignRates
-from scheduler.state.vf_disputes import VfDisputes
+from scheduler.state.rates.rate_changes import RateChanges, SignRates
+from scheduler.state.vfs.lost_vfs import NO_EVICTIONS, LostVfOptions, LostVfs
+from scheduler.state.vfs.never_started import NeverStarted
+from scheduler.state.vfs.vf_disputes import VfDisputes
 from scheduler.state.write_results import WriteResults
 
 __all__ = ["DeleteVictims", "Evict", "EvictionResult", "Instruction", "Machine", "Notice", "Report"]

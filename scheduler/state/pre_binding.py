@@ -8,7 +8,7 @@ from scheduler.pending.groups.held_binds import HeldBinds
 from scheduler.pending.pending_pods import PendingPods
 from scheduler.pending.volume_waits import VolumeWaits
 from scheduler.queue.queue import Queue
-from scheduler.state.group_scheduling import GroupScheduling
+from scheduler.state.groups.group_scheduling import GroupScheduling
 
 
 @dataclass(slots=True)

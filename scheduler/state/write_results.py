@@ -30,10 +30,10 @@ from scheduler.pending.groups.pending_groups import PendingGroups
 from scheduler.pending.nominator import Nominator
 from scheduler.pending.pending_pods import PendingPods
 from scheduler.queue.queue import Queue
-from scheduler.state.lost_vfs import LostVfs
 from scheduler.state.pre_binding import PreBinding
-from scheduler.state.rate_changes import RateChanges
-from scheduler.state.vf_disputes import VfDisputes
+from scheduler.state.rates.rate_changes import RateChanges
+from scheduler.state.vfs.lost_vfs import LostVfs
+from scheduler.state.vfs.vf_disputes import VfDisputes
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ import msgspec
 
 from scheduler.cycle.instructions import RatesReason, ReportRates, WriteRates
 from scheduler.kube.objects import Pod
-from scheduler.state.rates_condition import CONDITION, shown_condition
+from scheduler.state.rates.rates_condition import CONDITION, shown_condition
 
 
 def rates_patch(order: WriteRates, now: str) -> bytes:

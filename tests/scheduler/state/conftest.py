@@ -3,8 +3,8 @@
 import pytest
 
 from scheduler.state.machine import Machine
-from tests.scheduler.state.edited_rates import EditedRates
 from tests.scheduler.state.preempting import Life, MakeNode, MakePf, MakePod
+from tests.scheduler.state.rates.edited_rates import EditedRates
 
 
 @pytest.fixture

@@ -10,9 +10,9 @@ from mooring.indexes import Indexes
 from mooring.inventory import LOST, Out
 from mooring.kube.events import Changed, Identity
 from scheduler.kube.objects import Pod
-from scheduler.state.lost_vfs import LostVfOptions
 from scheduler.state.machine import Machine
-from scheduler.state.never_started import PATIENCE_S
+from scheduler.state.vfs.lost_vfs import LostVfOptions
+from scheduler.state.vfs.never_started import PATIENCE_S
 from tests.scheduler.group_life import Life, MakeNode, MakePf, MakePod, binds, changed
 
 

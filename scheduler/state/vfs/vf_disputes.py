@@ -2,7 +2,7 @@
 
 If two live pods claim one VF, neither is trusted to free it, the node's ledger decides, and both owners get a report.
 The same holds for two pods that claim one unit of another kind. A pod that its node contradicts for long enough before
-it has started is evicted, or its owner gets a report (`scheduler.state.never_started`). Pure: time is an argument,
+it has started is evicted, or its owner gets a report (`scheduler.state.vfs.never_started`). Pure: time is an argument,
 instructions are returned.
 """
 
@@ -15,7 +15,7 @@ from scheduler.cache.unit_pools import Unit
 from scheduler.constraints.protocol import VFS
 from scheduler.cycle.instructions import Evict, Instruction, Notice, Report
 from scheduler.kube.objects import Pod
-from scheduler.state.never_started import Disputes, NeverStarted, NodeClaims, Overdue
+from scheduler.state.vfs.never_started import Disputes, NeverStarted, NodeClaims, Overdue
 
 
 class VfDisputes:

@@ -11,7 +11,7 @@ from scheduler.cycle.decisions import GroupUnschedulable
 from scheduler.cycle.groups.search import GroupSearch
 from scheduler.cycle.preemption.groups.preempt import NOT_HELPFUL, GroupPreempted, GroupPreemption
 from scheduler.pending.groups.hold import GroupHold
-from scheduler.state.group_decision import GroupDecision
+from scheduler.state.groups.decision import GroupDecision
 
 
 @dataclass(frozen=True, slots=True)

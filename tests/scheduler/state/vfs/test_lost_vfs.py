@@ -10,8 +10,8 @@ from mooring.inventory import LOST, Out, Pf
 from mooring.kube.events import Changed, Identity
 from scheduler.cycle.instructions import Evict, Instruction, Report
 from scheduler.kube.objects import Node, Pod
-from scheduler.state.lost_vfs import LostVfOptions
 from scheduler.state.machine import Machine
+from scheduler.state.vfs.lost_vfs import LostVfOptions
 from tests.scheduler.group_life import Life, binds, changed, identity
 
 AFTER_S = 120.0

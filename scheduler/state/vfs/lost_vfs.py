@@ -9,7 +9,7 @@ whose pods all lose their VFs, or that lies, does not keep others' pods from the
 What the API server refuses is ordered again. If the VFs come back before anything is evicted, all of it stays.
 
 An inventory that is not fresh (another boot's, of a node that is not Ready, none) contradicts nothing, and the time
-starts again. Pods that never started are not looked at: `scheduler.state.never_started` has them.
+starts again. Pods that never started are not looked at: `scheduler.state.vfs.never_started` has them.
 """
 
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ from scheduler.cache.assigned_pod import pod_reference
 from scheduler.cache.cache import AssignedPod, Cache
 from scheduler.cache.groups.members import GroupsByPod
 from scheduler.cycle.instructions import Evict, EvictionResult, Instruction, Report
-from scheduler.state.never_started import NeverStarted, NodeClaims
+from scheduler.state.vfs.never_started import NeverStarted, NodeClaims
 
 # An eviction that the API server did not accept (a disruption budget, an outage) is tried again after this long, and
 # so often: what is left of a group then may have become whole again with new members.

@@ -11,8 +11,8 @@ from mooring.rates import LAST_GENERATION, PodRates, VfRates
 from scheduler.cycle.instructions import ReportRates, WriteRatesResult
 from scheduler.kube.objects import Condition
 from scheduler.state.machine import Machine
-from scheduler.state.rates_condition import CONDITION
-from tests.scheduler.state.edited_rates import WRITTEN, EditedRates, MakeNode, MakePf, MakePod
+from scheduler.state.rates.rates_condition import CONDITION
+from tests.scheduler.state.rates.edited_rates import WRITTEN, EditedRates, MakeNode, MakePf, MakePod
 from tests.scheduler.state.steps import as_bound, binds, remove, steps, take_in
 
 

@@ -42,10 +42,10 @@ from scheduler.pending.pending_pod import waits_as_before
 from scheduler.pending.pending_pods import PendingPods
 from scheduler.pending.volume_waits import VolumeWaits
 from scheduler.queue.queue import Queue
-from scheduler.state.group_decision import Decided, GroupDecision, asks_for_more, needed
-from scheduler.state.group_messages import shortage, surplus
-from scheduler.state.group_pre_binding import GroupPreBinding
-from scheduler.state.group_victims import GroupVictims
+from scheduler.state.groups.decision import Decided, GroupDecision, asks_for_more, needed
+from scheduler.state.groups.messages import shortage, surplus
+from scheduler.state.groups.pre_binding import GroupPreBinding
+from scheduler.state.groups.victims import GroupVictims
 
 _KEPT = " Room is kept for the members that fit."
 _KEPT_AS_FREED = " Room is kept for the group as it becomes free."

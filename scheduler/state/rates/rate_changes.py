@@ -28,11 +28,11 @@ from scheduler.placement import rate_change
 from scheduler.placement.rate_change import Fits, Misfit, asks_as_assigned, judge_rates, removed_request, wanted_rates
 from scheduler.placement.vf_accounting import FreeVfs
 from scheduler.plugins.rdma_vfs import FAULTS
-from scheduler.state import rates_condition
 from scheduler.state.due_nodes import DueNodes
 from scheduler.state.open_writes import OpenWrites
 from scheduler.state.pods_by_node import PodsByNode
-from scheduler.state.rates_condition import EVENTS, Told, shown_condition
+from scheduler.state.rates import rates_condition
+from scheduler.state.rates.rates_condition import EVENTS, Told, shown_condition
 
 # Pods that one step looks at, and writes under way at once: fewer than a client has connections.
 _PORTION, _MOST_WRITES = 32, 8

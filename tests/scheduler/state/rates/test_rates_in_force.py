@@ -7,7 +7,7 @@ from mooring.assignment import Assignment, dump_assignment
 from scheduler.cycle.instructions import WriteRatesResult
 from scheduler.server.metrics import _MachineCollector
 from scheduler.state.machine import Machine
-from tests.scheduler.state.edited_rates import EditedRates, MakeNode, MakePf, MakePod
+from tests.scheduler.state.rates.edited_rates import EditedRates, MakeNode, MakePf, MakePod
 from tests.scheduler.state.steps import as_bound, binds, remove, steps, take_in
 
 IN_FORCE = ("InForce", "in force on node n1")

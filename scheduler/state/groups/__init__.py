@@ -1,0 +1,1 @@
+"""Groups of pods: the decision under way, what its members are told, and their way to the Binds."""

@@ -1,0 +1,1 @@
+"""Rates of running pods that their users change."""
