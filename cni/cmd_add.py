@@ -15,8 +15,8 @@ from cni.spec.capabilities import check_capabilities
 from cni.spec.conf import Conf
 from cni.spec.result import AttachedVf, add_result, pass_through
 from cni.spec.skel import BAD_ENVIRONMENT, REFUSED, TRY_AGAIN, Call, CniError
-from cni.vf.attach import attach
-from cni.vf.detach import detach
+from cni.vf.attach.attach import attach
+from cni.vf.detach.detach import detach
 from cni.vf.node import NOT_PREPARED, RETURNS_S, Node, in_host_netns, is_prepared
 from mooring import sandbox_marks
 from mooring.assignment import AssignedVf

@@ -1,15 +1,15 @@
 """DEL: return a sandbox's VFs to the host, whatever state they are in. The steps for each VF, in order:
 
-1. find (here, `cni.vf.unrecorded`): the sandbox's ledger entries, and its VFs that the ledger has lost;
-2. mark (`cni.vf.detach`): under the VF's lock its entry becomes `returning`, with the largest min rate that its PF
-   may have;
-3. move out (`cni.vf.move_out`): the link goes down in the pod, and from then on IPAM can get its addresses back. RDMA
-   device and netdev move to the host; the step waits for both;
-4. free (`cni.vf.rdma_users`): remove RDMA devices that the pod has made below the VF (`cni.vf.left_behind`), then wait
-   until no process of the pod uses the VF's own one, or rebind its driver;
-5. restore (`cni.vf.restore`, `cni.vf.left_behind`): settings on the PF, the netdev, its names, what the pod has left on
-   it. Where something stays, the VF's driver is rebound and this step is taken once more. Then its entry is removed; it
-   stays `returning` as long as a process uses the RDMA device.
+1. find (here, `cni.vf.detach.unrecorded`): the sandbox's ledger entries, and its VFs that the ledger has lost;
+2. mark (`cni.vf.detach.detach`): under the VF's lock its entry becomes `returning`, with the largest min rate that its
+   PF may have;
+3. move out (`cni.vf.detach.move_out`): the link goes down in the pod, and from then on IPAM can get its addresses back.
+   RDMA device and netdev move to the host; the step waits for both;
+4. free (`cni.vf.rdma_users`): remove RDMA devices that the pod has made below the VF
+   (`cni.vf.detach.left_behind`), then wait until no process of the pod uses the VF's own one, or rebind its driver;
+5. restore (`cni.vf.detach.restore`, `cni.vf.detach.left_behind`): settings on the PF, the netdev, its names, what the
+   pod has left on it. Where something stays, the VF's driver is rebound and this step is taken once more. Then its
+   entry is removed; it stays `returning` as long as a process uses the RDMA device.
 
 An entry of another boot has no steps 3 and 4, and its VF is reset in step 5. No step calls an earlier one, and each may
 be run again: the next DEL completes what a killed one left. The assignment is not an input: a finished pod's sandbox
@@ -19,8 +19,8 @@ sandbox's own namespace.
 
 from cni.spec.conf import Conf
 from cni.spec.skel import Call
-from cni.vf import unrecorded
-from cni.vf.detach import detach_all
+from cni.vf.detach import unrecorded
+from cni.vf.detach.detach import detach_all
 from cni.vf.node import Node
 from mooring.ledger import LedgerEntry
 

@@ -6,7 +6,7 @@ The steps for one VF are those of DEL (`cni.cmd_del`, steps 2 to 5).
 from cni.spec.conf import Conf
 from cni.spec.skel import BAD_CONFIG, Call, CniError
 from cni.vf import ipam
-from cni.vf.detach import detach_all
+from cni.vf.detach.detach import detach_all
 from cni.vf.node import Node
 from mooring.ledger import LedgerEntry
 

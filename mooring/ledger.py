@@ -14,7 +14,7 @@ What it is: an undo log of one record a VF. The phase defines how much of a VF m
     ``held``     all that ADD does has been done     ``returning``  anything: a release runs, or was killed
 
     no entry → taking → held → returning → no entry; taking → returning if an ADD fails or was killed;
-    no entry → returning if a VF without an entry is found in a pod (`cni.vf.unrecorded`)
+    no entry → returning if a VF without an entry is found in a pod (`cni.vf.detach.unrecorded`)
 
 Four fields are rare. ``"share":true``: the min_tx_rate set is the operator's default share (`mooring.node_offer`),
 which reserves nothing and is in no sum. ``"reset_at":"2026-11-22T14:00:00Z"``: when the PF had last forgotten what was

@@ -10,7 +10,8 @@ An entry is an orphan when its sandbox cannot be alive any more. The rules, firs
 
 If a VF is neither back on the host nor reachable by its namespace's path, a process keeps the namespace, or the pod has
 moved the VF to another one. Such a VF is not taken away. Exceptions are an entry of another boot, one whose container
-the runtime has deleted (``deleted``), and one whose pod record is gone: then `cni.vf.move_out` binds its driver again.
+the runtime has deleted (``deleted``), and one whose pod record is gone: then `cni.vf.detach.move_out` binds its driver
+again.
 """
 
 from collections.abc import Collection, Mapping, Sequence

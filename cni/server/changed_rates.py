@@ -20,8 +20,8 @@ from cni.plan.orphans import Backoff, is_due, next_backoff
 from cni.server.handed_over import HandedOver
 from cni.server.metrics import Metrics
 from cni.server.rates_states import RatesStates, was_in_force
-from cni.vf.apply_rates import LeavingVfError, RatesRefusedError, apply_rates
 from cni.vf.node import Node
+from cni.vf.rates.apply_rates import LeavingVfError, RatesRefusedError, apply_rates
 from mooring import podrecord, rates_record
 from mooring.assignment_keys import RATES, AssignmentKeys
 from mooring.errors import RecordError

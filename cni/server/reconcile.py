@@ -20,9 +20,9 @@ from cni.server.extracts import mend
 from cni.server.held_settings import HeldSettings
 from cni.server.metrics import Metrics
 from cni.spec.skel import CniError
-from cni.vf.detach import detach
+from cni.vf.detach.detach import detach
+from cni.vf.detach.rebind import RebindError
 from cni.vf.node import Node, in_host_netns
-from cni.vf.rebind import RebindError
 from mooring import ledger, podrecord
 from mooring.errors import RecordError
 from mooring.files import record_paths

@@ -5,8 +5,8 @@ from datetime import UTC, datetime
 
 from cni.plan import resets
 from cni.spec.skel import NIC_REFUSED, CniError
-from cni.vf import rates
 from cni.vf.node import Node
+from cni.vf.rates import pf_rates
 from mooring.ledger import LedgerEntry
 from mooring.locks import hold
 from mooring.settings import VfSettings
@@ -27,7 +27,7 @@ def reapply(node: Node, entry: LedgerEntry) -> VfSettings:
             return again
         # First: an Event that was told for nothing is better than one that nobody gets.
         node.ledger.write(replace(entry, reset_at=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")))
-        rates.enrol(node, pf_pci, pf, found, [again])
+        pf_rates.enrol(node, pf_pci, pf, found, [again])
         node.vf_settings.write(pf, vf, again)
         if still := resets.forgotten(expected, node.vf_settings.read(pf, vf)).to_fields():
             raise CniError(NIC_REFUSED, f"pf {pf!r} took {', '.join(still)} of vf {vf} and has them unset again")

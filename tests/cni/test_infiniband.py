@@ -17,9 +17,9 @@ from cni.kernel.netlink import Link
 from cni.kernel.sysfs import Sysfs
 from cni.spec.conf import Conf
 from cni.spec.skel import NIC_REFUSED, Call, CniError
-from cni.vf import unrecorded
-from cni.vf.attach import attach
-from cni.vf.detach import detach
+from cni.vf.attach.attach import attach
+from cni.vf.detach import unrecorded
+from cni.vf.detach.detach import detach
 from cni.vf.ledger import Ledger
 from cni.vf.node import Node
 from cni.vf.observe import differences_of, observe

@@ -12,8 +12,8 @@ from cni.spec.conf import Conf
 from cni.spec.network import NetworkConf
 from cni.spec.result import AttachedVf
 from cni.spec.skel import NIC_REFUSED, Call, CniError
+from cni.vf.attach.move_in import PendingAttachment, move_all_in
 from cni.vf.ledger import Ledger
-from cni.vf.move_in import PendingAttachment, move_all_in
 from cni.vf.node import Node, temporary_name
 from devcluster.hosts.vftable import VfTable
 from mooring.assignment import AssignedVf, Assignment

@@ -9,9 +9,9 @@ import pytest
 from cni.kernel.sysfs import Sysfs
 from cni.plan.attachment import check_rates, reserved_mbps
 from cni.spec.skel import NIC_REFUSED, CniError
-from cni.vf.attach import set_all
+from cni.vf.attach.attach import set_all
+from cni.vf.attach.move_in import PendingAttachment
 from cni.vf.ledger import Ledger
-from cni.vf.move_in import PendingAttachment
 from cni.vf.node import Node, pfs_of_port
 from devcluster.hosts.nic import describe_host
 from devcluster.hosts.sysfs import build
@@ -107,7 +107,7 @@ def test_a_vf_that_wants_no_rate_is_not_refused(node: Node) -> None:
 def test_an_add_on_either_pf_waits_for_one_on_the_other(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     """Else two calls would each see the other's rate too late."""
     share(node)
-    monkeypatch.setattr("cni.vf.attach._LOCK_S", 0.1)
+    monkeypatch.setattr("cni.vf.attach.attach._LOCK_S", 0.1)
     with hold(node.run, PFS["enp4s0f0"], 1.0), pytest.raises(LockBusyError):
         put(node, pending("enp4s0f1", 0, 1000))
 

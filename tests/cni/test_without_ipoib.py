@@ -13,8 +13,8 @@ import pytest
 from cni.kernel.sysfs import Sysfs
 from cni.spec.conf import Conf
 from cni.spec.skel import NIC_REFUSED, VF_MISSING, Call, CniError
-from cni.vf.attach import attach
-from cni.vf.detach import detach
+from cni.vf.attach.attach import attach
+from cni.vf.detach.detach import detach
 from cni.vf.ledger import Ledger
 from cni.vf.node import Node
 from cni.vf.observe import differences_of, observe

@@ -18,8 +18,8 @@ from cni.server.changed_rates import ChangedRates
 from cni.server.extracts import make_folders
 from cni.server.held_settings import HeldSettings
 from cni.server.metrics import Metrics
-from cni.vf import original_settings
-from cni.vf.detach import detach
+from cni.vf.detach import original_settings
+from cni.vf.detach.detach import detach
 from cni.vf.ledger import Ledger
 from cni.vf.node import Node
 from devcluster.hosts.nic import describe_host

@@ -14,10 +14,10 @@ from cni.kernel import driver, netlink, netns
 from cni.kernel.sysfs import Sysfs
 from cni.spec.conf import Conf
 from cni.spec.skel import NIC_REFUSED, Call, CniError
-from cni.vf import attach as attaching
-from cni.vf import guid
-from cni.vf.attach import attach
-from cni.vf.detach import detach
+from cni.vf.attach import attach as attaching
+from cni.vf.attach import guid
+from cni.vf.attach.attach import attach
+from cni.vf.detach.detach import detach
 from cni.vf.ledger import Ledger
 from cni.vf.node import Node, temporary_name
 from devcluster.hosts.netdevs import Netdev, show

@@ -17,8 +17,8 @@ from cni.kernel import rdma
 from cni.kernel.sysfs import Sysfs
 from cni.spec.conf import Conf
 from cni.spec.skel import Call, CniError
-from cni.vf import attach
 from cni.vf import node as nodes
+from cni.vf.attach import attach
 from cni.vf.ledger import Ledger
 from cni.vf.node import Node, in_host_netns, name_device, recorded_device, temporary_name
 from mooring import rdma_netlink

@@ -9,7 +9,7 @@ from cni.kernel import rdma
 from cni.kernel.sysfs import Sysfs
 from cni.vf import rdma_users
 from mooring.ledger import Original
-from tests.cni.vf.test_detach import ENTRY
+from tests.cni.vf.detach.test_detach import ENTRY
 
 
 @pytest.mark.parametrize(

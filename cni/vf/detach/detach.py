@@ -14,10 +14,11 @@ from functools import partial
 import structlog
 
 from cni.spec.skel import TRY_AGAIN, CniError
-from cni.vf import ipam, left_behind, original_settings, rdma_users, restore
-from cni.vf.move_out import move_out
+from cni.vf import ipam, rdma_users
+from cni.vf.detach import left_behind, original_settings, restore
+from cni.vf.detach.move_out import move_out
+from cni.vf.detach.rebind import rebind
 from cni.vf.node import Node, give_way
-from cni.vf.rebind import rebind
 from mooring.errors import RecordError
 from mooring.ledger import LedgerEntry
 from mooring.locks import hold

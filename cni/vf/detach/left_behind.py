@@ -1,8 +1,8 @@
 """Remove from a VF what its pod left on it: compare its netdev with what ADD noted, restore, and compare again.
 
-What cannot be restored goes with a rebind of the VF's driver (`cni.vf.detach`), which makes a new netdev: XDP and tcx
-programs that somebody else still holds, a key of RSS, whatever a driver refuses. The offer may ask for a rebind in any
-case, after pods whose containers could change a VF; then nothing has to be known about what they have changed.
+What cannot be restored goes with a rebind of the VF's driver (`cni.vf.detach.detach`), which makes a new netdev: XDP
+and tcx programs that somebody else still holds, a key of RSS, whatever a driver refuses. The offer may ask for a rebind
+in any case, after pods whose containers could change a VF; then nothing has to be known about what they have changed.
 """
 
 import structlog
@@ -10,8 +10,8 @@ import structlog
 from cni.kernel.netdev import netdev_state
 from cni.kernel.wait import NAMED_S, RACED, retry
 from cni.vf import offer
+from cni.vf.detach.rebind import rebind
 from cni.vf.node import RETURNS_S, Node, netdev_of
-from cni.vf.rebind import rebind
 from mooring.errors import RecordError
 from mooring.ledger import LedgerEntry
 

@@ -7,7 +7,8 @@ import pytest
 
 from cni.kernel import netlink
 from cni.kernel.sysfs import Sysfs
-from cni.vf import restore, vf_reset
+from cni.vf import vf_reset
+from cni.vf.detach import restore
 from cni.vf.ledger import Ledger
 from cni.vf.node import Node
 from devcluster.hosts.nic import describe_host

@@ -7,7 +7,7 @@ import pytest
 
 from cni.kernel import netlink, netns
 from cni.kernel.sysfs import Sysfs
-from cni.vf import original_settings, restore
+from cni.vf.detach import original_settings, restore
 from cni.vf.ledger import Ledger
 from cni.vf.node import Node
 from mooring.ledger import LedgerEntry, Netns, Original

@@ -22,9 +22,9 @@ from cni.kernel import driver, netlink, netns, pod_link, rdma
 from cni.kernel.sysfs import APPEARS_S
 from cni.kernel.wait import RACED
 from cni.spec.skel import TRY_AGAIN, CniError
+from cni.vf.detach.original_settings import restore_unbound
+from cni.vf.detach.rebind import RebindError, rebind
 from cni.vf.node import RETURNS_S, Node, in_host_netns, temporary_name
-from cni.vf.original_settings import restore_unbound
-from cni.vf.rebind import RebindError, rebind
 from mooring.ledger import LedgerEntry
 
 T = TypeVar("T")

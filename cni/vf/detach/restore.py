@@ -7,7 +7,8 @@ import structlog
 from cni.kernel import driver, netlink
 from cni.kernel.wait import NAMED_S, RACED, retry
 from cni.plan.attachment import NO_MAC
-from cni.vf import original_settings, vf_reset
+from cni.vf import vf_reset
+from cni.vf.detach import original_settings
 from cni.vf.node import RETURNS_S, Node, device_returns, gives_way_s, name_device, netdev_of, temporary_name
 from mooring.ledger import LedgerEntry
 from mooring.locks import hold

@@ -14,7 +14,7 @@ from cni.kernel import driver, netlink
 from cni.plan.attachment import NO_MAC, probed_mac
 from cni.spec.skel import NIC_REFUSED, CniError
 from cni.vf import offer
-from cni.vf.move_in import PendingAttachment, has_netdev
+from cni.vf.attach.move_in import PendingAttachment, has_netdev
 from cni.vf.node import Node, device_returns, name_device, netdev_of, set_aside
 from mooring import node_guid
 from mooring.assignment import AssignedVf

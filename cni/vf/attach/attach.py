@@ -22,10 +22,12 @@ from cni.plan import attachment
 from cni.spec.conf import Conf
 from cni.spec.result import AttachedVf
 from cni.spec.skel import NIC_REFUSED, VF_MISSING, Call, CniError
-from cni.vf import guid, offer, rates, rdma_users, vf_reset
-from cni.vf.detach import detach
-from cni.vf.move_in import PendingAttachment, has_netdev, ipam_of, move_all_in, move_device_in
+from cni.vf import offer, rdma_users, vf_reset
+from cni.vf.attach import guid
+from cni.vf.attach.move_in import PendingAttachment, has_netdev, ipam_of, move_all_in, move_device_in
+from cni.vf.detach.detach import detach
 from cni.vf.node import Node, name_device, netdev_of, pfs_of_port, recorded_device, recorded_name, set_aside
+from cni.vf.rates import pf_rates
 from mooring.assignment import AssignedVf
 from mooring.errors import RecordError
 from mooring.ledger import Attachment, LedgerEntry, Netns, Original
@@ -200,12 +202,12 @@ def set_all(node: Node, entered: Sequence[PendingAttachment]) -> None:
         for pf in sorted(wanted):
             of_pf = [pending for pending in entered if pending.vf.pf == pf]
             found = node.vf_settings.read_all(pf)
-            others = rates.other_pfs(node, of_pf[0].pf_pci, ports[pf])
+            others = pf_rates.other_pfs(node, of_pf[0].pf_pci, ports[pf])
             of_port = {pf: found, **{other: node.vf_settings.read_all(other) for other in others}}
-            rates.check(node, of_pf[0].pf_pci, pf, of_port, wanted, shares)
+            pf_rates.check(node, of_pf[0].pf_pci, pf, of_port, wanted, shares)
             if node.enforces_offer:
-                rates.check_offer(node, of_pf[0].entry.uid, ports[pf], of_port, wanted, shares)
-            rates.enrol(node, of_pf[0].pf_pci, pf, found, wanted[pf].values())
+                pf_rates.check_offer(node, of_pf[0].entry.uid, ports[pf], of_port, wanted, shares)
+            pf_rates.enrol(node, of_pf[0].pf_pci, pf, found, wanted[pf].values())
             for pending in of_pf:
                 _set_one(node, pending, found[pending.vf.vf])
 

@@ -13,8 +13,9 @@ from dataclasses import dataclass, replace
 
 from cni.plan import attachment
 from cni.spec.skel import NIC_REFUSED, CniError
-from cni.vf import offer, rates
+from cni.vf import offer
 from cni.vf.node import Node, pfs_of_port
+from cni.vf.rates import pf_rates
 from mooring.assignment import AssignedVf
 from mooring.errors import RecordError
 from mooring.ledger import LedgerEntry
@@ -134,13 +135,13 @@ def _set(node: Node, change: _Change) -> None:
         settings, share = _settings(node, change, found[vf])
         wanted, shares = {pf: {vf: settings}}, {(pf, vf)} if share else frozenset()
         if (change.rates.min_tx_rate or 0) > _reserved_mbps(entry, found[vf]):
-            others = rates.other_pfs(node, change.pf_pci, change.port)
+            others = pf_rates.other_pfs(node, change.pf_pci, change.port)
             of_port = {pf: found, **{other: node.vf_settings.read_all(other) for other in others}}
-            rates.check(node, change.pf_pci, pf, of_port, wanted, shares)
+            pf_rates.check(node, change.pf_pci, pf, of_port, wanted, shares)
             if node.enforces_offer:
-                rates.check_offer(node, entry.uid, change.port, of_port, wanted, shares)
+                pf_rates.check_offer(node, entry.uid, change.port, of_port, wanted, shares)
         entry = _owning_rates(node, entry, found[vf])
-        rates.enrol(node, change.pf_pci, pf, found, [settings])
+        pf_rates.enrol(node, change.pf_pci, pf, found, [settings])
         _write(node, replace(entry, pf=pf, vf=vf), settings, found[vf])
     changed = replace(entry.set, min_tx_rate=settings.min_tx_rate, max_tx_rate=settings.max_tx_rate)
     if (changed, share) != (entry.set, entry.share):

@@ -10,7 +10,8 @@ from cni import cmd_del
 from cni.kernel.sysfs import Sysfs
 from cni.spec.conf import Conf
 from cni.spec.skel import TRY_AGAIN, Call, CniError
-from cni.vf import attach, detach
+from cni.vf.attach import attach
+from cni.vf.detach import detach
 from cni.vf.ledger import Ledger
 from cni.vf.node import Node
 from mooring.assignment import AssignedVf

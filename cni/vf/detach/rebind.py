@@ -12,8 +12,8 @@ import structlog
 
 from cni.kernel import driver
 from cni.spec.skel import TRY_AGAIN, CniError
+from cni.vf.detach.original_settings import restore_unbound
 from cni.vf.node import Node, device_returns
-from cni.vf.original_settings import restore_unbound
 from mooring.ledger import LedgerEntry
 
 _log = structlog.get_logger()

@@ -9,9 +9,9 @@ import pytest
 from cni.kernel.sysfs import Sysfs
 from cni.plan import attachment
 from cni.spec.skel import CniError
-from cni.vf import rates
 from cni.vf.ledger import Ledger
 from cni.vf.node import Node
+from cni.vf.rates import pf_rates
 from devcluster.hosts.nic import describe_host
 from devcluster.hosts.sysfs import build
 from devcluster.hosts.vftable import VfTable
@@ -39,8 +39,8 @@ def node(tmp_path: Path, table: VfTable) -> Node:
 def give(node: Node, vf: int, settings: VfSettings) -> None:
     """Set rates as ADD does, with the PF locked."""
     found = node.vf_settings.read_all(PF)
-    rates.check(node, PF_PCI, PF, {PF: found}, {PF: {vf: settings}}, ())
-    rates.enrol(node, PF_PCI, PF, found, [settings])
+    pf_rates.check(node, PF_PCI, PF, {PF: found}, {PF: {vf: settings}}, ())
+    pf_rates.enrol(node, PF_PCI, PF, found, [settings])
     node.vf_settings.write(PF, vf, settings)
 
 
@@ -112,9 +112,9 @@ def test_a_default_share_is_in_no_sum(node: Node) -> None:
     node.ledger.write(entry_of(0, share, share=True))
     give(node, 1, reserved)
     found = node.vf_settings.read_all(PF)
-    rates.check(node, PF_PCI, PF, {PF: found}, {PF: {2: share}}, {(PF, 2)})
+    pf_rates.check(node, PF_PCI, PF, {PF: found}, {PF: {2: share}}, {(PF, 2)})
     with pytest.raises(CniError, match="min rates of 100001 Mb/s"):
-        rates.check(node, PF_PCI, PF, {PF: found}, {PF: {3: VfSettings(min_tx_rate=20001)}}, ())
+        pf_rates.check(node, PF_PCI, PF, {PF: found}, {PF: {3: VfSettings(min_tx_rate=20001)}}, ())
 
 
 @pytest.mark.parametrize(
