@@ -14,7 +14,7 @@ from ipaddress import ip_address, ip_interface, ip_network
 
 from cni.kernel import rtnetlink
 from cni.kernel.rtnetlink import CREATE, DUMP, EXCLUSIVE, NESTED
-from mooring.rdma_netlink import Attribute, number, packed_text, read_attributes, text, u32
+from mooring.nic.rdma_netlink import Attribute, number, packed_text, read_attributes, text, u32
 
 ETHERNET = 1
 _IFF_UP, _IFF_LOWER_UP = 0x1, 0x10000
@@ -180,7 +180,7 @@ def remove_altname(index: int, altname: str) -> None:
     except OSError as refused:
         if refused.errno != errno.EINVAL:
             raise
-        raise FileNotFoundError(errno.ENOENT, f"link {index} has no altname {altname!r}") from refused
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT)) from refused
 
 
 def add_address(index: int, address: str) -> None:

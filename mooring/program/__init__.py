@@ -1,0 +1,1 @@
+"""What each program begins with: its configuration, its log, the command that starts it."""
