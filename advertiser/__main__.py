@@ -37,15 +37,15 @@ from advertiser.publish.scanner import Scanner
 from advertiser.publish.shim_condition_writer import ShimConditionWriter
 from advertiser.publish.vf_event_reporter import VfEventReporter
 from advertiser.show import as_json, print_table
-from mooring import log
-from mooring.config import ConfigError, host_and_port, load, option
 from mooring.errors import ContractError
 from mooring.gpu.cdi_folders import DEFAULT_FOLDERS, cdi_folders
 from mooring.gpu.runtime_files import DEFAULT_RUNTIME, DEFAULT_TOOLKIT, RuntimeFiles
 from mooring.kube.access import AccessError, load_access
 from mooring.kube.client import Client
 from mooring.kube.failures import KubeError
-from mooring.vf_settings import RtnetlinkVfSettings
+from mooring.nic.vf_settings import RtnetlinkVfSettings
+from mooring.program import log
+from mooring.program.config import ConfigError, host_and_port, load, option
 
 PROGRAM = "mooring-advertiser"
 COMMANDS = ("serve", "init", "show", "once", "capture")

@@ -8,8 +8,8 @@ from rich.table import Table
 from rich.text import Text
 
 from advertiser.inventory.build_inventory import IgnoredNic, InventoryResult
+from mooring.annotations.inventory import Pf, dump_inventory
 from mooring.gpu.inventory import GpuInventory, dump_gpu_inventory
-from mooring.inventory import Pf, dump_inventory
 
 _GPU_COLUMNS = ("GPU", "UUID", "model", "MiB", "NUMA", "link", "bridges from the root")
 _COLUMNS = ("PF", "PCI", "RDMA", "Mb/s", "up", "NUMA", "network", "VFs", "usable")

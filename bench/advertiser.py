@@ -34,7 +34,7 @@ from devcluster.hosts.layout import Layout
 from devcluster.hosts.nic import Host, describe_host
 from devcluster.hosts.sysfs import build
 from devcluster.processes import Processes
-from mooring.inventory import dump_inventory
+from mooring.annotations.inventory import dump_inventory
 from mooring.names import INVENTORY
 
 _NODE = "bench-advertiser"

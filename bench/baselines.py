@@ -20,7 +20,7 @@ from bench import device_claims
 from bench import scheduler_load as load
 from bench.served_cluster import COUNTED, PODS, items
 from mooring import names
-from mooring.assignment import read_assignment
+from mooring.annotations.assignment import read_assignment
 from mooring.kube.client import Client
 
 SILENT, SPEAKING = "without events", "with events"

@@ -21,7 +21,7 @@ import msgspec
 from bench import scheduler_load as load
 from bench.scheduler import Scheduling, line
 from mooring import names
-from mooring.inventory import dump_inventory, read_inventory
+from mooring.annotations.inventory import dump_inventory, read_inventory
 from mooring.kube.events import Changed, Identity
 from mooring.parsing import dump
 from scheduler.constraints.kinds import NONE, Kinds

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from bench import scheduler_load as load
 from bench.served_cluster import clear, few_at_once, items, send
 from mooring import names
-from mooring.inventory import Inventory, Pf, read_inventory
+from mooring.annotations.inventory import Inventory, Pf, read_inventory
+from mooring.annotations.request import read_request
 from mooring.kube.client import Client
-from mooring.request import read_request
 
 _API = "/apis/resource.k8s.io/v1"
 _CLASSES, _SLICES = f"{_API}/deviceclasses", f"{_API}/resourceslices"

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from mooring import names
-from mooring.request import PodRequest, read_request
+from mooring.annotations.request import PodRequest, read_request
 from scheduler.kube.quantity import parse_resources
 from scheduler.placement.place import Fit, PfCapacity, VfDemand, place
 

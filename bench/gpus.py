@@ -19,9 +19,9 @@ import msgspec
 from bench import scheduler_load as load
 from bench.scheduler import Scheduling, line
 from mooring import names
+from mooring.annotations.inventory import dump_inventory, read_inventory
 from mooring.gpu.assignment import assigned_gpus
 from mooring.gpu.inventory import Gpu, GpuInventory, dump_gpu_inventory
-from mooring.inventory import dump_inventory, read_inventory
 from mooring.kube.events import Changed, Identity
 from mooring.parsing import dump
 from scheduler.constraints.kinds import Kinds

@@ -17,8 +17,8 @@ from typing import Any, TypeVar
 import msgspec
 
 from bench.largest_objects import LARGEST, Filled, Json, largest
+from mooring.annotations.inventory import Inventory, Pf, dump_inventory
 from mooring.indexes import Indexes
-from mooring.inventory import Inventory, Pf, dump_inventory
 from mooring.kube.events import Identity, Removed
 from mooring.kube.watch import WatchLine, read_line
 from scheduler.__main__ import spare_collections

@@ -11,7 +11,7 @@ the phase transition; Schoenfield, Fast, exact solution of open bin packing prob
 from collections.abc import Callable
 from random import Random
 
-from mooring.request import Spreading
+from mooring.annotations.request import Spreading
 from scheduler.placement.place import PfCapacity, VfDemand
 
 Instance = tuple[list[VfDemand], list[PfCapacity], Spreading | None]

@@ -22,10 +22,10 @@ from bench import apiservers
 from bench import scheduler_load as load
 from bench.served_cluster import add_nodes, add_pods
 from mooring import names
-from mooring.assignment import AssignedVf, Assignment, dump_assignment
+from mooring.annotations.assignment import AssignedVf, Assignment, dump_assignment
 from mooring.kube.access import load_access
 from mooring.kube.client import JSON, Client
-from mooring.settings import VfSettings
+from mooring.nic.settings import VfSettings
 
 _WAITS = 1_000_001
 # The first pod has no event left; the second, which waits, is decided again.

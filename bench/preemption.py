@@ -22,11 +22,11 @@ import msgspec
 from bench import scheduler_load as load
 from bench.scheduler_load import Json
 from mooring import names
-from mooring.assignment import AssignedVf, Assignment, dump_assignment
-from mooring.inventory import read_inventory
+from mooring.annotations.assignment import AssignedVf, Assignment, dump_assignment
+from mooring.annotations.inventory import read_inventory
 from mooring.kube.events import Changed, Identity
+from mooring.nic.settings import VfSettings
 from mooring.parsing import dump
-from mooring.settings import VfSettings
 from scheduler.cycle.instructions import DeleteVictims, Instruction
 from scheduler.kube.objects import Node, Pod, PodDisruptionBudget
 from scheduler.state.machine import Machine

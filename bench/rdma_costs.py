@@ -26,11 +26,11 @@ from bench.lab import MISSING, find_lab
 from cni.kernel import rdma
 from cni.kernel.sysfs import Sysfs
 from cni.server.dispatch import answer
-from mooring import log
-from mooring.assignment import AssignedVf, Assignment
+from mooring.annotations.assignment import AssignedVf, Assignment
 from mooring.files import write_file
-from mooring.podrecord import PodRecord, dump_pod_record, pod_record_name
-from mooring.vf_settings import RtnetlinkVfSettings
+from mooring.nic.vf_settings import RtnetlinkVfSettings
+from mooring.program import log
+from mooring.records.pod_record import PodRecord, dump_pod_record, pod_record_name
 
 _LAB_S = 1500
 _SANDBOXES = 4

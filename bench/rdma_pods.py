@@ -7,8 +7,8 @@ from pathlib import Path
 from cli.node.hardware.commands import CommandError
 from cli.node.hardware.pods import Folders, pod
 from cli.node.hardware.traffic import Endpoint, endpoint
-from mooring.assignment import AssignedVf
-from mooring.settings import VfSettings
+from mooring.annotations.assignment import AssignedVf
+from mooring.nic.settings import VfSettings
 
 
 def first_pf() -> str:

@@ -24,11 +24,12 @@ from typing import Any
 from bench import scheduler_load as load
 from devcluster.apiserver.objects import encode
 from devcluster.apiserver.serve import ApiServer
-from mooring import log, names
-from mooring.assignment import AssignedVf, Assignment, dump_assignment
+from mooring import names
+from mooring.annotations.assignment import AssignedVf, Assignment, dump_assignment
 from mooring.kube.access import Access
 from mooring.kube.client import Client
-from mooring.settings import VfSettings
+from mooring.nic.settings import VfSettings
+from mooring.program import log
 
 _PODS = "/api/v1/namespaces/default/pods"
 _NODES_AT, _PODS_AT = ("", "nodes"), ("", "pods")

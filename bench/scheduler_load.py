@@ -7,8 +7,8 @@ require. A pod has 2 VFs with one of 64 mixes of rates; every tenth tolerates th
 from typing import Any
 
 from mooring import names
+from mooring.annotations.inventory import Inventory, Pf, dump_inventory
 from mooring.indexes import Indexes
-from mooring.inventory import Inventory, Pf, dump_inventory
 from mooring.parsing import dump
 
 Json = dict[str, Any]

@@ -26,7 +26,7 @@ from bench import scheduler_load as load
 from devcluster.apiserver.cluster import NODES, PODS
 from devcluster.apiserver.serve import ApiServer
 from mooring import names
-from mooring.assignment import AssignedVf, Assignment, dump_assignment
+from mooring.annotations.assignment import AssignedVf, Assignment, dump_assignment
 from mooring.kube.access import Access
 from mooring.kube.client import Client
 

@@ -21,10 +21,10 @@ from cli.plugin.reports.changes import ItemChanges, RowChanges
 from cli.plugin.reports.tables import Answer, draw, printable
 from cli.plugin.reports.yaml_document import dump
 from cli.plugin.watching import WatchingReader, follow
-from mooring import log
 from mooring.kube.access import Access, AccessError, context_namespace, load_access
 from mooring.kube.client import Client
 from mooring.kube.failures import KubeError
+from mooring.program import log
 
 # Most of the work is two lists; each connection starts with a handshake of some milliseconds.
 _CONNECTIONS = 4

@@ -19,10 +19,11 @@ from cni.server.socket_server import AlreadyServedError, serving
 from cni.spec.skel import BAD_CONFIG, IO_FAILURE, VERSIONS, CniError, error_answer
 from cni.vf.ledger import Ledger
 from cni.vf.node import Node
-from mooring import extract, log, run_folder
-from mooring.config import ConfigError, is_configured, load, option
 from mooring.files import write_shared
-from mooring.vf_settings import RtnetlinkVfSettings, SettingsWherePfKeepsThem, VfSettingsApi
+from mooring.nic.vf_settings import RtnetlinkVfSettings, SettingsWherePfKeepsThem, VfSettingsApi
+from mooring.program import log
+from mooring.program.config import ConfigError, is_configured, load, option
+from mooring.records import extract, run_folder
 
 PROGRAM = "mooring-cni"
 COMMANDS = ("serve", "show")
@@ -127,7 +128,7 @@ def _serve(options: Options, vf_settings: Callable[[], VfSettingsApi]) -> int:
     from cni.server.metrics import Metrics
     from cni.server.rates_states import take_over
     from cni.server.reconcile import Reconciler
-    from mooring.assignment_keys import AssignmentKeys
+    from mooring.annotations.assignment_keys import AssignmentKeys
 
     ended = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -18,12 +18,12 @@ from cni.spec.skel import BAD_ENVIRONMENT, REFUSED, TRY_AGAIN, Call, CniError
 from cni.vf.attach.attach import attach
 from cni.vf.detach.detach import detach
 from cni.vf.node import NOT_PREPARED, RETURNS_S, Node, in_host_netns, is_prepared
-from mooring import sandbox_marks
-from mooring.assignment import AssignedVf
-from mooring.ledger import FOLDER, LedgerEntry
+from mooring.annotations.assignment import AssignedVf
 from mooring.locks import LockBusyError, hold_all
-from mooring.podrecord import PodRecord
-from mooring.rates_record import with_recorded_rates
+from mooring.records import sandbox_marks
+from mooring.records.ledger import FOLDER, LedgerEntry
+from mooring.records.pod_record import PodRecord
+from mooring.records.rates_record import with_recorded_rates
 
 _log = structlog.get_logger()
 _AT_ONCE = 8

@@ -7,8 +7,8 @@ from cni.spec.skel import BAD_CONFIG, DRIFTED, Call, CniError
 from cni.vf import ipam
 from cni.vf.node import Node
 from cni.vf.observe import observe
-from mooring.ledger import LedgerEntry
-from mooring.rates_record import with_recorded_rates
+from mooring.records.ledger import LedgerEntry
+from mooring.records.rates_record import with_recorded_rates
 
 
 def run(node: Node, call: Call, conf: Conf) -> None:

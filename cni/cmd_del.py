@@ -22,7 +22,7 @@ from cni.spec.skel import Call
 from cni.vf.detach import unrecorded
 from cni.vf.detach.detach import detach_all
 from cni.vf.node import Node
-from mooring.ledger import LedgerEntry
+from mooring.records.ledger import LedgerEntry
 
 
 def run(node: Node, call: Call, conf: Conf) -> None:

@@ -8,7 +8,7 @@ from cni.spec.skel import BAD_CONFIG, Call, CniError
 from cni.vf import ipam
 from cni.vf.detach.detach import detach_all
 from cni.vf.node import Node
-from mooring.ledger import LedgerEntry
+from mooring.records.ledger import LedgerEntry
 
 
 def run(node: Node, call: Call, conf: Conf) -> None:

@@ -12,8 +12,8 @@ from cni.vf.node import NOT_PREPARED, Node, is_prepared
 from cni.vf.observe import differences_of, observe
 from mooring.errors import RecordError
 from mooring.files import read_file
-from mooring.ledger import LedgerEntry
-from mooring.run_folder import VERSIONS
+from mooring.records.ledger import LedgerEntry
+from mooring.records.run_folder import VERSIONS
 
 _BLOCK = 4096
 

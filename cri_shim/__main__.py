@@ -24,10 +24,10 @@ from cri_shim.plan.inject import Rules
 from cri_shim.preflight import findings, keys_finding
 from cri_shim.records import Records
 from cri_shim.server import Succession, serve
-from mooring import log
-from mooring.assignment_keys import AssignmentKeys
-from mooring.config import ConfigError, load, option
+from mooring.annotations.assignment_keys import AssignmentKeys
 from mooring.gpu.cdi_folders import DEFAULT_FOLDERS
+from mooring.program import log
+from mooring.program.config import ConfigError, load, option
 
 PROGRAM = "mooring-cri-shim"
 _SYSFS, _DEV, _PROC = Path("/sys"), Path("/dev"), Path("/proc")

@@ -32,8 +32,8 @@ from mooring.errors import AnnotationError, RecordError
 from mooring.files import read_file, write_shared
 from mooring.gpu.assignment import GpuAssignment, assigned_gpus
 from mooring.gpu.cdi_folders import cdi_folders
-from mooring.podrecord import PodRecord
-from mooring.without_devices import NAME, WithoutDevices, dump_without_devices
+from mooring.records.pod_record import PodRecord
+from mooring.records.without_devices import NAME, WithoutDevices, dump_without_devices
 
 INTERVAL_S = 600.0
 # The kubelet asks for Status every 5 s (updateRuntimeUp in pkg/kubelet/kubelet.go of Kubernetes).

@@ -42,8 +42,8 @@ from cri_shim.records import Records
 from cri_shim.runtime import Runtime
 from mooring.errors import AnnotationError, RecordError
 from mooring.gpu.cdi_folders import cdi_folders
-from mooring.ledger import LedgerEntry
-from mooring.podrecord import PodRecord
+from mooring.records.ledger import LedgerEntry
+from mooring.records.pod_record import PodRecord
 
 RUN_POD_SANDBOX = f"{SERVED}RuntimeService/RunPodSandbox"
 CREATE_CONTAINER = f"{SERVED}RuntimeService/CreateContainer"

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from itertools import count
 from typing import ParamSpec, TypeVar
 
-from mooring.memory import give_back
+from mooring.program.memory import give_back
 
 # A request of this size takes up to a millisecond; a usual one has some kilobytes.
 LARGE_BYTES = 1 << 14

@@ -12,7 +12,7 @@ from cri_shim.devices import Roots
 from cri_shim.listen import ListenError, socket_path
 from cri_shim.pb import cri_pb2 as cri
 from cri_shim.proxy import SERVED
-from mooring.assignment_keys import AssignmentKeys
+from mooring.annotations.assignment_keys import AssignmentKeys
 
 _ANSWER_S = 5.0
 # The kubelet recognises CRI-O by the end of its socket's path.

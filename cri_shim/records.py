@@ -12,14 +12,14 @@ from pathlib import Path
 
 import structlog
 
-from mooring import sandbox_marks
-from mooring.extract import PODS as FOLDER_OF_EXTRACTS
-from mooring.extract import pod_extract
 from mooring.files import read_file, record_paths, remove_file, write_file, write_shared
-from mooring.ledger import LedgerEntry, ledger_name, read_ledger_entry
 from mooring.locks import hold
 from mooring.names import is_uid
-from mooring.podrecord import (
+from mooring.records import sandbox_marks
+from mooring.records.extract import PODS as FOLDER_OF_EXTRACTS
+from mooring.records.extract import pod_extract
+from mooring.records.ledger import LedgerEntry, ledger_name, read_ledger_entry
+from mooring.records.pod_record import (
     FOLDER,
     UNPRIVILEGED,
     PodRecord,

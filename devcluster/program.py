@@ -7,9 +7,9 @@ from typing import Any
 
 import structlog
 
-from mooring import log
-from mooring.config import Config, ConfigError, load
 from mooring.kube.access import AccessError
+from mooring.program import log
+from mooring.program.config import Config, ConfigError, load
 
 
 def main(

@@ -3,7 +3,7 @@
 import re
 from typing import Literal
 
-from mooring import pci
+from mooring.nic import pci
 from mooring.parsing import Value
 
 INVENTORY = "mooring.dev/inventory"

@@ -16,10 +16,11 @@ from typing import Any
 import structlog
 from uvloop import new_event_loop
 
-from mooring import log, names
-from mooring.config import ConfigError, load, option
+from mooring import names
 from mooring.kube.access import Access, AccessError, load_access
 from mooring.kube.client import Client
+from mooring.program import log
+from mooring.program.config import ConfigError, load, option
 from scheduler.pending.groups.options import GroupOptions
 from scheduler.server import metrics
 from scheduler.server.http.extender_handlers import ExtenderHandlers

@@ -14,8 +14,8 @@ from dataclasses import replace
 from advertiser.inventory.facts import EswitchMode, Host
 from mooring import names
 from mooring.errors import RecordError
-from mooring.ledger import LedgerEntry, Netns, Original
 from mooring.parsing import Value, dump, parse
+from mooring.records.ledger import LedgerEntry, Netns, Original
 
 FILE = "captured.json"
 _KNOWN = frozenset({"v", "boot", "altnames", "programs", "preparing", "eswitch", "held"})

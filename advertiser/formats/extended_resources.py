@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from mooring import names
+from mooring.annotations.inventory import Inventory
 from mooring.gpu.inventory import GpuInventory
 from mooring.gpu.request import RESOURCE
-from mooring.inventory import Inventory
 from mooring.parsing import dump
 
 _WITHOUT_END = 10_000

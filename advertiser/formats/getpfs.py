@@ -9,9 +9,9 @@ those that are not available, whether assigned or out of use; rates in Mb/s.
 from collections import Counter
 from collections.abc import Mapping
 
-from mooring.inventory import Inventory, Pf
-from mooring.ledger import LedgerEntry
-from mooring.settings import LinkState, VfSettings
+from mooring.annotations.inventory import Inventory, Pf
+from mooring.nic.settings import LinkState, VfSettings
+from mooring.records.ledger import LedgerEntry
 
 # The words of MOFED's sysfs, which the daemon passed on.
 _LINK_STATES: dict[LinkState, str] = {"auto": "Follow", "enable": "Up", "disable": "Down"}

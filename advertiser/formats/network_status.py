@@ -20,8 +20,8 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 from advertiser.inventory.facts import AssignedVfKey
-from mooring.ledger import LedgerEntry
 from mooring.parsing import dump
+from mooring.records.ledger import LedgerEntry
 
 KEY, DIGEST_KEY = "k8s.v1.cni.cncf.io/network-status", "mooring.dev/network-status"
 # 64 VFs of about 250 characters and 8 addresses each stay below what the admission policy allows (65,536).

@@ -1,7 +1,8 @@
 """The node's condition that its kubelet does not speak to the CRI shim, and the Event on the node when that changes.
 
-Both are made of what `mooring-node check` has left on the host (`mooring.node_check`). As with the kubelet's own ones,
-MemoryPressure and its like, False is good. No file says nothing: then Mooring's part of the node is not installed.
+Both are made of what `mooring-node check` has left on the host (`mooring.records.node_check`). As with the kubelet's
+own ones, MemoryPressure and its like, False is good. No file says nothing: then Mooring's part of the node is not
+installed.
 """
 
 import json
@@ -10,8 +11,8 @@ from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from typing import Literal, Protocol, Self
 
-from mooring.node_check import NodeCheck
 from mooring.parsing import dump
+from mooring.records.node_check import NodeCheck
 
 TYPE = "mooring.dev/ShimBypassed"
 Status = Literal["True", "False", "Unknown"]

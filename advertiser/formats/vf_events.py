@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from advertiser.inventory.facts import Host
-from mooring.inventory import LOST, Inventory
-from mooring.rates_exchange import RatesState, Refusal
-from mooring.without_devices import WithoutDevices
+from mooring.annotations.inventory import LOST, Inventory
+from mooring.records.rates_exchange import RatesState, Refusal
+from mooring.records.without_devices import WithoutDevices
 
 LOST_REASON, RESET_REASON, DEVICES_REASON = "VfLost", "VfSettingsReset", "VfDevicesMissing"
 RATES_REASON = "VfRatesRefused"

@@ -24,9 +24,9 @@ from typing import TypeAlias
 from advertiser.formats.capture_record import FILE, dump_capture_record, restore_record
 from advertiser.host.sysfs import read_functions
 from advertiser.inventory.facts import Host
-from mooring import node_guid
 from mooring.files import read_file
-from mooring.pci import is_address
+from mooring.nic import node_guid
+from mooring.nic.pci import is_address
 
 # An attribute is at most a page (Documentation/filesystems/sysfs.rst).
 _PAGE = 4096

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Protocol
 
 from advertiser.inventory.facts import EswitchMode
-from mooring.rdma_netlink import number, pack_attributes, read_answer, text
+from mooring.nic.rdma_netlink import number, pack_attributes, read_answer, text
 
 # Returns the modes of the PFs at these PCI addresses, those that are known.
 ReadModes = Callable[[Path, Iterable[str]], Mapping[str, EswitchMode]]

@@ -7,11 +7,11 @@ import structlog
 
 from advertiser.formats.extended_resources import HeldVf
 from advertiser.inventory.facts import AssignedVfKey
-from mooring import podrecord
 from mooring.errors import ContractError, RecordError
 from mooring.files import read_file, record_paths
 from mooring.gpu.assignment import assigned_gpus
-from mooring.podrecord import PodRecord, read_pod_record
+from mooring.records import pod_record as podrecord
+from mooring.records.pod_record import PodRecord, read_pod_record
 
 _log = structlog.get_logger()
 

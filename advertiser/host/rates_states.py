@@ -7,7 +7,7 @@ import structlog
 
 from mooring.errors import RecordError
 from mooring.files import read_file, record_paths
-from mooring.rates_exchange import STATES, RatesState, read_state
+from mooring.records.rates_exchange import STATES, RatesState, read_state
 
 _log = structlog.get_logger()
 

@@ -17,15 +17,16 @@ from advertiser.host.rtnetlink import altnames
 from advertiser.host.sysfs import NETNS_MODE, read_attribute, read_functions
 from advertiser.inventory.facts import Host
 from advertiser.inventory.port import main_netdev
-from mooring import extract, ledger, node_check, podrecord, rates_exchange, without_devices
+from mooring.annotations.inventory import ADVERTISER
 from mooring.errors import RecordError
 from mooring.files import read_file, record_paths
-from mooring.inventory import ADVERTISER
-from mooring.ledger import LedgerEntry, read_ledger_entry
-from mooring.node_check import NodeCheck, read_node_check
-from mooring.pci import is_address
-from mooring.run_folder import ADVERTISER_VERSION, PREPARING, VERSIONS
-from mooring.without_devices import WithoutDevices, read_without_devices
+from mooring.nic.pci import is_address
+from mooring.records import extract, ledger, node_check, rates_exchange, without_devices
+from mooring.records import pod_record as podrecord
+from mooring.records.ledger import LedgerEntry, read_ledger_entry
+from mooring.records.node_check import NodeCheck, read_node_check
+from mooring.records.run_folder import ADVERTISER_VERSION, PREPARING, VERSIONS
+from mooring.records.without_devices import WithoutDevices, read_without_devices
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _LONGEST_VERSION = 128

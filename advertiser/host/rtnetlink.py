@@ -10,8 +10,8 @@ from typing import Any
 from pyroute2 import IPRoute
 from pyroute2.netlink.exceptions import NetlinkError
 
-from mooring.settings import LinkState, VfSettings, reported_vlan
-from mooring.vf_settings import reported_by_ipoib
+from mooring.nic.settings import LinkState, VfSettings, reported_vlan
+from mooring.nic.vf_settings import reported_by_ipoib
 
 # RTEXT_FILTER_VF and RTEXT_FILTER_SKIP_STATS in include/uapi/linux/rtnetlink.h.
 _VFS_WITHOUT_STATS = 1 | 8

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from advertiser.inventory.facts import Netdev, PciFunction, RdmaDevice, RdmaPort, Text, Vf
-from mooring import vf_settings_sysfs
-from mooring.pci import is_address
+from mooring.nic import vf_settings_sysfs
+from mooring.nic.pci import is_address
 
 # An attribute is at most a page (Documentation/filesystems/sysfs.rst).
 _PAGE = 4096

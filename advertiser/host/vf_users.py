@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from advertiser.host.rtnetlink import host_uses
-from mooring import rdma_netlink
+from mooring.nic import rdma_netlink
 
 _ENTRY_NAME, _ENTRY_COUNT = rdma_netlink.RES_SUMMARY_ENTRY_NAME, rdma_netlink.RES_SUMMARY_ENTRY_CURR
 

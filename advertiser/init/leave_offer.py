@@ -9,8 +9,8 @@ from advertiser.inventory.facts import Host, PciFunction
 from advertiser.inventory.matching import OfferedPf, offered_pf
 from advertiser.inventory.offer import Offer
 from mooring.files import read_file, write_file
-from mooring.node_offer import NAME, PfOffer, dump_node_offer
-from mooring.pf_drivers import MIN_RATE_IS_A_WEIGHT
+from mooring.nic.pf_drivers import MIN_RATE_IS_A_WEIGHT
+from mooring.records.node_offer import NAME, PfOffer, dump_node_offer
 
 _log = structlog.get_logger()
 

@@ -18,7 +18,7 @@ from advertiser.init.vf_settings_writer import VfSettingsWriter
 from advertiser.inventory.facts import PciFunction
 from advertiser.inventory.init_plan import ForbiddenError, Plan
 from mooring.files import read_file
-from mooring.pf_drivers import PF_MTU_LIMITS_VFS
+from mooring.nic.pf_drivers import PF_MTU_LIMITS_VFS
 
 _IFF_UP = 0x1
 _log = structlog.get_logger()

@@ -28,8 +28,8 @@ from mooring.files import make_folder, read_file, remove_file, write_file
 from mooring.indexes import Indexes
 from mooring.locks import hold
 from mooring.names import LinkType
-from mooring.pf_drivers import without_rates
-from mooring.run_folder import PREPARING, READY
+from mooring.nic.pf_drivers import without_rates
+from mooring.records.run_folder import PREPARING, READY
 
 _NUMVFS, _AUTOPROBE = "sriov_numvfs", "sriov_drivers_autoprobe"
 _LOCK_S = 60.0  # longer than any ADD or DEL
@@ -189,7 +189,7 @@ class PfPreparer:
     def _enrol(self, plan: Plan) -> None:
         """Give every VF without a rate the rates 0/0, those of pods too: their settings stay as they are.
 
-        `mooring.pf_drivers` explains why; the CNI plugin does the same before it sets the first min of a PF.
+        `mooring.nic.pf_drivers` explains why; the CNI plugin does the same before it sets the first min of a PF.
         """
         try:
             found = self.writer.read_all(plan.pf)

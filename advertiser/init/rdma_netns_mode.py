@@ -9,7 +9,7 @@ from pathlib import Path
 
 from advertiser.host.sysfs import NETNS_MODE
 from advertiser.inventory.offer import RdmaNetns
-from mooring import rdma_netlink
+from mooring.nic import rdma_netlink
 
 _MODES: dict[RdmaNetns, int] = {"exclusive": 0, "shared": 1}
 

@@ -1,4 +1,4 @@
-"""Give a node GUID to VFs that were made without one: a MAC, then their driver again (`mooring.node_guid`).
+"""Give a node GUID to VFs that were made without one: a MAC, then their driver again (`mooring.nic.node_guid`).
 
 A VF that a pod holds, or is about to get, is left to the CNI plugin, which does the same at ADD. One that the host
 itself uses is left as it is: a rebind would take its netdev and its RDMA device from whoever has them. One VF at a
@@ -23,7 +23,7 @@ from advertiser.inventory.matching import OfferedPf
 from mooring.errors import RecordError
 from mooring.files import read_file
 from mooring.locks import LockBusyError, hold
-from mooring.settings import VfSettings
+from mooring.nic.settings import VfSettings
 
 # A VF whose lock is busy is in use by a call; a PF's is held while a call sets its VFs.
 _VF_LOCK_S, _PF_LOCK_S = 1.0, 60.0

@@ -1,9 +1,9 @@
-"""What `init` asks of a PF's netdev; `mooring.vf_settings.RtnetlinkVfSettings` is the kernel's."""
+"""What `init` asks of a PF's netdev; `mooring.nic.vf_settings.RtnetlinkVfSettings` is the kernel's."""
 
 from collections.abc import Iterable, Mapping
 from typing import Protocol
 
-from mooring.settings import VfSettings
+from mooring.nic.settings import VfSettings
 
 
 class VfSettingsWriter(Protocol):

@@ -16,12 +16,12 @@ from advertiser.inventory.matching import UnfitError, candidate, pf_port
 from advertiser.inventory.offer import Offer, Terms
 from advertiser.inventory.shared_port import PortKey, port_key, with_ports
 from advertiser.inventory.vf_state import PfContext, VfLayout, unusable_reason
-from mooring import node_guid
+from mooring.annotations.inventory import Allow, Inventory, Out, Pf, dump_inventory, read_inventory
 from mooring.errors import AnnotationError
 from mooring.indexes import LAST, Indexes
-from mooring.inventory import Allow, Inventory, Out, Pf, dump_inventory, read_inventory
 from mooring.names import is_rdma
-from mooring.pci import vf_address
+from mooring.nic import node_guid
+from mooring.nic.pci import vf_address
 
 
 @dataclass(frozen=True, slots=True)

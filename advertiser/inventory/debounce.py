@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from advertiser.inventory.vf_state import may_be_transient
+from mooring.annotations.inventory import Inventory, Out, Pf
 from mooring.indexes import Indexes
-from mooring.inventory import Inventory, Out, Pf
 
 # A VF's move and the news of it take well under a second.
 CONFIRM_S = 1.5

@@ -9,8 +9,8 @@ drivers/infiniband/core/verbs.c). Only mlx5_ib has operations for them (mlx5_ib_
 from advertiser.inventory.facts import PciFunction
 from advertiser.inventory.port import main_netdev
 from mooring.names import LinkType
-from mooring.pf_drivers import SETS_INFINIBAND_VFS
-from mooring.settings import VfSettings
+from mooring.nic.pf_drivers import SETS_INFINIBAND_VFS
+from mooring.nic.settings import VfSettings
 
 _ETHERNET = frozenset({"mac", "vlan", "qos", "trust", "spoofchk", "link_state"})
 _BOTH_RATES = frozenset({"min_tx_rate", "max_tx_rate"})

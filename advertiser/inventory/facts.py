@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from mooring.ledger import LedgerEntry
-from mooring.node_check import NodeCheck
-from mooring.without_devices import WithoutDevices
+from mooring.records.ledger import LedgerEntry
+from mooring.records.node_check import NodeCheck
+from mooring.records.without_devices import WithoutDevices
 
 Text = str | None
 # DEVLINK_ESWITCH_MODE_* in include/uapi/linux/devlink.h.

@@ -12,14 +12,14 @@ from advertiser.inventory.driver_settings import manages_switch, refused_setting
 from advertiser.inventory.facts import EswitchMode, PciFunction, Vf
 from advertiser.inventory.offer import Init, Terms
 from advertiser.inventory.port import is_in_switchdev, main_netdev
-from mooring import node_guid
 from mooring.indexes import LAST, Indexes
-from mooring.ledger import LedgerEntry
 from mooring.names import LinkType
-from mooring.pf_drivers import MIN_RATE_IS_A_WEIGHT
-from mooring.settings import VfSettings
-from mooring.vf_addresses import vf_guid as vf_guid
-from mooring.vf_addresses import vf_mac as vf_mac
+from mooring.nic import node_guid
+from mooring.nic.pf_drivers import MIN_RATE_IS_A_WEIGHT
+from mooring.nic.settings import VfSettings
+from mooring.nic.vf_addresses import vf_guid as vf_guid
+from mooring.nic.vf_addresses import vf_mac as vf_mac
+from mooring.records.ledger import LedgerEntry
 
 # The driver of a PF's VFs, if it differs from the PF's.
 _VF_DRIVERS = {"ice": "iavf", "i40e": "iavf", "ixgbe": "ixgbevf", "igb": "igbvf"}

@@ -9,7 +9,7 @@ from advertiser.inventory.guest_nics import why_without_sriov
 from advertiser.inventory.offer import Candidate, Offer, Terms
 from advertiser.inventory.port import Port
 from mooring.names import LinkType
-from mooring.pci import pf_name
+from mooring.nic.pci import pf_name
 
 # The most NICs named in one message.
 _MOST_NAMED = 3

@@ -35,13 +35,14 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Literal
 
-from mooring import inventory, names
+from mooring import names
+from mooring.annotations import inventory
+from mooring.annotations.inventory import Allow
 from mooring.errors import ContractError
 from mooring.indexes import Indexes
-from mooring.inventory import Allow
-from mooring.node_offer import percent
+from mooring.nic.settings import MAX_RATE_MBPS, VfSettings
 from mooring.parsing import Value, parse
-from mooring.settings import MAX_RATE_MBPS, VfSettings
+from mooring.records.node_offer import percent
 
 RdmaNetns = Literal["shared", "exclusive"]
 
@@ -101,7 +102,7 @@ class Terms:
     """How a PF is offered.
 
     ``port`` names the cable, OWN_PORT one that no other PF is on; ``default_share_mbps``, ``repair_node_guid``,
-    ``rebind_after_privileged`` and ``vlan`` are as in `mooring.node_offer.PfOffer`.
+    ``rebind_after_privileged`` and ``vlan`` are as in `mooring.records.node_offer.PfOffer`.
     """
 
     network: str = DEFAULT_NETWORK

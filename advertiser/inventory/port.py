@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from advertiser.inventory.facts import EswitchMode, Netdev, PciFunction, RdmaDevice, RdmaPort, Text
 from mooring.names import LinkType
-from mooring.settings import MAX_RATE_MBPS
+from mooring.nic.settings import MAX_RATE_MBPS
 
 # ARPHRD_ETHER and ARPHRD_INFINIBAND in include/uapi/linux/if_arp.h.
 _LINK_BY_TYPE: dict[str, LinkType] = {"1": "ethernet", "32": "infiniband"}

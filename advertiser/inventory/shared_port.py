@@ -22,7 +22,7 @@ from dataclasses import replace
 from advertiser.inventory import port
 from advertiser.inventory.facts import PciFunction, Text
 from advertiser.inventory.offer import OWN_PORT
-from mooring.inventory import Pf
+from mooring.annotations.inventory import Pf
 
 PortKey = tuple[str, ...]
 # __devlink_port_phys_port_name_get in net/devlink/port.c: a physical port, whole or a part of one that is split.

@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 
 from advertiser.inventory.facts import ClusterFacts, Host, Vf
-from mooring.inventory import HELD_BY, LOST
-from mooring.ledger import LedgerEntry
+from mooring.annotations.inventory import HELD_BY, LOST
 from mooring.names import LinkType
-from mooring.pci import vf_address
+from mooring.nic.pci import vf_address
+from mooring.records.ledger import LedgerEntry
 
 # Drivers that pass a function to user space or to a virtual machine; variants are called mlx5_vfio_pci and the like.
 _USER_SPACE = frozenset({"uio_pci_generic", "igb_uio", "pci-stub", "pciback", "xen-pciback"})

@@ -7,7 +7,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
 from advertiser.formats.shim_condition import SocketState
 from advertiser.inventory.build_inventory import InventoryResult
 from mooring.gpu.inventory import GpuInventory
-from mooring.node_check import NodeCheck
+from mooring.records.node_check import NodeCheck
 
 
 class Metrics:

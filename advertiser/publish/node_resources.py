@@ -12,8 +12,8 @@ from advertiser.formats.extended_resources import (
 )
 from advertiser.publish.publisher import Publisher, patch_resources
 from mooring import names
+from mooring.annotations.inventory import Inventory
 from mooring.gpu.request import RESOURCE
-from mooring.inventory import Inventory
 from mooring.kube.client import Client
 
 _HELD_BY_PODS = (frozenset(names.EXTENDED_RESOURCES) - {names.RIT_DEVICES}) | {RESOURCE}

@@ -11,8 +11,8 @@ from advertiser.publish.cluster_view import read_drained
 from advertiser.publish.publisher import Patch, node_path, patch_gpu_inventory, patch_inventory
 from advertiser.publish.scanner import Scanner
 from mooring import names
+from mooring.annotations.inventory import Inventory, dump_inventory
 from mooring.gpu.inventory import KEY, dump_gpu_inventory
-from mooring.inventory import Inventory, dump_inventory
 from mooring.kube.client import Client
 from mooring.kube.retry import until_definite
 

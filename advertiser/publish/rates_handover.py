@@ -1,9 +1,10 @@
 """Hand the changed rates of this node's pods to the CNI server, and publish which of them are in force.
 
 The pods are followed by the API server's watch, those of this node alone; what is kept of one are its two annotations.
-Each has a file in the run folder (`mooring.rates_exchange`) as long as the pod exists: the server decides what it takes
-of it. What the server then says is in force is published by generation, for pods that exist. Nothing is published
-before the pods were listed, nor while the server has said nothing since the boot: what the node carries then stands.
+Each has a file in the run folder (`mooring.records.rates_exchange`) as long as the pod exists: the server decides what
+it takes of it. What the server then says is in force is published by generation, for pods that exist. Nothing is
+published before the pods were listed, nor while the server has said nothing since the boot: what the node carries then
+stands.
 
 That the node changes rates its inventory says, which every advertiser writes: one of an earlier version without it. So
 what it leaves in force counts no more, and here it counts once it is true again. Where a VF has been given the
@@ -21,14 +22,14 @@ import structlog
 from advertiser.publish.publisher import Publisher
 from advertiser.publish.scanner import record
 from mooring import names
+from mooring.annotations.inventory import read_inventory
+from mooring.annotations.rates import RatesInForce, dump_rates_in_force
 from mooring.errors import AnnotationError
 from mooring.files import record_paths
-from mooring.inventory import read_inventory
 from mooring.kube.client import Client
 from mooring.kube.events import Changed, Event, Removed, Synced
 from mooring.kube.watch import Decoder, watch
-from mooring.rates import RatesInForce, dump_rates_in_force
-from mooring.rates_exchange import HANDED_OVER, LISTED, HandedOverRates, RatesState, dump_handed_over
+from mooring.records.rates_exchange import HANDED_OVER, LISTED, HandedOverRates, RatesState, dump_handed_over
 
 _log = structlog.get_logger()
 

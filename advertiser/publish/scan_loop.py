@@ -22,8 +22,8 @@ from advertiser.publish.rates_handover import RatesHandOver
 from advertiser.publish.scanner import Scan, Scanner
 from advertiser.publish.shim_condition_writer import ShimConditionWriter
 from advertiser.publish.vf_event_reporter import VfEvent, VfEventReporter
+from mooring.annotations.inventory import dump_inventory
 from mooring.gpu.inventory import GpuInventory, GpuOut, dump_gpu_inventory
-from mooring.inventory import dump_inventory
 
 _log = structlog.get_logger()
 

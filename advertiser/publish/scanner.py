@@ -16,14 +16,14 @@ from advertiser.host.rates_states import read_rates_states
 from advertiser.host.read_host import Roots, read_host
 from advertiser.inventory.build_inventory import InventoryResult, build_inventory
 from advertiser.inventory.facts import ClusterFacts, Host
-from mooring import shared_ports
+from mooring.annotations.inventory import ADVERTISER
 from mooring.files import read_file, remove_file, write_shared
 from mooring.gpu.inventory import GpuInventory
-from mooring.inventory import ADVERTISER
-from mooring.rates_exchange import RatesState
-from mooring.rates_server import is_of_last_server
-from mooring.run_folder import ADVERTISER_VERSION
-from mooring.shared_ports import SharedPorts, dump_shared_ports, shared_ports_of
+from mooring.records import shared_ports
+from mooring.records.rates_exchange import RatesState
+from mooring.records.rates_server import is_of_last_server
+from mooring.records.run_folder import ADVERTISER_VERSION
+from mooring.records.shared_ports import SharedPorts, dump_shared_ports, shared_ports_of
 
 _log = structlog.get_logger()
 

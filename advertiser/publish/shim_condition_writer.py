@@ -26,7 +26,7 @@ from advertiser.publish.metrics import Metrics
 from advertiser.publish.publisher import Publisher, node_path
 from mooring.kube.client import STRATEGIC_PATCH, Client
 from mooring.kube.failures import KubeError
-from mooring.node_check import NodeCheck
+from mooring.records.node_check import NodeCheck
 
 _EVENTS = "/api/v1/namespaces/default/events"
 _log = structlog.get_logger()

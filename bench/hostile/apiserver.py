@@ -14,8 +14,8 @@ from bench import scheduler_load as load
 from devcluster.apiserver.cluster import NODES
 from devcluster.apiserver.serve import ApiServer
 from mooring import names
+from mooring.annotations.inventory import Inventory, Pf, dump_inventory
 from mooring.indexes import Indexes
-from mooring.inventory import Inventory, Pf, dump_inventory
 
 _PFS, _VFS, _MBPS, _OFFERS = 8, 32, 100_000, 499
 # Labels of which each node has a value of its own, as storage drivers and clouds write them.

@@ -21,9 +21,9 @@ from cli.node.plan import kubelet, network, settings, steps
 from cli.node.plan.states import Link
 from cli.node.report import as_json, findings, leave_report
 from cni.forwarder import render
-from mooring.config import ConfigError, load, option
 from mooring.names import is_subdomain
-from mooring.node_check import Finding
+from mooring.program.config import ConfigError, load, option
+from mooring.records.node_check import Finding
 
 PROGRAM = "mooring-node"
 HARDWARE_TEST = "hardware-test"

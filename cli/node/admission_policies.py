@@ -18,7 +18,7 @@ from typing import Any
 
 import yaml
 
-from mooring.admission_policies import BINDINGS_PATH, POLICIES, POLICIES_PATH, PolicyState, judge_documents
+from mooring.kube.guard import BINDINGS_PATH, POLICIES, POLICIES_PATH, PolicyState, judge_documents
 
 # kubeadm, k3s and RKE2, EKS.
 KUBECONFIGS = (

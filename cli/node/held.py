@@ -6,7 +6,7 @@ from pathlib import Path
 from cli.node.look import below
 from mooring.errors import RecordError
 from mooring.files import read_file, record_paths
-from mooring.ledger import ledger_name, read_ledger_entry
+from mooring.records.ledger import ledger_name, read_ledger_entry
 
 _VFS = "/var/lib/mooring/vfs"
 

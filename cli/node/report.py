@@ -16,14 +16,14 @@ from cli.node.plan import kubelet, settings
 from cli.node.plan.states import Change, Edit, Host, VenvBuild
 from cli.node.plan.steps import CHECK_TIMER, OURS, Choices, Step, services, sockets, steps
 from cli.node.run import Site
-from mooring import node_check, without_devices
+from mooring.annotations.inventory import ADVERTISER
 from mooring.errors import RecordError
 from mooring.files import read_file, read_foreign_file, write_shared
 from mooring.gpu import device_plugins
 from mooring.gpu.runtime_files import DEFAULT_RUNTIME, DEFAULT_TOOLKIT, RuntimeFiles
-from mooring.inventory import ADVERTISER
-from mooring.node_check import Finding, KubeletSocket, NodeCheck, dump_node_check, read_node_check
-from mooring.run_folder import ADVERTISER_VERSION, VERSIONS
+from mooring.records import node_check, without_devices
+from mooring.records.node_check import Finding, KubeletSocket, NodeCheck, dump_node_check, read_node_check
+from mooring.records.run_folder import ADVERTISER_VERSION, VERSIONS
 
 _RUN = "/run/mooring"
 _ON = "the bypass is on"

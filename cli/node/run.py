@@ -17,10 +17,10 @@ from cli.node.journal import Entries, Journal
 from cli.node.look import below, look
 from cli.node.plan.states import Change, Host, Link, PathChange, VenvBuild, undone
 from cli.node.plan.steps import COMPLETE, CURRENT, HOME, KUBELET, Choices, Command, Step, steps
-from mooring import node_check, node_offer, sandbox_marks
+from mooring.annotations.inventory import CNI, CRI_SHIM
 from mooring.files import record_paths
-from mooring.inventory import CNI, CRI_SHIM
-from mooring.podrecord import UNPRIVILEGED
+from mooring.records import node_check, node_offer, sandbox_marks
+from mooring.records.pod_record import UNPRIVILEGED
 
 Say = Callable[[str, str], None]  # Called with a step's name and what is done in it.
 SHIM = "mooring-cri-shim.service"

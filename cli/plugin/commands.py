@@ -12,7 +12,7 @@ from cli.plugin.reports import doctor, explain, gpus, groups, nodes, pods, top
 from cli.plugin.reports.objects import Event, Guard, Node, Pod
 from cli.plugin.reports.tables import Answer
 from cli.plugin.reports.use import NodeUse, uses
-from mooring.admission_policies import BINDINGS_PATH, POLICIES_PATH
+from mooring.kube.guard import BINDINGS_PATH, POLICIES_PATH
 from scheduler.cache.groups import pod_groups
 from scheduler.kube import objects
 

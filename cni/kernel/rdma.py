@@ -17,7 +17,7 @@ from itertools import chain
 from typing import Literal
 
 from cni.kernel.sysfs import Sysfs
-from mooring import rdma_netlink
+from mooring.nic import rdma_netlink
 
 Mode = Literal["shared", "exclusive"]
 # A process that has the device but did not open it: the kernel names only those that opened it.

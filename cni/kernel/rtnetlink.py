@@ -10,7 +10,7 @@ import socket
 import struct
 from collections.abc import Iterable, Iterator
 
-from mooring.rdma_netlink import Attribute
+from mooring.nic.rdma_netlink import Attribute
 
 DEL_LINK, GET_LINK, SET_LINK, NEW_LINK_PROP, DEL_LINK_PROP = 17, 18, 19, 108, 109
 NEW_ADDRESS, GET_ADDRESS, NEW_ROUTE, GET_ROUTE = 20, 22, 24, 26

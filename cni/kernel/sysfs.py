@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Literal
 
 from cni.spec.skel import VF_MISSING, CniError
-from mooring.assignment import AssignedVf
-from mooring.pci import pf_name
+from mooring.annotations.assignment import AssignedVf
+from mooring.nic.pci import pf_name
 
 # A netdev appears in sysfs within this many seconds of its return or of its driver's bind.
 APPEARS_S = 2.0

@@ -1,7 +1,7 @@
 """Decide which admin MAC a VF is given back: the one that was found, or none where that was the VF's own."""
 
-from mooring.ledger import Original
-from mooring.vf_addresses import vf_mac
+from mooring.nic.vf_addresses import vf_mac
+from mooring.records.ledger import Original
 
 # Drivers that report the address which the VF's own driver chose where no admin MAC is set: ice_get_vf_cfg
 # (hw_lan_addr), i40e_ndo_get_vf_config (default_lan_addr), bnxt_get_vf_config (vf_mac_addr). All three take 00:… for

@@ -9,12 +9,12 @@ from typing import Any
 from cni.spec.conf import Conf
 from cni.spec.skel import BAD_CONFIG, NIC_REFUSED, REFUSED, Call, CniError
 from mooring import names
-from mooring.assignment import AssignedVf, verified_assignment
+from mooring.annotations.assignment import AssignedVf, verified_assignment
+from mooring.annotations.request import asks_for_vfs
 from mooring.errors import AnnotationError
-from mooring.ledger import LedgerEntry
-from mooring.podrecord import PodRecord
-from mooring.request import asks_for_vfs
-from mooring.settings import SETTING_NAMES, VfSettings
+from mooring.nic.settings import SETTING_NAMES, VfSettings
+from mooring.records.ledger import LedgerEntry
+from mooring.records.pod_record import PodRecord
 
 # Multus' name for an attachment that the user has not named.
 _OF_MULTUS = re.compile(r"net[0-9]+", re.ASCII)

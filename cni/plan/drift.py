@@ -10,11 +10,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from cni.plan.attachment import differences
-from mooring.assignment import AssignedVf
-from mooring.ledger import LedgerEntry
-from mooring.rates import VfRates
-from mooring.rates_record import has_rates
-from mooring.settings import VfSettings
+from mooring.annotations.assignment import AssignedVf
+from mooring.annotations.rates import VfRates
+from mooring.nic.settings import VfSettings
+from mooring.records.ledger import LedgerEntry
+from mooring.records.rates_record import has_rates
 
 # Addresses as text, two digits a byte and colons between: 8 bytes, and the 20 of INFINIBAND_ALEN.
 _GUID_CHARS, _IPOIB_CHARS = 23, 59

@@ -18,7 +18,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from mooring.ledger import LedgerEntry
+from mooring.records.ledger import LedgerEntry
 
 Reason = Literal["other_boot", "killed_add", "not_returned", "netns_gone", "record_gone"]
 REASONS: Mapping[Reason, str] = {

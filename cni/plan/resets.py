@@ -10,8 +10,8 @@ driver sets link state and GUIDs again by itself (sriov_restore_guids in mlx5/co
 from dataclasses import replace
 
 from cni.plan.attachment import ATTRIBUTES, NO_MAC, differences
-from mooring.ledger import LedgerEntry
-from mooring.settings import VfSettings
+from mooring.nic.settings import VfSettings
+from mooring.records.ledger import LedgerEntry
 
 # A VF just made, as drivers of Ethernet PFs report it.
 _FRESH = VfSettings(0, 0, NO_MAC, 0, 0, trust=False, spoofchk=False, link_state="auto")

@@ -22,15 +22,16 @@ from cni.server.metrics import Metrics
 from cni.server.rates_states import RatesStates, was_in_force
 from cni.vf.node import Node
 from cni.vf.rates.apply_rates import LeavingVfError, RatesRefusedError, apply_rates
-from mooring import podrecord, rates_record
-from mooring.assignment_keys import RATES, AssignmentKeys
+from mooring.annotations.assignment_keys import RATES, AssignmentKeys
+from mooring.annotations.rates import PodRates, verified_rates
 from mooring.errors import RecordError
 from mooring.files import record_paths, remove_file
 from mooring.locks import LockBusyError, hold_all
-from mooring.podrecord import PodRecord, pod_record_name
-from mooring.rates import PodRates, verified_rates
-from mooring.rates_exchange import HandedOverRates, RatesState, Refusal
-from mooring.rates_record import RatesRecord, rates_record_name
+from mooring.records import pod_record as podrecord
+from mooring.records import rates_record
+from mooring.records.pod_record import PodRecord, pod_record_name
+from mooring.records.rates_exchange import HandedOverRates, RatesState, Refusal
+from mooring.records.rates_record import RatesRecord, rates_record_name
 
 _log = structlog.get_logger()
 INTERVAL_S = 1.0

@@ -29,7 +29,7 @@ from cni.vf.ledger import Ledger
 from cni.vf.node import Node
 from mooring.errors import RecordError
 from mooring.locks import LockBusyError
-from mooring.vf_settings import SettingsWherePfKeepsThem, VfSettingsApi
+from mooring.nic.vf_settings import SettingsWherePfKeepsThem, VfSettingsApi
 
 _log = structlog.get_logger()
 # What a network's configuration may name only as the node does.

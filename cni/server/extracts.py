@@ -10,12 +10,13 @@ from pathlib import Path
 import structlog
 
 from cni.vf.node import Node
-from mooring import extract, podrecord
 from mooring.errors import RecordError
 from mooring.files import make_folder, read_file, record_paths, write_shared
-from mooring.ledger import LedgerEntry
 from mooring.locks import LockBusyError, hold
-from mooring.run_folder import ADVERTISER, PREPARING, READERS, READY, VERSIONS
+from mooring.records import extract
+from mooring.records import pod_record as podrecord
+from mooring.records.ledger import LedgerEntry
+from mooring.records.run_folder import ADVERTISER, PREPARING, READERS, READY, VERSIONS
 
 _log = structlog.get_logger()
 # The extract of an entry that cannot be read cannot be read either.

@@ -10,10 +10,10 @@ from pathlib import Path
 import structlog
 
 from mooring import names
+from mooring.annotations.rates import MOST_PODS
 from mooring.errors import RecordError
 from mooring.files import Stamp, open_foreign_folder, read_foreign_file, stamps
-from mooring.rates import MOST_PODS
-from mooring.rates_exchange import HANDED_OVER, LISTED, MOST_BYTES, HandedOverRates, read_handed_over
+from mooring.records.rates_exchange import HANDED_OVER, LISTED, MOST_BYTES, HandedOverRates, read_handed_over
 
 _log = structlog.get_logger()
 _FOR_EVER = float("inf")

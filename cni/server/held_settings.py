@@ -15,10 +15,10 @@ from cni.spec.skel import CniError
 from cni.vf.node import Node
 from cni.vf.reapply import reapply
 from mooring.errors import RecordError
-from mooring.ledger import LedgerEntry
 from mooring.locks import LockBusyError, hold
-from mooring.rates_record import has_rates_of
-from mooring.settings import VfSettings
+from mooring.nic.settings import VfSettings
+from mooring.records.ledger import LedgerEntry
+from mooring.records.rates_record import has_rates_of
 
 _log = structlog.get_logger()
 

@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from cni.plan.orphans import REASONS, Reason
 from cni.spec.skel import COMMANDS
 from mooring.http.metrics_page import serve_metrics
-from mooring.ledger import LedgerEntry, Phase
+from mooring.records.ledger import LedgerEntry, Phase
 
 # From a DEL that finds nothing to an ADD that waits five seconds for a VF, in seconds.
 _BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)

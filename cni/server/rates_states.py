@@ -1,4 +1,4 @@
-"""Show the advertiser which changed rates are in force (`mooring.rates_exchange`)."""
+"""Show the advertiser which changed rates are in force (`mooring.records.rates_exchange`)."""
 
 import shutil
 from collections.abc import Mapping
@@ -9,9 +9,9 @@ import structlog
 
 from mooring.errors import RecordError
 from mooring.files import make_folder, read_file, record_paths, write_shared
-from mooring.rates_exchange import STATES, RatesState, dump_state, read_state
-from mooring.rates_server import claim_states, disclaim_states, is_of_last_server
-from mooring.run_folder import READERS
+from mooring.records.rates_exchange import STATES, RatesState, dump_state, read_state
+from mooring.records.rates_server import claim_states, disclaim_states, is_of_last_server
+from mooring.records.run_folder import READERS
 
 _log = structlog.get_logger()
 

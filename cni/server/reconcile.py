@@ -23,11 +23,12 @@ from cni.spec.skel import CniError
 from cni.vf.detach.detach import detach
 from cni.vf.detach.rebind import RebindError
 from cni.vf.node import Node, in_host_netns
-from mooring import ledger, podrecord
 from mooring.errors import RecordError
 from mooring.files import record_paths
-from mooring.ledger import LedgerEntry
 from mooring.locks import LockBusyError, hold
+from mooring.records import ledger
+from mooring.records import pod_record as podrecord
+from mooring.records.ledger import LedgerEntry
 
 _log = structlog.get_logger()
 # A VF that a process does not release takes up to 13 s; a node has many VFs, and each orphan may take 30 s.

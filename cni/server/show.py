@@ -9,9 +9,9 @@ from cni.plan.drift import LiveState, pending_rates
 from cni.vf.node import Node, is_temporary, temporary_name
 from cni.vf.observe import differences_of, observe
 from mooring.errors import RecordError
-from mooring.ledger import LedgerEntry
-from mooring.rates_record import rates_by_pci
-from mooring.settings import VfSettings
+from mooring.nic.settings import VfSettings
+from mooring.records.ledger import LedgerEntry
+from mooring.records.rates_record import rates_by_pci
 
 _NAMELESS = "has kept our name: another link had its own when it was given back"
 _COLUMNS = ("VF", "PCI", "POD", "PHASE", "INTERFACE", "NETNS", "SETTINGS")

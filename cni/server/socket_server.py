@@ -21,7 +21,7 @@ import structlog
 from cni.forwarder import parse_request
 from cni.kernel.inotify import hung_up
 from cni.server.dispatch import Answer, answer
-from mooring.vf_settings import VfSettingsApi
+from mooring.nic.vf_settings import VfSettingsApi
 
 _log = structlog.get_logger()
 # A call has a kilobyte or two, and its pod's annotations. So many larger ones are read at a time; the others wait in

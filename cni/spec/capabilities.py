@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from cni.spec.conf import Conf
 from cni.spec.skel import BAD_CONFIG, REFUSED, Call, CniError
-from mooring.assignment import AssignedVf
+from mooring.annotations.assignment import AssignedVf
 
 
 def check_capabilities(call: Call, conf: Conf, vfs: Sequence[AssignedVf]) -> None:

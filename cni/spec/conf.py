@@ -16,8 +16,8 @@ from cni.spec.network import NetworkConf, read_ipam, read_network
 from cni.spec.result import read_previous
 from cni.spec.skel import Call, CniError
 from mooring.errors import ContractError
+from mooring.nic.settings import mac
 from mooring.parsing import Value
-from mooring.settings import mac
 
 STATE = "/var/lib/mooring"
 RUN = "/run/mooring"

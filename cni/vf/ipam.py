@@ -15,8 +15,8 @@ from typing import Any, Literal
 
 from cni.spec.result import Address, Route
 from cni.spec.skel import BAD_CONFIG, BAD_ENVIRONMENT, INCOMPATIBLE_VERSION, IO_FAILURE, UNKNOWN_CONTAINER, CniError
-from mooring.ledger import Ipam
 from mooring.locks import hold
+from mooring.records.ledger import Ipam
 
 # The kubelet gives a whole sandbox four minutes; DHCP is the slowest plugin in common use.
 _ANSWER_S = 60.0

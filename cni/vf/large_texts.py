@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import count
 
-from mooring.memory import give_back
+from mooring.program.memory import give_back
 
 # One of this size takes some milliseconds; a usual configuration has a kilobyte, beside the pod's annotations.
 LARGE_BYTES = 1 << 14

@@ -1,6 +1,6 @@
 """The ledger on disk: which sandbox has which VF, written before the first change to the VF and removed last.
 
-`mooring.ledger` explains the meaning of an entry, why it suffices after a crash, and its cost.
+`mooring.records.ledger` explains the meaning of an entry, why it suffices after a crash, and its cost.
 """
 
 import json
@@ -11,13 +11,13 @@ from pathlib import Path
 import structlog
 
 from cni.vf.large_texts import LARGE
-from mooring import extract, ledger, node_offer
 from mooring.errors import RecordError
 from mooring.files import read_file, read_own_file, record_paths, remove_file, write_file, write_files, write_shared
-from mooring.ledger import LedgerEntry
-from mooring.node_offer import PfOffer
-from mooring.podrecord import PodRecord, pod_record_name, read_pod_record, unprivileged_name
-from mooring.rates_record import RatesRecord, dump_rates_record, rates_record_name, read_rates_record
+from mooring.records import extract, ledger, node_offer
+from mooring.records.ledger import LedgerEntry
+from mooring.records.node_offer import PfOffer
+from mooring.records.pod_record import PodRecord, pod_record_name, read_pod_record, unprivileged_name
+from mooring.records.rates_record import RatesRecord, dump_rates_record, rates_record_name, read_rates_record
 
 _log = structlog.get_logger()
 

@@ -13,12 +13,13 @@ from cni.kernel.driver import REBIND_S
 from cni.kernel.sysfs import APPEARS_S, Sysfs
 from cni.kernel.wait import NAMED_S, RACED, retry, wait_until
 from cni.vf.ledger import Ledger
-from mooring import names, run_folder, shared_ports
+from mooring import names
 from mooring.errors import RecordError
 from mooring.files import read_file, read_foreign_file
-from mooring.ledger import LedgerEntry
-from mooring.pci import routing_id
-from mooring.vf_settings import VfSettingsApi
+from mooring.nic.pci import routing_id
+from mooring.nic.vf_settings import VfSettingsApi
+from mooring.records import run_folder, shared_ports
+from mooring.records.ledger import LedgerEntry
 
 _log = structlog.get_logger()
 # How long a VF may take to return from a namespace that died, in seconds; past it the VF stays `returning`.

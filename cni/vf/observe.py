@@ -3,7 +3,7 @@
 from cni.kernel import netlink, netns, rdma
 from cni.plan import drift
 from cni.vf.node import Node
-from mooring.ledger import LedgerEntry
+from mooring.records.ledger import LedgerEntry
 
 
 def differences_of(entry: LedgerEntry, found: drift.LiveState) -> tuple[str, ...]:

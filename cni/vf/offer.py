@@ -1,4 +1,4 @@
-"""Hold an assignment against the operator's offer, as `init` left it on this node (`mooring.node_offer`).
+"""Hold an assignment against the operator's offer, as `init` left it on this node (`mooring.records.node_offer`).
 
 The scheduler judges the same by the inventory. Here it counts whoever wrote the assignment, and whatever the offer was
 then. A refusal says "try again" for five minutes from the later of two times: when the pod's record was first written,
@@ -12,10 +12,10 @@ from pathlib import Path
 
 from cni.spec.skel import REFUSED, TRY_AGAIN, CniError
 from cni.vf.node import Node
-from mooring import node_offer
-from mooring.assignment import AssignedVf
-from mooring.node_offer import PfOffer
-from mooring.podrecord import pod_record_name
+from mooring.annotations.assignment import AssignedVf
+from mooring.records import node_offer
+from mooring.records.node_offer import PfOffer
+from mooring.records.pod_record import pod_record_name
 
 # How long an offer may differ from node to node while it is changed, in seconds.
 MAY_CHANGE_S = 300

@@ -11,7 +11,7 @@ import structlog
 from cni.kernel import driver, rdma
 from cni.kernel.sysfs import Sysfs
 from cni.kernel.wait import wait_until
-from mooring.ledger import LedgerEntry
+from mooring.records.ledger import LedgerEntry
 
 _log = structlog.get_logger()
 # How long the pod's processes may take to end, in seconds: a large memory region takes seconds to unpin.

@@ -7,9 +7,9 @@ from cni.plan import resets
 from cni.spec.skel import NIC_REFUSED, CniError
 from cni.vf.node import Node
 from cni.vf.rates import pf_rates
-from mooring.ledger import LedgerEntry
 from mooring.locks import hold
-from mooring.settings import VfSettings
+from mooring.nic.settings import VfSettings
+from mooring.records.ledger import LedgerEntry
 
 
 def reapply(node: Node, entry: LedgerEntry) -> VfSettings:

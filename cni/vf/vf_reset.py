@@ -13,7 +13,7 @@ import structlog
 from cni.kernel.wait import wait_until
 from cni.plan import attachment
 from cni.vf.node import Node
-from mooring.settings import VfSettings
+from mooring.nic.settings import VfSettings
 
 _log = structlog.get_logger()
 # How long a VF may take until its RDMA device is another one, in seconds: iavf polls up to 5 s until it sees the reset

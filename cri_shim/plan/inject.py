@@ -12,14 +12,14 @@ from dataclasses import dataclass, field
 
 from cri_shim.pb import cri_pb2 as cri
 from mooring import names
-from mooring.assignment import AssignedVf, Assignment, dump_assignment, verified_assignment
+from mooring.annotations.assignment import AssignedVf, Assignment, dump_assignment, verified_assignment
+from mooring.annotations.request import read_request
 from mooring.errors import AnnotationError
 from mooring.gpu.assignment import GpuAssignment, assigned_gpus
 from mooring.gpu.request import KEY as GPU_REQUEST
-from mooring.ledger import LedgerEntry
 from mooring.parsing import dump
-from mooring.podrecord import PodRecord
-from mooring.request import read_request
+from mooring.records.ledger import LedgerEntry
+from mooring.records.pod_record import PodRecord
 
 CONTAINER_FOLDER = "/dev/infiniband"
 PERMISSIONS = "rw"

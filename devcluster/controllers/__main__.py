@@ -22,11 +22,11 @@ from devcluster.controllers.deployments import plan_deployments, plan_replicaset
 from devcluster.controllers.writes import PATHS, Change, Create, Object, Remove, View, Write
 from devcluster.kubelet.plan.status import timestamp
 from devcluster.kubelet.retry import Unfinished, retrying
-from mooring.config import option
 from mooring.kube.access import load_access
 from mooring.kube.client import MERGE_PATCH, Client
 from mooring.kube.failures import Conflict, KubeError, NotFound
 from mooring.kube.watch import Decoder, watch
+from mooring.program.config import option
 
 _log = structlog.get_logger()
 

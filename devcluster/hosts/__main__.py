@@ -22,7 +22,7 @@ from devcluster.hosts.layout import Layout
 from devcluster.hosts.links import LinkError
 from devcluster.hosts.nic import describe_host
 from devcluster.hosts.personalities.registry import PERSONALITIES
-from mooring.log import set_up
+from mooring.program.log import set_up
 
 _log = structlog.get_logger()
 _PID = "hosts.pid"

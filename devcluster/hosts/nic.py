@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, replace
 from devcluster.hosts.personalities.personality import Personality
 from devcluster.hosts.personalities.registry import PERSONALITIES
 from mooring.names import LinkType
-from mooring.pci import vf_address
+from mooring.nic.pci import vf_address
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,10 +31,10 @@ from devcluster.hosts.personalities.mlx5_ethernet import BW_SHARE
 from devcluster.hosts.personalities.personality import NO_MAC, Personality, Pf, Vf, refusal, unsupported
 from devcluster.hosts.personalities.registry import PERSONALITIES
 from mooring.files import read_file, write_file
+from mooring.nic.pci import vf_address
+from mooring.nic.settings import VfSettings, reported_vlan
+from mooring.nic.vf_settings import reported_by_ipoib
 from mooring.parsing import dump
-from mooring.pci import vf_address
-from mooring.settings import VfSettings, reported_vlan
-from mooring.vf_settings import reported_by_ipoib
 
 # How a PF answers about a VF just made.
 ETHERNET, INFINIBAND = (

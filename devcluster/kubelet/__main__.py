@@ -20,9 +20,9 @@ from devcluster.kubelet.retry import retrying
 from devcluster.kubelet.runtime import Runtime
 from devcluster.kubelet.steps import Edge
 from devcluster.kubelet.volumes import Volumes
-from mooring.config import option
 from mooring.kube.access import load_access
 from mooring.kube.client import Client
+from mooring.program.config import option
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ import structlog
 from devcluster import program
 from devcluster.runtime.chain import Chain
 from devcluster.runtime.server import serving
-from mooring.config import option
+from mooring.program.config import option
 
 
 @dataclass(frozen=True, slots=True)

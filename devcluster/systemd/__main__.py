@@ -15,7 +15,7 @@ import structlog
 
 from devcluster.systemd import systemctl
 from devcluster.systemd.services import Services, UnitError
-from mooring.log import set_up
+from mooring.program.log import set_up
 
 _log = structlog.get_logger()
 # How often processes without a parent are looked for, in seconds.

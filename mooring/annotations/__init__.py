@@ -1,1 +1,1 @@
-"""The documents in annotations of pods and nodes: request, group, inventory, assignment, rates, and their signatures."""
+"""Documents in annotations of pods and nodes: request, group, inventory, assignment, rates, and their signatures."""

@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from mooring import names
+from mooring.annotations.request import MOST_INTERFACES, containers, wants_netdev
 from mooring.errors import AnnotationError
 from mooring.indexes import LAST
+from mooring.nic.settings import SETTING_NAMES, VfSettings, read_settings
 from mooring.parsing import Value, dump, parse
-from mooring.request import MOST_INTERFACES, containers, wants_netdev
-from mooring.settings import SETTING_NAMES, VfSettings, read_settings
 
 _KNOWN = frozenset((*SETTING_NAMES, "pf", "vf", "pci", "link", "network", "name", "containers", "netdev"))
 

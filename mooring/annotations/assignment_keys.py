@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from mooring import names, rates_signature
-from mooring.assignment_signature import key_id, read_signature, signed_bytes
+from mooring import names
+from mooring.annotations import rates_signature
+from mooring.annotations.assignment_signature import key_id, read_signature, signed_bytes
 from mooring.errors import AnnotationError
 from mooring.files import read_own_file
 

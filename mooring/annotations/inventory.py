@@ -6,8 +6,8 @@
       "out":[{"vfs":"7","why":"bound to vfio-pci"}]}]}
 
 It holds no counters of use: use is derived from assignments. ``"rates":true`` beside ``pfs`` says that the node changes
-rates of running pods (`mooring.rates`); an advertiser of an earlier version writes an inventory without it. Readers
-ignore unknown fields.
+rates of running pods (`mooring.annotations.rates`); an advertiser of an earlier version writes an inventory without it.
+Readers ignore unknown fields.
 """
 
 import re
@@ -15,11 +15,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
-from mooring import names, pci
+from mooring import names
 from mooring.errors import AnnotationError, ContractError
 from mooring.indexes import LAST, Indexes
+from mooring.nic import pci
+from mooring.nic.settings import MAX_RATE_MBPS, MAX_VLAN, VfSettings
 from mooring.parsing import Fields, Value, dump, parse, shorten
-from mooring.settings import MAX_RATE_MBPS, MAX_VLAN, VfSettings
 
 _MOST_PFS = 256
 # A PF's VFs have indexes below this, and a node has at most as many VFs: SR-IOV's 16 bits allow 65,535 a PF, and no

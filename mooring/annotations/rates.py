@@ -26,11 +26,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from mooring import names
-from mooring.assignment import Assignment
+from mooring.annotations.assignment import Assignment
+from mooring.annotations.request import MOST_INTERFACES
 from mooring.errors import AnnotationError
+from mooring.nic.settings import rate
 from mooring.parsing import Fields, Value, dump, parse
-from mooring.request import MOST_INTERFACES
-from mooring.settings import rate
 
 # 2**53 - 1: every reader of JSON has integers up to it.
 LAST_GENERATION = 9_007_199_254_740_991

@@ -1,12 +1,13 @@
 """Who wrote the rates of a running pod: the annotation ``mooring.dev/rates-signature``, beside ``mooring.dev/rates``.
 
-It is as `mooring.assignment_signature`'s, by the same key, over the exact bytes of the rates' annotation with a prefix
-of its own. The rates name the pod's uid, its node and their generation: of two that are signed the later one counts.
+It is as `mooring.annotations.assignment_signature`'s, by the same key, over the exact bytes of the rates' annotation
+with a prefix of its own. The rates name the pod's uid, its node and their generation: of two that are signed the later
+one counts.
 """
 
 from mooring import names
-from mooring.assignment_signature import AssignmentSignature
-from mooring.assignment_signature import read_signature as _read
+from mooring.annotations.assignment_signature import AssignmentSignature
+from mooring.annotations.assignment_signature import read_signature as _read
 
 _PREFIX = b"mooring.dev/rates-signature v1\0"
 

@@ -14,8 +14,8 @@ from typing import Literal
 
 from mooring import names
 from mooring.errors import AnnotationError
+from mooring.nic.settings import SETTING_NAMES, VfSettings, read_settings
 from mooring.parsing import Fields, Value, dump, parse
-from mooring.settings import SETTING_NAMES, VfSettings, read_settings
 
 MOST_INTERFACES = 64
 # The manifests' policy refuses longer texts too, where they are written.

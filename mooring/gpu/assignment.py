@@ -11,11 +11,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from mooring import names
-from mooring.assignment import Assignment
+from mooring.annotations.assignment import Assignment
+from mooring.annotations.request import MOST_INTERFACES
 from mooring.errors import AnnotationError
 from mooring.gpu.inventory import MOST_GPUS, uuid
 from mooring.parsing import Value
-from mooring.request import MOST_INTERFACES
 
 KIND = "gpu"
 _KNOWN = frozenset({"units", "uuids", "containers", "beside"})

@@ -24,7 +24,7 @@ from typing import Any, cast
 
 import structlog
 
-from mooring.config import host_and_port
+from mooring.program.config import host_and_port
 
 MakeProtocol = Callable[[], asyncio.Protocol]
 _log = structlog.get_logger()

@@ -5,9 +5,9 @@ from typing import Any
 
 import msgspec
 
-from mooring.admission_policies import BINDINGS_PATH, POLICIES, POLICIES_PATH, PolicyState, judge_documents
 from mooring.kube.client import Client
 from mooring.kube.failures import KubeError, NotFound
+from mooring.kube.guard import BINDINGS_PATH, POLICIES, POLICIES_PATH, PolicyState, judge_documents
 
 
 async def read_policies(client: Client) -> Mapping[str, PolicyState]:

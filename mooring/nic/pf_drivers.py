@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from mooring.settings import VfSettings
+from mooring.nic.settings import VfSettings
 
 # min_tx_rate is a weight, not a reservation: bw_share = min over a divider, capped by the firmware's max_tsar_bw_share
 # (esw_qos_calc_bw_share in drivers/net/ethernet/mellanox/mlx5/core/esw/qos.c). Only VFs that were given a rate take

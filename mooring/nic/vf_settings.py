@@ -18,11 +18,11 @@ from typing import Any, Protocol
 from pyroute2 import IPRoute
 from pyroute2.netlink.exceptions import NetlinkError
 
-from mooring.pci import is_pf_name
-from mooring.pf_drivers import SETS_INFINIBAND_VFS
-from mooring.rdma_netlink import number, read_attributes
-from mooring.settings import LinkState, VfSettings, reported_vlan
-from mooring.vf_settings_sysfs import SysfsVfSettings
+from mooring.nic.pci import is_pf_name
+from mooring.nic.pf_drivers import SETS_INFINIBAND_VFS
+from mooring.nic.rdma_netlink import number, read_attributes
+from mooring.nic.settings import LinkState, VfSettings, reported_vlan
+from mooring.nic.vf_settings_sysfs import SysfsVfSettings
 
 # RTEXT_FILTER_VF | RTEXT_FILTER_SKIP_STATS: with statistics the list attribute overflows near 54 VFs.
 _VF_WITHOUT_STATISTICS = 1 | 8
@@ -116,8 +116,8 @@ class SettingsWherePfKeepsThem:
     """The settings of VFs by another API, by sysfs, or none: two kinds of InfiniBand PF are not asked by netlink.
 
     Netlink goes through the PF's netdev. A PF without ib_ipoib has no netdev, and is named by its PCI address; it keeps
-    settings in sysfs or nowhere (`mooring.vf_settings_sysfs`). One whose RDMA driver has no operations for its VFs, as
-    mlx4's, has a netdev that lists none of them (`mooring.pf_drivers`). ``sysfs`` is where /sys is mounted.
+    settings in sysfs or nowhere (`mooring.nic.vf_settings_sysfs`). One whose RDMA driver has no operations for its VFs,
+    as mlx4's, has a netdev that lists none of them (`mooring.nic.pf_drivers`). ``sysfs`` is where /sys is mounted.
     """
 
     def __init__(self, settings: VfSettingsApi, sysfs: Path) -> None:

@@ -14,8 +14,8 @@ import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from mooring.pci import is_pf_name, pf_address
-from mooring.settings import LinkState, VfSettings
+from mooring.nic.pci import is_pf_name, pf_address
+from mooring.nic.settings import LinkState, VfSettings
 
 FOLDER = "sriov"
 # policy_str and strpolicy; mlx_to_net_policy in drivers/infiniband/hw/mlx5/ib_virt.c has the same for netlink.

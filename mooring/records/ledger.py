@@ -16,11 +16,11 @@ What it is: an undo log of one record a VF. The phase defines how much of a VF m
     no entry → taking → held → returning → no entry; taking → returning if an ADD fails or was killed;
     no entry → returning if a VF without an entry is found in a pod (`cni.vf.detach.unrecorded`)
 
-Four fields are rare. ``"share":true``: the min_tx_rate set is the operator's default share (`mooring.node_offer`),
-which reserves nothing and is in no sum. ``"reset_at":"2026-11-22T14:00:00Z"``: when the PF had last forgotten what was
-set, as after a reload of its driver, and it was set again. ``"deleted":true``: the runtime has called DEL or GC for the
-container, so that the VF may be taken from wherever the pod has moved it. ``"rdma_only":true``: the pod requested the
-RDMA device alone; a netdev that the VF has stays on the host, down.
+Four fields are rare. ``"share":true``: the min_tx_rate set is the operator's default share
+(`mooring.records.node_offer`), which reserves nothing and is in no sum. ``"reset_at":"2026-11-22T14:00:00Z"``: when the
+PF had last forgotten what was set, as after a reload of its driver, and it was set again. ``"deleted":true``: the
+runtime has called DEL or GC for the container, so that the VF may be taken from wherever the pod has moved it.
+``"rdma_only":true``: the pod requested the RDMA device alone; a netdev that the VF has stays on the host, down.
 
 Why it is right. The entry is on disk before the first change to its VF and is removed after the last one is undone. So
 a crash at any moment leaves either nothing to undo or an entry that describes what to undo. ``original`` is read once,
@@ -46,9 +46,9 @@ from typing import Literal
 from mooring import names
 from mooring.errors import RecordError
 from mooring.indexes import LAST
+from mooring.nic.pci import NOT_AN_ADDRESS, is_address
+from mooring.nic.settings import SETTING_NAMES, VfSettings, read_found_settings
 from mooring.parsing import Value, dump, parse
-from mooring.pci import NOT_AN_ADDRESS, is_address
-from mooring.settings import SETTING_NAMES, VfSettings, read_found_settings
 
 FOLDER = "vfs"
 Phase = Literal["taking", "held", "returning"]

@@ -17,8 +17,8 @@ from datetime import UTC, datetime
 from typing import Literal
 
 from mooring.errors import RecordError
-from mooring.extract import FOLDER
 from mooring.parsing import Value, dump, parse
+from mooring.records.extract import FOLDER
 
 NAME = f"{FOLDER}/node-check.json"
 KubeletSocket = Literal["shim", "runtime", "bypass", "unknown"]

@@ -15,13 +15,14 @@ may be of different versions while a node is upgraded.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from mooring import inventory, names
-from mooring.assignment import AssignedVf
+from mooring import names
+from mooring.annotations import inventory
+from mooring.annotations.assignment import AssignedVf
+from mooring.annotations.inventory import Allow
 from mooring.errors import RecordError
 from mooring.indexes import Indexes
-from mooring.inventory import Allow
+from mooring.nic.settings import rate
 from mooring.parsing import Value, dump, parse
-from mooring.settings import rate
 
 NAME = "offer.json"
 

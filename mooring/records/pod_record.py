@@ -12,7 +12,7 @@ have changed the pod's VFs: also for a pod of an earlier version of the shim, an
 
 from dataclasses import dataclass
 
-from mooring.assignment import Assignment, assignment_fields, read_assignment_value
+from mooring.annotations.assignment import Assignment, assignment_fields, read_assignment_value
 from mooring.errors import RecordError
 from mooring.names import is_uid
 from mooring.parsing import dump, parse

@@ -15,15 +15,16 @@ The state of the pod's rates record, ``extract/rates/<uid>.json``, by the server
 ``in_force``: no VF of the pod has rates of an earlier generation, nor ever gets them again. The folder is there once it
 holds the state of every record: without it nothing is known of any pod.
 
-Of which server the folder is, `mooring.rates_server` says.
+Of which server the folder is, `mooring.records.rates_server` says.
 """
 
 from dataclasses import dataclass
 
-from mooring import extract, names, rates_record, run_folder
+from mooring import names
+from mooring.annotations.rates import LAST_GENERATION
 from mooring.errors import RecordError
 from mooring.parsing import Value, dump, parse
-from mooring.rates import LAST_GENERATION
+from mooring.records import extract, rates_record, run_folder
 
 HANDED_OVER = f"{run_folder.ADVERTISER}/rates"
 LISTED = f"{run_folder.ADVERTISER}/rates-listed"

@@ -2,7 +2,8 @@
 
     {"v":1,"pod":"<namespace>/<name>","rates":{…}}
 
-``rates`` is the annotation ``mooring.dev/rates`` (`mooring.rates`). It stands in place of the rates in the pod record.
+``rates`` is the annotation ``mooring.dev/rates`` (`mooring.annotations.rates`). It stands in place of the rates in the
+pod record.
 
 Written by `mooring-cni serve` only, with the locks of all the pod's VFs, before a rate is changed; from then on every
 ADD of the pod sets these rates. It holds the newest generation, and is removed some time after the pod record.
@@ -10,11 +11,11 @@ ADD of the pod sets these rates. It holds the newest generation, and is removed 
 
 from dataclasses import dataclass, replace
 
+from mooring.annotations.rates import PodRates, VfRates, rates_fields, read_rates_value, with_rates
 from mooring.errors import RecordError
-from mooring.ledger import LedgerEntry
 from mooring.parsing import dump, parse
-from mooring.podrecord import PodRecord, uid_as_file_name
-from mooring.rates import PodRates, VfRates, rates_fields, read_rates_value, with_rates
+from mooring.records.ledger import LedgerEntry
+from mooring.records.pod_record import PodRecord, uid_as_file_name
 
 FOLDER = "rates"
 

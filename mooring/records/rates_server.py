@@ -1,16 +1,16 @@
 """Whether the CNI server of a node changes rates: ``extract/rates-server`` in the run folder.
 
-It has the version of the server that the states of rates there (`mooring.rates_exchange`) are of. A server of an
-earlier version, which an operator has gone back to, leaves both as they are and sets the assignment's rates whenever a
-sandbox is made again; but each server writes its version into the run folder, and that is another one then.
+It has the version of the server that the states of rates there (`mooring.records.rates_exchange`) are of. A server of
+an earlier version, which an operator has gone back to, leaves both as they are and sets the assignment's rates whenever
+a sandbox is made again; but each server writes its version into the run folder, and that is another one then.
 """
 
 from pathlib import Path
 
-from mooring import extract
+from mooring.annotations.inventory import CNI
 from mooring.files import read_file, remove_file, write_shared
-from mooring.inventory import CNI
-from mooring.run_folder import VERSIONS
+from mooring.records import extract
+from mooring.records.run_folder import VERSIONS
 
 SERVER = f"{extract.FOLDER}/rates-server"
 

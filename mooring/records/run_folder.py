@@ -5,7 +5,7 @@ those alone: `mooring-cni serve` makes them.
 
     version/<program>             each program's version, but the advertiser's
     init/ready, init/preparing/   by mooring-advertiser init: done in this boot; the PFs at work, by PCI address
-    extract/                      what the advertiser reads of the records (`mooring.extract`)
+    extract/                      what the advertiser reads of the records (`mooring.records.extract`)
     advertiser/                   what the advertiser writes: version, ports.json, rates/, rates-listed
 """
 

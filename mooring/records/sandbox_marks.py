@@ -26,11 +26,11 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Literal
 
+from mooring.annotations.inventory import CRI_SHIM
 from mooring.files import make_folder, read_file, write_file, write_shared
-from mooring.inventory import CRI_SHIM
 from mooring.locks import hold
-from mooring.podrecord import uid_as_file_name
-from mooring.run_folder import VERSIONS
+from mooring.records.pod_record import uid_as_file_name
+from mooring.records.run_folder import VERSIONS
 
 FOLDER = "sandboxes"
 PROMISE = "sandbox-marks"

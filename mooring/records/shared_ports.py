@@ -10,10 +10,10 @@ made of; read by mooring-cni, which counts min rates per port too. Without it ev
 from collections.abc import Iterable
 
 from mooring import names
+from mooring.annotations.inventory import Pf
 from mooring.errors import RecordError
-from mooring.inventory import Pf
 from mooring.parsing import dump, parse
-from mooring.run_folder import ADVERTISER
+from mooring.records.run_folder import ADVERTISER
 
 FILE = f"{ADVERTISER}/ports.json"
 _MOST = 256

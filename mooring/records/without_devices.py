@@ -12,10 +12,10 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from mooring.errors import RecordError
-from mooring.extract import FOLDER
 from mooring.gpu.inventory import MOST_GPUS
 from mooring.names import address, uid
 from mooring.parsing import Value, dump, parse
+from mooring.records.extract import FOLDER
 
 NAME = f"{FOLDER}/without-devices.json"
 _MOST = 100

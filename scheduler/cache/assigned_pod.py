@@ -10,9 +10,9 @@ from typing import Literal
 import msgspec
 
 from mooring import names
-from mooring.assignment import Assignment, verified_assignment
+from mooring.annotations.assignment import Assignment, verified_assignment
+from mooring.annotations.rates import PodRates, verified_rates
 from mooring.errors import AnnotationError
-from mooring.rates import PodRates, verified_rates
 from scheduler.cache.cache import AssignedPod
 from scheduler.kube.host_ports import HostPorts, host_ports, ports_taken
 from scheduler.kube.objects import Condition, Container, OwnedMetadata, Pod, PodSpec, Quantities, Resources

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field, fields, replace
 from operator import attrgetter
 from typing import Literal
 
-from mooring.assignment import Assignment
-from mooring.rates import PodRates
+from mooring.annotations.assignment import Assignment
+from mooring.annotations.rates import PodRates
 from scheduler.cache.node_columns import NO_OFFER, NodeColumns
 from scheduler.cache.node_info import DerivedUsage, NodeInfo, UnreadyNodes
 from scheduler.cache.pod_counts import PodCounts

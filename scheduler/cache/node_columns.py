@@ -33,7 +33,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mooring.inventory import Pf
+from mooring.annotations.inventory import Pf
 from scheduler.cache.column import Amounts, Column, Journal, grown
 from scheduler.cache.node_info import InventoryFault, NodeInfo
 from scheduler.cache.node_view import BatchView, RowView

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from mooring import names
+from mooring.annotations.inventory import Inventory, read_inventory
+from mooring.annotations.rates import read_rates_in_force
 from mooring.errors import AnnotationError
-from mooring.inventory import Inventory, read_inventory
-from mooring.rates import read_rates_in_force
 from scheduler.kube.host_ports import HostPorts
 from scheduler.kube.objects import Node, Taint
 from scheduler.kube.quantity import parse_resources

@@ -7,8 +7,8 @@ more) the assignment's count too.
 
 from collections.abc import Mapping
 
-from mooring.assignment import Assignment
-from mooring.rates import PodRates, reserved_rates
+from mooring.annotations.assignment import Assignment
+from mooring.annotations.rates import PodRates, reserved_rates
 from scheduler.placement.vf_accounting import reserving
 
 

@@ -10,7 +10,7 @@ from collections.abc import Collection, Hashable, Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from mooring.assignment import Assignment
+from mooring.annotations.assignment import Assignment
 from scheduler.cache.node_columns import NodeColumns
 from scheduler.cache.node_info import NodeInfo
 from scheduler.constraints.kinds import Fault, Inventory, Kind, Kinds, words

@@ -10,7 +10,7 @@ from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Generic, Literal, Protocol, TypeVar
 
-from mooring.inventory import Pf
+from mooring.annotations.inventory import Pf
 
 # Fields of the assignment that are the scheduler's own, so that no kind may have these names.
 VFS = "vfs"
@@ -92,7 +92,7 @@ class Constraint(Protocol[RequestT, InventoryT_co, LeftT_contra]):
     """One kind of resource. Every method is pure: equal arguments, equal results, no I/O, nothing kept.
 
     For a plug-in's kind, the inventory is a mapping from a unit's id to a hashable value about it, and what is left
-    of it are `Units`; for the VFs they are `mooring.inventory.Inventory` and
+    of it are `Units`; for the VFs they are `mooring.annotations.inventory.Inventory` and
     `scheduler.placement.vf_accounting.FreeVfs`.
     """
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 import msgspec
 import numpy as np
 
-from mooring.assignment import Assignment, assignment_fields
+from mooring.annotations.assignment import Assignment, assignment_fields
 from scheduler.cache.cache import AssignedPod, Cache
 from scheduler.cache.column import Amounts
 from scheduler.cache.node_columns import Rows

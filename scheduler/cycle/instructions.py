@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-from mooring.rates import PodRates
+from mooring.annotations.rates import PodRates
 from scheduler.cache.cache import AssignedPod
 from scheduler.cache.volumes.plan import VolumePlan
 from scheduler.cycle.decisions import Bind, Why

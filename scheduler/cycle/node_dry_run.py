@@ -23,7 +23,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from mooring.assignment import Assignment
+from mooring.annotations.assignment import Assignment
 from scheduler.cache.cache import AssignedPod, Cache
 from scheduler.cache.node_columns import Rows
 from scheduler.cycle.cluster_filters import ClusterDryRun

@@ -11,8 +11,8 @@ from collections import OrderedDict
 from collections.abc import Iterator
 
 from mooring import names
+from mooring.annotations.request import read_request
 from mooring.errors import AnnotationError
-from mooring.request import read_request
 from scheduler.cycle.instructions import Instruction, Notice, Report
 from scheduler.kube.objects import Pod
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, replace
 import msgspec
 
 from mooring import names
-from mooring.assignment import dump_assignment
-from mooring.pci import pcie_root
+from mooring.annotations.assignment import dump_assignment
+from mooring.nic.pci import pcie_root
 from scheduler.cache.cache import AssignedPod, Cache
 from scheduler.constraints.kinds import Kinds
 from scheduler.cycle.decisions import Bind, SignAssignment, annotations_of, validate_annotations

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
-from mooring.request import VfRequest
+from mooring.annotations.request import VfRequest
 
 # For each interface the root that it must lie under.
 Division = tuple[str, ...]

@@ -3,8 +3,8 @@
 from typing import Literal, NamedTuple
 
 from mooring import names
+from mooring.annotations.group import GroupRequest, read_group
 from mooring.errors import AnnotationError
-from mooring.group import GroupRequest, read_group
 from scheduler.kube.objects import Pod
 
 # What gives a group its name: a PodGroup of scheduling.k8s.io or scheduling.x-k8s.io, the annotation, a controller.

@@ -11,7 +11,7 @@ from types import MappingProxyType
 
 import msgspec
 
-from mooring.group import MOST_MEMBERS
+from mooring.annotations.group import MOST_MEMBERS
 from scheduler.kube.objects import Condition, Int32, Metadata, NamedItem, Struct
 
 # The versions of the cluster's own, the newest first: the type of the condition that says whether enough members have a

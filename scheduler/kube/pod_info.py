@@ -12,8 +12,8 @@ from typing import Literal
 import msgspec
 
 from mooring import names
+from mooring.annotations.request import MOST_INTERFACES, PodRequest, VfRequest, read_request
 from mooring.errors import AnnotationError
-from mooring.request import MOST_INTERFACES, PodRequest, VfRequest, read_request
 from scheduler.constraints.kinds import NONE, Kinds, Wish, asked_kinds
 from scheduler.kube.group_membership import GroupMembership, read_membership
 from scheduler.kube.host_ports import NO_PORTS, HostPorts, host_ports, ports_taken

@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from mooring.assignment import AssignedVf
-from mooring.inventory import Pf
-from mooring.request import PodRequest, Spreading, VfRequest
+from mooring.annotations.assignment import AssignedVf
+from mooring.annotations.inventory import Pf
+from mooring.annotations.request import PodRequest, Spreading, VfRequest
 from scheduler.constraints.protocol import Proposal
 from scheduler.placement.eligibility import eligibility
 from scheduler.placement.place import REMEMBERED, Fit, OutOfBudget, PfCapacity, VfDemand, place

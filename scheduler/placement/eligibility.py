@@ -14,10 +14,10 @@ from itertools import repeat
 from operator import attrgetter
 from typing import NamedTuple, TypeVar
 
-from mooring.inventory import Pf
-from mooring.pci import pcie_root
-from mooring.request import PodRequest, VfRequest
-from mooring.settings import VfSettings
+from mooring.annotations.inventory import Pf
+from mooring.annotations.request import PodRequest, VfRequest
+from mooring.nic.pci import pcie_root
+from mooring.nic.settings import VfSettings
 from scheduler.placement.fill import bits
 from scheduler.placement.glob import Glob
 from scheduler.placement.place import VfDemand

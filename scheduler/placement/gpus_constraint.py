@@ -9,12 +9,12 @@ from dataclasses import replace
 from functools import lru_cache
 from weakref import WeakValueDictionary
 
+from mooring.annotations.inventory import Pf
+from mooring.annotations.request import PodRequest
 from mooring.gpu.assignment import KIND, GpuAssignment, details_of
 from mooring.gpu.inventory import Gpu, read_gpu_inventory
 from mooring.gpu.request import RESOURCE, ContainerLimit, GpuRequest, containers_units, read_gpu_request
-from mooring.inventory import Pf
-from mooring.request import PodRequest
-from mooring.settings import VfSettings
+from mooring.nic.settings import VfSettings
 from scheduler.constraints.kinds import Kind
 from scheduler.constraints.protocol import VFS, Beside, NodeSide, PodSide, Proposal, Units, Unmet
 from scheduler.placement.assign import demands_on

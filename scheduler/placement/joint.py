@@ -9,9 +9,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from mooring.annotations.inventory import Pf
+from mooring.annotations.request import PodRequest
 from mooring.gpu.request import GpuRequest
-from mooring.inventory import Pf
-from mooring.request import PodRequest
 from scheduler.constraints.kinds import Fault, Wish, words
 from scheduler.constraints.protocol import VFS, Beside, Proposal, Units, Unmet
 from scheduler.placement.assign import OUT_OF_BUDGET, Placement

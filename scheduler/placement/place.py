@@ -18,7 +18,7 @@ from functools import lru_cache
 from itertools import combinations
 from typing import Literal, NamedTuple
 
-from mooring.request import Spreading
+from mooring.annotations.request import Spreading
 from scheduler.placement.packing import Bin, BudgetSpent, Item, Steps, pack_items
 from scheduler.placement.shared_ports import SharedPorts, pack_on_ports, sizes_by_port
 

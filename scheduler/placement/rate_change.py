@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from typing import Literal
 
 from mooring import names
-from mooring.assignment import AssignedVf, Assignment
+from mooring.annotations.assignment import AssignedVf, Assignment
+from mooring.annotations.inventory import Pf
+from mooring.annotations.rates import VfRates
+from mooring.annotations.request import PodRequest, VfRequest
 from mooring.errors import AnnotationError
-from mooring.inventory import Pf
-from mooring.rates import VfRates
-from mooring.request import PodRequest, VfRequest
-from mooring.settings import SETTING_NAMES, VfSettings
+from mooring.nic.settings import SETTING_NAMES, VfSettings
 from scheduler.placement.eligibility import refused_settings
 from scheduler.placement.glob import Glob
 from scheduler.placement.shared_ports import joined, offers_of

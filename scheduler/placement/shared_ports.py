@@ -11,7 +11,7 @@ share one, and every function that takes it then does what it does without ports
 
 from collections.abc import Sequence
 
-from mooring.inventory import Pf
+from mooring.annotations.inventory import Pf
 from scheduler.placement.fill import Bin, Item, Steps
 from scheduler.placement.packing import Packing, pack_items
 

@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
-from mooring.inventory import Pf
+from mooring.annotations.inventory import Pf
+from mooring.annotations.request import VfRequest
 from mooring.natural_order import natural
-from mooring.pci import pcie_root
-from mooring.request import VfRequest
+from mooring.nic.pci import pcie_root
 from scheduler.placement.glob import Glob
 
 # The number of each network of a node, from 0 in natural order.

@@ -11,8 +11,8 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import NamedTuple
 
-from mooring.assignment import AssignedVf, Assignment
-from mooring.inventory import Inventory, Pf
+from mooring.annotations.assignment import AssignedVf, Assignment
+from mooring.annotations.inventory import Inventory, Pf
 from scheduler.placement.place import PfCapacity
 from scheduler.placement.shared_ports import SharedPorts, joined, offers_of, shared_ports_of
 

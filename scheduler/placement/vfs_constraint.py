@@ -7,8 +7,8 @@ thousands of nodes at once; pods that request VFs only never come here.
 from collections.abc import Iterator, Mapping
 
 from mooring import names
-from mooring.inventory import Inventory, Pf, read_inventory
-from mooring.request import PodRequest, read_request
+from mooring.annotations.inventory import Inventory, Pf, read_inventory
+from mooring.annotations.request import PodRequest, read_request
 from scheduler.constraints.protocol import VFS, Beside, NodeSide, PodSide, Proposal, Unmet
 from scheduler.placement.assign import NOT_ENOUGH, demands_on, place_on
 from scheduler.placement.place import VfDemand

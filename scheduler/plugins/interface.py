@@ -24,7 +24,7 @@ from typing import Any, ClassVar, Literal, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from mooring.assignment import Assignment
+from mooring.annotations.assignment import Assignment
 from scheduler.cache.cache import AssignedPod, Cache
 from scheduler.cache.column import Amounts, Column, Judgements
 from scheduler.cache.node_columns import Flags, NodeColumns

@@ -8,9 +8,9 @@ interfaces fit together, for one node that is about to be chosen and in a dry ru
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 
-from mooring.assignment import Assignment
-from mooring.inventory import Pf
-from mooring.request import PodRequest, Spreading
+from mooring.annotations.assignment import Assignment
+from mooring.annotations.inventory import Pf
+from mooring.annotations.request import PodRequest, Spreading
 from scheduler.cache.cache import AssignedPod, Cache
 from scheduler.cache.column import NOT_KEPT
 from scheduler.cache.node_columns import MBPS, VFS, NodeColumns, Offer

@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice, takewhile
 
-from mooring.group import MOST_MEMBERS
+from mooring.annotations.group import MOST_MEMBERS
 from scheduler.cache.cache import AssignedPod, Cache
 from scheduler.cycle.groups.rails import on_rails
 from scheduler.cycle.node_dry_run import DryRuns

@@ -14,7 +14,7 @@ import pytest
 import structlog
 import yaml
 
-from mooring.pci import vf_address
+from mooring.nic.pci import vf_address
 
 LAYOUTS = sorted((Path(__file__).parent / "layouts").glob("*.yaml"))
 Tree = Mapping[str, Any]

@@ -9,10 +9,10 @@ import aiohttp
 from cni.vf.ledger import Ledger
 from cri_shim.records import Records
 from devcluster.apiserver.serve import ApiServer
-from mooring.assignment import AssignedVf, Assignment, dump_assignment
-from mooring.ledger import Attachment, LedgerEntry, Netns, Original
+from mooring.annotations.assignment import AssignedVf, Assignment, dump_assignment
 from mooring.names import ASSIGNMENT
-from mooring.podrecord import PodRecord
+from mooring.records.ledger import Attachment, LedgerEntry, Netns, Original
+from mooring.records.pod_record import PodRecord
 from tests.support.simulated_nics import MLX5, Nic
 
 VF1 = "0000:04:00.3"

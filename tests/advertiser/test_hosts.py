@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from advertiser.__main__ import main
-from mooring.run_folder import READY
+from mooring.records.run_folder import READY
 
 ARCHIVE = Path(__file__).parent / "hosts/hosts.tar.xz"
 NO_SRIOV = "no sriov_totalvfs: SR-IOV is off in the device's firmware or in the BIOS, or the device has none"

@@ -14,7 +14,7 @@ import pytest
 
 from devcluster.hosts.chain import composed_cni
 from devcluster.hosts.layout import Layout
-from mooring.node_offer import NAME
+from mooring.records.node_offer import NAME
 from tests.support.offers import node_offer
 from tests.support.polling import wait_until
 from tests.support.simulated_nics import MLX5, Nic

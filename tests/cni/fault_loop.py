@@ -39,9 +39,10 @@ from cni.server.reconcile import Reconciler
 from cni.spec.conf import RUN, SYSFS
 from cni.vf.ledger import Ledger
 from cni.vf.node import Node
-from mooring import log, rdma_netlink
-from mooring.settings import VfSettings
-from mooring.vf_settings import RtnetlinkVfSettings, VfSettingsApi
+from mooring.nic import rdma_netlink
+from mooring.nic.settings import VfSettings
+from mooring.nic.vf_settings import RtnetlinkVfSettings, VfSettingsApi
+from mooring.program import log
 from tests.support.seeds import Call, Part
 
 # Where the program ends and the system begins: RTNETLINK, NETLINK_RDMA, entering a namespace, announcing an address,

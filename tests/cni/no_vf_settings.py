@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 
-from mooring.settings import VfSettings
+from mooring.nic.settings import VfSettings
 
 
 class NoVfSettings:

@@ -18,7 +18,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from cni.kernel import netlink, netns
-from mooring import log, rdma_netlink
+from mooring.nic import rdma_netlink
+from mooring.program import log
 from tests.cni.fault_loop import (
     CRASHED,
     NOT_REACHED,

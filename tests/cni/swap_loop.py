@@ -20,7 +20,7 @@ from itertools import product
 from pathlib import Path
 
 from cni.kernel import netlink, netns
-from mooring import log
+from mooring.program import log
 from tests.cni.fault_loop import (
     CRASHED,
     NOT_REACHED,

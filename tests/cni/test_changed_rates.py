@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from devcluster.hosts.chain import composed_cni
-from mooring.rates import PodRates, VfRates
-from mooring.rates_record import RatesRecord, dump_rates_record
+from mooring.annotations.rates import PodRates, VfRates
+from mooring.records.rates_record import RatesRecord, dump_rates_record
 
 pytestmark = [
     pytest.mark.root,

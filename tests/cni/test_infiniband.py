@@ -26,13 +26,13 @@ from cni.vf.observe import differences_of, observe
 from devcluster.hosts.nic import describe_host
 from devcluster.hosts.sysfs import build
 from devcluster.hosts.vftable import INFINIBAND, VfTable
-from mooring.assignment import AssignedVf, Assignment
+from mooring.annotations.assignment import AssignedVf, Assignment
 from mooring.files import write_file
-from mooring.ledger import Netns
-from mooring.node_offer import NAME
-from mooring.podrecord import PodRecord
-from mooring.settings import LinkState, VfSettings
-from mooring.vf_settings import SettingsWherePfKeepsThem
+from mooring.nic.settings import LinkState, VfSettings
+from mooring.nic.vf_settings import SettingsWherePfKeepsThem
+from mooring.records.ledger import Netns
+from mooring.records.node_offer import NAME
+from mooring.records.pod_record import PodRecord
 from tests.support.offers import node_offer
 
 PF, VF0 = "enp4s0f0", "0000:04:00.2"

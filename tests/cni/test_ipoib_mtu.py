@@ -16,10 +16,10 @@ from cni.vf.attach.move_in import PendingAttachment, move_all_in
 from cni.vf.ledger import Ledger
 from cni.vf.node import Node, temporary_name
 from devcluster.hosts.vftable import VfTable
-from mooring.assignment import AssignedVf, Assignment
-from mooring.ledger import LedgerEntry, Netns, Original
-from mooring.podrecord import PodRecord
-from mooring.settings import VfSettings
+from mooring.annotations.assignment import AssignedVf, Assignment
+from mooring.nic.settings import VfSettings
+from mooring.records.ledger import LedgerEntry, Netns, Original
+from mooring.records.pod_record import PodRecord
 
 VF = AssignedVf("ib0", 0, "0000:3b:01.0", "infiniband", "default")
 RECORD = PodRecord("ns/p", Assignment("u1", "n1", (VF,)))

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from cni.vf.offer import MAY_CHANGE_S
+from mooring.annotations.inventory import Allow
 from mooring.indexes import Indexes
-from mooring.inventory import Allow
-from mooring.node_offer import NAME
+from mooring.records.node_offer import NAME
 
 pytestmark = [
     pytest.mark.root,

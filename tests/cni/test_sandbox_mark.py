@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mooring.sandbox_marks import marked, promise_marks
+from mooring.records.sandbox_marks import marked, promise_marks
 
 pytestmark = [
     pytest.mark.root,
@@ -75,7 +75,7 @@ def test_an_add_after_its_shim_was_killed_is_to_come_again(host: Any) -> None:
     """Code 11: the kubelet repeats the whole call. That the same sandbox claimed the mark before does not help."""
     host.record(FIRST)
     program = (
-        "import sys, time; from pathlib import Path; from mooring.sandbox_marks import marked\n"
+        "import sys, time; from pathlib import Path; from mooring.records.sandbox_marks import marked\n"
         "with marked(Path(sys.argv[1]), 'u1'): print('marked', flush=True); time.sleep(600)"
     )
     with subprocess.Popen([sys.executable, "-c", program, str(host.layout.run)], stdout=subprocess.PIPE) as killed:

@@ -16,14 +16,14 @@ from cni.vf.node import Node, pfs_of_port
 from devcluster.hosts.nic import describe_host
 from devcluster.hosts.sysfs import build
 from devcluster.hosts.vftable import VfTable
-from mooring.assignment import AssignedVf
+from mooring.annotations.assignment import AssignedVf
 from mooring.errors import RecordError
 from mooring.files import write_shared
-from mooring.ledger import LedgerEntry, Netns, Original
 from mooring.locks import LockBusyError, hold
-from mooring.run_folder import ADVERTISER_VERSION
-from mooring.settings import VfSettings
-from mooring.shared_ports import FILE, dump_shared_ports
+from mooring.nic.settings import VfSettings
+from mooring.records.ledger import LedgerEntry, Netns, Original
+from mooring.records.run_folder import ADVERTISER_VERSION
+from mooring.records.shared_ports import FILE, dump_shared_ports
 
 
 @pytest.fixture

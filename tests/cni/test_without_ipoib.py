@@ -20,13 +20,13 @@ from cni.vf.node import Node
 from cni.vf.observe import differences_of, observe
 from devcluster.hosts.nic import describe_host
 from devcluster.hosts.sysfs import build
-from mooring.assignment import AssignedVf, Assignment
+from mooring.annotations.assignment import AssignedVf, Assignment
 from mooring.files import write_file
-from mooring.node_offer import NAME
-from mooring.pci import is_pf_name, pf_name
-from mooring.podrecord import PodRecord
-from mooring.settings import VfSettings
-from mooring.vf_settings import SettingsWherePfKeepsThem
+from mooring.nic.pci import is_pf_name, pf_name
+from mooring.nic.settings import VfSettings
+from mooring.nic.vf_settings import SettingsWherePfKeepsThem
+from mooring.records.node_offer import NAME
+from mooring.records.pod_record import PodRecord
 from tests.support.offers import node_offer
 
 PF_PCI, VF0 = "0000:04:00.0", "0000:04:00.2"
@@ -110,7 +110,7 @@ GUID, NO_GUID = "02:00:00:00:00:00:00:01", "00:00:00:00:00:00:00:00"
 
 @pytest.fixture
 def files(node: Node) -> Path:
-    """The folder of VF 0 with the files of NVIDIA's own mlx5_core (`mooring.vf_settings_sysfs`)."""
+    """The folder of VF 0 with the files of NVIDIA's own mlx5_core (`mooring.nic.vf_settings_sysfs`)."""
     folder = node.sysfs.root / "bus/pci/devices" / PF_PCI / "sriov"
     for vf in (0, 1):
         (folder / str(vf)).mkdir(parents=True)

@@ -12,7 +12,7 @@ import pytest
 from cri_api.v1 import api_pb2 as cri
 
 from cri_shim.plan.inject import Rules
-from mooring.ledger import LedgerEntry, Netns, Original, dump_ledger_entry, ledger_name
+from mooring.records.ledger import LedgerEntry, Netns, Original, dump_ledger_entry, ledger_name
 from tests.cri_shim.served import OPTIONS, Shim
 
 UID = "8c2f0001-0000-4000-8000-000000000001"

@@ -15,10 +15,10 @@ from cri_shim.pb import cri_pb2 as cri
 from cri_shim.plan.inject import Inject, Record, Refuse, Rules, decide_container, decide_sandbox
 from cri_shim.preflight import keys_finding
 from mooring import names
-from mooring.assignment import dump_assignment, read_assignment
-from mooring.assignment_keys import AssignmentKeys
-from mooring.assignment_signature import AssignmentSignature, dump_signature, key_id, signed_bytes
-from mooring.podrecord import PodRecord
+from mooring.annotations.assignment import dump_assignment, read_assignment
+from mooring.annotations.assignment_keys import AssignmentKeys
+from mooring.annotations.assignment_signature import AssignmentSignature, dump_signature, key_id, signed_bytes
+from mooring.records.pod_record import PodRecord
 
 OLD, NEW, STRANGER = (Ed25519PrivateKey.from_private_bytes(bytes([number] * 32)) for number in (1, 2, 3))
 TEXT = "{not even JSON"

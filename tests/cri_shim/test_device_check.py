@@ -20,7 +20,7 @@ from cri_shim.devices import Roots
 from cri_shim.metrics import Metrics
 from cri_shim.records import Records
 from cri_shim.runtime import Runtime
-from mooring.without_devices import NAME, read_without_devices
+from mooring.records.without_devices import NAME, read_without_devices
 from tests.support.polling import until
 
 STATUS = "/runtime.v1.RuntimeService/Status"

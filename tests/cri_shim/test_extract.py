@@ -12,7 +12,7 @@ from cri_shim.devices import Roots
 from cri_shim.interceptors import Interceptors
 from cri_shim.plan.inject import Rules
 from cri_shim.records import Records
-from mooring import extract
+from mooring.records import extract
 
 
 @pytest.fixture

@@ -19,8 +19,8 @@ from cri_shim.plan.inject import Rules
 from cri_shim.proxy import RefusedError
 from cri_shim.records import Records
 from cri_shim.runtime import Runtime
-from mooring.assignment import read_assignment
-from mooring.podrecord import PodRecord
+from mooring.annotations.assignment import read_assignment
+from mooring.records.pod_record import PodRecord
 from tests.cri_shim import conftest
 
 ONE, TWO, AMD = "0000:1b:00.0", "0000:43:00.0", "0000:83:00.0"

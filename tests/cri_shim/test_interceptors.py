@@ -17,7 +17,7 @@ from cri_shim.plan.inject import Rules
 from cri_shim.plan.record_gc import LIST_INTERVAL_S
 from cri_shim.proxy import RefusedError
 from cri_shim.records import Records
-from mooring.podrecord import PodRecord
+from mooring.records.pod_record import PodRecord
 
 FUZZ = 3000
 

@@ -22,8 +22,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from cri_shim.notify import watchdog_interval_s
-from mooring.assignment_signature import key_id
-from mooring.sandbox_marks import claim
+from mooring.annotations.assignment_signature import key_id
+from mooring.records.sandbox_marks import claim
 from tests.support.polling import wait_until
 
 Start = Callable[..., "subprocess.Popen[str]"]

@@ -13,7 +13,7 @@ from cri_shim.interceptors import Interceptors
 from cri_shim.plan.inject import Rules
 from cri_shim.proxy import RefusedError
 from cri_shim.records import Records
-from mooring.sandbox_marks import FOLDER, claim
+from mooring.records.sandbox_marks import FOLDER, claim
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from rich.console import Console
 
 from advertiser.inventory.build_inventory import InventoryResult
 from advertiser.show import print_table
-from mooring.inventory import Inventory
+from mooring.annotations.inventory import Inventory
 from tests.advertiser.gpu.trees import build_host, load_host
 from tests.docs.pages import section
 

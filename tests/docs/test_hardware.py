@@ -10,7 +10,7 @@ from advertiser.inventory.facts import ClusterFacts, Host, Netdev, PciFunction, 
 from advertiser.inventory.offer import EVERYTHING
 from cli.node.hardware.plan.checks import BY_ID, CHECKS
 from mooring.names import LinkType
-from mooring.settings import SETTING_NAMES
+from mooring.nic.settings import SETTING_NAMES
 from tests.docs.pages import ROOT, section
 
 PAGE = "hardware.md"

@@ -8,7 +8,9 @@ import msgspec
 import pytest
 import yaml
 
-from mooring import group, names, request, settings
+from mooring import names
+from mooring.annotations import group, request
+from mooring.nic import settings
 from scheduler.kube.group_membership import GroupMembership
 from scheduler.kube.objects import Pod
 from scheduler.kube.pod_info import PodInfo, read_pod_info
@@ -24,7 +26,7 @@ def rows(heading: str) -> dict[str, str]:
 
 
 def test_the_fields_are_those_of_a_request() -> None:
-    """A field is documented if and only if `mooring/request.py` reads it."""
+    """A field is documented if and only if `mooring/annotations/request.py` reads it."""
     selectors = {"network", "pf", "link", "name", "containers", "netdev"}
     assert set(rows(names.REQUEST)) == {*settings.SETTING_NAMES, *selectors}
     # The reader names all that it knows where it refuses what it does not.

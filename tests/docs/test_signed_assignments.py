@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from mooring.assignment_keys import AssignmentKeys
-from mooring.assignment_signature import read_signature
+from mooring.annotations.assignment_keys import AssignmentKeys
+from mooring.annotations.assignment_signature import read_signature
 from scheduler.server.startup.signing_key import load_signing_key
 from tests.docs.pages import section
 

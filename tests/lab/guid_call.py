@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from cni.server.dispatch import answer
-from mooring import log
+from mooring.program import log
 from tests.lab.guid_settings import GuidVfSettings
 
 log.set_up("guid-call")

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from mooring.settings import VfSettings
-from mooring.vf_settings import RtnetlinkVfSettings
+from mooring.nic.settings import VfSettings
+from mooring.nic.vf_settings import RtnetlinkVfSettings
 
 
 @dataclass(frozen=True, slots=True)

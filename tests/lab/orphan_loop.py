@@ -17,7 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from mooring import log
+from mooring.program import log
 from tests.cni.fault_loop import NOT_REACHED, broken, calls_of, differing, look, phases, run, state
 from tests.support.polling import reaches
 from tests.support.seeds import Part

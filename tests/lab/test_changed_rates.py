@@ -9,8 +9,8 @@ import sys
 
 import pytest
 
-from mooring.rates import PodRates, VfRates, dump_rates
-from mooring.rates_exchange import HandedOverRates, dump_handed_over
+from mooring.annotations.rates import PodRates, VfRates, dump_rates
+from mooring.records.rates_exchange import HandedOverRates, dump_handed_over
 from tests.lab import cni_calls
 from tests.lab.nics import ETHERNET, Lab, Nic, with_nic
 

@@ -44,7 +44,7 @@ KINDS = frozenset(
     {
         *(
             "cni.kernel.rtnetlink.exchange",
-            "mooring.rdma_netlink.exchange",
+            "mooring.nic.rdma_netlink.exchange",
             "cni.kernel.netns.enter",
             "cni.kernel.pod_link.announce",
             "subprocess.run",

@@ -314,7 +314,7 @@ follow(Sysfs(Path("/sys")), "0000:3b:01.0", "mo0-3b08", "/run/netns/pod")
 def test_every_vf_of_a_full_pf_is_read(lab: Lab) -> None:
     """128 VFs: all of their settings, the bus crossing included; the list with statistics would be cut off."""
     program = """
-from mooring.vf_settings import RtnetlinkVfSettings
+from mooring.nic.vf_settings import RtnetlinkVfSettings
 vf_settings = RtnetlinkVfSettings()
 found = vf_settings.read_all("eth0")
 print(sorted(found) == list(range(128)), found[127].max_tx_rate)

@@ -42,7 +42,7 @@ from cni.server.metrics import Metrics
 from cni.server.reconcile import Reconciler
 from cni.vf.ledger import Ledger
 from cni.vf.node import Node
-from mooring.vf_settings import RtnetlinkVfSettings
+from mooring.nic.vf_settings import RtnetlinkVfSettings
 places = Sysfs(Path(sys.argv[1])), Ledger(Path("/var/lib/mooring")), Path("/run/mooring")
 node = Node(*places, RtnetlinkVfSettings(), BOOT_ID.read_text().strip())
 reconciler = Reconciler(lambda: node, Metrics())

@@ -99,7 +99,7 @@ grep -E '^(ADD|DEL)' /tmp/log >&2 || true
 # As in tests/cni/test_renames.py, with RDMA devices.
 KINDS = frozenset(
     {
-        *("cni.kernel.rtnetlink.exchange", "mooring.rdma_netlink.exchange", "cni.kernel.netns.enter"),
+        *("cni.kernel.rtnetlink.exchange", "mooring.nic.rdma_netlink.exchange", "cni.kernel.netns.enter"),
         *("subprocess.run", "vf_settings"),
     }
 )

@@ -26,8 +26,8 @@ from pathlib import Path
 from typing import Any
 
 from cni.server.dispatch import answer
-from mooring import log
-from mooring.vf_settings import RtnetlinkVfSettings, VfSettingsApi
+from mooring.nic.vf_settings import RtnetlinkVfSettings, VfSettingsApi
+from mooring.program import log
 from tests.cni.fault_loop import differing
 from tests.lab.guid_settings import GuidVfSettings
 from tests.support.polling import wait_until

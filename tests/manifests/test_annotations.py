@@ -11,9 +11,9 @@ from advertiser.formats.network_status import DIGEST_KEY
 from cli.plugin.reports.objects import KNOWN, UNKNOWN
 from devcluster.apiserver.policies import Write, concerns, evaluate, refusals
 from mooring import names
-from mooring.admission_policies import POLICIES
 from mooring.gpu.request import RESOURCE
 from mooring.kube.access import load_access
+from mooring.kube.guard import POLICIES
 from tests.docs.texts import strings
 from tests.manifests.conftest import behind_the_guard
 from tests.manifests.rendering import raw

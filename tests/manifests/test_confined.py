@@ -19,8 +19,8 @@ from cni.vf.ledger import Ledger
 from devcluster.apiserver.serve import ApiServer
 from devcluster.hosts.nic import describe_host
 from devcluster.hosts.sysfs import build
-from mooring.ledger import LedgerEntry, Netns, Original, ledger_name
-from mooring.run_folder import ADVERTISER, ADVERTISER_VERSION, READERS
+from mooring.records.ledger import LedgerEntry, Netns, Original, ledger_name
+from mooring.records.run_folder import ADVERTISER, ADVERTISER_VERSION, READERS
 from tests.manifests.rendering import raw
 from tests.support.polling import eventually
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from mooring import names
-from mooring.inventory import MOST_INVENTORY_CHARACTERS
+from mooring.annotations.inventory import MOST_INVENTORY_CHARACTERS
 from scheduler.constraints.kinds import MOST_REQUEST_CHARACTERS
 from tests.manifests.admission import User
 from tests.manifests.conftest import Guarded

@@ -11,8 +11,8 @@ import pytest
 
 from devcluster.apiserver.policies import evaluate
 from mooring import names
+from mooring.annotations.request import read_request
 from mooring.kube.access import load_access
-from mooring.request import read_request
 from tests.manifests.admission import Judge, Rehearsal, User
 from tests.manifests.rendering import raw
 from tests.support.polling import eventually

@@ -17,9 +17,9 @@ from advertiser.__main__ import COMMANDS as ADVERTISER_COMMANDS
 from advertiser.__main__ import Config as AdvertiserConfig
 from cni.spec.conf import read_conf
 from cni.spec.skel import read_call
-from mooring import extract
-from mooring.config import load
-from mooring.run_folder import READY
+from mooring.program.config import load
+from mooring.records import extract
+from mooring.records.run_folder import READY
 from scheduler.__main__ import Config as SchedulerConfig
 from tests.manifests.accounts import NAMESPACE
 from tests.manifests.rendering import ROOT, Document, built, kustomizations, of_kind

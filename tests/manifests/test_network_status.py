@@ -13,10 +13,10 @@ from devcluster.apiserver.serve import ApiServer, Options
 from devcluster.hosts.nic import describe_host
 from devcluster.hosts.sysfs import build
 from mooring import names
-from mooring.assignment import AssignedVf, Assignment, dump_assignment
+from mooring.annotations.assignment import AssignedVf, Assignment, dump_assignment
 from mooring.kube.access import load_access
 from mooring.kube.client import Client
-from mooring.podrecord import PodRecord
+from mooring.records.pod_record import PodRecord
 from tests.advertiser.held_pod import VF1, give
 from tests.advertiser.program import advertising
 from tests.manifests.accounts import Program, put

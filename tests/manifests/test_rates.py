@@ -15,7 +15,7 @@ from devcluster.hosts.sysfs import build
 from mooring.kube.access import load_access
 from mooring.kube.client import Client
 from mooring.names import RATES, RATES_IN_FORCE
-from mooring.rates_exchange import HANDED_OVER
+from mooring.records.rates_exchange import HANDED_OVER
 from tests.advertiser.program import advertising
 from tests.manifests.accounts import Program, put
 from tests.manifests.rendering import built, of_kind

@@ -25,18 +25,19 @@ from devcluster.apiserver.rbac import Attributes
 from devcluster.apiserver.serve import ApiServer, Options
 from devcluster.hosts.nic import describe_host
 from devcluster.hosts.sysfs import build
-from mooring import names, node_check
-from mooring.assignment import AssignedVf, Assignment, dump_assignment
+from mooring import names
+from mooring.annotations.assignment import AssignedVf, Assignment, dump_assignment
+from mooring.annotations.inventory import Inventory, Pf, dump_inventory
 from mooring.files import write_file, write_shared
 from mooring.indexes import Indexes
-from mooring.inventory import Inventory, Pf, dump_inventory
 from mooring.kube.access import load_access
 from mooring.kube.client import MERGE_PATCH, Client
 from mooring.kube.failures import Refused
-from mooring.ledger import LedgerEntry, Netns, Original, dump_ledger_entry, ledger_name
-from mooring.node_check import NodeCheck, dump_node_check
-from mooring.podrecord import PodRecord
-from mooring.settings import VfSettings
+from mooring.nic.settings import VfSettings
+from mooring.records import node_check
+from mooring.records.ledger import LedgerEntry, Netns, Original, dump_ledger_entry, ledger_name
+from mooring.records.node_check import NodeCheck, dump_node_check
+from mooring.records.pod_record import PodRecord
 from scheduler.cycle.instructions import Evict
 from scheduler.extender.roots import Claimed
 from scheduler.kube.objects import Pod

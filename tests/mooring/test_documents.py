@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 
 from mooring import names
-from mooring.assignment import _read_as_written, dump_assignment, read_assignment, verified_assignment
+from mooring.annotations.assignment import _read_as_written, dump_assignment, read_assignment, verified_assignment
+from mooring.annotations.inventory import dump_inventory, read_inventory
+from mooring.annotations.request import asks_for_vfs, dump_interfaces, read_request
 from mooring.errors import AnnotationError, ContractError, RecordError
-from mooring.inventory import dump_inventory, read_inventory
-from mooring.ledger import dump_ledger_entry, read_ledger_entry
-from mooring.podrecord import dump_pod_record, read_pod_record
-from mooring.rates_exchange import dump_handed_over, dump_state, read_handed_over, read_state
-from mooring.rates_record import dump_rates_record, read_rates_record
-from mooring.request import asks_for_vfs, dump_interfaces, read_request
+from mooring.records.ledger import dump_ledger_entry, read_ledger_entry
+from mooring.records.pod_record import dump_pod_record, read_pod_record
+from mooring.records.rates_exchange import dump_handed_over, dump_state, read_handed_over, read_state
+from mooring.records.rates_record import dump_rates_record, read_rates_record
 
 GOLDEN = Path(__file__).parent / "golden"
 PCI = "0000:3b:00.2"

@@ -11,15 +11,15 @@ import pytest
 
 from advertiser.formats.cluster_facts import read_drain
 from mooring import names
-from mooring.assignment import read_assignment, verified_assignment
+from mooring.annotations.assignment import read_assignment, verified_assignment
+from mooring.annotations.inventory import MOST_INVENTORY_CHARACTERS, read_inventory
+from mooring.annotations.request import MOST_CHARACTERS, read_request
 from mooring.errors import ContractError
-from mooring.inventory import MOST_INVENTORY_CHARACTERS, read_inventory
-from mooring.ledger import read_ledger_entry
-from mooring.node_offer import read_node_offer
 from mooring.parsing import MAX_BYTES
-from mooring.podrecord import read_pod_record
-from mooring.request import MOST_CHARACTERS, read_request
-from mooring.shared_ports import read_shared_ports
+from mooring.records.ledger import read_ledger_entry
+from mooring.records.node_offer import read_node_offer
+from mooring.records.pod_record import read_pod_record
+from mooring.records.shared_ports import read_shared_ports
 from tests.support.seeds import Part
 
 # Reading may take so many times what the standard library takes to decode the same text, and so many seconds besides.

@@ -11,7 +11,7 @@ import grpc
 import pytest
 from cri_api.v1 import api_pb2 as cri
 
-from mooring.without_devices import NAME, read_without_devices
+from mooring.records.without_devices import NAME, read_without_devices
 from tests.support.polling import wait_until
 
 pytestmark = pytest.mark.containerd

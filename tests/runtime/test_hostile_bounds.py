@@ -12,8 +12,8 @@ from bench.hostile.attack import ATTACKS
 from bench.hostile.attacks import at_bounds
 from bench.hostile.stage import PODS, Stage
 from mooring import names
+from mooring.annotations.inventory import read_inventory
 from mooring.gpu.inventory import read_gpu_inventory
-from mooring.inventory import read_inventory
 from mooring.kube.watch import Decoder
 from scheduler.kube.objects import Pod
 from scheduler.kube.pod_info import PodInfo, read_pod_info

@@ -20,7 +20,7 @@ from cni.vf.large_texts import LARGE_BYTES as LARGE_CONFIGURATION
 from cri_shim.large_requests import LARGE_BYTES as LARGE_REQUEST
 from cri_shim.pb import cri_pb2 as cri
 from cri_shim.plan.inject import Pass, Record, Refuse, Rules, decide_container, decide_sandbox
-from mooring.podrecord import read_pod_record
+from mooring.records.pod_record import read_pod_record
 
 # Those of an API server and its etcd.
 _MOST_ANNOTATIONS, _MOST_OBJECT = 262_144, 1_572_864

@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from devcluster.apiserver.serve import ApiServer
+from mooring.annotations.inventory import Inventory, Pf, dump_inventory
 from mooring.indexes import Indexes
-from mooring.inventory import Inventory, Pf, dump_inventory
 from mooring.kube.access import Access, load_access
 from mooring.kube.client import Client
 from scheduler.kube.objects import Node, Pod

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from mooring import names
-from mooring.inventory import Pf
+from mooring.annotations.inventory import Pf
 from mooring.kube.events import Changed, Identity, Removed
 from scheduler.cycle.decisions import Bind
 from scheduler.cycle.instructions import DeleteVictims

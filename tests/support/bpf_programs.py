@@ -16,7 +16,7 @@ import time
 
 from cni.kernel import rtnetlink
 from cni.kernel.netdev import netdev_state
-from mooring.rdma_netlink import u32
+from mooring.nic.rdma_netlink import u32
 
 _SYSCALL, _PROG_LOAD, _PROG_ATTACH, _LINK_CREATE = 321, 5, 8, 28
 _XDP_PROGRAM, _SCHED_CLS, _XDP_DROP, _TCX_NEXT = 6, 3, 1, 0xFFFFFFFF

@@ -2,10 +2,10 @@
 
 from dataclasses import replace
 
+from mooring.annotations.inventory import Allow
 from mooring.indexes import Indexes
-from mooring.inventory import Allow
-from mooring.node_offer import PfOffer, dump_node_offer
-from mooring.settings import MAX_VLAN
+from mooring.nic.settings import MAX_VLAN
+from mooring.records.node_offer import PfOffer, dump_node_offer
 
 EVERY_VLAN = Indexes(2 ** (MAX_VLAN + 1) - 2)
 ALL_ALLOWED = PfOffer(allow=Allow(EVERY_VLAN, mac=True, guid=True, trust=True, spoofchk=True))

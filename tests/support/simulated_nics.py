@@ -14,7 +14,7 @@ import pytest
 
 from devcluster.hosts.nic import Host, describe_host
 from mooring.names import LinkType
-from mooring.settings import VfSettings
+from mooring.nic.settings import VfSettings
 
 
 @dataclass(frozen=True, slots=True)

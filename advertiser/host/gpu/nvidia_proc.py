@@ -8,7 +8,7 @@ from pathlib import Path
 from advertiser.host.sysfs import list_entries, read_attribute
 from advertiser.inventory.gpu.facts import NvidiaInformation
 from mooring.gpu.identity import NVIDIA_GPUS, read_nvidia_file
-from mooring.pci import is_address
+from mooring.nic.pci import is_address
 
 _DRIVER = Path("driver/nvidia")
 

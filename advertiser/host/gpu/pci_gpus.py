@@ -6,7 +6,7 @@ from advertiser.host.sysfs import bridges_above, link_target, list_entries, read
 from advertiser.inventory.gpu.facts import GpuFunction
 from mooring.gpu.identity import PCI_VENDORS
 from mooring.gpu.inventory import Vendor
-from mooring.pci import is_address
+from mooring.nic.pci import is_address
 
 # PCI_CLASS_DISPLAY_VGA, _3D and _OTHER, and PCI_CLASS_ACCELERATOR_PROCESSING, which amdgpu's pciidlist names for the
 # MI300 series. An NVSwitch is a bridge of class 0x0680.

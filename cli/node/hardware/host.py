@@ -14,12 +14,12 @@ from cli.node.errors import NodeError
 from cli.node.hardware.commands import CommandError, attempt, names_in, run_json, text_of
 from cli.node.hardware.plan.checks import Answer
 from cli.node.hardware.plan.report import Subject
+from mooring.annotations.inventory import ADVERTISER, Inventory, Pf, read_inventory
 from mooring.errors import AnnotationError
 from mooring.indexes import Indexes
-from mooring.inventory import ADVERTISER, Inventory, Pf, read_inventory
-from mooring.run_folder import ADVERTISER_VERSION, VERSIONS
-from mooring.settings import VfSettings
-from mooring.vf_settings import VfSettingsApi
+from mooring.nic.settings import VfSettings
+from mooring.nic.vf_settings import VfSettingsApi
+from mooring.records.run_folder import ADVERTISER_VERSION, VERSIONS
 
 # By the kernel's name of a process, which has 15 characters.
 _AGENTS = frozenset(

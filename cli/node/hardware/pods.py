@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cli.node.hardware.commands import CommandError, attempt, run
-from mooring import sandbox_marks
-from mooring.assignment import AssignedVf, Assignment
+from mooring.annotations.assignment import AssignedVf, Assignment
 from mooring.files import remove_file, write_file
-from mooring.podrecord import PodRecord, dump_pod_record, pod_record_name
+from mooring.records import sandbox_marks
+from mooring.records.pod_record import PodRecord, dump_pod_record, pod_record_name
 
 PREFIX = "mooring-hardware-test"
 IFNAME = "net1"

@@ -19,8 +19,8 @@ from cli.node.hardware.plan.checks import Answer
 from cli.node.hardware.pods import Folders, detach_leftovers
 from cli.node.hardware.traffic_checks import Load
 from cli.node.hardware.vf_life import Subject
-from mooring.config import ConfigError, option
-from mooring.vf_settings import RtnetlinkVfSettings, SettingsWherePfKeepsThem
+from mooring.nic.vf_settings import RtnetlinkVfSettings, SettingsWherePfKeepsThem
+from mooring.program.config import ConfigError, option
 
 _LOCK = "hardware-test.lock"
 _MOST_VFS = 4

@@ -12,7 +12,7 @@ from cli.node.hardware.pods import pod, refusal
 from cli.node.hardware.traffic import Endpoint
 from cli.node.hardware.vf_life import LOCK_S, Subject, Tell
 from mooring.locks import hold_all
-from mooring.settings import VfSettings
+from mooring.nic.settings import VfSettings
 
 _PAIR, _PAIRS = 2, 4
 _VLAN = 100

@@ -18,9 +18,9 @@ from cli.node.hardware.plan.free_vf import VfUse
 from cli.node.hardware.pods import IFNAME, PREFIX, Folders, Pod, pod, refusal
 from cni.kernel import driver
 from cni.kernel.sysfs import Sysfs
-from mooring.assignment import AssignedVf
+from mooring.annotations.assignment import AssignedVf
 from mooring.locks import hold
-from mooring.settings import VfSettings
+from mooring.nic.settings import VfSettings
 
 # Called with each answer as soon as it is known.
 Tell = Callable[[Answer], None]

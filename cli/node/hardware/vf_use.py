@@ -7,9 +7,10 @@ from cli.node.hardware.commands import CommandError, names_in, run_json, text_of
 from cli.node.hardware.host import Target
 from cli.node.hardware.plan.free_vf import VfUse
 from cli.node.hardware.plan.trial import VfState
-from mooring import ledger, podrecord
 from mooring.errors import RecordError
 from mooring.files import read_file, record_paths
+from mooring.records import ledger
+from mooring.records import pod_record as podrecord
 
 _LINK_LOCAL = "link"
 

@@ -9,8 +9,8 @@ from cli.plugin.reports.objects import UNKNOWN, Guard, Pod, unknown_annotations
 from cli.plugin.reports.tables import Answer, Cell, Table, Tone, cells
 from cli.plugin.reports.use import NO_INVENTORY, NodeUse
 from mooring import names
-from mooring.admission_policies import POLICIES, PolicyBinding, exempts, judge
-from mooring.inventory import CRI_SHIM, NODE_PROGRAMS
+from mooring.annotations.inventory import CRI_SHIM, NODE_PROGRAMS
+from mooring.kube.guard import POLICIES, PolicyBinding, exempts, judge
 from mooring.parsing import shorten
 
 SCHEDULER = "mooring-scheduler"

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from cli.plugin.reports.objects import Node, Pod
 from cli.plugin.reports.tables import Answer, Cell, Table, Tone, cells
 from mooring import names
-from mooring.assignment import AssignedVf, Assignment
+from mooring.annotations.assignment import AssignedVf, Assignment
+from mooring.annotations.inventory import read_inventory
 from mooring.errors import AnnotationError
 from mooring.gpu import inventory
 from mooring.gpu.assignment import GpuAssignment, assigned_gpus
 from mooring.gpu.inventory import Gpu, GpuInventory, read_gpu_inventory
-from mooring.inventory import read_inventory
 
 _COLUMNS = ("NODE", "GPU", "MODEL", "MIB", "NUMA", "LINK", "STATE", "POD", "INTERFACE", "PF", "VF", "BRIDGE")
 _WIDE = ("UUID", "CONTAINERS", "WHY-OUT")

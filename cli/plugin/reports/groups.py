@@ -14,7 +14,7 @@ from cli.plugin.reports.explain import DecisionReport
 from cli.plugin.reports.objects import Event
 from cli.plugin.reports.objects import Node as ShownNode
 from cli.plugin.reports.tables import Answer, Cell, Table, Tone, cells
-from mooring.group import GroupRequest
+from mooring.annotations.group import GroupRequest
 from mooring.kube.events import Changed, Identity
 from scheduler.cache.groups.members import GroupsByPod, Members, Standing
 from scheduler.cache.groups.order import by_index

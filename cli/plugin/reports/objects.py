@@ -11,11 +11,11 @@ from typing import Annotated
 import msgspec
 
 from mooring import names
-from mooring.assignment import Assignment, verified_assignment
-from mooring.assignment_signature import read_signature
+from mooring.annotations.assignment import Assignment, verified_assignment
+from mooring.annotations.assignment_signature import read_signature
+from mooring.annotations.inventory import read_inventory
+from mooring.annotations.rates import PodRates, read_rates_in_force, verified_rates
 from mooring.errors import AnnotationError
-from mooring.inventory import read_inventory
-from mooring.rates import PodRates, read_rates_in_force, verified_rates
 from scheduler.kube.objects import NodeSystemInfo, Struct
 
 # What a pod may say, and what is written into pods by the scheduler, and beside that by an advertiser.

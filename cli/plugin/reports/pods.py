@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from cli.plugin.reports.objects import Node, Pod
 from cli.plugin.reports.tables import Answer, Cell, Table, Tone, cells
 from mooring import names
-from mooring.assignment import AssignedVf, Assignment
+from mooring.annotations.assignment import AssignedVf, Assignment
+from mooring.annotations.rates import PodRates, VfRates, assigned_rates, reserved_rates, with_rates
+from mooring.annotations.request import asks_for_vfs, read_request
 from mooring.errors import AnnotationError
-from mooring.rates import PodRates, VfRates, assigned_rates, reserved_rates, with_rates
-from mooring.request import asks_for_vfs, read_request
 from scheduler.placement.rate_change import wanted_rates
 
 _COLUMNS = ("NAMESPACE", "NAME", "STATE", "NODE", "PF", "VF", "PCI", "NETWORK", "MIN-MBPS", "MAX-MBPS")

@@ -5,10 +5,10 @@ from dataclasses import dataclass, replace
 
 from cli.plugin.reports.objects import Node, Pod
 from mooring import names
-from mooring.assignment import Assignment
+from mooring.annotations.assignment import Assignment
+from mooring.annotations.inventory import Inventory, Pf, read_inventory
+from mooring.annotations.rates import reserved_rates
 from mooring.errors import AnnotationError
-from mooring.inventory import Inventory, Pf, read_inventory
-from mooring.rates import reserved_rates
 from scheduler.placement.shared_ports import offers_of, shared_ports_of
 from scheduler.placement.vf_accounting import Claim, disputes, existing, free_vfs_of, reserving
 

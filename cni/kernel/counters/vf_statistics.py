@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 
 from cni.kernel import rtnetlink
 from cni.kernel.netlink import index_of
-from mooring.rdma_netlink import Attribute, number, read_attributes, u32
+from mooring.nic.rdma_netlink import Attribute, number, read_attributes, u32
 
 # IFLA_VF_STATS_*: multicast and broadcast are what a VF has received.
 _NAMES = {

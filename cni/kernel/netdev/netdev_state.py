@@ -17,7 +17,7 @@ import structlog
 
 from cni.kernel import rtnetlink
 from cni.kernel.netdev import bpf, ethtool
-from mooring.rdma_netlink import number, read_attributes, u32
+from mooring.nic.rdma_netlink import number, read_attributes, u32
 
 _log = structlog.get_logger()
 # Attributes of IFLA_* that are one value, as include/uapi/linux/if_link.h numbers them.

@@ -32,8 +32,8 @@ from cni.server.counters.bounded_reads import BoundedReads
 from cni.server.metrics import Metrics
 from cni.vf.node import Node
 from mooring.http.recent import Recent
-from mooring.ledger import LedgerEntry, Netns
-from mooring.pf_drivers import COUNTS_FOR_VFS
+from mooring.nic.pf_drivers import COUNTS_FOR_VFS
+from mooring.records.ledger import LedgerEntry, Netns
 
 _log = structlog.get_logger()
 # A page of counters may cost a firmware command for each, some of them under RTNL: more than other metrics.

@@ -28,13 +28,13 @@ from cni.vf.attach.move_in import PendingAttachment, has_netdev, ipam_of, move_a
 from cni.vf.detach.detach import detach
 from cni.vf.node import Node, name_device, netdev_of, pfs_of_port, recorded_device, recorded_name, set_aside
 from cni.vf.rates import pf_rates
-from mooring.assignment import AssignedVf
+from mooring.annotations.assignment import AssignedVf
 from mooring.errors import RecordError
-from mooring.ledger import Attachment, LedgerEntry, Netns, Original
 from mooring.locks import hold_all
-from mooring.pf_drivers import PF_MTU_LIMITS_VFS
-from mooring.podrecord import PodRecord
-from mooring.settings import VfSettings
+from mooring.nic.pf_drivers import PF_MTU_LIMITS_VFS
+from mooring.nic.settings import VfSettings
+from mooring.records.ledger import Attachment, LedgerEntry, Netns, Original
+from mooring.records.pod_record import PodRecord
 
 _log = structlog.get_logger()
 _LOCK_S = 30.0

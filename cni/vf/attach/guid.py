@@ -1,7 +1,7 @@
 """Make a VF's own GUID take effect: mlx5 reads it only when the VF's driver is bound.
 
 So the driver is unbound and bound again once the PF has the GUID (ib-sriov-cni does the same), or, on Ethernet, the
-admin MAC that it is made from (`mooring.node_guid`). The kernel names the devices that it creates then, and udev
+admin MAC that it is made from (`mooring.nic.node_guid`). The kernel names the devices that it creates then, and udev
 renames them some time later. The netdev gets our temporary name, the RDMA device the name that it had: the CRI shim
 tells the pod that name, and DEL restores it.
 """
@@ -16,11 +16,11 @@ from cni.spec.skel import NIC_REFUSED, CniError
 from cni.vf import offer
 from cni.vf.attach.move_in import PendingAttachment, has_netdev
 from cni.vf.node import Node, device_returns, name_device, netdev_of, set_aside
-from mooring import node_guid
-from mooring.assignment import AssignedVf
-from mooring.ledger import Original
+from mooring.annotations.assignment import AssignedVf
 from mooring.locks import LockBusyError, hold
-from mooring.settings import VfSettings
+from mooring.nic import node_guid
+from mooring.nic.settings import VfSettings
+from mooring.records.ledger import Original
 
 _log = structlog.get_logger()
 _LOCK_S = 30.0

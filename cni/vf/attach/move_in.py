@@ -15,10 +15,10 @@ from cni.spec.result import AttachedVf
 from cni.spec.skel import IO_FAILURE, NIC_REFUSED, Call, CniError
 from cni.vf import ipam
 from cni.vf.node import Node, netdev_index, temporary_name
-from mooring.assignment import AssignedVf
-from mooring.ledger import Ipam, LedgerEntry
-from mooring.podrecord import PodRecord
-from mooring.settings import VfSettings
+from mooring.annotations.assignment import AssignedVf
+from mooring.nic.settings import VfSettings
+from mooring.records.ledger import Ipam, LedgerEntry
+from mooring.records.pod_record import PodRecord
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,9 +20,9 @@ from cni.vf.detach.move_out import move_out
 from cni.vf.detach.rebind import rebind
 from cni.vf.node import Node, give_way
 from mooring.errors import RecordError
-from mooring.ledger import LedgerEntry
 from mooring.locks import hold
-from mooring.rates_record import rates_by_pci
+from mooring.records.ledger import LedgerEntry
+from mooring.records.rates_record import rates_by_pci
 
 _log = structlog.get_logger()
 _LOCK_S = 30.0

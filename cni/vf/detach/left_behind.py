@@ -13,7 +13,7 @@ from cni.vf import offer
 from cni.vf.detach.rebind import rebind
 from cni.vf.node import RETURNS_S, Node, netdev_of
 from mooring.errors import RecordError
-from mooring.ledger import LedgerEntry
+from mooring.records.ledger import LedgerEntry
 
 _log = structlog.get_logger()
 

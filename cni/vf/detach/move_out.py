@@ -25,7 +25,7 @@ from cni.spec.skel import TRY_AGAIN, CniError
 from cni.vf.detach.original_settings import restore_unbound
 from cni.vf.detach.rebind import RebindError, rebind
 from cni.vf.node import RETURNS_S, Node, in_host_netns, temporary_name
-from mooring.ledger import LedgerEntry
+from mooring.records.ledger import LedgerEntry
 
 T = TypeVar("T")
 _log = structlog.get_logger()

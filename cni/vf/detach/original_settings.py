@@ -12,10 +12,10 @@ from cni.plan.attachment import ATTRIBUTES, NO_MAC, refusal_text
 from cni.spec.skel import NIC_REFUSED, CniError
 from cni.vf import vf_reset
 from cni.vf.node import Node
-from mooring import node_guid
-from mooring.ledger import LedgerEntry
 from mooring.locks import hold
-from mooring.settings import SETTING_NAMES, VfSettings
+from mooring.nic import node_guid
+from mooring.nic.settings import SETTING_NAMES, VfSettings
+from mooring.records.ledger import LedgerEntry
 
 _log = structlog.get_logger()
 _LOCK_S = 30.0
@@ -62,9 +62,9 @@ def reset(node: Node, entry: LedgerEntry) -> None:
 def _original_settings(node: Node, entry: LedgerEntry) -> VfSettings:
     """Return the settings to restore: a MAC that was not set is the netdev's own where it makes the node GUID.
 
-    With zeros for a MAC an mlx5 VF has no node GUID from the next bind on (`mooring.node_guid`). A GUID that was not
-    set is taken away: the pod may have it on another VF next. An entry without an attachment is of a VF that the ledger
-    had lost, and does not tell what was before.
+    With zeros for a MAC an mlx5 VF has no node GUID from the next bind on (`mooring.nic.node_guid`). A GUID that was
+    not set is taken away: the pod may have it on another VF next. An entry without an attachment is of a VF that the
+    ledger had lost, and does not tell what was before.
     """
     settings, own = entry.original.settings, entry.original.netdev_mac
     if entry.set.guid is not None and settings.guid is None and entry.attachment is not None:

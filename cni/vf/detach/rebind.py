@@ -14,7 +14,7 @@ from cni.kernel import driver
 from cni.spec.skel import TRY_AGAIN, CniError
 from cni.vf.detach.original_settings import restore_unbound
 from cni.vf.node import Node, device_returns
-from mooring.ledger import LedgerEntry
+from mooring.records.ledger import LedgerEntry
 
 _log = structlog.get_logger()
 

@@ -10,9 +10,9 @@ from cni.plan.attachment import NO_MAC
 from cni.vf import vf_reset
 from cni.vf.detach import original_settings
 from cni.vf.node import RETURNS_S, Node, device_returns, gives_way_s, name_device, netdev_of, temporary_name
-from mooring.ledger import LedgerEntry
 from mooring.locks import hold
-from mooring.settings import VfSettings
+from mooring.nic.settings import VfSettings
+from mooring.records.ledger import LedgerEntry
 
 _log = structlog.get_logger()
 _LOCK_S = 30.0

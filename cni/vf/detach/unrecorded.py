@@ -16,12 +16,12 @@ from cni.spec.conf import Conf
 from cni.spec.skel import Call
 from cni.vf.node import Node, recorded_device, recorded_name, temporary_name
 from mooring import names
-from mooring.assignment import AssignedVf
+from mooring.annotations.assignment import AssignedVf
 from mooring.errors import RecordError
-from mooring.ledger import LedgerEntry, Netns, Original
 from mooring.locks import hold
-from mooring.podrecord import PodRecord
-from mooring.settings import VfSettings
+from mooring.nic.settings import VfSettings
+from mooring.records.ledger import LedgerEntry, Netns, Original
+from mooring.records.pod_record import PodRecord
 
 _log = structlog.get_logger()
 _LOCK_S = 30.0

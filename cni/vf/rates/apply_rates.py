@@ -16,14 +16,14 @@ from cni.spec.skel import NIC_REFUSED, CniError
 from cni.vf import offer
 from cni.vf.node import Node, pfs_of_port
 from cni.vf.rates import pf_rates
-from mooring.assignment import AssignedVf
+from mooring.annotations.assignment import AssignedVf
+from mooring.annotations.rates import VfRates
 from mooring.errors import RecordError
-from mooring.ledger import LedgerEntry
 from mooring.locks import hold_all
-from mooring.podrecord import PodRecord
-from mooring.rates import VfRates
-from mooring.rates_record import RatesRecord, rates_by_pci, with_recorded_rates
-from mooring.settings import VfSettings
+from mooring.nic.settings import VfSettings
+from mooring.records.ledger import LedgerEntry
+from mooring.records.pod_record import PodRecord
+from mooring.records.rates_record import RatesRecord, rates_by_pci, with_recorded_rates
 
 # What keeps a VF from its rates.
 _CANNOT = (CniError, OSError, KeyError, RecordError)

@@ -6,8 +6,8 @@ from cni.plan import attachment
 from cni.spec.skel import NIC_REFUSED, CniError
 from cni.vf import offer
 from cni.vf.node import Node
-from mooring.pf_drivers import MIN_RATE_IS_A_WEIGHT, without_rates
-from mooring.settings import VfSettings
+from mooring.nic.pf_drivers import MIN_RATE_IS_A_WEIGHT, without_rates
+from mooring.nic.settings import VfSettings
 
 # A VF by its PF's name and its own index there.
 PfVf = tuple[str, int]

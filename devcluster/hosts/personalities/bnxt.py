@@ -13,7 +13,7 @@ from devcluster.hosts.personalities.personality import (
     is_multicast,
     refusal,
 )
-from mooring.settings import LinkState, VfSettings
+from mooring.nic.settings import LinkState, VfSettings
 
 
 class Bnxt(Personality):

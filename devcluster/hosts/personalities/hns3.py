@@ -3,7 +3,7 @@
 import errno
 
 from devcluster.hosts.personalities.personality import PRIORITIES, VLANS, Personality, Pf, Vf, is_multicast, refusal
-from mooring.settings import LinkState
+from mooring.nic.settings import LinkState
 
 
 class Hns3(Personality):

@@ -13,7 +13,7 @@ from devcluster.hosts.personalities.personality import (
     is_multicast,
     refusal,
 )
-from mooring.settings import LinkState, VfSettings
+from mooring.nic.settings import LinkState, VfSettings
 
 # MLX4_VGT: the VF tags its frames itself, in other words no VLAN is set.
 _NO_VLAN = 4095

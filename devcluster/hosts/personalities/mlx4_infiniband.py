@@ -7,7 +7,7 @@ around it), drivers/infiniband/hw/mlx4/main.c, whose ib_device_ops have none of 
 import errno
 
 from devcluster.hosts.personalities.personality import Personality, Pf, Vf, guid_of, refusal, unsupported
-from mooring.settings import VfSettings
+from mooring.nic.settings import VfSettings
 
 
 class Mlx4Infiniband(Personality):

@@ -9,7 +9,7 @@ import errno
 
 from devcluster.hosts.personalities.mlx5_ethernet import Mlx5Ethernet
 from devcluster.hosts.personalities.personality import Pf, Vf, refusal
-from mooring.settings import LinkState
+from mooring.nic.settings import LinkState
 
 
 class Mlx5Bluefield(Mlx5Ethernet):

@@ -6,7 +6,7 @@ Sources: drivers/infiniband/ulp/ipoib/ipoib_main.c, drivers/infiniband/hw/mlx5/i
 from collections.abc import Iterable
 
 from devcluster.hosts.personalities.personality import Personality, Pf, Vf
-from mooring.settings import LinkState, VfSettings
+from mooring.nic.settings import LinkState, VfSettings
 
 # What ipoib_get_vf_config puts in the MAC's place: the beginning of the PF's own address, flags, queue pair, and the
 # first bytes of its GID.

@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from mooring.names import LinkType
-from mooring.settings import LinkState, VfSettings
+from mooring.nic.settings import LinkState, VfSettings
 
 NO_MAC = "00:00:00:00:00:00"
 # VLAN_N_VID in include/linux/if_vlan.h: a VLAN id is below it.

@@ -1,7 +1,7 @@
 """Where a simulated host differs from a real one: its kernel's RTNETLINK has no SR-IOV.
 
-Python imports this module at its start on such a host (PYTHONPATH). When a program imports `mooring.vf_settings`, the
-settings of VFs become the simulated PFs' table, as `devcluster.hosts.cni` passes it by argument when Mooring is
+Python imports this module at its start on such a host (PYTHONPATH). When a program imports `mooring.nic.vf_settings`,
+the settings of VFs become the simulated PFs' table, as `devcluster.hosts.cni` passes it by argument when Mooring is
 started from the repository. Nothing else is changed, and a program that moves no VFs is not affected.
 """
 
@@ -13,11 +13,11 @@ from pathlib import Path
 from types import ModuleType
 
 TABLE = Path("/devcluster/nic/vftable.json")
-PORT = "mooring.vf_settings"
+PORT = "mooring.nic.vf_settings"
 
 
 class SimulatedVfSettings:
-    """Finds `mooring.vf_settings` as usual, and installs the simulated settings in it once it is executed."""
+    """Finds `mooring.nic.vf_settings` as usual, and installs the simulated settings in it once it is executed."""
 
     @classmethod
     def find_spec(

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Set
 from dataclasses import dataclass, field
 from typing import Literal
 
-from mooring.group import GroupRequest
+from mooring.annotations.group import GroupRequest
 from scheduler.kube.group_membership import GroupKey, GroupMembership
 
 # waiting: may be decided about. refused: ours, but what it asks for cannot be read or is not supported. gated: has

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from mooring import names
-from mooring.group import GroupRequest, Rails
+from mooring.annotations.group import GroupRequest, Rails
 from scheduler.kube.group_membership import GroupKey, Naming
 from scheduler.kube.pod_groups import GroupPolicy
 

@@ -20,8 +20,8 @@ from operator import attrgetter
 
 import numpy as np
 
-from mooring.inventory import Pf
-from mooring.request import PodRequest, VfRequest
+from mooring.annotations.inventory import Pf
+from mooring.annotations.request import PodRequest, VfRequest
 from scheduler.cache.column import Amounts
 from scheduler.placement.assign import demands_on
 from scheduler.placement.vf_accounting import FreeVfs

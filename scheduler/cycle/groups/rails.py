@@ -14,8 +14,8 @@ from dataclasses import replace
 
 import msgspec
 
+from mooring.annotations.request import PodRequest, VfRequest
 from mooring.natural_order import natural
-from mooring.request import PodRequest, VfRequest
 from scheduler.cache.cache import AssignedPod
 from scheduler.cache.groups.sources import Group
 from scheduler.cache.node_columns import NodeColumns

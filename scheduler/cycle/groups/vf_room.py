@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from mooring.request import PodRequest, VfRequest
+from mooring.annotations.request import PodRequest, VfRequest
 from scheduler.cache.column import Amounts
 from scheduler.cache.node_columns import NodeColumns
 from scheduler.cycle.groups.network_room import NetworkRoom

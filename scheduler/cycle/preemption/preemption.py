@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mooring.inventory import HELD_BY
+from mooring.annotations.inventory import HELD_BY
 from scheduler.cache.cache import AssignedPod, Cache
 from scheduler.cache.groups.members import GroupsByPod
 from scheduler.cache.groups.placed_groups import PlacedGroups

@@ -15,7 +15,7 @@ import msgspec
 import structlog
 
 from mooring import names
-from mooring.assignment import verified_assignment
+from mooring.annotations.assignment import verified_assignment
 from mooring.errors import AnnotationError
 from mooring.http.application import Body
 from mooring.kube.failures import KubeError

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import structlog
 
-from mooring.config import ConfigError
+from mooring.program.config import ConfigError
 
 _log = structlog.get_logger()
 

@@ -3,7 +3,7 @@
 import msgspec
 from structlog.typing import EventDict
 
-from mooring.log import as_json
+from mooring.program.log import as_json
 
 _encode = msgspec.json.Encoder(enc_hook=repr).encode
 

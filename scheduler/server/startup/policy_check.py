@@ -13,10 +13,10 @@ import msgspec
 import structlog
 from prometheus_client import Gauge
 
-from mooring.admission_policies import STATES, PolicyState
 from mooring.kube.admission_policies import read_policies
 from mooring.kube.client import STRATEGIC_PATCH, Client
 from mooring.kube.failures import KubeError
+from mooring.kube.guard import STATES, PolicyState
 
 # A type of ours among a pod's conditions, as those of readiness gates have a prefix.
 CONDITION = "mooring.dev/AdmissionPoliciesBound"

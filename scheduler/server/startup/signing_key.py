@@ -5,9 +5,9 @@ from typing import Protocol
 
 import structlog
 
-from mooring import rates_signature
-from mooring.assignment_signature import AssignmentSignature, dump_signature, key_id, signed_bytes
-from mooring.config import ConfigError
+from mooring.annotations import rates_signature
+from mooring.annotations.assignment_signature import AssignmentSignature, dump_signature, key_id, signed_bytes
+from mooring.program.config import ConfigError
 
 _log = structlog.get_logger()
 

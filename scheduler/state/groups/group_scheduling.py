@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import get_args
 
-from mooring.group import MOST_MEMBERS
+from mooring.annotations.group import MOST_MEMBERS
 from scheduler.cache.cache import AssignedPod, Cache
 from scheduler.cache.groups.members import GroupsByPod
 from scheduler.cache.groups.order import by_index

@@ -16,10 +16,10 @@ from functools import lru_cache
 from typing import get_args
 
 from mooring import names
-from mooring.assignment import Assignment
+from mooring.annotations.assignment import Assignment
+from mooring.annotations.rates import LAST_GENERATION, PodRates, VfRates, assigned_rates, dump_rates
+from mooring.annotations.request import PodRequest, read_request
 from mooring.errors import AnnotationError
-from mooring.rates import LAST_GENERATION, PodRates, VfRates, assigned_rates, dump_rates
-from mooring.request import PodRequest, read_request
 from scheduler.cache.cache import AssignedPod, Cache
 from scheduler.cycle.instructions import Instruction, RatesReason, Report, ReportRates, WriteRates, WriteRatesResult
 from scheduler.kube.objects import Pod

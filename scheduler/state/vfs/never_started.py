@@ -11,8 +11,8 @@ import heapq
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from mooring.assignment import AssignedVf, Assignment
-from mooring.inventory import LOST, Out, Pf
+from mooring.annotations.assignment import AssignedVf, Assignment
+from mooring.annotations.inventory import LOST, Out, Pf
 from scheduler.cache.node_info import NodeInfo
 from scheduler.cache.unit_pools import Unit
 from scheduler.constraints.protocol import VFS

@@ -3,10 +3,10 @@
 from dataclasses import replace
 
 from advertiser.formats.getpfs import pfs_document
+from mooring.annotations.inventory import Inventory, Out, Pf
 from mooring.indexes import Indexes
-from mooring.inventory import Inventory, Out, Pf
-from mooring.ledger import LedgerEntry, Netns, Original
-from mooring.settings import VfSettings
+from mooring.nic.settings import VfSettings
+from mooring.records.ledger import LedgerEntry, Netns, Original
 
 PF = Pf(
     name="enp4s0f0",

@@ -12,8 +12,8 @@ from advertiser.formats.network_status import (
     is_another_writers,
     network_statuses,
 )
-from mooring.ledger import Attachment, LedgerEntry, Netns, Original
-from mooring.settings import VfSettings
+from mooring.nic.settings import VfSettings
+from mooring.records.ledger import Attachment, LedgerEntry, Netns, Original
 
 FIRST = LedgerEntry(
     pci="0000:04:00.2",

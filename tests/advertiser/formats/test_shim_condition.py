@@ -19,7 +19,7 @@ from advertiser.formats.shim_condition import (
     observed_condition,
     socket_state,
 )
-from mooring.node_check import KubeletSocket, NodeCheck
+from mooring.records.node_check import KubeletSocket, NodeCheck
 
 NOW = datetime(2026, 11, 22, 14, tzinfo=UTC)
 GOOD = condition_of(NodeCheck(NOW, "shim"), NOW)

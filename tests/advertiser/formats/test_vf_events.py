@@ -7,8 +7,8 @@ import pytest
 
 from advertiser.formats.vf_events import LostVf, ResetVf, missing_devices, reset_vfs
 from advertiser.inventory.facts import Host
-from mooring.ledger import LedgerEntry, Netns, Original
-from mooring.without_devices import WithoutDevices
+from mooring.records.ledger import LedgerEntry, Netns, Original
+from mooring.records.without_devices import WithoutDevices
 
 PCI, AT = "0000:04:00.2", "2026-11-22T14:00:00Z"
 

@@ -14,11 +14,11 @@ import pytest
 from advertiser.__main__ import main
 from cni.server.extracts import make_folders
 from devcluster.apiserver.serve import ApiServer, Options
-from mooring.assignment import read_assignment
-from mooring.extract import PODS, pod_extract
+from mooring.annotations.assignment import read_assignment
 from mooring.gpu.inventory import KEY, read_gpu_inventory
 from mooring.gpu.request import RESOURCE
-from mooring.podrecord import PodRecord
+from mooring.records.extract import PODS, pod_extract
+from mooring.records.pod_record import PodRecord
 from tests.advertiser.gpu.trees import Host
 from tests.advertiser.program import advertising, arguments
 from tests.advertiser.published import node, node_when, until

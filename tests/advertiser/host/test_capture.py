@@ -23,9 +23,9 @@ from advertiser.inventory.offer import EVERYTHING, Offer, read_offer
 from devcluster.hosts.nic import describe_host
 from devcluster.hosts.sysfs import build
 from mooring.errors import RecordError
-from mooring.ledger import LedgerEntry, Netns, Original
-from mooring.node_guid import NO_NODE_GUIDS
-from mooring.settings import VfSettings
+from mooring.nic.node_guid import NO_NODE_GUIDS
+from mooring.nic.settings import VfSettings
+from mooring.records.ledger import LedgerEntry, Netns, Original
 from tests.support.simulated_nics import EACH, Nic
 
 Tree = Mapping[str, Any]

@@ -9,7 +9,7 @@ import pytest
 
 from advertiser.host import devlink
 from advertiser.inventory.facts import EswitchMode
-from mooring.rdma_netlink import pack_attributes, read_attributes, text
+from mooring.nic.rdma_netlink import pack_attributes, read_attributes, text
 
 NOWHERE = "ffff:ff:1f.7"
 PF = "0000:3b:00.0"

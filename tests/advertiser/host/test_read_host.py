@@ -10,7 +10,7 @@ from advertiser.inventory.facts import EswitchMode
 from devcluster.hosts import sysfs
 from devcluster.hosts.nic import describe_host
 from mooring.files import write_file
-from mooring.without_devices import WithoutDevices, dump_without_devices
+from mooring.records.without_devices import WithoutDevices, dump_without_devices
 
 PCI = "0000:04:00.5"
 

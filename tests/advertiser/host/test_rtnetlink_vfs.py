@@ -6,7 +6,7 @@ import pytest
 from pyroute2.netlink.rtnl.ifinfmsg import ifinfmsg
 
 from advertiser.host.rtnetlink import settings_listed
-from mooring.settings import VfSettings
+from mooring.nic.settings import VfSettings
 
 ETHERNET, INFINIBAND = 1, 32
 

@@ -9,7 +9,7 @@ from advertiser.inventory.offer import Init, Offer, OfferEntry, Terms
 from devcluster.hosts.nic import describe_host
 from devcluster.hosts.sysfs import build
 from devcluster.hosts.vftable import VfTable
-from mooring.settings import VfSettings
+from mooring.nic.settings import VfSettings
 
 FIRST, SECOND = "0000:04:00.0", "0000:04:00.1"
 

@@ -11,8 +11,8 @@ from advertiser.host.read_host import Roots
 from advertiser.init.prepare_pf import PfPreparer
 from advertiser.inventory.offer import Init, Offer, OfferEntry, Terms
 from devcluster.hosts.vftable import VfTable
-from mooring.node_offer import PfOffer, read_node_offer
-from mooring.settings import VfSettings
+from mooring.nic.settings import VfSettings
+from mooring.records.node_offer import PfOffer, read_node_offer
 from tests.advertiser.init.nics import FIRST, SECOND, Nic, TableNic, device, offer_of, prepared, unbound
 
 

@@ -13,12 +13,12 @@ from advertiser.init import pci_driver, prepare_pf
 from advertiser.init.prepare_pf import PfPreparer
 from advertiser.inventory.facts import EswitchMode
 from advertiser.inventory.offer import EVERYTHING, Init, Offer, OfferEntry, Terms
+from mooring.annotations.inventory import Allow
 from mooring.indexes import Indexes
-from mooring.inventory import Allow
 from mooring.locks import hold
-from mooring.node_offer import PfOffer, read_node_offer
-from mooring.run_folder import PREPARING
-from mooring.settings import VfSettings
+from mooring.nic.settings import VfSettings
+from mooring.records.node_offer import PfOffer, read_node_offer
+from mooring.records.run_folder import PREPARING
 from tests.advertiser.init.nics import FIRST, SECOND, Nic, device, offer_of, prepared, unbound
 
 # A file of the kernel's that can be opened, and refuses to be written.

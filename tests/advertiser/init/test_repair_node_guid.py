@@ -17,14 +17,14 @@ from devcluster.hosts.pci_bus import PciBus
 from devcluster.hosts.personalities.personality import NO_MAC, guid_of
 from devcluster.hosts.sysfs import build
 from devcluster.hosts.vftable import VfTable
-from mooring import node_offer
-from mooring.assignment import AssignedVf, Assignment
+from mooring.annotations.assignment import AssignedVf, Assignment
 from mooring.files import write_file
 from mooring.indexes import Indexes
-from mooring.ledger import LedgerEntry, Netns, Original, dump_ledger_entry, ledger_name
 from mooring.locks import hold
-from mooring.podrecord import PodRecord, dump_pod_record, pod_record_name
-from mooring.settings import VfSettings
+from mooring.nic.settings import VfSettings
+from mooring.records import node_offer
+from mooring.records.ledger import LedgerEntry, Netns, Original, dump_ledger_entry, ledger_name
+from mooring.records.pod_record import PodRecord, dump_pod_record, pod_record_name
 from tests.advertiser.init.nics import TableNic
 
 PF, PF_PCI, VFS = "enp4s0f0", "0000:04:00.0", ("0000:04:00.1", "0000:04:00.2")

@@ -22,8 +22,8 @@ from advertiser.inventory.offer import EVERYTHING, Offer, OfferEntry, Terms
 from advertiser.show import as_json, print_table
 from devcluster.hosts.nic import describe_host
 from devcluster.hosts.sysfs import build
-from mooring.inventory import Allow, dump_inventory, read_inventory
-from mooring.settings import VfSettings
+from mooring.annotations.inventory import Allow, dump_inventory, read_inventory
+from mooring.nic.settings import VfSettings
 
 Tree = Mapping[str, Any]
 

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 import pytest
 
 from advertiser.inventory.debounce import CONFIRM_S, DebounceResult, ScanPeriod, Sighting, debounce
+from mooring.annotations.inventory import Inventory, Out, Pf
 from mooring.indexes import Indexes
-from mooring.inventory import Inventory, Out, Pf
 
 HELD, LOST, GONE = "held by pod 8c2f", "lost: in the host, yet held by pod 8c2f", "the VF is gone"
 KEY = ("0000:04:00.0", 3)

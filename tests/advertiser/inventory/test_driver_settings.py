@@ -10,7 +10,7 @@ from advertiser.inventory.facts import PciFunction
 from devcluster.hosts.nic import describe_host
 from devcluster.hosts.sysfs import build
 from devcluster.hosts.vftable import VfTable
-from mooring.settings import VfSettings
+from mooring.nic.settings import VfSettings
 
 # A value of each setting that differs from a VF just made; a priority and spoof check need what stands beside them.
 TRIED = {

@@ -11,8 +11,8 @@ from advertiser.init.pf_link import with_team
 from advertiser.inventory.facts import EswitchMode, Netdev, PciFunction, Vf
 from advertiser.inventory.init_plan import ForbiddenError, plan, refusal, settings_in_order, vf_guid, vf_mac
 from advertiser.inventory.offer import Init, read_offer
-from mooring.settings import VfSettings
-from mooring.vf_settings import guid_attributes
+from mooring.nic.settings import VfSettings
+from mooring.nic.vf_settings import guid_attributes
 
 PF = "0000:3b:00.0"
 

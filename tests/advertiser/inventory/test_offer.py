@@ -13,8 +13,8 @@ from advertiser.host.sysfs import read_functions
 from advertiser.inventory.build_inventory import InventoryResult, build_inventory
 from advertiser.inventory.facts import ClusterFacts, Host
 from advertiser.inventory.offer import EVERYTHING, Candidate, Offer, OfferError, Terms, read_offer
+from mooring.annotations.inventory import Allow
 from mooring.indexes import Indexes
-from mooring.inventory import Allow
 
 Tree = Mapping[str, Any]
 CANDIDATE = Candidate(("eth0", "enp4s0f0"), "gpu-7", "0000:04:00.0", "15b3", "101d", "mlx5_core", "ethernet")

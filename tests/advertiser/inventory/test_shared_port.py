@@ -9,9 +9,9 @@ from advertiser.inventory.facts import Netdev, PciFunction, RdmaDevice, RdmaPort
 from advertiser.inventory.offer import OWN_PORT
 from advertiser.inventory.shared_port import port_key, with_ports
 from advertiser.publish.scanner import record_shared_ports
+from mooring.annotations.inventory import Inventory, Pf
 from mooring.indexes import Indexes
-from mooring.inventory import Inventory, Pf
-from mooring.shared_ports import FILE, dump_shared_ports, read_shared_ports, shared_ports_of
+from mooring.records.shared_ports import FILE, dump_shared_ports, read_shared_ports, shared_ports_of
 
 SWITCH, GUID = "3042f9000300aa0c", "0caa:0003:00f9:4230"
 

@@ -6,8 +6,8 @@ import pytest
 
 from advertiser.inventory.facts import ClusterFacts, Host, Vf
 from advertiser.inventory.vf_state import PfContext, Reason, VfLayout, unusable_reason
-from mooring.ledger import LedgerEntry, Netns, Original, Phase
-from mooring.settings import VfSettings
+from mooring.nic.settings import VfSettings
+from mooring.records.ledger import LedgerEntry, Netns, Original, Phase
 
 ADDRESS = "0000:04:00.5"
 EXPECTED = VfLayout("0000:04:00.2", 1, 8)

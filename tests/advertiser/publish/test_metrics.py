@@ -2,8 +2,8 @@
 
 from advertiser.inventory.build_inventory import InventoryResult
 from advertiser.publish.metrics import Metrics
+from mooring.annotations.inventory import Inventory
 from mooring.gpu.inventory import Gpu, GpuInventory, GpuOut
-from mooring.inventory import Inventory
 
 NOTHING = InventoryResult(Inventory("b", ()), ())
 

@@ -14,11 +14,11 @@ from cri_shim.records import Records
 from devcluster.apiserver.serve import ApiServer, Options
 from devcluster.hosts.nic import describe_host
 from devcluster.hosts.sysfs import build
-from mooring.assignment import AssignedVf, Assignment
+from mooring.annotations.assignment import AssignedVf, Assignment
+from mooring.annotations.inventory import Inventory, Out, Pf
 from mooring.indexes import Indexes
-from mooring.inventory import Inventory, Out, Pf
-from mooring.podrecord import PodRecord
-from mooring.settings import VfSettings
+from mooring.nic.settings import VfSettings
+from mooring.records.pod_record import PodRecord
 from tests.advertiser.program import advertising
 from tests.advertiser.published import NODE, node_when
 

@@ -13,9 +13,9 @@ from advertiser.publish.metrics import Metrics
 from advertiser.publish.policy_check import POLICY, PolicyCheck
 from devcluster.apiserver.faults import Fault
 from devcluster.apiserver.serve import ApiServer, Options
-from mooring.admission_policies import BINDINGS_PATH, POLICIES_PATH
 from mooring.kube.access import load_access
 from mooring.kube.client import Client
+from mooring.kube.guard import BINDINGS_PATH, POLICIES_PATH
 from tests.manifests.accounts import Program, put
 from tests.manifests.rendering import raw
 

@@ -13,11 +13,19 @@ import aiohttp
 from advertiser.formats.vf_events import refused_rates
 from cni.server.rates_states import RatesStates, take_over
 from devcluster.apiserver.serve import ApiServer
-from mooring.inventory import CNI, read_inventory
+from mooring.annotations.inventory import CNI, read_inventory
+from mooring.annotations.rates import PodRates, RatesInForce, VfRates, dump_rates, dump_rates_in_force
 from mooring.names import INVENTORY, RATES, RATES_IN_FORCE, RATES_SIGNATURE
-from mooring.rates import PodRates, RatesInForce, VfRates, dump_rates, dump_rates_in_force
-from mooring.rates_exchange import HANDED_OVER, LISTED, STATES, HandedOverRates, RatesState, Refusal, read_handed_over
-from mooring.run_folder import VERSIONS
+from mooring.records.rates_exchange import (
+    HANDED_OVER,
+    LISTED,
+    STATES,
+    HandedOverRates,
+    RatesState,
+    Refusal,
+    read_handed_over,
+)
+from mooring.records.run_folder import VERSIONS
 from tests.advertiser.held_pod import VF1, bind_pod
 from tests.advertiser.program import advertising
 from tests.support.polling import eventually

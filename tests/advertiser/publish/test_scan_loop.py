@@ -20,11 +20,11 @@ from advertiser.publish.scan_loop import Publishers, ScanLoop
 from advertiser.publish.scanner import Scanner
 from advertiser.publish.vf_event_reporter import VfEvent, VfEventReporter
 from devcluster.hosts.sysfs import build
-from mooring.assignment import AssignedVf, Assignment
+from mooring.annotations.assignment import AssignedVf, Assignment
+from mooring.annotations.inventory import Inventory, read_inventory
 from mooring.files import write_file
-from mooring.inventory import Inventory, read_inventory
-from mooring.ledger import LedgerEntry, Netns, Original, dump_ledger_entry, ledger_name
-from mooring.podrecord import PodRecord, dump_pod_record, pod_record_name
+from mooring.records.ledger import LedgerEntry, Netns, Original, dump_ledger_entry, ledger_name
+from mooring.records.pod_record import PodRecord, dump_pod_record, pod_record_name
 from tests.support.simulated_nics import EACH, MLX5, Nic
 
 PCI = tuple(f"0000:04:00.{index}" for index in (2, 3, 4, 5))

@@ -17,10 +17,10 @@ from devcluster.apiserver.faults import Fault
 from devcluster.apiserver.serve import ApiServer, Options
 from devcluster.hosts.nic import describe_host
 from devcluster.hosts.sysfs import build
-from mooring import without_devices
 from mooring.files import write_shared
 from mooring.names import DRAIN, INVENTORY
-from mooring.without_devices import WithoutDevices, dump_without_devices
+from mooring.records import without_devices
+from mooring.records.without_devices import WithoutDevices, dump_without_devices
 from tests.advertiser.held_pod import VF1, bind_pod, hold
 from tests.advertiser.program import Advertiser, advertising, arguments
 from tests.advertiser.published import NODE, node, until

@@ -14,11 +14,11 @@ from advertiser.publish.shim_condition_writer import ShimConditionWriter
 from cni.server.extracts import make_folders
 from devcluster.apiserver.serve import ApiServer, Options
 from devcluster.hosts.sysfs import build
-from mooring import node_check
 from mooring.files import write_shared
 from mooring.kube.access import load_access
 from mooring.kube.client import Client
-from mooring.node_check import Finding, KubeletSocket, NodeCheck, dump_node_check
+from mooring.records import node_check
+from mooring.records.node_check import Finding, KubeletSocket, NodeCheck, dump_node_check
 from tests.advertiser.program import advertising
 from tests.support.polling import eventually
 from tests.support.simulated_nics import MLX5

@@ -13,9 +13,9 @@ import yaml
 
 from cli.node.admission_policies import read_policies
 from devcluster.apiserver.serve import ApiServer, Options
-from mooring.admission_policies import BINDINGS_PATH, POLICIES, POLICIES_PATH
 from mooring.kube.access import load_access
 from mooring.kube.client import Client
+from mooring.kube.guard import BINDINGS_PATH, POLICIES, POLICIES_PATH
 from tests.cli.node.conftest import KUBEADM, NodeHost
 from tests.support.certificates import Authority
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from mooring.ledger import LedgerEntry, Netns, Original, dump_ledger_entry
+from mooring.records.ledger import LedgerEntry, Netns, Original, dump_ledger_entry
 from tests.cli.node.conftest import FLAGS, FLANNEL, FLANNEL_AT, NodeHost, Tree
 from tests.cli.node.installing import HostOf, run_install
 from tests.cli.node.kubelet_forms import FORMS, kubeadm_upgrade_node

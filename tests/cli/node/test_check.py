@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from cli.node.plan.steps import LISTEN
 from mooring.gpu import device_plugins
-from mooring.without_devices import WithoutDevices, dump_without_devices
+from mooring.records.without_devices import WithoutDevices, dump_without_devices
 from tests.cli.node.conftest import FLAGS, FLANNEL, FLANNEL_AT, NodeHost
 from tests.cli.node.installing import run_install
 

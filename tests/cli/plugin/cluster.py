@@ -14,12 +14,12 @@ from cli.__main__ import main
 from cli.plugin.reports.objects import Node, Pod
 from devcluster.apiserver.serve import ApiServer, Options
 from mooring import names
-from mooring.assignment import AssignedVf, Assignment, dump_assignment
+from mooring.annotations.assignment import AssignedVf, Assignment, dump_assignment
+from mooring.annotations.inventory import Inventory, Pf, dump_inventory
 from mooring.indexes import Indexes
-from mooring.inventory import Inventory, Pf, dump_inventory
 from mooring.kube.access import load_access
 from mooring.kube.client import MERGE_PATCH, Client
-from mooring.settings import VfSettings
+from mooring.nic.settings import VfSettings
 
 Json = dict[str, Any]
 _RBAC = "/apis/rbac.authorization.k8s.io/v1"

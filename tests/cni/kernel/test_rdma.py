@@ -13,9 +13,9 @@ from cni.kernel.rdma import users_listed
 from cni.kernel.sysfs import Sysfs
 from cni.plan import attachment
 from cni.vf import rdma_users
-from mooring import rdma_netlink
-from mooring.assignment import AssignedVf
-from mooring.settings import VfSettings
+from mooring.annotations.assignment import AssignedVf
+from mooring.nic import rdma_netlink
+from mooring.nic.settings import VfSettings
 
 VF = AssignedVf("eth0", 3, "0000:3b:00.5", "ethernet", "default")
 

@@ -3,9 +3,9 @@
 import pytest
 
 from cni.plan.admin_mac import was_own
-from mooring.ledger import Original
-from mooring.settings import VfSettings
-from mooring.vf_addresses import vf_mac
+from mooring.nic.settings import VfSettings
+from mooring.nic.vf_addresses import vf_mac
+from mooring.records.ledger import Original
 
 PF_MAC, OWN, OTHER = "0c:42:a1:00:01:00", "02:00:01:00:00:00", "02:00:00:00:00:77"
 

@@ -17,12 +17,12 @@ from cni.spec.skel import REFUSED, VERSIONS, Call, CniError, read_call
 from cni.vf.ledger import Ledger
 from cni.vf.node import temporary_name
 from mooring import names
-from mooring.assignment import AssignedVf, Assignment, dump_assignment
+from mooring.annotations.assignment import AssignedVf, Assignment, dump_assignment
 from mooring.errors import RecordError
-from mooring.ledger import Ipam, LedgerEntry, Netns, Original
 from mooring.names import is_interface
-from mooring.podrecord import PodRecord
-from mooring.settings import VfSettings
+from mooring.nic.settings import VfSettings
+from mooring.records.ledger import Ipam, LedgerEntry, Netns, Original
+from mooring.records.pod_record import PodRecord
 
 ENVIRONMENT = {
     "CNI_COMMAND": "ADD",

@@ -10,9 +10,9 @@ from cni.spec.capabilities import check_capabilities
 from cni.spec.conf import Conf, read_conf
 from cni.spec.result import read_previous
 from cni.spec.skel import Call, CniError
-from mooring.assignment import AssignedVf
-from mooring.ledger import LedgerEntry, Netns, Original
-from mooring.settings import VfSettings
+from mooring.annotations.assignment import AssignedVf
+from mooring.nic.settings import VfSettings
+from mooring.records.ledger import LedgerEntry, Netns, Original
 
 PCI = "0000:3b:01.0"
 MAC = "02:00:00:00:00:01"

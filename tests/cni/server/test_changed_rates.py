@@ -25,16 +25,17 @@ from cni.vf.node import Node
 from devcluster.hosts.nic import describe_host
 from devcluster.hosts.sysfs import build
 from devcluster.hosts.vftable import VfTable
-from mooring import extract, shared_ports
-from mooring.assignment import AssignedVf, Assignment
-from mooring.assignment_keys import AssignmentKeys
-from mooring.assignment_signature import AssignmentSignature, dump_signature, key_id, signed_bytes
-from mooring.ledger import LedgerEntry, Netns, Original
+from mooring.annotations.assignment import AssignedVf, Assignment
+from mooring.annotations.assignment_keys import AssignmentKeys
+from mooring.annotations.assignment_signature import AssignmentSignature, dump_signature, key_id, signed_bytes
+from mooring.annotations.rates import PodRates, VfRates, dump_rates
 from mooring.locks import hold
-from mooring.node_offer import NAME
-from mooring.podrecord import PodRecord, dump_pod_record
-from mooring.rates import PodRates, VfRates, dump_rates
-from mooring.rates_exchange import (
+from mooring.nic.settings import VfSettings
+from mooring.records import extract, shared_ports
+from mooring.records.ledger import LedgerEntry, Netns, Original
+from mooring.records.node_offer import NAME
+from mooring.records.pod_record import PodRecord, dump_pod_record
+from mooring.records.rates_exchange import (
     HANDED_OVER,
     LISTED,
     STATES,
@@ -43,8 +44,7 @@ from mooring.rates_exchange import (
     dump_handed_over,
     read_state,
 )
-from mooring.rates_record import RatesRecord
-from mooring.settings import VfSettings
+from mooring.records.rates_record import RatesRecord
 from tests.support.offers import node_offer
 
 PF, PF_PCI, OTHER_PF_PCI = "enp4s0f0", "0000:04:00.0", "0000:04:00.1"

@@ -10,11 +10,11 @@ from cni.kernel.sysfs import Sysfs
 from cni.server.extracts import make_folders, mend, show_recorded_pods
 from cni.vf.ledger import Ledger
 from cni.vf.node import Node
-from mooring import extract
-from mooring.ledger import Attachment, Ipam, LedgerEntry, Netns, Original, ledger_name, read_ledger_entry
 from mooring.locks import hold
-from mooring.run_folder import ADVERTISER, READY, VERSIONS
-from mooring.settings import VfSettings
+from mooring.nic.settings import VfSettings
+from mooring.records import extract
+from mooring.records.ledger import Attachment, Ipam, LedgerEntry, Netns, Original, ledger_name, read_ledger_entry
+from mooring.records.run_folder import ADVERTISER, READY, VERSIONS
 from tests.cni.no_vf_settings import NoVfSettings
 
 PCI, OTHER = "0000:04:00.2", "0000:04:00.3"

@@ -21,9 +21,9 @@ from structlog.testing import capture_logs
 from cni.server.dispatch import answer
 from cni.spec.skel import COMMANDS, VERSIONS
 from mooring import names
-from mooring.ledger import Attachment, LedgerEntry, Netns, Original, dump_ledger_entry
-from mooring.settings import VfSettings
-from mooring.vf_settings import VfSettingsApi
+from mooring.nic.settings import VfSettings
+from mooring.nic.vf_settings import VfSettingsApi
+from mooring.records.ledger import Attachment, LedgerEntry, Netns, Original, dump_ledger_entry
 
 INPUTS = 10_000
 VF = {"pf": "eth0", "vf": 0, "pci": "0000:3b:01.0", "link": "ethernet", "network": "rail0", "min_tx_rate": 5}

@@ -16,9 +16,9 @@ from cni.vf.ledger import Ledger
 from cni.vf.node import Node
 from devcluster.hosts.sysfs import build
 from devcluster.hosts.vftable import VfTable
-from mooring.ledger import LedgerEntry, Netns, Original
 from mooring.locks import hold
-from mooring.settings import VfSettings
+from mooring.nic.settings import VfSettings
+from mooring.records.ledger import LedgerEntry, Netns, Original
 from tests.support.simulated_nics import EACH, INFINIBAND, MLX5, Nic
 
 PF, PF_PCI = "enp4s0f0", "0000:04:00.0"

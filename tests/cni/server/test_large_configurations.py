@@ -15,7 +15,7 @@ from cni.server.socket_server import Server, serving
 from cni.spec.conf import read_conf
 from cni.vf.large_texts import LARGE, LargeTexts
 from cni.vf.ledger import Ledger
-from mooring.podrecord import PodRecord, read_pod_record
+from mooring.records.pod_record import PodRecord, read_pod_record
 from tests.cni.no_vf_settings import NoVfSettings
 from tests.support.polling import wait_until
 

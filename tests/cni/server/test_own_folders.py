@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from cni.server.dispatch import Answer, answer
-from mooring.ledger import FOLDER, LedgerEntry, Netns, Original, dump_ledger_entry
-from mooring.settings import VfSettings
-from mooring.vf_settings import RtnetlinkVfSettings
+from mooring.nic.settings import VfSettings
+from mooring.nic.vf_settings import RtnetlinkVfSettings
+from mooring.records.ledger import FOLDER, LedgerEntry, Netns, Original, dump_ledger_entry
 
 PCI = "0000:04:00.2"
 

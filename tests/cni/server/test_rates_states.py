@@ -7,10 +7,10 @@ import pytest
 
 from cni.server.extracts import make_folders
 from cni.server.rates_states import RatesStates, take_over, was_in_force
-from mooring.inventory import CNI
-from mooring.rates_exchange import RatesState
-from mooring.rates_server import claim_states, is_of_last_server
-from mooring.run_folder import VERSIONS
+from mooring.annotations.inventory import CNI
+from mooring.records.rates_exchange import RatesState
+from mooring.records.rates_server import claim_states, is_of_last_server
+from mooring.records.run_folder import VERSIONS
 
 STATE = {"u1": RatesState("ns/p", 1, in_force=True)}
 

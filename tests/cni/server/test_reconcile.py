@@ -29,9 +29,9 @@ from cni.server.reconcile import Reconciler
 from cni.vf.ledger import Ledger
 from cni.vf.node import Node
 from mooring import locks
-from mooring.config import ConfigError
-from mooring.ledger import LedgerEntry, Netns, Original, Phase, dump_ledger_entry
 from mooring.locks import hold
+from mooring.program.config import ConfigError
+from mooring.records.ledger import LedgerEntry, Netns, Original, Phase, dump_ledger_entry
 from tests.cni.no_vf_settings import NoVfSettings
 from tests.support.polling import wait_until
 

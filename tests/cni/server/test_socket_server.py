@@ -20,7 +20,7 @@ import pytest
 from cni.forwarder import render
 from cni.kernel.inotify import hung_up, watching
 from cni.server.socket_server import ContainerLocks, serving
-from mooring.vf_settings import RtnetlinkVfSettings
+from mooring.nic.vf_settings import RtnetlinkVfSettings
 from tests.support.polling import reaches, wait_until
 from tests.support.simulated_nics import MLX5, ON_EACH, ON_MLX5, Nic
 

@@ -11,7 +11,7 @@ import pytest
 
 from cni.spec.skel import VERSIONS
 from mooring.locks import hold
-from mooring.run_folder import READY
+from mooring.records.run_folder import READY
 from tests.cni.spec.calls import FIRST, SECOND, in_pod, previous
 from tests.support.polling import wait_until
 from tests.support.proc_files import watched_folders

@@ -10,7 +10,7 @@ import pytest
 from cni.spec.result import Address, Route
 from cni.spec.skel import IO_FAILURE, TRY_AGAIN, CniError
 from cni.vf import ipam
-from mooring.ledger import Ipam
+from mooring.records.ledger import Ipam
 
 
 def ask(folder: Path, answer: Any, status: int = 0) -> ipam.IpamResult:

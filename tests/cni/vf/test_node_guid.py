@@ -26,13 +26,13 @@ from devcluster.hosts.pci_bus import PciBus
 from devcluster.hosts.personalities.personality import NO_MAC, guid_of
 from devcluster.hosts.sysfs import Tree, build
 from devcluster.hosts.vftable import VfTable
-from mooring import node_offer
-from mooring.assignment import AssignedVf, Assignment
+from mooring.annotations.assignment import AssignedVf, Assignment
 from mooring.files import write_file
-from mooring.ledger import LedgerEntry
 from mooring.locks import LockBusyError, hold
-from mooring.podrecord import PodRecord
-from mooring.settings import VfSettings
+from mooring.nic.settings import VfSettings
+from mooring.records import node_offer
+from mooring.records.ledger import LedgerEntry
+from mooring.records.pod_record import PodRecord
 from tests.support import offers
 
 pytestmark = pytest.mark.root

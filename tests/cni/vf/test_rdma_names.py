@@ -21,10 +21,10 @@ from cni.vf import node as nodes
 from cni.vf.attach import attach
 from cni.vf.ledger import Ledger
 from cni.vf.node import Node, in_host_netns, name_device, recorded_device, temporary_name
-from mooring import rdma_netlink
-from mooring.assignment import AssignedVf
-from mooring.ledger import LedgerEntry, Netns, Original
-from mooring.settings import VfSettings
+from mooring.annotations.assignment import AssignedVf
+from mooring.nic import rdma_netlink
+from mooring.nic.settings import VfSettings
+from mooring.records.ledger import LedgerEntry, Netns, Original
 from tests.cni.no_vf_settings import NoVfSettings
 from tests.support.polling import wait_until
 

@@ -8,7 +8,7 @@ import pytest
 from cni.kernel import rdma
 from cni.kernel.sysfs import Sysfs
 from cni.vf import rdma_users
-from mooring.ledger import Original
+from mooring.records.ledger import Original
 from tests.cni.vf.detach.test_detach import ENTRY
 
 

@@ -12,7 +12,7 @@ from cni.vf.node import Node
 from devcluster.hosts.nic import describe_host
 from devcluster.hosts.sysfs import build
 from devcluster.hosts.vftable import VfTable
-from mooring.settings import VfSettings
+from mooring.nic.settings import VfSettings
 
 PF, VF0, ADMIN = "enp4s0f0", "0000:04:00.2", "02:00:00:00:00:77"
 

@@ -27,7 +27,7 @@ from cri_shim.metrics import Metrics
 from cri_shim.plan.inject import Rules
 from cri_shim.records import Records
 from cri_shim.server import Succession, Systemd, serve
-from mooring.sandbox_marks import are_needed
+from mooring.records.sandbox_marks import are_needed
 from tests.support.polling import until
 
 VERSION = "/runtime.v1.RuntimeService/Version"

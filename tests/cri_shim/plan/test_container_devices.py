@@ -9,7 +9,7 @@ from cri_api.v1 import api_pb2 as full
 from cri_shim.pb import cri_pb2 as cri
 from cri_shim.plan.container_devices import UnreadableSpecError, device_numbers, grace_s, lacking
 from cri_shim.plan.inject import entitled_vfs
-from mooring.assignment import read_assignment
+from mooring.annotations.assignment import read_assignment
 
 # As containerd 1.6 writes them: other devices of the container, and one that is none of a VF.
 DEVICES = [

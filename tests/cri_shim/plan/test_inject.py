@@ -25,9 +25,9 @@ from cri_shim.plan.inject import (
     environment,
     not_held,
 )
-from mooring.assignment import read_assignment
-from mooring.ledger import Original
-from mooring.podrecord import PodRecord
+from mooring.annotations.assignment import read_assignment
+from mooring.records.ledger import Original
+from mooring.records.pod_record import PodRecord
 
 REQUEST, ASSIGNMENT = "mooring.dev/interfaces", "mooring.dev/assignment"
 DEVICES = [

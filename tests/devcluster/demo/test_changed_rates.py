@@ -26,14 +26,14 @@ from devcluster.hosts.layout import Layout
 from devcluster.runtime import cnicalls
 from devcluster.runtime.cnicalls import Attachment
 from mooring import names
-from mooring.assignment import read_assignment
+from mooring.annotations.assignment import read_assignment
+from mooring.annotations.inventory import CNI as CNI_PROGRAM
+from mooring.annotations.inventory import dump_inventory, read_inventory
+from mooring.annotations.rates import read_rates, read_rates_in_force, reserved_rates
 from mooring.files import write_file
-from mooring.inventory import CNI as CNI_PROGRAM
-from mooring.inventory import dump_inventory, read_inventory
-from mooring.rates import read_rates, read_rates_in_force, reserved_rates
-from mooring.rates_exchange import HANDED_OVER
-from mooring.rates_record import rates_record_name
-from mooring.run_folder import VERSIONS
+from mooring.records.rates_exchange import HANDED_OVER
+from mooring.records.rates_record import rates_record_name
+from mooring.records.run_folder import VERSIONS
 from tests.support.polling import wait_until
 
 pytestmark = pytest.mark.root

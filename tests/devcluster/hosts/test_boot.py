@@ -17,7 +17,7 @@ import pytest
 from devcluster.hosts.layout import Layout
 from devcluster.hosts.nic import load_host
 from devcluster.hosts.vftable import ETHERNET, VfTable
-from mooring.settings import VfSettings
+from mooring.nic.settings import VfSettings
 from tests.support.polling import wait_until
 
 pytestmark = pytest.mark.root

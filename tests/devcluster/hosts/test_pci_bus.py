@@ -8,7 +8,7 @@ from devcluster.hosts.nic import describe_host
 from devcluster.hosts.pci_bus import PciBus
 from devcluster.hosts.sysfs import build
 from devcluster.hosts.vftable import VfTable
-from mooring.settings import VfSettings
+from mooring.nic.settings import VfSettings
 
 PF, VF = "enp4s0f0", "0000:04:00.2"
 

@@ -11,7 +11,7 @@ from devcluster.hosts import sysfs
 from devcluster.hosts.nic import describe_host
 from devcluster.hosts.personalities.registry import PERSONALITIES
 from devcluster.hosts.vftable import ETHERNET, VfTable
-from mooring.settings import VfSettings
+from mooring.nic.settings import VfSettings
 from tests.support.polling import wait_until
 
 PF, OWN, ADMIN, NONE = "enp4s0f0", "02:00:01:00:00:00", "02:00:00:00:00:77", "00:00:00:00:00:00"

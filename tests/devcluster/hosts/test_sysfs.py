@@ -9,7 +9,7 @@ import pytest
 from devcluster.hosts import sysfs
 from devcluster.hosts.netdevs import Netdev, show
 from devcluster.hosts.nic import Function, Host, describe_host, dump_host, load_host
-from mooring.pci import vf_address
+from mooring.nic.pci import vf_address
 
 
 def _tree(root: Path, host: Host) -> Path:

@@ -9,7 +9,7 @@ import pytest
 
 from devcluster.hosts.nic import describe_host
 from devcluster.hosts.vftable import ETHERNET, VfTable
-from mooring.settings import VfSettings
+from mooring.nic.settings import VfSettings
 
 PF = "enp4s0f0"
 

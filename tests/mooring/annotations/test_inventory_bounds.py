@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from mooring.annotations.inventory import MOST_INVENTORY_CHARACTERS, MOST_VFS, read_inventory
 from mooring.errors import AnnotationError
-from mooring.inventory import MOST_INVENTORY_CHARACTERS, MOST_VFS, read_inventory
 
 
 def _pf(index: int = 0, vfs: str = "0-3", **fields: Any) -> dict[str, Any]:

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from mooring import names
-from mooring.assignment import dump_assignment, read_assignment, verified_assignment
+from mooring.annotations.assignment import dump_assignment, read_assignment, verified_assignment
+from mooring.annotations.inventory import dump_inventory, read_inventory
+from mooring.annotations.request import dump_interfaces, read_request
 from mooring.errors import AnnotationError
-from mooring.inventory import dump_inventory, read_inventory
-from mooring.request import dump_interfaces, read_request
 
 PF = {"name": "ib0", "pci": "0000:3b:00.0", "link": "infiniband", "network": "default", "mbps": 1, "offer_mbps": 1}
 

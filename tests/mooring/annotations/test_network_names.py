@@ -3,11 +3,12 @@
 import pytest
 
 from mooring import names
-from mooring.assignment import AssignedVf, Assignment, dump_assignment, read_assignment, verified_assignment
+from mooring.annotations.assignment import AssignedVf, Assignment, dump_assignment, read_assignment, verified_assignment
+from mooring.annotations.inventory import Inventory, Pf, dump_inventory, read_inventory
+from mooring.annotations.request import read_request
 from mooring.errors import AnnotationError, RecordError
 from mooring.indexes import Indexes
-from mooring.inventory import Inventory, Pf, dump_inventory, read_inventory
-from mooring.ledger import (
+from mooring.records.ledger import (
     Attachment,
     LedgerEntry,
     Netns,
@@ -16,8 +17,7 @@ from mooring.ledger import (
     ledger_name,
     read_ledger_entry,
 )
-from mooring.node_offer import PfOffer, dump_node_offer, read_node_offer
-from mooring.request import read_request
+from mooring.records.node_offer import PfOffer, dump_node_offer, read_node_offer
 
 NAME = "sriov/rail0"
 PCI = "0000:04:00.2"

@@ -1,13 +1,12 @@
-"""`mooring.rates`: what the scheduler and a node tell each other about changed rates, and what is refused."""
+"""`mooring.annotations.rates`: what the scheduler and a node tell each other about changed rates; what is refused."""
 
 import json
 from dataclasses import replace
 
 import pytest
 
-from mooring.assignment import AssignedVf, Assignment
-from mooring.errors import AnnotationError
-from mooring.rates import (
+from mooring.annotations.assignment import AssignedVf, Assignment
+from mooring.annotations.rates import (
     PodRates,
     RatesInForce,
     VfRates,
@@ -18,7 +17,8 @@ from mooring.rates import (
     verified_rates,
     with_rates,
 )
-from mooring.settings import VfSettings
+from mooring.errors import AnnotationError
+from mooring.nic.settings import VfSettings
 
 ASSIGNMENT = Assignment(
     "u1",

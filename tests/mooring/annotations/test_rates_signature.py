@@ -1,12 +1,12 @@
-"""`mooring.rates_signature`: what is signed for rates is signed for nothing else."""
+"""`mooring.annotations.rates_signature`: what is signed for rates is signed for nothing else."""
 
 import pytest
 
 from mooring import names
-from mooring.assignment_signature import AssignmentSignature, dump_signature
-from mooring.assignment_signature import signed_bytes as signed_for_an_assignment
+from mooring.annotations.assignment_signature import AssignmentSignature, dump_signature
+from mooring.annotations.assignment_signature import signed_bytes as signed_for_an_assignment
+from mooring.annotations.rates_signature import read_signature, signed_bytes
 from mooring.errors import AnnotationError
-from mooring.rates_signature import read_signature, signed_bytes
 
 
 def test_a_signature_of_rates_is_none_of_an_assignment() -> None:

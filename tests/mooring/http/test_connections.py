@@ -14,9 +14,9 @@ import pytest
 from aiohttp import web
 
 from bench.apiservers import free_ports
-from mooring.config import ConfigError
 from mooring.http.application import listen, read_body
 from mooring.http.connections import Limits
+from mooring.program.config import ConfigError
 from tests.support.certificates import Authority
 from tests.support.polling import until
 

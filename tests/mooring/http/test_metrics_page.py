@@ -8,8 +8,8 @@ import urllib.request
 import pytest
 
 from bench.apiservers import free_ports
-from mooring.config import ConfigError
 from mooring.http.metrics_page import serve_metrics
+from mooring.program.config import ConfigError
 
 
 @pytest.fixture

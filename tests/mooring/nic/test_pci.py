@@ -2,7 +2,7 @@
 
 import pytest
 
-from mooring.pci import pcie_root
+from mooring.nic.pci import pcie_root
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import struct
 
 import pytest
 
-from mooring import rdma_netlink
+from mooring.nic import rdma_netlink
 
 
 def message(kind: int, body: bytes) -> bytes:

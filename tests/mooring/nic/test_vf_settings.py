@@ -5,9 +5,9 @@ import struct
 import pytest
 
 from mooring.errors import RecordError
+from mooring.nic.settings import SETTING_NAMES, VfSettings, read_found_settings
+from mooring.nic.vf_settings import settings_listed
 from mooring.parsing import dump, parse
-from mooring.settings import SETTING_NAMES, VfSettings, read_found_settings
-from mooring.vf_settings import settings_listed
 
 MAC, VLAN, SPOOFCHK, LINK_STATE, RATE, TRUST, NODE_GUID = 1, 2, 4, 5, 6, 9, 10
 

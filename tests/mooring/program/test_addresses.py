@@ -2,7 +2,7 @@
 
 import pytest
 
-from mooring.config import ConfigError, host_and_port
+from mooring.program.config import ConfigError, host_and_port
 
 
 @pytest.mark.parametrize(

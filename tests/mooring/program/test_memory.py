@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from mooring.memory import give_back
+from mooring.program.memory import give_back
 
 _EACH, _MANY = 1 << 12, 20_000
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from mooring.errors import RecordError
-from mooring.ledger import LedgerEntry, Netns, Original, dump_ledger_entry, ledger_name, read_ledger_entry
+from mooring.records.ledger import LedgerEntry, Netns, Original, dump_ledger_entry, ledger_name, read_ledger_entry
 
 PCI = "0000:3b:01.0"
 ENTRY = LedgerEntry(

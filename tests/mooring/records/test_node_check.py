@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 import pytest
 
 from mooring.errors import RecordError
-from mooring.node_check import Finding, NodeCheck, dump_node_check, read_node_check
 from mooring.parsing import MAX_BYTES
+from mooring.records.node_check import Finding, NodeCheck, dump_node_check, read_node_check
 
 AT = datetime(2026, 11, 22, 14, tzinfo=UTC)
 CHECK = NodeCheck(AT, "runtime", "config.yaml: …", (Finding("kubelet", "config.yaml", "does not say …"),))

@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from mooring.assignment import AssignedVf
+from mooring.annotations.assignment import AssignedVf
+from mooring.annotations.inventory import Allow
 from mooring.errors import RecordError
 from mooring.files import read_own_file
 from mooring.indexes import Indexes
-from mooring.inventory import Allow
-from mooring.node_offer import PfOffer, dump_node_offer, read_node_offer
-from mooring.settings import VfSettings
+from mooring.nic.settings import VfSettings
+from mooring.records.node_offer import PfOffer, dump_node_offer, read_node_offer
 
 PCI = "0000:04:00.0"
 EVERY_TERM = PfOffer(500, False, "rail0", Indexes.of([0, 1]), 10, Allow(Indexes.of([7]), mac=True), 100)

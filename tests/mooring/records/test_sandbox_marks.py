@@ -11,7 +11,7 @@ import pytest
 
 from mooring.errors import RecordError
 from mooring.files import write_file
-from mooring.sandbox_marks import FOLDER, are_needed, claim, is_marked, marked, promise_marks
+from mooring.records.sandbox_marks import FOLDER, are_needed, claim, is_marked, marked, promise_marks
 
 _MARKS = 3000
 UID = "8c2f0001-0000-4000-8000-000000000001"
@@ -96,7 +96,7 @@ def test_one_sandbox_after_the_other_has_its_own_mark(tmp_path: Path) -> None:
 TWO_AT_ONCE = """
 import sys, threading
 from pathlib import Path
-from mooring.sandbox_marks import claim, marked
+from mooring.records.sandbox_marks import claim, marked
 
 run, place = Path(sys.argv[1]), threading.current_thread()
 outcomes, opened, at = [], 0, None
@@ -137,7 +137,7 @@ def test_of_two_sandboxes_at_once_one_claims_the_mark(tmp_path: Path) -> None:
 def test_the_mark_of_a_killed_shim_is_none(tmp_path: Path) -> None:
     """Its lock ends with the process, without a moment for cleaning up; the next shim removes the file."""
     program = (
-        "import sys, time; from pathlib import Path; from mooring.sandbox_marks import marked\n"
+        "import sys, time; from pathlib import Path; from mooring.records.sandbox_marks import marked\n"
         "with marked(Path(sys.argv[1]), sys.argv[2]): print('marked', flush=True); time.sleep(600)"
     )
     with subprocess.Popen([sys.executable, "-c", program, str(tmp_path), UID], stdout=subprocess.PIPE) as shim:
@@ -192,7 +192,7 @@ def test_marks_are_needed_from_a_promise_on(tmp_path: Path) -> None:
 AT_EVERY_CALL = """
 import sys
 from pathlib import Path
-from mooring.sandbox_marks import are_needed, promise_marks
+from mooring.records.sandbox_marks import are_needed, promise_marks
 
 state, run = Path(sys.argv[1], "state"), Path(sys.argv[1], "run")
 promise_marks(state, run, "1")

@@ -6,7 +6,7 @@ import pytest
 
 from mooring.errors import RecordError
 from mooring.parsing import MAX_BYTES
-from mooring.without_devices import WithoutDevices, dump_without_devices, read_without_devices
+from mooring.records.without_devices import WithoutDevices, dump_without_devices, read_without_devices
 
 ONE = WithoutDevices("ml/web", "8c2f", "trainer", "5f0e", ("0000:04:00.5",))
 OTHER = WithoutDevices("ml/web", "8c2f", "sidecar", "60aa", ("0000:04:00.5", "0000:04:00.6"), stopped=True)

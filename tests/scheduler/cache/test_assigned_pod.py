@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from mooring import names
-from mooring.assignment import AssignedVf, Assignment, dump_assignment
+from mooring.annotations.assignment import AssignedVf, Assignment, dump_assignment
 from scheduler.cache.assigned_pod import read_assigned_pod
 from scheduler.cache.cache import AssignedPod
 from scheduler.kube.objects import Pod

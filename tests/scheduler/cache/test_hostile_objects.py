@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from mooring.annotations.inventory import Inventory, Out, Pf, dump_inventory
 from mooring.indexes import Indexes
-from mooring.inventory import Inventory, Out, Pf, dump_inventory
 from mooring.kube.events import Changed, Identity, Removed
 from scheduler.cycle.decisions import Bind
 from scheduler.kube.objects import Node, Pod

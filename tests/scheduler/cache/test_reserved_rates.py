@@ -6,11 +6,11 @@ from dataclasses import replace
 import pytest
 
 from mooring import names
-from mooring.assignment import AssignedVf, Assignment, dump_assignment
-from mooring.inventory import Pf
+from mooring.annotations.assignment import AssignedVf, Assignment, dump_assignment
+from mooring.annotations.inventory import Pf
+from mooring.annotations.rates import PodRates, RatesInForce, VfRates, dump_rates, dump_rates_in_force
 from mooring.kube.events import Identity, Removed
-from mooring.rates import PodRates, RatesInForce, VfRates, dump_rates, dump_rates_in_force
-from mooring.settings import VfSettings
+from mooring.nic.settings import VfSettings
 from scheduler.kube.objects import Node, Pod
 from scheduler.state.machine import Machine
 from tests.scheduler.state.steps import annotated, binds, notices, remove, steps, take_in

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from mooring.assignment import Assignment, read_assignment
+from mooring.annotations.assignment import Assignment, read_assignment
 from mooring.kube.events import Changed, Identity, Removed
 from scheduler.constraints.kinds import Kinds
 from scheduler.cycle.decisions import Bind

@@ -5,7 +5,7 @@ from random import Random
 
 import pytest
 
-from mooring.inventory import Pf
+from mooring.annotations.inventory import Pf
 from mooring.kube.events import Identity, Removed
 from mooring.parsing import dump
 from scheduler.constraints.kinds import Kinds

@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterator, Mapping
 import pytest
 
 from mooring import names
-from mooring.assignment import AssignedVf, Assignment, dump_assignment
-from mooring.inventory import Pf
+from mooring.annotations.assignment import AssignedVf, Assignment, dump_assignment
+from mooring.annotations.inventory import Pf
 from mooring.kube.events import Changed, Identity
 from scheduler.constraints.kinds import Kind, Kinds
 from scheduler.constraints.protocol import Beside, NodeSide, PodSide, Proposal, Units

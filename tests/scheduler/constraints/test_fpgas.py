@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from mooring.inventory import Pf
+from mooring.annotations.inventory import Pf
 from mooring.parsing import dump
 from scheduler.constraints.kinds import Kinds
 from scheduler.cycle.decisions import Bind

@@ -6,9 +6,9 @@ from importlib.metadata import EntryPoint
 
 import pytest
 
+from mooring.annotations.inventory import Pf
 from mooring.gpu.assignment import GpuAssignment, assigned_gpus
 from mooring.gpu.inventory import KEY, Gpu, GpuInventory, GpuOut, dump_gpu_inventory
-from mooring.inventory import Pf
 from scheduler.constraints.kinds import Kinds
 from scheduler.cycle.decisions import Bind
 from scheduler.kube.objects import Node, Pod

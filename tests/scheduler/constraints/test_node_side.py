@@ -12,9 +12,9 @@ from cni.spec.conf import Conf, read_conf
 from cni.spec.skel import Call, CniError, read_call
 from cri_shim.pb import cri_pb2 as cri
 from cri_shim.plan.inject import Pass, Record, Refuse, Rules, decide_container, decide_sandbox
-from mooring.assignment import dump_assignment, read_assignment
-from mooring.inventory import Pf
-from mooring.podrecord import PodRecord, dump_pod_record, pod_record_name, read_pod_record
+from mooring.annotations.assignment import dump_assignment, read_assignment
+from mooring.annotations.inventory import Pf
+from mooring.records.pod_record import PodRecord, dump_pod_record, pod_record_name, read_pod_record
 from scheduler.constraints.kinds import Kinds
 from scheduler.cycle.decisions import Bind
 from scheduler.kube.objects import Node, Pod

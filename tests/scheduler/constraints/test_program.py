@@ -12,8 +12,8 @@ import pytest
 
 from devcluster.apiserver.serve import ApiServer
 from mooring import names
-from mooring.assignment import read_assignment
-from mooring.inventory import Pf
+from mooring.annotations.assignment import read_assignment
+from mooring.annotations.inventory import Pf
 from mooring.kube.client import Client
 from scheduler.kube.objects import Node
 from tests.scheduler.reference.messages import refusal

@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from mooring.inventory import Pf
+from mooring.annotations.inventory import Pf
 from scheduler.constraints.kinds import Kinds
 from scheduler.cycle.decisions import Bind
 from scheduler.cycle.instructions import DeleteVictims, Notice

@@ -4,7 +4,7 @@ import random
 import re
 from collections.abc import Callable
 
-from mooring.inventory import Pf
+from mooring.annotations.inventory import Pf
 from mooring.kube.events import Changed, Identity
 from scheduler.cycle.decisions import Bind
 from scheduler.cycle.instructions import Report

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from mooring import names
-from mooring.assignment import dump_assignment, read_assignment
+from mooring.annotations.assignment import dump_assignment, read_assignment
+from mooring.annotations.inventory import Allow, Inventory, Pf, dump_inventory
 from mooring.indexes import Indexes
-from mooring.inventory import Allow, Inventory, Pf, dump_inventory
 from mooring.kube.events import Changed, Identity, Removed
 from scheduler.cache.column import Column, Journal
 from scheduler.cycle.decisions import Bind

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from mooring import names
-from mooring.inventory import Pf
+from mooring.annotations.inventory import Pf
 from mooring.kube.events import Changed, Identity
 from scheduler.cycle.decisions import Bind
 from scheduler.extender.extender_pods import Verdict

@@ -7,9 +7,9 @@ import msgspec
 import pytest
 
 from mooring import names
-from mooring.assignment import AssignedVf, Assignment, dump_assignment
+from mooring.annotations.assignment import AssignedVf, Assignment, dump_assignment
+from mooring.annotations.inventory import Pf
 from mooring.gpu.inventory import KEY, Gpu, GpuInventory, dump_gpu_inventory
-from mooring.inventory import Pf
 from mooring.kube.events import Changed, Identity, Removed, Synced
 from scheduler.constraints.kinds import Kinds
 from scheduler.cycle.decisions import Bind

@@ -6,8 +6,8 @@ from itertools import product
 
 import pytest
 
-from mooring.request import VfRequest
-from mooring.settings import VfSettings
+from mooring.annotations.request import VfRequest
+from mooring.nic.settings import VfSettings
 from scheduler.extender import roots
 from scheduler.extender.roots import OutOfSteps, RootCapacity, divisions
 

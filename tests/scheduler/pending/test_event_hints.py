@@ -4,8 +4,8 @@ import msgspec
 import pytest
 
 from mooring import names
+from mooring.annotations.inventory import Inventory, Out, dump_inventory
 from mooring.indexes import Indexes
-from mooring.inventory import Inventory, Out, dump_inventory
 from mooring.kube.events import Changed, Identity, Removed
 from scheduler.cycle.decisions import Bind
 from scheduler.cycle.instructions import Report

@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from mooring.annotations.inventory import Out, Pf
 from mooring.indexes import Indexes
-from mooring.inventory import Out, Pf
 from mooring.kube.events import Changed, Identity, Removed
 from scheduler.cycle.cycle import SchedulingCycle
 from scheduler.cycle.decisions import Bind

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
+from mooring.annotations.inventory import Allow, Pf
+from mooring.annotations.request import PodRequest, VfRequest
 from mooring.indexes import Indexes
-from mooring.inventory import Allow, Pf
-from mooring.request import PodRequest, VfRequest
-from mooring.settings import VfSettings
+from mooring.nic.settings import VfSettings
 from scheduler.placement.assign import NOT_ENOUGH, Placement, demands_on, pick_vfs, place_on
 from scheduler.placement.eligibility import refused_settings
 from scheduler.placement.place import PfCapacity

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from mooring.annotations.inventory import Allow, Pf
+from mooring.annotations.request import PodRequest, VfRequest
 from mooring.indexes import Indexes
-from mooring.inventory import Allow, Pf
 from mooring.kube.events import Changed, Identity
 from mooring.natural_order import natural
-from mooring.request import PodRequest, VfRequest
-from mooring.settings import VfSettings
+from mooring.nic.settings import VfSettings
 from scheduler.kube.objects import Node, Pod
 from scheduler.placement import eligibility as subject
 from scheduler.placement.eligibility import Eligibility, refused_netdev, refused_settings

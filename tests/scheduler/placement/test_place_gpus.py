@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mooring.annotations.inventory import Pf
+from mooring.annotations.request import PodRequest, VfRequest
 from mooring.gpu.inventory import Gpu
 from mooring.gpu.request import ContainerLimit, GpuRequest, Together, Vfs
 from mooring.indexes import Indexes
-from mooring.inventory import Pf
-from mooring.request import PodRequest, VfRequest
-from mooring.settings import VfSettings
+from mooring.nic.settings import VfSettings
 from scheduler.constraints.protocol import VFS, Proposal, Units, Unmet
 from scheduler.placement.assign import OUT_OF_BUDGET, Placement
 from scheduler.placement.gpus import STEPS, choices

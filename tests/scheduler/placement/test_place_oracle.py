@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from mooring.request import Spreading
+from mooring.annotations.request import Spreading
 from scheduler.placement.place import Fit, NoFit, OutOfBudget, PfCapacity, VfDemand, decide, place
 
 POLICIES: tuple[Spreading | None, ...] = (None, "pack", "spread", "distinct")

@@ -7,11 +7,11 @@ from random import Random
 
 import pytest
 
-from mooring.assignment import AssignedVf, Assignment
+from mooring.annotations.assignment import AssignedVf, Assignment
+from mooring.annotations.inventory import Inventory, Out, Pf, dump_inventory, read_inventory
+from mooring.annotations.request import PodRequest, Spreading, VfRequest
 from mooring.indexes import Indexes
-from mooring.inventory import Inventory, Out, Pf, dump_inventory, read_inventory
-from mooring.request import PodRequest, Spreading, VfRequest
-from mooring.settings import VfSettings
+from mooring.nic.settings import VfSettings
 from scheduler.cache.cache import AssignedPod
 from scheduler.placement.assign import demands_on, pick_vfs, place_on
 from scheduler.placement.place import Fit, NoFit, OutOfBudget, PfCapacity, VfDemand, place

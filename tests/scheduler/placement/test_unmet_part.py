@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from mooring.inventory import Pf
+from mooring.annotations.inventory import Pf
+from mooring.annotations.request import VfRequest
 from mooring.kube.events import Changed, Identity
-from mooring.request import VfRequest
-from mooring.settings import VfSettings
+from mooring.nic.settings import VfSettings
 from scheduler.kube.objects import Node, Pod
 from scheduler.placement.unmet_part import InterfaceParts
 from scheduler.state.machine import Machine

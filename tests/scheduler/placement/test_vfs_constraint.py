@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from mooring.inventory import Pf, dump_inventory, read_inventory
+from mooring.annotations.inventory import Pf, dump_inventory, read_inventory
 from scheduler.constraints.kinds import NONE
 from scheduler.constraints.protocol import Constraint, NodeSide, PodSide, Proposal, Unmet
 from scheduler.cycle.placement_budget import PlacementBudget

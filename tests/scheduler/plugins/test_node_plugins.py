@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mooring.inventory import Inventory, Pf, dump_inventory
+from mooring.annotations.inventory import Inventory, Pf, dump_inventory
 from mooring.kube.events import Changed, Identity
 from scheduler.cache.node_info import InventoryFault, read_node
 from scheduler.kube.objects import Condition, Image, Node, Pod, Requirement

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from devcluster.apiserver.serve import ApiServer
-from mooring.inventory import Pf
+from mooring.annotations.inventory import Pf
 from mooring.kube.access import Access
 from mooring.kube.client import MERGE_PATCH, Client
 from mooring.kube.failures import Status

@@ -10,7 +10,7 @@ import pytest
 
 from devcluster.apiserver.faults import Fault
 from devcluster.apiserver.serve import ApiServer
-from mooring.inventory import Pf
+from mooring.annotations.inventory import Pf
 from mooring.kube.client import Client
 from scheduler.cache.cache import AssignedPod
 from scheduler.cycle.instructions import DeleteVictims

@@ -5,8 +5,8 @@ from typing import Any
 import msgspec
 
 from mooring import names
-from mooring.assignment import AssignedVf, Assignment, dump_assignment
-from mooring.inventory import Inventory, dump_inventory
+from mooring.annotations.assignment import AssignedVf, Assignment, dump_assignment
+from mooring.annotations.inventory import Inventory, dump_inventory
 from mooring.kube.client import MERGE_PATCH
 from scheduler.kube.objects import Pod
 from scheduler.server.metrics import EVICTIONS

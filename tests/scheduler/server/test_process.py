@@ -16,9 +16,9 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from devcluster.apiserver.faults import Fault
 from devcluster.apiserver.serve import ApiServer
 from mooring import names
-from mooring.assignment import Assignment, read_assignment
-from mooring.assignment_signature import key_id, read_signature, signed_bytes
-from mooring.inventory import Pf
+from mooring.annotations.assignment import Assignment, read_assignment
+from mooring.annotations.assignment_signature import key_id, read_signature, signed_bytes
+from mooring.annotations.inventory import Pf
 from scheduler.kube.objects import Node, Pod
 from tests.scheduler.reference.messages import refusal
 from tests.scheduler.server.process import ALONE, Cluster, running

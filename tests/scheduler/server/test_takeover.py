@@ -20,8 +20,8 @@ import pytest
 from devcluster.apiserver.faults import Fault
 from devcluster.apiserver.serve import ApiServer
 from mooring import names
-from mooring.assignment import read_assignment
-from mooring.inventory import Pf
+from mooring.annotations.assignment import read_assignment
+from mooring.annotations.inventory import Pf
 from mooring.kube.client import Client
 from scheduler.kube.objects import Node, Pod
 from tests.scheduler.server.stage import add_node

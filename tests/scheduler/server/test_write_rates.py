@@ -9,8 +9,8 @@ import pytest
 from devcluster.apiserver.faults import Fault, FaultKind
 from devcluster.apiserver.serve import ApiServer
 from mooring import names
+from mooring.annotations.rates import PodRates, RatesInForce, VfRates, dump_rates, dump_rates_in_force, read_rates
 from mooring.kube.client import MERGE_PATCH, Client
-from mooring.rates import PodRates, RatesInForce, VfRates, dump_rates, dump_rates_in_force, read_rates
 from scheduler.cycle.instructions import WriteRates
 from scheduler.kube.objects import Pod
 from scheduler.server import write_rates as module

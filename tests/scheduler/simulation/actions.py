@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from devcluster.apiserver.status import ApiError
 from mooring import names
-from mooring.assignment import AssignedVf, Assignment, dump_assignment
+from mooring.annotations.assignment import AssignedVf, Assignment, dump_assignment
 from tests.scheduler.simulation import fake_units
 from tests.scheduler.simulation.cluster import CLASSES, OFFER_MBPS, VFS, PodState
 from tests.scheduler.simulation.jobs import Job

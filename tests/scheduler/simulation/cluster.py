@@ -6,10 +6,10 @@ from typing import Any
 
 from devcluster.apiserver.status import ApiError
 from mooring import names
-from mooring.assignment import AssignedVf, Assignment, read_assignment
+from mooring.annotations.assignment import AssignedVf, Assignment, read_assignment
+from mooring.annotations.inventory import HELD_BY, Inventory, Out, Pf, dump_inventory
 from mooring.errors import AnnotationError
 from mooring.indexes import Indexes
-from mooring.inventory import HELD_BY, Inventory, Out, Pf, dump_inventory
 from tests.scheduler.simulation import fake_units
 from tests.scheduler.simulation.api import MERGE, Api, Json
 

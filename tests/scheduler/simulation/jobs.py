@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from mooring import names
-from mooring.request import read_request
+from mooring.annotations.request import read_request
 from scheduler.cache.cache import AssignedPod
 from scheduler.cycle.decisions import Bind
 from scheduler.cycle.instructions import DeleteVictims

@@ -4,8 +4,8 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from mooring import names
-from mooring.assignment import AssignedVf
-from mooring.rates import PodRates, with_rates
+from mooring.annotations.assignment import AssignedVf
+from mooring.annotations.rates import PodRates, with_rates
 from tests.scheduler.simulation.cluster import Cluster, Hardware, PodState, on_cable
 
 

@@ -4,10 +4,10 @@ import itertools
 from collections.abc import Iterable, Sequence
 
 from mooring import names
+from mooring.annotations.inventory import Inventory, read_inventory
+from mooring.annotations.rates import PodRates, read_rates, read_rates_in_force
+from mooring.annotations.request import VfRequest, read_request
 from mooring.errors import AnnotationError
-from mooring.inventory import Inventory, read_inventory
-from mooring.rates import PodRates, read_rates, read_rates_in_force
-from mooring.request import VfRequest, read_request
 from tests.scheduler.simulation import fake_units
 from tests.scheduler.simulation.api import Json
 from tests.scheduler.simulation.cluster import CPUS, PodState, on_cable

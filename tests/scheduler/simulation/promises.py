@@ -14,8 +14,8 @@ import msgspec
 from devcluster.apiserver import protobuf
 from devcluster.apiserver.objects import timestamp
 from mooring import names
-from mooring.assignment import AssignedVf
-from mooring.inventory import Inventory
+from mooring.annotations.assignment import AssignedVf
+from mooring.annotations.inventory import Inventory
 from tests.scheduler.simulation.clock import VirtualLoop
 from tests.scheduler.simulation.cluster import Cluster, PodState, on_cable
 from tests.scheduler.simulation.http import Request

@@ -14,9 +14,9 @@ import msgspec
 
 from devcluster.apiserver.status import ApiError
 from mooring import names
+from mooring.annotations.rates import PodRates, RatesInForce, dump_rates_in_force
+from mooring.annotations.request import VfRequest, read_request
 from mooring.errors import AnnotationError
-from mooring.rates import PodRates, RatesInForce, dump_rates_in_force
-from mooring.request import VfRequest, read_request
 from tests.scheduler.simulation.api import Json
 from tests.scheduler.simulation.cluster import CLASSES, OFFER_MBPS, PodState, on_cable
 from tests.scheduler.simulation.http import Request

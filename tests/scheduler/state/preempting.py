@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from mooring.inventory import Pf
+from mooring.annotations.inventory import Pf
 from mooring.kube.events import Changed, Identity, Removed
 from scheduler.cycle.decisions import Bind
 from scheduler.cycle.instructions import DeleteVictims, Instruction, Report

@@ -6,8 +6,8 @@ from typing import Any
 import msgspec
 
 from mooring import names
-from mooring.assignment import AssignedVf, Assignment, dump_assignment
-from mooring.inventory import Pf
+from mooring.annotations.assignment import AssignedVf, Assignment, dump_assignment
+from mooring.annotations.inventory import Pf
 from mooring.kube.events import Changed, Identity, Removed
 from scheduler.cycle.decisions import Bind
 from scheduler.kube.objects import Node, Pod

@@ -17,7 +17,7 @@ import msgspec
 import structlog
 
 from mooring import names
-from mooring.inventory import Pf
+from mooring.annotations.inventory import Pf
 from mooring.kube.access import Access
 from mooring.kube.client import Client
 from mooring.kube.events import Changed, Identity, Removed

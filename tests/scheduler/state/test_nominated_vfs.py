@@ -3,8 +3,8 @@
 from collections.abc import Callable
 
 from mooring import names
-from mooring.assignment import read_assignment
-from mooring.inventory import Pf
+from mooring.annotations.assignment import read_assignment
+from mooring.annotations.inventory import Pf
 from mooring.kube.events import Changed, Identity
 from scheduler.cycle.decisions import Bind
 from scheduler.cycle.instructions import DeleteVictims

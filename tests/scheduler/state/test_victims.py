@@ -6,9 +6,9 @@ import msgspec
 import pytest
 
 from mooring import names
-from mooring.assignment import read_assignment
+from mooring.annotations.assignment import read_assignment
+from mooring.annotations.inventory import HELD_BY, Out
 from mooring.indexes import Indexes
-from mooring.inventory import HELD_BY, Out
 from scheduler.cycle.cycle import SchedulingCycle
 from scheduler.cycle.instructions import DeleteVictimsResult, Instruction, Report
 from scheduler.cycle.preemption.preemption import VF_PATIENCE_S

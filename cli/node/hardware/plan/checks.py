@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from mooring.settings import SETTING_NAMES
+from mooring.nic.settings import SETTING_NAMES
 
 # Reads only; takes one free VF; sends traffic between two.
 Stage = Literal["host", "vf", "traffic"]

@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
 from cli.node.hardware.plan.checks import Answer
-from mooring.settings import SETTING_NAMES, VfSettings
+from mooring.nic.settings import SETTING_NAMES, VfSettings
 
 # Locally administered; the second is what the PF is given while the VF is in the pod, the third what the VF tries.
 ADMIN_MAC, SECOND_MAC, OWN_MAC = "02:6d:6f:00:00:01", "02:6d:6f:00:00:02", "02:6d:6f:00:00:03"

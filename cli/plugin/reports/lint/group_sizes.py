@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 from cli.plugin.reports.lint.manifests import Place, PodPlace
 from mooring import names
+from mooring.annotations.group import GroupRequest, read_group
 from mooring.errors import AnnotationError
-from mooring.group import GroupRequest, read_group
 from mooring.parsing import shorten
 
 

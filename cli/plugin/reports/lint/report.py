@@ -11,10 +11,10 @@ from cli.plugin.reports.lint.manifests import ManifestError, Place, PodPlace, Wi
 from cli.plugin.reports.objects import REQUESTS, SCHEDULERS, UNKNOWN, unknown_annotations
 from cli.plugin.reports.tables import Answer, Cell, Table
 from mooring import names
+from mooring.annotations.request import PodRequest, read_request
 from mooring.errors import AnnotationError
 from mooring.gpu.assignment import KIND as GPU
 from mooring.parsing import MAX_BYTES, shorten
-from mooring.request import PodRequest, read_request
 from scheduler.constraints.kinds import Kinds, asked_kinds
 from scheduler.kube.objects import Pod
 from scheduler.kube.pod_info import Refusal, read_pod_info

@@ -9,8 +9,8 @@ know.
 from dataclasses import dataclass
 
 from mooring import names
+from mooring.annotations.inventory import Pf
 from mooring.errors import AnnotationError
-from mooring.inventory import Pf
 from mooring.parsing import parse
 
 KEY = f"{names.INVENTORY_OF}fpga"

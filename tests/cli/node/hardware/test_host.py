@@ -12,9 +12,9 @@ from cli.node.errors import NodeError
 from cli.node.hardware import host
 from cli.node.hardware.host import Target
 from cli.node.hardware.plan.checks import CHECKS, Answer
+from mooring.annotations.inventory import Inventory, Pf, dump_inventory
 from mooring.indexes import Indexes
-from mooring.inventory import Inventory, Pf, dump_inventory
-from mooring.settings import VfSettings
+from mooring.nic.settings import VfSettings
 
 PF = Pf(
     *("ens1f0", "0000:3b:00.0", "ethernet", "rail0", 100_000, 90_000),

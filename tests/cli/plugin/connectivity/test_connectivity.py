@@ -16,7 +16,7 @@ from aiohttp import web
 
 from cli.plugin.connectivity.plan import Plan, PlanError, PodOptions, Said, client_pod, make_plan, read_log, report
 from cli.plugin.reports.use import uses
-from mooring.inventory import Pf
+from mooring.annotations.inventory import Pf
 from tests.cli.plugin.cluster import Json, Served, as_nodes, as_pods, bound, given, node, pf
 
 # A program in the place of perftest's: it serves once, or counts messages, and gives no rate, as on a busy CPU.

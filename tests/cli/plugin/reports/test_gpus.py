@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from cli.plugin.reports import gpus
 from cli.plugin.reports.tables import Answer, draw
 from mooring import names
-from mooring.assignment import AssignedVf, Assignment, dump_assignment
+from mooring.annotations.assignment import AssignedVf, Assignment, dump_assignment
 from mooring.gpu.assignment import GpuAssignment, details_of
 from mooring.gpu.inventory import KEY, Gpu, GpuInventory, GpuOut, dump_gpu_inventory
-from mooring.settings import VfSettings
+from mooring.nic.settings import VfSettings
 from tests.cli.plugin.cluster import Json, Served, as_nodes, as_pods, node, pf, pod
 
 SWITCH, ROOT, PORT = "0000:16:00.0", "0000:15:01.0", "0000:17:04.0"

@@ -12,11 +12,11 @@ from cli.plugin.reports.objects import Event, Guard, Node, Pod, unknown_annotati
 from cli.plugin.reports.tables import Answer, Cell, Table, cells, draw
 from cli.plugin.reports.use import uses
 from mooring import names
-from mooring.admission_policies import POLICIES
-from mooring.assignment_signature import AssignmentSignature, dump_signature
+from mooring.annotations.assignment_signature import AssignmentSignature, dump_signature
+from mooring.annotations.inventory import Out, dump_inventory, read_inventory
+from mooring.annotations.rates import PodRates, RatesInForce, VfRates, dump_rates, dump_rates_in_force
 from mooring.indexes import Indexes
-from mooring.inventory import Out, dump_inventory, read_inventory
-from mooring.rates import PodRates, RatesInForce, VfRates, dump_rates, dump_rates_in_force
+from mooring.kube.guard import POLICIES
 from tests.cli.plugin.cluster import as_nodes, as_pods, bound, given, node, pf, pod
 
 

@@ -14,11 +14,11 @@ from cni.vf.attach import attach
 from cni.vf.detach import detach
 from cni.vf.ledger import Ledger
 from cni.vf.node import Node
-from mooring.assignment import AssignedVf
+from mooring.annotations.assignment import AssignedVf
 from mooring.errors import RecordError
-from mooring.ledger import Ipam, LedgerEntry, Netns, Original, dump_ledger_entry
 from mooring.locks import hold
 from mooring.parsing import MAX_BYTES
+from mooring.records.ledger import Ipam, LedgerEntry, Netns, Original, dump_ledger_entry
 from tests.cni.no_vf_settings import NoVfSettings
 
 BUSY, FREE = "0000:3b:01.0", "0000:3b:01.1"

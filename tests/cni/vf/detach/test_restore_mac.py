@@ -14,8 +14,8 @@ from cni.vf.node import Node
 from devcluster.hosts.nic import describe_host
 from devcluster.hosts.sysfs import build
 from devcluster.hosts.vftable import VfTable
-from mooring.ledger import LedgerEntry, Netns, Original
-from mooring.settings import VfSettings
+from mooring.nic.settings import VfSettings
+from mooring.records.ledger import LedgerEntry, Netns, Original
 
 PF, VF0 = "enp4s0f0", "0000:04:00.2"
 OWN, ADMIN, OF_POD = "02:00:00:00:00:01", "02:00:00:00:00:77", "02:00:00:00:00:99"

@@ -10,8 +10,8 @@ from cni.kernel.sysfs import Sysfs
 from cni.vf.detach import original_settings, restore
 from cni.vf.ledger import Ledger
 from cni.vf.node import Node
-from mooring.ledger import LedgerEntry, Netns, Original
-from mooring.settings import VfSettings
+from mooring.nic.settings import VfSettings
+from mooring.records.ledger import LedgerEntry, Netns, Original
 from tests.cni.no_vf_settings import NoVfSettings
 
 pytestmark = pytest.mark.root

@@ -15,9 +15,9 @@ from cni.vf.rates import pf_rates
 from devcluster.hosts.nic import describe_host
 from devcluster.hosts.sysfs import build
 from devcluster.hosts.vftable import VfTable
-from mooring.assignment import AssignedVf
-from mooring.ledger import LedgerEntry, Netns, Original
-from mooring.settings import VfSettings
+from mooring.annotations.assignment import AssignedVf
+from mooring.nic.settings import VfSettings
+from mooring.records.ledger import LedgerEntry, Netns, Original
 
 PF, PF_PCI = "enp4s0f0", "0000:04:00.0"
 

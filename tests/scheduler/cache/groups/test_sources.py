@@ -6,8 +6,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from mooring.annotations.group import GroupRequest, read_group
 from mooring.errors import AnnotationError
-from mooring.group import GroupRequest, read_group
 from scheduler.cache.groups import sources
 from scheduler.cache.groups.sources import Group
 from scheduler.kube.group_membership import GroupKey, GroupMembership, read_membership

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from mooring.inventory import Pf
+from mooring.annotations.inventory import Pf
 from mooring.kube.events import Changed, Identity
 from scheduler.cache.groups.sources import Group
 from scheduler.cycle.groups.domains import tries

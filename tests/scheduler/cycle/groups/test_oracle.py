@@ -10,10 +10,10 @@ from random import Random
 import pytest
 
 from mooring import names
-from mooring.assignment import AssignedVf, Assignment, dump_assignment
-from mooring.inventory import Pf
+from mooring.annotations.assignment import AssignedVf, Assignment, dump_assignment
+from mooring.annotations.inventory import Pf
 from mooring.kube.events import Changed, Identity
-from mooring.settings import VfSettings
+from mooring.nic.settings import VfSettings
 from scheduler.cycle.decisions import Bind
 from scheduler.cycle.instructions import Instruction
 from scheduler.kube.objects import Node

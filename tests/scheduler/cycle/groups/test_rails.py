@@ -8,8 +8,8 @@ from collections.abc import Callable
 import pytest
 
 from mooring import names
-from mooring.assignment import read_assignment
-from mooring.inventory import Pf
+from mooring.annotations.assignment import read_assignment
+from mooring.annotations.inventory import Pf
 from mooring.kube.events import Changed, Identity
 from scheduler.cycle.decisions import Bind
 from scheduler.kube.objects import Node, Pod

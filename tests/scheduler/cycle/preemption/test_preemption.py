@@ -7,10 +7,10 @@ import msgspec
 import pytest
 
 from mooring import names
-from mooring.assignment import AssignedVf, Assignment, dump_assignment
+from mooring.annotations.assignment import AssignedVf, Assignment, dump_assignment
+from mooring.annotations.inventory import Inventory, Pf, dump_inventory
 from mooring.indexes import Indexes
-from mooring.inventory import Inventory, Pf, dump_inventory
-from mooring.settings import VfSettings
+from mooring.nic.settings import VfSettings
 from scheduler.cache.assigned_pod import read_assigned_pod
 from scheduler.cache.cache import Cache
 from scheduler.cache.node_info import read_node

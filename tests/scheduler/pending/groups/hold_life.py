@@ -4,7 +4,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from mooring.inventory import Pf
+from mooring.annotations.inventory import Pf
 from scheduler.kube.objects import Node, Pod
 from scheduler.pending.groups.options import GroupOptions
 from scheduler.state.machine import Machine

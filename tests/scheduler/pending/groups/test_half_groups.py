@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from mooring.inventory import Pf
+from mooring.annotations.inventory import Pf
 from mooring.kube.events import Identity, Removed
 from scheduler.cycle.instructions import Evict, Report
 from scheduler.kube.objects import Node, Pod

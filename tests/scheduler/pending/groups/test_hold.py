@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from mooring.inventory import Pf
+from mooring.annotations.inventory import Pf
 from scheduler.kube.objects import Node, Pod
 from tests.scheduler.group_life import PAIR, Life, binds, changed, pair, told, victims
 from tests.scheduler.pending.groups.hold_life import HOLD_S, holding_life, kept_on, names_of

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from mooring.inventory import Pf
+from mooring.annotations.inventory import Pf
 from mooring.kube.events import Changed, Identity
 from scheduler.cycle.preemption.groups import awaited_nodes, preempt
 from scheduler.kube.objects import Node, Pod

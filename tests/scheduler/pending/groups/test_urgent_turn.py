@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from mooring.inventory import Pf
+from mooring.annotations.inventory import Pf
 from scheduler.cycle.instructions import Instruction
 from scheduler.kube.binding_outcome import Outcome
 from scheduler.kube.objects import Node, Pod

@@ -12,7 +12,7 @@ import msgspec
 from bench.apiservers import free_ports
 from devcluster.apiserver.serve import ApiServer
 from mooring import names
-from mooring.inventory import Pf
+from mooring.annotations.inventory import Pf
 from mooring.kube.access import Access
 from mooring.kube.client import MERGE_PATCH, Client
 from mooring.kube.failures import Status

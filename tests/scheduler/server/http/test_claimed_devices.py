@@ -12,8 +12,8 @@ import msgspec
 import pytest
 
 from devcluster.apiserver.serve import ApiServer
-from mooring.assignment import verified_assignment
-from mooring.inventory import Pf
+from mooring.annotations.assignment import verified_assignment
+from mooring.annotations.inventory import Pf
 from mooring.kube.access import Access
 from mooring.kube.client import Client
 from scheduler.extender.roots import Claimed

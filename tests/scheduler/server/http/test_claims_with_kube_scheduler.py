@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from mooring.assignment import verified_assignment
-from mooring.inventory import Pf
+from mooring.annotations.assignment import verified_assignment
+from mooring.annotations.inventory import Pf
 from mooring.kube.access import Access, load_access
 from mooring.kube.client import Client
 from scheduler.kube.objects import Node, Pod

@@ -8,8 +8,8 @@ import pytest
 
 from devcluster.apiserver.faults import Fault
 from devcluster.apiserver.serve import ApiServer
-from mooring.assignment import verified_assignment
-from mooring.inventory import Pf
+from mooring.annotations.assignment import verified_assignment
+from mooring.annotations.inventory import Pf
 from mooring.kube.client import Client
 from scheduler.kube.objects import Node
 from scheduler.server.http import extender_handlers

@@ -12,9 +12,9 @@ import aiohttp
 import pytest
 
 from bench.apiservers import free_ports
-from mooring.config import ConfigError
 from mooring.kube.access import Access
 from mooring.kube.client import Client
+from mooring.program.config import ConfigError
 from scheduler.server.http.extender_handlers import ExtenderHandlers
 from scheduler.server.http.extender_server import serve
 from scheduler.server.http.extender_tls import server_tls

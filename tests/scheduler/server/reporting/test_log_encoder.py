@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from mooring.log import as_json
+from mooring.program.log import as_json
 from scheduler.server.reporting.log_encoder import quickly
 
 

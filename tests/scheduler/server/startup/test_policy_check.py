@@ -12,9 +12,9 @@ from structlog.testing import capture_logs
 
 from devcluster.apiserver.faults import Fault
 from devcluster.apiserver.serve import ApiServer, Options
-from mooring.admission_policies import BINDINGS_PATH, POLICIES, POLICIES_PATH
 from mooring.kube.access import load_access
 from mooring.kube.client import MERGE_PATCH, Client
+from mooring.kube.guard import BINDINGS_PATH, POLICIES, POLICIES_PATH
 from scheduler.server.startup.policy_check import CONDITION, OwnPod, PolicyCheck
 
 GUARD = Path(__file__).parents[4] / "manifests/base/guard"

@@ -15,12 +15,13 @@ from cryptography.hazmat.primitives.serialization import (
     PrivateFormat,
 )
 
-from mooring import names, rates_signature
-from mooring.assignment_signature import key_id, read_signature, signed_bytes
-from mooring.config import ConfigError
-from mooring.inventory import Pf
+from mooring import names
+from mooring.annotations import rates_signature
+from mooring.annotations.assignment_signature import key_id, read_signature, signed_bytes
+from mooring.annotations.inventory import Pf
 from mooring.kube.events import Changed, Identity
 from mooring.parsing import MAX_BYTES
+from mooring.program.config import ConfigError
 from scheduler.cycle.decisions import Bind
 from scheduler.kube.objects import Node, Pod
 from scheduler.kube.pod_info import PodInfo

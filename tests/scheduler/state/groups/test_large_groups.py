@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 import pytest
 
-from mooring.group import MOST_MEMBERS
-from mooring.inventory import Pf
+from mooring.annotations.group import MOST_MEMBERS
+from mooring.annotations.inventory import Pf
 from scheduler.kube.group_membership import GroupKey
 from scheduler.kube.objects import Node, Pod
 from scheduler.pending.groups import ranks as group_ranks

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from mooring.annotations.inventory import HELD_BY, Out
 from mooring.indexes import Indexes
-from mooring.inventory import HELD_BY, Out
 from mooring.kube.events import Changed, Identity
 from scheduler.cycle.preemption.preemption import VF_PATIENCE_S
 from scheduler.kube.objects import Pod

@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 
 from mooring import names
-from mooring.assignment import dump_assignment
+from mooring.annotations.assignment import dump_assignment
+from mooring.annotations.inventory import LOST, Out
 from mooring.indexes import Indexes
-from mooring.inventory import LOST, Out
 from mooring.kube.events import Changed, Identity
 from scheduler.kube.objects import Pod
 from scheduler.state.machine import Machine

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from mooring.inventory import Pf
+from mooring.annotations.inventory import Pf
 from scheduler.cycle.decisions import Bind
 from scheduler.kube.objects import Node, Pod
 from scheduler.state.machine import Instruction, Machine

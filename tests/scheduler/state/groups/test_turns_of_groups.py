@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from mooring.inventory import Pf
+from mooring.annotations.inventory import Pf
 from scheduler.cycle.groups.row_contents import RowContents
 from scheduler.kube.objects import Node, Pod
 from scheduler.state.machine import Machine

@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 
 from mooring import names
-from mooring.inventory import Pf
-from mooring.rates import PodRates, RatesInForce, dump_rates_in_force
+from mooring.annotations.inventory import Pf
+from mooring.annotations.rates import PodRates, RatesInForce, dump_rates_in_force
 from scheduler.cycle.instructions import Instruction, Report, ReportRates, WriteRates, WriteRatesResult
 from scheduler.kube.objects import Condition, Node, Pod
 from scheduler.state.machine import Machine

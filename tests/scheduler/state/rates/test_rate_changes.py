@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from mooring import names
+from mooring.annotations.rates import LAST_GENERATION, PodRates, VfRates
 from mooring.kube.events import Identity, Removed
-from mooring.rates import LAST_GENERATION, PodRates, VfRates
 from scheduler.cycle.instructions import ReportRates, WriteRatesResult
 from scheduler.kube.objects import Condition
 from scheduler.state.machine import Machine

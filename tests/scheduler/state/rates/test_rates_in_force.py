@@ -3,7 +3,7 @@
 import pytest
 
 from mooring import names
-from mooring.assignment import Assignment, dump_assignment
+from mooring.annotations.assignment import Assignment, dump_assignment
 from scheduler.cycle.instructions import WriteRatesResult
 from scheduler.server.metrics import _MachineCollector
 from scheduler.state.machine import Machine

@@ -3,9 +3,9 @@
 import pytest
 
 from mooring import names
-from mooring.assignment import read_assignment
+from mooring.annotations.assignment import read_assignment
+from mooring.annotations.inventory import Out
 from mooring.indexes import Indexes
-from mooring.inventory import Out
 from mooring.kube.events import Identity, Removed
 from scheduler.kube.binding_outcome import BOUND
 from scheduler.state.machine import Machine, Report

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from mooring.annotations.inventory import LOST, Out, Pf
 from mooring.indexes import Indexes
-from mooring.inventory import LOST, Out, Pf
 from mooring.kube.events import Changed, Identity
 from scheduler.cycle.instructions import Evict, Instruction, Report
 from scheduler.kube.objects import Node, Pod

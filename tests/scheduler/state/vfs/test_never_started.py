@@ -7,11 +7,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from mooring import names, pci
-from mooring.assignment import AssignedVf, Assignment, dump_assignment
+from mooring import names
+from mooring.annotations.assignment import AssignedVf, Assignment, dump_assignment
+from mooring.annotations.inventory import Out, Pf
 from mooring.indexes import Indexes
-from mooring.inventory import Out, Pf
 from mooring.kube.events import Changed, Identity, Removed
+from mooring.nic import pci
 from scheduler.cycle.instructions import Evict, Instruction, Report
 from scheduler.kube.objects import Node, Pod
 from scheduler.state.machine import Machine

@@ -7,9 +7,9 @@ import msgspec
 import pytest
 
 from mooring import names
-from mooring.assignment import AssignedVf, Assignment, dump_assignment
+from mooring.annotations.assignment import AssignedVf, Assignment, dump_assignment
+from mooring.annotations.inventory import Out, Pf
 from mooring.indexes import Indexes
-from mooring.inventory import Out, Pf
 from mooring.kube.events import Changed, Identity, Removed
 from scheduler.constraints.protocol import VFS
 from scheduler.cycle.decisions import Bind

@@ -10,7 +10,7 @@ from cli.node.hardware.plan.checks import BY_ID, CHECKS, STAGES, Answer, differs
 from cli.node.hardware.plan.free_vf import VfUse, choose, why_in_use
 from cli.node.hardware.plan.report import Subject, as_json, as_text, build, file_name, masked
 from cli.node.hardware.plan.trial import VfState
-from mooring.settings import SETTING_NAMES, VfSettings
+from mooring.nic.settings import SETTING_NAMES, VfSettings
 
 FREE = VfUse(3, "0000:3b:00.5", "mlx5_core", "eth5")
 FOUND = VfSettings(0, 0, trial.NO_MAC, 0, 0, trust=False, spoofchk=False, link_state="auto")

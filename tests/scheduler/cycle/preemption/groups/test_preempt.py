@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from mooring.annotations.inventory import HELD_BY, Out
 from mooring.indexes import Indexes
-from mooring.inventory import HELD_BY, Out
 from mooring.kube.events import Changed, Identity, Removed
 from scheduler.cycle.instructions import DeleteVictimsResult, Report
 from scheduler.cycle.preemption.preemption import VF_PATIENCE_S
