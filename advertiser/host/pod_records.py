@@ -10,7 +10,7 @@ from advertiser.inventory.facts import AssignedVfKey
 from mooring.errors import ContractError, RecordError
 from mooring.files import read_file, record_paths
 from mooring.gpu.assignment import assigned_gpus
-from mooring.records import pod_record as podrecord
+from mooring.records import pod_record
 from mooring.records.pod_record import PodRecord, read_pod_record
 
 _log = structlog.get_logger()
@@ -43,7 +43,7 @@ def held_vfs(records: Path) -> frozenset[HeldVf] | None:
 
     A record that cannot be read counts as nothing. Raise OSError.
     """
-    if not (records / podrecord.FOLDER).is_dir():
+    if not (records / pod_record.FOLDER).is_dir():
         return None
     found: set[HeldVf] = set()
     for path in _paths(records):
@@ -72,9 +72,9 @@ def assigned_gpus_of(records: Path) -> frozenset[str]:
 
 
 def _paths(records: Path) -> Iterator[Path]:
-    return record_paths(records / podrecord.FOLDER)
+    return record_paths(records / pod_record.FOLDER)
 
 
 def _read(path: Path) -> PodRecord | None:
     text = read_file(path)
-    return None if text is None else read_pod_record(text, podrecord.pod_record_name(path.stem))
+    return None if text is None else read_pod_record(text, pod_record.pod_record_name(path.stem))

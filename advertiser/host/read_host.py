@@ -21,8 +21,7 @@ from mooring.annotations.inventory import ADVERTISER
 from mooring.errors import RecordError
 from mooring.files import read_file, record_paths
 from mooring.nic.pci import is_address
-from mooring.records import extract, ledger, node_check, rates_exchange, without_devices
-from mooring.records import pod_record as podrecord
+from mooring.records import extract, ledger, node_check, pod_record, rates_exchange, without_devices
 from mooring.records.ledger import LedgerEntry, read_ledger_entry
 from mooring.records.node_check import NodeCheck, read_node_check
 from mooring.records.run_folder import ADVERTISER_VERSION, PREPARING, VERSIONS
@@ -30,7 +29,7 @@ from mooring.records.without_devices import WithoutDevices, read_without_devices
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _LONGEST_VERSION = 128
-_RECORDS = (ledger.FOLDER, podrecord.FOLDER)
+_RECORDS = (ledger.FOLDER, pod_record.FOLDER)
 _log = structlog.get_logger()
 
 

@@ -27,8 +27,7 @@ from mooring.annotations.rates import PodRates, verified_rates
 from mooring.errors import RecordError
 from mooring.files import record_paths, remove_file
 from mooring.locks import LockBusyError, hold_all
-from mooring.records import pod_record as podrecord
-from mooring.records import rates_record
+from mooring.records import pod_record, rates_record
 from mooring.records.pod_record import PodRecord, pod_record_name
 from mooring.records.rates_exchange import HandedOverRates, RatesState, Refusal
 from mooring.records.rates_record import RatesRecord, rates_record_name
@@ -179,7 +178,7 @@ class ChangedRates:
         After a boot a pod that exists may have none of the first two for as long as its kubelet makes no sandbox; only
         the advertiser knows, once it has listed the pods. Without it no record is removed, and none is added.
         """
-        knows = self._handed_over.is_whole and (node.ledger.state / podrecord.FOLDER).is_dir()
+        knows = self._handed_over.is_whole and (node.ledger.state / pod_record.FOLDER).is_dir()
         if now - self._forget_s < _FORGET_S or not knows:
             return
         self._forget_s = now

@@ -13,8 +13,7 @@ from cni.vf.node import Node
 from mooring.errors import RecordError
 from mooring.files import make_folder, read_file, record_paths, write_shared
 from mooring.locks import LockBusyError, hold
-from mooring.records import extract
-from mooring.records import pod_record as podrecord
+from mooring.records import extract, pod_record
 from mooring.records.ledger import LedgerEntry
 from mooring.records.run_folder import ADVERTISER, PREPARING, READERS, READY, VERSIONS
 
@@ -35,7 +34,7 @@ def make_folders(run: Path) -> None:
 
 def show_recorded_pods(state: Path, run: Path) -> None:
     """Show the pods that were recorded before there was a place for extracts; those that end have none by intention."""
-    for path in record_paths(state / podrecord.FOLDER):
+    for path in record_paths(state / pod_record.FOLDER):
         text = read_file(path)
         if text is not None:
             write_shared(run / extract.PODS / path.name, text)

@@ -26,8 +26,7 @@ from cni.vf.node import Node, in_host_netns
 from mooring.errors import RecordError
 from mooring.files import record_paths
 from mooring.locks import LockBusyError, hold
-from mooring.records import ledger
-from mooring.records import pod_record as podrecord
+from mooring.records import ledger, pod_record
 from mooring.records.ledger import LedgerEntry
 
 _log = structlog.get_logger()
@@ -139,7 +138,7 @@ class Reconciler:
 
 
 def _records(node: Node) -> frozenset[str] | None:
-    folder = node.ledger.state / podrecord.FOLDER
+    folder = node.ledger.state / pod_record.FOLDER
     return frozenset(path.stem for path in record_paths(folder)) if folder.is_dir() else None
 
 

@@ -13,13 +13,12 @@ So a VF whose ledger entry names a pod without an extract is held by a pod that 
 
 from dataclasses import replace
 
-from mooring.records import ledger
-from mooring.records import pod_record as podrecord
+from mooring.records import ledger, pod_record
 from mooring.records.ledger import LedgerEntry, Netns, Original, dump_ledger_entry
 from mooring.records.pod_record import PodRecord, dump_pod_record
 
 FOLDER = "extract"
-VFS, PODS = f"{FOLDER}/{ledger.FOLDER}", f"{FOLDER}/{podrecord.FOLDER}"
+VFS, PODS = f"{FOLDER}/{ledger.FOLDER}", f"{FOLDER}/{pod_record.FOLDER}"
 
 
 def vf_extract(entry: LedgerEntry) -> str:

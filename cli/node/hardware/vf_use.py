@@ -10,7 +10,7 @@ from cli.node.hardware.plan.trial import VfState
 from mooring.errors import RecordError
 from mooring.files import read_file, record_paths
 from mooring.records import ledger
-from mooring.records import pod_record as podrecord
+from mooring.records.pod_record import FOLDER, pod_record_name, read_pod_record
 
 _LINK_LOCAL = "link"
 
@@ -61,10 +61,10 @@ def driver_of(target: Target, pci: str) -> str | None:
 def _recorded(target: Target) -> set[str]:
     """Return the VFs that pod records name; raise CommandError for a record that cannot be read."""
     found: set[str] = set()
-    for path in record_paths(target.state / "pods"):
+    for path in record_paths(target.state / FOLDER):
         try:
             text = read_file(path)
-            record = podrecord.read_pod_record(text, podrecord.pod_record_name(path.stem)) if text is not None else None
+            record = read_pod_record(text, pod_record_name(path.stem)) if text is not None else None
         except (RecordError, OSError) as unreadable:
             raise CommandError(f"pod record {path.name}: {unreadable}") from unreadable
         found |= {vf.pci for vf in record.assignment.vfs} if record is not None else set()
