@@ -6,12 +6,14 @@ from typing import Any
 
 import msgspec
 
-from devcluster.apiserver import fields, protobuf, status
-from devcluster.apiserver.listing import Query
+from devcluster.apiserver import status
+from devcluster.apiserver.formats import protobuf
+from devcluster.apiserver.http.routes import Target
+from devcluster.apiserver.kinds.resources import Resource
 from devcluster.apiserver.objects import Object, decode_any
-from devcluster.apiserver.resources import Resource
-from devcluster.apiserver.routes import Target
-from devcluster.apiserver.selectors import Selector, parse_fields, parse_labels
+from devcluster.apiserver.store import fields
+from devcluster.apiserver.store.listing import Query
+from devcluster.apiserver.store.selectors import Selector, parse_fields, parse_labels
 
 _TRUE = frozenset({"1", "t", "T", "true", "TRUE", "True"})
 _JSON = ("", "application/json")

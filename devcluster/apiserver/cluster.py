@@ -5,11 +5,11 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from devcluster.apiserver import status
-from devcluster.apiserver.identity import Tokens
+from devcluster.apiserver.access.identity import Tokens
+from devcluster.apiserver.kinds.resources import Catalog, Resource
 from devcluster.apiserver.objects import timestamp
-from devcluster.apiserver.resources import Catalog, Resource
 from devcluster.apiserver.status import ApiError
-from devcluster.apiserver.store import Collection, Entry, Store
+from devcluster.apiserver.store.store import Collection, Entry, Store
 
 NAMESPACES = ("", "namespaces")
 NODES = ("", "nodes")
@@ -20,7 +20,7 @@ PRIORITY_CLASSES = ("scheduling.k8s.io", "priorityclasses")
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """The state of a server; ``admission`` is true if the plugins of `devcluster.apiserver.admission` are on."""
+    """The state of a server; ``admission`` is true if the plugins of `devcluster.apiserver.access.admission` are on."""
 
     store: Store
     catalog: Catalog

@@ -15,16 +15,16 @@ from typing import Self
 import msgspec
 from aiohttp import web
 
-from devcluster.apiserver.authorization import Authorizer
+from devcluster.apiserver.access.authorization import Authorizer
 from devcluster.apiserver.cluster import Cluster
-from devcluster.apiserver.create import create
-from devcluster.apiserver.faults import Faults
-from devcluster.apiserver.http import BODY_MAX, Frontend
-from devcluster.apiserver.netns import listen_in
-from devcluster.apiserver.resources import Catalog
-from devcluster.apiserver.store import Store
-from devcluster.apiserver.streaming import DEFAULT_LIMITS, WatchLimits
-from devcluster.apiserver.watch import Watch
+from devcluster.apiserver.http.faults import Faults
+from devcluster.apiserver.http.frontend import BODY_MAX, Frontend
+from devcluster.apiserver.http.netns import listen_in
+from devcluster.apiserver.http.streaming import DEFAULT_LIMITS, WatchLimits
+from devcluster.apiserver.kinds.resources import Catalog
+from devcluster.apiserver.store.store import Store
+from devcluster.apiserver.store.watch import Watch
+from devcluster.apiserver.verbs.create import create
 
 _NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
 # At the end open watches have so many seconds to receive their end of stream.

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from aiohttp import web
 
-from devcluster.apiserver.netns import listen_in
+from devcluster.apiserver.http.netns import listen_in
 from devcluster.runtime.images import full_name
 
 _MANIFEST = "application/vnd.oci.image.manifest.v1+json"

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from devcluster.apiserver.rbac import Attributes, allows
+from devcluster.apiserver.access.rbac import Attributes, allows
 from mooring.kube.client import Client
 from mooring.kube.failures import Conflict
 from tests.manifests.rendering import Document, raw

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from devcluster.apiserver.policies import Write, concerns, refusals
+from devcluster.apiserver.access.policies import Write, concerns, refusals
 
 Object = dict[str, Any]
 _NODE_NAME = "authentication.kubernetes.io/node-name"

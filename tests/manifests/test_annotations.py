@@ -9,7 +9,7 @@ import pytest
 
 from advertiser.formats.network_status import DIGEST_KEY
 from cli.plugin.reports.objects import KNOWN, UNKNOWN
-from devcluster.apiserver.policies import Write, concerns, evaluate, refusals
+from devcluster.apiserver.access.policies import Write, concerns, evaluate, refusals
 from mooring import names
 from mooring.gpu.request import RESOURCE
 from mooring.kube.access import load_access

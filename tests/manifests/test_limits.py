@@ -9,7 +9,7 @@ import aiohttp
 import kubernetes_validate
 import pytest
 
-from devcluster.apiserver.policies import evaluate
+from devcluster.apiserver.access.policies import evaluate
 from mooring import names
 from mooring.annotations.request import read_request
 from mooring.kube.access import load_access

@@ -8,7 +8,7 @@ import pytest
 
 from cni.server.extracts import make_folders
 from cri_shim.records import Records
-from devcluster.apiserver.rbac import Attributes
+from devcluster.apiserver.access.rbac import Attributes
 from devcluster.apiserver.serve import ApiServer, Options
 from devcluster.hosts.nic import describe_host
 from devcluster.hosts.sysfs import build

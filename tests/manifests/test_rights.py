@@ -20,8 +20,8 @@ import pytest
 from advertiser.formats.shim_condition import TYPE
 from advertiser.publish.publisher import patch_inventory
 from cri_shim.records import Records
-from devcluster.apiserver.faults import Fault
-from devcluster.apiserver.rbac import Attributes
+from devcluster.apiserver.access.rbac import Attributes
+from devcluster.apiserver.http.faults import Fault
 from devcluster.apiserver.serve import ApiServer, Options
 from devcluster.hosts.nic import describe_host
 from devcluster.hosts.sysfs import build

@@ -14,8 +14,8 @@ import aiohttp
 from aiohttp import web
 from yarl import URL
 
-from devcluster.apiserver.faults import Faults
-from devcluster.apiserver.http import drop, fail_first
+from devcluster.apiserver.http.faults import Faults
+from devcluster.apiserver.http.frontend import drop, fail_first
 from mooring.kube.access import Access
 from mooring.kube.client import MERGE_PATCH
 

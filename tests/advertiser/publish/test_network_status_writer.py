@@ -7,7 +7,7 @@ from typing import Any
 import aiohttp
 
 from advertiser.formats.network_status import DIGEST_KEY, KEY, digest
-from devcluster.apiserver.faults import Fault
+from devcluster.apiserver.http.faults import Fault
 from devcluster.apiserver.serve import ApiServer
 from tests.advertiser.held_pod import VF1, bind_pod, give
 from tests.advertiser.program import advertising

@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 
 from advertiser.publish.metrics import Metrics
 from advertiser.publish.policy_check import POLICY, PolicyCheck
-from devcluster.apiserver.faults import Fault
+from devcluster.apiserver.http.faults import Fault
 from devcluster.apiserver.serve import ApiServer, Options
 from mooring.kube.access import load_access
 from mooring.kube.client import Client

@@ -13,7 +13,7 @@ import pytest
 from cni.server.extracts import make_folders
 from cni.vf.ledger import Ledger
 from cri_shim.records import Records
-from devcluster.apiserver.faults import Fault
+from devcluster.apiserver.http.faults import Fault
 from devcluster.apiserver.serve import ApiServer, Options
 from devcluster.hosts.nic import describe_host
 from devcluster.hosts.sysfs import build

@@ -5,7 +5,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from devcluster.apiserver.faults import Fault
+from devcluster.apiserver.http.faults import Fault
 from devcluster.apiserver.serve import ApiServer
 
 

@@ -8,11 +8,11 @@ import aiohttp
 import msgspec
 import pytest
 
-from devcluster.apiserver.selectors import Selector
+from devcluster.apiserver.http.streaming import WatchLimits
 from devcluster.apiserver.serve import ApiServer, Options
-from devcluster.apiserver.store import Change, Entry
-from devcluster.apiserver.streaming import WatchLimits
-from devcluster.apiserver.watch import Watch
+from devcluster.apiserver.store.selectors import Selector
+from devcluster.apiserver.store.store import Change, Entry
+from devcluster.apiserver.store.watch import Watch
 
 MERGE = "application/merge-patch+json"
 

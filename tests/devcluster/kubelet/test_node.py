@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from devcluster.apiserver.faults import Fault
+from devcluster.apiserver.http.faults import Fault
 
 Manifest = Callable[..., dict[str, Any]]
 pytestmark = pytest.mark.root

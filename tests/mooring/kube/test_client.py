@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from aiohttp import web
 
-from devcluster.apiserver.faults import Fault, FaultKind
+from devcluster.apiserver.http.faults import Fault, FaultKind
 from devcluster.apiserver.serve import ApiServer
 from mooring.kube.access import Access
 from mooring.kube.client import MERGE_PATCH, Client

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from devcluster.apiserver.faults import Fault
+from devcluster.apiserver.http.faults import Fault
 from devcluster.apiserver.serve import ApiServer
 from mooring.kube.client import MERGE_PATCH, Client
 from mooring.kube.events import Changed, Event, Identity, Removed, Synced, Unreadable

@@ -7,8 +7,8 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from devcluster.apiserver import protobuf
-from devcluster.apiserver.faults import Fault, FaultKind
+from devcluster.apiserver.formats import protobuf
+from devcluster.apiserver.http.faults import Fault, FaultKind
 from devcluster.apiserver.serve import ApiServer
 from mooring import names
 from mooring.kube.client import MERGE_PATCH, Client

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from devcluster.apiserver.faults import Fault
+from devcluster.apiserver.http.faults import Fault
 from devcluster.apiserver.serve import ApiServer
 from mooring.annotations.inventory import Pf
 from mooring.kube.client import Client

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from prometheus_client.registry import REGISTRY
 
-from devcluster.apiserver.faults import Fault
+from devcluster.apiserver.http.faults import Fault
 from mooring import names
 from mooring.kube.events import Changed, Identity, Synced
 from scheduler.cycle.decisions import Bind

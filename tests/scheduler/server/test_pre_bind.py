@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from devcluster.apiserver.faults import Fault
+from devcluster.apiserver.http.faults import Fault
 from devcluster.apiserver.serve import ApiServer
 from mooring.kube.access import Access
 from mooring.kube.client import MERGE_PATCH, Client

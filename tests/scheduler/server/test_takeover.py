@@ -17,7 +17,7 @@ import aiohttp
 import msgspec
 import pytest
 
-from devcluster.apiserver.faults import Fault
+from devcluster.apiserver.http.faults import Fault
 from devcluster.apiserver.serve import ApiServer
 from mooring import names
 from mooring.annotations.assignment import read_assignment

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from devcluster.apiserver.faults import Fault, FaultKind
+from devcluster.apiserver.http.faults import Fault, FaultKind
 from devcluster.apiserver.serve import ApiServer
 from mooring import names
 from mooring.annotations.rates import PodRates, RatesInForce, VfRates, dump_rates, dump_rates_in_force, read_rates

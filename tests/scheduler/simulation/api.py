@@ -12,13 +12,13 @@ from typing import Any
 import msgspec
 
 from devcluster.apiserver.call import Call, Reply
-from devcluster.apiserver.listing import Lister
+from devcluster.apiserver.http.routes import parse
+from devcluster.apiserver.http.streaming import Stream, WatchLimits
 from devcluster.apiserver.objects import encode
-from devcluster.apiserver.routes import parse
 from devcluster.apiserver.serve import ApiServer, Options
 from devcluster.apiserver.status import ApiError, expired
-from devcluster.apiserver.streaming import Stream, WatchLimits
-from devcluster.apiserver.verbs import answer
+from devcluster.apiserver.store.listing import Lister
+from devcluster.apiserver.verbs.answer import answer
 from tests.scheduler.simulation.clock import VirtualLoop
 from tests.scheduler.simulation.faults import Faults
 from tests.scheduler.simulation.http import Connection, Request

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from devcluster.apiserver import protobuf
+from devcluster.apiserver.formats import protobuf
 from devcluster.apiserver.objects import timestamp
 from mooring import names
 from mooring.annotations.assignment import AssignedVf

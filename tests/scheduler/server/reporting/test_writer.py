@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from devcluster.apiserver.faults import Fault
+from devcluster.apiserver.http.faults import Fault
 from devcluster.apiserver.serve import ApiServer
 from mooring import names
 from mooring.kube.client import STRATEGIC_PATCH, Client

@@ -10,7 +10,7 @@ import yaml
 from prometheus_client import REGISTRY
 from structlog.testing import capture_logs
 
-from devcluster.apiserver.faults import Fault
+from devcluster.apiserver.http.faults import Fault
 from devcluster.apiserver.serve import ApiServer, Options
 from mooring.kube.access import load_access
 from mooring.kube.client import MERGE_PATCH, Client

@@ -4,8 +4,8 @@ OpenAPI: the schema documents are empty. kubectl then skips validation on its si
 not validated). That is intended for a server that stores kinds that it does not know.
 """
 
+from devcluster.apiserver.kinds.resources import Catalog, Resource
 from devcluster.apiserver.objects import Object
-from devcluster.apiserver.resources import Catalog, Resource
 
 VERSION: Object = {
     "major": "1",

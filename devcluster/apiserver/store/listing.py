@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from devcluster.apiserver import status
-from devcluster.apiserver.selectors import Selector
-from devcluster.apiserver.store import Collection, Entry
+from devcluster.apiserver.store.selectors import Selector
+from devcluster.apiserver.store.store import Collection, Entry
 
 # How many unfinished lists are remembered; older ones answer 410, as after etcd's compaction.
 _SNAPSHOTS = 64

@@ -2,14 +2,15 @@
 
 from dataclasses import replace
 
-from devcluster.apiserver import pods, status
-from devcluster.apiserver.admission import check_policies, topology_of
+from devcluster.apiserver import status
+from devcluster.apiserver.access.admission import check_policies, topology_of
 from devcluster.apiserver.cluster import Cluster
-from devcluster.apiserver.delete import DeleteOptions, delete
+from devcluster.apiserver.kinds import pods
+from devcluster.apiserver.kinds.resources import Resource
 from devcluster.apiserver.objects import Object, metadata_of, section
-from devcluster.apiserver.resources import Resource
 from devcluster.apiserver.status import ApiError
-from devcluster.apiserver.store import Entry
+from devcluster.apiserver.store.store import Entry
+from devcluster.apiserver.verbs.delete import DeleteOptions, delete
 
 _EVICTED = {
     "type": "DisruptionTarget",

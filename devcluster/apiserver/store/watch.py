@@ -8,8 +8,8 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator
 
-from devcluster.apiserver.selectors import Selector
-from devcluster.apiserver.store import Change, Entry
+from devcluster.apiserver.store.selectors import Selector
+from devcluster.apiserver.store.store import Change, Entry
 
 Event = tuple[bytes, Entry]
 # Events joined into one write, at most.

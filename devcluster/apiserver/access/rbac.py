@@ -9,11 +9,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from devcluster.apiserver import status
+from devcluster.apiserver.access.identity import User
 from devcluster.apiserver.call import Call
-from devcluster.apiserver.identity import User
 from devcluster.apiserver.objects import Object, items, section
 from devcluster.apiserver.status import ApiError
-from devcluster.apiserver.store import Entry, Storage, Store
+from devcluster.apiserver.store.store import Entry, Storage, Store
 
 _GROUP = "rbac.authorization.k8s.io"
 _VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch"}

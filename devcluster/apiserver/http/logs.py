@@ -9,7 +9,7 @@ from aiohttp import web
 from devcluster.apiserver import status
 from devcluster.apiserver.call import Call
 from devcluster.apiserver.cluster import NODES, PODS, Cluster
-from devcluster.apiserver.netns import connect_in
+from devcluster.apiserver.http.netns import connect_in
 from devcluster.apiserver.objects import Object, items, section
 
 _PASSED_ON = ("follow", "previous", "tailLines")

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from devcluster.apiserver import status
 from devcluster.apiserver.call import Call
 from devcluster.apiserver.cluster import Cluster
-from devcluster.apiserver.listing import read_revision
+from devcluster.apiserver.formats.views import View
 from devcluster.apiserver.objects import encode
-from devcluster.apiserver.selectors import Selector
 from devcluster.apiserver.status import ApiError
-from devcluster.apiserver.store import Collection
-from devcluster.apiserver.verbs import find_kind, view_of
-from devcluster.apiserver.views import View
-from devcluster.apiserver.watch import Event, Watch
+from devcluster.apiserver.store.listing import read_revision
+from devcluster.apiserver.store.selectors import Selector
+from devcluster.apiserver.store.store import Collection
+from devcluster.apiserver.store.watch import Event, Watch
+from devcluster.apiserver.verbs.answer import find_kind, view_of
 
 Write = Callable[[bytes], Awaitable[None]]
 # A watch without a timeout ends after so many seconds; a real server takes 30 to 60 minutes.

@@ -3,17 +3,19 @@
 from collections.abc import Callable
 from typing import Any
 
-from devcluster.apiserver import kinds, pods, status, storage, strategic
-from devcluster.apiserver.admission import check_policies
+from devcluster.apiserver import status
+from devcluster.apiserver.access.admission import check_policies
 from devcluster.apiserver.cluster import NODES, PODS, Cluster
-from devcluster.apiserver.create import check_kind, check_namespace_of, create, drop_empty
-from devcluster.apiserver.delete import settle
+from devcluster.apiserver.kinds import creation, pods, storage
+from devcluster.apiserver.kinds.resources import Resource
+from devcluster.apiserver.kinds.validation import metadata_causes
 from devcluster.apiserver.objects import Object, metadata_of, section
-from devcluster.apiserver.patch import apply_operations, merge, same
-from devcluster.apiserver.resources import Resource
 from devcluster.apiserver.status import ApiError, Cause
-from devcluster.apiserver.store import Entry
-from devcluster.apiserver.validation import metadata_causes
+from devcluster.apiserver.store.store import Entry
+from devcluster.apiserver.verbs import strategic
+from devcluster.apiserver.verbs.create import check_kind, check_namespace_of, create, drop_empty
+from devcluster.apiserver.verbs.delete import settle
+from devcluster.apiserver.verbs.patch import apply_operations, merge, same
 
 MERGE = "application/merge-patch+json"
 STRATEGIC = "application/strategic-merge-patch+json"
@@ -61,7 +63,7 @@ def patch(
 ) -> Entry:
     """PATCH: apply `change` to the object as it is now and return the result."""
     entry = cluster.existing(resource, *key)
-    current = kinds.from_stored(resource, entry.decoded())
+    current = creation.from_stored(resource, entry.decoded())
     return _write(cluster, resource, subresource, entry, change(current), dry_run)
 
 
@@ -85,7 +87,7 @@ def _write(
     old = entry.decoded()
     check_kind(resource, given)
     _check_identity(resource, entry, given)
-    new = _allowed_part(resource, subresource, old, kinds.to_stored(resource, given))
+    new = _allowed_part(resource, subresource, old, creation.to_stored(resource, given))
     new["metadata"] = _metadata(old["metadata"], new["metadata"])
     causes = [*_uid_causes(entry, given), *metadata_causes(resource.kind, new["metadata"])]
     causes += _prepare(resource, subresource, old, new)
@@ -159,7 +161,7 @@ def _prepare(resource: Resource, subresource: str | None, old: Object, new: Obje
         pods.default_spec(spec)
         return pods.update_causes(old["spec"], spec)
     if resource.storage == NODES:
-        kinds.complete_node(new)
+        creation.complete_node(new)
     return storage.update_causes(resource.storage, old, new) if subresource is None else []
 
 

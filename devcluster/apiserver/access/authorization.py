@@ -2,10 +2,10 @@
 
 from collections.abc import Set
 
-from devcluster.apiserver import rbac
+from devcluster.apiserver.access import rbac
+from devcluster.apiserver.access.identity import User
 from devcluster.apiserver.call import Call
 from devcluster.apiserver.cluster import Cluster
-from devcluster.apiserver.identity import User
 from devcluster.apiserver.status import ApiError
 
 

@@ -9,12 +9,12 @@ from collections.abc import Iterator
 from contextvars import ContextVar
 
 from devcluster.apiserver import status
-from devcluster.apiserver.identity import ACCOUNTS, User
+from devcluster.apiserver.access.identity import ACCOUNTS, User
+from devcluster.apiserver.access.policies import CelError, Refusal, Write, concerns, refusals
+from devcluster.apiserver.kinds.resources import Resource
 from devcluster.apiserver.objects import ROOT_CA, Object, items, metadata_of, section
-from devcluster.apiserver.policies import CelError, Refusal, Write, concerns, refusals
-from devcluster.apiserver.resources import Resource
 from devcluster.apiserver.status import ApiError
-from devcluster.apiserver.store import Store
+from devcluster.apiserver.store.store import Store
 
 # The user of the request that is being answered, and the warnings that go with its answer.
 ASKING: ContextVar[User | None] = ContextVar("asking", default=None)

@@ -9,12 +9,13 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from devcluster.apiserver import pods, status
+from devcluster.apiserver import status
 from devcluster.apiserver.cluster import NAMESPACES, PODS, Cluster
+from devcluster.apiserver.kinds import pods
+from devcluster.apiserver.kinds.resources import Resource
 from devcluster.apiserver.objects import Object, section, timestamp
-from devcluster.apiserver.resources import Resource
-from devcluster.apiserver.selectors import Selector
-from devcluster.apiserver.store import Entry
+from devcluster.apiserver.store.selectors import Selector
+from devcluster.apiserver.store.store import Entry
 
 
 @dataclass(frozen=True, slots=True)

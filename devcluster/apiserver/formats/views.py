@@ -4,11 +4,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
-from devcluster.apiserver import kinds, printing
-from devcluster.apiserver.listing import Page
+from devcluster.apiserver.formats import printing
+from devcluster.apiserver.kinds import creation
+from devcluster.apiserver.kinds.resources import Resource
 from devcluster.apiserver.objects import Object, encode
-from devcluster.apiserver.resources import Resource
-from devcluster.apiserver.store import Entry
+from devcluster.apiserver.store.listing import Page
+from devcluster.apiserver.store.store import Entry
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,9 +20,9 @@ class View:
 
     def one(self, entry: Entry) -> bytes:
         """Write one object."""
-        if kinds.stored_as(self.resource).group == self.resource.group:
+        if creation.stored_as(self.resource).group == self.resource.group:
             return entry.raw
-        return encode(kinds.from_stored(self.resource, entry.decoded()))
+        return encode(creation.from_stored(self.resource, entry.decoded()))
 
     def page(self, page: Page) -> bytes:
         """Write a list; items of built-in kinds go without kind and apiVersion, as in a real server's lists."""

@@ -6,17 +6,17 @@ from typing import Any
 from devcluster.apiserver import status
 from devcluster.apiserver.call import Call, Reply
 from devcluster.apiserver.cluster import PODS, Cluster
-from devcluster.apiserver.create import create
-from devcluster.apiserver.delete import DeleteOptions, delete
-from devcluster.apiserver.listing import Lister, Page
+from devcluster.apiserver.formats.views import TableView, View
+from devcluster.apiserver.kinds.resources import Resource
 from devcluster.apiserver.objects import Object, encode, metadata_of
-from devcluster.apiserver.resources import Resource
-from devcluster.apiserver.scale import scale_of, through_scale
 from devcluster.apiserver.status import ApiError
-from devcluster.apiserver.store import Entry
-from devcluster.apiserver.subresources import bind, evict
-from devcluster.apiserver.update import patch, patcher, replace
-from devcluster.apiserver.views import TableView, View
+from devcluster.apiserver.store.listing import Lister, Page
+from devcluster.apiserver.store.store import Entry
+from devcluster.apiserver.verbs.create import create
+from devcluster.apiserver.verbs.delete import DeleteOptions, delete
+from devcluster.apiserver.verbs.scale import scale_of, through_scale
+from devcluster.apiserver.verbs.subresources import bind, evict
+from devcluster.apiserver.verbs.update import patch, patcher, replace
 
 Verb = Callable[[Cluster, Lister, Resource, Call], Reply]
 

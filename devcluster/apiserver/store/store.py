@@ -9,9 +9,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from devcluster.apiserver import fields
 from devcluster.apiserver.objects import Object, decode, encode, section
-from devcluster.apiserver.selectors import Selector
+from devcluster.apiserver.store import fields
+from devcluster.apiserver.store.selectors import Selector
 
 Storage = tuple[str, str]
 

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 
 from devcluster.apiserver import status
 from devcluster.apiserver.objects import Object, metadata_of, section, timestamp
-from devcluster.apiserver.store import Entry, Storage, Store
+from devcluster.apiserver.store.store import Entry, Storage, Store
 
 ACCOUNTS: Storage = ("", "serviceaccounts")
 _BOUND: Mapping[str, Storage] = {"Pod": ("", "pods"), "Node": ("", "nodes")}

@@ -3,8 +3,8 @@
 The two event APIs, core/v1 and events.k8s.io/v1, are one store: objects are kept in the core form.
 """
 
+from devcluster.apiserver.kinds.resources import Resource
 from devcluster.apiserver.objects import Object, items, metadata_of, section
-from devcluster.apiserver.resources import Resource
 
 _NODE_INFO = (
     *("machineID", "systemUUID", "bootID", "kernelVersion", "osImage", "containerRuntimeVersion"),

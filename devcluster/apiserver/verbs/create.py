@@ -4,14 +4,15 @@ import secrets
 import uuid
 from collections.abc import Iterable
 
-from devcluster.apiserver import kinds, pods, status, storage
-from devcluster.apiserver.admission import check_policies, give_account, topology_of
+from devcluster.apiserver import status
+from devcluster.apiserver.access.admission import check_policies, give_account, topology_of
 from devcluster.apiserver.cluster import DEFINITIONS, NAMESPACES, NODES, PODS, PRIORITY_CLASSES, Cluster
+from devcluster.apiserver.kinds import creation, pods, storage
+from devcluster.apiserver.kinds.resources import Resource
+from devcluster.apiserver.kinds.validation import metadata_causes
 from devcluster.apiserver.objects import Object, metadata_of, section
-from devcluster.apiserver.resources import Resource
 from devcluster.apiserver.status import ApiError, Cause
-from devcluster.apiserver.store import Entry
-from devcluster.apiserver.validation import metadata_causes
+from devcluster.apiserver.store.store import Entry
 
 # The alphabet of generated names: no vowels, no 0, 1 and 3, so that no word is formed.
 _SUFFIX_LETTERS = "bcdfghjklmnpqrstvwxz2456789"
@@ -25,7 +26,7 @@ def create(cluster: Cluster, resource: Resource, namespace: str | None, obj: Obj
     """Store a new object and return it; raise 400, 403, 404, 409, 422 as a real server does."""
     check_kind(resource, obj)
     _check_namespace(cluster, namespace)
-    new = _identified(cluster, resource, namespace, kinds.to_stored(resource, obj))
+    new = _identified(cluster, resource, namespace, creation.to_stored(resource, obj))
     causes = [*_prepare(cluster, resource, new), *metadata_causes(resource.kind, new["metadata"])]
     name = str(new["metadata"].get("name"))
     if causes:
@@ -37,7 +38,7 @@ def create(cluster: Cluster, resource: Resource, namespace: str | None, obj: Obj
     if dry_run:
         return cluster.store.preview(resource.storage, new, 0)
     if resource.storage == DEFINITIONS:
-        for kind in kinds.establish(new, cluster.now()):
+        for kind in creation.establish(new, cluster.now()):
             cluster.catalog.learn(kind)
     return cluster.store.put(resource.storage, new)
 
@@ -69,7 +70,7 @@ def _identified(cluster: Cluster, resource: Resource, namespace: str | None, obj
     unwanted = {*metadata, "managedFields", "selfLink", "deletionTimestamp", "deletionGracePeriodSeconds", "generation"}
     metadata |= {key: value for key, value in given.items() if key not in unwanted}
     drop_empty(metadata)
-    stored = kinds.stored_as(resource)
+    stored = creation.stored_as(resource)
     rest = {key: value for key, value in obj.items() if key not in ("kind", "apiVersion", "metadata")}
     return {"kind": stored.kind, "apiVersion": stored.api_version, "metadata": metadata, **rest}
 
@@ -107,11 +108,11 @@ def _prepare(cluster: Cluster, resource: Resource, obj: Object) -> list[Cause]:
     if resource.storage in _COMPLETED:
         return _COMPLETED[resource.storage](obj)
     if resource.storage == NODES:
-        kinds.default_node(obj)
+        creation.default_node(obj)
     elif resource.storage == NAMESPACES:
-        kinds.default_namespace(obj)
+        creation.default_namespace(obj)
     elif resource.storage in _WORKLOADS:
-        kinds.default_workload(obj)
+        creation.default_workload(obj)
         obj["status"] = {}
     elif resource.has_status:
         obj["status"] = {}

@@ -1,0 +1,1 @@
+"""Who may do it: authentication, RBAC, admission."""

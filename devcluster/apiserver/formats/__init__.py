@@ -1,0 +1,1 @@
+"""The forms in which objects come and go: protobuf, tables, discovery."""

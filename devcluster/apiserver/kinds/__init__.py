@@ -1,0 +1,1 @@
+"""The kinds of objects, and what a real server does to each."""

@@ -1,0 +1,1 @@
+"""Objects as they are kept: revisions, lists, selectors, watchers."""

@@ -1,0 +1,1 @@
+"""What a request does: create, update, patch, delete, and the subresources."""
