@@ -18,8 +18,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from bench.lab import MISSING, find_lab
-from bench.rdma_pods import first_pf, two_pods
+from bench.host.lab import MISSING, find_lab
+from bench.host.rdma_pods import first_pf, two_pods
 from cli.node.hardware.commands import CommandError
 from cli.node.hardware.plan.rates import OVER_PERCENT, rate_fault
 from cli.node.hardware.traffic import measured_mbps

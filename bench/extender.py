@@ -13,8 +13,8 @@ from collections.abc import Awaitable, Callable, Sequence
 
 import msgspec
 
-from bench import scheduler_load as load
-from bench.scheduler_load import Json
+from bench.loads import scheduler_load as load
+from bench.loads.scheduler_load import Json
 from mooring import names
 from mooring.kube.access import Access
 from mooring.kube.client import Client

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
-from bench import scheduler_load as load
+from bench.loads import scheduler_load as load
 from bench.scheduler import Scheduling, line
 from mooring import names
 from mooring.annotations.inventory import dump_inventory, read_inventory

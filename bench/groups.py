@@ -19,8 +19,8 @@ from dataclasses import dataclass
 
 import msgspec
 
-from bench import scheduler_load as load
-from bench.scheduler_load import Json
+from bench.loads import scheduler_load as load
+from bench.loads.scheduler_load import Json
 from mooring import names
 from mooring.kube.events import Changed, Identity
 from mooring.parsing import dump

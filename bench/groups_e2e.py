@@ -29,12 +29,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import harmonic_mean, mean
 
-from bench import apiservers, baselines, served_cluster
-from bench import scheduler_load as load
 from bench.advertiser import cpu_s
-from bench.baselines import MeasuredScheduler
+from bench.loads import scheduler_load as load
 from bench.scheduler_e2e import running
-from bench.served_cluster import Binds
+from bench.served import apiservers, baselines, served_cluster
+from bench.served.baselines import MeasuredScheduler
+from bench.served.served_cluster import Binds
 from mooring import names
 from mooring.kube.access import load_access
 from mooring.kube.client import Client

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from bench.largest_objects import LARGEST, Filled, Json, largest
+from bench.loads.largest_objects import LARGEST, Filled, Json, largest
 from mooring.annotations.inventory import Inventory, Pf, dump_inventory
 from mooring.indexes import Indexes
 from mooring.kube.events import Identity, Removed

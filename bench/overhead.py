@@ -17,8 +17,8 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from bench import constraints
-from bench import scheduler_load as load
-from bench import storage_load as storage
+from bench.loads import scheduler_load as load
+from bench.loads import storage_load as storage
 from bench.scheduler import Scheduling
 from mooring.kube.events import Changed, Identity
 from scheduler.constraints.kinds import NONE

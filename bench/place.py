@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from random import Random
 
-from bench.place_instances import FAMILIES, Family
+from bench.loads.place_instances import FAMILIES, Family
 from scheduler.placement.place import BUDGET, Fit, NoFit, OutOfBudget, decide, place
 
 

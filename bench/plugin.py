@@ -18,9 +18,9 @@ from pathlib import Path
 
 import msgspec
 
-from bench import apiservers
-from bench import scheduler_load as load
-from bench.served_cluster import add_nodes, add_pods
+from bench.loads import scheduler_load as load
+from bench.served import apiservers
+from bench.served.served_cluster import add_nodes, add_pods
 from mooring import names
 from mooring.annotations.assignment import AssignedVf, Assignment, dump_assignment
 from mooring.kube.access import load_access
@@ -91,7 +91,7 @@ async def let_wait(kubeconfig: Path) -> None:
 
 
 def _binding(pod: load.Json, node: str, turn: int) -> tuple[str, load.Json]:
-    """Bind a pod to the VFs of its turn on two PFs, whose buses `bench.scheduler_load` numbers from 1."""
+    """Bind a pod to the VFs of its turn on two PFs, whose buses `bench.loads.scheduler_load` numbers from 1."""
     vfs = tuple(_vf(bus, turn) for bus in (1, 2))
     annotations = {names.ASSIGNMENT: dump_assignment(Assignment(pod["uid"], node, vfs))}
     metadata = {"name": pod["name"], "uid": pod["uid"], "annotations": annotations}

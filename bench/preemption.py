@@ -19,8 +19,8 @@ from random import Random
 
 import msgspec
 
-from bench import scheduler_load as load
-from bench.scheduler_load import Json
+from bench.loads import scheduler_load as load
+from bench.loads.scheduler_load import Json
 from mooring import names
 from mooring.annotations.assignment import AssignedVf, Assignment, dump_assignment
 from mooring.annotations.inventory import read_inventory

@@ -21,8 +21,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from bench import verbs_user
-from bench.lab import MISSING, find_lab
+from bench.host import verbs_user
+from bench.host.lab import MISSING, find_lab
 from cni.kernel import rdma
 from cni.kernel.sysfs import Sysfs
 from cni.server.dispatch import answer

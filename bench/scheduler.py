@@ -21,8 +21,8 @@ from dataclasses import dataclass
 
 import msgspec
 
-from bench import scheduler_load as load
-from bench.full_scan import FullScan
+from bench.loads import scheduler_load as load
+from bench.loads.full_scan import FullScan
 from mooring.kube.events import Changed, Identity, Removed
 from scheduler.constraints.kinds import NONE, Kinds
 from scheduler.cycle.decisions import Bind

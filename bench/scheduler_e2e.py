@@ -3,7 +3,7 @@
     python -m bench.scheduler_e2e [--nodes 1000] [--pods 3000] [--rounds 2]
 
 Against devcluster's API server, and against a real one where KUBECONFIG names one or KUBEBUILDER_ASSETS a folder with
-etcd and kube-apiserver. A kube-scheduler in that folder takes turns on the same cluster: see `bench.baselines`.
+etcd and kube-apiserver. A kube-scheduler in that folder takes turns on the same cluster: see `bench.served.baselines`.
 Pods are created beforehand. A process's CPU (user and system) counts from its start to its rest, less what it takes to
 start on the same cluster without pods. "VFs" are those that pods were given by name, no two the same. "binds alone" is
 the rate at which the server takes ready-made Bindings, 128 at once, from one client that decides nothing: about what
@@ -25,11 +25,11 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench import apiservers, served_cluster
-from bench import baselines as baselines
-from bench import scheduler_load as load
 from bench.advertiser import cpu_s
-from bench.baselines import MeasuredScheduler
+from bench.loads import scheduler_load as load
+from bench.served import apiservers, served_cluster
+from bench.served import baselines as baselines
+from bench.served.baselines import MeasuredScheduler
 from devcluster.processes import Processes
 from mooring.kube.access import load_access
 from mooring.kube.client import Client

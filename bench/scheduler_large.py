@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bench import scheduler_load as load
+from bench.loads import scheduler_load as load
 from devcluster.apiserver.objects import encode
 from devcluster.apiserver.serve import ApiServer
 from mooring import names

@@ -23,8 +23,8 @@ from typing import Any
 
 import grpc
 
-from bench.cri_outage import notice, serve_runtime
-from bench.own_systemd import LEAVE_THE_HOST, Systemd, isolate
+from bench.host.cri_outage import notice, serve_runtime
+from bench.host.own_systemd import LEAVE_THE_HOST, Systemd, isolate
 from cli.node import venv
 
 UNIT = "mooring-cri-shim.service"

@@ -22,7 +22,7 @@ from typing import Any
 
 import msgspec
 
-from bench import scheduler_load as load
+from bench.loads import scheduler_load as load
 from devcluster.apiserver.cluster import NODES, PODS
 from devcluster.apiserver.serve import ApiServer
 from mooring import names

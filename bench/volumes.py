@@ -12,8 +12,8 @@ import gc
 import time
 from collections.abc import Callable
 
-from bench import scheduler_load as load
-from bench import storage_load as storage
+from bench.loads import scheduler_load as load
+from bench.loads import storage_load as storage
 from bench.scheduler import Scheduling, line
 from scheduler.cycle.decisions import Bind
 from scheduler.cycle.instructions import PreBind

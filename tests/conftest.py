@@ -17,8 +17,8 @@ from tempfile import NamedTemporaryFile
 
 import pytest
 
-from bench import apiservers
-from bench.lab import MISSING, find_lab
+from bench.host.lab import MISSING, find_lab
+from bench.served import apiservers
 from devcluster.release import cache as release_cache
 from devcluster.without_mooring.root import kubectl_is_too_old
 from tests.support.seeds import Part, chosen_seed

@@ -10,7 +10,7 @@ import sys
 import uuid
 from pathlib import Path
 
-from bench import scheduler_load as load
+from bench.loads import scheduler_load as load
 from devcluster.apiserver.cluster import NODES
 from devcluster.apiserver.serve import ApiServer
 from mooring import names

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import grpc
 
-from bench.cri_load import SERVICE
+from bench.loads.cri_load import SERVICE
 from cri_shim.proxy import CHANNEL_OPTIONS
 
 ADD = "ADD"

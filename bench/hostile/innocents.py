@@ -13,11 +13,11 @@ from dataclasses import dataclass
 import aiohttp
 import msgspec
 
-from bench import scheduler_load as load
 from bench.advertiser import cpu_s
 from bench.hostile.node_innocents import ContainerRuntime, Kubelet
 from bench.hostile.node_programs import PROGRAMS
 from bench.hostile.stage import HOST, NODES, PODS, Stage
+from bench.loads import scheduler_load as load
 from mooring import names
 
 _PAUSE_S = 0.05

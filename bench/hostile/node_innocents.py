@@ -9,8 +9,8 @@ import grpc
 from cri_api.v1 import api_pb2 as cri
 
 from bench.cni import Job
-from bench.cri_load import SERVICE
 from bench.hostile.node_programs import NodePrograms
+from bench.loads.cri_load import SERVICE
 from cri_shim.proxy import CHANNEL_OPTIONS
 
 _ANSWER_S = 120.0

@@ -16,7 +16,7 @@ from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 
 from bench.cni import Bench, pod_path, simulated_host
-from bench.cri_load import SHIM_ENVIRONMENT
+from bench.loads.cri_load import SHIM_ENVIRONMENT
 from devcluster.processes import Processes
 
 PROGRAMS = ("shim", "cni")

@@ -14,11 +14,11 @@ import aiohttp
 import msgspec
 
 from bench.advertiser import cpu_s
-from bench.apiservers import free_ports
 from bench.hostile.flood import connected
 from bench.hostile.node_programs import PROGRAMS, NodePrograms
-from bench.scheduler_load import Json
-from bench.served_cluster import few_at_once
+from bench.loads.scheduler_load import Json
+from bench.served.apiservers import free_ports
+from bench.served.served_cluster import few_at_once
 from bench.shim import rss_mib
 from devcluster.hosts.nic import describe_host
 from devcluster.hosts.sysfs import build

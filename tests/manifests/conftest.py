@@ -12,7 +12,7 @@ import msgspec
 import pytest
 import yaml
 
-from bench import apiservers
+from bench.served import apiservers
 from mooring.kube.access import Access, load_access
 from tests.manifests.admission import Judge, Object, Rehearsal, User
 from tests.manifests.rendering import ROOT

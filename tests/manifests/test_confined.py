@@ -13,7 +13,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from bench.apiservers import free_ports
+from bench.served.apiservers import free_ports
 from cni.server.extracts import make_folders
 from cni.vf.ledger import Ledger
 from devcluster.apiserver.serve import ApiServer

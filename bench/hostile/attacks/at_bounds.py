@@ -5,13 +5,13 @@ import json
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 
-from bench import scheduler_load as load
 from bench.hostile.attack import attack
 from bench.hostile.attacks.inventories import pf, write_inventory
 from bench.hostile.attacks.inventories import published as published_by_node
 from bench.hostile.attacks.pods import tenants_pod
 from bench.hostile.stage import NODES, Stage
-from bench.scheduler_load import Json
+from bench.loads import scheduler_load as load
+from bench.loads.scheduler_load import Json
 from mooring import names
 from mooring.gpu.inventory import Gpu, GpuInventory, dump_gpu_inventory
 

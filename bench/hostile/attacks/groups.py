@@ -3,11 +3,11 @@
 import json
 from collections.abc import AsyncIterator
 
-from bench import scheduler_load as load
 from bench.hostile.apiserver import LEVELS
 from bench.hostile.attack import attack
 from bench.hostile.stage import Stage
-from bench.scheduler_load import Json
+from bench.loads import scheduler_load as load
+from bench.loads.scheduler_load import Json
 from mooring import names
 
 _HOST = "kubernetes.io/hostname"

@@ -4,10 +4,10 @@ import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from bench import scheduler_load as load
 from bench.hostile.attack import attack
 from bench.hostile.attacks.groups import members
 from bench.hostile.stage import NODES, Stage
+from bench.loads import scheduler_load as load
 from mooring import names
 
 _NAME = "compromised"

@@ -3,10 +3,10 @@
 import json
 from collections.abc import AsyncIterator
 
-from bench import scheduler_load as load
 from bench.hostile.attack import attack
 from bench.hostile.stage import Stage
-from bench.scheduler_load import Json
+from bench.loads import scheduler_load as load
+from bench.loads.scheduler_load import Json
 from mooring import names
 
 # The API server refuses more for all annotations of an object together.

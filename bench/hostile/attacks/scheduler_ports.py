@@ -3,9 +3,9 @@
 import json
 from collections.abc import AsyncIterator
 
-from bench import scheduler_load as load
 from bench.hostile.attack import attack
 from bench.hostile.stage import Stage, http
+from bench.loads import scheduler_load as load
 from mooring import names
 
 _FILTER, _BIND = "/scheduler/filter", "/scheduler/bind"

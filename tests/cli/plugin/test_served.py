@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from bench import apiservers
 from bench.plugin import fill, timed
+from bench.served import apiservers
 from mooring import names
 from tests.cli.plugin.cluster import Json, Served, bound, node, pf, pod
 

@@ -14,7 +14,7 @@ import grpc
 import pytest
 from cri_api.v1 import api_pb2 as cri
 
-from bench.cri_outage import start_runtime
+from bench.host.cri_outage import start_runtime
 from cri_shim import server as server_module
 from cri_shim.device_check import DeviceCheck
 from cri_shim.devices import Roots

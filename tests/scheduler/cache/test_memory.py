@@ -7,8 +7,8 @@ from itertools import pairwise
 import msgspec
 import pytest
 
+from bench.loads.scheduler_load import node_name
 from bench.scheduler_large import bound_pod, listed_node
-from bench.scheduler_load import node_name
 from mooring.kube.events import Changed, Identity, Synced
 from scheduler.kube.objects import Node, Pod
 from scheduler.state.machine import Machine

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from bench.apiservers import free_ports
+from bench.served.apiservers import free_ports
 from mooring.kube.access import Access, load_access
 from mooring.kube.client import MERGE_PATCH, Client
 from mooring.kube.failures import Conflict

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from bench.hostile_objects import Cluster, cases, decoding_s, roles
-from bench.largest_objects import LARGEST, Filled
+from bench.loads.largest_objects import LARGEST, Filled
 from tests.support.seeds import Part
 
 NODES = 100

@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from bench.place_instances import Family, almost_multiples, clusters, few_sizes, fill, moved, some_sizes
+from bench.loads.place_instances import Family, almost_multiples, clusters, few_sizes, fill, moved, some_sizes
 from scheduler.placement.fill import Bin, BudgetSpent, Item, Steps
 from scheduler.placement.place import Fit, NoFit, OutOfBudget, place
 from scheduler.placement.subset_sum.by_number import by_number_and_sum

@@ -9,7 +9,7 @@ from typing import Any
 import aiohttp
 import msgspec
 
-from bench.apiservers import free_ports
+from bench.served.apiservers import free_ports
 from devcluster.apiserver.serve import ApiServer
 from mooring import names
 from mooring.annotations.inventory import Pf

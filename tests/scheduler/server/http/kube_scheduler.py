@@ -14,7 +14,7 @@ import msgspec
 import pytest
 import yaml
 
-from bench.apiservers import free_ports
+from bench.served.apiservers import free_ports
 from mooring import names
 from mooring.kube.client import MERGE_PATCH, Client
 from scheduler.kube.objects import Node, Pod

@@ -11,7 +11,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from bench.apiservers import free_ports
+from bench.served.apiservers import free_ports
 from mooring.kube.access import Access
 from mooring.kube.client import Client
 from mooring.program.config import ConfigError

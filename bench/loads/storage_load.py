@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from bench import scheduler_load as load
+from bench.loads import scheduler_load as load
 from mooring.kube.events import Changed, Identity
 from scheduler.kube.storage_objects import (
     BIND_COMPLETED,

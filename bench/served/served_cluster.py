@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from bench import scheduler_load as load
+from bench.loads import scheduler_load as load
 from mooring import names
 from mooring.kube.client import JSON, MERGE_PATCH, Client
 from scheduler.server.bind import MEDIA_TYPE, encode

@@ -15,7 +15,7 @@ from devcluster.systemd.units import parse
 SERVICE = "/runtime.v1.RuntimeService/"
 _UNLIMITED = (("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1))
 _ANSWER_S = 30.0
-_UNIT = Path(__file__).parents[1] / "cli/node/units/mooring-cri-shim.service"
+_UNIT = Path(__file__).parents[2] / "cli/node/units/mooring-cri-shim.service"
 SHIM_ENVIRONMENT = parse(_UNIT.name, [_UNIT.read_text()]).environment
 Call = Callable[[], Awaitable[bytes]]
 

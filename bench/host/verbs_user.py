@@ -1,6 +1,6 @@
 """A process that holds queue pairs on an RDMA device, by libibverbs: what a pod's RDMA program looks like to a DEL.
 
-python -m bench.verbs_user DEVICE NUMBER        prints "ready", and ends when its standard input does
+python -m bench.host.verbs_user DEVICE NUMBER        prints "ready", and ends when its standard input does
 """
 
 import ctypes
@@ -29,7 +29,7 @@ def holding(netns: str, device: str, number: int) -> Iterator[None]:
     if not number:
         yield
         return
-    command = ("ip", "netns", "exec", netns, sys.executable, "-m", "bench.verbs_user", device, str(number))
+    command = ("ip", "netns", "exec", netns, sys.executable, "-m", "bench.host.verbs_user", device, str(number))
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as user:
         assert user.stdout is not None
         assert user.stdout.readline() == "ready\n", "the process has not made its queue pairs"

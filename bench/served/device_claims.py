@@ -11,8 +11,8 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
-from bench import scheduler_load as load
-from bench.served_cluster import clear, few_at_once, items, send
+from bench.loads import scheduler_load as load
+from bench.served.served_cluster import clear, few_at_once, items, send
 from mooring import names
 from mooring.annotations.inventory import Inventory, Pf, read_inventory
 from mooring.annotations.request import read_request

@@ -16,9 +16,9 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench import device_claims
-from bench import scheduler_load as load
-from bench.served_cluster import COUNTED, PODS, items
+from bench.loads import scheduler_load as load
+from bench.served import device_claims
+from bench.served.served_cluster import COUNTED, PODS, items
 from mooring import names
 from mooring.annotations.assignment import read_assignment
 from mooring.kube.client import Client
@@ -54,7 +54,7 @@ class MeasuredScheduler:
 
 def ours(kubeconfig: Path) -> list[MeasuredScheduler]:
     flags = ("--kubeconfig", str(kubeconfig), "--leader-elect", "false", "--metrics-addr", "")
-    programs = ((SILENT, "bench.silent_scheduler"), (SPEAKING, "scheduler"))
+    programs = ((SILENT, "bench.served.silent_scheduler"), (SPEAKING, "scheduler"))
     return [
         MeasuredScheduler(name, [sys.executable, "-m", module, *flags], load.mixed_pod, _assigned)
         for name, module in programs

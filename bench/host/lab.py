@@ -4,7 +4,7 @@ import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
-_LAB = Path(__file__).resolve().parent.parent / "devcluster/lab"
+_LAB = Path(__file__).resolve().parents[2] / "devcluster/lab"
 MISSING = "no lab kernel: ./run lab builds it (or MOORING_LAB names a program that boots one)"
 
 

@@ -1,0 +1,1 @@
+"""What is measured with: nodes, pods, volumes, instances of placement, CRI calls."""
