@@ -15,7 +15,7 @@ pytestmark = [
     pytest.mark.skipif(not Path("/usr/lib/cni/host-local").exists(), reason="containernetworking-plugins is missing"),
 ]
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 FIRST = {"pf": "enp4s0f0", "vf": 1, "pci": "0000:04:00.3"}
 OWN, TEMPORARY = "enp4s0f0v1", "mo0-0403"
 
