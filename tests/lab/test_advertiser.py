@@ -107,7 +107,7 @@ SET = {
 @pytest.mark.parametrize("nic", EACH)
 def test_trouble_is_published_by_the_events_it_causes(lab: Lab, nic: Nic) -> None:
     """Trouble with link, VF, driver or drain is published, and so is its end, though the resync is an hour away."""
-    scenario = Path(__file__).with_name("advertiser_scenario.py")
+    scenario = Path(__file__).parent / "inside/advertiser_scenario.py"
     wishes, shown = SET[nic.link]
     program = f"{sys.executable} {scenario} {nic.pf} {nic.pf[:-1]}1 '{wishes}'"
     (results,) = run(lab, nic, f"cd {scenario.parents[2]} && {program} 2>/tmp/log || {{ cat /tmp/log; exit 1; }}")

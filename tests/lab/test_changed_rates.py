@@ -11,7 +11,7 @@ import pytest
 
 from mooring.annotations.rates import PodRates, VfRates, dump_rates
 from mooring.records.rates_exchange import HandedOverRates, dump_handed_over
-from tests.lab import cni_calls
+from tests.lab.calls import cni_calls
 from tests.lab.nics import ETHERNET, Lab, Nic, with_nic
 
 pytestmark = pytest.mark.lab

@@ -7,8 +7,8 @@ import json
 
 import pytest
 
+from tests.lab.calls.plain_calls import run
 from tests.lab.nics import ETHERNET, MLX5, SIMVF, Lab, Nic
-from tests.lab.plain_calls import run
 
 pytestmark = pytest.mark.lab
 

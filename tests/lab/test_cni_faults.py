@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from tests.cni.fault_report import assert_nothing_is_left
+from tests.lab.calls.rdma_calls import CONF, Lab, run, second
 from tests.lab.nics import INFINIBAND, REBIND, Nic, one_of_each, with_nic
-from tests.lab.rdma_calls import CONF, Lab, run, second
 from tests.support.seeds import Part
 
 pytestmark = pytest.mark.lab

@@ -4,8 +4,8 @@ import sys
 
 import pytest
 
+from tests.lab.calls.rdma_calls import FIRST, Lab, record, run, second
 from tests.lab.nics import EACH, Nic, with_nic
-from tests.lab.rdma_calls import FIRST, Lab, record, run, second
 
 pytestmark = pytest.mark.lab
 

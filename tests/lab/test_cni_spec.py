@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.lab.cni_calls import PYTHON, first, record, run, second
+from tests.lab.calls.cni_calls import PYTHON, first, record, run, second
 from tests.lab.nics import EACH, ETHERNET, Lab, Nic, with_nic
 
 pytestmark = pytest.mark.lab

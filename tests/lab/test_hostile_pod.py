@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from tests.lab import infiniband_calls, rdma_calls
-from tests.lab.conf import ENVIRONMENT
-from tests.lab.conf import WITH_ADDRESSES as CONF
+from tests.lab.calls import infiniband_calls, rdma_calls
+from tests.lab.calls.conf import ENVIRONMENT
+from tests.lab.calls.conf import WITH_ADDRESSES as CONF
+from tests.lab.calls.plain_calls import run as run_plain
 from tests.lab.nics import MLX5 as MLX5_NIC
 from tests.lab.nics import SIMVF
-from tests.lab.plain_calls import run as run_plain
 from tests.support.seeds import Part
 
 pytestmark = pytest.mark.lab

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from tests.lab.infiniband_calls import FIRST, FIRST_VF, SECOND_VF, Lab, boot, run
+from tests.lab.calls.infiniband_calls import FIRST, FIRST_VF, SECOND_VF, Lab, boot, run
 
 pytestmark = pytest.mark.lab
 

@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.lab.conf import CONF
-from tests.lab.rdma_calls import FIRST, PREPARE, record
+from tests.lab.calls.conf import CONF
+from tests.lab.calls.rdma_calls import FIRST, PREPARE, record
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(300)]
 
@@ -111,7 +111,7 @@ def test_init_leaves_vfs_that_the_host_uses(lab: Lab) -> None:
         }}
         name() {{ ls $functions/0000:3b:01.$1/net; }}
         ip address add 10.9.0.1/24 dev $(name 0); ip link add link $(name 1) name over type macvlan
-        {sys.executable} tests/lab/verbs_process.py 0000:3b:01.2 context >/tmp/heard & pid=$!
+        {sys.executable} tests/lab/inside/verbs_process.py 0000:3b:01.2 context >/tmp/heard & pid=$!
         until grep -q ready /tmp/heard 2>/dev/null; do sleep 0.05; done
         init; jq -r 'select(.event == "VF keeps no node GUID") | "\\(.vf) \\(.reason)"' /tmp/log |
           sed "s/$(name 0)\\|$(name 1)/netdev/; s/device .*/device/"

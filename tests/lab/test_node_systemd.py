@@ -11,7 +11,7 @@ import pytest
 pytestmark = [pytest.mark.lab, pytest.mark.systemd]
 
 Lab = Callable[..., "subprocess.CompletedProcess[str]"]
-SCENARIO = Path(__file__).with_name("node_scenario.py")
+SCENARIO = Path(__file__).parent / "inside/node_scenario.py"
 
 
 def test_mooring_node_installs_upgrades_and_removes_under_systemd(lab: Lab) -> None:

@@ -5,12 +5,12 @@ import sys
 
 import pytest
 
+from tests.lab.calls.rdma_calls import FIRST, Lab, run
 from tests.lab.nics import ALL_MLX5, Nic, with_nic
-from tests.lab.rdma_calls import FIRST, Lab, run
 
 pytestmark = pytest.mark.lab
 
-GUID_CALL = f"{sys.executable} -m tests.lab.guid_call /tmp/guids"
+GUID_CALL = f"{sys.executable} -m tests.lab.inside.guid_call /tmp/guids"
 
 
 def test_a_pods_own_guid_takes_effect_by_a_rebind_and_so_does_the_old_one(lab: Lab) -> None:

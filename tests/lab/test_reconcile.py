@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.lab import conf
-from tests.lab.conf import ENVIRONMENT
+from tests.lab.calls import conf
+from tests.lab.calls.conf import ENVIRONMENT
 from tests.lab.nics import EACH, ETHERNET, INFINIBAND, LASTING, MLX5, ONE_OF_EACH, Lab, Nic, with_nic
 from tests.support.offers import IN_THE_LAB
 from tests.support.seeds import Part
@@ -292,9 +292,8 @@ def test_an_add_killed_at_any_call_is_undone_by_the_reconciler_alone(lab: Lab, p
         "ipam": "/var/lib/mooring/ipam",
     }
     script = f"ip netns add pod\ncat >/tmp/setting.json <<'END'\n{json.dumps(setting)}\nEND\n"
-    program = (
-        f"{sys.executable} -m tests.lab.orphan_loop /tmp/setting.json 2>/tmp/log || {{ tail -3 /tmp/log; exit 1; }}"
-    )
+    loop = f"{sys.executable} -m tests.lab.inside.orphan_loop"
+    program = f"{loop} /tmp/setting.json 2>/tmp/log || {{ tail -3 /tmp/log; exit 1; }}"
     report = json.loads(run(lab, nic, script + program, timeout_s=890)[-1])
     assert report["left_behind"] == {}, f"repeat with --seed {part.seed}; killed were {report['killed']}"
     killed, missed = len(report["killed"]), len(report["missed"])

@@ -11,7 +11,7 @@ import pytest
 pytestmark = [pytest.mark.lab, pytest.mark.containerd]
 
 Lab = Callable[..., "subprocess.CompletedProcess[str]"]
-SCENARIO = Path(__file__).with_name("shim_scenario.py")
+SCENARIO = Path(__file__).parent / "inside/shim_scenario.py"
 PREPARE = """
 set -e
 ip link set lo up; ip link set eth0 up; ip link set wire0 up

@@ -11,7 +11,7 @@ import pytest
 pytestmark = [pytest.mark.lab, pytest.mark.systemd]
 
 Lab = Callable[..., "subprocess.CompletedProcess[str]"]
-SCENARIO = Path(__file__).with_name("systemd_scenario.py")
+SCENARIO = Path(__file__).parent / "inside/systemd_scenario.py"
 
 
 def test_systemd_keeps_the_shim_and_starts_it_before_the_kubelet(lab: Lab) -> None:

@@ -9,8 +9,8 @@ import pytest
 
 from cli.node.plan import texts
 from cli.node.plan.states import File, Host
+from tests.lab.inside.udev_loop import UDEVD
 from tests.lab.nics import EACH, INFINIBAND, SIMVF, Lab, Nic, with_nic
-from tests.lab.udev_loop import UDEVD
 from tests.support.offers import IN_THE_LAB
 from tests.support.seeds import Part
 
@@ -85,7 +85,7 @@ def test_a_udevd_that_renames_later_breaks_nothing(lab: Lab, part: Part, nic: Ni
     document = json.dumps(setting(part, mode, nic.name))
     script = f"""{prepare(mode, nic.name)}
 cat >/tmp/setting.json <<'END'\n{document}\nEND
-{sys.executable} -m tests.lab.udev_loop /tmp/setting.json 2>/tmp/log || {{ tail -20 /tmp/log; exit 1; }}
+{sys.executable} -m tests.lab.inside.udev_loop /tmp/setting.json 2>/tmp/log || {{ tail -20 /tmp/log; exit 1; }}
 grep -E '^(ADD|DEL)' /tmp/log >&2 || true
 """
     done = with_nic(lab, nic)(script, timeout_s=1800 if part.whole else 600)

@@ -6,8 +6,8 @@ import sys
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from tests.lab.calls.rdma_calls import Lab, run, second
 from tests.lab.nics import ETHERNET, INFINIBAND, SIMVF, Nic, with_nic
-from tests.lab.rdma_calls import Lab, run, second
 
 pytestmark = pytest.mark.lab
 

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from tests.lab.infiniband_calls import FIRST, FIRST_VF, SECOND_VF, Lab, run
+from tests.lab.calls.infiniband_calls import FIRST, FIRST_VF, SECOND_VF, Lab, run
 
 # An ordinary run takes some of them: each boots the lab.
 pytestmark = [pytest.mark.lab, pytest.mark.other_nic]

@@ -3,8 +3,8 @@
 import json
 import sys
 
-from tests.lab.conf import ENVIRONMENT
-from tests.lab.conf import WITH_ADDRESSES as CONF
+from tests.lab.calls.conf import ENVIRONMENT
+from tests.lab.calls.conf import WITH_ADDRESSES as CONF
 from tests.lab.nics import LASTING, Lab, Nic, with_nic
 from tests.support.offers import IN_THE_LAB
 

@@ -11,7 +11,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from cli.node import venv
-from tests.lab.systemd_scenario import Systemd, until, write_program
+from tests.lab.inside.systemd_scenario import Systemd, until, write_program
 
 # Not below /tmp, which a system that boots empties.
 PLACE = Path("/run/lab")

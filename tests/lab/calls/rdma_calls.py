@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from tests.lab import conf
+from tests.lab.calls import conf
 from tests.lab.nics import LASTING, Nic
 from tests.support.offers import IN_THE_LAB
 
@@ -35,7 +35,7 @@ for vf in 0 1; do
   [ -e $functions/0000:3b:01.$vf/infiniband ] || rdma link add rx$vf type rxe netdev $netdev
 done
 rdma0=$(ls $functions/0000:3b:01.0/infiniband) rdma1=$(ls $functions/0000:3b:01.1/infiniband)
-verbs={Path(__file__).with_name("verbs_process.py")}
+verbs={Path(__file__).parents[1] / "inside/verbs_process.py"}
 export CNI_IFNAME=eth0 CNI_PATH=/usr/lib/cni
 {IN_THE_LAB}
 mkdir -p /var/lib/mooring/pods

@@ -4,7 +4,7 @@ import json
 import sys
 from typing import Any
 
-from tests.lab import conf
+from tests.lab.calls import conf
 from tests.lab.nics import LASTING, Lab, Nic
 from tests.support.offers import IN_THE_LAB
 

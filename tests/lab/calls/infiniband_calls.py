@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tests.lab import conf
+from tests.lab.calls import conf
 from tests.support.offers import IN_THE_LAB
 
 Lab = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -31,7 +31,7 @@ CONF = conf.WITH_ADDRESSES | {"policyRouting": False}
 PREPARE = f"""
 set -e
 functions=/sys/bus/pci/devices parameters=/sys/module/simib/parameters
-verbs={Path(__file__).with_name("verbs_process.py")}
+verbs={Path(__file__).parents[1] / "inside/verbs_process.py"}
 export CNI_IFNAME=eth0 CNI_PATH=/usr/lib/cni
 {IN_THE_LAB}
 mkdir -p /var/lib/mooring/pods

@@ -9,7 +9,7 @@ On mlx5 the driver makes the RDMA devices too, and each rebind makes both again;
 Ethernet the VFs have no node GUID before each ADD, which binds them again for one. On InfiniBand each call gives them
 another GUID, and IPoIB's netdevs are made again also where their RDMA devices move, in exclusive mode.
 
-    python -m tests.lab.udev_loop SETTING.json
+    python -m tests.lab.inside.udev_loop SETTING.json
 
 Run inside the lab, as a program. SETTING has the CNI environment and configuration, the folders of ledger and IPAM, the
 ``mode``, the ``nic`` (tests/lab/nics.py), and which ``part`` of the turns (tests/support/seeds.py). Prints one JSON
@@ -29,7 +29,7 @@ from cni.server.dispatch import answer
 from mooring.nic.vf_settings import RtnetlinkVfSettings, VfSettingsApi
 from mooring.program import log
 from tests.cni.fault_loop import differing
-from tests.lab.guid_settings import GuidVfSettings
+from tests.lab.inside.guid_settings import GuidVfSettings
 from tests.support.polling import wait_until
 from tests.support.seeds import Part
 

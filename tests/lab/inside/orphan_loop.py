@@ -3,7 +3,7 @@
 A VF that is `held` is left with the pod, for only the runtime knows that this ADD failed. Then the pod's network
 namespace goes, without a DEL, and the reconciler runs again.
 
-    python -m tests.lab.orphan_loop SETTING.json
+    python -m tests.lab.inside.orphan_loop SETTING.json
 
 Run inside the lab, as a program, with the setting of tests/cni/fault_loop.py. Prints one JSON object: which calls were
 killed and which not reached, and how many left orphans at once. It also has how many VFs were held, and what was not as
