@@ -25,7 +25,7 @@ from cri_api.v1 import api_pb2 as cri
 from cri_api.v1 import api_pb2_grpc as cri_grpc
 
 from bench.loads.cri_load import SHIM_ENVIRONMENT, one_caller, saturating, steady
-from cri_shim.proxy import CHANNEL_OPTIONS, SERVER_OPTIONS
+from cri_shim.proxy.proxy import CHANNEL_OPTIONS, SERVER_OPTIONS
 from devcluster.processes import Processes
 from devcluster.runtime.containerd import Containerd, Place
 from devcluster.runtime.images import write_images

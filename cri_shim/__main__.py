@@ -12,8 +12,8 @@ from pathlib import Path
 
 import structlog
 
-from cri_shim.device_check import DeviceCheck
-from cri_shim.devices import Roots
+from cri_shim.devices.device_check import DeviceCheck
+from cri_shim.devices.device_nodes import Roots
 from cri_shim.handover.background import in_background
 from cri_shim.handover.take import Predecessor
 from cri_shim.interceptors import Interceptors

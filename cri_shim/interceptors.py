@@ -15,9 +15,8 @@ from typing import TypeVar
 import structlog
 from google.protobuf.message import DecodeError, Message
 
-from cri_shim.devices import DeviceError, Roots, resolve
-from cri_shim.gpus import GpuFolders, why_not_now
-from cri_shim.large_requests import LARGE_BYTES, LargeRequests
+from cri_shim.devices.device_nodes import DeviceError, Roots, resolve
+from cri_shim.devices.gpus import GpuFolders, why_not_now
 from cri_shim.pb import cri_pb2 as cri
 from cri_shim.plan.gpus import HIDDEN, GpuError, gpu_environment
 from cri_shim.plan.inject import (
@@ -37,7 +36,8 @@ from cri_shim.plan.inject import (
     pod_name,
 )
 from cri_shim.plan.record_gc import find_stale_records
-from cri_shim.proxy import SERVED, RefusedError
+from cri_shim.proxy.large_requests import LARGE_BYTES, LargeRequests
+from cri_shim.proxy.proxy import SERVED, RefusedError
 from cri_shim.records import Records
 from cri_shim.runtime import Runtime
 from mooring.errors import AnnotationError, RecordError

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import grpc
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
-from cri_shim.proxy import STREAMS, UNARY
+from cri_shim.proxy.proxy import STREAMS, UNARY
 from mooring.http.metrics_page import serve_metrics
 
 # The goal is a median under 0.7 ms and a 99th percentile under 3 ms.

@@ -8,10 +8,10 @@ from pathlib import Path
 import grpc
 from google.protobuf.message import DecodeError
 
-from cri_shim.devices import Roots
+from cri_shim.devices.device_nodes import Roots
 from cri_shim.listen import ListenError, socket_path
 from cri_shim.pb import cri_pb2 as cri
-from cri_shim.proxy import SERVED
+from cri_shim.proxy.proxy import SERVED
 from mooring.annotations.assignment_keys import AssignmentKeys
 
 _ANSWER_S = 5.0

@@ -11,7 +11,7 @@ import grpc
 
 from cri_shim.pb import cri_pb2 as cri
 from cri_shim.plan.container_devices import device_numbers, grace_s
-from cri_shim.proxy import SERVED
+from cri_shim.proxy.proxy import SERVED
 
 _LIST_S = 60.0  # A busy runtime with thousands of sandboxes takes seconds.
 _ANSWER_S = 10.0

@@ -13,8 +13,7 @@ import grpc
 import structlog
 from google.protobuf.message import DecodeError
 
-from cri_shim.device_check import DeviceCheck
-from cri_shim.exec_sync import EXEC_CHANNEL_OPTIONS, RUNTIME_SERVICE, ExecSync
+from cri_shim.devices.device_check import DeviceCheck
 from cri_shim.handover.calls import Calls
 from cri_shim.handover.give import give, offered
 from cri_shim.handover.take import Predecessor
@@ -23,7 +22,8 @@ from cri_shim.listen import SCHEME, ListenError, OwnSocket, lock, socket_path
 from cri_shim.notify import Systemd as Systemd
 from cri_shim.notify import notify
 from cri_shim.plan.record_gc import LIST_INTERVAL_S
-from cri_shim.proxy import CHANNEL_OPTIONS, SERVED, SERVER_OPTIONS, Observe, Proxy
+from cri_shim.proxy.exec_sync import EXEC_CHANNEL_OPTIONS, RUNTIME_SERVICE, ExecSync
+from cri_shim.proxy.proxy import CHANNEL_OPTIONS, SERVED, SERVER_OPTIONS, Observe, Proxy
 from cri_shim.runtime import Runtime
 
 _log = structlog.get_logger()

@@ -17,7 +17,7 @@ from pathlib import Path
 import grpc
 
 from bench.loads.cri_load import SERVICE
-from cri_shim.proxy import CHANNEL_OPTIONS
+from cri_shim.proxy.proxy import CHANNEL_OPTIONS
 
 ADD = "ADD"
 AT_ONCE = ("RunPodSandbox", "CreateContainer")

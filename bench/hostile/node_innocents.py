@@ -11,7 +11,7 @@ from cri_api.v1 import api_pb2 as cri
 from bench.cni import Job
 from bench.hostile.node_programs import NodePrograms
 from bench.loads.cri_load import SERVICE
-from cri_shim.proxy import CHANNEL_OPTIONS
+from cri_shim.proxy.proxy import CHANNEL_OPTIONS
 
 _ANSWER_S = 120.0
 _Ask = Callable[[int, Callable[[], None]], Awaitable[None]]

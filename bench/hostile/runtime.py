@@ -14,8 +14,8 @@ from typing import Any
 
 import grpc
 
-from cri_shim.exec_sync import RUNTIME_SERVICE
-from cri_shim.proxy import SERVER_OPTIONS
+from cri_shim.proxy.exec_sync import RUNTIME_SERVICE
+from cri_shim.proxy.proxy import SERVER_OPTIONS
 
 HANG = b"hang"
 

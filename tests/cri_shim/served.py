@@ -6,8 +6,8 @@ from typing import Any
 
 from cri_api.v1 import api_pb2_grpc as cri_grpc
 
-from cri_shim.device_check import DeviceCheck
-from cri_shim.devices import Roots
+from cri_shim.devices.device_check import DeviceCheck
+from cri_shim.devices.device_nodes import Roots
 from cri_shim.interceptors import Interceptors
 from cri_shim.metrics import Metrics
 from cri_shim.plan.inject import Rules

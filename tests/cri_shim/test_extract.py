@@ -8,7 +8,7 @@ import pytest
 from cri_api.v1 import api_pb2 as full
 
 from cni.server.extracts import make_folders
-from cri_shim.devices import Roots
+from cri_shim.devices.device_nodes import Roots
 from cri_shim.interceptors import Interceptors
 from cri_shim.plan.inject import Rules
 from cri_shim.records import Records

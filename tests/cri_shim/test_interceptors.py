@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from cri_api.v1 import api_pb2 as full
 
-from cri_shim.devices import Roots
+from cri_shim.devices.device_nodes import Roots
 from cri_shim.interceptors import Interceptors
 from cri_shim.plan.inject import Rules
 from cri_shim.plan.record_gc import LIST_INTERVAL_S
-from cri_shim.proxy import RefusedError
+from cri_shim.proxy.proxy import RefusedError
 from cri_shim.records import Records
 from mooring.records.pod_record import PodRecord
 

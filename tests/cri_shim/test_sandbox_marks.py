@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from cri_shim.devices import Roots
+from cri_shim.devices.device_nodes import Roots
 from cri_shim.interceptors import Interceptors
 from cri_shim.plan.inject import Rules
-from cri_shim.proxy import RefusedError
+from cri_shim.proxy.proxy import RefusedError
 from cri_shim.records import Records
 from mooring.records.sandbox_marks import FOLDER, claim
 

@@ -17,9 +17,9 @@ from bench.hostile.stage import HOST, Stage
 from cni.spec.conf import read_conf
 from cni.spec.skel import CniError, read_call
 from cni.vf.large_texts import LARGE_BYTES as LARGE_CONFIGURATION
-from cri_shim.large_requests import LARGE_BYTES as LARGE_REQUEST
 from cri_shim.pb import cri_pb2 as cri
 from cri_shim.plan.inject import Pass, Record, Refuse, Rules, decide_container, decide_sandbox
+from cri_shim.proxy.large_requests import LARGE_BYTES as LARGE_REQUEST
 from mooring.records.pod_record import read_pod_record
 
 # Those of an API server and its etcd.

@@ -13,7 +13,7 @@ from bench.hostile.calls import uid
 from bench.hostile.node_programs import PODS
 from bench.hostile.runtime import HANG
 from bench.hostile.stage import HOST, Stage
-from cri_shim.large_requests import LARGE_BYTES
+from cri_shim.proxy.large_requests import LARGE_BYTES
 from mooring import names
 
 _LASTS_S = 12.0

@@ -16,8 +16,8 @@ from cri_api.v1 import api_pb2 as cri
 
 from bench.host.cri_outage import start_runtime
 from cri_shim import server as server_module
-from cri_shim.device_check import DeviceCheck
-from cri_shim.devices import Roots
+from cri_shim.devices.device_check import DeviceCheck
+from cri_shim.devices.device_nodes import Roots
 from cri_shim.handover import give as give_module
 from cri_shim.handover.messages import dump, meeting_place
 from cri_shim.handover.take import Predecessor

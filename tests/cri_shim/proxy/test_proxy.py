@@ -11,8 +11,8 @@ import grpc
 import pytest
 from cri_api.v1 import api_pb2 as cri
 
-from cri_shim import large_requests
 from cri_shim.listen import ListenError
+from cri_shim.proxy import large_requests
 from tests.cri_shim.served import Shim, stubs
 from tests.support.heap import heap_bytes
 from tests.support.polling import eventually, until
@@ -181,7 +181,7 @@ async def test_what_large_answers_leave_in_the_heap_is_given_back(
         await asyncio.to_thread(lambda: None)
 
     loop.set_default_executor(ThreadPoolExecutor(1))
-    monkeypatch.setattr("cri_shim.large_requests.give_back", lambda: given_back.append(time.monotonic()))
+    monkeypatch.setattr("cri_shim.proxy.large_requests.give_back", lambda: given_back.append(time.monotonic()))
     echo = channel.unary_unary("/runtime.v1.RuntimeService/ListContainers")
     # What the first answer leaves is known when the second is there.
     for _ in range(2):

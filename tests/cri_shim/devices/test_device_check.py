@@ -15,8 +15,8 @@ import pytest
 from cri_api.v1 import api_pb2 as cri
 from cri_api.v1 import api_pb2_grpc as cri_grpc
 
-from cri_shim.device_check import DeviceCheck, KubeletCalls
-from cri_shim.devices import Roots
+from cri_shim.devices.device_check import DeviceCheck, KubeletCalls
+from cri_shim.devices.device_nodes import Roots
 from cri_shim.metrics import Metrics
 from cri_shim.records import Records
 from cri_shim.runtime import Runtime

@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 from cri_api.v1 import api_pb2 as full
 
-from cri_shim.devices import Roots
+from cri_shim.devices.device_nodes import Roots
 from cri_shim.interceptors import Interceptors
-from cri_shim.large_requests import LARGE_BYTES, LargeRequests
 from cri_shim.pb import cri_pb2 as cri
 from cri_shim.plan.inject import Addition, Rules, add_to_container, decide_container
-from cri_shim.proxy import RefusedError
+from cri_shim.proxy.large_requests import LARGE_BYTES, LargeRequests
+from cri_shim.proxy.proxy import RefusedError
 from cri_shim.records import Records
 
 MOST_S = 0.05

@@ -11,7 +11,7 @@ import grpc
 import pytest
 from cri_api.v1 import api_pb2 as cri
 
-from cri_shim.exec_sync import LONGEST_TURN_S
+from cri_shim.proxy.exec_sync import LONGEST_TURN_S
 from tests.cri_shim.served import OPTIONS, Shim, stubs
 from tests.support.heap import heap_bytes
 from tests.support.polling import until
@@ -119,7 +119,7 @@ async def test_large_answers_come_a_few_at_a_time(shim: Shim, channel: Any, monk
 
     Without the probe its window stays at 64 KiB; it could grow to hold an answer that nobody reads.
     """
-    monkeypatch.setattr("cri_shim.exec_sync.LONGEST_TURN_S", 60.0)
+    monkeypatch.setattr("cri_shim.proxy.exec_sync.LONGEST_TURN_S", 60.0)
     runtime, _ = stubs(channel)
     names = [f"c{number}" for number in range(16)]
     requests = (cri.ExecSyncRequest(container_id=name, cmd=("print", str(_LARGE))) for name in names)
@@ -167,7 +167,7 @@ async def test_small_answers_come_before_those_that_were_large(
     shim: Shim, channel: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A probe that prints a word does not wait for all those of a tenant that print megabytes."""
-    monkeypatch.setattr("cri_shim.exec_sync.LONGEST_TURN_S", 60.0)
+    monkeypatch.setattr("cri_shim.proxy.exec_sync.LONGEST_TURN_S", 60.0)
     for number in range(4):
         await exec_sync(channel, f"large{number}", "print", str(_LARGE))
     order = list[str]()

@@ -20,8 +20,8 @@ import grpc
 import structlog
 from google.protobuf.message import DecodeError
 
-from cri_shim.devices import DeviceError, Roots, node_number, uverbs_number
-from cri_shim.gpus import GpuFolders
+from cri_shim.devices.device_nodes import DeviceError, Roots, node_number, uverbs_number
+from cri_shim.devices.gpus import GpuFolders
 from cri_shim.pb import cri_pb2 as cri
 from cri_shim.plan.container_devices import UnreadableSpecError, lacking
 from cri_shim.plan.gpus import GpuError

@@ -2,7 +2,7 @@
 
 Methods that are known to answer once use grpc's unary path. Any other, current or future, is forwarded as a stream of
 answers; a stream with a single answer is the same on the wire. CRI has no streams of requests. ExecSync is forwarded by
-`cri_shim.exec_sync`.
+`cri_shim.proxy.exec_sync`.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from typing import TypeAlias
 
 import grpc
 
-from cri_shim.large_requests import Rest
+from cri_shim.proxy.large_requests import Rest
 
 Context: TypeAlias = "grpc.aio.ServicerContext"
 Metadata = tuple[tuple[str, str | bytes], ...]

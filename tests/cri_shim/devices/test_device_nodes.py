@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from cri_shim.devices import DeviceError, Roots, resolve
+from cri_shim.devices.device_nodes import DeviceError, Roots, resolve
 from cri_shim.plan.inject import VfDevices
 
 

@@ -14,8 +14,8 @@ from collections.abc import Callable, Mapping
 
 import grpc
 
-from cri_shim.large_requests import Rest, Turns
-from cri_shim.proxy import (
+from cri_shim.proxy.large_requests import Rest, Turns
+from cri_shim.proxy.proxy import (
     CHANNEL_OPTIONS,
     LARGE_ANSWER_BYTES,
     SERVED,

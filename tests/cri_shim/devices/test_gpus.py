@@ -12,11 +12,11 @@ import pytest
 import yaml
 from cri_api.v1 import api_pb2 as cri
 
-from cri_shim.devices import Roots
-from cri_shim.gpus import GpuFolders
+from cri_shim.devices.device_nodes import Roots
+from cri_shim.devices.gpus import GpuFolders
 from cri_shim.interceptors import Interceptors
 from cri_shim.plan.inject import Rules
-from cri_shim.proxy import RefusedError
+from cri_shim.proxy.proxy import RefusedError
 from cri_shim.records import Records
 from cri_shim.runtime import Runtime
 from mooring.annotations.assignment import read_assignment
