@@ -167,3 +167,9 @@ async def serving(folder: Path, said: Callable[[], Sequence[str]], *, rbac: bool
         kubeconfig.write_text(server.kubeconfig_text())
         async with Client(load_access(str(kubeconfig))) as client:
             yield Served(server, client, kubeconfig, said)
+
+
+def waiting(reason: str, message: str) -> dict[str, object]:
+    """Return the status of a pod that was not scheduled."""
+    condition = {"type": "PodScheduled", "status": "False", "reason": reason, "message": message}
+    return {"phase": "Pending", "conditions": [condition]}
