@@ -6,13 +6,12 @@ from typing import Any
 import pytest
 
 from mooring import names
-from mooring.annotations.rates import LAST_GENERATION, PodRates, VfRates
+from mooring.annotations.rates import PodRates, VfRates
 from mooring.kube.events import Identity, Removed
-from scheduler.cycle.instructions import ReportRates, WriteRatesResult
+from scheduler.cycle.instructions import WriteRatesResult
 from scheduler.kube.objects import Condition
-from scheduler.state.machine import Machine
 from scheduler.state.rates.rates_condition import CONDITION
-from tests.scheduler.state.rates.edited_rates import WRITTEN, EditedRates, MakeNode, MakePf, MakePod
+from tests.scheduler.state.rates.edited_rates import WRITTEN, EditedRates, MakeNode, MakePf
 from tests.scheduler.state.steps import as_bound, binds, remove, steps, take_in
 
 
@@ -223,14 +222,6 @@ def test_a_node_that_changes_no_rates_gets_none(edited: EditedRates) -> None:
     assert len(edited.writes()) == 1
 
 
-def test_no_generation_is_written_that_no_reader_would_believe(edited: EditedRates) -> None:
-    """A node says what it likes: that no generation comes after the one it has in force."""
-    edited.bound("p", {"min_tx_rate": 20_000})
-    edited.put_in_force("p", LAST_GENERATION)
-    edited.edit("p", {"min_tx_rate": 10_000})
-    assert edited.told() == [("Infeasible", "node n1 says that the last generation is in force")]
-
-
 def test_a_quota_is_not_passed_by_an_edit(edited: EditedRates) -> None:
     """The containers' limit of Mb/s cannot change, so neither can the sum of what the pod reserves."""
     limits = {"resources": {"limits": {"rdma-sriov/mbps": "20000"}}, "name": "c"}
@@ -248,128 +239,6 @@ def test_a_quota_is_not_passed_by_an_edit(edited: EditedRates) -> None:
     ((reason, message),) = edited.told()
     assert reason == "Infeasible"
     assert message == "the containers' limits of 'rdma-sriov/mbps' are 20000, and the pod would reserve 20001 Mb/s"
-
-
-def test_a_write_that_was_not_carried_out_reserves_nothing(edited: EditedRates) -> None:
-    """After a conflict it is decided again by what the watch shows; a pod that waits for the bandwidth gets it."""
-    edited.bound("p", {"min_tx_rate": 20_000})
-    edited.edit("p", {"min_tx_rate": 90_000})
-    (order,) = edited.writes()
-    take_in(edited.machine, edited._make_pod(request=[{"min_tx_rate": 70_000}]), now=edited.now)
-    assert binds(steps(edited.machine, edited.now)) == []
-    edited.finish(order, WriteRatesResult("changed"))
-    assert edited.left == 70_000
-    edited.now += 20.0
-    assert len(binds(steps(edited.machine, edited.now))) == 1
-    assert [reason for reason, _ in edited.told()] == ["Deferred"]
-
-
-def test_one_write_is_under_way_for_a_pod_and_a_second_passes_between_two(edited: EditedRates) -> None:
-    """However often it is edited meanwhile: the last edit counts."""
-    edited.bound("p", {"min_tx_rate": 20_000})
-    edited.edit("p", {"min_tx_rate": 21_000})
-    (order,) = edited.writes()
-    for rate in range(22_000, 30_000, 1_000):
-        edited.edit("p", {"min_tx_rate": rate})
-        assert edited.writes() == []
-    edited.finish(order, WRITTEN)
-    edited.annotate("p", dict(order.annotations))
-    assert edited.writes() == []
-    edited.now += 1.0
-    (order,) = edited.writes()
-    assert (order.rates.rates, order.rates.generation) == ((VfRates(29_000),), 2)
-
-
-def test_writes_under_way_are_few_whoever_edits(edited: EditedRates, make_node: MakeNode, make_pf: MakePf) -> None:
-    """Twenty pods of one user are edited; eight writes at once, and none of the pods is passed over."""
-    pf = make_pf(vfs=20)
-    node = make_node("n1", (pf,), annotations={names.RATES_IN_FORCE: '{"pods":{},"v":1}'})
-    take_in(edited.machine, node)
-    for number in range(20):
-        edited.bound(f"p{number}", {"min_tx_rate": 1_000})
-        edited.edit(f"p{number}", {"min_tx_rate": 2_000})
-    seen = set()
-    orders = edited.writes()
-    while orders:
-        assert len(orders) <= 8
-        seen |= {order.pod.metadata.name for order in orders}
-        for order in orders:
-            edited.carry_out(order)
-        orders = edited.writes()
-    assert len(seen) == 20
-
-
-def test_a_conflict_does_not_let_a_less_important_pod_go_first(edited: EditedRates) -> None:
-    """Another writer changes the more important one meanwhile; the room stays that one's, if it is not changed again
-    and again.
-    """
-    edited.bound("big", {"min_tx_rate": 60_000})
-    for name, priority in (("low", 0), ("high", 10)):
-        edited.bound(name, {"min_tx_rate": 10_000}, spec={"priority": priority})
-        edited.edit(name, {"min_tx_rate": 60_000})
-    edited.told()
-    remove(edited.machine, edited.pods["big"], edited.now)
-    (order,) = edited.writes()
-    edited.finish(order, WriteRatesResult("changed"))
-    edited.annotate("high", {"another": "writer"})
-    assert edited.writes() == []
-    edited.now += 0.5
-    (order,) = edited.writes()
-    assert order.pod.metadata.name == "high"
-    edited.finish(order, WriteRatesResult("changed"))
-    edited.annotate("high", {"another": "again"})
-    assert [one.pod.metadata.name for one in edited.writes()] == ["low"]
-
-
-def test_writes_without_an_answer_hold_up_nobody_else(
-    edited: EditedRates, make_node: MakeNode, make_pf: MakePf
-) -> None:
-    """As of pods that have grown too large for the API server's storage: what they were to have stays reserved."""
-    take_in(
-        edited.machine,
-        make_node("n1", (make_pf(vfs=20),), annotations={names.RATES_IN_FORCE: '{"pods":{},"v":1}'}),
-    )
-    for number in range(10):
-        edited.bound(f"p{number}", {"min_tx_rate": 1_000})
-    for number in range(9):
-        edited.edit(f"p{number}", {"min_tx_rate": 2_000})
-    stuck = edited.writes()
-    assert len(stuck) == 8
-    assert edited.machine.rate_changes.next_due() == 10.0
-    edited.now += 10.0
-    (order,) = edited.writes()
-    edited.carry_out(order)
-    edited.edit("p9", {"min_tx_rate": 2_000})
-    edited.write()
-    assert edited.left == 90_000 - 10 * 2_000
-    for order in stuck:
-        edited.carry_out(order)
-    assert edited.left == 90_000 - 10 * 2_000
-
-
-def test_a_refusal_of_the_api_server_is_told_and_tried_again_after_a_minute(edited: EditedRates) -> None:
-    """Such as rights that are missing."""
-    edited.bound("p", {"min_tx_rate": 20_000})
-    edited.edit("p", {"min_tx_rate": 30_000})
-    (order,) = edited.writes()
-    told = [one for one in edited.finish(order, WriteRatesResult("refused", "no")) if isinstance(one, ReportRates)]
-    assert [(one.reason, one.message) for one in told] == [("Deferred", "the API server refuses the rates: no")]
-    assert edited.left == 70_000
-    edited.now += 59.0
-    assert edited.writes() == []
-    edited.now += 2.0
-    assert len(edited.writes()) == 1
-
-
-def test_a_pod_that_is_deleted_meanwhile_keeps_nothing(edited: EditedRates) -> None:
-    """Neither while the write is under way nor after it."""
-    edited.bound("p", {"min_tx_rate": 20_000})
-    edited.edit("p", {"min_tx_rate": 30_000})
-    (order,) = edited.writes()
-    remove(edited.machine, edited.pods["p"], edited.now)
-    assert edited.left == 90_000
-    edited.finish(order, WRITTEN)
-    assert (edited.left, edited.machine.rate_changes.next_due()) == (90_000, None)
 
 
 def test_bandwidth_that_is_kept_for_a_pod_that_preempts_is_not_given_to_a_raised_rate(edited: EditedRates) -> None:
@@ -398,16 +267,6 @@ def test_members_of_a_group_that_are_only_tried_keep_nothing_from_a_raised_rate(
     assert binds(steps(edited.machine, edited.now)) == []
     (order,) = edited.writes()
     assert order.rates.rates == (VfRates(80_000),)
-
-
-def test_rates_are_signed_where_assignments_are(make_node: MakeNode, make_pf: MakePf, make_pod: MakePod) -> None:
-    """Over the annotation's exact text."""
-    machine = Machine("mooring", sign_rates=lambda text: f"signed {text}")
-    edited = EditedRates(machine, make_node, make_pf, make_pod)
-    edited.bound("p", {"min_tx_rate": 20_000})
-    edited.edit("p", {"min_tx_rate": 30_000})
-    (order,) = edited.writes()
-    assert order.annotations[names.RATES_SIGNATURE] == f"signed {order.annotations[names.RATES]}"
 
 
 def test_pods_of_other_schedulers_are_left_alone(edited: EditedRates) -> None:
