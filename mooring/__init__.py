@@ -1,1 +1,1 @@
-"""The contract of Mooring: the documents that its programs exchange, in three annotations and two records."""
+"""What the programs of Mooring share: documents in annotations, records on a node, and what reads and writes them."""
