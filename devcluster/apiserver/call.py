@@ -8,9 +8,9 @@ import msgspec
 
 from devcluster.apiserver import status
 from devcluster.apiserver.formats import protobuf
-from devcluster.apiserver.http.routes import Target
 from devcluster.apiserver.kinds.resources import Resource
 from devcluster.apiserver.objects import Object, decode_any
+from devcluster.apiserver.routes import Target
 from devcluster.apiserver.store import fields
 from devcluster.apiserver.store.listing import Query
 from devcluster.apiserver.store.selectors import Selector, parse_fields, parse_labels

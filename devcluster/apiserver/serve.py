@@ -15,8 +15,8 @@ from typing import Self
 import msgspec
 from aiohttp import web
 
-from devcluster.apiserver.access.authorization import Authorizer
 from devcluster.apiserver.cluster import Cluster
+from devcluster.apiserver.http.authorization import Authorizer
 from devcluster.apiserver.http.faults import Faults
 from devcluster.apiserver.http.frontend import BODY_MAX, Frontend
 from devcluster.apiserver.http.netns import listen_in

@@ -11,15 +11,15 @@ from collections.abc import Sequence
 from aiohttp import web
 
 from devcluster.apiserver.access.admission import ASKING, WARNINGS
-from devcluster.apiserver.access.authorization import Authorizer
 from devcluster.apiserver.call import Call, Reply
 from devcluster.apiserver.cluster import Cluster
 from devcluster.apiserver.formats import discovery
 from devcluster.apiserver.http import logs
+from devcluster.apiserver.http.authorization import Authorizer
 from devcluster.apiserver.http.faults import Fault, Faults
-from devcluster.apiserver.http.routes import Target, group_of, parse
 from devcluster.apiserver.http.streaming import Stream, WatchLimits
 from devcluster.apiserver.objects import encode
+from devcluster.apiserver.routes import Target, group_of, parse
 from devcluster.apiserver.status import ApiError, NoSuchPageError
 from devcluster.apiserver.store.listing import Lister
 from devcluster.apiserver.verbs.answer import answer

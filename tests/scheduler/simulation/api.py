@@ -12,9 +12,9 @@ from typing import Any
 import msgspec
 
 from devcluster.apiserver.call import Call, Reply
-from devcluster.apiserver.http.routes import parse
 from devcluster.apiserver.http.streaming import Stream, WatchLimits
 from devcluster.apiserver.objects import encode
+from devcluster.apiserver.routes import parse
 from devcluster.apiserver.serve import ApiServer, Options
 from devcluster.apiserver.status import ApiError, expired
 from devcluster.apiserver.store.listing import Lister
