@@ -17,6 +17,7 @@ from scheduler.constraints.kinds import NONE, Kinds
 from scheduler.cycle.cycle import RecordPhase, SchedulingCycle, ignore_phase
 from scheduler.cycle.decisions import SignAssignment
 from scheduler.cycle.groups.group_cycle import GroupCycle
+from scheduler.cycle.groups.preemption.preempt import GroupPreemption
 from scheduler.cycle.groups.slices import MEMBERS_A_TURN
 from scheduler.cycle.instructions import (
     DeleteVictims,
@@ -30,7 +31,6 @@ from scheduler.cycle.instructions import (
 )
 from scheduler.cycle.nominations import Nomination
 from scheduler.cycle.preemption.disruption_budgets import Budgets
-from scheduler.cycle.preemption.groups.preempt import GroupPreemption
 from scheduler.cycle.preemption.preemption import Preemption
 from scheduler.cycle.preemption.select_victims import PORTION
 from scheduler.extender.bound_without_vfs import BoundWithoutVfs

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from scheduler.cycle.decisions import GroupUnschedulable
+from scheduler.cycle.groups.preemption.preempt import GroupPreempted, GroupVictimSearch
 from scheduler.cycle.groups.search import GroupSearch
-from scheduler.cycle.preemption.groups.preempt import GroupPreempted, GroupVictimSearch
 from scheduler.kube.group_membership import GroupKey
 from scheduler.pending.groups.pending_groups import PendingGroups
 

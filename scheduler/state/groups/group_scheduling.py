@@ -20,9 +20,9 @@ from scheduler.cycle.cycle import RecordPhase
 from scheduler.cycle.decisions import Bind, GroupPlacement, GroupUnschedulable, Unschedulable, Why
 from scheduler.cycle.groups.group_cycle import GroupCycle
 from scheduler.cycle.groups.members import of_priority
+from scheduler.cycle.groups.preemption.preempt import NOBODY_PREEMPTED, GroupPreempted, GroupPreemption
 from scheduler.cycle.groups.search import GroupSearch
 from scheduler.cycle.instructions import DeleteVictims, Instruction
-from scheduler.cycle.preemption.groups.preempt import NOBODY_PREEMPTED, GroupPreempted, GroupPreemption
 from scheduler.kube.cluster_event import LEAVING, NO_EVENT, ClusterEvent
 from scheduler.kube.group_membership import GroupKey
 from scheduler.kube.objects import Pod

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 
 from scheduler.cache.cache import AssignedPod
 from scheduler.cycle.decisions import GroupUnschedulable
+from scheduler.cycle.groups.preemption.preempt import NOT_HELPFUL, GroupPreempted, GroupPreemption
 from scheduler.cycle.groups.search import GroupSearch
-from scheduler.cycle.preemption.groups.preempt import NOT_HELPFUL, GroupPreempted, GroupPreemption
 from scheduler.pending.groups.hold import GroupHold
 from scheduler.state.groups.decision import GroupDecision
 

@@ -8,7 +8,7 @@ import pytest
 
 from mooring.annotations.inventory import Pf
 from mooring.kube.events import Changed, Identity
-from scheduler.cycle.preemption.groups import awaited_nodes, preempt
+from scheduler.cycle.groups.preemption import awaited_nodes, preempt
 from scheduler.kube.objects import Node, Pod
 from scheduler.placement import vf_accounting
 from scheduler.placement.vf_accounting import FreeVfs

@@ -22,8 +22,8 @@ import numpy as np
 from scheduler.cache.cache import AssignedPod
 from scheduler.cache.node_columns import LINES, NodeColumns, Rows
 from scheduler.cycle.groups.members import alike, needs
+from scheduler.cycle.groups.preemption.row_plan import Leaving, RowPlans
 from scheduler.cycle.placement_budget import TurnSpent
-from scheduler.cycle.preemption.groups.row_plan import Leaving, RowPlans
 from scheduler.kube.pod_info import PodInfo
 
 # Nodes that are looked at closely: so many, and for each member that is needed.

@@ -5,7 +5,7 @@ costs the least gets it, by kube-scheduler's order: violated budgets, highest pr
 victims, then the latest start. A node on which nobody must leave costs nothing. A node that got a member is tried again
 for the next one; all other results hold until the node changes.
 
-Why it is right: a plan (`scheduler.cycle.preemption.groups.row_plan`) says that all members of a node fit together
+Why it is right: a plan (`scheduler.cycle.groups.preemption.row_plan`) says that all members of a node fit together
 without its victims. Nodes judge members apart from each other, because no group is searched for whose members have
 rules about other pods. A group that goes as a whole stays chosen: plans of other nodes may rest on it. Where members
 are put before it is chosen, its pods make room too: who leaves there is revised.
@@ -18,8 +18,8 @@ from dataclasses import dataclass, field, replace
 
 from scheduler.cache.cache import Cache
 from scheduler.cycle.groups.members import alike
+from scheduler.cycle.groups.preemption.row_plan import Planning, RowPlan, RowPlans, of_member
 from scheduler.cycle.preemption.disruption_budgets import Objections
-from scheduler.cycle.preemption.groups.row_plan import Planning, RowPlan, RowPlans, of_member
 from scheduler.cycle.preemption.victims import Loss, Victim, importance, loss_of, pods_of, since
 from scheduler.kube.group_membership import GroupKey
 from scheduler.kube.pod_info import PodInfo

@@ -28,14 +28,14 @@ from scheduler.cycle.cycle import SchedulingCycle
 from scheduler.cycle.groups.domains import Domain, domains_within
 from scheduler.cycle.groups.members import HOSTNAME, by_size, distinct
 from scheduler.cycle.groups.network_room import NetworkRoom
+from scheduler.cycle.groups.preemption.awaited_nodes import AwaitedNodes, LastingPods
+from scheduler.cycle.groups.preemption.row_plan import RowPlans
+from scheduler.cycle.groups.preemption.search import Attempt
 from scheduler.cycle.groups.rails import choices, networks_in, on_rails
 from scheduler.cycle.groups.search import GroupSearch
 from scheduler.cycle.nominations import NominatedPods, Nomination
 from scheduler.cycle.placement_budget import TurnSpent
 from scheduler.cycle.preemption.disruption_budgets import Budgets, Objections
-from scheduler.cycle.preemption.groups.awaited_nodes import AwaitedNodes, LastingPods
-from scheduler.cycle.preemption.groups.row_plan import RowPlans
-from scheduler.cycle.preemption.groups.search import Attempt
 from scheduler.cycle.preemption.preemption import NEVER, VF_PATIENCE_S, Preemption
 from scheduler.cycle.preemption.victims import PotentialVictims, pods_of
 from scheduler.kube.pod_info import PodInfo

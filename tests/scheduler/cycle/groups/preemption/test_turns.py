@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from scheduler.cycle.groups.preemption import preempt
 from scheduler.cycle.instructions import Instruction
-from scheduler.cycle.preemption.groups import preempt
 from scheduler.state.machine import Machine
 from tests.scheduler.group_life import Life, MakeNode, MakePf, MakePod, binds, fill, orders, pair, victims
 
