@@ -11,7 +11,7 @@ from pathlib import Path
 
 import yaml
 
-from devcluster.demo.api import Api, Object
+from devcluster.api import Api, Object
 
 _MANIFESTS = Path(__file__).parents[1] / "manifests"
 _NAMESPACE = "mooring-system"

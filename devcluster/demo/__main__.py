@@ -17,9 +17,9 @@ from pathlib import Path
 from rich.console import Console
 from rich.live import Live
 
+from devcluster.api import POD_GROUPS, PODS, PRIORITY_CLASSES, Api, Object, Recorder
 from devcluster.cluster import RUNTIMES, Cluster, has_containerd
 from devcluster.demo import check, gpus, hosts, view
-from devcluster.demo.api import POD_GROUPS, PODS, PRIORITY_CLASSES, Api, Object, Recorder
 from devcluster.demo.scenario import FIRST, PAIRS, POD_GROUP, WHOLE_NODE, DemoPod, late_pod, pods, ranks
 from devcluster.processes import StartError
 from mooring import names

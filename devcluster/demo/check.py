@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from devcluster.api import Api, Object
 from devcluster.cluster import Cluster
 from devcluster.demo import hosts
-from devcluster.demo.api import Api, Object
 from devcluster.demo.scenario import DemoPod
 from mooring import names
 

@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from devcluster.api import Object
 from devcluster.cluster import Cluster
-from devcluster.demo.api import Object
 from devcluster.demo.check import ContainerView, Verdict, assignment, is_running
 from devcluster.hosts.layout import Layout
 

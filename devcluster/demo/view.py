@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from rich.console import Console
 from rich.table import Table
 
-from devcluster.demo.api import Object
+from devcluster.api import Object
 from devcluster.demo.check import ContainerView, Verdict, VfInUse
 from devcluster.demo.gpus import GpuInUse
 from devcluster.demo.scenario import DemoPod

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from devcluster.api import Api
 from devcluster.cluster import Cluster
 from devcluster.demo import check
-from devcluster.demo.api import Api
 from tests.docs.pages import commands, files
 from tests.support.polling import wait_until
 

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from devcluster.api import PODS, Api, Recorder
 from devcluster.cluster import Cluster
 from devcluster.demo import check, hosts
-from devcluster.demo.api import PODS, Api, Recorder
 from devcluster.demo.scenario import DemoPod
 from mooring import names
 from tests.support.polling import wait_until

@@ -13,9 +13,9 @@ import grpc
 from cri_api.v1 import api_pb2 as cri
 from cri_api.v1 import api_pb2_grpc as cri_grpc
 
+from devcluster.api import PODS, Api, Object
 from devcluster.cluster import Cluster
 from devcluster.demo import check, hosts
-from devcluster.demo.api import PODS, Api, Object
 from devcluster.hosts.layout import Layout
 from devcluster.runtime import cnicalls
 from devcluster.runtime.cnicalls import Attachment

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from devcluster.api import PODS, Api
 from devcluster.cluster import Cluster
 from devcluster.demo import check, hosts
-from devcluster.demo.api import PODS, Api
 from mooring import names
 from mooring.annotations.inventory import CNI as CNI_PROGRAM
 from mooring.annotations.inventory import dump_inventory, read_inventory

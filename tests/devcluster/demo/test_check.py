@@ -4,8 +4,8 @@ import json
 from dataclasses import replace
 from typing import Any
 
+from devcluster.api import Api
 from devcluster.demo import check
-from devcluster.demo.api import Api
 from devcluster.demo.check import ContainerView, VfInUse
 from devcluster.demo.hosts import HostState, Link
 from devcluster.demo.scenario import POD_GROUP, RANKS, WHOLE_NODE, DemoPod, late_pod, pods, ranks

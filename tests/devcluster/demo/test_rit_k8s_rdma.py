@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 import yaml
 
+from devcluster.api import PODS, Api, Object
 from devcluster.cluster import Cluster
 from devcluster.demo import check, hosts
-from devcluster.demo.api import PODS, Api, Object
 from devcluster.runtime.images import full_name, write_images
 from mooring import names
 from tests.support.polling import wait_until
