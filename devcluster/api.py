@@ -1,4 +1,4 @@
-"""The API as the demo's checker sees it: HTTP by the standard library, none of Mooring's own client."""
+"""The API server as whoever watches a cluster sees it: HTTP by the standard library, none of Mooring's own client."""
 
 import json
 import ssl
