@@ -25,7 +25,8 @@ from scheduler.__main__ import spare_collections
 from scheduler.cycle.decisions import Bind
 from scheduler.cycle.instructions import Instruction, Report
 from scheduler.kube.binding_outcome import BOUND
-from scheduler.kube.objects import Node, Pod, Service
+from scheduler.kube.objects import Node, Pod
+from scheduler.kube.selecting_objects import Service
 from scheduler.server.bind import binding
 from scheduler.server.reporting.pod_status import status_patch
 from scheduler.server.watching.decoders import decoder_of

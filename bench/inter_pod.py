@@ -18,8 +18,9 @@ import numpy as np
 from scheduler.cache.node_columns import NodeColumns
 from scheduler.cache.node_info import read_node
 from scheduler.cache.pod_counts import PodCounts
-from scheduler.kube.objects import Node, Pod, Service
+from scheduler.kube.objects import Node, Pod
 from scheduler.kube.pod_info import PodInfo, read_pod_info
+from scheduler.kube.selecting_objects import Service
 from scheduler.kube.selection.affinity import read_affinity_info
 from scheduler.plugins import image_locality, inter_pod_affinity, pod_topology_spread
 

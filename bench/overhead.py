@@ -24,7 +24,7 @@ from mooring.kube.events import Changed, Identity
 from scheduler.constraints.kinds import NONE
 from scheduler.cycle.decisions import Bind
 from scheduler.kube.binding_outcome import BOUND
-from scheduler.kube.objects import PodDisruptionBudget
+from scheduler.kube.selecting_objects import PodDisruptionBudget
 
 _MOST_SLOWER = 1.05
 _BUDGETS = 20

@@ -28,7 +28,8 @@ from mooring.kube.events import Changed, Identity
 from mooring.nic.settings import VfSettings
 from mooring.parsing import dump
 from scheduler.cycle.instructions import DeleteVictims, Instruction
-from scheduler.kube.objects import Node, Pod, PodDisruptionBudget
+from scheduler.kube.objects import Node, Pod
+from scheduler.kube.selecting_objects import PodDisruptionBudget
 from scheduler.state.machine import Machine
 
 # UNIX time of the first decision.

@@ -10,7 +10,7 @@ from mooring.kube.events import Changed, Event, Identity, Removed, Synced, Unrea
 from scheduler.cache.pod_counts import PodCounts
 from scheduler.cycle.preemption.disruption_budgets import Budgets
 from scheduler.kube.cluster_event import NO_EVENT, ClusterEvent
-from scheduler.kube.objects import (
+from scheduler.kube.selecting_objects import (
     Namespace,
     PodDisruptionBudget,
     ReplicaSet,

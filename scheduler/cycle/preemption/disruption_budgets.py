@@ -10,7 +10,7 @@ from typing import Protocol
 from weakref import WeakKeyDictionary
 
 from scheduler.cache.cache import AssignedPod
-from scheduler.kube.objects import PodDisruptionBudget
+from scheduler.kube.selecting_objects import PodDisruptionBudget
 from scheduler.kube.selection.affinity import AffinityInfo
 from scheduler.kube.selection.selectors import EVERYTHING, NOTHING, Selector, read_selector
 

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from mooring.parsing import shorten
-from scheduler.kube.objects import Pod, ReplicaSet, ReplicationController, Service, SpreadConstraint, StatefulSet
+from scheduler.kube.objects import Pod, SpreadConstraint
+from scheduler.kube.selecting_objects import ReplicaSet, ReplicationController, Service, StatefulSet
 from scheduler.kube.selection.selectors import (
     EVERYTHING,
     MOST_EXPRESSIONS,

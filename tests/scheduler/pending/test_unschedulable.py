@@ -15,8 +15,9 @@ from scheduler.cycle.decisions import Bind
 from scheduler.cycle.preemption.disruption_budgets import Budgets
 from scheduler.cycle.preemption.preemption import Preemption
 from scheduler.kube.binding_outcome import BOUND, Outcome
-from scheduler.kube.objects import Namespace, Node, Pod
+from scheduler.kube.objects import Node, Pod
 from scheduler.kube.pod_info import PodInfo
+from scheduler.kube.selecting_objects import Namespace
 from scheduler.pending.nominator import Nominator
 from scheduler.queue.queue import Queue
 from scheduler.state.machine import Machine

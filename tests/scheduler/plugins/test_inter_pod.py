@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from scheduler.kube.objects import Service
+from scheduler.kube.selecting_objects import Service
 from scheduler.plugins import image_locality, inter_pod_affinity, pod_topology_spread
 from tests.scheduler.reference.cluster import Cluster, pod_info_of, refusals, scores
 from tests.scheduler.reference.world import Json, World

@@ -9,8 +9,9 @@ import numpy as np
 from scheduler.cache.node_columns import NodeColumns
 from scheduler.cache.node_info import read_node
 from scheduler.cache.pod_counts import PodCounts
-from scheduler.kube.objects import Node, Pod, ReplicaSet, ReplicationController, Service, StatefulSet
+from scheduler.kube.objects import Node, Pod
 from scheduler.kube.pod_info import PodInfo, read_pod_info
+from scheduler.kube.selecting_objects import ReplicaSet, ReplicationController, Service, StatefulSet
 from scheduler.kube.selection.affinity import read_affinity_info
 from tests.scheduler.reference.world import Json, World
 

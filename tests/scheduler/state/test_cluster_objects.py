@@ -8,7 +8,8 @@ import pytest
 from mooring.kube.events import Changed, Identity, Removed, Synced, Unreadable
 from scheduler.cache.pod_counts import PodCounts
 from scheduler.kube.cluster_event import NO_EVENT, ClusterEvent
-from scheduler.kube.objects import Namespace, Pod, ReplicaSet, Service, StatefulSet
+from scheduler.kube.objects import Pod
+from scheduler.kube.selecting_objects import Namespace, ReplicaSet, Service, StatefulSet
 from scheduler.kube.selection.selectors import select_labels
 from scheduler.state.cluster_objects import ClusterObject, ClusterObjects
 

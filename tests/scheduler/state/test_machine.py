@@ -12,8 +12,9 @@ from scheduler.cycle.decisions import Decision
 from scheduler.cycle.instructions import PreBindResult
 from scheduler.cycle.preemption.select_victims import VictimSearch
 from scheduler.kube.binding_outcome import BOUND, Outcome
-from scheduler.kube.objects import Node, Pod, StatefulSet
+from scheduler.kube.objects import Node, Pod
 from scheduler.kube.pod_info import PodInfo
+from scheduler.kube.selecting_objects import StatefulSet
 from scheduler.state.machine import Machine, Notice, Report
 from tests.scheduler.state.steps import (
     MakeNode,

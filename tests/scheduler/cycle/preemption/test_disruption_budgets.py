@@ -7,7 +7,7 @@ import pytest
 
 from scheduler.cache.cache import AssignedPod
 from scheduler.cycle.preemption.disruption_budgets import MOST_OF_NAMESPACE, Budgets
-from scheduler.kube.objects import PodDisruptionBudget
+from scheduler.kube.selecting_objects import PodDisruptionBudget
 from scheduler.kube.selection.affinity import AffinityInfo
 
 

@@ -21,8 +21,9 @@ from scheduler.cycle.nominations import Nomination
 from scheduler.cycle.preemption.disruption_budgets import Budgets
 from scheduler.cycle.preemption.preemption import Preemption
 from scheduler.cycle.preemption.select_victims import VictimSearch
-from scheduler.kube.objects import Node, Pod, PodDisruptionBudget, Service
+from scheduler.kube.objects import Node, Pod
 from scheduler.kube.pod_info import PodInfo, read_pod_info
+from scheduler.kube.selecting_objects import PodDisruptionBudget, Service
 from scheduler.pending.nominator import Nominator
 from scheduler.queue.queue import Queue
 from tests.scheduler.reference import preemption as preempting

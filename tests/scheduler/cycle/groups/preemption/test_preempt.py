@@ -13,8 +13,8 @@ from mooring.indexes import Indexes
 from mooring.kube.events import Changed, Identity, Removed
 from scheduler.cycle.instructions import DeleteVictimsResult, Report
 from scheduler.cycle.preemption.preemption import VF_PATIENCE_S
-from scheduler.kube.objects import PodDisruptionBudget
 from scheduler.kube.pod_groups import PodGroup
+from scheduler.kube.selecting_objects import PodDisruptionBudget
 from scheduler.state.machine import Machine
 from tests.scheduler.group_life import (
     PAIR,
