@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from tests.cni.fault_report import assert_nothing_is_left
+from tests.cni.loops.fault_report import assert_nothing_is_left
 from tests.support.seeds import Part
 
 pytestmark = pytest.mark.root
 
-LOOP = Path(__file__).with_name("fault_loop.py")
+LOOP = Path(__file__).parent / "loops/fault_loop.py"
 # A simulated host has no RDMA; every other call that leaves the process is broken.
 KINDS = frozenset(
     {

@@ -41,7 +41,7 @@ def test_a_netdev_that_is_renamed_before_any_call_hinders_none(
         "given": ["net1", "rdma7"],
     }
     path.write_text(json.dumps(setting))
-    done = host.enter(sys.executable, "-m", "tests.cni.rename_loop", str(path), timeout_s=890, cwd=ROOT)
+    done = host.enter(sys.executable, "-m", "tests.cni.loops.rename_loop", str(path), timeout_s=890, cwd=ROOT)
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout.splitlines()[-1])
     assert report["left_behind"] == {}, f"repeat with --seed {part.seed}: {report}\n{done.stderr}"

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.cni.fault_report import assert_nothing_is_left
+from tests.cni.loops.fault_report import assert_nothing_is_left
 from tests.lab.calls.rdma_calls import CONF, Lab, run, second
 from tests.lab.nics import INFINIBAND, REBIND, Nic, one_of_each, with_nic
 from tests.support.seeds import Part
@@ -38,7 +38,7 @@ for vf in 0 1 2; do
   netdev=$(ls $functions/0000:3b:01.$vf/net); ip link property add dev $netdev altname vf$vf; ip link set $netdev up
 done
 """
-FAULTS = Path(__file__).parent.parent / "cni" / "fault_loop.py"
+FAULTS = Path(__file__).parents[1] / "cni/loops/fault_loop.py"
 # The calls that an ADD of three VFs makes: a kind that is missing here was not broken.
 KINDS = frozenset(
     {

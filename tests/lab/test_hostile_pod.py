@@ -75,7 +75,7 @@ def test_a_link_that_takes_the_vfs_place_at_any_moment_stays_with_the_pod(lab: L
     }
     script = f"""
         cat >/tmp/setting.json <<'END'\n{json.dumps(setting)}\nEND
-        {sys.executable} -m tests.cni.swap_loop /tmp/setting.json
+        {sys.executable} -m tests.cni.loops.swap_loop /tmp/setting.json
         """
     report = json.loads(run(lab, script, timeout_s=1400)[-1])
     assert report["left_behind"] == {}, f"repeat with --seed {part.seed}: {report}"

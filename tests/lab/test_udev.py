@@ -120,7 +120,7 @@ def test_devices_that_are_renamed_before_any_call_hinder_none(lab: Lab, part: Pa
 echo 2 >/sys/bus/pci/devices/0000:3b:00.0/sriov_numvfs
 for vf in 0 1; do rdma link add rx$vf type rxe netdev eth$((vf + 2)); done
 cat >/tmp/setting.json <<'END'\n{json.dumps(document)}\nEND
-{sys.executable} -m tests.cni.rename_loop /tmp/setting.json 2>/tmp/log || {{ tail -20 /tmp/log; exit 1; }}
+{sys.executable} -m tests.cni.loops.rename_loop /tmp/setting.json 2>/tmp/log || {{ tail -20 /tmp/log; exit 1; }}
 grep -E '^(ADD|DEL)' /tmp/log >&2 || true
 """
     done = lab(script, timeout_s=3600 if part.whole else 900)

@@ -5,9 +5,9 @@ namespace goes, without a DEL, and the reconciler runs again.
 
     python -m tests.lab.inside.orphan_loop SETTING.json
 
-Run inside the lab, as a program, with the setting of tests/cni/fault_loop.py. Prints one JSON object: which calls were
-killed and which not reached, and how many left orphans at once. It also has how many VFs were held, and what was not as
-before in the end.
+Run inside the lab, as a program, with the setting of tests/cni/loops/fault_loop.py. Prints one JSON object: which calls
+were killed and which not reached, and how many left orphans at once. It also has how many VFs were held, and what was
+not as before in the end.
 """
 
 import json
@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from mooring.program import log
-from tests.cni.fault_loop import NOT_REACHED, broken, calls_of, differing, look, phases, run, state
+from tests.cni.loops.fault_loop import NOT_REACHED, broken, calls_of, differing, look, phases, run, state
 from tests.support.polling import reaches
 from tests.support.seeds import Part
 

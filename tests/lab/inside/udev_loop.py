@@ -28,7 +28,7 @@ from typing import Any
 from cni.server.dispatch import answer
 from mooring.nic.vf_settings import RtnetlinkVfSettings, VfSettingsApi
 from mooring.program import log
-from tests.cni.fault_loop import differing
+from tests.cni.loops.fault_loop import differing
 from tests.lab.inside.guid_settings import GuidVfSettings
 from tests.support.polling import wait_until
 from tests.support.seeds import Part

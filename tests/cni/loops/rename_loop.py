@@ -1,12 +1,12 @@
 """Rename the VFs' netdevs and RDMA devices just before each call of an ADD or a DEL, as udev may; list what goes wrong.
 
-    python -m tests.cni.rename_loop SETTING.json
+    python -m tests.cni.loops.rename_loop SETTING.json
 
-Run inside the host's network namespace (or the lab), as a program, with the setting of tests/cni/fault_loop.py and the
-VFs' names: those of their netdevs on the host (``netdevs``), and those in the pod (``given``). Calls are those that
-`fault_loop` breaks, numbered within their kind. A VF's devices are renamed where they are on the host then; those in a
-pod are out of udev's reach. Prints one JSON object: for each kind the calls before which something was renamed, those
-that were not made this time, and what each left.
+Run inside the host's network namespace (or the lab), as a program, with the setting of tests/cni/loops/fault_loop.py
+and the VFs' names: those of their netdevs on the host (``netdevs``), and those in the pod (``given``). Calls are those
+that `fault_loop` breaks, numbered within their kind. A VF's devices are renamed where they are on the host then; those
+in a pod are out of udev's reach. Prints one JSON object: for each kind the calls before which something was renamed,
+those that were not made this time, and what each left.
 """
 
 import errno
@@ -20,7 +20,7 @@ from pathlib import Path
 from cni.kernel import netlink, netns
 from mooring.nic import rdma_netlink
 from mooring.program import log
-from tests.cni.fault_loop import (
+from tests.cni.loops.fault_loop import (
     CRASHED,
     NOT_REACHED,
     REACHED,

@@ -1,11 +1,11 @@
 """Put another link in the place of a pod's VF just before each call of a DEL; list what goes wrong.
 
-    python -m tests.cni.swap_loop SETTING.json
+    python -m tests.cni.loops.swap_loop SETTING.json
 
-Run in the lab, as a program, with the setting of tests/cni/fault_loop.py, and what the pod has: the VF's name there
-(``given``) and its PCI address (``pci``). Before one call of DEL the VF leaves for the namespace of an accomplice. A
-link of the pod's gets its ifindex, which an RTM_NEWLINK may choose, and its name and MAC. Of some the DEL is
-killed a few calls later, and another DEL follows. Prints one JSON object: the calls before which that was done, by
+Run in the lab, as a program, with the setting of tests/cni/loops/fault_loop.py, and what the pod has: the VF's name
+there (``given``) and its PCI address (``pci``). Before one call of DEL the VF leaves for the namespace of an
+accomplice. A link of the pod's gets its ifindex, which an RTM_NEWLINK may choose, and its name and MAC. Of some the DEL
+is killed a few calls later, and another DEL follows. Prints one JSON object: the calls before which that was done, by
 kind, those that were not made this time, and what each left.
 """
 
@@ -21,7 +21,7 @@ from pathlib import Path
 
 from cni.kernel import netlink, netns
 from mooring.program import log
-from tests.cni.fault_loop import (
+from tests.cni.loops.fault_loop import (
     CRASHED,
     NOT_REACHED,
     REACHED,
