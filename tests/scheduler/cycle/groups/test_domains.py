@@ -111,6 +111,14 @@ def test_a_domain_holds_as_many_members_as_its_vfs_allow(racks: Racks) -> None:
     assert racks.placed() == ["small"] * 6
 
 
+def test_what_a_domain_holds_is_counted_in_members_and_not_in_vfs(racks: Racks) -> None:
+    """Five nodes for one pod each are a larger domain than two nodes with fewer VFs, for two members each."""
+    racks.nodes(*(f"pods-{number}" for number in range(5)), vfs=8, labels={RACK: "pods"}, allocatable={"pods": "1"})
+    racks.rack("small", 2, vfs=4)
+    racks.job(4, within=RACK)
+    assert racks.placed() == ["small"] * 4
+
+
 def test_racks_of_one_name_in_different_zones_are_counted_apart(racks: Racks) -> None:
     """Together they would be the smaller domain, and hold nobody."""
     racks.rack("1", 2, zone="x")
