@@ -245,18 +245,21 @@ def _room(members: Sequence[tuple[PodInfo, Rows]], nodes: NodeColumns) -> Amount
     for pod_info, rows in members:
         room[rows] = 1 if len(members) == 1 and pod_info.ports else _MANY
     for left, takes in _amounts(members, nodes):
-        if len(set(takes)) == 1:
-            # Of all rows: numpy divides by one number in a fraction of the time that an array of them takes.
-            room = np.minimum(room, left // takes[0]) if takes[0] else room
-            continue
-        least = np.full(nodes.size, _MANY, np.int64)
-        for (_, rows), amount in zip(members, takes, strict=True):
-            least[rows] = np.minimum(least[rows], amount)
+        # numpy divides by one number in a fraction of the time that an array of them takes.
+        least = np.int64(takes[0]) if len(set(takes)) == 1 else _least(members, takes, nodes.size)
         room = np.minimum(room, np.where(least > 0, left // np.maximum(least, 1), _MANY))
     # A row that a member passes holds one.
     for _, rows in members:
         room[rows] = np.maximum(room[rows], 1)
     return np.maximum(room, 0)
+
+
+def _least(members: Sequence[tuple[PodInfo, Rows]], takes: Sequence[int], size: int) -> Amounts:
+    """Return the least that any of the members takes that pass a row, for each row."""
+    least = np.full(size, _MANY, np.int64)
+    for (_, rows), amount in zip(members, takes, strict=True):
+        least[rows] = np.minimum(least[rows], amount)
+    return least
 
 
 def _amounts(members: Sequence[tuple[PodInfo, Rows]], nodes: NodeColumns) -> Iterator[tuple[Amounts, Sequence[int]]]:
