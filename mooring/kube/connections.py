@@ -5,14 +5,16 @@
 
 Binding a pod is one such request, and aiohttp takes more CPU for it than the scheduling decision: see
 `bench.http_floor`. The event loop provides TLS, httptools parses the answers. A connection is closed as soon as its
-next answer could belong to another request. Nothing is repeated, and no redirect is followed.
+next answer could belong to another request. Nothing is repeated, and no redirect is followed. Connections after the
+first resume its TLS session: an API server signs nothing for them, which is most of what a connection costs it.
 """
 
 import asyncio
 import socket
 import ssl
 from collections.abc import Callable
-from typing import NamedTuple, cast
+from typing import ClassVar, NamedTuple, cast
+from weakref import WeakKeyDictionary
 
 import httptools
 from aiohappyeyeballs import start_connection
@@ -27,6 +29,36 @@ _NEXT_ADDRESS_S = 0.25
 _OPENED_AT_ONCE = 8
 
 
+class ResumingTls(ssl.SSLObject):
+    """The TLS of one connection, which resumes the newest session of its context.
+
+    A context is for one server. One that does not know the session, a restarted one say, makes a full handshake.
+    """
+
+    _sessions: ClassVar[WeakKeyDictionary[ssl.SSLContext, ssl.SSLSession]] = WeakKeyDictionary()
+    _has_begun = False
+
+    def do_handshake(self) -> None:
+        """Begin the handshake, or go on with it; raise ssl's errors, after which no session is resumed."""
+        known = None if self._has_begun else self._sessions.get(self.context)
+        self._has_begun = True
+        if known is not None:
+            self.session = known
+        try:
+            super().do_handshake()
+        except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            raise
+        except OSError:
+            self._sessions.pop(self.context, None)
+            raise
+
+    def keep_session(self) -> None:
+        """Keep the session for later connections; with TLS 1.3 its ticket comes with the first data."""
+        session = self.session
+        if session is not None and session.has_ticket:
+            self._sessions[self.context] = session
+
+
 class Answer(NamedTuple):
     """A whole answer; ``retry_after`` is the text of that header, empty without one."""
 
@@ -36,11 +68,16 @@ class Answer(NamedTuple):
 
 
 class Connections:
-    """The connections to one server: never more than concurrent requests, which the caller limits."""
+    """The connections to one server: never more than concurrent requests, which the caller limits.
+
+    ``tls`` is for this server alone: all that use it resume its sessions.
+    """
 
     def __init__(self, server: URL, tls: ssl.SSLContext | None, server_name: str | None) -> None:
         self._host, self._port = server.host or "", server.port or 0
         self._tls = (tls or True) if server.scheme == "https" else None
+        if tls is not None:
+            tls.sslobject_class = ResumingTls
         # The dot that ends a name in DNS is not in certificates.
         self._server_name = (server_name or self._host.rstrip(".")) if self._tls else None
         self._free: list[_Connection] = []
@@ -98,6 +135,8 @@ class _Connection(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self._parser = httptools.HttpResponseParser(self)
         self._transport: asyncio.WriteTransport | None = None
+        # Until the first answer.
+        self._tls: ResumingTls | None = None
         # The request in progress.
         self._waiting: asyncio.Future[Answer] | None = None
         self._body: list[bytes] = []
@@ -131,6 +170,8 @@ class _Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # uvloop's transports are not instances of asyncio's classes.
         self._transport = cast(asyncio.WriteTransport, transport)
+        tls = transport.get_extra_info("ssl_object")
+        self._tls = tls if isinstance(tls, ResumingTls) else None
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._fail(ConnectionError(f"the connection ended before its answer: {exc or 'closed by the server'}"))
@@ -160,6 +201,9 @@ class _Connection(asyncio.Protocol):
             # Informational: the final answer follows.
             return
         waiting, self._waiting = self._waiting, None
+        if self._tls is not None:
+            self._tls.keep_session()
+            self._tls = None
         if not self._parser.should_keep_alive():
             self.end()
         if waiting is not None and not waiting.done():

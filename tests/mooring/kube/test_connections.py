@@ -3,9 +3,9 @@
 import asyncio
 import socket
 import ssl
-import subprocess
 from collections.abc import Awaitable, Callable
 from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 import uvloop
@@ -22,16 +22,11 @@ Use = Callable[[Connections], Awaitable[None]]
 
 
 @pytest.fixture(scope="module")
-def tls(tmp_path_factory: pytest.TempPathFactory) -> tuple[ssl.SSLContext, ssl.SSLContext]:
+def tls(certificate: tuple[Path, Path]) -> tuple[ssl.SSLContext, ssl.SSLContext]:
     """Make a server's context for 127.0.0.1, and a client's that trusts it."""
-    folder = tmp_path_factory.mktemp("tls")
-    crt, key = folder / "crt", folder / "key"
-    made = ("req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=127.0.0.1")
-    files = ("-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key), "-out", str(crt))
-    subprocess.run(["openssl", *made, *files], check=True, capture_output=True)
     theirs = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    theirs.load_cert_chain(crt, key)
-    return theirs, ssl.create_default_context(cafile=str(crt))
+    theirs.load_cert_chain(*certificate)
+    return theirs, ssl.create_default_context(cafile=str(certificate[0]))
 
 
 Contexts = tuple[ssl.SSLContext, ssl.SSLContext]
