@@ -158,7 +158,7 @@ def write_cdi(
 
 def _gpu_attributes(layout: Layout, gpu: Layout) -> dict[str, object]:
     if "nvidia" in layout:
-        return {"class": "0x030200", "vendor": "0x10de", "device": "0x2330"}
+        return {"class": "0x030200", "vendor": "0x10de", "device": layout["nvidia"].get("device", "0x2330")}
     index = layout["gpus"].index(gpu)
     # amdgpu_get_unique_id, amdgpu_mem_info_vram_total_show, amdgpu_gfx_get_current_compute_partition.
     return {
@@ -180,7 +180,7 @@ def _unique_id(index: int) -> int:
 
 def _function(sysfs: Path, function: Layout, attributes: Mapping[str, object], driver: str) -> None:
     under, address = function["under"], function["pci"]
-    folder = sysfs.joinpath("devices", f"pci{under[0][:7]}", *under, address)
+    folder = sysfs.joinpath("devices", f"pci{(*under, address)[0][:7]}", *under, address)
     for name, value in {**attributes, "numa_node": function["numa"]}.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(f"{value}\n")
@@ -195,13 +195,14 @@ def _link(path: Path, target: Path) -> None:
 
 
 def _nvidia(root: Path, layout: Layout) -> FakeNvml | None:
-    """Write procfs as in the listings of an L4 and an H100, and CDI as ``nvidia-ctk cdi generate`` does."""
+    """Write procfs as in the listings of an L4, an H100 and an H200, and CDI as ``nvidia-ctk cdi generate`` does."""
     count = len(layout["gpus"])
     for index, gpu in enumerate(layout["gpus"]):
         folder = root / "proc/driver/nvidia/gpus" / gpu["pci"]
         folder.mkdir(parents=True)
         (folder / "information").write_text(
-            f"Model: \t\t {layout['nvidia']['model']}\nIRQ:   \t\t 16\nGPU UUID: \t {uuid_of(layout, index)}\n"
+            layout["nvidia"].get("information")
+            or f"Model: \t\t {layout['nvidia']['model']}\nIRQ:   \t\t 16\nGPU UUID: \t {uuid_of(layout, index)}\n"
             f"Video BIOS: \t 95.04.65.00.13\nBus Type: \t PCIe\nDMA Size: \t 47 bits\nDMA Mask: \t 0x7fffffffffff\n"
             f"Bus Location: \t {gpu['pci']}\nDevice Minor: \t {index}\nGPU Excluded:\t No\n"
         )
@@ -217,7 +218,7 @@ def _nvml_gpus(layout: Layout) -> list[SimpleNamespace]:
     return [
         SimpleNamespace(
             PciInfo=SimpleNamespace(busId=_bus_id(gpu["pci"]).encode()),
-            UUID=uuid_of(layout, index).encode(),
+            UUID=uuid_of(layout, index),
             Name=layout["nvidia"]["model"],
             MemoryInfo=SimpleNamespace(total=layout["nvidia"]["memory_mib"] << 20),
             MigMode=[0, 0],
@@ -232,6 +233,9 @@ def _nvlinks(layout: Layout, index: int) -> dict[str, Any]:
     nvlink = layout["nvidia"]["nvlink"]
     kind = 2 if nvlink == "switch" else 0
     peers = [next(iter({*pair} - {index})) for pair in ([] if nvlink == "switch" else nvlink) if index in pair]
+    if not nvlink:
+        # A GPU without NVLink, or passed through without it: each question is answered with "not supported".
+        return {}
     ends = (
         [_SWITCH] * 18 if nvlink == "switch" else [_SWITCH, *(_bus_id(layout["gpus"][peer]["pci"]) for peer in peers)]
     )
