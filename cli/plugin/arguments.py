@@ -69,10 +69,15 @@ def parse(argv: Sequence[str]) -> Arguments:
 
 def _parser() -> tuple[argparse.ArgumentParser, Mapping[str, argparse.ArgumentParser]]:
     """Return the parser, and that of each command."""
-    parser = argparse.ArgumentParser(prog=PROGRAM, description="Show who has which SR-IOV VFs in a cluster, and why.")
+    shared, cluster, scoped, watched = _shared(), _cluster(), _scoped(), _watched()
+    # As other plugins of kubectl take them, these flags may come before the command too.
+    parser = argparse.ArgumentParser(
+        prog=PROGRAM,
+        description="Show who has which SR-IOV VFs in a cluster, and why.",
+        parents=[shared, cluster, scoped],
+    )
     add_version_flag(parser)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    shared, cluster, scoped, watched = _shared(), _cluster(), _scoped(), _watched()
     commands.add_parser(
         "nodes", parents=[shared, cluster, watched], help="VFs free, used and out of each PF, bandwidth left"
     )
@@ -136,7 +141,7 @@ def _add_connectivity(connectivity: argparse.ArgumentParser) -> None:
     connectivity.add_argument(
         "--image", required=True, metavar="IMAGE", help="an image with sh, awk and ib_write_bw (perftest)"
     )
-    connectivity.add_argument("-n", "--namespace", type=_name_or_empty, default="", metavar="NAME")
+    connectivity.add_argument("-n", "--namespace", type=_name_or_empty, default=argparse.SUPPRESS, metavar="NAME")
     connectivity.add_argument(
         "--nodes", type=_names, default=(), metavar="A,B", help="(default: two that share most networks with a free VF)"
     )
@@ -214,25 +219,32 @@ def _count(text: str) -> int:
 
 
 def _shared() -> argparse.ArgumentParser:
-    shared = argparse.ArgumentParser(add_help=False)
-    shared.add_argument("-o", "--output", choices=OUTPUTS, default="table", help="(default table)")
-    shared.add_argument("--colour", choices=("auto", "always", "never"), default="auto", help="(default auto)")
+    shared = _flags()
+    shared.add_argument("-o", "--output", choices=OUTPUTS, help="(default table)")
+    shared.add_argument("--colour", choices=("auto", "always", "never"), help="(default auto)")
     return shared
 
 
 def _cluster() -> argparse.ArgumentParser:
-    cluster = argparse.ArgumentParser(add_help=False)
-    cluster.add_argument("--kubeconfig", default="", metavar="FILE")
-    cluster.add_argument("--context", default="", metavar="NAME")
-    cluster.add_argument("--request-timeout", type=_seconds, default=30.0, metavar="S", help="seconds (default 30)")
+    cluster = _flags()
+    cluster.add_argument("--kubeconfig", metavar="FILE")
+    cluster.add_argument("--context", metavar="NAME")
+    cluster.add_argument("--request-timeout", type=_seconds, metavar="S", help="seconds (default 30)")
     return cluster
 
 
 def _scoped() -> argparse.ArgumentParser:
-    scoped = argparse.ArgumentParser(add_help=False)
-    scoped.add_argument("-n", "--namespace", type=_name_or_empty, default="", metavar="NAME")
-    scoped.add_argument("-A", "--all-namespaces", action="store_true", help="pods of all namespaces")
+    scoped = _flags()
+    scoped.add_argument("-n", "--namespace", type=_name_or_empty, metavar="NAME")
+    scoped.add_argument(
+        "-A", "--all-namespaces", action="store_true", default=argparse.SUPPRESS, help="pods of all namespaces"
+    )
     return scoped
+
+
+def _flags() -> argparse.ArgumentParser:
+    """Return a parser whose flags have no defaults: where they follow the command, they would undo those before it."""
+    return argparse.ArgumentParser(add_help=False, argument_default=argparse.SUPPRESS)
 
 
 def _watched() -> argparse.ArgumentParser:
