@@ -5,8 +5,9 @@ import contextlib
 import shlex
 import subprocess
 import sys
+import tempfile
 from asyncio.subprocess import PIPE
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -47,6 +48,8 @@ async def confined(writable: Path, *program: str, user: Sequence[str] = _NO_CAPA
         with contextlib.suppress(ProcessLookupError):
             process.terminate()
         _, log = await asyncio.wait_for(said, 90)
+        # Shown where the test fails before that.
+        sys.stderr.write(log.decode())
     assert process.returncode == 0, log.decode()
     assert b"Read-only file system" not in log, log.decode()
 
@@ -76,23 +79,30 @@ async def test_the_scheduler_gets_ready_and_leads(tmp_path: Path) -> None:
             assert await _answers(f"http://127.0.0.1:{port}/livez", lambda status: status == 200) == "ok"
 
 
-async def test_the_advertiser_publishes_as_the_user_of_its_pod(tmp_path: Path) -> None:
+@pytest.fixture
+def open_folder() -> Iterator[Path]:
+    """Give a folder that every user may enter; pytest closes the one above its own when another run of it begins."""
+    with tempfile.TemporaryDirectory(prefix="mooring-test-") as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        yield folder
+
+
+async def test_the_advertiser_publishes_as_the_user_of_its_pod(open_folder: Path) -> None:
     """It reads the extracts of records that it may not read itself, and opens no socket of the node's programs."""
     (port,) = free_ports(1)
-    run = tmp_path / "run"
-    for folder in (tmp_path, *tmp_path.parents[:2]):
-        folder.chmod(0o755)
-    build(tmp_path / "sys", describe_host("n1", 1, vfs=4))
+    run = open_folder / "run"
+    build(open_folder / "sys", describe_host("n1", 1, vfs=4))
     make_folders(run)
-    Ledger(tmp_path / "state", run).write(HELD)
+    Ledger(open_folder / "state", run).write(HELD)
     async with ApiServer() as server, aiohttp.ClientSession(server.url) as session:
-        (tmp_path / "kubeconfig").write_text(server.kubeconfig_text())
+        (open_folder / "kubeconfig").write_text(server.kubeconfig_text())
         async with session.post("/api/v1/nodes", json={"metadata": {"name": "n1"}}) as answer:
             assert answer.status == 201
         folders = [
-            f"--{flag}={tmp_path / name}" for flag, name in (("sysfs", "sys"), ("state", "state"), ("run", "run"))
+            f"--{flag}={open_folder / name}" for flag, name in (("sysfs", "sys"), ("state", "state"), ("run", "run"))
         ]
-        flags = ("--kubeconfig", str(tmp_path / "kubeconfig"), "--node-name=n1", f"--getpfs-addr=127.0.0.1:{port}")
+        flags = ("--kubeconfig", str(open_folder / "kubeconfig"), "--node-name=n1", f"--getpfs-addr=127.0.0.1:{port}")
         program = (sys.executable, "-m", "advertiser", "serve", *flags, *folders)
         async with confined(run / ADVERTISER, *program, user=_AS_READER):
             page = f"http://127.0.0.1:{port}/readyz"
@@ -103,7 +113,7 @@ async def test_the_advertiser_publishes_as_the_user_of_its_pod(tmp_path: Path) -
     assert '"why":"held by pod gone"' in inventory
     assert (run / ADVERTISER_VERSION).exists()
     refused = subprocess.run(
-        [*_AS_READER, "cat", str(tmp_path / "state" / ledger_name(HELD.pci))], capture_output=True, check=False
+        [*_AS_READER, "cat", str(open_folder / "state" / ledger_name(HELD.pci))], capture_output=True, check=False
     )
     assert b"Permission denied" in refused.stderr
 
