@@ -29,7 +29,7 @@ class Cluster:
     async def add_node(self, node: Node) -> None:
         """Create a node as a kubelet would, without the taint that a controller takes off."""
         document = msgspec.to_builtins(node)
-        metadata = {"name": node.metadata.name, "annotations": node.metadata.annotations}
+        metadata = {name: document["metadata"].get(name) for name in ("name", "annotations", "labels")}
         await self._client.request("POST", "/api/v1/nodes", msgspec.json.encode({"metadata": metadata}))
         path = f"/api/v1/nodes/{node.metadata.name}"
         await self._patch(path, {"spec": {"taints": None}})
