@@ -120,7 +120,8 @@ def _names(policy: Object, binding: Object) -> str:
 def _denied(names: str, write: Write, refusal: Refusal) -> ApiError:
     plural, name = write.resource.partition("/")[0], str(metadata_of(write.object).get("name", ""))
     why = f"{names} denied request: {refusal.message}"
-    if refusal.reason == "Forbidden":
-        return status.forbidden(write.group, plural, name, why)
     message = f'{plural} "{name}" is forbidden: {why}'
-    return ApiError(422, refusal.reason, message, status.details(write.group, plural, name))
+    # kubectl prints the causes only, where the reason is Invalid. Source: kube-apiserver's
+    # admission/plugin/policy/validating/dispatcher.go, Dispatch.
+    details = status.details(write.group, plural, name) | {"causes": [{"message": why}]}
+    return ApiError(403 if refusal.reason == "Forbidden" else 422, refusal.reason, message, details)

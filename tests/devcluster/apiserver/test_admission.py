@@ -127,6 +127,9 @@ async def test_the_guard_asks_its_parameter(api: Api) -> None:
     code, answer = await api.call("POST", api.pods, asking)
     assert code == 422
     assert answer["message"].endswith("a pod with 'mooring.dev/interfaces' names one of: mooring")
+    # All that kubectl prints of it.
+    (cause,) = answer["details"]["causes"]
+    assert answer["message"].endswith(f"is forbidden: {cause['message']}")
     await api.ok("POST", api.pods, {**asking, "spec": {**asking["spec"], "schedulerName": "mooring"}})
     await api.ok("DELETE", f"{_PATHS['ConfigMap']}/mooring-guard")
     other = pod("q", annotations={"mooring.dev/interfaces": "[{}]"})
