@@ -7,8 +7,8 @@ PodGroup, which has a name and a number of its own, ``min`` may be absent.
 """
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, fields
 from functools import lru_cache
 from typing import Literal
 
@@ -22,6 +22,8 @@ MOST_MEMBERS = 4096
 MOST_LEVELS = 8
 # same: interface k of all members on one network. index: interface k on the k-th network of its node.
 Rails = Literal["same", "index"]
+# Values that are named where members differ.
+_NAMED = 3
 _KNOWN = frozenset({"name", "min", "within", "prefer", "rails"})
 _NAME = re.compile(r"[a-z0-9](?:[-a-z0-9.]{0,251}[a-z0-9])?", re.ASCII)
 # A node label's key. Source: apimachinery's IsQualifiedName.
@@ -53,6 +55,19 @@ def read_group(annotations: Mapping[str, str]) -> GroupRequest | None:
     return _read_short(text) if len(text) <= _SHORT else _read(text)
 
 
+def difference(asked: Collection[GroupRequest]) -> str:
+    """Return the first field in which members differ, and what they say there: ``rails: none, 'same'``; else empty."""
+    for field in fields(GroupRequest):
+        said = sorted({_said(getattr(one, field.name)) for one in asked})
+        if len(said) > 1:
+            return f"{field.name}: {', '.join(said[:_NAMED])}{', …' if len(said) > _NAMED else ''}"
+    return ""
+
+
+def _said(value: object) -> str:
+    return "none" if value in (None, ()) else repr(list(value) if isinstance(value, tuple) else value)
+
+
 def _read(text: str) -> GroupRequest:
     document = parse(text, names.GROUP, AnnotationError).fields(_KNOWN)
     return GroupRequest(
@@ -79,8 +94,8 @@ def _label_key(value: Value) -> str:
 
 def _levels(value: Value) -> tuple[str, ...]:
     found = tuple(_label_key(item) for item in value.items(MOST_LEVELS))
-    if len(set(found)) != len(found):
-        value.fail("names a label twice")
+    if twice := next((one for index, one in enumerate(found) if one in found[:index]), ""):
+        value.fail(f"names label {twice!r} twice")
     return found
 
 

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from mooring import names
-from mooring.annotations.group import GroupRequest, Rails
+from mooring.annotations.group import GroupRequest, Rails, difference
 from scheduler.kube.group_membership import GroupKey, Naming
 from scheduler.kube.pod_groups import GroupPolicy
 
@@ -46,7 +46,7 @@ def read_group(key: GroupKey, pod_group: Known, asked: Collection[GroupRequest])
         # The other API may have a PodGroup of this name.
         return f"its PodGroup of {_APIS[key.naming]} does not exist"
     if len(asked) > 1:
-        return f"its waiting members differ in annotation {names.GROUP!r}"
+        return f"its waiting members differ in annotation {names.GROUP!r}.{difference(asked)}"
     request = next(iter(asked), GroupRequest())
     if pod_group is None:
         return Group(key, request.min or 1, request.within or "", request.prefer, request.rails)

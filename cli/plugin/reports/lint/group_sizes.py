@@ -1,4 +1,4 @@
-"""Whether as many pods of a group are made at one time as must start together. Pure.
+"""Whether as many pods of a group are made at one time as must start together, and say the same of it. Pure.
 
 How many pods an object makes is a rule of its controller. A group without a name is the pods of one controller; one
 with a name has members in any object of its namespace, of which those in the files are known. Nothing is said of a
@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from cli.plugin.reports.lint.manifests import Place, PodPlace
 from mooring import names
-from mooring.annotations.group import GroupRequest, read_group
+from mooring.annotations.group import GroupRequest, difference, read_group
 from mooring.errors import AnnotationError
 from mooring.parsing import shorten
 
@@ -89,9 +89,9 @@ def oversized_groups(pods: Iterable[tuple[str, PodPlace]]) -> Iterator[SizeFindi
         yield from _judge([replace(member, made=replace(member.made, controllers=1)) for member in several])
     for several in named.values():
         for namespace in dict.fromkeys(member.namespace for member in several):
-            yield from _judge(
-                [one for one in several if namespace == one.namespace or not (namespace and one.namespace)]
-            )
+            together = [one for one in several if namespace == one.namespace or not (namespace and one.namespace)]
+            yield from _compare(together)
+            yield from _judge(together)
 
 
 def _members(file: str, there: PodPlace) -> Iterator[_Member]:
@@ -130,6 +130,17 @@ def _judge(members: Sequence[_Member]) -> Iterator[SizeFinding]:
             yield SizeFinding(member.file, member.there.owner, member.annotation, _exceeds(member.asked, needed, total))
         elif needed > first:
             yield from _held(members, waits, needed, first)
+
+
+def _compare(members: Sequence[_Member]) -> Iterator[SizeFinding]:
+    """Yield a finding where members of one group ask for different things: the scheduler refuses all of them."""
+    first = members[0]
+    other = next((one for one in members if one.asked != first.asked), None)
+    if other is not None:
+        rule = (
+            f"members of group {first.asked.name!r} differ in {difference([first.asked, other.asked])}: it never starts"
+        )
+        yield SizeFinding(other.file, other.there.owner, other.annotation, rule)
 
 
 def _waits(members: Sequence[_Member]) -> list[Place | None]:

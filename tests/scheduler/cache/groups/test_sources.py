@@ -50,7 +50,7 @@ def test_the_annotation_is_read() -> None:
         ('{"size":3}', ".size: unknown field; known are min, name, prefer, rails, within"),
         ('{"name":"A"}', ".name: 'A' is not a group's name (at most 253 of a-z 0-9 . -, alphanumeric at both ends)"),
         ('{"within":"a/b/c"}', ".within: 'a/b/c' is not a node label's key such as 'topology.kubernetes.io/rack'"),
-        ('{"prefer":["a","a"]}', ".prefer: names a label twice"),
+        ('{"prefer":["a","a"]}', ".prefer: names label 'a' twice"),
         ('{"rails":"any"}', ".rails: 'any' is not one of same, index"),
         ("[]", ": a list of 0 is not an object"),
     ],
@@ -162,6 +162,6 @@ def test_a_group_without_its_pod_group_or_with_members_that_differ_is_refused() 
     assert sources.read_group(KEY, None, [GroupRequest()]) == "its PodGroup of scheduling.k8s.io does not exist"
     named = GroupKey("annotation", "default", "train")
     assert sources.read_group(named, None, [GroupRequest("train", 2), GroupRequest("train", 3)]) == (
-        "its waiting members differ in annotation 'mooring.dev/group'"
+        "its waiting members differ in annotation 'mooring.dev/group'.min: 2, 3"
     )
     assert sources.read_group(named, None, [GroupRequest("train", 2)]) == Group(named, 2)

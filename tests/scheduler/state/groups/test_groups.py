@@ -235,7 +235,7 @@ def test_members_that_differ_or_are_another_schedulers_are_refused_alike(life: L
     """All waiting members are told the same."""
     life.nodes("n1", "n2", "n3")
     life.see(life.member("m0"), life.member("m1"), life.member("m2", '{"name":"train","min":2}'))
-    message = "group train: its waiting members differ in annotation 'mooring.dev/group'"
+    message = "group train: its waiting members differ in annotation 'mooring.dev/group'.min: 2, 3"
     assert told(life.work(3.0)) == dict.fromkeys(("m0", "m1", "m2"), message)
     foreign = '{"name":"mixed","min":1}'
     life.see(life.member("f0", foreign), life.member("f1", foreign, spec={"schedulerName": "other"}))

@@ -284,3 +284,14 @@ def test_the_jobs_of_the_documentation_start() -> None:
     page = (ROOT / "docs/jobs.md").read_text(encoding="utf-8")
     text = "---\n".join(re.findall(r"```yaml\n(.*?)```", page, re.DOTALL))
     assert report([("jobs.md", text)], ("mooring",)).document["findings"] == []
+
+
+def test_members_that_say_different_things_of_their_group_are_named() -> None:
+    """In one file or in several: the scheduler refuses all of them."""
+    one, other, alone = (whole("Job", {"parallelism": 4, "template": template(4)}) for _ in range(3))
+    annotations = other["spec"]["template"]["metadata"]["annotations"]
+    annotations["mooring.dev/group"] = json.dumps({"min": 4, "name": "g", "rails": "same"})
+    alone["metadata"]["namespace"], other["metadata"]["namespace"], one["metadata"]["namespace"] = "b", "a", "a"
+    field = "spec.template.metadata.annotations.mooring.dev/group"
+    assert said(one, other) == [(field, "members of group 'g' differ in rails: 'same', none: it never starts")]
+    assert said(other, alone) == []
