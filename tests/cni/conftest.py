@@ -15,6 +15,7 @@ import pytest
 from devcluster.hosts.chain import composed_cni
 from devcluster.hosts.layout import Layout
 from mooring.records.node_offer import NAME
+from tests.support.folders import texts
 from tests.support.offers import node_offer
 from tests.support.polling import wait_until
 from tests.support.simulated_nics import MLX5, Nic
@@ -123,7 +124,7 @@ class SimulatedHost:
         return self.links("nsenter", f"--net=/run/netns/{self.pod}")
 
     def ledger(self) -> dict[str, Any]:
-        return {path.stem: json.loads(path.read_text()) for path in (self.layout.state / "vfs").glob("*.json")}
+        return {stem: json.loads(text) for stem, text in texts(self.layout.state / "vfs").items()}
 
     def table(self) -> Any:
         return json.loads(self.layout.vftable.read_text())

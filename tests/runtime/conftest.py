@@ -24,6 +24,7 @@ from devcluster.hosts.nic import Function, load_host
 from devcluster.processes import Processes
 from devcluster.runtime.containerd import Containerd, Place, remove_pods
 from devcluster.runtime.images import write_images
+from tests.support.folders import texts
 
 _FETCH = Path(__file__).parents[2] / "devcluster/runtime/fetch"
 _FETCH_S = 300
@@ -172,7 +173,7 @@ class Node:
 
     def held(self) -> Mapping[str, str]:
         """The VFs that are held in the ledger: the uid by PCI address."""
-        entries = [json.loads(path.read_text()) for path in (self.layout.state / "vfs").glob("*.json")]
+        entries = [json.loads(text) for text in texts(self.layout.state / "vfs").values()]
         return {entry["pci"]: entry["uid"] for entry in entries}
 
     def remove_pods(self) -> None:

@@ -23,11 +23,13 @@ from mooring.records.rates_exchange import (
     HandedOverRates,
     RatesState,
     Refusal,
+    dump_handed_over,
     read_handed_over,
 )
 from mooring.records.run_folder import VERSIONS
 from tests.advertiser.held_pod import VF1, bind_pod
 from tests.advertiser.program import advertising
+from tests.support.folders import texts
 from tests.support.polling import eventually
 
 NODE, POD = "/api/v1/nodes/n1", "/api/v1/namespaces/default/pods/train"
@@ -59,8 +61,7 @@ async def published(server: ApiServer, expected: Mapping[str, int] | None) -> No
 
 
 def files(folder: Path) -> dict[str, HandedOverRates]:
-    paths = (folder / "run" / HANDED_OVER).glob("*.json")
-    return {path.stem: read_handed_over(path.read_text(), path.name) for path in paths}
+    return {stem: read_handed_over(text, stem) for stem, text in texts(folder / "run" / HANDED_OVER).items()}
 
 
 async def handed_over(folder: Path, expected: Mapping[str, HandedOverRates]) -> None:
@@ -102,7 +103,7 @@ async def test_what_was_published_stands_while_the_server_says_nothing(server: A
     await annotate(server, POD, {RATES: "what the scheduler wrote"})
     await annotate(server, NODE, {RATES_IN_FORCE: json.dumps({"v": 1, "pods": {uid: 7}})})
     (tmp_path / "run" / HANDED_OVER).mkdir()
-    (tmp_path / "run" / HANDED_OVER / "gone.json").write_text("{}")
+    (tmp_path / "run" / HANDED_OVER / "gone.json").write_text(dump_handed_over(HandedOverRates("a pod that is gone")))
     async with advertising(tmp_path, "--rates", "--resync", "0.2") as advertiser:
         await handed_over(tmp_path, {uid: HandedOverRates("what the scheduler wrote")})
         await advertiser.scanned()
