@@ -37,11 +37,11 @@ class InterfaceParts:
     def __init__(self, interface: VfRequest) -> None:
         self._parts: list[_Part] = []
         before: list[str] = []
-        for name, sift, alone in _requested(interface):
-            among = f"{alone} among those of the requested {' and '.join(before)}" if before else alone
+        for alone, sift, is_named_later in _requested(interface):
+            among = f"{alone} among those {' and '.join(before)}" if before else alone
             self._parts.append(_Part(sift, alone, among))
-            if name:
-                before.append(name)
+            if is_named_later:
+                before.append(alone.partition(" PF ")[2])
         self._has_rail = interface.rail is not None
 
     def unmet_by(self, pfs: Sequence[Pf]) -> str:
@@ -56,29 +56,28 @@ class InterfaceParts:
         return ""
 
 
-def _requested(one: VfRequest) -> Iterator[tuple[str, _Sift, str]]:
-    """Yield the parts: the name by which the reasons of later ones call it, if any does, and its own reason."""
+def _requested(one: VfRequest) -> Iterator[tuple[str, _Sift, bool]]:
+    """Yield the parts: each one's own reason, which PFs meet it, and whether the reasons of later parts name it."""
     network, rail, link, root, rate = one.network, one.rail, one.link, one.root, one.min_tx_rate
     if network is not None:
-        lacks = "node(s) had no PF on the requested network"
-        yield "network", lambda pfs, _: [pf for pf in pfs if pf.network == network], lacks
+        lacks = f"node(s) had no PF on network {network!r}"
+        yield lacks, lambda pfs, _: [pf for pf in pfs if pf.network == network], True
     if rail is not None:
         lacks = "node(s) had no PF on the interface's rail"
-        yield "rail", lambda pfs, rails: [pf for pf in pfs if rails.get(pf.network) == rail], lacks
+        yield lacks, lambda pfs, rails: [pf for pf in pfs if rails.get(pf.network) == rail], True
     if one.pf is not None:
         matches = lru_cache(_MOST_KNOWN)(Glob(one.pf).matches)
-        yield "name", lambda pfs, _: [pf for pf in pfs if matches(pf.name)], "node(s) had no PF of the requested name"
+        yield f"node(s) had no PF named {one.pf!r}", lambda pfs, _: [pf for pf in pfs if matches(pf.name)], True
     if link is not None:
-        lacks = "node(s) had no PF of the requested link type"
-        yield "link type", lambda pfs, _: [pf for pf in pfs if pf.link == link], lacks
+        yield f"node(s) had no PF of link type {link!r}", lambda pfs, _: [pf for pf in pfs if pf.link == link], True
     if root is not None:
-        lacks = "node(s) had no PF under the requested PCIe root"
-        yield "PCIe root", lambda pfs, _: [pf for pf in pfs if pcie_root(pf.pci, pf.pcie) == root], lacks
+        lacks = f"node(s) had no PF under PCIe root {root!r}"
+        yield lacks, lambda pfs, _: [pf for pf in pfs if pcie_root(pf.pci, pf.pcie) == root], True
     if rate:
         # A PF that is down or of unknown rate gives VFs without a min rate only: there is nothing to reserve.
-        yield "", lambda pfs, _: [pf for pf in pfs if pf.up], "node(s) had no PF with its link up"
-        lacks = "node(s) had no PF fast enough for the requested rate"
-        yield "", lambda pfs, _: [pf for pf in pfs if pf.up and pf.offer_mbps >= rate], lacks
+        yield "node(s) had no PF with its link up", lambda pfs, _: [pf for pf in pfs if pf.up], False
+        lacks = f"node(s) had no PF fast enough for {rate} Mb/s"
+        yield lacks, lambda pfs, _: [pf for pf in pfs if pf.up and pf.offer_mbps >= rate], False
 
 
 def rails_of(pfs: Sequence[Pf]) -> Rails:

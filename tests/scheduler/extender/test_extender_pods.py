@@ -40,7 +40,7 @@ def test_the_extender_filters_only_by_vfs_and_units(scene: Scene) -> None:
     assert scene.judge(pod_info, "n1", "full", "slow", "bare", "gone") == {
         "n1": Verdict(),
         "full": Verdict(FULL),
-        "slow": Verdict("node(s) had no PF fast enough for the requested rate", for_good=True),
+        "slow": Verdict("node(s) had no PF fast enough for 5000 Mb/s", for_good=True),
         "bare": Verdict("node(s) had no RDMA inventory", for_good=True, blind=True),
         "gone": Verdict(UNKNOWN_NODE, for_good=True, blind=True),
     }

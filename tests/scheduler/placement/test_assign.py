@@ -17,7 +17,6 @@ from scheduler.placement.vf_accounting import FreeVfs
 MakePf = Callable[..., Pf]
 GUID = "02:00:00:00:00:00:00:01"
 MAC = "02:00:00:00:00:01"
-_SLOW = "node(s) had no PF fast enough for the requested rate"
 
 
 def _choose(request: PodRequest, free_vfs: FreeVfs) -> Placement | str:
@@ -109,10 +108,14 @@ def test_one_pf_that_supports_a_setting_is_enough(make_pf: MakePf) -> None:
     ("pf", "request_", "reason"),
     [
         ({"vfs": 1}, PodRequest((VfRequest(), VfRequest())), NOT_ENOUGH["vfs"]),
-        ({}, PodRequest((VfRequest(network="rail9"),)), "node(s) had no PF on the requested network"),
+        ({}, PodRequest((VfRequest(network="rail9"),)), "node(s) had no PF on network 'rail9'"),
         ({"up": False}, PodRequest((VfRequest(VfSettings(min_tx_rate=1)),)), "node(s) had no PF with its link up"),
-        ({"offer_mbps": 0}, PodRequest((VfRequest(VfSettings(min_tx_rate=1)),)), _SLOW),
-        ({}, PodRequest((VfRequest(VfSettings(min_tx_rate=90_001)),)), _SLOW),
+        (
+            {"offer_mbps": 0},
+            PodRequest((VfRequest(VfSettings(min_tx_rate=1)),)),
+            "node(s) had no PF fast enough for 1 Mb/s",
+        ),
+        ({}, PodRequest((VfRequest(VfSettings(min_tx_rate=90_001)),)), "node(s) had no PF fast enough for 90001 Mb/s"),
         ({}, PodRequest((VfRequest(VfSettings(min_tx_rate=50_000)),) * 2), NOT_ENOUGH["rate"]),
         ({}, PodRequest((VfRequest(), VfRequest()), "distinct"), NOT_ENOUGH["distinct"]),
     ],

@@ -41,23 +41,23 @@ def _unmet_part(one: VfRequest, pfs: tuple[Pf, ...], networks: list[str]) -> str
         return "node(s) had no PF on offer"
     nothing = VfRequest()
     parts = [
-        (VfRequest(network=one.network), "on the requested network", "network"),
-        (VfRequest(rail=one.rail), "on the interface's rail", "rail"),
-        (VfRequest(pf=one.pf), "of the requested name", "name"),
-        (VfRequest(link=one.link), "of the requested link type", "link type"),
-        (VfRequest(VfSettings(min_tx_rate=one.min_tx_rate and 1)), "with its link up", ""),
-        (VfRequest(VfSettings(min_tx_rate=one.min_tx_rate)), "fast enough for the requested rate", ""),
+        (VfRequest(network=one.network), f"on network '{one.network}'"),
+        (VfRequest(rail=one.rail), "on the interface's rail"),
+        (VfRequest(pf=one.pf), f"named '{one.pf}'"),
+        (VfRequest(link=one.link), f"of link type '{one.link}'"),
+        (VfRequest(VfSettings(min_tx_rate=one.min_tx_rate and 1)), "with its link up"),
+        (VfRequest(VfSettings(min_tx_rate=one.min_tx_rate)), f"fast enough for {one.min_tx_rate} Mb/s"),
     ]
     left, before = list(pfs), list[str]()
-    for part, words, name in parts:
+    for part, words in parts:
         # Any rate will do, of a PF that is up.
         known = [replace(pf, offer_mbps=1, mbps=1) if words == "with its link up" else pf for pf in pfs]
         meeting = [pf for pf, seen in zip(pfs, known, strict=True) if _may_give(part, seen, networks)]
         left = [pf for pf in left if pf in meeting]
         if not left:
-            tail = f" among those of the requested {' and '.join(before)}" if meeting and before else ""
+            tail = f" among those {' and '.join(before)}" if meeting and before else ""
             return f"node(s) had no PF {words}{tail}"
-        before += [name] if name and part not in (nothing, VfRequest(VfSettings(min_tx_rate=0))) else []
+        before += [words] if part != nothing and not part.min_tx_rate else []
     raise AssertionError("some part leaves none")
 
 
@@ -146,7 +146,7 @@ def test_an_interface_may_select_a_pf_by_its_pcie_root_alone(make_pf: MakePf) ->
     pfs = make_pf(0), make_pf(1)
     assert [pf.pci for pf in pfs] == ["0000:04:00.0", "0000:05:00.0"]
     assert eligibility.demands(pfs) == (VfDemand(0, 0b10), VfDemand(0, 0b11))
-    assert eligibility.refusal(pfs[:1]) == "node(s) had no PF under the requested PCIe root"
+    assert eligibility.refusal(pfs[:1]) == "node(s) had no PF under PCIe root 'pci0000:05'"
 
 
 def test_what_is_kept_of_pfs_is_bounded(make_pf: MakePf) -> None:

@@ -31,11 +31,11 @@ def _unmet(make_pf: MakePf, rate: int = 0, down: tuple[int, ...] = (), **fields:
 @pytest.mark.parametrize(
     ("fields", "reason"),
     [
-        ({"network": "rail9"}, "on the requested network"),
-        ({"pf": "eth*"}, "of the requested name"),
-        ({"root": "pci0000:99"}, "under the requested PCIe root"),
+        ({"network": "rail9"}, "on network 'rail9'"),
+        ({"pf": "eth*"}, "named 'eth*'"),
+        ({"root": "pci0000:99"}, "under PCIe root 'pci0000:99'"),
         ({"rail": 2}, "on the interface's rail"),
-        ({"rate": 400_000}, "fast enough for the requested rate"),
+        ({"rate": 400_000}, "fast enough for 400000 Mb/s"),
         ({"rate": 1, "down": (0, 1, 2)}, "with its link up"),
     ],
 )
@@ -49,18 +49,18 @@ def test_a_part_that_no_pf_of_the_node_meets_is_the_reason(
 @pytest.mark.parametrize(
     ("fields", "reason"),
     [
-        ({"network": "storage", "pf": "pf0"}, "of the requested name among those of the requested network"),
-        ({"network": "rail0", "link": "infiniband"}, "of the requested link type among those of the requested network"),
+        ({"network": "storage", "pf": "pf0"}, "named 'pf0' among those on network 'storage'"),
+        ({"network": "rail0", "link": "infiniband"}, "of link type 'infiniband' among those on network 'rail0'"),
         (
             {"network": "rail0", "rate": 200_000},
-            "fast enough for the requested rate among those of the requested network",
+            "fast enough for 200000 Mb/s among those on network 'rail0'",
         ),
         (
             {"pf": "pf[01]", "link": "ethernet", "rate": 200_000},
-            "fast enough for the requested rate among those of the requested name and link type",
+            "fast enough for 200000 Mb/s among those named 'pf[01]' and of link type 'ethernet'",
         ),
-        ({"network": "storage", "rate": 1, "down": (2,)}, "with its link up among those of the requested network"),
-        ({"rate": 200_000, "down": (2,)}, "fast enough for the requested rate"),
+        ({"network": "storage", "rate": 1, "down": (2,)}, "with its link up among those on network 'storage'"),
+        ({"rate": 200_000, "down": (2,)}, "fast enough for 200000 Mb/s"),
     ],
 )
 def test_a_part_that_other_pfs_of_the_node_meet_names_the_parts_before_it(
@@ -80,10 +80,10 @@ def test_of_several_parts_that_leave_none_the_first_to_narrow_down_is_the_reason
     assert found == [
         f"node(s) had no PF {words}"
         for words in (
-            "on the requested network",
-            "of the requested name",
-            "of the requested link type",
-            "fast enough for the requested rate",
+            "on network 'rail9'",
+            "named 'eth*'",
+            "of link type 'none'",
+            "fast enough for 400000 Mb/s",
         )
     ]
     assert _unmet(make_pf) == ""
@@ -107,6 +107,6 @@ def test_nodes_are_counted_by_the_part_that_leaves_them_none(
     found = machine.step(0.0)
     assert found is not None
     assert told(found)["p"].startswith(
-        "0/3 nodes are available: 1 node(s) had no PF fast enough for the requested rate, "
-        "1 node(s) had no PF of the requested link type, 1 node(s) had no PF on the requested network. preemption: "
+        "0/3 nodes are available: 1 node(s) had no PF fast enough for 5000 Mb/s, "
+        "1 node(s) had no PF of link type 'ethernet', 1 node(s) had no PF on network 'b'. preemption: "
     )

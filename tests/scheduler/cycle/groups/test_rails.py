@@ -69,7 +69,7 @@ def test_a_network_that_is_down_keeps_its_number(railed: Railed) -> None:
     railed.node("n1", "rail1", "rail2", rail1=False)
     railed.job(1, "index", [{"min_tx_rate": 1000}, {}])
     (message,) = told(railed.work()).values()
-    assert message.endswith("1 node(s) had no PF with its link up among those of the requested rail.")
+    assert message.endswith("1 node(s) had no PF with its link up among those on the interface's rail.")
 
 
 def test_interface_k_of_all_members_lies_on_one_network(railed: Railed) -> None:
