@@ -272,16 +272,20 @@ def _amounts(members: Sequence[tuple[PodInfo, Rows]], nodes: NodeColumns) -> Ite
             yield scalar.left[: nodes.size], [pod_info.resources.get(name, 0) for pod_info, _ in members]
 
 
-def hanging_on(refusal: Unschedulable, trying: Try, placed_on: Sequence[str], nodes: NodeColumns) -> Unschedulable:
-    """Return a refusal with what the group hangs on: the member, and nodes, first those that hold none of it."""
-    inside = trying.domain.row_numbers(nodes)
+def hanging_on(
+    refusal: Unschedulable, wanted: int, inside: Rows, placed_on: Sequence[str], nodes: NodeColumns
+) -> Unschedulable:
+    """Return a refusal with what the group hangs on: the member, and nodes, first those that hold none of it.
+
+    ``inside`` are the rows on which members were tried, ``wanted`` is how many must be placed.
+    """
     taken = [nodes.row_of[node] for node in placed_on]
     free = inside[~np.isin(inside, taken)]
     rows = [*free[:NAMED].tolist(), *dict.fromkeys(taken)][:NAMED]
     about = {
         "member": refusal.pod_info.pod.metadata.name,
         "fitting": len(placed_on),
-        "wanted": trying.wanted,
+        "wanted": wanted,
         "nodes": [nodes.names[row] for row in rows],
     }
     return replace(refusal, why={**refusal.why, "group": about})

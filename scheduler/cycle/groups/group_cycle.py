@@ -25,6 +25,8 @@ from collections import deque
 from collections.abc import Mapping, Set
 from dataclasses import replace
 
+import numpy as np
+
 from scheduler.cache.cache import Cache
 from scheduler.cache.groups.sources import MOST_SHAPES
 from scheduler.cache.node_columns import Flags
@@ -86,7 +88,7 @@ class GroupCycle:
     ) -> GroupPlacement | GroupUnschedulable | None:
         trying, among = search.trying, self._among(search)
         for _ in range(search.portion):
-            if (ended := self._ended(search)) is not None:
+            if (ended := self._ended(search, now)) is not None:
                 return ended
             if search.slices.turn_is_over:
                 break
@@ -97,7 +99,7 @@ class GroupCycle:
             except TurnSpent:
                 break
         self._note_seen(search)
-        return self._ended(search)
+        return self._ended(search, now)
 
     def _among(self, search: GroupSearch) -> Among | None:
         """Return on which rows members are tried; None for all."""
@@ -164,7 +166,7 @@ class GroupCycle:
         search.placed.clear()
         search.aside.clear()
 
-    def _ended(self, search: GroupSearch) -> GroupPlacement | GroupUnschedulable | None:
+    def _ended(self, search: GroupSearch, now: float) -> GroupPlacement | GroupUnschedulable | None:
         """Return the outcome if there is one; begin the next try if this one has failed and another one is left."""
         if search.path is not None and not self._has_searched(search, search.path):
             return None
@@ -174,7 +176,9 @@ class GroupCycle:
         refusal = next(iter(search.refusals.values()), None)
         if refusal is not None:
             placed_on = [bind.assigned.node for bind in search.placed.values()]
-            refusal = hanging_on(refusal, search.trying, placed_on, self._cache.nodes)
+            nodes = self._cache.nodes
+            inside = search.trying.domain.row_numbers(nodes)
+            refusal = hanging_on(refusal, search.trying.wanted, inside, placed_on, nodes)
         if fitting >= search.trying.wanted:
             return GroupPlacement(tuple(search.placed.values()), _for_any(search, refusal))
         binds = tuple(search.placed.values())
@@ -190,10 +194,28 @@ class GroupCycle:
             self._next_try(search)
             return None
         assert search.best is not None, "a search follows a try"
-        refusal, is_cut = self._heeding_all(search, search.best.refusal), search.next is not None
-        left = go_on_from(search)
-        comes_again = bool(left or search.unsteady)
-        return replace(search.best, refusal=refusal, is_cut=is_cut, go_on_from=left, comes_again=comes_again)
+        best, is_cut, left = self._of_all_domains(search, search.best, now), search.next is not None, go_on_from(search)
+        refusal, comes_again = self._heeding_all(search, best.refusal), bool(left or search.unsteady)
+        return replace(best, refusal=refusal, is_cut=is_cut, go_on_from=left, comes_again=comes_again)
+
+    def _of_all_domains(self, search: GroupSearch, best: GroupUnschedulable, now: float) -> GroupUnschedulable:
+        """Return why a member fits in no domain, where none does: the domain that was tried is like any other one.
+
+        Unless its domain is given by placed members, or the refusal is that of networks that were chosen there.
+        """
+        label, is_chosen = search.group.within, search.group.rails == "same"
+        if best.fitting or not best.where or not label or search.before or is_chosen:
+            return best
+        nodes = self._cache.nodes
+        inside = nodes.valid[: nodes.size] & (nodes.label(label).ids[: nodes.size] > 0)
+        try:
+            found = self._cycle.place(best.refusal.pod_info, now, search.budget, Among(inside, label))
+        except TurnSpent:
+            return best
+        if not isinstance(found, Unschedulable):
+            # It fits in a domain that has no room for as many as are needed.
+            return best
+        return replace(best, refusal=hanging_on(found, best.wanted, np.flatnonzero(inside), (), nodes), where="")
 
     def _is_better(self, search: GroupSearch, best: GroupUnschedulable, fitting: int) -> bool:
         """Return whether the try says more of why the group waits: more members fit, or as many in a wider domain."""

@@ -64,6 +64,22 @@ def test_all_members_share_the_value_of_the_label(racks: Racks) -> None:
     assert racks.placed(1.0) == ["c"] * 4
 
 
+def test_where_no_member_fits_all_nodes_are_the_reason(racks: Racks) -> None:
+    """No domain is nearer than another one: a node of each is too small in its own way, and one is in none."""
+    racks.rack("a", 2, vfs=1)
+    racks.nodes("b-0", labels={RACK: "b"}, spec={"unschedulable": True})
+    racks.nodes("loose")
+    racks.job(2, within=RACK)
+    instructions = racks.work()
+    assert binds(instructions) == []
+    assert set(told(instructions).values()) == {
+        "group train: 0 of 2 members fit: 0/4 nodes are available for the 1st: "
+        f"1 node(s) had no label {RACK}, 1 node(s) were unschedulable, 2 not enough free RDMA VFs."
+    }
+    racks.rack("c", 2)
+    assert racks.placed(1.0) == ["c"] * 2
+
+
 @pytest.mark.parametrize("is_pod_group", [False, True])
 def test_where_no_node_has_the_label_that_is_the_reason(racks: Racks, is_pod_group: bool) -> None:
     """Misspelt, or not set yet: once the nodes have it, the group is placed."""
