@@ -8,6 +8,7 @@ import msgspec
 
 from cli.plugin.reports.lint.group_sizes import oversized_groups
 from cli.plugin.reports.lint.manifests import ManifestError, Place, PodPlace, WithoutPods, pods, render
+from cli.plugin.reports.lint.other_groups import other_groups
 from cli.plugin.reports.objects import REQUESTS, SCHEDULERS, UNKNOWN, unknown_annotations
 from cli.plugin.reports.tables import Answer, Cell, Table
 from mooring import names
@@ -102,6 +103,8 @@ def _pod(file: str, there: PodPlace, schedulers: tuple[str, ...]) -> list[Findin
         found += _containers(pod, request, annotations)
     if not found:
         found += _as_the_scheduler(there)
+    if pod.at("spec", "schedulerName").value in schedulers:
+        found += other_groups(pod)
     ordered = sorted(found, key=lambda one: one[0].line)
     return [Finding(file, place.line, there.owner, place.field, rule) for place, rule in ordered]
 
