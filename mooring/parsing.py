@@ -152,6 +152,9 @@ def shorten(raw: object) -> str:
     """Return a value for an error text, shortened so that a hostile document cannot flood a log or an event."""
     if isinstance(raw, dict | list):
         return f"{'an object' if isinstance(raw, dict) else 'a list'} of {len(raw)}"
+    if raw is None or isinstance(raw, bool):
+        # In JSON's words: that is what the reader wrote.
+        return json.dumps(raw)
     if isinstance(raw, int) and raw.bit_length() > 128:
         return f"an integer of {raw.bit_length()} bits"
     text = repr(raw)

@@ -57,7 +57,7 @@ def test_rates_stand_in_place_of_the_assignments() -> None:
     [
         ({"v": 2}, "v: 2 is not an integer from 1 to 1"),
         ({"generation": 0}, "generation: 0 is not an integer from 1 to 9007199254740991"),
-        ({"generation": True}, "generation: True is not an integer from 1 to 9007199254740991"),
+        ({"generation": True}, "generation: true is not an integer from 1 to 9007199254740991"),
         ({"rates": [{"min_tx_rate": 2, "max_tx_rate": 1}, {}]}, "rates[0].min_tx_rate: 2 exceeds max_tx_rate 1"),
         ({"rates": [{"vlan": 5}, {}]}, "rates[0].vlan: unknown field; known are max_tx_rate, min_tx_rate"),
         ({"reserved": [14999, 0]}, "reserved[0]: 14999 is below min_tx_rate 15000"),

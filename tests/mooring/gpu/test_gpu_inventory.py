@@ -62,7 +62,7 @@ def test_unknown_fields_are_ignored() -> None:
         (_text(H100 | {"vendor": "intel"}), ".gpus[0].vendor: 'intel' is not one of nvidia, amd"),
         (_text(H100 | {"memory_mb": -1}), ".gpus[0].memory_mb: -1 is not an integer from 0 to"),
         (_text(H100 | {"model": "x" * 129}), ".gpus[0].model: "),
-        (_text(H100 | {"link": True}), ".gpus[0].link: True is not an integer"),
+        (_text(H100 | {"link": True}), ".gpus[0].link: true is not an integer"),
         (_text(H100, H100 | {"uuid": "GPU-1"}), "PCI address '0000:1b:00.0' stands twice"),
         (_text(H100, H100 | {"pci": "0000:1c:00.0"}), "UUID 'GPU-257d8671-d0e6-d1a7-dea9-952249a668fa' stands twice"),
         (_text(H100, out=[OUT | {"pci": "0000:1b:00.0"}]), "PCI address '0000:1b:00.0' stands twice"),
