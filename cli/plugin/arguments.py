@@ -100,21 +100,23 @@ def _parser() -> tuple[argparse.ArgumentParser, Mapping[str, argparse.ArgumentPa
     groups.add_argument(
         "group", nargs="?", type=_name_or_empty, default="", metavar="NAME", help="one group, with its members"
     )
-    for command in (explain, groups):
+    top = commands.add_parser("top", parents=[shared, cluster], help="bandwidth reserved, and the pods with most of it")
+    top.add_argument("--most", type=_count, default=10, metavar="N", help="nodes, PFs and pods to show (default 10)")
+    doctor = commands.add_parser(
+        "doctor",
+        parents=[shared, cluster],
+        help="what is wrong: programs, versions, guard, refused pods and groups",
+    )
+    doctor.add_argument(
+        "--without-guard", action="store_true", help="admission policies that are missing are a warning, not an error"
+    )
+    for command in (explain, groups, doctor):
         command.add_argument(
             "--scheduler",
             action="append",
             metavar="NAME",
             help=f"schedulerName of the pods that form groups; may be repeated (default {names.SCHEDULER_NAME})",
         )
-    top = commands.add_parser("top", parents=[shared, cluster], help="bandwidth reserved, and the pods with most of it")
-    top.add_argument("--most", type=_count, default=10, metavar="N", help="nodes, PFs and pods to show (default 10)")
-    doctor = commands.add_parser(
-        "doctor", parents=[shared, cluster], help="what is wrong: programs, their versions, guard, refused pods"
-    )
-    doctor.add_argument(
-        "--without-guard", action="store_true", help="admission policies that are missing are a warning, not an error"
-    )
     _add_connectivity(
         commands.add_parser(
             "connectivity", parents=[shared, cluster], help="measure the rails between two nodes, by two pods"

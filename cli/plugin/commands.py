@@ -74,13 +74,24 @@ async def _groups(reader: Reader, invocation: Invocation) -> Answer:
 
 async def _found_groups(reader: Reader, invocation: Invocation) -> list[groups.FoundGroup]:
     scope = "" if invocation.arguments.all_namespaces else f"/namespaces/{invocation.namespace}"
-    # A member that has succeeded counts while another one lives.
-    there = {"fieldSelector": "status.phase!=Failed"}
     about = {"fieldSelector": "involvedObject.kind=Pod,reason=FailedScheduling"}
-    listed, events, listed_nodes, of_kinds = await asyncio.gather(
-        reader.must(f"/api/v1{scope}/pods", objects.Pod, there),
+    found, events, listed_nodes = await asyncio.gather(
+        _pods_and_groups(reader, scope),
         reader.all(f"/api/v1{scope}/events", Event, about),
         reader.all(_NODES, Node),
+    )
+    listed, known = found
+    return groups.find(groups.ListedObjects(listed, known, events, listed_nodes, invocation.arguments.scheduler))
+
+
+async def _pods_and_groups(
+    reader: Reader, scope: str
+) -> tuple[list[objects.Pod], Mapping[type[pod_groups.AnyPodGroup], list[pod_groups.AnyPodGroup] | None]]:
+    """Return the pods, and the PodGroups of each kind, of a namespace or, where ``scope`` is empty, of all."""
+    # A member that has succeeded counts while another one lives.
+    there = {"fieldSelector": "status.phase!=Failed"}
+    listed, of_kinds = await asyncio.gather(
+        reader.must(f"/api/v1{scope}/pods", objects.Pod, there),
         asyncio.gather(
             *(
                 reader.optional([_scoped(path, scope) for path in paths], kind)
@@ -88,8 +99,7 @@ async def _found_groups(reader: Reader, invocation: Invocation) -> list[groups.F
             )
         ),
     )
-    known = dict(zip(pod_groups.PATHS, of_kinds, strict=True))
-    return groups.find(groups.ListedObjects(listed, known, events, listed_nodes, invocation.arguments.scheduler))
+    return listed, dict(zip(pod_groups.PATHS, of_kinds, strict=True))
 
 
 def _scoped(path: str, scope: str) -> str:
@@ -188,8 +198,12 @@ async def _doctor(reader: Reader, invocation: Invocation) -> Answer:
         reader.all(POLICIES_PATH, Guard),
         reader.all(BINDINGS_PATH, Guard),
     )
+    found: Sequence[groups.FoundGroup] = ()
+    if live is not None:
+        members, known = await _pods_and_groups(reader, "")
+        found = groups.find(groups.ListedObjects(members, known, schedulers=invocation.arguments.scheduler))
     patient = doctor.Patient(
-        uses(listed, live), live, policies, bindings, version("mooring"), invocation.arguments.without_guard
+        uses(listed, live), live, policies, bindings, version("mooring"), invocation.arguments.without_guard, found
     )
     return doctor.report(patient)
 

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Literal
 
+from cli.plugin.reports.groups import UNLISTED, FoundGroup
 from cli.plugin.reports.objects import UNKNOWN, Guard, Pod, unknown_annotations
 from cli.plugin.reports.tables import Answer, Cell, Table, Tone, cells
 from cli.plugin.reports.use import NO_INVENTORY, NodeUse
@@ -40,6 +41,7 @@ class Patient:
     bindings: Sequence[Guard] | None
     version: str
     without_guard: bool = False
+    groups: Sequence[FoundGroup] = ()
 
 
 def report(patient: Patient) -> Answer:
@@ -99,6 +101,8 @@ def _findings(patient: Patient) -> Iterator[Finding]:
     yield from _unsigned(patient.pods or ())
     for pod in patient.pods or ():
         yield from _of_pod(pod)
+    for group in patient.groups:
+        yield from _of_group(group)
 
 
 def _of_node(node: NodeUse) -> Iterator[Finding]:
@@ -200,3 +204,13 @@ def _of_pod(pod: Pod) -> Iterator[Finding]:
         yield Finding("warning", subject, f"refused: {scheduled.message or ''}")
     for key in () if pod.is_over else unknown_annotations(pod.annotations):
         yield Finding("warning", subject, f"counts for nothing: {shorten(key)}: {UNKNOWN}")
+
+
+def _of_group(found: FoundGroup) -> Iterator[Finding]:
+    """Yield what a person has to mend: not a group that waits for room, nor one that these rights do not show."""
+    subject = f"group/{found.name}"
+    if isinstance(found.group, str) and found.state == "Refused" and found.group != UNLISTED:
+        yield Finding("warning", subject, f"refused: {found.group}")
+    elif not isinstance(found.group, str) and found.state == "Partial":
+        half = f"{found.members.counting} of at least {found.group.min} members are placed"
+        yield Finding("warning", subject, f"{half}: {found.why}" if found.why else half)

@@ -31,10 +31,12 @@ _SOURCES: Mapping[Naming, str] = {
     "annotation": "annotation",
     "controller": "controller",
 }
+UNLISTED = "its PodGroup may not be listed with these rights"
 # Nodes named in one row.
 _NAMED = 3
 # Scheduled: at least min are bound. Partial: some are, of a group cut short. Incomplete: too few pods exist. Refused:
-# its sources contradict each other, or are not supported. Finished: some have succeeded, and none runs or waits.
+# its sources contradict each other, are not supported or do not exist. Finished: some have succeeded, and none runs or
+# waits.
 State = Literal["Scheduled", "Partial", "Waiting", "Incomplete", "Refused", "Finished"]
 _TONES: Mapping[State, Tone] = {"Scheduled": "good", "Partial": "bad", "Refused": "bad", "Incomplete": "warning"}
 
@@ -148,7 +150,7 @@ def find(listed: ListedObjects) -> list[FoundGroup]:
             continue
         group = read_group(members.key, known.of(members.key), members.asked or _asked(members, groups))
         if members.key.has_pod_group and known.of(members.key) is None and _is_unlisted(members.key, listed):
-            group = "its PodGroup may not be listed with these rights"
+            group = UNLISTED
         told = (explain.latest(events.get(uid, ()), uid) for uid in members.of("waiting"))
         decision = max((one for one in told if one is not None), key=lambda one: one.when, default=None)
         own = {uid: pods[uid] for uid in members.standings}

@@ -82,6 +82,21 @@ async def test_json_keeps_its_fields_and_yaml_says_the_same(served: Served) -> N
     assert tuple(json.loads(out)) == fields
 
 
+async def test_the_doctor_names_groups_that_are_half_placed(served: Served) -> None:
+    """In any namespace; their pods' scheduler is one that is asked about."""
+    await two_nodes(served)
+    group = {names.GROUP: '{"name":"train","min":2}'}
+    half = bound("rank-0", "n2", (pf(0), 0, 0))
+    half["metadata"]["annotations"] |= group
+    await served.add_pod(half)
+    await served.add_pod(pod("rank-1", "[{}]", annotations=group))
+    _, out, _ = await served.run("doctor", "-o", "json")
+    finding = {"level": "warning", "subject": "group/default/train", "found": "1 of at least 2 members are placed"}
+    assert finding in json.loads(out)["findings"]
+    _, out, _ = await served.run("doctor", "-o", "json", "--scheduler", "other")
+    assert finding not in json.loads(out)["findings"]
+
+
 async def test_explain_tells_the_latest_decision_by_its_event(served: Served) -> None:
     """The output has the reasons for the node, and the VFs."""
     await two_nodes(served)

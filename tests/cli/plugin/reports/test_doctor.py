@@ -7,13 +7,15 @@ from typing import Any
 import msgspec
 import pytest
 
-from cli.plugin.reports import doctor, explain
+from cli.plugin.reports import doctor, explain, groups
 from cli.plugin.reports.objects import Guard, unknown_annotations
 from cli.plugin.reports.tables import draw
 from cli.plugin.reports.use import uses
 from mooring import names
 from mooring.annotations.assignment_signature import AssignmentSignature, dump_signature
 from mooring.kube.guard import POLICIES
+from scheduler.kube import objects
+from scheduler.kube.pod_groups import CoschedulingPodGroup, PodGroup
 from tests.cli.plugin.cluster import as_nodes, as_pods, bound, node, pf, pod, waiting
 
 
@@ -36,6 +38,36 @@ def found_by(patient: doctor.Patient) -> dict[str, str]:
     """Return the doctor's findings by subject."""
     findings = json.loads(json.dumps(doctor.report(patient).document))["findings"]
     return {one["subject"]: f"{one['level']}: {one['found']}" for one in findings}
+
+
+def test_groups_that_are_refused_or_half_placed_are_found() -> None:
+    """One that has started, waits for room, is not complete yet, or may not be seen with these rights is not wrong."""
+
+    def members(name: str, placed: int, waiting_: int, least: int, *, rails: str = "") -> list[objects.Pod]:
+        made = []
+        for number in range(placed + waiting_):
+            group = {"name": name, "min": least} | ({"rails": rails} if rails and number else {})
+            fields = {"annotations": {names.GROUP: json.dumps(group)}}
+            on = {"spec": {"schedulerName": "mooring", "nodeName": "n1" if number < placed else ""}}
+            made.append(msgspec.convert(pod(f"{name}-{number}", "[{}]", **fields, **on), objects.Pod))
+        return made
+
+    listed = [
+        *members("runs", 2, 0, 2),
+        *members("waits", 0, 2, 2),
+        *members("comes", 0, 1, 2),
+        *members("half", 1, 1, 2),
+        *members("differs", 0, 2, 2, rails="same"),
+    ]
+    named = {"spec": {"schedulerName": "mooring", "schedulingGroup": {"podGroupName": "hidden"}}}
+    listed.append(msgspec.convert(pod("hidden-0", "[{}]", **named), objects.Pod))
+    found = groups.find(groups.ListedObjects(listed, {PodGroup: None, CoschedulingPodGroup: None}))
+    assert {one.members.title: one.state for one in found}["waits"] == "Waiting"
+    assert found_by(replace(well(), groups=found)) == {
+        "group/default/differs": "warning: refused: its waiting members differ in annotation "
+        "'mooring.dev/group'.rails: 'same', none",
+        "group/default/half": "warning: 1 of at least 2 members are placed",
+    }
 
 
 def test_the_doctor_finds_nothing_where_nothing_is_wrong() -> None:
