@@ -12,6 +12,7 @@ from cli.plugin.reports import doctor, explain, gpus, groups, nodes, pods, top
 from cli.plugin.reports.objects import Event, Guard, Node, Pod
 from cli.plugin.reports.tables import Answer
 from cli.plugin.reports.use import NodeUse, uses
+from mooring.kube.failures import NotFound
 from mooring.kube.guard import BINDINGS_PATH, POLICIES_PATH
 from scheduler.cache.groups import pod_groups
 from scheduler.kube import objects
@@ -147,7 +148,10 @@ async def _explain(reader: Reader, invocation: Invocation) -> Answer:
     name, namespace = invocation.arguments.pod, invocation.namespace
     about = {"fieldSelector": f"involvedObject.kind=Pod,involvedObject.name={name}"}
     events = reader.all(f"/api/v1/namespaces/{namespace}/events", Event, about)
-    pod, told = await asyncio.gather(reader.one(f"/api/v1/namespaces/{namespace}/pods/{name}", Pod), events)
+    try:
+        pod, told = await asyncio.gather(reader.one(f"/api/v1/namespaces/{namespace}/pods/{name}", Pod), events)
+    except NotFound:
+        raise UnreadableError(f"namespace {namespace!r} has no pod {name!r}") from None
     found = None if invocation.arguments.recompute else explain.latest(told or (), pod.metadata.uid)
     if found is None and not pod.spec.node_name:
         found = await _recomputed(reader, pod.metadata.uid, invocation.now)

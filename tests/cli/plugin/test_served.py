@@ -203,7 +203,7 @@ async def test_what_cannot_be_had_ends_with_a_sentence_and_status_1(served: Serv
     """No traceback, whatever is wrong: the pod, the file, the context, the server."""
     status, _, err = await served.run("explain", "nobody")
     assert status == 1
-    assert "kubectl mooring: 404 NotFound" in err
+    assert err == "kubectl mooring: namespace 'default' has no pod 'nobody'\n"
     status, _, err = await served.run("nodes", "--context", "elsewhere")
     assert status == 1
     assert err.startswith(
