@@ -239,7 +239,7 @@ def _report(site: run.Site, choices: steps.Choices) -> int:
 def _tell(found: Sequence[Finding]) -> None:
     for each in found:
         print(f"{each.step:12} {each.subject}: {each.found}" if each.subject else f"{each.step:12} {each.found}")
-    print(f"{len(found)} findings" if found else "all is as it was installed", flush=True)
+    print(f"{len(found)} finding{'s' * (len(found) > 1)}" if found else "all is as it was installed", flush=True)
 
 
 def _tell_removal(command: str, site: run.Site) -> int:

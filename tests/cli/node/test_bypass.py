@@ -83,7 +83,7 @@ def test_install_and_upgrade_leave_a_bypass_on(kubeadm: NodeHost, command: str) 
     assert status == 0, said
     assert "kubelet      nothing to do" in said
     assert kubeadm.text(_FLAGS_AT) == FLAGS
-    assert kubeadm.run("check")[1].endswith("\n1 findings\n")
+    assert kubeadm.run("check")[1].endswith("\n1 finding\n")
     assert kubeadm.run("bypass off")[0] == 0
     assert kubeadm.run("check")[0] == 0
 
@@ -136,7 +136,7 @@ def test_a_bypass_ends_whatever_kubeadm_has_written_meanwhile(host_of: HostOf) -
     run_install(host)
     host.run("bypass on")
     kubeadm_upgrade_node(host)
-    assert "1 findings" in host.run("check")[1]
+    assert "1 finding" in host.run("check")[1]
     assert host.run("bypass off")[0] == 0
     assert host.run("check") == (0, "all is as it was installed\n")
     kubeadm_upgrade_node(host)
@@ -167,7 +167,7 @@ def test_a_bypass_that_cannot_be_read_is_a_finding_and_told_to_the_advertiser(ku
     run_install(kubeadm)
     kubeadm.write(_STATE, "{")
     status, said = kubeadm.run("check")
-    assert (status, "bypass.json' cannot be read" in said, said.splitlines()[-1]) == (1, True, "1 findings")
+    assert (status, "bypass.json' cannot be read" in said, said.splitlines()[-1]) == (1, True, "1 finding")
     assert kubeadm.run("check", "--report")[0] == 0
     report = json.loads(kubeadm.text("/run/mooring/extract/node-check.json"))
     assert (report["kubelet"], "cannot be read" in report["why"]) == ("unknown", True)
