@@ -18,6 +18,7 @@ from mooring.nic.settings import SETTING_NAMES, VfSettings, read_settings
 from mooring.parsing import Fields, Value, dump, parse
 
 MOST_INTERFACES = 64
+NO_RAIL = -1
 # The manifests' policy refuses longer texts too, where they are written.
 MOST_CHARACTERS, MOST_PLACEMENT_CHARACTERS = 32_768, 256
 Spreading = Literal["pack", "spread", "distinct"]
@@ -26,6 +27,9 @@ Near = Literal["root"]
 _SELECTORS = ("network", "pf", "link", "name", "containers", "netdev")
 _KNOWN = frozenset((*SETTING_NAMES, *_SELECTORS))
 # What a VF has by its netdev alone; the settings among them are Ethernet's.
+# The loopback, and the cluster network's. Sources: defaultIfName of containerd's internal/cri/server/helpers.go, and
+# DefaultInterfaceName of cri-o/ocicni, pkg/ocicni/types.go.
+_OF_EVERY_POD = ("lo", "eth0")
 _OF_A_NETDEV = ("name", "mac", "vlan", "qos", "trust", "spoofchk")
 
 
@@ -33,7 +37,8 @@ _OF_A_NETDEV = ("name", "mac", "vlan", "qos", "trust", "spoofchk")
 class VfRequest:
     """One VF that a pod requests; ``pf`` is a glob over PF names, ``containers`` get its devices (None: all).
 
-    ``rail`` is which of its node's networks it must lie on, in natural order from 0; no annotation has it, but a group.
+    ``rail`` is which of its node's networks it must lie on, in natural order from 0, `NO_RAIL` for none that any node
+    has; no annotation has it, but a group.
     ``netdev`` False is the RDMA device alone, True a VF that has a netdev; None takes the netdev along where there is
     one.
     ``root`` is the PCIe root that its PF must lie under; no annotation has it, but devices that a pod has claimed.
@@ -133,10 +138,17 @@ def _interface(value: Value, *, strict: bool) -> VfRequest:
         network=document.optional("network", names.network),
         pf=document.optional("pf", names.glob),
         link=document.optional("link", names.link),
-        name=document.optional("name", names.interface),
+        name=document.optional("name", _name),
         containers=document.optional("containers", containers),
         netdev=wants_netdev(document),
     )
+
+
+def _name(value: Value) -> str:
+    found = names.interface(value)
+    if found in _OF_EVERY_POD:
+        value.fail(f"{found!r} is an interface that every pod has")
+    return found
 
 
 def wants_netdev(document: Fields) -> bool | None:

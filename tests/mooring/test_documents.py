@@ -204,6 +204,8 @@ def odd(chance: random.Random) -> Any:
         ({names.REQUEST: "[]", names.RIT_REQUEST: "[]"}, "only one may be given"),
         ({names.REQUEST: json.dumps([{}] * 65)}, "more than 64"),
         ({names.REQUEST: '[{"name":"a"},{"name":"a"}]'}, "second interface"),
+        ({names.REQUEST: '[{"name":"eth0"}]'}, "[0].name: 'eth0' is an interface that every pod has"),
+        ({names.REQUEST: '[{},{"name":"lo"}]'}, "[1].name: 'lo' is an interface that every pod has"),
         ({names.REQUEST: '[{"qos":3}]'}, "qos without a vlan"),
         ({names.REQUEST: '[{"vlan":4095}]'}, "from 0 to 4094"),
         ({names.REQUEST: '[{"mac":"01:00:5e:00:00:01"}]'}, "unicast"),
