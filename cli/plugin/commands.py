@@ -151,9 +151,9 @@ async def _explain(reader: Reader, invocation: Invocation) -> Answer:
     try:
         pod, told = await asyncio.gather(reader.one(f"/api/v1/namespaces/{namespace}/pods/{name}", Pod), events)
     except NotFound:
-        raise UnreadableError(f"namespace {namespace!r} has no pod {name!r}") from None
-    found = None if invocation.arguments.recompute else explain.latest(told or (), pod.metadata.uid)
-    if found is None and not pod.spec.node_name:
+        raise UnreadableError(f"namespace {namespace!r} has no pod {name!r}; a group is group/NAME") from None
+    found = explain.latest(told or (), pod.metadata.uid)
+    if not pod.spec.node_name and (found is None or invocation.arguments.recompute):
         found = await _recomputed(reader, pod.metadata.uid, invocation.now)
     if found is None:
         found = explain.DecisionReport(

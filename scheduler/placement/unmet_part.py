@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from mooring.annotations.inventory import Pf
-from mooring.annotations.request import VfRequest
+from mooring.annotations.request import NO_RAIL, VfRequest
 from mooring.natural_order import natural
 from mooring.nic.pci import pcie_root
 from scheduler.placement.glob import Glob
@@ -63,7 +63,8 @@ def _requested(one: VfRequest) -> Iterator[tuple[str, _Sift, bool]]:
         lacks = f"node(s) had no PF on network {network!r}"
         yield lacks, lambda pfs, _: [pf for pf in pfs if pf.network == network], True
     if rail is not None:
-        lacks = "node(s) had no PF on the interface's rail"
+        own = f"node(s) had no PF on network number {rail + 1}"
+        lacks = own if rail != NO_RAIL else "node(s) had no PF on the group's network"
         yield lacks, lambda pfs, rails: [pf for pf in pfs if rails.get(pf.network) == rail], True
     if one.pf is not None:
         matches = lru_cache(_MOST_KNOWN)(Glob(one.pf).matches)

@@ -201,15 +201,17 @@ class GroupCycle:
     def _of_all_domains(self, search: GroupSearch, best: GroupUnschedulable, now: float) -> GroupUnschedulable:
         """Return why a member fits in no domain, where none does: the domain that was tried is like any other one.
 
-        Unless its domain is given by placed members, or the refusal is that of networks that were chosen there.
+        Unless its domain is given by placed members, or it would fit on other networks than those that were tried.
         """
-        label, is_chosen = search.group.within, search.group.rails == "same"
-        if best.fitting or not best.where or not label or search.before or is_chosen:
+        label, member = search.group.within, best.refusal.pod_info
+        if best.fitting or not best.where or not label or search.before:
             return best
+        if search.group.rails == "same":
+            member = next(one for one in search.waiting if one.uid == member.uid)
         nodes = self._cache.nodes
         inside = nodes.valid[: nodes.size] & (nodes.label(label).ids[: nodes.size] > 0)
         try:
-            found = self._cycle.place(best.refusal.pod_info, now, search.budget, Among(inside, label))
+            found = self._cycle.place(member, now, search.budget, Among(inside, label))
         except TurnSpent:
             return best
         if not isinstance(found, Unschedulable):

@@ -14,7 +14,7 @@ from dataclasses import replace
 
 import msgspec
 
-from mooring.annotations.request import PodRequest, VfRequest
+from mooring.annotations.request import NO_RAIL, PodRequest, VfRequest
 from mooring.natural_order import natural
 from scheduler.cache.cache import AssignedPod
 from scheduler.cache.groups.sources import Group
@@ -162,9 +162,5 @@ def _restricted(
 def _on_network(interface: VfRequest, network: str) -> VfRequest:
     """Restrict an interface to a network; one that names another keeps its own, and the member fits nowhere."""
     if network == _NOWHERE or interface.network not in (None, network):
-        return replace(interface, rail=_NO_RAIL)
+        return replace(interface, rail=NO_RAIL)
     return replace(interface, network=network)
-
-
-# No node has as many networks.
-_NO_RAIL = 1 << 20

@@ -110,9 +110,10 @@ async def test_explain_tells_the_latest_decision_by_its_event(served: Served) ->
         "lastTimestamp": "2026-01-01T00:00:00Z",
     }
     await served.post("/api/v1/namespaces/default/events", event)
-    status, out, _ = await served.run("explain", "a")
-    assert status == 0
-    assert "event 2026-01-01T00:00:00Z" in out
+    for flags in ((), ("--recompute",)):
+        status, out, _ = await served.run("explain", "a", *flags)
+        assert status == 0
+        assert "event 2026-01-01T00:00:00Z" in out
     assert "what spoke for 'n1' among 2 nodes" in out
     assert "RdmaVfs         90" in out
     _, out, _ = await served.run("explain", "a", "-o", "json")
@@ -203,7 +204,7 @@ async def test_what_cannot_be_had_ends_with_a_sentence_and_status_1(served: Serv
     """No traceback, whatever is wrong: the pod, the file, the context, the server."""
     status, _, err = await served.run("explain", "nobody")
     assert status == 1
-    assert err == "kubectl mooring: namespace 'default' has no pod 'nobody'\n"
+    assert err == "kubectl mooring: namespace 'default' has no pod 'nobody'; a group is group/NAME\n"
     status, _, err = await served.run("nodes", "--context", "elsewhere")
     assert status == 1
     assert err.startswith(

@@ -42,7 +42,7 @@ def _unmet_part(one: VfRequest, pfs: tuple[Pf, ...], networks: list[str]) -> str
     nothing = VfRequest()
     parts = [
         (VfRequest(network=one.network), f"on network '{one.network}'"),
-        (VfRequest(rail=one.rail), "on the interface's rail"),
+        (VfRequest(rail=one.rail), f"on network number {(one.rail or 0) + 1}"),
         (VfRequest(pf=one.pf), f"named '{one.pf}'"),
         (VfRequest(link=one.link), f"of link type '{one.link}'"),
         (VfRequest(VfSettings(min_tx_rate=one.min_tx_rate and 1)), "with its link up"),

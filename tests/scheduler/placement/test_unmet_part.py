@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from mooring.annotations.inventory import Pf
-from mooring.annotations.request import VfRequest
+from mooring.annotations.request import NO_RAIL, VfRequest
 from mooring.kube.events import Changed, Identity
 from mooring.nic.settings import VfSettings
 from scheduler.kube.objects import Node, Pod
@@ -34,7 +34,8 @@ def _unmet(make_pf: MakePf, rate: int = 0, down: tuple[int, ...] = (), **fields:
         ({"network": "rail9"}, "on network 'rail9'"),
         ({"pf": "eth*"}, "named 'eth*'"),
         ({"root": "pci0000:99"}, "under PCIe root 'pci0000:99'"),
-        ({"rail": 2}, "on the interface's rail"),
+        ({"rail": 2}, "on network number 3"),
+        ({"rail": NO_RAIL}, "on the group's network"),
         ({"rate": 400_000}, "fast enough for 400000 Mb/s"),
         ({"rate": 1, "down": (0, 1, 2)}, "with its link up"),
     ],

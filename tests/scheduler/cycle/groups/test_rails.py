@@ -69,7 +69,18 @@ def test_a_network_that_is_down_keeps_its_number(railed: Railed) -> None:
     railed.node("n1", "rail1", "rail2", rail1=False)
     railed.job(1, "index", [{"min_tx_rate": 1000}, {}])
     (message,) = told(railed.work()).values()
-    assert message.endswith("1 node(s) had no PF with its link up among those on the interface's rail.")
+    assert message.endswith("1 node(s) had no PF with its link up among those on network number 1.")
+
+
+@pytest.mark.parametrize("rails", ["same", "index"])
+def test_where_no_member_fits_on_any_network_all_nodes_are_the_reason(railed: Railed, rails: str) -> None:
+    """Not those of the domain that was tried last, and not the networks that were tried there."""
+    railed.node("n1", "rail1")
+    railed.node("n2", "rail2")
+    railed.job(2, rails, [{"pf": "none*"}], within="name")
+    assert set(told(railed.work()).values()) == {
+        "group train: 0 of 2 members fit: 0/2 nodes are available for the 1st: 2 node(s) had no PF named 'none*'."
+    }
 
 
 def test_interface_k_of_all_members_lies_on_one_network(railed: Railed) -> None:
