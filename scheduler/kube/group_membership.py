@@ -1,5 +1,6 @@
 """Which group a pod names: by its PodGroup, by the annotation ``mooring.dev/group``, or by its controller."""
 
+from dataclasses import replace
 from typing import Literal, NamedTuple
 
 from mooring import names
@@ -55,7 +56,8 @@ def read_membership(pod: Pod) -> GroupMembership | None:
     name, asked = own or label or "", read_group(pod.annotations) or _NOTHING
     if asked.name not in (None, name):
         raise AnnotationError(names.GROUP, "name", f"{asked.name!r} is not the name of the pod's PodGroup, {name!r}")
-    return GroupMembership(GroupKey(naming, pod.metadata.namespace, name), name, asked)
+    # The PodGroup's name again says nothing that a member without it does not say.
+    return GroupMembership(GroupKey(naming, pod.metadata.namespace, name), name, replace(asked, name=None))
 
 
 def membership_if_readable(pod: Pod) -> GroupMembership | None:

@@ -70,4 +70,5 @@ def incomplete(members: Members, least: int) -> str:
     for standing, text in reasons:
         if (count := members.counts[standing]) and not (standing == "succeeded" and members.counting):
             found += f", {count} {text}"
-    return f"{found} ({_HINT})"
+    # Members that are there and do not count need no other reason.
+    return found if members.counts["gated"] or members.counts["refused"] else f"{found} ({_HINT})"

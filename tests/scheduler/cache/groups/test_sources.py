@@ -63,7 +63,7 @@ def test_a_malformed_annotation_is_refused_with_the_rule(text: str, rule: str) -
 
 
 def test_a_pod_names_its_group_in_one_of_four_ways(make_pod: MakePod) -> None:
-    """By a PodGroup of either API, by the annotation's name, or by its controller."""
+    """By a PodGroup of either API, whose name the annotation may repeat, by its name alone, or by its controller."""
     owners = [{"kind": "Job", "name": "j", "uid": "u1", "controller": True}]
     asked = GroupRequest(min=2)
     assert read_membership(_pod(make_pod, pod_group="a")) == (("PodGroup", "default", "a"), "a", GroupRequest())
@@ -71,6 +71,8 @@ def test_a_pod_names_its_group_in_one_of_four_ways(make_pod: MakePod) -> None:
     assert read_membership(_pod(make_pod, '{"min":2}', metadata={"ownerReferences": owners})) == GroupMembership(
         GroupKey("controller", "default", "u1"), "j", asked
     )
+    again = _pod(make_pod, '{"name":"a","rails":"same"}', pod_group="a")
+    assert read_membership(again) == (("PodGroup", "default", "a"), "a", GroupRequest(rails="same"))
     named = GroupRequest("c", 2)
     assert read_membership(_pod(make_pod, '{"name":"c","min":2}')) == (("annotation", "default", "c"), "c", named)
     assert read_membership(make_pod()) is None
