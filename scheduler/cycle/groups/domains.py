@@ -162,8 +162,9 @@ def _shared(
     is_hard: bool,
 ) -> Iterator[Try]:
     """Yield the domains that the placed members share, from narrow to wide."""
-    for keys in levels:
-        values = [_values(nodes, keys, row) for row in anchors]
+    # All at once: a row may be another node when the next one is asked for.
+    found = [[_values(nodes, keys, row) for row in anchors] for keys in levels]
+    for keys, values in zip(levels, found, strict=True):
         is_last = is_hard and keys is levels[-1]
         if len(set(values)) == 1 and all(value != _NO_VALUE for _, value in values[0]):
             yield Try(Domain(values[0]), needed if is_last else count)

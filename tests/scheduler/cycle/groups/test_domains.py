@@ -245,6 +245,26 @@ def test_nobody_joins_a_member_whose_node_is_gone_in_another_domain(racks: Racks
         assert racks.placed(10.0) == ["b", "b"]
 
 
+def test_nobody_joins_in_the_domain_of_a_node_that_has_taken_the_row_of_a_placed_members(
+    make_node: MakeNode, make_pf: MakePf, make_pod: MakePod
+) -> None:
+    """Its node goes and another one comes during a decision, which has three preferred levels to try before the rack."""
+    racks = Racks(Machine("mooring", portion=1), make_node, make_pf, make_pod)
+    levels = [LEAF, "spine", "hall"]
+    racks.nodes("a-0", labels={RACK: "a"} | dict.fromkeys(levels, "a"))
+    racks.job(1, within=RACK, prefer=levels)
+    assert racks.placed() == ["a"]
+    racks.bound(*racks.last)
+    racks.nodes("b-0", "b-1", labels={RACK: "b"} | dict.fromkeys(levels, "b"))
+    racks.job(2, least=1, within=RACK, prefer=levels)
+    assert racks.machine.step(racks.now) == []
+    row = racks.machine.cache.nodes.row_of["a-0"]
+    racks.remove_node("a-0")
+    racks.nodes("b-2", labels={RACK: "b"} | dict.fromkeys(levels, "b"))
+    assert racks.machine.cache.nodes.row_of["b-2"] == row
+    assert racks.placed() == []
+
+
 def test_when_no_member_is_placed_the_domain_is_chosen_again(racks: Racks) -> None:
     """The group begins again, domain included."""
     racks.rack("a", 2)
