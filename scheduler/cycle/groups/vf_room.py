@@ -1,7 +1,8 @@
 """For how many equal members each node has VFs that they select: an upper bound, kept between decisions. Pure.
 
-What it is: the columns count all VFs of a row. Where a member selects its VFs, by a network or a rail, fewer of them
-serve. For the requests that were asked for last that is counted here, for each row.
+What it is: the columns count all VFs of a row, and the Mb/s of all its PFs together, though a VF has those of one PF.
+Where a member selects its VFs, by a network or a rail, fewer of them serve. For the requests that were asked for last
+it is counted here what serves, for each row.
 
 Why it is right: a row is counted again when it has changed. What is counted is an upper bound
 (`scheduler.cycle.groups.network_room`).
@@ -46,10 +47,10 @@ class VfRoom:
 
 
 def is_selective(request: PodRequest) -> bool:
-    """Return whether a request selects its VFs by more than their rates: by a network, a rail and the like."""
+    """Return whether the sums of a node say too much of a request: it selects its VFs, or wants Mb/s of one PF each."""
     return any(map(_selects, request.interfaces))
 
 
 def _selects(interface: VfRequest) -> bool:
     selectors = interface.network, interface.pf, interface.link, interface.rail, interface.root, interface.netdev
-    return any(one is not None for one in selectors)
+    return interface.min_tx_rate > 0 or any(one is not None for one in selectors)

@@ -1,26 +1,32 @@
-"""How long groups wait whose decision could not be carried out: 1 s, then twice as long each time, up to 10 s. Pure."""
+"""How long groups wait whose decision could not be carried out: 1 s, then twice as long each time, up to 10 s. Pure.
+
+Half a group does not wait the first time: the room of the rest is free now, and nobody keeps it.
+"""
 
 from scheduler.kube.group_membership import GroupKey
 
 _BACKOFF_S, _LONGEST_BACKOFF_S = 1.0, 10.0
+# The Bindings of one decision end within this time of each other.
+_TOGETHER_S = 0.1
 
 
 class GroupBackoffs:
-    """How often each group has failed since a member was bound last, and until when it waits."""
+    """How often each group has failed since a member was bound last, since when, and until when it waits."""
 
     def __init__(self) -> None:
-        self._failures: dict[GroupKey, tuple[int, float]] = {}
+        self._failures: dict[GroupKey, tuple[int, float, float]] = {}
 
     def __bool__(self) -> bool:
         return bool(self._failures)
 
-    def fail(self, key: GroupKey, now: float) -> float:
+    def fail(self, key: GroupKey, now: float, *, is_half: bool = False) -> float:
         """Record a failure; return for how many seconds the group waits. Several in one wait are one."""
-        failures, until = self._failures.get(key, (0, 0.0))
+        failures, since, until = self._failures.get(key, (0, 0.0, 0.0))
         if now >= until:
-            failures, until = failures + 1, now + min(_BACKOFF_S * 2 ** min(failures, 8), _LONGEST_BACKOFF_S)
-            self._failures[key] = failures, until
-        return until - now
+            until = now + min(_BACKOFF_S * 2 ** min(failures, 8), _LONGEST_BACKOFF_S)
+            failures, since = failures + 1, now
+            self._failures[key] = failures, since, until
+        return 0.0 if is_half and failures == 1 and now < since + _TOGETHER_S else until - now
 
     def forget(self, key: GroupKey) -> None:
         self._failures.pop(key, None)

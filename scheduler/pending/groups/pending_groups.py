@@ -228,12 +228,17 @@ class PendingGroups:
             self._enqueue(key, state, now)
 
     def back_off(self, uid: str, now: float) -> None:
-        """Let the group of a pod whose decision could not be carried out come again after a while."""
+        """Let the group of a pod whose decision could not be carried out come again after a while.
+
+        At once, the first time, if others of it are placed already and are not enough.
+        """
         membership = self._by_pod.of(uid)
         state = self._states.get(membership.key) if membership is not None else None
         if membership is None or state is None or state.message:
             return
-        self._enqueue(membership.key, state, now, self._backoffs.fail(membership.key, now))
+        assert isinstance(state.group, Group), "a group in the queue is not refused"
+        is_half = self.members(membership.key).is_cut_short(state.group.min)
+        self._enqueue(membership.key, state, now, self._backoffs.fail(membership.key, now, is_half=is_half))
 
     def bound(self, uid: str) -> None:
         """Forget how often the group of a pod, which is bound now, could not be carried out."""

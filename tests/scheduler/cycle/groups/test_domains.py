@@ -248,7 +248,7 @@ def test_nobody_joins_a_member_whose_node_is_gone_in_another_domain(racks: Racks
 def test_nobody_joins_in_the_domain_of_a_node_that_has_taken_the_row_of_a_placed_members(
     make_node: MakeNode, make_pf: MakePf, make_pod: MakePod
 ) -> None:
-    """Its node goes and another one comes during a decision, which has three preferred levels to try before the rack."""
+    """Its node goes and another one comes during a decision, which has three levels to try before the rack."""
     racks = Racks(Machine("mooring", portion=1), make_node, make_pf, make_pod)
     levels = [LEAF, "spine", "hall"]
     racks.nodes("a-0", labels={RACK: "a"} | dict.fromkeys(levels, "a"))
@@ -338,3 +338,16 @@ def test_a_domain_may_have_an_empty_name(racks: Racks) -> None:
     racks.rack("", 2)
     racks.job(2, within=RACK)
     assert racks.placed() == ["", ""]
+
+
+def test_mbps_of_two_pfs_are_not_summed_for_one_vf(racks: Racks) -> None:
+    """Rack a holds exactly eight members, one on each PF, though by their sums its nodes hold twelve; rack b ten."""
+    for rack, count, pfs in (("a", 4, 2), ("b", 5, 1)):
+        for number in range(count):
+            name = f"{rack}-{number}"
+            made = tuple(racks.make_pf(pf, vfs=8, offer_mbps=60_000 if pfs == 2 else 80_000) for pf in range(pfs))
+            node = racks.make_node(name, made, labels={RACK: rack})
+            racks.machine.nodes(Changed(Identity(name), node), racks.now)
+    group = json.dumps({"name": "train", "min": 8, "within": RACK})
+    racks.see(*(racks.member(f"m{number}", group, request=[{"min_tx_rate": 40_000}]) for number in range(8)))
+    assert racks.placed() == ["a"] * 8

@@ -53,13 +53,13 @@ def test_the_room_that_becomes_free_goes_to_the_group_that_has_first_call(life: 
 
 
 def _half(life: Life) -> list[Pod]:
-    """Let one of the four be bound, and others take the room of the three whose Bindings are refused; return those."""
+    """Let one of the four be bound, and others of a higher priority take the room of the rest; return those."""
     life.nodes(*NODES)
     decided = binds(_four(life))
     life.bound(*decided[:1])
     for decision in decided[1:]:
         life.machine.finished(decision, Outcome("forbidden", "a webhook"), life.now)
-    _singles(life, "taking", 3)
+    _singles(life, "taking", 3, priority=9)
     return life.bound(*binds(life.work()))
 
 

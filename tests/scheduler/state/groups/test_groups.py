@@ -202,8 +202,8 @@ def _claiming(pod: Pod, node: str) -> Pod:
     return changed(pod, metadata={"annotations": {**pod.annotations, names.ASSIGNMENT: text}})
 
 
-def test_a_refused_binding_lets_the_rest_come_again_after_a_while(life: Life) -> None:
-    """The others stay; the one that was refused waits, and is tried again."""
+def test_after_a_refused_binding_the_rest_comes_before_all_others_of_its_priority(life: Life) -> None:
+    """At once, as long as its room is free; if it is refused again, after a while."""
     life.nodes("n1", "n2", "n3")
     life.see(*(life.member(f"m{number}") for number in range(3)))
     first, *others = binds(life.work())
@@ -211,8 +211,13 @@ def test_a_refused_binding_lets_the_rest_come_again_after_a_while(life: Life) ->
     name = first.pod_info.pod.metadata.name
     refused = life.machine.finished(first, Outcome("forbidden", "a webhook"), life.now)
     assert told(refused) == {name: "binding forbidden: a webhook"}
+    life.see(life.make_pod("alone", [{}, {}]))
+    (again,) = binds(life.work())
+    assert again.pod_info.pod.metadata.name == name
+    life.now += 0.2
+    life.machine.finished(again, Outcome("forbidden", "a webhook"), life.now)
     assert binds(life.work()) == []
-    (again,) = binds(life.work(1.0))
+    (again,) = binds(life.work(0.8))
     assert again.pod_info.pod.metadata.name == name
 
 
