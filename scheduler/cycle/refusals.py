@@ -84,14 +84,17 @@ def refused_rows(signature_scores: SignatureScores, among: Among | None, nodes: 
 
 
 def _outside(rows: Rows, among: Among, nodes: NodeColumns) -> Iterator[RefusedRows]:
-    """Refuse the rows outside a topology domain, those without its label apart: they are in no domain at all."""
+    """Refuse the rows outside a topology domain, those without its label apart: they are in no domain at all.
+
+    Where most placed members are is another domain once one of their nodes has gone.
+    """
     changing = np.isin(rows, among.unsteady)
     rows, unsteady = rows[~changing], rows[changing]
     lacking = nodes.label(among.label).ids[rows] == 0 if among.label else np.zeros(len(rows), np.bool_)
     apart = (f"node(s) had no label {among.label}", rows[lacking]), (OUTSIDE, rows[~lacking]), (UNSTEADY, unsteady)
     for text, those in apart:
         if len(those):
-            yield RefusedRows(ClusterEvent.NODE_LABELS, (text,), those)
+            yield RefusedRows(ClusterEvent.NODE_LABELS | ClusterEvent.NODE_REMOVED, (text,), those)
 
 
 def no_node_available(total: int, reasons: str) -> str:

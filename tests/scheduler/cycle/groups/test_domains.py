@@ -265,6 +265,21 @@ def test_nobody_joins_in_the_domain_of_a_node_that_has_taken_the_row_of_a_placed
     assert racks.placed() == []
 
 
+def test_a_node_that_goes_wakes_a_group_whose_domain_is_another_one_without_it(racks: Racks) -> None:
+    """Labels have changed since: of two racks with one member each the later ones join the first, until its node goes."""
+    racks.rack("b", 2)
+    racks.job(2, within=RACK)
+    assert racks.placed() == ["b", "b"]
+    racks.bound(*racks.last)
+    racks.nodes("b-0", labels={RACK: "a"})
+    racks.rack("b", 4)
+    racks.nodes("b-0", labels={RACK: "a"})
+    racks.see(racks.member("late", json.dumps({"name": "train", "min": 2, "within": RACK})))
+    assert racks.placed(10.0) == []
+    racks.remove_node("b-0")
+    assert racks.placed(10.0) == ["b"]
+
+
 def test_when_no_member_is_placed_the_domain_is_chosen_again(racks: Racks) -> None:
     """The group begins again, domain included."""
     racks.rack("a", 2)
