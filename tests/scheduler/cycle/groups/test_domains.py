@@ -266,7 +266,7 @@ def test_nobody_joins_in_the_domain_of_a_node_that_has_taken_the_row_of_a_placed
 
 
 def test_a_node_that_goes_wakes_a_group_whose_domain_is_another_one_without_it(racks: Racks) -> None:
-    """Labels have changed since: of two racks with one member each the later ones join the first, until its node goes."""
+    """Labels have changed since: of two racks with a member each later ones join the first, until its node goes."""
     racks.rack("b", 2)
     racks.job(2, within=RACK)
     assert racks.placed() == ["b", "b"]
