@@ -68,6 +68,16 @@ def membership_if_readable(pod: Pod) -> GroupMembership | None:
         return None
 
 
+def membership_of_refused(pod: Pod) -> GroupMembership | None:
+    """Return which group a pod that is refused belongs to, by its PodGroup also if it names a second group."""
+    spec, label = pod.spec, (pod.metadata.labels or {}).get(names.POD_GROUP_LABEL)
+    known, own = membership_if_readable(pod), spec.scheduling_group.pod_group_name if spec.scheduling_group else ""
+    if known is not None or not (own or label):
+        return known
+    name = own or label or ""
+    return GroupMembership(GroupKey("PodGroup" if own else "coscheduling", pod.metadata.namespace, name), name)
+
+
 def _by_annotation(pod: Pod, asked: GroupRequest) -> GroupMembership:
     if asked.min is None:
         raise AnnotationError(names.GROUP, "", "field 'min' is missing, and the pod names no PodGroup that has one")

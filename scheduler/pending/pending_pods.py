@@ -8,7 +8,7 @@ from scheduler.cache.groups.members import GroupsByPod
 from scheduler.constraints.kinds import Kinds
 from scheduler.cycle.decisions import Why
 from scheduler.cycle.instructions import Instruction, Report
-from scheduler.kube.group_membership import GroupMembership, membership_if_readable
+from scheduler.kube.group_membership import GroupMembership, membership_of_refused
 from scheduler.kube.objects import Pod
 from scheduler.kube.pod_info import PodInfo, Refusal, read_pod_info
 from scheduler.pending.event_hints import of_leaving
@@ -91,7 +91,7 @@ class PendingPods:
             self._queue.delete(uid)
             self._pending_groups.wait(uid, membership, _rank(pod), now, is_known=is_known)
             return
-        refused = membership_if_readable(pod) if isinstance(known.pod_info, Refusal) else None
+        refused = membership_of_refused(pod) if isinstance(known.pod_info, Refusal) else None
         self._pending_groups.note(uid, refused, "refused", now)
         self._queue.add(uid, *_rank(pod), now)
 

@@ -3,6 +3,7 @@
 from typing import Any
 
 import msgspec
+import pytest
 
 from mooring import names
 from mooring.kube.events import Changed, Identity
@@ -338,3 +339,19 @@ def test_a_succeeded_member_that_a_list_no_longer_has_does_not_count(life: Life)
     life.see(life.member())
     assert binds(life.work()) == []
     assert life.machine.groups_by_pod.of(over.metadata.uid) is None
+
+
+@pytest.mark.parametrize("second", [{"labels": {names.POD_GROUP_LABEL: "other"}}, {"group": '{"name":"other"}'}])
+def test_others_are_told_of_a_member_that_names_a_second_group(life: Life, second: dict[str, Any]) -> None:
+    """It is told itself which two it names."""
+    life.pod_group("train", schedulingPolicy={"gang": {"minCount": 2}})
+    life.nodes("n1", "n2")
+    spec = {"schedulingGroup": {"podGroupName": "train"}}
+    labels = {"name": "m1", "namespace": "default", "uid": "u1", "labels": second.get("labels", {})}
+    found = life.see(life.member("m0", "", spec=spec))
+    found += life.see(life.member("m1", second.get("group", ""), spec=spec, metadata=labels))
+    found += life.work() + life.work(5.0)
+    assert told(found) == {"m0": "group train: 1 of at least 2 members exist, 1 refused as invalid"}
+    (refused,) = (one.message for one in found if isinstance(one, Report) and one.pod.metadata.name == "m1")
+    assert "'train'" in refused
+    assert "'other'" in refused
