@@ -33,7 +33,7 @@ def test_mooring_node_installs_upgrades_and_removes_under_systemd(lab: Lab) -> N
     assert seen["reported"] == ["", "shim"]
     assert seen["bypass_on"][0] == 0, seen["bypass_on"][1]
     status, said, reported = seen["bypassed"]
-    assert (status, said.splitlines()[-1], reported) == (1, "1 findings", "bypass")
+    assert (status, said.splitlines()[-1], reported) == (1, "1 finding", "bypass")
     assert seen["bypass_off"][0] == 0, seen["bypass_off"][1]
     assert seen["through"] == [0, "all is as it was installed\n"]
     assert seen["upgrade"][0] == 1

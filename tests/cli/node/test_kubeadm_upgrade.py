@@ -65,7 +65,7 @@ def test_the_report_ends_well_and_prints_only_what_is_new(host_of: HostOf) -> No
     assert host.run("check", "--report") == (0, "")
     host.write("/var/lib/kubelet/kubeadm-flags.env", FLAGS)
     status, said = host.run("check", "--report")
-    assert (status, said.splitlines()[-1]) == (0, "1 findings")
+    assert (status, said.splitlines()[-1]) == (0, "1 finding")
     assert host.run("check", "--report") == (0, "")
 
 
