@@ -73,7 +73,8 @@ class GroupAttempts:
 
         room = NetworkRoom([each.request for each in search.shapes], one.wanted, free_vfs)
         there = partial(networks_in, one.domain, nodes)
-        return choices(search.group, search.waiting, search.before, there, room, self._inside(one, nominated))
+        inside, wants_most = self._inside(one, nominated), one.wanted < len(search.waiting)
+        return choices(search.group, search.waiting, search.before, there, room, inside, wants_most=wants_most)
 
     def _inside(self, one: Try, nominated: Sequence[AssignedPod]) -> list[AssignedPod]:
         """Return those that are nominated to a node in the domain of a try."""

@@ -77,9 +77,13 @@ class NetworkRoom:
 
     def could_hold(self, networks: Sequence[str]) -> bool:
         """Return whether enough members could have their first interfaces on these."""
+        return self.most_on(networks) >= self._wanted
+
+    def most_on(self, networks: Sequence[str]) -> int:
+        """Return how many members could have their first interfaces on these at the most."""
         judged = networks[: self._depth]
         if not judged or self._compared >= _MOST_COMPARED:
-            return True
+            return _MANY
         room = [self._gives(index, network) for index, network in enumerate(judged)]
         for network, uses in Counter(judged).items():
             if uses == 1:
@@ -88,7 +92,7 @@ class NetworkRoom:
             room.append(self._by_node(there, pfs.vfs) // uses)
             if rate := sum(one for one, on in zip(self._rates, judged, strict=False) if on == network):
                 room.append(self._by_node(there, pfs.mbps) // rate)
-        return self._is_enough(reduce(np.minimum, room))
+        return int(reduce(np.minimum, room).sum())
 
     def most_members(self, interfaces: Sequence[VfRequest]) -> Amounts:
         """Return for how many members each node has these VFs, where all PFs are on one network without a name."""

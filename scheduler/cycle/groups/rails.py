@@ -48,12 +48,15 @@ def choices(
     networks_there: Callable[[], Sequence[str]],
     room: NetworkRoom,
     nominated: Sequence[AssignedPod] = (),
+    *,
+    wants_most: bool = False,
 ) -> Iterator[Networks]:
     """Yield the networks to try for the members' interfaces, in order; at least one choice, empty for any network.
 
     ``networks_there`` returns those of the nodes where members are tried. Where there are many choices, those are left
     out that could hold too few members for lack of ``room``, but the first ones: mostly one of them serves. Those of
-    members that are ``nominated`` there come before all: others have left for them.
+    members that are ``nominated`` there come before all: others have left for them. Where fewer members must be placed
+    than there are (``wants_most``), those that could hold the most come first: the others join them there.
     """
     count = max((len(one.interfaces) for one in members), default=0)
     if group.rails != "same" or not count:
@@ -68,6 +71,8 @@ def choices(
     # On one network an interface can be beside the others on one PF.
     is_packed = {one.request.pfs for one in members if one.request is not None and one.interfaces} == {"pack"}
     found = _in_order(candidates, room, is_packed=is_packed)
+    if wants_most and math.prod(map(len, candidates)) > 1:
+        found = iter(sorted(itertools.islice(_distinct(found), _MOST_CHOICES), key=room.most_on, reverse=True))
     theirs = tuple(_chosen(nominated, count))
     if all(one in among for one, among in zip(theirs, candidates, strict=True)):
         found = itertools.chain([theirs], found)

@@ -120,6 +120,18 @@ def test_the_kth_interface_gets_the_kth_network_where_there_are_enough(railed: R
     assert _networks(railed.work()) == {name: ["rail1", "rail2"] for name in ("m0", "m1")}
 
 
+@pytest.mark.parametrize("count", [3, 4])
+def test_beyond_min_as_many_are_placed_as_fit_on_one_network(railed: Railed, count: int) -> None:
+    """Those that are left over would wait for room on the network of the first, which has none."""
+    for name in ("n1", "n2", "n3"):
+        railed.node(name, "rail0", "rail1")
+    railed.taken("n1", "rail0")
+    railed.taken("n2", "rail0")
+    group = json.dumps({"name": "train", "min": 1, "rails": "same"})
+    railed.see(*(railed.member(f"m{number}", group, request=[{}]) for number in range(count)))
+    assert list(_networks(railed.work()).values()) == [["rail1"]] * 3
+
+
 def test_members_whose_vfs_are_to_be_packed_have_all_on_one_network(railed: Railed) -> None:
     """As long as one has room for all of them."""
     railed.node("n1", "rail0", "rail1", vfs=4)
