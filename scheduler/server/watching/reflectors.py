@@ -27,6 +27,9 @@ OPTIONAL: Mapping[type[Any], tuple[str, ...]] = pod_groups.PATHS
 _EVERY = SOURCES.keys() | OPTIONAL.keys()
 # Seconds after which such an API is looked for again.
 _LOOK_S = 60.0
+# One that was served until now is looked for so many times, so many seconds apart, before it counts as gone: an API
+# server that starts, and a proxy, may say for a moment that there is none.
+_MOMENTS, _MOMENT_S = 30, 1.0
 # A watch that has not ended so many seconds after its cancellation is cancelled again.
 _AGAIN_S = 1.0
 
@@ -122,7 +125,7 @@ class Reflectors:
 
     async def _follow_while_served(self, kind: type[Any], paths: Sequence[str], turn: int) -> None:
         """Follow the first path that is served; while none is there are no objects, and it is looked for again."""
-        is_empty = False
+        is_empty, looks = False, 0 if self._event_counts[kind] else _MOMENTS
         while turn == self._turn:
             before = self._event_counts[kind]
             for path in paths:
@@ -130,10 +133,13 @@ class Reflectors:
                     await self._follow(kind, path, turn, is_optional=True)
                 except (NotFound, Refused) as absent:
                     _log.debug("not served", kind=kind.__name__, path=path, reason=str(absent))
-            if turn == self._turn and not (is_empty and self._event_counts[kind] == before):
+            if self._event_counts[kind] != before:
+                is_empty, looks = False, 0
+            if turn == self._turn and looks >= _MOMENTS and not is_empty:
                 self._receive(WatchEvent(kind, Synced(())))
                 is_empty = True
-            await asyncio.sleep(_LOOK_S)
+            looks += 1
+            await asyncio.sleep(_LOOK_S if is_empty else _MOMENT_S)
 
     async def _follow(self, kind: type[Any], path: str, turn: int, *, is_optional: bool = False) -> None:
         is_known = partial(self._is_known, kind)

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from devcluster.apiserver.http.faults import Fault, FaultKind
 from devcluster.apiserver.serve import ApiServer, Options
 from mooring.kube.access import Access
 from mooring.kube.client import STRATEGIC_PATCH, Client
@@ -19,6 +20,7 @@ from scheduler.kube.pod_groups import CONDITION_TYPES, PodGroup
 from scheduler.server.loop import ApiClients, Loop
 from scheduler.server.reporting.writer import Writer
 from scheduler.server.watching import reflectors
+from scheduler.server.watching.reflectors import OPTIONAL
 from scheduler.state.machine import Machine
 from tests.support.polling import eventually, until
 
@@ -31,6 +33,7 @@ COSCHEDULING = GroupKey("coscheduling", "default", "train")
 def often(monkeypatch: pytest.MonkeyPatch) -> None:
     """Look for an API that is not served many times a second."""
     monkeypatch.setattr(reflectors, "_LOOK_S", 0.05)
+    monkeypatch.setattr(reflectors, "_MOMENT_S", 0.05)
 
 
 @asynccontextmanager
@@ -47,8 +50,8 @@ async def _followed(server: ApiServer) -> AsyncIterator[tuple[Machine, Client]]:
         await running
 
 
-async def _create(client: Client, group: str, version: str, **spec: Any) -> None:
-    body = {"apiVersion": f"{group}/{version}", "kind": "PodGroup", "metadata": {"name": "train"}, "spec": spec}
+async def _create(client: Client, group: str, version: str, name: str = "train", **spec: Any) -> None:
+    body = {"apiVersion": f"{group}/{version}", "kind": "PodGroup", "metadata": {"name": name}, "spec": spec}
     path = f"/apis/{group}/{version}/namespaces/default/podgroups"
     await client.request("POST", path, msgspec.json.encode(body))
 
@@ -90,6 +93,26 @@ async def test_an_api_that_is_served_no_longer_takes_its_pod_groups_along() -> N
         server.cluster.catalog.forget(GROUP, VERSION, "podgroups")
         server.cut_watches()
         await until(lambda: machine.known_pod_groups.of(KEY) is None)
+
+
+@pytest.mark.parametrize("kind", ["answer", "page"])
+@pytest.mark.parametrize("code", [403, 404])
+async def test_an_api_that_is_not_served_for_a_moment_keeps_its_pod_groups(
+    code: int, kind: FaultKind, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Members of a group that goes as a whole would be preempted one by one meanwhile."""
+    monkeypatch.setattr(reflectors, "_MOMENT_S", 0.05)
+    async with ApiServer(Options()) as server, _followed(server) as (machine, client):
+        await _create(client, GROUP, VERSION, schedulingPolicy={"basic": {}}, disruptionMode={"all": {}})
+        await until(lambda: machine.known_pod_groups.of(KEY) is not None)
+        for path in OPTIONAL[PodGroup]:
+            server.faults.plan(Fault("GET", path, kind, times=3, code=code))
+        server.cut_watches()
+        await until(lambda: not any(one.path in OPTIONAL[PodGroup] for one in server.faults.planned))
+        assert machine.known_pod_groups.whole == {KEY}
+        await _create(client, GROUP, VERSION, "another", schedulingPolicy={"basic": {}})
+        await until(lambda: machine.known_pod_groups.of(KEY._replace(name="another")) is not None)
+        assert machine.known_pod_groups.whole == {KEY}
 
 
 @pytest.mark.usefixtures("often")
