@@ -40,10 +40,9 @@ class GroupMembership(NamedTuple):
 
 def read_membership(pod: Pod) -> GroupMembership | None:
     """Return which group a pod belongs to; None for a pod on its own. Raise ValueError with the rule broken."""
-    spec, label = pod.spec, (pod.metadata.labels or {}).get(names.POD_GROUP_LABEL)
-    if spec.workload_ref is not None:
+    if pod.spec.workload_ref is not None:
         raise ValueError("spec.workloadRef (Kubernetes 1.35) is not supported: name a PodGroup by spec.schedulingGroup")
-    own = spec.scheduling_group.pod_group_name if spec.scheduling_group else ""
+    own, label = _pod_groups(pod)
     if not own and not label:
         asked = read_group(pod.annotations)
         return None if asked is None else _by_annotation(pod, asked)
@@ -52,12 +51,12 @@ def read_membership(pod: Pod) -> GroupMembership | None:
             f"the pod belongs to two PodGroups: {own!r} by spec.schedulingGroup, and {label!r} by label "
             f"{names.POD_GROUP_LABEL!r}"
         )
-    naming: Naming = "PodGroup" if own else "coscheduling"
-    name, asked = own or label or "", read_group(pod.annotations) or _NOTHING
-    if asked.name not in (None, name):
-        raise AnnotationError(names.GROUP, "name", f"{asked.name!r} is not the name of the pod's PodGroup, {name!r}")
+    found, asked = _by_pod_group(pod), read_group(pod.annotations) or _NOTHING
+    if asked.name not in (None, found.title):
+        rule = f"{asked.name!r} is not the name of the pod's PodGroup, {found.title!r}"
+        raise AnnotationError(names.GROUP, "name", rule)
     # The PodGroup's name again says nothing that a member without it does not say.
-    return GroupMembership(GroupKey(naming, pod.metadata.namespace, name), name, replace(asked, name=None))
+    return found._replace(asked=replace(asked, name=None))
 
 
 def membership_if_readable(pod: Pod) -> GroupMembership | None:
@@ -70,12 +69,20 @@ def membership_if_readable(pod: Pod) -> GroupMembership | None:
 
 def membership_of_refused(pod: Pod) -> GroupMembership | None:
     """Return which group a pod that is refused belongs to, by its PodGroup also if it names a second group."""
-    spec, label = pod.spec, (pod.metadata.labels or {}).get(names.POD_GROUP_LABEL)
-    known, own = membership_if_readable(pod), spec.scheduling_group.pod_group_name if spec.scheduling_group else ""
-    if known is not None or not (own or label):
-        return known
-    name = own or label or ""
-    return GroupMembership(GroupKey("PodGroup" if own else "coscheduling", pod.metadata.namespace, name), name)
+    known = membership_if_readable(pod)
+    return _by_pod_group(pod) if known is None and any(_pod_groups(pod)) else known
+
+
+def _pod_groups(pod: Pod) -> tuple[str, str]:
+    """Return the names of a pod's PodGroups, of the cluster's own and of scheduler-plugins'; empty for none."""
+    own = pod.spec.scheduling_group.pod_group_name if pod.spec.scheduling_group else ""
+    return own, (pod.metadata.labels or {}).get(names.POD_GROUP_LABEL) or ""
+
+
+def _by_pod_group(pod: Pod) -> GroupMembership:
+    own, label = _pod_groups(pod)
+    naming: Naming = "PodGroup" if own else "coscheduling"
+    return GroupMembership(GroupKey(naming, pod.metadata.namespace, own or label), own or label)
 
 
 def _by_annotation(pod: Pod, asked: GroupRequest) -> GroupMembership:

@@ -17,7 +17,8 @@ _ANNOTATIONS: Mapping[str, str] = {
     "gang.scheduling.koordinator.sh/name": "Koordinator",
     "yunikorn.apache.org/task-group-name": "YuniKorn",
 }
-# Both are of scheduler-plugins before its label had `x-k8s.io`; Koordinator reads the first one still.
+# scheduler-plugins before its label had `x-k8s.io`: with a PodGroup (kep/42-podgroup-coscheduling/README.md), which is
+# Koordinator's label still, and without one (kep/2-lightweight-coscheduling/README.md).
 _LABELS: Mapping[str, str] = {
     "pod-group.scheduling.sigs.k8s.io": "Koordinator",
     "pod-group.scheduling.sigs.k8s.io/name": "scheduler-plugins",
