@@ -156,6 +156,7 @@ class DriverLimit(Struct):
 class Driver(Struct):
     name: str = ""
     allocatable: DriverLimit | None = None
+    topology_keys: list[str] | None = None
 
 
 class Drivers(Struct):
@@ -174,6 +175,11 @@ class CSINode(Struct):
         drivers = self.spec.drivers or ()
         counts = ((one.name, one.allocatable.count) for one in drivers if one.allocatable is not None)
         return {name: count for name, count in counts if count is not None}
+
+    @property
+    def topology_keys(self) -> dict[str, tuple[str, ...]]:
+        """Return by driver the node labels on which it depends where its volumes can be used."""
+        return {one.name: tuple(one.topology_keys) for one in self.spec.drivers or () if one.topology_keys}
 
 
 class DriverSpec(Struct):

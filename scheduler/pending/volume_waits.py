@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import takewhile
 
 from scheduler.cache.node_info import NodeInfo
-from scheduler.cache.volumes.plan import Match, VolumePlan
+from scheduler.cache.volumes.plan import Match, Provision, VolumePlan
 from scheduler.cache.volumes.volume_cache import VolumeCache
 from scheduler.cycle.decisions import Bind
 from scheduler.kube.storage_objects import PersistentVolume, PersistentVolumeClaim
@@ -117,6 +117,7 @@ class VolumeWaits:
         """Raise AssertionError unless the plans of those that wait are assumed, those only ``tried``, and no others."""
         waiting = {uid: case.decision.plan for uid, case in self._cases.items()}
         assert self._storage.assumed.plans == {**waiting, **tried}
+        assert self._storage.assumed.tried == tried.keys()
 
     def _look(self, case: _Case) -> str | None:
         """Return None while the pod must wait, else the result for `settled`."""
@@ -128,7 +129,7 @@ class VolumeWaits:
             return f'failed to get node "{plan.node}": node "{plan.node}" not found'
         verdicts = [
             *(self._look_at_match(match, case.written, node) for match in plan.matches),
-            *(self._look_at_provision(claim, case.written, node) for claim in plan.provisions),
+            *(self._look_at_provision(provision, case.written, node) for provision in plan.provisions),
         ]
         bad = next((verdict for verdict in verdicts if verdict), None)
         return bad if bad is not None else None if None in verdicts else ""
@@ -146,15 +147,13 @@ class VolumeWaits:
             return fault
         return "" if claim.is_bound else None
 
-    def _look_at_provision(
-        self, wanted: PersistentVolumeClaim, written: Mapping[str, str], node: NodeInfo
-    ) -> str | None:
-        claim = self._claim(wanted)
+    def _look_at_provision(self, provision: Provision, written: Mapping[str, str], node: NodeInfo) -> str | None:
+        claim = self._claim(provision.claim)
         if isinstance(claim, str):
             return f"failed to check provisioning pvc: {claim}"
         if _is_older(claim, written.get(claim.key)):
             return None
-        if claim.selected_node != node.name:
+        if claim.selected_node != provision.node:
             # A provisioner that fails removes the annotation, so that another node is chosen.
             return f'provisioning failed for PVC "{claim.metadata.name}"'
         volume = self._storage.pv_index.get(claim.spec.volume_name)

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from scheduler.cache.column import Amounts
 from scheduler.cache.node_columns import Flags, NodeColumns, Rows
+from scheduler.cache.volumes.csi_migration import driver_of
 from scheduler.cache.volumes.plan import VolumePlan
 from scheduler.cache.volumes.pv_index import affinity_keys
 from scheduler.cache.volumes.volume_cache import VolumeCache
@@ -179,8 +180,9 @@ def _obstacles(late: Sequence[UnboundClaim], nodes: NodeColumns, volume_cache: V
     codes: Amounts = np.zeros(len(rows), np.int64)
     if not late:
         return codes
-    for node in {found for one in late if (found := volume_cache.selected_node(one.claim))}:
-        codes[rows != nodes.row_of.get(node, -1)] = _CODES[NONE_FREE]
+    for one in late:
+        if node := volume_cache.selected_node(one.claim):
+            codes[~_is_near(one, node, nodes, volume_cache, rows)] = _CODES[NONE_FREE]
     places = np.flatnonzero(codes == 0)
     if not len(places):
         return codes
@@ -189,6 +191,24 @@ def _obstacles(late: Sequence[UnboundClaim], nodes: NodeColumns, volume_cache: V
     judged = [_CODES[_why_no_volume(late, volume_cache, labels)] for labels in _labels(nodes, keys, kinds)]
     codes[places] = np.array(judged, np.int64)[kind_of]
     return codes
+
+
+def _is_near(asked: UnboundClaim, node: str, nodes: NodeColumns, volume_cache: VolumeCache, rows: Rows) -> Flags:
+    """Return for each row whether a volume that is provisioned for a node can be expected to be usable there.
+
+    For others than that node only among the members of a group that are decided about together: none is bound before
+    the volume is there and its node affinity holds (`scheduler.pending.volume_waits`). Until then the driver's
+    topology keys say where it will be usable; a volume of a driver without any is usable everywhere.
+    """
+    row = nodes.row_of.get(node, -1)
+    near: Flags = rows == row
+    if row < 0 or asked.maker is None or not volume_cache.is_only_tried(asked.claim):
+        return near
+    near = np.ones(len(rows), np.bool_)
+    for key in volume_cache.topology_keys(node, driver_of(asked.maker.provisioner)):
+        ids = nodes.label(key).ids
+        near &= ids[rows] == ids[row]
+    return near
 
 
 def _why_no_volume(late: Sequence[UnboundClaim], volume_cache: VolumeCache, labels: Labels) -> str:

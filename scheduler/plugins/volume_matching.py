@@ -10,7 +10,7 @@ from heapq import merge
 from itertools import repeat
 from typing import NamedTuple
 
-from scheduler.cache.volumes.plan import Match, VolumePlan
+from scheduler.cache.volumes.plan import Match, Provision, VolumePlan
 from scheduler.cache.volumes.pv_index import Label
 from scheduler.cache.volumes.volume_cache import VolumeCache
 from scheduler.kube.objects import NodeSelector, NodeSelectorTerm, Quantities
@@ -174,10 +174,10 @@ def make_plan(
 ) -> VolumePlan | str:
     """Return how these claims get their volumes on a node, or why they cannot all have one there.
 
-    The caller ensures that claims with a selected node are considered for that node only.
+    The caller ensures that a claim with a selected node is considered only where its volume will be usable.
     """
     found: list[Match] = []
-    provisions: list[PersistentVolumeClaim] = []
+    provisions: list[Provision] = []
     taken: set[str] = set()
     for one in unbound:
         volume = None if one.is_being_made else find_volume(one, labels, taken)
@@ -189,7 +189,7 @@ def make_plan(
         elif not volume_cache.capacities.has_room(one.maker, one.wanted, labels):
             return NO_ROOM
         else:
-            provisions.append(one.claim)
+            provisions.append(Provision(one.claim, volume_cache.selected_node(one.claim) or node))
     return VolumePlan(node, tuple(found), tuple(provisions))
 
 

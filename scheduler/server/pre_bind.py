@@ -83,9 +83,9 @@ def _patches(plan: VolumePlan) -> Iterator[_Patch]:
         reference = match.volume.spec.claim_ref
         if reference is None or not reference.uid:
             yield _tell_volume(match)
-    for claim in plan.provisions:
-        if claim.selected_node != plan.node:
-            yield _tell_claim(claim, plan.node)
+    for provision in plan.provisions:
+        if provision.claim.selected_node != provision.node:
+            yield _tell_claim(provision.claim, provision.node)
 
 
 def _tell_volume(match: Match) -> _Patch:

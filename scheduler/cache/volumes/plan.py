@@ -15,18 +15,30 @@ class Match:
 
 
 @dataclass(frozen=True, slots=True)
+class Provision:
+    """A claim whose volume is to be provisioned for a node: of several members of a group that share it, for one's."""
+
+    claim: PersistentVolumeClaim
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
 class VolumePlan:
     """What must be written, and then be so, before a pod may be bound to a node."""
 
     node: str
     matches: tuple[Match, ...] = ()
-    # Claims whose volumes are to be provisioned for the node.
-    provisions: tuple[PersistentVolumeClaim, ...] = ()
+    provisions: tuple[Provision, ...] = ()
 
     def claims(self) -> Iterator[str]:
         """Yield the keys of all claims of the plan."""
         yield from (match.claim.key for match in self.matches)
-        yield from (claim.key for claim in self.provisions)
+        yield from (provision.claim.key for provision in self.provisions)
+
+    def nodes(self) -> Iterator[str]:
+        """Yield the nodes that the plan depends on."""
+        yield self.node
+        yield from (provision.node for provision in self.provisions)
 
 
 @dataclass(slots=True)
@@ -34,27 +46,32 @@ class AssumedVolumes:
     """Plans by pod uid that the API does not show yet; pods that share a claim have the same plan for it."""
 
     plans: dict[str, VolumePlan] = field(default_factory=dict)
+    # Those that belong to the decision about a group that is under way.
+    tried: set[str] = field(default_factory=set)
     _volumes: dict[str, dict[str, str]] = field(default_factory=dict)
     _claims: dict[str, dict[str, str]] = field(default_factory=dict)
     _nodes: dict[str, dict[str, str]] = field(default_factory=dict)
 
-    def add(self, uid: str, plan: VolumePlan) -> None:
+    def add(self, uid: str, plan: VolumePlan, *, is_tried: bool = False) -> None:
         self.plans[uid] = plan
+        if is_tried:
+            self.tried.add(uid)
         for match in plan.matches:
             self._volumes.setdefault(match.claim.key, {})[uid] = match.volume.metadata.name
             self._claims.setdefault(match.volume.metadata.name, {})[uid] = match.claim.key
-        for claim in plan.provisions:
-            self._nodes.setdefault(claim.key, {})[uid] = plan.node
+        for provision in plan.provisions:
+            self._nodes.setdefault(provision.claim.key, {})[uid] = provision.node
 
     def drop(self, uid: str) -> VolumePlan | None:
         plan = self.plans.pop(uid, None)
         if plan is None:
             return None
+        self.tried.discard(uid)
         for match in plan.matches:
             _leave(self._volumes, match.claim.key, uid)
             _leave(self._claims, match.volume.metadata.name, uid)
-        for claim in plan.provisions:
-            _leave(self._nodes, claim.key, uid)
+        for provision in plan.provisions:
+            _leave(self._nodes, provision.claim.key, uid)
         return plan
 
     def volume_of(self, claim: str) -> str:
@@ -68,6 +85,10 @@ class AssumedVolumes:
     def node_of(self, claim: str) -> str:
         """Return the node for which a claim's volume is to be provisioned; empty if none was selected."""
         return next(iter(self._nodes.get(claim, {}).values()), "")
+
+    def is_only_tried(self, claim: str) -> bool:
+        """Return whether the plans for a claim's volume all belong to the decision that is under way."""
+        return bool(self._nodes.get(claim)) and self._nodes[claim].keys() <= self.tried
 
 
 def _leave(by_key: dict[str, dict[str, str]], key: str, uid: str) -> None:

@@ -38,6 +38,7 @@ PATHS: Mapping[type[Stored], str] = {
 }
 _NAMESPACED = (PersistentVolumeClaim, CSIStorageCapacity)
 _NO_LIMITS: Mapping[str, int] = {}
+_NO_KEYS: Mapping[str, Collection[str]] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +66,7 @@ class VolumeCache:
         self._claims: dict[str, PersistentVolumeClaim] = {}
         self._classes: dict[str, StorageClass] = {}
         self._limits: dict[str, Mapping[str, int]] = {}
+        self._topology_keys: dict[str, Mapping[str, Collection[str]]] = {}
         self._attachments: dict[str, VolumeAttachment] = {}
         self._attached_to: dict[str, dict[str, VolumeAttachment]] = {}
 
@@ -91,6 +93,17 @@ class VolumeCache:
         """Return the node for which a claim's volume is, or will be, provisioned; empty if none is selected yet."""
         return self.assumed.node_of(claim.key) or claim.selected_node
 
+    def is_only_tried(self, claim: PersistentVolumeClaim) -> bool:
+        """Return whether a claim's node is selected only by the decision about a group that is under way."""
+        return not claim.selected_node and self.assumed.is_only_tried(claim.key)
+
+    def topology_keys(self, node: str, driver: str) -> Collection[str]:
+        """Return the node labels on which it depends where a driver's volumes can be used; none if it has none there.
+
+        Source: topologyKeys of CSINodeDriver in staging/src/k8s.io/api/storage/v1/types.go of Kubernetes.
+        """
+        return self._topology_keys.get(node, _NO_KEYS).get(driver, ())
+
     def owner(self, volume: PersistentVolume) -> tuple[str, str]:
         """Return the claim that a volume is reserved for, and its uid where known; empty if it is free."""
         assumed_for = self.assumed.claim_of(volume.metadata.name)
@@ -103,9 +116,9 @@ class VolumeCache:
         """Return whether a volume is reserved for no claim, neither by its claimRef nor by an assumed plan."""
         return volume.spec.claim_ref is None and not self.assumed.claim_of(volume.metadata.name)
 
-    def assume(self, uid: str, plan: VolumePlan) -> None:
-        """Let later decisions see what was decided for a pod, until `forget`."""
-        self.assumed.add(uid, plan)
+    def assume(self, uid: str, plan: VolumePlan, *, is_tried: bool = False) -> None:
+        """Let later decisions see what was decided for a pod, or is tried for a member of a group, until `forget`."""
+        self.assumed.add(uid, plan, is_tried=is_tried)
         for match in plan.matches:
             self.pv_index.hold(match.volume.metadata.name)
 
@@ -168,7 +181,12 @@ class VolumeCache:
                 return StorageChange(ClusterEvent.STORAGE_CLASS if self._makes_more(item) else NO_EVENT)
             case CSINode():
                 limits, self._limits[name] = self._limits.get(name), item.limits
-                return StorageChange(ClusterEvent.ATTACHMENTS if limits != item.limits else NO_EVENT)
+                keys, self._topology_keys[name] = self._topology_keys.get(name, _NO_KEYS), item.topology_keys
+                helps = ClusterEvent.ATTACHMENTS if limits != item.limits else NO_EVENT
+                if keys != item.topology_keys:
+                    # Members that share a claim may be allowed elsewhere.
+                    helps |= ClusterEvent.STORAGE_CLASS
+                return StorageChange(helps)
             case VolumeAttachment():
                 there = self._attachments.get(name)
                 if there is not None and there.spec == item.spec:
@@ -191,6 +209,7 @@ class VolumeCache:
         if kind in (StorageClass, CSIDriver, CSIStorageCapacity):
             return StorageChange(ClusterEvent.STORAGE_CLASS if self._makes_more_without(kind, key) else NO_EVENT)
         if kind is CSINode:
+            self._topology_keys.pop(key, None)
             return StorageChange(ClusterEvent.ATTACHMENTS if self._limits.pop(key, None) else NO_EVENT)
         attachment = self._attachments.pop(key, None)
         if attachment is None:

@@ -287,7 +287,7 @@ class GroupCycle:
     def _put_on(self, search: GroupSearch, bind: Bind, now: float) -> None:
         self._cache.assume(bind.assigned, now)
         if bind.plan is not None:
-            self._cache.volumes.assume(bind.pod_info.uid, bind.plan)
+            self._cache.volumes.assume(bind.pod_info.uid, bind.plan, is_tried=True)
         search.placed[bind.pod_info.uid] = bind
 
     def _take_off(self, bind: Bind) -> None:
@@ -359,7 +359,8 @@ class GroupCycle:
         )
 
     def _is_stale(self, bind: Bind, changed: Set[str]) -> bool:
-        return bind.assigned.node in changed or bind.assigned.node not in self._cache.nodes.row_of
+        nodes = (bind.assigned.node,) if bind.plan is None else bind.plan.nodes()
+        return any(node in changed or node not in self._cache.nodes.row_of for node in nodes)
 
     def _reads_others(self, member: PodInfo) -> bool:
         return bool(cluster_filters(member, self._cache))

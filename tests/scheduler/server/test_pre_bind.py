@@ -17,7 +17,7 @@ from devcluster.apiserver.serve import ApiServer
 from mooring.kube.access import Access
 from mooring.kube.client import MERGE_PATCH, Client
 from mooring.kube.failures import NotFound
-from scheduler.cache.volumes.plan import VolumePlan
+from scheduler.cache.volumes.plan import Provision, VolumePlan
 from scheduler.cycle.decisions import Bind
 from scheduler.cycle.instructions import PreBind, PreBindResult
 from scheduler.cycle.node_dry_run import assigned_pod_for
@@ -254,7 +254,7 @@ async def test_an_unreadable_answer_is_replaced_by_reading_the_object(
     claim = msgspec.convert(shown, PersistentVolumeClaim)
     pod_info = read_pod_info(msgspec.convert({"metadata": {"name": "p", "uid": "p"}}, Pod))
     assert isinstance(pod_info, PodInfo)
-    plan = VolumePlan("n1", provisions=(claim,))
+    plan = VolumePlan("n1", provisions=(Provision(claim, "n1"),))
     async with _Garbled(Access(server.url), timeout_s=2.0) as way:
         way.garbled = frozenset(garbled)
         outcome = await pre_bind(way, PreBind(Bind(pod_info, assigned_pod_for(pod_info, "n1"), {}, {}, plan), plan))

@@ -300,7 +300,7 @@ def test_a_volume_is_made_only_where_its_class_allows(store: Store) -> None:
     store.nodes("n2", **{ZONE: "b"})
     order = store.pre_filter()
     assert order.plan.node == "n2"
-    assert [one.metadata.name for one in order.plan.provisions] == ["c"]
+    assert [one.claim.metadata.name for one in order.plan.provisions] == ["c"]
 
 
 def test_a_claim_whose_node_is_chosen_goes_there_only(store: Store) -> None:
