@@ -207,8 +207,9 @@ class EventHandlers:
         self.group_scheduling.interrupt(uid, now, pod)
         self.marked_members.see(pod, now)
         if pod.is_over:
-            self._leave(uid, now)
-            if pod.status.phase == "Succeeded":
+            has_succeeded = pod.status.phase == "Succeeded"
+            self._leave(uid, now, stays_in_group=has_succeeded)
+            if has_succeeded:
                 self._stand(pod, "succeeded", now)
             return []
         if pod.spec.node_name:
@@ -282,7 +283,7 @@ class EventHandlers:
             notices += self.vf_disputes.settle(assigned.node, now)
         return [*notices, *self.bound_without_vfs.see(pod)]
 
-    def _leave(self, uid: str, now: float) -> None:
+    def _leave(self, uid: str, now: float, *, stays_in_group: bool = False) -> None:
         self.group_scheduling.interrupt(uid, now)
         self.held_binds.drop(uid)
         self.pending_pods.delete(uid, now)
@@ -295,4 +296,5 @@ class EventHandlers:
             self.queue.move_on_event(of_leaving(assigned), now)
             self.vf_disputes.pod_left(assigned, now)
             self.rate_changes.touch(assigned.node, now)
-        self.pending_groups.drop(uid, now)
+        if not stays_in_group:
+            self.pending_groups.drop(uid, now)

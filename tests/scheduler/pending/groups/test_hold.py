@@ -199,3 +199,25 @@ def test_room_is_kept_by_the_priority_of_the_pod_group(life: Life, of_group: int
     assert binds(life.work(2.0)) == []
     life.see(_single(life, "between", spec={"priority": 5, "preemptionPolicy": "Never"}))
     assert names_of(life.work(1.0)) == ([] if is_kept else ["between"])
+
+
+def test_a_half_group_keeps_first_call_when_a_placed_member_succeeds(life: Life) -> None:
+    """It lives on through the other placed one: at no moment is it too few, which would let it begin again."""
+    members = [life.member(f"m{number}", '{"name":"train","min":4}') for number in range(4)]
+    life.nodes("n1", "n2", "n3", "n4")
+    life.see(*members)
+    placed = life.bound(*binds(life.work()))
+    life.gone(*placed[2:])
+    life.see(*(_single(life, f"other-{number}") for number in range(2)))
+    life.bound(*binds(life.work()))
+    life.see(*(life.member(f"again-{number}", '{"name":"train","min":4}') for number in range(2)))
+    life.work()
+    life.work(2 * HOLD_S)
+    holder = life.machine.pending_groups.holder
+    assert holder is not None
+    life.see(changed(placed[0], status={"phase": "Succeeded"}))
+    life.work(1.0)
+    assert life.machine.pending_groups.holder == holder
+    assert placed[0].spec.node_name in kept_on(life)
+    life.see(_single(life, "late"))
+    assert names_of(life.work(1.0)) == []
