@@ -1,11 +1,13 @@
 """What a decision about a group tries, in order: topology domains, networks, and orders of the members. Pure.
 
-What it is: the domains of `scheduler.cycle.groups.domains`; in each the networks of `scheduler.cycle.groups.rails`; on
+What it is: the domains of `scheduler.cycle.groups.domains`, and before them, where a rule of the members keeps them
+together by a label, the domains of that label; in each the networks of `scheduler.cycle.groups.rails`; on
 each the members as they come and, where they differ, by their size, for what is large finds room last. A decision that
 has tried as much as it may leaves the rest to another one, which goes on with the domain that was being tried.
 """
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import chain, islice
 
@@ -13,9 +15,10 @@ import numpy as np
 
 from scheduler.cache.cache import AssignedPod, Cache
 from scheduler.cache.column import Amounts
+from scheduler.cache.groups.sources import Group
 from scheduler.cycle.cycle import SchedulingCycle
 from scheduler.cycle.groups.domains import Try, tries
-from scheduler.cycle.groups.members import HOSTNAME, by_size, keep_apart
+from scheduler.cycle.groups.members import HOSTNAME, by_size, keep_apart, together_by
 from scheduler.cycle.groups.network_room import NetworkRoom
 from scheduler.cycle.groups.rails import Networks, choices, networks_in, on_rails
 from scheduler.cycle.groups.search import GroupSearch
@@ -38,8 +41,16 @@ class GroupAttempts:
         if len(search.shapes) > 1:
             orders.append(by_size(search.waiting))
         networks = partial(self._networks, search, self._nominated(search))
+        groups = [search.group]
+        if not placed_on and (key := together_by(search.waiting)):
+            # The first member that is placed binds the others to where it is.
+            groups.insert(0, _within(search.group, key))
         for first in dict.fromkeys((search.first_domain, 0)):
-            found = tries(search.group, search.judged, count, search.needed, placed_on, self._cache, bounds)
+            found = (
+                one
+                for group in groups
+                for one in tries(group, search.judged, count, search.needed, placed_on, self._cache, bounds)
+            )
             ahead = islice(found, first, None)
             search.later = ((one, each, order) for one in ahead for each in networks(one) for order in orders)
             search.next, search.first_domain, search.next_domain = next(search.later, None), first, first
@@ -81,6 +92,13 @@ class GroupAttempts:
         row_of, flags = self._cache.nodes.row_of, one.domain.rows(self._cache.nodes) if nominated else None
         known = [each for each in nominated if each.node in row_of]
         return known if flags is None else [each for each in known if flags[row_of[each.node]]]
+
+
+def _within(group: Group, key: str) -> Group:
+    """Return a group whose members are tried in the domains of one more label."""
+    if not group.within:
+        return replace(group, within=key)
+    return group if key in (group.within, *group.prefer) else replace(group, prefer=(key, *group.prefer))
 
 
 def go_on_from(search: GroupSearch) -> int:

@@ -29,7 +29,7 @@ from scheduler.cache.column import Amounts
 from scheduler.cache.node_columns import Flags, NodeColumns
 from scheduler.cycle.cycle import RecordPhase
 from scheduler.cycle.decisions import Bind
-from scheduler.cycle.groups.members import alike, by_size, distinct, needs
+from scheduler.cycle.groups.members import alike, by_size, distinct, is_spread, needs
 from scheduler.cycle.groups.node_filling import Counts, EqualMembers, FillableNode, NodeFilling
 from scheduler.cycle.groups.packing import GroupPacking
 from scheduler.cycle.placement_budget import PlacementBudget
@@ -107,7 +107,8 @@ class Backtracking:
         """Go on with the next member, if there is one: the present one is placed or left out."""
         number = len(self.open)
         if number < len(self.order):
-            equal = alike(self.order[number - 1]) == alike(self.order[number])
+            last, member = self.order[number - 1], self.order[number]
+            equal = alike(last) == alike(member) and not is_spread(member)
             self.open.append((self.open[-1] if equal else self.inside).copy())
         else:
             # Nobody is left: whoever comes back from here has tried everything.

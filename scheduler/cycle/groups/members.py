@@ -38,8 +38,33 @@ def keep_apart(members: Sequence[PodInfo]) -> bool:
     )
 
 
+def together_by(members: Sequence[PodInfo]) -> str:
+    """Return a label that all of these must share, wherever the first of them is, by a rule of theirs; else empty."""
+    kinds = list({one.affinity_info: one for one in members})
+    return next(
+        (
+            term.key
+            for term in kinds[0].required_affinity
+            if all(term in one.required_affinity and _selects(term, one) for one in kinds)
+        ),
+        "",
+    )
+
+
 def _selects(term: Term, affinity_info: AffinityInfo) -> bool:
     return affinity_info.namespace in term.scope.namespaces and term.scope.selector.selects(affinity_info.labels)
+
+
+def reads_other_nodes(pod_info: PodInfo) -> bool:
+    """Return whether pods on other nodes decide where a member may be."""
+    affinity_info = pod_info.affinity_info
+    apart = any(term.key != HOSTNAME for term in affinity_info.required_anti_affinity)
+    return bool(affinity_info.required_affinity or apart or is_spread(pod_info))
+
+
+def is_spread(pod_info: PodInfo) -> bool:
+    """Return whether a member has hard topology spread: then the order of equal members counts."""
+    return any(one.hard for one in pod_info.spread)
 
 
 def by_shape(members: Sequence[PodInfo]) -> list[PodInfo]:

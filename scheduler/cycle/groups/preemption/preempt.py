@@ -26,7 +26,7 @@ from scheduler.cache.groups.placed_groups import PlacedGroups
 from scheduler.cache.node_columns import Rows
 from scheduler.cycle.cycle import SchedulingCycle
 from scheduler.cycle.groups.domains import Domain, domains_within
-from scheduler.cycle.groups.members import HOSTNAME, by_size, distinct
+from scheduler.cycle.groups.members import by_size, distinct, reads_other_nodes
 from scheduler.cycle.groups.network_room import NetworkRoom
 from scheduler.cycle.groups.preemption.awaited_nodes import AwaitedNodes, LastingPods
 from scheduler.cycle.groups.preemption.row_plan import RowPlans
@@ -134,7 +134,7 @@ class GroupPreemption:
             return NOBODY_PREEMPTED
         if any(one.pod.spec.preemption_policy == "Never" for one in search.waiting):
             return GroupPreempted(reason=NEVER)
-        if any(_reads_other_nodes(one) for one in distinct(search.waiting)):
+        if any(one.volumes or reads_other_nodes(one) for one in distinct(search.waiting)):
             return GroupPreempted(reason=_RULED)
         found = GroupVictimSearch(search, iter(()), self._plans(search, search.priority, self._budgets), self._budgets)
         self._restart(found)
@@ -145,7 +145,7 @@ class GroupPreemption:
 
         ``fitting`` are the members that fit now.
         """
-        if any(_reads_other_nodes(one) for one in distinct(search.waiting)):
+        if any(one.volumes or reads_other_nodes(one) for one in distinct(search.waiting)):
             return None
         nodes, lasting = self._cache.nodes, LastingPods()
         most = _ROOM + _ROOM_A_MEMBER * search.needed
@@ -373,10 +373,3 @@ class GroupPreemption:
             one.uid in nomination.victims or (one.preempted and one.priority < priority)
             for one in self._cache.assigned_pods_on(nomination.node)
         )
-
-
-def _reads_other_nodes(member: PodInfo) -> bool:
-    """Return whether pods on other nodes, or volumes, decide where a member may be."""
-    affinity_info = member.affinity_info
-    apart = any(term.key != HOSTNAME for term in affinity_info.required_anti_affinity)
-    return bool(member.volumes or affinity_info.required_affinity or apart or any(one.hard for one in member.spread))

@@ -1,0 +1,134 @@
+"""Equal members with rules among them: the first place that is found for one may leave none for the others."""
+
+from collections.abc import Callable, Sequence
+from itertools import permutations
+from random import Random
+from typing import Any, NamedTuple
+
+import msgspec
+import pytest
+
+from mooring import names
+from scheduler.state.machine import Machine
+from tests.scheduler.group_life import Life, binds
+
+_LABELS = {"job": "train"}
+_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+MakeLife = Callable[[], Life]
+
+
+class _Place(NamedTuple):
+    """A node's labels, and how many members it has cpu for."""
+
+    rack: str
+    row: str
+    holds: int
+
+
+@pytest.fixture
+def make_life(life: Life) -> MakeLife:
+    return lambda: Life(Machine("mooring"), life.make_node, life.make_pf, life.make_pod)
+
+
+def _rule(key: str) -> dict[str, Any]:
+    return {"labelSelector": {"matchLabels": _LABELS}, "topologyKey": key}
+
+
+def _placed(life: Life, places: Sequence[_Place], count: int, **spec: Any) -> int:
+    """Show a group of equal members that are needed all; return how many of them are placed."""
+    for number, place in enumerate(places):
+        name = f"n{number}"
+        labels = {"rack": place.rack, "row": place.row, "kubernetes.io/hostname": name}
+        life.nodes(name, labels=labels, allocatable={"cpu": str(place.holds)})
+    spec["containers"] = [{"name": "c", "resources": {"requests": {"cpu": "1"}}}]
+    group = msgspec.json.encode({"name": "train", "min": count}).decode()
+    for _ in range(count):
+        life.see(life.make_pod(annotations={names.GROUP: group}, spec=spec, metadata={"labels": _LABELS}))
+    found = binds(life.work())
+    life.machine.check()
+    return len(found)
+
+
+@pytest.mark.parametrize("places", [*permutations([_Place("a", "1", 8), _Place("a", "2", 8), _Place("b", "1", 8)])])
+def test_members_that_keep_apart_by_two_labels(places: Sequence[_Place], make_life: MakeLife) -> None:
+    """In (a, 1) one leaves no place for another; in (a, 2) and (b, 1) two have room."""
+    affinity = {"podAntiAffinity": {_REQUIRED: [_rule("rack"), _rule("row")]}}
+    assert _placed(make_life(), places, 2, affinity=affinity) == 2
+
+
+@pytest.mark.parametrize("large", ["a", "b"])
+@pytest.mark.parametrize("count", [4, 64])
+def test_members_that_keep_together_go_where_all_fit(large: str, count: int, make_life: MakeLife) -> None:
+    """The node that has the most left, the best one for the first of them, is in a rack that is too small."""
+    small = "b" if large == "a" else "a"
+    places = (
+        [_Place(large, large, 2)] * (count // 2)
+        + [_Place(small, small, 2)] * (count // 2 - 2)
+        + [_Place(small, small, 3)]
+    )
+    affinity = {"podAffinity": {_REQUIRED: [_rule("rack")]}}
+    assert _placed(make_life(), places, count, affinity=affinity) == count
+
+
+def test_members_that_keep_with_pods_of_several_racks_are_not_kept_in_one(make_life: MakeLife) -> None:
+    """Such pods are in both racks already: each member may be in either."""
+    life = make_life()
+    life.nodes("n0", labels={"rack": "a"}, allocatable={"cpu": "2"})
+    life.nodes("n1", labels={"rack": "b"}, allocatable={"cpu": "2"})
+    life.see(*(life.make_pod(node=node, metadata={"labels": _LABELS}) for node in ("n0", "n1")))
+    assert _placed(life, [], 4, affinity={"podAffinity": {_REQUIRED: [_rule("rack")]}}) == 4
+
+
+def _can_be_placed(places: Sequence[_Place], count: int) -> bool:
+    """Return whether members can be placed one after another, each where no rack and no row has two more than another.
+
+    Source: satisfyMinDomains and the skew in Filter of pkg/scheduler/framework/plugins/podtopologyspread of Kubernetes.
+    """
+    seen = set[tuple[int, ...]]()
+
+    def may_take(taken: tuple[int, ...], node: int, field: int) -> bool:
+        sums: dict[str | int, int] = {}
+        for place, here in zip(places, taken, strict=True):
+            sums[place[field]] = sums.get(place[field], 0) + here
+        return sums[places[node][field]] + 1 - min(sums.values()) <= 1
+
+    def reaches(taken: tuple[int, ...]) -> bool:
+        if sum(taken) == count:
+            return True
+        if taken in seen:
+            return False
+        seen.add(taken)
+        return any(
+            taken[node] < place.holds
+            and may_take(taken, node, 0)
+            and may_take(taken, node, 1)
+            and reaches((*taken[:node], taken[node] + 1, *taken[node + 1 :]))
+            for node, place in enumerate(places)
+        )
+
+    return reaches((0,) * len(places))
+
+
+def test_members_that_spread_by_two_labels(make_life: MakeLife) -> None:
+    """They are placed exactly where some order of places allows it."""
+    possible = 0
+    for seed in range(60):
+        random = Random(seed)
+        places = [
+            _Place(random.choice("ab"), random.choice("12"), random.randint(1, 2)) for _ in range(random.randint(2, 5))
+        ]
+        count = random.randint(2, 4)
+        spread = [
+            {
+                "maxSkew": 1,
+                "topologyKey": key,
+                "whenUnsatisfiable": "DoNotSchedule",
+                "labelSelector": {"matchLabels": _LABELS},
+            }
+            for key in ("rack", "row")
+        ]
+        expected = _can_be_placed(places, count)
+        possible += expected
+        found = _placed(make_life(), places, count, topologySpreadConstraints=spread)
+        assert found == (count if expected else 0), f"seed {seed}: {places}, {count} members"
+    assert 20 < possible < 60, "the cases are too easy or too hard"
