@@ -70,10 +70,24 @@ class NetworkRoom:
         interfaces = [one.interfaces[: self._depth] for one in self._requests]
         self._rates = [min(one.min_tx_rate for one in each) for each in zip(*interfaces, strict=True)]
         self._known_pfs: _Pfs | None = None
+        self._known_giving = dict[int, frozenset[str]]()
 
     def could_give(self, index: int, network: str) -> bool:
         """Return whether enough members could have this interface on a network."""
-        return index >= self._depth or self._is_enough(self._gives(index, network))
+        return index >= self._depth or network in self._giving(index)
+
+    def _giving(self, index: int) -> frozenset[str]:
+        """Return the networks on which enough members could have an interface: all at once, for they may be many."""
+        found = self._known_giving.get(index)
+        if found is None:
+            pfs, rate = self._pfs(), self._rates[index]
+            vfs = pfs.vfs * (pfs.able >> index & 1)
+            begins = [there.start for there in pfs.starts.values()]
+            each = np.minimum(vfs, pfs.mbps // rate) if rate else vfs
+            sums = np.add.reduceat(each, begins).tolist() if begins else []
+            found = frozenset(one for one, sum_ in zip(pfs.starts, sums, strict=True) if sum_ >= self._wanted)
+            self._known_giving[index] = found
+        return found
 
     def could_hold(self, networks: Sequence[str]) -> bool:
         """Return whether enough members could have their first interfaces on these."""
@@ -103,9 +117,6 @@ class NetworkRoom:
         for alike in kinds.values():
             room = np.minimum(room, self._gives(alike[0], "") // len(alike))
         return room
-
-    def _is_enough(self, members: Amounts) -> bool:
-        return int(members.sum()) >= self._wanted
 
     def _gives(self, index: int, network: str) -> Amounts:
         """Return for how many members each node could give this interface on a network."""
