@@ -329,8 +329,8 @@ class GroupScheduling:
         self.queue.move_on_event(ClusterEvent.POD_ASSIGNED, now)
         members = self.pending_groups.members(key)
         has_others = members.counts["waiting"] > len(search.waiting) - len(uids)
-        if has_others or (verdict.refusal is not None and self._may_preempt(key, verdict.refusal)):
-            # Those that are left over preempt by themselves: as many are placed as are needed.
+        if has_others or (verdict.refusal is not None and self._may_fit(search, verdict.refusal)):
+            # As many are placed as are needed.
             self.pending_groups.look_again(key)
         found = list[Instruction]()
         if verdict.refusal is not None:
@@ -339,10 +339,15 @@ class GroupScheduling:
             self.pending_groups.decided(key, now)
         return [*self.group_pre_binding.begin(group, verdict.binds, now), *found]
 
-    def _may_preempt(self, key: GroupKey, refusal: Unschedulable) -> bool:
-        """Return whether a group that is still in the queue may send others away."""
-        is_queued = bool(refusal.requeue_on & LEAVING) and self.pending_groups.is_queued(key)
-        return is_queued and self.group_preemption.concerns(self.pending_groups.priority(key))
+    def _may_fit(self, search: GroupSearch, refusal: Unschedulable) -> bool:
+        """Return whether members that are left over may be placed by themselves."""
+        key = search.group.key
+        if not self.pending_groups.is_queued(key):
+            return False
+        if search.group.rails == "same":
+            # On other networks, where the placed ones are not on all.
+            return True
+        return bool(refusal.requeue_on & LEAVING) and self.group_preemption.concerns(self.pending_groups.priority(key))
 
     def _release(self, batch: Batch, why: str, now: float) -> list[Instruction]:
         """Release all members of a decision that cannot be carried out, and tell them why."""

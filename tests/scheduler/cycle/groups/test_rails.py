@@ -166,6 +166,15 @@ def test_a_later_member_joins_the_rails_of_those_that_are_placed(railed: Railed)
     assert _networks(railed.work(1.0)) == {"late": ["rail0"]}
 
 
+def test_one_that_is_left_over_may_fit_on_a_network_that_the_placed_ones_have_left_open(railed: Railed) -> None:
+    """The placed one has no interface. Nothing else happens in the cluster that would bring the other one back."""
+    railed.node("n1", "raila", vfs=1)
+    railed.node("n2", "railb", vfs=2)
+    group = '{"name":"train","min":1,"rails":"same"}'
+    railed.see(railed.member("plain", group, request=[]), railed.member("wide", group, request=[{}, {}]))
+    assert {one.pod_info.pod.metadata.name for one in binds(railed.work())} == {"plain", "wide"}
+
+
 @pytest.mark.parametrize(
     ("request_", "rails"), [([{"network": "rail1"}], {}), ([{}, {}], {"rails": "index"}), ([{"pf": "pf1"}], {})]
 )
