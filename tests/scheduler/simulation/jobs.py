@@ -21,7 +21,7 @@ from scheduler.state.machine import Machine
 from tests.scheduler.simulation.api import Api, Json
 from tests.scheduler.simulation.cluster import CPUS, RACK, Cluster, PodState, rack_of
 from tests.scheduler.simulation.oracle import has_cpu, is_ready, told, vfs_fit
-from tests.scheduler.simulation.storage import Storage
+from tests.scheduler.simulation.storage import ANYWHERE, Storage
 
 _POD_GROUPS = "/apis/scheduling.k8s.io/v1beta1/namespaces/default/podgroups"
 _API = "scheduling.k8s.io/v1beta1"
@@ -74,7 +74,13 @@ class Jobs:
         spec: Json = {"priorityClassName": job.priority} if job.priority else {}
         if job.with_claims:
             self._claims += 1
-        if job.with_claims and self._claims % 2:
+        if job.with_claims and job.size > 2:
+            # All members share one.
+            claim = f"{ANYWHERE if job.size > 3 else 'job-'}shared-{job.name}"
+            if claim not in self.storage.claims():
+                self.storage.create_claim(claim)
+            spec["volumes"] = [{"name": "v", "persistentVolumeClaim": {"claimName": claim}}]
+        elif job.with_claims and self._claims % 2:
             # Every second member has none, and waits for the others' all the same.
             claim = f"job-claim-{self._claims}"
             self.storage.create_claim(claim)

@@ -12,6 +12,8 @@ _CLAIMS = "/api/v1/namespaces/default/persistentvolumeclaims"
 _VOLUMES = "/api/v1/persistentvolumes"
 _CLASSES = "/apis/storage.k8s.io/v1/storageclasses"
 _CLASS = "late"
+# What the names of claims begin with whose volumes can be used on all nodes.
+ANYWHERE = "anywhere-"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +44,7 @@ class ClaimState:
 
 
 class Storage:
-    """Claims of one class, whose volumes are made for the selected node; each is usable on that node only."""
+    """Claims of one class, whose volumes are made for the selected node; most are usable on that node only."""
 
     def __init__(self, api: Api) -> None:
         self._api = api
@@ -121,7 +123,7 @@ class Storage:
                 continue
             if not claim.volume:
                 yield f"its claim {claim.name} has no volume"
-            elif self._node_of(claim.volume) != pod.node:
+            elif self._node_of(claim.volume) not in ("", pod.node):
                 yield f"volume {claim.volume} cannot be used on {pod.node}"
 
     def _claims_of(self, pod: PodState) -> Iterator[ClaimState | None]:
@@ -134,18 +136,22 @@ class Storage:
         return [one.decoded() for one in self._api.cluster.store.collection(("", "persistentvolumes")).ordered()]
 
     def _node_of(self, volume: str) -> str:
+        """Return the only node where a volume can be used; empty if it can on all."""
         spec = self._api.call("GET", f"{_VOLUMES}/{volume}")["spec"]
+        if not spec.get("nodeAffinity"):
+            return ""
         (term,) = spec["nodeAffinity"]["required"]["nodeSelectorTerms"]
         return str(term["matchExpressions"][0]["values"][0])
 
     def _make(self, name: str, node: str, claim: str | None) -> None:
         expression = {"key": HOST, "operator": "In", "values": [node]}
+        affinity = {"required": {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}}
         spec: Json = {
             "capacity": {"storage": "1Gi"},
             "accessModes": ["ReadWriteMany"],
             "storageClassName": _CLASS,
             "csi": {"driver": "csi.x", "volumeHandle": name},
-            "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}},
+            **({} if (claim or "").startswith(ANYWHERE) else {"nodeAffinity": affinity}),
         }
         if claim is not None:
             spec["claimRef"] = {"namespace": "default", "name": claim}
