@@ -34,6 +34,8 @@ _MOST_PFS = 64
 _MOST_COMPARED, _FEW = 3_000_000, 1_000
 # More members than any node holds.
 _MANY = 1 << 40
+# How often the members that a node holds are counted again by what each PF can give so many; a bound each time.
+_NARROWED = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,14 +110,22 @@ class NetworkRoom:
                 room.append(self._by_node(there, pfs.mbps) // rate)
         return int(reduce(np.minimum, room).sum())
 
-    def most_members(self, interfaces: Sequence[VfRequest]) -> Amounts:
-        """Return for how many members each node has these VFs, where all PFs are on one network without a name."""
+    def most_members(self, interfaces: Sequence[VfRequest], *, are_distinct: bool = False) -> Amounts:
+        """Return for how many members each node has these VFs, where all PFs are on one network without a name.
+
+        Where they ``are_distinct``, a member takes one VF of a PF at the most.
+        """
         kinds: dict[VfRequest, list[int]] = {}
         for index, one in enumerate(interfaces[: self._depth]):
             kinds.setdefault(replace(one, name=None, containers=None), []).append(index)
         room = np.full(self._pfs().node_count, _MANY)
         for alike in kinds.values():
             room = np.minimum(room, self._gives(alike[0], "") // len(alike))
+        if are_distinct and len(interfaces) > 1:
+            pfs, there = self._pfs(), self._there("")
+            for _ in range(_NARROWED):
+                each = np.minimum(pfs.vfs[there], room[pfs.nodes[there]])
+                room = np.minimum(room, self._by_node(there, each, is_part=True) // len(interfaces))
         return room
 
     def _gives(self, index: int, network: str) -> Amounts:

@@ -39,7 +39,9 @@ class VfRoom:
         room = np.zeros(nodes.size, np.int64)
         room[: len(before)] = before
         free_vfs = [nodes.free_vfs_of_row[row] for row in rows]
-        room[rows] = NetworkRoom([own], 1, lambda: free_vfs, network_of=lambda _: "").most_members(own.interfaces)
+        room[rows] = NetworkRoom([own], 1, lambda: free_vfs, network_of=lambda _: "").most_members(
+            own.interfaces, are_distinct=own.pfs == "distinct"
+        )
         while len(self._kept) >= _MOST_KEPT:
             del self._kept[next(iter(self._kept))]
         self._kept[own] = own, room, nodes.changes.end
@@ -47,8 +49,11 @@ class VfRoom:
 
 
 def is_selective(request: PodRequest) -> bool:
-    """Return whether the sums of a node say too much of a request: it selects its VFs, or wants Mb/s of one PF each."""
-    return any(map(_selects, request.interfaces))
+    """Return whether the sums of a node say too much of a request: it selects its VFs, or wants Mb/s of one PF each.
+
+    Or each of them is of another PF.
+    """
+    return request.pfs == "distinct" or any(map(_selects, request.interfaces))
 
 
 def _selects(interface: VfRequest) -> bool:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from mooring import names
 from mooring.annotations.inventory import Pf
 from mooring.kube.events import Changed, Identity
 from scheduler.cache.groups.sources import Group
@@ -366,3 +367,16 @@ def test_mbps_of_two_pfs_are_not_summed_for_one_vf(racks: Racks) -> None:
     group = json.dumps({"name": "train", "min": 8, "within": RACK})
     racks.see(*(racks.member(f"m{number}", group, request=[{"min_tx_rate": 40_000}]) for number in range(8)))
     assert racks.placed() == ["a"] * 8
+
+
+def test_a_pf_counts_once_for_a_member_whose_vfs_are_distinct(racks: Racks) -> None:
+    """Rack a holds exactly four members, for each needs the small PF of its node; by sums 16; rack b holds six."""
+    for rack, count, vfs in (("b", 2, (3, 3)), ("a", 4, (8, 1))):
+        for number in range(count):
+            name = f"{rack}-{number}"
+            made = tuple(racks.make_pf(pf, each) for pf, each in enumerate(vfs))
+            racks.machine.nodes(Changed(Identity(name), racks.make_node(name, made, labels={RACK: rack})), racks.now)
+    group = json.dumps({"name": "train", "min": 4, "within": RACK})
+    annotations = {names.GROUP: group, names.PLACEMENT: '{"pfs": "distinct"}'}
+    racks.see(*(racks.make_pod(f"m{number}", [{}, {}], annotations=annotations) for number in range(4)))
+    assert racks.placed() == ["a"] * 4
