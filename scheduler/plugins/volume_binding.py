@@ -198,7 +198,8 @@ def _is_near(asked: UnboundClaim, node: str, nodes: NodeColumns, volume_cache: V
 
     For others than that node only among the members of a group that are decided about together: none is bound before
     the volume is there and its node affinity holds (`scheduler.pending.volume_waits`). Until then the driver's
-    topology keys say where it will be usable; a volume of a driver without any is usable everywhere.
+    topology keys say where it will be usable; a volume of a driver without any is usable everywhere. kube-scheduler
+    allows that node only. Source: FindPodVolumes in pkg/scheduler/framework/plugins/volumebinding/binder.go.
     """
     row = nodes.row_of.get(node, -1)
     near: Flags = rows == row

@@ -207,10 +207,8 @@ class EventHandlers:
         self.group_scheduling.interrupt(uid, now, pod)
         self.marked_members.see(pod, now)
         if pod.is_over:
-            has_succeeded = pod.status.phase == "Succeeded"
-            self._leave(uid, now, stays_in_group=has_succeeded)
-            if has_succeeded:
-                self._stand(pod, "succeeded", now)
+            self._leave_node(uid, now)
+            self._stand(pod, "succeeded" if pod.status.phase == "Succeeded" else None, now)
             return []
         if pod.spec.node_name:
             is_latecomer = pod.spec.scheduler_name != self.scheduler_name or self._had_no_group(uid)
@@ -283,7 +281,12 @@ class EventHandlers:
             notices += self.vf_disputes.settle(assigned.node, now)
         return [*notices, *self.bound_without_vfs.see(pod)]
 
-    def _leave(self, uid: str, now: float, *, stays_in_group: bool = False) -> None:
+    def _leave(self, uid: str, now: float) -> None:
+        self._leave_node(uid, now)
+        self.pending_groups.drop(uid, now)
+
+    def _leave_node(self, uid: str, now: float) -> None:
+        """Forget a pod, but for what it is to its group."""
         self.group_scheduling.interrupt(uid, now)
         self.held_binds.drop(uid)
         self.pending_pods.delete(uid, now)
@@ -296,5 +299,3 @@ class EventHandlers:
             self.queue.move_on_event(of_leaving(assigned), now)
             self.vf_disputes.pod_left(assigned, now)
             self.rate_changes.touch(assigned.node, now)
-        if not stays_in_group:
-            self.pending_groups.drop(uid, now)

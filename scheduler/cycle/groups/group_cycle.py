@@ -17,7 +17,7 @@ have not changed (`scheduler.cycle.groups.row_contents`). A member that goes or 
 
 What it costs: a member costs what a pod costs. After one that fits nowhere, its equals are not tried. Where a group is
 tried in several topology domains (`scheduler.cycle.groups.domains`), `_MOST_TRIED` bounds all of them together. Unequal
-members, and equal ones with rules among them, that no order of them places are searched for beyond that
+members, and equal ones with two rules among them, that no order of them places are searched for beyond that
 (`scheduler.cycle.groups.backtracking`), in so many steps for the whole decision.
 """
 
@@ -36,7 +36,7 @@ from scheduler.cycle.decisions import Bind, GroupPlacement, GroupUnschedulable, 
 from scheduler.cycle.groups.attempts import GroupAttempts, go_on_from
 from scheduler.cycle.groups.backtracking import Backtracking, begin, rows_of, take_step
 from scheduler.cycle.groups.domains import hanging_on, labels_are_ready
-from scheduler.cycle.groups.members import alike, distinct, reads_other_nodes
+from scheduler.cycle.groups.members import alike, are_interchangeable, distinct, together_by
 from scheduler.cycle.groups.packing import GroupPacking
 from scheduler.cycle.groups.rails import on_rails
 from scheduler.cycle.groups.row_contents import RowContents
@@ -259,7 +259,9 @@ class GroupCycle:
             return False
         if search.steps <= 0:
             return False
-        if len({alike(one) for one in search.members}) == 1 and not reads_other_nodes(search.members[0]):
+        # A domain of both labels is tried for all of the members, not for as few as are needed.
+        is_within_both = bool(search.group.within and together_by(search.members))
+        if are_interchangeable(search.members) and not is_within_both:
             return False
         steps = search.steps if search.next is None else max(search.steps // _PARTS, _SEARCHED_IN_ONE)
         search.steps -= steps
@@ -371,7 +373,7 @@ class GroupCycle:
         """Return a refusal with the events that can help any member: each could leave its place to another one."""
         group = search.group
         is_plain = group.rails is None and not group.within and not group.prefer and not search.unsteady
-        if is_plain and len({alike(one) for one in search.members}) == 1 and not reads_other_nodes(search.members[0]):
+        if is_plain and are_interchangeable(search.members) and not together_by(search.members):
             return refusal
         events = refusal.requeue_on | ClusterEvent.NODE | LEAVING
         others = {alike(one): one for one in search.members}

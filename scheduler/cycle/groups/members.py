@@ -29,6 +29,17 @@ def distinct(members: Sequence[PodInfo]) -> Iterator[PodInfo]:
     yield from {alike(one): one for one in members}.values()
 
 
+def are_interchangeable(members: Sequence[PodInfo]) -> bool:
+    """Return whether greedy order places as many of these as any other order does.
+
+    So it is of equal members with one rule about each other at the most. Where they keep apart by a label, each of its
+    domains takes one. Where they spread by one, a domain that takes another member leaves no less room in the others.
+    Where they keep together by one, they are tried in each of its domains (`together_by`). Two rules can be at odds: a
+    place that is as good as others by one of them can be worse by the other.
+    """
+    return len({alike(one) for one in members}) == 1 and len(_rules(members[0])) < 2
+
+
 def keep_apart(members: Sequence[PodInfo]) -> bool:
     """Return whether no two of these may be on one node that has a host name: they share a rule that says so."""
     kinds = list({one.affinity_info: one for one in members})
@@ -57,9 +68,14 @@ def _selects(term: Term, affinity_info: AffinityInfo) -> bool:
 
 def reads_other_nodes(pod_info: PodInfo) -> bool:
     """Return whether pods on other nodes decide where a member may be."""
+    return bool(_rules(pod_info))
+
+
+def _rules(pod_info: PodInfo) -> list[object]:
+    """Return a member's rules about pods on other nodes."""
     affinity_info = pod_info.affinity_info
-    apart = any(term.key != HOSTNAME for term in affinity_info.required_anti_affinity)
-    return bool(affinity_info.required_affinity or apart or is_spread(pod_info))
+    apart = [term for term in affinity_info.required_anti_affinity if term.key != HOSTNAME]
+    return [*affinity_info.required_affinity, *apart, *(one for one in pod_info.spread if one.hard)]
 
 
 def is_spread(pod_info: PodInfo) -> bool:

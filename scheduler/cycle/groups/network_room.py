@@ -82,12 +82,10 @@ class NetworkRoom:
         """Return the networks on which enough members could have an interface: all at once, for they may be many."""
         found = self._known_giving.get(index)
         if found is None:
-            pfs, rate = self._pfs(), self._rates[index]
-            vfs = pfs.vfs * (pfs.able >> index & 1)
-            begins = [there.start for there in pfs.starts.values()]
-            each = np.minimum(vfs, pfs.mbps // rate) if rate else vfs
-            sums = np.add.reduceat(each, begins).tolist() if begins else []
-            found = frozenset(one for one, sum_ in zip(pfs.starts, sums, strict=True) if sum_ >= self._wanted)
+            starts = self._pfs().starts
+            begins = [there.start for there in starts.values()]
+            sums = np.add.reduceat(self._by_pf(index, slice(None)), begins).tolist() if begins else []
+            found = frozenset(one for one, most in zip(starts, sums, strict=True) if most >= self._wanted)
             self._known_giving[index] = found
         return found
 
@@ -130,9 +128,14 @@ class NetworkRoom:
 
     def _gives(self, index: int, network: str) -> Amounts:
         """Return for how many members each node could give this interface on a network."""
-        pfs, there, rate = self._pfs(), self._there(network), self._rates[index]
+        there = self._there(network)
+        return self._by_node(there, self._by_pf(index, there), is_part=True)
+
+    def _by_pf(self, index: int, there: slice) -> Amounts:
+        """Return for how many members each of these PFs could give this interface."""
+        pfs, rate = self._pfs(), self._rates[index]
         vfs = pfs.vfs[there] * (pfs.able[there] >> index & 1)
-        return self._by_node(there, np.minimum(vfs, pfs.mbps[there] // rate) if rate else vfs, is_part=True)
+        return np.minimum(vfs, pfs.mbps[there] // rate) if rate else vfs
 
     def _there(self, network: str) -> slice:
         return self._pfs().starts.get(network, slice(0, 0))

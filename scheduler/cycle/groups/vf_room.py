@@ -49,10 +49,7 @@ class VfRoom:
 
 
 def is_selective(request: PodRequest) -> bool:
-    """Return whether the sums of a node say too much of a request: it selects its VFs, or wants Mb/s of one PF each.
-
-    Or each of them is of another PF.
-    """
+    """Return whether a node's sums say too much: a request selects its VFs, wants Mb/s of one PF, or distinct PFs."""
     return request.pfs == "distinct" or any(map(_selects, request.interfaces))
 
 

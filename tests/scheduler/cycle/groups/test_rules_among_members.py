@@ -1,5 +1,6 @@
 """Equal members with rules among them: the first place that is found for one may leave none for the others."""
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from itertools import permutations
 from random import Random
@@ -79,18 +80,18 @@ def test_members_that_keep_with_pods_of_several_racks_are_not_kept_in_one(make_l
     assert _placed(life, [], 4, affinity={"podAffinity": {_REQUIRED: [_rule("rack")]}}) == 4
 
 
-def _can_be_placed(places: Sequence[_Place], count: int) -> bool:
-    """Return whether members can be placed one after another, each where no rack and no row has two more than another.
+def _can_be_placed(places: Sequence[_Place], count: int, keys: Sequence[str]) -> bool:
+    """Return whether members can be placed one after another, each where no value of a label has two more than another.
 
-    Source: satisfyMinDomains and the skew in Filter of pkg/scheduler/framework/plugins/podtopologyspread of Kubernetes.
+    Source: the skew in pkg/scheduler/framework/plugins/podtopologyspread/filtering.go of Kubernetes.
     """
     seen = set[tuple[int, ...]]()
 
-    def may_take(taken: tuple[int, ...], node: int, field: int) -> bool:
-        sums: dict[str | int, int] = {}
+    def may_take(taken: tuple[int, ...], node: int, key: str) -> bool:
+        sums = Counter[str]()
         for place, here in zip(places, taken, strict=True):
-            sums[place[field]] = sums.get(place[field], 0) + here
-        return sums[places[node][field]] + 1 - min(sums.values()) <= 1
+            sums[getattr(place, key)] += here
+        return sums[getattr(places[node], key)] + 1 - min(sums.values()) <= 1
 
     def reaches(taken: tuple[int, ...]) -> bool:
         if sum(taken) == count:
@@ -100,8 +101,7 @@ def _can_be_placed(places: Sequence[_Place], count: int) -> bool:
         seen.add(taken)
         return any(
             taken[node] < place.holds
-            and may_take(taken, node, 0)
-            and may_take(taken, node, 1)
+            and all(may_take(taken, node, key) for key in keys)
             and reaches((*taken[:node], taken[node] + 1, *taken[node + 1 :]))
             for node, place in enumerate(places)
         )
@@ -109,8 +109,9 @@ def _can_be_placed(places: Sequence[_Place], count: int) -> bool:
     return reaches((0,) * len(places))
 
 
-def test_members_that_spread_by_two_labels(make_life: MakeLife) -> None:
-    """They are placed exactly where some order of places allows it."""
+@pytest.mark.parametrize("keys", [("rack",), ("rack", "row")])
+def test_members_that_spread(keys: Sequence[str], make_life: MakeLife) -> None:
+    """They are placed exactly where some order of places allows it: with one label every order does."""
     possible = 0
     for seed in range(60):
         random = Random(seed)
@@ -125,9 +126,9 @@ def test_members_that_spread_by_two_labels(make_life: MakeLife) -> None:
                 "whenUnsatisfiable": "DoNotSchedule",
                 "labelSelector": {"matchLabels": _LABELS},
             }
-            for key in ("rack", "row")
+            for key in keys
         ]
-        expected = _can_be_placed(places, count)
+        expected = _can_be_placed(places, count, keys)
         possible += expected
         found = _placed(make_life(), places, count, topologySpreadConstraints=spread)
         assert found == (count if expected else 0), f"seed {seed}: {places}, {count} members"
