@@ -224,6 +224,9 @@ class EventHandlers:
                 self._wait(pod, now)
                 return []
             self.pending_pods.renew(pod)
+            if pod.metadata.deletion_timestamp is not None:
+                # Its Binding is on the way.
+                self._stand(pod, "leaving", now)
             return []
         self._wait(pod, now)
         return []

@@ -136,6 +136,9 @@ class WriteResults:
         uid, pending = decision.pod_info.uid, self.pending_pods.get(decision.pod_info.uid)
         if pending is None:
             return []
+        if pending.pod.metadata.deletion_timestamp is not None:
+            self.pending_pods.delete(uid, now)
+            return []
         if outcome.kind in ("changed", "forbidden"):
             self.queue.retry(uid)
             self.pending_groups.back_off(uid, now)
