@@ -24,6 +24,7 @@ members, and equal ones with two rules among them, that no order of them places 
 from collections import deque
 from collections.abc import Mapping, Set
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -41,7 +42,7 @@ from scheduler.cycle.groups.packing import GroupPacking
 from scheduler.cycle.groups.rails import on_rails
 from scheduler.cycle.groups.row_contents import RowContents
 from scheduler.cycle.groups.search import MOST_RESTARTS, GroupSearch
-from scheduler.cycle.groups.slices import PUT_BACK
+from scheduler.cycle.groups.tried_members import TriedMembers
 from scheduler.cycle.placement_budget import TurnSpent
 from scheduler.cycle.refusals import Among
 from scheduler.kube.cluster_event import ANY_EVENT, LEAVING, NO_EVENT, ClusterEvent
@@ -62,6 +63,7 @@ class GroupCycle:
         self._cache = cache
         self._cycle = scheduling_cycle
         self._attempts = GroupAttempts(cache, scheduling_cycle)
+        self._tried = TriedMembers(cache)
 
     def proceed(
         self, search: GroupSearch, now: float, record_phase: RecordPhase = ignore_phase
@@ -137,10 +139,7 @@ class GroupCycle:
 
     def set_aside(self, search: GroupSearch) -> None:
         """Take off all that was tried, until the decision goes on."""
-        for bind in search.placed.values():
-            self._take_off(bind)
-        search.aside.extendleft(reversed(search.placed.values()))
-        search.placed.clear()
+        self._tried.set_aside(search)
         if search.has_begun:
             self._note_seen(search)
             search.left_as = RowContents(self._cache.nodes)
@@ -155,16 +154,12 @@ class GroupCycle:
 
     def _put_back(self, search: GroupSearch, now: float) -> None:
         """Put members back where they were: what is not said of their nodes by `_heed_changes` still holds."""
-        for _ in range(min(PUT_BACK, len(search.aside))):
-            self._put_on(search, search.aside.popleft(), now)
+        self._tried.put_back(search, now)
         self._note_seen(search)
 
     def roll_back(self, search: GroupSearch) -> None:
         """Take off all that was tried."""
-        for bind in search.placed.values():
-            self._take_off(bind)
-        search.placed.clear()
-        search.aside.clear()
+        self._tried.take_off_all(search)
 
     def _ended(self, search: GroupSearch, now: float) -> GroupPlacement | GroupUnschedulable | None:
         """Return the outcome if there is one; begin the next try if this one has failed and another one is left."""
@@ -241,17 +236,15 @@ class GroupCycle:
         search.tried += 1
         search.todo.popleft()
         if isinstance(found, Bind):
-            self._put_on(search, found, now)
+            self._tried.put_on(search, found, now)
             return
         kind = alike(member)
         search.refusals.setdefault(kind, found)
         search.todo = deque(one for one in search.todo if alike(one) != kind)
 
     def _packing(self, search: GroupSearch, now: float) -> GroupPacking:
-        def put_on(bind: Bind) -> None:
-            self._put_on(search, bind, now)
-
-        return GroupPacking(self._cache, self._cycle, put_on, self._take_off, search.unfit)
+        put_on = partial(self._tried.put_on, search, now=now)
+        return GroupPacking(self._cache, self._cycle, put_on, self._tried.take_off, search.unfit)
 
     def _begin_search(self, search: GroupSearch) -> bool:
         """Begin to search beyond greedy order where all orders have failed; return whether that is worthwhile."""
@@ -285,19 +278,8 @@ class GroupCycle:
         there = search.placed.keys() | {bind.pod_info.uid for bind in search.aside}
         behind = {one.uid for one in path.shorten(there, rows_of(self._rows(search), self._cache.nodes))}
         for uid in behind & search.placed.keys():
-            self._take_off(search.placed.pop(uid))
+            self._tried.take_off(search.placed.pop(uid))
         search.aside = deque(bind for bind in search.aside if bind.pod_info.uid not in behind)
-
-    def _put_on(self, search: GroupSearch, bind: Bind, now: float) -> None:
-        self._cache.assume(bind.assigned, now)
-        if bind.plan is not None:
-            self._cache.volumes.assume(bind.pod_info.uid, bind.plan, is_tried=True)
-        search.placed[bind.pod_info.uid] = bind
-
-    def _take_off(self, bind: Bind) -> None:
-        self._cache.retract(bind.assigned)
-        if bind.plan is not None:
-            self._cache.volumes.forget(bind.pod_info.uid)
 
     def _heed_changes(self, search: GroupSearch, now: float) -> None:
         """Let members be placed again whose nodes have changed since the last turn."""
@@ -322,7 +304,7 @@ class GroupCycle:
             return
         again = [bind for bind in search.placed.values() if self._is_stale(bind, changed)]
         for bind in again:
-            self._take_off(bind)
+            self._tried.take_off(bind)
             del search.placed[bind.pod_info.uid]
         # Others may have taken volumes that were chosen for members.
         stays = {id(bind): bind.plan is None and not self._is_stale(bind, changed) for bind in search.aside}
