@@ -2,7 +2,8 @@
 
 What it is: the domains of `scheduler.cycle.groups.domains`, and before them, where a rule of the members keeps them
 together by a label, the domains of that label; in each the networks of `scheduler.cycle.groups.rails`; on
-each the members as they come and, where they differ, by their size, for what is large finds room last. A decision that
+each the members as they come and, where they differ, by their size, for what is large finds room last. Where fewer
+members are needed than there are, the small ones come first in the end: the most of them fit. A decision that
 has tried as much as it may leaves the rest to another one, which goes on with the domain that was being tried.
 """
 
@@ -21,7 +22,7 @@ from scheduler.cycle.groups.domains import Try, tries
 from scheduler.cycle.groups.members import HOSTNAME, by_size, keep_apart, together_by
 from scheduler.cycle.groups.network_room import NetworkRoom
 from scheduler.cycle.groups.rails import Networks, choices, networks_in, on_rails
-from scheduler.cycle.groups.search import GroupSearch
+from scheduler.cycle.groups.search import Attempt, GroupSearch
 from scheduler.cycle.groups.vf_room import VfRoom, is_selective
 from scheduler.placement.vf_accounting import FreeVfs
 
@@ -37,10 +38,7 @@ class GroupAttempts:
         """Give a search all that it tries from its first domain on; from the first of all if there are fewer now."""
         placed_on = [assigned.node for assigned in search.before]
         count, bounds = len(search.waiting), partial(self._bounds, search)
-        orders = [search.waiting]
-        if len(search.shapes) > 1:
-            orders.append(by_size(search.waiting))
-        networks = partial(self._networks, search, self._nominated(search))
+        attempts = partial(self._attempts, search, self._nominated(search))
         groups = [search.group]
         if not placed_on and (key := together_by(search.waiting)):
             # The first member that is placed binds the others to where it is.
@@ -51,8 +49,7 @@ class GroupAttempts:
                 for group in groups
                 for one in tries(group, search.judged, count, search.needed, placed_on, self._cache, bounds)
             )
-            ahead = islice(found, first, None)
-            search.later = ((one, each, order) for one in ahead for each in networks(one) for order in orders)
+            search.later = chain.from_iterable(map(attempts, islice(found, first, None)))
             search.next, search.first_domain, search.next_domain = next(search.later, None), first, first
             if search.next is not None:
                 return
@@ -72,8 +69,21 @@ class GroupAttempts:
         nominated = (self._cycle.nominated(one.uid) for one in search.waiting)
         return [one for one in nominated if one is not None]
 
-    def _networks(self, search: GroupSearch, nominated: Sequence[AssignedPod], one: Try) -> Iterator[Networks]:
-        """Yield the networks to try for the members' interfaces in the domain of a try."""
+    def _attempts(self, search: GroupSearch, nominated: Sequence[AssignedPod], one: Try) -> Iterator[Attempt]:
+        """Yield the attempts of a try: all orders of the members on one choice of networks after another."""
+        wants_most, orders = one.wanted < len(search.waiting), [search.waiting]
+        if len(search.shapes) > 1:
+            orders.append(by_size(search.waiting))
+            if wants_most:
+                # Of what is small the most fit.
+                orders.append(orders[-1][::-1])
+        for networks, most in self._networks(search, nominated, one, wants_most=wants_most):
+            yield from (Attempt(one, networks, order, most) for order in orders)
+
+    def _networks(
+        self, search: GroupSearch, nominated: Sequence[AssignedPod], one: Try, *, wants_most: bool
+    ) -> Iterator[tuple[Networks, int]]:
+        """Yield the networks to try in the domain of a try, each with how many members they could hold at the most."""
         nodes = self._cache.nodes
 
         def free_vfs() -> Iterator[FreeVfs]:
@@ -84,8 +94,11 @@ class GroupAttempts:
 
         room = NetworkRoom([each.request for each in search.shapes], one.wanted, free_vfs)
         there = partial(networks_in, one.domain, nodes)
-        inside, wants_most = self._inside(one, nominated), one.wanted < len(search.waiting)
-        return choices(search.group, search.waiting, search.before, there, room, inside, wants_most=wants_most)
+        inside, count = self._inside(one, nominated), len(search.waiting)
+        for networks in choices(
+            search.group, search.waiting, search.before, there, room, inside, wants_most=wants_most
+        ):
+            yield networks, min(count, room.most_on(networks)) if wants_most and networks else count
 
     def _inside(self, one: Try, nominated: Sequence[AssignedPod]) -> list[AssignedPod]:
         """Return those that are nominated to a node in the domain of a try."""
@@ -108,5 +121,5 @@ def go_on_from(search: GroupSearch) -> int:
     if (now := search.next_domain - 1) > search.first_domain:
         return now
     # This one alone has taken all that a decision may try.
-    others = (one for one in chain([search.next], search.later) if one[0] is not search.trying)
+    others = (one for one in chain([search.next], search.later) if one.trying is not search.trying)
     return search.next_domain if next(others, None) is not None else 0

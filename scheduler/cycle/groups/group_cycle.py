@@ -15,6 +15,9 @@ have not changed (`scheduler.cycle.groups.row_contents`). A member that goes or 
 (`GroupSearch.has`, which the caller asks). Whatever the outcome but `GroupPlacement`, nothing stays assumed
 (`roll_back`).
 
+Where more members wait than are needed, all attempts are made that could place more of them (`_is_last`), and the best
+one again.
+
 What it costs: a member costs what a pod costs. After one that fits nowhere, its equals are not tried. Where a group is
 tried in several topology domains (`scheduler.cycle.groups.domains`), `_MOST_TRIED` bounds all of them together. Unequal
 members, and equal ones with two rules among them, that no order of them places are searched for beyond that
@@ -23,33 +26,31 @@ members, and equal ones with two rules among them, that no order of them places 
 
 from collections import deque
 from collections.abc import Mapping, Set
-from dataclasses import replace
 from functools import partial
 
-import numpy as np
-
 from scheduler.cache.cache import Cache
-from scheduler.cache.groups.sources import MOST_SHAPES
 from scheduler.cache.node_columns import Flags
 from scheduler.cycle.cluster_filters import cluster_filters
 from scheduler.cycle.cycle import RecordPhase, SchedulingCycle, ignore_phase
-from scheduler.cycle.decisions import Bind, GroupPlacement, GroupUnschedulable, Unschedulable
-from scheduler.cycle.groups.attempts import GroupAttempts, go_on_from
+from scheduler.cycle.decisions import Bind, GroupPlacement, GroupUnschedulable
+from scheduler.cycle.groups.attempts import GroupAttempts
 from scheduler.cycle.groups.backtracking import Backtracking, begin, rows_of, take_step
-from scheduler.cycle.groups.domains import hanging_on, labels_are_ready
+from scheduler.cycle.groups.domains import labels_are_ready
+from scheduler.cycle.groups.group_refusals import GroupRefusals, cannot_end
 from scheduler.cycle.groups.members import alike, are_interchangeable, distinct, together_by
 from scheduler.cycle.groups.packing import GroupPacking
 from scheduler.cycle.groups.rails import on_rails
 from scheduler.cycle.groups.row_contents import RowContents
-from scheduler.cycle.groups.search import MOST_RESTARTS, GroupSearch
+from scheduler.cycle.groups.search import MOST_RESTARTS, Enough, GroupSearch
 from scheduler.cycle.groups.tried_members import TriedMembers
 from scheduler.cycle.placement_budget import TurnSpent
 from scheduler.cycle.refusals import Among
-from scheduler.kube.cluster_event import ANY_EVENT, LEAVING, NO_EVENT, ClusterEvent
 from scheduler.kube.pod_info import PodInfo
 
 # How often those are tried again in a try that fitted nowhere before.
 _MOST_RETRIES = 3
+# Members that are tried to place more than are needed: less than a second.
+_MOST_TRIED_BEYOND = 2_000
 # Members that one decision tries in all topology domains together: some seconds.
 _MOST_TRIED = 20_000
 # The part of the steps left that the search beyond greedy order has in one domain (the last one has all), and at least.
@@ -64,6 +65,7 @@ class GroupCycle:
         self._cycle = scheduling_cycle
         self._attempts = GroupAttempts(cache, scheduling_cycle)
         self._tried = TriedMembers(cache)
+        self._refusals = GroupRefusals(cache, scheduling_cycle)
 
     def proceed(
         self, search: GroupSearch, now: float, record_phase: RecordPhase = ignore_phase
@@ -73,7 +75,7 @@ class GroupCycle:
         search.slices.begin_turn()
         if search.has_begun:
             self._heed_changes(search, now)
-        if (why := _cannot_end(search)) is not None:
+        if (why := cannot_end(search)) is not None:
             return GroupUnschedulable(0, search.needed, why)
         if search.aside:
             self._put_back(search, now)
@@ -128,11 +130,8 @@ class GroupCycle:
         return labels_are_ready(search.group, self._cache.nodes, search.slices)
 
     def _next_try(self, search: GroupSearch) -> None:
-        assert search.next is not None, "a group is tried somewhere"
-        search.next_domain += search.next[0] is not search.trying
-        search.trying, search.networks, order = search.next
-        search.next = next(search.later, None)
-        search.members = on_rails(order, search.group, search.networks)
+        search.begin_next()
+        search.members = on_rails(search.attempt.order, search.group, search.attempt.networks)
         search.todo = deque(search.members)
         search.refusals.clear()
         search.retries = search.restarts = 0
@@ -166,58 +165,41 @@ class GroupCycle:
         if search.path is not None and not self._has_searched(search, search.path):
             return None
         fitting = len(search.placed)
-        if search.todo and fitting + len(search.todo) >= search.trying.wanted:
+        if search.todo and fitting + len(search.todo) >= search.wanted:
             return None
-        refusal = next(iter(search.refusals.values()), None)
-        if refusal is not None:
-            placed_on = [bind.assigned.node for bind in search.placed.values()]
-            nodes = self._cache.nodes
-            inside = search.trying.domain.row_numbers(nodes)
-            refusal = hanging_on(refusal, search.trying.wanted, inside, placed_on, nodes)
-        if fitting >= search.trying.wanted:
-            return GroupPlacement(tuple(search.placed.values()), _for_any(search, refusal))
-        binds = tuple(search.placed.values())
-        self.roll_back(search)
-        if search.path is None and (search.best is None or self._is_better(search, search.best, fitting)):
-            assert refusal is not None, "as many members wait as are needed"
-            search.best = GroupUnschedulable(fitting, search.needed, refusal, search.trying.domain.text, binds)
-            search.best_try = search.trying
-        if search.path is None and self._begin_search(search):
-            return None
-        search.path = None
-        if search.next is not None and search.tried < _MOST_TRIED:
-            self._next_try(search)
-            return None
-        assert search.best is not None, "a search follows a try"
-        best, is_cut, left = self._of_all_domains(search, search.best, now), search.next is not None, go_on_from(search)
-        refusal, comes_again = self._heeding_all(search, best.refusal), bool(left or search.unsteady)
-        return replace(best, refusal=refusal, is_cut=is_cut, go_on_from=left, comes_again=comes_again)
+        if search.enough is not None or fitting >= search.wanted:
+            if self._is_last(search, fitting):
+                return GroupPlacement(tuple(search.placed.values()), self._refusals.left_over(search))
+        else:
+            if search.path is None:
+                self._refusals.note(search)
+            self.roll_back(search)
+            if search.path is None and self._begin_search(search):
+                return None
+            search.path = None
+            if search.next is None or search.tried >= _MOST_TRIED:
+                return self._refusals.of_all(search, now)
+        self._next_try(search)
+        return None
 
-    def _of_all_domains(self, search: GroupSearch, best: GroupUnschedulable, now: float) -> GroupUnschedulable:
-        """Return why a member fits in no domain, where none does: the domain that was tried is like any other one.
+    def _is_last(self, search: GroupSearch, fitting: int) -> bool:
+        """Return whether the members that are placed are enough, and the most; else let another attempt be the next.
 
-        Unless its domain is given by placed members, or it would fit on other networks than those that were tried.
+        Each attempt of this try that could place more is made, and then the best one again.
         """
-        label, member = search.group.within, best.refusal.pod_info
-        if best.fitting or not best.where or not label or search.before:
-            return best
-        if search.group.rails == "same":
-            member = next(one for one in search.waiting if one.uid == member.uid)
-        nodes = self._cache.nodes
-        inside = nodes.valid[: nodes.size] & (nodes.label(label).ids[: nodes.size] > 0)
-        try:
-            found = self._cycle.place(member, now, search.budget, Among(inside, label))
-        except TurnSpent:
-            return best
-        if not isinstance(found, Unschedulable):
-            # It fits in a domain that has no room for as many as are needed.
-            return best
-        return replace(best, refusal=hanging_on(found, best.wanted, np.flatnonzero(inside), (), nodes), where="")
-
-    def _is_better(self, search: GroupSearch, best: GroupUnschedulable, fitting: int) -> bool:
-        """Return whether the try says more of why the group waits: more members fit, or as many in a wider domain."""
-        labels, before = len(search.trying.domain.labels), len(search.best_try.domain.labels)
-        return (fitting, -labels) > (best.fitting, -before)
+        enough = search.enough
+        if fitting >= search.wanted:
+            enough = Enough(search.attempt, fitting, search.tried if enough is None else enough.tried)
+        assert enough is not None, "enough are placed now, or were before"
+        has_time = search.tried - enough.tried < _MOST_TRIED_BEYOND
+        is_left = search.pass_over(enough.count if has_time else len(search.members))
+        if not is_left and enough.attempt is search.attempt:
+            return True
+        search.enough = enough
+        self.roll_back(search)
+        if not is_left:
+            search.go_back(enough)
+        return False
 
     def _try_next(self, search: GroupSearch, among: Among | None, now: float, record_phase: RecordPhase) -> None:
         member = search.path.member if search.path is not None else search.todo[0]
@@ -248,7 +230,7 @@ class GroupCycle:
 
     def _begin_search(self, search: GroupSearch) -> bool:
         """Begin to search beyond greedy order where all orders have failed; return whether that is worthwhile."""
-        if search.next is not None and search.next[:2] == (search.trying, search.networks):
+        if search.next is not None and search.next.differs_in_order(search.attempt):
             return False
         if search.steps <= 0:
             return False
@@ -269,6 +251,8 @@ class GroupCycle:
         """Return whether a search has ended; if enough members are placed, the others are tried in greedy order."""
         if len(search.placed) >= search.trying.wanted:
             search.todo, search.path = deque(path.rest()), None
+            # It is not searched for what places more.
+            search.pass_over(len(search.members))
             return True
         search.steps += path.steps if path.is_over else 0
         return path.is_over
@@ -350,38 +334,3 @@ class GroupCycle:
 
     def _reads_others(self, member: PodInfo) -> bool:
         return bool(cluster_filters(member, self._cache))
-
-    def _heeding_all(self, search: GroupSearch, refusal: Unschedulable) -> Unschedulable:
-        """Return a refusal with the events that can help any member: each could leave its place to another one."""
-        group = search.group
-        is_plain = group.rails is None and not group.within and not group.prefer and not search.unsteady
-        if is_plain and are_interchangeable(search.members) and not together_by(search.members):
-            return refusal
-        events = refusal.requeue_on | ClusterEvent.NODE | LEAVING
-        others = {alike(one): one for one in search.members}
-        if len(others) > MOST_SHAPES:
-            # Too many to ask which rules about other pods apply to each.
-            return replace(refusal, requeue_on=events | ANY_EVENT)
-        for other in others.values():
-            events |= self._cycle.events_that_help(other)
-        return replace(refusal, requeue_on=events)
-
-
-def _cannot_end(search: GroupSearch) -> Unschedulable | None:
-    """Return why a decision has no outcome now, whatever fits; None if it may have one."""
-    reason, requeue_on = "", NO_EVENT
-    if (count := len(search.shapes)) > MOST_SHAPES:
-        reason = f"its members request {count} different things, the most is {MOST_SHAPES}"
-    elif search.restarts > MOST_RESTARTS:
-        reason, requeue_on = "pods that its members have rules about come faster than it is decided about", ANY_EVENT
-    return Unschedulable(search.waiting[0], reason, requeue_on, {"v": 1}) if reason else None
-
-
-def _for_any(search: GroupSearch, refusal: Unschedulable | None) -> Unschedulable | None:
-    """Return the refusal of those that are left over, with the events that can help any of them."""
-    if refusal is None:
-        return None
-    events = refusal.requeue_on
-    for one in search.refusals.values():
-        events |= one.requeue_on
-    return replace(refusal, requeue_on=events)

@@ -3,6 +3,7 @@
 from collections import Counter, deque
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 
 from scheduler.cache.cache import AssignedPod
 from scheduler.cache.groups.sources import Group
@@ -27,8 +28,29 @@ _SEARCHED = 4_000
 # How often a try begins again because rules about other pods read what has changed.
 MOST_RESTARTS = 3
 _EVERYWHERE = Try(Domain(), 1)
-# Where members are tried, on which networks, and in which order.
-Attempt = tuple[Try, Networks, Sequence[PodInfo]]
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """Where members are tried, on which networks, in which order, and how many could be placed so at the most."""
+
+    trying: Try
+    networks: Networks
+    order: Sequence[PodInfo]
+    most: int
+
+    def differs_in_order(self, other: "Attempt") -> bool:
+        """Return whether another attempt tries the same in another order."""
+        return self.trying is other.trying and self.networks == other.networks
+
+
+@dataclass(frozen=True, slots=True)
+class Enough:
+    """An attempt that placed so many members, enough of them; others are made after it, since so many were tried."""
+
+    attempt: Attempt
+    count: int
+    tried: int
 
 
 @dataclass(slots=True)
@@ -54,10 +76,11 @@ class GroupSearch:
     # The members with their interfaces on the rails that are tried.
     members: Sequence[PodInfo] = ()
     # What is tried, and what comes after it.
-    trying: Try = _EVERYWHERE
-    networks: Networks = ()
+    attempt: Attempt = Attempt(_EVERYWHERE, (), (), 0)
     next: Attempt | None = None
     later: Iterator[Attempt] = field(default_factory=lambda: iter(()))
+    # The attempt of this try that has placed the most, where another one may place more.
+    enough: Enough | None = None
     # The number of the first domain that is tried, of the one after what is tried now, and how many members were tried.
     first_domain: int = 0
     next_domain: int = 0
@@ -96,6 +119,36 @@ class GroupSearch:
     def has(self, uid: str) -> bool:
         """Return whether a pod is one of the members that are decided about."""
         return uid in self.uids
+
+    @property
+    def trying(self) -> Try:
+        """The domain that is tried, and how many members must be placed there."""
+        return self.attempt.trying
+
+    @property
+    def wanted(self) -> int:
+        """How many members an attempt must place to be better than those before it."""
+        return self.trying.wanted if self.enough is None else self.enough.count + 1
+
+    def begin_next(self) -> None:
+        """Let the next attempt be the one that is made."""
+        assert self.next is not None, "a group is tried somewhere"
+        self.next_domain += self.next.trying is not self.trying
+        self.attempt, self.next = self.next, next(self.later, None)
+
+    def pass_over(self, count: int) -> bool:
+        """Pass over the attempts of this try that could place no more than so many; return whether one is left."""
+        while (ahead := self.next) is not None and ahead.trying is self.trying:
+            if ahead.most > count:
+                return True
+            self.next = next(self.later, None)
+        return False
+
+    def go_back(self, enough: Enough) -> None:
+        """Let the attempt that placed enough be made again, as the last one of its try."""
+        self.pass_over(len(self.waiting))
+        self.later = chain(() if self.next is None else (self.next,), self.later)
+        self.next, self.enough = enough.attempt, None
 
     @property
     def has_begun(self) -> bool:

@@ -1,0 +1,79 @@
+"""Beyond `min` as many members are placed as fit: against brute force on small clusters."""
+
+import itertools
+import json
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from random import Random
+
+import pytest
+
+from mooring.annotations.inventory import Pf
+from mooring.kube.events import Changed, Identity
+from scheduler.state.machine import Machine
+from tests.scheduler.conftest import MakeNode, MakePf, MakePod
+from tests.scheduler.group_life import Life, binds
+
+_NETWORKS = ("rail1", "rail2", "rail3")
+# For each node the VFs on each of its networks; for each member how many interfaces it has.
+Nodes = Sequence[dict[str, int]]
+Members = Sequence[int]
+
+
+def _most(nodes: Nodes, members: Members, rails: str) -> int:
+    """Return how many members fit at the most, by trying every node for every member."""
+    return max(_on(nodes, wants) for wants in _wants(members, rails))
+
+
+def _wants(members: Members, rails: str) -> Iterator[list[tuple[str | int, ...]]]:
+    """Yield what the members want for each choice there is: networks, or their numbers on the node."""
+    if rails == "index":
+        yield [tuple(range(count)) for count in members]
+        return
+    for chosen in itertools.product(_NETWORKS, repeat=max(members)):
+        yield [chosen[:count] for count in members]
+
+
+def _on(nodes: Nodes, wants: Sequence[tuple[str | int, ...]]) -> int:
+    if not wants:
+        return 0
+    best = _on(nodes, wants[1:])
+    for number, node in enumerate(nodes):
+        names = sorted(node)
+        there = Counter(one if isinstance(one, str) else names[one] if one < len(names) else "" for one in wants[0])
+        if all(node.get(network, 0) >= uses for network, uses in there.items()):
+            left = {network: vfs - there[network] for network, vfs in node.items()}
+            best = max(best, 1 + _on([*nodes[:number], left, *nodes[number + 1 :]], wants[1:]))
+    return best
+
+
+def _bound(life: Life, nodes: Nodes, members: Members, rails: str, least: int) -> int:
+    for number, node in enumerate(nodes):
+        pfs: tuple[Pf, ...] = tuple(
+            life.make_pf(index, vfs, network=network) for index, (network, vfs) in enumerate(node.items())
+        )
+        life.machine.nodes(Changed(Identity(f"n{number}"), life.make_node(f"n{number}", pfs)), life.now)
+    group = json.dumps({"name": "train", "min": least, "rails": rails})
+    life.see(*(life.member(f"m{number}", group, request=[{}] * count) for number, count in enumerate(members)))
+    return len(binds(life.work()))
+
+
+@pytest.mark.parametrize("rails", ["same", "index"])
+@pytest.mark.parametrize("kind", ["equal", "unequal"])
+@pytest.mark.parametrize("seed", range(60))
+def test_as_many_members_as_fit_are_placed(
+    make_node: MakeNode, make_pf: MakePf, make_pod: MakePod, rails: str, kind: str, seed: int
+) -> None:
+    random = Random(seed)
+    nodes = [
+        {network: random.randint(0, 3) for network in _NETWORKS if random.random() < 0.8}
+        for _ in range(random.randint(2, 3))
+    ]
+    interfaces = random.randint(1, 2)
+    members = [interfaces if kind == "equal" else random.randint(1, 3) for _ in range(random.randint(3, 5))]
+    most = _most(nodes, members, rails)
+    if not most:
+        return
+    least = random.randint(1, most)
+    bound = _bound(Life(Machine("mooring"), make_node, make_pf, make_pod), nodes, members, rails, least)
+    assert bound == most, (nodes, members, least)
