@@ -49,6 +49,8 @@ class Load:
     count: int | None = None
     cpu: str = "250m"
     shapes: int = 1
+    # Whether the PFs of each node have names and PCI addresses that no other node's have.
+    is_mixed: bool = False
     # Seconds that all may take.
     most_s: float | None = None
     # How many groups there is room for; None for all.
@@ -61,6 +63,7 @@ LOADS = (
     Load("64 members of 8 shapes, 1,000 nodes", 1000, 64, {}, shapes=8),
     Load("64 members, rails same, 1,000 nodes", 1000, 64, {"rails": "same"}),
     Load("64 members, rails index, 1,000 nodes", 1000, 64, {"rails": "index"}),
+    Load("64 members, rails same, 5,000 unlike nodes", 5000, 64, {"rails": "same"}, is_mixed=True),
     Load("8 members in a rack, 5,000 nodes", 5000, 8, _IN_A_RACK),
     Load("64 members in a rack, 5,000 nodes", 5000, 64, _IN_A_RACK),
     Load("512 members of 8 VFs, 1,000 nodes", 1000, 512, {}, _EIGHT, count=1, most_s=1.0),
@@ -82,7 +85,7 @@ def measure(load_: Load, count: int) -> Result:
     """Decide about so many groups in a new cluster."""
     machine = Machine(names.SCHEDULER_NAME)
     for number in range(load_.nodes):
-        machine.nodes(Changed(Identity(load.node_name(number)), _node(number)), _NOW)
+        machine.nodes(Changed(Identity(load.node_name(number)), _node(load_, number)), _NOW)
     for group, member in itertools.product(range(count), range(load_.size)):
         pod = _member(load_, group, member)
         machine.pods(Changed(Identity(pod.metadata.name, "default", pod.metadata.uid), pod), _NOW)
@@ -97,8 +100,12 @@ def measure(load_: Load, count: int) -> Result:
         bound.update(one.pod_info.pod.metadata.name.rpartition("-")[0] for one in made if isinstance(one, Bind))
 
 
-def _node(number: int) -> Node:
+def _node(load_: Load, number: int) -> Node:
     document = load.node(number)
+    if load_.is_mixed:
+        texts = document["metadata"]["annotations"]
+        pci = f"{number:04x}:"
+        texts[names.INVENTORY] = texts[names.INVENTORY].replace("enp", f"enp{number}p").replace("0000:", pci)
     document["metadata"]["labels"] |= {_RACK: f"rack-{number // 16}", _LEAF: f"leaf-{number // 4}"}
     document["spec"] = {}
     return msgspec.convert(document, Node)

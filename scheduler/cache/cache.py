@@ -128,9 +128,10 @@ class Cache:
             for assigned in self._on.get(node_info.name, {}).values():
                 self._count(row, assigned, 1)
             self._list_ports(row, node_info.name)
-        self.nodes.offers[row] = node_info.fault, self._vf_accountings[node_info.name].pfs
-        self.nodes.offer(row, self._vf_accountings[node_info.name].free_vfs.offered_vfs)
-        self.nodes.show_free_vfs(row, self._vf_accountings[node_info.name].free_vfs)
+        accounting = self._vf_accountings[node_info.name]
+        self.nodes.show_pfs(row, node_info.fault, accounting.pfs, accounting.model)
+        self.nodes.offer(row, accounting.free_vfs.offered_vfs)
+        self.nodes.show_free_vfs(row, accounting.free_vfs)
         if self.nodes.unit_pools:
             self.unit_pools.put(row, node_info, self._assignments(node_info.name))
 
@@ -140,7 +141,8 @@ class Cache:
         row = self.nodes.row_of[name]
         for assigned in self._on.get(name, {}).values():
             self._count(row, assigned, -1)
-        self.nodes.ports[row], self.nodes.offers[row] = frozenset(), NO_OFFER
+        self.nodes.ports[row] = frozenset()
+        self.nodes.show_pfs(row, *NO_OFFER)
         self.unit_pools.remove(row, name)
         del self._vf_accountings[name]
         self._free_since.pop(name, None)
@@ -152,7 +154,8 @@ class Cache:
             node_info = self._node_info.get(name)
             if node_info is not None and (fault := node_info.inventory_fault(now)) != node_info.fault:
                 row = self.nodes.row_of[name]
-                self.nodes.offers[row] = fault, self._vf_accountings[name].pfs
+                accounting = self._vf_accountings[name]
+                self.nodes.show_pfs(row, fault, accounting.pfs, accounting.model)
                 self.unit_pools.stop(row, name)
                 self.nodes.touch(row, renewed=True)
 

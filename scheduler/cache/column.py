@@ -1,6 +1,8 @@
 """A fact of each row as a column, dictionary-encoded, and the journal of the rows that changed."""
 
-from collections.abc import Callable, Collection, Hashable
+import sys
+from collections.abc import Callable, Collection, Hashable, Iterator
+from contextlib import contextmanager
 from typing import Any, Generic
 
 import numpy as np
@@ -45,6 +47,35 @@ class Judgements:
             codes[: len(self.codes)] = self.codes
             codes[len(self.codes) :] = NOT_KEPT
             self.codes = codes
+
+
+class TooManyJudged(Exception):  # noqa: N818 - an outcome on its way up, not an error
+    """As many values were judged as may be at one time. What was judged is kept: another time goes on from there."""
+
+
+class _JudgedCount:
+    """How many values all judges of this process have judged, and up to which number they may go on."""
+
+    values = 0
+    most = sys.maxsize
+
+
+_judged_count = _JudgedCount()
+
+
+def values_judged() -> int:
+    """Return how many values were judged so far: where each node has its own, that is what a new judge costs."""
+    return _judged_count.values
+
+
+@contextmanager
+def judging_at_most(count: int) -> Iterator[None]:
+    """Let no more than so many values be judged, of those whose judgements are kept; else `TooManyJudged` is raised."""
+    _judged_count.most = _judged_count.values + count
+    try:
+        yield
+    finally:
+        _judged_count.most = sys.maxsize
 
 
 class Column(Generic[Fact]):
@@ -92,7 +123,9 @@ class Column(Generic[Fact]):
         present = np.zeros(len(self.values), np.bool_)
         present[ids] = True
         judged = np.zeros(len(self.values), np.int64)
-        for number in present.nonzero()[0].tolist():
+        numbers = present.nonzero()[0].tolist()
+        _judged_count.values += len(numbers)
+        for number in numbers:
             judged[number] = judge(self.values[number])
         return judged.take(ids)
 
@@ -111,7 +144,11 @@ class Column(Generic[Fact]):
         if (judged < 0).any():
             present = np.zeros(len(self.values), np.bool_)
             present[ids] = True
-            for number in (present & (kept.codes[: len(self.values)] < 0)).nonzero()[0].tolist():
+            numbers = (present & (kept.codes[: len(self.values)] < 0)).nonzero()[0].tolist()
+            for number in numbers:
+                if _judged_count.values >= _judged_count.most:
+                    raise TooManyJudged
+                _judged_count.values += 1
                 kept.codes[number] = judge(self.values[number])
             judged = kept.codes.take(ids)
         return judged

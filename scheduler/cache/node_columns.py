@@ -113,6 +113,8 @@ class NodeColumns:
         self.published: Column[frozenset[str]] = Column(_SMALLEST, frozenset())
         # Why nothing may be given from a node's inventory (empty if it may), and the PFs that it lists.
         self.offers: Column[Offer] = Column(_SMALLEST, NO_OFFER)
+        # The same, as requests see the PFs that select none by its PCIe root: judged once for all nodes of one model.
+        self.models: Column[Offer] = Column(_SMALLEST, NO_OFFER)
         # What is left of other kinds of resource, by kind.
         self.unit_pools: dict[str, Column[Any]] = {}
         self._labels: dict[str, Column[str | None]] = {}
@@ -227,6 +229,10 @@ class NodeColumns:
             # A dict keeps the room of what was deleted from it.
             self._used[row] = dict(used)
 
+    def show_pfs(self, row: int, fault: InventoryFault | None, pfs: tuple[Pf, ...], model: tuple[Pf, ...] = ()) -> None:
+        """Note which PFs a node lists, and why nothing may be given of them; None if it may."""
+        self.offers[row], self.models[row] = (fault, pfs), (fault, model)
+
     def show_free_vfs(self, row: int, free_vfs: FreeVfs) -> None:
         """Record what the row's PFs have left now."""
         left, view = self._left, self.row_view(row)
@@ -294,7 +300,8 @@ class NodeColumns:
         self._replace_images(row, {})
         self._publish(row, frozenset())
         # What nobody has any more must not be kept.
-        self.taints[row], self.offers[row] = (), NO_OFFER
+        self.taints[row] = ()
+        self.show_pfs(row, *NO_OFFER)
         self.facts[row], self.free_vfs_of_row[row], self.valid[row] = None, EMPTY, False
         self.renewals.note(row)
         self.changes.note(row)
@@ -365,6 +372,7 @@ class NodeColumns:
             self.ports,
             self.published,
             self.offers,
+            self.models,
             self._no_label,
             *self._labels.values(),
             *self.unit_pools.values(),

@@ -13,7 +13,7 @@ import numpy as np
 
 from mooring.annotations.assignment import Assignment, assignment_fields
 from scheduler.cache.cache import AssignedPod, Cache
-from scheduler.cache.column import Amounts
+from scheduler.cache.column import Amounts, TooManyJudged
 from scheduler.cache.node_columns import Rows
 from scheduler.cycle.cluster_filters import (
     ClusterFilters,
@@ -133,9 +133,12 @@ class SchedulingCycle:
     ) -> Decision:
         """Decide about a pod without preemption, only on the rows ``among`` if given.
 
-        Raise TurnSpent where the search for VFs goes on in another turn.
+        Raise TurnSpent where the search for VFs, or judging the nodes, goes on in another turn.
         """
-        found = self._choose(pod_info, now, budget, among, record_phase)
+        try:
+            found = self._choose(pod_info, now, budget, among, record_phase)
+        except TooManyJudged as spent:
+            raise TurnSpent from spent
         if isinstance(found, _Choice):
             return self._bind(pod_info, found)
         if isinstance(found, NoNode):
@@ -144,8 +147,14 @@ class SchedulingCycle:
         return replace(verdict, requeue_on=verdict.requeue_on | self.events_that_help(pod_info))
 
     def passing(self, pod_info: PodInfo, budget: PlacementBudget) -> Rows:
-        """Return the rows that a pod passes, each judged by itself."""
-        return self._signature_scores.of(pod_info, budget).passing()
+        """Return the rows that a pod passes, each judged by itself.
+
+        Raise TurnSpent where judging them goes on in another turn.
+        """
+        try:
+            return self._signature_scores.of(pod_info, budget).passing()
+        except TooManyJudged as spent:
+            raise TurnSpent from spent
 
     def passing_without_pods(self, pod_info: PodInfo, budget: PlacementBudget) -> Rows:
         """Return the rows that a pod passes by itself, and those that it may pass once pods have left."""

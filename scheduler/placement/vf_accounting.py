@@ -179,12 +179,16 @@ class _PfAccount:
 
 
 class VfAccounting:
-    """What one node has left, kept up to date claim by claim; always equal to `free_vfs_of` of the same claims."""
+    """What one node has left, kept up to date claim by claim; always equal to `free_vfs_of` of the same claims.
 
-    __slots__ = ("_any_out", "_index", "_offers", "_pf_accounts", "_ports", "free_vfs", "pfs")
+    ``model`` are its PFs as requests see them that select none by its PCIe root.
+    """
+
+    __slots__ = ("_any_out", "_index", "_offers", "_pf_accounts", "_ports", "free_vfs", "model", "pfs")
 
     def __init__(self, inventory: Inventory | None, claims: Iterable[Claim] = ()) -> None:
         self.pfs = _shared(inventory.pfs) if inventory is not None else ()
+        self.model = _shared(_model_of(self.pfs))
         self._index = {pf.name: index for index, pf in enumerate(self.pfs)}
         self._pf_accounts = [_PfAccount(pf) for pf in self.pfs]
         self._any_out = any(pf.out for pf in self.pfs)
@@ -261,6 +265,16 @@ class VfAccounting:
         reserved = joined([one.reserved for one in self._pf_accounts], self._ports)
         accounts = zip(self._pf_accounts, self._offers, reserved, strict=True)
         return [PfCapacity(one.free.bit_count(), offer - taken) for one, offer, taken in accounts]
+
+
+def _model_of(pfs: tuple[Pf, ...]) -> tuple[Pf, ...]:
+    """Return PFs without what no request selects by, the PCIe root apart: mostly they are equal on many nodes."""
+    first: dict[str, str] = {}
+    ports = [None if pf.port is None else first.setdefault(pf.port, str(index)) for index, pf in enumerate(pfs)]
+    return tuple(
+        replace(pf, pci="", pcie=(), vf0=None, stride=1, rdma=None, numa=None, out=(), port=port)
+        for pf, port in zip(pfs, ports, strict=True)
+    )
 
 
 def _shared(pfs: tuple[Pf, ...]) -> tuple[Pf, ...]:

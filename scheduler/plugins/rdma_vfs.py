@@ -12,7 +12,7 @@ from mooring.annotations.assignment import Assignment
 from mooring.annotations.inventory import Pf
 from mooring.annotations.request import PodRequest, Spreading
 from scheduler.cache.cache import AssignedPod, Cache
-from scheduler.cache.column import NOT_KEPT
+from scheduler.cache.column import NOT_KEPT, Column
 from scheduler.cache.node_columns import MBPS, VFS, NodeColumns, Offer
 from scheduler.cache.node_info import NOT_READY_S, InventoryFault
 from scheduler.cache.node_view import Measure, NodeView
@@ -62,7 +62,12 @@ def pre_filter_inventory(pod_info: PodInfo, nodes: NodeColumns) -> Filter | None
         fault, pfs = offer
         return FAULTS[fault] if fault is not None else verdicts.refusal(pfs)
 
-    return lambda rows: refuse_by(nodes.offers, judge, rows, ("refusal", verdicts))
+    return lambda rows: refuse_by(_offers(request, nodes), judge, rows, ("refusal", verdicts))
+
+
+def _offers(request: PodRequest, nodes: NodeColumns) -> Column[Offer]:
+    """Return the PFs of all nodes, with what a request asks of them: few nodes share their PCI addresses with many."""
+    return nodes.offers if any(one.root is not None for one in request.interfaces) else nodes.models
 
 
 def pre_filter(pod_info: PodInfo, nodes: NodeColumns) -> UsageFilter | None:
@@ -106,7 +111,7 @@ class _Demands:
 
     def __init__(self, request: PodRequest, nodes: NodeColumns) -> None:
         self.spreading: Spreading | None = request.pfs
-        self.eligibility, self._nodes = eligibility(request), nodes
+        self.eligibility, self.offers, self._nodes = eligibility(request), _offers(request, nodes), nodes
         # The Mb/s and VFs without which no node can serve it.
         self.least = sum(self.eligibility.rates), len(request.interfaces)
         self._known: dict[int, tuple[tuple[Pf, ...], tuple[VfDemand, ...] | str]] = {}
@@ -254,7 +259,7 @@ def dry_run(pod_info: PodInfo, cache: Cache) -> DryRun | None:
         sums = _sums(demands, cache.vf_accounting(cache.nodes.names[row])) if by_sums else None
         return sums or _Vfs(pod_info, cache, row, demands)
 
-    return DryRun(on, _fits_alone(demands, cache.nodes))
+    return DryRun(on, _fits_alone(demands))
 
 
 def _sums(demands: _Demands, vf_accounting: VfAccounting) -> _VfSums | None:
@@ -268,10 +273,10 @@ def _sums(demands: _Demands, vf_accounting: VfAccounting) -> _VfSums | None:
 def fits_alone(pod_info: PodInfo, nodes: NodeColumns) -> Callable[[NodeView], Measure] | None:
     """Return where a pod's interfaces would fit if all VFs were free; None for a pod that requests none."""
     demands = _demands(pod_info, nodes)
-    return _fits_alone(demands, nodes) if demands is not None else None
+    return _fits_alone(demands) if demands is not None else None
 
 
-def _fits_alone(demands: _Demands, nodes: NodeColumns) -> Callable[[NodeView], Measure]:
+def _fits_alone(demands: _Demands) -> Callable[[NodeView], Measure]:
     limit = 0
     rate, count = demands.least
 
@@ -290,7 +295,7 @@ def _fits_alone(demands: _Demands, nodes: NodeColumns) -> Callable[[NodeView], M
     def fits(view: NodeView) -> Measure:
         nonlocal limit
         limit = steps_taken() + SEARCHED_AT_ONCE
-        return view.judged(nodes.offers, could_give, ("alone", demands.eligibility))
+        return view.judged(demands.offers, could_give, ("alone", demands.eligibility))
 
     return fits
 

@@ -29,6 +29,7 @@ from collections.abc import Mapping, Set
 from functools import partial
 
 from scheduler.cache.cache import Cache
+from scheduler.cache.column import judging_at_most
 from scheduler.cache.node_columns import Flags
 from scheduler.cycle.cluster_filters import cluster_filters
 from scheduler.cycle.cycle import RecordPhase, SchedulingCycle, ignore_phase
@@ -42,6 +43,7 @@ from scheduler.cycle.groups.packing import GroupPacking
 from scheduler.cycle.groups.rails import on_rails
 from scheduler.cycle.groups.row_contents import RowContents
 from scheduler.cycle.groups.search import MOST_RESTARTS, Enough, GroupSearch
+from scheduler.cycle.groups.slices import VALUES_A_TURN
 from scheduler.cycle.groups.tried_members import TriedMembers
 from scheduler.cycle.placement_budget import TurnSpent
 from scheduler.cycle.refusals import Among
@@ -71,6 +73,18 @@ class GroupCycle:
         self, search: GroupSearch, now: float, record_phase: RecordPhase = ignore_phase
     ) -> GroupPlacement | GroupUnschedulable | None:
         """Go on with a decision for one turn; None if it takes another one."""
+        with judging_at_most(VALUES_A_TURN):
+            try:
+                return self._take_turn(search, now, record_phase)
+            except TurnSpent:
+                # Another turn does what has been begun, with what is known by now.
+                if search.has_begun:
+                    self._note_seen(search)
+                return None
+
+    def _take_turn(
+        self, search: GroupSearch, now: float, record_phase: RecordPhase
+    ) -> GroupPlacement | GroupUnschedulable | None:
         search.budget.begin_turn()
         search.slices.begin_turn()
         if search.has_begun:
@@ -239,10 +253,10 @@ class GroupCycle:
         if are_interchangeable(search.members) and not is_within_both:
             return False
         steps = search.steps if search.next is None else max(search.steps // _PARTS, _SEARCHED_IN_ONE)
-        search.steps -= steps
         inside = rows_of(self._rows(search), self._cache.nodes)
         packing = self._packing(search, 0.0)
         search.path = begin(search.members, search.trying.wanted, inside, steps, packing, search.budget)
+        search.steps -= steps
         search.todo.clear()
         search.refusals.clear()
         return True

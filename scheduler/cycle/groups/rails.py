@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 import msgspec
+import numpy as np
 
 from mooring.annotations.request import NO_RAIL, PodRequest, VfRequest
 from mooring.natural_order import natural
@@ -36,8 +37,13 @@ def networks_in(domain: Domain, nodes: NodeColumns) -> Sequence[str]:
 
     What one node says of itself must not use up the choices.
     """
-    rows = domain.row_numbers(nodes)
-    found = Counter(network for row in rows for network in {pf.network for pf in nodes.offers[row][1] if pf.network})
+    models, counts = np.unique(nodes.models.ids[domain.row_numbers(nodes)], return_counts=True)
+    # Many nodes have the same networks.
+    alike, found = Counter[tuple[str, ...]](), Counter[str]()
+    for model, count in zip(models.tolist(), counts.tolist(), strict=True):
+        alike[tuple([pf.network for pf in nodes.models.values[model][1]])] += count
+    for networks, count in alike.items():
+        found.update(dict.fromkeys({network for network in networks if network}, count))
     return sorted(found, key=lambda network: (-found[network], natural(network)))
 
 

@@ -1,0 +1,73 @@
+"""Where each node differs from all others, judging them by a new request is divided among turns."""
+
+import json
+from random import Random
+
+import pytest
+
+from mooring import names
+from mooring.kube.events import Changed, Identity
+from scheduler.cache.column import values_judged
+from scheduler.state.machine import Machine
+from tests.scheduler.conftest import MakeNode, MakePf, MakePod
+from tests.scheduler.cycle.groups.test_oracle import Cluster, placed, planted
+
+_NODES, _A_TURN = 40, 15
+
+
+def _see_job(machine: Machine, make_pod: MakePod, **fields: str) -> None:
+    group = json.dumps({"name": "train", "min": 8, **fields})
+    for number in range(8):
+        pod = make_pod(f"p{number}", [{"min_tx_rate": 1000}, {}], annotations={names.GROUP: group})
+        machine.pods(Changed(Identity(f"p{number}", "default", pod.metadata.uid), pod), 0.0)
+
+
+def _judged_by_step(machine: Machine) -> tuple[list[int], int]:
+    """Return how many values each step judged, and how many members are bound."""
+    found, bound, before = [], 0, values_judged()
+    while (made := machine.step(0.0)) is not None:
+        machine.check()
+        found.append(values_judged() - before)
+        before = values_judged()
+        bound += len(placed(made))
+    return found, bound
+
+
+@pytest.mark.parametrize("rails", [{}, {"rails": "same"}, {"rails": "index"}])
+def test_a_turn_judges_no_more_values_than_it_may(
+    monkeypatch: pytest.MonkeyPatch, make_node: MakeNode, make_pf: MakePf, make_pod: MakePod, rails: dict[str, str]
+) -> None:
+    monkeypatch.setattr("scheduler.cycle.groups.group_cycle.VALUES_A_TURN", _A_TURN)
+    machine = Machine("mooring")
+    for number in range(_NODES):
+        pfs = tuple(make_pf(k, 2, name=f"enp{number}s{k}", network=f"rail{k}") for k in range(2))
+        machine.nodes(Changed(Identity(f"n{number}"), make_node(f"n{number}", pfs)), 0.0)
+    _see_job(machine, make_pod, **rails)
+    judged, bound = _judged_by_step(machine)
+    assert bound == 8
+    assert sum(judged) >= _NODES
+    assert max(judged) <= _A_TURN + 4
+
+
+def test_nodes_whose_pfs_differ_in_their_addresses_only_are_judged_together(
+    make_node: MakeNode, make_pf: MakePf, make_pod: MakePod
+) -> None:
+    machine = Machine("mooring")
+    for number in range(_NODES):
+        pfs = tuple(make_pf(k, pci=f"{number:04x}:0{k}:00.0", vf0=f"{number:04x}:0{k}:00.2", numa=k) for k in range(2))
+        machine.nodes(Changed(Identity(f"n{number}"), make_node(f"n{number}", pfs)), 0.0)
+    _see_job(machine, make_pod, rails="same")
+    judged, bound = _judged_by_step(machine)
+    assert bound == 8
+    assert sum(judged) < _NODES
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_members_are_searched_for_as_well(
+    monkeypatch: pytest.MonkeyPatch, make_node: MakeNode, make_pf: MakePf, make_pod: MakePod, seed: int
+) -> None:
+    """Where a turn ends in the middle of judging, the next one takes up what was begun: one value a turn."""
+    monkeypatch.setattr("scheduler.cycle.groups.group_cycle.VALUES_A_TURN", 1)
+    random = Random(seed)
+    hosts, members = planted(random, random.randint(2, 4), random.randint(1, 2))
+    assert len(Cluster(make_node, make_pf, make_pod).place(hosts, members, len(members))) == len(members)
