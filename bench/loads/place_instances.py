@@ -48,6 +48,20 @@ def perfect_fit(per_pf: int, capacity: int, step: int, *, uneven: bool = False) 
     return family
 
 
+def like_rates(pfs: int, vfs: int, mbps: int) -> Family:
+    """PFs of so many Mb/s, filled to the last VF and Mb/s by VFs whose rates on one PF are within 1 % of each other."""
+
+    def family(random: Random) -> Instance:
+        demands, counts = [], cut(random, vfs, pfs)
+        for count in counts:
+            rates = [mbps // count + random.randint(-mbps // count // 100, mbps // count // 100) for _ in range(count)]
+            rates[0] += mbps - sum(rates)
+            demands += [VfDemand(rate, (1 << pfs) - 1) for rate in rates]
+        return shuffled(random, demands), [PfCapacity(count, mbps) for count in counts], None
+
+    return family
+
+
 def fill(pfs: int, vfs: int, *, tight: bool = False, mbps: int = 400_000) -> Family:
     """Few PFs of so many Mb/s, filled to the last by uneven numbers of VFs; tight: no VF is left over either."""
 
@@ -275,6 +289,9 @@ FAMILIES: dict[str, Family] = {
     "2 PFs, 64, VFs tight, moved": moved(fill(2, 64, tight=True), 1),
     "2 PFs, 64, VFs tight, 1.6 Tb/s, fits": fill(2, 64, tight=True, mbps=1_600_000),
     "2 PFs, 64, VFs tight, 1.6 Tb/s, moved": moved(fill(2, 64, tight=True, mbps=1_600_000), 1),
+    "2 PFs, 32, VFs tight, fits": fill(2, 32, tight=True),
+    "2 PFs, 32, VFs tight, 1.6 Tb/s, fits": fill(2, 32, tight=True, mbps=1_600_000),
+    "2 PFs, 48, VFs tight, 1.6 Tb/s, fits": fill(2, 48, tight=True, mbps=1_600_000),
     "2 PFs, 64, VFs tight, few sizes": few_sizes(64, (1600, 40_001, 1243, 160_003)),
     **{
         f"2 PFs, 64, {number} sizes{', VFs tight' if tight else ''}{name}": some_sizes(64, number, largest, tight=tight)
@@ -292,6 +309,11 @@ FAMILIES: dict[str, Family] = {
     "8 PFs, 16, VFs tight, fits": fill(8, 16, tight=True),
     "12 PFs, 16, VFs tight, fits": fill(12, 16, tight=True),
     "16 PFs, 16, VFs tight, fits": fill(16, 16, tight=True),
+    **{
+        f"{pfs} PFs, 16, VFs tight, like rates{name}": like_rates(pfs, 16, mbps)
+        for mbps, name in ((400_000, ""), (1_600_000, ", 1.6 Tb/s"))
+        for pfs in (4, 5, 6, 8, 12)
+    },
     "8 a PF, step 1000, fits": perfect_fit(8, 100_000, 1000),
     "8 a PF, step 1, fits": perfect_fit(8, 100_000, 1),
     "8 a PF, uneven, step 100, fits": perfect_fit(8, 100_000, 100, uneven=True),

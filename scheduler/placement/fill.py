@@ -5,11 +5,15 @@ it could be exchanged for a larger one that is allowed in no bin where the small
 skipped set, the two items can be exchanged, so the larger set packs whatever the skipped one does. Sources: Martello
 and Toth, Knapsack Problems (1990), 8.5, dominance; Fukunaga and Korf, Bin completion algorithms (2007).
 
-Which sums the items can reach is computed first, as in the dynamic program for subset sum, with the sums as bits of an
-integer: a shift for each item. The enumeration then enters no branch that ends without a set. Both spend steps in
-proportion to the work that they do.
+The sets come in one of two ways, by what costs less, and spend steps in proportion to the work that they do:
+
+- Which sums the items can reach is computed first, as in the dynamic program for subset sum, with the sums as bits of
+  an integer: a shift for each item. The enumeration then enters no branch that ends without a set.
+- Of few items, where the bin is large and little of it may be wasted, all sets of one half meet those of the other.
+  Source: Horowitz and Sahni, Computing partitions with applications to the knapsack problem (1974).
 """
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
 from typing import NamedTuple
@@ -17,6 +21,8 @@ from typing import NamedTuple
 # A step is about a microsecond: the time to shift and join so many bits of a bin's size, or to shift so many only.
 BITS_A_STEP = 6_000
 COPIED_BITS_A_STEP = 60_000
+# And to add so many sets of half of the items, or to sort them.
+_SETS_A_STEP = 2
 
 
 class Item(NamedTuple):
@@ -78,8 +84,10 @@ class Fillings:
         self.weightless = [(index, item) for index, item in items if not item.size]
         self.sizes = [item.size for _, item in self.sized]
         self.before = [0, *accumulate(self.sizes)]
-        steps.spend(5 + len(self.weightless) + (len(self.sized) + 1) * (1 + capacity.size // BITS_A_STEP))
-        self.reach = self._reach()
+        reaching = (len(self.sized) + 1) * (1 + capacity.size // BITS_A_STEP)
+        self.in_halves = self._cost_of_halves() < reaching
+        steps.spend(5 + len(self.weightless) + (0 if self.in_halves else reaching))
+        self.reach = [] if self.in_halves else self._reach()
         self.unlike = self._unlike()
         self.kinds = self._kinds()
         self.taken: list[int] = []
@@ -102,12 +110,56 @@ class Fillings:
         return unlike
 
     def __iter__(self) -> Iterator[int]:
+        for waste, slots in self._of_halves() if self.in_halves else self._of_sums():
+            weightless = min(slots, len(self.weightless))
+            if len(self.taken) + weightless >= self.least and not self._can_be_better(waste, slots):
+                yield from self._with_weightless(weightless)
+
+    def _cost_of_halves(self) -> int:
+        """Return how many steps it takes about to let the sets of two halves meet."""
+        count = len(self.sized)
+        most = (self.slack + 1 << count) // (self.before[-1] + 1)
+        return (1 << (count + 1) // 2) + most
+
+    def _of_halves(self) -> Iterator[tuple[int, int]]:
+        """Set ``taken`` to each set that wastes no more than it may; yield its waste, and the slots that it leaves."""
+        one, other = (sorted(self._sums(first)) for first in (0, 1))
+        self.steps.spend((len(one) + len(other)) // _SETS_A_STEP)
+        sums = [total for total, _ in other]
+        found = []
+        for total, taken in one:
+            self.steps.spend()
+            most = self.capacity.size - total
+            for number in range(bisect_left(sums, most - self.slack), bisect_right(sums, most)):
+                self.steps.spend()
+                found.append((most - sums[number], taken | other[number][1]))
+        for waste, taken in sorted(found):
+            slots = self.capacity.slots - taken.bit_count()
+            if slots >= 0 and self._are_first(taken):
+                self.taken = list(bits(taken))
+                yield waste, slots
+
+    def _sums(self, first: int) -> list[tuple[int, int]]:
+        """Return the sums of every second item from the first on that the bin holds, with positions as bits."""
+        found = [(0, 0)]
+        for position in range(first, len(self.sizes), 2):
+            most, bit = self.capacity.size - self.sizes[position], 1 << position
+            found += [(total + self.sizes[position], taken | bit) for total, taken in found if total <= most]
+        return found
+
+    def _are_first(self, taken: int) -> bool:
+        """Return whether of equal items the first ones are taken."""
+        return not any(
+            taken >> position & 2 and not taken >> position & 1 and self.unlike[position] > position + 1
+            for position in range(len(self.sizes) - 1)
+        )
+
+    def _of_sums(self) -> Iterator[tuple[int, int]]:
+        """Set ``taken`` to each set that wastes no more than it may; yield its waste, and the slots that it leaves."""
         for waste in bits(self.reach[0] & ((1 << self.slack + 1) - 1)):
             self.steps.spend(1 + self.slack // BITS_A_STEP)
             for slots in self._subsets(0, self.capacity.size - waste, self.capacity.slots):
-                weightless = min(slots, len(self.weightless))
-                if len(self.taken) + weightless >= self.least and not self._can_be_better(waste, slots):
-                    yield from self._with_weightless(weightless)
+                yield waste, slots
 
     def _subsets(self, position: int, total: int, slots: int) -> Iterator[int]:
         """Set ``taken`` to each subset of the items from there on with this sum; yield the slots that it leaves."""

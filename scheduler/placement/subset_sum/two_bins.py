@@ -5,7 +5,7 @@ set is its number of items and its sum. So the sums that can be reached are comp
 subset sum, as bits of an integer. Source: Kellerer, Pferschy and Pisinger, Knapsack Problems (2004), 2.3.
 
 How it works: items of size 0 fill up numbers, so they are set aside. Where few sizes occur, `meet` decides by how many
-of each size a set takes. Of many items many sets serve, so some near one or two draws are tried first (`exchange`,
+of each size a set takes. Of many items many sets serve, so some near a few draws are tried first (`exchange`, then
 `meet`). Where none of these serves, the sums alone are computed: if none lies within the bounds there is no set, and
 often the first set found has a number of items within its bounds too. Otherwise `by_number` decides, which computes the
 sums of each number of items.
@@ -109,8 +109,9 @@ def _choose_sized(sizes: Sequence[int], bounds: Bounds, steps: Steps) -> list[in
 
 
 def _near_a_draw(sizes: Sequence[int], bounds: Bounds, steps: Steps) -> list[int] | None:
-    search = by_exchange if len(set(sizes)) >= _MANY_SIZES * len(sizes) else by_neighbours
-    return search(sizes, bounds, steps)
+    if len(set(sizes)) >= _MANY_SIZES * len(sizes) and (found := by_exchange(sizes, bounds, steps)) is not None:
+        return found
+    return by_neighbours(sizes, bounds, steps)
 
 
 def _cannot_be_so_many(sizes: Sequence[int], bounds: Bounds) -> bool:

@@ -1,5 +1,6 @@
 """Placement against an oracle that tries every assignment, and against instances that are built from a solution."""
 
+from collections import Counter
 from collections.abc import Sequence
 from itertools import chain, product
 from random import Random
@@ -115,6 +116,27 @@ def test_nearly_equal_rates_that_fill_pfs_are_found(width: int) -> None:
         assert not isinstance(outcome, NoFit), (demands, free)
         spent += isinstance(outcome, OutOfBudget)
     assert spent <= 1
+
+
+@pytest.mark.parametrize("capacity", [400_000, 800_000, 1_600_000])
+@pytest.mark.parametrize("pfs", [4, 5, 6, 8])
+def test_16_vfs_that_fill_large_pfs_are_found(capacity: int, pfs: int) -> None:
+    """To the last VF and Mb/s, by rates that are half of their mean apart, or a hundredth."""
+    random = Random(capacity + pfs)
+    for number in range(60):
+        counts = Counter([*range(pfs), *random.choices(range(pfs), k=16 - pfs)])
+        rates, spread = list[int](), (0.5, 0.01)[number % 2]
+        for pf in range(pfs):
+            mean = capacity // counts[pf]
+            some = [mean + random.randint(-int(mean * spread), int(mean * spread)) for _ in range(counts[pf] - 1)]
+            rates += [*some, capacity - sum(some)]
+        if min(rates) < 0:
+            continue
+        demands = [VfDemand(rate, (1 << pfs) - 1) for rate in random.sample(rates, len(rates))]
+        free = [PfCapacity(counts[pf], capacity) for pf in range(pfs)]
+        outcome = place(demands, free)
+        assert isinstance(outcome, Fit), (demands, free)
+        assert valid(outcome.pfs, demands, free, None)
 
 
 def test_64_vfs_that_fill_8_pfs_are_never_refused_and_mostly_placed() -> None:
