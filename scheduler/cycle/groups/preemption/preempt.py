@@ -341,11 +341,11 @@ class GroupPreemption:
         of_node: dict[str, set[str]] = {}
         for one in gone:
             of_node.setdefault(one.node, set()).add(one.uid)
-        key = victims.search.group.key
+        key, priority = victims.search.group.key, victims.search.priority
         nominations = tuple(
             # What is kept for it is kept from all that the group comes before.
             Nomination(
-                replace(assigned, priority=victims.search.priority),
+                assigned if assigned.priority == priority else replace(assigned, priority=priority),
                 frozenset(of_node.get(assigned.node, ())),
                 group=key,
             )
