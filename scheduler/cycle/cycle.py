@@ -13,7 +13,7 @@ import numpy as np
 
 from mooring.annotations.assignment import Assignment, assignment_fields
 from scheduler.cache.cache import AssignedPod, Cache
-from scheduler.cache.column import Amounts, TooManyJudged
+from scheduler.cache.column import Amounts, TooManyJudged, judging_at_most
 from scheduler.cache.node_columns import Rows
 from scheduler.cycle.cluster_filters import (
     ClusterFilters,
@@ -136,7 +136,8 @@ class SchedulingCycle:
         Raise TurnSpent where the search for VFs, or judging the nodes, goes on in another turn.
         """
         try:
-            found = self._choose(pod_info, now, budget, among, record_phase)
+            with judging_at_most(budget.values):
+                found = self._choose(pod_info, now, budget, among, record_phase)
         except TooManyJudged as spent:
             raise TurnSpent from spent
         if isinstance(found, _Choice):
@@ -152,7 +153,8 @@ class SchedulingCycle:
         Raise TurnSpent where judging them goes on in another turn.
         """
         try:
-            return self._signature_scores.of(pod_info, budget).passing()
+            with judging_at_most(budget.values):
+                return self._signature_scores.of(pod_info, budget).passing()
         except TooManyJudged as spent:
             raise TurnSpent from spent
 

@@ -20,9 +20,13 @@ class TurnSpent(Exception):  # noqa: N818 - an outcome on its way up, not an err
 
 
 class PlacementBudget:
-    """The steps that a decision may still spend."""
+    """The steps that a decision may still spend.
 
-    def __init__(self, a_turn: int = sys.maxsize, a_decision: int = A_DECISION) -> None:
+    ``values``: how many values one call may judge for the first time, as the PFs of each node are by a new request.
+    """
+
+    def __init__(self, a_turn: int = sys.maxsize, a_decision: int = A_DECISION, *, values: int = sys.maxsize) -> None:
+        self.values = values
         self._a_turn = self._left_this_turn = a_turn
         self._left = self._a_decision = a_decision
 

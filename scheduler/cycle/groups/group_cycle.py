@@ -29,7 +29,6 @@ from collections.abc import Mapping, Set
 from functools import partial
 
 from scheduler.cache.cache import Cache
-from scheduler.cache.column import judging_at_most
 from scheduler.cache.node_columns import Flags
 from scheduler.cycle.cluster_filters import cluster_filters
 from scheduler.cycle.cycle import RecordPhase, SchedulingCycle, ignore_phase
@@ -43,7 +42,6 @@ from scheduler.cycle.groups.packing import GroupPacking
 from scheduler.cycle.groups.rails import on_rails
 from scheduler.cycle.groups.row_contents import RowContents
 from scheduler.cycle.groups.search import MOST_RESTARTS, Enough, GroupSearch
-from scheduler.cycle.groups.slices import VALUES_A_TURN
 from scheduler.cycle.groups.tried_members import TriedMembers
 from scheduler.cycle.placement_budget import TurnSpent
 from scheduler.cycle.refusals import Among
@@ -73,14 +71,13 @@ class GroupCycle:
         self, search: GroupSearch, now: float, record_phase: RecordPhase = ignore_phase
     ) -> GroupPlacement | GroupUnschedulable | None:
         """Go on with a decision for one turn; None if it takes another one."""
-        with judging_at_most(VALUES_A_TURN):
-            try:
-                return self._take_turn(search, now, record_phase)
-            except TurnSpent:
-                # Another turn does what has been begun, with what is known by now.
-                if search.has_begun:
-                    self._note_seen(search)
-                return None
+        try:
+            return self._take_turn(search, now, record_phase)
+        except TurnSpent:
+            # Another turn does what was begun, with what is known by now.
+            if search.has_begun:
+                self._note_seen(search)
+            return None
 
     def _take_turn(
         self, search: GroupSearch, now: float, record_phase: RecordPhase

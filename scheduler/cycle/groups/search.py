@@ -14,7 +14,7 @@ from scheduler.cycle.groups.domains import Domain, Try
 from scheduler.cycle.groups.members import alike, by_shape
 from scheduler.cycle.groups.rails import Networks
 from scheduler.cycle.groups.row_contents import RowContents
-from scheduler.cycle.groups.slices import MEMBERS_A_TURN, Slices
+from scheduler.cycle.groups.slices import MEMBERS_A_TURN, VALUES_A_TURN, Slices
 from scheduler.cycle.placement_budget import A_DECISION, PlacementBudget
 from scheduler.kube.pod_info import PodInfo
 from scheduler.placement.place import SEARCHED_AT_ONCE
@@ -88,7 +88,9 @@ class GroupSearch:
     # The outcome of the try in which the most members fitted, and that try.
     best: GroupUnschedulable | None = None
     best_try: Try = _EVERYWHERE
-    budget: PlacementBudget = field(default_factory=lambda: PlacementBudget(SEARCHED_AT_ONCE, _STEPS * A_DECISION))
+    budget: PlacementBudget = field(
+        default_factory=lambda: PlacementBudget(SEARCHED_AT_ONCE, _STEPS * A_DECISION, values=VALUES_A_TURN)
+    )
     # The number of the event after which the decision began, or the first that tried a part of what there is to try.
     since: int = 0
     seen: int = -1

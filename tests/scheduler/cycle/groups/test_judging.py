@@ -8,6 +8,7 @@ import pytest
 from mooring import names
 from mooring.kube.events import Changed, Identity
 from scheduler.cache.column import values_judged
+from scheduler.cycle.groups import slices
 from scheduler.state.machine import Machine
 from tests.scheduler.conftest import MakeNode, MakePf, MakePod
 from tests.scheduler.cycle.groups.test_oracle import Cluster, placed, planted
@@ -37,7 +38,9 @@ def _judged_by_step(machine: Machine) -> tuple[list[int], int]:
 def test_a_turn_judges_no_more_values_than_it_may(
     monkeypatch: pytest.MonkeyPatch, make_node: MakeNode, make_pf: MakePf, make_pod: MakePod, rails: dict[str, str]
 ) -> None:
-    monkeypatch.setattr("scheduler.cycle.groups.group_cycle.VALUES_A_TURN", _A_TURN)
+    """A call judges no more than a turn may, and after as many no other one is made."""
+    monkeypatch.setattr("scheduler.cycle.groups.search.VALUES_A_TURN", _A_TURN)
+    monkeypatch.setattr("scheduler.cycle.groups.slices._A_VALUE", slices.A_TURN // _A_TURN)
     machine = Machine("mooring")
     for number in range(_NODES):
         pfs = tuple(make_pf(k, 2, name=f"enp{number}s{k}", network=f"rail{k}") for k in range(2))
@@ -46,7 +49,7 @@ def test_a_turn_judges_no_more_values_than_it_may(
     judged, bound = _judged_by_step(machine)
     assert bound == 8
     assert sum(judged) >= _NODES
-    assert max(judged) <= _A_TURN + 4
+    assert max(judged) < 2 * _A_TURN
 
 
 def test_nodes_whose_pfs_differ_in_their_addresses_only_are_judged_together(
@@ -67,7 +70,7 @@ def test_members_are_searched_for_as_well(
     monkeypatch: pytest.MonkeyPatch, make_node: MakeNode, make_pf: MakePf, make_pod: MakePod, seed: int
 ) -> None:
     """Where a turn ends in the middle of judging, the next one takes up what was begun: one value a turn."""
-    monkeypatch.setattr("scheduler.cycle.groups.group_cycle.VALUES_A_TURN", 1)
+    monkeypatch.setattr("scheduler.cycle.groups.search.VALUES_A_TURN", 1)
     random = Random(seed)
     hosts, members = planted(random, random.randint(2, 4), random.randint(1, 2))
     assert len(Cluster(make_node, make_pf, make_pod).place(hosts, members, len(members))) == len(members)
