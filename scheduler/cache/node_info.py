@@ -4,7 +4,6 @@ import enum
 import heapq
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
 
 from mooring import names
 from mooring.annotations.inventory import Inventory, read_inventory
@@ -13,6 +12,7 @@ from mooring.errors import AnnotationError
 from scheduler.kube.host_ports import HostPorts
 from scheduler.kube.objects import Node, Taint
 from scheduler.kube.quantity import parse_resources
+from scheduler.kube.timestamps import unix_time
 from scheduler.placement.vf_accounting import FreeVfs
 
 # How long, in seconds, a node may be not Ready before its VFs are no longer given.
@@ -185,13 +185,4 @@ def _unready_since(node: Node, known: NodeInfo | None, now: float) -> float | No
     if known is not None:
         return now if known.unready_since is None else known.unready_since
     # A scheduler that starts sees the node for the first time: it may have been not Ready for hours, by another clock.
-    return min(now, _time(ready.last_transition_time if ready is not None else None, now))
-
-
-def _time(text: str | None, otherwise: float) -> float:
-    """Return an RFC 3339 time as UNIX time; ``otherwise`` if the text is not a time."""
-    try:
-        read = datetime.fromisoformat(text or "")
-        return otherwise if read.tzinfo is None else read.timestamp()
-    except (ValueError, OverflowError):
-        return otherwise
+    return min(now, unix_time(ready.last_transition_time if ready is not None else None, now))

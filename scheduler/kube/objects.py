@@ -272,9 +272,13 @@ class Condition(Struct):
     last_transition_time: str | None = None
 
 
+class Terminated(Struct):
+    finished_at: str | None = None
+
+
 class ContainerState(Struct):
     running: Present | None = None
-    terminated: Present | None = None
+    terminated: Terminated | None = None
 
 
 class ContainerStatus(Struct):

@@ -13,6 +13,7 @@ from scheduler.cache.assigned_pod import read_assigned_pod
 from scheduler.cache.cache import Cache
 from scheduler.cache.groups import pod_groups
 from scheduler.cache.groups.members import GroupsByPod, Standing
+from scheduler.cache.groups.run import NOW, node_times
 from scheduler.cache.node_info import NodeInfo, read_node
 from scheduler.cache.volumes import volume_cache
 from scheduler.cycle.instructions import Instruction, Notice, Subject
@@ -253,7 +254,8 @@ class EventHandlers:
     def _stand(self, pod: Pod, standing: Standing | None, now: float, *, is_latecomer: bool = False) -> None:
         """Record what a pod that does not wait for us counts for in its group, if it is in one."""
         membership = membership_if_readable(pod)
-        self.pending_groups.note(pod.metadata.uid, membership, standing, now, is_latecomer=is_latecomer)
+        times = node_times(pod) if membership is not None else NOW
+        self.pending_groups.note(pod.metadata.uid, membership, standing, now, is_latecomer=is_latecomer, times=times)
 
     def _had_no_group(self, uid: str) -> bool:
         """Return whether a pod has been on a node on its own."""

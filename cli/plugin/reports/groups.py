@@ -19,6 +19,7 @@ from mooring.kube.events import Changed, Identity
 from scheduler.cache.groups.members import GroupsByPod, Members, Standing
 from scheduler.cache.groups.order import by_index
 from scheduler.cache.groups.pod_groups import PATHS, AnyPodGroup, KnownPodGroups
+from scheduler.cache.groups.run import node_times
 from scheduler.cache.groups.sources import Group, read_group
 from scheduler.kube.group_membership import GroupKey, Naming, membership_if_readable
 from scheduler.kube.objects import Pod
@@ -137,7 +138,7 @@ def find(listed: ListedObjects) -> list[FoundGroup]:
     for pod in listed.pods:
         membership, standing = membership_if_readable(pod), _standing(pod, listed.schedulers)
         if membership is not None and standing is not None:
-            groups.put(pod.metadata.uid, membership, standing)
+            groups.put(pod.metadata.uid, membership, standing, times=node_times(pod))
             pods[pod.metadata.uid] = pod
     known = _known(listed.pod_groups)
     labels = None

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from mooring.annotations.group import GroupRequest
+from scheduler.cache.groups.run import NOW, NodeTimes, Run
 from scheduler.kube.group_membership import GroupKey, GroupMembership
 
 # waiting: may be decided about. refused: ours, but what it asks for cannot be read or is not supported. gated: has
@@ -17,6 +18,7 @@ from scheduler.kube.group_membership import GroupKey, GroupMembership
 Standing = Literal["waiting", "refused", "gated", "foreign", "placed", "leaving", "succeeded"]
 # Those that are about to be decided about by this scheduler, or could be if they were other.
 _WAIT = ("waiting", "refused")
+_ON_A_NODE = ("placed", "leaving")
 
 
 @dataclass(slots=True)
@@ -31,6 +33,7 @@ class Members:
     asked: Counter[GroupRequest] = field(default_factory=Counter)
     # How often one has come to be placed.
     arrivals: int = 0
+    run: Run = field(default_factory=Run)
     _asked_of: dict[str, GroupRequest] = field(default_factory=dict)
     # The min for which each was placed as a member, 0 if it is not known; and how many there are of each.
     _began_for: dict[str, int] = field(default_factory=dict)
@@ -38,9 +41,8 @@ class Members:
 
     @property
     def counting(self) -> int:
-        """How many members count as placed: those that have succeeded do so while another one is placed."""
-        placed = self.counts["placed"]
-        return placed + self.counts["succeeded"] if placed else 0
+        """How many members count as placed: those that have succeeded do so until the end of their run."""
+        return self.counts["placed"] + self.run.succeeded
 
     def is_cut_short(self, least: int) -> bool:
         """Return whether some were placed by a start for more than are placed now; ``least`` are needed now.
@@ -50,7 +52,7 @@ class Members:
         """
         if not self._began_for:
             return False
-        begun = len(self._began_for) + self.counts["succeeded"]
+        begun = len(self._began_for) + self.run.succeeded
         return begun < (least if 0 in self._begun else min(least, max(self._begun)))
 
     def of(self, *standings: Standing) -> list[str]:
@@ -58,12 +60,23 @@ class Members:
         return [uid for uid, standing in self.standings.items() if standing in standings]
 
     def put(
-        self, uid: str, standing: Standing, asked: GroupRequest, *, is_latecomer: bool = False, least: int = 0
+        self,
+        uid: str,
+        standing: Standing,
+        asked: GroupRequest,
+        *,
+        is_latecomer: bool = False,
+        least: int = 0,
+        times: NodeTimes = NOW,
     ) -> None:
-        """Record a pod's standing; a latecomer has come to the group with a node. ``least``: the min of its start."""
-        self.arrivals += standing == "placed" and self.standings.get(uid) != "placed"
+        """Record a pod's standing; a latecomer has come to the group with a node.
+
+        ``least``: the min of its start; ``times``: when it had a node.
+        """
+        before = self.standings.get(uid)
+        self.arrivals += standing == "placed" and before != "placed"
         known = self._began_for.get(uid, 0)
-        self.drop(uid)
+        self._take_out(uid)
         self.standings[uid] = standing
         self.counts[standing] += 1
         if standing in _WAIT:
@@ -72,8 +85,27 @@ class Members:
         if standing == "placed" and not is_latecomer:
             self._began_for[uid] = least or known or asked.min or 0
             self._begun[self._began_for[uid]] += 1
+        self._heed_run(uid, standing, times, was_on_node=before in _ON_A_NODE)
 
     def drop(self, uid: str) -> None:
+        """Forget a pod."""
+        self._take_out(uid)
+        self._heed_run(uid)
+
+    def _heed_run(
+        self, uid: str, standing: Standing | None = None, times: NodeTimes = NOW, *, was_on_node: bool = False
+    ) -> None:
+        """Record what a pod's standing, None for one that is gone, is to the group's run."""
+        if not self.counts["placed"]:
+            self.run.end()
+        if standing != "succeeded":
+            self.run.drop(uid)
+        if standing == "placed":
+            self.run.place(times)
+        elif standing == "succeeded":
+            self.run.succeed(uid, times, was_on_node=was_on_node)
+
+    def _take_out(self, uid: str) -> None:
         standing = self.standings.pop(uid, None)
         if standing is None:
             return
@@ -92,6 +124,8 @@ class Members:
         """Raise AssertionError unless those that a start has placed are the placed ones that are no latecomers."""
         assert self._began_for.keys() == set(self.of("placed")) - latecomers, f"who began in {self.key} differs"
         assert self._begun == Counter(self._began_for.values()), f"group {self.key} is miscounted"
+        assert (self.run.began is not None) == bool(self.counts["placed"]), f"a run of {self.key} differs"
+        self.run.check(set(self.of("succeeded")))
 
 
 class GroupsByPod:
@@ -118,7 +152,14 @@ class GroupsByPod:
         return self._groups[membership.key].standings[uid] if membership is not None else None
 
     def put(
-        self, uid: str, membership: GroupMembership, standing: Standing, *, is_latecomer: bool = False, least: int = 0
+        self,
+        uid: str,
+        membership: GroupMembership,
+        standing: Standing,
+        *,
+        is_latecomer: bool = False,
+        least: int = 0,
+        times: NodeTimes = NOW,
     ) -> None:
         """Record what a pod is to its group, in place of what it was to any; once a latecomer it stays one."""
         known = self._of.get(uid)
@@ -130,7 +171,8 @@ class GroupsByPod:
             members = self._groups[membership.key] = Members(membership.key, membership.title)
         if is_latecomer:
             self._latecomers.add(uid)
-        members.put(uid, standing, membership.asked, is_latecomer=uid in self._latecomers, least=least)
+        is_latecomer = uid in self._latecomers
+        members.put(uid, standing, membership.asked, is_latecomer=is_latecomer, least=least, times=times)
 
     def drop(self, uid: str) -> GroupKey | None:
         """Delete a pod; return the group that it was in."""

@@ -24,6 +24,7 @@ from scheduler.cycle.instructions import ReportGroup
 from scheduler.kube.group_membership import GroupKey
 from scheduler.kube.objects import Condition
 from scheduler.kube.pod_groups import CONDITION_TYPES, GroupPolicy, PodGroup
+from scheduler.kube.timestamps import unix_time
 
 # Seconds from a change to its report: members are bound one after another.
 _TOGETHER_S = 1.0
@@ -133,6 +134,9 @@ def group_progress(
     members = groups_by_pod.get(key)
     placed = [cache.assigned(uid) for uid in members.of("placed")] if members is not None else []
     bound = sum(1 for one in placed if one is not None and not one.assumed)
-    # Also where none is left: a short job may be over before its condition is written.
-    succeeded = members.counts["succeeded"] if members is not None else 0
-    return GroupProgress(pod_group, bound + succeeded, policy.min if isinstance(policy, GroupPolicy) else None)
+    if members is not None and placed:
+        bound += members.run.succeeded
+    elif members is not None:
+        # A short job may be over before its condition is written. Those of earlier jobs had an earlier PodGroup.
+        bound = members.run.ended_since(unix_time(pod_group.metadata.creation_timestamp, 0.0))
+    return GroupProgress(pod_group, bound, policy.min if isinstance(policy, GroupPolicy) else None)

@@ -65,10 +65,11 @@ def incomplete(members: Members, least: int) -> str:
     reasons: tuple[tuple[Standing, str], ...] = (
         ("gated", "with scheduling gates"),
         ("refused", "refused as invalid"),
-        ("succeeded", "succeeded, which counts while another one has a node"),
+        ("succeeded", "succeeded, which counts only until no member has a node"),
     )
     for standing, text in reasons:
-        if (count := members.counts[standing]) and not (standing == "succeeded" and members.counting):
+        count = members.counts[standing] - (members.run.succeeded if standing == "succeeded" else 0)
+        if count:
             found += f", {count} {text}"
     # Members that are there and do not count need no other reason.
     return found if members.counts["gated"] or members.counts["refused"] else f"{found} ({_HINT})"

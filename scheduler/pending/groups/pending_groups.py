@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from mooring.kube.events import Change, Identity
 from scheduler.cache.groups.members import GroupsByPod, Members, Standing
 from scheduler.cache.groups.pod_groups import AnyPodGroup, KnownPodGroups
+from scheduler.cache.groups.run import NOW, NodeTimes
 from scheduler.cache.groups.sources import Group, read_group
 from scheduler.kube.cluster_event import LEAVING
 from scheduler.kube.group_membership import GroupKey, GroupMembership
@@ -84,12 +85,13 @@ class PendingGroups:
         now: float,
         *,
         is_latecomer: bool = False,
+        times: NodeTimes = NOW,
     ) -> None:
         """Record what a pod is that is not waiting to be decided about; None: nothing to any group."""
         if membership is None or standing is None:
             self.drop(uid, now)
         else:
-            self._put(uid, membership, standing, now, is_latecomer=is_latecomer)
+            self._put(uid, membership, standing, now, is_latecomer=is_latecomer, times=times)
 
     def place(self, key: GroupKey, uids: Iterable[str]) -> None:
         """Record that members of a group that was decided about are assumed on nodes."""
@@ -311,7 +313,14 @@ class PendingGroups:
             )
 
     def _put(
-        self, uid: str, membership: GroupMembership, standing: Standing, now: float, *, is_latecomer: bool = False
+        self,
+        uid: str,
+        membership: GroupMembership,
+        standing: Standing,
+        now: float,
+        *,
+        is_latecomer: bool = False,
+        times: NodeTimes = NOW,
     ) -> None:
         has_node = self._by_pod.standing(uid) in ("placed", "leaving")
         is_latecomer |= has_node and self._by_pod.of(uid) != membership
@@ -320,8 +329,8 @@ class PendingGroups:
             # Assumed before, and perhaps bound now.
             self._conditions.note(membership.key, now)
             return
-        self._by_pod.put(uid, membership, standing, is_latecomer=is_latecomer)
-        self._stand(uid, standing)
+        self._by_pod.put(uid, membership, standing, is_latecomer=is_latecomer, times=times)
+        self._queue_as(uid, standing, membership)
         if standing == "placed" and self._known.shown(membership.key) is not None:
             self._conditions.note(membership.key, now)
         self._refresh(membership.key, now)
@@ -336,6 +345,9 @@ class PendingGroups:
         membership = self._by_pod.of(uid)
         assert membership is not None, "a pod without a group stands for nothing"
         self._by_pod.put(uid, membership, standing, least=least)
+        self._queue_as(uid, standing, membership)
+
+    def _queue_as(self, uid: str, standing: Standing, membership: GroupMembership) -> None:
         if standing == "waiting":
             self._queue.stand_for(uid, membership.key.entry)
         else:

@@ -96,6 +96,7 @@ class Actions:
             (24, self._create_job),
             (24, self._replace_members),
             (4, self._change_pod_group),
+            (12, self._run_again),
         )
         self._acts = [act for _, act in weighed]
         self._weights = [weight for weight, _ in weighed]
@@ -184,13 +185,31 @@ class Actions:
         if not self._jobs.jobs:
             return
         job = self._source.choice(list(self._jobs.jobs.values()))
-        there = [pod for pod in self._jobs.pods(job) if not pod.is_going and pod.phase != "Failed"]
+        made = self._jobs.made[job.name]
+        there = [pod for pod in self._jobs.pods(job) if pod.uid in made and not pod.is_going and pod.phase != "Failed"]
         if self._source.random() < 0.2:
             for pod in there:
                 self._cluster.delete_pod(pod.name)
         elif self._jobs.size() < _MOST_MEMBERS:
             for _ in range(job.size - len(there)):
                 self._jobs.add_member(job)
+
+    def _run_again(self) -> None:
+        """Let the running members of a job succeed, and let it run again if none is left; one earlier run stays."""
+        by_job = {job.name: self._jobs.pods(job) for job in self._jobs.jobs.values()}
+        running = [name for name, pods in by_job.items() if any(pod.phase == "Running" for pod in pods)]
+        if not running:
+            return
+        job = self._jobs.jobs[self._source.choice(running)]
+        for pod in by_job[job.name]:
+            if pod.phase == "Running" and pod.node in self._world.agents:
+                self._world.agents[pod.node].end(pod)
+        left = self._jobs.pods(job)
+        if not any(pod.is_live or not pod.node for pod in left):
+            for pod in left:
+                if pod.uid not in self._jobs.made[job.name]:
+                    self._cluster.delete_pod(pod.name)
+            self._jobs.start(job)
 
     def _change_pod_group(self) -> None:
         """Delete a job's PodGroup, or make it again."""

@@ -226,6 +226,9 @@ class Cluster:
             self._api.call("PATCH", f"{BUDGETS}/owned/status", {"status": {"disruptionsAllowed": allowed}}, MERGE)
             self._budgets.add(f"{BUDGETS}/owned")
 
+    def now(self) -> str:
+        return self._api.cluster.now()
+
     def patch_pod(self, name: str, patch: Json, subresource: str = "") -> None:
         self._api.call("PATCH", f"{PODS}/{name}{subresource}", patch, MERGE)
 

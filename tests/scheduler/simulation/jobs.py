@@ -3,6 +3,9 @@
 A job's members are equal, so that whether it fits is a question of how many go to each node: every distribution is
 tried here, with nothing shared with the scheduler. Promise 9 is checked at each decision, by what that scheduler knows,
 and at each Binding, by the volumes of those that were decided with it.
+
+Which members that have succeeded may count is told here by the decisions: members that a scheduler places beside others
+are of the same run as these, and those that it places when it knows of no others begin a new one.
 """
 
 import itertools
@@ -25,6 +28,8 @@ from tests.scheduler.simulation.storage import ANYWHERE, Storage
 
 _POD_GROUPS = "/apis/scheduling.k8s.io/v1beta1/namespaces/default/podgroups"
 _API = "scheduling.k8s.io/v1beta1"
+# The run of those that were never decided about here.
+_UNKNOWN = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +57,12 @@ class Jobs:
     storage: Storage
     jobs: dict[str, Job] = field(default_factory=dict)
     members: dict[str, set[str]] = field(default_factory=dict)
+    # Of these, those that were made for its last run.
+    made: dict[str, set[str]] = field(default_factory=dict)
     # By uid those that were decided together with it, and when.
     batches: dict[str, tuple[frozenset[str], str]] = field(default_factory=dict)
+    # By uid the runs in which schedulers have placed it: two that know different things may both have done so.
+    runs: dict[str, frozenset[int]] = field(default_factory=dict)
     broken: list[str] = field(default_factory=list)
     decided: int = 0
     completed: int = 0
@@ -61,11 +70,18 @@ class Jobs:
     preempted: int = 0
     # Of these, those that had first call on what became free.
     after_hold: int = 0
+    # How many decisions were beside members that succeeded in an earlier run.
+    run_again: int = 0
     _claims: int = 0
 
     def create(self, job: Job) -> None:
         self.jobs[job.name] = job
         self.members[job.name] = set()
+        self.start(job)
+
+    def start(self, job: Job) -> None:
+        """Let a job run, also again: the pods of earlier runs stay."""
+        self.made[job.name] = set()
         for _ in range(job.size):
             self.add_member(job)
 
@@ -95,7 +111,9 @@ class Jobs:
         if group:
             annotations[names.GROUP] = json.dumps(group)
         name = self.cluster.create_pod(job.request, cpu=job.cpu, spec=spec, annotations=annotations)
-        self.members[job.name].add(next(pod.uid for pod in self.cluster.pods() if pod.name == name))
+        uid = next(pod.uid for pod in self.cluster.pods() if pod.name == name)
+        self.members[job.name].add(uid)
+        self.made[job.name].add(uid)
 
     def put_pod_group(self, job: Job) -> None:
         spec: Json = {"schedulingPolicy": {"gang": {"minCount": job.min}}}
@@ -137,21 +155,40 @@ class Jobs:
             self.after_hold += len(mine) >= job.min > 1 and holder is not None and holder.name == name
             known = [assigned for uid in uids if (assigned := machine.cache.assigned(uid)) is not None]
             placed = [one for one in known if one.affinity_info is None or not one.affinity_info.terminating]
-            # Which members have succeeded is not in the cache.
-            there = {pod.uid: pod.phase for pod in self.pods(job)}
-            over = sum(phase == "Succeeded" for phase in there.values())
-            # Its watch may show later that one of those is deleted.
-            standing = machine.groups_by_pod.standing
-            over += sum(standing(uid) == "succeeded" for uid in uids - there.keys())
-            if len(placed) + over < job.min:
+            before = [one for one in placed if one.uid not in mine]
+            over, may_count = self._succeeded(job, machine, {one.uid for one in before})
+            if len(placed) + may_count < job.min:
                 self.broken.append(f"{len(placed)} members of {name} are placed, of at least {job.min}")
+            self.run_again += bool(before) and may_count < over
+            self._join(mine, {one.uid for one in before})
             self.batches |= dict.fromkeys(mine, (mine, self.api.cluster.now()))
-            self._check_racks(job, machine, [one for one in placed if one.uid not in mine], binds, mine)
+            self._check_racks(job, machine, before, binds, mine)
             # Another scheduler binds where it likes.
             ours = [one for one in placed if one.uid in self.batches]
             networks = {one.assignment.vfs[0].network for one in ours if one.assignment and one.assignment.vfs}
             if job.rails == "same" and len(networks) > 1:
                 self.broken.append(f"members of {name} are on two networks: {sorted(networks)}")
+
+    def _succeeded(self, job: Job, machine: Machine, placed: Set[str]) -> tuple[int, int]:
+        """Return how many members have succeeded, and how many of these may count beside those that are placed."""
+        # Which have is not in the cache.
+        there = {pod.uid: pod.phase for pod in self.pods(job)}
+        over = {uid for uid, phase in there.items() if phase == "Succeeded"}
+        # A scheduler's watch may show later that one of those is deleted.
+        standing = machine.groups_by_pod.standing
+        over |= {uid for uid in self.members[job.name] - there.keys() if standing(uid) == "succeeded"}
+        runs = self._runs(placed)
+        may_count = {uid for uid in over if runs and (_UNKNOWN in runs | self._runs({uid}) or runs & self._runs({uid}))}
+        return len(over), len(may_count)
+
+    def _join(self, mine: Set[str], before: Set[str]) -> None:
+        """Note the run of those that are decided about beside others."""
+        runs = self._runs(before) or {max(map(max, self.runs.values()), default=_UNKNOWN) + 1}
+        self.runs |= {uid: self.runs.get(uid, frozenset()) | runs for uid in mine}
+
+    def _runs(self, uids: Set[str]) -> frozenset[int]:
+        """Return the runs of members; another scheduler binds them in any."""
+        return frozenset[int]().union(*(self.runs.get(uid, {_UNKNOWN}) for uid in uids))
 
     def _check_racks(
         self, job: Job, machine: Machine, before: Sequence[AssignedPod], binds: Sequence[Bind], mine: Set[str]
@@ -176,8 +213,8 @@ class Jobs:
         self.preempted += 1
         uids, cache = self.members[job.name], machine.cache
         kept = [one.assigned for uid in uids if (one := machine.nominator.of(uid)) is not None]
-        counting = machine.groups_by_pod
-        there = sum(counting.standing(uid) in ("placed", "succeeded") for uid in uids)
+        placed = {uid for uid in uids if machine.groups_by_pod.standing(uid) == "placed"}
+        there = len(placed) + self._succeeded(job, machine, placed)[1]
         if len(kept) + there < job.min:
             self.broken.append(f"pods go for {len(kept)} members of {job.name}, {there} are placed, of {job.min}")
         for node in {one.node for one in kept}:
@@ -210,8 +247,9 @@ class Jobs:
         for job in self.jobs.values():
             pods = self.pods(job)
             waiting = [one for one in pods if not one.node and not one.is_gated and not one.is_going]
-            placed = sum(one.is_live and not one.is_going for one in pods)
-            counting = placed + (sum(one.phase == "Succeeded" for one in pods) if placed else 0)
+            bound = [_bound_at(one) for one in pods if one.is_live and not one.is_going]
+            # More may count: a scheduler that has seen others meanwhile knows that the run is older.
+            counting = len(bound) + sum(_ended_at(one) > min(bound) for one in pods if bound)
             needed = max(job.min - counting, 1)
             exists = not job.by_pod_group or self.has_pod_group(job)
             kept = self.kept(but_for=job.name)
@@ -247,6 +285,18 @@ def _go_to(member: PodState, node: Json, count: int, live: Sequence[PodState]) -
     interfaces = request.interfaces if request else ()
     beside = [*there, *([replace(member)] * (count - 1))]
     return has_cpu(member, beside) and vfs_fit(interfaces * count, node, there)
+
+
+def _bound_at(pod: PodState) -> str:
+    conditions: list[dict[str, str]] = pod.document["status"].get("conditions") or []
+    scheduled = (one["lastTransitionTime"] for one in conditions if one["type"] == "PodScheduled")
+    return next(scheduled, pod.document["metadata"]["creationTimestamp"])
+
+
+def _ended_at(pod: PodState) -> str:
+    """Return when a pod has succeeded; empty if it has not."""
+    states = [one["state"] for one in pod.document["status"].get("containerStatuses") or []]
+    return max((one["terminated"]["finishedAt"] for one in states if "terminated" in one), default="")
 
 
 def _claims_of(pod: PodState) -> list[str]:

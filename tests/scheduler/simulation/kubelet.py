@@ -55,7 +55,12 @@ class NodeAgent:
     def end(self, pod: PodState) -> None:
         """Let a pod's containers end."""
         self.give_back({pod.uid})
-        self.cluster.patch_pod(pod.name, {"status": {"phase": "Succeeded"}}, "/status")
+        ended = {
+            "name": "c",
+            "ready": False,
+            "state": {"terminated": {"exitCode": 0, "finishedAt": self.cluster.now()}},
+        }
+        self.cluster.patch_pod(pod.name, {"status": {"phase": "Succeeded", "containerStatuses": [ended]}}, "/status")
 
     def reboot(self, boot: str) -> None:
         """Forget everything that a boot does not survive."""

@@ -71,6 +71,7 @@ def test_the_simulation_reaches_the_cases_that_it_guarantees() -> None:
     assert met["bound"] > 40
     assert sum(world.jobs.completed for world in worlds) > 12
     assert sum(world.jobs.after_hold for world in worlds) > 3
+    assert sum(world.jobs.run_again for world in worlds) > 12
     assert all(met[what] > 3 for what in ("not bound", "preempted", "lost", "stood by"))
 
 

@@ -222,3 +222,23 @@ async def test_without_the_rights_a_group_is_shown_as_far_as_they_go(guarded: Se
     assert out.splitlines()[1].split()[:7] == ["default", "train", "Incomplete", "3", "0", "1", "?"]
     assert [line.split()[-1] for line in err.splitlines() if "nodes" in line] == ["nodes"]
     assert "podgroups.scheduling.k8s.io" in err
+
+
+def test_members_that_succeeded_in_an_earlier_run_do_not_count() -> None:
+    """A job was run again under the name of its group: as for the scheduler, they are told by their times."""
+
+    def scheduled(minute: int) -> Json:
+        return {"type": "PodScheduled", "status": "True", "lastTransitionTime": f"2026-01-01T00:{minute:02}:00Z"}
+
+    def over(index: int, bound: int, ended: int) -> Json:
+        ends = [{"state": {"terminated": {"finishedAt": f"2026-01-01T00:{ended:02}:00Z"}}}]
+        return member(index, "n0") | {
+            "status": {"phase": "Succeeded", "conditions": [scheduled(bound)], "containerStatuses": ends}
+        }
+
+    runs = [member(5, "n0") | {"status": {"phase": "Running", "conditions": [scheduled(30)]}}, member(6)]
+    (found,) = find(over(0, 1, 9), over(1, 1, 10), *runs)
+    assert (found.state, found.members.counting) == ("Incomplete", 1)
+    # Each was there when the one after it was bound.
+    (found,) = find(over(0, 1, 9), over(1, 20, 31), *runs, over(2, 8, 21))
+    assert (found.state, found.members.counting) == ("Scheduled", 4)

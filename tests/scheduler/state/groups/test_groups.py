@@ -129,7 +129,7 @@ def test_members_count_by_uid(life: Life) -> None:
     life.see(life.member(status={"phase": "Succeeded"}), life.member(status={"phase": "Failed"}))
     assert binds(life.work()) == []
     (message,) = set(told(life.work(3.0)).values())
-    others = "1 with scheduling gates, 1 succeeded, which counts while another one has a node"
+    others = "1 with scheduling gates, 1 succeeded, which counts only until no member has a node"
     assert message == f"group train: 2 of at least 3 members exist, {others}"
     life.see(life.member())
     first, second, _ = life.bound(*binds(life.work()))
