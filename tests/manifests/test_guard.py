@@ -115,10 +115,10 @@ async def test_a_binding_with_an_assignment_is_the_schedulers(guarded: Guarded, 
 
 
 @pytest.mark.parametrize("resource", ["pods/binding", "bindings"])
-async def test_a_binding_cannot_bring_a_request(guarded: Guarded, resource: str) -> None:
+async def test_a_binding_cannot_bring_a_request_or_a_group(guarded: Guarded, resource: str) -> None:
     """Its annotations become the pod's in the very write that gives it a node, so no scheduler has decided on them."""
     assert await guarded.create(ALICE, "pods", pod()) == ""
-    for key in (names.REQUEST, names.RIT_REQUEST, names.PLACEMENT):
+    for key in (names.REQUEST, names.RIT_REQUEST, names.PLACEMENT, names.GROUP):
         answer = await guarded.bind(SCHEDULER, "p", {key: "[]"}, resource)
         assert f"a Binding sets none of '{names.REQUEST}'" in answer
 
