@@ -255,7 +255,10 @@ class EventHandlers:
         """Record what a pod that does not wait for us counts for in its group, if it is in one."""
         membership = membership_if_readable(pod)
         times = node_times(pod) if membership is not None else NOW
-        self.pending_groups.note(pod.metadata.uid, membership, standing, now, is_latecomer=is_latecomer, times=times)
+        is_foreign = pod.spec.scheduler_name != self.scheduler_name
+        self.pending_groups.note(
+            pod.metadata.uid, membership, standing, now, is_latecomer=is_latecomer, times=times, is_foreign=is_foreign
+        )
 
     def _had_no_group(self, uid: str) -> bool:
         """Return whether a pod has been on a node on its own."""

@@ -34,6 +34,8 @@ class Members:
     # How often one has come to be placed.
     arrivals: int = 0
     run: Run = field(default_factory=Run)
+    # Those that name another scheduler.
+    _foreign: set[str] = field(default_factory=set)
     _asked_of: dict[str, GroupRequest] = field(default_factory=dict)
     # The min for which each was placed as a member, 0 if it is not known; and how many there are of each.
     _began_for: dict[str, int] = field(default_factory=dict)
@@ -43,6 +45,11 @@ class Members:
     def counting(self) -> int:
         """How many members count as placed: those that have succeeded do so until the end of their run."""
         return self.counts["placed"] + self.run.succeeded
+
+    @property
+    def any_ours(self) -> bool:
+        """Return whether a member names this scheduler."""
+        return len(self._foreign) < len(self.standings)
 
     def is_cut_short(self, least: int) -> bool:
         """Return whether some were placed by a start for more than are placed now; ``least`` are needed now.
@@ -68,8 +75,9 @@ class Members:
         is_latecomer: bool = False,
         least: int = 0,
         times: NodeTimes = NOW,
+        is_foreign: bool = False,
     ) -> None:
-        """Record a pod's standing; a latecomer has come to the group with a node.
+        """Record a pod's standing; a latecomer has come to the group with a node, a foreign one is another scheduler's.
 
         ``least``: the min of its start; ``times``: when it had a node.
         """
@@ -79,6 +87,8 @@ class Members:
         self._take_out(uid)
         self.standings[uid] = standing
         self.counts[standing] += 1
+        if is_foreign:
+            self._foreign.add(uid)
         if standing in _WAIT:
             self._asked_of[uid] = asked
             self.asked[asked] += 1
@@ -109,6 +119,7 @@ class Members:
         standing = self.standings.pop(uid, None)
         if standing is None:
             return
+        self._foreign.discard(uid)
         self.counts[standing] -= 1
         least = self._began_for.pop(uid, None)
         if least is not None:
@@ -160,6 +171,7 @@ class GroupsByPod:
         is_latecomer: bool = False,
         least: int = 0,
         times: NodeTimes = NOW,
+        is_foreign: bool = False,
     ) -> None:
         """Record what a pod is to its group, in place of what it was to any; once a latecomer it stays one."""
         known = self._of.get(uid)
@@ -171,8 +183,8 @@ class GroupsByPod:
             members = self._groups[membership.key] = Members(membership.key, membership.title)
         if is_latecomer:
             self._latecomers.add(uid)
-        is_latecomer = uid in self._latecomers
-        members.put(uid, standing, membership.asked, is_latecomer=is_latecomer, least=least, times=times)
+        is_latecomer, asked = uid in self._latecomers, membership.asked
+        members.put(uid, standing, asked, is_latecomer=is_latecomer, least=least, times=times, is_foreign=is_foreign)
 
     def drop(self, uid: str) -> GroupKey | None:
         """Delete a pod; return the group that it was in."""

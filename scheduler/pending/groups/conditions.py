@@ -2,7 +2,8 @@
 
 What it is: a condition has upstream's meaning. It is False with the message that the waiting members have, and True
 once at least ``min`` members are bound. It never goes back from True: later members do not count for it.
-Only PodGroups of ``scheduling.k8s.io`` have one; nothing is written to those of scheduler-plugins.
+Only PodGroups of ``scheduling.k8s.io`` have one; nothing is written to those of scheduler-plugins, nor to one of whose
+members none names this scheduler: another one writes to it.
 
 Why it is right: it is derived from the members and from the PodGroup as it was shown last, whenever one of them
 changes. So a new leader, which is shown everything again, writes what an earlier one has not. A PodGroup that is not
@@ -39,11 +40,15 @@ class ConditionValue(NamedTuple):
 
 
 class GroupProgress(NamedTuple):
-    """A PodGroup as it is shown, how many members are bound, and how many must be; None if that cannot be read."""
+    """A PodGroup as it is shown, how many members are bound, and how many must be; None if that cannot be read.
+
+    ``is_ours``: a member names this scheduler.
+    """
 
     pod_group: PodGroup
     bound: int
     min: int | None
+    is_ours: bool
 
 
 class PodGroupConditions:
@@ -106,6 +111,8 @@ class PodGroupConditions:
 
     def _value_to_write(self, key: GroupKey, found: GroupProgress) -> ConditionValue | None:
         """Return what the condition should say and does not; None if nothing."""
+        if not found.is_ours:
+            return None
         shown = shown_conditions(found.pod_group)
         uid, sent = self._sent.get(key, ("", None))
         was_true = sent is not None and sent.status == "True" and uid == found.pod_group.metadata.uid
@@ -139,4 +146,5 @@ def group_progress(
     elif members is not None:
         # A short job may be over before its condition is written. Those of earlier jobs had an earlier PodGroup.
         bound = members.run.ended_since(unix_time(pod_group.metadata.creation_timestamp, 0.0))
-    return GroupProgress(pod_group, bound, policy.min if isinstance(policy, GroupPolicy) else None)
+    least = policy.min if isinstance(policy, GroupPolicy) else None
+    return GroupProgress(pod_group, bound, least, members is not None and members.any_ours)

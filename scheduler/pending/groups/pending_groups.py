@@ -86,12 +86,13 @@ class PendingGroups:
         *,
         is_latecomer: bool = False,
         times: NodeTimes = NOW,
+        is_foreign: bool = False,
     ) -> None:
         """Record what a pod is that is not waiting to be decided about; None: nothing to any group."""
         if membership is None or standing is None:
             self.drop(uid, now)
         else:
-            self._put(uid, membership, standing, now, is_latecomer=is_latecomer, times=times)
+            self._put(uid, membership, standing, now, is_latecomer=is_latecomer, times=times, is_foreign=is_foreign)
 
     def place(self, key: GroupKey, uids: Iterable[str]) -> None:
         """Record that members of a group that was decided about are assumed on nodes."""
@@ -321,6 +322,7 @@ class PendingGroups:
         *,
         is_latecomer: bool = False,
         times: NodeTimes = NOW,
+        is_foreign: bool = False,
     ) -> None:
         has_node = self._by_pod.standing(uid) in ("placed", "leaving")
         is_latecomer |= has_node and self._by_pod.of(uid) != membership
@@ -329,7 +331,7 @@ class PendingGroups:
             # Assumed before, and perhaps bound now.
             self._conditions.note(membership.key, now)
             return
-        self._by_pod.put(uid, membership, standing, is_latecomer=is_latecomer, times=times)
+        self._by_pod.put(uid, membership, standing, is_latecomer=is_latecomer, times=times, is_foreign=is_foreign)
         self._queue_as(uid, standing, membership)
         if standing == "placed" and self._known.shown(membership.key) is not None:
             self._conditions.note(membership.key, now)

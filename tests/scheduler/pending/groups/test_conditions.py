@@ -149,3 +149,17 @@ def test_a_job_that_is_over_before_its_condition_is_written_was_scheduled(life: 
     for pod in life.bound(*binds(life.work(15.0))):
         life.see(changed(pod, status={"phase": "Succeeded"}))
     assert _written(life.work(1.0)) == [("True", "Scheduled", "members bound: 2, needed: at least 2")]
+
+
+def test_a_pod_group_of_which_no_member_names_this_scheduler_is_left_alone(life: Life) -> None:
+    """kube-scheduler writes to its own; a group that has a member of both is reported by this one too."""
+    theirs: dict[str, Any] = {"group": "", "spec": {**OF_TRAIN["spec"], "schedulerName": "default-scheduler"}}
+    _show(life)
+    life.nodes("n1", "n2", "n3")
+    pods = [life.member(f"m{number}", node=f"n{number + 1}", **theirs) for number in range(2)]
+    life.see(*pods)
+    assert _written(life.work(1.0) + life.work(5.0)) == []
+    life.see(*(changed(pod, status={"phase": "Succeeded"}) for pod in pods[:1]))
+    assert _written(life.work(1.0) + life.work(5.0)) == []
+    life.see(life.member("ours", node="n3", **OF_TRAIN))
+    assert [status for status, *_ in _written(life.work(1.0) + life.work(5.0))] == ["True"]
