@@ -209,8 +209,8 @@ def _of_pod(pod: Pod) -> Iterator[Finding]:
 def _of_group(found: FoundGroup) -> Iterator[Finding]:
     """Yield what a person has to mend: not a group that waits for room, nor one that these rights do not show."""
     subject = f"group/{found.name}"
-    if isinstance(found.group, str) and found.state == "Refused" and found.group != UNLISTED:
-        yield Finding("warning", subject, f"refused: {found.group}")
+    if found.state == "Refused" and found.group != UNLISTED:
+        yield Finding("warning", subject, f"refused: {found.refusal}")
     elif not isinstance(found.group, str) and found.state == "Partial":
         half = f"{found.members.counting} of at least {found.group.min} members are placed"
         yield Finding("warning", subject, f"{half}: {found.why}" if found.why else half)

@@ -21,7 +21,7 @@ from scheduler.cache.groups.order import by_index
 from scheduler.cache.groups.pod_groups import PATHS, AnyPodGroup, KnownPodGroups
 from scheduler.cache.groups.run import node_times
 from scheduler.cache.groups.sources import Group, read_group
-from scheduler.kube.group_membership import GroupKey, Naming, membership_if_readable
+from scheduler.kube.group_membership import GroupKey, Naming, membership_if_readable, membership_of_refused
 from scheduler.kube.objects import Pod
 
 _COLUMNS = ("NAMESPACE", "NAME", "STATE", "MIN", "BOUND", "WAITING", "DOMAIN", "UNPLACED", "REFUSED-BY")
@@ -36,8 +36,8 @@ UNLISTED = "its PodGroup may not be listed with these rights"
 # Nodes named in one row.
 _NAMED = 3
 # Scheduled: at least min are bound. Partial: some are, of a group cut short. Incomplete: too few pods exist. Refused:
-# its sources contradict each other, are not supported or do not exist. Finished: some have succeeded, and none runs or
-# waits.
+# its sources contradict each other, are not supported or do not exist, or pods of another scheduler wait too. Finished:
+# some have succeeded, and none runs or waits.
 State = Literal["Scheduled", "Partial", "Waiting", "Incomplete", "Refused", "Finished"]
 _TONES: Mapping[State, Tone] = {"Scheduled": "good", "Partial": "bad", "Refused": "bad", "Incomplete": "warning"}
 
@@ -83,9 +83,18 @@ class FoundGroup:
             return "Refused"
         if self.members.counting >= self.group.min:
             return "Scheduled"
+        if self.refusal:
+            return "Refused"
         if self.members.counting + self.members.counts["waiting"] < self.group.min:
             return "Incomplete"
         return "Partial" if self.members.counting else "Waiting"
+
+    @property
+    def refusal(self) -> str:
+        """Return why its waiting members are not decided about, however many there are; empty if they are."""
+        if isinstance(self.group, str):
+            return self.group
+        return self.members.refusal if self.members.counts["waiting"] else ""
 
     @property
     def why(self) -> str:
@@ -94,7 +103,7 @@ class FoundGroup:
             return self.group
         waiting = [_condition(self.pods[uid]) for uid in self.members.of("waiting")]
         said = Counter(message for _, message in waiting if message)
-        return said.most_common(1)[0][0] if said else ""
+        return said.most_common(1)[0][0] if said else self.refusal
 
     @property
     def domain(self) -> tuple[str, str] | None:
@@ -137,6 +146,8 @@ def find(listed: ListedObjects) -> list[FoundGroup]:
     groups, pods = GroupsByPod(), dict[str, Pod]()
     for pod in listed.pods:
         membership, standing = membership_if_readable(pod), _standing(pod, listed.schedulers)
+        if membership is None and standing in ("waiting", "refused"):
+            membership, standing = membership_of_refused(pod), "refused"
         if membership is not None and standing is not None:
             groups.put(pod.metadata.uid, membership, standing, times=node_times(pod))
             pods[pod.metadata.uid] = pod

@@ -51,6 +51,12 @@ class Members:
         """Return whether a member names this scheduler."""
         return len(self._foreign) < len(self.standings)
 
+    @property
+    def refusal(self) -> str:
+        """Return why none is decided about, whatever the group's sources say; empty if nothing speaks against it."""
+        foreign = self.counts["foreign"]
+        return f"waiting pods of it that name another scheduler: {foreign}" if foreign else ""
+
     def is_cut_short(self, least: int) -> bool:
         """Return whether some were placed by a start for more than are placed now; ``least`` are needed now.
 

@@ -396,8 +396,8 @@ class PendingGroups:
         group = read_group(key, self._known.of(key), members.asked)
         if isinstance(group, str):
             return group, group
-        if foreign := members.counts["foreign"]:
-            return group, f"waiting pods of it that name another scheduler: {foreign}"
+        if members.refusal:
+            return group, members.refusal
         missing = group.min - members.counting - members.counts["waiting"]
         return group, incomplete(members, group.min) if missing > 0 else ""
 

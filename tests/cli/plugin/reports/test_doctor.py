@@ -59,6 +59,9 @@ def test_groups_that_are_refused_or_half_placed_are_found() -> None:
         *members("half", 1, 1, 2),
         *members("differs", 0, 2, 2, rails="same"),
     ]
+    theirs = pod("mixed-9", "[{}]", annotations={names.GROUP: '{"name":"mixed","min":2}'})
+    theirs["spec"]["schedulerName"] = "default-scheduler"
+    listed += [*members("mixed", 0, 2, 2), msgspec.convert(theirs, objects.Pod)]
     named = {"spec": {"schedulerName": "mooring", "schedulingGroup": {"podGroupName": "hidden"}}}
     listed.append(msgspec.convert(pod("hidden-0", "[{}]", **named), objects.Pod))
     found = groups.find(groups.ListedObjects(listed, {PodGroup: None, CoschedulingPodGroup: None}))
@@ -67,6 +70,7 @@ def test_groups_that_are_refused_or_half_placed_are_found() -> None:
         "group/default/differs": "warning: refused: its waiting members differ in annotation "
         "'mooring.dev/group'.rails: 'same', none",
         "group/default/half": "warning: 1 of at least 2 members are placed",
+        "group/default/mixed": "warning: refused: waiting pods of it that name another scheduler: 1",
     }
 
 

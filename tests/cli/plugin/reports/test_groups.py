@@ -242,3 +242,30 @@ def test_members_that_succeeded_in_an_earlier_run_do_not_count() -> None:
     # Each was there when the one after it was bound.
     (found,) = find(over(0, 1, 9), over(1, 20, 31), *runs, over(2, 8, 21))
     assert (found.state, found.members.counting) == ("Scheduled", 4)
+
+
+def test_a_group_with_waiting_pods_of_another_scheduler_is_refused() -> None:
+    """As the scheduler refuses it; not once as many are bound as it needs, nor where no other pod waits."""
+    foreign = member(3, spec={"schedulerName": "default-scheduler"}, status={"phase": "Pending"})
+    (found,) = find(*(member(index) for index in range(3)), foreign)
+    assert (found.state, found.refusal) == ("Refused", "waiting pods of it that name another scheduler: 1")
+    (unsaid,) = find(*(member(index, status={"phase": "Pending"}) for index in range(3)), foreign)
+    assert unsaid.why == "waiting pods of it that name another scheduler: 1"
+    (bound_already,) = find(*(member(index, f"n{index}") for index in range(3)), member(4), foreign)
+    assert bound_already.state == "Scheduled"
+    (alone,) = find(member(0, "n0"), foreign)
+    assert alone.state == "Incomplete"
+
+
+def test_a_pod_that_names_two_pod_groups_is_a_refused_member_of_the_first() -> None:
+    """The scheduler counts it so, also before it has told it."""
+    spec = {"schedulingGroup": {"podGroupName": "train"}}
+    pods = [pod(f"p{number}", "[{}]", spec=spec) for number in range(2)]
+    two = pod("two", "[{}]", spec=spec, status={"phase": "Pending"})
+    two["metadata"]["labels"] = {names.POD_GROUP_LABEL: "other"}
+    policy = {"schedulingPolicy": {"gang": {"minCount": 3}}}
+    pod_group = msgspec.convert({"metadata": {"name": "train", "namespace": "default"}, "spec": policy}, PodGroup)
+    (found,) = find(*pods, two, pod_groups=[pod_group])
+    assert (found.state, found.waiting, found.members.counts["refused"]) == ("Incomplete", 3, 1)
+    text = draw(groups.detail(found).tables, coloured=False)
+    assert ["two", "refused", "-"] in [line.split() for line in text.splitlines()]
