@@ -20,6 +20,8 @@ from scheduler.kube import objects
 _NODES, _PODS = "/api/v1/nodes", "/api/v1/pods"
 # Pods that have ended hold nothing.
 _LIVE = {"fieldSelector": "status.phase!=Succeeded,status.phase!=Failed"}
+# A member of a group that has succeeded counts while others live.
+_NOT_FAILED = {"fieldSelector": "status.phase!=Failed"}
 _UNDECIDABLE = explain.DecisionReport("none", "nothing can be decided without all nodes and pods", {})
 
 
@@ -89,10 +91,8 @@ async def _pods_and_groups(
     reader: Reader, scope: str
 ) -> tuple[list[objects.Pod], Mapping[type[pod_groups.AnyPodGroup], list[pod_groups.AnyPodGroup] | None]]:
     """Return the pods, and the PodGroups of each kind, of a namespace or, where ``scope`` is empty, of all."""
-    # A member that has succeeded counts while another one lives.
-    there = {"fieldSelector": "status.phase!=Failed"}
     listed, of_kinds = await asyncio.gather(
-        reader.must(f"/api/v1{scope}/pods", objects.Pod, there),
+        reader.must(f"/api/v1{scope}/pods", objects.Pod, _NOT_FAILED),
         asyncio.gather(
             *(
                 reader.optional([_scoped(path, scope) for path in paths], kind)
@@ -182,9 +182,9 @@ async def _listed(reader: Reader) -> Mapping[type[Any], Sequence[Any] | None]:
     """Return all that the scheduler's decisions depend on, by kind; None for what is forbidden or not served."""
     from cli.plugin.reports.recompute import PATHS
 
-    live = {_PODS: _LIVE}
+    there = {_PODS: _NOT_FAILED}
     listed = await asyncio.gather(
-        *(reader.all(path, kind, live.get(path)) for kind, path in PATHS.items()),
+        *(reader.all(path, kind, there.get(path)) for kind, path in PATHS.items()),
         *(reader.optional(paths, kind) for kind, paths in pod_groups.PATHS.items()),
     )
     return dict(zip((*PATHS, *pod_groups.PATHS), listed, strict=True))

@@ -63,7 +63,7 @@ def recompute_group(
     for kind, items in objects.items():
         for item in items:
             # A member is told nothing that its condition says already.
-            shown = _untold(item) if kind is Pod else item
+            shown = _untold(item) if kind is Pod and not item.spec.node_name else item
             machine.handle(kind, Changed(_identity(item), shown), now)
     waiting = machine.groups_by_pod.get(key)
     if waiting is None or not waiting.counts["waiting"]:

@@ -177,6 +177,30 @@ async def test_explain_tells_a_groups_last_decision_and_decides_again(served: Se
     assert "group train: 2 of at least 3 members exist" in out
 
 
+async def test_members_that_have_succeeded_count_where_a_group_is_decided_about_again(served: Served) -> None:
+    """Those of its run do; not those that had ended when the oldest of it was bound."""
+
+    def times(minute: int) -> Json:
+        return {"type": "PodScheduled", "status": "True", "lastTransitionTime": f"2026-01-01T00:{minute:02}:00Z"}
+
+    await served.add_node(node("n1", (pf(0, vfs=4),)))
+    group = {"name": "train", "min": 3}
+    for index, ended in enumerate((9, 31)):
+        over = member(index, "n1", group=group)
+        ends = [{"name": "c", "state": {"terminated": {"exitCode": 0, "finishedAt": f"2026-01-01T00:{ended:02}:00Z"}}}]
+        over["status"] = {"phase": "Succeeded", "conditions": [times(ended - 8)], "containerStatuses": ends}
+        await served.add_pod(over)
+    runs = member(2, "n1", group=group)
+    runs["status"] = {"phase": "Running", "conditions": [times(30)]}
+    await served.add_pod(runs)
+    await served.add_pod(member(3, group=group))
+    _, out, _ = await served.run("explain", "group/train", "--recompute")
+    assert "1 of 1 waiting members would be bound, to n1" in out
+    await served.client.request("DELETE", "/api/v1/namespaces/default/pods/rank-1")
+    _, out, _ = await served.run("explain", "group/train", "--recompute")
+    assert "2 of at least 3 members exist, 1 succeeded" in out
+
+
 async def test_a_group_is_decided_about_again_though_others_come_before_it(served: Served) -> None:
     """Neither an older group nor single pods that wait hold up the answer."""
     await served.add_node(node("n1", (pf(0, vfs=1),)))
