@@ -66,6 +66,7 @@ LOADS = (
     Load("64 members, rails same, 5,000 unlike nodes", 5000, 64, {"rails": "same"}, is_mixed=True),
     Load("8 members in a rack, 5,000 nodes", 5000, 8, _IN_A_RACK),
     Load("64 members in a rack, 5,000 nodes", 5000, 64, _IN_A_RACK),
+    Load("64 in a rack, rails same, 5,000 nodes", 5000, 64, _IN_A_RACK | {"rails": "same"}),
     Load("512 members of 8 VFs, 1,000 nodes", 1000, 512, {}, _EIGHT, count=1, most_s=1.0),
     Load("room for 5 of 12 groups of 16", 21, 16, {}, count=12, cpu="15", fitting=5),
     Load("room for 1 of 12 groups of 12, in a rack", 20, 12, _IN_A_RACK, count=12, cpu="60", fitting=1),

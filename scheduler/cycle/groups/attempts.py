@@ -18,8 +18,9 @@ from scheduler.cache.cache import AssignedPod, Cache
 from scheduler.cache.column import Amounts
 from scheduler.cache.groups.sources import Group
 from scheduler.cycle.cycle import SchedulingCycle
-from scheduler.cycle.groups.domains import Try, tries
-from scheduler.cycle.groups.members import HOSTNAME, by_size, keep_apart, together_by
+from scheduler.cycle.groups.domain_bounds import CommonNetworks, DomainBound, of_apart
+from scheduler.cycle.groups.domains import MANY, Try, tries
+from scheduler.cycle.groups.members import apart_by, by_size, together_by
 from scheduler.cycle.groups.network_room import NetworkRoom
 from scheduler.cycle.groups.rails import Networks, choices, networks_in, on_rails
 from scheduler.cycle.groups.search import Attempt, GroupSearch
@@ -33,11 +34,13 @@ class GroupAttempts:
     def __init__(self, cache: Cache, scheduling_cycle: SchedulingCycle) -> None:
         self._cache, self._cycle = cache, scheduling_cycle
         self._vf_room = VfRoom(cache.nodes)
+        self._common_networks = CommonNetworks(cache.nodes)
 
     def begin(self, search: GroupSearch) -> None:
         """Give a search all that it tries from its first domain on; from the first of all if there are fewer now."""
         placed_on = [assigned.node for assigned in search.before]
         count, bounds = len(search.waiting), partial(self._bounds, search)
+        of_domains = partial(self._domain_bounds, search)
         attempts = partial(self._attempts, search, self._nominated(search))
         groups = [search.group]
         if not placed_on and (key := together_by(search.waiting)):
@@ -47,7 +50,7 @@ class GroupAttempts:
             found = (
                 one
                 for group in groups
-                for one in tries(group, search.judged, count, search.needed, placed_on, self._cache, bounds)
+                for one in tries(group, search.judged, count, search.needed, placed_on, self._cache, bounds, of_domains)
             )
             search.later = chain.from_iterable(map(attempts, islice(found, first, None)))
             search.next, search.first_domain, search.next_domain = next(search.later, None), first, first
@@ -57,12 +60,20 @@ class GroupAttempts:
     def _bounds(self, search: GroupSearch) -> Iterator[Amounts]:
         """Yield upper bounds of the members on each row, besides what their sums say."""
         nodes, member = self._cache.nodes, search.shapes[0]
-        if keep_apart(search.waiting):
-            yield np.where(nodes.label(HOSTNAME).ids[: nodes.size] > 0, 1, len(search.waiting))
+        for key in apart_by(search.waiting):
+            yield np.where(nodes.label(key).ids[: nodes.size] > 0, 1, MANY)
         if search.group.rails == "index":
             (member,) = on_rails([member], search.group, ())
         if len(search.shapes) == 1 and member.request is not None and is_selective(member.request):
             yield self._vf_room.of(member.request, search.slices.count_networks)
+
+    def _domain_bounds(self, search: GroupSearch) -> Iterator[DomainBound]:
+        """Yield upper bounds of the members in each domain."""
+        nodes = self._cache.nodes
+        yield from (of_apart(key, nodes) for key in apart_by(search.waiting))
+        if search.group.rails == "same":
+            requests = tuple(one.request for one in search.shapes)
+            yield self._common_networks.of(requests, search.slices.count_networks)
 
     def _nominated(self, search: GroupSearch) -> list[AssignedPod]:
         """Return the members that are nominated to nodes, as they are counted there."""

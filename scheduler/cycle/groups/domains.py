@@ -26,12 +26,13 @@ from scheduler.cache.groups.sources import Group
 from scheduler.cache.node_columns import LINES, Flags, NodeColumns, Rows
 from scheduler.cycle.cycle import NAMED
 from scheduler.cycle.decisions import Unschedulable
+from scheduler.cycle.groups.domain_bounds import DomainBound, summed
 from scheduler.cycle.groups.members import needs
 from scheduler.cycle.groups.slices import Slices
 from scheduler.kube.pod_info import PodInfo
 
 # More members than any node holds.
-_MANY = 1 << 40
+MANY = 1 << 40
 # What no node has: a label's value may be empty, and has no slash.
 _NO_VALUE = "/"
 
@@ -82,12 +83,13 @@ def tries(
     placed_on: Sequence[str],
     cache: Cache,
     bounds: Callable[[], Iterable[Amounts]],
+    domain_bounds: Callable[[], Iterable[DomainBound]] = tuple,
 ) -> Iterator[Try]:
     """Yield what to try, in order; at least one.
 
     ``members`` are the distinct ones, each with the rows that it passes; ``count`` is how many there are, ``needed``
     how many must be placed, and ``placed_on`` are the nodes of those that are. ``bounds`` returns what else bounds the
-    members that each row holds.
+    members that each row holds, and ``domain_bounds`` what bounds those of a domain.
     """
     nodes = cache.nodes
     levels = _levels(group)
@@ -101,7 +103,7 @@ def tries(
     room = _room(members, nodes) if levels else np.zeros(nodes.size, np.int64)
     for bound in bounds() if levels else ():
         room = np.minimum(room, bound)
-    labels = _Labels.of(nodes, chain.from_iterable(levels[:1]))
+    labels = _Labels.of(nodes, chain.from_iterable(levels[:1]), list(domain_bounds()) if levels else [])
     for keys in levels:
         level = labels.level(keys, room)
         yield from (Try(domain, count) for domain in level.at_least(count))
@@ -138,7 +140,7 @@ def domains_within(group: Group, placed_on: Sequence[str], cache: Cache) -> Iter
     if placed_on:
         yield _none(group)
         return
-    yield from _Labels.of(nodes, keys).level(keys, np.zeros(nodes.size, np.int64)).largest(0)
+    yield from _Labels.of(nodes, keys, ()).level(keys, np.zeros(nodes.size, np.int64)).largest(0)
 
 
 def _none(group: Group) -> Domain:
@@ -211,17 +213,18 @@ def _values(nodes: NodeColumns, keys: Sequence[str], row: int) -> tuple[tuple[st
 class _Labels:
     """Some labels of all nodes as they are now: their rows may be other nodes when a level is asked for.
 
-    For each label: the number of each row's value, and the values.
+    For each label: the number of each row's value, and the values. ``bounds`` are of domains as they are now.
     """
 
     rows: Rows
     columns: dict[str, tuple[NDArray[np.int32], list[str | None]]]
+    bounds: Sequence[DomainBound]
 
     @classmethod
-    def of(cls, nodes: NodeColumns, keys: Iterable[str]) -> "_Labels":
+    def of(cls, nodes: NodeColumns, keys: Iterable[str], bounds: Sequence[DomainBound]) -> "_Labels":
         columns = {key: nodes.label(key) for key in keys}
         found = {key: (column.ids[: nodes.size].copy(), column.values.copy()) for key, column in columns.items()}
-        return cls(nodes.all_rows(), found)
+        return cls(nodes.all_rows(), found, bounds)
 
     def level(self, keys: Sequence[str], room: Amounts) -> _Level:
         """Return the domains of a level by how many members each row holds."""
@@ -233,7 +236,9 @@ class _Labels:
         for ids, values in columns:
             _, numbers = np.unique(numbers * len(values) + ids[rows], return_inverse=True)
         kinds, first, which = np.unique(numbers, return_index=True, return_inverse=True)
-        holds = np.bincount(which, room[rows], len(kinds)).astype(np.int64)
+        holds = summed(which, len(kinds), room[rows])
+        for bound in self.bounds:
+            holds = np.minimum(holds, bound(rows, which, len(kinds), room[rows]))
         # Of equal ones the first row decides.
         order = np.lexsort((rows[first], holds))
         firsts = rows[first][order]
@@ -244,11 +249,11 @@ def _room(members: Sequence[tuple[PodInfo, Rows]], nodes: NodeColumns) -> Amount
     """Return for each row how many members it could hold at the most: each takes the least that any takes there."""
     room = np.zeros(nodes.size, np.int64)
     for pod_info, rows in members:
-        room[rows] = 1 if len(members) == 1 and pod_info.ports else _MANY
+        room[rows] = 1 if len(members) == 1 and pod_info.ports else MANY
     for left, takes in _amounts(members, nodes):
         # numpy divides by one number in a fraction of the time that an array of them takes.
         least = np.int64(takes[0]) if len(set(takes)) == 1 else _least(members, takes, nodes.size)
-        room = np.minimum(room, np.where(least > 0, left // np.maximum(least, 1), _MANY))
+        room = np.minimum(room, np.where(least > 0, left // np.maximum(least, 1), MANY))
     # A row that a member passes holds one.
     for _, rows in members:
         room[rows] = np.maximum(room[rows], 1)
@@ -257,7 +262,7 @@ def _room(members: Sequence[tuple[PodInfo, Rows]], nodes: NodeColumns) -> Amount
 
 def _least(members: Sequence[tuple[PodInfo, Rows]], takes: Sequence[int], size: int) -> Amounts:
     """Return the least that any of the members takes that pass a row, for each row."""
-    least = np.full(size, _MANY, np.int64)
+    least = np.full(size, MANY, np.int64)
     for (_, rows), amount in zip(members, takes, strict=True):
         least[rows] = np.minimum(least[rows], amount)
     return least

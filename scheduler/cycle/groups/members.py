@@ -40,13 +40,14 @@ def are_interchangeable(members: Sequence[PodInfo]) -> bool:
     return len({alike(one) for one in members}) == 1 and len(_rules(members[0])) < 2
 
 
-def keep_apart(members: Sequence[PodInfo]) -> bool:
-    """Return whether no two of these may be on one node that has a host name: they share a rule that says so."""
+def apart_by(members: Sequence[PodInfo]) -> list[str]:
+    """Return the labels of which no two of these may share a value, by rules that they all have."""
     kinds = list({one.affinity_info: one for one in members})
-    return any(
-        term.key == HOSTNAME and all(term in one.required_anti_affinity and _selects(term, one) for one in kinds)
+    return [
+        term.key
         for term in kinds[0].required_anti_affinity
-    )
+        if all(term in one.required_anti_affinity and _selects(term, one) for one in kinds)
+    ]
 
 
 def together_by(members: Sequence[PodInfo]) -> str:

@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
-from itertools import chain
+from itertools import accumulate, chain, product
 from operator import attrgetter
 
 import numpy as np
@@ -32,6 +32,8 @@ _MOST_REQUESTS, _MOST_INTERFACES = 8, 62
 _MOST_PFS = 64
 # Some 10 ms; a question costs as much as with so many nodes at least.
 _MOST_COMPARED, _FEW = 3_000_000, 1_000
+# Of more choices of networks in all it is judged by each network how many members a domain could hold.
+_MOST_CHOICES = 32
 # More members than any node holds.
 _MANY = 1 << 40
 # How often the members that a node holds are counted again by what each PF can give so many; a bound each time.
@@ -42,9 +44,13 @@ _NARROWED = 3
 class _Pfs:
     """All PFs of all nodes in the order of their networks, each with its node's number.
 
-    ``starts`` says where each network begins and ends.
+    ``starts`` says where each network begins and ends, ``of_node`` which PFs a node has, and ``places`` where they are,
+    one node's after another's from ``begins`` on.
     """
 
+    of_node: list[tuple[Pf, ...]]
+    begins: list[int]
+    places: Amounts
     nodes: Amounts
     vfs: Amounts
     mbps: Amounts
@@ -74,6 +80,19 @@ class NetworkRoom:
         self._known_pfs: _Pfs | None = None
         self._known_giving = dict[int, frozenset[str]]()
 
+    def renew(self, changed: Iterable[tuple[int, FreeVfs]]) -> bool:
+        """Take in what some nodes have left by now; return whether that is possible: their PFs must be the same."""
+        pfs, self._compared = self._pfs(), 0
+        self._known_giving.clear()
+        for node, free_vfs in changed:
+            if node >= pfs.node_count or pfs.of_node[node] is not free_vfs.pfs:
+                return False
+            for place, left in zip(
+                pfs.places[pfs.begins[node] : pfs.begins[node + 1]], free_vfs.capacities, strict=True
+            ):
+                pfs.vfs[place], pfs.mbps[place] = left.vfs, max(left.mbps, 0)
+        return True
+
     def could_give(self, index: int, network: str) -> bool:
         """Return whether enough members could have this interface on a network."""
         return index >= self._depth or network in self._giving(index)
@@ -95,9 +114,14 @@ class NetworkRoom:
 
     def most_on(self, networks: Sequence[str]) -> int:
         """Return how many members could have their first interfaces on these at the most."""
+        found = self._by_choice(networks)
+        return _MANY if found is None else int(found.sum())
+
+    def _by_choice(self, networks: Sequence[str]) -> Amounts | None:
+        """Return how many members each node could hold on these networks; None where that is not judged."""
         judged = networks[: self._depth]
         if not judged or self._compared >= _MOST_COMPARED:
-            return _MANY
+            return None
         room = [self._gives(index, network) for index, network in enumerate(judged)]
         for network, uses in Counter(judged).items():
             if uses == 1:
@@ -106,7 +130,60 @@ class NetworkRoom:
             room.append(self._by_node(there, pfs.vfs) // uses)
             if rate := sum(one for one, on in zip(self._rates, judged, strict=False) if on == network):
                 room.append(self._by_node(there, pfs.mbps) // rate)
-        return int(reduce(np.minimum, room).sum())
+        return reduce(np.minimum, room)
+
+    def most_in(self, domains: Amounts, count: int, room: Amounts) -> Amounts:
+        """Return how many members each domain could hold whose k-th interfaces all lie on one network.
+
+        ``domains`` is the number of each node's domain, of which there are ``count``, -1 for none; ``room`` is how many
+        members each node holds.
+        """
+        if not self._depth:
+            return np.full(count, _MANY)
+        inside = domains >= 0
+        if len(self._pfs().starts) ** self._depth > _MOST_CHOICES:
+            return self._most_by_network(domains, count, room)
+        most = np.zeros(count, np.int64)
+        for networks in product(self._pfs().starts, repeat=self._depth):
+            held = self._by_choice(networks)
+            held = room if held is None else np.minimum(held, room)
+            most = np.maximum(most, np.bincount(domains[inside], held[inside], count).astype(np.int64))
+        return most
+
+    def _most_by_network(self, domains: Amounts, count: int, room: Amounts) -> Amounts:
+        """Return a bound by what each network of a domain gives: for each interface, and for all of them."""
+        pfs = self._pfs()
+        lengths = [there.stop - there.start for there in pfs.starts.values()]
+        pairs = np.repeat(np.arange(len(lengths)), lengths) * pfs.node_count + pfs.nodes
+        # PFs are in the order of their networks, and of one network in that of the nodes.
+        firsts = np.flatnonzero(np.diff(pairs, prepend=-1))
+        nodes = pfs.nodes[firsts]
+        # The nodes of no domain are those of one more: -1 is the last one by its remainder.
+        numbers, which = np.unique(pairs[firsts] // pfs.node_count * (count + 1) + domains[nodes], return_inverse=True)
+        of_domain = numbers % (count + 1)
+        is_one = domains[nodes] >= 0
+
+        def given(amounts: Amounts, most: Amounts) -> Amounts:
+            found = np.minimum(np.add.reduceat(amounts, firsts), most) * is_one
+            return np.bincount(which, found, len(numbers)).astype(np.int64)
+
+        found = np.full(count + 1, _MANY)
+        for index in {self._kind(index): index for index in range(self._depth)}.values():
+            most = np.zeros(count + 1, np.int64)
+            np.maximum.at(most, of_domain, given(self._by_pf(index, slice(None)), room[nodes]))
+            found = np.minimum(found, most)
+        vfs, low = given(pfs.vfs, room[nodes] * self._depth), np.zeros(count + 1, np.int64)
+        high = np.minimum(found, int(vfs.max(initial=0)))
+        while (low < high).any():
+            middle = (low + high + 1) // 2
+            uses = np.bincount(of_domain, vfs // np.maximum(middle, 1)[of_domain], count + 1)
+            serves = uses >= self._depth
+            low, high = np.where(serves, middle, low), np.where(serves, high, middle - 1)
+        return low[:count]
+
+    def _kind(self, index: int) -> tuple[VfRequest, ...]:
+        """Return what makes interfaces alike in all requests."""
+        return tuple(replace(one.interfaces[index], name=None, containers=None) for one in self._requests)
 
     def most_members(self, interfaces: Sequence[VfRequest], *, are_distinct: bool = False) -> Amounts:
         """Return for how many members each node has these VFs, where all PFs are on one network without a name.
@@ -170,7 +247,12 @@ class NetworkRoom:
         of_network = np.array(networks, np.int64)
         order = np.argsort(of_network, kind="stable")
         ends = np.searchsorted(of_network[order], np.arange(len(numbers) + 1)).tolist()
+        places = np.empty(len(order), np.int64)
+        places[order] = np.arange(len(order))
         return _Pfs(
+            [one.pfs for one in free_vfs],
+            [0, *accumulate(counts)],
+            places,
             np.repeat(np.arange(len(counts)), counts)[order],
             left[::2][order],
             np.maximum(left[1::2], 0)[order],

@@ -17,15 +17,16 @@ MakeNode = Callable[..., Node]
 MakePod = Callable[..., Pod]
 HOST = "example.com/host"
 LEVELS = 8
-# Each member keeps away from the others, so that no node holds two.
-APART: dict[str, Any] = {
-    "affinity": {
-        "podAntiAffinity": {
-            "requiredDuringSchedulingIgnoredDuringExecution": [
-                {"labelSelector": {"matchLabels": {"app": "apart"}}, "topologyKey": HOST}
-            ]
+# Members are even over all nodes, so that no node holds two while another one has none.
+EVEN: dict[str, Any] = {
+    "topologySpreadConstraints": [
+        {
+            "labelSelector": {"matchLabels": {"app": "apart"}},
+            "topologyKey": HOST,
+            "maxSkew": 1,
+            "whenUnsatisfiable": "DoNotSchedule",
         }
-    }
+    ]
 }
 
 
@@ -41,7 +42,7 @@ class Turns(Life):
         """Return members that are tried on each node alone on each level, since cpu says that it could hold two."""
         group = json.dumps({"name": "slow", "min": count, "prefer": [f"level-{level}" for level in range(LEVELS)]})
         labels = {"labels": {"app": "apart"}}
-        return [self.member(f"slow-{n}", group, request=[{}], spec=APART, metadata=labels) for n in range(count)]
+        return [self.member(f"slow-{n}", group, request=[{}], spec=EVEN, metadata=labels) for n in range(count)]
 
     def until(self, uid: str, most: int = 10_000) -> tuple[int, list[Bind]]:
         """Go on until a pod is bound; return after how many steps, and all that was bound by then."""
