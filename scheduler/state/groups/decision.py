@@ -4,7 +4,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from scheduler.cycle.decisions import GroupUnschedulable
-from scheduler.cycle.groups.preemption.preempt import GroupPreempted, GroupVictimSearch
+from scheduler.cycle.groups.preemption.preempt import GroupPreempted
+from scheduler.cycle.groups.preemption.victim_search import GroupVictimSearch
 from scheduler.cycle.groups.search import GroupSearch
 from scheduler.kube.group_membership import GroupKey
 from scheduler.pending.groups.pending_groups import PendingGroups

@@ -1,11 +1,12 @@
 """Whether pods of lower priority must go for a group: all of what is needed of it fits then, or nobody goes. Pure.
 
 The whole group is tried in one topology domain after another, and on one choice of networks after another (`search`
-beside this module); the result that costs the least counts, by the order in which kube-scheduler chooses a node. The
-members are nominated then, and wait until their victims are gone. The group is searched for in portions. A node
-that changes between two of them is tried again; if the result so far rests on it, or if disruption budgets or
-nominations change, the search begins again, a few times. So it does in the end if a victim's group or priority is
-another by then. Nothing of it is in the cache between two portions, so others may be decided about meanwhile.
+beside this module); the result that costs the least counts, by the order in which kube-scheduler chooses a node. Then
+each of its victims stays without which the group fits too, on the same nodes (`victim_search`). The members are
+nominated, and wait until their victims are gone. The group is searched for in portions. A node that changes between two
+of them is tried again; if the result so far rests on it, or if disruption budgets or nominations change, the search
+begins again, a few times. So it does in the end if a victim's group or priority is another by then. Nothing of it is in
+the cache between two portions, so others may be decided about meanwhile.
 
 Source: kube-scheduler 1.37's framework/preemption/podgrouppreemption.go. It removes all possible victims of the
 cluster at once, places the group there, and puts back those that need not go. Here the nodes where the least is lost
@@ -16,7 +17,7 @@ there, pods up to its own priority leave by themselves. Few nodes are looked at 
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -31,6 +32,7 @@ from scheduler.cycle.groups.network_room import NetworkRoom
 from scheduler.cycle.groups.preemption.awaited_nodes import AwaitedNodes, LastingPods
 from scheduler.cycle.groups.preemption.row_plan import RowPlans
 from scheduler.cycle.groups.preemption.search import Attempt
+from scheduler.cycle.groups.preemption.victim_search import GroupVictimSearch, reprieves
 from scheduler.cycle.groups.rails import choices, networks_in, on_rails
 from scheduler.cycle.groups.search import GroupSearch
 from scheduler.cycle.nominations import NominatedPods, Nomination
@@ -42,8 +44,8 @@ from scheduler.kube.pod_info import PodInfo
 from scheduler.placement.vf_accounting import FreeVfs, unused
 
 NOT_HELPFUL = "no pods of lower priority were found without which enough members fit."
-# What one turn may spend, some 5 to 10 ms, and one decision, some 7 s (`RowPlans.spent`).
-_A_TURN, _A_DECISION = 80, 100_000
+# What one turn may spend, some 5 to 10 ms (`RowPlans.spent`).
+_A_TURN = 80
 # What the search for room to wait for may spend beside finding the nodes: so much, and for each member.
 _ROOM, _ROOM_A_MEMBER = 2_000, 32
 _MOST_RESTARTS = 10
@@ -74,36 +76,6 @@ class GroupPreempted:
 
 
 NOBODY_PREEMPTED = GroupPreempted()
-
-
-@dataclass(slots=True)
-class GroupVictimSearch:
-    """The search for one group, over its turns; ``most`` is what it may spend.
-
-    If the group waits for room, ``awaited`` are the nodes where it may; otherwise it is None. ``budgets`` are what
-    speaks against removing pods.
-    """
-
-    search: GroupSearch
-    attempts: Iterator[Attempt | None]
-    plans: RowPlans
-    budgets: Objections
-    most: int = _A_DECISION
-    awaited: AwaitedNodes | None = None
-    attempt: Attempt | None = None
-    best: Attempt | None = None
-    seen: int = 0
-    renewed: int = 0
-    nominated: object = None
-    restarts: int = 0
-    rows: dict[object, Rows] = field(default_factory=dict)
-    # What it has spent on finding the nodes to try.
-    finding: int = 0
-
-    @property
-    def left(self) -> int:
-        """What it may still spend. Nodes that are found not to help must not use that up: there may be thousands."""
-        return self.most + min(self.finding, _A_DECISION) - self.plans.spent
 
 
 class GroupPreemption:
@@ -175,7 +147,7 @@ class GroupPreemption:
             while victims.plans.spent < until and victims.left > 0:
                 if victims.attempt is not None:
                     self._step(victims, victims.attempt)
-                elif not self._next(victims):
+                elif not self._next(victims) and not self._begin_to_reprieve(victims):
                     return self._end(victims, NOT_HELPFUL)
         except TurnSpent:
             pass
@@ -185,7 +157,7 @@ class GroupPreemption:
         if attempt.has_failed:
             victims.attempt = None
         elif attempt.is_done:
-            if victims.best is None or attempt.cost < victims.best.cost:
+            if attempt is not victims.probe and (victims.best is None or attempt.cost < victims.best.cost):
                 victims.best = attempt
             victims.attempt = None
         else:
@@ -197,6 +169,14 @@ class GroupPreemption:
             victims.attempt = next(victims.attempts)
         except StopIteration:
             return False
+        return True
+
+    def _begin_to_reprieve(self, victims: GroupVictimSearch) -> bool:
+        """Begin to try whether some of the victims that were found may stay; return whether that is to be tried."""
+        if victims.best is None or victims.is_reprieving or victims.awaited is not None:
+            return False
+        victims.is_reprieving = True
+        victims.attempts = reprieves(victims)
         return True
 
     def _begin_turn(self, victims: GroupVictimSearch) -> None:
@@ -224,6 +204,7 @@ class GroupPreemption:
 
     def _restart(self, victims: GroupVictimSearch) -> None:
         victims.attempt = victims.best = None
+        victims.is_reprieving = False
         victims.rows.clear()
         if victims.awaited is not None:
             victims.awaited.forget_all()

@@ -129,11 +129,11 @@ class RowPlans:
                 capacities[index] = PfCapacity(vfs + 1, mbps + rate)
         return FreeVfs(left.pfs, capacities=tuple(capacities))
 
-    def plan(self, row: int, members: Sequence[PodInfo], gone: Set[str]) -> Planning:
+    def plan(self, row: int, members: Sequence[PodInfo], gone: Set[str], only: Set[str] | None = None) -> Planning:
         """Find who must leave a row for all of these members; None if they do not fit though all leave.
 
         It may be left between two dry runs, as long as the row does not change. ``gone`` are the uids of pods that
-        leave in any case.
+        leave in any case; if given, ``only`` these pods may leave.
         """
         node = self._cache.nodes.names[row]
         off = [one for one in self._cache.assigned_pods_on(node) if one.uid in gone or _is_leaving(one)]
@@ -142,6 +142,8 @@ class RowPlans:
         left = {one.uid for one in off}
         below = self._victims.below(node, self._below, self._own)
         self.charge(sum(len(one.pods) for one in below) // _PODS_ELSEWHERE_AS_LONG)
+        if only is not None:
+            below = [one for one in below if {each.uid for each in one.pods} <= only]
         lower = sorted((one for one in below if not left & {each.uid for each in one.here}), key=importance)
         if not lower or not (yield from self._place(row, members, [*off, *here(lower)])):
             return None

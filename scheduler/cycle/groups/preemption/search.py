@@ -13,11 +13,11 @@ are put before it is chosen, its pods make room too: who leaves there is revised
 
 import heapq
 from collections import deque
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, field, replace
 
 from scheduler.cache.cache import Cache
-from scheduler.cycle.groups.members import alike
+from scheduler.cycle.groups.members import alike, by_size
 from scheduler.cycle.groups.preemption.row_plan import Planning, RowPlan, RowPlans, of_member
 from scheduler.cycle.preemption.disruption_budgets import Objections
 from scheduler.cycle.preemption.victims import Loss, Victim, importance, loss_of, pods_of, since
@@ -55,7 +55,10 @@ class _Planned:
 
 
 class Attempt:
-    """Members that are put on rows, at least ``wanted`` of them; ``rows_for`` returns those that a member may be on."""
+    """Members that are put on rows, at least ``wanted`` of them.
+
+    ``rows_for`` returns the rows that a member may be on; if given, ``only`` these pods may leave.
+    """
 
     def __init__(
         self,
@@ -64,8 +67,10 @@ class Attempt:
         rows_for: Callable[[PodInfo], Sequence[int]],
         cache: Cache,
         budgets: Objections,
+        only: Set[str] | None = None,
     ) -> None:
         self._rows_for, self._cache, self._budgets, self._wanted = rows_for, cache, budgets, wanted
+        self._members, self._only = members, only
         self._todo = deque(members)
         self._candidates: dict[Hashable, _Candidates] = {}
         self._on: dict[int, list[PodInfo]] = {}
@@ -106,6 +111,33 @@ class Attempt:
         names = self._cache.nodes.names
         return {names[row] for row in self.plans} | {one.node for one in pods_of(self._groups.values())}
 
+    def without(self, victim: Victim) -> Iterator["Attempt"]:
+        """Yield attempts at the same on the same rows for which no others leave than now, and this one stays.
+
+        Members that differ are tried in other orders too.
+        """
+        orders = [self._members]
+        if len({alike(one) for one in self._members}) > 1:
+            orders += [by_size(self._members), by_size(self._members)[::-1]]
+        stays = {one.uid for one in victim.pods}
+        only = {one.uid for one in pods_of(self.victims)} - stays
+        for order in orders:
+            yield Attempt(order, self._wanted, self._same_rows_for, self._cache, self._budgets, only)
+
+    def one_more(self) -> "Attempt":
+        """Return the attempt to put one more member of any kind beside those that are placed; nobody else leaves."""
+        members = list({alike(one): one for one in self._members}.values())
+        only = {one.uid for one in pods_of(self.victims)}
+        found = Attempt(members, 1, self._same_rows_for, self._cache, self._budgets, only)
+        found._on, found._gone = {row: list(there) for row, there in self._on.items()}, self._gone
+        return found
+
+    def _same_rows_for(self, member: PodInfo) -> Sequence[int]:
+        """Return those rows that a member may be on which have members, or lose pods."""
+        row_of = self._cache.nodes.row_of
+        rows = {*self.plans, *(row_of[name] for name in self.nodes if name in row_of)}
+        return [row for row in self._rows_for(member) if row in rows]
+
     def heed_nodes(self) -> None:
         """List the rows again that members may be on: nodes have changed in what they are."""
         for candidates in self._candidates.values():
@@ -129,14 +161,14 @@ class Attempt:
         if self._to_revise:
             row = next(iter(self._to_revise))
             del self._to_revise[row]
-            self._planned = _Planned(None, row, plans.plan(row, self._on[row], self._gone))
+            self._planned = _Planned(None, row, plans.plan(row, self._on[row], self._gone, self._only))
             return
         member = self._todo[0]
         candidates = self._candidates_for(member, plans)
         if candidates.untried:
             row = next(iter(candidates.untried))
             del candidates.untried[row]
-            steps = plans.plan(row, [*self._on.get(row, ()), member], self._gone)
+            steps = plans.plan(row, [*self._on.get(row, ()), member], self._gone, self._only)
             self._planned = _Planned(candidates, row, steps)
         elif candidates.heap:
             self._put_cheapest(candidates, plans)
