@@ -6,12 +6,13 @@ the bound that was broken, or `OutOfBudget`. A placement is found whenever one e
 NP-hard, so running out of steps is an outcome of its own. Steps are counted, never timed: equal input has an equal
 outcome. `scheduler.placement.packing` explains the search, and why its answers are exact.
 
-How the VFs lie over the PFs: ``distinct`` is required (each on another PF). ``pack`` (fewest PFs) and ``spread`` (no PF
-gives more of the pod's VFs than another must) are preferred: honoured as far as the steps reach, never a reason to
-refuse. Both start from the first placement found and search for a better one among fewer slots or fewer PFs.
+How the VFs lie over the PFs: ``distinct`` is required (each on another PF; those that have the most VFs left are
+preferred). ``pack`` (fewest PFs) and ``spread`` (no PF gives more of the pod's VFs than another must) are preferred:
+honoured as far as the steps reach, never a reason to refuse. Both start from the first placement found and search for a
+better one among fewer slots or fewer PFs.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
@@ -107,9 +108,27 @@ def place(
     """Choose a PF for each demand; equal arguments give equal outcomes. ``ports`` are those that the PFs share."""
     known = (1 << len(free)) - 1
     items = tuple([Item(rate, pfs & known) for rate, pfs in demands])
-    most = 1 if spreading == "distinct" else len(demands)
-    bins = tuple([Bin(max(0, min(vfs, most)), max(0, mbps)) for vfs, mbps in free])
+    if spreading == "distinct":
+        return _on_fullest(items, free, budget, ports)
+    bins = tuple([Bin(max(0, min(vfs, len(demands))), max(0, mbps)) for vfs, mbps in free])
     return decide(items, bins, spreading, budget, ports)
+
+
+def _on_fullest(items: Items, free: Sequence[PfCapacity], budget: int, ports: SharedPorts) -> FitResult:
+    """Give each item another bin, of as few as have the most VFs left: so the most pods have distinct PFs after it."""
+    fullest = sorted((index for index, (vfs, _) in enumerate(free) if vfs > 0), key=lambda index: -free[index].vfs)
+    for count in range(len(items), len(fullest)):
+        found = decide(items, _one_on_each(fullest[:count], free), "distinct", budget, ports)
+        if isinstance(found, Fit):
+            return found
+        if isinstance(found, OutOfBudget):
+            break
+    return decide(items, _one_on_each(fullest, free), "distinct", budget, ports)
+
+
+def _one_on_each(chosen: Collection[int], free: Sequence[PfCapacity]) -> Bins:
+    """Return bins for one item each of the chosen PFs, and none for the others."""
+    return tuple([Bin(int(index in chosen), max(0, mbps)) for index, (_, mbps) in enumerate(free)])
 
 
 @lru_cache(maxsize=REMEMBERED)

@@ -216,3 +216,18 @@ def test_pack_and_spread_are_honoured_as_far_as_any_placement_could(spreading: S
 
 def cost(pfs: Sequence[int], spreading: Spreading) -> int:
     return len(set(pfs)) if spreading == "pack" else max(map(pfs.count, pfs))
+
+
+def test_pods_with_distinct_pfs_leave_room_for_as_many_more_as_fit() -> None:
+    """Equal pods one after another, without rates: as many as a plan for all of them would place."""
+    random = Random(1)
+    for _ in range(1000):
+        vfs, each = [random.randint(0, 3) for _ in range(random.randint(2, 4))], random.randint(2, 3)
+        most = max(count for count in range(13) if sum(min(one, count) for one in vfs) >= each * count)
+        left, placed = list(vfs), 0
+        demands = [VfDemand(0, (1 << len(vfs)) - 1)] * each
+        while isinstance(found := place(demands, [PfCapacity(one, 90_000) for one in left], "distinct"), Fit):
+            placed += 1
+            for pf in found.pfs:
+                left[pf] -= 1
+        assert placed == most, (vfs, each)
