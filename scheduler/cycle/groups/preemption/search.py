@@ -57,7 +57,8 @@ class _Planned:
 class Attempt:
     """Members that are put on rows, at least ``wanted`` of them.
 
-    ``rows_for`` returns the rows that a member may be on; if given, ``only`` these pods may leave.
+    ``rows_for`` returns the rows that a member may be on; if given, ``only`` these pods may leave, and members go only
+    to rows that are ``among`` these.
     """
 
     def __init__(
@@ -68,9 +69,10 @@ class Attempt:
         cache: Cache,
         budgets: Objections,
         only: Set[str] | None = None,
+        among: Set[int] | None = None,
     ) -> None:
         self._rows_for, self._cache, self._budgets, self._wanted = rows_for, cache, budgets, wanted
-        self._members, self._only = members, only
+        self._members, self._only, self._among = members, only, among
         self._todo = deque(members)
         self._candidates: dict[Hashable, _Candidates] = {}
         self._on: dict[int, list[PodInfo]] = {}
@@ -111,32 +113,50 @@ class Attempt:
         names = self._cache.nodes.names
         return {names[row] for row in self.plans} | {one.node for one in pods_of(self._groups.values())}
 
+    @property
+    def members(self) -> Sequence[PodInfo]:
+        return self._members
+
+    @property
+    def rows_with_room(self) -> set[int]:
+        """Return the rows that may take one more member of some kind, as far as they were tried."""
+        return {row for one in self._candidates.values() for row in (*one.plans, *one.untried)}
+
+    def rows_of(self, victims: Iterable[Victim]) -> set[int]:
+        """Return the rows that some victims are on."""
+        row_of = self._cache.nodes.row_of
+        return {row_of[one.node] for one in pods_of(victims) if one.node in row_of}
+
     def without(self, victim: Victim) -> Iterator["Attempt"]:
-        """Yield attempts at the same on the same rows for which no others leave than now, and this one stays.
+        """Yield attempts at the same in several orders, on the same rows; this one stays, and nobody else leaves."""
+        by_sizes = by_size(self._members)
+        beyond = len(by_sizes) - self._wanted
+        among = self.plans.keys() | self.rows_of(self._groups.values())
+        for order in (self._members, by_sizes, [*by_sizes[beyond:], *by_sizes[:beyond]], by_sizes[::-1]):
+            yield self._like(order, self._wanted, among, victim)
 
-        Members that differ are tried in other orders too.
-        """
-        orders = [self._members]
-        if len({alike(one) for one in self._members}) > 1:
-            orders += [by_size(self._members), by_size(self._members)[::-1]]
-        stays = {one.uid for one in victim.pods}
-        only = {one.uid for one in pods_of(self.victims)} - stays
-        for order in orders:
-            yield Attempt(order, self._wanted, self._same_rows_for, self._cache, self._budgets, only)
+    def moving(self, victim: Victim, with_room: Set[int]) -> "Attempt":
+        """Return the attempt for which this one stays and only members of its rows move, to rows with room."""
+        rows = self.rows_of([victim])
+        found = self._like(self._members, self._wanted, rows | with_room, victim)
+        found._on = {row: list(there) for row, there in self._on.items() if row not in rows}
+        found.plans = {row: plan for row, plan in self.plans.items() if row not in rows}
+        found._groups = {key: one for key, one in self._groups.items() if key != victim.group}
+        found._gone = frozenset(one.uid for one in pods_of(found._groups.values()))
+        staying = {one.uid for there in found._on.values() for one in there}
+        found._todo = deque(one for one in self._members if one.uid not in staying)
+        found._placed = len(staying)
+        return found
 
-    def one_more(self) -> "Attempt":
-        """Return the attempt to put one more member of any kind beside those that are placed; nobody else leaves."""
-        members = list({alike(one): one for one in self._members}.values())
-        only = {one.uid for one in pods_of(self.victims)}
-        found = Attempt(members, 1, self._same_rows_for, self._cache, self._budgets, only)
+    def one_more(self, member: PodInfo) -> "Attempt":
+        """Return the attempt to put one more member like this one beside those that are placed; nobody else leaves."""
+        found = self._like([member], 1, self.plans.keys() | self.rows_of(self._groups.values()), None)
         found._on, found._gone = {row: list(there) for row, there in self._on.items()}, self._gone
         return found
 
-    def _same_rows_for(self, member: PodInfo) -> Sequence[int]:
-        """Return those rows that a member may be on which have members, or lose pods."""
-        row_of = self._cache.nodes.row_of
-        rows = {*self.plans, *(row_of[name] for name in self.nodes if name in row_of)}
-        return [row for row in self._rows_for(member) if row in rows]
+    def _like(self, members: Sequence[PodInfo], wanted: int, among: Set[int], stays: Victim | None) -> "Attempt":
+        only = {one.uid for one in pods_of(self.victims)} - {one.uid for one in (stays.pods if stays else ())}
+        return Attempt(members, wanted, self._rows_for, self._cache, self._budgets, only, among)
 
     def heed_nodes(self) -> None:
         """List the rows again that members may be on: nodes have changed in what they are."""
@@ -184,6 +204,8 @@ class Attempt:
             return known
         rows = dict.fromkeys(self._rows_for(member))
         plans.charge(1 + len(rows) // _ROWS_AS_LONG)
+        if self._among is not None:
+            rows = {row: None for row in rows if row in self._among}
         if known is None:
             known = self._candidates[kind] = _Candidates(frozenset(rows), rows)
             return known

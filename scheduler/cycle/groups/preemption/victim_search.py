@@ -4,18 +4,22 @@ What it takes: the best attempt, whose members fit without its victims. What it 
 one of them stays. What it must never do: let anybody else leave for that.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from scheduler.cache.node_columns import Rows
+from scheduler.cycle.groups.members import distinct
 from scheduler.cycle.groups.preemption.awaited_nodes import AwaitedNodes
 from scheduler.cycle.groups.preemption.row_plan import RowPlans
 from scheduler.cycle.groups.preemption.search import Attempt
 from scheduler.cycle.groups.search import GroupSearch
 from scheduler.cycle.preemption.disruption_budgets import Objections
+from scheduler.cycle.preemption.victims import Victim, split
+from scheduler.kube.pod_info import PodInfo
 
-# What one decision may spend, some 7 s, and what of it to find out who of the victims may stay (`RowPlans.spent`).
-_A_DECISION, _REPRIEVES = 100_000, 5_000
+# What one decision may spend, some 7 s, and what of it to find out who of the victims may stay: by moving some members,
+# and by putting all of them on nodes once more (`RowPlans.spent`).
+_A_DECISION, _MOVES, _REPRIEVES = 100_000, 10_000, 5_000
 
 
 @dataclass(slots=True)
@@ -52,23 +56,52 @@ class GroupVictimSearch:
 
 
 def reprieves(victims: GroupVictimSearch) -> Iterator[Attempt]:
-    """Yield attempts without one of the best one's victims each, the most important first.
+    """Yield attempts without one of the best one's victims each, in the order in which kube-scheduler reprieves.
 
-    If enough members fit so, it is the best one by then: it costs less. Of equal members none stays if no node has room
-    for one more of them: on each as few leave as its own members need.
+    If enough members fit so, it is the best one by then: it costs less. Of equal members it is enough to move those of
+    the nodes that the victim is on. Members that differ are then put on all nodes once more, in several orders.
     """
-    until, tried = victims.plans.spent + _REPRIEVES, set[str]()
-    if victims.best is not None and len(victims.search.shapes) == 1:
-        victims.probe = victims.best.one_more()
-        yield victims.probe
-        if victims.probe.has_failed:
-            return
-    while (best := victims.best) is not None:
-        left = (one for one in best.victims if one.pods[0].uid not in tried)
-        victim = next(left, None)
-        if victim is None or victims.plans.spent >= until:
-            return
-        tried.add(victim.pods[0].uid)
+    kinds = list(distinct(victims.best.members)) if victims.best is not None else []
+    yield from _moving(victims, kinds)
+    if len(kinds) < 2:
+        return
+    until = victims.plans.spent + _REPRIEVES
+    for best, victim in _in_order(victims, until):
         for attempt in best.without(victim):
             if victims.best is best:
                 yield attempt
+
+
+def _moving(victims: GroupVictimSearch, kinds: Sequence[PodInfo]) -> Iterator[Attempt]:
+    """Yield attempts without a victim each for which only the members of its nodes move, to nodes with room."""
+    until, with_room = victims.plans.spent + _MOVES, set[int]()
+    for member in kinds:
+        if victims.best is None or victims.plans.spent >= until:
+            return
+        victims.probe = victims.best.one_more(member)
+        yield victims.probe
+        with_room |= victims.probe.rows_with_room
+    if len(kinds) == 1 and not with_room:
+        # On each node as few leave as its own members need.
+        return
+    for best, victim in _in_order(victims, until):
+        moving = best.moving(victim, with_room)
+        yield moving
+        if victims.best is moving:
+            with_room |= best.rows_of([victim])
+            if len(kinds) == 1:
+                with_room &= moving.rows_with_room
+
+
+def _in_order(victims: GroupVictimSearch, until: int) -> Iterator[tuple[Attempt, Victim]]:
+    """Yield the best attempt and one of its victims, in the order in which kube-scheduler reprieves, each once.
+
+    Those that violate a budget come first, then the most important.
+    """
+    breaking, others = split(victims.budgets, victims.best.victims if victims.best is not None else ())
+    for victim in (*breaking, *others):
+        best = victims.best
+        if best is None or victims.plans.spent >= until:
+            return
+        if any(one.pods[0].uid == victim.pods[0].uid for one in best.victims):
+            yield best, victim
