@@ -200,9 +200,10 @@ class GroupCycle:
         """
         enough = search.enough
         if fitting >= search.wanted:
-            enough = Enough(search.attempt, fitting, search.tried if enough is None else enough.tried)
+            tried, steps = search.tried if enough is None else enough.tried, search.budget.spent - search.spent
+            enough = Enough(search.attempt, fitting, tried, steps)
         assert enough is not None, "enough are placed now, or were before"
-        has_time = search.tried - enough.tried < _MOST_TRIED_BEYOND
+        has_time = search.budget.keep(enough.steps) and search.tried - enough.tried < _MOST_TRIED_BEYOND
         is_left = search.pass_over(enough.count if has_time else len(search.members))
         if not is_left and enough.attempt is search.attempt:
             return True

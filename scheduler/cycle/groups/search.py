@@ -46,11 +46,15 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class Enough:
-    """An attempt that placed so many members, enough of them; others are made after it, since so many were tried."""
+    """An attempt that placed so many members, enough of them; others are made after it, since so many were tried.
+
+    ``steps`` are what it spent to search for VFs: as many are kept, so that it can be made again.
+    """
 
     attempt: Attempt
     count: int
     tried: int
+    steps: int
 
 
 @dataclass(slots=True)
@@ -77,6 +81,8 @@ class GroupSearch:
     members: Sequence[PodInfo] = ()
     # What is tried, and what comes after it.
     attempt: Attempt = Attempt(_EVERYWHERE, (), (), 0)
+    # What was spent to search for VFs before it.
+    spent: int = 0
     next: Attempt | None = None
     later: Iterator[Attempt] = field(default_factory=lambda: iter(()))
     # The attempt of this try that has placed the most, where another one may place more.
@@ -137,6 +143,7 @@ class GroupSearch:
         assert self.next is not None, "a group is tried somewhere"
         self.next_domain += self.next.trying is not self.trying
         self.attempt, self.next = self.next, next(self.later, None)
+        self.spent = self.budget.spent
 
     def pass_over(self, count: int) -> bool:
         """Pass over the attempts of this try that could place no more than so many; return whether one is left."""
@@ -151,6 +158,7 @@ class GroupSearch:
         self.pass_over(len(self.waiting))
         self.later = chain(() if self.next is None else (self.next,), self.later)
         self.next, self.enough = enough.attempt, None
+        self.budget.keep(0)
 
     @property
     def has_begun(self) -> bool:

@@ -77,3 +77,20 @@ def test_as_many_members_as_fit_are_placed(
     least = random.randint(1, most)
     bound = _bound(Life(Machine("mooring"), make_node, make_pf, make_pod), nodes, members, rails, least)
     assert bound == most, (nodes, members, least)
+
+
+def test_attempts_beyond_min_leave_the_steps_to_make_the_best_one_again(
+    make_node: MakeNode, make_pf: MakePf, make_pod: MakePod, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("scheduler.cycle.groups.search._STEPS", 1)
+    random, life = Random(1), Life(Machine("mooring"), make_node, make_pf, make_pod)
+    for number in range(32):
+        pfs = tuple(make_pf(k, 12, mbps=400_000, offer_mbps=random.randint(399_990, 400_000)) for k in range(12))
+        life.machine.nodes(Changed(Identity(f"n{number}"), life.make_node(f"n{number}", pfs)), life.now)
+    # As much as the 12 PFs have, in rates that no search places.
+    drawn = [random.randint(60_000, 140_000) for _ in range(48)]
+    rates = [one * 12 * 399_985 // sum(drawn) for one in drawn]
+    group = json.dumps({"name": "train", "min": 2})
+    easy = [life.member(name, group, request=[{}]) for name in ("m0", "m1")]
+    life.see(*easy, life.member("m2", group, request=[{"min_tx_rate": rate} for rate in rates]))
+    assert len(binds(life.work())) == 2
