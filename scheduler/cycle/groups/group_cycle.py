@@ -113,8 +113,10 @@ class GroupCycle:
                 self._try_next(search, among, now, record_phase)
             except TurnSpent:
                 break
+        ended = self._ended(search, now)
+        # After the last change that the decision makes by itself.
         self._note_seen(search)
-        return self._ended(search, now)
+        return ended
 
     def _among(self, search: GroupSearch) -> Among | None:
         """Return on which rows members are tried; None for all."""

@@ -94,3 +94,18 @@ def test_attempts_beyond_min_leave_the_steps_to_make_the_best_one_again(
     easy = [life.member(name, group, request=[{}]) for name in ("m0", "m1")]
     life.see(*easy, life.member("m2", group, request=[{"min_tx_rate": rate} for rate in rates]))
     assert len(binds(life.work())) == 2
+
+
+def test_attempts_beyond_min_do_not_count_as_changes_of_nodes(
+    make_node: MakeNode, make_pf: MakePf, make_pod: MakePod
+) -> None:
+    # Each choice of networks ends with a turn: it places 15, and the 16th fits nowhere.
+    life = Life(Machine("mooring"), make_node, make_pf, make_pod)
+    for number in range(15):
+        pfs = tuple(life.make_pf(k, 16, network=f"rail{k}") for k in range(8))
+        node = life.make_node(f"n{number}", pfs, allocatable={"cpu": "1"})
+        life.machine.nodes(Changed(Identity(f"n{number}"), node), life.now)
+    group = json.dumps({"name": "train", "min": 10, "rails": "same"})
+    spec = {"containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}}}]}
+    life.see(*(life.member(f"m{number}", group, request=[{}, {}], spec=spec) for number in range(20)))
+    assert len(binds(life.work())) == 15
