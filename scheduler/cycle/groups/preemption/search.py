@@ -122,6 +122,11 @@ class Attempt:
         """Return the rows that may take one more member of some kind, as far as they were tried."""
         return {row for one in self._candidates.values() for row in (*one.plans, *one.untried)}
 
+    @property
+    def has_spare_groups(self) -> bool:
+        """Return whether groups leave that no row's plan names: another group has made room there since."""
+        return bool(self._groups.keys() - {one.group for plan in self.plans.values() for one in plan.victims})
+
     def rows_of(self, victims: Iterable[Victim]) -> set[int]:
         """Return the rows that some victims are on."""
         row_of = self._cache.nodes.row_of

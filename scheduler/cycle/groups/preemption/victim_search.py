@@ -81,7 +81,7 @@ def _moving(victims: GroupVictimSearch, kinds: Sequence[PodInfo]) -> Iterator[At
         victims.probe = victims.best.one_more(member)
         yield victims.probe
         with_room |= victims.probe.rows_with_room
-    if len(kinds) == 1 and not with_room:
+    if len(kinds) == 1 and not with_room and not (victims.best is not None and victims.best.has_spare_groups):
         # On each node as few leave as its own members need.
         return
     for best, victim in _in_order(victims, until):

@@ -142,3 +142,12 @@ def test_nobody_goes_for_a_large_group_who_could_stay(life: Life, kinds: int) ->
         )
     )
     assert len(victims(life.work(15.0))) == 128 - 8 + 1
+
+
+def test_a_group_stays_that_no_node_needs_once_another_one_leaves(life: Life) -> None:
+    """One node is planned with a group gone; another one then sends a second group away, which makes room on both."""
+    cluster = Cluster(life, Random("x3299"))
+    cluster.fill(racks=1, has_wholes=True)
+    gone = cluster.preempt(is_equal=True, spare=1, group="")
+    assert {cluster.unit_of.get(one, "single") for one in gone} == {"low0", "single"}
+    assert cluster.superfluous(gone, is_within=False) == []
