@@ -74,6 +74,7 @@ class KeptSignatureScores:
             if kept is None:
                 scores = SignatureScores(judged_alone(pod_info), self._nodes, self._count_spent)
                 into[shape] = _Kept(scores, self._now)
+                self._characters += len(shape)
                 return scores
             into[shape] = kept
         kept.used_at = self._now
@@ -91,8 +92,7 @@ class KeptSignatureScores:
             into, rows = self._of_several, _MOST_ROWS_OF_SEVERAL
         while len(into) >= max(rows // rows_kept(self._nodes), _FEWEST):
             self._drop_first(into)
-        self._characters += characters
-        while self._characters > _MOST_CHARACTERS and (kept := self._of_one or self._of_several):
+        while self._characters + characters > _MOST_CHARACTERS and (kept := self._of_one or self._of_several):
             self._drop_first(kept)
         return into
 

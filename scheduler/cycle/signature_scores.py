@@ -72,6 +72,8 @@ class SignatureScores:
         self._legend: list[tuple[Refusing, Texts]] = []
         self._code_of: dict[tuple[str, Texts], int] = {}
         self._seen = self._renewed = 0
+        # What there is to judge may take several turns: `TooManyJudged` ends one in the midst of it.
+        self._is_judged = False
         # The rows that a decision had no steps left for, and that decision's budget.
         self._unsearched: list[int] = []
         self._left_by: PlacementBudget | None = None
@@ -94,6 +96,9 @@ class SignatureScores:
     def refresh(self) -> None:
         """Judge again what has changed since the last time."""
         nodes = self._nodes
+        if not self._is_judged:
+            self._judge_all()
+            return
         if self._renewed != nodes.renewals.end and not self._renew():
             self._judge_all()
             return
@@ -117,8 +122,8 @@ class SignatureScores:
     def begin(self, budget: PlacementBudget) -> None:
         """Judge again the rows that another decision had no steps left for."""
         if self._unsearched and self._left_by is not budget:
-            rows, self._unsearched = np.array(self._unsearched, np.intp), []
-            self._judge_use(rows)
+            self._judge_use(np.array(self._unsearched, np.intp))
+            self._unsearched = []
 
     def best(self, budget: PlacementBudget, among: Flags | None = None) -> tuple[int, Placement | None] | None:
         """Return the best row that passes, with where the pod's interfaces go there; None if no row passes.
@@ -198,6 +203,7 @@ class SignatureScores:
     def _judge_all(self) -> None:
         nodes = self._nodes
         capacity, rows = rows_kept(nodes), nodes.all_rows()
+        self._is_judged = False
         self._seen, self._renewed = nodes.changes.end, nodes.renewals.end
         self._codes: Marks = np.full(capacity, _NO_NODE, np.int32)
         self._fact_codes: Marks = np.full(capacity, _NO_NODE, np.int32)
@@ -212,6 +218,7 @@ class SignatureScores:
         self._filter_by_facts(rows)
         # A slice reads and writes the arrays where they are: a first decision is about thousands of rows.
         self._judge_use(rows, slice(nodes.size) if len(rows) == nodes.size else rows)
+        self._is_judged = True
 
     def _renew(self) -> bool:
         """Judge renewed nodes again; return False if that changes the scale of the other nodes' scores."""

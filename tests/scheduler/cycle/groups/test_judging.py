@@ -12,6 +12,7 @@ from scheduler.cycle.groups import slices
 from scheduler.state.machine import Machine
 from tests.scheduler.conftest import MakeNode, MakePf, MakePod
 from tests.scheduler.cycle.groups.test_oracle import Cluster, placed, planted
+from tests.scheduler.group_life import Life, binds
 
 _NODES, _A_TURN = 40, 15
 
@@ -74,3 +75,23 @@ def test_members_are_searched_for_as_well(
     random = Random(seed)
     hosts, members = planted(random, random.randint(2, 4), random.randint(1, 2))
     assert len(Cluster(make_node, make_pf, make_pod).place(hosts, members, len(members))) == len(members)
+
+
+def test_nodes_that_all_change_are_judged_over_several_turns(
+    monkeypatch: pytest.MonkeyPatch, make_node: MakeNode, make_pf: MakePf, make_pod: MakePod
+) -> None:
+    """A turn that ends in the midst of it leaves nothing that counts as judged."""
+    monkeypatch.setattr("scheduler.cycle.groups.search.VALUES_A_TURN", _A_TURN)
+    monkeypatch.setattr("scheduler.cycle.groups.slices._A_VALUE", slices.A_TURN // _A_TURN)
+    life = Life(Machine("mooring"), make_node, make_pf, make_pod)
+    for name in ("first", "second", "third"):
+        if name != "second":
+            for number in range(_NODES):
+                pfs = tuple(life.make_pf(k, 4, name=f"{name}{number}p{k}") for k in range(2))
+                node = life.make_node(f"n{number}", pfs)
+                life.machine.nodes(Changed(Identity(f"n{number}"), node), life.now)
+        group = json.dumps({"name": name, "min": 4})
+        life.see(*(life.member(f"{name}-{k}", group, request=[{}, {}]) for k in range(4)))
+        bound = binds(life.work())
+        assert len(bound) == 4
+        life.bound(*bound)
