@@ -3,8 +3,10 @@
 What it is: the domains of `scheduler.cycle.groups.domains`, and before them, where a rule of the members keeps them
 together by a label, the domains of that label; in each the networks of `scheduler.cycle.groups.rails`; on
 each the members as they come and, where they differ, by their size, for what is large finds room last. Where fewer
-members are needed than there are, the small ones come first in the end: the most of them fit. A decision that
-has tried as much as it may leaves the rest to another one, which goes on with the domain that was being tried.
+members are needed than there are, the small ones come first in the end: the most of them fit. Then unequal members, and
+equal ones with two rules among them, are searched for on each of these networks beyond such orders
+(`scheduler.cycle.groups.backtracking`). A decision that has tried as much as it may leaves the rest to another one,
+which goes on with the domain that was being tried.
 """
 
 from collections.abc import Iterator, Sequence
@@ -20,7 +22,7 @@ from scheduler.cache.groups.sources import Group
 from scheduler.cycle.cycle import SchedulingCycle
 from scheduler.cycle.groups.domain_bounds import CommonNetworks, DomainBound, of_apart
 from scheduler.cycle.groups.domains import MANY, Try, tries
-from scheduler.cycle.groups.members import apart_by, by_size, together_by
+from scheduler.cycle.groups.members import apart_by, are_interchangeable, by_size, together_by
 from scheduler.cycle.groups.network_room import NetworkRoom
 from scheduler.cycle.groups.rails import Networks, choices, networks_in, on_rails
 from scheduler.cycle.groups.search import Attempt, GroupSearch
@@ -81,15 +83,22 @@ class GroupAttempts:
         return [one for one in nominated if one is not None]
 
     def _attempts(self, search: GroupSearch, nominated: Sequence[AssignedPod], one: Try) -> Iterator[Attempt]:
-        """Yield the attempts of a try: all orders of the members on one choice of networks after another."""
+        """Yield the attempts of a try: on each choice of networks all orders of the members, then a search on each."""
         wants_most, orders = one.wanted < len(search.waiting), [search.waiting]
         if len(search.shapes) > 1:
             orders.append(by_size(search.waiting))
             if wants_most:
                 # Of what is small the most fit.
                 orders.append(orders[-1][::-1])
+        # A domain of both labels is tried for all of the members, not for as few as are needed.
+        is_within_both = bool(search.group.within and together_by(search.waiting))
+        is_searched = is_within_both or not are_interchangeable(search.waiting)
+        searches = list[Attempt]()
         for networks, most in self._networks(search, nominated, one, wants_most=wants_most):
             yield from (Attempt(one, networks, order, most) for order in orders)
+            if is_searched:
+                searches.append(Attempt(one, networks, search.waiting, most, is_search=True))
+        yield from searches
 
     def _networks(
         self, search: GroupSearch, nominated: Sequence[AssignedPod], one: Try, *, wants_most: bool

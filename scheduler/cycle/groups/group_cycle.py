@@ -15,8 +15,8 @@ have not changed (`scheduler.cycle.groups.row_contents`). A member that goes or 
 (`GroupSearch.has`, which the caller asks). Whatever the outcome but `GroupPlacement`, nothing stays assumed
 (`roll_back`).
 
-Where more members wait than are needed, all attempts are made that could place more of them (`_is_last`), and the best
-one again.
+Where more members wait than are needed, all attempts are made that could place more of them (`_is_last`), the search
+beyond greedy order included, and the best one again.
 
 What it costs: a member costs what a pod costs. After one that fits nowhere, its equals are not tried. Where a group is
 tried in several topology domains (`scheduler.cycle.groups.domains`), `_MOST_TRIED` bounds all of them together. Unequal
@@ -37,11 +37,11 @@ from scheduler.cycle.groups.attempts import GroupAttempts
 from scheduler.cycle.groups.backtracking import Backtracking, begin, rows_of, take_step
 from scheduler.cycle.groups.domains import labels_are_ready
 from scheduler.cycle.groups.group_refusals import GroupRefusals, cannot_end
-from scheduler.cycle.groups.members import alike, are_interchangeable, distinct, together_by
+from scheduler.cycle.groups.members import alike, distinct
 from scheduler.cycle.groups.packing import GroupPacking
 from scheduler.cycle.groups.rails import on_rails
 from scheduler.cycle.groups.row_contents import RowContents
-from scheduler.cycle.groups.search import MOST_RESTARTS, Enough, GroupSearch
+from scheduler.cycle.groups.search import MOST_RESTARTS, SEARCHED, Enough, GroupSearch
 from scheduler.cycle.groups.tried_members import TriedMembers
 from scheduler.cycle.placement_budget import TurnSpent
 from scheduler.cycle.refusals import Among
@@ -148,6 +148,8 @@ class GroupCycle:
         search.todo = deque(search.members)
         search.refusals.clear()
         search.retries = search.restarts = 0
+        if search.attempt.is_search:
+            self._begin_search(search)
 
     def set_aside(self, search: GroupSearch) -> None:
         """Take off all that was tried, until the decision goes on."""
@@ -184,13 +186,10 @@ class GroupCycle:
             if self._is_last(search, fitting):
                 return GroupPlacement(tuple(search.placed.values()), self._refusals.left_over(search))
         else:
-            if search.path is None:
+            if not search.attempt.is_search:
                 self._refusals.note(search)
             self.roll_back(search)
-            if search.path is None and self._begin_search(search):
-                return None
-            search.path = None
-            if search.next is None or search.tried >= _MOST_TRIED:
+            if search.next is None or (search.tried >= _MOST_TRIED and not search.next.is_search):
                 return self._refusals.of_all(search, now)
         self._next_try(search)
         return None
@@ -200,14 +199,16 @@ class GroupCycle:
 
         Each attempt of this try that could place more is made, and then the best one again.
         """
-        enough = search.enough
-        if fitting >= search.wanted:
+        enough, is_most = search.enough, fitting >= search.wanted
+        if is_most:
             tried, steps = search.tried if enough is None else enough.tried, search.budget.spent - search.spent
             enough = Enough(search.attempt, fitting, tried, steps)
         assert enough is not None, "enough are placed now, or were before"
         has_time = search.budget.keep(enough.steps) and search.tried - enough.tried < _MOST_TRIED_BEYOND
+        if is_most and has_time and search.attempt.is_search and not search.attempt.least:
+            search.search_again()
         is_left = search.pass_over(enough.count if has_time else len(search.members))
-        if not is_left and enough.attempt is search.attempt:
+        if not is_left and is_most:
             return True
         search.enough = enough
         self.roll_back(search)
@@ -220,6 +221,8 @@ class GroupCycle:
         packing, before = self._packing(search, now), search.budget.spent
         try:
             if search.path is not None:
+                # To find what is needed it has steps of its own.
+                search.tried += search.enough is not None
                 take_step(search.path, packing, search.placed, search.budget, now, record_phase)
                 return
             found = self._cycle.place(member, now, search.budget, among, record_phase)
@@ -242,34 +245,28 @@ class GroupCycle:
         put_on = partial(self._tried.put_on, search, now=now)
         return GroupPacking(self._cache, self._cycle, put_on, self._tried.take_off, search.unfit)
 
-    def _begin_search(self, search: GroupSearch) -> bool:
-        """Begin to search beyond greedy order where all orders have failed; return whether that is worthwhile."""
-        if search.next is not None and search.next.differs_in_order(search.attempt):
-            return False
-        if search.steps <= 0:
-            return False
-        # A domain of both labels is tried for all of the members, not for as few as are needed.
-        is_within_both = bool(search.group.within and together_by(search.members))
-        if are_interchangeable(search.members) and not is_within_both:
-            return False
-        steps = search.steps if search.next is None else max(search.steps // _PARTS, _SEARCHED_IN_ONE)
-        inside = rows_of(self._rows(search), self._cache.nodes)
-        packing = self._packing(search, 0.0)
-        search.path = begin(search.members, search.trying.wanted, inside, steps, packing, search.budget)
+    def _begin_search(self, search: GroupSearch) -> None:
+        """Begin to search beyond greedy order."""
+        is_part = search.next is not None or search.enough is not None
+        steps = max(search.steps // _PARTS, min(search.steps, _SEARCHED_IN_ONE)) if is_part else search.steps
         search.steps -= steps
+        if search.attempt.least:
+            # As many as it took before.
+            steps = SEARCHED
+        inside, wanted = rows_of(self._rows(search), self._cache.nodes), max(search.wanted, search.attempt.least)
+        packing = self._packing(search, 0.0)
+        search.path = begin(search.members, wanted, inside, steps, packing, search.budget)
         search.todo.clear()
-        search.refusals.clear()
-        return True
 
     def _has_searched(self, search: GroupSearch, path: Backtracking) -> bool:
         """Return whether a search has ended; if enough members are placed, the others are tried in greedy order."""
-        if len(search.placed) >= search.trying.wanted:
-            search.todo, search.path = deque(path.rest()), None
-            # It is not searched for what places more.
-            search.pass_over(len(search.members))
-            return True
-        search.steps += path.steps if path.is_over else 0
-        return path.is_over
+        is_found = len(search.placed) >= path.wanted
+        if not is_found and not path.is_over:
+            return False
+        if not search.attempt.least:
+            search.steps += path.steps
+        search.todo, search.path = deque(path.rest() if is_found else ()), None
+        return True
 
     def _shorten(self, search: GroupSearch, path: Backtracking) -> None:
         """Take off the members that come after one that is not on its node any more."""

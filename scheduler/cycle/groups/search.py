@@ -2,7 +2,7 @@
 
 from collections import Counter, deque
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 
 from scheduler.cache.cache import AssignedPod
@@ -24,7 +24,7 @@ _STEPS = 8
 # A node that has changed more often between two turns takes no member: one that always does would keep it for ever.
 _MOST_CHANGES = 16
 # Steps of the search beyond greedy order, in all domains together: some seconds at the most.
-_SEARCHED = 4_000
+SEARCHED = 4_000
 # How often a try begins again because rules about other pods read what has changed.
 MOST_RESTARTS = 3
 _EVERYWHERE = Try(Domain(), 1)
@@ -32,16 +32,17 @@ _EVERYWHERE = Try(Domain(), 1)
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """Where members are tried, on which networks, in which order, and how many could be placed so at the most."""
+    """Where members are tried, on which networks, in which order, and how many could be placed so at the most.
+
+    ``is_search``: not one after another, but by the search beyond greedy order. ``least``: as many did it place before.
+    """
 
     trying: Try
     networks: Networks
     order: Sequence[PodInfo]
     most: int
-
-    def differs_in_order(self, other: "Attempt") -> bool:
-        """Return whether another attempt tries the same in another order."""
-        return self.trying is other.trying and self.networks == other.networks
+    is_search: bool = False
+    least: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +113,7 @@ class GroupSearch:
     uids: frozenset[str] = frozenset()
     # The search of this try beyond greedy order, and the steps that are left for all of them.
     path: Backtracking | None = None
-    steps: int = _SEARCHED
+    steps: int = SEARCHED
     # What does not fit together on a node's PFs, as found so far.
     unfit: set[Hashable] = field(default_factory=set)
     # A member of each shape, and the rows that some of them pass: what a domain could hold is an estimate.
@@ -153,11 +154,16 @@ class GroupSearch:
             self.next = next(self.later, None)
         return False
 
+    def search_again(self) -> None:
+        """Let the same search be the next one: for one member more."""
+        self.later = chain(() if self.next is None else (self.next,), self.later)
+        self.next = self.attempt
+
     def go_back(self, enough: Enough) -> None:
         """Let the attempt that placed enough be made again, as the last one of its try."""
         self.pass_over(len(self.waiting))
         self.later = chain(() if self.next is None else (self.next,), self.later)
-        self.next, self.enough = enough.attempt, None
+        self.next, self.enough = replace(enough.attempt, least=enough.count), None
         self.budget.keep(0)
 
     @property

@@ -60,7 +60,8 @@ def _bound(life: Life, nodes: Nodes, members: Members, rails: str, least: int) -
 
 @pytest.mark.parametrize("rails", ["same", "index"])
 @pytest.mark.parametrize("kind", ["equal", "unequal"])
-@pytest.mark.parametrize("seed", range(60))
+# The last four: no order of unequal members places as many.
+@pytest.mark.parametrize("seed", [*range(60), 626, 853, 1398, 1667])
 def test_as_many_members_as_fit_are_placed(
     make_node: MakeNode, make_pf: MakePf, make_pod: MakePod, rails: str, kind: str, seed: int
 ) -> None:
