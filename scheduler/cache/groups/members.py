@@ -17,7 +17,7 @@ from scheduler.kube.group_membership import GroupKey, GroupMembership
 # scheduling gates. foreign: waits for another scheduler. placed: assumed or bound. leaving: placed, and being deleted.
 Standing = Literal["waiting", "refused", "gated", "foreign", "placed", "leaving", "succeeded"]
 # Those that are about to be decided about by this scheduler, or could be if they were other.
-_WAIT = ("waiting", "refused")
+_NOTHING = GroupRequest()
 _ON_A_NODE = ("placed", "leaving")
 
 
@@ -95,7 +95,8 @@ class Members:
         self.counts[standing] += 1
         if is_foreign:
             self._foreign.add(uid)
-        if standing in _WAIT:
+        # Of a refused pod that names its group wrongly nothing is known but the PodGroup.
+        if standing == "waiting" or (standing == "refused" and asked != _NOTHING):
             self._asked_of[uid] = asked
             self.asked[asked] += 1
         if standing == "placed" and not is_latecomer:

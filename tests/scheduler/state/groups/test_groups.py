@@ -296,6 +296,16 @@ def test_two_pod_groups_of_one_name_are_two_groups(life: Life) -> None:
     assert sorted(one.pod_info.pod.metadata.name for one in binds(life.work())) == ["other0", "other1"]
 
 
+def test_a_member_that_names_its_group_wrongly_contradicts_nobody(life: Life) -> None:
+    """It names two PodGroups: what it asks for of either is not known, and the others start without it."""
+    life.nodes("n1", "n2")
+    life.pod_group(schedulingPolicy={"gang": {"minCount": 2}})
+    spec = {"schedulingGroup": {"podGroupName": "train"}}
+    life.see(life.member("both", "", spec=spec, metadata={"labels": {names.POD_GROUP_LABEL: "other"}}))
+    life.see(*(life.member(f"m{number}", '{"min":2,"rails":"same"}', spec=spec) for number in range(2)))
+    assert sorted(one.pod_info.pod.metadata.name for one in binds(life.work())) == ["m0", "m1"]
+
+
 def test_the_priority_of_a_pod_group_is_its_members(life: Life) -> None:
     """A group of higher priority is decided about before an older pod."""
     life.nodes("n1")
