@@ -44,7 +44,7 @@ def read_group(key: GroupKey, pod_group: Known, asked: Collection[GroupRequest])
         return pod_group
     if pod_group is None and key.has_pod_group:
         # The other API may have a PodGroup of this name.
-        return f"its PodGroup of {_APIS[key.naming]} does not exist"
+        return f"its PodGroup of {_APIS[key.naming]} does not exist, or is not served"
     if len(asked) > 1:
         return f"its waiting members differ in annotation {names.GROUP!r}.{difference(asked)}"
     request = next(iter(asked), GroupRequest())

@@ -111,7 +111,7 @@ def test_a_pod_group_gives_the_number_and_without_its_list_it_is_unknown() -> No
     item = msgspec.convert({"metadata": {"name": "train", "namespace": "default"}, "spec": spec}, PodGroup)
     (found,) = find(*pods, pod_groups=[item])
     assert (found.state, found.name) == ("Waiting", "default/train")
-    assert [one.why for one in find(*pods)] == ["its PodGroup of scheduling.k8s.io does not exist"]
+    assert [one.why for one in find(*pods)] == ["its PodGroup of scheduling.k8s.io does not exist, or is not served"]
     assert [one.why for one in find(*pods, pod_groups=None)] == ["its PodGroup may not be listed with these rights"]
 
 

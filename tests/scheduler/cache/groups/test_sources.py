@@ -161,7 +161,8 @@ def test_the_annotation_adds_to_a_pod_group_and_contradicts_nothing() -> None:
 
 def test_a_group_without_its_pod_group_or_with_members_that_differ_is_refused() -> None:
     """All members are told the same."""
-    assert sources.read_group(KEY, None, [GroupRequest()]) == "its PodGroup of scheduling.k8s.io does not exist"
+    why = "its PodGroup of scheduling.k8s.io does not exist, or is not served"
+    assert sources.read_group(KEY, None, [GroupRequest()]) == why
     named = GroupKey("annotation", "default", "train")
     assert sources.read_group(named, None, [GroupRequest("train", 2), GroupRequest("train", 3)]) == (
         "its waiting members differ in annotation 'mooring.dev/group'.min: 2, 3"

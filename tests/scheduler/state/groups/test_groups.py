@@ -253,7 +253,7 @@ def test_a_pod_group_may_come_after_its_pods(life: Life) -> None:
     life.nodes("n1", "n2")
     spec = {"schedulingGroup": {"podGroupName": "train"}}
     life.see(*(life.member(f"m{number}", "", spec=spec) for number in range(2)))
-    why = "group train: its PodGroup of scheduling.k8s.io does not exist"
+    why = "group train: its PodGroup of scheduling.k8s.io does not exist, or is not served"
     assert told(life.work(3.0)) == dict.fromkeys(("m0", "m1"), why)
     life.pod_group(schedulingPolicy={"gang": {"minCount": 2}})
     assert len(binds(life.work())) == 2
@@ -266,7 +266,7 @@ def test_a_pod_group_of_another_api_is_another_group(life: Life) -> None:
     life.see(*(life.member(f"m{number}", "", metadata=labelled) for number in range(2)))
     life.pod_group(schedulingPolicy={"basic": {}})
     assert binds(life.work()) == []
-    why = "group train: its PodGroup of scheduling.x-k8s.io does not exist"
+    why = "group train: its PodGroup of scheduling.x-k8s.io does not exist, or is not served"
     assert told(life.work(3.0)) == dict.fromkeys(("m0", "m1"), why)
     document = {"metadata": {"name": "train", "namespace": "default"}, "spec": {"minMember": 2}}
     item = msgspec.convert(document, CoschedulingPodGroup)
