@@ -5,8 +5,8 @@ VFs and Mb/s in all, but on no PF enough. Then the members there and the new one
 they were one pod, and put on again with the VFs that this gives.
 
 Why it is right: what a node can hold does not depend on the order in which members came, if all of them are placed by
-one search. Members with rules about other pods, volumes, other kinds of resource, or a PF of its own for each interface
-are placed one by one only. What they need is not decided by the PFs alone.
+one search. Members with rules about other pods, volumes, or other kinds of resource are placed one by one only:
+what they need is not decided by the PFs alone. So are members with distinct PFs where PFs share a port.
 
 What it costs: one search for a placement on each row that has enough in all, paid from the decision's budget. What did
 not fit together is remembered until a node changes.
@@ -24,7 +24,9 @@ from scheduler.cycle.groups.members import alike
 from scheduler.cycle.placement_budget import PlacementBudget, TurnSpent
 from scheduler.kube.pod_info import PodInfo
 from scheduler.placement.assign import NOT_ENOUGH, Placement, demands_on, place_on
-from scheduler.placement.place import VfDemand, steps_taken
+from scheduler.placement.place import steps_taken
+from scheduler.placement.pods_together import PodDemands, place_together
+from scheduler.placement.vf_accounting import FreeVfs
 
 # Rows and members that were found not to fit together, which one decision remembers.
 _MOST_REMEMBERED = 10_000
@@ -54,8 +56,9 @@ class GroupPacking:
             there = on.get(self.cache.nodes.names[row], ())
             if not there or (among is not None and not among[row]):
                 continue
-            key = row, alike(member), frozenset(bind.pod_info.uid for bind in there)
-            if key in self.failed or not all(self._is_plain(bind.pod_info) for bind in there):
+            beside = [bind.pod_info for bind in there]
+            key = row, alike(member), frozenset(one.uid for one in beside)
+            if key in self.failed or not all(map(self._is_plain, beside)) or self._is_unknown(row, [*beside, member]):
                 continue
             if budget.turn_is_spent:
                 raise TurnSpent
@@ -68,15 +71,20 @@ class GroupPacking:
 
     def fit_together(self, row: int, members: Sequence[PodInfo], budget: PlacementBudget) -> bool:
         """Return whether the VFs of members that are not placed fit on a row's PFs together; True if not known."""
-        if budget.is_spent or not all(map(self._is_plain, members)):
+        if budget.is_spent or not all(map(self._is_plain, members)) or self._is_unknown(row, members):
             return True
         return bool(self._place(row, members, budget))
 
     def _is_plain(self, member: PodInfo) -> bool:
         request = member.request
-        if request is None or request.pfs == "distinct" or member.wishes or member.volumes:
+        if request is None or member.wishes or member.volumes:
             return False
         return not self.reads_others(member)
+
+    def _is_unknown(self, row: int, members: Sequence[PodInfo]) -> bool:
+        """Return whether these are not placed together: no search heeds distinct PFs and shared ports at once."""
+        is_distinct = any(one.request is not None and one.request.pfs == "distinct" for one in members)
+        return is_distinct and bool(self.cache.nodes.free_vfs_of_row[row].shared_ports)
 
     def reads_others(self, member: PodInfo) -> bool:
         """Return whether a member has rules about other pods."""
@@ -104,19 +112,29 @@ class GroupPacking:
     def _place(self, row: int, members: Sequence[PodInfo], budget: PlacementBudget) -> list[Placement]:
         """Return where each member's interfaces go, of all in one search; empty if there is no way."""
         free_vfs = self.cache.nodes.free_vfs_of_row[row]
-        demands: list[VfDemand] = []
+        pods: list[PodDemands] = []
         for one in members:
             found = demands_on(one.request, free_vfs.pfs) if one.request is not None else ""
-            if isinstance(found, str):
+            if one.request is None or isinstance(found, str):
                 return []
-            demands += found
+            pods.append(PodDemands(tuple(found), one.request.pfs == "distinct"))
         before = steps_taken()
-        together = place_on(tuple(demands), free_vfs.capacities, None, free_vfs.shared_ports)
+        placements = _each_distinct(pods, free_vfs) if any(one.is_distinct for one in pods) else _as_one(pods, free_vfs)
         budget.charge_since(before)
-        if isinstance(together, str):
-            return []
-        placements, start = [], 0
-        for one in members:
-            placements.append(Placement(together.pfs[start : start + len(one.interfaces)]))
-            start += len(one.interfaces)
         return placements
+
+
+def _each_distinct(pods: Sequence[PodDemands], free_vfs: FreeVfs) -> list[Placement]:
+    return list(map(Placement, place_together(pods, free_vfs.capacities) or ()))
+
+
+def _as_one(pods: Sequence[PodDemands], free_vfs: FreeVfs) -> list[Placement]:
+    demands = tuple(one for pod in pods for one in pod.vfs)
+    together = place_on(demands, free_vfs.capacities, None, free_vfs.shared_ports)
+    if isinstance(together, str):
+        return []
+    placements, start = [], 0
+    for pod in pods:
+        placements.append(Placement(together.pfs[start : start + len(pod.vfs)]))
+        start += len(pod.vfs)
+    return placements

@@ -1,0 +1,37 @@
+"""Members on one node are packed together where the last of them fits beside the others only so."""
+
+import json
+
+import pytest
+
+from mooring import names
+from mooring.kube.events import Changed, Identity
+from scheduler.state.machine import Machine
+from tests.scheduler.conftest import MakeNode, MakePf, MakePod
+from tests.scheduler.group_life import Life, binds
+
+
+@pytest.mark.parametrize(
+    ("vfs", "rates"),
+    [
+        ((4, 2, 3), [(20, 40), (40,), (30,), (50,), (60, 40)]),
+        ((4, 4, 4), [(20, 40)] * 5),
+        ((2, 4, 2), [(20, 40)] * 4),
+        ((1, 4, 1), [(30,), (60, 20), (40, 70)]),
+    ],
+)
+def test_members_with_distinct_pfs_are_packed_together(
+    make_node: MakeNode, make_pf: MakePf, make_pod: MakePod, vfs: tuple[int, ...], rates: list[tuple[int, ...]]
+) -> None:
+    life = Life(Machine("mooring"), make_node, make_pf, make_pod)
+    pfs = tuple(make_pf(k, count, mbps=100_000, offer_mbps=100_000) for k, count in enumerate(vfs))
+    life.machine.nodes(Changed(Identity("n1"), make_node("n1", pfs)), life.now)
+    annotations = {names.GROUP: json.dumps({"name": "g", "min": len(rates)}), names.PLACEMENT: '{"pfs":"distinct"}'}
+    requests = ([{"min_tx_rate": 1000 * rate} for rate in of_one] for of_one in rates)
+    life.see(*(make_pod(f"m{k}", one, annotations=annotations) for k, one in enumerate(requests)))
+    bound = binds(life.work())
+    assert len(bound) == len(rates)
+    for one in bound:
+        assert one.assigned.assignment is not None
+        given = [vf.pf for vf in one.assigned.assignment.vfs]
+        assert len(set(given)) == len(given)
