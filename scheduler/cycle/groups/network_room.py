@@ -79,6 +79,7 @@ class NetworkRoom:
         self._rates = [min(one.min_tx_rate for one in each) for each in zip(*interfaces, strict=True)]
         self._known_pfs: _Pfs | None = None
         self._known_giving = dict[int, frozenset[str]]()
+        self._known_together: dict[str, list[frozenset[str]]] | None = None
 
     def renew(self, changed: Iterable[tuple[int, FreeVfs]]) -> bool:
         """Take in what some nodes have left by now; return whether that is possible: their PFs must be the same."""
@@ -110,7 +111,21 @@ class NetworkRoom:
 
     def could_hold(self, networks: Sequence[str]) -> bool:
         """Return whether enough members could have their first interfaces on these."""
+        judged = frozenset(networks[: self._depth])
+        if judged and not any(judged <= on_one for on_one in self._together().get(next(iter(judged)), ())):
+            return False
         return self.most_on(networks) >= self._wanted
+
+    def _together(self) -> dict[str, list[frozenset[str]]]:
+        """Return for each network the sets of networks that nodes with it have."""
+        if self._known_together is None:
+            # Nodes of one model share their PFs.
+            models = {id(pfs): pfs for pfs in self._pfs().of_node}
+            self._known_together = {}
+            for on_one in {frozenset(map(self._network_of, pfs)) for pfs in models.values()}:
+                for network in on_one:
+                    self._known_together.setdefault(network, []).append(on_one)
+        return self._known_together
 
     def most_on(self, networks: Sequence[str]) -> int:
         """Return how many members could have their first interfaces on these at the most."""

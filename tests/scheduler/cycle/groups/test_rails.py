@@ -259,3 +259,17 @@ def test_a_group_sends_others_away_on_the_networks_that_less_important_pods_hold
     group = json.dumps({"name": "train", "min": 2, "rails": "same"})
     railed.see(*(railed.member(f"m{number}", group, request=[{}] * 3, spec={"priority": 10}) for number in range(2)))
     assert len(victims(railed.work())) == 6
+
+
+def test_networks_that_no_node_has_together_are_not_tried(
+    make_node: MakeNode, make_pf: MakePf, make_pod: MakePod, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A network for each leaf, and more of them than choices that are tried or judged."""
+    monkeypatch.setattr("scheduler.cycle.groups.network_room._MOST_COMPARED", 0)
+    life = Life(Machine("mooring"), make_node, make_pf, make_pod)
+    for number in range(160):
+        pfs = tuple(life.make_pf(k, 2, network=f"leaf{number // 4}") for k in range(2))
+        life.machine.nodes(Changed(Identity(f"n{number}"), life.make_node(f"n{number}", pfs)), life.now)
+    group = json.dumps({"name": "train", "min": 4, "rails": "same"})
+    life.see(*(life.member(f"m{k}", group, request=[{}] * 4) for k in range(4)))
+    assert {int(one.assigned.node[1:]) // 4 for one in binds(life.work())} == {0}
