@@ -21,7 +21,7 @@ from scheduler.placement.place import PfCapacity, VfDemand, add_steps
 _STEPS = 1_500
 _AS_LONG_AS = 6
 # VFs in all: the search is as deep as there are VFs and pods.
-_MOST_VFS = 200
+MOST_VFS = 200
 
 Left = tuple[tuple[int, int], ...]
 Chosen = tuple[int, ...]
@@ -42,7 +42,7 @@ class PodDemands:
 
 def place_together(pods: Sequence[PodDemands], free: Sequence[PfCapacity]) -> list[Chosen] | None:
     """Return the index of the PF for each demand of each pod; None if none was found."""
-    if sum(len(one.vfs) for one in pods) > _MOST_VFS:
+    if sum(len(one.vfs) for one in pods) > MOST_VFS:
         return None
     order = sorted(range(len(pods)), key=lambda number: (-pods[number].rate, -len(pods[number].vfs)))
     search = _Search([_largest_first(pods[number]) for number in order], len(free), _STEPS)

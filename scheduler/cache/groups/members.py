@@ -16,7 +16,6 @@ from scheduler.kube.group_membership import GroupKey, GroupMembership
 # waiting: may be decided about. refused: ours, but what it asks for cannot be read or is not supported. gated: has
 # scheduling gates. foreign: waits for another scheduler. placed: assumed or bound. leaving: placed, and being deleted.
 Standing = Literal["waiting", "refused", "gated", "foreign", "placed", "leaving", "succeeded"]
-# Those that are about to be decided about by this scheduler, or could be if they were other.
 _NOTHING = GroupRequest()
 _ON_A_NODE = ("placed", "leaving")
 

@@ -246,13 +246,16 @@ class GroupCycle:
         return GroupPacking(self._cache, self._cycle, put_on, self._tried.take_off, search.unfit)
 
     def _begin_search(self, search: GroupSearch) -> None:
-        """Begin to search beyond greedy order."""
+        """Begin to search beyond greedy order, if steps are left for it."""
         is_part = search.next is not None or search.enough is not None
         steps = max(search.steps // _PARTS, min(search.steps, _SEARCHED_IN_ONE)) if is_part else search.steps
         search.steps -= steps
         if search.attempt.least:
             # As many as it took before.
             steps = SEARCHED
+        if not steps:
+            search.todo.clear()
+            return
         inside, wanted = rows_of(self._rows(search), self._cache.nodes), max(search.wanted, search.attempt.least)
         packing = self._packing(search, 0.0)
         search.path = begin(search.members, wanted, inside, steps, packing, search.budget)

@@ -25,7 +25,7 @@ from scheduler.cycle.placement_budget import PlacementBudget, TurnSpent
 from scheduler.kube.pod_info import PodInfo
 from scheduler.placement.assign import NOT_ENOUGH, Placement, demands_on, place_on
 from scheduler.placement.place import steps_taken
-from scheduler.placement.pods_together import PodDemands, place_together
+from scheduler.placement.pods_together import MOST_VFS, PodDemands, place_together
 from scheduler.placement.vf_accounting import FreeVfs
 
 # Rows and members that were found not to fit together, which one decision remembers.
@@ -82,9 +82,11 @@ class GroupPacking:
         return not self.reads_others(member)
 
     def _is_unknown(self, row: int, members: Sequence[PodInfo]) -> bool:
-        """Return whether these are not placed together: no search heeds distinct PFs and shared ports at once."""
-        is_distinct = any(one.request is not None and one.request.pfs == "distinct" for one in members)
-        return is_distinct and bool(self.cache.nodes.free_vfs_of_row[row].shared_ports)
+        """Return whether these are not placed together: distinct PFs with shared ports, or with too many VFs."""
+        if not any(one.request is not None and one.request.pfs == "distinct" for one in members):
+            return False
+        is_large = sum(len(one.interfaces) for one in members) > MOST_VFS
+        return is_large or bool(self.cache.nodes.free_vfs_of_row[row].shared_ports)
 
     def reads_others(self, member: PodInfo) -> bool:
         """Return whether a member has rules about other pods."""

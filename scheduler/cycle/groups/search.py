@@ -156,14 +156,17 @@ class GroupSearch:
 
     def search_again(self) -> None:
         """Let the same search be the next one: for one member more."""
+        self._make_first(self.attempt)
+
+    def _make_first(self, attempt: Attempt) -> None:
         self.later = chain(() if self.next is None else (self.next,), self.later)
-        self.next = self.attempt
+        self.next = attempt
 
     def go_back(self, enough: Enough) -> None:
         """Let the attempt that placed enough be made again, as the last one of its try."""
         self.pass_over(len(self.waiting))
-        self.later = chain(() if self.next is None else (self.next,), self.later)
-        self.next, self.enough = replace(enough.attempt, least=enough.count), None
+        self._make_first(replace(enough.attempt, least=enough.count))
+        self.enough = None
         self.budget.keep(0)
 
     @property
