@@ -6,7 +6,8 @@ policies count. Pods that are being deleted do not count.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -55,6 +56,21 @@ def _default_constraints(selector: Selector) -> tuple[TopologySpreadConstraint, 
     )
 
 
+@dataclass(frozen=True, slots=True)
+class HardSpread:
+    """A hard constraint now: ``sums`` are the matching pods of each domain, ``existing`` the domains that count.
+
+    No domain may have more than ``max_skew`` beyond the fewest of one that counts; beyond none if these are too few
+    (``counts_least``).
+    """
+
+    of: Domains
+    sums: Amounts
+    existing: Flags
+    counts_least: bool
+    max_skew: int
+
+
 class Spread:
     """One pod's constraints against the currently assigned pods."""
 
@@ -77,14 +93,19 @@ class Spread:
 
     def filter(self, rows: Rows) -> Refusals:
         codes = np.zeros(len(rows), np.int16)
-        counted = self._having_labels(self._hard)
-        for constraint in self._hard:
-            of = self._domains[constraint.key]
-            sums, least = self._matching(constraint, of, counted)
+        for constraint, now in self.hard():
+            of = now.of
+            least = int(now.sums[now.existing].min()) if now.counts_least else 0
             allowed = constraint.max_skew + least - constraint.selector.matches(self._pod_info.labels)
-            found = np.where(of.have(rows), (sums[of.ids[rows]] > allowed) * _IS_SKEWED, _LACKS_LABEL)
+            found = np.where(of.have(rows), (now.sums[of.ids[rows]] > allowed) * _IS_SKEWED, _LACKS_LABEL)
             codes = np.where(codes == 0, found, codes)
         return Refusals(codes.astype(np.int16), _TEXTS)
+
+    def hard(self) -> Iterator[tuple[TopologySpreadConstraint, HardSpread]]:
+        """Yield the hard constraints with what they are now."""
+        counted = self._having_labels(self._hard)
+        for constraint in self._hard:
+            yield constraint, self._hard_spread(constraint, self._domains[constraint.key], counted)
 
     def score(self, rows: Rows) -> Amounts:
         if not self._soft:
@@ -100,14 +121,11 @@ class Spread:
             raw += np.where(has, counts[rows] * math.log(size + 2) + (constraint.max_skew - 1), 0.0)
         return _normalised(np.floor(raw + 0.5).astype(np.int64), scored)
 
-    def _matching(self, constraint: TopologySpreadConstraint, of: Domains, counted: Flags) -> tuple[Amounts, int]:
-        """Return the matching pods by domain, and the number that the others are compared with."""
+    def _hard_spread(self, constraint: TopologySpreadConstraint, of: Domains, counted: Flags) -> HardSpread:
         among = self._let_count(constraint, counted)
-        sums = of.sums(self._counts(constraint), among)
         existing = of.existing(among)
-        number = np.count_nonzero(existing)
-        enough = number >= max(constraint.min_domains, 1)
-        return sums, int(sums[existing].min()) if enough else 0
+        counts_least = bool(np.count_nonzero(existing) >= max(constraint.min_domains, 1))
+        return HardSpread(of, of.sums(self._counts(constraint), among), existing, counts_least, constraint.max_skew)
 
     def _crowds(
         self, constraint: TopologySpreadConstraint, of: Domains, counted: Flags, scored: Rows

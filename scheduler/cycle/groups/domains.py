@@ -23,16 +23,13 @@ from numpy.typing import NDArray
 from scheduler.cache.cache import Cache
 from scheduler.cache.column import Amounts
 from scheduler.cache.groups.sources import Group
-from scheduler.cache.node_columns import LINES, Flags, NodeColumns, Rows
+from scheduler.cache.node_columns import Flags, NodeColumns, Rows
 from scheduler.cycle.cycle import NAMED
 from scheduler.cycle.decisions import Unschedulable
-from scheduler.cycle.groups.domain_bounds import DomainBound, summed
-from scheduler.cycle.groups.members import needs
+from scheduler.cycle.groups.domain_bounds import DomainBound
+from scheduler.cycle.groups.group_room import GroupRoom, Kind, Part, parts_of, room_for, sums_of
 from scheduler.cycle.groups.slices import Slices
-from scheduler.kube.pod_info import PodInfo
 
-# More members than any node holds.
-MANY = 1 << 40
 # What no node has: a label's value may be empty, and has no slash.
 _NO_VALUE = "/"
 
@@ -77,21 +74,20 @@ class Try:
 
 def tries(
     group: Group,
-    members: Sequence[tuple[PodInfo, Rows]],
-    count: int,
+    kinds: Sequence[Kind],
     needed: int,
     placed_on: Sequence[str],
     cache: Cache,
-    bounds: Callable[[], Iterable[Amounts]],
-    domain_bounds: Callable[[], Iterable[DomainBound]] = tuple,
-) -> Iterator[Try]:
-    """Yield what to try, in order; at least one.
+    bounds: Callable[[Part], Iterable[Amounts]],
+    domain_bounds: Callable[[Part], Iterable[DomainBound]] = lambda _: (),
+) -> Iterator[Try | None]:
+    """Yield what to try, in order, at least one; and None after what looks at all nodes: the turn may end there.
 
-    ``members`` are the distinct ones, each with the rows that it passes; ``count`` is how many there are, ``needed``
-    how many must be placed, and ``placed_on`` are the nodes of those that are. ``bounds`` returns what else bounds the
-    members that each row holds, and ``domain_bounds`` what bounds those of a domain.
+    Of the members of all ``kinds`` as many as are ``needed`` must be placed; ``placed_on`` are the nodes of those that
+    are. ``bounds`` returns what else bounds the members that each row holds, and ``domain_bounds`` what bounds those
+    of a domain.
     """
-    nodes = cache.nodes
+    nodes, count = cache.nodes, sum(kind.number for kind in kinds)
     levels = _levels(group)
     anchors = [cache.nodes.row_of[node] for node in placed_on if node in cache.nodes.row_of]
     if anchors:
@@ -100,10 +96,20 @@ def tries(
     if placed_on and group.within:
         yield Try(_none(group), needed)
         return
-    room = _room(members, nodes) if levels else np.zeros(nodes.size, np.int64)
-    for bound in bounds() if levels else ():
-        room = np.minimum(room, bound)
-    labels = _Labels.of(nodes, chain.from_iterable(levels[:1]), list(domain_bounds()) if levels else [])
+    # Rows that are added meanwhile are left to another decision.
+    rows, room = nodes.all_rows(), GroupRoom(count)
+    for part in parts_of(kinds) if levels else ():
+        held = room_for(part, nodes)
+        for bound in bounds(part):
+            held = np.minimum(held, bound[: len(held)])
+            yield None
+        of_domains = list[DomainBound]()
+        for domain_bound in domain_bounds(part):
+            of_domains.append(domain_bound)
+            yield None
+        room.add(part, held, of_domains)
+    labels = _Labels.of(nodes, rows, chain.from_iterable(levels[:1]))
+    room.sums = list(sums_of(kinds, nodes)) if levels and len(kinds) > 1 else []
     for keys in levels:
         level = labels.level(keys, room)
         yield from (Try(domain, count) for domain in level.at_least(count))
@@ -140,7 +146,7 @@ def domains_within(group: Group, placed_on: Sequence[str], cache: Cache) -> Iter
     if placed_on:
         yield _none(group)
         return
-    yield from _Labels.of(nodes, keys, ()).level(keys, np.zeros(nodes.size, np.int64)).largest(0)
+    yield from _Labels.of(nodes, nodes.all_rows(), keys).level(keys, GroupRoom(0)).largest(0)
 
 
 def _none(group: Group) -> Domain:
@@ -181,21 +187,23 @@ def _shared(
 class _Level:
     """The domains of a level, the smallest first: how many members each could hold, and its values of each label.
 
-    For each label: the number of each domain's value, and the values.
+    ``holds`` counts members as they are mixed in the group, ``of_any`` any of them. For each label: the number of each
+    domain's value, and the values.
     """
 
     keys: Sequence[str]
     holds: Amounts
+    of_any: Amounts
     values: Sequence[tuple[NDArray[np.int32], list[str | None]]]
 
     def at_least(self, wanted: int) -> Iterator[Domain]:
-        """Yield the domains that could hold so many, the smallest first."""
+        """Yield the domains that could hold so many as they are mixed, the smallest first."""
         for number in range(int(np.searchsorted(self.holds, wanted)), len(self.holds)):
             yield self._domain(number)
 
     def largest(self, wanted: int) -> Iterator[Domain]:
-        """Yield the domains that could hold so many, the largest first."""
-        for number in reversed(range(int(np.searchsorted(self.holds, wanted)), len(self.holds))):
+        """Yield the domains that could hold so many of any, the largest first."""
+        for number in np.flatnonzero(self.of_any >= wanted)[::-1].tolist():
             yield self._domain(number)
 
     def _domain(self, number: int) -> Domain:
@@ -213,21 +221,20 @@ def _values(nodes: NodeColumns, keys: Sequence[str], row: int) -> tuple[tuple[st
 class _Labels:
     """Some labels of all nodes as they are now: their rows may be other nodes when a level is asked for.
 
-    For each label: the number of each row's value, and the values. ``bounds`` are of domains as they are now.
+    For each label: the number of each row's value, and the values.
     """
 
     rows: Rows
     columns: dict[str, tuple[NDArray[np.int32], list[str | None]]]
-    bounds: Sequence[DomainBound]
 
     @classmethod
-    def of(cls, nodes: NodeColumns, keys: Iterable[str], bounds: Sequence[DomainBound]) -> "_Labels":
+    def of(cls, nodes: NodeColumns, rows: Rows, keys: Iterable[str]) -> "_Labels":
         columns = {key: nodes.label(key) for key in keys}
         found = {key: (column.ids[: nodes.size].copy(), column.values.copy()) for key, column in columns.items()}
-        return cls(nodes.all_rows(), found, bounds)
+        return cls(rows, found)
 
-    def level(self, keys: Sequence[str], room: Amounts) -> _Level:
-        """Return the domains of a level by how many members each row holds."""
+    def level(self, keys: Sequence[str], room: GroupRoom) -> _Level:
+        """Return the domains of a level by how many members they could hold."""
         columns, rows = [self.columns[key] for key in keys], self.rows
         for ids, _ in columns:
             rows = rows[ids[rows] > 0]
@@ -236,46 +243,11 @@ class _Labels:
         for ids, values in columns:
             _, numbers = np.unique(numbers * len(values) + ids[rows], return_inverse=True)
         kinds, first, which = np.unique(numbers, return_index=True, return_inverse=True)
-        holds = summed(which, len(kinds), room[rows])
-        for bound in self.bounds:
-            holds = np.minimum(holds, bound(rows, which, len(kinds), room[rows]))
+        holds, of_any = room.of_domains(rows, which, len(kinds))
         # Of equal ones the first row decides.
-        order = np.lexsort((rows[first], holds))
+        order = np.lexsort((rows[first], of_any, holds))
         firsts = rows[first][order]
-        return _Level(keys, holds[order], [(ids[firsts], values) for ids, values in columns])
-
-
-def _room(members: Sequence[tuple[PodInfo, Rows]], nodes: NodeColumns) -> Amounts:
-    """Return for each row how many members it could hold at the most: each takes the least that any takes there."""
-    room = np.zeros(nodes.size, np.int64)
-    for pod_info, rows in members:
-        room[rows] = 1 if len(members) == 1 and pod_info.ports else MANY
-    for left, takes in _amounts(members, nodes):
-        # numpy divides by one number in a fraction of the time that an array of them takes.
-        least = np.int64(takes[0]) if len(set(takes)) == 1 else _least(members, takes, nodes.size)
-        room = np.minimum(room, np.where(least > 0, left // np.maximum(least, 1), MANY))
-    # A row that a member passes holds one.
-    for _, rows in members:
-        room[rows] = np.maximum(room[rows], 1)
-    return np.maximum(room, 0)
-
-
-def _least(members: Sequence[tuple[PodInfo, Rows]], takes: Sequence[int], size: int) -> Amounts:
-    """Return the least that any of the members takes that pass a row, for each row."""
-    least = np.full(size, MANY, np.int64)
-    for (_, rows), amount in zip(members, takes, strict=True):
-        least[rows] = np.minimum(least[rows], amount)
-    return least
-
-
-def _amounts(members: Sequence[tuple[PodInfo, Rows]], nodes: NodeColumns) -> Iterator[tuple[Amounts, Sequence[int]]]:
-    """Yield for each resource what the rows have left, and what each member takes."""
-    taken = zip(*(needs(one) for one, _ in members), strict=True)
-    yield from zip(nodes.view(np.arange(nodes.size)).left, taken, strict=True)
-    named = {name for pod_info, _ in members for name in pod_info.resources if name not in LINES}
-    for name in sorted(one for one in named if not one.startswith("rdma-sriov/")):
-        if (scalar := nodes.scalar(name)) is not None:
-            yield scalar.left[: nodes.size], [pod_info.resources.get(name, 0) for pod_info, _ in members]
+        return _Level(keys, holds[order], of_any[order], [(ids[firsts], values) for ids, values in columns])
 
 
 def hanging_on(

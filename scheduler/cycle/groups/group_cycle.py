@@ -94,7 +94,10 @@ class GroupCycle:
         if not search.has_begun:
             if not self._judge_nodes(search):
                 return None
-            self._attempts.begin(search)
+            if search.later is None:
+                self._attempts.begin(search)
+            if not search.look_ahead():
+                return None
             self._next_try(search)
         return self._try_portion(search, now, record_phase)
 
@@ -183,31 +186,41 @@ class GroupCycle:
         if search.todo and fitting + len(search.todo) >= search.wanted:
             return None
         if search.enough is not None or fitting >= search.wanted:
-            if self._is_last(search, fitting):
+            is_last = self._is_last(search, fitting)
+            if is_last:
                 return GroupPlacement(tuple(search.placed.values()), self._refusals.left_over(search))
         else:
             if not search.attempt.is_search:
                 self._refusals.note(search)
+            # Before it is looked at what there is room for.
             self.roll_back(search)
-            if search.next is None or (search.tried >= _MOST_TRIED and not search.next.is_search):
+            is_last = None if not search.look_ahead() else search.next is None
+            if is_last or (search.next is not None and search.tried >= _MOST_TRIED and not search.next.is_search):
                 return self._refusals.of_all(search, now)
-        self._next_try(search)
+        if is_last is not None:
+            self._next_try(search)
         return None
 
-    def _is_last(self, search: GroupSearch, fitting: int) -> bool:
+    def _is_last(self, search: GroupSearch, fitting: int) -> bool | None:
         """Return whether the members that are placed are enough, and the most; else let another attempt be the next.
 
-        Each attempt of this try that could place more is made, and then the best one again.
+        Each attempt of this try that could place more is made, and then the best one again. None, with nothing
+        changed, if the turn ends before it is known which is the next.
         """
+        if fitting == len(search.waiting):
+            return True
         enough, is_most = search.enough, fitting >= search.wanted
         if is_most:
             tried, steps = search.tried if enough is None else enough.tried, search.budget.spent - search.spent
             enough = Enough(search.attempt, fitting, tried, steps)
         assert enough is not None, "enough are placed now, or were before"
         has_time = search.budget.keep(enough.steps) and search.tried - enough.tried < _MOST_TRIED_BEYOND
-        if is_most and has_time and search.attempt.is_search and not search.attempt.least:
+        may_search = search.attempt.is_search and not search.attempt.least and search.attempt.most > fitting
+        if is_most and has_time and may_search:
             search.search_again()
-        is_left = search.pass_over(enough.count if has_time else len(search.members))
+        is_left = search.pass_over(enough.count if has_time else len(search.waiting))
+        if is_left is None:
+            return None
         if not is_left and is_most:
             return True
         search.enough = enough
@@ -247,7 +260,7 @@ class GroupCycle:
 
     def _begin_search(self, search: GroupSearch) -> None:
         """Begin to search beyond greedy order, if steps are left for it."""
-        is_part = search.next is not None or search.enough is not None
+        is_part = not search.attempt.is_last or search.enough is not None
         steps = max(search.steps // _PARTS, min(search.steps, _SEARCHED_IN_ONE)) if is_part else search.steps
         search.steps -= steps
         if search.attempt.least:

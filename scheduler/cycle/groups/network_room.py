@@ -81,6 +81,11 @@ class NetworkRoom:
         self._known_giving = dict[int, frozenset[str]]()
         self._known_together: dict[str, list[frozenset[str]]] | None = None
 
+    def look(self) -> None:
+        """Look at what the nodes have left, before it is asked for."""
+        if self._depth:
+            self._pfs()
+
     def renew(self, changed: Iterable[tuple[int, FreeVfs]]) -> bool:
         """Take in what some nodes have left by now; return whether that is possible: their PFs must be the same."""
         pfs, self._compared = self._pfs(), 0
@@ -94,9 +99,12 @@ class NetworkRoom:
                 pfs.vfs[place], pfs.mbps[place] = left.vfs, max(left.mbps, 0)
         return True
 
-    def could_give(self, index: int, network: str) -> bool:
-        """Return whether enough members could have this interface on a network."""
-        return index >= self._depth or network in self._giving(index)
+    def giving(self, index: int, networks: Sequence[str]) -> Sequence[str]:
+        """Return those of some networks on which enough members could have this interface."""
+        if index >= self._depth:
+            return networks
+        giving = self._giving(index)
+        return [one for one in networks if one in giving]
 
     def _giving(self, index: int) -> frozenset[str]:
         """Return the networks on which enough members could have an interface: all at once, for they may be many."""
@@ -200,22 +208,22 @@ class NetworkRoom:
         """Return what makes interfaces alike in all requests."""
         return tuple(replace(one.interfaces[index], name=None, containers=None) for one in self._requests)
 
-    def most_members(self, interfaces: Sequence[VfRequest], *, are_distinct: bool = False) -> Amounts:
-        """Return for how many members each node has these VFs, where all PFs are on one network without a name.
+    def most_members(self, *, are_distinct: bool = False) -> Amounts:
+        """Return for how many members each node has the VFs, where all PFs are on one network without a name.
 
         Where they ``are_distinct``, a member takes one VF of a PF at the most.
         """
-        kinds: dict[VfRequest, list[int]] = {}
-        for index, one in enumerate(interfaces[: self._depth]):
-            kinds.setdefault(replace(one, name=None, containers=None), []).append(index)
+        kinds: dict[tuple[VfRequest, ...], list[int]] = {}
+        for index in range(self._depth):
+            kinds.setdefault(self._kind(index), []).append(index)
         room = np.full(self._pfs().node_count, _MANY)
         for alike in kinds.values():
             room = np.minimum(room, self._gives(alike[0], "") // len(alike))
-        if are_distinct and len(interfaces) > 1:
+        if are_distinct and self._depth > 1:
             pfs, there = self._pfs(), self._there("")
             for _ in range(_NARROWED):
                 each = np.minimum(pfs.vfs[there], room[pfs.nodes[there]])
-                room = np.minimum(room, self._by_node(there, each, is_part=True) // len(interfaces))
+                room = np.minimum(room, self._by_node(there, each, is_part=True) // self._depth)
         return room
 
     def _gives(self, index: int, network: str) -> Amounts:

@@ -28,13 +28,15 @@ SEARCHED = 4_000
 # How often a try begins again because rules about other pods read what has changed.
 MOST_RESTARTS = 3
 _EVERYWHERE = Try(Domain(), 1)
+_NO_MORE = object()
 
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
     """Where members are tried, on which networks, in which order, and how many could be placed so at the most.
 
-    ``is_search``: not one after another, but by the search beyond greedy order. ``least``: as many did it place before.
+    ``is_search``: not one after another, but by the search beyond greedy order; ``is_last``: none comes after that.
+    ``least``: as many did it place before.
     """
 
     trying: Try
@@ -42,7 +44,12 @@ class Attempt:
     order: Sequence[PodInfo]
     most: int
     is_search: bool = False
+    is_last: bool = False
     least: int = 0
+
+
+# What there is to try, in order; None where so much was looked at that the turn may end.
+Attempts = Iterator[Attempt | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,12 +87,13 @@ class GroupSearch:
     refusals: dict[Hashable, Unschedulable] = field(default_factory=dict)
     # The members with their interfaces on the rails that are tried.
     members: Sequence[PodInfo] = ()
-    # What is tried, and what comes after it.
+    # What is tried, what comes after it if that is known, and what comes later; without a list nothing is listed yet.
     attempt: Attempt = Attempt(_EVERYWHERE, (), (), 0)
+    next: Attempt | None = None
+    is_next_known: bool = False
+    later: Attempts | None = None
     # What was spent to search for VFs before it.
     spent: int = 0
-    next: Attempt | None = None
-    later: Iterator[Attempt] = field(default_factory=lambda: iter(()))
     # The attempt of this try that has placed the most, where another one may place more.
     enough: Enough | None = None
     # The number of the first domain that is tried, of the one after what is tried now, and how many members were tried.
@@ -143,28 +151,44 @@ class GroupSearch:
         """Let the next attempt be the one that is made."""
         assert self.next is not None, "a group is tried somewhere"
         self.next_domain += self.next.trying is not self.trying
-        self.attempt, self.next = self.next, next(self.later, None)
+        self.attempt, self.next, self.is_next_known = self.next, None, False
         self.spent = self.budget.spent
 
-    def pass_over(self, count: int) -> bool:
-        """Pass over the attempts of this try that could place no more than so many; return whether one is left."""
-        while (ahead := self.next) is not None and ahead.trying is self.trying:
-            if ahead.most > count:
+    def look_ahead(self) -> bool:
+        """Find out what the next attempt is, None if nothing is left; return False if the turn ends before."""
+        assert self.later is not None, "what there is to try is listed first"
+        while not self.is_next_known:
+            if self.slices.turn_is_over:
+                return False
+            found = next(self.later, _NO_MORE)
+            self.is_next_known = found is not None
+            self.next = found if isinstance(found, Attempt) else None
+        return True
+
+    def pass_over(self, count: int) -> bool | None:
+        """Pass over the attempts of this try that could place no more than so many; return whether one is left.
+
+        None if the turn ends before.
+        """
+        while self.look_ahead():
+            if self.next is None or self.next.trying is not self.trying:
+                return False
+            if self.next.most > count:
                 return True
-            self.next = next(self.later, None)
-        return False
+            self.next, self.is_next_known = None, False
+        return None
 
     def search_again(self) -> None:
         """Let the same search be the next one: for one member more."""
         self._make_first(self.attempt)
 
     def _make_first(self, attempt: Attempt) -> None:
+        assert self.later is not None, "what there is to try is listed first"
         self.later = chain(() if self.next is None else (self.next,), self.later)
-        self.next = attempt
+        self.next, self.is_next_known = attempt, True
 
     def go_back(self, enough: Enough) -> None:
-        """Let the attempt that placed enough be made again, as the last one of its try."""
-        self.pass_over(len(self.waiting))
+        """Let the attempt that placed enough be made again, as the last one of its try: all others are passed over."""
         self._make_first(replace(enough.attempt, least=enough.count))
         self.enough = None
         self.budget.keep(0)

@@ -1,11 +1,13 @@
-"""For how many equal members each node has VFs that they select: an upper bound, kept between decisions. Pure.
+"""For how many members each node has VFs that they select: an upper bound, kept between decisions. Pure.
 
 What it is: the columns count all VFs of a row, and the Mb/s of all its PFs together, though a VF has those of one PF.
 Where a member selects its VFs, by a network or a rail, fewer of them serve. For the requests that were asked for last
 it is counted here what serves, for each row.
 
-Where the rates of a member differ, a PF has room for fewer than they sum up to: for rows that are not alike, the first
-ones of those that are counted, it is searched whether so many members' VFs fit.
+Of members with several requests each interface counts as the one that serves most easily.
+
+Where the rates of an equal member's interfaces differ, a PF has room for fewer than they sum up to: for rows that are
+not alike, the first ones of those that are counted, it is searched whether so many members' VFs fit.
 
 Why it is right: a row is counted again when it has changed. What is counted is an upper bound
 (`scheduler.cycle.groups.network_room`), and one less only where a search has shown that so many do not fit.
@@ -33,28 +35,32 @@ _SEARCHES, _MOST_VFS, _STEPS = 64, 24, 300
 _ROWS_A_SEARCH = 50
 
 
+# Of each distinct member.
+Requests = tuple[PodRequest, ...]
+
+
 class VfRoom:
     """The rows of all nodes, by request."""
 
     def __init__(self, nodes: NodeColumns) -> None:
         self._nodes = nodes
         # The one asked for last at the end; with each the number of the next change.
-        self._kept: dict[PodRequest, tuple[PodRequest, Amounts, int]] = {}
+        self._kept: dict[Requests, tuple[Requests, Amounts, int]] = {}
 
-    def of(self, request: PodRequest, count: Callable[[int], None]) -> Amounts:
+    def of(self, requests: Requests, count: Callable[[int], None]) -> Amounts:
         """Return for how many members each row has VFs; ``count`` is told how many rows were looked at."""
         nodes = self._nodes
-        own, before, seen = self._kept.pop(request, (request, np.zeros(0, np.int64), -1))
+        own, before, seen = self._kept.pop(requests, (requests, np.zeros(0, np.int64), -1))
         rows = nodes.all_rows().tolist() if seen < 0 else nodes.changes.since(seen)
         count(len(rows))
         room = np.zeros(nodes.size, np.int64)
         room[: len(before)] = before
         free_vfs = [nodes.free_vfs_of_row[row] for row in rows]
-        network_room = NetworkRoom([own], 1, lambda: free_vfs, network_of=lambda _: "")
-        room[rows] = network_room.most_members(own.interfaces, are_distinct=own.pfs == "distinct")
-        if own.pfs != "distinct" and len({one.min_tx_rate for one in own.interfaces}) > 1:
+        network_room = NetworkRoom(own, 1, lambda: free_vfs, network_of=lambda _: "")
+        room[rows] = network_room.most_members(are_distinct=all(one.pfs == "distinct" for one in own))
+        if len(own) == 1 and own[0].pfs != "distinct" and len({one.min_tx_rate for one in own[0].interfaces}) > 1:
             count(_SEARCHES * _ROWS_A_SEARCH)
-            room[rows] = _that_fit(own, free_vfs, room[rows])
+            room[rows] = _that_fit(own[0], free_vfs, room[rows])
         while len(self._kept) >= _MOST_KEPT:
             del self._kept[next(iter(self._kept))]
         self._kept[own] = own, room, nodes.changes.end

@@ -33,7 +33,7 @@ from scheduler.cycle.groups.preemption.awaited_nodes import AwaitedNodes, Lastin
 from scheduler.cycle.groups.preemption.row_plan import RowPlans
 from scheduler.cycle.groups.preemption.search import Attempt
 from scheduler.cycle.groups.preemption.victim_search import GroupVictimSearch, reprieves
-from scheduler.cycle.groups.rails import choices, networks_in, on_rails
+from scheduler.cycle.groups.rails import choices, networks_on, on_rails
 from scheduler.cycle.groups.search import GroupSearch
 from scheduler.cycle.nominations import NominatedPods, Nomination
 from scheduler.cycle.placement_budget import TurnSpent
@@ -224,8 +224,14 @@ class GroupPreemption:
                 yield None
             left = partial(iter, free_vfs) if victims.awaited is None else partial(self._unused, domain, victims.plans)
             room = NetworkRoom(requests, search.needed, left)
-            there = partial(networks_in, domain, nodes)
-            for networks in choices(search.group, search.waiting, search.before, there, room):
+            rows = domain.row_numbers(nodes)
+            for networks in choices(
+                search.group, search.waiting, search.before, partial(networks_on, rows, nodes), room
+            ):
+                if networks is None:
+                    yield None
+                    victims.plans.charge(1 + len(rows) // _NODES_AS_LONG)
+                    continue
                 for order in orders:
                     victims.plans.charge(1 + len(order) // _MEMBERS_AS_LONG)
                     members = on_rails(order, search.group, networks)

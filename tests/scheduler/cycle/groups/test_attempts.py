@@ -41,10 +41,13 @@ def _members(life: Life, count: int, request: Any, *, is_apart: bool = False, **
 
 
 def _unequal(life: Life, count: int, **group: Any) -> None:
-    """Let members come whose rates differ a little, so that only sums bound how many a node holds."""
+    """Let members come of which a node could hold more, by any bound, than it does.
+
+    On a PF there is room for two of the small ones, for one of the large ones, and for none of each.
+    """
     text = json.dumps({"name": "g", "min": count, **group})
     spec = {"priority": 10}
-    requests = ([{"min_tx_rate": HALF[0]["min_tx_rate"] + number}] for number in range(count))
+    requests = ([{"min_tx_rate": 45_000 if number % 3 == 2 else 50_000}] for number in range(count))
     life.see(*(life.member(f"m{n}", text, request=one, spec=spec) for n, one in enumerate(requests)))
 
 
@@ -120,7 +123,8 @@ def test_a_decision_that_may_try_no_more_is_continued_by_the_next_one(
     found = life.work()
     assert set(told(found).values()) == {
         "group g: 2 of 3 members fit in rack 'a', where the most do, and not all domains were tried yet: 0/5 nodes are "
-        "available for the 3rd: 1 not enough free RDMA bandwidth, 4 node(s) were outside the group's topology domain."
+        "available for the 3rd: 1 free RDMA VFs and bandwidth do not fit the interfaces together, 4 node(s) were "
+        "outside the group's topology domain."
     }
     for _ in range(5):
         assert (victims(found), binds(found)) == ([], [])

@@ -5,6 +5,7 @@ import json
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from random import Random
 from typing import Any
 
@@ -172,3 +173,109 @@ def test_of_racks_with_unequal_rates_on_one_pf(life: Life, seed: int) -> None:
     holds = {rack: sum(map(most, there)) for rack, there in _by_rack(boxes).items()}
     request = [{"min_tx_rate": rate} for rate in rates]
     assert _is_smallest(_taken(life, boxes, count, request), holds, count), (boxes, count)
+
+
+def _spread_over(leaves: Sequence[Sequence[Box]], elsewhere: bool, skew: int) -> int:
+    """Return how many members with one VF these leaves hold, of which no two differ by more than the skew."""
+    room = [sum(vfs for box in there for _, vfs in box.pfs) for there in leaves]
+    # A leaf elsewhere stays without members.
+    most = skew + (0 if elsewhere else min(room, default=0))
+    return sum(min(one, most) for one in room)
+
+
+def _spread(skew: int, **fields: Any) -> dict[str, Any]:
+    selector = {"matchLabels": {"job": "train"}}
+    constraint = {
+        "topologyKey": _LEAF,
+        "maxSkew": skew,
+        "whenUnsatisfiable": "DoNotSchedule",
+        "labelSelector": selector,
+    }
+    return {"topologySpreadConstraints": [constraint | fields]}
+
+
+@pytest.mark.parametrize("seed", range(100))
+def test_of_racks_whose_members_spread_over_leaves(life: Life, seed: int) -> None:
+    """A leaf takes as many as the skew allows beyond the one with the fewest, which may be in another rack."""
+    random = Random(seed)
+    boxes, count, skew = _boxes(random, ("leaf1", "leaf2")), random.randint(2, 4), random.randint(1, 2)
+    all_leaves = {box.leaf for box in boxes}
+    holds = {
+        rack: _spread_over(
+            [[box for box in there if box.leaf == leaf] for leaf in sorted({box.leaf for box in there})],
+            {box.leaf for box in there} != all_leaves,
+            skew,
+        )
+        for rack, there in _by_rack(boxes).items()
+    }
+    taken = _taken(life, boxes, count, [{}], spec=_spread(skew))
+    assert _is_smallest(taken, holds, count), (boxes, count, skew)
+
+
+@pytest.mark.parametrize(("fields", "rack"), [({}, "b"), ({"minDomains": 4}, "a")])
+def test_of_racks_with_fewer_leaves_than_members_spread_over(life: Life, fields: Any, rack: str) -> None:
+    """Then no leaf may have more than the skew: rack a holds 5, and not 7."""
+    boxes = [
+        Box(rack, (("rail1", vfs),), f"leaf{number}")
+        for rack, there in (("a", (9, 9, 1)), ("b", (2, 2, 2)))
+        for number, vfs in enumerate(there)
+    ]
+    assert _taken(life, boxes, 5, [{}], spec=_spread(2, **fields)) == rack
+
+
+def _rack_of_hosts(life: Life, rack: str, hosts: Sequence[Host]) -> None:
+    for number, host in enumerate(hosts):
+        name, pfs = f"{rack}-{number}", tuple(life.make_pf(k, vfs) for k, vfs in enumerate(host.vfs))
+        node = life.make_node(name, pfs, labels={_RACK: rack}, allocatable={"cpu": f"{host.cpu}m", "pods": "110"})
+        life.machine.nodes(Changed(Identity(name), node), life.now)
+
+
+def _place_unequal(life: Life, members: Sequence[Member]) -> set[str]:
+    """Let a group of these members be decided about; return its rack, or none."""
+    group = json.dumps({"name": "train", "min": len(members), "within": _RACK})
+    for number, one in enumerate(members):
+        container = {"name": "c", "resources": {"requests": {"cpu": f"{one.cpu}m"}}}
+        request = [{"min_tx_rate": rate} if rate else {} for rate in one.rates] or None
+        life.see(life.member(f"train-{number}", group, request=request, spec={"containers": [container]}))
+    return {one.assigned.node.partition("-")[0] for one in binds(life.work())}
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_of_racks_for_workers_and_their_launcher(life: Life, *, turned: bool) -> None:
+    """The launcher fits nearly anywhere: how many of it a rack holds says nothing of the rack."""
+    racks = {"a": [Host(8_000, (8,))] * 3 + [Host(64_000, ())] * 4, "b": [Host(8_000, (8,))] * 5}
+    for rack in reversed(racks) if turned else racks:
+        _rack_of_hosts(life, rack, racks[rack])
+    workers = [Member(4_000, (0,) * 8)] * 3
+    assert _place_unequal(life, [*workers, Member(100, ())]) == {"a"}
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_of_racks_for_members_of_two_sizes(life: Life, seed: int) -> None:
+    """It is counted how often a rack holds the group, in its members as they are mixed.
+
+    A large member takes a node of 8 VFs; what the large ones leave of a rack takes small ones without a rest.
+    """
+    random = Random(seed)
+    racks = {rack: [Host(64_000, (random.choice((2, 6, 8)),)) for _ in range(random.randint(2, 8))] for rack in "abcd"}
+    for rack, hosts in racks.items():
+        _rack_of_hosts(life, rack, hosts)
+    large, small = random.choice((1, 1, 2)), random.randint(3, 8)
+    members = [Member(1, (0,) * 8)] * large + [Member(1, (0,) * 2)] * small
+
+    def often(hosts: Sequence[Host]) -> Fraction:
+        vfs = [one.vfs[0] for one in hosts]
+        return min(Fraction(vfs.count(8), large), Fraction(sum(vfs), 8 * large + 2 * small))
+
+    holds = {rack: int(often(hosts) * len(members)) for rack, hosts in racks.items()}
+    taken = _place_unequal(life, random.sample(members, len(members)))
+    assert _is_smallest("".join(taken), holds, len(members)), (racks, members)
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_of_racks_by_what_all_members_take_in_sum(life: Life, *, turned: bool) -> None:
+    """A rack of 32 VFs holds a member with 8 and six with 2 at most 1.6 times, though each kind oftener."""
+    racks = {"a": [Host(8_000, (8,))] * 4, "b": [Host(8_000, (8,))] * 2 + [Host(8_000, (6,))] * 5}
+    for rack in reversed(racks) if turned else racks:
+        _rack_of_hosts(life, rack, racks[rack])
+    assert _place_unequal(life, [Member(1, (0,) * 8), *[Member(1, (0,) * 2)] * 6]) == {"a"}
