@@ -5,7 +5,7 @@ over the nodes as kube-scheduler words them. ``why`` in both is what ``mooring.d
 programs.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 
 import msgspec
@@ -175,10 +175,11 @@ class SchedulingCycle:
         nomination = self._nominated_pods.of(uid)
         return nomination.assigned if nomination is not None else None
 
-    def refused_for(self, pod_info: PodInfo, text: str, budget: PlacementBudget) -> Rows:
-        """Return the rows that refuse a pod, by itself, for this reason only."""
-        of_text = [rows for _, texts, rows in self._signature_scores.of(pod_info, budget).refused() if texts == (text,)]
-        return np.concatenate(of_text) if of_text else np.zeros(0, np.intp)
+    def refused_for(self, pod_info: PodInfo, reasons: Collection[str], budget: PlacementBudget) -> Rows:
+        """Return the rows that refuse a pod, by itself, for one of these reasons only."""
+        scores = self._signature_scores.of(pod_info, budget)
+        found = [rows for _, texts, rows in scores.refused() if len(texts) == 1 and texts[0] in reasons]
+        return np.concatenate(found) if found else np.zeros(0, np.intp)
 
     def place_as(self, pod_info: PodInfo, row: int, placement: Placement, budget: PlacementBudget) -> Bind | None:
         """Return the decision for a row on which all is chosen; None where it is kept for nominated pods."""

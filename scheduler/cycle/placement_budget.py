@@ -29,18 +29,11 @@ class PlacementBudget:
         self.values = values
         self._a_turn = self._left_this_turn = a_turn
         self._left = self._a_decision = a_decision
-        self._kept = 0
 
     @property
     def spent(self) -> int:
         """How many steps the decision has spent."""
-        return self._a_decision - self._left - self._kept
-
-    def keep(self, steps: int) -> bool:
-        """Let the decision spend no more than leaves so many steps for later; return whether it may spend any."""
-        self._left += self._kept - steps
-        self._kept = steps
-        return self._left > 0
+        return self._a_decision - self._left
 
     @property
     def is_spent(self) -> bool:

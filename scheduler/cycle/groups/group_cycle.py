@@ -16,7 +16,8 @@ have not changed (`scheduler.cycle.groups.row_contents`). A member that goes or 
 (`roll_back`).
 
 Where more members wait than are needed, all attempts are made that could place more of them (`_is_last`), the search
-beyond greedy order included, and the best one again.
+beyond greedy order included. Then the members of the best one are put back, those on nodes that have changed meanwhile
+placed again; if too few fit by then the group is tried again soon.
 
 What it costs: a member costs what a pod costs. After one that fits nowhere, its equals are not tried. Where a group is
 tried in several topology domains (`scheduler.cycle.groups.domains`), `_MOST_TRIED` bounds all of them together. Unequal
@@ -41,7 +42,7 @@ from scheduler.cycle.groups.members import alike, distinct
 from scheduler.cycle.groups.packing import GroupPacking
 from scheduler.cycle.groups.rails import on_rails
 from scheduler.cycle.groups.row_contents import RowContents
-from scheduler.cycle.groups.search import MOST_RESTARTS, SEARCHED, Enough, GroupSearch
+from scheduler.cycle.groups.search import MOST_RESTARTS, Enough, GroupSearch
 from scheduler.cycle.groups.tried_members import TriedMembers
 from scheduler.cycle.placement_budget import TurnSpent
 from scheduler.cycle.refusals import Among
@@ -108,7 +109,7 @@ class GroupCycle:
         for _ in range(search.portion):
             if (ended := self._ended(search, now)) is not None:
                 return ended
-            if search.slices.turn_is_over:
+            if search.aside or search.slices.turn_is_over:
                 break
             if search.trying is not trying:
                 trying, among = search.trying, self._among(search)
@@ -151,8 +152,7 @@ class GroupCycle:
         search.todo = deque(search.members)
         search.refusals.clear()
         search.retries = search.restarts = 0
-        if search.attempt.is_search:
-            self._begin_search(search)
+        search.is_to_begin = search.attempt.is_search
 
     def set_aside(self, search: GroupSearch) -> None:
         """Take off all that was tried, until the decision goes on."""
@@ -180,7 +180,7 @@ class GroupCycle:
 
     def _ended(self, search: GroupSearch, now: float) -> GroupPlacement | GroupUnschedulable | None:
         """Return the outcome if there is one; begin the next try if this one has failed and another one is left."""
-        if search.path is not None and not self._has_searched(search, search.path):
+        if search.aside or search.is_to_begin or not self._has_searched(search):
             return None
         fitting = len(search.placed)
         if search.todo and fitting + len(search.todo) >= search.wanted:
@@ -204,19 +204,18 @@ class GroupCycle:
     def _is_last(self, search: GroupSearch, fitting: int) -> bool | None:
         """Return whether the members that are placed are enough, and the most; else let another attempt be the next.
 
-        Each attempt of this try that could place more is made, and then the best one again. None, with nothing
-        changed, if the turn ends before it is known which is the next.
+        Each attempt of this try that could place more is made, and then the members of the best one are put back. None
+        if that is done, or the turn ends before it is known which is the next.
         """
         if fitting == len(search.waiting):
             return True
         enough, is_most = search.enough, fitting >= search.wanted
         if is_most:
-            tried, steps = search.tried if enough is None else enough.tried, search.budget.spent - search.spent
-            enough = Enough(search.attempt, fitting, tried, steps)
+            tried = search.tried if enough is None else enough.tried
+            enough = Enough(search.attempt, tuple(search.placed.values()), dict(search.refusals), tried)
         assert enough is not None, "enough are placed now, or were before"
-        has_time = search.budget.keep(enough.steps) and search.tried - enough.tried < _MOST_TRIED_BEYOND
-        may_search = search.attempt.is_search and not search.attempt.least and search.attempt.most > fitting
-        if is_most and has_time and may_search:
+        has_time = not search.budget.is_spent and search.tried - enough.tried < _MOST_TRIED_BEYOND
+        if is_most and has_time and search.attempt.is_search and search.attempt.most > fitting:
             search.search_again()
         is_left = search.pass_over(enough.count if has_time else len(search.waiting))
         if is_left is None:
@@ -225,11 +224,15 @@ class GroupCycle:
             return True
         search.enough = enough
         self.roll_back(search)
-        if not is_left:
-            search.go_back(enough)
-        return False
+        if is_left:
+            return False
+        search.go_back(enough)
+        return None
 
     def _try_next(self, search: GroupSearch, among: Among | None, now: float, record_phase: RecordPhase) -> None:
+        if search.is_to_begin:
+            self._begin_search(search)
+            return
         member = search.path.member if search.path is not None else search.todo[0]
         packing, before = self._packing(search, now), search.budget.spent
         try:
@@ -259,28 +262,24 @@ class GroupCycle:
         return GroupPacking(self._cache, self._cycle, put_on, self._tried.take_off, search.unfit)
 
     def _begin_search(self, search: GroupSearch) -> None:
-        """Begin to search beyond greedy order, if steps are left for it."""
+        """Begin to search beyond greedy order, if steps are left for it; raise TurnSpent to begin in another turn."""
         is_part = not search.attempt.is_last or search.enough is not None
         steps = max(search.steps // _PARTS, min(search.steps, _SEARCHED_IN_ONE)) if is_part else search.steps
-        search.steps -= steps
-        if search.attempt.least:
-            # As many as it took before.
-            steps = SEARCHED
-        if not steps:
-            search.todo.clear()
-            return
-        inside, wanted = rows_of(self._rows(search), self._cache.nodes), max(search.wanted, search.attempt.least)
-        packing = self._packing(search, 0.0)
-        search.path = begin(search.members, wanted, inside, steps, packing, search.budget)
+        if steps:
+            inside, packing = rows_of(self._rows(search), self._cache.nodes), self._packing(search, 0.0)
+            search.path = begin(search.members, search.wanted, inside, steps, packing, search.budget)
+            search.steps -= steps
         search.todo.clear()
+        search.is_to_begin = False
 
-    def _has_searched(self, search: GroupSearch, path: Backtracking) -> bool:
-        """Return whether a search has ended; if enough members are placed, the others are tried in greedy order."""
+    def _has_searched(self, search: GroupSearch) -> bool:
+        """Return whether no search goes on; if it ends with enough members, the others are tried in greedy order."""
+        if (path := search.path) is None:
+            return True
         is_found = len(search.placed) >= path.wanted
         if not is_found and not path.is_over:
             return False
-        if not search.attempt.least:
-            search.steps += path.steps
+        search.steps += path.steps
         search.todo, search.path = deque(path.rest() if is_found else ()), None
         return True
 
@@ -304,7 +303,10 @@ class GroupCycle:
             return
         search.changes.update(changed)
         search.unfit.clear()
-        if self._concern_rules(search, changed):
+        concern_rules = self._concern_rules(search, changed)
+        if search.enough is not None:
+            search.enough.heed(changed, concern_rules=concern_rules)
+        if concern_rules:
             search.restarts += 1
             self.roll_back(search)
             if search.path is not None:

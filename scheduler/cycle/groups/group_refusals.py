@@ -48,7 +48,8 @@ class GroupRefusals:
         """Return the outcome of a decision of which all attempts have failed."""
         assert search.best is not None, "an attempt was made"
         best, is_cut, left = self._of_all_domains(search, search.best, now), search.next is not None, go_on_from(search)
-        refusal, comes_again = self._heeding_all(search, best.refusal), bool(left or search.unsteady)
+        comes_again = bool(left or search.unsteady or search.comes_again)
+        refusal = self._heeding_all(search, best.refusal)
         return replace(best, refusal=refusal, is_cut=is_cut, go_on_from=left, comes_again=comes_again)
 
     def _first(self, search: GroupSearch) -> Unschedulable | None:

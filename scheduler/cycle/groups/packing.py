@@ -28,6 +28,8 @@ from scheduler.placement.place import steps_taken
 from scheduler.placement.pods_together import MOST_VFS, PodDemands, place_together
 from scheduler.placement.vf_accounting import FreeVfs
 
+# Why a member has no VFs beside others though they may fit together.
+_TOGETHER = (NOT_ENOUGH["combination"], NOT_ENOUGH["distinct"])
 # Rows and members that were found not to fit together, which one decision remembers.
 _MOST_REMEMBERED = 10_000
 
@@ -52,7 +54,7 @@ class GroupPacking:
         on: dict[str, list[Bind]] = {}
         for bind in placed:
             on.setdefault(bind.assigned.node, []).append(bind)
-        for row in self.cycle.refused_for(member, NOT_ENOUGH["combination"], budget).tolist():
+        for row in self.cycle.refused_for(member, _TOGETHER, budget).tolist():
             there = on.get(self.cache.nodes.names[row], ())
             if not there or (among is not None and not among[row]):
                 continue

@@ -1,7 +1,7 @@
 """One decision about a group while it is under way, as data: what is tried, what was found, what is left. Pure."""
 
 from collections import Counter, deque
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from itertools import chain
 
@@ -12,7 +12,7 @@ from scheduler.cycle.decisions import Bind, GroupUnschedulable, Unschedulable
 from scheduler.cycle.groups.backtracking import Backtracking
 from scheduler.cycle.groups.domains import Domain, Try
 from scheduler.cycle.groups.members import alike, by_shape
-from scheduler.cycle.groups.rails import Networks
+from scheduler.cycle.groups.rails import Networks, on_rails
 from scheduler.cycle.groups.row_contents import RowContents
 from scheduler.cycle.groups.slices import MEMBERS_A_TURN, VALUES_A_TURN, Slices
 from scheduler.cycle.placement_budget import A_DECISION, PlacementBudget
@@ -36,7 +36,6 @@ class Attempt:
     """Where members are tried, on which networks, in which order, and how many could be placed so at the most.
 
     ``is_search``: not one after another, but by the search beyond greedy order; ``is_last``: none comes after that.
-    ``least``: as many did it place before.
     """
 
     trying: Try
@@ -45,24 +44,42 @@ class Attempt:
     most: int
     is_search: bool = False
     is_last: bool = False
-    least: int = 0
 
 
 # What there is to try, in order; None where so much was looked at that the turn may end.
 Attempts = Iterator[Attempt | None]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Enough:
-    """An attempt that placed so many members, enough of them; others are made after it, since so many were tried.
+    """The attempt that has placed the most members, enough of them, and where; off the cache while others are made.
 
-    ``steps`` are what it spent to search for VFs: as many are kept, so that it can be made again.
+    ``refusals`` are those of the other members. Others are made since so many members were ``tried``; meanwhile these
+    nodes have ``changed``, and what rules about other pods read if it ``is_stale``.
     """
 
     attempt: Attempt
-    count: int
+    binds: Sequence[Bind]
+    refusals: dict[Hashable, Unschedulable]
     tried: int
-    steps: int
+    changed: set[str] = field(default_factory=set)
+    is_stale: bool = False
+
+    @property
+    def count(self) -> int:
+        """How many members it has placed."""
+        return len(self.binds)
+
+    def heed(self, changed: Set[str], *, concern_rules: bool) -> None:
+        """Take in that nodes have changed."""
+        self.changed |= changed
+        self.is_stale |= concern_rules
+
+    def stays(self, bind: Bind) -> bool:
+        """Return whether a member can be put back where it was; volumes may be others' by now."""
+        if self.is_stale:
+            return False
+        return bind.assigned.node not in self.changed if bind.plan is None else not self.changed
 
 
 @dataclass(slots=True)
@@ -92,8 +109,6 @@ class GroupSearch:
     next: Attempt | None = None
     is_next_known: bool = False
     later: Attempts | None = None
-    # What was spent to search for VFs before it.
-    spent: int = 0
     # The attempt of this try that has placed the most, where another one may place more.
     enough: Enough | None = None
     # The number of the first domain that is tried, of the one after what is tried now, and how many members were tried.
@@ -119,7 +134,10 @@ class GroupSearch:
     # How often each node has changed between two turns.
     changes: Counter[str] = field(default_factory=Counter)
     uids: frozenset[str] = frozenset()
-    # The search of this try beyond greedy order, and the steps that are left for all of them.
+    # Whether another decision may place more though nothing happens: what was placed could not be put back.
+    comes_again: bool = False
+    # Whether the search of this attempt is to begin; that search, and the steps that are left for all of them.
+    is_to_begin: bool = False
     path: Backtracking | None = None
     steps: int = SEARCHED
     # What does not fit together on a node's PFs, as found so far.
@@ -152,7 +170,6 @@ class GroupSearch:
         assert self.next is not None, "a group is tried somewhere"
         self.next_domain += self.next.trying is not self.trying
         self.attempt, self.next, self.is_next_known = self.next, None, False
-        self.spent = self.budget.spent
 
     def look_ahead(self) -> bool:
         """Find out what the next attempt is, None if nothing is left; return False if the turn ends before."""
@@ -180,18 +197,21 @@ class GroupSearch:
 
     def search_again(self) -> None:
         """Let the same search be the next one: for one member more."""
-        self._make_first(self.attempt)
-
-    def _make_first(self, attempt: Attempt) -> None:
         assert self.later is not None, "what there is to try is listed first"
         self.later = chain(() if self.next is None else (self.next,), self.later)
-        self.next, self.is_next_known = attempt, True
+        self.next, self.is_next_known = self.attempt, True
 
     def go_back(self, enough: Enough) -> None:
-        """Let the attempt that placed enough be made again, as the last one of its try: all others are passed over."""
-        self._make_first(replace(enough.attempt, least=enough.count))
-        self.enough = None
-        self.budget.keep(0)
+        """Let the members be put back that an attempt has placed; those that cannot be are placed again."""
+        self.attempt = replace(enough.attempt, is_search=False, most=enough.count)
+        self.members = on_rails(self.attempt.order, self.group, self.attempt.networks)
+        self.aside = deque(bind for bind in enough.binds if enough.stays(bind))
+        stays = {bind.pod_info.uid for bind in self.aside}
+        again = self.members if enough.is_stale else [bind.pod_info for bind in enough.binds]
+        self.todo = deque(one for one in again if one.uid not in stays)
+        self.refusals = {} if enough.is_stale else enough.refusals
+        # Where too few fit by then, something has changed that may go on doing so.
+        self.comes_again, self.enough = True, None
 
     @property
     def has_begun(self) -> bool:

@@ -3,13 +3,15 @@
 import itertools
 import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from random import Random
 
 import pytest
 
+from mooring import names
 from mooring.annotations.inventory import Pf
 from mooring.kube.events import Changed, Identity
+from scheduler.cycle.instructions import Instruction
 from scheduler.state.machine import Machine
 from tests.scheduler.conftest import MakeNode, MakePf, MakePod
 from tests.scheduler.group_life import Life, binds
@@ -47,15 +49,31 @@ def _on(nodes: Nodes, wants: Sequence[tuple[str | int, ...]]) -> int:
     return best
 
 
+def _some_networks(random: Random) -> dict[str, int]:
+    return {network: random.randint(0, 3) for network in _NETWORKS if random.random() < 0.8}
+
+
 def _bound(life: Life, nodes: Nodes, members: Members, rails: str, least: int) -> int:
-    for number, node in enumerate(nodes):
+    _show(life, dict(enumerate(nodes)))
+    _see(life, members, rails, least)
+    return len(binds(life.work()))
+
+
+def _show(life: Life, nodes: Mapping[int, dict[str, int]]) -> None:
+    for number, node in nodes.items():
         pfs: tuple[Pf, ...] = tuple(
             life.make_pf(index, vfs, network=network) for index, (network, vfs) in enumerate(node.items())
         )
         life.machine.nodes(Changed(Identity(f"n{number}"), life.make_node(f"n{number}", pfs)), life.now)
+
+
+def _steps(life: Life, count: int) -> list[Instruction]:
+    return [one for _ in range(count) for one in life.machine.step(life.now) or ()]
+
+
+def _see(life: Life, members: Members, rails: str, least: int) -> None:
     group = json.dumps({"name": "train", "min": least, "rails": rails})
     life.see(*(life.member(f"m{number}", group, request=[{}] * count) for number, count in enumerate(members)))
-    return len(binds(life.work()))
 
 
 @pytest.mark.parametrize("rails", ["same", "index"])
@@ -66,10 +84,7 @@ def test_as_many_members_as_fit_are_placed(
     make_node: MakeNode, make_pf: MakePf, make_pod: MakePod, rails: str, kind: str, seed: int
 ) -> None:
     random = Random(seed)
-    nodes = [
-        {network: random.randint(0, 3) for network in _NETWORKS if random.random() < 0.8}
-        for _ in range(random.randint(2, 3))
-    ]
+    nodes = [_some_networks(random) for _ in range(random.randint(2, 3))]
     interfaces = random.randint(1, 2)
     members = [interfaces if kind == "equal" else random.randint(1, 3) for _ in range(random.randint(3, 5))]
     most = _most(nodes, members, rails)
@@ -80,7 +95,32 @@ def test_as_many_members_as_fit_are_placed(
     assert bound == most, (nodes, members, least)
 
 
-def test_attempts_beyond_min_leave_the_steps_to_make_the_best_one_again(
+@pytest.mark.parametrize("seed", [*range(20), 1018, 1171, 1172, 1283, 1329, 1620, 2824, 3297])
+def test_nodes_may_change_while_more_members_are_tried(life: Life, seed: int) -> None:
+    """What was placed before is kept, or the group is tried again."""
+    random = Random(seed)
+    nodes = dict(enumerate(_some_networks(random) for _ in range(random.randint(2, 4))))
+    members, rails = [random.randint(1, 3) for _ in range(random.randint(3, 5))], random.choice(["same", "index"])
+    least = random.randint(1, len(members) - 1)
+    life.machine.group_scheduling.portion = random.choice([1, 1, 2, 3])
+    _show(life, nodes)
+    _see(life, members, rails, least)
+    found = _steps(life, random.randint(1, 40))
+    if not binds(found):
+        changed = random.choice(list(nodes))
+        if random.random() < 0.5:
+            life.remove_node(f"n{changed}")
+            del nodes[changed]
+        else:
+            nodes[changed] = _some_networks(random)
+            _show(life, {changed: nodes[changed]})
+        for _ in range(3):
+            found += life.work(30.0)
+    most = _most(list(nodes.values()), members, rails)
+    assert least <= len(binds(found)) if most >= least else not binds(found), (nodes, members, least)
+
+
+def test_steps_may_end_while_more_members_are_tried(
     make_node: MakeNode, make_pf: MakePf, make_pod: MakePod, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("scheduler.cycle.groups.search._STEPS", 1)
@@ -110,3 +150,42 @@ def test_attempts_beyond_min_do_not_count_as_changes_of_nodes(
     spec = {"containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}}}]}
     life.see(*(life.member(f"m{number}", group, request=[{}, {}], spec=spec) for number in range(20)))
     assert len(binds(life.work())) == 15
+
+
+def test_what_a_search_has_placed_is_kept_while_it_goes_on_for_more(life: Life) -> None:
+    """It leaves out two members for four, one of which fits beside these; for six, and for five, it finds nothing."""
+    for name, rack, pfs in (("n0", "r0", 2), ("n1", "r0", 1), ("n2", "r1", 1)):
+        made = tuple(life.make_pf(k, 2, mbps=100_000, offer_mbps=90_000) for k in range(pfs))
+        life.machine.nodes(Changed(Identity(name), life.make_node(name, made, labels={"rack": rack})), life.now)
+    selector = {"matchLabels": {"app": "g"}}
+    spread = {"maxSkew": 1, "topologyKey": "rack", "whenUnsatisfiable": "DoNotSchedule", "labelSelector": selector}
+    group = json.dumps({"name": "train", "min": 3})
+    requests: Sequence[tuple[str, list[int]]] = (
+        *(("3", [20_000, 30_000]), ("2", [60_000, 0]), ("3", [])),
+        *(("3", [20_000, 30_000]), ("1", [50_000]), ("3", [20_000, 30_000])),
+    )
+    for number, (cpu, rates) in enumerate(requests):
+        containers = [{"name": "c", "resources": {"requests": {"cpu": cpu}}}]
+        spec = {"containers": containers, "topologySpreadConstraints": [spread]}
+        annotations = {names.GROUP: group} | ({names.PLACEMENT: '{"pfs":"distinct"}'} if rates[:1] == [20_000] else {})
+        request = [{"min_tx_rate": rate} if rate else {} for rate in rates] or None
+        metadata = {"labels": {"app": "g"}, "annotations": annotations}
+        life.see(life.make_pod(f"m{number}", request, annotations=annotations, spec=spec, metadata=metadata))
+    assert len(binds(life.work())) == 5
+
+
+def test_a_search_may_begin_in_another_turn(life: Life, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It judges all nodes, which differ, by a member that no order has come to."""
+    monkeypatch.setattr("scheduler.cycle.groups.search.VALUES_A_TURN", 15)
+    for number in range(2):
+        node = life.make_node(f"k{number}", (life.make_pf(0, 8),), labels={"kind": "k"}, allocatable={"cpu": "6"})
+        life.machine.nodes(Changed(Identity(f"k{number}"), node), life.now)
+    for number in range(40):
+        node = life.make_node(f"n{number}", (life.make_pf(0, 4, offer_mbps=50_000 + number),))
+        life.machine.nodes(Changed(Identity(f"n{number}"), node), life.now)
+    group = json.dumps({"name": "train", "min": 6, "rails": "index"})
+    for number, cpu in enumerate("33222"):
+        spec = {"containers": [{"name": "c", "resources": {"requests": {"cpu": cpu}}}], "nodeSelector": {"kind": "k"}}
+        life.see(life.member(f"a{number}", group, request=[{"min_tx_rate": 10}], spec=spec))
+    life.see(life.member("z", group, request=[{"min_tx_rate": 5}]))
+    assert len(binds(life.work())) == 6

@@ -35,3 +35,16 @@ def test_members_with_distinct_pfs_are_packed_together(
         assert one.assigned.assignment is not None
         given = [vf.pf for vf in one.assigned.assignment.vfs]
         assert len(set(given)) == len(given)
+
+
+def test_a_member_with_distinct_pfs_may_need_what_another_one_has(
+    make_node: MakeNode, make_pf: MakePf, make_pod: MakePod
+) -> None:
+    """Both VFs of the one that came first may be on the PF with three."""
+    life = Life(Machine("mooring"), make_node, make_pf, make_pod)
+    life.machine.nodes(Changed(Identity("n1"), make_node("n1", (make_pf(0, 1), make_pf(1, 3)))), life.now)
+    annotations = {names.GROUP: json.dumps({"name": "g", "min": 2})}
+    distinct = annotations | {names.PLACEMENT: '{"pfs":"distinct"}'}
+    spread = annotations | {names.PLACEMENT: '{"pfs":"spread"}'}
+    life.see(make_pod("m0", [{}, {}], annotations=spread), make_pod("m1", [{}, {}], annotations=distinct))
+    assert len(binds(life.work())) == 2
