@@ -11,6 +11,9 @@ nodes have left that could take any of them. Where the members' VFs lie on a nod
 which they came: if one more does not fit beside those of its group, all of them are placed on the PFs together
 (`GroupPacking.fit`), those of preferred spreading included.
 
+Where a member may be depends on where others are already if they spread by a label. There each kind of members is tried
+in each place on the path, and it is remembered from where nothing that could come was possible.
+
 Where all members must fit on few nodes, a plan by sums is looked for first (`node_filling`): it says where each member
 is tried first. A plan that does not hold only costs steps.
 
@@ -19,7 +22,7 @@ those after them are taken off; the nodes that are crossed off stay so, which ma
 """
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Sequence, Set
+from collections.abc import Callable, Hashable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -52,7 +55,7 @@ class Backtracking:
     says that rows with as much left are equal for all members.
     """
 
-    order: Sequence[PodInfo]
+    order: list[PodInfo]
     wanted: int
     inside: Flags
     steps: int
@@ -62,6 +65,11 @@ class Backtracking:
     # For each member on the path the rows that are not crossed off; the last one's member is not placed.
     open: list[Flags] = field(default_factory=list)
     left_out: set[str] = field(default_factory=set)
+    # Where the order of unequal members counts: for each member on the path the kinds that were tried in its place, and
+    # where members were placed when all that could come then had failed.
+    is_ordered: bool = False
+    tried: list[set[Hashable]] = field(default_factory=list)
+    failed: set[Hashable] = field(default_factory=set)
     filling: NodeFilling | None = None
     # The row on which each member is tried first, by its uid.
     planned: dict[str, int] = field(default_factory=dict)
@@ -109,10 +117,26 @@ class Backtracking:
         if number < len(self.order):
             last, member = self.order[number - 1], self.order[number]
             equal = alike(last) == alike(member) and not is_spread(member)
-            self.open.append((self.open[-1] if equal else self.inside).copy())
+            self.open.append((self.open[-1] if equal and not self.is_ordered else self.inside).copy())
         else:
             # Nobody is left: whoever comes back from here has tried everything.
             self.open.append(np.zeros(0, np.bool_))
+
+    def try_another_kind(self) -> bool:
+        """Let a member of another kind come before the present one, if there is one that was not tried here."""
+        number = len(self.open) - 1
+        del self.tried[number + 1 :]
+        while len(self.tried) <= number:
+            self.tried.append(set())
+        tried = self.tried[number]
+        tried.add(alike(self.order[number]))
+        for other in range(number + 1, len(self.order)):
+            if alike(self.order[other]) not in tried:
+                self.order.insert(number, self.order.pop(other))
+                self.needs = np.array([needs(one) for one in self.order], np.int64)
+                self.open[number] = self.inside.copy()
+                return True
+        return False
 
     def leave_out(self) -> None:
         self.left_out.add(self.member.uid)
@@ -123,6 +147,7 @@ class Backtracking:
         self.planned.clear()
         while self.open:
             self.open.pop()
+            del self.tried[len(self.open) :]
             if not self.open:
                 return None
             member = self.member
@@ -140,6 +165,7 @@ class Backtracking:
 
     def shorten(self, placed: Set[str], inside: Flags) -> list[PodInfo]:
         """Cut the path at the first member that is not placed any more; return the members behind it."""
+        self.failed.clear()
         self.filling, path = None, self.order[: len(self.open) - 1]
         self.planned.clear()
         keep = next((number for number, one in enumerate(path) if one.uid not in placed | self.left_out), len(path))
@@ -181,6 +207,7 @@ def begin(
             break
         shapes[packing.cycle.passing(one, budget)] |= 1 << number
     path = Backtracking(order, wanted, inside, steps, has_twins, shapes.tolist())
+    path.is_ordered = len(kinds) > 1 and any(map(is_spread, order))
     if has_twins and wanted == len(order):
         path.filling = _filling(path, kinds, packing, budget)
     return path
@@ -245,7 +272,8 @@ def take_step(
     if path.filling is not None:
         _follow(path, path.filling)
         return
-    if not path.could_hold(packing.cache):
+    has_failed = path.is_ordered and _state(path, packing.cache, placed) in path.failed
+    if has_failed or not path.could_hold(packing.cache):
         path.steps -= 1
         _go_back(path, packing, placed)
         return
@@ -260,6 +288,8 @@ def take_step(
     elif path.planned:
         # The plan does not hold.
         path.planned.clear()
+    elif path.is_ordered and path.try_another_kind():
+        pass
     elif path.may_leave_out():
         path.leave_out()
     else:
@@ -267,9 +297,14 @@ def take_step(
 
 
 def _go_back(path: Backtracking, packing: GroupPacking, placed: dict[str, Bind]) -> None:
+    if path.is_ordered:
+        path.failed.add(_state(path, packing.cache, placed))
     last = path.back()
     if last is None:
         return
+    if path.is_ordered:
+        # Those that were left out behind it could not be placed either.
+        path.failed.add(_state(path, packing.cache, placed))
     bind = placed.pop(last.uid)
     packing.take_off(bind)
     row_of = packing.cache.nodes.row_of
@@ -281,6 +316,15 @@ def _go_back(path: Backtracking, packing: GroupPacking, placed: dict[str, Bind])
         return path.shapes[row], frozenset(Counter(held.get(row, ())).items())
 
     path.cross_off(row_of[bind.assigned.node], packing.cache, shape_of)
+
+
+def _state(path: Backtracking, cache: Cache, placed: Mapping[str, Bind]) -> Hashable:
+    """Return what decides what can come: where members of each kind are, with which PFs left, and who is left out."""
+    row_of, free_vfs = cache.nodes.row_of, cache.nodes.free_vfs_of_row
+    where = Counter((alike(one.pod_info), row_of[one.assigned.node]) for one in placed.values())
+    left_out = Counter(alike(one) for one in path.order if one.uid in path.left_out)
+    left = frozenset((row, free_vfs[row].capacities) for _, row in where)
+    return frozenset(where.items()), frozenset(left_out.items()), left
 
 
 def _twins(row: int, flags: Flags, cache: Cache, shape_of: Callable[[int], Hashable]) -> list[int]:

@@ -5,8 +5,9 @@ VFs and Mb/s in all, but on no PF enough. Then the members there and the new one
 they were one pod, and put on again with the VFs that this gives.
 
 Why it is right: what a node can hold does not depend on the order in which members came, if all of them are placed by
-one search. Members with rules about other pods, volumes, or other kinds of resource are placed one by one only:
-what they need is not decided by the PFs alone. So are members with distinct PFs where PFs share a port.
+one search. Rules about other pods read on which node a pod is, not on which PF. Members with volumes or other kinds of
+resource are placed one by one only: what they need is not decided by the PFs alone. So are members with distinct PFs
+where PFs share a port.
 
 What it costs: one search for a placement on each row that has enough in all, paid from the decision's budget. What did
 not fit together is remembered until a node changes.
@@ -16,7 +17,7 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from scheduler.cache.cache import Cache
-from scheduler.cache.node_columns import Flags
+from scheduler.cache.node_columns import Flags, Rows
 from scheduler.cycle.cluster_filters import cluster_filters
 from scheduler.cycle.cycle import SchedulingCycle
 from scheduler.cycle.decisions import Bind
@@ -54,7 +55,7 @@ class GroupPacking:
         on: dict[str, list[Bind]] = {}
         for bind in placed:
             on.setdefault(bind.assigned.node, []).append(bind)
-        for row in self.cycle.refused_for(member, _TOGETHER, budget).tolist():
+        for row in self._rows(member, budget).tolist():
             there = on.get(self.cache.nodes.names[row], ())
             if not there or (among is not None and not among[row]):
                 continue
@@ -77,11 +78,16 @@ class GroupPacking:
             return True
         return bool(self._place(row, members, budget))
 
+    def _rows(self, member: PodInfo, budget: PlacementBudget) -> Rows:
+        """Return the rows that lack nothing for a member but a way to place its VFs beside others."""
+        rows = self.cycle.refused_for(member, _TOGETHER, budget)
+        for _, rules in cluster_filters(member, self.cache) if len(rows) else ():
+            refusals = rules.filter(rows)
+            rows = rows if refusals is None else rows[refusals.codes == 0]
+        return rows
+
     def _is_plain(self, member: PodInfo) -> bool:
-        request = member.request
-        if request is None or member.wishes or member.volumes:
-            return False
-        return not self.reads_others(member)
+        return not (member.request is None or member.wishes or member.volumes)
 
     def _is_unknown(self, row: int, members: Sequence[PodInfo]) -> bool:
         """Return whether these are not placed together: distinct PFs with shared ports, or with too many VFs."""

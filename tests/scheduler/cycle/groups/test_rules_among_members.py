@@ -1,4 +1,4 @@
-"""Equal members with rules among them: the first place that is found for one may leave none for the others."""
+"""Members with rules among them: the first place that is found for one may leave none for the others."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -133,3 +133,57 @@ def test_members_that_spread(keys: Sequence[str], make_life: MakeLife) -> None:
         found = _placed(make_life(), places, count, topologySpreadConstraints=spread)
         assert found == (count if expected else 0), f"seed {seed}: {places}, {count} members"
     assert 20 < possible < 60, "the cases are too easy or too hard"
+
+
+def _some_order_places(places: Sequence[_Place], cpus: Sequence[int]) -> bool:
+    """Return whether members with so many cpus can be placed in some order, no rack with two more than another one."""
+    seen = set[tuple[tuple[int, ...], tuple[int, ...]]]()
+    racks = sorted({place.rack for place in places})
+
+    def reaches(left: tuple[int, ...], waiting: tuple[int, ...], counts: tuple[int, ...]) -> bool:
+        if not waiting:
+            return True
+        if (left, waiting) in seen:
+            return False
+        seen.add((left, waiting))
+        for node, cpu in ((node, cpu) for node in range(len(places)) for cpu in set(waiting)):
+            rack = racks.index(places[node].rack)
+            if left[node] < cpu or counts[rack] > min(counts):
+                continue
+            rest = list(waiting)
+            rest.remove(cpu)
+            after = (*counts[:rack], counts[rack] + 1, *counts[rack + 1 :])
+            if reaches((*left[:node], left[node] - cpu, *left[node + 1 :]), tuple(rest), after):
+                return True
+        return False
+
+    return reaches(tuple(place.holds for place in places), tuple(sorted(cpus)), (0,) * len(racks))
+
+
+def _spread_unequal(life: Life, places: Sequence[_Place], cpus: Sequence[int]) -> int:
+    for number, place in enumerate(places):
+        life.nodes(f"n{number}", labels={"rack": place.rack}, allocatable={"cpu": str(place.holds)})
+    group = msgspec.json.encode({"name": "train", "min": len(cpus)}).decode()
+    constraint = {"maxSkew": 1, "topologyKey": "rack", "whenUnsatisfiable": "DoNotSchedule"}
+    for cpu in cpus:
+        containers = [{"name": "c", "resources": {"requests": {"cpu": str(cpu)}}}]
+        spread = [constraint | {"labelSelector": {"matchLabels": _LABELS}}]
+        spec = {"containers": containers, "topologySpreadConstraints": spread}
+        life.see(life.make_pod(annotations={names.GROUP: group}, spec=spec, metadata={"labels": _LABELS}))
+    found = binds(life.work())
+    life.machine.check()
+    return len(found)
+
+
+def test_unequal_members_that_spread(make_life: MakeLife) -> None:
+    """The largest first is not always an order in which they can be placed."""
+    possible = 0
+    for seed in range(200):
+        random = Random(seed)
+        places = [_Place(random.choice("ab"), "", random.randint(2, 8)) for _ in range(random.randint(2, 3))]
+        cpus = [random.randint(1, 4) for _ in range(random.randint(3, 6))]
+        expected = _some_order_places(places, cpus)
+        possible += expected
+        found = _spread_unequal(make_life(), places, cpus)
+        assert found == (len(cpus) if expected else 0), f"seed {seed}: {places}, {cpus}"
+    assert 40 < possible < 160, "the cases are too easy or too hard"
