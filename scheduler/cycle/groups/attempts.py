@@ -23,8 +23,8 @@ from scheduler.cycle.cycle import SchedulingCycle
 from scheduler.cycle.groups.domain_bounds import CommonNetworks, DomainBound, of_apart, of_spread
 from scheduler.cycle.groups.domains import Try, tries
 from scheduler.cycle.groups.group_room import MANY, Kind, Part
-from scheduler.cycle.groups.members import apart_by, are_interchangeable, by_size, is_spread, together_by
-from scheduler.cycle.groups.network_room import NetworkRoom
+from scheduler.cycle.groups.members import apart_by, are_interchangeable, by_size, is_spread, requests_of, together_by
+from scheduler.cycle.groups.network_room import NetworkRooms
 from scheduler.cycle.groups.rails import Networks, choices, networks_on, on_rails
 from scheduler.cycle.groups.search import Attempt, Attempts, GroupSearch
 from scheduler.cycle.groups.vf_room import VfRoom, is_selective
@@ -137,7 +137,7 @@ class GroupAttempts:
             passed = frozenset(row for _, rows in search.judged for row in rows.tolist())
             return (nodes.free_vfs_of_row[row] for row in rows.tolist() if row in passed)
 
-        room = NetworkRoom([each.request for each in search.shapes], one.wanted, free_vfs)
+        room = NetworkRooms(requests_of(search.waiting), one.wanted, free_vfs)
         there = partial(networks_on, rows, nodes)
         inside, count = self._inside(one, nominated), len(search.waiting)
         for networks in choices(

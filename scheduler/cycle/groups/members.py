@@ -1,9 +1,11 @@
 """What the members of a group have in common, and how they differ. Pure."""
 
+from collections import Counter
 from collections.abc import Hashable, Iterator, Sequence
 
 import msgspec
 
+from mooring.annotations.request import PodRequest
 from scheduler.cache.node_columns import LINE_COUNT, LINES, MBPS, VFS
 from scheduler.kube.pod_info import PodInfo
 from scheduler.kube.selection.affinity import AffinityInfo, Term
@@ -82,6 +84,15 @@ def _rules(pod_info: PodInfo) -> list[object]:
 def is_spread(pod_info: PodInfo) -> bool:
     """Return whether a member has hard topology spread: then the order of equal members counts."""
     return any(one.hard for one in pod_info.spread)
+
+
+def requests_of(members: Sequence[PodInfo]) -> Counter[PodRequest | None]:
+    """Return how many members have each request."""
+    counts = Counter(one.shape for one in members)
+    found = Counter[PodRequest | None]()
+    for one in by_shape(members):
+        found[one.request] += counts[one.shape]
+    return found
 
 
 def by_shape(members: Sequence[PodInfo]) -> list[PodInfo]:

@@ -12,7 +12,7 @@ for each question, `_MOST_COMPARED` numbers in all.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import accumulate, chain, product
@@ -296,3 +296,34 @@ class NetworkRoom:
             for index, (_, eligible) in enumerate(demands[: self._depth]):
                 able = [has | (eligible >> number & 1) << index for number, has in enumerate(able)]
         return able
+
+
+class NetworkRooms:
+    """What nodes have left on each network for at least ``wanted`` of members with these requests, in such numbers.
+
+    Members are judged by the interfaces that all have. Where all are needed, those that have the most are judged by
+    themselves too.
+    """
+
+    def __init__(
+        self, requests: Mapping[PodRequest | None, int], wanted: int, free_vfs: Callable[[], Iterable[FreeVfs]]
+    ) -> None:
+        self._first = NetworkRoom(list(requests), wanted, free_vfs)
+        self.rooms: tuple[NetworkRoom, ...] = (self._first,)
+        by_interfaces = sorted(requests, key=lambda one: len(one.interfaces) if one is not None else 0)
+        if wanted == sum(requests.values()) and by_interfaces[0] != by_interfaces[-1]:
+            self.rooms = (self._first, NetworkRoom(by_interfaces[-1:], requests[by_interfaces[-1]], free_vfs))
+
+    def giving(self, index: int, networks: Sequence[str]) -> Sequence[str]:
+        """Return those of some networks on which enough members could have this interface."""
+        for one in self.rooms:
+            networks = one.giving(index, networks)
+        return networks
+
+    def could_hold(self, networks: Sequence[str]) -> bool:
+        """Return whether enough members could have their first interfaces on these."""
+        return all(one.could_hold(networks) for one in self.rooms)
+
+    def most_on(self, networks: Sequence[str]) -> int:
+        """Return how many members could have their first interfaces on these at the most."""
+        return self._first.most_on(networks)

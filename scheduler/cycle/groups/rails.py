@@ -20,7 +20,7 @@ from mooring.natural_order import natural
 from scheduler.cache.cache import AssignedPod
 from scheduler.cache.groups.sources import Group
 from scheduler.cache.node_columns import NodeColumns, Rows
-from scheduler.cycle.groups.network_room import NetworkRoom
+from scheduler.cycle.groups.network_room import NetworkRooms
 from scheduler.kube.pod_info import PodInfo
 
 # The network of each interface.
@@ -56,7 +56,7 @@ def choices(
     members: Sequence[PodInfo],
     placed: Sequence[AssignedPod],
     networks_there: Callable[[], Sequence[str]],
-    room: NetworkRoom,
+    room: NetworkRooms,
     nominated: Sequence[AssignedPod] = (),
     *,
     wants_most: bool = False,
@@ -77,7 +77,9 @@ def choices(
     yield None
     chosen, networks = _chosen(placed, count), networks_there()
     yield None
-    candidates = [[chosen[k]] if chosen[k] else _asked(members, k) or networks for k in range(count)]
+    candidates = [
+        [chosen[k]] if chosen[k] else _candidates(members, k, networks, wants_most=wants_most) for k in range(count)
+    ]
     if not all(candidates):
         # No node has a network: each interface stays in the request, and fits nowhere.
         yield (_NOWHERE,) * count
@@ -114,14 +116,16 @@ def _first_choices(found: Iterator[Networks | None]) -> Iterator[Networks | None
                 return
 
 
-def _in_order(candidates: Sequence[Sequence[str]], room: NetworkRoom, *, is_packed: bool) -> Iterator[Networks | None]:
+def _in_order(candidates: Sequence[Sequence[str]], room: NetworkRooms, *, is_packed: bool) -> Iterator[Networks | None]:
     """Yield the choices in order; where they are many, the first ones, and then those for which there is room."""
     if math.prod(map(len, candidates)) <= _MOST_CHOICES:
         yield from _preferred(candidates, is_packed=is_packed)
         yield from itertools.product(*candidates)
         return
     yield from itertools.islice(_preferred(candidates, is_packed=is_packed), _UNJUDGED)
-    yield None
+    for one in room.rooms:
+        yield None
+        one.look()
     given = [room.giving(k, each) for k, each in enumerate(candidates)]
     if all(given):
         yield None
@@ -142,7 +146,7 @@ def _preferred(candidates: Sequence[Sequence[str]], *, is_packed: bool) -> Itera
                 yield found
 
 
-def _with_room(candidates: Sequence[Sequence[str]], room: NetworkRoom, before: Networks) -> Iterator[Networks]:
+def _with_room(candidates: Sequence[Sequence[str]], room: NetworkRooms, before: Networks) -> Iterator[Networks]:
     """Yield all choices for which there is room; those that begin alike are left out together."""
     if len(before) == len(candidates):
         yield before
@@ -152,10 +156,16 @@ def _with_room(candidates: Sequence[Sequence[str]], room: NetworkRoom, before: N
             yield from _with_room(candidates, room, (*before, network))
 
 
-def _asked(members: Sequence[PodInfo], k: int) -> Sequence[str]:
-    """Return the networks that members name for an interface, those of most members first; they fit on no others."""
+def _candidates(members: Sequence[PodInfo], k: int, networks: Sequence[str], *, wants_most: bool) -> Sequence[str]:
+    """Return the networks to try for an interface: those that members name, of most of them first, or else all.
+
+    Members fit on no others than they name. Where not all are needed, the others may do without them on all networks.
+    """
     named = Counter(one.interfaces[k].network for one in members if k < len(one.interfaces))
-    return sorted((one for one in named if one), key=lambda network: (-named[network], natural(network)))
+    asked = sorted((one for one in named if one), key=lambda network: (-named[network], natural(network)))
+    if asked and not (wants_most and None in named):
+        return asked
+    return list(dict.fromkeys([*asked, *networks]))
 
 
 def _chosen(placed: Sequence[AssignedPod], count: int) -> list[str]:

@@ -27,8 +27,8 @@ from scheduler.cache.groups.placed_groups import PlacedGroups
 from scheduler.cache.node_columns import Rows
 from scheduler.cycle.cycle import SchedulingCycle
 from scheduler.cycle.groups.domains import Domain, domains_within
-from scheduler.cycle.groups.members import by_size, distinct, reads_other_nodes
-from scheduler.cycle.groups.network_room import NetworkRoom
+from scheduler.cycle.groups.members import by_size, distinct, reads_other_nodes, requests_of
+from scheduler.cycle.groups.network_room import NetworkRooms
 from scheduler.cycle.groups.preemption.awaited_nodes import AwaitedNodes, LastingPods
 from scheduler.cycle.groups.preemption.row_plan import RowPlans
 from scheduler.cycle.groups.preemption.search import Attempt
@@ -216,14 +216,14 @@ class GroupPreemption:
         search, nodes = victims.search, self._cache.nodes
         placed_on = [assigned.node for assigned in search.before]
         orders = [search.waiting] if len(search.shapes) == 1 else [search.waiting, by_size(search.waiting)]
-        requests = [one.request for one in search.shapes]
+        requests = requests_of(search.waiting)
         for domain in self._domains(victims, placed_on):
             free_vfs = list[FreeVfs]()
             for some in self._room(domain, victims):
                 free_vfs += some
                 yield None
             left = partial(iter, free_vfs) if victims.awaited is None else partial(self._unused, domain, victims.plans)
-            room = NetworkRoom(requests, search.needed, left)
+            room = NetworkRooms(requests, search.needed, left)
             rows = domain.row_numbers(nodes)
             for networks in choices(
                 search.group, search.waiting, search.before, partial(networks_on, rows, nodes), room

@@ -273,3 +273,31 @@ def test_networks_that_no_node_has_together_are_not_tried(
     group = json.dumps({"name": "train", "min": 4, "rails": "same"})
     life.see(*(life.member(f"m{k}", group, request=[{}] * 4) for k in range(4)))
     assert {int(one.assigned.node[1:]) // 4 for one in binds(life.work())} == {0}
+
+
+@pytest.mark.parametrize(("needed", "placed"), [(2, 2), (3, 0)])
+def test_a_member_whose_network_no_node_has_keeps_no_others_from_starting(
+    railed: Railed, needed: int, placed: int
+) -> None:
+    """Unless it is needed: the interfaces of all lie on one network."""
+    railed.node("n1", "rail1", vfs=4)
+    group = json.dumps({"name": "train", "min": needed, "rails": "same"})
+    requests: list[object] = [[{"network": "elsewhere"}], [{}], [{}]]
+    railed.see(*(railed.member(f"m{number}", group, request=one) for number, one in enumerate(requests)))
+    assert len(binds(railed.work())) == placed
+
+
+def test_members_with_more_interfaces_than_others_have_choices_of_their_own(railed: Railed) -> None:
+    """Of 512 choices few hold the large one: on n1 both have their first interface on rail6."""
+    vfs = (
+        (("rail2", 1), ("rail2", 0), ("rail5", 1)),
+        (("rail7", 1), ("rail6", 3), ("rail1", 0)),
+        (("rail3", 1),),
+        (("rail0", 0), ("rail2", 1)),
+    )
+    for number, of_node in enumerate(vfs):
+        pfs = tuple(railed.make_pf(k, count, network=network) for k, (network, count) in enumerate(of_node))
+        railed.machine.nodes(Changed(Identity(f"n{number}"), railed.make_node(f"n{number}", pfs)), railed.now)
+    group = json.dumps({"name": "train", "min": 2, "rails": "same"})
+    railed.see(railed.member("m0", group, request=[{}, {}, {}]), railed.member("m1", group, request=[{}]))
+    assert {name: one[0] for name, one in _networks(railed.work()).items()} == {"m0": "rail6", "m1": "rail6"}
