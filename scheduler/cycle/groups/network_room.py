@@ -255,13 +255,18 @@ class NetworkRoom:
 
     def _look(self, free_vfs: Sequence[FreeVfs]) -> _Pfs:
         numbers = dict[str, int]()
+        # Many models have the same networks.
+        of_networks = dict[tuple[str, ...], Sequence[int]]()
         known = dict[int, tuple[Sequence[int], Sequence[int]]]()
         networks, able = list[int](), list[int]()
         for one in free_vfs:
             # Nodes of one model share their PFs, and those that are looked at stay.
             found = known.get(id(one.pfs))
             if found is None:
-                there = [numbers.setdefault(self._network_of(pf), len(numbers)) for pf in one.pfs]
+                names = tuple(map(self._network_of, one.pfs))
+                there = of_networks.get(names)
+                if there is None:
+                    there = of_networks[names] = [numbers.setdefault(name, len(numbers)) for name in names]
                 found = known[id(one.pfs)] = there, self._able(one.pfs, is_exact=len(known) < _MOST_PFS)
             networks += found[0]
             able += found[1]
