@@ -11,8 +11,8 @@ nodes have left that could take any of them. Where the members' VFs lie on a nod
 which they came: if one more does not fit beside those of its group, all of them are placed on the PFs together
 (`GroupPacking.fit`), those of preferred spreading included.
 
-Where a member may be depends on where others are already if they spread by a label. There each kind of members is tried
-in each place on the path, and it is remembered from where nothing that could come was possible.
+Where a member may be depends on where others are already if they spread by a label. Where they are not many,
+each kind of members is tried in each place on the path then, and it is remembered from where nothing could come.
 
 Where all members must fit on few nodes, a plan by sums is looked for first (`node_filling`): it says where each member
 is tried first. A plan that does not hold only costs steps.
@@ -43,6 +43,8 @@ from scheduler.kube.pod_info import PodInfo
 _MOST_KINDS = 60
 # Rows that are compared with one that is crossed off.
 _MOST_COMPARED = 1024
+# Members that are tried in other orders: where they are is looked at in each step.
+_MOST_ORDERED = 64
 # Nodes for which a plan is looked for: a group that must fill more of them to the last is rare.
 _MOST_PLANNED = 64
 
@@ -207,7 +209,7 @@ def begin(
             break
         shapes[packing.cycle.passing(one, budget)] |= 1 << number
     path = Backtracking(order, wanted, inside, steps, has_twins, shapes.tolist())
-    path.is_ordered = len(kinds) > 1 and any(map(is_spread, order))
+    path.is_ordered = len(kinds) > 1 and len(order) <= _MOST_ORDERED and any(map(is_spread, order))
     if has_twins and wanted == len(order):
         path.filling = _filling(path, kinds, packing, budget)
     return path

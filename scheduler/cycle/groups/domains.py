@@ -187,13 +187,13 @@ def _shared(
 class _Level:
     """The domains of a level, the smallest first: how many members each could hold, and its values of each label.
 
-    ``holds`` counts members as they are mixed in the group, ``of_any`` any of them. For each label: the number of each
-    domain's value, and the values.
+    ``holds`` counts members as they are mixed in the group, and ``most`` how many of its members there may be. For each
+    label: the number of each domain's value, and the values.
     """
 
     keys: Sequence[str]
     holds: Amounts
-    of_any: Amounts
+    most: Amounts
     values: Sequence[tuple[NDArray[np.int32], list[str | None]]]
 
     def at_least(self, wanted: int) -> Iterator[Domain]:
@@ -203,7 +203,8 @@ class _Level:
 
     def largest(self, wanted: int) -> Iterator[Domain]:
         """Yield the domains that could hold so many of any, the largest first."""
-        for number in np.flatnonzero(self.of_any >= wanted)[::-1].tolist():
+        ascending = np.argsort(self.most, kind="stable")
+        for number in ascending[self.most[ascending] >= wanted][::-1].tolist():
             yield self._domain(number)
 
     def _domain(self, number: int) -> Domain:
@@ -243,11 +244,11 @@ class _Labels:
         for ids, values in columns:
             _, numbers = np.unique(numbers * len(values) + ids[rows], return_inverse=True)
         kinds, first, which = np.unique(numbers, return_index=True, return_inverse=True)
-        holds, of_any = room.of_domains(rows, which, len(kinds))
+        holds, most = room.of_domains(rows, which, len(kinds))
         # Of equal ones the first row decides.
-        order = np.lexsort((rows[first], of_any, holds))
+        order = np.lexsort((rows[first], holds))
         firsts = rows[first][order]
-        return _Level(keys, holds[order], of_any[order], [(ids[firsts], values) for ids, values in columns])
+        return _Level(keys, holds[order], most[order], [(ids[firsts], values) for ids, values in columns])
 
 
 def hanging_on(

@@ -107,7 +107,7 @@ class GroupRoom:
         self._parts.append((sum(kind.number for kind in part), room, of_domains))
 
     def of_domains(self, rows: Rows, which: Amounts, domains: int) -> tuple[Amounts, Amounts]:
-        """Return how many members each domain could hold as they are mixed in the group, and how many of any.
+        """Return how many members each domain could hold as they are mixed in the group, and how many of the group's.
 
         ``which`` is the number of each row's domain, of which there are so many.
         """
@@ -119,15 +119,17 @@ class GroupRoom:
             for bound in bounds:
                 holds = np.minimum(holds, bound(rows, which, domains, room[rows]))
             found.append(holds)
-        mixed = of_any = found[0]
+        mixed, most = found[0], np.minimum(found[0], self._count)
         for (wanted, _, _), holds in zip(self._parts[1:], found[1:], strict=True):
             mixed = np.minimum(mixed, self._scaled(holds, wanted))
+            # Of the others there may be room for all.
+            most = np.minimum(most, self._count - wanted + np.minimum(holds, wanted))
         for left, wanted in self.sums:
             has = np.zeros(domains, np.int64)
             # Bytes of memory of many nodes are more than floating point sums exactly.
             np.add.at(has, which, left[rows])
             mixed = np.minimum(mixed, self._scaled(has, wanted))
-        return mixed, of_any
+        return mixed, most
 
     def _scaled(self, has: Amounts, wanted: int) -> Amounts:
         """Return for how many members of the group this is enough, where all of them want so much."""
