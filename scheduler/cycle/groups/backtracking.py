@@ -11,8 +11,9 @@ nodes have left that could take any of them. Where the members' VFs lie on a nod
 which they came: if one more does not fit beside those of its group, all of them are placed on the PFs together
 (`GroupPacking.fit`), those of preferred spreading included.
 
-Where a member may be depends on where others are already if they spread by a label. Where they are not many,
-each kind of members is tried in each place on the path then, and it is remembered from where nothing could come.
+Where a member may be depends on where others are already if they spread by a label, or one keeps to another. If they
+are not many, each kind of members is tried in each place on the path then, and it is remembered from where nothing
+could come.
 
 Where all members must fit on few nodes, a plan by sums is looked for first (`node_filling`): it says where each member
 is tried first. A plan that does not hold only costs steps.
@@ -32,7 +33,7 @@ from scheduler.cache.column import Amounts
 from scheduler.cache.node_columns import Flags, NodeColumns
 from scheduler.cycle.cycle import RecordPhase
 from scheduler.cycle.decisions import Bind
-from scheduler.cycle.groups.members import alike, by_size, distinct, is_spread, needs
+from scheduler.cycle.groups.members import alike, by_size, distinct, is_spread, needs, needs_order
 from scheduler.cycle.groups.node_filling import Counts, EqualMembers, FillableNode, NodeFilling
 from scheduler.cycle.groups.packing import GroupPacking
 from scheduler.cycle.placement_budget import PlacementBudget
@@ -209,7 +210,7 @@ def begin(
             break
         shapes[packing.cycle.passing(one, budget)] |= 1 << number
     path = Backtracking(order, wanted, inside, steps, has_twins, shapes.tolist())
-    path.is_ordered = len(kinds) > 1 and len(order) <= _MOST_ORDERED and any(map(is_spread, order))
+    path.is_ordered = len(kinds) > 1 and len(order) <= _MOST_ORDERED and any(map(needs_order, order))
     if has_twins and wanted == len(order):
         path.filling = _filling(path, kinds, packing, budget)
     return path

@@ -29,6 +29,8 @@ from collections import deque
 from collections.abc import Mapping, Set
 from functools import partial
 
+import numpy as np
+
 from scheduler.cache.cache import Cache
 from scheduler.cache.node_columns import Flags
 from scheduler.cycle.cluster_filters import cluster_filters
@@ -241,6 +243,9 @@ class GroupCycle:
                 search.tried += search.enough is not None
                 take_step(search.path, packing, search.placed, search.budget, now, record_phase)
                 return
+            if member.uid in search.own_nodes:
+                self._try_own_node(search, member, among, now, record_phase)
+                return
             found = self._cycle.place(member, now, search.budget, among, record_phase)
             flags = among.flags if among is not None else None
             if not isinstance(found, Bind) and packing.fit(member, search.placed.values(), flags, search.budget):
@@ -256,6 +261,21 @@ class GroupCycle:
         kind = alike(member)
         search.refusals.setdefault(kind, found)
         search.todo = deque(one for one in search.todo if alike(one) != kind)
+
+    def _try_own_node(
+        self, search: GroupSearch, member: PodInfo, among: Among | None, now: float, record_phase: RecordPhase
+    ) -> None:
+        """Place a member where it was before; anywhere else once all others were tried so."""
+        row = self._cache.nodes.row_of.get(search.own_nodes[member.uid], -1)
+        only: Flags = np.zeros(self._cache.nodes.size, np.bool_)
+        only[row] = row >= 0 and (among is None or among.flags[row])
+        found = self._cycle.place(member, now, search.budget, Among(only), record_phase)
+        del search.own_nodes[member.uid]
+        search.todo.popleft()
+        if isinstance(found, Bind):
+            self._tried.put_on(search, found, now)
+        else:
+            search.todo.append(member)
 
     def _packing(self, search: GroupSearch, now: float) -> GroupPacking:
         put_on = partial(self._tried.put_on, search, now=now)
@@ -312,7 +332,7 @@ class GroupCycle:
             if search.path is not None:
                 self._shorten(search, search.path)
                 return
-            search.todo = deque(search.members)
+            search.todo, search.is_to_begin = deque(search.members), search.attempt.is_search
             search.refusals.clear()
             return
         again = [bind for bind in search.placed.values() if self._is_stale(bind, changed)]

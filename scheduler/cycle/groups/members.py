@@ -81,6 +81,11 @@ def _rules(pod_info: PodInfo) -> list[object]:
     return [*affinity_info.required_affinity, *apart, *(one for one in pod_info.spread if one.hard)]
 
 
+def needs_order(pod_info: PodInfo) -> bool:
+    """Return whether where a member may be depends on which others are placed already, by more than their number."""
+    return is_spread(pod_info) or bool(pod_info.affinity_info.required_affinity)
+
+
 def is_spread(pod_info: PodInfo) -> bool:
     """Return whether a member has hard topology spread: then the order of equal members counts."""
     return any(one.hard for one in pod_info.spread)

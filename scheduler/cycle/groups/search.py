@@ -134,6 +134,8 @@ class GroupSearch:
     # How often each node has changed between two turns.
     changes: Counter[str] = field(default_factory=Counter)
     uids: frozenset[str] = frozenset()
+    # The node on which a member that is placed again was before, by uid.
+    own_nodes: dict[str, str] = field(default_factory=dict)
     # Whether another decision may place more though nothing happens: what was placed could not be put back.
     comes_again: bool = False
     # Whether the search of this attempt is to begin; that search, and the steps that are left for all of them.
@@ -170,6 +172,7 @@ class GroupSearch:
         assert self.next is not None, "a group is tried somewhere"
         self.next_domain += self.next.trying is not self.trying
         self.attempt, self.next, self.is_next_known = self.next, None, False
+        self.own_nodes = {}
 
     def look_ahead(self) -> bool:
         """Find out what the next attempt is, None if nothing is left; return False if the turn ends before."""
@@ -202,13 +205,20 @@ class GroupSearch:
         self.next, self.is_next_known = self.attempt, True
 
     def go_back(self, enough: Enough) -> None:
-        """Let the members be put back that an attempt has placed; those that cannot be are placed again."""
+        """Let the members be put back that an attempt has placed; those that cannot be are placed again.
+
+        On their own nodes, if they still pass there: what a search has found is in no other order.
+        """
         self.attempt = replace(enough.attempt, is_search=False, most=enough.count)
         self.members = on_rails(self.attempt.order, self.group, self.attempt.networks)
         self.aside = deque(bind for bind in enough.binds if enough.stays(bind))
         stays = {bind.pod_info.uid for bind in self.aside}
-        again = self.members if enough.is_stale else [bind.pod_info for bind in enough.binds]
+        again = [bind.pod_info for bind in enough.binds]
+        if enough.is_stale:
+            there = {one.uid for one in again}
+            again += (one for one in self.members if one.uid not in there)
         self.todo = deque(one for one in again if one.uid not in stays)
+        self.own_nodes = {bind.pod_info.uid: bind.assigned.node for bind in enough.binds}
         self.refusals = {} if enough.is_stale else enough.refusals
         # Where too few fit by then, something has changed that may go on doing so.
         self.comes_again, self.enough = True, None

@@ -225,9 +225,8 @@ class GroupPreemption:
             left = partial(iter, free_vfs) if victims.awaited is None else partial(self._unused, domain, victims.plans)
             room = NetworkRooms(requests, search.needed, left)
             rows = domain.row_numbers(nodes)
-            for networks in choices(
-                search.group, search.waiting, search.before, partial(networks_on, rows, nodes), room
-            ):
+            there, wants_most = partial(networks_on, rows, nodes), search.needed < len(search.waiting)
+            for networks in choices(search.group, search.waiting, search.before, there, room, wants_most=wants_most):
                 if networks is None:
                     yield None
                     victims.plans.charge(1 + len(rows) // _NODES_AS_LONG)

@@ -152,8 +152,8 @@ def test_attempts_beyond_min_do_not_count_as_changes_of_nodes(
     assert len(binds(life.work())) == 15
 
 
-def test_what_a_search_has_placed_is_kept_while_it_goes_on_for_more(life: Life) -> None:
-    """It leaves out two members for four, one of which fits beside these; for six, and for five, it finds nothing."""
+def _see_unequal_that_spread(life: Life) -> None:
+    """Show a group that no greedy order places: a search finds five of six, three of which are needed."""
     for name, rack, pfs in (("n0", "r0", 2), ("n1", "r0", 1), ("n2", "r1", 1)):
         made = tuple(life.make_pf(k, 2, mbps=100_000, offer_mbps=90_000) for k in range(pfs))
         life.machine.nodes(Changed(Identity(name), life.make_node(name, made, labels={"rack": rack})), life.now)
@@ -171,7 +171,22 @@ def test_what_a_search_has_placed_is_kept_while_it_goes_on_for_more(life: Life) 
         request = [{"min_tx_rate": rate} if rate else {} for rate in rates] or None
         metadata = {"labels": {"app": "g"}, "annotations": annotations}
         life.see(life.make_pod(f"m{number}", request, annotations=annotations, spec=spec, metadata=metadata))
+
+
+def test_what_a_search_has_placed_is_kept_while_it_goes_on_for_more(life: Life) -> None:
+    """It leaves out two members for four, one of which fits beside these; for six, and for five, it finds nothing."""
+    _see_unequal_that_spread(life)
     assert len(binds(life.work())) == 5
+
+
+@pytest.mark.parametrize("until", range(1, 25, 2))
+def test_what_a_search_has_placed_is_kept_though_rules_read_what_has_changed(life: Life, until: int) -> None:
+    """A node comes that none of them can be on, at any time."""
+    life.machine.group_scheduling.portion = 1
+    _see_unequal_that_spread(life)
+    found = _steps(life, until)
+    life.machine.nodes(Changed(Identity("new"), life.make_node("new")), life.now)
+    assert len(binds(found + life.work())) == 5
 
 
 def test_a_search_may_begin_in_another_turn(life: Life, monkeypatch: pytest.MonkeyPatch) -> None:

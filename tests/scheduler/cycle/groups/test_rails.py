@@ -287,6 +287,16 @@ def test_a_member_whose_network_no_node_has_keeps_no_others_from_starting(
     assert len(binds(railed.work())) == placed
 
 
+def test_nor_from_sending_others_away(railed: Railed) -> None:
+    railed.node("n1", "rail1", vfs=2)
+    railed.taken("n1", "rail1", "rail1")
+    group = json.dumps({"name": "train", "min": 2, "rails": "same"})
+    requests: list[object] = [[{"network": "elsewhere"}], [{}], [{}]]
+    spec = {"priority": 10}
+    railed.see(*(railed.member(f"m{number}", group, request=one, spec=spec) for number, one in enumerate(requests)))
+    assert len(victims(railed.work())) == 2
+
+
 def test_members_with_more_interfaces_than_others_have_choices_of_their_own(railed: Railed) -> None:
     """Of 512 choices few hold the large one: on n1 both have their first interface on rail6."""
     vfs = (

@@ -187,3 +187,19 @@ def test_unequal_members_that_spread(make_life: MakeLife) -> None:
         found = _spread_unequal(make_life(), places, cpus)
         assert found == (len(cpus) if expected else 0), f"seed {seed}: {places}, {cpus}"
     assert 40 < possible < 160, "the cases are too easy or too hard"
+
+
+@pytest.mark.parametrize("kinds", sorted(set(permutations(("rank", "rank", "store")))))
+def test_members_that_need_another_one_beside_them(kinds: Sequence[str], make_life: MakeLife) -> None:
+    """Whatever their order is, and though they are larger: they have nowhere to be before it has."""
+    life = make_life()
+    for number in range(4):
+        life.nodes(f"n{number}", labels={"row": "ab"[number % 2]})
+    group = msgspec.json.encode({"name": "train", "min": 3}).decode()
+    term = {"labelSelector": {"matchLabels": {"job": "store"}}, "topologyKey": "row"}
+    for kind in kinds:
+        spec: dict[str, Any] = {"affinity": {"podAffinity": {_REQUIRED: [term]}}} if kind == "rank" else {}
+        cpu = {"rank": "2", "store": "1"}[kind]
+        spec["containers"] = [{"name": "c", "resources": {"requests": {"cpu": cpu}}}]
+        life.see(life.make_pod(annotations={names.GROUP: group}, spec=spec, metadata={"labels": {"job": kind}}))
+    assert len(binds(life.work())) == 3
