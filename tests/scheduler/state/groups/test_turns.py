@@ -17,16 +17,15 @@ MakeNode = Callable[..., Node]
 MakePod = Callable[..., Pod]
 HOST = "example.com/host"
 LEVELS = 8
-# Members are even over all nodes, so that no node holds two while another one has none.
-EVEN: dict[str, Any] = {
-    "topologySpreadConstraints": [
-        {
-            "labelSelector": {"matchLabels": {"app": "apart"}},
-            "topologyKey": HOST,
-            "maxSkew": 1,
-            "whenUnsatisfiable": "DoNotSchedule",
+# A member keeps away from the others, which do not say so themselves: then it is not counted how many a node holds.
+APART: dict[str, Any] = {
+    "affinity": {
+        "podAntiAffinity": {
+            "requiredDuringSchedulingIgnoredDuringExecution": [
+                {"labelSelector": {"matchLabels": {"app": "apart"}}, "topologyKey": HOST}
+            ]
         }
-    ]
+    }
 }
 
 
@@ -39,10 +38,11 @@ class Turns(Life):
             self.nodes(f"n{number}", labels=labels, **fields)
 
     def slow_group(self, count: int = 2) -> list[Pod]:
-        """Return members that are tried on each node alone on each level, since cpu says that it could hold two."""
+        """Return members that are tried on each node alone on each level, since cpu says that it could hold all."""
         group = json.dumps({"name": "slow", "min": count, "prefer": [f"level-{level}" for level in range(LEVELS)]})
         labels = {"labels": {"app": "apart"}}
-        return [self.member(f"slow-{n}", group, request=[{}], spec=EVEN, metadata=labels) for n in range(count)]
+        members = enumerate([{}, *[APART] * (count - 1)])
+        return [self.member(f"slow-{n}", group, request=[{}], spec=spec, metadata=labels) for n, spec in members]
 
     def until(self, uid: str, most: int = 10_000) -> tuple[int, list[Bind]]:
         """Go on until a pod is bound; return after how many steps, and all that was bound by then."""
