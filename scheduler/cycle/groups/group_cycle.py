@@ -40,7 +40,7 @@ from scheduler.cycle.groups.attempts import GroupAttempts
 from scheduler.cycle.groups.backtracking import Backtracking, begin, rows_of, take_step
 from scheduler.cycle.groups.domains import labels_are_ready
 from scheduler.cycle.groups.group_refusals import GroupRefusals, cannot_end
-from scheduler.cycle.groups.members import alike, distinct
+from scheduler.cycle.groups.members import alike, distinct, needs_order
 from scheduler.cycle.groups.packing import GroupPacking
 from scheduler.cycle.groups.rails import on_rails
 from scheduler.cycle.groups.row_contents import RowContents
@@ -274,6 +274,8 @@ class GroupCycle:
         search.todo.popleft()
         if isinstance(found, Bind):
             self._tried.put_on(search, found, now)
+        elif search.is_bound_to_own:
+            self._begin_again(search)
         else:
             search.todo.append(member)
 
@@ -311,6 +313,18 @@ class GroupCycle:
             self._tried.take_off(search.placed.pop(uid))
         search.aside = deque(bind for bind in search.aside if bind.pod_info.uid not in behind)
 
+    def _begin_again(self, search: GroupSearch) -> None:
+        """Let the attempt begin again, or go on with as much of the search as is still on the path."""
+        search.restarts += 1
+        self.roll_back(search)
+        if search.path is not None:
+            self._shorten(search, search.path)
+            return
+        search.todo, search.is_to_begin = deque(search.members), search.attempt.is_search
+        search.refusals.clear()
+        if search.is_bound_to_own:
+            search.own_nodes, search.is_bound_to_own = {}, False
+
     def _heed_changes(self, search: GroupSearch, now: float) -> None:
         """Let members be placed again whose nodes have changed since the last turn."""
         nodes = self._cache.nodes
@@ -327,13 +341,7 @@ class GroupCycle:
         if search.enough is not None:
             search.enough.heed(changed, concern_rules=concern_rules)
         if concern_rules:
-            search.restarts += 1
-            self.roll_back(search)
-            if search.path is not None:
-                self._shorten(search, search.path)
-                return
-            search.todo, search.is_to_begin = deque(search.members), search.attempt.is_search
-            search.refusals.clear()
+            self._begin_again(search)
             return
         again = [bind for bind in search.placed.values() if self._is_stale(bind, changed)]
         for bind in again:
@@ -347,6 +355,10 @@ class GroupCycle:
             self._shorten(search, search.path)
             return
         search.todo.extendleft(bind.pod_info for bind in reversed(again))
+        if any(map(needs_order, search.members)):
+            # The others may be where they are because of these.
+            search.own_nodes |= {bind.pod_info.uid: bind.assigned.node for bind in again}
+            search.is_bound_to_own |= bool(again)
         if search.retries >= _MOST_RETRIES:
             return
         search.retries += bool(search.refusals)

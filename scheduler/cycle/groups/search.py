@@ -11,7 +11,7 @@ from scheduler.cache.node_columns import Rows
 from scheduler.cycle.decisions import Bind, GroupUnschedulable, Unschedulable
 from scheduler.cycle.groups.backtracking import Backtracking
 from scheduler.cycle.groups.domains import Domain, Try
-from scheduler.cycle.groups.members import alike, by_shape
+from scheduler.cycle.groups.members import alike, by_shape, needs_order
 from scheduler.cycle.groups.rails import Networks, on_rails
 from scheduler.cycle.groups.row_contents import RowContents
 from scheduler.cycle.groups.slices import MEMBERS_A_TURN, VALUES_A_TURN, Slices
@@ -134,8 +134,9 @@ class GroupSearch:
     # How often each node has changed between two turns.
     changes: Counter[str] = field(default_factory=Counter)
     uids: frozenset[str] = frozenset()
-    # The node on which a member that is placed again was before, by uid.
+    # The node on which a member that is placed again was before, by uid, and whether all begins again if it is refused.
     own_nodes: dict[str, str] = field(default_factory=dict)
+    is_bound_to_own: bool = False
     # Whether another decision may place more though nothing happens: what was placed could not be put back.
     comes_again: bool = False
     # Whether the search of this attempt is to begin; that search, and the steps that are left for all of them.
@@ -172,7 +173,7 @@ class GroupSearch:
         assert self.next is not None, "a group is tried somewhere"
         self.next_domain += self.next.trying is not self.trying
         self.attempt, self.next, self.is_next_known = self.next, None, False
-        self.own_nodes = {}
+        self.own_nodes, self.is_bound_to_own = {}, False
 
     def look_ahead(self) -> bool:
         """Find out what the next attempt is, None if nothing is left; return False if the turn ends before."""
@@ -209,6 +210,9 @@ class GroupSearch:
 
         On their own nodes, if they still pass there: what a search has found is in no other order.
         """
+        if not all(map(enough.stays, enough.binds)) and any(map(needs_order, self.waiting)):
+            # The others may be where they are because of those that go.
+            enough.is_stale = True
         self.attempt = replace(enough.attempt, is_search=False, most=enough.count)
         self.members = on_rails(self.attempt.order, self.group, self.attempt.networks)
         self.aside = deque(bind for bind in enough.binds if enough.stays(bind))
@@ -219,6 +223,7 @@ class GroupSearch:
             again += (one for one in self.members if one.uid not in there)
         self.todo = deque(one for one in again if one.uid not in stays)
         self.own_nodes = {bind.pod_info.uid: bind.assigned.node for bind in enough.binds}
+        self.is_bound_to_own = False
         self.refusals = {} if enough.is_stale else enough.refusals
         # Where too few fit by then, something has changed that may go on doing so.
         self.comes_again, self.enough = True, None

@@ -203,3 +203,27 @@ def test_members_that_need_another_one_beside_them(kinds: Sequence[str], make_li
         spec["containers"] = [{"name": "c", "resources": {"requests": {"cpu": cpu}}}]
         life.see(life.make_pod(annotations={names.GROUP: group}, spec=spec, metadata={"labels": {"job": kind}}))
     assert len(binds(life.work())) == 3
+
+
+@pytest.mark.parametrize("until", range(1, 12))
+@pytest.mark.parametrize("cpus", [("1", "1", "1", "1"), ("1", "1", "2"), ("1", "1", "2", "2")])
+def test_members_that_spread_stay_even_where_another_pod_takes_a_place(
+    cpus: Sequence[str], until: int, make_life: MakeLife
+) -> None:
+    """While more are tried than are needed: two on one rack, and none on the other, are more than the skew allows."""
+    life = make_life()
+    life.machine.group_scheduling.portion = 1
+    for number, (rack, cpu) in enumerate(zip("aab", cpus, strict=False)):
+        life.nodes(f"n{number}", labels={"rack": rack}, allocatable={"cpu": cpu})
+    group = msgspec.json.encode({"name": "train", "min": 1}).decode()
+    selector = {"labelSelector": {"matchLabels": _LABELS}}
+    spread = [{"maxSkew": 1, "topologyKey": "rack", "whenUnsatisfiable": "DoNotSchedule"} | selector]
+    for cpu in cpus:
+        containers = [{"name": "c", "resources": {"requests": {"cpu": cpu}}}]
+        spec = {"containers": containers, "topologySpreadConstraints": spread}
+        life.see(life.make_pod(annotations={names.GROUP: group}, spec=spec, metadata={"labels": _LABELS}))
+    found = [one for _ in range(until) for one in life.machine.step(life.now) or ()]
+    containers = [{"name": "c", "resources": {"requests": {"cpu": "1"}}}]
+    life.see(life.make_pod(node="n2", spec={"containers": containers, "nodeName": "n2"}))
+    counts = Counter(one.assigned.node == "n2" for one in binds(found + life.work()))
+    assert 0 < counts[False] <= counts[True] + 1
