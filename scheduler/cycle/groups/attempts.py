@@ -25,7 +25,7 @@ from scheduler.cycle.groups.domains import Try, tries
 from scheduler.cycle.groups.group_room import MANY, Kind, Part
 from scheduler.cycle.groups.members import apart_by, are_interchangeable, by_size, is_spread, requests_of, together_by
 from scheduler.cycle.groups.network_room import NetworkRooms
-from scheduler.cycle.groups.rails import Networks, choices, networks_on, on_rails
+from scheduler.cycle.groups.rails import Networks, choices, networks_in, on_rails
 from scheduler.cycle.groups.search import Attempt, Attempts, GroupSearch
 from scheduler.cycle.groups.vf_room import VfRoom, is_selective
 from scheduler.placement.vf_accounting import FreeVfs
@@ -131,21 +131,22 @@ class GroupAttempts:
 
         And None where the turn may end.
         """
-        nodes, rows = self._cache.nodes, one.domain.row_numbers(self._cache.nodes)
+        nodes = self._cache.nodes
 
         def free_vfs() -> Iterator[FreeVfs]:
+            inside = one.domain.row_numbers(nodes).tolist()
             passed = frozenset(row for _, rows in search.judged for row in rows.tolist())
-            return (nodes.free_vfs_of_row[row] for row in rows.tolist() if row in passed)
+            return (nodes.free_vfs_of_row[row] for row in inside if row in passed)
 
         room = NetworkRooms(requests_of(search.waiting), one.wanted, free_vfs)
-        there = partial(networks_on, rows, nodes)
+        there = partial(networks_in, one.domain, nodes)
         inside, count = self._inside(one, nominated), len(search.waiting)
         for networks in choices(
             search.group, search.waiting, search.before, there, room, inside, wants_most=wants_most
         ):
             if networks is None:
                 yield None
-                search.slices.count_networks(len(rows))
+                search.slices.count_networks(len(one.domain.row_numbers(nodes)))
                 continue
             yield networks, min(count, room.most_on(networks)) if wants_most and networks else count
 

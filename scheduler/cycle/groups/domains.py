@@ -97,7 +97,7 @@ def tries(
         yield Try(_none(group), needed)
         return
     # Rows that are added meanwhile are left to another decision.
-    rows, room = nodes.all_rows(), GroupRoom(count)
+    labels, room = _Labels.of(nodes, chain.from_iterable(levels[:1])), GroupRoom(count)
     for part in parts_of(kinds) if levels else ():
         held = room_for(part, nodes)
         for bound in bounds(part):
@@ -108,7 +108,6 @@ def tries(
             of_domains.append(domain_bound)
             yield None
         room.add(part, held, of_domains)
-    labels = _Labels.of(nodes, rows, chain.from_iterable(levels[:1]))
     room.sums = list(sums_of(kinds, nodes)) if levels and len(kinds) > 1 else []
     for keys in levels:
         level = labels.level(keys, room)
@@ -146,7 +145,7 @@ def domains_within(group: Group, placed_on: Sequence[str], cache: Cache) -> Iter
     if placed_on:
         yield _none(group)
         return
-    yield from _Labels.of(nodes, nodes.all_rows(), keys).level(keys, GroupRoom(0)).largest(0)
+    yield from _Labels.of(nodes, keys).level(keys, GroupRoom(0)).largest(0)
 
 
 def _none(group: Group) -> Domain:
@@ -229,10 +228,10 @@ class _Labels:
     columns: dict[str, tuple[NDArray[np.int32], list[str | None]]]
 
     @classmethod
-    def of(cls, nodes: NodeColumns, rows: Rows, keys: Iterable[str]) -> "_Labels":
+    def of(cls, nodes: NodeColumns, keys: Iterable[str]) -> "_Labels":
         columns = {key: nodes.label(key) for key in keys}
         found = {key: (column.ids[: nodes.size].copy(), column.values.copy()) for key, column in columns.items()}
-        return cls(rows, found)
+        return cls(nodes.all_rows(), found)
 
     def level(self, keys: Sequence[str], room: GroupRoom) -> _Level:
         """Return the domains of a level by how many members they could hold."""

@@ -19,7 +19,8 @@ from mooring.annotations.request import NO_RAIL, PodRequest, VfRequest
 from mooring.natural_order import natural
 from scheduler.cache.cache import AssignedPod
 from scheduler.cache.groups.sources import Group
-from scheduler.cache.node_columns import NodeColumns, Rows
+from scheduler.cache.node_columns import NodeColumns
+from scheduler.cycle.groups.domains import Domain
 from scheduler.cycle.groups.network_room import NetworkRooms
 from scheduler.kube.pod_info import PodInfo
 
@@ -33,12 +34,12 @@ _MOST_NATURAL = 4_096
 _NOWHERE = ""
 
 
-def networks_on(rows: Rows, nodes: NodeColumns) -> Sequence[str]:
-    """Return the networks of some nodes, those of most of them first, then in natural order, or plain if they are many.
+def networks_in(domain: Domain, nodes: NodeColumns) -> Sequence[str]:
+    """Return the networks of a domain's nodes, those of most nodes first; in natural order, or plain if they are many.
 
     What one node says of itself must not use up the choices.
     """
-    models, counts = np.unique(nodes.models.ids[rows], return_counts=True)
+    models, counts = np.unique(nodes.models.ids[domain.row_numbers(nodes)], return_counts=True)
     # Many nodes have the same networks.
     alike, found = Counter[tuple[str, ...]](), defaultdict[str, int](int)
     for model, count in zip(models.tolist(), counts.tolist(), strict=True):

@@ -208,7 +208,7 @@ class GroupSearch:
     def go_back(self, enough: Enough) -> None:
         """Let the members be put back that an attempt has placed; those that cannot be are placed again.
 
-        On their own nodes, if they still pass there: what a search has found is in no other order.
+        Each is tried on its own node first: one after another they may not find what a search has found.
         """
         if not all(map(enough.stays, enough.binds)) and any(map(needs_order, self.waiting)):
             # The others may be where they are because of those that go.

@@ -33,7 +33,7 @@ from scheduler.cycle.groups.preemption.awaited_nodes import AwaitedNodes, Lastin
 from scheduler.cycle.groups.preemption.row_plan import RowPlans
 from scheduler.cycle.groups.preemption.search import Attempt
 from scheduler.cycle.groups.preemption.victim_search import GroupVictimSearch, reprieves
-from scheduler.cycle.groups.rails import choices, networks_on, on_rails
+from scheduler.cycle.groups.rails import choices, networks_in, on_rails
 from scheduler.cycle.groups.search import GroupSearch
 from scheduler.cycle.nominations import NominatedPods, Nomination
 from scheduler.cycle.placement_budget import TurnSpent
@@ -224,12 +224,11 @@ class GroupPreemption:
                 yield None
             left = partial(iter, free_vfs) if victims.awaited is None else partial(self._unused, domain, victims.plans)
             room = NetworkRooms(requests, search.needed, left)
-            rows = domain.row_numbers(nodes)
-            there, wants_most = partial(networks_on, rows, nodes), search.needed < len(search.waiting)
+            there, wants_most = partial(networks_in, domain, nodes), search.needed < len(search.waiting)
             for networks in choices(search.group, search.waiting, search.before, there, room, wants_most=wants_most):
                 if networks is None:
                     yield None
-                    victims.plans.charge(1 + len(rows) // _NODES_AS_LONG)
+                    victims.plans.charge(1 + len(domain.row_numbers(nodes)) // _NODES_AS_LONG)
                     continue
                 for order in orders:
                     victims.plans.charge(1 + len(order) // _MEMBERS_AS_LONG)
