@@ -1,7 +1,8 @@
 """Locks that end with their holder: flock on files that are never removed.
 
-``<run>/locks/<pci>``, one per VF and one per PF. Order: VFs, then PFs, each by PCI address. If lock files were
-unlinked, one program could hold an unlinked file and another a new one: both would hold "the" lock.
+``<run>/locks/<pci>``, one per VF and one per PF. Order: VFs, then PFs, each by PCI address. `mooring-advertiser init`
+alone tries a VF's lock under its PF's, for a second at most. If lock files were unlinked, one program could hold an
+unlinked file and another a new one: both would hold "the" lock.
 """
 
 import fcntl

@@ -24,6 +24,7 @@ from advertiser.inventory.facts import Host, PciFunction
 from advertiser.inventory.init_plan import ForbiddenError, Plan
 from advertiser.inventory.matching import OfferedPf, entries_without_pf, offered_pf
 from advertiser.inventory.offer import Offer
+from advertiser.inventory.vf_state import still_held
 from mooring.files import make_folder, read_file, remove_file, write_file
 from mooring.indexes import Indexes
 from mooring.locks import hold
@@ -33,6 +34,7 @@ from mooring.records.run_folder import PREPARING, READY
 
 _NUMVFS, _AUTOPROBE = "sriov_numvfs", "sriov_drivers_autoprobe"
 _LOCK_S = 60.0  # longer than any ADD or DEL
+_VF_LOCK_S = 1.0
 # udev renames a netdev once; an operator's tool may do so after it.
 _RENAMED_AT_MOST = 3
 # The kernel's answer for an operation that a driver lacks, and mlx4's for a device without the capability
@@ -115,7 +117,7 @@ class PfPreparer:
                 return
             mode = host.eswitch.get(function.address)
             function = pf_link.with_team(function, pf)
-            plan = init_plan.plan(function, pf, link, found.terms.init, host.ledger, mode)
+            plan = init_plan.plan(function, pf, link, found.terms.init, still_held(host), mode)
             if plan.left_out:
                 names = ", ".join(plan.left_out)
                 _log.warning("settings of the offer are left out", pf=pf, pci=plan.pci, link=link, settings=names)
@@ -207,10 +209,26 @@ class PfPreparer:
             if vf is None or vf.address is None:
                 raise ForbiddenError(f"{plan.pf}: VF {index} is not there although sriov_numvfs is {plan.vfs}")
             # A VF that has its driver was prepared before, or is a pod's: neither is changed.
-            if vf.driver is None and vf.address not in host.ledger and not self._is_reserved(plan, vf.address):
-                self._write_settings(plan, index, link, address)
-                self._bind(vf.address, plan)
+            if vf.driver is None and not self._is_reserved(plan, vf.address):
+                with self._alone(vf.address, plan, host) as is_free:
+                    if is_free:
+                        self._write_settings(plan, index, link, address)
+                        self._bind(vf.address, plan)
             self.progress(plan.pf, index + 1, plan.vfs)
+
+    @contextlib.contextmanager
+    def _alone(self, vf: str, plan: Plan, host: Host) -> Iterator[bool]:
+        """Keep the CNI plugin from a VF without a driver; yield whether it still has none.
+
+        An entry of the ledger may be of a VF that is gone, as after a reload of the PF's driver, and stands until its
+        pod ends. What this run has made cannot be in use. A VF that was there may be on its way through a rebind: then
+        a call holds its lock, and may wait for the lock of this PF.
+        """
+        if plan.recreate or vf not in host.ledger:
+            yield True
+            return
+        with hold(self.roots.run, vf, _VF_LOCK_S):
+            yield not (self._device(vf) / "driver").exists()
 
     def _is_reserved(self, plan: Plan, vf: str) -> bool:
         """Return whether the operator keeps a VF for another driver, by its driver_override: it is left as it is."""

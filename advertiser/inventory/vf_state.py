@@ -1,5 +1,6 @@
 """Judge one VF: may it be assigned now, and if not, why, and which rate is still held on it."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from advertiser.inventory.facts import ClusterFacts, Host, Vf
@@ -79,15 +80,35 @@ def _misplaced(vf: Vf | None, address: str) -> str | None:
 
 def _held_wrongly(vf: Vf | None, address: str, context: PfContext) -> str | None:
     entry = context.host.ledger.get(address)
-    if vf is None or entry is None or address in context.host.unsettled or not _should_be_away(entry, context):
+    if entry is None or not is_lost(vf, entry, context.host):
         return None
-    is_here = vf.rdma_here and context.host.rdma_exclusive if entry.rdma_only or vf.lacks_netdev else vf.netdev
-    return f"{LOST}in the host, yet held by pod {entry.uid}" if is_here else None
+    return f"{LOST}in the host, yet held by pod {entry.uid}"
 
 
-def _should_be_away(entry: LedgerEntry, context: PfContext) -> bool:
-    # After a reboot every VF is back in the host until its entry is closed.
-    return entry.phase == "held" and entry.boot == context.host.boot
+def is_lost(vf: Vf | None, entry: LedgerEntry, host: Host) -> bool:
+    """Return whether the host has a VF that the ledger says a pod of this boot holds."""
+    if vf is None or entry.pci in host.unsettled or not should_be_away(entry, host):
+        return False
+    return vf.rdma_here and host.rdma_exclusive if entry.rdma_only or vf.lacks_netdev else vf.netdev
+
+
+def should_be_away(entry: LedgerEntry, host: Host) -> bool:
+    """Return whether a pod has the VF of an entry: after a reboot every VF is the host's until its entry is closed."""
+    return entry.phase == "held" and entry.boot == host.boot
+
+
+def still_held(host: Host) -> Mapping[str, LedgerEntry | None]:
+    """Return the entries of the ledger whose VFs pods may have, by PCI address.
+
+    Left out are those of an earlier boot, and those whose VF the host has: the driver of its PF was reloaded, and the
+    VF that the pod had is gone.
+    """
+    vfs = {vf.address: vf for function in host.functions for vf in function.vfs.values()}
+    return {
+        pci: entry
+        for pci, entry in host.ledger.items()
+        if entry is None or not (entry.boot != host.boot or is_lost(vfs.get(pci), entry, host))
+    }
 
 
 def _drained(index: int, context: PfContext) -> str | None:
