@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from advertiser.inventory.facts import Host
+from advertiser.inventory.vf_state import should_be_away
 from mooring.annotations.inventory import LOST, Inventory
 from mooring.records.rates_exchange import RatesState, Refusal
 from mooring.records.without_devices import WithoutDevices
@@ -25,13 +26,14 @@ _REPORTED = timedelta(hours=1)
 
 @dataclass(frozen=True, slots=True)
 class LostVf:
-    """A VF that the ledger assigns to a pod, found in the host; ``pod`` is namespace/name."""
+    """A VF that the ledger assigns to a pod, found in the host, or gone; ``pod`` is namespace/name."""
 
     pod: str
     uid: str
     pf: str
     vf: int
     pci: str
+    gone: bool = False
 
     @property
     def reason(self) -> str:
@@ -39,9 +41,13 @@ class LostVf:
 
     def event(self, node: str, now: str) -> dict[str, object]:
         """Return the Event at the time ``now``."""
+        what = (
+            "no longer exists, as after a reload of its PF's driver"
+            if self.gone
+            else "is back in the host's network namespace although this pod holds it"
+        )
         message = (
-            f"VF {self.vf} of {self.pf} ({self.pci}) is back in the host's network namespace although this pod holds "
-            "it: the pod has lost that VF; delete the pod to get another VF"
+            f"VF {self.vf} of {self.pf} ({self.pci}) {what}: the pod has lost that VF; delete the pod to get another VF"
         )
         name = f"vf-lost.{self.uid[:36].lower()}.{self.pci.replace(':', '-')}"
         return _event(self.pod, self.uid, name, node, self.reason, message, now)
@@ -149,7 +155,11 @@ def missing_devices(host: Host) -> Iterator[MissingDevices]:
 
 
 def lost_vfs(inventory: Inventory, host: Host) -> Iterator[LostVf]:
-    """Yield the VFs that an inventory marks as lost, with their pods."""
+    """Yield the VFs that an inventory marks as lost, and those that are gone, with their pods.
+
+    No VF is gone for a moment only: a rebind of its driver keeps the PCI function.
+    """
+    yield from _gone_vfs(host)
     for pf in inventory.pfs:
         for out in pf.out:
             for index in out.vfs if out.why.startswith(LOST) else ():
@@ -157,6 +167,14 @@ def lost_vfs(inventory: Inventory, host: Host) -> Iterator[LostVf]:
                 entry = host.ledger.get(pci)
                 if entry is not None:
                     yield LostVf(entry.pod, entry.uid, pf.name, index, pci)
+
+
+def _gone_vfs(host: Host) -> Iterator[LostVf]:
+    existing = {vf.address for function in host.functions for vf in function.vfs.values() if vf.exists}
+    for pci, entry in host.ledger.items():
+        if entry is None or pci in existing or pci in host.unsettled or not should_be_away(entry, host):
+            continue
+        yield LostVf(entry.pod, entry.uid, entry.pf, entry.vf, pci, gone=True)
 
 
 def reset_vfs(host: Host, now: datetime) -> Iterator[ResetVf]:

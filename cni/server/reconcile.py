@@ -68,7 +68,8 @@ class Reconciler:
         self._stuck = {pci: reason for pci, reason in self._stuck.items() if pci in entries}
         for pci in self._repair_all(node, due, now):
             del entries[pci]
-        held = [entry for entry in entries.values() if entry.phase == "held" and places[entry.pci] == "pod"]
+        in_pods = [entry for entry in entries.values() if entry.phase == "held" and places[entry.pci] == "pod"]
+        held = [entry for entry in in_pods if not _is_lost(node, entry)]
         self._held_settings.compare(node, held)
         mend(node, entries, self._unreadable)
         self._metrics.ledger(entries.values(), len(self._unreadable))
@@ -146,6 +147,14 @@ def _places(node: Node, entries: Collection[LedgerEntry]) -> dict[str, Place]:
     """Return the place of each VF, without waiting; a pod's namespace is entered once for all of its VFs."""
     alive = {space: _may_be_alive(space) for space in {entry.netns for entry in entries}}
     return {entry.pci: "pod" if alive[entry.netns] else _outside(node, entry) for entry in entries}
+
+
+def _is_lost(node: Node, entry: LedgerEntry) -> bool:
+    """Return whether the host has a VF whose pod is alive: its PF's driver was reloaded, and it is a new VF.
+
+    What the pod asked for is not set on it. It stays the pod's by the ledger until the pod ends.
+    """
+    return not entry.rdma_only and node.sysfs.netdev(entry.pci) is not None
 
 
 def _may_be_alive(space: ledger.Netns) -> bool:

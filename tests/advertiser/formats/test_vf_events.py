@@ -2,11 +2,13 @@
 
 from dataclasses import replace
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 
-from advertiser.formats.vf_events import LostVf, ResetVf, missing_devices, reset_vfs
-from advertiser.inventory.facts import Host
+from advertiser.formats.vf_events import LostVf, ResetVf, lost_vfs, missing_devices, reset_vfs
+from advertiser.inventory.facts import Host, PciFunction, Vf
+from mooring.annotations.inventory import Inventory
 from mooring.records.ledger import LedgerEntry, Netns, Original
 from mooring.records.without_devices import WithoutDevices
 
@@ -60,3 +62,33 @@ def test_a_container_without_devices_has_one_event_and_another_when_it_is_stoppe
     (stopped,) = missing_devices(Host("b", (), without_devices=frozenset({replace(found, stopped=True)})))
     assert stopped != one
     assert stopped.event("n1", AT)["metadata"] == {"name": "train.vf-devices-stopped.8c2f.5f0e", "namespace": "ns"}
+
+
+@pytest.mark.parametrize(
+    ("changed", "exists", "unsettled", "lost"),
+    [
+        ({}, False, False, True),
+        ({}, True, False, False),
+        ({}, False, True, False),
+        ({"phase": "returning"}, False, False, False),
+        ({"boot": "an-earlier-one"}, False, False, False),
+    ],
+)
+def test_a_pod_whose_vf_no_longer_exists_has_lost_it(
+    changed: dict[str, Any], exists: bool, unsettled: bool, lost: bool
+) -> None:
+    """Its PF has no VFs then, and is not on offer at all. Once the VF is there again, the Event is the same one."""
+    before = host(None)
+    entry = before.ledger[PCI]
+    assert entry is not None
+    vfs = {0: Vf(PCI, exists=True)} if exists else {}
+    functions = (PciFunction("0000:04:00.0", numvfs="0", vfs=vfs),)
+    now = replace(before, functions=functions, ledger={PCI: replace(entry, **changed)})
+    now = replace(now, unsettled=frozenset({PCI})) if unsettled else now
+    found = list(lost_vfs(Inventory("b", ()), now))
+    assert found == ([LostVf("ns/train", "8C2F", "enp4s0f0", 3, PCI, gone=True)] if lost else [])
+    for one in found:
+        event, back = one.event("n1", AT), replace(one, gone=False).event("n1", AT)
+        assert event["reason"] == "VfLost"
+        assert "(0000:04:00.2) no longer exists, as after a reload of its PF's driver: " in str(event["message"])
+        assert event["metadata"] == back["metadata"]

@@ -3,6 +3,7 @@
 import itertools
 import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -28,12 +29,16 @@ from cni.server.metrics import Metrics
 from cni.server.reconcile import Reconciler
 from cni.vf.ledger import Ledger
 from cni.vf.node import Node
+from devcluster.hosts.sysfs import build
+from devcluster.hosts.vftable import VfTable
 from mooring import locks
 from mooring.locks import hold
+from mooring.nic.settings import VfSettings
 from mooring.program.config import ConfigError
 from mooring.records.ledger import LedgerEntry, Netns, Original, Phase, dump_ledger_entry
 from tests.cni.no_vf_settings import NoVfSettings
 from tests.support.polling import wait_until
+from tests.support.simulated_nics import MLX5
 
 PCI = "0000:3b:01.0"
 
@@ -285,6 +290,26 @@ def test_a_live_sandbox_keeps_its_vf_as_long_as_its_record_lives(host: Host, eve
     assert host.entries() == []
     assert host.value("held_vfs", pf="eth0") is None
     assert host.value("repairs_total", reason="record_gone") == 1
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("lost", [True, False])
+def test_a_vf_that_was_made_again_is_not_set_as_the_pod_wanted_the_one_before(tmp_path: Path, lost: bool) -> None:
+    """The driver of its PF was reloaded: the host has a VF with its address. In a pod its netdev is not the host's."""
+    nic, path = MLX5.host(vfs=2), f"/proc/{os.getpid()}/ns/net"
+    build(tmp_path / "sys", nic)
+    table = VfTable(tmp_path / "vftable.json")
+    table.reset(nic)
+    pf, pci = "enp4s0f0", "0000:04:00.2"
+    if not lost:
+        shutil.rmtree(next((tmp_path / "sys/bus/pci/devices" / pci / "net").iterdir()))
+    node = Node(Sysfs(tmp_path / "sys"), Ledger(tmp_path / "state"), tmp_path / "run", table, BOOT)
+    space, wanted = Netns(path, netns.cookie_of(path)), VfSettings(max_tx_rate=8000)
+    node.ledger.write(replace(ENTRY, pci=pci, pf=pf, netns=space, original=Original(), set=wanted))
+    Reconciler(lambda: node, Metrics()).reconcile(0.0)
+    entry = node.ledger.read(pci)
+    assert entry is not None
+    assert (table.read_all(pf)[0].max_tx_rate, entry.reset_at is None) == ((0, True) if lost else (8000, False))
 
 
 def test_a_look_that_breaks_does_not_end_the_reconciler(host: Host, events: list[Any]) -> None:
