@@ -1,4 +1,4 @@
-"""Run the services of one simulated host, as systemd does: start, readiness, restart, end; and their timers."""
+"""Run the services of one simulated host, as systemd does: start, readiness, restart, end; their timers and paths."""
 
 import asyncio
 import contextlib
@@ -6,13 +6,14 @@ import os
 import signal
 import socket
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeVar
 
 import structlog
 
-from devcluster.systemd.units import Timer, Unit, in_order, parse, parse_timer, read_environment
+from devcluster.systemd.units import PathUnit, Timer, Unit, in_order, parse, parse_path, parse_timer, read_environment
 
 _log = structlog.get_logger()
 FOLDER = Path("/etc/systemd/system")
@@ -20,9 +21,12 @@ FOLDER = Path("/etc/systemd/system")
 JOURNAL = Path("/var/log/journal")
 # The sockets on which services report readiness.
 NOTIFY = Path("/run/systemd")
-_TIMER = ".timer"
+_TIMER, _PATH = ".timer", ".path"
+# systemd is told by inotify.
+_LOOK_S = 0.2
 # A service that reports readiness has so many seconds (DefaultTimeoutStartSec).
 _READY_S = 90.0
+_Trigger = TypeVar("_Trigger")
 
 
 class UnitError(RuntimeError):
@@ -120,7 +124,8 @@ class Services:
 
     environment: Mapping[str, str]
     running: dict[str, Service] = field(default_factory=dict)
-    timers: dict[str, "asyncio.Task[None]"] = field(default_factory=dict)
+    # Of timers and paths.
+    triggers: dict[str, "asyncio.Task[None]"] = field(default_factory=dict)
     booted_s: float = field(default_factory=time.monotonic)
 
     async def start_enabled(self) -> None:
@@ -131,13 +136,17 @@ class Services:
                 await self.start(unit.name)
             except (UnitError, OSError) as failed:
                 _log.error("service not started", unit=unit.name, reason=str(failed))
-        for name in sorted({path.name for path in FOLDER.glob("*.target.wants/*.timer")}):
+        for name in sorted({path.name for kind in (_TIMER, _PATH) for path in FOLDER.glob(f"*.target.wants/*{kind}")}):
             await self.start(name)
 
     async def start(self, name: str) -> None:
-        if name.endswith(_TIMER):
+        if name.endswith((_TIMER, _PATH)):
             if not self.is_active(name):
-                self.timers[name] = asyncio.create_task(self._run(load_timer(name)))
+                if name.endswith(_TIMER):
+                    work = self._run(load_trigger(name, parse_timer))
+                else:
+                    work = self._watch(load_trigger(name, parse_path))
+                self.triggers[name] = asyncio.create_task(work)
             return
         service = self.running.get(name)
         if service is None or not service.is_active:
@@ -145,8 +154,8 @@ class Services:
         await service.start()
 
     async def stop(self, name: str) -> None:
-        if (timer := self.timers.pop(name, None)) is not None:
-            timer.cancel()
+        if (trigger := self.triggers.pop(name, None)) is not None:
+            trigger.cancel()
         service = self.running.get(name)
         if service is not None:
             await service.stop()
@@ -160,8 +169,8 @@ class Services:
             await self.restart(name)
 
     def is_active(self, name: str) -> bool:
-        if name in self.timers:
-            return not self.timers[name].done()
+        if name in self.triggers:
+            return not self.triggers[name].done()
         return name in self.running and self.running[name].is_active
 
     async def _run(self, timer: Timer) -> None:
@@ -174,8 +183,21 @@ class Services:
                 _log.error("service not started", unit=timer.service, reason=str(failed))
             await asyncio.sleep(timer.active_s)
 
+    async def _watch(self, unit: PathUnit) -> None:
+        """Start the path's service while its conditions hold, and it does not run."""
+        seen = _stamps(unit)
+        while True:
+            now = _stamps(unit)
+            if not self.is_active(unit.service) and (_is_met(unit) or now != seen):
+                seen = now
+                try:
+                    await self.start(unit.service)
+                except (UnitError, OSError) as failed:
+                    _log.error("service not started", unit=unit.service, reason=str(failed))
+            await asyncio.sleep(_LOOK_S)
+
     async def stop_all(self) -> None:
-        for name in [*self.timers]:
+        for name in [*self.triggers]:
             await self.stop(name)
         for unit in reversed(in_order([service.unit for service in self.running.values()])):
             await self.stop(unit.name)
@@ -193,15 +215,26 @@ def load(name: str) -> Unit:
         raise UnitError(f"Unit {name} has a bad unit file setting: {wrong}") from wrong
 
 
-def load_timer(name: str) -> Timer:
-    """Read a timer; raise UnitError without one."""
+def load_trigger(name: str, read: Callable[[str, str], _Trigger]) -> _Trigger:
+    """Read a timer or a path; raise UnitError without one."""
     path = FOLDER / name
     if not path.exists():
         raise UnitError(f"Unit {name} not found.")
     try:
-        return parse_timer(name, path.read_text(encoding="utf-8"))
+        return read(name, path.read_text(encoding="utf-8"))
     except ValueError as wrong:
         raise UnitError(f"Unit {name} has a bad unit file setting: {wrong}") from wrong
+
+
+def _is_met(unit: PathUnit) -> bool:
+    folders = (Path(folder) for folder in unit.not_empty)
+    return any(Path(path).exists() for path in unit.exists) or any(
+        folder.is_dir() and any(folder.iterdir()) for folder in folders
+    )
+
+
+def _stamps(unit: PathUnit) -> list[int]:
+    return [path.stat().st_mtime_ns if path.exists() else 0 for path in map(Path, unit.changed)]
 
 
 def _variables(unit: Unit) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Read the part of a systemd unit, a service or a timer, that the stand-in supports. Pure.
+"""Read the part of a systemd unit, a service, a timer or a path, that the stand-in supports. Pure.
 
 Supported are the settings of Mooring's units and of a simulated host's for starting, ending, limits and folders, as in
 systemd.service(5) and systemd.exec(5). What confines a program (ProtectSystem, CapabilityBoundingSet and their like) is
@@ -56,6 +56,29 @@ class Timer:
     service: str
     boot_s: float
     active_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class PathUnit:
+    """What starts a service: a file or folder that exists, a folder that is not empty, a file that has changed."""
+
+    name: str
+    service: str
+    exists: Sequence[str] = ()
+    not_empty: Sequence[str] = ()
+    changed: Sequence[str] = ()
+
+
+def parse_path(name: str, text: str) -> PathUnit:
+    """Read a path unit (systemd.path(5)); raise ValueError for one that watches nothing."""
+    said: dict[str, list[str]] = {}
+    for key, value in _lines(text):
+        said.setdefault(key, []).append(value)
+    exists, not_empty, changed = (said.get(key, []) for key in ("PathExists", "DirectoryNotEmpty", "PathChanged"))
+    if not (exists or not_empty or changed):
+        raise ValueError(f"unit {name!r} watches no path")
+    service = said.get("Unit", [f"{name.removesuffix('.path')}.service"])[-1]
+    return PathUnit(name, service, exists, not_empty, changed)
 
 
 def parse_timer(name: str, text: str) -> Timer:

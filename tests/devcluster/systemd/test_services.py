@@ -79,3 +79,28 @@ async def test_a_timer_starts_its_service_again_and_again_until_it_is_stopped(
     assert await answer(services, ["stop", "a.timer", "a.service"]) == (0, "")
     assert await answer(services, ["is-active", "a.timer"]) == (3, "inactive")
     assert (await answer(services, ["start", "b.timer"]))[0] == 5
+
+
+async def test_a_path_starts_its_service_as_long_as_something_is_there(services: Services, tmp_path: Path) -> None:
+    """Also what comes while the service runs; and once for each change of a file."""
+    exists, folder, changed = (tmp_path / name for name in ("next", "folder", "changed"))
+    watched = f"PathExists={exists}\nDirectoryNotEmpty={folder}\nPathChanged={changed}\n"
+    _write(tmp_path, "a.path", f"[Path]\n{watched}")
+    run = f"echo x >>{tmp_path}/runs; rm -rf {exists} {folder}/*; sleep 0.3"
+    (tmp_path / "units/a.service").write_text(f"Type=oneshot\nExecStart=sh -c '{run}'\n")
+
+    def runs() -> int:
+        return len((tmp_path / "runs").read_text().split()) if (tmp_path / "runs").exists() else 0
+
+    folder.mkdir()
+    exists.write_text("")
+    await services.start_enabled()
+    assert await answer(services, ["is-active", "a.path"]) == (0, "active")
+    await until(lambda: runs() == 1 and not exists.exists())
+    # It runs for some time more.
+    (folder / "0000:04:00.0").mkdir()
+    await until(lambda: runs() == 2 and not any(folder.iterdir()))
+    changed.write_text("")
+    await until(lambda: runs() == 3)
+    assert await answer(services, ["stop", "a.path", "a.service"]) == (0, "")
+    assert await answer(services, ["is-active", "a.path"]) == (3, "inactive")
