@@ -16,7 +16,8 @@ from cni.kernel.sysfs import Sysfs
 from cni.server.dispatch import BOOT_ID, answer
 from cni.server.show import show
 from cni.server.socket_server import AlreadyServedError, serving
-from cni.spec.skel import BAD_CONFIG, IO_FAILURE, VERSIONS, CniError, error_answer
+from cni.spec.skel import BAD_CONFIG, CALLED_AGAIN, IN_IPAM, IO_FAILURE, VERSIONS, CniError, error_answer
+from cni.vf import own_ipam
 from cni.vf.ledger import Ledger
 from cni.vf.node import Node
 from mooring.files import write_shared
@@ -54,6 +55,11 @@ class Options:
         Path("/etc/mooring/assignment-keys.pem"),
         "PEM file of ed25519 public keys: with it only rates of running pods that one of them signed are believed",
     )
+    plugin: Path = option(
+        Path("/etc/mooring/cni.json"),
+        "root's file of this plugin's own fields: beside the chains in /etc/cni/net.d it names the IPAM plugins that a "
+        "network's configuration may use",
+    )
     output: str = option("table", "how show writes: table or json", short="o")
 
     def defaults(self) -> dict[str, object]:
@@ -61,6 +67,10 @@ class Options:
         node = self.node_name or platform.node().lower()
         places = {"state": str(self.state), "run": str(self.run), "sysfs": str(self.sysfs), "server": str(self.socket)}
         return {**places, "node": node, "awaitInit": self.await_init}
+
+    def ipam_files(self) -> tuple[str, ...] | None:
+        """Return the node's own files that name IPAM plugins; None for a machine that is not installed."""
+        return (str(self.plugin), own_ipam.CHAINS) if is_configured(os.environ) else None
 
     def node(self, vf_settings: Callable[[], VfSettingsApi]) -> Node:
         """Return the node that the server's own repairs work on."""
@@ -91,6 +101,8 @@ def main(arguments: Sequence[str] | None = None, vf_settings: Callable[[], VfSet
 def _call(vf_settings: Callable[[], VfSettingsApi]) -> int:
     """Run the one call for which the runtime executes this program."""
     try:
+        if IN_IPAM in os.environ:
+            raise CniError(BAD_CONFIG, CALLED_AGAIN)
         stdin = _read_stdin()
         _, options = load(Options, PROGRAM, (), os.environ)
     except (ConfigError, CniError, OSError) as failed:
@@ -105,6 +117,7 @@ def _call(vf_settings: Callable[[], VfSettingsApi]) -> int:
         vf_settings,
         options.defaults(),
         fixed=is_configured(os.environ),
+        ipam_files=options.ipam_files(),
         enforces_offer=options.enforce_offer,
     )
     sys.stdout.write(done.text)
@@ -133,7 +146,13 @@ def _serve(options: Options, vf_settings: Callable[[], VfSettingsApi]) -> int:
     ended = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda _number, _frame: ended.set())
-    with serving(options.socket, vf_settings, options.defaults(), enforces_offer=options.enforce_offer) as server:
+    with serving(
+        options.socket,
+        vf_settings,
+        options.defaults(),
+        ipam_files=options.ipam_files(),
+        enforces_offer=options.enforce_offer,
+    ) as server:
         is_new = not (options.run / extract.PODS).is_dir()
         make_folders(options.run)
         if is_new:

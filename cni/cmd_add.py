@@ -15,6 +15,7 @@ from cni.spec.capabilities import check_capabilities
 from cni.spec.conf import Conf
 from cni.spec.result import AttachedVf, add_result, pass_through
 from cni.spec.skel import BAD_ENVIRONMENT, REFUSED, TRY_AGAIN, Call, CniError
+from cni.vf import own_ipam
 from cni.vf.attach.attach import attach
 from cni.vf.detach.detach import detach
 from cni.vf.node import NOT_PREPARED, RETURNS_S, Node, in_host_netns, is_prepared
@@ -29,17 +30,19 @@ _log = structlog.get_logger()
 _AT_ONCE = 8
 
 
-def run(node: Node, call: Call, conf: Conf, caller: int | None) -> dict[str, object]:
-    """Return the result of ADD; ``caller`` is the socket of the process that waits for it, None if one-shot."""
+def run(node: Node, call: Call, conf: Conf) -> dict[str, object]:
+    """Return the result of ADD. A plain pod in a chain gets the chain's result, whatever this entry of it has."""
     uid = call.args.get("K8S_POD_UID", "")
     record = attachment.record_to_apply(call, conf, node.ledger.pod(uid) if uid else None)
     vfs = attachment.vfs_of_call(record, conf) if record is not None else ()
+    if vfs or conf.previous is None:
+        own_ipam.check(conf)
     if record is None or not vfs:
         return pass_through(conf.previous, conf.version)
     check_capabilities(call, conf, vfs)
     _check_place(node, call, conf)
     _check_mark(node, call, record)
-    attached = _lock_and_attach(node, call, conf, record, vfs, caller)
+    attached = _lock_and_attach(node, call, conf, record, vfs)
     _log.info("vfs attached", pod=record.pod, uid=uid, container=call.container, vfs={vf.pci: vf.pf for vf in vfs})
     return add_result(conf.previous, conf.version, call.netns or "", attached, conf.dns)
 
@@ -79,7 +82,7 @@ def _check_mark(node: Node, call: Call, record: PodRecord) -> None:
 
 
 def _lock_and_attach(
-    node: Node, call: Call, conf: Conf, record: PodRecord, vfs: Sequence[AssignedVf], caller: int | None
+    node: Node, call: Call, conf: Conf, record: PodRecord, vfs: Sequence[AssignedVf]
 ) -> list[AttachedVf]:
     """Wait until no other sandbox has one of the VFs, then attach them; raise CniError 11 naming the holder.
 
@@ -106,7 +109,7 @@ def _lock_and_attach(
             if time.monotonic() >= deadline:
                 raise CniError(TRY_AGAIN, what)
             watch.add(Path(outcome.netns.path).parent)
-            if not watch.wait(deadline - time.monotonic(), caller):
+            if not watch.wait(deadline - time.monotonic(), call.caller):
                 raise CniError(TRY_AGAIN, "the caller did not wait", what)
     return outcome
 

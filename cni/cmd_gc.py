@@ -5,7 +5,7 @@ The steps for one VF are those of DEL (`cni.cmd_del`, steps 2 to 5).
 
 from cni.spec.conf import Conf
 from cni.spec.skel import BAD_CONFIG, Call, CniError
-from cni.vf import ipam
+from cni.vf import ipam, own_ipam
 from cni.vf.detach.detach import detach_all
 from cni.vf.node import Node
 from mooring.records.ledger import LedgerEntry
@@ -31,7 +31,7 @@ def run(node: Node, call: Call, conf: Conf) -> None:
         for entry in node.ledger.entries()
         if entry.ipam is not None and _is_ours(entry, conf)
     ]
-    for config in conf.every_ipam():
+    for config in own_ipam.own_only(conf).every_ipam().values():
         delegated = conf.delegated(config) | {"cniVersion": conf.version, "cni.dev/valid-attachments": attachments}
         try:
             ipam.delegate("GC", delegated, call.path)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from cni.spec.conf import Conf
 from cni.spec.skel import LIMITED, UNAVAILABLE, Call, CniError
-from cni.vf import ipam
+from cni.vf import ipam, own_ipam
 from cni.vf.node import NOT_PREPARED, Node, is_prepared
 from cni.vf.observe import differences_of, observe
 from mooring.errors import RecordError
@@ -30,7 +30,7 @@ def run(node: Node, call: Call, conf: Conf, version: str) -> None:
         limited = [text for entry in _held(node) for text in differences_of(entry, observe(node, entry))]
         what = "; ".join((*missing, *limited))
         raise CniError(LIMITED if limited else UNAVAILABLE, "mooring-cni is not available", what)
-    for config in conf.every_ipam():
+    for config in own_ipam.own_only(conf).every_ipam().values():
         ipam.delegate("STATUS", conf.delegated(config) | {"cniVersion": conf.version}, call.path)
 
 

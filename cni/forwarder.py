@@ -12,7 +12,7 @@ import sys
 from collections.abc import Sequence
 from importlib.metadata import version
 
-from cni.spec.skel import FORWARDER
+from cni.spec.skel import CALLED_AGAIN, FORWARDER, IN_IPAM
 
 _TEXT = """\
 #!{python} -ISE
@@ -26,6 +26,7 @@ SOCKET = {socket!r}
 FALLBACK = {fallback!r}
 VERSION = {version!r}
 AGAIN = '{{"cniVersion":"1.0.0","code":11,"msg":"mooring-cni\\'s server went away with the call"}}'
+AGAIN_BY_IPAM = '{{"cniVersion":"1.0.0","code":7,"msg":"{called_again}"}}'
 ABSENT = '{{"cniVersion":"1.0.0","code":11,"msg":"mooring-cni has no server, and is not installed where it was"}}'
 
 
@@ -53,6 +54,9 @@ def main():
     if sys.argv[1:] == ["--version"]:
         posix.write(1, b"mooring-cni " + VERSION.partition(b"=")[2] + b"\\n")
         return 0
+    if b"{in_ipam}" in posix.environ:
+        posix.write(1, AGAIN_BY_IPAM.encode())
+        return 1
     server = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
     try:
         conf = read(lambda size: posix.read(0, size))
@@ -87,7 +91,14 @@ def render(socket: str, fallback: Sequence[str], python: str = sys.executable) -
     ``python`` is the interpreter that runs it.
     """
     said = f"{FORWARDER}={version('mooring')}".encode()
-    return _TEXT.format(python=python, socket=socket, fallback=list(fallback), version=said)
+    return _TEXT.format(
+        python=python,
+        socket=socket,
+        fallback=list(fallback),
+        version=said,
+        called_again=CALLED_AGAIN,
+        in_ipam=IN_IPAM,
+    )
 
 
 def parse_request(request: bytes) -> tuple[dict[str, str], bytes]:

@@ -54,23 +54,27 @@ def answer(
     caller: int | None = None,
     *,
     fixed: bool = False,
+    ipam_files: tuple[str, ...] | None = (),
     enforces_offer: bool = True,
 ) -> Answer:
     """Answer a call; every failure becomes an error object of the specification.
 
     ``defaults`` are the node's own folders, socket and name, for fields that the network configuration leaves out;
-    ``fixed`` refuses other folders and another socket there. ``caller`` is the socket of the process that waits for the
+    ``fixed`` refuses other folders and another socket there, and IPAM that none of ``ipam_files`` names (None: any may
+    be). ``caller`` is the socket of the process that waits for the
     answer: an ADD whose caller has left ends early. ``enforces_offer`` is as in `cni.vf.node.Node`.
     """
     version = ""
     try:
         with LARGE.turn(len(stdin)):
-            call = read_call(environment, stdin)
+            call = read_call(environment, stdin, caller)
             version = version_of(call.conf)
             if fixed:
                 call = replace(call, conf=_with_own_places(call, defaults or {}))
             conf = _read_conf(call, version, defaults or {})
-        return Answer(_dispatch(call, conf, vf_settings, caller, enforces_offer=enforces_offer), 0)
+        if conf is not None and fixed:
+            conf = replace(conf, ipam_files=ipam_files)
+        return Answer(_dispatch(call, conf, vf_settings, enforces_offer=enforces_offer), 0)
     except CniError as refused:
         return _refusal(refused, version)
     except (LockBusyError, RecordError) as refused:
@@ -115,14 +119,7 @@ def _refusal(error: CniError, version: str) -> Answer:
     return Answer(error_answer(error, version or version_of({})), 1, error.code)
 
 
-def _dispatch(
-    call: Call,
-    conf: Conf | None,
-    vf_settings: Callable[[], VfSettingsApi],
-    caller: int | None,
-    *,
-    enforces_offer: bool,
-) -> str:
+def _dispatch(call: Call, conf: Conf | None, vf_settings: Callable[[], VfSettingsApi], *, enforces_offer: bool) -> str:
     if conf is None:
         return version_answer(call.conf)
     node = Node(
@@ -135,7 +132,7 @@ def _dispatch(
     )
     match call.command:
         case "ADD":
-            return json.dumps(cmd_add.run(node, call, conf, caller))
+            return json.dumps(cmd_add.run(node, call, conf))
         case "DEL":
             cmd_del.run(node, call, conf)
         case "CHECK":

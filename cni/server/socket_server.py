@@ -75,10 +75,12 @@ class Server(socketserver.ThreadingUnixStreamServer):
         vf_settings: Callable[[], VfSettingsApi],
         defaults: Mapping[str, object],
         *,
+        ipam_files: tuple[str, ...] | None = (),
         enforces_offer: bool = True,
     ) -> None:
         self._vf_settings = vf_settings
         self._defaults = defaults
+        self._ipam_files = ipam_files
         self._enforces_offer = enforces_offer
         self.turns = ContainerLocks()
         self.large_calls = threading.BoundedSemaphore(_MOST_LARGE)
@@ -100,9 +102,15 @@ class Server(socketserver.ThreadingUnixStreamServer):
 
     def _answer(self, environment: Mapping[str, str], stdin: bytes, caller: int | None) -> Answer:
         started = time.monotonic()
-        enforces = self._enforces_offer
         done = answer(
-            environment, stdin, self._vf_settings, self._defaults, caller, fixed=True, enforces_offer=enforces
+            environment,
+            stdin,
+            self._vf_settings,
+            self._defaults,
+            caller,
+            fixed=True,
+            ipam_files=self._ipam_files,
+            enforces_offer=self._enforces_offer,
         )
         if self.observe is not None:
             self.observe(environment.get("CNI_COMMAND", ""), done.code, time.monotonic() - started)
@@ -141,6 +149,7 @@ def serving(
     vf_settings: Callable[[], VfSettingsApi],
     defaults: Mapping[str, object],
     *,
+    ipam_files: tuple[str, ...] | None = (),
     enforces_offer: bool = True,
 ) -> Iterator[Server]:
     """Open the server's socket; raise AlreadyServedError if another server has it."""
@@ -154,7 +163,7 @@ def serving(
         path.unlink(missing_ok=True)
         previous = os.umask(0o177)
         try:
-            server = Server(path, vf_settings, defaults, enforces_offer=enforces_offer)
+            server = Server(path, vf_settings, defaults, ipam_files=ipam_files, enforces_offer=enforces_offer)
         finally:
             os.umask(previous)
         with server:

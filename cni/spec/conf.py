@@ -46,7 +46,8 @@ class Conf:
 
     ``ipam`` is None if VFs get no addresses; ``hold_s``: how long to wait for a held VF. ``mac`` and ``ips`` are what
     the runtime requests for this attachment. ``valid`` holds the attachments that GC is to leave, None if the runtime
-    names none.
+    names none. ``ipam_files`` are this node's own files that name its IPAM plugins; None where the node has no
+    configuration of its own, and any may be named.
     """
 
     name: str
@@ -69,16 +70,21 @@ class Conf:
     valid: frozenset[tuple[str, str]] | None = None
     checks: bool = True
     collects: bool = True
+    ipam_files: tuple[str, ...] | None = None
 
     def network_of(self, network: str) -> NetworkConf:
         """Return what a network's VFs get: its own under ``networks``, with the common IPAM where it names none."""
         own = self.networks.get(network, NetworkConf())
         return own if own.ipam is not None else replace(own, ipam=self.ipam)
 
-    def every_ipam(self) -> list[Mapping[str, Any]]:
-        """Return each IPAM configuration that some network's VFs may have, once."""
-        named = [self.ipam, *(network.ipam for network in self.networks.values())]
-        return [ipam for index, ipam in enumerate(named) if ipam is not None and ipam not in named[:index]]
+    def every_ipam(self) -> dict[str, Mapping[str, Any]]:
+        """Return each IPAM configuration that some network's VFs may have, once, by its first field."""
+        named = {"ipam": self.ipam, **{f"networks.{name}.ipam": each.ipam for name, each in self.networks.items()}}
+        found: dict[str, Mapping[str, Any]] = {}
+        for name, ipam in named.items():
+            if ipam is not None and ipam not in found.values():
+                found[name] = ipam
+        return found
 
     def delegated(self, ipam: Mapping[str, Any]) -> dict[str, object]:
         """Return the configuration to call an IPAM plugin with: of version 1.0.0 at most, which these plugins support.

@@ -7,6 +7,7 @@ from typing import Any
 
 from cni.spec import fields
 from cni.spec.result import Route
+from cni.spec.skel import PLUGIN
 from mooring.parsing import dump
 
 _FIELDS = ("ipam", "routes", "mtu")
@@ -49,6 +50,8 @@ def read_ipam(value: object, name: str) -> Mapping[str, Any] | None:
     kind = fields.mapping(value, name).get("type")
     if not isinstance(kind, str) or not kind or "/" in kind or "\0" in kind or kind.startswith("."):
         fields.refuse(f"{name}.type", f": {kind!r:.80} is not a plugin's name")
+    if kind == PLUGIN:
+        fields.refuse(f"{name}.type", f": {kind!r} is this plugin itself, and gives no addresses")
     if (size := len(dump(value))) > _MOST_IPAM:
         fields.refuse(name, f" has {size} characters, the most is {_MOST_IPAM}")
     return fields.mapping(value, name)

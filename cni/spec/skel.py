@@ -12,6 +12,7 @@ from typing import Literal
 
 from mooring.names import is_interface
 
+PLUGIN = "mooring-cni"
 VERSIONS = ("0.4.0", "1.0.0", "1.1.0")
 Command = Literal["ADD", "DEL", "CHECK", "STATUS", "GC", "VERSION"]
 COMMANDS: tuple[Command, ...] = ("ADD", "DEL", "CHECK", "STATUS", "GC", "VERSION")
@@ -40,6 +41,9 @@ DRIFTED = 103
 
 # The variable, beside the specification's, in which the forwarder sends the server its own version.
 FORWARDER = "MOORING_FORWARDER"
+# The variable that every IPAM plugin has which this program runs, and its children: none of them may call it again.
+IN_IPAM = "MOORING_IPAM"
+CALLED_AGAIN = "mooring-cni is called by an ipam plugin that it has called itself"
 _CONTAINER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,255}", re.ASCII)
 _VERSION = re.compile(r"\d{1,3}\.\d{1,3}\.\d{1,3}", re.ASCII)
 _MOST_BYTES = 16 << 20
@@ -62,7 +66,8 @@ class CniError(Exception):
 class Call:
     """One call: ``netns`` is None where CNI_NETNS is empty, ``conf`` the JSON object from standard input.
 
-    ``forwarder`` is the version of the executable that was called, empty if this program itself was called.
+    ``forwarder`` is the version of the executable that was called, empty if this program itself was called. ``caller``
+    is the socket of the process that waits for the answer, None if this program does the call alone.
     """
 
     command: Command
@@ -73,9 +78,10 @@ class Call:
     path: tuple[str, ...]
     conf: Mapping[str, object]
     forwarder: str = ""
+    caller: int | None = None
 
 
-def read_call(environment: Mapping[str, str], stdin: bytes) -> Call:
+def read_call(environment: Mapping[str, str], stdin: bytes, caller: int | None = None) -> Call:
     """Read and check a call; raise CniError."""
     command = environment.get("CNI_COMMAND", "")
     if command not in COMMANDS:
@@ -94,6 +100,7 @@ def read_call(environment: Mapping[str, str], stdin: bytes) -> Call:
         path=tuple(folder for folder in environment.get("CNI_PATH", "").split(":") if folder.startswith("/")),
         conf=conf,
         forwarder=environment.get(FORWARDER, ""),
+        caller=caller,
     )
 
 

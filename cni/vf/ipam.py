@@ -4,33 +4,52 @@ Each VF is a call of its own with its own CNI_IFNAME: host-local keys addresses 
 second one. Source: CNI specification 1.1.0, section 4 (delegation).
 """
 
+import errno
 import json
+import os
+import signal
 import subprocess
+import time
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 from ipaddress import ip_address, ip_interface, ip_network
 from pathlib import Path
 from typing import Any, Literal
 
+from cni.kernel.inotify import hung_up
 from cni.spec.result import Address, Route
-from cni.spec.skel import BAD_CONFIG, BAD_ENVIRONMENT, INCOMPATIBLE_VERSION, IO_FAILURE, UNKNOWN_CONTAINER, CniError
+from cni.spec.skel import (
+    BAD_CONFIG,
+    BAD_ENVIRONMENT,
+    IN_IPAM,
+    INCOMPATIBLE_VERSION,
+    IO_FAILURE,
+    UNKNOWN_CONTAINER,
+    CniError,
+)
 from mooring.locks import hold
 from mooring.records.ledger import Ipam
 
 # The kubelet gives a whole sandbox four minutes; DHCP is the slowest plugin in common use.
 _ANSWER_S = 60.0
+# How often a plugin that takes long is looked at, and whether its caller still waits.
+_LOOK_S = 0.25
 
 
 @dataclass(frozen=True, slots=True)
 class IpamCall:
-    """The parameters of a plugin's call: container, namespace, CNI_ARGS, and the path of the lock of the VF's IPAM."""
+    """The parameters of a plugin's call: container, namespace, CNI_ARGS, and the path of the lock of the VF's IPAM.
+
+    ``caller`` is the socket of the process that waits for the answer: the plugin ends when that has left.
+    """
 
     container: str
     netns: str
     args: str
     run: Path
     pci: str
+    caller: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,20 +142,64 @@ def _run(command: str, ipam: Ipam, call: IpamCall, *inherited: int) -> Mapping[s
         "CNI_ARGS": call.args,
         "CNI_PATH": ":".join(ipam.path),
         "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+        IN_IPAM: "1",
     }
     try:
-        done = subprocess.run(
+        process = subprocess.Popen(
             [_find(kind, ipam.path)],
-            input=json.dumps(ipam.conf).encode(),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             env=environment,
-            capture_output=True,
             pass_fds=inherited,
-            timeout=_ANSWER_S,
-            check=False,
+            start_new_session=True,
         )
-    except (OSError, subprocess.TimeoutExpired) as failed:
+        with process:
+            done = _communicate(process, json.dumps(ipam.conf).encode(), call.caller)
+    except OSError as failed:
         raise CniError(IO_FAILURE, f"ipam plugin {kind!r} cannot be run", str(failed)) from failed
     return _answer(kind, command, done)
+
+
+def _communicate(
+    process: "subprocess.Popen[bytes]", conf: bytes, caller: int | None
+) -> "subprocess.CompletedProcess[bytes]":
+    """Return a plugin's answer; end it and all that it has started when the caller leaves, after a while, and at last.
+
+    A child that outlives the plugin with its standard output open is not waited for.
+    """
+    given: bytes | None = conf
+    deadline = time.monotonic() + _ANSWER_S
+    try:
+        while True:
+            try:
+                answer, said = process.communicate(given, timeout=_LOOK_S)
+                return subprocess.CompletedProcess(process.args, process.returncode, answer, said)
+            except subprocess.TimeoutExpired:
+                given = None
+                if _has_ended(process):
+                    _kill_group(process)
+                elif caller is not None and hung_up(caller):
+                    raise OSError(errno.ECANCELED, "the caller did not wait") from None
+                elif time.monotonic() >= deadline:
+                    raise OSError(errno.ETIMEDOUT, f"no answer within {_ANSWER_S:g} s") from None
+    finally:
+        _kill_group(process)
+
+
+def _has_ended(process: "subprocess.Popen[bytes]") -> bool:
+    """Return whether a process has ended; its id stays its own until it is waited for."""
+    return os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+
+
+def _kill_group(process: "subprocess.Popen[bytes]") -> None:
+    """Kill what is left of a plugin's process group.
+
+    The kernel gives a group's number to nobody else while the group has a member (alloc_pid in kernel/pid.c), and
+    numbers go round: an empty group's is not another one's so soon.
+    """
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
 
 
 def _find(kind: str, path: tuple[str, ...]) -> str:

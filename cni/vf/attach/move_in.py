@@ -80,7 +80,8 @@ def _request_addresses(node: Node, call: Call, pending: PendingAttachment) -> ip
     if entry.ipam is None:
         return ipam.IpamResult()
     args = ";".join(f"{name}={value}" for name, value in call.args.items())
-    given = ipam.add(entry.ipam, ipam.IpamCall(entry.container, entry.netns.path, args, node.run, entry.pci))
+    ipam_call = ipam.IpamCall(entry.container, entry.netns.path, args, node.run, entry.pci, call.caller)
+    given = ipam.add(entry.ipam, ipam_call)
     node.ledger.write(_with(pending, given))
     return given
 

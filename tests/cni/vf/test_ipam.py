@@ -1,7 +1,10 @@
 """What an IPAM plugin answers: read as it is meant, written as the kernel writes it, refused where malformed."""
 
 import json
+import os
 import shlex
+import socket
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +14,7 @@ from cni.spec.result import Address, Route
 from cni.spec.skel import IO_FAILURE, TRY_AGAIN, CniError
 from cni.vf import ipam
 from mooring.records.ledger import Ipam
+from tests.support.polling import wait_until
 
 
 def ask(folder: Path, answer: Any, status: int = 0) -> ipam.IpamResult:
@@ -57,3 +61,52 @@ def test_a_plugins_own_code_is_passed_on_if_it_is_one(tmp_path: Path, code: obje
     with pytest.raises(CniError, match="no addresses left") as error:
         ask(tmp_path, {"code": code, "msg": "no addresses left"}, status=1)
     assert error.value.code == expected
+
+
+def _plugin(folder: Path, script: str, caller: int | None = None) -> ipam.IpamResult:
+    plugin = folder / "plugin"
+    plugin.write_text(f"#!/bin/sh\n{script}\n")
+    plugin.chmod(0o755)
+    call = ipam.IpamCall("c1", "/run/netns/pod", "", folder / "run", "0000:3b:01.0", caller)
+    return ipam.add(Ipam("net1", {"ipam": {"type": "plugin"}}, (str(folder),)), call)
+
+
+def _is_alive(pid: str) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def test_what_a_plugin_has_started_ends_with_it(tmp_path: Path) -> None:
+    """A child that keeps the plugin's output open is not waited for."""
+    children = tmp_path / "children"
+    given = _plugin(tmp_path, f'sleep 600 &\necho $! >{children}\necho \'{{"ips":[{{"address":"10.0.0.2/24"}}]}}\'')
+    assert given.addresses == (Address("10.0.0.2/24"),)
+    wait_until(lambda: not _is_alive(children.read_text().strip()))
+
+
+def test_a_plugin_and_its_children_end_when_the_caller_leaves(tmp_path: Path) -> None:
+    """A runtime that has given up its call leaves no process behind."""
+    ours, theirs = socket.socketpair()
+    pids = tmp_path / "pids"
+
+    def leave() -> None:
+        wait_until(pids.exists)
+        theirs.close()
+
+    leaving = threading.Thread(target=leave)
+    leaving.start()
+    with ours, pytest.raises(CniError, match="the caller did not wait") as error:
+        _plugin(tmp_path, f"sleep 600 &\necho $$ $! >{pids}.new\nmv {pids}.new {pids}\nsleep 600", ours.fileno())
+    leaving.join()
+    assert error.value.code == IO_FAILURE
+    for pid in pids.read_text().split():
+        wait_until(lambda pid=pid: not _is_alive(pid))  # type: ignore[misc]
+
+
+def test_a_plugin_is_marked_so_that_it_cannot_call_this_program_again(tmp_path: Path) -> None:
+    """Its children inherit the mark, and neither executable nor program does a call that has it."""
+    assert "MOORING_IPAM" not in os.environ
+    _plugin(tmp_path, f'echo "$MOORING_IPAM" >{tmp_path}/mark')
+    assert (tmp_path / "mark").read_text() == "1\n"

@@ -1,0 +1,109 @@
+"""Which IPAM configurations a call may bring: those that the node's own files name, with addresses of its own choice.
+
+Under Multus a tenant writes the configuration (NetworkAttachmentDefinition), and the IPAM plugin runs as root with it.
+Nothing in such a text shows who wrote it. So each call is compared with the files that only root can write, also that
+of the node's own chain, which is made from them. The plugin's type and every field that is not an address must be
+theirs: ``dataDir``, ``resolvConf``, ``kubeconfig``, ``daemonSocketPath``, ``log_file``, whatever a plugin reads.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from ipaddress import ip_address, ip_interface
+from typing import Any
+
+from cni.spec import fields
+from cni.spec.skel import PLUGIN
+
+# Fields with addresses and nothing else: those of host-local, static and whereabouts.
+_ADDRESSES = frozenset(
+    (
+        *("subnet", "rangeStart", "rangeEnd", "gateway", "ranges", "routes", "addresses", "dns"),
+        *("range", "range_start", "range_end", "exclude", "ipRanges"),
+    )
+)
+# A name server's domain or option; no path, and nothing that means another folder.
+_WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,252}", re.ASCII)
+_FILES = "/etc/mooring/cni.json or a chain in /etc/cni/net.d names for mooring-cni on this node"
+
+
+@dataclass(frozen=True, slots=True)
+class OwnIpam:
+    """What the node's own files name: IPAM configurations, and the names of the networks that are configured there."""
+
+    ipams: Sequence[Mapping[str, Any]] = ()
+    networks: frozenset[str] = field(default_factory=frozenset)
+
+    def refuse_others(self, ipam: Mapping[str, Any], name: str, network: str) -> None:
+        """Raise CniError code 7 for an IPAM configuration that is none of the node's own; ``name`` is its field.
+
+        ``network`` is the call's network, by which plugins keep what they have given: not the one of the pods' own
+        addresses, unless the configuration is the node's as it stands.
+        """
+        if ipam in self.ipams:
+            return
+        of_type = [own for own in self.ipams if own["type"] == ipam["type"]]
+        if not of_type:
+            fields.refuse(f"{name}.type", f": {ipam['type']!r:.80} is no plugin that {_FILES}")
+        foreign = [_foreign(ipam, own) for own in of_type]
+        if None not in foreign:
+            key = str(foreign[0])
+            fields.refuse(f"{name[:80]}.{key}", f": {ipam[key]!r:.80} is no address, and not what {_FILES}")
+        if network in self.networks:
+            fields.refuse("name", f": {network!r} is a network of this node's own, which has another ipam")
+
+
+def _foreign(ipam: Mapping[str, Any], own: Mapping[str, Any]) -> str | None:
+    """Return the first field that is neither the node's own nor an address; None without one."""
+    return next(
+        (
+            key
+            for key, value in ipam.items()
+            if (key not in own or own[key] != value) and not (key in _ADDRESSES and _has_addresses_only(value))
+        ),
+        None,
+    )
+
+
+def _has_addresses_only(value: object) -> bool:
+    if isinstance(value, dict):
+        return all(map(_has_addresses_only, value.values()))
+    if isinstance(value, list):
+        return all(map(_has_addresses_only, value))
+    return not isinstance(value, str) or _is_address(value) or not value or _WORD.fullmatch(value) is not None
+
+
+def _is_address(value: str) -> bool:
+    """Return whether a text is an address, a network, or a range of whereabouts: 10.0.0.9-10.0.0.20/24."""
+    first, dash, last = value.partition("-")
+    try:
+        if dash:
+            ip_address(first)
+        ip_interface(last if dash else value)
+    except ValueError:
+        return False
+    return True
+
+
+def ipams_of(document: object) -> Iterator[Mapping[str, Any]]:
+    """Yield the IPAM configurations of a plugin's entry: its own, and those of its networks."""
+    if not isinstance(document, dict):
+        return
+    networks = document.get("networks")
+    entries = [document, *(networks.values() if isinstance(networks, dict) else ())]
+    for entry in entries:
+        ipam = entry.get("ipam") if isinstance(entry, dict) else None
+        if isinstance(ipam, dict) and isinstance(ipam.get("type"), str):
+            yield ipam
+
+
+def entries_of(document: object) -> Iterable[object]:
+    """Return the entries of mooring-cni in a network configuration: a list of plugins, or one alone."""
+    if not isinstance(document, dict):
+        return ()
+    plugins = document.get("plugins", [document])
+    return [
+        entry
+        for entry in (plugins if isinstance(plugins, list) else ())
+        if isinstance(entry, dict) and entry.get("type") == PLUGIN
+    ]

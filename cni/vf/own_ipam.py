@@ -1,0 +1,84 @@
+"""Read which IPAM configurations this node's own files name, and hold a call's against them.
+
+Read at each call that needs it: an operator's change counts at once. What others than root may write names nothing.
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+from cni.spec.conf import Conf
+from cni.spec.own_ipam import OwnIpam, entries_of, ipams_of
+from cni.spec.skel import CniError
+from mooring.files import read_own_file
+
+_log = structlog.get_logger()
+# The folder that runtimes read by default.
+CHAINS = "/etc/cni/net.d"
+_ENDINGS = (".conf", ".conflist", ".json")
+_MOST_BYTES = 1 << 20
+
+
+def check(conf: Conf) -> None:
+    """Raise CniError code 7 if a call brings an IPAM configuration that is none of this node's own."""
+    named = conf.every_ipam()
+    if not named or conf.ipam_files is None:
+        return
+    own = _read(conf.ipam_files)
+    for name, ipam in named.items():
+        own.refuse_others(ipam, name, conf.name)
+
+
+def own_only(conf: Conf) -> Conf:
+    """Return a configuration without the IPAM configurations that `check` refuses."""
+    if not conf.every_ipam() or conf.ipam_files is None:
+        return conf
+    own = _read(conf.ipam_files)
+    networks = {
+        name: replace(network, ipam=_permitted(own, network.ipam, conf)) for name, network in conf.networks.items()
+    }
+    return replace(conf, ipam=_permitted(own, conf.ipam, conf), networks=networks)
+
+
+def _permitted(own: OwnIpam, ipam: Mapping[str, Any] | None, conf: Conf) -> Mapping[str, Any] | None:
+    if ipam is None:
+        return None
+    try:
+        own.refuse_others(ipam, "ipam", conf.name)
+    except CniError as foreign:
+        _log.warning("ipam plugin is passed over", reason=str(foreign))
+        return None
+    return ipam
+
+
+def _read(files: Sequence[str]) -> OwnIpam:
+    """Read files of mooring-cni's own fields, and folders of network configurations."""
+    ipams: list[Mapping[str, Any]] = []
+    networks: set[str] = set()
+    for path in map(Path, files):
+        if not path.is_dir():
+            ipams += ipams_of(_document(path))
+            continue
+        for document in map(_document, _configurations(path)):
+            ipams += (ipam for entry in entries_of(document) for ipam in ipams_of(entry))
+            if isinstance(document, dict) and isinstance(name := document.get("name"), str):
+                networks.add(name)
+    return OwnIpam(ipams, frozenset(networks))
+
+
+def _configurations(folder: Path) -> Iterator[Path]:
+    yield from (path for path in sorted(folder.iterdir()) if path.name.endswith(_ENDINGS))
+
+
+def _document(path: Path) -> object:
+    """Return a file's JSON; None for what is no regular file of a sensible size, or that others may write."""
+    try:
+        if not path.is_file() or path.stat().st_size > _MOST_BYTES:
+            return None
+        return json.loads(read_own_file(path) or "null")
+    except (OSError, ValueError, RecursionError):
+        return None
