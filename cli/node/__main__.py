@@ -17,7 +17,7 @@ from cli.node import journal as journals
 from cli.node.errors import NodeError
 from cli.node.held import holders
 from cli.node.look import below, state_of
-from cli.node.plan import kubelet, network, settings, steps
+from cli.node.plan import cni_folder, kubelet, network, settings, steps
 from cli.node.plan.states import Link
 from cli.node.report import as_json, findings, leave_report
 from cni.forwarder import render
@@ -157,6 +157,8 @@ def _install(command: str, site: run.Site, options: Options) -> int:
             raise NodeError("nothing is installed here that could be upgraded: install")
         if command == "install" and present not in (None, choices.release):
             raise NodeError(f"release {present!r} is installed: upgrade")
+    for text in network.advice(site.look(choices)) if choices.network == "chain" else ():
+        _say("network", text)
     if options.dry_run:
         for step, changes in run.planned(site.look(choices), choices):
             for change in changes:
@@ -261,7 +263,7 @@ def _choices(options: Options, release: str, *, bypassed: bool | None = None) ->
     extras = "advertiser,cni,cri-shim" if options.advertiser == "unit" else "cni,cri-shim"
     python = options.python or str(Path(sys.executable).resolve())
     # The script names its release's interpreter: an upgrade during a call changes nothing for that call.
-    fallback = [f"{steps.HOME}/bin/{network.PLUGIN}"]
+    fallback = [f"{steps.HOME}/bin/{cni_folder.PLUGIN}"]
     units = {path.name: path.read_text() for path in resources.files("cli.node").joinpath("units").iterdir()}
     return steps.Choices(
         release=release,

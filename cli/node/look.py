@@ -6,11 +6,11 @@ import stat
 from collections.abc import Iterable, Iterator
 from pathlib import Path, PurePosixPath
 
-from cli.node.plan import kubelet, network, settings, steps, texts
+from cli.node.plan import cni_folder, kubelet, settings, steps, texts
 from cli.node.plan.states import File, Host, Link
 
 # Read whole: the files of others there determine the changes.
-_FOLDERS = (network.FOLDER, *kubelet.DROP_INS)
+_FOLDERS = (cni_folder.FOLDER, *kubelet.DROP_INS)
 _FILES = (
     *(kubelet.FLAGS, kubelet.CONFIG, kubelet.INSTANCE, *kubelet.UNITS, *kubelet.ENVIRONMENT),
     *(texts.LINK, texts.RDMA, *texts.RDMA_PACKAGED),

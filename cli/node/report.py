@@ -12,7 +12,7 @@ from cli.node import bypass as bypasses
 from cli.node import journal as journals
 from cli.node.errors import NodeError
 from cli.node.look import below
-from cli.node.plan import kubelet, settings
+from cli.node.plan import kubelet, network, settings
 from cli.node.plan.states import Change, Edit, Host, VenvBuild
 from cli.node.plan.steps import CHECK_TIMER, OURS, Choices, Step, services, sockets, steps
 from cli.node.run import Site
@@ -45,6 +45,7 @@ def findings(site: Site, choices: Choices) -> Iterator[Finding]:
             yield from (_difference(step, change) for change in step.plan(host))
         except NodeError as wrong:
             yield Finding(step.name, "", str(wrong))
+    yield from (Finding("network", path, problem) for path, problem in network.problems(host))
     yield from _bypass(site.root, host, choices)
     yield from _without_devices(site.root)
     yield from _gpus(site.root, host)

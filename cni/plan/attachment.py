@@ -54,17 +54,24 @@ def vfs_of_call(record: PodRecord, conf: Conf) -> tuple[AssignedVf, ...]:
     return vfs if conf.network is None else tuple(vf for vf in vfs if vf.network == conf.network)
 
 
-def interface_names(vfs: Sequence[AssignedVf], ifname: str, *, previous: Mapping[str, Any] | None) -> tuple[str, ...]:
+def interface_names(
+    vfs: Sequence[AssignedVf],
+    ifname: str,
+    *,
+    previous: Mapping[str, Any] | None,
+    in_pod: Collection[str] = (),
+) -> tuple[str, ...]:
     """Name the interfaces: the user's names; else net1, net2, … chained, and CNI_IFNAME first as the main plugin.
 
-    A name that the chain's result so far has is skipped. VFs that are requested without a netdev come last: their names
-    are in the ledger only, and leave no gap between those in the pod.
+    A name that the chain's result so far has is skipped, and so is one that an interface in the pod has: Multus returns
+    the cluster network's interface only, and has called its others net1, net2, …. VFs that are requested without a
+    netdev come last: their names are in the ledger only, and leave no gap between those in the pod.
     """
     chained = previous is not None
     if not chained and not names.is_interface(ifname):
         raise CniError(BAD_CONFIG, f"CNI_IFNAME {ifname[:80]!r} is not an interface name")
     there = {interface.get("name") for interface in (previous or {}).get("interfaces") or ()}
-    taken = there | {vf.name for vf in vfs if vf.name is not None}
+    taken = there | set(in_pod) | {vf.name for vf in vfs if vf.name is not None}
     free = [f"net{number}" for number in range(1, len(vfs) + len(taken) + 2)]
     # Multus calls its delegates for net1, net2, … too.
     wanted = free if chained else [ifname, *(name for name in free if name != ifname)]

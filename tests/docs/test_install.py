@@ -177,12 +177,12 @@ def _run_the_first_pod(person: Person) -> None:
 
 def _lose_the_chain(person: Person) -> None:
     """A pod with VFs is refused by name while the configuration is gone; `check` names it, `install` repairs it."""
-    person.type_on("n1", "rm /etc/cni/net.d/00-mooring.conflist")
+    person.type_on("n1", "rm /etc/cni/net.d/00-n-mooring.conflist")
     _apply_on(person, "second", "n1")
     says = "the CNI plugin mooring-cni did not run"
     wait_until(lambda: says in person.type("kubectl describe pod second"), "the pod says what is wrong")
     assert not _runs(person, "second")
-    assert "00-mooring.conflist: missing" in _checked(person, "n1")
+    assert "00-n-mooring.conflist: missing" in _checked(person, "n1")
     person.type_on("n1", f"~/mooring-node/bin/{way_out('messages-install.md', 'missing')}")
     # As the shim's entry has it: that sandbox was made without the VF.
     person.type("kubectl delete pod second --grace-period=1")

@@ -2,6 +2,10 @@
 
 Runtimes use the first configuration of their folder in the byte order of names. The one found there is not changed, so
 that its owner may continue to write it. Ours is a copy with one more plugin, under a name that sorts before it.
+
+Other programs copy the first configuration too, and then it is ours: Multus (`cli.node.plan.delegation`), Cilium where
+it is chained behind another network (findCNINetwork in its daemon/cmd/cni/config.go). What is copied here never leads
+back to ours. A service mesh puts its plugin into the first configuration, and it stays there.
 """
 
 import json
@@ -9,14 +13,24 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from cli.node.errors import NodeError
+from cli.node.plan import delegation
+from cli.node.plan.cni_folder import FOLDER, PLUGIN, Configuration, configurations, is_ours, raw_entries
 from cli.node.plan.states import Change, File, Host, PathChange
 
-FOLDER = "/etc/cni/net.d"
-PLUGIN = "mooring-cni"
-_ENDINGS = (".conf", ".conflist", ".json")  # What containerd and CRI-O read.
-# Our names, the preferred one first; each sorts before the previous one.
-_OURS = ("00-mooring.conflist", "00-0-mooring.conflist", "0-mooring.conflist", "!mooring.conflist")
+# Our names, the preferred one first; each sorts before the previous one. The preferred one comes after Multus' own
+# configuration (00-multus.conf, 00-multus.conflist): if Multus comes later than we do, the runtime still uses Multus'.
+OURS = (
+    *("00-n-mooring.conflist", "00-mooring.conflist", "00-0-mooring.conflist"),
+    *("0-mooring.conflist", "!mooring.conflist"),
+)
 _LEAST = "0.4.0"  # The oldest version that mooring-cni supports; older lists are read as this one.
+# Plugins whose installer puts them into the first configuration of the folder, and looks that they stay there:
+# getDefaultCNINetwork and insertCNIConfig in Istio's cni/pkg/install/cniconfig.go, which Kuma and Consul have from it;
+# install_cni_conf in Linkerd's cni-plugin/deployment/scripts/install-cni.sh.
+_JOINING = ("consul-cni", "istio-cni", "kuma-cni", "linkerd-cni")
+# What Cilium calls a configuration that it has set aside (cleanupOtherCNI in daemon/cmd/cni/config.go).
+SET_ASIDE = ".cilium_bak"
+CILIUM = "cilium-cni"
 
 
 def chain(host: Host, plugin: Mapping[str, Any]) -> list[Change]:
@@ -24,46 +38,103 @@ def chain(host: Host, plugin: Mapping[str, Any]) -> list[Change]:
 
     ``plugin`` is the operator's part of mooring-cni's own entry: ipam, networks, ….
     """
-    first, document = _first(host)
-    if any(_is_ours(entry) for entry in document["plugins"]):
+    first = _first(host)
+    ours = _ours(host)
+    by_operator = [is_ours(entry) for entry in first.plugins]
+    if any(by_operator) and (not ours or all(by_operator)):
         return []
-    path = f"{FOLDER}/{_name_before(first)}"
-    wanted = File(json.dumps(_chained(document, plugin), indent=2) + "\n")
-    stale = [f"{FOLDER}/{name}" for name in _ours(host) if f"{FOLDER}/{name}" != path]
+    delegation.refuse_others(first)
+    path = f"{FOLDER}/{_name_before(first.name)}"
+    document = _joined(_chained(delegation.without_ours(host, first, OURS, plugin), plugin), host, ours)
+    wanted = File(json.dumps(document, indent=2) + "\n")
+    stale = [f"{FOLDER}/{name}" for name in ours if f"{FOLDER}/{name}" != path]
     moved: list[Change] = [PathChange(old, host.at(old), None) for old in stale]
-    placed = [] if host.at(path) == wanted else [PathChange(path, host.at(path), wanted, host.missing_folder(path))]
+    placed = (
+        [] if _is_at(host, path, document) else [PathChange(path, host.at(path), wanted, host.missing_folder(path))]
+    )
     return [*placed, *moved]
 
 
-def _first(host: Host) -> tuple[str, dict[str, Any]]:
-    """Return name and content of the first configuration that is not ours; a single plugin as a list of one."""
-    names = [name for name in host.below(FOLDER) if name.endswith(_ENDINGS) and name not in _OURS]
-    if not names:
+def released(host: Host) -> list[Change]:
+    """Return the changes that keep others' copies of our chain from calling mooring-cni once it is removed."""
+    found: list[Change] = [
+        PathChange(f"{FOLDER}/{name}", host.at(f"{FOLDER}/{name}"), None) for name in _set_aside(host)
+    ]
+    for configuration in configurations(host):
+        path = f"{FOLDER}/{configuration.name}"
+        state = host.at(path)
+        types = {str(entry.get("type")) for entry in configuration.plugins}
+        if not isinstance(state, File) or configuration.name in OURS or not types & {*delegation.MULTUS, CILIUM}:
+            continue
+        try:
+            raw = delegation.raw_without_ours(host, configuration, OURS, {})
+        except NodeError:
+            continue
+        if raw != configuration.raw:
+            found.append(PathChange(path, state, File(json.dumps(raw, indent=2) + "\n", state.mode)))
+    return found
+
+
+def advice(host: Host) -> Iterator[str]:
+    """Yield what an operator is to know about the node's network before mooring-cni is chained to it."""
+    if any(entry.get("type") == CILIUM for each in configurations(host) for entry in each.plugins):
+        yield f"Cilium must leave {FOLDER} to others too: set cni.exclusive: false in its Helm values (default: true)"
+
+
+def problems(host: Host) -> Iterator[tuple[str, str]]:
+    """Yield what is wrong with what the runtime would call for a pod: a path, and the problem."""
+    for name in _set_aside(host) if not _ours(host) else ():
+        yield f"{FOLDER}/{name}", "Cilium has set our chain aside: cni.exclusive: false in its Helm values"
+    first = next(iter(configurations(host)), None)
+    if first is None:
+        return
+    path = f"{FOLDER}/{first.name}"
+    try:
+        calls = list(delegation.calls(host, first))
+    except delegation.LoopError as loop:
+        yield path, str(loop)
+        return
+    depths = [call.depth for call in calls if call.type == PLUGIN]
+    if len(depths) > 1:
+        yield path, f"{PLUGIN} would be called {len(depths)} times for each pod"
+    if any(depths):
+        yield path, f"{PLUGIN} is called by Multus, which hides the pods' annotations from it: mooring-node install"
+    if sum(call.type in delegation.MULTUS for call in calls) > 1:
+        yield path, "Multus would call itself"
+
+
+def _first(host: Host) -> Configuration:
+    """Return the first configuration that is not ours."""
+    first = next((each for each in configurations(host, OURS, strict=True)), None)
+    if first is None:
         raise NodeError(
             f"folder {FOLDER!r} has no network configuration: install the cluster's first, or --network none"
         )
-    return names[0], _read(names[0], host.text(f"{FOLDER}/{names[0]}") or "")
-
-
-def _read(name: str, text: str) -> dict[str, Any]:
-    try:
-        document = json.loads(text)
-        plugins = document["plugins"] if name.endswith(".conflist") else [document]
-        types = [entry["type"] for entry in plugins]
-        read = {"cniVersion": document.get("cniVersion", _LEAST), "name": document["name"], "plugins": plugins}
-    except (ValueError, KeyError, TypeError, AttributeError) as wrong:
-        raise NodeError(f"network configuration {name!r} in {FOLDER!r} cannot be read: {wrong!r}") from wrong
-    if not types:
-        raise NodeError(f"network configuration {name!r} in {FOLDER!r} has no plugin")
-    options = document if name.endswith(".conflist") else {}
-    return {**options, **read}
+    return first
 
 
 def _chained(document: Mapping[str, Any], plugin: Mapping[str, Any]) -> dict[str, Any]:
-    capabilities = {"io.kubernetes.cri.pod-annotations": True, **plugin.get("capabilities", {})}
-    ours = {"type": PLUGIN, **plugin, "capabilities": capabilities}
+    ours = {"type": PLUGIN, **plugin, "capabilities": delegation.capabilities(plugin)}
     version = max(str(document["cniVersion"]), _LEAST, key=_numbers)
     return {**document, "cniVersion": version, "plugins": [*document["plugins"], ours]}
+
+
+def _joined(document: dict[str, Any], host: Host, ours: Sequence[str]) -> dict[str, Any]:
+    """Return a chain with the plugins that others have put into ours since, where they have put them."""
+    present = [entry for name in ours[:1] for entry in raw_entries(host, name)]
+    joining = {entry["type"]: entry for entry in present if entry.get("type") in _JOINING}
+    if not joining:
+        return document
+    plugins = [entry for entry in document["plugins"] if entry["type"] not in joining]
+    return {**document, "plugins": [*plugins, *joining.values()]}
+
+
+def _is_at(host: Host, path: str, document: Mapping[str, Any]) -> bool:
+    """Return whether a file has this JSON: those who join a chain write it in a form of their own."""
+    try:
+        return bool(json.loads(host.text(path) or "") == document)
+    except ValueError:
+        return False
 
 
 def _numbers(version: str) -> tuple[int, ...]:
@@ -71,28 +142,16 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 
 def _name_before(first: str) -> str:
-    found = next((name for name in _OURS if name.encode() < first.encode()), None)
+    found = next((name for name in OURS if name.encode() < first.encode()), None)
     if found is None:
         raise NodeError(f"no name comes before {first!r} in {FOLDER!r}: rename that file")
     return found
 
 
 def _ours(host: Host) -> Sequence[str]:
-    return [name for name in host.below(FOLDER) if name in _OURS and _plugins_of_ours(host, name)]
+    """Return the names of our files that are there, in byte order."""
+    return [name for name in host.below(FOLDER) if name in OURS and any(map(is_ours, raw_entries(host, name)))]
 
 
-def _plugins_of_ours(host: Host, name: str) -> bool:
-    return any(_is_ours(entry) for entry in _entries(host.text(f"{FOLDER}/{name}") or ""))
-
-
-def _entries(text: str) -> Iterator[object]:
-    try:
-        document = json.loads(text)
-    except ValueError:
-        return
-    if isinstance(document, dict) and isinstance(document.get("plugins"), list):
-        yield from document["plugins"]
-
-
-def _is_ours(entry: object) -> bool:
-    return isinstance(entry, dict) and entry.get("type") == PLUGIN
+def _set_aside(host: Host) -> Sequence[str]:
+    return [name for name in host.below(FOLDER) if name.removesuffix(SET_ASIDE) in OURS and name not in OURS]

@@ -112,7 +112,7 @@ def steps(host: Host, choices: Choices) -> list[Step]:
             stops,
             (_DAEMON_RELOAD,),
         ),
-        Step("network", lambda seen: _network(seen, choices)),
+        Step("network", lambda seen: _network(seen, choices), leftover=network.released),
         Step(
             KUBELET,
             lambda seen: _kubelet(seen, choices, ways),

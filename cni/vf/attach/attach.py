@@ -48,8 +48,11 @@ def attach(node: Node, call: Call, conf: Conf, record: PodRecord, vfs: Sequence[
     offer.check(node, record.assignment.uid, vfs)
     attachment.check_names(record, vfs, conf, call.ifname)
     _check_mtus(node, conf, vfs)
-    names = attachment.interface_names(vfs, call.ifname, previous=conf.previous)
     space = Netns(call.netns or "", netns.cookie_of(call.netns or ""))
+    in_pod = (
+        netns.run_in(space.path, lambda: [link.name for link in netlink.links()]) if conf.previous is not None else ()
+    )
+    names = attachment.interface_names(vfs, call.ifname, previous=conf.previous, in_pod=in_pod)
     entered: list[PendingAttachment] = []
     try:
         for vf, name in zip(vfs, names, strict=True):

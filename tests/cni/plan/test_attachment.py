@@ -186,13 +186,17 @@ def vfs(*wished: str | None) -> list[AssignedVf]:
 def test_interfaces_are_named_by_the_user_or_in_order() -> None:
     """Chained, the names are net1, net2, …; as the main plugin CNI_IFNAME comes first.
 
-    A name that the user took is skipped.
+    A name that the user took is skipped, and one that an interface in the pod has.
     """
     assert attachment.interface_names(vfs(None, None), "eth0", previous={}) == ("net1", "net2")
     assert attachment.interface_names(vfs(None, None), "eth0", previous=None) == ("eth0", "net1")
     assert attachment.interface_names(vfs("net1", None, "rdma0"), "eth0", previous={}) == ("net1", "net2", "rdma0")
     assert attachment.interface_names(vfs(None), "eth0", previous={"interfaces": [{"name": "net1"}]}) == ("net2",)
     assert attachment.interface_names(vfs(None, None, None), "net2", previous=None) == ("net2", "net1", "net3")
+    there = ["lo", "eth0", "net1", "net2"]
+    assert attachment.interface_names(vfs(None, "net4", None), "eth0", previous={}, in_pod=there) == (
+        ("net3", "net4", "net5")
+    )
 
 
 def test_a_vf_that_is_requested_without_a_netdev_takes_no_others_name() -> None:

@@ -1,0 +1,81 @@
+"""The configurations in the folder that the runtime reads, as it reads them: in byte order, as lists of plugins."""
+
+import json
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from cli.node.errors import NodeError
+from cli.node.plan.states import Host
+
+FOLDER = "/etc/cni/net.d"
+PLUGIN = "mooring-cni"
+_ENDINGS = (".conf", ".conflist", ".json")  # What containerd and CRI-O read.
+_LEAST = "0.4.0"
+
+
+@dataclass(frozen=True, slots=True)
+class Configuration:
+    """One file: its name, its JSON, and its entries; a single plugin is a list of one."""
+
+    name: str
+    raw: Mapping[str, Any]
+    plugins: Sequence[Mapping[str, Any]]
+
+    def as_list(self) -> dict[str, Any]:
+        """Return it as a list: a runtime gives each entry the list's name and version (buildOneConfig in libcni)."""
+        return list_of(self.raw)
+
+
+def list_of(raw: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a configuration's JSON as a list of plugins."""
+    head = {"cniVersion": raw.get("cniVersion", _LEAST), "name": raw["name"]}
+    if "plugins" in raw:
+        return {**raw, **head}
+    return {**head, "plugins": [{name: value for name, value in raw.items() if name not in head}]}
+
+
+def configurations(host: Host, without: Collection[str] = (), *, strict: bool = False) -> Iterator[Configuration]:
+    """Yield the folder's configurations but for those that cannot be read; ``strict`` raises NodeError for these."""
+    for name in host.below(FOLDER):
+        if not name.endswith(_ENDINGS) or name in without:
+            continue
+        try:
+            yield _read(name, host.text(f"{FOLDER}/{name}") or "")
+        except NodeError:
+            if strict:
+                raise
+
+
+def _read(name: str, text: str) -> Configuration:
+    try:
+        raw = json.loads(text)
+        plugins = raw["plugins"] if name.endswith(".conflist") else [raw]
+        types = [entry["type"] for entry in plugins]
+        raw["name"].strip()
+    except (ValueError, KeyError, TypeError, AttributeError) as wrong:
+        raise NodeError(f"network configuration {name!r} in {FOLDER!r} cannot be read: {wrong!r}") from wrong
+    if not types:
+        raise NodeError(f"network configuration {name!r} in {FOLDER!r} has no plugin")
+    return Configuration(name, raw, plugins)
+
+
+def raw_entries(host: Host, name: str) -> Iterator[Mapping[str, Any]]:
+    """Yield the entries of a file that may be anything."""
+    try:
+        document = json.loads(host.text(f"{FOLDER}/{name}") or "")
+    except ValueError:
+        return
+    yield from entries_of(document)
+
+
+def entries_of(document: object) -> Iterator[Mapping[str, Any]]:
+    """Yield the entries of a list, or the one of a single plugin."""
+    if not isinstance(document, dict):
+        return
+    plugins = document.get("plugins", [document])
+    yield from (entry for entry in (plugins if isinstance(plugins, list) else ()) if isinstance(entry, dict))
+
+
+def is_ours(entry: Mapping[str, Any]) -> bool:
+    return entry.get("type") == PLUGIN

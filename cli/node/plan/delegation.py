@@ -1,0 +1,172 @@
+"""Plugins that call a whole configuration in their turn: Multus, which is followed, and others, which are refused.
+
+Multus with `multusConfFile: auto` takes the first configuration of the folder that is not its own: ours, once it is
+there. The thin plugin copies it into ``delegates`` (getMasterConfigPath and createMultusConfig in multus-cni's
+cmd/thin_entrypoint/main.go), the daemon names its path as ``clusterNetwork`` (findMasterPlugin and GenerateConfig in
+pkg/server/config). A copy of that would call itself without end. So our copy of Multus' configuration has in that place
+what Multus would have taken without us: the first configuration that is neither Multus' nor ours. It is the same
+whether Multus has started before us or after us, and however often.
+"""
+
+import json
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from cli.node.errors import NodeError
+from cli.node.plan.cni_folder import FOLDER, PLUGIN, Configuration, configurations, entries_of, is_ours, list_of
+from cli.node.plan.states import Host
+
+MULTUS = ("multus", "multus-shim")
+# getClusterNetwork in CNI-Genie's genie/genie-netattachdef-controller.go reads the folder at each call.
+_BY_FOLDER = ("genie",)
+_ANNOTATIONS = "io.kubernetes.cri.pod-annotations"
+
+
+class LoopError(Exception):
+    """What the runtime calls would call itself again."""
+
+
+@dataclass(frozen=True, slots=True)
+class PluginCall:
+    """A plugin that is called for a pod; ``depth`` is how many others call it in their turn."""
+
+    type: str
+    depth: int
+
+
+def capabilities(plugin: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what the runtime is to pass to mooring-cni."""
+    return {_ANNOTATIONS: True, **plugin.get("capabilities", {})}
+
+
+def refuse_others(configuration: Configuration) -> None:
+    """Raise NodeError for a plugin other than Multus that calls another configuration of the folder, or a copy."""
+    for entry in configuration.plugins:
+        kind = entry.get("type")
+        if kind in MULTUS or not (kind in _BY_FOLDER or any(map(_is_configuration, entry.values()))):
+            continue
+        raise NodeError(
+            f"plugin {kind!r} of {configuration.name!r} in {FOLDER!r} calls another configuration there, and would "
+            f"call itself in a copy: let it name the cluster network's file, put {PLUGIN} behind the plugins of that "
+            "file, and --network none"
+        )
+
+
+def _is_configuration(value: object) -> bool:
+    """Return whether a field has the path of a configuration in the folder, or a whole configuration."""
+    if isinstance(value, str):
+        return _file_of(value) not in (None, "")
+    if isinstance(value, list):
+        return any(map(_is_configuration, value))
+    return isinstance(value, dict) and (isinstance(value.get("plugins"), list) or {"type", "name"} <= value.keys())
+
+
+def without_ours(
+    host: Host, configuration: Configuration, ours: Collection[str], plugin: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return a configuration, as a list, that does not lead to ours; raise NodeError if nothing is left to call."""
+    return list_of(raw_without_ours(host, configuration, ours, plugin))
+
+
+def raw_without_ours(
+    host: Host, configuration: Configuration, ours: Collection[str], plugin: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return a configuration's JSON in which neither an entry nor what Multus calls is ours."""
+
+    def entry_without(entry: Mapping[str, Any]) -> Mapping[str, Any]:
+        return _multus_without(host, entry, ours, plugin) if entry.get("type") in MULTUS else entry
+
+    raw = dict(configuration.raw)
+    if "plugins" in raw:
+        return raw | {"plugins": [entry_without(entry) for entry in configuration.plugins if not is_ours(entry)]}
+    return dict(entry_without(raw))
+
+
+def _multus_without(
+    host: Host, entry: Mapping[str, Any], ours: Collection[str], plugin: Mapping[str, Any]
+) -> Mapping[str, Any]:
+    cluster = next((each for each in configurations(host, ours) if not _is_of_multus(each)), None)
+    path, delegates = entry.get("clusterNetwork"), entry.get("delegates")
+    if isinstance(path, str) and path:
+        if _target(host, path) not in ours:
+            return entry
+        changed = {**entry, "clusterNetwork": _path_like(path, _needed(cluster).name)}
+    elif isinstance(delegates, list) and any(map(_is_copy_of_ours, delegates)):
+        instead = [dict(_needed(cluster).raw) if _is_copy_of_ours(each) else each for each in delegates]
+        changed = {**entry, "delegates": instead}
+    else:
+        return entry
+    # Multus passes on what the configuration that it calls can take, and that was ours.
+    gone = capabilities(plugin).keys() - _capabilities_of(_needed(cluster).raw)
+    left = {name: value for name, value in (entry.get("capabilities") or {}).items() if name not in gone}
+    others = {name: value for name, value in changed.items() if name != "capabilities"}
+    return others | ({"capabilities": left} if left else {})
+
+
+def _needed(cluster: Configuration | None) -> Configuration:
+    if cluster is None:
+        raise NodeError(f"Multus calls our own chain, and folder {FOLDER!r} has no other network configuration")
+    return cluster
+
+
+def _is_copy_of_ours(delegate: object) -> bool:
+    return any(is_ours(entry) for entry in entries_of(delegate))
+
+
+def _is_of_multus(configuration: Configuration) -> bool:
+    return any(entry.get("type") in MULTUS for entry in configuration.plugins)
+
+
+def _capabilities_of(raw: Mapping[str, Any]) -> frozenset[str]:
+    named = (entry.get("capabilities") for entry in entries_of(raw))
+    return frozenset(name for each in named if isinstance(each, dict) for name in each)
+
+
+def _target(host: Host, path: str) -> str | None:
+    """Return the file of the folder that Multus reads at a path: of a folder the first one."""
+    name = _file_of(path)
+    return name if name != "" else next((each.name for each in configurations(host)), None)
+
+
+def _file_of(path: str) -> str | None:
+    """Return the name of a file of the folder at a path, wherever that is mounted; empty for the folder."""
+    _, there, name = path.rstrip("/").rpartition(FOLDER)
+    if not there or (name and not name.startswith("/")) or "/" in name[1:]:
+        return None
+    return name[1:] if not name or name.endswith((".conf", ".conflist", ".json")) else None
+
+
+def _path_like(path: str, name: str) -> str:
+    """Return the path of another file of the folder, as a program has it mounted."""
+    return f"{path.rpartition(FOLDER)[0]}{FOLDER}/{name}"
+
+
+def calls(host: Host, configuration: Configuration) -> Iterator[PluginCall]:
+    """Yield every plugin that is called for a pod, in order, also by Multus; raise LoopError for a loop of files."""
+    yield from _calls(host, configuration.raw, (configuration.name,), 0)
+
+
+def _calls(host: Host, raw: object, files: tuple[str, ...], depth: int) -> Iterator[PluginCall]:
+    for entry in entries_of(raw):
+        yield PluginCall(str(entry.get("type")), depth)
+        if entry.get("type") not in MULTUS:
+            continue
+        path, delegates = entry.get("clusterNetwork"), entry.get("delegates")
+        if isinstance(path, str) and path:
+            name = _target(host, path)
+            if name in files:
+                raise LoopError(f"calls itself without end: {' -> '.join((*files, str(name)))}")
+            text = host.text(f"{FOLDER}/{name}") if name is not None else None
+            if text is not None and name is not None:
+                yield from _calls(host, _json(text), (*files, name), depth + 1)
+        elif isinstance(delegates, list):
+            for each in delegates:
+                yield from _calls(host, each, files, depth + 1)
+
+
+def _json(text: str) -> object:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return None
