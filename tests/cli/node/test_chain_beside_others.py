@@ -115,6 +115,22 @@ def test_removal_leaves_nothing_of_ours_to_call(start: Start, node: NodeHost, *,
     assert called(node) == ["calico", "portmap"]
 
 
+def test_the_name_of_an_earlier_release_is_replaced(kubeadm: NodeHost) -> None:
+    """Under it the runtime would not use a Multus that comes later."""
+    run_install(kubeadm)
+    ours = kubeadm.root / FOLDER.lstrip("/") / names(kubeadm)[0]
+    ours.rename(ours.with_name("00-mooring.conflist"))
+    journal = "/var/lib/mooring/install/journal.json"
+    kubeadm.write(journal, kubeadm.text(journal).replace(ours.name, "00-mooring.conflist"))
+    assert called(kubeadm) == ["flannel", "portmap", "mooring-cni"]
+    assert len(_check(kubeadm)) == 2
+    assert kubeadm.run("install", "--wheelhouse", str(kubeadm.root.parent / "first"))[0] == 0
+    assert names(kubeadm) == ["00-n-mooring.conflist", "10-flannel.conflist"]
+    assert called(kubeadm) == ["flannel", "portmap", "mooring-cni"]
+    assert kubeadm.run("remove")[0] == 0
+    assert names(kubeadm) == ["10-flannel.conflist"]
+
+
 def test_a_chain_that_calls_itself_is_found_and_repaired(host_of: HostOf) -> None:
     """An earlier release has made it so, after Multus had started again."""
     multus = {"cniVersion": "0.3.1", "name": "m", "type": "multus-shim"}
