@@ -33,7 +33,7 @@ _AT_ONCE = 8
 def run(node: Node, call: Call, conf: Conf) -> dict[str, object]:
     """Return the result of ADD. A plain pod in a chain gets the chain's result, whatever this entry of it has."""
     uid = call.args.get("K8S_POD_UID", "")
-    record = attachment.record_to_apply(call, conf, node.ledger.pod(uid) if uid else None)
+    record = attachment.record_to_apply(call, conf, node.ledger.pod(uid))
     vfs = attachment.vfs_of_call(record, conf) if record is not None else ()
     if vfs or conf.previous is None:
         own_ipam.check(conf)

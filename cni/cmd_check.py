@@ -16,13 +16,13 @@ def run(node: Node, call: Call, conf: Conf) -> None:
     if not conf.checks:
         return
     uid = call.args.get("K8S_POD_UID", "")
-    record = record_to_apply(call, conf, node.ledger.pod(uid) if uid else None)
+    record = record_to_apply(call, conf, node.ledger.pod(uid))
     changed = node.ledger.rates(uid) if record is not None else None
     vfs = vfs_of_call(with_recorded_rates(record, changed), conf) if record is not None else ()
-    of_network = (entry for entry in node.ledger.entries() if entry.container == call.container)
+    of_sandbox = node.ledger.entries_of(call.container, [vf.pci for vf in vfs])
     entries = {
         entry.pci: entry
-        for entry in of_network
+        for entry in of_sandbox
         if conf.network is None or entry.attachment is None or entry.attachment.network == conf.network
     }
     if not vfs and not entries:

@@ -27,8 +27,8 @@ from mooring.records.ledger import LedgerEntry
 
 def run(node: Node, call: Call, conf: Conf) -> None:
     """Release every VF of a sandbox, or of one network in it; try all, then raise the last CniError."""
-    unrecorded.add_to_ledger(node, call, conf)
-    detach_all(node, node.ledger.entries(call.container), lambda entry: _is_of(entry, call, conf))
+    pcis = unrecorded.add_to_ledger(node, call, conf)
+    detach_all(node, node.ledger.entries_of(call.container, pcis), lambda entry: _is_of(entry, call, conf))
 
 
 def _is_of(entry: LedgerEntry, call: Call, conf: Conf) -> bool:

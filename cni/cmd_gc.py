@@ -4,7 +4,7 @@ The steps for one VF are those of DEL (`cni.cmd_del`, steps 2 to 5).
 """
 
 from cni.spec.conf import Conf
-from cni.spec.skel import BAD_CONFIG, Call, CniError
+from cni.spec.skel import BAD_CONFIG, TRY_AGAIN, Call, CniError
 from cni.vf import ipam, own_ipam
 from cni.vf.detach.detach import detach_all
 from cni.vf.node import Node
@@ -26,12 +26,17 @@ def run(node: Node, call: Call, conf: Conf) -> None:
         detach_all(node, node.ledger.entries(), lambda entry: _is_stale(entry, conf, valid))
     except CniError as failed:
         failures.append(failed)
+    content = node.ledger.content()
     attachments = [
         {"containerID": entry.container, "ifname": entry.ipam.ifname}
-        for entry in node.ledger.entries()
+        for entry in content.entries
         if entry.ipam is not None and _is_ours(entry, conf)
     ]
-    for config in own_ipam.own_only(conf).every_ipam().values():
+    if content.unreadable and not failures:
+        what = "; ".join(map(str, content.unreadable.values()))
+        failures.append(CniError(TRY_AGAIN, "the ledger cannot be read whole", what))
+    # A plugin would free the addresses of a VF that is not listed.
+    for config in own_ipam.own_only(conf).every_ipam().values() if not content.unreadable else ():
         delegated = conf.delegated(config) | {"cniVersion": conf.version, "cni.dev/valid-attachments": attachments}
         try:
             ipam.delegate("GC", delegated, call.path)

@@ -206,7 +206,12 @@ class Interceptors:
             async with use.turn:
                 if use.calls > 1:
                     return False
-                if not await asyncio.to_thread(self._records.remove_pod, uid):
+                try:
+                    if not await asyncio.to_thread(self._records.remove_pod, uid):
+                        return False
+                except OSError as reason:
+                    # Others are removed all the same.
+                    _log.warning("pod record not removed", uid=uid, reason=str(reason))
                     return False
         _log.info("pod record removed", uid=uid, reason="no sandbox of that pod is left")
         return True

@@ -4,6 +4,7 @@ Of each pod record the advertiser reads an extract below the run folder, where t
 the record does: when the kubelet stops the pod's sandbox, what still holds a VF is a pod that should be gone.
 """
 
+import os
 import zlib
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -12,7 +13,8 @@ from pathlib import Path
 
 import structlog
 
-from mooring.files import read_file, record_paths, remove_file, write_file, write_shared
+from mooring.files import ForeignFileError, read_record, remove_file, write_file, write_shared
+from mooring.folders import is_record, record_names
 from mooring.locks import hold
 from mooring.names import is_uid
 from mooring.records import sandbox_marks
@@ -21,7 +23,8 @@ from mooring.records.extract import pod_extract
 from mooring.records.ledger import LedgerEntry, ledger_name, read_ledger_entry
 from mooring.records.pod_record import (
     FOLDER,
-    UNPRIVILEGED,
+    IS_NAME,
+    IS_NOTE,
     PodRecord,
     dump_pod_record,
     pod_record_name,
@@ -51,17 +54,20 @@ class Records:
         return sandbox_marks.marked(self.run, uid)
 
     def pod(self, uid: str) -> PodRecord | None:
-        """Return the record of a pod; None for a uid that cannot name a record."""
+        """Return the record of a pod; None for a uid that cannot name one, and where something else is in its place."""
         if not is_uid(uid):
             return None
         name = pod_record_name(uid)
-        text = read_file(self.state / name)
+        try:
+            text = read_record(self.state / name)
+        except ForeignFileError:
+            return None
         return None if text is None else read_pod_record(text, name)
 
     def size(self, uid: str) -> int:
         """Return how many bytes the record of a pod has; 0 where there is none."""
         try:
-            return (self.state / pod_record_name(uid)).stat().st_size if is_uid(uid) else 0
+            return (self.state / pod_record_name(uid)).lstat().st_size if is_uid(uid) else 0
         except FileNotFoundError:
             return 0
 
@@ -72,7 +78,7 @@ class Records:
         """
         uid = record.assignment.uid
         with self._locked(uid):
-            if (self.state / pod_record_name(uid)).exists():
+            if is_record(self.state / pod_record_name(uid)):
                 return False
             write_file(self.state / unprivileged_name(uid), "")
             write_file(self.state / pod_record_name(uid), dump_pod_record(record))
@@ -85,14 +91,14 @@ class Records:
 
     def note_privileged(self, uid: str) -> None:
         """Remove a pod's note durably, before a container is made that can change its VFs."""
-        if (note := self.state / unprivileged_name(uid)).exists():
+        if os.path.lexists(note := self.state / unprivileged_name(uid)):
             remove_file(note)
 
     def show_pod(self, record: PodRecord) -> None:
         """Put the extract of a record in place, where it is not: its pod is to run here. A failure is logged."""
         path = self._extract(record.assignment.uid)
         try:
-            if path.parent.is_dir() and not path.exists():
+            if path.parent.is_dir() and not is_record(path):
                 write_shared(path, pod_extract(record))
         except OSError as refused:
             _log.warning("extract of a pod record is not written", pod=record.pod, reason=str(refused))
@@ -115,13 +121,11 @@ class Records:
             return True
 
     def pods(self) -> frozenset[str]:
-        """Return the uids that have a record or a note, readable or not; files with other names are skipped."""
-        folder = self.state / FOLDER
-        return frozenset(
-            path.stem for path in (*record_paths(folder), *record_paths(folder, UNPRIVILEGED)) if is_uid(path.stem)
-        )
+        """Return the uids that have a record or a note, readable or not."""
+        names = record_names(self.state / FOLDER, lambda name: IS_NAME(name) or IS_NOTE(name))
+        return frozenset(name.partition(".")[0] for name in names)
 
     def vf(self, pci: str) -> LedgerEntry | None:
         name = ledger_name(pci)
-        text = read_file(self.state / name)
+        text = read_record(self.state / name)
         return None if text is None else read_ledger_entry(text, name)

@@ -6,12 +6,29 @@ Each write is a temporary file, fsync, rename, fsync of the folder; root only (0
 import errno
 import os
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 
+from mooring.parsing import MAX_BYTES
+
+# Larger than any file that is read whole, and small enough for a node's daemons.
+MOST_BYTES = 4 << 20
+_PORTION = 1 << 16
+# What bytes that are not UTF-8 become: no document of ours has it.
+NOT_UTF_8 = "\N{REPLACEMENT CHARACTER}"
 _TEMPORARY = ".tmp"
+# Of a path through what is no folder, or leads nowhere: no program of ours has written there.
+_NOWHERE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP})
+_KINDS = (
+    (stat.S_ISDIR, "a folder"),
+    (stat.S_ISLNK, "a symbolic link"),
+    (stat.S_ISFIFO, "a named pipe"),
+    (stat.S_ISSOCK, "a socket"),
+    (stat.S_ISCHR, "a device"),
+    (stat.S_ISBLK, "a device"),
+)
 # What differs once a file is replaced: inode number, time of its last change in nanoseconds, size.
 Stamp = tuple[int, int, int]
 
@@ -92,12 +109,56 @@ def remove_file(path: Path) -> None:
         sync_folder(path.parent)
 
 
-def read_file(path: Path) -> str | None:
-    """Return a file's text, None if it is absent; bytes that are not UTF-8 become U+FFFD, which no record accepts."""
+class ForeignFileError(OSError):
+    """What is at a path is nothing that these programs write there: no file, too large, or another user's."""
+
+
+def read_file(path: Path, most: int = MOST_BYTES) -> str | None:
+    """Return a file's text, None if it is absent; bytes that are not UTF-8 become `NOT_UTF_8`.
+
+    Links are followed: a volume of a ConfigMap consists of them. Raise ForeignFileError for what is no file, which
+    would have its reader wait for ever, and for more than ``most`` bytes.
+    """
+    content = read_bytes(path, most)
+    return None if content is None else content.decode(errors="replace")
+
+
+def read_bytes(path: Path, most: int = MOST_BYTES) -> bytes | None:
+    """Return what a file holds, as `read_file` does."""
     try:
-        return path.read_text(encoding="utf-8", errors="replace")
+        return _read(path, most, os.O_RDONLY, lambda _: None)
     except FileNotFoundError:
         return None
+
+
+def read_record(path: Path, most: int = MAX_BYTES) -> str | None:
+    """Return the text of a file that one of these programs has written, None if it is absent.
+
+    Raise ForeignFileError for a link, and for a file of another user than root and this process' own.
+    """
+    try:
+        content = _read(path, most, os.O_RDONLY | os.O_NOFOLLOW, lambda status: _check_owner(path, status))
+    except OSError as refused:
+        if is_nowhere(refused):
+            return None
+        raise
+    return content.decode(errors="replace")
+
+
+def is_nowhere(refused: OSError) -> bool:
+    """Return whether a path could not be reached as it does not exist, whatever is in the place of its folders."""
+    return not isinstance(refused, ForeignFileError) and refused.errno in _NOWHERE
+
+
+def is_text_of(path: Path, text: str | None) -> bool:
+    """Return whether a file has this text, or is absent where that is None; raise OSError if that is unknown.
+
+    It is not, where something is in its place: what is written next replaces that.
+    """
+    try:
+        return read_record(path) == text
+    except ForeignFileError:
+        return False
 
 
 def read_own_file(path: Path) -> str | None:
@@ -105,14 +166,17 @@ def read_own_file(path: Path) -> str | None:
 
     Raise PermissionError for a file or folder that others own or may write to.
     """
+
+    def check(status: os.stat_result) -> None:
+        for found, what in ((status, path), (path.parent.stat(), path.parent)):
+            if not _is_own(found):
+                raise PermissionError(errno.EPERM, "others than root own it or may write to it", str(what))
+
     try:
-        with path.open(encoding="utf-8", errors="replace") as file:
-            for status, what in ((os.fstat(file.fileno()), path), (path.parent.stat(), path.parent)):
-                if not _is_own(status):
-                    raise PermissionError(errno.EPERM, "others than root own it or may write to it", str(what))
-            return file.read()
+        content = _read(path, MOST_BYTES, os.O_RDONLY, check)
     except FileNotFoundError:
         return None
+    return content.decode(errors="replace")
 
 
 def _is_own(status: os.stat_result) -> bool:
@@ -128,18 +192,55 @@ def read_foreign_file(path: Path, most: int, folder: int | None = None) -> str |
     for more than ``most`` bytes. ``folder`` is an open one, to which ``path`` is relative.
     """
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
+        content = _read(path, most, os.O_RDONLY | os.O_NOFOLLOW, lambda _: None, folder)
     except FileNotFoundError:
         return None
+    return content.decode(errors="replace")
+
+
+def why_foreign(path: Path) -> ForeignFileError | None:
+    """Return why no program of ours has written what is at a path, None if one may have; raise OSError."""
+    status = path.lstat()
     try:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise OSError(errno.EINVAL, "not a regular file", str(path))
-        content = os.read(descriptor, most + 1)
+        _check_kind(path, status, MAX_BYTES)
+        _check_owner(path, status)
+    except ForeignFileError as foreign:
+        return foreign
+    return None
+
+
+def _read(
+    path: Path, most: int, flags: int, check: Callable[[os.stat_result], None], folder: int | None = None
+) -> bytes:
+    """Read a regular file whole. A device is not even opened: that of a watchdog starts it."""
+    follows = not flags & os.O_NOFOLLOW
+    _check_kind(path, os.stat(path, dir_fd=folder, follow_symlinks=follows), most)
+    descriptor = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
+    try:
+        status = os.fstat(descriptor)
+        _check_kind(path, status, most)
+        check(status)
+        content = bytearray()
+        while len(content) <= most and (part := os.read(descriptor, min(_PORTION, most + 1 - len(content)))):
+            content += part
     finally:
         os.close(descriptor)
     if len(content) > most:
-        raise OSError(errno.EFBIG, f"longer than {most} bytes", str(path))
-    return content.decode(errors="replace")
+        raise ForeignFileError(errno.EFBIG, f"longer than {most} bytes", str(path))
+    return bytes(content)
+
+
+def _check_kind(path: Path, status: os.stat_result, most: int) -> None:
+    if not stat.S_ISREG(status.st_mode):
+        kind = next((name for is_kind, name in _KINDS if is_kind(status.st_mode)), "of an unknown kind")
+        raise ForeignFileError(errno.EINVAL, f"{kind}, not a regular file", str(path))
+    if status.st_size > most:
+        raise ForeignFileError(errno.EFBIG, f"longer than {most} bytes", str(path))
+
+
+def _check_owner(path: Path, status: os.stat_result) -> None:
+    if status.st_uid not in (0, os.geteuid()):
+        raise ForeignFileError(errno.EPERM, f"owned by uid {status.st_uid}, not by root", str(path))
 
 
 @contextmanager
@@ -171,12 +272,6 @@ def stamps(folder: int, most: int) -> Mapping[str, Stamp]:
                 status = entry.stat(follow_symlinks=False)
                 found[entry.name] = (status.st_ino, status.st_ctime_ns, status.st_size)
     return found
-
-
-def record_paths(folder: Path, suffix: str = ".json") -> Iterator[Path]:
-    """Yield the records in a folder by name; leftovers of interrupted writes are skipped."""
-    if folder.is_dir():
-        yield from sorted(path for path in folder.iterdir() if path.suffix == suffix and path.name[0] != ".")
 
 
 def sync_folder(folder: Path) -> None:

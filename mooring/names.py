@@ -1,6 +1,7 @@
 """The names in the documents of the contract, and the annotation keys."""
 
 import re
+from collections.abc import Callable
 from typing import Literal
 
 from mooring.nic import pci
@@ -89,6 +90,11 @@ def uid(value: Value) -> str:
 
 def is_uid(text: str) -> bool:
     return _UID.fullmatch(text) is not None
+
+
+def with_suffix(is_stem: Callable[[str], bool], suffix: str = ".json") -> Callable[[str], bool]:
+    """Return what recognizes the file names that are such a stem and the suffix."""
+    return lambda name: name.endswith(suffix) and is_stem(name[: -len(suffix)])
 
 
 def port(value: Value) -> str:

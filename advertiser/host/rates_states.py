@@ -6,8 +6,9 @@ from pathlib import Path
 import structlog
 
 from mooring.errors import RecordError
-from mooring.files import read_file, record_paths
+from mooring.folders import read_folder
 from mooring.records.rates_exchange import STATES, RatesState, read_state
+from mooring.records.rates_record import IS_NAME
 
 _log = structlog.get_logger()
 
@@ -21,11 +22,11 @@ def read_rates_states(run: Path) -> Mapping[str, RatesState] | None:
     if not folder.is_dir():
         return None
     found: dict[str, RatesState] = {}
-    for path in record_paths(folder):
+    for name, text in read_folder(folder, IS_NAME):
         try:
-            text = read_file(path)
-            if text is not None:
-                found[path.stem] = read_state(text, path.name)
-        except RecordError as broken:
-            _log.error("state of changed rates cannot be read", path=str(path), reason=str(broken))
+            if isinstance(text, OSError):
+                raise text
+            found[name.removesuffix(".json")] = read_state(text, name)
+        except (RecordError, OSError) as broken:
+            _log.error("state of changed rates cannot be read", path=str(folder / name), reason=str(broken))
     return found

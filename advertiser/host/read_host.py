@@ -5,7 +5,8 @@ and no holder. With sysfs first, it is on the host and held. So the ledger is re
 marked unsettled. The next scan, which that change triggers, reads it settled.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,9 +18,10 @@ from advertiser.host.rtnetlink import altnames
 from advertiser.host.sysfs import NETNS_MODE, read_attribute, read_functions
 from advertiser.inventory.facts import Host
 from advertiser.inventory.port import main_netdev
-from mooring.annotations.inventory import ADVERTISER
+from mooring.annotations.inventory import ADVERTISER, NODE_PROGRAMS
 from mooring.errors import RecordError
-from mooring.files import read_file, record_paths
+from mooring.files import read_record
+from mooring.folders import read_folder, record_names
 from mooring.nic.pci import is_address
 from mooring.records import extract, ledger, node_check, pod_record, rates_exchange, without_devices
 from mooring.records.ledger import LedgerEntry, read_ledger_entry
@@ -84,34 +86,37 @@ def read_host(roots: Roots, modes: ReadModes = read_modes) -> Host:
 
 
 def _read_ledger(state: Path) -> Mapping[str, LedgerEntry | None]:
-    paths = [path for path in record_paths(state / ledger.FOLDER) if is_address(path.stem)]
-    return {path.stem: entry for path in paths for entry in _entries(path)}
+    """Return the entries by PCI address, None for one that cannot be read; raise OSError if there are too many."""
+    found: dict[str, LedgerEntry | None] = {}
+    for name, text in read_folder(state / ledger.FOLDER, ledger.IS_NAME):
+        if not name and isinstance(text, OSError):
+            raise text
+        found[name.removesuffix(".json")] = _entry(name, text)
+    return found
 
 
-def _entries(path: Path) -> Iterator[LedgerEntry | None]:
-    """Yield the entry at a path, None if it cannot be read; yield nothing if it no longer exists."""
+def _entry(name: str, text: str | OSError) -> LedgerEntry | None:
     try:
-        text = read_file(path)
-        if text is not None:
-            yield read_ledger_entry(text, ledger.ledger_name(path.stem))
+        if isinstance(text, OSError):
+            raise text
+        return read_ledger_entry(text, f"{ledger.FOLDER}/{name}")
     except (OSError, RecordError) as broken:
-        _log.error("ledger entry cannot be read", pci=path.stem, reason=str(broken))
-        yield None
+        _log.error("ledger entry cannot be read", pci=name.removesuffix(".json"), reason=str(broken))
+        return None
 
 
 def _programs(run: Path) -> dict[str, str]:
     """Return the versions that the programs here have recorded, by program."""
-    folder = run / VERSIONS
-    paths = sorted(folder.iterdir()) if folder.is_dir() else []
-    files = {path.name: path for path in paths if path.name[0] != "." and path.is_file()}
-    files[ADVERTISER] = run / ADVERTISER_VERSION
-    found = ((name, read_file(path)) for name, path in sorted(files.items()))
-    return {name: version.strip()[:_LONGEST_VERSION] for name, version in found if version is not None}
+    versions = dict(read_folder(run / VERSIONS, NODE_PROGRAMS.__contains__))
+    with suppress(OSError):
+        if (own := read_record(run / ADVERTISER_VERSION)) is not None:
+            versions[ADVERTISER] = own
+    return {name: version.strip()[:_LONGEST_VERSION] for name, version in versions.items() if isinstance(version, str)}
 
 
 def _without_devices(path: Path) -> frozenset[WithoutDevices]:
     try:
-        text = read_file(path)
+        text = read_record(path)
         return frozenset() if text is None else read_without_devices(text)
     except (OSError, RecordError) as broken:
         _log.error("report of containers without devices cannot be read", reason=str(broken))
@@ -120,13 +125,11 @@ def _without_devices(path: Path) -> frozenset[WithoutDevices]:
 
 def _node_check(path: Path) -> NodeCheck | None:
     try:
-        text = read_file(path)
+        text = read_record(path)
         return None if text is None else read_node_check(text)
     except (OSError, RecordError) as broken:
         return NodeCheck(datetime.now(UTC), "unknown", str(broken))
 
 
 def _preparing(folder: Path) -> frozenset[str]:
-    return (
-        frozenset(path.name for path in folder.iterdir() if is_address(path.name)) if folder.is_dir() else frozenset()
-    )
+    return frozenset(record_names(folder, is_address))

@@ -25,10 +25,11 @@ from mooring import names
 from mooring.annotations.inventory import read_inventory
 from mooring.annotations.rates import RatesInForce, dump_rates_in_force
 from mooring.errors import AnnotationError
-from mooring.files import record_paths
+from mooring.folders import record_names
 from mooring.kube.client import Client
 from mooring.kube.events import Changed, Event, Removed, Synced
 from mooring.kube.watch import Decoder, watch
+from mooring.records import rates_record
 from mooring.records.rates_exchange import HANDED_OVER, LISTED, HandedOverRates, RatesState, dump_handed_over
 
 _log = structlog.get_logger()
@@ -132,7 +133,7 @@ class RatesHandOver:
             return
         wanted = {f"{uid}.json": dump_handed_over(given) for uid, given in self._given.items()}
         refusals = [record(self._folder / name, text) for name, text in wanted.items()]
-        refusals += [record(path, None) for path in record_paths(self._folder) if path.name not in wanted]
+        refusals += [record(self._folder / name, None) for name in _handed_over(self._folder) if name not in wanted]
         if not any(refusals):
             # Not before the files: without one a pod that it may belong to is gone.
             refusals.append(record(self._listed, ""))
@@ -157,9 +158,13 @@ def _has_said_so(inventory: str | None) -> bool:
         return False
 
 
+def _handed_over(folder: Path) -> tuple[str, ...]:
+    return record_names(folder, rates_record.IS_NAME)
+
+
 def take_back(run: Path) -> None:
     """Remove what an advertiser has handed over that did so: this one does not."""
     # First: without it no file's absence says anything.
-    for path in (run / LISTED, *record_paths(run / HANDED_OVER)):
+    for path in (run / LISTED, *(run / HANDED_OVER / name for name in _handed_over(run / HANDED_OVER))):
         if (refused := record(path, None)) is not None:
             _log.warning("rates stay handed over to the CNI server", path=str(path), reason=str(refused))

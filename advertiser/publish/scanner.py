@@ -17,7 +17,7 @@ from advertiser.host.read_host import Roots, read_host
 from advertiser.inventory.build_inventory import InventoryResult, build_inventory
 from advertiser.inventory.facts import ClusterFacts, Host
 from mooring.annotations.inventory import ADVERTISER
-from mooring.files import read_file, remove_file, write_shared
+from mooring.files import is_text_of, remove_file, write_shared
 from mooring.gpu.inventory import GpuInventory
 from mooring.records import shared_ports
 from mooring.records.rates_exchange import RatesState
@@ -94,7 +94,7 @@ def record_shared_ports(run: Path, shared: SharedPorts) -> None:
 def record(path: Path, text: str | None) -> OSError | None:
     """Write a file of the advertiser's own folder, or remove it, unless it is so already; return what refuses that."""
     try:
-        if text == read_file(path):
+        if is_text_of(path, text):
             return None
         if text is None:
             remove_file(path)

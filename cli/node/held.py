@@ -5,20 +5,22 @@ from pathlib import Path
 
 from cli.node.look import below
 from mooring.errors import RecordError
-from mooring.files import read_file, record_paths
-from mooring.records.ledger import ledger_name, read_ledger_entry
+from mooring.folders import read_folder
+from mooring.records.ledger import FOLDER, IS_NAME, read_ledger_entry
 
 _VFS = "/var/lib/mooring/vfs"
 
 
 def holders(root: Path) -> Sequence[str]:
     """Return a line for each VF that is not the host's: its pod and address, the address alone if that is not known."""
-    return [_holder(path) for path in record_paths(below(root, _VFS))]
+    return [_holder(name, text) for name, text in read_folder(below(root, _VFS), IS_NAME)]
 
 
-def _holder(path: Path) -> str:
+def _holder(name: str, text: str | OSError) -> str:
     try:
-        entry = read_ledger_entry(read_file(path) or "", ledger_name(path.stem))
+        if isinstance(text, OSError):
+            raise text
+        entry = read_ledger_entry(text, f"{FOLDER}/{name}")
     except (RecordError, OSError):
-        return f"VF {path.stem}"
+        return f"VF {name.removesuffix('.json')}"
     return f"{entry.pod} has VF {entry.pci}"

@@ -8,6 +8,8 @@ from pathlib import Path, PurePosixPath
 
 from cli.node.plan import cni_folder, kubelet, settings, steps, texts
 from cli.node.plan.states import File, Host, Link
+from mooring.files import ForeignFileError, read_bytes
+from mooring.folders import entry_names
 
 # Read whole: the files of others there determine the changes.
 _FOLDERS = (cni_folder.FOLDER, *kubelet.DROP_INS)
@@ -36,10 +38,17 @@ def state_of(root: Path, path: str) -> File | Link | None:
     there = below(root, path)
     if there.is_symlink():
         return Link(str(there.readlink()))
-    if not there.is_file():
+    if not there.is_file() or (content := _content(there)) is None:
         return None
-    text = there.read_bytes().decode(errors="surrogateescape")
-    return File(text, stat.S_IMODE(there.stat().st_mode))
+    return File(content.decode(errors="surrogateescape"), stat.S_IMODE(there.stat().st_mode))
+
+
+def _content(path: Path) -> bytes | None:
+    """Return what a file holds, None for one that is none, or far too large for a configuration."""
+    try:
+        return read_bytes(path)
+    except ForeignFileError:
+        return None
 
 
 def below(root: Path, path: str, *, through: bool = False) -> Path:
@@ -67,7 +76,7 @@ def below(root: Path, path: str, *, through: bool = False) -> Path:
 def _listed(root: Path) -> Iterator[str]:
     for folder in _FOLDERS:
         there = below(root, folder)
-        yield from (f"{folder}/{path.name}" for path in (there.iterdir() if there.is_dir() else ()))
+        yield from (f"{folder}/{name}" for name in entry_names(there, lambda _: True))
     for kind in ("service", "timer"):
         for link in below(root, str(_UNITS)).glob(f"**/mooring-*.{kind}"):
             yield str(Path("/") / link.relative_to(root))

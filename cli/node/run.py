@@ -18,9 +18,8 @@ from cli.node.look import below, look
 from cli.node.plan.states import Change, Host, Link, PathChange, VenvBuild, undone
 from cli.node.plan.steps import COMPLETE, CURRENT, HOME, KUBELET, Choices, Command, Step, steps
 from mooring.annotations.inventory import CNI, CRI_SHIM
-from mooring.files import record_paths
-from mooring.records import node_check, node_offer, sandbox_marks
-from mooring.records.pod_record import UNPRIVILEGED
+from mooring.folders import record_names
+from mooring.records import ledger, node_check, node_offer, pod_record, sandbox_marks
 
 Say = Callable[[str, str], None]  # Called with a step's name and what is done in it.
 SHIM = "mooring-cri-shim.service"
@@ -238,11 +237,11 @@ def _leave(root: Path, journal: Journal) -> None:
         return
     journals.remove(root)
     bypasses.remove(root)
-    if not any(record_paths(below(root, _VFS))):
+    if not record_names(below(root, _VFS), ledger.IS_NAME):
         # The shim removes a pod's record a while after its end, and the shim is already removed.
         pods = below(root, _PODS)
-        for path in (*record_paths(pods), *record_paths(pods, UNPRIVILEGED)):
-            path.unlink()
+        for name in record_names(pods, lambda name: pod_record.IS_NAME(name) or pod_record.IS_NOTE(name)):
+            (pods / name).unlink(missing_ok=True)
         # What the advertiser's init has left for ADD.
         (below(root, _STATE) / node_offer.NAME).unlink(missing_ok=True)
         # Where the shim has said that it marks its calls.

@@ -25,7 +25,8 @@ from cni.vf.rates.apply_rates import LeavingVfError, RatesRefusedError, apply_ra
 from mooring.annotations.assignment_keys import RATES, AssignmentKeys
 from mooring.annotations.rates import PodRates, verified_rates
 from mooring.errors import RecordError
-from mooring.files import record_paths, remove_file
+from mooring.files import remove_file
+from mooring.folders import is_record, record_names
 from mooring.locks import LockBusyError, hold_all
 from mooring.records import pod_record, rates_record
 from mooring.records.pod_record import PodRecord, pod_record_name
@@ -87,8 +88,8 @@ class ChangedRates:
     def _recorded(self, node: Node) -> dict[str, RatesState]:
         """Return the state of each record that is there at the start."""
         states = {}
-        for path in record_paths(node.ledger.state / rates_record.FOLDER):
-            uid = path.stem
+        for name in record_names(node.ledger.state / rates_record.FOLDER, rates_record.IS_NAME):
+            uid = name.removesuffix(".json")
             try:
                 record = node.ledger.rates(uid)
             except (RecordError, OSError) as unreadable:
@@ -185,8 +186,8 @@ class ChangedRates:
         gone = {uid for uid in states if uid not in self._handed_over.uids and not _is_recorded(node, uid)}
         if not gone:
             return
-        readable, unreadable = node.ledger.whole()
-        for uid in gone - {entry.uid for entry in readable} if not unreadable else ():
+        content = node.ledger.content()
+        for uid in gone - {entry.uid for entry in content.entries} if not content.unreadable else ():
             remove_file(node.ledger.state / rates_record_name(uid))
             for known in (states, self._backoffs, self._told):
                 known.pop(uid, None)
@@ -198,7 +199,7 @@ class ChangedRates:
 
 
 def _is_recorded(node: Node, uid: str) -> bool:
-    return (node.ledger.state / pod_record_name(uid)).exists()
+    return is_record(node.ledger.state / pod_record_name(uid))
 
 
 def _pcis(pod: PodRecord) -> list[str]:
@@ -218,7 +219,7 @@ def _put_in_force(node: Node, uid: str) -> bool:
     """Set a pod's rates; return whether no VF has others. Without a pod record nothing is set, nor by any ADD."""
     pod, record = node.ledger.pod(uid), node.ledger.rates(uid)
     if pod is None or record is None:
-        readable, unreadable = node.ledger.whole()
-        return not unreadable and all(entry.uid != uid for entry in readable)
+        content = node.ledger.content()
+        return not content.unreadable and all(entry.uid != uid for entry in content.entries)
     with hold_all(node.run, _pcis(pod), limit_s=0):
         return apply_rates(node, pod, record)

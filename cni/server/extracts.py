@@ -11,9 +11,10 @@ import structlog
 
 from cni.vf.node import Node
 from mooring.errors import RecordError
-from mooring.files import make_folder, read_file, record_paths, write_shared
+from mooring.files import ForeignFileError, make_folder, write_shared
+from mooring.folders import read_folder
 from mooring.locks import LockBusyError, hold
-from mooring.records import extract, pod_record
+from mooring.records import extract, ledger, pod_record
 from mooring.records.ledger import LedgerEntry
 from mooring.records.run_folder import ADVERTISER, PREPARING, READERS, READY, VERSIONS
 
@@ -34,10 +35,9 @@ def make_folders(run: Path) -> None:
 
 def show_recorded_pods(state: Path, run: Path) -> None:
     """Show the pods that were recorded before there was a place for extracts; those that end have none by intention."""
-    for path in record_paths(state / pod_record.FOLDER):
-        text = read_file(path)
-        if text is not None:
-            write_shared(run / extract.PODS / path.name, text)
+    for name, text in read_folder(state / pod_record.FOLDER, pod_record.IS_NAME):
+        if isinstance(text, str):
+            write_shared(run / extract.PODS / name, text)
 
 
 def mend(node: Node, entries: Mapping[str, LedgerEntry], unreadable: Collection[str]) -> None:
@@ -46,9 +46,11 @@ def mend(node: Node, entries: Mapping[str, LedgerEntry], unreadable: Collection[
     if not folder.is_dir():
         return
     wanted = {pci: extract.vf_extract(entry) for pci, entry in entries.items()}
-    wanted |= {Path(name).stem: _UNREADABLE for name in unreadable}
-    for pci in wanted.keys() | {path.stem for path in record_paths(folder)}:
-        if read_file(folder / f"{pci}.json") != wanted.get(pci):
+    wanted |= {name.removesuffix(".json"): _UNREADABLE for name in unreadable if ledger.IS_NAME(name)}
+    texts = read_folder(folder, ledger.IS_NAME)
+    shown = {name.removesuffix(".json"): text for name, text in texts if isinstance(text, str)}
+    for pci in wanted.keys() | shown.keys():
+        if shown.get(pci) != wanted.get(pci):
             _mend(node, pci)
 
 
@@ -57,7 +59,7 @@ def _mend(node: Node, pci: str) -> None:
         with hold(node.run, pci, limit_s=0):
             try:
                 entry = node.ledger.read(pci)
-            except RecordError:
+            except (RecordError, ForeignFileError):
                 node.ledger.show(pci, _UNREADABLE)
                 return
             node.ledger.show(pci, None if entry is None else extract.vf_extract(entry))

@@ -8,8 +8,10 @@ from pathlib import Path
 import structlog
 
 from mooring.errors import RecordError
-from mooring.files import make_folder, read_file, record_paths, write_shared
+from mooring.files import is_text_of, make_folder, read_record, write_shared
+from mooring.folders import record_names
 from mooring.records.rates_exchange import STATES, RatesState, dump_state, read_state
+from mooring.records.rates_record import IS_NAME
 from mooring.records.rates_server import claim_states, disclaim_states, is_of_last_server
 from mooring.records.run_folder import READERS
 
@@ -61,7 +63,7 @@ def was_in_force(run: Path, uid: str, generation: int) -> bool:
     """Return whether an earlier server of this boot has put a generation in force: it stays so."""
     name = f"{uid}.json"
     try:
-        text = read_file(run / STATES / name)
+        text = read_record(run / STATES / name)
         state = None if text is None else read_state(text, name)
     except (RecordError, OSError):
         return False
@@ -79,10 +81,10 @@ def _make(folder: Path, states: Mapping[str, RatesState]) -> None:
 
 
 def _replace(folder: Path, states: Mapping[str, RatesState]) -> None:
-    for path in record_paths(folder):
-        if path.stem not in states:
-            path.unlink(missing_ok=True)
+    for name in record_names(folder, IS_NAME):
+        if name.removesuffix(".json") not in states:
+            (folder / name).unlink(missing_ok=True)
     for uid, state in states.items():
         path, text = folder / f"{uid}.json", dump_state(state)
-        if read_file(path) != text:
+        if not is_text_of(path, text):
             write_shared(path, text)

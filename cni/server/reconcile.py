@@ -6,6 +6,7 @@ never touched. Between passes it keeps no state that matters: a server that was 
 the kernel.
 """
 
+import os
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -24,7 +25,6 @@ from cni.vf.detach.detach import detach
 from cni.vf.detach.rebind import RebindError
 from cni.vf.node import Node, in_host_netns
 from mooring.errors import RecordError
-from mooring.files import record_paths
 from mooring.locks import LockBusyError, hold
 from mooring.records import ledger, pod_record
 from mooring.records.ledger import LedgerEntry
@@ -61,7 +61,7 @@ class Reconciler:
         entries = self._read(node)
         places = _places(node, entries.values())
         found = {pci: (entry, places[pci]) for pci, entry in entries.items()}
-        judgement = find_orphans(found, _records(node), node.boot, self._unrecorded, now)
+        judgement = find_orphans(found, _records(node, entries.values()), node.boot, self._unrecorded, now)
         self._unrecorded = judgement.unrecorded
         self._backoffs = {pci: backoff for pci, backoff in self._backoffs.items() if pci in entries}
         due = [orphan for orphan in judgement.orphans if is_due(self._backoffs.get(orphan[0].pci), now)]
@@ -76,21 +76,13 @@ class Reconciler:
 
     def _read(self, node: Node) -> dict[str, LedgerEntry]:
         """Read the ledger; an entry that cannot be read names no sandbox: it is reported once and not changed."""
-        entries: dict[str, LedgerEntry] = {}
-        unreadable: dict[str, str] = {}
-        for path in record_paths(node.ledger.state / ledger.FOLDER):
-            try:
-                entry = node.ledger.read(path.stem)
-            except (RecordError, OSError) as broken:
-                unreadable[path.name] = str(broken)
-                continue
-            if entry is not None:
-                entries[entry.pci] = entry
+        content = node.ledger.content()
+        unreadable = {name: str(why) for name, why in (*content.unreadable.items(), *content.foreign.items())}
         for name in sorted(unreadable.keys() - self._unreadable.keys()):
             _log.error("ledger entry cannot be read and is left alone", entry=name, reason=unreadable[name])
             self._metrics.unreadable_entry()
         self._unreadable = unreadable
-        return entries
+        return {entry.pci: entry for entry in content.entries}
 
     def _repair_all(self, node: Node, orphans: Sequence[Orphan], now: float) -> list[str]:
         """Return the addresses of the released VFs; try those that failed before last, because they take seconds."""
@@ -138,9 +130,12 @@ class Reconciler:
         return True
 
 
-def _records(node: Node) -> frozenset[str] | None:
-    folder = node.ledger.state / pod_record.FOLDER
-    return frozenset(path.stem for path in record_paths(folder)) if folder.is_dir() else None
+def _records(node: Node, entries: Collection[LedgerEntry]) -> frozenset[str] | None:
+    """Return which pods of the entries have a record, readable or not; whatever is in its place counts as one."""
+    if not (node.ledger.state / pod_record.FOLDER).is_dir():
+        return None
+    names = {entry.uid: node.ledger.state / pod_record.pod_record_name(entry.uid) for entry in entries}
+    return frozenset(uid for uid, path in names.items() if os.path.lexists(path))
 
 
 def _places(node: Node, entries: Collection[LedgerEntry]) -> dict[str, Place]:

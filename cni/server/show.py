@@ -34,10 +34,10 @@ class LedgerRow:
 
 def show(node: Node, *, as_json: bool) -> str:
     """Return the ledger as a table, or as one JSON object; an entry that cannot be read is shown by its file's name."""
-    readable, broken = node.ledger.whole()
-    unreadable = {name: str(why) for name, why in broken.items()}
-    shown = [_shown(node, entry) for entry in readable]
-    nameless = _nameless(readable)
+    content = node.ledger.content()
+    unreadable = {name: str(why) for name, why in (*content.unreadable.items(), *content.foreign.items())}
+    shown = [_shown(node, entry) for entry in content.entries]
+    nameless = _nameless(content.entries)
     if as_json:
         return json.dumps(_document(shown, unreadable) | {"nameless": nameless})
     return "\n".join((*_table(shown, unreadable), *(f"  ! {name} {_NAMELESS}" for name in nameless)))

@@ -4,7 +4,7 @@
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,7 +12,17 @@ import structlog
 
 from cni.vf.large_texts import LARGE
 from mooring.errors import RecordError
-from mooring.files import read_file, read_own_file, record_paths, remove_file, write_file, write_files, write_shared
+from mooring.files import (
+    ForeignFileError,
+    read_own_file,
+    read_record,
+    remove_file,
+    write_file,
+    write_files,
+    write_shared,
+)
+from mooring.folders import is_record, read_folder
+from mooring.names import is_uid
 from mooring.records import extract, ledger, node_offer
 from mooring.records.ledger import LedgerEntry
 from mooring.records.node_offer import PfOffer
@@ -20,6 +30,15 @@ from mooring.records.pod_record import PodRecord, pod_record_name, read_pod_reco
 from mooring.records.rates_record import RatesRecord, dump_rates_record, rates_record_name, read_rates_record
 
 _log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerContent:
+    """The entries by address, and by file name why others cannot be read, or are none (``foreign``)."""
+
+    entries: Sequence[LedgerEntry]
+    unreadable: Mapping[str, RecordError | OSError]
+    foreign: Mapping[str, ForeignFileError]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +54,7 @@ class Ledger:
     def read(self, pci: str) -> LedgerEntry | None:
         """Return a VF's entry; raise RecordError for one that cannot be read."""
         name = ledger.ledger_name(pci)
-        text = read_file(self.state / name)
+        text = read_record(self.state / name)
         return None if text is None else ledger.read_ledger_entry(text, name)
 
     def write(self, *entries: LedgerEntry) -> None:
@@ -72,27 +91,42 @@ class Ledger:
 
         Raise OSError in the end if one could not be read: it may belong to any container.
         """
-        readable, unreadable = self.whole(container)
-        for why in unreadable.values():
-            _log.error("ledger entry is passed over", reason=str(why))
-        yield from readable
-        for why in unreadable.values():
+        content = self.content(container)
+        _log_unreadable(content.unreadable)
+        yield from content.entries
+        for why in content.unreadable.values():
             if isinstance(why, OSError):
                 raise why
 
-    def whole(self, container: str | None = None) -> tuple[Sequence[LedgerEntry], Mapping[str, RecordError | OSError]]:
-        """Return every entry, or a container's, by address, and by file name why others cannot be read."""
-        readable: list[LedgerEntry] = []
+    def entries_of(self, container: str, pcis: Collection[str]) -> Iterator[LedgerEntry]:
+        """Yield a container's entries by address; ``pcis`` are the VFs that its pod's record names.
+
+        Raise OSError in the end if the entry of one of these could not be read. What lies beside them says nothing of
+        this container: if such an entry is its own after all, the reconciler repairs that once it can be read.
+        """
+        content = self.content(container)
+        _log_unreadable(content.unreadable)
+        yield from content.entries
+        for pci in pcis:
+            if isinstance(why := content.unreadable.get(f"{pci}.json"), OSError):
+                raise why
+
+    def content(self, container: str | None = None) -> LedgerContent:
+        """Return what is in the ledger; with a container, of the others' entries only those that cannot be read."""
+        entries: list[LedgerEntry] = []
         unreadable: dict[str, RecordError | OSError] = {}
-        for path in record_paths(self.state / ledger.FOLDER):
-            try:
-                entry = None if _is_anothers(path, container) else self.read(path.stem)
-            except (RecordError, OSError) as why:
-                unreadable[path.name] = why
-                continue
-            if entry is not None:
-                readable.append(entry)
-        return readable, unreadable
+        foreign: dict[str, ForeignFileError] = {}
+        for name, text in read_folder(self.state / ledger.FOLDER, ledger.IS_NAME):
+            if isinstance(text, ForeignFileError):
+                foreign[name] = text
+            elif isinstance(text, OSError):
+                unreadable[name] = text
+            elif not _is_anothers(text, container):
+                try:
+                    entries.append(ledger.read_ledger_entry(text, f"{ledger.FOLDER}/{name}"))
+                except RecordError as why:
+                    unreadable[name] = why
+        return LedgerContent(entries, unreadable, foreign)
 
     def pf_offer(self, pci: str) -> PfOffer | None:
         """Return what the operator decided about a PF's VFs, as `init` left it; None for a PF that is not on offer.
@@ -104,12 +138,18 @@ class Ledger:
 
     def is_unprivileged(self, uid: str) -> bool:
         """Return whether the CRI shim notes that no container of a pod can have changed its VFs."""
-        return (self.state / unprivileged_name(uid)).exists()
+        return is_record(self.state / unprivileged_name(uid))
 
     def pod(self, uid: str) -> PodRecord | None:
-        """Return the record that the CRI shim wrote for a pod; raise RecordError for one that cannot be read."""
+        """Return the record that the CRI shim wrote for a pod; raise RecordError for one that cannot be read.
+
+        A uid that cannot name one has none. So has one with something in its place that the shim has not written: the
+        shim forwards no pod with VFs without its record.
+        """
+        if not is_uid(uid):
+            return None
         name = pod_record_name(uid)
-        text = read_file(self.state / name)
+        text = _text(self.state / name)
         if text is None:
             return None
         with LARGE.turn(len(text)):
@@ -118,7 +158,7 @@ class Ledger:
     def rates(self, uid: str) -> RatesRecord | None:
         """Return a pod's changed rates; raise RecordError for a record that cannot be read."""
         name = rates_record_name(uid)
-        text = read_file(self.state / name)
+        text = _text(self.state / name)
         return None if text is None else read_rates_record(text, name)
 
     def write_rates(self, record: RatesRecord) -> None:
@@ -126,9 +166,22 @@ class Ledger:
         write_file(self.state / rates_record_name(record.rates.uid), dump_rates_record(record))
 
 
-def _is_anothers(path: Path, container: str | None) -> bool:
-    """Return whether a file certainly holds another container's entry; parsing each of hundreds takes longer."""
+def _text(path: Path) -> str | None:
+    """Return a record's text, None where none of our programs has written one."""
     try:
-        return container is not None and json.loads(read_file(path) or "")["container"] != container
+        return read_record(path)
+    except ForeignFileError:
+        return None
+
+
+def _log_unreadable(unreadable: Mapping[str, RecordError | OSError]) -> None:
+    for why in unreadable.values():
+        _log.error("ledger entry is passed over", reason=str(why))
+
+
+def _is_anothers(text: str, container: str | None) -> bool:
+    """Return whether a text is certainly another container's entry; parsing each of hundreds takes longer."""
+    try:
+        return container is not None and json.loads(text)["container"] != container
     except (ValueError, TypeError, KeyError, RecursionError):
         return False

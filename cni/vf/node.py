@@ -15,7 +15,7 @@ from cni.kernel.wait import NAMED_S, RACED, retry, wait_until
 from cni.vf.ledger import Ledger
 from mooring import names
 from mooring.errors import RecordError
-from mooring.files import read_file, read_foreign_file
+from mooring.files import read_foreign_file, read_record
 from mooring.nic.pci import routing_id
 from mooring.nic.vf_settings import VfSettingsApi
 from mooring.records import run_folder, shared_ports
@@ -50,7 +50,7 @@ def pfs_of_port(node: Node, pf_pci: str) -> tuple[str, ...]:
         raise RecordError(shared_ports.FILE, "", str(unusable)) from unusable
     if text is None and not (node.run / run_folder.ADVERTISER_VERSION).exists():
         # Where an advertiser of an earlier version puts it.
-        text = read_file(node.run / Path(shared_ports.FILE).name)
+        text = read_record(node.run / Path(shared_ports.FILE).name)
     shared = shared_ports.read_shared_ports(text) if text is not None else ()
     return next((port for port in shared if pf_pci in port), (pf_pci,))
 

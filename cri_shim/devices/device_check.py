@@ -29,7 +29,7 @@ from cri_shim.plan.inject import entitled_vfs
 from cri_shim.records import Records
 from cri_shim.runtime import Runtime
 from mooring.errors import AnnotationError, RecordError
-from mooring.files import read_file, write_shared
+from mooring.files import is_text_of, write_shared
 from mooring.gpu.assignment import GpuAssignment, assigned_gpus
 from mooring.gpu.cdi_folders import cdi_folders
 from mooring.records.pod_record import PodRecord
@@ -179,7 +179,7 @@ class DeviceCheck:
             try:
                 record = self._records.pod(uid)
                 gpus = assigned_gpus(record.assignment) if record is not None else None
-            except (RecordError, AnnotationError):
+            except (RecordError, AnnotationError, OSError):
                 unreadable += 1
                 continue
             if record is not None:
@@ -219,7 +219,7 @@ class DeviceCheck:
             await asyncio.gather(*(self._stop(runtime, container, without, turns) for container, without in each))
 
     def _write(self, text: str) -> None:
-        if read_file(self._report) != text:
+        if not is_text_of(self._report, text):
             write_shared(self._report, text)
 
     async def _stop(

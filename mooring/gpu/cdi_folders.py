@@ -7,11 +7,14 @@ from pathlib import Path
 import structlog
 import yaml
 
+from mooring.files import NOT_UTF_8, read_file
+from mooring.folders import entry_names
 from mooring.gpu.cdi import CdiDevice, read_cdi
 from mooring.parsing import MAX_BYTES
 
 _log = structlog.get_logger()
 DEFAULT_FOLDERS = "/etc/cdi:/var/run/cdi"
+_MOST_FILES = 1024
 _UNREAD = "CDI specification {!r} cannot be read: {}"
 # libyaml's where PyYAML was built with it: several times as fast, and the shim reads specifications between its calls.
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -45,12 +48,14 @@ class CdiFolders:
 
     def _in_folder(self, folder: Path) -> Iterator[CdiDevice]:
         try:
-            paths = sorted(folder.iterdir())
-        except OSError:
+            names = entry_names(folder, is_specification)
+        except OSError as unreadable:
+            self._tell(f"folder of CDI specifications {str(folder)!r} cannot be read: {unreadable}")
             return
-        for path in paths:
-            if path.suffix in (".yaml", ".json"):
-                yield from self._of_file(path)
+        if len(names) > _MOST_FILES:
+            self._tell(f"folder of CDI specifications {str(folder)!r} has more than {_MOST_FILES} of them")
+        for name in names[:_MOST_FILES]:
+            yield from self._of_file(folder / name)
 
     def _of_file(self, path: Path) -> tuple[CdiDevice, ...]:
         """Return a file's devices; one that is as at the last call is not parsed again."""
@@ -59,17 +64,18 @@ class CdiFolders:
             state = (status.st_ino, status.st_mtime_ns, status.st_size)
             known = self._read.get(path)
             if known is None or known[0] != state:
-                known = self._read[path] = (state, self._parsed(path, status.st_size))
-        except OSError as gone:
-            self._tell(_UNREAD.format(str(path), gone))
+                known = self._read[path] = (state, self._parsed(path))
+        except OSError as unusable:
+            self._tell(_UNREAD.format(str(path), unusable))
             return ()
         return known[1]
 
-    def _parsed(self, path: Path, size: int) -> tuple[CdiDevice, ...]:
+    def _parsed(self, path: Path) -> tuple[CdiDevice, ...]:
+        text = read_file(path, MAX_BYTES)
         try:
-            if size > MAX_BYTES:
-                raise ValueError(f"longer than {MAX_BYTES} bytes")
-            return read_cdi(as_json(path.read_text(encoding="utf-8")), str(path))
+            if text is not None and NOT_UTF_8 in text:
+                raise ValueError("not UTF-8")
+            return () if text is None else read_cdi(as_json(text), str(path))
         except (ValueError, yaml.YAMLError, RecursionError, TypeError) as broken:
             self._tell(_UNREAD.format(str(path), broken))
             return ()
@@ -78,6 +84,11 @@ class CdiFolders:
         if what not in self._told:
             self._told.add(what)
             _log.warning("CDI device is not used", reason=what)
+
+
+def is_specification(name: str) -> bool:
+    """Return whether a runtime reads a file with this name, in no folder below; it follows links (scanSpecDirs)."""
+    return name.endswith((".yaml", ".json"))
 
 
 def cdi_folders(paths: str) -> CdiFolders:

@@ -11,6 +11,7 @@ from glob import has_magic
 from pathlib import Path
 
 from mooring.files import read_file
+from mooring.folders import entry_names
 from mooring.gpu.default_runtime import EXPOSED, Document, exposed
 
 DEFAULT_RUNTIME = ":".join(
@@ -56,7 +57,7 @@ class UnreadableError(ValueError):
 def _read(path: Path, root: Path) -> Iterator[Document]:
     """Yield a file or the files of a folder, each before those that it imports."""
     try:
-        files = sorted(path.iterdir()) if path.is_dir() else [path]
+        files = [path / name for name in entry_names(path, lambda _: True)] if path.is_dir() else [path]
         waiting = [one for one in files if one.suffix in _SUFFIXES and not one.is_dir()]
         known = set(waiting)
         for _ in range(_MOST_FILES):

@@ -14,6 +14,8 @@ from typing import Any, NoReturn, TypeVar, cast
 
 import yaml
 
+from mooring.files import NOT_UTF_8, read_file
+
 DEFAULT_FILE = Path("/etc/mooring/config.yaml")
 _TRUE = {"true": True, "false": False}
 _HIGHEST_PORT = 0xFFFF
@@ -124,13 +126,14 @@ def _first(
 
 def _read_file(path: Path, program: str, *, required: bool) -> Mapping[str, object]:
     try:
-        document = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        if required:
-            raise ConfigError(f"configuration file {str(path)!r} does not exist") from None
-        return {}
+        text = read_file(path)
+        if text is not None and NOT_UTF_8 in text:
+            raise ValueError("not UTF-8")
+        document = yaml.safe_load(text) if text is not None else None
     except (OSError, ValueError, RecursionError, yaml.YAMLError) as unreadable:
         raise ConfigError(f"configuration file {str(path)!r} cannot be read: {unreadable}") from unreadable
+    if text is None and required:
+        raise ConfigError(f"configuration file {str(path)!r} does not exist")
     if document is None:
         return {}
     if not isinstance(document, dict):

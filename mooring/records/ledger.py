@@ -52,6 +52,7 @@ from mooring.parsing import Value, dump, parse
 
 FOLDER = "vfs"
 Phase = Literal["taking", "held", "returning"]
+IS_NAME = names.with_suffix(is_address)
 _PHASES: tuple[Phase, Phase, Phase] = ("taking", "held", "returning")
 _PLAIN = ("pf", "vf", "phase", "boot", "uid", "pod", "container", "ifname")
 _OPTIONAL = ("set", "addresses", "ipam", "rdma", "attachment", "share", "reset_at", "deleted", "rdma_only")

@@ -14,11 +14,13 @@ from dataclasses import dataclass
 
 from mooring.annotations.assignment import Assignment, assignment_fields, read_assignment_value
 from mooring.errors import RecordError
-from mooring.names import is_uid
+from mooring.names import is_uid, with_suffix
 from mooring.parsing import dump, parse
 
 FOLDER = "pods"
 UNPRIVILEGED = ".unprivileged"
+IS_NAME = with_suffix(is_uid)
+IS_NOTE = with_suffix(is_uid, UNPRIVILEGED)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,11 +13,13 @@ from dataclasses import dataclass, replace
 
 from mooring.annotations.rates import PodRates, VfRates, rates_fields, read_rates_value, with_rates
 from mooring.errors import RecordError
+from mooring.names import is_uid, with_suffix
 from mooring.parsing import dump, parse
 from mooring.records.ledger import LedgerEntry
 from mooring.records.pod_record import PodRecord, uid_as_file_name
 
 FOLDER = "rates"
+IS_NAME = with_suffix(is_uid)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ a sandbox is made again; but each server writes its version into the run folder,
 from pathlib import Path
 
 from mooring.annotations.inventory import CNI
-from mooring.files import read_file, remove_file, write_shared
+from mooring.files import ForeignFileError, is_text_of, read_record, remove_file, write_shared
 from mooring.records import extract
 from mooring.records.run_folder import VERSIONS
 
@@ -17,13 +17,16 @@ SERVER = f"{extract.FOLDER}/rates-server"
 
 def is_of_last_server(run: Path) -> bool:
     """Return whether the server that started last in this boot changes rates; true before any has started."""
-    started = read_file(run / VERSIONS / CNI)
-    return started is None or started == read_file(run / SERVER)
+    try:
+        started = read_record(run / VERSIONS / CNI)
+    except ForeignFileError:
+        return False
+    return started is None or is_text_of(run / SERVER, started)
 
 
 def claim_states(run: Path, version: str) -> None:
     """Say that the states are those of the server of a version; raise OSError."""
-    if read_file(run / SERVER) != version:
+    if not is_text_of(run / SERVER, version):
         write_shared(run / SERVER, version)
 
 

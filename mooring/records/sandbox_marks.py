@@ -20,6 +20,7 @@ started in this boot), marks are needed. Otherwise the shim that started last wr
 
 import fcntl
 import os
+import re
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -27,7 +28,8 @@ from pathlib import Path
 from typing import Literal
 
 from mooring.annotations.inventory import CRI_SHIM
-from mooring.files import make_folder, read_file, write_file, write_shared
+from mooring.files import make_folder, read_record, write_file, write_shared
+from mooring.folders import is_record, record_names
 from mooring.locks import hold
 from mooring.records.pod_record import uid_as_file_name
 from mooring.records.run_folder import VERSIONS
@@ -37,6 +39,9 @@ PROMISE = "sandbox-marks"
 _LINK = ".shim"
 _LOCK_S = 5.0
 _LONGEST_ID = 256
+# Of the random number, in hexadecimal digits.
+_DIGITS = 16
+_NAME = re.compile(rf"[A-Za-z0-9_-]{{1,63}}\.[0-9a-f]{{{_DIGITS}}}", re.ASCII)
 
 # What an ADD is to a pod's marks: of a forwarded call; of none; of one whose shim has ended; of another sandbox's.
 Claim = Literal["granted", "none", "ended", "taken"]
@@ -55,10 +60,10 @@ def promise_marks(state: Path, run: Path, version: str) -> None:
     os.link(following, second_name)
     second_name.replace(written)
     following.replace(folder / _LINK)
-    if read_file(state / PROMISE) is None:
+    if not is_record(state / PROMISE):
         write_file(state / PROMISE, version)
     for path in folder.iterdir():
-        if path.name != _LINK and not _is_live(path):
+        if path.name != _LINK and is_record(path) and not _is_live(path):
             path.unlink(missing_ok=True)
 
 
@@ -91,7 +96,7 @@ def marked(run: Path, uid: str) -> Iterator[None]:
 def _make(folder: Path, uid: str) -> tuple[Path, int]:
     """Make a mark and lock it. A shim that starts looks whether it is locked, and removes what is not: then again."""
     while True:
-        path = folder / f"{uid}.{secrets.token_hex(8)}"
+        path = folder / f"{uid}.{secrets.token_hex(_DIGITS // 2)}"
         # An ADD must not see it before it is locked: names with a dot in front are not marks.
         unlocked = path.with_name(f".{path.name}")
         descriptor = os.open(unlocked, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
@@ -111,19 +116,29 @@ def _make(folder: Path, uid: str) -> tuple[Path, int]:
 
 def is_marked(run: Path, uid: str) -> bool:
     """Return whether a call for a pod is under way, of whichever shim."""
-    return any(map(_is_live, (run / FOLDER).glob(f"{uid}.*")))
+    return any(map(_is_live, _marks(run, uid)))
 
 
 def claim(run: Path, uid: str, container: str) -> Claim:
     """Claim a pod's mark for a sandbox, as an ADD does before it changes anything; raise LockBusyError or OSError."""
     with hold(run, FOLDER, _LOCK_S):
-        marks = {path: _claimant(path) for path in sorted((run / FOLDER).glob(f"{uid}.*"))}
+        marks = {path: _claimant(path) for path in _marks(run, uid)}
         live = {path: by for path, by in marks.items() if by is not None}
         if container in live.values():
             return "granted"
         if not live:
             return "ended" if marks else "none"
         return "granted" if any(_write(path, container) for path, by in live.items() if not by) else "taken"
+
+
+def is_name(name: str) -> bool:
+    """Return whether a mark has such a name."""
+    return _NAME.fullmatch(name) is not None
+
+
+def _marks(run: Path, uid: str) -> list[Path]:
+    names = record_names(run / FOLDER, lambda name: name.startswith(f"{uid}.") and is_name(name))
+    return [run / FOLDER / name for name in names]
 
 
 def _identity(path: Path) -> tuple[int, int] | None:
@@ -143,7 +158,7 @@ def _folder(run: Path) -> Path:
 def _is_live(path: Path) -> bool:
     """Return whether a process holds a mark's lock: a test takes it shared and gives it back, so that tests agree."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
         return False
     try:
@@ -159,7 +174,7 @@ def _claimant(path: Path) -> str | None:
     """Return the container id in a mark, empty before the first ADD; None for a mark whose call has ended."""
     if not _is_live(path):
         return None
-    text = read_file(path)
+    text = read_record(path)
     return None if text is None else text[:_LONGEST_ID]
 
 
@@ -169,7 +184,7 @@ def _write(path: Path, container: str) -> bool:
     One write of less than a page is done whole or not at all, whenever its process is killed.
     """
     with suppress(FileNotFoundError):
-        descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+        descriptor = os.open(path, os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         try:
             os.pwrite(descriptor, container.encode(), 0)
             os.fsync(descriptor)

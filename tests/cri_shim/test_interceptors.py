@@ -18,6 +18,7 @@ from cri_shim.plan.record_gc import LIST_INTERVAL_S
 from cri_shim.proxy.proxy import RefusedError
 from cri_shim.records import Records
 from mooring.records.pod_record import PodRecord
+from tests.support.foreign import FOREIGN, litter
 
 FUZZ = 3000
 
@@ -389,3 +390,35 @@ async def test_broken_assignments_are_refused(interceptors: Interceptors, state:
             record.unlink()
     assert all(reason.startswith("mooring: pod ml/web: ") for reason in refusals)
     assert len(refusals) > FUZZ * 0.8
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("kind", FOREIGN)
+async def test_what_lies_in_the_place_of_a_record_keeps_no_pod_without_vfs(
+    interceptors: Interceptors, state: Path, make: Any, kind: str
+) -> None:
+    """The shim has not written it: a pod without VFs starts, and one with VFs is recorded in its place."""
+    path = state / f"pods/{make.uid}.json"
+    path.parent.mkdir(parents=True)
+    FOREIGN[kind](path)
+    assert await forwarded(interceptors.run_pod_sandbox(make.run({}))) == make.run({})
+    call = asyncio.wait_for(forwarded(interceptors.run_pod_sandbox(make.run(make.annotations))), 20)
+    if kind == "folder":
+        with pytest.raises(RefusedError, match="Is a directory"):
+            await call
+    else:
+        await call
+        assert json.loads(path.read_text())["assignment"]["vfs"] == make.assignment["vfs"]
+
+
+@pytest.mark.root
+async def test_records_are_removed_beside_what_is_none(
+    interceptors: Interceptors, state: Path, host: Path, make: Any
+) -> None:
+    """Of a pod that is gone, and marks of its calls: pipes and folders there keep none."""
+    litter(host / "run/sandboxes", f"{make.uid}.0123456789abcdef")
+    await forwarded(interceptors.run_pod_sandbox(make.run(make.annotations)))
+    left = litter(state / "pods", "u9.json")
+    assert await interceptors.collect_records(frozenset(), 0.0) == frozenset()
+    assert await interceptors.collect_records(frozenset(), LIST_INTERVAL_S) == {make.uid}
+    assert {path.name for path in (state / "pods").iterdir()} == {path.name for path in left}

@@ -8,16 +8,17 @@ from cli.node.hardware.host import Target
 from cli.node.hardware.plan.free_vf import VfUse
 from cli.node.hardware.plan.trial import VfState
 from mooring.errors import RecordError
-from mooring.files import read_file, record_paths
+from mooring.files import ForeignFileError
+from mooring.folders import read_folder
 from mooring.records import ledger
-from mooring.records.pod_record import FOLDER, pod_record_name, read_pod_record
+from mooring.records.pod_record import FOLDER, IS_NAME, read_pod_record
 
 _LINK_LOCAL = "link"
 
 
 def uses(target: Target) -> list[VfUse]:
     """Return every VF on offer with what is known of its use; raise CommandError if that cannot be read."""
-    entered = {path.stem for path in record_paths(target.state / ledger.FOLDER)}
+    entered = {name.removesuffix(".json") for name, _ in read_folder(target.state / ledger.FOLDER, ledger.IS_NAME)}
     recorded = _recorded(target)
     links = _links()
     return [_use(target, index, entered, recorded, links) for index in target.pf.vfs]
@@ -61,13 +62,16 @@ def driver_of(target: Target, pci: str) -> str | None:
 def _recorded(target: Target) -> set[str]:
     """Return the VFs that pod records name; raise CommandError for a record that cannot be read."""
     found: set[str] = set()
-    for path in record_paths(target.state / FOLDER):
+    for name, text in read_folder(target.state / FOLDER, IS_NAME):
         try:
-            text = read_file(path)
-            record = read_pod_record(text, pod_record_name(path.stem)) if text is not None else None
+            if isinstance(text, OSError):
+                raise text
+            record = read_pod_record(text, f"{FOLDER}/{name}")
+        except ForeignFileError:
+            continue
         except (RecordError, OSError) as unreadable:
-            raise CommandError(f"pod record {path.name}: {unreadable}") from unreadable
-        found |= {vf.pci for vf in record.assignment.vfs} if record is not None else set()
+            raise CommandError(f"pod record {name}: {unreadable}") from unreadable
+        found |= {vf.pci for vf in record.assignment.vfs}
     return found
 
 

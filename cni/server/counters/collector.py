@@ -76,7 +76,7 @@ class VfCountersCollector:
     def collect(self) -> str:
         """Read every held VF's counters, and count those that are missing."""
         node, found = self._node(), _Found()
-        held = [entry for entry in node.ledger.whole()[0] if entry.phase == "held" and entry.boot == node.boot]
+        held = [entry for entry in node.ledger.content().entries if entry.phase == "held" and entry.boot == node.boot]
         entries = held[:MOST_VFS]
         sources = dict(chain(_pf_sources(node, entries, found), _pod_sources(node, entries, found)))
         late = self._reads.run({name: source.read for name, source in sources.items()})

@@ -6,7 +6,7 @@ elsewhere, does not count. One that is its RDMA device alone is found in exclusi
 in the sandbox.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Sequence
 
 import structlog
 
@@ -18,6 +18,7 @@ from cni.vf.node import Node, recorded_device, recorded_name, temporary_name
 from mooring import names
 from mooring.annotations.assignment import AssignedVf
 from mooring.errors import RecordError
+from mooring.files import ForeignFileError
 from mooring.locks import hold
 from mooring.nic.settings import VfSettings
 from mooring.records.ledger import LedgerEntry, Netns, Original
@@ -29,25 +30,33 @@ _LOCK_S = 30.0
 _DEFAULTS = VfSettings(0, 0, None, 0, 0, trust=False, link_state="auto")
 
 
-def add_to_ledger(node: Node, call: Call, conf: Conf) -> None:
-    """Enter a sandbox's lost VFs in the ledger; without its namespace or its pod's record there are none."""
+def add_to_ledger(node: Node, call: Call, conf: Conf) -> Collection[str]:
+    """Enter a sandbox's lost VFs in the ledger; without its namespace or its pod's record there are none.
+
+    Return the PCI addresses of the VFs that its pod's record names.
+    """
     record = _record(node, call)
-    lost = [vf for vf in vfs_of_call(record, conf) if _is_unrecorded(node, vf)] if record is not None else []
-    if record is None or not lost or call.netns is None:
-        return
+    if record is None:
+        return ()
+    vfs = vfs_of_call(record, conf)
+    lost = [vf for vf in vfs if _is_unrecorded(node, vf)]
+    if lost and call.netns is not None:
+        _add(node, call, record, lost, call.netns)
+    return [vf.pci for vf in vfs]
+
+
+def _add(node: Node, call: Call, record: PodRecord, lost: Sequence[AssignedVf], path: str) -> None:
     try:
-        cookie = netns.cookie_of(call.netns)
+        cookie = netns.cookie_of(path)
         if cookie == netns.own_cookie():
             return
-        inside = netns.run_in(call.netns, lambda: {vf.pci: netlink.with_parent(vf.pci) for vf in lost})
-        devices = (
-            netns.run_in(call.netns, lambda: _with_device(node, lost)) if rdma.mode() == "exclusive" else frozenset()
-        )
+        inside = netns.run_in(path, lambda: {vf.pci: netlink.with_parent(vf.pci) for vf in lost})
+        devices = netns.run_in(path, lambda: _with_device(node, lost)) if rdma.mode() == "exclusive" else frozenset()
     except OSError:
         return
     for vf in lost:
         if (link := inside.get(vf.pci)) is not None or vf.pci in devices:
-            _record_one(node, call, record, vf, link, Netns(call.netns, cookie))
+            _record_one(node, call, record, vf, link, Netns(path, cookie))
 
 
 def _with_device(node: Node, vfs: Iterable[AssignedVf]) -> frozenset[str]:
@@ -57,17 +66,20 @@ def _with_device(node: Node, vfs: Iterable[AssignedVf]) -> frozenset[str]:
 def _record(node: Node, call: Call) -> PodRecord | None:
     uid = call.args.get("K8S_POD_UID", "")
     try:
-        return node.ledger.pod(uid) if names.is_uid(uid) else None
-    except RecordError as unreadable:
+        return node.ledger.pod(uid)
+    except (RecordError, OSError) as unreadable:
         _log.error("pod record is passed over", reason=str(unreadable))
         return None
 
 
 def _is_unrecorded(node: Node, vf: AssignedVf) -> bool:
+    """Return whether a VF has no entry; one that could not be read now may be whole."""
     try:
         return node.ledger.read(vf.pci) is None
-    except RecordError:
+    except (RecordError, ForeignFileError):
         return True
+    except OSError:
+        return False
 
 
 def _record_one(

@@ -1,16 +1,21 @@
 """Reading a whole host: one thing that cannot be read hides no other."""
 
+import os
 from collections.abc import Iterable
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 
+from advertiser.host.offer_file import OfferFile
 from advertiser.host.read_host import Roots, read_host
-from advertiser.inventory.facts import EswitchMode
+from advertiser.inventory.facts import ClusterFacts, EswitchMode
+from advertiser.publish.scanner import Scanner
 from devcluster.hosts import sysfs
 from devcluster.hosts.nic import describe_host
 from mooring.files import write_file
 from mooring.records.without_devices import WithoutDevices, dump_without_devices
+from tests.support.foreign import litter
 
 PCI = "0000:04:00.5"
 
@@ -32,6 +37,23 @@ def test_what_is_not_a_file_is_not_a_programs_version(roots: Roots) -> None:
     (roots.run / "version/old").mkdir(parents=True)
     (roots.run / "version/mooring-cni").write_text("1.2\n")
     assert read_host(roots).programs == {"mooring-cni": "1.2"}
+
+
+@pytest.mark.root
+def test_whatever_lies_in_its_folders_is_passed_over(roots: Roots) -> None:
+    """Pipes, links without an end, folders: the host is read, and a VF whose entry is none is not offered."""
+    offer = OfferFile(roots.run / "no-offer.yaml", required=False)
+    for root in (roots.run / "extract", roots.state):
+        for name in ("vfs", "pods", "rates"):
+            litter(root / name, f"{PCI}.json" if name == "vfs" else "u1.json")
+    for folder, name in (("version", "mooring-cni"), ("init/preparing", PCI), ("advertiser/rates", "u1.json")):
+        litter(roots.run / folder, name)
+    for name in ("extract/without-devices.json", "extract/node-check.json", "extract/rates-server"):
+        os.mkfifo(roots.run / name)
+    scan = Scanner(roots, offer, "n1").scan(ClusterFacts())
+    assert scan.host.ledger == {PCI: None}
+    assert (scan.host.programs, scan.host.preparing) == ({"mooring-advertiser": version("mooring")}, frozenset())
+    assert (scan.rates, scan.rates_server) == ({}, False)
 
 
 def test_containers_without_devices_are_read_from_the_shims_report(roots: Roots) -> None:
