@@ -20,6 +20,7 @@ from cni.vf.attach.attach import attach
 from cni.vf.detach.detach import detach
 from cni.vf.node import NOT_PREPARED, RETURNS_S, Node, in_host_netns, is_prepared
 from mooring.annotations.assignment import AssignedVf
+from mooring.errors import RecordError
 from mooring.locks import LockBusyError, hold_all
 from mooring.records import sandbox_marks
 from mooring.records.ledger import FOLDER, LedgerEntry
@@ -33,9 +34,10 @@ _AT_ONCE = 8
 def run(node: Node, call: Call, conf: Conf) -> dict[str, object]:
     """Return the result of ADD. A plain pod in a chain gets the chain's result, whatever this entry of it has."""
     uid = call.args.get("K8S_POD_UID", "")
-    record = attachment.record_to_apply(call, conf, node.ledger.pod(uid))
+    record = attachment.record_to_apply(call, conf, _record(node, uid, conf))
     vfs = attachment.vfs_of_call(record, conf) if record is not None else ()
     if vfs or conf.previous is None:
+        conf.check()
         own_ipam.check(conf)
     if record is None or not vfs:
         return pass_through(conf.previous, conf.version)
@@ -45,6 +47,17 @@ def run(node: Node, call: Call, conf: Conf) -> dict[str, object]:
     attached = _lock_and_attach(node, call, conf, record, vfs)
     _log.info("vfs attached", pod=record.pod, uid=uid, container=call.container, vfs={vf.pci: vf.pf for vf in vfs})
     return add_result(conf.previous, conf.version, call.netns or "", attached, conf.dns)
+
+
+def _record(node: Node, uid: str, conf: Conf) -> PodRecord | None:
+    """Return a pod's record; one that cannot be read keeps no pod whose annotations, which are known, ask for no VF."""
+    try:
+        return node.ledger.pod(uid)
+    except (RecordError, OSError) as unreadable:
+        if not conf.sends_annotations or conf.asks_for_vfs:
+            raise
+        _log.error("pod record is passed over", uid=uid, reason=str(unreadable))
+        return None
 
 
 def _check_place(node: Node, call: Call, conf: Conf) -> None:

@@ -27,6 +27,7 @@ def run(node: Node, call: Call, conf: Conf) -> None:
     }
     if not vfs and not entries:
         return
+    conf.check()
     if conf.previous is None:
         raise CniError(BAD_CONFIG, "configuration field 'prevResult' is missing: CHECK compares with it")
     generation = changed.rates.generation if changed is not None else None

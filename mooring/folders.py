@@ -2,13 +2,12 @@
 
 A record is a file that one of these programs has written: a regular one with a name of its folder, of root or this
 process' user, no larger than a document may be. Everything else is foreign. It is passed over, never opened, and
-reported (`mooring.records.foreign_entries`). Names that begin with a dot are those of interrupted writes.
+reported. Names that begin with a dot are those of interrupted writes.
 """
 
 import errno
 import os
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 
@@ -19,19 +18,13 @@ IsName = Callable[[str], bool]
 _MOST_ENTRIES, _MOST_RECORDS = 1 << 20, 1 << 14
 
 
-@dataclass(frozen=True, slots=True)
-class Listing:
-    """The names of a folder's records, and why each other entry is none, by name; "" is the folder itself."""
-
-    records: tuple[str, ...] = ()
-    foreign: Mapping[str, str] = field(default_factory=dict)
-
-
-def list_folder(folder: Path, is_name: IsName) -> Listing:
-    """Look at a folder's entries without opening any; an absent folder is empty. Raise OSError."""
-    records: list[str] = []
-    foreign: dict[str, str] = {}
-    names, excess = _names(folder, lambda name: name[0] != ".")
+def foreign_entries(folder: Path, is_name: IsName) -> Mapping[str, str]:
+    """Return why entries of a folder are no records, by name as it can be written; "" is the folder itself."""
+    found: dict[str, str] = {}
+    try:
+        names, excess = _names(folder, lambda name: name[0] != ".")
+    except OSError as unreadable:
+        return {"": str(unreadable.strerror)}
     for name in names:
         why: OSError | None
         try:
@@ -40,18 +33,19 @@ def list_folder(folder: Path, is_name: IsName) -> Listing:
             continue
         except OSError as unknown:
             why = unknown
-        if why is None and is_name(name):
-            records.append(name)
-        else:
-            foreign[printable(name)] = "not a name of this folder" if why is None else str(why.strerror)
-    if excess is not None:
-        foreign[""] = str(excess.strerror)
-    return Listing(tuple(records), foreign)
+        if why is not None:
+            found[printable(name)] = str(why.strerror)
+        elif not is_name(name):
+            found[printable(name)] = "not a name of this folder"
+    return found | ({} if excess is None else {"": str(excess.strerror)})
 
 
 def entry_names(folder: Path, is_name: IsName) -> tuple[str, ...]:
-    """Return the names of a folder's entries, records or not; raise OSError."""
-    return tuple(_names(folder, is_name)[0])
+    """Return the names of a folder's entries, records or not; raise OSError, also where these are too many."""
+    names, excess = _names(folder, is_name)
+    if excess is not None:
+        raise excess
+    return tuple(names)
 
 
 def record_names(folder: Path, is_name: IsName) -> tuple[str, ...]:

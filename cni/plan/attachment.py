@@ -10,7 +10,6 @@ from cni.spec.conf import Conf
 from cni.spec.skel import BAD_CONFIG, NIC_REFUSED, REFUSED, Call, CniError
 from mooring import names
 from mooring.annotations.assignment import AssignedVf, verified_assignment
-from mooring.annotations.request import asks_for_vfs
 from mooring.errors import AnnotationError
 from mooring.nic.settings import SETTING_NAMES, VfSettings
 from mooring.records.ledger import LedgerEntry
@@ -25,8 +24,7 @@ def record_to_apply(call: Call, conf: Conf, record: PodRecord | None) -> PodReco
 
     A request or an assignment without a record means that the CRI shim was bypassed: the pod must not start.
     """
-    asks = asks_for_vfs(conf.annotations) or names.ASSIGNMENT in conf.annotations
-    if record is None and not asks:
+    if record is None and not conf.asks_for_vfs:
         return None
     pod = f"{call.args.get('K8S_POD_NAMESPACE', '')}/{call.args.get('K8S_POD_NAME', '')}"
     if record is None:

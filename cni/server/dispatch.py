@@ -3,7 +3,6 @@
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from importlib.metadata import version as version_of_package
 from pathlib import Path
 
 import structlog
@@ -11,7 +10,7 @@ import structlog
 from cni import cmd_add, cmd_check, cmd_del, cmd_gc, cmd_status
 from cni.kernel.sysfs import Sysfs
 from cni.spec import fields
-from cni.spec.conf import Conf, read_conf
+from cni.spec.conf import Conf, read_conf, read_plain_conf
 from cni.spec.skel import (
     IO_FAILURE,
     REFUSED,
@@ -34,6 +33,7 @@ from mooring.nic.vf_settings import SettingsWherePfKeepsThem, VfSettingsApi
 _log = structlog.get_logger()
 # What a network's configuration may name only as the node does.
 _OWN = ("state", "run", "sysfs", "server")
+_FOR_PLAIN_PODS = ("ADD", "CHECK", "STATUS")
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
@@ -92,7 +92,14 @@ def _read_conf(call: Call, version: str, defaults: Mapping[str, object]) -> Conf
     if call.command == "VERSION":
         return None
     check_version(call.command, call.conf)
-    return read_conf(call, {**defaults, **call.conf}, version)
+    raw = {**defaults, **call.conf}
+    try:
+        return read_conf(call, raw, version)
+    except CniError as wrong:
+        if call.command not in _FOR_PLAIN_PODS:
+            raise
+        # Most fields are for VFs, and pods without any need the node's network all the same.
+        return read_plain_conf(raw, version, wrong)
 
 
 def _with_own_places(call: Call, defaults: Mapping[str, object]) -> dict[str, object]:
@@ -140,5 +147,5 @@ def _dispatch(call: Call, conf: Conf | None, vf_settings: Callable[[], VfSetting
         case "GC":
             cmd_gc.run(node, call, conf)
         case "STATUS":
-            cmd_status.run(node, call, conf, version_of_package("mooring"))
+            cmd_status.run(node, call)
     return ""

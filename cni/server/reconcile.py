@@ -25,6 +25,7 @@ from cni.vf.detach.detach import detach
 from cni.vf.detach.rebind import RebindError
 from cni.vf.node import Node, in_host_netns
 from mooring.errors import RecordError
+from mooring.folders import foreign_entries
 from mooring.locks import LockBusyError, hold
 from mooring.records import ledger, pod_record
 from mooring.records.ledger import LedgerEntry
@@ -77,7 +78,8 @@ class Reconciler:
     def _read(self, node: Node) -> dict[str, LedgerEntry]:
         """Read the ledger; an entry that cannot be read names no sandbox: it is reported once and not changed."""
         content = node.ledger.content()
-        unreadable = {name: str(why) for name, why in (*content.unreadable.items(), *content.foreign.items())}
+        foreign = foreign_entries(node.ledger.state / ledger.FOLDER, ledger.IS_NAME)
+        unreadable = {**foreign, **{name: str(why) for name, why in content.unreadable.items()}}
         for name in sorted(unreadable.keys() - self._unreadable.keys()):
             _log.error("ledger entry cannot be read and is left alone", entry=name, reason=unreadable[name])
             self._metrics.unreadable_entry()

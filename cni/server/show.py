@@ -9,7 +9,9 @@ from cni.plan.drift import LiveState, pending_rates
 from cni.vf.node import Node, is_temporary, temporary_name
 from cni.vf.observe import differences_of, observe
 from mooring.errors import RecordError
+from mooring.folders import foreign_entries
 from mooring.nic.settings import VfSettings
+from mooring.records import ledger
 from mooring.records.ledger import LedgerEntry
 from mooring.records.rates_record import rates_by_pci
 
@@ -35,7 +37,8 @@ class LedgerRow:
 def show(node: Node, *, as_json: bool) -> str:
     """Return the ledger as a table, or as one JSON object; an entry that cannot be read is shown by its file's name."""
     content = node.ledger.content()
-    unreadable = {name: str(why) for name, why in (*content.unreadable.items(), *content.foreign.items())}
+    foreign = foreign_entries(node.ledger.state / ledger.FOLDER, ledger.IS_NAME)
+    unreadable = {**foreign, **{name: str(why) for name, why in content.unreadable.items()}}
     shown = [_shown(node, entry) for entry in content.entries]
     nameless = _nameless(content.entries)
     if as_json:

@@ -15,7 +15,9 @@ from cni.spec import fields
 from cni.spec.network import NetworkConf, read_ipam, read_network
 from cni.spec.result import read_previous
 from cni.spec.skel import Call, CniError
+from mooring.annotations.request import asks_for_vfs
 from mooring.errors import ContractError
+from mooring.names import ASSIGNMENT
 from mooring.nic.settings import mac
 from mooring.parsing import Value
 
@@ -47,7 +49,8 @@ class Conf:
     ``ipam`` is None if VFs get no addresses; ``hold_s``: how long to wait for a held VF. ``mac`` and ``ips`` are what
     the runtime requests for this attachment. ``valid`` holds the attachments that GC is to leave, None if the runtime
     names none. ``ipam_files`` are this node's own files that name its IPAM plugins; None where the node has no
-    configuration of its own, and any may be named.
+    configuration of its own, and any may be named. ``sends_annotations``: the runtime passes the pod's annotations.
+    ``wrong`` is what makes the rest of a configuration unusable: only a call that gives VFs fails by it.
     """
 
     name: str
@@ -63,6 +66,7 @@ class Conf:
     hold_s: float = _DEFAULT_HOLD_S
     await_init: bool = False
     annotations: Mapping[str, str] = field(default_factory=dict, hash=False)
+    sends_annotations: bool = False
     dns: Mapping[str, Any] = field(default_factory=dict, hash=False)
     mac: str | None = None
     ips: tuple[str, ...] = ()
@@ -71,6 +75,17 @@ class Conf:
     checks: bool = True
     collects: bool = True
     ipam_files: tuple[str, ...] | None = None
+    wrong: CniError | None = field(default=None, compare=False)
+
+    @property
+    def asks_for_vfs(self) -> bool:
+        """Whether the pod's annotations have a request for VFs, or an assignment; none may be known."""
+        return asks_for_vfs(self.annotations) or ASSIGNMENT in self.annotations
+
+    def check(self) -> None:
+        """Raise what is wrong with the configuration, before VFs are given by it."""
+        if self.wrong is not None:
+            raise self.wrong
 
     def network_of(self, network: str) -> NetworkConf:
         """Return what a network's VFs get: its own under ``networks``, with the common IPAM where it names none."""
@@ -114,21 +129,40 @@ def read_conf(call: Call, raw: Mapping[str, object], version: str) -> Conf:
     networks = fields.optional_mapping(raw, "networks")
     _hold_to_bounds(networks)
     return replace(
-        conf,
+        _with_pod(conf, raw, version),
         ipam=read_ipam(raw.get("ipam"), "ipam"),
         networks={name: read_network(value, f"networks.{name}") for name, value in networks.items()},
         policy_routing=fields.flag(raw, "policyRouting", default=True),
         hold_s=fields.seconds(raw, "holdTimeoutSeconds", _DEFAULT_HOLD_S, _LONGEST_HOLD_S),
         await_init=fields.flag(raw, "awaitInit", default=False),
-        annotations=_annotations(raw),
         dns=fields.optional_mapping(raw, "dns"),
         mac=_mac(raw, call),
         ips=_ips(raw),
-        previous=read_previous(raw["prevResult"], version) if raw.get("prevResult") is not None else None,
         valid=_valid(raw),
         checks=not fields.flag(raw, "disableCheck", default=False),
         collects=not fields.flag(raw, "disableGC", default=False),
     )
+
+
+def read_plain_conf(raw: Mapping[str, object], version: str, wrong: CniError) -> Conf:
+    """Read of a configuration that is wrong what a call for a pod without VFs needs; raise CniError code 7."""
+    return replace(_with_pod(_read_places(raw, version), raw, version), wrong=wrong)
+
+
+def _with_pod(conf: Conf, raw: Mapping[str, object], version: str) -> Conf:
+    """Read what a configuration has of the pod, and of the chain's result so far."""
+    return replace(
+        conf,
+        annotations=_annotations(raw),
+        sends_annotations=_ANNOTATIONS in fields.optional_mapping(raw, "runtimeConfig"),
+        previous=read_previous(raw["prevResult"], version) if raw.get("prevResult") is not None else None,
+    )
+
+
+def sends_annotations(raw: Mapping[str, object]) -> bool:
+    """Return whether a configuration asks the runtime for the pod's annotations, which then come with every ADD."""
+    capabilities = raw.get("capabilities")
+    return isinstance(capabilities, dict) and capabilities.get(_ANNOTATIONS) is True
 
 
 def _hold_to_bounds(networks: Mapping[str, object]) -> None:

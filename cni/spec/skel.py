@@ -31,8 +31,6 @@ BAD_CONFIG = 7
 TRY_AGAIN = 11
 # STATUS only: no ADD can be served.
 UNAVAILABLE = 50
-# STATUS only: no ADD can be served, and pods that have their VFs may be limited too.
-LIMITED = 51
 REFUSED = 100
 NIC_REFUSED = 101
 VF_MISSING = 102

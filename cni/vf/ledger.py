@@ -21,7 +21,7 @@ from mooring.files import (
     write_files,
     write_shared,
 )
-from mooring.folders import is_record, read_folder
+from mooring.folders import entry_names, is_record
 from mooring.names import is_uid
 from mooring.records import extract, ledger, node_offer
 from mooring.records.ledger import LedgerEntry
@@ -34,11 +34,10 @@ _log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class LedgerContent:
-    """The entries by address, and by file name why others cannot be read, or are none (``foreign``)."""
+    """The entries by address, and by file name why others cannot be read; "" is the folder itself."""
 
     entries: Sequence[LedgerEntry]
     unreadable: Mapping[str, RecordError | OSError]
-    foreign: Mapping[str, ForeignFileError]
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,26 +106,30 @@ class Ledger:
         content = self.content(container)
         _log_unreadable(content.unreadable)
         yield from content.entries
-        for pci in pcis:
-            if isinstance(why := content.unreadable.get(f"{pci}.json"), OSError):
+        for name in ("", *(f"{pci}.json" for pci in pcis)):
+            if pcis and isinstance(why := content.unreadable.get(name), OSError):
                 raise why
 
     def content(self, container: str | None = None) -> LedgerContent:
-        """Return what is in the ledger; with a container, of the others' entries only those that cannot be read."""
+        """Return what is in the ledger, or is a container's there, without what none of our programs has written."""
         entries: list[LedgerEntry] = []
         unreadable: dict[str, RecordError | OSError] = {}
-        foreign: dict[str, ForeignFileError] = {}
-        for name, text in read_folder(self.state / ledger.FOLDER, ledger.IS_NAME):
-            if isinstance(text, ForeignFileError):
-                foreign[name] = text
-            elif isinstance(text, OSError):
-                unreadable[name] = text
-            elif not _is_anothers(text, container):
-                try:
-                    entries.append(ledger.read_ledger_entry(text, f"{ledger.FOLDER}/{name}"))
-                except RecordError as why:
-                    unreadable[name] = why
-        return LedgerContent(entries, unreadable, foreign)
+        try:
+            names = entry_names(self.state / ledger.FOLDER, ledger.IS_NAME)
+        except OSError as why:
+            return LedgerContent((), {"": why})
+        for name in names:
+            try:
+                anothers = container is not None and _is_anothers(self.state / ledger.FOLDER / name, container)
+                entry = None if anothers else self.read(name.removesuffix(".json"))
+            except ForeignFileError:
+                continue
+            except (RecordError, OSError) as why:
+                unreadable[name] = why
+                continue
+            if entry is not None:
+                entries.append(entry)
+        return LedgerContent(entries, unreadable)
 
     def pf_offer(self, pci: str) -> PfOffer | None:
         """Return what the operator decided about a PF's VFs, as `init` left it; None for a PF that is not on offer.
@@ -179,9 +182,9 @@ def _log_unreadable(unreadable: Mapping[str, RecordError | OSError]) -> None:
         _log.error("ledger entry is passed over", reason=str(why))
 
 
-def _is_anothers(text: str, container: str | None) -> bool:
-    """Return whether a text is certainly another container's entry; parsing each of hundreds takes longer."""
+def _is_anothers(path: Path, container: str) -> bool:
+    """Return whether a file certainly holds another container's entry; parsing each of hundreds takes longer."""
     try:
-        return container is not None and json.loads(text)["container"] != container
+        return bool(json.loads(read_record(path) or "")["container"] != container)
     except (ValueError, TypeError, KeyError, RecursionError):
         return False

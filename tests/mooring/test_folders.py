@@ -11,7 +11,7 @@ import pytest
 
 from mooring import folders
 from mooring.files import ForeignFileError, read_file, read_foreign_file, read_own_file, read_record
-from mooring.folders import entry_names, is_record, list_folder, read_folder, record_names
+from mooring.folders import entry_names, foreign_entries, is_record, read_folder, record_names
 from mooring.names import is_uid, with_suffix
 from tests.support.foreign import FOREIGN
 
@@ -58,8 +58,7 @@ def test_what_is_no_record_is_passed_over_and_named(folder: Path, kind: str) -> 
     read = dict(within(lambda: list(read_folder(folder, IS_NAME))))  # type: ignore[call-overload]
     assert (read["u1.json"], read["u3.json"]) == ('{"v":1}', '{"v":3}')
     assert isinstance(read["u2.json"], ForeignFileError)
-    listing = list_folder(folder, IS_NAME)
-    assert (listing.records, list(listing.foreign)) == (("u1.json", "u3.json"), ["u2.json"])
+    assert list(foreign_entries(folder, IS_NAME)) == ["u2.json"]
     assert record_names(folder, IS_NAME) == ("u1.json", "u3.json")
     assert entry_names(folder, IS_NAME) == ("u1.json", "u2.json", "u3.json")
     assert (is_record(folder / "u1.json"), is_record(folder / "u2.json")) == (True, False)
@@ -84,16 +83,16 @@ def test_names_of_other_things_are_named_as_they_can_be_written(folder: Path) ->
     """Not UTF-8, a line break, a leftover of an interrupted write, which is nobody's."""
     for name in (b"\xff.json", b"no uid.json", b"u1.txt", b".u1.json.7.tmp"):
         (folder / os.fsdecode(name)).write_text("{}")
-    listing = list_folder(folder, IS_NAME)
-    assert listing.records == ("u1.json",)
-    assert set(listing.foreign) == {"\\udcff.json", "no uid.json", "u1.txt"}
-    assert set(listing.foreign.values()) == {"not a name of this folder"}
+    foreign = foreign_entries(folder, IS_NAME)
+    assert record_names(folder, IS_NAME) == ("u1.json",)
+    assert set(foreign) == {"\\udcff.json", "no uid.json", "u1.txt"}
+    assert set(foreign.values()) == {"not a name of this folder"}
 
 
 def test_a_folder_that_is_absent_or_none_is_empty(folder: Path) -> None:
     """A file in the place of a folder of records holds none."""
     for path in (folder / "absent", folder / "u1.json"):
-        assert (list(read_folder(path, IS_NAME)), list_folder(path, IS_NAME).records) == ([], ())
+        assert (list(read_folder(path, IS_NAME)), foreign_entries(path, IS_NAME)) == ([], {})
     assert read_record(folder / "u1.json/x") is None
 
 
@@ -107,7 +106,9 @@ def test_more_entries_than_any_node_has_are_said_and_not_read(folder: Path, monk
     assert len(read) == 3
     (excess,) = [why for name, why in read if not name]
     assert isinstance(excess, OSError)
-    assert (excess.errno, list_folder(folder, IS_NAME).foreign[""]) == (errno.EFBIG, "too many entries")
+    assert (excess.errno, foreign_entries(folder, IS_NAME)[""]) == (errno.EFBIG, "too many entries")
+    with pytest.raises(OSError, match="too many entries"):
+        entry_names(folder, IS_NAME)
 
 
 def test_a_file_without_a_size_is_read_as_far_as_is_allowed() -> None:
