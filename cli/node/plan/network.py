@@ -25,8 +25,9 @@ OURS = (
 )
 _LEAST = "0.4.0"  # The oldest version that mooring-cni supports; older lists are read as this one.
 # Plugins whose installer puts them into the first configuration of the folder, and looks that they stay there:
-# getDefaultCNINetwork and insertCNIConfig in Istio's cni/pkg/install/cniconfig.go, which Kuma and Consul have from it;
-# install_cni_conf in Linkerd's cni-plugin/deployment/scripts/install-cni.sh.
+# getDefaultCNINetwork and insertCNIConfig in Istio's cni/pkg/install/cniconfig.go, defaultCNIConfigFile and validConfig
+# in Consul's control-plane/subcommand/install-cni/cniconfig.go, likewise Kuma's app/cni/pkg/install; install_cni_conf
+# of Linkerd's install-cni.sh puts its own into each configuration.
 _JOINING = ("consul-cni", "istio-cni", "kuma-cni", "linkerd-cni")
 # What Cilium calls a configuration that it has set aside (cleanupOtherCNI in daemon/cmd/cni/config.go).
 SET_ASIDE = ".cilium_bak"
