@@ -23,8 +23,8 @@ _BY_FOLDER = ("genie",)
 _ANNOTATIONS = "io.kubernetes.cri.pod-annotations"
 
 
-class LoopError(Exception):
-    """What the runtime calls would call itself again."""
+class DelegationError(Exception):
+    """What Multus is to call is itself again, or is not there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +143,7 @@ def _path_like(path: str, name: str) -> str:
 
 
 def calls(host: Host, configuration: Configuration) -> Iterator[PluginCall]:
-    """Yield every plugin that is called for a pod, in order, also by Multus; raise LoopError for a loop of files."""
+    """Yield every plugin that is called for a pod, in order, also by Multus; raise DelegationError."""
     yield from _calls(host, configuration.raw, (configuration.name,), 0)
 
 
@@ -155,11 +155,13 @@ def _calls(host: Host, raw: object, files: tuple[str, ...], depth: int) -> Itera
         path, delegates = entry.get("clusterNetwork"), entry.get("delegates")
         if isinstance(path, str) and path:
             name = _target(host, path)
+            if name is None:
+                continue  # A name, or a path elsewhere, from which nothing leads back to the folder.
             if name in files:
-                raise LoopError(f"calls itself without end: {' -> '.join((*files, str(name)))}")
-            text = host.text(f"{FOLDER}/{name}") if name is not None else None
-            if text is not None and name is not None:
-                yield from _calls(host, _json(text), (*files, name), depth + 1)
+                raise DelegationError(f"calls itself without end: {' -> '.join((*files, name))}")
+            if (text := host.text(f"{FOLDER}/{name}")) is None:
+                raise DelegationError(f"Multus would call {name!r}, which is not in {FOLDER!r}: pods get no network")
+            yield from _calls(host, _json(text), (*files, name), depth + 1)
         elif isinstance(delegates, list):
             for each in delegates:
                 yield from _calls(host, each, files, depth + 1)

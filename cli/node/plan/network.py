@@ -92,8 +92,8 @@ def problems(host: Host) -> Iterator[tuple[str, str]]:
     path = f"{FOLDER}/{first.name}"
     try:
         calls = list(delegation.calls(host, first))
-    except delegation.LoopError as loop:
-        yield path, str(loop)
+    except delegation.DelegationError as wrong:
+        yield path, str(wrong)
         return
     depths = [call.depth for call in calls if call.type == PLUGIN]
     if len(depths) > 1:

@@ -155,6 +155,17 @@ def test_check_follows_what_an_operator_has_written(host_of: HostOf, path: str) 
     assert "calls itself without end" in host.run("check", "--network", "none")[1]
 
 
+def test_a_file_that_multus_would_call_in_vain_is_named(node: NodeHost) -> None:
+    """Somebody has removed our chain after Multus had started beside it."""
+    run_install(node)
+    start_daemon(node)
+    (node.root / FOLDER.lstrip("/") / "00-n-mooring.conflist").unlink()
+    assert any("would call '00-n-mooring.conflist', which is not in" in line for line in _check(node))
+    assert node.run("install", "--wheelhouse", str(node.root.parent / "first"))[0] == 0
+    assert _of_multus(called(node)) == WHOLE
+    assert _check(node) == []
+
+
 def test_two_calls_for_one_pod_are_found(host_of: HostOf) -> None:
     """An operator's chain behind Multus, whose copy of the cluster's network has mooring-cni too."""
     inner = {"cniVersion": "0.4.0", "name": "a", "plugins": [{"type": "calico"}, {"type": "mooring-cni"}]}
