@@ -4,7 +4,9 @@ Read at each call that needs it: an operator's change counts at once. What other
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+import os
+import stat
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -61,9 +63,9 @@ def _read(files: Sequence[str]) -> OwnIpam:
     networks: set[str] = set()
     for path in map(Path, files):
         if not path.is_dir():
-            ipams += ipams_of(_document(path))
+            ipams += ipams_of(_document(path, read_own_file))
             continue
-        for document in map(_document, _configurations(path)):
+        for document in (_document(configuration, _read_chain) for configuration in _configurations(path)):
             ipams += (ipam for entry in entries_of(document) for ipam in ipams_of(entry))
             if isinstance(document, dict) and isinstance(name := document.get("name"), str):
                 networks.add(name)
@@ -74,11 +76,21 @@ def _configurations(folder: Path) -> Iterator[Path]:
     yield from (path for path in sorted(folder.iterdir()) if path.name.endswith(_ENDINGS))
 
 
-def _document(path: Path) -> object:
+def _read_chain(path: Path) -> str | None:
+    """Return the text of a file that root owns, wherever it lies: runtimes run as root whatever their folder has.
+
+    kubespray gives that folder to a user of its own (roles/kubernetes/preinstall/tasks/0050-create_directories.yml).
+    """
+    status = path.stat()
+    is_own = status.st_uid in (0, os.geteuid()) and not status.st_mode & stat.S_IWOTH
+    return path.read_text(encoding="utf-8", errors="replace") if is_own else None
+
+
+def _document(path: Path, read: Callable[[Path], str | None]) -> object:
     """Return a file's JSON; None for what is no regular file of a sensible size, or that others may write."""
     try:
         if not path.is_file() or path.stat().st_size > _MOST_BYTES:
             return None
-        return json.loads(read_own_file(path) or "null")
+        return json.loads(read(path) or "null")
     except (OSError, ValueError, RecursionError):
         return None

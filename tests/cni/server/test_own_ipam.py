@@ -1,6 +1,7 @@
 """Whose IPAM plugins a call runs as root: those that the node's own files name, whatever a tenant's definition says."""
 
 import json
+import os
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
@@ -122,6 +123,17 @@ def test_files_that_others_may_write_name_nothing(files: tuple[Path, Path]) -> N
     own.symlink_to("/dev/zero")
     assert call((own, chains), ipam=HOST_LOCAL).code == 7
     assert call((), ipam=HOST_LOCAL).code == 7
+
+
+@pytest.mark.root
+def test_a_chain_of_roots_counts_in_whosever_folder(files: tuple[Path, Path]) -> None:
+    """kubespray's /etc/cni/net.d is another user's; a file of that user's names nothing."""
+    own, chains = files
+    static = {"type": "static", "addresses": [{"address": "10.9.0.4/24"}]}
+    os.chown(chains, 1000, -1)
+    assert call((own, chains), ipam=static).code == 0
+    os.chown(chains / "10-a.conflist", 1000, -1)
+    assert call((own, chains), ipam=static).code == 7
 
 
 def test_a_machine_that_is_not_installed_runs_any(tmp_path: Path) -> None:
