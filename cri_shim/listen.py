@@ -1,8 +1,10 @@
 """Own the shim's socket: one server in charge of each path, root only, and no moment without a socket at the path.
 
 A lock decides who is in charge, and ends with its holder; `cri_shim.handover` passes it on. A server listens on a
-socket of its own name, ``<path>.<pid>``, which it renames over the path: grpc can adopt no descriptor, replaces any
-file at a unix path, even a running server's socket, and unlinks the name that it bound when it ends.
+socket of its own name, ``<path>.<pid>``, and puts a hard link to it at the path: grpc can adopt no descriptor, replaces
+any file at a unix path, even a running server's socket, and unlinks the name that it bound when it ends. With its own
+name a server can be reached, and come back to the path, when the path is something else: gone, or mooring-shim-bypass'
+link to the runtime's socket.
 """
 
 import fcntl
@@ -47,7 +49,7 @@ class OwnSocket:
     """A server's socket at its own name beside ``path``, and at the path once it is in charge of it."""
 
     def __init__(self, path: Path) -> None:
-        self._path = path
+        self.path = path
         self.name = path.with_name(f"{path.name}.{os.getpid()}")
         self._identity: tuple[int, int] | None = None
 
@@ -61,16 +63,30 @@ class OwnSocket:
                 raise ListenError(f"socket {str(self.name)!r} cannot be bound: {unbound}") from unbound
         self._identity = _identity(self.name)
 
+    @property
+    def is_at_path(self) -> bool:
+        return self._identity is not None and _identity(self.path) == self._identity
+
+    @property
+    def is_bypassed(self) -> bool:
+        """Return whether the path leads the kubelet past every shim."""
+        return self.path.is_symlink()
+
     def place(self) -> None:
         """Put the socket at the path; remove the own names that killed processes left. The caller is in charge."""
-        self.name.replace(self._path)
-        for left in self._path.parent.glob(f"{self._path.name}.*"):
-            if left.suffix[1:].isdigit():
+        temporary = self.path.with_name(f".{self.name.name}")
+        temporary.unlink(missing_ok=True)
+        temporary.hardlink_to(self.name)
+        temporary.replace(self.path)
+        # A rename over the same file does nothing (rename(2)).
+        temporary.unlink(missing_ok=True)
+        for left in self.path.parent.glob(f"{self.path.name}.*"):
+            if left.suffix[1:].isdigit() and left != self.name:
                 left.unlink(missing_ok=True)
 
     def remove(self) -> None:
         """Remove the socket from both names; what another process has put at the path stays."""
-        for name in (self.name, self._path):
+        for name in (self.name, self.path):
             if self._identity is not None and _identity(name) == self._identity:
                 name.unlink(missing_ok=True)
 

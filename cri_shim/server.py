@@ -21,6 +21,7 @@ from cri_shim.interceptors import CREATE_CONTAINER, RUN_POD_SANDBOX, STOP_POD_SA
 from cri_shim.listen import SCHEME, ListenError, OwnSocket, lock, socket_path
 from cri_shim.notify import Systemd as Systemd
 from cri_shim.notify import notify
+from cri_shim.plan.bypass_rule import STEADY_S
 from cri_shim.plan.record_gc import LIST_INTERVAL_S
 from cri_shim.proxy.exec_sync import EXEC_CHANNEL_OPTIONS, RUNTIME_SERVICE, ExecSync
 from cri_shim.proxy.proxy import CHANNEL_OPTIONS, SERVED, SERVER_OPTIONS, Observe, Proxy
@@ -33,6 +34,7 @@ _GRACE_S = 3.0  # Calls in progress may end; a stream of events never would.
 _CONNECTION_AGE_S = 10.0
 _CONNECTIONS_GONE_S = _CONNECTION_AGE_S * 1.1 + 1.0
 _ANSWER_S = 10.0
+_LOOK_S = 1.0  # How often the socket's path is looked at.
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +83,7 @@ async def serve(
                     background = (
                         _collect_records(Runtime(channel), interceptors, intervals),
                         check.run(Runtime(channel)),
+                        _keep_path(own),
                         _live(systemd),
                     )
                     own_part.in_charge()
@@ -129,15 +132,53 @@ def _proxy(channel: grpc.aio.Channel, interceptors: Interceptors, note: Observe)
 
 
 async def _take_charge(own: OwnSocket, runtime: str, predecessor: Predecessor | None) -> None:
-    """Take over once the runtime has answered through this process' own socket; raise ListenError."""
+    """Take over once the runtime has answered through this process' own socket; raise ListenError.
+
+    Without a predecessor return at once, but not where the kubelet is led past the shim: there it is served.
+    """
     if predecessor is None:
+        if own.is_bypassed:
+            await _serve_steadily(own)
         return
     try:
         async with grpc.aio.insecure_channel(f"{SCHEME}{own.name}") as channel:
-            await channel.unary_unary(f"{SERVED}RuntimeService/Version")(b"", timeout=_ANSWER_S)
+            await _call_version(channel)
     except grpc.aio.AioRpcError as failure:
         raise ListenError(f"runtime {runtime!r} does not answer through this process: {failure.details()}") from failure
     await asyncio.to_thread(predecessor.take_charge)
+
+
+async def _call_version(channel: grpc.aio.Channel) -> None:
+    await channel.unary_unary(f"{SERVED}RuntimeService/Version")(b"", timeout=_ANSWER_S)
+
+
+async def _serve_steadily(own: OwnSocket) -> None:
+    """Return once the runtime has answered through this process' own socket for a while without a failure."""
+    now_s = asyncio.get_running_loop().time
+    since_s = now_s()
+    _log.warning("bypassed, the socket is taken back after a trial", path=str(own.path))
+    async with grpc.aio.insecure_channel(f"{SCHEME}{own.name}", options=CHANNEL_OPTIONS) as channel:
+        while now_s() - since_s < STEADY_S:
+            try:
+                await _call_version(channel)
+            except grpc.aio.AioRpcError:
+                since_s = now_s()
+            await asyncio.sleep(_LOOK_S)
+
+
+async def _keep_path(own: OwnSocket) -> None:
+    """Put the socket back wherever something else is at its path."""
+    while True:
+        await asyncio.sleep(_LOOK_S)
+        try:
+            if own.is_at_path:
+                continue
+            if own.is_bypassed:
+                await _serve_steadily(own)
+            own.place()
+            _log.warning("socket put back at its path", path=str(own.path))
+        except OSError as refused:
+            _log.warning("socket not put back at its path", path=str(own.path), reason=str(refused))
 
 
 def _begin(interceptors: Interceptors, *, taken_over: bool) -> None:

@@ -1,6 +1,7 @@
 """The shim's server in the test's process, before a runtime with configured answers."""
 
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +38,8 @@ class Shim:
         self.metrics = Metrics()
         self._stop = asyncio.Event()
 
-    async def start(self) -> None:
+    async def start(self, serves: Callable[[], bool] | None = None) -> None:
+        """Start it and return once it serves: by default once something is at its path."""
         roots = Roots(self.folder / "sys", self.folder / "dev")
         records = Records(self.folder / "state", self.folder / "run")
         interceptors = Interceptors(Rules("n1"), records, roots)
@@ -46,7 +48,8 @@ class Shim:
         self._task = asyncio.create_task(
             serve(*sockets, interceptors, self.check, self.metrics.observe, self._stop, Systemd())
         )
-        await until(lambda: self.socket.exists() or self._task.done())
+        is_served = serves or self.socket.exists
+        await until(lambda: is_served() or self._task.done())
 
     async def stop(self) -> None:
         self._stop.set()
