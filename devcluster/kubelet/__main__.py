@@ -46,7 +46,8 @@ class Options:
 
 
 async def run(options: Options) -> None:
-    """Work until SIGTERM or SIGINT."""
+    """Work until SIGTERM or SIGINT, under the name by which programs of the host find a kubelet."""
+    Path("/proc/self/comm").write_text("kubelet", encoding="ascii")
     access = await asyncio.to_thread(load_access, options.kubeconfig or None)
     runtime = Runtime(options.container_runtime_endpoint, options.request_timeout)
     async with AsyncExitStack() as stack:

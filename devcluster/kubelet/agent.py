@@ -20,8 +20,9 @@ _RELIST_S = 1.0
 _RENEW_S = 10.0
 # How often volumes are brought up to date, in seconds; the real kubelet takes a minute or more.
 _VOLUMES_S = 15.0
-# A runtime that gives no answer for this long, in seconds, makes the node NotReady (the real kubelet waits for 30).
-_DOWN_S = 10.0
+# A runtime that gives no answer for this long, in seconds, makes the node NotReady: maxWaitForContainerRuntime in
+# pkg/kubelet/kubelet.go of Kubernetes.
+_DOWN_S = 30.0
 
 
 class Agent:
