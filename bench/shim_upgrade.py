@@ -33,6 +33,7 @@ _PLACE, _UNITS = Path("/run/bench"), Path("/etc/systemd/system")
 _FLAGS = Path("/var/lib/kubelet/kubeadm-flags.env")
 _HERE = Path.cwd()
 _ALONE_S = 60.0
+_PROGRAMS = (("cri_shim", "mooring-cri-shim"), ("cni", "mooring-cni"), ("cri_shim.bypass", "mooring-shim-bypass"))
 
 
 def program(path: Path, *command: str) -> None:
@@ -48,7 +49,7 @@ def release(name: str) -> str:
     wheels.mkdir(parents=True)
     (wheels / f"mooring-{version('mooring')}-py3-none-any.whl").write_text(name)
     folder = Path("/opt/mooring/versions") / venv.release_of(wheels)
-    for module, one in (("cri_shim", "mooring-cri-shim"), ("cni", "mooring-cni")):
+    for module, one in _PROGRAMS:
         program(folder / "bin" / one, sys.executable, "-m", module)
     (folder / "complete").write_text(name)
     return str(wheels)
@@ -67,7 +68,7 @@ def make_host() -> Systemd:
     for name, command in units.items():
         (_UNITS / f"{name}.service").write_text(f"{LEAVE_THE_HOST}[Service]\nExecStart={command}\n")
     (_UNITS / "lab.target").write_text(f"{LEAVE_THE_HOST}Wants=containerd.service\n")
-    for name in ("mooring-cri-shim", "mooring-cni"):
+    for _, name in _PROGRAMS:
         (_UNITS / f"{name}.service.d").mkdir()
         # The interpreter may lie below a home.
         log = f"StandardError=append:{_PLACE}/{name}.log\n"

@@ -76,6 +76,7 @@ class Cluster:
             self._start_cni(node)
         for node in self.nodes:
             self._start_shim(node)
+            self._start_bypass(node)
             self._start_kubelet(node)
         for node in self.nodes:
             self._start_advertiser(node)
@@ -160,6 +161,12 @@ class Cluster:
         own = ("--node-name", node, "--dev", str(host.dev), *self._folders(node), *self._gpu_flags(node))
         self._start_on(node, "shim", "cri_shim", *sockets, *own)
         self.processes.await_ready(f"{node}-shim", (host.run / "cri.sock").exists)
+
+    def _start_bypass(self, node: str) -> None:
+        host = self.layout(node)
+        sockets = ("--listen", f"unix://{host.run}/cri.sock", "--runtime", f"unix://{self.runtime_socket(node)}")
+        run, check = self._folders(node)[-2:], (*self._folders(node)[:-2], "--dev", str(host.dev))
+        self._start_on(node, "bypass", "cri_shim.bypass", *sockets, *run, "--", *check, *self._gpu_flags(node))
 
     def _start_kubelet(self, node: str) -> None:
         endpoint = f"unix://{self.layout(node).run}/cri.sock"

@@ -1,8 +1,9 @@
 """The node's condition that its kubelet does not speak to the CRI shim, and the Event on the node when that changes.
 
-Both are made of what `mooring-node check` has left on the host (`mooring.records.node_check`). As with the kubelet's
-own ones, MemoryPressure and its like, False is good. No file says nothing: then Mooring's part of the node is not
-installed.
+Both are made of what `mooring-node check` has left on the host (`mooring.records.node_check`), and of what
+mooring-shim-bypass has, which leads the kubelet past a shim that has failed (`mooring.records.shim_bypass`). As with
+the kubelet's own ones, MemoryPressure and its like, False is good. No file says nothing: then Mooring's part of the
+node is not installed.
 """
 
 import json
@@ -13,20 +14,23 @@ from typing import Literal, Protocol, Self
 
 from mooring.parsing import dump
 from mooring.records.node_check import NodeCheck
+from mooring.records.shim_bypass import ShimBypass
 
 TYPE = "mooring.dev/ShimBypassed"
 Status = Literal["True", "False", "Unknown"]
-# Of the metric: what the kubelet is told, and that nobody has looked for long.
-SocketState = Literal["shim", "runtime", "bypass", "unknown", "stale"]
+# Of the metric: what the kubelet is told, that it is led past a failed shim, and that nobody has looked for long.
+SocketState = Literal["shim", "runtime", "bypass", "failed", "unknown", "stale"]
 # The check runs every two minutes: some may fail or wait before it is said.
 STALE = timedelta(minutes=15)
 # A node's condition is read by people; the check's own bound is 512.
 _LONGEST = 1024
 _COMPONENT = "mooring-advertiser"
+SHIM_FAILED = "ShimFailed"
 _REASONS: dict[SocketState, tuple[Status, str]] = {
     "shim": ("False", "KubeletUsesShim"),
     "runtime": ("True", "KubeletPastShim"),
     "bypass": ("True", "BypassOn"),
+    "failed": ("True", SHIM_FAILED),
     "unknown": ("Unknown", "NotKnown"),
     "stale": ("Unknown", "NotChecked"),
 }
@@ -58,23 +62,31 @@ class ShimCondition:
         return dump(asdict(self))
 
 
-def socket_state(check: NodeCheck, now: datetime) -> SocketState:
+def socket_state(check: NodeCheck | None, now: datetime, failed: ShimBypass | None = None) -> SocketState:
     """Return what a check says at the time ``now``: after a while it says that nobody looks any more.
 
-    So does one of far in the future: the clock was set back since, and nobody has looked by the new one.
+    So does one of far in the future: the clock was set back since, and nobody has looked by the new one. ``failed`` is
+    seen without a check; it does not count while the kubelet is not told the shim's socket, by the operator's word.
     """
-    return "stale" if abs(now - check.at) > STALE else check.kubelet
+    found = "stale" if check is None or abs(now - check.at) > STALE else check.kubelet
+    return "failed" if failed is not None and found != "bypass" else found
 
 
 def condition_of(check: NodeCheck, now: datetime) -> ShimCondition:
     """Return the condition that the check's last words give at the time ``now``."""
     state = socket_state(check, now)
     status, reason = _REASONS[state]
-    messages = {
+    messages: dict[SocketState, str] = {
         "shim": "the kubelet is told the socket of mooring-cri-shim",
         "stale": f"mooring-node check last looked at {_rfc3339(check.at)}: systemctl status mooring-node-check.timer",
     }
     return ShimCondition(status, reason, messages.get(state, check.why)[:_LONGEST])
+
+
+def shim_failed(bypass: ShimBypass) -> ShimCondition:
+    """Return the condition of a node whose kubelet is led past a shim that has failed."""
+    status, reason = _REASONS["failed"]
+    return ShimCondition(status, reason, f"bypassed since {bypass.since}: {bypass.why}"[:_LONGEST])
 
 
 def not_checked() -> ShimCondition:

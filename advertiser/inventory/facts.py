@@ -9,6 +9,7 @@ from typing import Literal
 
 from mooring.records.ledger import LedgerEntry
 from mooring.records.node_check import NodeCheck
+from mooring.records.shim_bypass import ShimBypass
 from mooring.records.without_devices import WithoutDevices
 
 Text = str | None
@@ -103,7 +104,8 @@ class Host:
     entry changed while the rest was read. ``altnames`` are by PF netdev; ``preparing`` are the PFs that `init` works
     on. ``eswitch`` are the modes of the PFs' switches by PCI address, without those that devlink does not report.
     ``without_devices`` are the containers that the CRI shim has found so. ``rdma_exclusive``: an RDMA device is in one
-    network namespace only. ``node_check`` is what `mooring-node check` has left, None where it has left nothing.
+    network namespace only. ``node_check`` is what `mooring-node check` has left, None where it has left nothing;
+    ``shim_bypass`` is that the kubelet is led past a shim that has failed, None where it is not.
     """
 
     boot: str
@@ -117,6 +119,7 @@ class Host:
     without_devices: frozenset[WithoutDevices] = frozenset()
     rdma_exclusive: bool = False
     node_check: NodeCheck | None = None
+    shim_bypass: ShimBypass | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,7 +45,8 @@ class Metrics:
 
         self._kubelet = Gauge(
             "mooring_node_check_kubelet",
-            "1 for the socket that the kubelet is told: shim, runtime, bypass, unknown; stale: nobody has looked.",
+            "1 for the socket that the kubelet is told: shim, runtime, bypass, unknown; failed: it leads past a failed "
+            "shim; stale: nobody has looked.",
             ("state",),
             registry=self._registry,
         )

@@ -125,7 +125,7 @@ class ScanLoop:
         if self._publishers.networks is not None:
             self._publishers.networks.set_desired(scan.networks)
         if self._publishers.shim is not None:
-            self._publishers.shim.take(scan.host.node_check, datetime.now(UTC))
+            self._publishers.shim.take(scan.host.node_check, datetime.now(UTC), scan.host.shim_bypass)
         if scan.result.ignored != self._ignored:
             self._ignored = scan.result.ignored
             for device in self._ignored:

@@ -12,6 +12,7 @@ import structlog
 
 from advertiser.formats.cluster_facts import NodeCondition
 from advertiser.formats.shim_condition import (
+    SHIM_FAILED,
     STALE,
     ShimCondition,
     condition_event,
@@ -20,6 +21,7 @@ from advertiser.formats.shim_condition import (
     is_told,
     not_checked,
     observed_condition,
+    shim_failed,
     socket_state,
 )
 from advertiser.publish.metrics import Metrics
@@ -27,6 +29,7 @@ from advertiser.publish.publisher import Publisher, node_path
 from mooring.kube.client import STRATEGIC_PATCH, Client
 from mooring.kube.failures import KubeError
 from mooring.records.node_check import NodeCheck
+from mooring.records.shim_bypass import ShimBypass
 
 _EVENTS = "/api/v1/namespaces/default/events"
 _log = structlog.get_logger()
@@ -43,11 +46,15 @@ class ShimConditionWriter:
         self._observed: ShimCondition | None = None
         self._missing_since: datetime | None = None
 
-    def take(self, check: NodeCheck | None, now: datetime) -> None:
-        """Take what the check has left on the host, None where it has left nothing.
+    def take(self, check: NodeCheck | None, now: datetime, failed: ShimBypass | None = None) -> None:
+        """Take what the check has left on the host, None where it has left nothing; ``failed``: the shim is bypassed.
 
         A boot begins without the file. So only one that stays away is said, and only of a node that had the condition.
         """
+        if failed is not None and socket_state(check, now, failed) == "failed":
+            self._metrics.node_check(check, "failed")
+            self._publisher.set_desired(shim_failed(failed).dump())
+            return
         if check is not None:
             self._missing_since = None
             self._metrics.node_check(check, socket_state(check, now))
@@ -55,7 +62,8 @@ class ShimConditionWriter:
             return
         self._missing_since = self._missing_since or now
         self._metrics.node_check(None, None)
-        if self._observed is not None and now - self._missing_since > STALE:
+        is_over = self._observed is not None and self._observed.reason == SHIM_FAILED
+        if is_over or (self._observed is not None and now - self._missing_since > STALE):
             self._publisher.set_desired(not_checked().dump())
 
     def set_observed(self, conditions: Iterable[NodeCondition]) -> None:

@@ -35,6 +35,7 @@ _WORDS = {
     "advertiser": ("daemonset", "unit"),
     "network": ("chain", "none"),
     "vf_names": ("udev", "kernel"),
+    "failed_shim": ("bypass", "wait"),
     "output": ("table", "json"),
 }
 _SERVER = "/run/mooring/cni.sock"
@@ -60,6 +61,9 @@ class Options:
     plugin: Path = option(_PLUGIN, "mooring-cni's own fields in the chain, as JSON: ipam, networks, ...")
     await_init: bool = option(False, "true: pods with VFs wait until mooring-advertiser init has made this node's VFs")
     vf_names: str = option("udev", "udev: as its rules name VFs; kernel: udev leaves VFs and their RDMA devices alone")
+    failed_shim: str = option(
+        "bypass", "bypass: a shim that does not serve for 15 s is bypassed until it does; wait: nothing starts without"
+    )
     kubelet_config: str = option(kubelet.CONFIG, "the kubelet's configuration file")
     kubeconfig: str = option("", "kubeconfig that reads the admission policies; without one the kubelet's")
     without_guard: bool = option(False, "true installs although admission policies are missing or do not deny")
@@ -278,6 +282,7 @@ def _choices(options: Options, release: str, *, bypassed: bool | None = None) ->
         advertiser=options.advertiser,
         await_init=options.await_init,
         vf_names=options.vf_names,
+        failed_shim=options.failed_shim,
         kubelet_config=options.kubelet_config,
         bypassed=bypass.read(options.root.absolute()) is not None if bypassed is None else bypassed,
     )

@@ -21,7 +21,7 @@ from mooring.errors import RecordError
 from mooring.files import read_file, read_foreign_file, write_shared
 from mooring.gpu import device_plugins
 from mooring.gpu.runtime_files import DEFAULT_RUNTIME, DEFAULT_TOOLKIT, RuntimeFiles
-from mooring.records import node_check, without_devices
+from mooring.records import node_check, shim_bypass, without_devices
 from mooring.records.node_check import Finding, KubeletSocket, NodeCheck, dump_node_check, read_node_check
 from mooring.records.run_folder import ADVERTISER_VERSION, VERSIONS
 
@@ -47,6 +47,7 @@ def findings(site: Site, choices: Choices) -> Iterator[Finding]:
             yield Finding(step.name, "", str(wrong))
     yield from (Finding("network", path, problem) for path, problem in network.problems(host))
     yield from _bypass(site.root, host, choices)
+    yield from _failed_shim(site.root)
     yield from _without_devices(site.root)
     yield from _gpus(site.root, host)
     if site.root == Path("/"):
@@ -121,6 +122,19 @@ def _version(program: str) -> str:
     paths = (f"{_RUN}/{VERSIONS}/{program}", *([f"{_RUN}/{ADVERTISER_VERSION}"] if program == ADVERTISER else []))
     found = (read_foreign_file(below(Path("/"), path), _LONGEST_VERSION) for path in paths)
     return next((text.strip() for text in reversed([*found]) if text is not None), "")
+
+
+def _failed_shim(root: Path) -> Iterator[Finding]:
+    """Report that the shim's socket leads past it, by the word of the program that has done it."""
+    name = f"{_RUN}/{shim_bypass.NAME}"
+    try:
+        text = read_file(below(root, name))
+        found = None if text is None else shim_bypass.read_shim_bypass(text)
+    except (RecordError, OSError) as unreadable:
+        yield Finding("shim", name, str(unreadable))
+        return
+    if found is not None:
+        yield Finding("shim", name, f"bypassed since {found.since}: {found.why}")
 
 
 def _without_devices(root: Path) -> Iterator[Finding]:

@@ -16,10 +16,10 @@ from cli.node.errors import NodeError
 from cli.node.journal import Entries, Journal
 from cli.node.look import below, look
 from cli.node.plan.states import Change, Host, Link, PathChange, VenvBuild, undone
-from cli.node.plan.steps import COMPLETE, CURRENT, HOME, KUBELET, Choices, Command, Step, steps
+from cli.node.plan.steps import COMPLETE, CURRENT, HOME, KUBELET, OURS, Choices, Command, Step, steps
 from mooring.annotations.inventory import CNI, CRI_SHIM
 from mooring.folders import record_names
-from mooring.records import ledger, node_check, node_offer, pod_record, sandbox_marks
+from mooring.records import ledger, node_check, node_offer, pod_record, sandbox_marks, shim_bypass
 
 Say = Callable[[str, str], None]  # Called with a step's name and what is done in it.
 SHIM = "mooring-cri-shim.service"
@@ -251,7 +251,12 @@ def _leave(root: Path, journal: Journal) -> None:
     # The scheduler gives the VFs of a node on which the shim has started: from now on it must not.
     for program in (CNI, CRI_SHIM):
         (below(root, _VERSIONS) / program).unlink(missing_ok=True)
-    (below(root, _RUN) / node_check.NAME).unlink(missing_ok=True)
+    for name in (node_check.NAME, shim_bypass.NAME):
+        (below(root, _RUN) / name).unlink(missing_ok=True)
+    # A link that led the kubelet past the shim: a shim that ends removes its own socket.
+    for listen in OURS:
+        if (link := below(root, listen.removeprefix("unix://"))).is_symlink():
+            link.unlink()
 
 
 def _pruned(site: Site, journal: Journal, done: Entries) -> Journal:

@@ -3,7 +3,7 @@
 The shim gives a container its devices when it is created. One that the kubelet creates on the runtime's own socket, in
 a sandbox that has its VFs, runs with the netdevs, without the devices and without GPUs. Nothing else tells that: its
 calls never come here. So the shim looks when it starts, when the kubelet calls again after a while, when it is asked
-(SIGHUP), and every ten minutes.
+(SIGHUP), and every ten minutes. While no shim serves mooring-shim-bypass has `python -m cri_shim.devices` look.
 
 A container is stopped only while the kubelet calls the shim: it would start it again on the same wrong way.
 """
@@ -119,11 +119,15 @@ class DeviceCheck:
         while True:
             self._asked.clear()
             try:
-                await self._act(runtime, await self.look(runtime))
+                await self.once(runtime)
             except (grpc.aio.AioRpcError, DecodeError, OSError) as reason:
                 _log.warning("devices of containers not checked", reason=str(reason))
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._asked.wait(), interval_s)
+
+    async def once(self, runtime: Runtime) -> None:
+        """Look, and say what was found; raise AioRpcError, DecodeError or OSError."""
+        await self._act(runtime, await self.look(runtime))
 
     async def look(self, runtime: Runtime) -> Findings:
         """Judge every running container of a recorded pod; raise AioRpcError, DecodeError or OSError."""

@@ -17,7 +17,8 @@ SCENARIO = Path(__file__).parent / "inside/node_scenario.py"
 def test_mooring_node_installs_upgrades_and_removes_under_systemd(lab: Lab) -> None:
     """The kubelet connects to the shim; a release whose shim does not start is rolled back; removal leaves nothing.
 
-    The check's unit runs under its confinement. A bypass brings the kubelet to the runtime and back, with the shim.
+    The check's unit runs under its confinement. A bypass brings the kubelet to the runtime and back, with the shim. A
+    shim that does not serve is bypassed without the kubelet's restart, until it serves again.
     """
     done = lab(f"PYTHONPATH=. {sys.executable} {SCENARIO}", timeout_s=280)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -36,6 +37,11 @@ def test_mooring_node_installs_upgrades_and_removes_under_systemd(lab: Lab) -> N
     assert (status, said.splitlines()[-1], reported) == (1, "1 finding", "bypass")
     assert seen["bypass_off"][0] == 0, seen["bypass_off"][1]
     assert seen["through"] == [0, "all is as it was installed\n"]
+    target, status, said = seen["failed"]
+    assert (target, status) == ("/run/containerd/containerd.sock", 1)
+    assert "shim-bypass.json: bypassed since" in said
+    assert seen["again"] == ""
+    assert seen["served"] == [True, 0, "all is as it was installed\n"]
     assert seen["upgrade"][0] == 1
     assert "mooring-cri-shim.service ended with" in seen["upgrade"][1]
     assert seen["rolled_back"] == [0, "all is as it was installed\n"]

@@ -5,7 +5,7 @@ Steps that pods depend on are last: the kubelet is pointed at the shim only afte
 
 import posixpath
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from cli.node.plan import kubelet, network, settings, texts
@@ -19,6 +19,7 @@ LISTEN = "unix:///run/mooring/cri.sock"
 LISTEN_CRIO = "unix:///run/mooring/run/crio/crio.sock"  # The kubelet recognises CRI-O by the end of this path.
 OURS = (LISTEN, LISTEN_CRIO)
 KUBELET = "kubelet"  # The step that points the kubelet at the shim.
+BYPASS = "mooring-shim-bypass.service"
 CHECK_TIMER, _CHECK = "mooring-node-check.timer", "mooring-node-check.service"
 _UNITS = "/etc/systemd/system"
 _TAKES_OVER = "--take-over"
@@ -49,8 +50,8 @@ class Choices:
 
     ``release`` names the folder of the virtual environment, ``forwarder`` is the executable's text, ``units`` are the
     units' texts by name, ``plugin`` is mooring-cni's own entry in the chain. ``restarts_shim`` is for a shim of which
-    nobody knows whether it hands over. ``bypassed``: the kubelet is to speak to the runtime until `bypass off`,
-    whatever else is installed.
+    nobody knows whether it hands over. ``failed_shim`` is `bypass`, or `wait` where nothing is to start without it.
+    ``bypassed``: the kubelet is to speak to the runtime until `bypass off`, whatever else is installed.
     """
 
     release: str
@@ -67,6 +68,7 @@ class Choices:
     vf_names: str = "udev"
     kubelet_config: str = kubelet.CONFIG
     restarts_shim: bool = False
+    failed_shim: str = "bypass"
     bypassed: bool = False
 
 
@@ -137,10 +139,10 @@ def _quiet(host: Host, choices: Choices) -> Sequence[tuple[str, str]]:
 
 
 def services(choices: Choices) -> Iterator[str]:
-    """Yield the services in the order of their starts: the shim last, since the kubelet depends on it first."""
+    """Yield the services in the order of their starts: the shim late, and what watches it last."""
     if choices.advertiser == "unit":
         yield from ("mooring-advertiser-init.service", "mooring-advertiser.service")
-    yield from ("mooring-cni.service", "mooring-cri-shim.service")
+    yield from ("mooring-cni.service", "mooring-cri-shim.service", BYPASS)
 
 
 def _again(host: Host, choices: Choices, name: str) -> str:
@@ -166,10 +168,11 @@ def _programs(host: Host, choices: Choices, ways: Sockets) -> list[Change]:
     if choices.await_init:
         wanted["mooring-cni"] = {"await_init": True}
     chosen = {"advertiser": choices.advertiser, "network": choices.network, "kubelet_config": choices.kubelet_config}
-    wanted["mooring-node"] = chosen | ({"vf_names": "kernel"} if choices.vf_names == "kernel" else {})
+    chosen |= {"vf_names": "kernel"} if choices.vf_names == "kernel" else {}
+    wanted["mooring-node"] = chosen | ({"failed_shim": "wait"} if choices.failed_shim == "wait" else {})
     states: list[tuple[str, State]] = []
     for name in services(choices):
-        states += _unit(name, choices)
+        states += _unit(name, choices if name != BYPASS else _with_sockets(choices, ways))
     # Python finds its environment beside bin; all three follow the one link that is swapped.
     states += [(f"{HOME}/{name}", Link(f"current/{name}")) for name in ("bin", "lib", "pyvenv.cfg")]
     states.append((CURRENT, Link(f"versions/{choices.release}")))
@@ -181,6 +184,13 @@ def _unit(name: str, choices: Choices) -> list[tuple[str, State]]:
     text = choices.units[name]
     links = [(f"{_UNITS}/{target}.wants/{name}", Link(f"../{name}")) for target in _wanting(text)]
     return [(f"{_UNITS}/{name}", File(text)), *links]
+
+
+def _with_sockets(choices: Choices, ways: Sockets) -> Choices:
+    """Return the choices with the sockets in the unit that watches the shim's: it is to need no configuration."""
+    never = "--never" if choices.failed_shim == "wait" else ""
+    text = choices.units[BYPASS].replace("@listen@", ways.listen).replace("@runtime@", ways.runtime)
+    return replace(choices, units={BYPASS: text.replace(" @never@", f" {never}".rstrip())})
 
 
 def _network(host: Host, choices: Choices) -> list[Change]:

@@ -17,9 +17,11 @@ from advertiser.formats.shim_condition import (
     is_told,
     not_checked,
     observed_condition,
+    shim_failed,
     socket_state,
 )
 from mooring.records.node_check import KubeletSocket, NodeCheck
+from mooring.records.shim_bypass import ShimBypass
 
 NOW = datetime(2026, 11, 22, 14, tzinfo=UTC)
 GOOD = condition_of(NodeCheck(NOW, "shim"), NOW)
@@ -56,6 +58,16 @@ def test_a_check_of_a_time_to_come_says_nothing_either() -> None:
     """A clock that was ahead and set back: else the last words of a timer that has stopped would count for as long."""
     assert socket_state(NodeCheck(NOW + STALE, "shim"), NOW) == "shim"
     assert socket_state(NodeCheck(NOW + 2 * STALE, "shim"), NOW) == "stale"
+
+
+def test_a_failed_shim_counts_more_than_what_the_kubelet_is_told_but_not_than_the_operator() -> None:
+    """Also where nothing has looked: what breaks the shim may break the check too."""
+    failed = ShimBypass("2026-11-22T14:00:00Z", "mooring-cri-shim has not served for 15 s")
+    for check in (NodeCheck(NOW, "shim"), NodeCheck(NOW - 2 * STALE, "bypass"), None):
+        assert socket_state(check, NOW, failed) == "failed"
+    assert socket_state(NodeCheck(NOW, "bypass"), NOW, failed) == "bypass"
+    message = "bypassed since 2026-11-22T14:00:00Z: mooring-cri-shim has not served for 15 s"
+    assert shim_failed(failed) == ShimCondition("True", "ShimFailed", message)
 
 
 def test_the_patch_names_this_condition_alone_and_moves_its_time_only_with_the_status() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import aiohttp
 
 from advertiser.formats.cluster_facts import NodeCondition
-from advertiser.formats.shim_condition import STALE, TYPE
+from advertiser.formats.shim_condition import SHIM_FAILED, STALE, TYPE
 from advertiser.publish.metrics import Metrics
 from advertiser.publish.shim_condition_writer import ShimConditionWriter
 from cni.server.extracts import make_folders
@@ -17,8 +17,9 @@ from devcluster.hosts.sysfs import build
 from mooring.files import write_shared
 from mooring.kube.access import load_access
 from mooring.kube.client import Client
-from mooring.records import node_check
+from mooring.records import node_check, shim_bypass
 from mooring.records.node_check import Finding, KubeletSocket, NodeCheck, dump_node_check
+from mooring.records.shim_bypass import ShimBypass, dump_shim_bypass
 from tests.advertiser.program import advertising
 from tests.support.polling import eventually
 from tests.support.simulated_nics import MLX5
@@ -53,15 +54,40 @@ async def test_the_node_says_whether_its_kubelet_speaks_to_the_shim(tmp_path: Pa
                 assert 'mooring_node_check_kubelet{state="runtime"} 1.0' in page
                 assert 'mooring_node_check_kubelet{state="shim"} 0.0' in page
                 assert "mooring_node_check_findings 1.0" in page
+                await _a_failed_shim_is_said(tmp_path, session, advertiser)
                 _leave(tmp_path, "shim", age=2 * STALE)
                 await _condition(session, lambda found: found["reason"] == "NotChecked")
                 (tmp_path / "run" / node_check.NAME).write_text("{")
                 unreadable = await _condition(session, lambda found: found["reason"] == "NotKnown")
                 assert "node-check.json" in unreadable["message"]
             events = (await _get(session, "/api/v1/namespaces/default/events"))["items"]
-            assert [one["reason"] for one in events] == ["KubeletPastShim", "NotChecked", "NotKnown"]
+            assert [one["reason"] for one in events] == [
+                "KubeletPastShim",
+                "ShimFailed",
+                "KubeletUsesShim",
+                "NotChecked",
+                "NotKnown",
+            ]
             assert {one["involvedObject"]["name"] for one in events} == {"n1"}
             assert _READY in (await _get(session, _NODE))["status"]["conditions"]
+
+
+async def _a_failed_shim_is_said(folder: Path, session: aiohttp.ClientSession, advertiser: Any) -> None:
+    """As mooring-shim-bypass leaves it, until it takes it away."""
+    left = folder / "run" / shim_bypass.NAME
+    write_shared(left, dump_shim_bypass(ShimBypass("2026-11-22T14:00:00Z", "mooring-cri-shim has not served …")))
+    failed = await _condition(session, lambda found: found["reason"] == "ShimFailed")
+    assert failed["status"] == "True"
+    assert failed["message"] == "bypassed since 2026-11-22T14:00:00Z: mooring-cri-shim has not served …"
+
+    async def is_counted() -> bool:
+        # Callers share a page for a second.
+        return 'mooring_node_check_kubelet{state="failed"} 1.0' in (await advertiser.page("/metrics"))[1]
+
+    await eventually(is_counted)
+    _leave(folder, "shim")
+    left.unlink()
+    await _condition(session, lambda found: found["reason"] == "KubeletUsesShim")
 
 
 async def test_a_file_that_is_gone_is_said_after_a_while_and_only_of_a_node_that_was_checked(tmp_path: Path) -> None:
@@ -79,6 +105,11 @@ async def test_a_file_that_is_gone_is_said_after_a_while_and_only_of_a_node_that
                 writer.take(None, now + STALE + timedelta(seconds=1))
             assert never._publisher._desired is None
             assert "has left nothing in this boot" in str(once._publisher._desired)
+            # The end of a bypass is seen without the check.
+            over = ShimConditionWriter(client, "n1", Metrics())
+            over.set_observed([NodeCondition(TYPE, "True", SHIM_FAILED, "")])
+            over.take(None, now)
+            assert "has left nothing in this boot" in str(over._publisher._desired)
 
 
 def _leave(folder: Path, kubelet: KubeletSocket, why: str = "", *found: Finding, age: timedelta = timedelta()) -> None:

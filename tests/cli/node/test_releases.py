@@ -72,7 +72,7 @@ def test_programs_of_a_real_wheelhouse_run_where_they_are_installed(kubeadm: Nod
     assert kubeadm.run("check")[0] == 0
     home = kubeadm.root / "opt/mooring"
     assert (home / "bin/mooring-cni").read_text().startswith("#!/opt/mooring/versions/")
-    for module in ("cni", "cri_shim", "cli.node"):
+    for module in ("cni", "cri_shim", "cri_shim.bypass", "cli.node"):
         done = subprocess.run([home / "bin/python", "-I", "-m", module, "--help"], capture_output=True, check=True)
         assert b"usage: mooring-" in done.stdout
     assert kubeadm.run("remove")[0] == 0

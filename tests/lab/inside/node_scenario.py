@@ -17,6 +17,7 @@ from tests.lab.inside.systemd_scenario import Systemd, until, write_program
 PLACE = Path("/run/lab")
 UNITS, LOG = Path("/etc/systemd/system"), PLACE / "asked"
 RUNTIME = "unix:///run/containerd/containerd.sock"
+SOCKET, RECORD = Path("/run/mooring/cri.sock"), Path("/run/mooring/extract/shim-bypass.json")
 FLAGS = Path("/var/lib/kubelet/kubeadm-flags.env")
 FLANNEL = '{"cniVersion":"1.0.0","name":"cbr0","plugins":[{"type":"flannel"}]}'
 # A kubelet's first call: it requests the runtime's version, at the socket of its configuration.
@@ -41,6 +42,7 @@ def release(name: str, shim: tuple[str, ...]) -> Path:
     folder = Path("/opt/mooring/versions") / venv.release_of(wheels)
     write_program(folder / "bin/mooring-cri-shim", *shim)
     write_program(folder / "bin/mooring-cni", sys.executable, "-m", "cni")
+    write_program(folder / "bin/mooring-shim-bypass", sys.executable, "-m", "cri_shim.bypass")
     write_program(folder / "bin/mooring-node", sys.executable, "-m", "cli.node")
     (folder / "complete").write_text(name)
     return wheels
@@ -65,7 +67,7 @@ def make_host() -> None:
     (UNITS / "containerd.service").write_text(SERVICE.format("/opt/runtime", here))
     restarts = f"EnvironmentFile={FLAGS}\nRestart=always\nRestartSec=1\n"
     (UNITS / "kubelet.service").write_text(SERVICE.format("/opt/kubelet $KUBELET_KUBEADM_ARGS", restarts))
-    for unit in ("mooring-cri-shim", "mooring-cni", "mooring-node-check"):
+    for unit in ("mooring-cri-shim", "mooring-cni", "mooring-shim-bypass", "mooring-node-check"):
         (UNITS / f"{unit}.service.d").mkdir()
         (UNITS / f"{unit}.service.d/lab.conf").write_text(DROP_IN + here)
 
@@ -116,6 +118,12 @@ def main() -> None:
     seen["bypass_off"] = node("bypass", "off")
     until(lambda: told() != RUNTIME)
     seen["through"] = node("check")
+    systemd.ask("systemctl", "stop", "mooring-cri-shim.service")
+    until(SOCKET.is_symlink)
+    seen["failed"] = [str(SOCKET.readlink()), *node("check")]
+    seen["again"] = systemd.ask("systemctl", "start", "mooring-cri-shim.service")
+    until(lambda: not RECORD.exists())
+    seen["served"] = [SOCKET.is_socket(), *node("check")]
     seen["upgrade"] = node("upgrade", "--wheelhouse", str(second))
     seen["rolled_back"] = node("check")
     seen["remove"] = node("remove")

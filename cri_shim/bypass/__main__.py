@@ -1,0 +1,48 @@
+"""mooring-shim-bypass: lead the kubelet past a CRI shim that has failed, until it serves again."""
+
+import argparse
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from threading import Event
+
+from cri_shim.bypass.watch import Paths, Watch
+
+_SCHEME = "unix://"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the program; return its exit status. The installer writes its flags: it reads no configuration file."""
+    options = _parser().parse_args(arguments)
+    ended = Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda _number, _frame: ended.set())
+    paths = Paths(options.listen, options.runtime, options.run)
+    flags = ["--runtime", f"{_SCHEME}{options.runtime}", "--run", str(options.run), *options.check_flags]
+    Watch(paths, flags, never=options.never).run(ended)
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="mooring-shim-bypass", description=__doc__)
+    parser.add_argument("--listen", type=_socket, required=True, metavar="L", help="the shim's socket, unix:///…")
+    parser.add_argument("--runtime", type=_socket, required=True, metavar="R", help="the runtime's socket, unix:///…")
+    run = Path("/run/mooring")
+    parser.add_argument("--run", type=Path, default=run, metavar="R", help=f"folder of the record (default {run})")
+    parser.add_argument("--never", action="store_true", help="leave the socket to the shim: nothing starts without it")
+    parser.add_argument("check_flags", nargs="*", metavar="-- FLAGS", help="of `python -m cri_shim.devices`, its check")
+    return parser
+
+
+def _socket(address: str) -> Path:
+    path = Path(address.removeprefix(_SCHEME))
+    if not address.startswith(_SCHEME) or not path.is_absolute():
+        raise argparse.ArgumentTypeError(
+            f"address {address!r} is not a unix socket such as 'unix:///run/mooring/cri.sock'"
+        )
+    return path
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,100 @@
+"""The kubelet's connections to the runtime's socket: those that lead past the shim, and how they are closed.
+
+A link at the path decides about new connections only. The kubelet keeps the one that it has made through the link for
+as long as the runtime does, and nobody else than its two ends can close a unix socket (sock_diag's SOCK_DESTROY knows
+TCP and UDP only). pidfd_getfd(2) gives this process a descriptor of the kubelet's own socket; shutdown(2) of it ends
+the connection for both. grpc then connects again at once, by the path.
+"""
+
+import ctypes
+import errno
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+# Of all architectures (Linux 5.6; pidfd_getfd(2)).
+_PIDFD_GETFD = 438
+_KUBELET, _KUBELET_GROUP = "kubelet", "/kubelet.service"
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Connection:
+    """A socket of a process, by its inode."""
+
+    pid: int
+    inode: str
+
+
+def close_connections(runtime: Path, proc: Path = Path("/proc")) -> frozenset[Connection]:
+    """Close the kubelet's connections to the socket ``runtime``; return all that there were. Raise OSError."""
+    there: set[Connection] = set()
+    for pid in _kubelets(proc):
+        with suppress(ProcessLookupError, FileNotFoundError):
+            there.update(_closed(pid, runtime, proc))
+    return frozenset(there)
+
+
+def open_among(connections: frozenset[Connection], proc: Path = Path("/proc")) -> frozenset[Connection]:
+    """Return which of the connections their processes still have."""
+    found = {Connection(pid, inode) for pid in {each.pid for each in connections} for _, inode in _sockets(pid, proc)}
+    return connections & found
+
+
+def _kubelets(proc: Path) -> list[int]:
+    """Return the processes of the kubelet's unit; where there are none, those of its name, as anybody may have it."""
+    named, of_unit = [], []
+    for folder in proc.iterdir():
+        if folder.name.isdigit():
+            with suppress(OSError):
+                if (folder / "cgroup").read_text().rstrip().endswith(_KUBELET_GROUP):
+                    of_unit.append(int(folder.name))
+                elif (folder / "comm").read_text().strip() == _KUBELET:
+                    named.append(int(folder.name))
+    return of_unit or named
+
+
+def _sockets(pid: int, proc: Path) -> Iterator[tuple[int, str]]:
+    """Yield the descriptors of a process that are sockets, each with its inode; none of one that has ended."""
+    with suppress(ProcessLookupError, FileNotFoundError):
+        for link in (proc / str(pid) / "fd").iterdir():
+            with suppress(FileNotFoundError):
+                target = str(link.readlink())
+                if target.startswith("socket:"):
+                    yield int(link.name), target
+
+
+def _closed(pid: int, runtime: Path, proc: Path) -> Iterator[Connection]:
+    process = os.pidfd_open(pid)
+    try:
+        for number, inode in _sockets(pid, proc):
+            with suppress(ProcessLookupError), _copied(process, number) as connection:
+                if _peer(connection) == runtime.resolve():
+                    connection.shutdown(socket.SHUT_RDWR)
+                    yield Connection(pid, inode)
+    finally:
+        os.close(process)
+
+
+def _copied(process: int, number: int) -> socket.socket:
+    """Return the socket that another process has as descriptor ``number``; raise OSError."""
+    descriptor: int = _libc.syscall(_PIDFD_GETFD, process, number, 0)
+    if descriptor < 0:
+        refused = ctypes.get_errno()
+        if refused == errno.EBADF:
+            raise ProcessLookupError(refused, "closed meanwhile")
+        raise OSError(refused, f"pidfd_getfd: {os.strerror(refused)}")
+    return socket.socket(fileno=descriptor)
+
+
+def _peer(connection: socket.socket) -> Path | None:
+    """Return the path of the unix socket to which a connection was made, without its links; None for any other."""
+    if connection.family != socket.AF_UNIX:
+        return None
+    with suppress(OSError):
+        name = connection.getpeername()
+        return Path(name).resolve() if isinstance(name, str) and name else None
+    return None

@@ -1,0 +1,157 @@
+"""Watch the shim's socket: lead the kubelet past a shim that has failed, and take it back when that serves again.
+
+Nothing is kept in memory that the host does not show: a link at the path is a bypass, and the record says since when.
+So this program may end and start at any moment.
+"""
+
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from threading import Event
+
+from cri_shim.bypass.device_checks import DeviceChecks
+from cri_shim.bypass.kubelet_connections import Connection, close_connections, open_among
+from cri_shim.bypass.probe import Probe, call_version
+from cri_shim.bypass.socket_link import SocketLink
+from cri_shim.plan.bypass_rule import UNSERVED_S, BypassRule
+from mooring.errors import RecordError
+from mooring.files import read_file, write_shared
+from mooring.records.shim_bypass import NAME, ShimBypass, dump_shim_bypass, read_shim_bypass
+
+_PERIOD_S = 1.0
+# A shim or a runtime that takes longer for Version counts as one that does not answer, this time.
+_ANSWER_S = 4.0
+# How often it is tried again to close the connections past the shim.
+_CLOSE_S = 60.0
+_PROGRAM = "mooring-shim-bypass"
+_FAILED = f"mooring-cri-shim has not served for {UNSERVED_S:.0f} s: journalctl -u mooring-cri-shim"
+
+
+@dataclass(frozen=True, slots=True)
+class Paths:
+    """The shim's socket, the runtime's, and the folder of what lasts until the next boot."""
+
+    listen: Path
+    runtime: Path
+    run: Path
+
+
+class Watch:
+    """The watch of one socket. ``never``: it stays the shim's, and a link that is there goes."""
+
+    def __init__(
+        self, paths: Paths, check_flags: Sequence[str], *, never: bool, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._paths = paths
+        self._link = SocketLink(paths.listen, paths.runtime)
+        self._checks = DeviceChecks(check_flags, clock)
+        self._never = never
+        self._clock = clock
+        self._rule = BypassRule(clock())
+        self._past: frozenset[Connection] | None = None
+        self._closed_s = float("-inf")
+        self._said = ""
+
+    def run(self, ended: Event) -> None:
+        """Watch until ``ended`` is set; the link stays as it is."""
+        _log("info", "shim is watched", path=str(self._paths.listen), never=self._never)
+        while not ended.is_set():
+            began_s = self._clock()
+            try:
+                self.advance()
+            except OSError as failed:
+                self._log_once("socket is not watched", str(failed))
+            ended.wait(max(_PERIOD_S - (self._clock() - began_s), 0.0))
+        self._checks.stop()
+
+    def advance(self) -> None:
+        """Look once, and do what is due; raise OSError."""
+        if self._link.is_placed and self._never:
+            self._link.remove()
+            _log("warning", "link removed, nothing starts without the shim", path=str(self._paths.listen))
+        if self._link.is_placed:
+            self._checks.advance()
+            self._record(_FAILED + self._unchecked())
+            self._rule.restart(self._clock())
+            self._past = None
+            return
+        self._checks.stop()
+        shim = call_version(self._paths.listen, _ANSWER_S)
+        if (shim.outcome == "answers" or self._never) and self._recorded() is not None:
+            self._take_kubelet_back()
+        runtime = call_version(self._paths.runtime, _ANSWER_S) if shim.outcome != "answers" else shim
+        due = self._rule.is_due(
+            shim_answers=shim.outcome == "answers",
+            runtime_answers=runtime.outcome == "answers",
+            now_s=self._clock(),
+        )
+        if due and not self._never:
+            self._begin(shim)
+
+    def _begin(self, shim: Probe) -> None:
+        """Put the link in place; end a shim that hangs, so that the kubelet's calls to it end and it connects again."""
+        self._link.place()
+        self._record(_FAILED)
+        _log("error", "shim bypassed", path=str(self._paths.listen), runtime=str(self._paths.runtime), reason=_FAILED)
+        if shim.outcome == "hangs" and shim.pid is not None:
+            with suppress(ProcessLookupError):
+                os.kill(shim.pid, signal.SIGKILL)
+            _log("error", "shim that hangs killed", pid=shim.pid)
+
+    def _take_kubelet_back(self) -> None:
+        """Close the connections that the kubelet has made through the link; the record goes when they are gone."""
+        if self._past is None or (open_among(self._past) and self._clock() - self._closed_s >= _CLOSE_S):
+            self._closed_s = self._clock()
+            try:
+                self._past = close_connections(self._paths.runtime)
+            except OSError as refused:
+                self._record(
+                    f"the kubelet's connections past mooring-cri-shim cannot be closed ({refused}): "
+                    "systemctl restart kubelet"
+                )
+                self._log_once("connections past the shim not closed", str(refused))
+                return
+        if not open_among(self._past):
+            (self._paths.run / NAME).unlink(missing_ok=True)
+            _log("info", "bypass ended", path=str(self._paths.listen), closed=len(self._past))
+            self._past, self._said = None, ""
+
+    def _unchecked(self) -> str:
+        failure = self._checks.failure
+        return f"; containers that restart are not checked for their devices: {failure}" if failure else ""
+
+    def _recorded(self) -> ShimBypass | None:
+        """Return the record; one that cannot be read counts as one of now."""
+        text = read_file(self._paths.run / NAME)
+        try:
+            return None if text is None else read_shim_bypass(text)
+        except RecordError:
+            return ShimBypass(_now(), "")
+
+    def _record(self, why: str) -> None:
+        now = self._recorded()
+        wanted = ShimBypass(_now() if now is None else now.since, why)
+        if now != wanted:
+            write_shared(self._paths.run / NAME, dump_shim_bypass(wanted))
+
+    def _log_once(self, event: str, reason: str) -> None:
+        if self._said != event + reason:
+            self._said = event + reason
+            _log("error", event, reason=reason)
+
+
+def _log(level: str, event: str, **fields: object) -> None:
+    """Log as the other programs do (`mooring.program.log`)."""
+    line = {**fields, "event": event, "program": _PROGRAM, "level": level, "ts": datetime.now(UTC).isoformat()}
+    print(json.dumps(line), file=sys.stderr, flush=True)
+
+
+def _now() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,0 +1,77 @@
+"""Look once for containers that lack their devices: ``python -m cri_shim.devices``, while no shim looks.
+
+It stops none: the kubelet would start it again without its devices.
+"""
+
+import asyncio
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import grpc
+import structlog
+from google.protobuf.message import DecodeError
+
+from cri_shim.devices.device_check import DeviceCheck
+from cri_shim.devices.device_nodes import Roots
+from cri_shim.proxy.proxy import CHANNEL_OPTIONS
+from cri_shim.records import Records
+from cri_shim.runtime import Runtime
+from mooring.gpu.cdi_folders import DEFAULT_FOLDERS
+from mooring.program import log
+from mooring.program.config import ConfigError, load, option
+
+_SHIM = "mooring-cri-shim"
+_SYSFS, _DEV, _PROC = Path("/sys"), Path("/dev"), Path("/proc")
+_STATE, _RUN = Path("/var/lib/mooring"), Path("/run/mooring")
+_log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Look once for containers that lack the devices of their VFs; the options are the shim's."""
+
+    runtime: str = option("unix:///run/containerd/containerd.sock", "socket of the container runtime")
+    sysfs: Path = option(_SYSFS, "where sysfs is mounted")
+    dev: Path = option(_DEV, "where the device nodes are")
+    proc: Path = option(_PROC, "where procfs is mounted")
+    cdi: str = option(DEFAULT_FOLDERS, "folders of CDI specifications, as the runtime has them")
+    state: Path = option(_STATE, "folder of the pod records and the ledger; it survives reboots")
+    run: Path = option(_RUN, "folder of what lasts until the next boot")
+
+
+class _NoMetrics:
+    """Nobody asks a process that ends at once."""
+
+    def devices_checked(self, without: int, unknown: int) -> None: ...
+
+    def container_stopped(self) -> None: ...
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Return 0 once the result is left for the advertiser, 1 if it is not known, 2 for wrong usage."""
+    try:
+        _, options = load(Options, _SHIM, sys.argv[1:] if arguments is None else arguments, os.environ)
+    except ConfigError as wrong:
+        print(f"{_SHIM}: {wrong}", file=sys.stderr)
+        return 2
+    log.set_up(_SHIM)
+    try:
+        asyncio.run(_look(options))
+    except (grpc.aio.AioRpcError, DecodeError, OSError) as reason:
+        _log.error("devices of containers not checked", reason=str(reason))
+        return 1
+    return 0
+
+
+async def _look(options: Options) -> None:
+    roots = Roots(options.sysfs, options.dev, proc=options.proc, cdi=options.cdi)
+    check = DeviceCheck(Records(options.state, options.run), roots, options.run, _NoMetrics(), stops=False)
+    async with grpc.aio.insecure_channel(options.runtime, options=CHANNEL_OPTIONS) as channel:
+        await check.once(Runtime(channel))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

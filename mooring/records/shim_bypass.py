@@ -1,0 +1,35 @@
+"""That the kubelet is led past a shim that has failed, ``<run>/extract/shim-bypass.json``: by mooring-shim-bypass.
+
+    {"v":1,"since":"2026-11-22T14:00:00Z","why":"mooring-cri-shim has not served …"}
+
+It is there from the moment at which the socket becomes a link until the shim has the kubelet's calls again. From it the
+advertiser makes the node's condition, and `mooring-node check` a finding. A field that a reader does not know is
+ignored: the programs may be of different versions while a node is upgraded.
+"""
+
+from dataclasses import dataclass
+
+from mooring.errors import RecordError
+from mooring.parsing import dump, parse
+from mooring.records.extract import FOLDER
+
+NAME = f"{FOLDER}/shim-bypass.json"
+_LONGEST_SINCE, _LONGEST = 32, 512
+
+
+@dataclass(frozen=True, slots=True)
+class ShimBypass:
+    """A bypass; ``since`` is when it began, RFC 3339, ``why`` what a person is to know."""
+
+    since: str
+    why: str
+
+
+def read_shim_bypass(text: str) -> ShimBypass:
+    """Read the file's text; raise RecordError."""
+    document = parse(text, NAME, RecordError).version(1).fields()
+    return ShimBypass(document.required("since").string(_LONGEST_SINCE), document.required("why").string(_LONGEST))
+
+
+def dump_shim_bypass(bypass: ShimBypass) -> str:
+    return dump({"v": 1, "since": bypass.since, "why": bypass.why[:_LONGEST]})
