@@ -1,10 +1,11 @@
 """Replace the CRI shim under load, by a real systemd, in every way there is; say what a client of the CRI noticed.
 
     python -m bench.shim_upgrade [--rate 500] [--seconds 20] [--only reload,upgrade,restart,kill]
+    python -m bench.shim_upgrade --seconds 40 --only fail
 
 As root, with Debian's systemd. It runs in namespaces of its own: the root folder is read-only there, and nothing on the
 host changes. Each way has a load of its own; the shim is replaced after a quarter of its time. In ``reload`` that is
-done three times.
+done three times. In ``fail`` the shim is stopped until it is bypassed, and then started.
 """
 
 import argparse
@@ -102,7 +103,8 @@ def measure(replace: Callable[[], None], rate: float, seconds: float, beside: st
 
 
 def load(path: str, rate: str, seconds: str) -> None:
-    """Call, and print a line when the first call was answered, then what was noticed."""
+    """Call as a kubelet, and print a line when the first call was answered, then what was noticed."""
+    Path("/proc/self/comm").write_text("kubelet")
     noticed = asyncio.run(notice(path, float(rate), float(seconds), lambda: print("calls", flush=True)))
     print(json.dumps(asdict(noticed)))
 
@@ -115,6 +117,15 @@ def await_one_process(systemd: Systemd) -> float:
             raise TimeoutError(f"{UNIT} has {len(systemd.processes(UNIT))} processes without a call")
         time.sleep(0.2)
     return time.monotonic() - began
+
+
+def await_link(*, there: bool) -> None:
+    """Wait until a link leads past the shim, or none does any more."""
+    began = time.monotonic()
+    while Path(SOCKET).is_symlink() != there:
+        if time.monotonic() - began > _ALONE_S:
+            raise TimeoutError(f"{SOCKET} is {'no link' if there else 'still a link'}")
+        time.sleep(0.1)
 
 
 def report(ways: Mapping[str, Callable[[], None]], options: argparse.Namespace, systemd: Systemd) -> None:
@@ -152,11 +163,18 @@ def run(options: argparse.Namespace) -> None:
         for _ in range(3):
             control("reload")
 
+    def fail() -> None:
+        control("stop")
+        await_link(there=True)
+        control("start")
+        await_link(there=False)
+
     ways: dict[str, Callable[[], None]] = {
         "reload": reload_thrice,
         "upgrade": lambda: node(systemd, "upgrade", "--wheelhouse", release("second")),
         "restart": lambda: control("restart"),
         "kill": lambda: control("kill", "--kill-who=main", "--signal=KILL"),
+        "fail": fail,
     }
     try:
         node(systemd, "install", "--wheelhouse", release("first"))
@@ -169,7 +187,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--rate", type=float, default=500, help="calls a second (default 500)")
     parser.add_argument("--seconds", type=float, default=20, help="of load for each way (default 20)")
-    parser.add_argument("--only", default="reload,upgrade,restart,kill", help="which ways, by commas")
+    parser.add_argument("--only", default="reload,upgrade,restart,kill", help="which ways, by commas; also fail")
     parser.add_argument("--beside", default="", help="another client: a program called with socket, rate and seconds")
     parser.add_argument("--json", action="store_true", help="an object for each way, in place of a table")
     parser.add_argument("--runtime", metavar="SOCKET", help="only serve the runtime")

@@ -30,11 +30,21 @@ class Connection:
 
 
 def close_connections(runtime: Path, proc: Path = Path("/proc")) -> frozenset[Connection]:
-    """Close the kubelet's connections to the socket ``runtime``; return all that there were. Raise OSError."""
+    """Close the kubelet's connections to the socket ``runtime``; return all that there were.
+
+    Raise OSError for a process whose sockets cannot be had, after those of all others: anybody may have the name.
+    """
     there: set[Connection] = set()
+    refusals: list[OSError] = []
     for pid in _kubelets(proc):
-        with suppress(ProcessLookupError, FileNotFoundError):
+        try:
             there.update(_closed(pid, runtime, proc))
+        except (ProcessLookupError, FileNotFoundError):
+            continue
+        except OSError as refused:
+            refusals.append(refused)
+    if refusals:
+        raise refusals[0]
     return frozenset(there)
 
 
@@ -44,17 +54,14 @@ def open_among(connections: frozenset[Connection], proc: Path = Path("/proc")) -
     return connections & found
 
 
-def _kubelets(proc: Path) -> list[int]:
-    """Return the processes of the kubelet's unit; where there are none, those of its name, as anybody may have it."""
-    named, of_unit = [], []
+def _kubelets(proc: Path) -> Iterator[int]:
+    """Yield the processes of the kubelet's unit, and those of its name."""
     for folder in proc.iterdir():
         if folder.name.isdigit():
             with suppress(OSError):
-                if (folder / "cgroup").read_text().rstrip().endswith(_KUBELET_GROUP):
-                    of_unit.append(int(folder.name))
-                elif (folder / "comm").read_text().strip() == _KUBELET:
-                    named.append(int(folder.name))
-    return of_unit or named
+                group = (folder / "cgroup").read_text().rstrip()
+                if group.endswith(_KUBELET_GROUP) or (folder / "comm").read_text().strip() == _KUBELET:
+                    yield int(folder.name)
 
 
 def _sockets(pid: int, proc: Path) -> Iterator[tuple[int, str]]:
