@@ -135,7 +135,7 @@ def _node_check(path: Path) -> NodeCheck | None:
 
 def _shim_bypass(path: Path) -> ShimBypass | None:
     try:
-        text = read_file(path)
+        text = read_record(path)
         return None if text is None else read_shim_bypass(text)
     except (OSError, RecordError) as broken:
         return ShimBypass("", str(broken))

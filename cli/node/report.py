@@ -18,7 +18,7 @@ from cli.node.plan.steps import CHECK_TIMER, OURS, Choices, Step, services, sock
 from cli.node.run import Site
 from mooring.annotations.inventory import ADVERTISER
 from mooring.errors import RecordError
-from mooring.files import read_file, read_foreign_file, write_shared
+from mooring.files import read_file, read_foreign_file, read_record, write_shared
 from mooring.gpu import device_plugins
 from mooring.gpu.runtime_files import DEFAULT_RUNTIME, DEFAULT_TOOLKIT, RuntimeFiles
 from mooring.records import node_check, shim_bypass, without_devices
@@ -128,7 +128,7 @@ def _failed_shim(root: Path) -> Iterator[Finding]:
     """Report that the shim's socket leads past it, by the word of the program that has done it."""
     name = f"{_RUN}/{shim_bypass.NAME}"
     try:
-        text = read_file(below(root, name))
+        text = read_record(below(root, name))
         found = None if text is None else shim_bypass.read_shim_bypass(text)
     except (RecordError, OSError) as unreadable:
         yield Finding("shim", name, str(unreadable))

@@ -7,10 +7,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 # What restarts past the shim is to be found within ten minutes: the pause, and the longest time of one check.
 INTERVAL_S, _LONGEST_S = 240.0, 240.0
 _USAGE = 2
+_DEFAULTS = Path(__file__).with_name("defaults.yaml")
 
 
 class DeviceChecks:
@@ -52,5 +54,5 @@ class DeviceChecks:
 
     def _begin(self, *, configured: bool) -> None:
         self._configured = configured
-        command = [*self._command, *(() if configured else ("--config", "/dev/null"))]
+        command = [*self._command, *(() if configured else ("--config", str(_DEFAULTS)))]
         self._running = subprocess.Popen(command, stdin=subprocess.DEVNULL)

@@ -22,7 +22,7 @@ from cri_shim.bypass.probe import Probe, call_version
 from cri_shim.bypass.socket_link import SocketLink
 from cri_shim.plan.bypass_rule import UNSERVED_S, BypassRule
 from mooring.errors import RecordError
-from mooring.files import read_file, write_shared
+from mooring.files import read_record, write_shared
 from mooring.records.shim_bypass import NAME, ShimBypass, dump_shim_bypass, read_shim_bypass
 
 _PERIOD_S = 1.0
@@ -77,15 +77,13 @@ class Watch:
             self._link.remove()
             _log("warning", "link removed, nothing starts without the shim", path=str(self._paths.listen))
         if self._link.is_placed:
-            self._checks.advance()
-            self._record(_FAILED + self._unchecked())
             self._rule.restart(self._clock())
             self._past = None
+            self._checks.advance()
+            self._record(_FAILED + self._unchecked())
             return
         self._checks.stop()
         shim = call_version(self._paths.listen, _ANSWER_S)
-        if (shim.outcome == "answers" or self._never) and self._recorded() is not None:
-            self._take_kubelet_back()
         runtime = call_version(self._paths.runtime, _ANSWER_S) if shim.outcome != "answers" else shim
         due = self._rule.is_due(
             shim_answers=shim.outcome == "answers",
@@ -94,16 +92,18 @@ class Watch:
         )
         if due and not self._never:
             self._begin(shim)
+        elif (shim.outcome == "answers" or self._never) and self._recorded() is not None:
+            self._take_kubelet_back()
 
     def _begin(self, shim: Probe) -> None:
         """Put the link in place; end a shim that hangs, so that the kubelet's calls to it end and it connects again."""
         self._link.place()
-        self._record(_FAILED)
         _log("error", "shim bypassed", path=str(self._paths.listen), runtime=str(self._paths.runtime), reason=_FAILED)
         if shim.outcome == "hangs" and shim.pid is not None:
             with suppress(ProcessLookupError):
                 os.kill(shim.pid, signal.SIGKILL)
             _log("error", "shim that hangs killed", pid=shim.pid)
+        self._record(_FAILED)
 
     def _take_kubelet_back(self) -> None:
         """Close the connections that the kubelet has made through the link; the record goes when they are gone."""
@@ -129,17 +129,21 @@ class Watch:
 
     def _recorded(self) -> ShimBypass | None:
         """Return the record; one that cannot be read counts as one of now."""
-        text = read_file(self._paths.run / NAME)
         try:
+            text = read_record(self._paths.run / NAME)
             return None if text is None else read_shim_bypass(text)
-        except RecordError:
+        except (RecordError, OSError):
             return ShimBypass(_now(), "")
 
     def _record(self, why: str) -> None:
         now = self._recorded()
         wanted = ShimBypass(_now() if now is None else now.since, why)
-        if now != wanted:
+        if now == wanted:
+            return
+        try:
             write_shared(self._paths.run / NAME, dump_shim_bypass(wanted))
+        except OSError as refused:
+            self._log_once("record of the bypass not written", str(refused))
 
     def _log_once(self, event: str, reason: str) -> None:
         if self._said != event + reason:

@@ -31,13 +31,13 @@ def test_a_check_is_made_at_once_and_every_few_minutes(tmp_path: Path, flags: li
     """Three within ten minutes, whenever those begin."""
     clock = Clock()
     checks = DeviceChecks(flags, clock)
-    wait_until(lambda: result_left(checks, tmp_path))
+    wait_until(lambda: result_left(checks, tmp_path), limit_s=240)
     wait_until(lambda: has_ended(checks))
     (tmp_path / "run/extract/without-devices.json").unlink()
     checks.advance()
     assert checks._running is None, "not due"
     clock.now_s += INTERVAL_S
-    wait_until(lambda: result_left(checks, tmp_path))
+    wait_until(lambda: result_left(checks, tmp_path), limit_s=240)
     assert checks.failure == ""
     checks.stop()
 
@@ -49,5 +49,5 @@ def test_a_configuration_that_cannot_be_read_does_not_keep_it(
     (tmp_path / "config.yaml").write_text("mooring-cri-shim: [")
     monkeypatch.setenv("MOORING_CONFIG", str(tmp_path / "config.yaml"))
     checks = DeviceChecks(flags, time.monotonic)
-    wait_until(lambda: result_left(checks, tmp_path))
+    wait_until(lambda: result_left(checks, tmp_path), limit_s=240)
     checks.stop()

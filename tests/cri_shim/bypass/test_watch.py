@@ -1,12 +1,14 @@
 """When the socket becomes a link, and when it does not; what the record says meanwhile."""
 
 import asyncio
+import contextlib
 import subprocess
 import sys
 from typing import Any
 
 import pytest
 
+from mooring.records.shim_bypass import NAME
 from tests.cri_shim.bypass.conftest import WatchedHost
 
 
@@ -55,6 +57,19 @@ async def test_a_bypass_outlives_its_watch_and_ends_with_the_shim(watched: Watch
     await watched.look(60)
     assert not watched.is_bypassed()
     await shim.stop()
+
+
+async def test_what_lies_in_the_records_place_is_in_nobodys_way(watched: WatchedHost, served_runtime: Any) -> None:
+    """It can be neither written nor removed: the node's condition is wrong, and the node goes on."""
+    (watched.paths.run / NAME).mkdir(parents=True)
+    shim = type(served_runtime)()
+    await shim.start(watched.paths.listen)
+    for _ in range(6):
+        with contextlib.suppress(OSError):
+            await watched.look(1)
+    await shim.stop()
+    await watched.look(15)
+    assert watched.is_bypassed()
 
 
 @pytest.mark.usefixtures("served_runtime")
