@@ -22,7 +22,7 @@ _IN_FLIGHT = ("--max-requests-inflight", "3000", "--max-mutating-requests-inflig
 @contextmanager
 def devcluster(folder: Path) -> Iterator[Path]:
     """Run devcluster's server below ``folder``; yield a kubeconfig."""
-    certificate, key = _certificate(folder)
+    certificate, key = make_certificate(folder)
     kubeconfig = folder / "kubeconfig"
     processes = Processes(folder / "logs")
     tls = ("--tls-cert", str(certificate), "--tls-key", str(key))
@@ -40,7 +40,7 @@ def devcluster(folder: Path) -> Iterator[Path]:
 @contextmanager
 def real(assets: Path, folder: Path, *flags: str) -> Iterator[Path]:
     """Run etcd and kube-apiserver, with ``flags`` more, from ``assets`` below ``folder``; yield a kubeconfig."""
-    certificate, _ = _certificate(folder)
+    certificate, _ = make_certificate(folder)
     (folder / "tokens.csv").write_text(f'{_TOKEN},admin,admin,"system:masters"\n')
     etcd, peer, secure = free_ports(3)
     processes = Processes(folder / "logs")
@@ -55,7 +55,7 @@ def real(assets: Path, folder: Path, *flags: str) -> Iterator[Path]:
         processes.stop()
 
 
-def _certificate(folder: Path) -> tuple[Path, Path]:
+def make_certificate(folder: Path) -> tuple[Path, Path]:
     """Make a self-signed certificate for 127.0.0.1, and its key."""
     folder.mkdir(parents=True, exist_ok=True)
     certificate, key = folder / "server.crt", folder / "server.key"

@@ -23,6 +23,7 @@ from yarl import URL
 from mooring.kube.access import Access
 from mooring.kube.connections import Answer, Connections
 from mooring.kube.failures import Status, Unknown, failure, of_object
+from mooring.kube.request_slots import RequestSlots
 
 JSON = "application/json"
 MERGE_PATCH = "application/merge-patch+json"
@@ -42,6 +43,8 @@ _LOST = (aiohttp.ClientError, TimeoutError, OSError)
 
 class Client:
     """A pool of few connections to one API server; use as an async context manager.
+
+    A write that waits long for its answer does not count among ``connections``, see `mooring.kube.request_slots`.
 
     ``guard`` is called right before each request is sent, after any wait for a connection; it raises if nothing may be
     sent any more.
@@ -64,7 +67,8 @@ class Client:
         self._headers_until = float("-inf")
         # The headers of a write after its request line, down to its content.
         self._fields = ""
-        self._slots = asyncio.Semaphore(connections)
+        self._reads = asyncio.Semaphore(connections)
+        self._writes = RequestSlots(connections)
         self._connections = Connections(self._server, access.tls, access.server_name)
         self._session: aiohttp.ClientSession | None = None
 
@@ -88,18 +92,19 @@ class Client:
         body: bytes = b"",
         content_type: str = JSON,
         params: _Params | None = None,
+        patience_s: float | None = None,
     ) -> bytes:
-        """Return the body of a 2xx answer; raise a KubeError for anything else."""
-        await self._slots.acquire()
+        """Return the body of a 2xx answer; raise a KubeError for anything else.
+
+        ``patience_s`` is for a write: its answer is awaited for so long, over a connection of its own.
+        """
         try:
             if method != "GET":
-                return await self._write(method, path, body, content_type, params)
-            async with await self._begin(path, params, self._short) as answer:
+                return await self._write(method, path, body, content_type, params, patience_s)
+            async with self._reads, await self._begin(path, params, self._short) as answer:
                 return await answer.read()
         except _LOST as lost:
             raise _unknown(method, path, lost) from lost
-        finally:
-            self._slots.release()
 
     @asynccontextmanager
     async def stream(self, path: str, params: _Params, silence_s: float) -> AsyncIterator[AsyncIterator[list[bytes]]]:
@@ -117,24 +122,31 @@ class Client:
         except _LOST as lost:
             raise _unknown("GET", path, lost) from lost
 
-    async def _write(self, method: str, path: str, body: bytes, content_type: str, params: _Params | None) -> bytes:
+    async def _write(
+        self, method: str, path: str, body: bytes, content_type: str, params: _Params | None, patience_s: float | None
+    ) -> bytes:
         # The names of nearly all objects need no quoting.
         quoted = path if _PLAIN(path) else quote(path)
         target = f"{method} {self._prefix}{quoted}{'?' + urlencode(params) if params else ''}"
         content = f"Content-Type: {content_type}\r\nContent-Length: {len(body)}\r\n\r\n"
-        answer = await self._ask(target, content, body)
-        if answer.status == 401:
-            self._headers_until = float("-inf")
-            answer = await self._ask(target, content, body)
+        slot = await self._writes.take(_namespace(path))
+        try:
+            answer = await self._ask(target, content, body, patience_s)
+            if answer.status == 401:
+                self._headers_until = float("-inf")
+                answer = await self._ask(target, content, body, patience_s)
+        finally:
+            slot.end()
         if not 200 <= answer.status < 300:
             raise of_object(failure(answer.status, answer.body, answer.retry_after))
         return answer.body
 
-    async def _ask(self, target: str, content: str, body: bytes) -> Answer:
+    async def _ask(self, target: str, content: str, body: bytes, patience_s: float | None) -> Answer:
         if time.monotonic() >= self._headers_until:
             await self._authorize()
         head = f"{target} HTTP/1.1\r\n{self._fields}{content}"
-        return await self._connections.ask(head.encode("latin-1") + body, self._timeout_s, self._guard)
+        request = head.encode("latin-1") + body
+        return await self._connections.ask(request, self._timeout_s, self._guard, patience_s)
 
     async def _begin(self, path: str, params: _Params | None, timeout: aiohttp.ClientTimeout) -> aiohttp.ClientResponse:
         """Send a GET and return its 2xx answer once the headers have arrived."""
@@ -171,6 +183,12 @@ class Client:
             raise Unknown(Status(0, message="the credentials hold what no header may: one line of printable ASCII"))
         self._fields = "".join(f"{line}\r\n" for line in (f"Host: {self._server.host_port_subcomponent}", *lines))
         self._headers_until = asked + _HEADERS_LAST_S
+
+
+def _namespace(path: str) -> str:
+    """Return the namespace in a path; empty without one."""
+    _, found, rest = path.partition("/namespaces/")
+    return rest.partition("/")[0] if found else ""
 
 
 def _unknown(method: str, path: str, lost: Exception) -> Unknown:

@@ -83,13 +83,27 @@ class Connections:
         self._free: list[_Connection] = []
         self._opening = asyncio.Semaphore(_OPENED_AT_ONCE)
 
-    async def ask(self, request: bytes, timeout_s: float, guard: Callable[[], None]) -> Answer:
+    async def ask(
+        self, request: bytes, timeout_s: float, guard: Callable[[], None], patience_s: float | None = None
+    ) -> Answer:
         """Send a request, head and body, and return the answer; ``guard`` is called right before, and may raise.
+
+        With ``patience_s`` the answer is awaited for so long, over a connection of its own: an idle one may lead to a
+        server that is gone. It still has to be open within ``timeout_s``.
 
         Raise OSError if the connection fails and TimeoutError after ``timeout_s``: the request may have been carried
         out.
         """
-        until = asyncio.get_running_loop().time() + timeout_s
+        now = asyncio.get_running_loop().time()
+        until = now + timeout_s
+        if patience_s is not None:
+            async with asyncio.timeout_at(until), self._opening:
+                connection = await self._open()
+            try:
+                guard()
+                return await connection.ask(request, now + patience_s)
+            finally:
+                connection.end()
         connection = self._take() or await self._take_or_open(until)
         try:
             guard()

@@ -3,10 +3,12 @@
 NotFound   there is nothing to act on                  Throttled  wait `retry_after_s`, then repeat
 Conflict   another write was first: read, decide again Refused    this request will never pass: change it or give up
 Gone       list again                                  Unknown    it may have happened or not: repeat or read
+Denied     nothing was written: tell the object's owner, and try again later
 """
 
 # ruff: noqa: N818 - they are named by what the caller does
 
+import re
 from dataclasses import dataclass
 
 import msgspec
@@ -70,6 +72,13 @@ class Refused(KubeError):
     """Any other 4xx, or a redirect: nothing was done, and repeating it changes nothing."""
 
 
+class Denied(Refused):
+    """Admission did not let the write pass, or could not ask its webhook, whatever the code: nothing was written.
+
+    It may pass later: the webhook answers again, or its rule or the object changes.
+    """
+
+
 class Unknown(KubeError):
     """5xx, 408, a timeout or a lost connection: a write may have happened or not."""
 
@@ -78,11 +87,23 @@ _BY_CODE = {404: NotFound, 409: Conflict, 410: Gone}
 # Status codes of proxies for a request that was too late or too early: an API server never sends them.
 _NOT_THE_SERVERS = (408, 425)
 _LONGEST_MESSAGE = 2_000
+# The messages of kube-apiserver's admission, which comes before storage. The first is of a webhook's own answer and has
+# the code that the webhook chose. Sources, in k8s.io/apiserver 1.36: pkg/admission/plugin/webhook/errors/statuserror.go
+# (ToStatusErr), pkg/util/webhook/error.go (ErrCallingWebhook, which is an InternalError here) and
+# pkg/admission/plugin/policy, validating/dispatcher.go and generic/policy_dispatcher.go.
+_DENIED = re.compile(
+    r'admission webhook "[^"]+" denied the request\b'
+    r'|Internal error occurred: (failed calling|admission) webhook "[^"]+"'
+    r"|(.+ is forbidden: )?(ValidatingAdmissionP|p)olicy ['\"][^'\"]+['\"]( with binding '[^']+')? denied request: ",
+    re.DOTALL,
+).match
 
 
 def failure(code: int, body: bytes, retry_after: str | None = None) -> KubeError:
     """Return the error for an answer that is not 2xx; the body should be a ``Status`` but may be anything."""
     status = read_status(code, body)
+    if not status.is_page and _DENIED(status.message):
+        return Denied(status)
     if code == 429:
         return Throttled(status, _seconds(retry_after))
     if code >= 500 or code in _NOT_THE_SERVERS:

@@ -31,7 +31,9 @@ def _failed(state: tenacity.RetryCallState) -> BaseException | None:
 
 
 def _report(state: tenacity.RetryCallState) -> None:
-    path = next((argument for argument in state.args if isinstance(argument, str)), "")
+    path = next((argument for argument in state.args if isinstance(argument, str)), "") or getattr(
+        state.args[0], "path", ""
+    )
     _log.warning("request is repeated", path=path, reason=str(_failed(state)), attempt=state.attempt_number)
 
 

@@ -11,9 +11,9 @@ FaultKind = Literal["answer", "page", "drop_before", "drop_after", "delay"]
 class Fault:
     """What happens to the next `times` requests whose method and path match.
 
-    `answer`: an error of `code`, nothing done. `page`: likewise, as a page in HTML, as of a proxy. `drop_before`: the
-    connection breaks, nothing done. `drop_after`: it breaks when the write is done. `delay`: the answer comes `delay_s`
-    later.
+    `answer`: an error of `code`, nothing done, after `delay_s`. `page`: likewise, as a page in HTML, as of a proxy.
+    `drop_before`: the connection breaks, nothing done. `drop_after`: it breaks when the write is done. `delay`: the
+    answer comes `delay_s` later.
     """
 
     method: str
@@ -22,6 +22,8 @@ class Fault:
     times: int = 1
     code: int = 500
     delay_s: float = 0.0
+    reason: str = ""
+    message: str = "a fault planned by a test"
 
     def matches(self, method: str, path: str) -> bool:
         """Return whether a request matches."""
@@ -45,3 +47,15 @@ class Faults:
             found.times -= 1
             self.planned = [fault for fault in self.planned if fault.times > 0]
         return found
+
+
+def webhook_fails(
+    method: str, path: str, reason: str = "context deadline exceeded", times: int = 1, delay_s: float = 0.0
+) -> Fault:
+    """Return what a write meets whose webhook (`failurePolicy: Fail`) cannot be called.
+
+    Source: apiserver's pkg/admission/plugin/webhook/validating/dispatcher.go, Dispatch.
+    """
+    url = "https://hook.example.svc:443/?timeout=10s"
+    message = f'failed calling webhook "hook.example.com": failed to call webhook: Post "{url}": {reason}'
+    return Fault(method, path, "answer", times, 500, delay_s, "InternalError", f"Internal error occurred: {message}")

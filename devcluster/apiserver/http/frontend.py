@@ -143,7 +143,8 @@ async def fail_first(fault: Fault, request: web.BaseRequest) -> web.StreamRespon
         return web.Response()
     elif fault.kind == "answer":
         await request.read()
-        return _response(Reply(fault.code, encode(ApiError(fault.code, "", "a fault planned by a test").body())))
+        await asyncio.sleep(fault.delay_s)
+        return _response(Reply(fault.code, encode(ApiError(fault.code, fault.reason, fault.message).body())))
     elif fault.kind == "page":
         await request.read()
         return web.Response(status=fault.code, text="<html>a fault planned by a test</html>", content_type="text/html")

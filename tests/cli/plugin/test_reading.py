@@ -29,8 +29,9 @@ class Pages(Client):
         body: bytes | None = None,
         content_type: str = JSON,
         params: Mapping[str, str] | None = None,
+        patience_s: float | None = None,
     ) -> bytes:
-        assert (method, body, content_type) == ("GET", None, JSON)
+        assert (method, body, content_type, patience_s) == ("GET", None, JSON, None)
         self.tokens.append((params or {}).get("continue", ""))
         page = self._left.pop(0)
         if isinstance(page, Exception):

@@ -185,3 +185,21 @@ async def test_a_stream_that_is_not_begun_in_time_is_unknown() -> None:
             with pytest.raises(Unknown):
                 async with client.stream("/x", {}, silence_s=300):
                     pass
+
+
+async def test_a_write_with_patience_has_a_connection_of_its_own_and_waits_beyond_the_timeout() -> None:
+    """An idle connection may lead to a server that is gone, and a webhook may take half a minute."""
+    late: list[asyncio.TimerHandle] = []
+
+    def answer(head: bytes) -> bytes:
+        if b"/slow" not in head:
+            return OK
+        late.append(asyncio.get_running_loop().call_later(0.4, lambda: server.writers[-1].write(OK)))
+        return b""
+
+    async with _served(answer) as (server, url), Client(Access(url), timeout_s=0.2) as client:
+        assert await client.request("POST", "/x") == b"ok"
+        assert await client.request("POST", "/slow", patience_s=5.0) == b"ok"
+        assert server.connections == 2
+        assert await client.request("POST", "/x") == b"ok"
+        assert server.connections == 2

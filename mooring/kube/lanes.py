@@ -1,0 +1,121 @@
+"""Write what waits: earlier lanes first, in each lane one namespace after another, some at once.
+
+A write that waits long for its answer leaves its place to another namespace's: so does the client (see
+`mooring.kube.request_slots`).
+"""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+import structlog
+
+from mooring.kube.failures import Denied, KubeError, Throttled, Unknown
+from mooring.kube.namespace_turns import NamespaceTurns, Waiting
+
+_log = structlog.get_logger()
+T = TypeVar("T")
+# In seconds: an API server answers most writes within some milliseconds.
+_SLOW_S = 1.0
+
+
+async def _no_wait() -> None:
+    """Let everything be written at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lane(Generic[T]):
+    """What waits, and how one of it is written; ``fields`` names it in the log, ``dropped`` counts what is not."""
+
+    turns: NamespaceTurns[T]
+    write: Callable[[T], Awaitable[None]]
+    fields: Callable[[T], Mapping[str, str]]
+    dropped: Callable[[], None] = lambda: None
+
+
+class Lanes:
+    """Writes of ``at_once`` at a time; ``turn`` waits until one more may be written."""
+
+    def __init__(
+        self, lanes: Sequence[Lane[Any]], at_once: int, turn: Callable[[], Awaitable[None]] = _no_wait
+    ) -> None:
+        self._lanes = lanes
+        self._free = at_once
+        self._turn = turn
+        self._changed = asyncio.Event()
+        self._under_way = 0
+        self._empty = asyncio.Event()
+        self._empty.set()
+
+    def wake(self) -> None:
+        """Look again at what waits."""
+        self._empty.clear()
+        self._changed.set()
+
+    async def empty(self) -> None:
+        """Wait until all is written."""
+        await self._empty.wait()
+
+    async def run(self) -> None:
+        """Write without end."""
+        async with asyncio.TaskGroup() as group:
+            while True:
+                await self._due()
+                await self._turn()
+                # What was due may have been dropped meanwhile.
+                now = time.monotonic()
+                for lane in self._lanes:
+                    if (waiting := lane.turns.take(now)) is not None:
+                        self._free -= 1
+                        self._under_way += 1
+                        group.create_task(self._write(lane, waiting))
+                        break
+
+    async def _due(self) -> None:
+        """Wait until something may be written."""
+        while True:
+            self._changed.clear()
+            now = time.monotonic()
+            times = [at for lane in self._lanes if (at := lane.turns.next_at(now)) is not None]
+            if self._free and times and min(times) <= now:
+                return
+            if not (self._under_way or any(len(lane.turns) for lane in self._lanes)):
+                self._empty.set()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(min(times) - now if self._free and times else None):
+                    await self._changed.wait()
+
+    async def _write(self, lane: Lane[T], waiting: Waiting[T]) -> None:
+        slow: list[bool] = []
+
+        def leave() -> None:
+            slow.append(True)
+            lane.turns.slow(waiting.namespace)
+            self._free += 1
+            self.wake()
+
+        timer = asyncio.get_running_loop().call_later(_SLOW_S, leave)
+        failed = ""
+        try:
+            await lane.write(waiting.item)
+        except (Denied, Throttled, Unknown) as unwritten:
+            failed = str(unwritten)
+        except KubeError as refused:
+            # The object was deleted meanwhile, or permissions are missing: the write is impossible.
+            _log.info("report was refused", **lane.fields(waiting.item), reason=str(refused))
+        finally:
+            timer.cancel()
+            self._free += not slow
+            self._under_way -= 1
+        comes_again = lane.turns.end(waiting, time.monotonic(), failed=bool(failed), was_slow=bool(slow))
+        if failed:
+            fields = lane.fields(waiting.item)
+            _log.info(
+                "report was not written", **fields, reason=failed, tries=waiting.tries, is_dropped=not comes_again
+            )
+        if not comes_again:
+            lane.dropped()
+        self.wake()

@@ -1,0 +1,122 @@
+"""Places for writes that are under way at once, by namespace.
+
+An API server that waits for a namespace's webhook, for up to 30 s, meanwhile answers all others. So a write whose
+answer takes long leaves its place to another one, and keeps its connection. Its namespace gets few at once until none
+of it is slow. Namespaces that wait get free places in turn.
+"""
+
+import asyncio
+from collections import deque
+from dataclasses import dataclass, field
+
+# In seconds: an API server answers most writes within some milliseconds.
+_SLOW_S = 1.0
+# How many slow writes may be under way beside the others, for each place.
+_SLOW_FOR_EACH = 3
+# The share of the places that a namespace with slow writes may have under way.
+_SHARE_OF_SLOW = 8
+
+
+@dataclass(slots=True)
+class _Namespace:
+    under_way: int = 0
+    slow: int = 0
+    waiting: deque["asyncio.Future[None]"] = field(default_factory=deque)
+
+
+class RequestSlots:
+    """``count`` places."""
+
+    def __init__(self, count: int) -> None:
+        self._free = count
+        self._slow_left = count * _SLOW_FOR_EACH
+        self._most_of_slow = max(count // _SHARE_OF_SLOW, 1)
+        self._waiting = 0
+        # Those with writes under way or waiting, the one whose turn is next first.
+        self._namespaces: dict[str, _Namespace] = {}
+
+    async def take(self, namespace: str) -> "Slot":
+        """Wait for a place."""
+        place = self._namespaces.setdefault(namespace, _Namespace())
+        if place.waiting or not self._may_begin(place):
+            await self._wait(namespace, place)
+        else:
+            self._begin(place)
+        return Slot(self, namespace)
+
+    def leave(self, namespace: str) -> bool:
+        """Let another write begin beside a slow one; return whether it may."""
+        if not self._slow_left:
+            return False
+        self._slow_left -= 1
+        self._free += 1
+        self._namespaces[namespace].slow += 1
+        self._wake()
+        return True
+
+    def end(self, namespace: str, *, was_slow: bool) -> None:
+        """Take back the place of a write that has ended."""
+        place = self._namespaces[namespace]
+        place.under_way -= 1
+        if was_slow:
+            place.slow -= 1
+            self._slow_left += 1
+        else:
+            self._free += 1
+        if not place.under_way and not place.waiting:
+            del self._namespaces[namespace]
+        self._wake()
+
+    def _may_begin(self, place: _Namespace) -> bool:
+        return self._free > 0 and (not place.slow or place.under_way < self._most_of_slow)
+
+    def _begin(self, place: _Namespace) -> None:
+        self._free -= 1
+        place.under_way += 1
+
+    async def _wait(self, namespace: str, place: _Namespace) -> None:
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        place.waiting.append(turn)
+        self._waiting += 1
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if not turn.cancelled():
+                self.end(namespace, was_slow=False)
+            elif turn in place.waiting:
+                place.waiting.remove(turn)
+                self._waiting -= 1
+            raise
+
+    def _wake(self) -> None:
+        """Give the free places to those that wait, one namespace after another."""
+        while self._waiting and self._free:
+            name = next((name for name, one in self._namespaces.items() if one.waiting and self._may_begin(one)), None)
+            if name is None:
+                return
+            place = self._namespaces[name] = self._namespaces.pop(name)
+            turn = place.waiting.popleft()
+            self._waiting -= 1
+            if not turn.done():
+                self._begin(place)
+                turn.set_result(None)
+
+
+class Slot:
+    """The place of one write, until `end`."""
+
+    def __init__(self, slots: RequestSlots, namespace: str) -> None:
+        self._slots = slots
+        self._namespace = namespace
+        self._is_slow = False
+        self._timer = asyncio.get_running_loop().call_later(_SLOW_S, self._become_slow)
+
+    def end(self) -> None:
+        """Give the place back."""
+        self._timer.cancel()
+        self._slots.end(self._namespace, was_slow=self._is_slow)
+
+    def _become_slow(self) -> None:
+        self._is_slow = self._slots.leave(self._namespace)
+        if not self._is_slow:
+            self._timer = asyncio.get_running_loop().call_later(_SLOW_S, self._become_slow)
