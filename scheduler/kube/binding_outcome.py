@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from mooring import names
-from mooring.kube.failures import Conflict, KubeError, NotFound, Status
+from mooring.kube.failures import Conflict, Denied, KubeError, NotFound, Status
 from scheduler.kube.objects import Pod
 
-Kind = Literal["bound", "taken", "changed", "gated", "deleting", "gone", "refused", "forbidden"]
+Kind = Literal["bound", "taken", "changed", "gated", "deleting", "gone", "refused", "forbidden", "denied"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +22,8 @@ class Outcome:
     bound: node and annotations are written. taken: another scheduler bound the pod. changed: it is not the pod that was
     decided about, or another version of it. gated, deleting, gone: it must not, or cannot, be bound. refused: the API
     server does not accept this Binding, now or ever. forbidden: our permissions do not allow it, until they are
-    changed. ``reason`` is the API server's text.
+    changed. denied: admission did not let it pass, or could not ask its webhook, which may change. ``reason`` is the
+    API server's text.
     """
 
     kind: Kind
@@ -42,6 +43,8 @@ BOUND = Outcome("bound")
 def classify(failed: KubeError) -> Outcome | LookAgain:
     """Return what a definite failure of a Binding means."""
     status = failed.status
+    if isinstance(failed, Denied):
+        return Outcome("denied", status.message)
     if isinstance(failed, NotFound):
         return Outcome("gone", status.message)
     if isinstance(failed, Conflict):

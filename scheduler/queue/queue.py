@@ -7,6 +7,7 @@ What it is: every pod is in one place, as in kube-scheduler's scheduling queue.
 - unschedulable: no node fits. The pod waits for the cluster events that can help the plugins that refused it. Unlike in
   kube-scheduler (flushUnschedulablePodsLeftover), time alone moves no pod from here.
 - in flight: popped, and the outcome is not known yet.
+- held: ready, but its namespace has as many writes under way as it may have (`scheduler/state/open_writes.py`).
 
 Unschedulable pods of one signature, which are equal in all that plugins read, form a group with one answer. An event
 requeues one pod of a group only, its probe. If the probe finds a node, the next pod of the group becomes the probe. If
@@ -38,6 +39,7 @@ it requeues. 10,000 replicas that fit nowhere cost one decision when they come a
 import heapq
 from collections import Counter
 from collections.abc import Hashable, Iterable, Sequence
+from itertools import islice
 from typing import Literal
 
 from scheduler.kube.cluster_event import NO_EVENT, ClusterEvent
@@ -50,13 +52,15 @@ _LONGEST_BACKOFF_S = 10.0
 # unschedulable pod.
 Incoming = Literal["PodAdd", "BackoffComplete", "ScheduleAttemptFailure", "ClusterEvent"]
 
+# kube-scheduler's metrics know no held pods.
+_COUNTED_AS = {"held": "backoff"}
 
 # Heap entries that are left behind by pods that change again and again, beyond as many as there are pods.
 _STALE = 1024
 
 
 class Queue:
-    """Pods by uid, each in exactly one place: active, backoff, unschedulable or in flight."""
+    """Pods by uid, each in exactly one place: active, backoff, unschedulable, held or in flight."""
 
     def __init__(self) -> None:
         self._entries: dict[str, Entry] = {}
@@ -67,6 +71,8 @@ class Queue:
         self._groups: dict[Hashable, SignatureGroup] = {}
         # In the order in which they came: a set of texts has another order in each process.
         self._waiting: dict[ClusterEvent, dict[Hashable, None]] = {}
+        # Ready, but not to be popped, by namespace.
+        self._held: dict[str, dict[str, None]] = {}
         # By uid the entry that stands for a pod which has none of its own.
         self._entry_of: dict[str, str] = {}
         self._tickets = 0
@@ -119,6 +125,33 @@ class Queue:
             self._leave_group(entry)
         else:
             self._send_next(entry)
+        for held in self._held.values() if entry.place == "held" else ():
+            held.pop(uid, None)
+
+    def first(self, now: float) -> str | None:
+        """Return what `pop` would return."""
+        entry = self._next(now)
+        return None if entry is None else entry.uid
+
+    def hold(self, uid: str, namespace: str) -> None:
+        """Set aside what is ready, until its namespace is released."""
+        entry = self._entries[uid]
+        self._send_next(entry)
+        self._move(entry, "held", entry.signature, "ScheduleAttemptFailure")
+        self._held.setdefault(namespace, {})[uid] = None
+
+    def held(self) -> list[str]:
+        """Return the namespaces that are held."""
+        return list(self._held)
+
+    def release(self, namespace: str, most: int) -> None:
+        """Let so many of what is held of a namespace be popped again, the first held first."""
+        held = self._held[namespace]
+        for uid in list(islice(held, most)):
+            del held[uid]
+            self._activate(self._entries[uid], "BackoffComplete")
+        if not held:
+            del self._held[namespace]
 
     def pop(self, now: float) -> str | None:
         """Return the next pod's uid and count the try; None if none is ready."""
@@ -270,7 +303,7 @@ class Queue:
         """Count the pods by place."""
         counts = dict.fromkeys(("active", "backoff", "unschedulable", "in_flight"), 0)
         for entry in self._entries.values():
-            counts[entry.place] += 1
+            counts[_COUNTED_AS.get(entry.place, entry.place)] += 1
         return counts
 
     def uids(self) -> Iterable[str]:
@@ -280,7 +313,9 @@ class Queue:
         """Assert that every pod is in exactly one place, and that every unschedulable one can be requeued."""
         active, backoff = self._valid(self._active + self._active_groups), self._valid(self._backoff)
         unschedulable = [uid for group in self._groups.values() for uid in group.members]
-        for place, uids in (("active", active), ("backoff", backoff), ("unschedulable", unschedulable)):
+        held = [uid for uids in self._held.values() for uid in uids]
+        places = (("active", active), ("backoff", backoff), ("unschedulable", unschedulable), ("held", held))
+        for place, uids in places:
             expected = {uid for uid, entry in self._entries.items() if entry.place == place}
             assert len(uids) == len(set(uids)), f"{place}: a pod is in it twice"
             assert set(uids) == expected, f"{place}: {sorted(set(uids) ^ expected)} differ"
@@ -354,7 +389,7 @@ class Queue:
 
     def _move(self, entry: Entry, place: str, signature: Hashable, event: Incoming) -> None:
         self._tickets += 1
-        self.incoming[place, event] += 1
+        self.incoming[_COUNTED_AS.get(place, place), event] += 1
         self._entries[entry.uid] = entry
         entry.ticket, entry.place, entry.signature = self._tickets, place, signature
         if entry.since is not None:

@@ -11,7 +11,7 @@ import asyncio
 
 from mooring.kube.client import Client
 from mooring.kube.failures import KubeError, NotFound, Throttled, Unknown
-from mooring.kube.retry import until_definite
+from mooring.kube.write import Write
 from scheduler.cycle.decisions import Bind
 from scheduler.kube.binding_outcome import BOUND, LookAgain, Outcome, classify, compare
 from scheduler.server.pb.binding_pb2 import Binding, ObjectMeta, ObjectReference, TypeMeta
@@ -44,38 +44,20 @@ async def bind(client: Client, decision: Bind) -> Outcome:
     """Bind a pod and return the outcome, however long the API server takes to answer."""
     pod = decision.pod_info.pod.metadata
     path = f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}"
-    sending = _BindingRequest(client, f"{path}/binding", binding(decision))
+    write = Write(client, "POST", f"{path}/binding", binding(decision), MEDIA_TYPE)
     try:
-        await sending.send()
+        await write.send()
     except (Unknown, Throttled):
         raise
     except KubeError as failed:
         found = classify(failed)
         outcome = await _look(client, path, decision) if isinstance(found, LookAgain) else found
-        if not sending.lost or outcome.kind in ("bound", "gone"):
+        if not write.lost or outcome.kind in ("bound", "gone"):
             return outcome
         await asyncio.sleep(ON_ITS_WAY_S)
         last = await _look(client, path, decision)
         return last if last.kind in ("bound", "gone", "taken") else outcome
     return BOUND
-
-
-class _BindingRequest:
-    """One Binding, sent until the answer is definite; ``lost`` is true if any answer was not."""
-
-    def __init__(self, client: Client, path: str, body: bytes) -> None:
-        self._client = client
-        self._path = path
-        self._body = body
-        self.lost = False
-
-    @until_definite
-    async def send(self) -> None:
-        try:
-            await self._client.request("POST", self._path, self._body, MEDIA_TYPE)
-        except Unknown:
-            self.lost = True
-            raise
 
 
 async def _look(client: Client, path: str, decision: Bind) -> Outcome:

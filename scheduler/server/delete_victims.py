@@ -12,9 +12,9 @@ from datetime import UTC, datetime
 import msgspec
 import structlog
 
-from mooring.kube.client import JSON, STRATEGIC_PATCH, Client
-from mooring.kube.failures import Conflict, KubeError, NotFound, Throttled, Unknown
-from mooring.kube.retry import until_definite
+from mooring.kube.client import STRATEGIC_PATCH, Client
+from mooring.kube.failures import Conflict, Denied, KubeError, NotFound, Throttled, Unknown
+from mooring.kube.write import Write
 from scheduler.cache.assigned_pod import PREEMPTED
 from scheduler.cache.cache import AssignedPod
 from scheduler.cycle.instructions import DeleteVictims, DeleteVictimsResult
@@ -89,7 +89,7 @@ class _Victims:
         _log.info("pod no longer to preempt", **self._fields(assigned))
 
     async def delete(self, assigned: AssignedPod) -> None:
-        await _send(self._client, "DELETE", _path(assigned), deletion(assigned), JSON)
+        await Write(self._client, "DELETE", _path(assigned), deletion(assigned)).send()
         _log.warning("pod preempted", **self._fields(assigned))
 
     async def _written(self, write: Callable[[AssignedPod], Awaitable[None]], assigned: AssignedPod) -> str | None:
@@ -111,7 +111,7 @@ class _Victims:
         return ""
 
     async def _patch_status(self, assigned: AssignedPod, body: bytes) -> None:
-        await _send(self._client, "PATCH", f"{_path(assigned)}/status", body, STRATEGIC_PATCH)
+        await Write(self._client, "PATCH", f"{_path(assigned)}/status", body, STRATEGIC_PATCH).send()
 
     def _fields(self, assigned: AssignedPod) -> dict[str, str]:
         about = {"pod": assigned.pod, "uid": assigned.uid, "node": assigned.node}
@@ -128,11 +128,8 @@ def _now() -> str:
 
 def _is_gone(failed: KubeError) -> bool:
     """Return whether the pod no longer exists. A conflict with another write does not show that."""
+    if isinstance(failed, Denied):
+        return False
     if isinstance(failed, Conflict):
         return _NOT_MET in failed.status.message
     return isinstance(failed, NotFound) or failed.status.code == _ANOTHER_UID
-
-
-@until_definite
-async def _send(client: Client, method: str, path: str, body: bytes, kind: str) -> bytes:
-    return await client.request(method, path, body, kind)

@@ -8,6 +8,7 @@ import structlog
 
 from mooring.kube.client import Client
 from mooring.kube.failures import Conflict, KubeError, NotFound
+from mooring.kube.write import PATIENCE_S
 from scheduler.cycle.instructions import Evict, EvictionResult
 
 _log = structlog.get_logger()
@@ -31,7 +32,8 @@ async def evict(client: Client, order: Evict) -> EvictionResult:
     pod = order.pod.metadata
     fields = {"pod": order.pod.key, "uid": pod.uid, "reason": order.reason}
     try:
-        await client.request("POST", f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}/eviction", eviction(order))
+        path = f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}/eviction"
+        await client.request("POST", path, eviction(order), patience_s=PATIENCE_S)
     except (NotFound, Conflict) as gone:
         _log.info("pod to evict is gone", **fields, answer=str(gone))
         return "gone"

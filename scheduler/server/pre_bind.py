@@ -11,9 +11,10 @@ from dataclasses import dataclass
 
 import msgspec
 
-from mooring.kube.client import JSON, MERGE_PATCH, Client
+from mooring.kube.client import MERGE_PATCH, Client
 from mooring.kube.failures import Conflict, KubeError, Throttled, Unknown
 from mooring.kube.retry import until_definite
+from mooring.kube.write import Write
 from scheduler.cache.volumes.plan import Match, VolumePlan
 from scheduler.cycle.instructions import PreBind, PreBindResult
 from scheduler.kube.storage_objects import (
@@ -63,18 +64,18 @@ async def pre_bind(client: Client, order: PreBind) -> PreBindResult:
 async def _carry_out(client: Client, patch: _Patch) -> str:
     """Return the version of the object with the written fields; raise MsgspecError if none can be read."""
     try:
-        shown = patch.read(await _send(client, "PATCH", patch.path, patch.body, MERGE_PATCH))
+        shown = patch.read(await Write(client, "PATCH", patch.path, patch.body, MERGE_PATCH).send())
     except (Conflict, msgspec.MsgspecError):
         # The conflict may be with our own write, whose answer was lost.
-        shown = patch.read(await _send(client, "GET", patch.path))
+        shown = patch.read(await _get(client, patch.path))
         if not patch.is_done(shown):
             raise
     return shown.metadata.resource_version
 
 
 @until_definite
-async def _send(client: Client, method: str, path: str, body: bytes = b"", kind: str = JSON) -> bytes:
-    return await client.request(method, path, body, kind)
+async def _get(client: Client, path: str) -> bytes:
+    return await client.request("GET", path)
 
 
 def _patches(plan: VolumePlan) -> Iterator[_Patch]:

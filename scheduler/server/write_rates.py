@@ -12,8 +12,8 @@ import structlog
 
 from mooring import names
 from mooring.kube.client import STRATEGIC_PATCH, Client
-from mooring.kube.failures import Conflict, KubeError, NotFound, Throttled, Unknown, of_object
-from mooring.kube.retry import until_definite
+from mooring.kube.failures import Conflict, KubeError, NotFound, Throttled, Unknown
+from mooring.kube.write import Write
 from scheduler.cycle.instructions import WriteRates, WriteRatesResult
 from scheduler.kube.binding_outcome import another_pod
 from scheduler.server.bind import ON_ITS_WAY_S
@@ -37,15 +37,15 @@ async def write_rates(client: Client, order: WriteRates, now: str) -> WriteRates
 async def _write(client: Client, order: WriteRates, now: str) -> WriteRatesResult:
     pod = order.pod.metadata
     path = f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}"
-    sending = _Patch(client, f"{path}/status", rates_patch(order, now))
+    write = Write(client, "PATCH", f"{path}/status", rates_patch(order, now), STRATEGIC_PATCH)
     try:
-        await sending.send()
+        await write.send()
     except (Unknown, Throttled):
         raise
     except NotFound as gone:
         return WriteRatesResult("gone", gone.status.message)
     except KubeError as failed:
-        if not sending.lost:
+        if not write.lost:
             return _refused(failed)
         if not isinstance(failed, Conflict):
             await asyncio.sleep(ON_ITS_WAY_S)
@@ -55,25 +55,6 @@ async def _write(client: Client, order: WriteRates, now: str) -> WriteRatesResul
 
 def _refused(failed: KubeError) -> WriteRatesResult:
     return WriteRatesResult("changed" if isinstance(failed, Conflict) else "refused", failed.status.message)
-
-
-class _Patch:
-    """One PATCH, sent until the answer is definite; ``lost`` is true if any answer was not."""
-
-    def __init__(self, client: Client, path: str, body: bytes) -> None:
-        self._client, self._path, self._body = client, path, body
-        self.lost = False
-
-    @until_definite
-    async def send(self) -> None:
-        try:
-            await self._client.request("PATCH", self._path, self._body, STRATEGIC_PATCH)
-        except Unknown:
-            self.lost = True
-            raise
-        except NotFound as failed:
-            # A proxy's page says nothing about the pod.
-            raise of_object(failed) from failed
 
 
 async def _look(client: Client, path: str, order: WriteRates, failed: KubeError) -> WriteRatesResult:

@@ -51,6 +51,7 @@ from scheduler.state.cluster_objects import ClusterObjects
 from scheduler.state.event_handlers import EventHandlers
 from scheduler.state.groups.group_scheduling import GroupScheduling
 from scheduler.state.nomination_takeover import NominationTakeover
+from scheduler.state.open_binds import OpenBinds
 from scheduler.state.pod_scheduling import PodScheduling
 from scheduler.state.pre_binding import PreBinding
 from scheduler.state.rates.rate_changes import RateChanges, SignRates
@@ -92,6 +93,7 @@ class Machine:
         self.pending_pods = PendingPods(
             self.cache, self.queue, self.nominator, self._volume_events, self.pending_groups, self.groups_by_pod, kinds
         )
+        self._open_binds = OpenBinds(self.queue, self.pending_pods, self.pending_groups)
         self.lost_vfs = LostVfs(self.cache, self.groups_by_pod, never_started, lost_vf_options)
         self.rate_changes = RateChanges(self.cache, self.nominator, scheduler_name, sign_rates)
         self._bound_without_vfs = BoundWithoutVfs(scheduler_name)
@@ -198,13 +200,20 @@ class Machine:
 
     def finished(self, order: Order, result: Result, now: float) -> list[Instruction]:
         """Apply the result of a write; raise TypeError if the result is of another kind of write."""
-        return self._write_results.apply(order, result, now)
+        self._open_binds.end(order, result)
+        found = self._open_binds.begin(self._write_results.apply(order, result, now), now)
+        self._open_binds.release(now)
+        return found
 
     def step(self, now: float, record_phase: RecordPhase = ignore_phase) -> list[Instruction] | None:
         """Decide about the next pod, or continue the current decision; None if no pod is ready.
 
         ``record_phase`` is called with each phase that ends.
         """
+        found = self._step(now, record_phase)
+        return None if found is None else self._open_binds.begin(found, now)
+
+    def _step(self, now: float, record_phase: RecordPhase) -> list[Instruction] | None:
         self.has_set_aside = False
         if not (self._trying and self.queue.is_in_flight(self._trying)):
             self._abandon()
@@ -236,6 +245,7 @@ class Machine:
         if self._trying:
             self._is_group = True
             return True
+        self._open_binds.hold(now)
         self._trying = self.queue.pop(now) or ""
         if not self._trying:
             return False
@@ -276,7 +286,8 @@ class Machine:
         found += self.lost_vfs.overdue(now)
         found += self.rate_changes.overdue(now, self.group_scheduling.tried_on)
         found += (Notice("constraint", text, {"constraint": kind}) for kind, text in self._kinds.take_faults())
-        return found
+        self._open_binds.release(now)
+        return self._open_binds.begin(found, now)
 
     def _stop_waiting(self, nomination: Nomination, now: float) -> list[Instruction]:
         """Reject a pod's nomination if the VFs that it waits for are not returned."""
@@ -308,6 +319,7 @@ class Machine:
             self.nominator.next_due(),
             self.pod_scheduling.next_due(),
             self.group_scheduling.next_due(),
+            self._open_binds.next_due(),
         )
         return min((time for time in times if time is not None), default=None)
 

@@ -139,12 +139,13 @@ class WriteResults:
         if pending.pod.metadata.deletion_timestamp is not None:
             self.pending_pods.delete(uid, now)
             return []
-        if outcome.kind in ("changed", "forbidden"):
+        if outcome.kind in ("changed", "forbidden", "denied"):
             self.queue.retry(uid)
             self.pending_groups.back_off(uid, now)
             if outcome.kind == "changed":
                 return []
-            why = f"binding forbidden: {outcome.reason}"
+            is_denied, reason = outcome.kind == "denied", outcome.reason
+            why = f"binding denied: {reason}" if is_denied else f"binding forbidden: {reason}"
             return self.pending_pods.report_unschedulable(pending, "Unschedulable", why)
         if outcome.kind == "refused":
             self.queue.add_unschedulable(uid, NO_EVENT)

@@ -265,10 +265,10 @@ class RateChanges:
             self._due.add(assigned.node, now + _LOOK_AGAIN_S)
             return
         if change.unsigned and assigned.rates is not None and self._may_apply(assigned):
-            if change.not_before <= now:
+            if change.not_before <= now and self._writes.room(change.pod.metadata.namespace, now):
                 yield self._write(change, assigned.rates, now)
                 return
-            self._due.add(assigned.node, change.not_before)
+            self._due.add(assigned.node, max(change.not_before, now + _APART_S))
         yield from self._decide(change, assigned, assigned.assignment, now)
 
     def _decide(
@@ -285,6 +285,9 @@ class RateChanges:
         if change.not_before > now:
             self._due.add(assigned.node, change.not_before)
             return
+        if not self._writes.room(change.pod.metadata.namespace, now):
+            self._due.add(assigned.node, now + _APART_S)
+            return
         found = self._judge(change.wanted, allocated, assigned)
         if isinstance(found, Misfit):
             self._due.add(assigned.node, now + _LOOK_AGAIN_S)
@@ -297,7 +300,7 @@ class RateChanges:
     def _write(self, change: _Change, rates: PodRates, now: float) -> WriteRates:
         """Reserve what rates need, and return their write."""
         self._cache.write_rates(rates)
-        self._writes.begin(rates.uid, now)
+        self._writes.begin(rates.uid, change.pod.metadata.namespace, now)
         return WriteRates(change.pod, rates, self._annotations(rates), rates_condition.allocated(rates))
 
     def _followed(self, assigned: AssignedPod) -> Told:

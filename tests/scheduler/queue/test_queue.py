@@ -371,6 +371,18 @@ class QueueMachine(RuleBasedStateMachine):
     def place(self, data: st.DataObject) -> None:
         self.queue.placed(data.draw(st.sampled_from(sorted(self.popped))))
 
+    @rule(namespace=st.sampled_from(["one", "other"]))
+    def hold(self, namespace: str) -> None:
+        uid = self.queue.first(self.now)
+        if uid is not None:
+            self.queue.hold(uid, namespace)
+            assert self.queue.first(self.now) != uid
+
+    @precondition(lambda self: self.queue.held())
+    @rule(most=st.integers(1, 3))
+    def release(self, most: int) -> None:
+        self.queue.release(self.queue.held()[0], most)
+
     @rule(cluster_event=st.sampled_from([ClusterEvent.NODE, ClusterEvent.POD_GONE]), seconds=st.floats(0, 20))
     def move_on_event(self, cluster_event: ClusterEvent, seconds: float) -> None:
         self.now += seconds

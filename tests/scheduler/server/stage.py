@@ -77,13 +77,16 @@ class Stage:
     async def add_node(self, node: Node) -> None:
         await add_node(self.client, node)
 
-    async def add_pod(self, name: str, metadata: dict[str, Any] | None = None, **spec: Any) -> Pod:
+    async def add_pod(
+        self, name: str, metadata: dict[str, Any] | None = None, namespace: str = "default", **spec: Any
+    ) -> Pod:
         containers = [{"name": "c", "image": "i"}]
         body = {
             "metadata": {"name": name} | (metadata or {}),
             "spec": {"schedulerName": "mooring", "containers": containers} | spec,
         }
-        return msgspec.json.decode(await self.client.request("POST", PODS, msgspec.json.encode(body)), type=Pod)
+        path = f"/api/v1/namespaces/{namespace}/pods"
+        return msgspec.json.decode(await self.client.request("POST", path, msgspec.json.encode(body)), type=Pod)
 
     async def pod(self, name: str) -> Pod | None:
         items = msgspec.json.decode(await self.client.request("GET", PODS))["items"]

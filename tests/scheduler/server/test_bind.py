@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from devcluster.apiserver.formats import protobuf
-from devcluster.apiserver.http.faults import Fault, FaultKind
+from devcluster.apiserver.http.faults import Fault, FaultKind, webhook_fails
 from devcluster.apiserver.serve import ApiServer
 from mooring import names
 from mooring.kube.client import MERGE_PATCH, Client
@@ -194,3 +194,38 @@ async def test_a_refusal_counts_only_once_no_earlier_copy_can_still_arrive(
     assert (await bind(cast(Client, _Scripted(lost, forbidden, seen)), decision)).kind == "bound"
     assert (await bind(cast(Client, _Scripted(lost, forbidden, unseen)), decision)).kind == "forbidden"
     assert (await bind(cast(Client, _Scripted(forbidden)), decision)).kind == "forbidden"
+
+
+async def test_a_webhook_that_fails_denies_the_bind_and_leaves_nothing_behind(
+    client: Client, server: ApiServer
+) -> None:
+    """Admission comes before storage: there is no earlier copy, so nobody waits and reads the pod back."""
+    pod = await _create(client)
+    server.faults.plan(webhook_fails("POST", "/binding$"))
+    server.faults.plan(Fault("GET", "pods/p$", "drop_before", times=1000))
+    outcome = await bind(client, _decision(pod))
+    assert outcome.kind == "denied"
+    assert 'failed calling webhook "hook.example.com"' in outcome.reason
+
+
+async def test_a_denial_counts_only_once_no_earlier_copy_can_still_arrive(
+    make_pod: Callable[..., Pod], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first answer is lost, the repetition denied, and then the first one arrives: the pod is ours."""
+    monkeypatch.setattr("scheduler.server.bind.ON_ITS_WAY_S", 0.01)
+    pod = make_pod()
+    decision, metadata = _decision(pod), {"name": pod.metadata.name, "uid": pod.metadata.uid}
+    landed = {"metadata": metadata | {"annotations": {names.ASSIGNMENT: "ours"}}, "spec": {"nodeName": "n1"}}
+    seen, unseen = msgspec.json.encode(landed), msgspec.json.encode({"metadata": metadata})
+    message = 'admission webhook "w.example.com" denied the request: no'
+    lost, denied = failure(500, b"{}"), failure(400, msgspec.json.encode({"kind": "Status", "message": message}))
+    assert (await bind(cast(Client, _Scripted(lost, denied, seen)), decision)).kind == "bound"
+    assert (await bind(cast(Client, _Scripted(lost, denied, unseen)), decision)).kind == "denied"
+    assert (await bind(cast(Client, _Scripted(denied)), decision)).kind == "denied"
+
+
+async def test_a_webhook_that_takes_longer_than_the_first_try_is_waited_for(client: Client, server: ApiServer) -> None:
+    """The first copy is given up after the client's timeout of 2 s, the second one waits for its answer."""
+    pod = await _create(client)
+    server.faults.plan(webhook_fails("POST", "/binding$", times=2, delay_s=2.5))
+    assert (await bind(client, _decision(pod))).kind == "denied"

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from devcluster.apiserver.http.faults import Fault
+from devcluster.apiserver.http.faults import Fault, webhook_fails
 from devcluster.apiserver.serve import ApiServer
 from mooring.annotations.inventory import Pf
 from mooring.kube.client import Client
@@ -131,6 +131,22 @@ async def test_a_victim_with_constant_write_conflicts_does_not_count_as_gone(
     assert ending.deleted == ()
     assert "409" in ending.refused
     assert (await delete_victims(client, order, "mooring")).deleted == (assigned,)
+
+
+@pytest.mark.parametrize("code", [404, 409, 422, 500])
+async def test_a_victim_whose_webhook_denies_the_write_does_not_count_as_gone(
+    cluster: Cluster, client: Client, server: ApiServer, code: int
+) -> None:
+    """The webhook chooses the code. It is a definite answer: the preempting pod is decided about again."""
+    await cluster.add_pod("low")
+    assigned = await _assigned(cluster, "low")
+    denial = webhook_fails("DELETE", "/low$")
+    denial.code, denial.message = code, 'admission webhook "w.example.com" denied the request: no'
+    server.faults.plan(denial)
+    order = DeleteVictims(Pod(OwnedMetadata("high")), "n1", (assigned,))
+    ending = await delete_victims(client, order, "mooring")
+    assert ending.deleted == ()
+    assert "denied the request" in ending.refused
 
 
 async def test_nobody_is_deleted_before_all_are_marked(cluster: Cluster, client: Client, server: ApiServer) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from prometheus_client.registry import REGISTRY
 
-from devcluster.apiserver.http.faults import Fault
+from devcluster.apiserver.http.faults import Fault, webhook_fails
 from mooring import names
 from mooring.kube.events import Changed, Identity, Synced
 from scheduler.cycle.decisions import Bind
@@ -195,6 +195,30 @@ async def test_nothing_is_decided_or_sent_while_the_lease_is_uncertain(stage: St
         stage.leads = True
         await eventually(lambda: stage.is_bound("first"))
         await eventually(lambda: stage.is_bound("second"))
+
+
+@pytest.mark.parametrize("delay_s", [0.0, 4.0])
+async def test_a_webhook_of_one_namespace_that_does_not_answer_delays_no_bind_of_others(
+    stage: Stage, make_node: MakeNode, delay_s: float
+) -> None:
+    """Also where its pods wait in hundreds, and each Binding for some seconds."""
+    stage.server.faults.plan(webhook_fails("POST", "/bad/pods/.*/binding$", times=100_000, delay_s=delay_s))
+    await stage.add_node(make_node("n1", allocatable={"pods": "1000"}))
+    await stage.client.request("POST", "/api/v1/namespaces", b'{"metadata":{"name":"bad"}}')
+    async with stage.run():
+        stage.loop.lead()
+        for number in range(200):
+            await stage.add_pod(f"p{number}", namespace="bad")
+        await eventually(lambda: _tried_some(stage))
+        began = time.monotonic()
+        await stage.add_pod("good")
+        await eventually(lambda: stage.is_bound("good"))
+        assert time.monotonic() - began < 4.0
+        stage.server.faults.planned.clear()
+
+
+async def _tried_some(stage: Stage) -> bool:
+    return stage.server.faults.planned[0].times < 100_000
 
 
 async def _tried(stage: Stage) -> bool:

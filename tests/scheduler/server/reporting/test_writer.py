@@ -1,18 +1,20 @@
 """Conditions and events against a server: the newest wins, too many are dropped, and outdated ones are not written."""
 
 import asyncio
+import contextlib
 import json
+import time
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import msgspec
 import pytest
 
-from devcluster.apiserver.http.faults import Fault
+from devcluster.apiserver.http.faults import Fault, webhook_fails
 from devcluster.apiserver.serve import ApiServer
 from mooring import names
 from mooring.kube.client import STRATEGIC_PATCH, Client
-from mooring.kube.failures import KubeError
+from mooring.kube.failures import Conflict, KubeError
 from scheduler.cycle.instructions import Report
 from scheduler.kube.objects import Pod
 from scheduler.server.reporting import writer as writing
@@ -259,3 +261,59 @@ async def test_nothing_is_written_to_a_pod_that_is_gone(client: Client, writer: 
     writer.put(Report(gone, "Unschedulable", "no room"))
     writer.put(Report(there, "Unschedulable", "no room"))
     await eventually(lambda: _has_condition(client, "there", "no room"))
+
+
+async def _in(client: Client, namespace: str, name: str) -> Pod:
+    await _namespace(client, namespace)
+    body = {"metadata": {"name": name}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
+    path = f"/api/v1/namespaces/{namespace}/pods"
+    return msgspec.json.decode(await client.request("POST", path, msgspec.json.encode(body)), type=Pod)
+
+
+async def _namespace(client: Client, name: str) -> None:
+    with contextlib.suppress(Conflict):
+        await client.request("POST", "/api/v1/namespaces", msgspec.json.encode({"metadata": {"name": name}}))
+
+
+@pytest.mark.parametrize("server", ["devcluster"], indirect=True)
+@pytest.mark.parametrize("delay_s", [0.0, 30.0])
+async def test_a_webhook_of_one_namespace_that_does_not_answer_delays_no_report_of_others(
+    client: Client, server: ApiServer, writer: Writer, delay_s: float
+) -> None:
+    """Its events and conditions are tried seldom, and those of others are written at once."""
+    for method, path in (("POST", "/bad/events$"), ("PATCH", "/bad/pods/.*/status$")):
+        server.faults.plan(webhook_fails(method, path, times=1000, delay_s=delay_s))
+    for number in range(40):
+        writer.put(Report(await _in(client, "bad", f"p{number}"), "Unschedulable", "no room"))
+    began = time.monotonic()
+    pod = await _create(client, "good")
+    writer.put(Report(pod, "Unschedulable", "no room"))
+    await eventually(lambda: _has_condition(client, "good", "no room"))
+    await eventually(lambda: _are_told(client, 1))
+    assert time.monotonic() - began < 5.0
+    assert 1000 - server.faults.planned[0].times < 20
+
+
+@pytest.mark.parametrize("server", ["devcluster"], indirect=True)
+async def test_what_a_webhook_has_denied_is_written_once_it_answers(
+    client: Client, server: ApiServer, writer: Writer
+) -> None:
+    """One event each, and the newest condition."""
+    server.faults.plan(webhook_fails("POST", "/events$"))
+    server.faults.plan(webhook_fails("PATCH", "/p/status$"))
+    writer.put(Report(await _create(client, "p"), "Unschedulable", "no room"))
+    await eventually(lambda: _has_condition(client, "p", "no room"))
+    await writer.flush()
+    assert [(one["message"], one["count"]) for one in await _events(client)] == [("no room", 1)]
+
+
+@pytest.mark.parametrize("server", ["devcluster"], indirect=True)
+async def test_an_event_whose_answer_was_lost_is_not_written_twice(
+    client: Client, server: ApiServer, writer: Writer
+) -> None:
+    """The next try has its name."""
+    server.faults.plan(Fault("POST", "/events$", "drop_after"))
+    writer.put(Report(await _create(client, "p"), "Scheduled", "assigned"))
+    await writer.flush()
+    assert len(await _events(client)) == 1
+    assert not server.faults.planned

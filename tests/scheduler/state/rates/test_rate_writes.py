@@ -101,7 +101,7 @@ def test_writes_without_an_answer_hold_up_nobody_else(
         edited.edit(f"p{number}", {"min_tx_rate": 2_000})
     stuck = edited.writes()
     assert len(stuck) == 8
-    assert edited.machine.rate_changes.next_due() == 10.0
+    assert edited.machine.rate_changes.next_due() == 1.0
     edited.now += 10.0
     (order,) = edited.writes()
     edited.carry_out(order)
