@@ -5,7 +5,6 @@ pods of its own node only. The write that follows has the pod's version as a pre
 that was written meanwhile. Each status is written once; one that another writer has is left for as long as it is equal.
 """
 
-import asyncio
 import json
 from collections.abc import Iterable, Mapping
 
@@ -14,12 +13,15 @@ import structlog
 
 from advertiser.formats.network_status import KEY, NetworkStatus, is_another_writers
 from mooring.kube.client import MERGE_PATCH, Client
-from mooring.kube.failures import Conflict, KubeError, NotFound
-from mooring.kube.retry import until_definite
+from mooring.kube.failures import Conflict, Denied, KubeError, NotFound, Throttled, Unknown
+from mooring.kube.lanes import Lane, Lanes
+from mooring.kube.namespace_turns import NamespaceTurns
 
 _log = structlog.get_logger()
 # Writes of a pod's status by the kubelet come in bursts while it starts.
 _MOST_CONFLICTS = 8
+# Statuses that are written at once.
+_AT_ONCE = 4
 
 
 class _Metadata(msgspec.Struct, rename="camel"):
@@ -39,31 +41,31 @@ class NetworkStatusWriter:
         self._client = client
         self._desired: Mapping[str, NetworkStatus] = {}
         self._settled: dict[str, NetworkStatus] = {}
-        self._changed = asyncio.Event()
+        self._turns = NamespaceTurns[NetworkStatus]()
+        self._lanes = Lanes([Lane(self._turns, self._settle, _fields)], _AT_ONCE)
 
     def set_desired(self, statuses: Iterable[NetworkStatus]) -> None:
         """Take what the pods of this node have now."""
         self._desired = {status.uid: status for status in statuses}
         self._settled = {uid: status for uid, status in self._settled.items() if uid in self._desired}
-        if self._due():
-            self._changed.set()
+        for status in sorted(status for uid, status in self._desired.items() if self._settled.get(uid) != status):
+            self._turns.put(status.pod.partition("/")[0], status.uid, status)
+            self._lanes.wake()
 
     async def run(self) -> None:
         """Write as statuses arrive; never return."""
-        while True:
-            await self._changed.wait()
-            self._changed.clear()
-            for status in self._due():
-                await self._settle(status)
-
-    def _due(self) -> list[NetworkStatus]:
-        return sorted(status for uid, status in self._desired.items() if self._settled.get(uid) != status)
+        await self._lanes.run()
 
     async def _settle(self, status: NetworkStatus) -> None:
+        """Write a status unless the pod has another by now; what may be written later is raised."""
+        if self._desired.get(status.uid) != status or self._settled.get(status.uid) == status:
+            return
         namespace, _, name = status.pod.partition("/")
         path = f"/api/v1/namespaces/{namespace}/pods/{name}/status"
         try:
             await self._write(path, status)
+        except (Denied, Throttled, Unknown):
+            raise
         except NotFound:
             pass
         except KubeError as refused:
@@ -93,7 +95,10 @@ class NetworkStatusWriter:
             _log.info("network status written", pod=status.pod, uid=status.uid)
             return
 
-    @until_definite
     async def _patch(self, path: str, metadata: Mapping[str, object]) -> _Pod:
         body = json.dumps({"metadata": metadata}).encode()
         return msgspec.json.decode(await self._client.request("PATCH", path, body, MERGE_PATCH), type=_Pod)
+
+
+def _fields(status: NetworkStatus) -> Mapping[str, str]:
+    return {"pod": status.pod, "uid": status.uid}

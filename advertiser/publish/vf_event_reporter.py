@@ -1,6 +1,6 @@
 """Write an Event on a pod for each thing that has happened to one of its VFs."""
 
-import asyncio
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Protocol
 
@@ -8,10 +8,13 @@ import msgspec
 import structlog
 
 from mooring.kube.client import Client
-from mooring.kube.failures import Conflict, KubeError
-from mooring.kube.retry import until_definite
+from mooring.kube.failures import Conflict
+from mooring.kube.lanes import Lane, Lanes
+from mooring.kube.namespace_turns import NamespaceTurns
 
 _log = structlog.get_logger()
+# Events that are written at once, and tries of each: with the pauses between them more than a quarter of an hour.
+_AT_ONCE, _TRIES = 4, 100
 
 
 class VfEvent(Protocol):
@@ -40,27 +43,29 @@ class VfEventReporter:
         self._client = client
         self._node = node
         self._known: frozenset[VfEvent] = frozenset()
-        self._queue: asyncio.Queue[VfEvent] = asyncio.Queue()
+        self._turns = NamespaceTurns[VfEvent](tries=_TRIES)
+        self._lanes = Lanes([Lane(self._turns, self._write, _fields)], _AT_ONCE)
 
     def update(self, happened: frozenset[VfEvent]) -> None:
         """Take what a scan has found."""
         for each in sorted(happened - self._known, key=lambda each: each.pci):
-            self._queue.put_nowait(each)
+            self._turns.put(each.pod.partition("/")[0], f"{each.uid} {each.pci} {each.reason} {hash(each)}", each)
+            self._lanes.wake()
         self._known = happened
 
     async def run(self) -> None:
         """Write events as they arrive; never return."""
-        while True:
-            each = await self._queue.get()
-            try:
-                await self._write(f"/api/v1/namespaces/{each.pod.partition('/')[0]}/events", each)
-            except Conflict:
-                pass  # written before this program was started again
-            except KubeError as refused:
-                _log.warning("event not written", pod=each.pod, pci=each.pci, reason=str(refused))
+        await self._lanes.run()
 
-    @until_definite
-    async def _write(self, path: str, each: VfEvent) -> None:
+    async def _write(self, each: VfEvent) -> None:
+        path = f"/api/v1/namespaces/{each.pod.partition('/')[0]}/events"
         body = msgspec.json.encode(each.event(self._node, datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")))
-        await self._client.request("POST", path, body)
+        try:
+            await self._client.request("POST", path, body)
+        except Conflict:
+            return  # written before this program was started again
         _log.warning("event written", node=self._node, pod=each.pod, uid=each.uid, pci=each.pci, reason=each.reason)
+
+
+def _fields(each: VfEvent) -> Mapping[str, str]:
+    return {"pod": each.pod, "uid": each.uid, "pci": each.pci}
