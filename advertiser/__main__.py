@@ -35,6 +35,7 @@ from advertiser.publish.rates_handover import RatesHandOver, take_back
 from advertiser.publish.scan_loop import Publishers, ScanLoop
 from advertiser.publish.scanner import Scanner
 from advertiser.publish.shim_condition_writer import ShimConditionWriter
+from advertiser.publish.vf_condition_writer import VfConditionWriter
 from advertiser.publish.vf_event_reporter import VfEventReporter
 from advertiser.show import as_json, print_table
 from mooring.errors import ContractError
@@ -197,18 +198,27 @@ async def _work(config: Config, scanner: Scanner, client: Client, changes: HostE
     resources, vf_events = NodeResources(client, config.node), VfEventReporter(client, config.node)
     gpus = Publisher(client, config.node, patch=patch_gpu_inventory) if config.gpus else None
     shim = ShimConditionWriter(client, config.node, metrics)
+    vf_condition = VfConditionWriter(client, config.node, metrics)
     in_force = Publisher(client, config.node, changes.notify, patch_rates_in_force)
-    view = ClusterView(client, config.node, publisher, resources, changes.notify, gpus, shim, in_force)
+    view = ClusterView(client, config.node, publisher, resources, changes.notify, gpus, shim, in_force, vf_condition)
     networks = NetworkStatusWriter(client) if config.network_status else None
     rates = RatesHandOver(client, config.node, config.run, in_force, changes.notify) if config.rates else None
     if rates is None:
         in_force.set_desired("")
         take_back(config.run)
-    publishers = Publishers(publisher, resources, vf_events, gpus, networks, shim, rates)
+    publishers = Publishers(publisher, resources, vf_events, gpus, networks, shim, rates, vf_condition)
     scan_loop = ScanLoop(scanner, view, publishers, metrics=metrics)
     async with serve_http(config.getpfs_addr, scan_loop, publisher, config.resync), asyncio.TaskGroup() as group:
         optional = (each.run() for each in (gpus, networks, rates) if each is not None)
-        writers = (publisher.run(), resources.run(), vf_events.run(), shim.run(), in_force.run(), *optional)
+        writers = (
+            publisher.run(),
+            resources.run(),
+            vf_events.run(),
+            shim.run(),
+            vf_condition.run(),
+            in_force.run(),
+            *optional,
+        )
         policy = PolicyCheck(client, config.node, metrics)
         work = (view.follow_node(), policy.run(), scan_loop.run(changes, config.resync), *writers)
         tasks = [group.create_task(each) for each in work]

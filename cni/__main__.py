@@ -141,6 +141,7 @@ def _serve(options: Options, vf_settings: Callable[[], VfSettingsApi]) -> int:
     from cni.server.metrics import Metrics
     from cni.server.rates_states import take_over
     from cni.server.reconcile import Reconciler
+    from cni.server.vf_faults import FaultReport
     from mooring.annotations.assignment_keys import AssignmentKeys
 
     ended = threading.Event()
@@ -164,13 +165,18 @@ def _serve(options: Options, vf_settings: Callable[[], VfSettingsApi]) -> int:
         if options.metrics_addr:
             metrics.serve(options.metrics_addr, VfCountersCollector(lambda: options.node(vf_settings), metrics).page)
         reconciler = Reconciler(lambda: options.node(vf_settings), metrics)
+        report = FaultReport(
+            lambda: options.node(vf_settings), metrics, options.ipam_files(), awaits_init=options.await_init
+        )
         accept = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.1}, name="accept")
         reconcile = threading.Thread(target=reconciler.run, args=(ended, options.reconcile_s), name="reconcile")
         changed_rates = ChangedRates(
             lambda: options.node(vf_settings), AssignmentKeys(options.assignment_keys), metrics
         )
         change_rates = threading.Thread(target=changed_rates.run, args=(ended,), name="rates")
+        look = threading.Thread(target=report.run, args=(ended, options.reconcile_s), name="faults")
         accept.start()
+        look.start()
         reconcile.start()
         change_rates.start()
         _log.info("mooring-cni serves", node=options.node_name, socket=str(options.socket))
@@ -179,6 +185,7 @@ def _serve(options: Options, vf_settings: Callable[[], VfSettingsApi]) -> int:
         accept.join()
         reconcile.join()
         change_rates.join()
+        look.join()
     return 0
 
 

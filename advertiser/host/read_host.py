@@ -23,11 +23,21 @@ from mooring.errors import RecordError
 from mooring.files import read_record
 from mooring.folders import read_folder, record_names
 from mooring.nic.pci import is_address
-from mooring.records import extract, ledger, node_check, pod_record, rates_exchange, shim_bypass, without_devices
+from mooring.records import (
+    extract,
+    ledger,
+    node_check,
+    pod_record,
+    rates_exchange,
+    shim_bypass,
+    vf_faults,
+    without_devices,
+)
 from mooring.records.ledger import LedgerEntry, read_ledger_entry
 from mooring.records.node_check import NodeCheck, read_node_check
 from mooring.records.run_folder import ADVERTISER_VERSION, PREPARING, VERSIONS
 from mooring.records.shim_bypass import ShimBypass, read_shim_bypass
+from mooring.records.vf_faults import VfFaults, read_vf_faults
 from mooring.records.without_devices import WithoutDevices, read_without_devices
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
@@ -84,6 +94,7 @@ def read_host(roots: Roots, modes: ReadModes = read_modes) -> Host:
         rdma_exclusive=read_attribute(roots.sysfs / NETNS_MODE) == "N",
         node_check=_node_check(roots.run / node_check.NAME),
         shim_bypass=_shim_bypass(roots.run / shim_bypass.NAME),
+        vf_faults=_vf_faults(roots.run / vf_faults.NAME),
     )
 
 
@@ -139,6 +150,15 @@ def _shim_bypass(path: Path) -> ShimBypass | None:
         return None if text is None else read_shim_bypass(text)
     except (OSError, RecordError) as broken:
         return ShimBypass("", str(broken))
+
+
+def _vf_faults(path: Path) -> VfFaults | None:
+    try:
+        text = read_record(path)
+        return None if text is None else read_vf_faults(text)
+    except (OSError, RecordError) as broken:
+        _log.error("report of faults cannot be read", reason=str(broken))
+        return None
 
 
 def _preparing(folder: Path) -> frozenset[str]:

@@ -10,6 +10,7 @@ from typing import Literal
 from mooring.records.ledger import LedgerEntry
 from mooring.records.node_check import NodeCheck
 from mooring.records.shim_bypass import ShimBypass
+from mooring.records.vf_faults import VfFaults
 from mooring.records.without_devices import WithoutDevices
 
 Text = str | None
@@ -106,6 +107,7 @@ class Host:
     ``without_devices`` are the containers that the CRI shim has found so. ``rdma_exclusive``: an RDMA device is in one
     network namespace only. ``node_check`` is what `mooring-node check` has left, None where it has left nothing;
     ``shim_bypass`` is that the kubelet is led past a shim that has failed, None where it is not.
+    ``vf_faults`` is what the CNI server has found wrong, None where it has left nothing.
     """
 
     boot: str
@@ -120,6 +122,7 @@ class Host:
     rdma_exclusive: bool = False
     node_check: NodeCheck | None = None
     shim_bypass: ShimBypass | None = None
+    vf_faults: VfFaults | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,7 +49,7 @@ def unusable_reason(index: int, vf: Vf | None, layout: VfLayout, context: PfCont
     if held is not None:
         return held
     why = context.obstacle or _misplaced(vf, address) or _held_wrongly(vf, address, context)
-    why = why or _drained(index, context) or _unfit(vf, address, context)
+    why = why or _drained(index, context) or _not_given(address, context) or _unfit(vf, address, context)
     return None if why is None else (why[:_LONGEST_WHY], 0)
 
 
@@ -69,6 +69,14 @@ def _holder_without_assignment(index: int, address: str, context: PfContext) -> 
     if assigned is None or (entry.uid, context.pf, index, address) in assigned:
         return None
     return f"{HELD_BY}{entry.uid}", entry.reserved_mbps
+
+
+def _not_given(address: str, context: PfContext) -> str | None:
+    """Return why the CNI plugin gives no VF now; one that a pod has is not concerned."""
+    faults = context.host.vf_faults
+    if faults is None or not faults.unavailable or address in context.host.ledger:
+        return None
+    return f"cannot be given: {faults.unavailable}"
 
 
 def _misplaced(vf: Vf | None, address: str) -> str | None:

@@ -9,6 +9,7 @@ from advertiser.inventory.facts import ClusterFacts
 from advertiser.publish.node_resources import NodeResources
 from advertiser.publish.publisher import Publisher
 from advertiser.publish.shim_condition_writer import ShimConditionWriter
+from advertiser.publish.vf_condition_writer import VfConditionWriter
 from mooring import names
 from mooring.errors import AnnotationError
 from mooring.gpu import device_plugins
@@ -43,6 +44,7 @@ class ClusterView:
         gpus: Publisher | None = None,
         shim: ShimConditionWriter | None = None,
         rates: Publisher | None = None,
+        vf_condition: VfConditionWriter | None = None,
     ) -> None:
         self._client = client
         self._node = node
@@ -51,6 +53,7 @@ class ClusterView:
         self._gpus = gpus
         self._shim = shim
         self._rates = rates
+        self._vf_condition = vf_condition
         self._notify = notify
         self._drained: frozenset[str] | None = None
         self._conflict = ""
@@ -73,6 +76,8 @@ class ClusterView:
             self._resources.set_observed(last.item.status.capacity or {}, last.item.status.allocatable or {})
             if self._shim is not None:
                 self._shim.set_observed(last.item.status.conditions or ())
+            if self._vf_condition is not None:
+                self._vf_condition.set_observed(last.item.status.conditions or ())
             if self._rates is not None:
                 self._rates.set_observed(annotations.get(names.RATES_IN_FORCE, ""))
             if self._gpus is not None:
@@ -87,7 +92,7 @@ class ClusterView:
             self._resources.node_gone()
             if self._shim is not None:
                 self._shim.node_gone()
-            for publisher in (self._gpus, self._rates):
+            for publisher in (self._gpus, self._rates, self._vf_condition):
                 if publisher is not None:
                     publisher.node_gone()
 

@@ -8,6 +8,7 @@ from advertiser.formats.shim_condition import SocketState
 from advertiser.inventory.build_inventory import InventoryResult
 from mooring.gpu.inventory import GpuInventory
 from mooring.records.node_check import NodeCheck
+from mooring.records.vf_faults import VfFaults
 
 
 class Metrics:
@@ -56,11 +57,25 @@ class Metrics:
             registry=self._registry,
         )
 
+        self._vf_faults = Gauge(
+            "mooring_inventory_vf_faults", "What keeps pods of this node from VFs.", registry=self._registry
+        )
+        self._foreign = Gauge(
+            "mooring_inventory_foreign_entries",
+            "Entries in the folders of this node's records that none of Mooring's programs has written.",
+            registry=self._registry,
+        )
+
     def node_check(self, check: NodeCheck | None, found: SocketState | None) -> None:
         """Show what the node's own check has found; None where it has left nothing."""
         for state in get_args(SocketState):
             self._kubelet.labels(state).set(state == found)
         self._findings.set(0 if check is None else len(check.findings))
+
+    def vf_faults(self, found: VfFaults) -> None:
+        """Show what the CNI server has found wrong."""
+        self._vf_faults.set(bool(found.unavailable) + len(found.faults))
+        self._foreign.set(found.count)
 
     def policy(self, policy: str, found: str) -> None:
         """Show whether an admission policy guards."""

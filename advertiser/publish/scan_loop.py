@@ -21,6 +21,7 @@ from advertiser.publish.publisher import Publisher
 from advertiser.publish.rates_handover import RatesHandOver
 from advertiser.publish.scanner import Scan, Scanner
 from advertiser.publish.shim_condition_writer import ShimConditionWriter
+from advertiser.publish.vf_condition_writer import VfConditionWriter
 from advertiser.publish.vf_event_reporter import VfEvent, VfEventReporter
 from mooring.annotations.inventory import dump_inventory
 from mooring.gpu.inventory import GpuInventory, GpuOut, dump_gpu_inventory
@@ -30,7 +31,7 @@ _log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class Publishers:
-    """Where a scan's result is written: inventory, extended resources, Events about VFs, GPUs, the node's condition.
+    """Where a scan's result is written: inventory, extended resources, Events about VFs, GPUs, the node's conditions.
 
     ``networks`` is None where nobody asked that pods be told what they were given, ``rates`` where rates of running
     pods do not change.
@@ -43,6 +44,7 @@ class Publishers:
     networks: NetworkStatusWriter | None = None
     shim: ShimConditionWriter | None = None
     rates: RatesHandOver | None = None
+    vf_condition: VfConditionWriter | None = None
 
 
 class ScanLoop:
@@ -126,6 +128,8 @@ class ScanLoop:
             self._publishers.networks.set_desired(scan.networks)
         if self._publishers.shim is not None:
             self._publishers.shim.take(scan.host.node_check, datetime.now(UTC), scan.host.shim_bypass)
+        if self._publishers.vf_condition is not None:
+            self._publishers.vf_condition.take(scan.host.vf_faults)
         if scan.result.ignored != self._ignored:
             self._ignored = scan.result.ignored
             for device in self._ignored:

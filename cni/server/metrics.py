@@ -76,6 +76,14 @@ class Metrics:
             ("reason",),
             registry=own,
         )
+        self._faults = Gauge(
+            "mooring_cni_vf_faults", "What keeps pods of this node from VFs, as the condition says.", registry=own
+        )
+        self._foreign = Gauge(
+            "mooring_cni_foreign_entries",
+            "Entries in the folders of the records that none of Mooring's programs has written.",
+            registry=own,
+        )
         for reason in REASONS:
             self._repairs.labels(reason)
             self._failed.labels(reason)
@@ -108,6 +116,10 @@ class Metrics:
         """Show how many held VFs the last page of counters lacks, by reason."""
         for reason, count in vfs.items():
             self._without_counters.labels(reason).set(count)
+
+    def vf_faults(self, faults: int, foreign: int) -> None:
+        self._faults.set(faults)
+        self._foreign.set(foreign)
 
     def unreadable_entry(self) -> None:
         self._unreadable.inc()

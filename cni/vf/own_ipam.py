@@ -35,6 +35,11 @@ def check(conf: Conf) -> None:
         own.refuse_others(ipam, name, conf.name)
 
 
+def types(files: Sequence[str]) -> list[str]:
+    """Return the IPAM plugins that files and folders of network configurations name, sorted."""
+    return sorted({str(ipam["type"]) for ipam in _read(files).ipams})
+
+
 def own_only(conf: Conf) -> Conf:
     """Return a configuration without the IPAM configurations that `check` refuses."""
     if not conf.every_ipam() or conf.ipam_files is None:

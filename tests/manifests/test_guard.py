@@ -58,6 +58,9 @@ def annotated(**changes: str | None) -> dict[str, Any]:
 READY = {"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "it is"}
 
 
+IMPAIRED = {"type": "mooring.dev/VfsImpaired", "status": "True", "reason": "ForeignEntries", "message": ""}
+
+
 def bypassed(status: str, message: str = "") -> dict[str, str]:
     return {"type": "mooring.dev/ShimBypassed", "status": status, "reason": "KubeletPastShim", "message": message}
 
@@ -179,6 +182,8 @@ async def test_an_inventory_is_written_by_the_nodes_own_advertiser_only(guarded:
             "status",
             "no condition of a node but 'mooring.dev/ShimBypassed'",
         ),
+        ({"status": {"conditions": [READY, bypassed("True"), IMPAIRED]}}, "status", ""),
+        ({"status": {"conditions": [READY, IMPAIRED, IMPAIRED]}}, "status", "once, True"),
         ({"status": {"conditions": [READY, bypassed("Perhaps")]}}, "status", "True, False or Unknown"),
         ({"status": {"conditions": [READY, bypassed("True"), bypassed("False")]}}, "status", "once, True"),
         ({"status": {"conditions": [READY, bypassed("True", "x" * 1025)]}}, "status", "most 1024 characters"),

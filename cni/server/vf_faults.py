@@ -1,0 +1,130 @@
+"""Report what keeps this node's pods from VFs, and what lies in its folders and is no record: part of the warm server.
+
+STATUS says nothing of either: a runtime takes it for the network of all pods (`cni.cmd_status`).
+"""
+
+import os
+import tempfile
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+import structlog
+
+from cni.server.metrics import Metrics
+from cni.vf import own_ipam
+from cni.vf.node import NOT_PREPARED, Node, is_prepared
+from mooring.annotations.inventory import NODE_PROGRAMS
+from mooring.errors import RecordError
+from mooring.files import is_text_of, write_shared
+from mooring.folders import IsName, foreign_entries
+from mooring.nic.pci import is_address
+from mooring.records import extract, ledger, pod_record, rates_exchange, rates_record, run_folder, sandbox_marks
+from mooring.records.vf_faults import NAME, ForeignEntry, VfFaults, dump_vf_faults
+
+_log = structlog.get_logger()
+_BLOCK = 4096
+# Where runtimes look for plugins by default.
+_PLUGINS = Path("/opt/cni/bin")
+
+
+class FaultReport:
+    """What is wrong on one node; ``node`` makes the Node that a look works on, ``ipam_files`` name its IPAM plugins."""
+
+    def __init__(
+        self, node: Callable[[], Node], metrics: Metrics, ipam_files: tuple[str, ...] | None, *, awaits_init: bool
+    ) -> None:
+        self._node = node
+        self._metrics = metrics
+        self._ipam_files = ipam_files
+        self._awaits_init = awaits_init
+        self._told = VfFaults()
+
+    def run(self, ended: threading.Event, interval_s: float) -> None:
+        """Look at once, then every ``interval_s`` seconds until ``ended``."""
+        while not ended.is_set():
+            try:
+                self.look()
+            except Exception:  # noqa: BLE001 - the top of this loop: the next look may do better
+                _log.exception("looking for faults failed unexpectedly")
+            ended.wait(interval_s)
+
+    def look(self) -> None:
+        """Look for faults, and report those that are there."""
+        node = self._node()
+        unavailable = "; ".join((*_folders(node), *_offer(node), *self._unprepared(node)))
+        foreign = tuple(_foreign(node))
+        found = VfFaults(unavailable, tuple(self._plugins()), foreign, len(foreign))
+        self._metrics.vf_faults(bool(unavailable) + len(found.faults), len(foreign))
+        if found != self._told:
+            self._tell(found)
+        self._told = found
+        path, text = node.run / NAME, dump_vf_faults(found)
+        try:
+            if path.parent.is_dir() and not is_text_of(path, text):
+                write_shared(path, text)
+        except OSError as refused:
+            _log.warning("faults are not written for the advertiser", reason=str(refused))
+
+    def _tell(self, found: VfFaults) -> None:
+        for fault in filter(None, (found.unavailable, *found.faults)):
+            if fault not in (self._told.unavailable, *self._told.faults):
+                _log.error("pods cannot have VFs", reason=fault)
+        for entry in found.foreign:
+            if entry not in self._told.foreign:
+                _log.warning("foreign entry is passed over", path=entry.path, reason=entry.why)
+
+    def _unprepared(self, node: Node) -> Iterator[str]:
+        if self._awaits_init and not is_prepared(node):
+            yield NOT_PREPARED
+
+    def _plugins(self) -> Iterator[str]:
+        """Name the IPAM plugins of this node's own files that are not installed."""
+        for kind in own_ipam.types(self._ipam_files or ()):
+            if not (_PLUGINS / kind).is_file():
+                yield f"ipam plugin {kind!r} is not in {str(_PLUGINS)!r}"
+
+
+def _folders(node: Node) -> Iterator[str]:
+    for name, folder in (("state", node.ledger.state), ("run", node.run)):
+        try:
+            _try_to_write(folder)
+        except OSError as refused:
+            yield f"{name} folder {str(folder)!r} is not writable: {refused.strerror}"
+
+
+def _try_to_write(folder: Path) -> None:
+    """Write an unnamed block in the folder, or in the parent where it would be made; a full disk fails it too."""
+    nearest = next(path for path in (folder, *folder.parents) if path.is_dir())
+    with tempfile.TemporaryFile(dir=nearest, buffering=0) as probe:
+        probe.write(bytes(_BLOCK))
+        os.fsync(probe.fileno())
+
+
+def _offer(node: Node) -> Iterator[str]:
+    try:
+        node.ledger.pf_offer("")
+    except (RecordError, OSError) as unreadable:
+        yield f"the node's offer cannot be used: {unreadable}"
+
+
+def _foreign(node: Node) -> Iterator[ForeignEntry]:
+    for folder, is_name in _record_folders(node).items():
+        for name, why in foreign_entries(folder, is_name).items():
+            yield ForeignEntry(str(folder / name) if name else str(folder), why)
+
+
+def _record_folders(node: Node) -> Mapping[Path, IsName]:
+    """Return the folders of records, each with what recognizes the names in it."""
+    state, run = node.ledger.state, node.run
+    return {
+        state / ledger.FOLDER: ledger.IS_NAME,
+        state / pod_record.FOLDER: lambda name: pod_record.IS_NAME(name) or pod_record.IS_NOTE(name),
+        state / rates_record.FOLDER: rates_record.IS_NAME,
+        run / sandbox_marks.FOLDER: sandbox_marks.is_name,
+        run / extract.VFS: ledger.IS_NAME,
+        run / extract.PODS: pod_record.IS_NAME,
+        run / rates_exchange.STATES: rates_record.IS_NAME,
+        run / run_folder.VERSIONS: NODE_PROGRAMS.__contains__,
+        run / run_folder.PREPARING: is_address,
+    }
