@@ -5,7 +5,7 @@ and no holder. With sysfs first, it is on the host and held. So the ledger is re
 marked unsettled. The next scan, which that change triggers, reads it settled.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -16,13 +16,16 @@ import structlog
 from advertiser.host.devlink import ReadModes, read_modes
 from advertiser.host.rtnetlink import altnames
 from advertiser.host.sysfs import NETNS_MODE, read_attribute, read_functions
-from advertiser.inventory.facts import Host
+from advertiser.inventory.facts import Host, PciFunction
+from advertiser.inventory.init_plan import holders
 from advertiser.inventory.port import main_netdev
 from mooring.annotations.inventory import ADVERTISER, NODE_PROGRAMS
 from mooring.errors import RecordError
 from mooring.files import read_record
 from mooring.folders import read_folder, record_names
+from mooring.nic.host_facts import read_facts
 from mooring.nic.pci import is_address
+from mooring.nic.vf_users import VfDevices
 from mooring.records import (
     extract,
     ledger,
@@ -79,6 +82,7 @@ def read_host(roots: Roots, modes: ReadModes = read_modes) -> Host:
     """
     before = _read_ledger(roots.records)
     functions = read_functions(roots.sysfs)
+    uses = read_facts(roots.sysfs, holders(before), _vfs(functions))
     after = _read_ledger(roots.records)
     netdevs = (main_netdev(function.netdevs) for function in functions)
     return Host(
@@ -95,7 +99,12 @@ def read_host(roots: Roots, modes: ReadModes = read_modes) -> Host:
         node_check=_node_check(roots.run / node_check.NAME),
         shim_bypass=_shim_bypass(roots.run / shim_bypass.NAME),
         vf_faults=_vf_faults(roots.run / vf_faults.NAME),
+        uses=uses,
     )
+
+
+def _vfs(functions: Iterable[PciFunction]) -> Iterator[VfDevices]:
+    return (vf.devices for function in functions for vf in function.vfs.values() if vf.address is not None)
 
 
 def _read_ledger(state: Path) -> Mapping[str, LedgerEntry | None]:

@@ -11,6 +11,7 @@ from typing import TypeVar
 
 from advertiser.inventory.facts import Netdev, PciFunction, RdmaDevice, RdmaPort, Text, Vf
 from mooring.nic import vf_settings_sysfs
+from mooring.nic.host_facts import netdevs_of
 from mooring.nic.pci import is_address
 
 # An attribute is at most a page (Documentation/filesystems/sysfs.rst).
@@ -134,7 +135,7 @@ def _vf(link: Path) -> Vf:
     address = link_target(link)
     if address is None or not is_address(address):
         return Vf(None)
-    guids = _read_each(link / "infiniband", lambda device: read_attribute(device / "node_guid"))
+    guids = dict(_read_each(link / "infiniband", lambda device: (device.name, read_attribute(device / "node_guid"))))
     return Vf(
         address=address,
         exists=_exists(link),
@@ -142,9 +143,11 @@ def _vf(link: Path) -> Vf:
         netdev=bool(list_entries(link / "net")),
         rdma=bool(guids) or bool(list_entries(link / "infiniband_verbs")),
         rdma_here=bool(guids),
-        node_guid=guids[0] if guids else None,
+        node_guid=next(iter(guids.values()), None),
         # A netdev in another network namespace leaves an empty folder here.
         lacks_netdev=not _exists(link / "net"),
+        netdevs=netdevs_of(link),
+        rdma_names=tuple(guids),
     )
 
 

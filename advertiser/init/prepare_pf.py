@@ -117,7 +117,7 @@ class PfPreparer:
                 return
             mode = host.eswitch.get(function.address)
             function = pf_link.with_team(function, pf)
-            plan = init_plan.plan(function, pf, link, found.terms.init, still_held(host), mode)
+            plan = init_plan.plan(function, pf, link, found.terms.init, still_held(host), mode, host.uses)
             if plan.left_out:
                 names = ", ".join(plan.left_out)
                 _log.warning("settings of the offer are left out", pf=pf, pci=plan.pci, link=link, settings=names)

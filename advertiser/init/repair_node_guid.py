@@ -15,7 +15,6 @@ import structlog
 
 from advertiser.host.pod_records import recorded_vfs
 from advertiser.host.read_host import Roots
-from advertiser.host.vf_users import why_in_use
 from advertiser.init import pci_driver
 from advertiser.inventory.facts import Host, PciFunction, Vf
 from advertiser.inventory.init_plan import NO_MAC, ForbiddenError, vf_mac, vfs_without_guid
@@ -24,6 +23,7 @@ from mooring.errors import RecordError
 from mooring.files import read_file
 from mooring.locks import LockBusyError, hold
 from mooring.nic.settings import VfSettings
+from mooring.nic.vf_users import user_of
 
 # A VF whose lock is busy is in use by a call; a PF's is held while a call sets its VFs.
 _VF_LOCK_S, _PF_LOCK_S = 1.0, 60.0
@@ -49,8 +49,7 @@ class NodeGuidRepair:
     def run(self, pci: str, offered: OfferedPf) -> None:
         """Repair those VFs of a PF that nobody has; raise ForbiddenError for one that its driver does not take back."""
         for index in self._candidates(pci, offered):
-            function = _function(self.read(), pci)
-            vf = function.vfs.get(index) if function is not None else None
+            vf = self._vf(self.read(), pci, index)
             if vf is None or vf.address is None:
                 continue
             try:
@@ -58,12 +57,21 @@ class NodeGuidRepair:
                     # Read again: the previous holder of the lock may have taken it.
                     if index not in self._candidates(pci, offered):
                         continue
-                    if used := why_in_use(self.roots.sysfs, vf.address):
-                        _log.warning("VF keeps no node GUID", pf=offered.name, vf=index, reason=used)
+                    if user := self._user(pci, index):
+                        _log.warning("VF keeps no node GUID", pf=offered.name, vf=index, reason=user)
                         continue
                     self._repair(pci, offered.name, index, vf)
             except LockBusyError as busy:
                 _log.warning("VF keeps no node GUID", pf=offered.name, vf=index, reason=str(busy))
+
+    def _vf(self, host: Host, pci: str, index: int) -> Vf | None:
+        function = _function(host, pci)
+        return function.vfs.get(index) if function is not None else None
+
+    def _user(self, pci: str, index: int) -> str | None:
+        host = self.read()
+        vf = self._vf(host, pci, index)
+        return user_of(vf.devices, host.uses) if vf is not None else "the VF is gone"
 
     def _candidates(self, pci: str, offered: OfferedPf) -> tuple[int, ...]:
         host = self.read()

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from mooring.nic.vf_users import NO_FACTS, HostFacts, VfDevices
 from mooring.records.ledger import LedgerEntry
 from mooring.records.node_check import NodeCheck
 from mooring.records.shim_bypass import ShimBypass
@@ -60,7 +61,7 @@ class Vf:
 
     ``exists``: the function exists, ``netdev``: it has one in this namespace, ``lacks_netdev``: it has none in any,
     ``rdma``: it has an RDMA device, in whichever namespace, ``rdma_here``: in this one. ``node_guid`` is that device's,
-    None if it is not in this namespace.
+    None if it is not in this namespace. ``netdevs`` and ``rdma_names`` are those in this namespace.
     """
 
     address: str | None
@@ -71,6 +72,14 @@ class Vf:
     rdma_here: bool = False
     lacks_netdev: bool = False
     node_guid: Text = None
+    netdevs: tuple[tuple[str, int], ...] = ()
+    rdma_names: tuple[str, ...] = ()
+
+    @property
+    def devices(self) -> VfDevices:
+        """Return what decides who uses it."""
+        is_away = self.rdma and not self.rdma_here
+        return VfDevices(self.address or "", self.driver, self.netdevs, self.rdma_names, is_away)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +117,7 @@ class Host:
     network namespace only. ``node_check`` is what `mooring-node check` has left, None where it has left nothing;
     ``shim_bypass`` is that the kubelet is led past a shim that has failed, None where it is not.
     ``vf_faults`` is what the CNI server has found wrong, None where it has left nothing.
+    ``uses`` decides who uses a VF.
     """
 
     boot: str
@@ -123,6 +133,7 @@ class Host:
     node_check: NodeCheck | None = None
     shim_bypass: ShimBypass | None = None
     vf_faults: VfFaults | None = None
+    uses: HostFacts = NO_FACTS
 
 
 @dataclass(frozen=True, slots=True)

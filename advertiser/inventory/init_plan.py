@@ -19,6 +19,7 @@ from mooring.nic.pf_drivers import MIN_RATE_IS_A_WEIGHT
 from mooring.nic.settings import VfSettings
 from mooring.nic.vf_addresses import vf_guid as vf_guid
 from mooring.nic.vf_addresses import vf_mac as vf_mac
+from mooring.nic.vf_users import NO_FACTS, HostFacts, user_of
 from mooring.records.ledger import LedgerEntry
 
 # The driver of a PF's VFs, if it differs from the PF's.
@@ -79,8 +80,12 @@ def plan(
     init: Init,
     held: Mapping[str, LedgerEntry | None],
     mode: EswitchMode | None = None,
+    uses: HostFacts = NO_FACTS,
 ) -> Plan:
-    """Decide; ``held`` are the ledger's entries by PCI address, ``mode`` is devlink's. Raise ForbiddenError."""
+    """Decide; ``held`` are the ledger's entries by PCI address, ``mode`` is devlink's. Raise ForbiddenError.
+
+    ``uses`` are the facts that decide who uses a VF.
+    """
     if is_in_switchdev(function, mode):
         command = f"`devlink dev eswitch set pci/{function.address} mode legacy`"
         raise ForbiddenError(f"{pf}: the PF is in switchdev mode, in which its VFs are not given away: {command}")
@@ -94,7 +99,7 @@ def plan(
     if wanted > total:
         why = f"{wanted} VFs are wanted, sriov_totalvfs is {total}"
         raise ForbiddenError(f"{pf}: {why}: {_advice(function, wanted)}")
-    users = dict(_users(function, link, held)) if present != wanted else {}
+    users = dict(_users(function, link, replace(uses, pods=holders(held)))) if present != wanted else {}
     if users:
         some = ", ".join(f"{address} ({who})" for address, who in sorted(users.items())[:3])
         why = f"has {present} VFs, {wanted} are wanted, and {len(users)} are in use: {some}"
@@ -209,16 +214,22 @@ def _advice(function: PciFunction, vfs: int) -> str:
     return _FIRMWARE.format(pci=function.address, vfs=vfs)
 
 
-def _users(function: PciFunction, link: LinkType, held: Mapping[str, LedgerEntry | None]) -> Iterator[tuple[str, str]]:
+def holders(ledger: Mapping[str, LedgerEntry | None]) -> Mapping[str, str]:
+    """Return who holds each VF that has a ledger entry."""
+    unreadable = "its ledger entry cannot be read"
+    return {pci: unreadable if entry is None else f"pod {entry.pod}" for pci, entry in ledger.items()}
+
+
+def _users(function: PciFunction, link: LinkType, uses: HostFacts) -> Iterator[tuple[str, str]]:
     """Yield the VFs that must stay, and the user of each."""
     for vf in function.vfs.values():
         if vf.address is None:
             continue
-        if vf.address in held:
-            entry = held[vf.address]
-            yield vf.address, "its ledger entry cannot be read" if entry is None else f"pod {entry.pod}"
-        elif vf.driver is not None and not vf.netdev and not _is_by_device(vf, link):
+        is_away = vf.driver is not None and not vf.netdev and not _is_by_device(vf, link)
+        if vf.address not in uses.pods and is_away:
             yield vf.address, f"driver {vf.driver}, no netdev in the host"
+        elif user := user_of(vf.devices, uses):
+            yield vf.address, user
 
 
 def _is_by_device(vf: Vf, link: LinkType) -> bool:

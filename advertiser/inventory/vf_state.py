@@ -6,11 +6,10 @@ from dataclasses import dataclass
 from advertiser.inventory.facts import ClusterFacts, Host, Vf
 from mooring.annotations.inventory import HELD_BY, LOST
 from mooring.names import LinkType
+from mooring.nic import vf_users
 from mooring.nic.pci import vf_address
 from mooring.records.ledger import LedgerEntry
 
-# Drivers that pass a function to user space or to a virtual machine; variants are called mlx5_vfio_pci and the like.
-_USER_SPACE = frozenset({"uio_pci_generic", "igb_uio", "pci-stub", "pciback", "xen-pciback"})
 _LONGEST_WHY = 200
 _GONE, _NO_DRIVER, _NO_RDMA = "the VF is gone", "no driver", "no RDMA device"
 _NO_NETDEV = "no netdev in the host's network namespace"
@@ -55,7 +54,8 @@ def unusable_reason(index: int, vf: Vf | None, layout: VfLayout, context: PfCont
 
 def may_be_transient(why: str) -> bool:
     """Return whether a reason is also found for a moment while a VF changes hands, or its driver is bound again."""
-    return why in (_GONE, _NO_DRIVER, _NO_NETDEV, _NO_RDMA) or why.startswith((LOST, HELD_BY))
+    moves = why in (_GONE, _NO_DRIVER, _NO_NETDEV, _NO_RDMA) or why.startswith((LOST, HELD_BY))
+    return moves or vf_users.may_be_transient(why)
 
 
 def _holder_without_assignment(index: int, address: str, context: PfContext) -> Reason | None:
@@ -124,13 +124,13 @@ def _drained(index: int, context: PfContext) -> str | None:
 
 
 def _unfit(vf: Vf | None, address: str, context: PfContext) -> str | None:
-    """Judge a VF without a holder by its driver and devices."""
+    """Judge a VF that no pod holds: by its driver and devices, and by what the host does with them."""
     if vf is None or address in context.host.ledger or address in context.host.unsettled:
         return None
     if vf.driver is None:
         return _NO_DRIVER
-    if "vfio" in vf.driver or vf.driver in _USER_SPACE:
-        return f"bound to {vf.driver}"
+    if user := vf_users.user_of(vf.devices, context.host.uses):
+        return user
     # Without IPoIB an InfiniBand VF has only its RDMA device, which is all that is given away then.
     if not vf.netdev and not (context.link == "infiniband" and vf.lacks_netdev and vf.rdma):
         return _NO_NETDEV

@@ -1,7 +1,8 @@
 """Find the processes that use the RDMA device of a VF on the host, and take it from one that keeps it.
 
 In shared mode a process can keep its queue pairs on a VF's RDMA device after the netdev has left the pod. It gets a
-short while to end; then the VF's driver is unbound and bound again, which takes every object from every process.
+short while to end; then the VF's driver is unbound and bound again, which takes every object from every process. It is
+not while the host uses the VF, nor while a process has the device that had it before the pod.
 """
 
 from collections.abc import Callable
@@ -11,6 +12,7 @@ import structlog
 from cni.kernel import driver, rdma
 from cni.kernel.sysfs import Sysfs
 from cni.kernel.wait import wait_until
+from cni.vf import host_users
 from mooring.records.ledger import LedgerEntry
 
 _log = structlog.get_logger()
@@ -26,12 +28,23 @@ def free_device(sysfs: Sysfs, entry: LedgerEntry, while_unbound: Callable[[], ob
     if wait_until(lambda: not users_left(sysfs, entry), USED_S):
         return True
     left = sorted(users_left(sysfs, entry))
+    if user := other_user(sysfs, entry):
+        _log.warning("vf is still in use and its driver is not rebound", pci=entry.pci, processes=left, reason=user)
+        return False
     _log.warning("vf is still in use and its driver is rebound", pci=entry.pci, pod=entry.pod, processes=left)
     try:
         driver.rebind(sysfs, entry.pci, while_unbound)
     except OSError as stuck:
         _log.error("vf cannot be rebound", pci=entry.pci, reason=str(stuck))
     return not users_left(sysfs, entry)
+
+
+def other_user(sysfs: Sysfs, entry: LedgerEntry) -> str | None:
+    """Return who beside its pod uses a VF, and would lose it with a rebind; None if nobody does."""
+    if user := host_users.user_beside_pod(sysfs, entry.pci):
+        return user
+    earlier = sorted(users_of(sysfs, entry.pci) & set(entry.original.users) - {rdma.NAMELESS})
+    return f"processes {', '.join(map(str, earlier))} had its RDMA device open before the pod" if earlier else None
 
 
 def users_left(sysfs: Sysfs, entry: LedgerEntry) -> frozenset[int]:

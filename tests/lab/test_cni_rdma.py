@@ -191,10 +191,23 @@ def test_a_vf_that_cannot_be_freed_stays_returning(lab: Lab, nic: Nic) -> None:
 
 
 @ON_EACH
-def test_a_monitor_of_the_hosts_own_is_no_user(lab: Lab, nic: Nic) -> None:
-    """A process that opened the device before the pod did is not the pod's: DEL neither waits nor rebinds."""
+def test_a_process_of_the_hosts_own_keeps_its_vf(lab: Lab, nic: Nic) -> None:
+    """ADD refuses the VF and names the process; the pod gets it once that has ended."""
     script = f"""
         {SERVER} keep env
+        add; jq -r .msg /tmp/answer | sed 's/.*(process/(process/; s/ [0-9]*)/)/'; same
+        kill $server; wait $server 2>/dev/null || true; add; del; rebound; same
+        """
+    refused, who, *rest = run(with_nic(lab, nic), script, nic.vf(0))
+    assert (refused, who.startswith("(process ")) == ("add 1 100", True)
+    assert rest == ["same", "add 0 null", "del 0", "0", "same"]
+
+
+@ON_EACH
+def test_a_monitor_of_another_namespace_is_no_user(lab: Lab, nic: Nic) -> None:
+    """A process that opened the device before the pod did is not the pod's: DEL neither waits nor rebinds."""
+    script = f"""
+        {SERVER} ip netns add monitor; keep "ip netns exec monitor"
         add; jq -c '.original.users | length' /var/lib/mooring/vfs/*.json; del; rebound; same
         """
     assert run(with_nic(lab, nic), script, nic.vf(0)) == ["add 0 null", "1", "del 0", "0", "same"]

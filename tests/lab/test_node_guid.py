@@ -100,7 +100,7 @@ def test_init_gives_bound_vfs_a_node_guid_and_spoof_check_to_new_ones(lab: Lab) 
 
 
 def test_init_leaves_vfs_that_the_host_uses(lab: Lab) -> None:
-    """One has an address, a macvlan is on another, a process has a context on the third; without them all are free."""
+    """One has a default route, a macvlan is on another, a process has a context on the third."""
     lines = run(
         lab,
         f"""
@@ -110,19 +110,20 @@ def test_init_leaves_vfs_that_the_host_uses(lab: Lab) -> None:
           for vf in 0 1 2 3; do guid $vf; done | grep -c {NONE} || true
         }}
         name() {{ ls $functions/0000:3b:01.$1/net; }}
-        ip address add 10.9.0.1/24 dev $(name 0); ip link add link $(name 1) name over type macvlan
+        ip address add 10.9.0.1/24 dev $(name 0); ip link set $(name 0) up; ip route add default via 10.9.0.2
+        ip link add link $(name 1) name over type macvlan
         {sys.executable} tests/lab/inside/verbs_process.py 0000:3b:01.2 context >/tmp/heard & pid=$!
         until grep -q ready /tmp/heard 2>/dev/null; do sleep 0.05; done
         init; jq -r 'select(.event == "VF keeps no node GUID") | "\\(.vf) \\(.reason)"' /tmp/log |
-          sed "s/$(name 0)\\|$(name 1)/netdev/; s/device .*/device/"
+          sed "s/$(name 0)\\|$(name 1)/netdev/; s/uses .* (process .*/process/"
         kill $pid; wait $pid 2>/dev/null || true
         ip address del 10.9.0.1/24 dev $(name 0); ip link del over; init
         """,
     )
     assert [line for line in lines if line != "Terminated"] == [
         *("init 0", "3"),
-        "0 the host uses netdev (address 10.9.0.1/24)",
+        "0 the host uses netdev (IPv4 default route)",
         "1 the host uses netdev (macvlan over)",
-        "2 processes have 1 contexts on its RDMA device",
+        "2 the host process",
         *("init 0", "0"),
     ]

@@ -22,7 +22,7 @@ from cni.plan import attachment
 from cni.spec.conf import Conf
 from cni.spec.result import AttachedVf
 from cni.spec.skel import NIC_REFUSED, VF_MISSING, Call, CniError
-from cni.vf import offer, rdma_users, vf_reset
+from cni.vf import host_users, offer, rdma_users, vf_reset
 from cni.vf.attach import guid
 from cni.vf.attach.move_in import PendingAttachment, has_netdev, ipam_of, move_all_in, move_device_in
 from cni.vf.detach.detach import detach
@@ -48,6 +48,7 @@ def attach(node: Node, call: Call, conf: Conf, record: PodRecord, vfs: Sequence[
     offer.check(node, record.assignment.uid, vfs)
     attachment.check_names(record, vfs, conf, call.ifname)
     _check_mtus(node, conf, vfs)
+    host_users.check_unused(node, vfs)
     space = Netns(call.netns or "", netns.cookie_of(call.netns or ""))
     in_pod = (
         netns.run_in(space.path, lambda: [link.name for link in netlink.links()]) if conf.previous is not None else ()

@@ -12,8 +12,8 @@ import structlog
 
 from cni.kernel import driver, netlink
 from cni.plan.attachment import NO_MAC, probed_mac
-from cni.spec.skel import NIC_REFUSED, CniError
-from cni.vf import offer
+from cni.spec.skel import NIC_REFUSED, TRY_AGAIN, CniError
+from cni.vf import host_users, offer
 from cni.vf.attach.move_in import PendingAttachment, has_netdev
 from cni.vf.node import Node, device_returns, name_device, netdev_of, set_aside
 from mooring.annotations.assignment import AssignedVf
@@ -86,6 +86,8 @@ def take_effect(node: Node, pending: PendingAttachment) -> None:
 
 def _rebind(node: Node, pending: PendingAttachment, purpose: str) -> None:
     try:
+        if user := host_users.user_before_pod(node, pending.vf.pci):
+            raise CniError(TRY_AGAIN, f"vf {pending.vf.vf} of pf {pending.vf.pf!r} is not rebound: {user}")
         driver.rebind(node.sysfs, pending.vf.pci)
         _find_again(node, pending)
     except OSError as stuck:

@@ -17,7 +17,7 @@ from cni.spec.skel import TRY_AGAIN, CniError
 from cni.vf import ipam, rdma_users
 from cni.vf.detach import left_behind, original_settings, restore
 from cni.vf.detach.move_out import move_out
-from cni.vf.detach.rebind import rebind
+from cni.vf.detach.rebind import InUseError, rebind
 from cni.vf.node import Node, give_way
 from mooring.errors import RecordError
 from mooring.locks import hold
@@ -67,7 +67,7 @@ def _detach_and_log(node: Node, entry: LedgerEntry) -> None:
     if free:
         event.info("vf given back")
     else:
-        event.warning("vf is restored but not free yet", reason="a process still has its RDMA device")
+        event.warning("vf is restored but not free yet", reason="somebody still uses it")
 
 
 def detach(node: Node, entry: LedgerEntry) -> bool:
@@ -138,6 +138,9 @@ def _free_and_restore(node: Node, entry: LedgerEntry, *, same_boot: bool) -> boo
         left_behind.remove_other_devices(node, entry)
         free = rdma_users.free_device(node.sysfs, entry, partial(original_settings.restore_unbound, node, entry))
         _restore(node, entry)
+    except InUseError as used:
+        _log.warning("vf stays out of use", pci=entry.pci, pod=entry.pod, reason=str(used))
+        return False
     except OSError as stuck:
         raise CniError(TRY_AGAIN, f"vf {entry.pci} cannot be restored", str(stuck)) from stuck
     return free

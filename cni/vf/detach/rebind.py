@@ -12,6 +12,7 @@ import structlog
 
 from cni.kernel import driver
 from cni.spec.skel import TRY_AGAIN, CniError
+from cni.vf import rdma_users
 from cni.vf.detach.original_settings import restore_unbound
 from cni.vf.node import Node, device_returns
 from mooring.records.ledger import LedgerEntry
@@ -19,12 +20,23 @@ from mooring.records.ledger import LedgerEntry
 _log = structlog.get_logger()
 
 
+class InUseError(CniError):
+    """A rebind that would take the VF from somebody else than its pod."""
+
+
 class RebindError(CniError):
     """A rebind that has failed, or was in vain: it must not be repeated every few seconds."""
 
 
+def check_unused(node: Node, entry: LedgerEntry) -> None:
+    """Raise InUseError (code 11) while a rebind of a VF's driver would take it from the host."""
+    if user := rdma_users.other_user(node.sysfs, entry):
+        raise InUseError(TRY_AGAIN, f"vf {entry.pci} is not rebound: {user}")
+
+
 def rebind(node: Node, entry: LedgerEntry, why: str, **fields: object) -> None:
-    """Rebind a VF's driver and log why; raise RebindError (code 11)."""
+    """Rebind a VF's driver and log why; raise InUseError or RebindError (code 11)."""
+    check_unused(node, entry)
     began = time.monotonic()
     try:
         driver.rebind(node.sysfs, entry.pci, partial(restore_unbound, node, entry))

@@ -9,6 +9,7 @@ from cni.kernel.wait import NAMED_S, RACED, retry
 from cni.plan.attachment import NO_MAC
 from cni.vf import vf_reset
 from cni.vf.detach import original_settings
+from cni.vf.detach.rebind import check_unused
 from cni.vf.node import RETURNS_S, Node, device_returns, gives_way_s, name_device, netdev_of, temporary_name
 from mooring.locks import hold
 from mooring.nic.settings import VfSettings
@@ -23,6 +24,7 @@ def restore(node: Node, entry: LedgerEntry) -> None:
     wanted = original_settings.restore(node, entry)
     # Also if the PF already has the old one: the process that set it may have been killed before the rebind.
     if wanted.guid is not None and entry.set.guid not in (None, wanted.guid):
+        check_unused(node, entry)
         driver.rebind(node.sysfs, entry.pci)
         device_returns(node, entry)
     if entry.original.name is not None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from advertiser.host import vf_users
+from advertiser.host import read_host
 from advertiser.host.read_host import Roots
 from advertiser.init import pci_driver
 from advertiser.init.prepare_pf import PfPreparer
@@ -22,6 +22,7 @@ from mooring.files import write_file
 from mooring.indexes import Indexes
 from mooring.locks import hold
 from mooring.nic.settings import VfSettings
+from mooring.nic.vf_users import Contexts, HostFacts, Link
 from mooring.records import node_offer
 from mooring.records.ledger import LedgerEntry, Netns, Original, dump_ledger_entry, ledger_name
 from mooring.records.pod_record import PodRecord, dump_pod_record, pod_record_name
@@ -111,32 +112,35 @@ def test_a_vf_whose_lock_is_busy_is_left(machine: Machine, monkeypatch: pytest.M
     assert [line["vf"] for line in logs if line["event"] == "VF keeps no node GUID"] == [1]
 
 
+PORT = (Link(7, "br0", "bridge"), Link(8, "eth9", parent=VFS[1], master=7))
+
+
 @pytest.mark.parametrize(
-    ("uses", "contexts", "reason"),
+    ("links", "contexts", "reason"),
     [
-        (("address 10.0.0.1/24", "port of br0"), None, "the host uses {} (address 10.0.0.1/24, port of br0)"),
-        ((), 2, "processes have 2 contexts on its RDMA device {}"),
-        ((), "unknown", "the kernel does not tell who uses its RDMA device {}"),
+        (PORT, {}, "the host uses eth9 (port of br0)"),
+        ((), {"{}": Contexts(("perftest 71",))}, "the host uses {} (process perftest 71)"),
+        ((), {"another": Contexts()}, "the kernel does not tell who uses its RDMA device {}"),
     ],
 )
 def test_a_vf_that_the_host_uses_is_left(
     machine: Machine,
     monkeypatch: pytest.MonkeyPatch,
-    uses: tuple[str, ...],
-    contexts: int | str | None,
+    links: tuple[Link, ...],
+    contexts: dict[str, Contexts],
     reason: str,
 ) -> None:
-    """A rebind would take the netdev with its address, and end every process on the RDMA device."""
-    folders = [machine.roots.sysfs / "bus/pci/devices" / vf for vf in VFS]
-    netdevs, devices = ([next((folder / kind).iterdir()).name for folder in folders] for kind in ("net", "infiniband"))
-    monkeypatch.setattr(vf_users, "host_uses", lambda netdev: uses if netdev == netdevs[1] else ())
-    counts = {devices[0]: 0, devices[1]: contexts} if isinstance(contexts, int) else {devices[0]: 0}
-    monkeypatch.setattr(vf_users, "contexts", lambda: counts if contexts is not None else None)
+    """A rebind would take the netdev from its bridge, and end every process on the RDMA device."""
+    folders = [machine.roots.sysfs / "bus/pci/devices" / vf / "infiniband" for vf in VFS]
+    free, used = (next(folder.iterdir()).name for folder in folders)
+    known = {free: Contexts(), **{name.format(used): users for name, users in contexts.items()}}
+    facts = HostFacts(links, contexts=known if contexts else None)
+    monkeypatch.setattr(read_host, "read_facts", lambda *_: facts)
     with capture_logs() as logs:
         assert machine.prepare() == []
     assert machine.bus.bound == [VFS[0]]
     (told,) = (line for line in logs if line["event"] == "VF keeps no node GUID")
-    assert (told["vf"], told["reason"]) == (1, reason.format(netdevs[1] if uses else devices[1]))
+    assert (told["vf"], told["reason"]) == (1, reason.format(used))
 
 
 def test_a_record_that_cannot_be_read_may_name_any_vf(machine: Machine) -> None:

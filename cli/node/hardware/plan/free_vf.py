@@ -35,11 +35,12 @@ def why_in_use(vf: VfUse) -> str | None:
         "the ledger has an entry": vf.entered,
         "a pod record names it": vf.recorded,
         f"its driver is {vf.driver}": vf.driver is None or "vfio" in vf.driver or vf.driver in _USER_SPACE,
-        vf.out or "": vf.out is not None,
         "its netdev has addresses": bool(vf.addresses),
         f"{', '.join(vf.upper)} uses its netdev": bool(vf.upper),
         "the users of its RDMA device are not known": vf.users is None,
         "processes use its RDMA device": bool(vf.users),
+        # Among these is what else the host uses it for.
+        vf.out or "": vf.out is not None,
     }
     return next((why for why, holds in reasons.items() if holds), None)
 

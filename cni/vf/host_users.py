@@ -1,0 +1,45 @@
+"""Refuse what would take a VF from the host: an ADD, or a rebind of its driver (`mooring.nic.vf_users` decides)."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+
+from cni.kernel.sysfs import Sysfs
+from cni.spec.skel import REFUSED, CniError
+from cni.vf.node import Node
+from mooring.annotations.assignment import AssignedVf
+from mooring.folders import record_names
+from mooring.nic.host_facts import read_facts, read_vf
+from mooring.nic.vf_users import user_of
+from mooring.records import ledger
+
+
+def check_unused(node: Node, vfs: Sequence[AssignedVf]) -> None:
+    """Raise CniError 100 for a VF that the host uses; the caller has found that no pod holds it. Raise OSError."""
+    users = _users(node, [vf.pci for vf in vfs])
+    for vf, user in zip(vfs, users, strict=True):
+        if user is not None:
+            raise CniError(REFUSED, f"vf {vf.vf} of pf {vf.pf!r} ({vf.pci}) is not free for a pod: {user}")
+
+
+def user_before_pod(node: Node, pci: str) -> str | None:
+    """Return how the host uses a VF on its way into a pod, None if it does not; raise OSError."""
+    (user,) = _users(node, [pci])
+    return user
+
+
+def user_beside_pod(sysfs: Sysfs, pci: str) -> str | None:
+    """Return how the host uses a VF that a pod had, None if it does not; raise OSError.
+
+    Processes on its RDMA device are not judged here: those that have come since ADD are taken for the pod's.
+    """
+    vf = replace(read_vf(sysfs.root, pci), rdma=(), rdma_away=False)
+    return user_of(vf, read_facts(sysfs.root, {}, [vf]))
+
+
+def _users(node: Node, pcis: Collection[str]) -> list[str | None]:
+    names = record_names(node.ledger.state / ledger.FOLDER, ledger.IS_NAME)
+    held = (name.removesuffix(".json") for name in names)
+    pods = {pci: "a pod" for pci in held if pci not in pcis}
+    vfs = [read_vf(node.sysfs.root, pci) for pci in pcis]
+    facts = read_facts(node.sysfs.root, pods, vfs)
+    return [user_of(vf, facts) for vf in vfs]

@@ -1,0 +1,212 @@
+"""Read what decides who uses a VF: links, routes, vdpa devices, and processes that have RDMA devices open.
+
+For `mooring.nic.vf_users`, in the network namespace of the calling thread, without any privilege. Where processes are
+in other process id namespaces, or another user's, they have no name here. Shapes and numbers:
+include/uapi/linux/{rtnetlink,if_link}.h.
+"""
+
+import errno
+import socket
+import struct
+from collections.abc import Iterable, Iterator, Mapping
+from ipaddress import ip_network
+from itertools import chain
+from pathlib import Path
+
+from mooring.nic import rdma_netlink
+from mooring.nic.rdma_netlink import number, read_attributes, text
+from mooring.nic.rtnetlink_dump import dump
+from mooring.nic.vf_users import Contexts, Hop, HostFacts, Link, Route, VfDevices
+
+_GET_LINK, _GET_ROUTE = 18, 26
+_IFINFO, _RTMSG, _HOP = struct.Struct("=BxHiII"), struct.Struct("=8BI"), struct.Struct("=HBBi")
+_IFNAME, _LINK, _MASTER, _LINKINFO, _LINK_NETNSID, _PARENT = 3, 5, 10, 18, 37, 56
+# IFLA_EXT_MASK with RTEXT_FILTER_SKIP_STATS.
+_WITHOUT_STATISTICS = (29, struct.pack("=I", 1 << 3))
+_KIND, _DATA = 1, 2
+# The links below one, where IFLA_LINK does not name them: IFLA_VXLAN_LINK, IFLA_HSR_SLAVE1 and 2.
+_LOWERS: Mapping[str, tuple[int, ...]] = {"vxlan": (3,), "hsr": (1, 2)}
+_DST, _OIF, _GATEWAY, _PRIORITY, _MULTIPATH, _TABLE, _VIA = 1, 4, 5, 6, 9, 15, 18
+_UNICAST = 1
+# RTNH_F_DEAD and RTNH_F_LINKDOWN.
+_DEAD = 1 | 16
+# A device is renamed while its folder is read.
+_MOST_LISTS = 10
+
+
+def read_vf(sysfs: Path, pci: str) -> VfDevices:
+    """Return a VF as sysfs has it."""
+    device = sysfs / "bus/pci/devices" / pci
+    try:
+        driver = (device / "driver").readlink().name
+    except OSError:
+        driver = None
+    rdma = tuple(_names(device / "infiniband"))
+    is_away = not rdma and bool(_names(device / "infiniband_verbs"))
+    return VfDevices(pci, driver, netdevs_of(device), rdma, is_away)
+
+
+def netdevs_of(device: Path) -> tuple[tuple[str, int], ...]:
+    """Return name and index of each netdev of a PCI function."""
+    for _ in range(_MOST_LISTS):
+        try:
+            names = _names(device / "net")
+            return tuple((name, int((device / "net" / name / "ifindex").read_text())) for name in names)
+        except FileNotFoundError:
+            continue
+        except (OSError, ValueError):
+            break
+    return ()
+
+
+def read_facts(sysfs: Path, pods: Mapping[str, str], vfs: Iterable[VfDevices]) -> HostFacts:
+    """Return the host's facts for these VFs; ``pods`` is the holder of each VF that has one. Raise OSError."""
+    vfs = tuple(vfs)
+    has_rdma = any(vf.rdma or vf.rdma_away for vf in vfs)
+    return HostFacts(
+        links=tuple(_links()),
+        routes=tuple(chain(_routes(socket.AF_INET), _routes(socket.AF_INET6))),
+        pods=pods,
+        vdpa=_vdpa(sysfs),
+        contexts=_contexts({name for vf in vfs for name in vf.rdma}) if has_rdma else None,
+        rdma_exclusive=_is_exclusive(sysfs),
+    )
+
+
+def _links() -> Iterator[Link]:
+    for body in dump(_GET_LINK, _IFINFO.pack(0, 0, 0, 0, 0), (_WITHOUT_STATISTICS,)):
+        _, _, index, _, _ = _IFINFO.unpack_from(body)
+        found = dict(read_attributes(body[_IFINFO.size :]))
+        info = dict(read_attributes(found.get(_LINKINFO, b"")))
+        kind = text(info.get(_KIND, b""))
+        data = dict(read_attributes(info.get(_DATA, b""))) if kind in _LOWERS else {}
+        # One in another namespace has the index of any link here.
+        below = [found[_LINK]] if _LINK in found and _LINK_NETNSID not in found else []
+        below += [data[each] for each in _LOWERS.get(kind, ()) if each in data]
+        yield Link(
+            index=index,
+            name=text(found[_IFNAME]),
+            kind=kind or "link",
+            parent=text(found[_PARENT]) if _PARENT in found else None,
+            master=number(found[_MASTER]) if _MASTER in found else None,
+            lowers=tuple(map(number, below)),
+        )
+
+
+def _routes(family: int) -> Iterator[Route]:
+    """Yield the unicast routes of a family, of all tables; a kernel without the family has none."""
+    try:
+        bodies = dump(_GET_ROUTE, _RTMSG.pack(family, *bytes(7), 0))
+    except OSError as refused:
+        if refused.errno in (errno.EOPNOTSUPP, errno.EAFNOSUPPORT):
+            return
+        raise
+    for body in bodies:
+        _, length, _, _, table, protocol, _, kind, flags = _RTMSG.unpack_from(body)
+        if kind != _UNICAST:
+            continue
+        found = dict(read_attributes(body[_RTMSG.size :]))
+        address = found.get(_DST) or bytes(4 if family == socket.AF_INET else 16)
+        yield Route(
+            prefix=ip_network((address, length)),
+            hops=tuple(_hops(found, flags)),
+            metric=number(found.get(_PRIORITY, b"")),
+            protocol=protocol,
+            table=number(found[_TABLE]) if _TABLE in found else table,
+        )
+
+
+def _hops(found: Mapping[int, bytes], flags: int) -> Iterator[Hop]:
+    if _OIF in found:
+        yield Hop(number(found[_OIF]), _GATEWAY in found or _VIA in found, bool(flags & _DEAD))
+    rest = found.get(_MULTIPATH, b"")
+    while len(rest) >= _HOP.size:
+        length, state, _, link = _HOP.unpack_from(rest)
+        own = dict(read_attributes(rest[_HOP.size : length]))
+        yield Hop(link, _GATEWAY in own or _VIA in own, bool(state & _DEAD))
+        rest = rest[max(length + 3 & ~3, _HOP.size) :]
+
+
+def _vdpa(sysfs: Path) -> Mapping[str, tuple[str, ...]]:
+    """Return the vdpa devices of each PCI function: their folders lie below its own."""
+    found: dict[str, tuple[str, ...]] = {}
+    folder = sysfs / "bus/vdpa/devices"
+    for name in _names(folder):
+        for parent in (folder / name).resolve().parents:
+            found[parent.name] = (*found.get(parent.name, ()), name)
+    return found
+
+
+def _contexts(devices: Iterable[str]) -> Mapping[str, Contexts] | None:
+    """Return who has these RDMA devices open; without those that are not in this namespace. None without RDMA.
+
+    The kernel counts contexts without a query to the driver (fill_res_info in drivers/infiniband/core/nldev.c, Linux
+    6.12), and lists them by process since 5.15. A kernel that does not count them (before 5.1) reports none.
+    """
+    try:
+        answer = [dict(message) for message in rdma_netlink.exchange(rdma_netlink.RES_GET, {}, dump=True)]
+    except OSError as refused:
+        if refused.errno == errno.EPROTONOSUPPORT:
+            return None
+        raise
+    listed = {text(device[rdma_netlink.DEV_NAME]): device for device in answer if rdma_netlink.DEV_NAME in device}
+    return {name: _contexts_of(listed[name]) for name in devices if name in listed}
+
+
+def _contexts_of(device: Mapping[int, bytes]) -> Contexts:
+    count = _count(device.get(rdma_netlink.RES_SUMMARY, b""))
+    if not count:
+        return Contexts()
+    pids = _pids(device[rdma_netlink.DEV_INDEX])
+    names = [_process(pid) for pid in pids]
+    nameless = max(count - len(pids), 0) + names.count(None)
+    return Contexts(tuple(sorted({name for name in names if name})), nameless)
+
+
+def _count(summary: bytes) -> int:
+    for _, packed in read_attributes(summary):
+        entry = dict(read_attributes(packed))
+        if text(entry.get(rdma_netlink.RES_SUMMARY_ENTRY_NAME, b"")) == "ctx":
+            return number(entry.get(rdma_netlink.RES_SUMMARY_ENTRY_CURR, b""))
+    return 0
+
+
+def _pids(index: bytes) -> list[int]:
+    """Return the processes that the kernel names for a device's contexts; none where it has no such list."""
+    try:
+        answer = rdma_netlink.exchange(rdma_netlink.RES_CTX_GET, {rdma_netlink.DEV_INDEX: index}, dump=True)
+    except OSError as unknown:
+        if unknown.errno in (errno.EINVAL, errno.EOPNOTSUPP):
+            return []
+        raise
+    tables = (value for message in answer for kind, value in message if kind == rdma_netlink.RES_CTX)
+    entries = (dict(read_attributes(entry)) for table in tables for _, entry in read_attributes(table))
+    return [number(entry[rdma_netlink.RES_PID]) for entry in entries if rdma_netlink.RES_PID in entry]
+
+
+def _process(pid: int) -> str | None:
+    """Return what a process of the host is called, empty for one of another network namespace, None if not known."""
+    folder = Path("/proc", str(pid))
+    try:
+        if (folder / "ns/net").readlink() != Path("/proc/thread-self/ns/net").readlink():
+            return ""
+        return f"{(folder / 'comm').read_text(errors='replace').strip()} {pid}"
+    except FileNotFoundError:
+        return ""  # It has ended.
+    except OSError:
+        return None
+
+
+def _is_exclusive(sysfs: Path) -> bool:
+    """Return whether an RDMA device is in one network namespace only (ib_devices_shared_netns in core/device.c)."""
+    try:
+        return (sysfs / "module/ib_core/parameters/netns_mode").read_text().strip() == "N"
+    except OSError:
+        return False
+
+
+def _names(folder: Path) -> list[str]:
+    try:
+        return sorted(path.name for path in folder.iterdir() if path.name[0] != ".")
+    except OSError:
+        return []

@@ -1,0 +1,194 @@
+"""Who uses a VF: a pod of ours, or the host. The one answer for inventory, `init`, ADD and whatever rebinds a driver.
+
+Pure: `mooring.nic.host_facts` reads what is judged here. The host uses a VF whose driver passes it to user space or to
+a virtual machine, or that has a vdpa device. It uses a netdev that is a port of a link (bond, team, bridge, VRF, Open
+vSwitch) or has links on top of it (VLAN, macvlan, ipvlan, IPoIB's children, tunnels). It also uses one that it would
+lose a route with. And it uses an RDMA device that a process of the host has open. The kernel's own users of an RDMA
+device reach it by the netdev.
+
+An address alone is no use, nor are the routes that come with one: a fresh VF that is up gets a DHCP lease from many
+network programs. Its default route does not count while another link has one with a lower metric.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from ipaddress import IPv4Network, IPv6Network
+
+# Drivers that pass a function to user space or to a virtual machine; variants are called mlx5_vfio_pci and the like.
+_USER_SPACE = frozenset({"uio_pci_generic", "igb_uio", "pci-stub", "pciback", "xen-pciback"})
+# RTPROT_* in include/uapi/linux/rtnetlink.h. The kernel's are the connected routes, link-local and multicast ones. The
+# others come with a lease: by ICMP redirect, router advertisement and DHCP (systemd-networkd and NetworkManager use
+# the latter two for all routes of a lease).
+_KERNEL, _LEASED = 2, frozenset({1, 9, 16})
+# Links whose IFLA_LINK names their peer, which is not below them (veth_get_iflink and those of netkit and vxcan).
+_PAIRS = frozenset({"veth", "netkit", "vxcan"})
+_MAIN_TABLE = 254
+_MOST_USES = 3
+_UNTOLD = "the kernel does not tell who uses its RDMA device "
+_AWAY = "its RDMA device is in another network namespace"
+
+Prefix = IPv4Network | IPv6Network
+
+
+@dataclass(frozen=True, slots=True)
+class VfDevices:
+    """A VF and what its driver has made of it: netdevs by name and index, RDMA devices by name, as sysfs has them.
+
+    ``rdma_away``: it has an RDMA device, and none in this network namespace.
+    """
+
+    pci: str
+    driver: str | None = None
+    netdevs: tuple[tuple[str, int], ...] = ()
+    rdma: tuple[str, ...] = ()
+    rdma_away: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A link of the host's namespace; ``parent`` is the PCI address that the kernel reports with it (Linux 5.14).
+
+    ``master`` is the index of the link that it is a port of, ``lowers`` are those of the links that it lies on.
+    """
+
+    index: int
+    name: str
+    kind: str = "link"
+    parent: str | None = None
+    master: int | None = None
+    lowers: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Hop:
+    """Where a route leads: a link's index. ``dead``: that link is down or has no carrier."""
+
+    link: int
+    gateway: bool = False
+    dead: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """A unicast route; ``protocol`` is RTPROT_*, who made it."""
+
+    prefix: Prefix
+    hops: tuple[Hop, ...]
+    metric: int = 0
+    protocol: int = 0
+    table: int = _MAIN_TABLE
+
+
+@dataclass(frozen=True, slots=True)
+class Contexts:
+    """Who has an RDMA device open: the host's processes by name, and how many contexts of processes without a name."""
+
+    host: tuple[str, ...] = ()
+    nameless: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class HostFacts:
+    """What the kernel says of a host's network, and which VFs pods have.
+
+    ``pods`` is the holder of each VF by PCI address, ``vdpa`` the vdpa devices of each. ``contexts`` are by RDMA
+    device; one that is not listed is not known, and None is a kernel without RDMA. ``rdma_exclusive``: an RDMA device
+    is in one network namespace only. Else every pod sees the host's, and a process without a name may be a pod's.
+    """
+
+    links: tuple[Link, ...] = ()
+    routes: tuple[Route, ...] = ()
+    pods: Mapping[str, str] = field(default_factory=dict, hash=False)
+    vdpa: Mapping[str, tuple[str, ...]] = field(default_factory=dict, hash=False)
+    contexts: Mapping[str, Contexts] | None = None
+    rdma_exclusive: bool = False
+
+
+NO_FACTS = HostFacts()
+
+
+def user_of(vf: VfDevices, facts: HostFacts) -> str | None:
+    """Return who uses a VF, None if nobody does; where the kernel does not tell, it is in use."""
+    if holder := facts.pods.get(vf.pci):
+        return holder
+    if vf.driver is not None and ("vfio" in vf.driver or vf.driver in _USER_SPACE):
+        return f"bound to {vf.driver}"
+    if devices := facts.vdpa.get(vf.pci):
+        return f"the host uses {vf.pci} (vdpa device {', '.join(devices[:_MOST_USES])})"
+    return _user_of_netdevs(vf, facts) or _user_of_rdma(vf, facts)
+
+
+def may_be_transient(user: str) -> bool:
+    """Return whether a user may be gone in a moment: a process that looks at all RDMA devices, or one that moves."""
+    return user == _AWAY or user.startswith(_UNTOLD) or "(process " in user
+
+
+def uses_link(link: Link, facts: HostFacts, own: frozenset[int] | None = None) -> Iterator[str]:
+    """Yield how the host uses a link; ``own`` are the indexes of all links that would go with it."""
+    names = {each.index: each.name for each in facts.links}
+    if link.master is not None:
+        yield f"port of {names.get(link.master, link.master)}"
+    for each in facts.links:
+        if link.index in each.lowers and each.index != link.index and each.kind not in _PAIRS:
+            yield f"{each.kind} {each.name}"
+    yield from lost_routes(link.index, own or frozenset({link.index}), facts.routes)
+
+
+def lost_routes(link: int, own: frozenset[int], routes: tuple[Route, ...]) -> Iterator[str]:
+    """Yield the routes by a link that the host would lose with the links ``own``."""
+    for route in routes:
+        if any(hop.link == link for hop in route.hops) and _is_lost(route, own, routes):
+            table = "" if route.table == _MAIN_TABLE else f" of table {route.table}"
+            is_default = route.prefix.prefixlen == 0
+            yield (f"IPv{route.prefix.version} default route" if is_default else f"route to {route.prefix}") + table
+
+
+def _user_of_netdevs(vf: VfDevices, facts: HostFacts) -> str | None:
+    own = [link for link in facts.links if _is_of(link, vf)]
+    indexes = frozenset(link.index for link in own)
+    for link in own:
+        if uses := list(dict.fromkeys(uses_link(link, facts, indexes)))[:_MOST_USES]:
+            return f"the host uses {link.name} ({', '.join(uses)})"
+    return None
+
+
+def _is_of(link: Link, vf: VfDevices) -> bool:
+    """Return whether a link is a VF's; where the kernel reports no parent, by name and index as sysfs has them."""
+    return link.parent == vf.pci if link.parent is not None else (link.name, link.index) in vf.netdevs
+
+
+def _user_of_rdma(vf: VfDevices, facts: HostFacts) -> str | None:
+    if facts.contexts is None:
+        return None
+    if facts.rdma_exclusive and vf.rdma_away:
+        return _AWAY
+    for name in vf.rdma:
+        if (found := facts.contexts.get(name)) is None:
+            return f"{_UNTOLD}{name}"
+        if found.host:
+            return f"the host uses {name} (process {', '.join(found.host[:_MOST_USES])})"
+        if found.nameless and (facts.rdma_exclusive or not facts.pods):
+            return f"the host uses {name} (process unknown)"
+    return None
+
+
+def _is_lost(route: Route, own: frozenset[int], routes: tuple[Route, ...]) -> bool:
+    if route.protocol == _KERNEL:
+        return False
+    others = (other for other in routes if other.table == route.table and other is not route)
+    rivals = [other for other in others if any(hop.link not in own and not hop.dead for hop in other.hops)]
+    if any(other.prefix == route.prefix and other.metric < route.metric for other in rivals):
+        return False
+    if route.prefix.prefixlen == 0:
+        return True
+    has_gateway = any(hop.gateway for hop in route.hops)
+    if not has_gateway and (route.protocol in _LEASED or route.prefix.is_link_local):
+        return False
+    # What a lease brings beside the default route, such as those to its name servers.
+    return route.protocol not in _LEASED or not any(_covers(other.prefix, route.prefix) for other in rivals)
+
+
+def _covers(wide: Prefix, narrow: Prefix) -> bool:
+    if isinstance(wide, IPv4Network):
+        return isinstance(narrow, IPv4Network) and narrow.subnet_of(wide)
+    return isinstance(narrow, IPv6Network) and narrow.subnet_of(wide)
