@@ -1,9 +1,9 @@
 """Leave the node's part of the offer in the state folder, where mooring-cni reads it at ADD."""
 
-from pathlib import Path
-
 import structlog
 
+from advertiser.host.read_host import Roots
+from advertiser.init.set_aside import mark_set_aside
 from advertiser.inventory.driver_settings import settings_of
 from advertiser.inventory.facts import Host, PciFunction
 from advertiser.inventory.matching import OfferedPf, offered_pf
@@ -15,17 +15,18 @@ from mooring.records.node_offer import NAME, PfOffer, dump_node_offer
 _log = structlog.get_logger()
 
 
-def leave_offer(state: Path, host: Host, offer: Offer, node: str) -> None:
+def leave_offer(roots: Roots, host: Host, offer: Offer, node: str) -> None:
     """Write what the offer says about each PF on offer, with or without ``init``; raise OSError."""
     pfs = {
         function.address: _of_pf(function, found)
         for function in host.functions
         if (found := offered_pf(function, host, offer, node)) is not None
     }
+    mark_set_aside(roots.state, roots.sysfs, host, pfs)
     text = dump_node_offer(pfs)
     # Its time tells how long the offer has been as it is: ADD answers "try again" only while it may be changing.
-    if read_file(state / NAME) != text:
-        write_file(state / NAME, text)
+    if read_file(roots.state / NAME) != text:
+        write_file(roots.state / NAME, text)
 
 
 def _of_pf(function: PciFunction, found: OfferedPf) -> PfOffer:

@@ -65,7 +65,7 @@ class PfPreparer:
         An entry that matches no PF is a failure too: the PF may be without SR-IOV, or without its driver yet.
         """
         host = self._read()
-        leave_offer(self.roots.state, host, offer, node)
+        leave_offer(self.roots, host, offer, node)
         repair = NodeGuidRepair(self.roots, self.writer, self._read)
         failures: list[ForbiddenError | OSError] = []
         for complaint in entries_without_pf(host, offer, node):

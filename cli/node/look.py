@@ -9,7 +9,10 @@ from pathlib import Path, PurePosixPath
 from cli.node.plan import cni_folder, kubelet, settings, steps, texts
 from cli.node.plan.states import File, Host, Link
 from mooring.files import ForeignFileError, read_bytes
-from mooring.folders import entry_names
+from mooring.folders import entry_names, record_names
+from mooring.nic.host_facts import netdevs_of, read_facts
+from mooring.nic.vf_users import NO_FACTS, VfDevices, user_of
+from mooring.records import ledger
 
 # Read whole: the files of others there determine the changes.
 _FOLDERS = (cni_folder.FOLDER, *kubelet.DROP_INS)
@@ -20,6 +23,7 @@ _FILES = (
     *(f"{steps.HOME}/{name}" for name in ("bin", "lib", "pyvenv.cfg")),
     *(texts.memlock(unit)[0] for unit in ("containerd.service", "crio.service")),
 )
+_LEDGER = "/var/lib/mooring/vfs"
 _MARKERS = ("/etc/NetworkManager", "/etc/systemd/network")
 _UNITS = Path("/etc/systemd/system")
 # As in Linux (path_resolution(7)).
@@ -30,7 +34,17 @@ def look(root: Path, further: Iterable[str] = ()) -> Host:
     """Return what is at the host's paths, and at ``further`` ones; raise OSError if that cannot be read."""
     paths = {*_FILES, *further, *_listed(root)}
     found = {path: state for path in sorted(paths) if (state := state_of(root, path)) is not None}
-    return Host(found, frozenset(_folders(root, paths)))
+    return Host(found, frozenset(_folders(root, paths)), frozenset(_used_vfs(root)))
+
+
+def _used_vfs(root: Path) -> Iterator[str]:
+    """Yield the VFs whose netdevs the host itself uses, and no pod has."""
+    sysfs, functions = below(root, "/sys"), below(root, "/sys/bus/pci/devices")
+    pods = {name.removesuffix(".json") for name in record_names(below(root, _LEDGER), ledger.IS_NAME)}
+    names = [path.name for path in functions.iterdir() if (path / "physfn").exists()] if functions.is_dir() else []
+    vfs = [VfDevices(pci, netdevs=netdevs_of(functions / pci)) for pci in names if pci not in pods]
+    facts = read_facts(sysfs, {}, vfs) if vfs else NO_FACTS
+    return (vf.pci for vf in vfs if user_of(vf, facts) is not None)
 
 
 def state_of(root: Path, path: str) -> File | Link | None:

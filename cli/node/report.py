@@ -39,7 +39,8 @@ def findings(site: Site, choices: Choices) -> Iterator[Finding]:
         yield Finding("journal", journals.FILE, "missing: mooring-node has installed nothing here")
     elif journal.open is not None:
         yield Finding("journal", journals.FILE, "a run was killed: run install or upgrade again, or undo")
-    host = site.look(choices)
+    # A VF that the host has begun to use since is the next installation's to except.
+    host = replace(site.look(choices), used_vfs=frozenset())
     for step in steps(host, choices):
         try:
             yield from (_difference(step, change) for change in step.plan(host))

@@ -19,6 +19,7 @@ from cli.node.plan.states import Change, Host, Link, PathChange, VenvBuild, undo
 from cli.node.plan.steps import COMPLETE, CURRENT, HOME, KUBELET, OURS, Choices, Command, Step, steps
 from mooring.annotations.inventory import CNI, CRI_SHIM
 from mooring.folders import record_names
+from mooring.nic.pci import is_address
 from mooring.records import ledger, node_check, node_offer, pod_record, sandbox_marks, shim_bypass
 
 Say = Callable[[str, str], None]  # Called with a step's name and what is done in it.
@@ -26,6 +27,7 @@ SHIM = "mooring-cri-shim.service"
 _COMMAND_S = 300.0
 # Records of pods and of the VFs that they hold; empty folders are removed with the installation.
 _STATE, _PODS, _VFS = "/var/lib/mooring", "/var/lib/mooring/pods", "/var/lib/mooring/vfs"
+_SET_ASIDE = f"{_STATE}/{node_offer.SET_ASIDE}"
 _RUN, _VERSIONS = "/run/mooring", "/run/mooring/version"
 
 
@@ -244,9 +246,12 @@ def _leave(root: Path, journal: Journal) -> None:
             (pods / name).unlink(missing_ok=True)
         # What the advertiser's init has left for ADD.
         (below(root, _STATE) / node_offer.NAME).unlink(missing_ok=True)
+        marks = below(root, _SET_ASIDE)
+        for name in record_names(marks, is_address):
+            (marks / name).unlink()
         # Where the shim has said that it marks its calls.
         (below(root, _STATE) / sandbox_marks.PROMISE).unlink(missing_ok=True)
-    for folder in (_PODS, _VFS, _STATE):
+    for folder in (_PODS, _VFS, _SET_ASIDE, _STATE):
         remove_empty(below(root, folder))
     # The scheduler gives the VFs of a node on which the shim has started: from now on it must not.
     for program in (CNI, CRI_SHIM):

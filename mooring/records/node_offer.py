@@ -25,6 +25,8 @@ from mooring.nic.settings import rate
 from mooring.parsing import Value, dump, parse
 
 NAME = "offer.json"
+# The folder, beside the file, with an empty file for each VF that pods are not to get, by PCI address.
+SET_ASIDE = "set-aside"
 
 
 @dataclass(frozen=True, slots=True)

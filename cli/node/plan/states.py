@@ -30,10 +30,14 @@ State = File | Link | None  # None: nothing is there.
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """The state of a host: the files and links that matter, and every folder that leads to one of them."""
+    """The state of a host: the files and links that matter, and every folder that leads to one of them.
+
+    ``used_vfs`` are the PCI addresses of the VFs that the host itself uses.
+    """
 
     found: Mapping[str, File | Link] = field(default_factory=dict)
     folders: frozenset[str] = frozenset()
+    used_vfs: frozenset[str] = frozenset()
 
     def at(self, path: str) -> State:
         return self.found.get(path)

@@ -134,8 +134,9 @@ def steps(host: Host, choices: Choices) -> list[Step]:
 
 
 def _quiet(host: Host, choices: Choices) -> Sequence[tuple[str, str]]:
-    named = dict(texts.vf_names(host)) if choices.vf_names == "kernel" else {}
-    return tuple((dict(texts.quiet(host)) | named).items())
+    used = host.used_vfs | texts.excepted(host)
+    named = dict(texts.vf_names(host, used)) if choices.vf_names == "kernel" else {}
+    return tuple((dict(texts.quiet(host, used)) | named).items())
 
 
 def services(choices: Choices) -> Iterator[str]:

@@ -1,10 +1,11 @@
 """The files that an installation adds to a host beside the units: by path, each with its reason in its first line."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from cli.node.errors import NodeError
 from cli.node.plan.states import Host
+from mooring.records.node_offer import SET_ASIDE
 
 UDEV = "/etc/udev/rules.d/79-mooring-vfs.rules"
 MODULES = "/etc/modules-load.d/mooring.conf"
@@ -17,22 +18,29 @@ RDMA = f"/etc/udev/rules.d/{RDMA_RULES}"
 RDMA_PACKAGED = tuple(f"{folder}/udev/rules.d/{RDMA_RULES}" for folder in ("/usr/lib", "/lib"))
 
 # A VF that returns from a pod is a new device to the host: a program that configures it changes what the next pod gets.
-_UDEV = """\
+# systemd expands $id in the path of TEST (udev_rule_apply_token_to_event in src/udev/udev-rules.c).
+_UDEV = f"""\
 # Mooring's VFs come and go with pods: nobody on the host configures them. physfn is what a VF has and nothing else has.
+# Exceptions are VFs that the offer sets aside, and those that the host used when this was installed, which stand here.
 ACTION=="remove", GOTO="mooring_end"
-SUBSYSTEM=="net", TEST=="device/physfn", ENV{MOORING_VF}="1", ENV{NM_UNMANAGED}="1"
+SUBSYSTEM!="net", GOTO="mooring_end"
+SUBSYSTEMS=="pci", TEST=="/var/lib/mooring/{SET_ASIDE}/$id", GOTO="mooring_end"
+%sTEST=="device/physfn", ENV{{MOORING_VF}}="1", ENV{{NM_UNMANAGED}}="1"
 LABEL="mooring_end"
 """
+_EXCEPTED = '# The host used it.\nKERNELS=="{}", GOTO="mooring_end"\n'
+_EXCEPTION = re.compile(r'KERNELS=="([0-9a-f:.]+)", GOTO="mooring_end"', re.ASCII)
 _MODULES = """\
 # /dev/infiniband/rdma_cm and uverbsN, which RDMA pods open.
 rdma_ucm
 ib_uverbs
 """
-# `mo1-3b08` is a VF on its way into a pod or back.
+# `mo1-3b08` is a VF on its way into a pod or back. Nothing here goes by a driver's name: a virtual machine's own NIC is
+# an iavf or igbvf too, as is a VF that the host uses.
 _NETWORK_MANAGER = """\
-# NetworkManager leaves VFs alone: by udev's word (79-mooring-vfs.rules), and drivers of VFs by name.
+# NetworkManager leaves VFs alone that 79-mooring-vfs.rules marks, and those on their way into a pod or back.
 [keyfile]
-unmanaged-devices+=driver:iavf;driver:ixgbevf;driver:igbvf;interface-name:mo*-????
+unmanaged-devices+=interface-name:mo*-????
 """
 _NETWORKD = """\
 # systemd-networkd leaves VFs alone.
@@ -62,9 +70,12 @@ LimitMEMLOCK=infinity
 """
 
 
-def quiet(host: Host) -> Iterator[tuple[str, str]]:
-    """Yield path and text of what keeps the host's own network programs, those that it has, from VFs."""
-    yield UDEV, _UDEV
+def quiet(host: Host, used: Iterable[str] = ()) -> Iterator[tuple[str, str]]:
+    """Yield path and text of what keeps the host's own network programs, those that it has, from VFs.
+
+    ``used`` are the PCI addresses of VFs that the host itself uses.
+    """
+    yield UDEV, _UDEV % "".join(map(_EXCEPTED.format, sorted(used)))
     yield MODULES, _MODULES
     if "/etc/NetworkManager" in host.folders:
         yield NETWORK_MANAGER, _NETWORK_MANAGER
@@ -72,12 +83,17 @@ def quiet(host: Host) -> Iterator[tuple[str, str]]:
         yield NETWORKD, _NETWORKD
 
 
-def vf_names(host: Host) -> Iterator[tuple[str, str]]:
+def excepted(host: Host) -> frozenset[str]:
+    """Return the VFs that an earlier installation has excepted: the host may just not use them at this moment."""
+    return frozenset(_EXCEPTION.findall(host.text(UDEV) or ""))
+
+
+def vf_names(host: Host, used: Iterable[str] = ()) -> Iterator[tuple[str, str]]:
     """Yield path and text of what keeps udev from renaming VFs' netdevs and RDMA devices.
 
     rdma-core renames by a rule that runs its program rdma_rename; an administrator's rules in /etc may replace it
     ("Stable names" in rdma-core's Documentation/udev.md). So the packaged rules are repeated for all but VFs. Raise
-    NodeError if an administrator has replaced them already.
+    NodeError if an administrator has replaced them already. VFs in ``used`` are the host's, and are renamed as before.
     """
     yield LINK, _LINK
     # Its folder may be made for the first one; a host with this folder is taken for one of systemd-networkd.
@@ -88,9 +104,18 @@ def vf_names(host: Host) -> Iterator[tuple[str, str]]:
     there = host.text(RDMA)
     if there is not None and not there.startswith(_RDMA_HEAD):
         raise NodeError(f'{RDMA!r} is not ours: add TEST!="device/physfn" to its rules, or --vf-names udev')
-    rules = (line for line in packaged.splitlines() if line.strip() and not line.lstrip().startswith("#"))
-    spared = (_RDMA_DEVICES.sub(rf"\g<0>{_NO_VF}, ", rule) for rule in rules)
-    yield RDMA, _RDMA_HEAD + "".join(f"{rule}\n" for rule in spared)
+    rules = [line for line in packaged.splitlines() if line.strip() and not line.lstrip().startswith("#")]
+    wanted = (_NO_VF, *(f'KERNELS=="{pci}"' for pci in sorted(used)))
+    yield RDMA, _RDMA_HEAD + "".join(f"{line}\n" for rule in rules for line in _for_devices(rule, wanted))
+
+
+def _for_devices(rule: str, matches: Iterable[str]) -> Iterator[str]:
+    """Yield a rule of RDMA devices once with each match, another one as it is."""
+    if _RDMA_DEVICES.search(rule) is None:
+        yield rule
+        return
+    for match in matches:
+        yield _RDMA_DEVICES.sub(rf"\g<0>{match}, ", rule)
 
 
 def memlock(unit: str) -> tuple[str, str]:
