@@ -17,8 +17,8 @@ from typing import Self
 _LINK_GROUP = 1
 # NETLINK_KOBJECT_UEVENT in include/uapi/linux/netlink.h; its one group carries the kernel's own events.
 _UEVENTS, _UEVENT_GROUP = 15, 1
-# Drivers bound and unbound, and RDMA devices; links arrive by RTNETLINK, block devices do not matter.
-_SUBSYSTEMS = (b"SUBSYSTEM=pci\0", b"SUBSYSTEM=infiniband\0", b"SUBSYSTEM=infiniband_verbs\0")
+# Drivers bound and unbound, RDMA and vdpa devices; links arrive by RTNETLINK, block devices do not matter.
+_SUBSYSTEMS = (b"SUBSYSTEM=pci\0", b"SUBSYSTEM=infiniband\0", b"SUBSYSTEM=infiniband_verbs\0", b"SUBSYSTEM=vdpa\0")
 # IN_ONLYDIR and close-after-write, moved from, moved to, created, deleted: sys/inotify.h.
 _FILE_CHANGES = 0x01000000 | 0x8 | 0x40 | 0x80 | 0x100 | 0x200
 _BUFFER = 1 << 16
