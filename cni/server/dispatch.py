@@ -69,9 +69,10 @@ def answer(
         with LARGE.turn(len(stdin)):
             call = read_call(environment, stdin, caller)
             version = version_of(call.conf)
+            foreign = None
             if fixed:
-                call = replace(call, conf=_with_own_places(call, defaults or {}))
-            conf = _read_conf(call, version, defaults or {})
+                call, foreign = _with_own_places(call, defaults or {})
+            conf = _read_conf(call, version, defaults or {}, foreign)
         if conf is not None and fixed:
             conf = replace(conf, ipam_files=ipam_files)
         return Answer(_dispatch(call, conf, vf_settings, enforces_offer=enforces_offer), 0)
@@ -87,13 +88,20 @@ def answer(
         return _refusal(CniError(IO_FAILURE, f"{type(broken).__name__}: {broken}"), version)
 
 
-def _read_conf(call: Call, version: str, defaults: Mapping[str, object]) -> Conf | None:
-    """Return the configuration of a call that acts; None for VERSION, which answers whatever it contains."""
+def _read_conf(
+    call: Call, version: str, defaults: Mapping[str, object], foreign: CniError | None = None
+) -> Conf | None:
+    """Return the configuration of a call that acts; None for VERSION, which answers whatever it contains.
+
+    ``foreign`` is that it names other places than the node's own.
+    """
     if call.command == "VERSION":
         return None
     check_version(call.command, call.conf)
     raw = {**defaults, **call.conf}
     try:
+        if foreign is not None:
+            raise foreign
         return read_conf(call, raw, version)
     except CniError as wrong:
         if call.command not in _FOR_PLAIN_PODS:
@@ -102,8 +110,8 @@ def _read_conf(call: Call, version: str, defaults: Mapping[str, object]) -> Conf
         return read_plain_conf(raw, version, wrong)
 
 
-def _with_own_places(call: Call, defaults: Mapping[str, object]) -> dict[str, object]:
-    """Return a configuration with the node's own folders and socket; raise CniError code 7 where it names others.
+def _with_own_places(call: Call, defaults: Mapping[str, object]) -> tuple[Call, CniError | None]:
+    """Return a call with the node's own folders and socket, and CniError code 7 where its configuration names others.
 
     So it is with ``awaitInit`` where the node has that on.
 
@@ -115,10 +123,16 @@ def _with_own_places(call: Call, defaults: Mapping[str, object]) -> dict[str, ob
     if defaults.get("awaitInit"):
         # A network may ask for it too, and must not ask for the opposite.
         own["awaitInit"] = True
-    for name, value in own.items():
-        if call.command != "DEL" and call.conf.get(name, value) != value:
-            fields.refuse(name, f": {call.conf[name]!r:.80} is not {value!r}, which this node's configuration names")
-    return {**call.conf, **own}
+    foreign = None
+    try:
+        for name, value in own.items():
+            if call.command != "DEL" and call.conf.get(name, value) != value:
+                fields.refuse(
+                    name, f": {call.conf[name]!r:.80} is not {value!r}, which this node's configuration names"
+                )
+    except CniError as refused:
+        foreign = refused
+    return replace(call, conf={**call.conf, **own}), foreign
 
 
 def _refusal(error: CniError, version: str) -> Answer:

@@ -54,6 +54,18 @@ def test_a_network_that_names_another_folder_is_refused(folder: str, own: dict[s
     assert _call("ADD", own, other, fixed=False).code != 7
 
 
+@pytest.mark.parametrize("other", [{"state": "/nonexistent"}, {"server": "/x.sock"}, {"awaitInit": False}])
+def test_a_chain_that_names_another_folder_keeps_no_pod_without_vfs(
+    own: dict[str, str], other: dict[str, object]
+) -> None:
+    """Whether a pod has VFs is looked up in the node's own records; STATUS is that of such pods."""
+    waits: dict[str, object] = {**own, "awaitInit": True}
+    previous = {"cniVersion": "1.0.0", "interfaces": [{"name": "eth0"}], "ips": []}
+    assert _call("ADD", waits, {**other, "prevResult": previous}, fixed=True).code == 0
+    assert _call("STATUS", waits, {**other, "cniVersion": "1.1.0"}, fixed=True).code == 0
+    assert _call("GC", waits, {**other, "cniVersion": "1.1.0"}, fixed=True).code == 7
+
+
 def test_a_network_does_not_keep_add_from_waiting_for_init(own: dict[str, str]) -> None:
     """VFs would be given before `init` has prepared them, if a tenant said so; that ADD waits any network may ask."""
     waits: dict[str, object] = {**own, "awaitInit": True}
