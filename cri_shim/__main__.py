@@ -17,6 +17,7 @@ from cri_shim.devices.device_nodes import Roots
 from cri_shim.handover.background import in_background
 from cri_shim.handover.take import Predecessor
 from cri_shim.interceptors import Interceptors
+from cri_shim.kubelet_call import KubeletCall
 from cri_shim.listen import ListenError, socket_path
 from cri_shim.metrics import Metrics
 from cri_shim.notify import Systemd, watchdog_interval_s
@@ -108,9 +109,8 @@ async def _serve(config: Config, predecessor: Predecessor | None, in_charge: Cal
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, check.ask)
     interceptors = Interceptors(rules, records, _roots(config))
     succession = Succession(predecessor, in_charge, metrics.end_serving)
-    await serve(
-        config.listen, config.runtime, interceptors, check, metrics.observe, stop, systemd, succession=succession
-    )
+    observe = KubeletCall(config.run).observing(metrics.observe)
+    await serve(config.listen, config.runtime, interceptors, check, observe, stop, systemd, succession=succession)
 
 
 def _check(config: Config) -> int:

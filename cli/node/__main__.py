@@ -17,9 +17,10 @@ from cli.node import journal as journals
 from cli.node.errors import NodeError
 from cli.node.held import holders
 from cli.node.look import below, state_of
-from cli.node.plan import cni_folder, kubelet, network, settings, steps
+from cli.node.plan import cni_folder, network, settings, steps
 from cli.node.plan.states import Link
 from cli.node.report import as_json, findings, leave_report
+from cli.node.site import Site
 from cni.forwarder import render
 from mooring.names import is_subdomain
 from mooring.program.config import ConfigError, load, option
@@ -64,7 +65,7 @@ class Options:
     failed_shim: str = option(
         "bypass", "bypass: a shim that does not serve for 15 s is bypassed until it does; wait: nothing starts without"
     )
-    kubelet_config: str = option(kubelet.CONFIG, "the kubelet's configuration file")
+    kubelet_config: str = option("", "the kubelet's configuration file, where its command line names none")
     kubeconfig: str = option("", "kubeconfig that reads the admission policies; without one the kubelet's")
     without_guard: bool = option(False, "true installs although admission policies are missing or do not deny")
     python: str = option("", "interpreter of the programs; without one that of this program")
@@ -124,7 +125,7 @@ def _load(arguments: Sequence[str]) -> tuple[str, Options]:
 
 
 def _do(command: str, options: Options) -> int:
-    site = run.Site(options.root.absolute(), _say)
+    site = Site(options.root.absolute(), _say)
     if command == "check":
         return _check(site, options)
     if command in ("install", "upgrade"):
@@ -143,7 +144,7 @@ def _do(command: str, options: Options) -> int:
     return 0
 
 
-def _install_from_bundle(command: str, site: run.Site, options: Options) -> int:
+def _install_from_bundle(command: str, site: Site, options: Options) -> int:
     if options.wheelhouse != _WHEELHOUSE:
         raise NodeError(
             f"option bundle: {options.bundle!r} and wheelhouse {str(options.wheelhouse)!r}: name one of them"
@@ -152,7 +153,7 @@ def _install_from_bundle(command: str, site: run.Site, options: Options) -> int:
         return _install(command, site, replace(options, wheelhouse=wheels))
 
 
-def _install(command: str, site: run.Site, options: Options) -> int:
+def _install(command: str, site: Site, options: Options) -> int:
     choices = _choices(options, venv.release_of(options.wheelhouse))
     _check_admission_policies(command, options)
     journal, present = journals.read(site.root), _present(site.root)
@@ -195,7 +196,7 @@ def _kubeconfig(options: Options) -> Path | None:
     return next((path for path in found if path.exists()), None)
 
 
-def _bypass(command: str, site: run.Site, options: Options, choices: steps.Choices) -> int:
+def _bypass(command: str, site: Site, options: Options, choices: steps.Choices) -> int:
     """Turn the bypass on or off; on is refused while pods have VFs, unless it was begun before or is forced."""
     if command == BYPASS_ON and bypass.read(site.root) is None and (held := holders(site.root)):
         for one in held:
@@ -215,7 +216,7 @@ def _bypass(command: str, site: run.Site, options: Options, choices: steps.Choic
     return 0
 
 
-def _check(site: run.Site, options: Options) -> int:
+def _check(site: Site, options: Options) -> int:
     choices = _choices(options, _present(site.root) or "none", bypassed=_known_bypassed(site.root))
     if options.report:
         return _report(site, choices)
@@ -227,7 +228,7 @@ def _check(site: run.Site, options: Options) -> int:
     return 1 if found else 0
 
 
-def _report(site: run.Site, choices: steps.Choices) -> int:
+def _report(site: Site, choices: steps.Choices) -> int:
     """Leave the findings for the advertiser, and print them where they have changed; do nothing during a run."""
     now = datetime.now(UTC)
     if journals.open_since(site.root, now) < _LONGEST_RUN:
@@ -248,7 +249,7 @@ def _tell(found: Sequence[Finding]) -> None:
     print(f"{len(found)} finding{'s' * (len(found) > 1)}" if found else "all is as it was installed", flush=True)
 
 
-def _tell_removal(command: str, site: run.Site) -> int:
+def _tell_removal(command: str, site: Site) -> int:
     journal = journals.read(site.root) or journals.Journal()
     for step, change in reversed(journal.whole() if command == "remove" else journal.open or ()):
         _say(step, f"would take back: {change}")

@@ -2,7 +2,8 @@
 
 import os
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from cli.node import venv
@@ -10,6 +11,7 @@ from cli.node.look import below, state_of
 from cli.node.plan.states import Change, Edit, File, Link, PathChange, State, edited, restored
 from mooring.files import sync_folder
 
+_NONE: Mapping[str, bytes] = {}
 _NEW, _SAVED = ".mooring-new", ".mooring-saved"
 
 
@@ -47,10 +49,10 @@ def _put_back(root: Path, change: PathChange) -> None:
         _remove_made(root, path.parent, change.made)
 
 
-def put(path: Path, state: State, owner: tuple[int, int] = (-1, -1)) -> None:
+def put(path: Path, state: State, owner: tuple[int, int] = (-1, -1), attributes: Mapping[str, bytes] = _NONE) -> None:
     """Put a file or link at a path, or nothing; remove what a killed run has left beside it.
 
-    ``owner``: user and group of a file, -1 for ours.
+    ``owner``: user and group of a file, -1 for ours; ``attributes``: its extended ones, as far as they can be set.
     """
     new = _clear(path)
     if state is None:
@@ -62,7 +64,7 @@ def put(path: Path, state: State, owner: tuple[int, int] = (-1, -1)) -> None:
     if isinstance(state, Link):
         new.symlink_to(state.target)
     else:
-        _write(new, state, owner)
+        _write(new, state, owner, attributes)
     new.replace(path)
     sync_folder(path.parent)
 
@@ -75,11 +77,14 @@ def _clear(path: Path) -> Path:
     return new
 
 
-def _write(path: Path, state: File, owner: tuple[int, int]) -> None:
+def _write(path: Path, state: File, owner: tuple[int, int], attributes: Mapping[str, bytes]) -> None:
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     with open(descriptor, "wb") as file:  # noqa: PTH123 - a descriptor with its mode already set
         os.fchown(descriptor, *owner)
         os.fchmod(descriptor, state.mode)
+        for name, value in attributes.items():
+            with suppress(OSError):
+                os.setxattr(descriptor, name, value)
         file.write(state.text.encode(errors="surrogateescape"))
         file.flush()
         os.fsync(descriptor)
@@ -91,7 +96,9 @@ def _rewrite(root: Path, change: Edit, way: Callable[[Edit, str], str]) -> None:
     if not path.is_file():
         return
     was, text = path.stat(), path.read_bytes().decode(errors="surrogateescape")
-    put(path, File(way(change, text), stat.S_IMODE(was.st_mode)), (was.st_uid, was.st_gid))
+    # A label of SELinux is one, an access list another.
+    attributes = {name: os.getxattr(path, name) for name in os.listxattr(path)}
+    put(path, File(way(change, text), stat.S_IMODE(was.st_mode)), (was.st_uid, was.st_gid), attributes)
 
 
 def _remove_made(root: Path, folder: Path, made: str | None) -> None:

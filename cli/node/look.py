@@ -4,9 +4,12 @@ import errno
 import os
 import stat
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
-from cli.node.plan import cni_folder, kubelet, settings, steps, texts
+from cli.node.kubelet_process import kubelet_process
+from cli.node.plan import cni_folder, settings, steps, texts
+from cli.node.plan.kubelet import endpoint
 from cli.node.plan.states import File, Host, Link
 from mooring.files import ForeignFileError, read_bytes
 from mooring.folders import entry_names, record_names
@@ -15,9 +18,8 @@ from mooring.nic.vf_users import NO_FACTS, VfDevices, user_of
 from mooring.records import ledger
 
 # Read whole: the files of others there determine the changes.
-_FOLDERS = (cni_folder.FOLDER, *kubelet.DROP_INS)
+_FOLDERS = (cni_folder.FOLDER,)
 _FILES = (
-    *(kubelet.FLAGS, kubelet.CONFIG, kubelet.INSTANCE, *kubelet.UNITS, *kubelet.ENVIRONMENT),
     *(texts.LINK, texts.RDMA, *texts.RDMA_PACKAGED),
     *(settings.PATH, texts.UDEV, texts.MODULES, texts.NETWORK_MANAGER, texts.NETWORKD, steps.FORWARDER, steps.CURRENT),
     *(f"{steps.HOME}/{name}" for name in ("bin", "lib", "pyvenv.cfg")),
@@ -30,11 +32,44 @@ _UNITS = Path("/etc/systemd/system")
 _MOST_LINKS = 40
 
 
-def look(root: Path, further: Iterable[str] = ()) -> Host:
+def look(root: Path, further: Iterable[str] = (), kubelet_config: str = "") -> Host:
     """Return what is at the host's paths, and at ``further`` ones; raise OSError if that cannot be read."""
     paths = {*_FILES, *further, *_listed(root)}
     found = {path: state for path in sorted(paths) if (state := state_of(root, path)) is not None}
-    return Host(found, frozenset(_folders(root, paths)), frozenset(_used_vfs(root)))
+    host, paths = _with_kubelet(root, Host(found, kubelet=kubelet_process(root)), kubelet_config, paths)
+    return replace(host, folders=frozenset(_folders(root, paths)), used_vfs=frozenset(_used_vfs(root)))
+
+
+def _with_kubelet(root: Path, host: Host, named: str, paths: set[str]) -> tuple[Host, set[str]]:
+    """Add the kubelet's files: what its unit names, and what these name; links count as what is behind them."""
+    seen: set[str] = set()
+    while further := endpoint.paths(host, named) - seen:
+        seen |= further
+        files = {path for asked in further for path in _asked(root, asked)}
+        read = {path: file for path in sorted(files) if (file := _file_behind(root, path)) is not None}
+        host, paths = replace(host, found={**host.found, **read}), paths | files
+    return host, paths
+
+
+def _asked(root: Path, asked: str) -> Iterator[str]:
+    """Yield the paths that are asked for: one, ``/`` at the end a folder's files, ``/**`` all below it."""
+    folder = asked.removesuffix("**")
+    if not folder.endswith("/"):
+        yield asked
+        return
+    there = below(root, folder, through=True)
+    entries = there.rglob("*") if folder != asked else there.iterdir()
+    for path in entries if there.is_dir() else ():
+        if not path.is_dir():
+            yield f"{folder}{path.relative_to(there)}"
+
+
+def _file_behind(root: Path, path: str) -> File | None:
+    """Return the file at a path or behind its links; a device, as of a masked unit, is an empty one."""
+    there = below(root, path, through=True)
+    if there.is_file():
+        return _read(there)
+    return File("") if there.exists() and not there.is_dir() else None
 
 
 def _used_vfs(root: Path) -> Iterator[str]:
@@ -52,17 +87,18 @@ def state_of(root: Path, path: str) -> File | Link | None:
     there = below(root, path)
     if there.is_symlink():
         return Link(str(there.readlink()))
-    if not there.is_file() or (content := _content(there)) is None:
-        return None
-    return File(content.decode(errors="surrogateescape"), stat.S_IMODE(there.stat().st_mode))
+    return _read(there) if there.is_file() else None
 
 
-def _content(path: Path) -> bytes | None:
-    """Return what a file holds, None for one that is none, or far too large for a configuration."""
+def _read(there: Path) -> File | None:
+    """Return a file, None for one that is none, or far too large for a configuration."""
     try:
-        return read_bytes(path)
+        content = read_bytes(there)
     except ForeignFileError:
         return None
+    if content is None:
+        return None
+    return File(content.decode(errors="surrogateescape"), stat.S_IMODE(there.stat().st_mode))
 
 
 def below(root: Path, path: str, *, through: bool = False) -> Path:

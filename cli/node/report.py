@@ -11,11 +11,14 @@ from pathlib import Path
 from cli.node import bypass as bypasses
 from cli.node import journal as journals
 from cli.node.errors import NodeError
+from cli.node.kubelet_calls import RECENT_S, Seen, judge
 from cli.node.look import below
-from cli.node.plan import kubelet, network, settings
+from cli.node.plan import network, settings
+from cli.node.plan.kubelet import endpoint as kubelet
+from cli.node.plan.kubelet.command_line import UNIT
 from cli.node.plan.states import Change, Edit, Host, VenvBuild
 from cli.node.plan.steps import CHECK_TIMER, OURS, Choices, Step, services, sockets, steps
-from cli.node.run import Site
+from cli.node.site import Site
 from mooring.annotations.inventory import ADVERTISER
 from mooring.errors import RecordError
 from mooring.files import read_file, read_foreign_file, read_record, write_shared
@@ -27,6 +30,7 @@ from mooring.records.run_folder import ADVERTISER_VERSION, VERSIONS
 
 _RUN = "/run/mooring"
 _ON = "the bypass is on"
+_NOT_SEEN = f"no call of the kubelet has come through the shim for {RECENT_S:.0f} s: systemctl restart {UNIT}"
 _LONGEST_VERSION = 4096
 # What each pod's devices were given is in it too.
 _LONGEST_CHECKPOINT = 16 << 20
@@ -49,6 +53,7 @@ def findings(site: Site, choices: Choices) -> Iterator[Finding]:
     yield from (Finding("network", path, problem) for path, problem in network.problems(host))
     yield from _bypass(site.root, host, choices)
     yield from _failed_shim(site.root)
+    yield from _calls(site, host, choices)
     yield from _without_devices(site.root)
     yield from _gpus(site.root, host)
     if site.root == Path("/"):
@@ -70,20 +75,50 @@ def leave_report(site: Site, choices: Choices, found: Sequence[Finding], now: da
 
 
 def _kubelet_socket(site: Site, choices: Choices) -> tuple[KubeletSocket, str]:
-    """Return which socket the kubelet is told, and how that is known where it is not the shim's."""
+    """Return which socket the kubelet uses, and how that is known where it is not the shim's.
+
+    What the shim has seen counts. The files count where that says nothing: the kubelet has just begun, or does not run.
+    """
     try:
         if (bypass := bypasses.read(site.root)) is not None:
             return "bypass", f"{_ON} since {bypass.since}"
         host = site.look(choices)
-        listen = sockets(host, choices).listen
-        # What kubeadm keeps for its next upgrade is not what the kubelet has been told.
-        past = [one for one in kubelet.switch(host, listen, choices.kubelet_config) if one.path != kubelet.INSTANCE]
+        if (seen := _seen(site.root, host)) == "recent":
+            return "shim", ""
+        past = _past_shim(host, choices)
     except (NodeError, OSError) as unknown:
         return "unknown", str(unknown)
-    if not past:
-        return "shim", ""
+    if past or seen == "none":
+        return "runtime", past or _NOT_SEEN
+    return "shim", ""
+
+
+def _past_shim(host: Host, choices: Choices) -> str:
+    """Return which file gives the kubelet another socket than the shim's, empty if none does; raise NodeError."""
+    listen = sockets(host, choices).listen
+    # What kubeadm keeps for its next upgrade is not what the kubelet has been told.
+    past = [one for one in kubelet.switch(host, listen, choices.kubelet_config) if one.path != kubelet.INSTANCE]
     told = kubelet.endpoint(host, choices.kubelet_config)
-    return "runtime", f"{past[0].path}: the kubelet is told {told or 'no socket'}, not {listen}"
+    return f"{past[0].path}: the kubelet is told {told or 'no socket'}, not {listen}" if past else ""
+
+
+def _seen(root: Path, host: Host) -> Seen:
+    """Return whether the kubelet's calls were seen; unknown where they are led past a shim that has failed."""
+    return "unknown" if below(root, f"{_RUN}/{shim_bypass.NAME}").exists() else judge(root, host.kubelet)
+
+
+def _calls(site: Site, host: Host, choices: Choices) -> Iterator[Finding]:
+    """Report a kubelet that does not call the shim, or runs with other arguments than its next start will have."""
+    try:
+        bypassed = bypasses.read(site.root) is not None
+        differs = kubelet.difference(host, choices.kubelet_config)
+    except NodeError:
+        # Reported by the bypass or by the kubelet's step.
+        return
+    if differs:
+        yield Finding("kubelet", UNIT, differs)
+    if not bypassed and _seen(site.root, host) == "none":
+        yield Finding("kubelet", UNIT, _NOT_SEEN)
 
 
 def _bypass(root: Path, host: Host, choices: Choices) -> Iterator[Finding]:

@@ -3,9 +3,9 @@
 import fcntl
 import os
 import subprocess
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from cli.node import bypass as bypasses
@@ -14,43 +14,29 @@ from cli.node.apply import apply, remove_empty, undo
 from cli.node.bypass import Bypass
 from cli.node.errors import NodeError
 from cli.node.journal import Entries, Journal
-from cli.node.look import below, look
+from cli.node.kubelet_calls import restart_kubelet
+from cli.node.look import below
 from cli.node.plan.states import Change, Host, Link, PathChange, VenvBuild, undone
-from cli.node.plan.steps import COMPLETE, CURRENT, HOME, KUBELET, OURS, Choices, Command, Step, steps
+from cli.node.plan.steps import CURRENT, HOME, KUBELET, OURS, Choices, Step, steps
+from cli.node.site import Site
 from mooring.annotations.inventory import CNI, CRI_SHIM
 from mooring.folders import record_names
 from mooring.nic.pci import is_address
-from mooring.records import ledger, node_check, node_offer, pod_record, sandbox_marks, shim_bypass
+from mooring.records import (
+    kubelet_call,
+    ledger,
+    node_check,
+    node_offer,
+    pod_record,
+    sandbox_marks,
+    shim_bypass,
+)
 
-Say = Callable[[str, str], None]  # Called with a step's name and what is done in it.
 SHIM = "mooring-cri-shim.service"
-_COMMAND_S = 300.0
 # Records of pods and of the VFs that they hold; empty folders are removed with the installation.
 _STATE, _PODS, _VFS = "/var/lib/mooring", "/var/lib/mooring/pods", "/var/lib/mooring/vfs"
 _SET_ASIDE = f"{_STATE}/{node_offer.SET_ASIDE}"
 _RUN, _VERSIONS = "/run/mooring", "/run/mooring/version"
-
-
-@dataclass(frozen=True, slots=True)
-class Site:
-    """The host to be changed: its root folder, and the progress callback; commands run only if the root is our own."""
-
-    root: Path
-    say: Say
-
-    def look(self, choices: Choices) -> Host:
-        return look(self.root, (f"{HOME}/versions/{choices.release}/{COMPLETE}", choices.kubelet_config))
-
-    def run(self, step: str, commands: Iterable[Command], *, check: bool) -> None:
-        """Run a step's commands; raise NodeError for one that fails, if ``check``."""
-        for command in commands:
-            if self.root != Path("/"):
-                self.say(step, f"not run, the root folder is {self.root}: {' '.join(command)}")
-                continue
-            self.say(step, f"run {' '.join(command)}")
-            done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_COMMAND_S)
-            if check and done.returncode != 0:
-                raise NodeError(f"{' '.join(command)} ended with {done.returncode}: {done.stderr.strip()}")
 
 
 def planned(host: Host, choices: Choices) -> Iterator[tuple[Step, Sequence[Change]]]:
@@ -68,6 +54,8 @@ def install(site: Site, choices: Choices) -> bool:
         journal = journals.read(site.root) or Journal()
         plan = steps(site.look(choices), choices)
         was_killed = journal.open is not None
+        # A kubelet that cannot be configured is refused before anything is changed.
+        next(step for step in plan if step.name == KUBELET).plan(site.look(choices))
         try:
             for step in plan:
                 journal = _forward(site, choices, step, journal)
@@ -156,7 +144,7 @@ def bypass_off(site: Site, choices: Choices) -> bool:
             journal = _forward(site, choices, step, journal)
             if journal.open is None:
                 # An earlier run may have been killed before the kubelet's restart.
-                site.run(step.name, step.then, check=True)
+                restart_kubelet(site, step)
         except (NodeError, OSError, subprocess.SubprocessError, KeyboardInterrupt):
             site.say("rollback", "taking back what this run has changed")
             _backward(site, journals.read(site.root) or Journal(), [step], choices)
@@ -194,7 +182,10 @@ def _forward(site: Site, choices: Choices, step: Step, journal: Journal) -> Jour
     for change in changes:
         site.say(step.name, str(change))
         apply(site.root, change)
-    site.run(step.name, step.then, check=True)
+    if step.name == KUBELET:
+        restart_kubelet(site, step)
+    else:
+        site.run(step.name, step.then, check=True)
     return journal
 
 
@@ -256,7 +247,7 @@ def _leave(root: Path, journal: Journal) -> None:
     # The scheduler gives the VFs of a node on which the shim has started: from now on it must not.
     for program in (CNI, CRI_SHIM):
         (below(root, _VERSIONS) / program).unlink(missing_ok=True)
-    for name in (node_check.NAME, shim_bypass.NAME):
+    for name in (node_check.NAME, shim_bypass.NAME, kubelet_call.NAME):
         (below(root, _RUN) / name).unlink(missing_ok=True)
     # A link that led the kubelet past the shim: a shim that ends removes its own socket.
     for listen in OURS:

@@ -32,12 +32,11 @@ from mooring.errors import AnnotationError, RecordError
 from mooring.files import is_text_of, write_shared
 from mooring.gpu.assignment import GpuAssignment, assigned_gpus
 from mooring.gpu.cdi_folders import cdi_folders
+from mooring.records.kubelet_call import STATUS
 from mooring.records.pod_record import PodRecord
 from mooring.records.without_devices import NAME, WithoutDevices, dump_without_devices
 
 INTERVAL_S = 600.0
-# The kubelet asks for Status every 5 s (updateRuntimeUp in pkg/kubelet/kubelet.go of Kubernetes).
-_STATUS = "/runtime.v1.RuntimeService/Status"
 _GONE_S = 30.0
 _AT_ONCE = 8
 _log = structlog.get_logger()
@@ -82,7 +81,7 @@ class KubeletCalls:
 
     def note(self, method: str) -> bool:
         """Take a call that has ended; return whether it is the kubelet's first one after a while without."""
-        if method != _STATUS:
+        if method != STATUS:
             return False
         returned = not self.are_recent
         self._last = self._clock()

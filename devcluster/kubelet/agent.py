@@ -1,6 +1,7 @@
 """One node's kubelet: follow its pods and its runtime, with a worker for each pod; keep the node's lease."""
 
 import asyncio
+from contextlib import suppress
 
 import grpc
 import structlog
@@ -17,6 +18,8 @@ from mooring.kube.watch import Changed, Decoder, Event, Removed, Synced, Unreada
 _log = structlog.get_logger()
 # How often the runtime is listed for changes, as by the real kubelet, and the lease is renewed, in seconds.
 _RELIST_S = 1.0
+# How often the runtime's state is asked for, by which the shim knows that a kubelet calls it.
+_POLL_S = 5.0
 _RENEW_S = 10.0
 # How often volumes are brought up to date, in seconds; the real kubelet takes a minute or more.
 _VOLUMES_S = 15.0
@@ -45,6 +48,7 @@ class Agent:
         async with self._tasks:
             self._tasks.create_task(self._follow_pods())
             self._tasks.create_task(self._follow_runtime())
+            self._tasks.create_task(self._poll_runtime())
             self._tasks.create_task(self._keep_lease())
             self._tasks.create_task(self._keep_volumes())
 
@@ -89,6 +93,12 @@ class Agent:
             if up != ready and await self._tell_ready(ready=up):
                 ready = up
             await asyncio.sleep(_RELIST_S)
+
+    async def _poll_runtime(self) -> None:
+        while True:
+            with suppress(grpc.RpcError):
+                await self._edge.runtime.poll()
+            await asyncio.sleep(_POLL_S)
 
     async def _tell_ready(self, *, ready: bool) -> bool:
         """Report whether the node can run pods; return whether that was written."""

@@ -55,6 +55,10 @@ class Runtime:
             parts.setdefault(uid, set()).add((part.id, part.state))
         return {uid: (names[uid], frozenset(seen)) for uid, seen in parts.items() if uid}
 
+    async def poll(self) -> None:
+        """Ask for the runtime's state, as a kubelet does all the time."""
+        await self._call(self._runtime.Status, cri.StatusRequest())
+
     async def view(self, uid: str) -> View:
         """Return the runtime's view of one pod."""
         wanted = {POD_UID: uid}

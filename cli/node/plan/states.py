@@ -6,7 +6,7 @@ state, so that it can be undone, and may be applied or undone any number of time
 
 import posixpath
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 
@@ -29,15 +29,24 @@ State = File | Link | None  # None: nothing is there.
 
 
 @dataclass(frozen=True, slots=True)
+class KubeletProcess:
+    """The kubelet that runs: its command line, and for how long, in seconds."""
+
+    arguments: tuple[str, ...]
+    age_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class Host:
     """The state of a host: the files and links that matter, and every folder that leads to one of them.
 
-    ``used_vfs`` are the PCI addresses of the VFs that the host itself uses.
+    ``used_vfs`` are the PCI addresses of the VFs that the host itself uses; ``kubelet`` is None where none runs.
     """
 
     found: Mapping[str, File | Link] = field(default_factory=dict)
     folders: frozenset[str] = frozenset()
     used_vfs: frozenset[str] = frozenset()
+    kubelet: KubeletProcess | None = None
 
     def at(self, path: str) -> State:
         return self.found.get(path)
@@ -49,8 +58,16 @@ class Host:
 
     def below(self, folder: str) -> list[str]:
         """Return the names of the files and links in a folder, in byte order."""
-        paths = map(posixpath.split, self.found)
-        return sorted((name for parent, name in paths if parent == folder), key=str.encode)
+        names = (path[len(folder) + 1 :] for path in self.found if path.startswith(f"{folder}/"))
+        return sorted((name for name in names if "/" not in name), key=str.encode)
+
+    def files(self) -> list[str]:
+        """Return the paths of all files, in byte order."""
+        return sorted((path for path, state in self.found.items() if isinstance(state, File)), key=str.encode)
+
+    def with_text(self, path: str, text: str) -> "Host":
+        """Return the same host with another text at a path."""
+        return replace(self, found={**self.found, path: File(text)})
 
     def missing_folder(self, path: str) -> str | None:
         """Return the uppermost folder that must be created before ``path``, None if all exist."""

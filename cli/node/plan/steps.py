@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from cli.node.plan import kubelet, network, settings, texts
+from cli.node.plan import network, settings, texts
+from cli.node.plan.kubelet import endpoint as kubelet
 from cli.node.plan.states import Change, File, Host, Link, PathChange, State, VenvBuild
 
 HOME = "/opt/mooring"
@@ -66,7 +67,7 @@ class Choices:
     advertiser: str = "daemonset"
     await_init: bool = False
     vf_names: str = "udev"
-    kubelet_config: str = kubelet.CONFIG
+    kubelet_config: str = ""
     restarts_shim: bool = False
     failed_shim: str = "bypass"
     bypassed: bool = False
@@ -168,7 +169,9 @@ def _programs(host: Host, choices: Choices, ways: Sockets) -> list[Change]:
     wanted: dict[str, Any] = {"node_name": choices.node_name, "mooring-cri-shim": shim}
     if choices.await_init:
         wanted["mooring-cni"] = {"await_init": True}
-    chosen = {"advertiser": choices.advertiser, "network": choices.network, "kubelet_config": choices.kubelet_config}
+    chosen = {"advertiser": choices.advertiser, "network": choices.network}
+    if choices.kubelet_config:
+        chosen["kubelet_config"] = choices.kubelet_config
     chosen |= {"vf_names": "kernel"} if choices.vf_names == "kernel" else {}
     wanted["mooring-node"] = chosen | ({"failed_shim": "wait"} if choices.failed_shim == "wait" else {})
     states: list[tuple[str, State]] = []

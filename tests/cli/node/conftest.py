@@ -43,7 +43,7 @@ class NodeHost:
         return folder
 
     def text(self, path: str) -> str:
-        return (self.root / path.lstrip("/")).read_text()
+        return (self.root / path.lstrip("/")).read_bytes().decode()
 
     def write(self, path: str, text: str) -> None:
         there = self.root / path.lstrip("/")

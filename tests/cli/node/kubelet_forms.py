@@ -4,7 +4,8 @@ import re
 
 import yaml
 
-from cli.node.plan.kubelet import CONFIG, FLAGS, INSTANCE
+from cli.node.plan.kubelet.command_line import CONFIG, FLAGS
+from cli.node.plan.kubelet.endpoint import INSTANCE
 from cli.node.plan.steps import LISTEN, LISTEN_CRIO
 from tests.cli.node.conftest import FLAGS as KUBEADM_FLAGS
 from tests.cli.node.conftest import NodeHost
@@ -18,6 +19,7 @@ CLUSTER_CONFIG = {
     "containerRuntimeEndpoint": "",
     "kind": "KubeletConfiguration",
 }
+_UNIT = "/usr/lib/systemd/system/kubelet.service"
 _FLAG = re.compile(r"--container-runtime-endpoint=(\S+?)(?=[\s\"]) ?")
 
 
@@ -46,11 +48,16 @@ FORMS = {
         {"/etc/default/kubelet": f"KUBELET_EXTRA_ARGS=--container-runtime-endpoint={CRIO}\n"},
         LISTEN_CRIO,
     ),
-    "unit's flag": (
-        {"/usr/lib/systemd/system/kubelet.service": f"ExecStart=kubelet --container-runtime-endpoint {RUNTIME}\n"},
+    "unit's flag": ({_UNIT: f"[Service]\nExecStart=kubelet --container-runtime-endpoint {RUNTIME}\n"}, LISTEN),
+    "unit's variable": ({_UNIT: "[Service]\nExecStart=kubelet $KUBELET_EXTRA_ARGS\n"}, LISTEN),
+    "folder of drop-ins": (
+        {
+            _UNIT: "[Service]\nExecStart=kubelet --config=/etc/k/config.json --config-dir=/etc/k/config.d\n",
+            "/etc/k/config.json": f'{{"kind":"KubeletConfiguration","containerRuntimeEndpoint":"{RUNTIME}"}}',
+            "/etc/k/config.d/10-site.conf": "kind: KubeletConfiguration\n",
+        },
         LISTEN,
     ),
-    "unit's variable": ({"/etc/systemd/system/kubelet.service": "ExecStart=kubelet $KUBELET_EXTRA_ARGS\n"}, LISTEN),
 }
 
 

@@ -29,7 +29,8 @@ def installed(request: pytest.FixtureRequest, host_of: HostOf) -> tuple[NodeHost
 
 def _kubelet_files(tree: Tree) -> dict[str, str]:
     """Return the kubelet's files but for the link by which its unit wants the shim's."""
-    return {path: text for path, text in tree.items() if "kubelet" in path and "kubelet.service.wants" not in path}
+    own = {path: text for path, text in tree.items() if "kubelet" in path or path.startswith("etc/k")}
+    return {path: text for path, text in own.items() if "kubelet.service.wants" not in path}
 
 
 def test_a_bypass_gives_the_kubelet_its_own_files_back_and_its_end_the_shim(installed: tuple[NodeHost, Tree]) -> None:

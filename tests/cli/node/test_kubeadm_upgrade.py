@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from cli.node.plan.kubelet import CONFIG, INSTANCE
+from cli.node.plan.kubelet.command_line import CONFIG
+from cli.node.plan.kubelet.endpoint import INSTANCE
 from cli.node.plan.steps import LISTEN
 from tests.cli.node.conftest import FLAGS, FLANNEL, FLANNEL_AT, NodeHost
 from tests.cli.node.installing import HostOf, run_install
@@ -46,7 +47,7 @@ def test_check_tells_a_kubelet_past_the_shim_from_a_file_that_only_kubeadm_reads
     host = _host(host_of, "kubeadm from 1.34 on")
     run_install(host)
     host.write(INSTANCE, f'containerRuntimeEndpoint: "{RUNTIME}"\n')
-    assert f"{INSTANCE}: does not say 'containerRuntimeEndpoint: {LISTEN}'" in host.run("check")[1]
+    assert f"{INSTANCE}: does not say 'containerRuntimeEndpoint: \"{LISTEN}\"'" in host.run("check")[1]
     assert _reported(host)["kubelet"] == "shim"
     kubeadm_upgrade_node(host)
     assert host.run("check")[0] == 1

@@ -37,12 +37,13 @@ TOLD = {
     "configuration that does not say it": ({CONFIG: "kind: K"}, LISTEN),
     "flag in a drop-in": (
         {
-            "/etc/systemd/system/kubelet.service.d/0.conf": 'Environment="A=--container-runtime-endpoint unix:///run/c.sock"\n'
+            "/usr/lib/systemd/system/kubelet.service": "[Service]\nExecStart=kubelet $A\n",
+            "/etc/systemd/system/kubelet.service.d/0.conf": '[Service]\nEnvironment="A=--container-runtime-endpoint unix:///run/c.sock"\n',
         },
         LISTEN,
     ),
     "variable of the unit": (
-        {"/etc/systemd/system/kubelet.service": "ExecStart=kubelet $KUBELET_EXTRA_ARGS\n"},
+        {"/etc/systemd/system/kubelet.service": "[Service]\nExecStart=kubelet $KUBELET_EXTRA_ARGS\n"},
         LISTEN,
     ),
     "CRI-O": ({CONFIG: "containerRuntimeEndpoint: unix:///var/run/crio/crio.sock\n"}, LISTEN_CRIO),
@@ -170,9 +171,6 @@ def test_a_single_plugin_becomes_a_list_and_a_chained_one_is_left(host_of: HostO
     assert not (host.root / "etc/cni/net.d/00-0-mooring.conflist").exists()
 
 
-_FLAG = "--container-runtime-endpoint"
-
-
 def test_links_of_the_host_lead_on_the_host(host_of: HostOf, tmp_path: Path) -> None:
     """With its root folder mounted elsewhere, a link to /usr/lib/cni is not the running machine's /usr/lib/cni."""
     elsewhere = tmp_path / "elsewhere"
@@ -223,10 +221,9 @@ def test_what_no_node_can_be_called_is_wrong_usage(kubeadm: NodeHost, name: str)
     ("files", "why"),
     [
         ({FLANNEL_AT: "{"}, "cannot be read"),
-        ({"/var/lib/kubelet/kubeadm-flags.env": "", CONFIG: "{}"}, "is JSON"),
         ({"/var/lib/kubelet/kubeadm-flags.env": "", CONFIG: "[]\n"}, "is not a mapping"),
         ({"/var/lib/kubelet/kubeadm-flags.env": "", CONFIG: "a: ["}, "cannot be read"),
-        ({"/etc/default/kubelet": f"{_FLAG}=unix:///a\nX={_FLAG}=unix:///b\n"}, "tells the kubelet several times"),
+        ({"/etc/systemd/system/kubelet.service": "[Service]\n"}, "has no ExecStart="),
         ({"/etc/mooring/config.yaml": "node_name: n2\n"}, "'n2'"),
         ({"/opt/cni/bin": "a file"}, "opt/cni/bin"),
         ({"/opt/mooring/pyvenv.cfg/file": "in a folder"}, "pyvenv.cfg"),

@@ -20,13 +20,15 @@ RUNTIME = "unix:///run/containerd/containerd.sock"
 SOCKET, RECORD = Path("/run/mooring/cri.sock"), Path("/run/mooring/extract/shim-bypass.json")
 FLAGS = Path("/var/lib/kubelet/kubeadm-flags.env")
 FLANNEL = '{"cniVersion":"1.0.0","name":"cbr0","plugins":[{"type":"flannel"}]}'
-# A kubelet's first call: it requests the runtime's version, at the socket of its configuration.
+# A kubelet's calls: it requests the runtime's version, at the socket of its configuration, and then its state.
 KUBELET = f"""\
 import grpc, sys, time
 channel = grpc.insecure_channel(sys.argv[1].partition("=")[2])
 channel.unary_unary("/runtime.v1.RuntimeService/Version")(b"", timeout=20)
 open({str(LOG)!r}, "a").write(sys.argv[1].partition("=")[2] + chr(10))
-time.sleep(3600)
+while True:
+    channel.unary_unary("/runtime.v1.RuntimeService/Status")(b"", timeout=20)
+    time.sleep(1)
 """
 SERVICE = "[Unit]\nDefaultDependencies=no\n[Service]\nExecStart={}\n{}"
 # The interpreter of a test may lie below a home.

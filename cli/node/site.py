@@ -1,0 +1,36 @@
+"""The host that is changed, and the commands that are run on it."""
+
+import subprocess
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from cli.node.errors import NodeError
+from cli.node.look import look
+from cli.node.plan.states import Host
+from cli.node.plan.steps import COMPLETE, HOME, Choices, Command
+
+Say = Callable[[str, str], None]  # Called with a step's name and what is done in it.
+_COMMAND_S = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """The host to be changed: its root folder, and the progress callback; commands run only if the root is our own."""
+
+    root: Path
+    say: Say
+
+    def look(self, choices: Choices) -> Host:
+        return look(self.root, (f"{HOME}/versions/{choices.release}/{COMPLETE}",), choices.kubelet_config)
+
+    def run(self, step: str, commands: Iterable[Command], *, check: bool) -> None:
+        """Run a step's commands; raise NodeError for one that fails, if ``check``."""
+        for command in commands:
+            if self.root != Path("/"):
+                self.say(step, f"not run, the root folder is {self.root}: {' '.join(command)}")
+                continue
+            self.say(step, f"run {' '.join(command)}")
+            done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_COMMAND_S)
+            if check and done.returncode != 0:
+                raise NodeError(f"{' '.join(command)} ended with {done.returncode}: {done.stderr.strip()}")
