@@ -1,7 +1,7 @@
 """The VF settings of simulated PFs: what a real PF keeps in firmware and RTNETLINK sets, kept in vftable.json.
 
     {"v":1,"pfs":{"enp4s0f0":{"vfs":8,"link":"ethernet","nic":"mlx5-ethernet","mbps":100000,"mtu":1500,"up":true,
-     "present":true,"refuse":["vlan"],"own":{},"macs":{"0":"02:…"},"vf0":"0000:04:00.2","stride":1,
+     "present":true,"firmware_refuses":0,"refuse":["vlan"],"own":{},"macs":{"0":"02:…"},"vf0":"0000:04:00.2","stride":1,
      "set":{"3":{"min_tx_rate":5000}}}}}
 
 ``own`` are the addresses that the VFs' drivers chose, where the PF's reports them, ``macs`` the admin MACs that whoever
@@ -41,7 +41,7 @@ ETHERNET, INFINIBAND = (
     PERSONALITIES[name].get_vf_config(Pf(1), PERSONALITIES[name].fresh(0))
     for name in ("mlx5-ethernet", "mlx5-infiniband")
 )
-_PF_FIELDS = ("vfs", "mbps", "mtu", "up", "present")
+_PF_FIELDS = ("vfs", "mbps", "mtu", "up", "present", "firmware_refuses")
 _RATES = ("min_tx_rate", "max_tx_rate")
 
 
@@ -108,6 +108,11 @@ class VfTable:
             write_file(self._path, dump({"v": 1, "pfs": pfs}))
             write_file(self._weights, dump({}))
 
+    def checks_macs(self, pf: str, vf: int) -> bool:
+        """Return whether the NIC drops a VF's frames with a foreign source MAC, whatever its driver reports."""
+        found = _Record(self._load(), pf).vf(vf)
+        return found.spoofchk and not found.unchecked
+
     def sriov_configure(self, pf: str, wanted: int) -> int:
         """Ask a PF's driver for VFs, as a write to sriov_numvfs does; return how many were made, or raise OSError."""
         with self._changing(pf) as found:
@@ -148,7 +153,7 @@ class VfTable:
             found.personality.reload(found.pf, vfs)
 
     def change_pf(self, pf: str, **values: object) -> None:
-        """Set fields of a PF that change by themselves or by another: ``mbps``, ``mtu``, ``present``."""
+        """Set fields of a PF that change by themselves or by another: ``mbps``, ``present``, ``firmware_refuses``, …"""
         with self._changing(pf) as found:
             for name, value in values.items():
                 setattr(found.pf, name, value)

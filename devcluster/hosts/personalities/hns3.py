@@ -2,7 +2,16 @@
 
 import errno
 
-from devcluster.hosts.personalities.personality import PRIORITIES, VLANS, Personality, Pf, Vf, is_multicast, refusal
+from devcluster.hosts.personalities.personality import (
+    PRIORITIES,
+    VLANS,
+    Personality,
+    Pf,
+    Vf,
+    ask_firmware,
+    is_multicast,
+    refusal,
+)
 from mooring.nic.settings import LinkState
 
 
@@ -39,9 +48,16 @@ class Hns3(Personality):
             raise refusal(errno.EINVAL, "rate", (min_tx_rate, max_tx_rate))
         vf.max_tx_rate = max_tx_rate
 
-    def set_vf_spoofchk(self, _pf: Pf, vf: Vf, *, spoofchk: bool) -> None:
-        """Take either (hclge_set_vf_spoofchk)."""
-        vf.spoofchk = spoofchk
+    def set_vf_spoofchk(self, pf: Pf, vf: Vf, *, spoofchk: bool) -> None:
+        """Take either, and do nothing for the one that is set (hclge_set_vf_spoofchk).
+
+        MACs are set first, then VLANs (hclge_set_vf_spoofchk_hw): where the second is refused, the first is in force,
+        and the whole reads as before.
+        """
+        if spoofchk != vf.spoofchk:
+            vf.unchecked = not spoofchk
+            ask_firmware(pf, "VLAN spoof check")
+            vf.spoofchk, vf.unchecked = spoofchk, False
 
     def set_vf_link_state(self, _pf: Pf, vf: Vf, link_state: LinkState) -> None:
         """Take it (hclge_set_vf_link_state)."""

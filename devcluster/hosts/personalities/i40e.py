@@ -10,6 +10,7 @@ from devcluster.hosts.personalities.personality import (
     Personality,
     Pf,
     Vf,
+    ask_firmware,
     is_multicast,
     refusal,
 )
@@ -57,9 +58,16 @@ class I40e(Personality):
             raise refusal(errno.EINVAL, "rate", (min_tx_rate, max_tx_rate))
         vf.max_tx_rate = max_tx_rate
 
-    def set_vf_spoofchk(self, _pf: Pf, vf: Vf, *, spoofchk: bool) -> None:
-        """Take either (i40e_ndo_set_vf_spoofchk)."""
-        vf.spoofchk = spoofchk
+    def set_vf_spoofchk(self, pf: Pf, vf: Vf, *, spoofchk: bool) -> None:
+        """Take either, and do nothing for the one that is set (i40e_ndo_set_vf_spoofchk).
+
+        What the firmware refuses reads as set, and is not asked for again.
+        """
+        if spoofchk != vf.spoofchk:
+            in_force, vf.spoofchk = vf.spoofchk and not vf.unchecked, spoofchk
+            vf.unchecked = spoofchk and not in_force
+            ask_firmware(pf, "update vsi")
+            vf.unchecked = False
 
     def set_vf_link_state(self, pf: Pf, vf: Vf, link_state: LinkState) -> None:
         """Take it, and reset the VF unless it is "disable" (i40e_ndo_set_vf_link_state)."""

@@ -14,6 +14,7 @@ from devcluster.hosts.personalities.personality import (
     Personality,
     Pf,
     Vf,
+    ask_firmware,
     guid_of,
     is_multicast,
     refusal,
@@ -36,7 +37,7 @@ class Mlx5Ethernet(Personality):
     # mlx5e_devlink_port_register, since Linux 5.13: in legacy mode too.
     has_devlink_port = has_switch_id = True
 
-    def set_vf_mac(self, _pf: Pf, vf: Vf, mac: str) -> None:
+    def set_vf_mac(self, pf: Pf, vf: Vf, mac: str) -> None:
         """Take any address that is not multicast, 00:… too, spoofchk or not (mlx5_esw_set_vport_mac_locked).
 
         It changes the VF's vport in the firmware, and nothing in the VF: its netdev keeps its own until it is probed
@@ -47,6 +48,7 @@ class Mlx5Ethernet(Personality):
             raise refusal(errno.EINVAL, "mac", mac)
         vf.mac = mac
         vf.kept = {"mac_was_taken": True} if mac == NO_MAC else {}
+        _make_ingress_acl(pf, vf)
 
     def node_guid(self, vf: Vf, _netdev_mac: str) -> str:
         """Return the vport's: 0 until a MAC is written (esw_vport_setup), then its MAC's (node_guid_gen_from_mac).
@@ -56,11 +58,12 @@ class Mlx5Ethernet(Personality):
         has_one = vf.mac != NO_MAC or "mac_was_taken" in vf.kept
         return guid_of(vf.mac) if has_one else "0000:0000:0000:0000"
 
-    def set_vf_vlan(self, _pf: Pf, vf: Vf, vlan: int, qos: int) -> None:
+    def set_vf_vlan(self, pf: Pf, vf: Vf, vlan: int, qos: int) -> None:
         """Take 0 to 4095 and priorities 0 to 7, a priority without a VLAN too (__mlx5_eswitch_set_vport_vlan)."""
         if vlan >= VLANS or qos >= PRIORITIES:
             raise refusal(errno.EINVAL, "vlan", (vlan, qos))
         vf.vlan, vf.qos = vlan, qos
+        _make_ingress_acl(pf, vf)
 
     def set_vf_rate(self, pf: Pf, vf: Vf, min_tx_rate: int, max_tx_rate: int) -> None:
         """Take any rates: neither the line rate nor the sum of min rates is checked (mlx5_esw_qos_set_vport_rate).
@@ -92,9 +95,17 @@ class Mlx5Ethernet(Personality):
             vf.link_state = "auto"
             vf.kept.pop(BW_SHARE, None)
 
-    def set_vf_spoofchk(self, _pf: Pf, vf: Vf, *, spoofchk: bool) -> None:
-        """Take either; a VF without a MAC only makes it log (mlx5_eswitch_set_vport_spoofchk)."""
-        vf.spoofchk = spoofchk
+    def set_vf_spoofchk(self, pf: Pf, vf: Vf, *, spoofchk: bool) -> None:
+        """Take either; a VF without a MAC only makes it log (mlx5_eswitch_set_vport_spoofchk).
+
+        What the firmware refuses reads as before.
+        """
+        before, vf.spoofchk = vf.spoofchk, spoofchk
+        try:
+            _make_ingress_acl(pf, vf)
+        except OSError:
+            vf.spoofchk = before
+            raise
 
     def set_vf_link_state(self, _pf: Pf, vf: Vf, link_state: LinkState) -> None:
         """Take it (mlx5_eswitch_set_vport_state)."""
@@ -109,3 +120,18 @@ class Mlx5Ethernet(Personality):
         if not pf.present:
             raise refusal(errno.EOPNOTSUPP, "vf", vf.number)
         return super().get_vf_config(pf, vf)
+
+
+def _make_ingress_acl(pf: Pf, vf: Vf) -> None:
+    """Make a VF's ingress ACL again, by which alone spoof check is in force: if that is refused, there is none.
+
+    Source: esw_acl_ingress_lgcy_setup, which removes the rules first, and the rest where it fails. MAC and VLAN are set
+    by then (mlx5_esw_set_vport_mac_locked, __mlx5_eswitch_set_vport_vlan).
+    """
+    vf.unchecked = False
+    if vf.spoofchk or vf.vlan or vf.qos:
+        try:
+            ask_firmware(pf, "SET_FLOW_TABLE_ENTRY")
+        except OSError:
+            vf.unchecked = True
+            raise

@@ -27,7 +27,8 @@ PRIORITIES = 8
 class Vf:
     """What a driver remembers of one VF; rates in Mb/s.
 
-    ``own_mac`` is the address that the VF's own driver chose. ``kept`` is what only one personality knows of.
+    ``own_mac`` is the address that the VF's own driver chose. ``unchecked``: the NIC does not check source MACs of it,
+    whatever ``spoofchk`` says. ``kept`` is what only one personality knows of.
     """
 
     number: int
@@ -41,6 +42,7 @@ class Vf:
     trust: bool = False
     link_state: LinkState = "auto"
     guid: str | None = None
+    unchecked: bool = False
     kept: dict[str, object] = field(default_factory=dict)
 
 
@@ -50,7 +52,8 @@ class Pf:
 
     ``reset`` collects the VFs that an operation resets: their drivers remove their RDMA devices and make them again.
     ``min_changed``: an operation has changed the min rate of a VF. ``other_min_tx_rates`` are those of the VFs beside
-    the one that an operation sets.
+    the one that an operation sets. ``firmware_refuses``: how many more of the commands that put spoof check in force
+    the firmware refuses; what the driver has changed before it asks stays changed.
     """
 
     vfs: int
@@ -58,6 +61,7 @@ class Pf:
     mtu: int = 1500
     up: bool = True
     present: bool = True
+    firmware_refuses: int = 0
     reset: set[int] = field(default_factory=set)
     min_changed: bool = False
     other_min_tx_rates: tuple[int, ...] = ()
@@ -147,6 +151,13 @@ class Personality:
 
     def reload(self, pf: Pf, vfs: Iterable[Vf]) -> None:
         """Reload the PF's driver or recover its firmware, its VFs staying: forget what the driver does not keep."""
+
+
+def ask_firmware(pf: Pf, command: str) -> None:
+    """Let the firmware refuse a command of the driver's, as often as it is to."""
+    if pf.firmware_refuses:
+        pf.firmware_refuses -= 1
+        raise refusal(errno.EIO, "firmware command", command)
 
 
 def refusal(code: int, setting: str, value: object) -> OSError:

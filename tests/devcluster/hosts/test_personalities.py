@@ -219,3 +219,38 @@ def test_the_manager_of_a_switch_shows_its_id(tmp_path: Path) -> None:
     shown = [tmp_path / "class/net" / name for name in ("enp4s0f0", "enp4s0f1")]
     assert [(path / "phys_port_name").exists() for path in shown] == [True, True]
     assert [(path / "phys_switch_id").exists() for path in shown] == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("nic", "refused", "reads"),
+    [
+        ("mlx5-ethernet", VfSettings(mac=ADMIN), VfSettings(mac=ADMIN, spoofchk=True)),
+        ("mlx5-ethernet", VfSettings(vlan=7), VfSettings(vlan=7, spoofchk=True)),
+        ("mlx5-ethernet", VfSettings(spoofchk=True), VfSettings(spoofchk=True)),
+        ("hns3", VfSettings(spoofchk=False), VfSettings(spoofchk=True)),
+    ],
+)
+def test_a_refused_command_leaves_no_spoof_check_that_reads_on(
+    tmp_path: Path, nic: str, refused: VfSettings, reads: VfSettings
+) -> None:
+    """esw_acl_ingress_lgcy_setup removes the ACL before it makes another; hclge_set_vf_spoofchk_hw has two commands."""
+    table = _table(tmp_path, nic)
+    table.write(PF, 0, VfSettings(mac=OWN, spoofchk=True))
+    assert table.checks_macs(PF, 0)
+    table.change_pf(PF, firmware_refuses=1)
+    assert _answer(table, refused) == errno.EIO
+    found = table.read(PF, 0).to_fields()
+    assert found.items() >= reads.to_fields().items()
+    assert not table.checks_macs(PF, 0)
+
+
+def test_i40e_reads_the_spoof_check_that_was_refused_and_does_not_ask_again(tmp_path: Path) -> None:
+    """i40e_ndo_set_vf_spoofchk sets vf->spoofchk first, and compares with it the next time."""
+    table = _table(tmp_path, "i40e")
+    table.write(PF, 0, VfSettings(spoofchk=False))
+    table.change_pf(PF, firmware_refuses=1)
+    assert [_answer(table, VfSettings(spoofchk=True)) for _ in range(2)] == [errno.EIO, None]
+    assert (table.read(PF, 0).spoofchk, table.checks_macs(PF, 0)) == (True, False)
+    for spoofchk in (False, True):
+        table.write(PF, 0, VfSettings(spoofchk=spoofchk))
+    assert table.checks_macs(PF, 0)
