@@ -1,5 +1,6 @@
 """Decide which admin MAC a VF is given back: the one that was found, or none where that was the VF's own."""
 
+from cni.plan.attachment import NO_MAC
 from mooring.nic.vf_addresses import vf_mac
 from mooring.records.ledger import Original
 
@@ -19,3 +20,8 @@ def was_own(original: Original, driver: str | None, pf_mac: str | None, vf: int)
     if driver not in _REPORT_OWN_MAC or mac is None or mac != original.netdev_mac:
         return False
     return pf_mac is None or len(pf_mac) != len(mac) or mac != vf_mac(pf_mac, vf)
+
+
+def known(mac: str | None, driver: str | None) -> str | None:
+    """Return a reported admin MAC; None where there is none, or it may be the VF's own, which is not to be set."""
+    return None if mac == NO_MAC or driver in _REPORT_OWN_MAC else mac

@@ -181,6 +181,16 @@ def changes(wanted: VfSettings, found: VfSettings) -> VfSettings:
     return replace(VfSettings(), **kept)  # type: ignore[arg-type]
 
 
+def with_spoof_check(changed: VfSettings, wanted: VfSettings, found: VfSettings) -> VfSettings:
+    """Return the changes with spoof check where it is to be on, also where it reads so already.
+
+    It may read on and not be in force: after a setting that somebody's PF has refused (`mooring.nic.write_again`), and
+    on ixgbe after a VF was allowed a second MAC (ixgbe_set_vf_macvlan_msg).
+    """
+    is_on = found.spoofchk if wanted.spoofchk is None else wanted.spoofchk
+    return replace(changed, spoofchk=True) if is_on else changed
+
+
 def one_by_one(settings: VfSettings) -> list[VfSettings]:
     """Split settings into one piece for each netlink attribute: the kernel does not report which one a NIC refuses."""
     present = settings.to_fields()

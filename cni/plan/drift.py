@@ -88,6 +88,8 @@ def _wished(vf: AssignedVf) -> VfSettings:
 def from_kernel(entry: LedgerEntry, found: LiveState, mtu: int | None, listed: Mapping[str, Any]) -> list[str]:
     """Compare one VF with its entry, the MTU of its network (None: as found), and its interface in the result."""
     texts = [] if entry.phase == "held" else [f"its ledger entry says {entry.phase!r} and not 'held'"]
+    if entry.in_doubt:
+        texts.append(f"pf {entry.pf!r} has refused a setting of it since, and what it reports may not be in force")
     if not found.reachable:
         texts.append(f"network namespace {entry.netns.path!r} is not its pod's any more")
     elif found.interface is None:

@@ -1,7 +1,8 @@
 """Compare the settings of held VFs with the ledger: part of the reconciler.
 
-What a PF forgot is set again; what somebody changed is reported once and left. A VF whose lock is busy is in use by a
-call, and waits for the next pass.
+What a PF forgot is set again; what somebody changed is reported once and left. Where a PF has refused a setting, MAC,
+VLAN and spoof check are written again as they read: they may not be in force (`mooring.nic.write_again`). A VF whose
+lock is busy is in use by a call, and waits for the next pass.
 """
 
 from collections import defaultdict
@@ -35,7 +36,7 @@ class HeldSettings:
         reports: dict[str, str] = {}
         changed_vfs = 0
         for entry, found in _found(node, held):
-            if resets.forgotten(resets.expected(entry), found) != VfSettings():
+            if entry.in_doubt or resets.forgotten(resets.expected(entry), found) != VfSettings():
                 if failure := self._reapply(node, entry):
                     reports[entry.pci] = failure
                     self._report(entry, "settings of a held vf are lost", failure)

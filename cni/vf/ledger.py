@@ -5,7 +5,7 @@
 
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import structlog
@@ -66,6 +66,20 @@ class Ledger:
         write_files(self.state / ledger.FOLDER, texts)
         for entry in entries:
             self.show(entry.pci, extract.vf_extract(entry))
+
+    def put_in_doubt(self, pci: str) -> None:
+        """Enter that a PF has refused a setting of a VF: what it reports of the VF may not be in force."""
+        entry = self.read(pci)
+        if entry is not None and not entry.in_doubt:
+            self.write(replace(entry, in_doubt=True))
+
+    def is_in_doubt(self, pci: str) -> bool:
+        """Return whether that is so; True for an entry that cannot be read."""
+        try:
+            entry = self.read(pci)
+        except (RecordError, OSError):
+            return True
+        return entry is not None and entry.in_doubt
 
     def remove(self, pci: str) -> None:
         remove_file(self.state / ledger.ledger_name(pci))

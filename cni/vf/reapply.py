@@ -1,19 +1,25 @@
-"""Set again what a PF has forgotten of a VF that a pod holds; the caller holds the VF's lock."""
+"""Set again what a PF has forgotten of a VF that a pod holds; the caller holds the VF's lock.
+
+If a setting is refused the VF is in doubt, and the next pass writes MAC and spoof check again, as they read.
+"""
 
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 
-from cni.plan import resets
+from cni.plan import admin_mac, resets
 from cni.spec.skel import NIC_REFUSED, CniError
+from cni.vf import vf_reset
 from cni.vf.node import Node
 from cni.vf.rates import pf_rates
 from mooring.locks import hold
 from mooring.nic.settings import VfSettings
+from mooring.nic.write_again import write_again
 from mooring.records.ledger import LedgerEntry
 
 
 def reapply(node: Node, entry: LedgerEntry) -> VfSettings:
-    """Set what reads as a fresh VF's, and record when; return it. Raise OSError, CniError 101 or LockBusyError.
+    """Set what reads as a fresh VF's, and record when; return what was set. Raise OSError, CniError 101, LockBusyError.
 
     The PF's lock is not waited for: `init` may hold it for minutes.
     """
@@ -23,12 +29,26 @@ def reapply(node: Node, entry: LedgerEntry) -> VfSettings:
         found = node.vf_settings.read_all(pf)
         expected = resets.expected(entry)
         again = resets.forgotten(expected, found[vf])
-        if again == VfSettings():
-            return again
-        # First: an Event that was told for nothing is better than one that nobody gets.
-        node.ledger.write(replace(entry, reset_at=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")))
-        pf_rates.enrol(node, pf_pci, pf, found, [again])
-        node.vf_settings.write(pf, vf, again)
+        if again != VfSettings():
+            # First: an Event that was told for nothing is better than one that nobody gets.
+            node.ledger.write(replace(entry, reset_at=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")))
+            pf_rates.enrol(node, pf_pci, pf, found, [again])
+            vf_reset.write_at_once(node, entry.pci, pf, vf, again)
+        written = _write_again(node, entry, pf, vf) if entry.in_doubt else again
         if still := resets.forgotten(expected, node.vf_settings.read(pf, vf)).to_fields():
             raise CniError(NIC_REFUSED, f"pf {pf!r} took {', '.join(still)} of vf {vf} and has them unset again")
-    return again
+    return written if again == VfSettings() else again
+
+
+def _write_again(node: Node, entry: LedgerEntry, pf: str, vf: int) -> VfSettings:
+    """Write MAC, VLAN and spoof check as they read, and return them; the VF is in doubt no more. Raise OSError."""
+    found = node.vf_settings.read(pf, vf)
+    mac = admin_mac.known(found.mac, node.sysfs.driver(node.sysfs.pf_of(entry.pci)))
+    vlan, qos = (found.vlan, found.qos) if found.vlan or found.qos else (None, None)
+    # Where "on" was refused after "off" it reads off.
+    was_on = entry.original.settings.spoofchk if entry.set.spoofchk is None else entry.set.spoofchk
+    settings = VfSettings(mac=mac, vlan=vlan, qos=qos, spoofchk=found.spoofchk or was_on)
+    write_again(partial(node.vf_settings.write, pf, vf), settings)
+    current = node.ledger.read(entry.pci)
+    node.ledger.write(replace(current or entry, in_doubt=False))
+    return settings

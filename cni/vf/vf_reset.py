@@ -1,5 +1,6 @@
-"""Write a VF's settings on a PF whose driver resets the VF for some of them: its RDMA device vanishes and comes back.
+"""Write a VF's settings on its PF, and enter in the ledger if one is refused: then the VF's state is in doubt.
 
+Some PFs' drivers reset the VF for a setting: its RDMA device vanishes and comes back.
 The netdev stays. iavf removes the RDMA device first and makes it again last (iavf_reset_task in Intel's iavf, which
 irdma needs), hns3 does the same (hclgevf_reset_rebuild in hns3vf/hclgevf_main.c of Linux 6.12). The driver of the VF
 does so in its own time, after the PF's has taken the setting. So such settings are written one by one, each after the
@@ -7,12 +8,14 @@ device of the one before is back.
 """
 
 import errno
+from contextlib import suppress
 
 import structlog
 
 from cni.kernel.wait import wait_until
 from cni.plan import attachment
 from cni.vf.node import Node
+from mooring.errors import RecordError
 from mooring.nic.settings import VfSettings
 
 _log = structlog.get_logger()
@@ -29,9 +32,20 @@ def write(node: Node, pci: str, pf: str, vf: int, settings: VfSettings, found: V
     resetting = _resetting(node, pci, settings, found)
     for piece in attachment.one_by_one(settings) if resetting else [settings]:
         before = node.sysfs.rdma_identity(pci)
-        node.vf_settings.write(pf, vf, piece)
+        write_at_once(node, pci, pf, vf, piece)
         if before is not None and resetting & piece.to_fields().keys():
             _await_device(node, pci, before)
+
+
+def write_at_once(node: Node, pci: str, pf: str, vf: int, settings: VfSettings) -> None:
+    """Write settings of the VF at ``pci`` in one message; the caller holds the VF's lock. Raise OSError."""
+    try:
+        node.vf_settings.write(pf, vf, settings)
+    except OSError:
+        # Its error is the one that counts; on a full disk the phase tells (`cni.vf.detach.detach`).
+        with suppress(OSError, RecordError):
+            node.ledger.put_in_doubt(pci)
+        raise
 
 
 def _resetting(node: Node, pci: str, settings: VfSettings, found: VfSettings) -> frozenset[str]:

@@ -46,7 +46,10 @@ class VfSettingsApi(Protocol):
         """Return the settings of every VF of a PF; a list that is not whole is an error, never a shorter list."""
 
     def write(self, pf: str, vf: int, settings: VfSettings) -> None:
-        """Set the fields that are not None, in one message; what was set before a refusal stays set."""
+        """Set the fields that are not None, in one message; what was set before a refusal stays set.
+
+        What was refused may be set too, and what was in force before may be gone (`mooring.nic.write_again`).
+        """
 
     def clear_rates(self, pf: str, vfs: Iterable[int]) -> None:
         """Set both rates of VFs to 0, in one message; what was set before a refusal stays set."""

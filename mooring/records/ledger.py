@@ -16,11 +16,13 @@ What it is: an undo log of one record a VF. The phase defines how much of a VF m
     no entry → taking → held → returning → no entry; taking → returning if an ADD fails or was killed;
     no entry → returning if a VF without an entry is found in a pod (`cni.vf.detach.unrecorded`)
 
-Four fields are rare. ``"share":true``: the min_tx_rate set is the operator's default share
+Five fields are rare. ``"share":true``: the min_tx_rate set is the operator's default share
 (`mooring.records.node_offer`), which reserves nothing and is in no sum. ``"reset_at":"2026-11-22T14:00:00Z"``: when the
 PF had last forgotten what was set, as after a reload of its driver, and it was set again. ``"deleted":true``: the
 runtime has called DEL or GC for the container, so that the VF may be taken from wherever the pod has moved it.
 ``"rdma_only":true``: the pod requested the RDMA device alone; a netdev that the VF has stays on the host, down.
+``"in_doubt":true``: the PF has refused a setting since, so that what it reports of the VF may not be in force
+(`mooring.nic.write_again`); it is written again before anybody else gets the VF.
 
 Why it is right. The entry is on disk before the first change to its VF and is removed after the last one is undone. So
 a crash at any moment leaves either nothing to undo or an entry that describes what to undo. ``original`` is read once,
@@ -55,7 +57,7 @@ Phase = Literal["taking", "held", "returning"]
 IS_NAME = names.with_suffix(is_address)
 _PHASES: tuple[Phase, Phase, Phase] = ("taking", "held", "returning")
 _PLAIN = ("pf", "vf", "phase", "boot", "uid", "pod", "container", "ifname")
-_OPTIONAL = ("set", "addresses", "ipam", "rdma", "attachment", "share", "reset_at", "deleted", "rdma_only")
+_OPTIONAL = ("set", "addresses", "ipam", "rdma", "attachment", "share", "reset_at", "deleted", "rdma_only", "in_doubt")
 _KNOWN = frozenset((*_PLAIN, *_OPTIONAL, "v", "pci", "netns", "original"))
 _ORIGINAL = frozenset(
     (*SETTING_NAMES, "name", "altnames", "mtu", "netdev_mac", "up", "users", "flags", "txqueuelen", "parent", "netdev")
@@ -146,6 +148,7 @@ class LedgerEntry:
     reset_at: str | None = None
     deleted: bool = False
     rdma_only: bool = False
+    in_doubt: bool = False
 
     @property
     def has_interface(self) -> bool:
@@ -190,6 +193,7 @@ def read_ledger_entry(text: str, name: str) -> LedgerEntry:
         reset_at=document.optional("reset_at", lambda at: at.match(_TIME, "a time such as '2026-11-22T14:00:00Z'")),
         deleted=document.optional("deleted", Value.boolean) or False,
         rdma_only=document.optional("rdma_only", Value.boolean) or False,
+        in_doubt=document.optional("in_doubt", Value.boolean) or False,
     )
     if ledger_name(entry.pci) != name:
         whole.fail(f"holds the entry of {entry.pci!r}")
@@ -217,7 +221,7 @@ def dump_ledger_entry(entry: LedgerEntry) -> str:
         document["rdma"] = entry.rdma
     if entry.attachment is not None:
         document["attachment"] = {name: getattr(entry.attachment, name) for name in _ATTACHMENT}
-    for name in ("share", "deleted", "rdma_only"):
+    for name in ("share", "deleted", "rdma_only", "in_doubt"):
         if getattr(entry, name):
             document[name] = True
     if entry.reset_at is not None:

@@ -218,9 +218,7 @@ def set_all(node: Node, entered: Sequence[PendingAttachment]) -> None:
 
 def _set_one(node: Node, pending: PendingAttachment, found: VfSettings) -> None:
     vf, settings = pending.vf, pending.settings
-    if settings == VfSettings():
-        return
-    changes = attachment.changes(settings, found)
+    changes = attachment.with_spoof_check(attachment.changes(settings, found), settings, found)
     try:
         if changes != VfSettings():
             vf_reset.write(node, vf.pci, vf.pf, vf.vf, changes, found)

@@ -7,11 +7,13 @@ tells the pod that name, and DEL restores it.
 """
 
 from dataclasses import replace
+from functools import partial
 
 import structlog
 
 from cni.kernel import driver, netlink
-from cni.plan.attachment import NO_MAC, probed_mac
+from cni.plan.admin_mac import known
+from cni.plan.attachment import NO_MAC, probed_mac, refusal_text
 from cni.spec.skel import NIC_REFUSED, TRY_AGAIN, CniError
 from cni.vf import host_users, offer
 from cni.vf.attach.move_in import PendingAttachment, has_netdev
@@ -20,6 +22,7 @@ from mooring.annotations.assignment import AssignedVf
 from mooring.locks import LockBusyError, hold
 from mooring.nic import node_guid
 from mooring.nic.settings import VfSettings
+from mooring.nic.write_again import write_again
 from mooring.records.ledger import Original
 
 _log = structlog.get_logger()
@@ -41,7 +44,7 @@ def give_node_guid(node: Node, pending: PendingAttachment) -> PendingAttachment:
     """Make ``guid_mac`` the VF's admin MAC, then rebind it; do nothing without one. The caller holds the VF's lock.
 
     The entry names the MAC already. Raise CniError 101 if the VF's devices do not return. A VF whose PF refuses the MAC
-    is handed over as it is: only rdma_cm needs the GUID.
+    is handed over without: only rdma_cm needs the GUID. What reads of it is written again first.
     """
     if pending.guid_mac is None:
         return pending
@@ -51,6 +54,7 @@ def give_node_guid(node: Node, pending: PendingAttachment) -> PendingAttachment:
         raise
     except OSError as refused:
         _log.warning("vf keeps no node guid: its mac is refused", pci=pending.vf.pci, reason=str(refused))
+        _write_again(node, pending, pending.guid_mac)
         entry = replace(pending.entry, set=pending.settings)
         node.ledger.write(entry)
         return replace(pending, entry=entry, guid_mac=None)
@@ -66,6 +70,19 @@ def _set_admin_mac(node: Node, pending: PendingAttachment, mac: str) -> None:
     if pending.entry.original.settings.mac == NO_MAC:
         with hold(node.run, pending.pf_pci, _LOCK_S):
             node.vf_settings.write(pending.vf.pf, pending.vf.vf, VfSettings(mac=mac))
+
+
+def _write_again(node: Node, pending: PendingAttachment, refused: str) -> None:
+    """Write MAC and spoof check as they read after a refusal; raise CniError 101 if they are refused, too."""
+    vf = pending.vf
+    try:
+        with hold(node.run, pending.pf_pci, _LOCK_S):
+            found = node.vf_settings.read(vf.pf, vf.vf)
+            mac = known(found.mac, node.sysfs.driver(pending.pf_pci))
+            write_again(partial(node.vf_settings.write, vf.pf, vf.vf), VfSettings(mac=mac, spoofchk=found.spoofchk))
+    except OSError as again:
+        what = refusal_text(vf, VfSettings(mac=refused), again)
+        raise CniError(NIC_REFUSED, what, "nor does it take mac and spoof check as they read") from again
 
 
 def _restore_mtu(node: Node, pending: PendingAttachment) -> None:

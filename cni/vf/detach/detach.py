@@ -85,7 +85,9 @@ def detach(node: Node, entry: LedgerEntry) -> bool:
 
 def _detach(node: Node, entry: LedgerEntry) -> bool:
     same_boot = entry.boot == node.boot
-    entry = replace(_reserving(node, entry) if same_boot else entry, phase="returning")
+    # An ADD that has not ended may have been refused a setting.
+    in_doubt = entry.in_doubt or entry.phase == "taking"
+    entry = replace(_reserving(node, entry) if same_boot else entry, phase="returning", in_doubt=in_doubt)
     # Neither a full disk nor an entry that is too long now must keep a VF: the entry names the holder either way, and
     # is removed in the end.
     with suppress(OSError, RecordError):
@@ -99,7 +101,7 @@ def _detach(node: Node, entry: LedgerEntry) -> bool:
     if free:
         node.ledger.remove(entry.pci)
     else:
-        node.ledger.write(replace(entry, addresses=(), ipam=None))
+        node.ledger.write(replace(entry, addresses=(), ipam=None, in_doubt=False))
     return free
 
 

@@ -1,9 +1,13 @@
 """Restore a VF's settings on its PF: what was there before the pod, or a NIC's defaults after a reboot.
 
-Attribute by attribute, and only those that differ: a refusal by the NIC does not stop the others.
+Attribute by attribute, and only those that differ: a refusal by the NIC does not stop the others. After a refusal, also
+one of ADD's, what the PF reports proves nothing: then MAC, VLAN, spoof check and GUID are written again whatever they
+read, and a VF whose PF refuses that stays with its entry.
 """
 
+from collections.abc import Collection
 from dataclasses import replace
+from functools import partial
 
 import structlog
 
@@ -15,6 +19,7 @@ from cni.vf.node import Node
 from mooring.locks import hold
 from mooring.nic import node_guid
 from mooring.nic.settings import SETTING_NAMES, VfSettings
+from mooring.nic.write_again import write_again
 from mooring.records.ledger import LedgerEntry
 
 _log = structlog.get_logger()
@@ -105,8 +110,48 @@ def _restore(node: Node, entry: LedgerEntry, wanted: VfSettings) -> None:
                     # Firmware without rates refuses 0/0 too (mlx4_set_vf_rate), and has none to hide.
                     elif differs:
                         refusals.append(refusal_text(entry, settings, refused))
+        if entry.in_doubt or node.ledger.is_in_doubt(entry.pci):
+            refusals += _write_again(node, entry, wanted, changed)
     if refusals:
         raise CniError(NIC_REFUSED, f"vf {entry.pci} cannot be restored", "; ".join(refusals))
+
+
+def _write_again(node: Node, entry: LedgerEntry, wanted: VfSettings, changed: Collection[str]) -> list[str]:
+    """Write again what confines a VF; return why that is refused."""
+    settings = _confining(node, entry, wanted, changed)
+    try:
+        write_again(partial(_write_one, node, entry), settings, entry.set)
+    except OSError as refused:
+        return [f"{refusal_text(entry, settings, refused)}; it had refused a setting before"]
+    return []
+
+
+def _confining(node: Node, entry: LedgerEntry, wanted: VfSettings, changed: Collection[str]) -> VfSettings:
+    """Return MAC, VLAN, spoof check and GUID as they are to be where the pod's ADD sets them, else as they read.
+
+    Spoof check that was on reads off where this was tried before, and "on" was refused.
+    """
+    found = node.vf_settings.read(entry.pf, entry.vf)
+    driver = node.sysfs.driver(node.sysfs.pf_of(entry.pci))
+    mac = wanted.mac if "mac" in changed else None
+    if mac is None:
+        mac = admin_mac.known(found.mac, driver)
+    elif _was_own(node, entry):
+        mac = NO_MAC
+    is_kept = wanted.spoofchk is None or "spoofchk" not in changed
+    has_vlan = found.vlan is not None and not {"vlan", "qos"}.isdisjoint(changed)
+    return VfSettings(
+        mac=mac,
+        vlan=wanted.vlan if has_vlan else None,
+        qos=wanted.qos if has_vlan else None,
+        spoofchk=found.spoofchk or entry.original.settings.spoofchk if is_kept else wanted.spoofchk,
+        guid=wanted.guid if "guid" in changed and wanted.guid != _NO_GUID else None,
+    )
+
+
+def _write_one(node: Node, entry: LedgerEntry, settings: VfSettings) -> None:
+    found = node.vf_settings.read(entry.pf, entry.vf)
+    vf_reset.write(node, entry.pci, entry.pf, entry.vf, settings, found)
 
 
 def _hides_rates(node: Node, entry: LedgerEntry) -> bool:
@@ -120,9 +165,13 @@ def _hides_rates(node: Node, entry: LedgerEntry) -> bool:
 def _unpinned(node: Node, entry: LedgerEntry, wanted: VfSettings, found: VfSettings) -> VfSettings:
     """Return what is wanted, without an admin MAC where the PF had reported the VF's own; once only."""
     is_done = wanted.mac is None or found.mac == wanted.mac != entry.set.mac
+    return replace(wanted, mac=NO_MAC) if not is_done and _was_own(node, entry) else wanted
+
+
+def _was_own(node: Node, entry: LedgerEntry) -> bool:
+    """Return whether the PF had reported the VF's own address for its admin MAC."""
     pf_pci = node.sysfs.pf_of(entry.pci)
-    own = admin_mac.was_own(entry.original, node.sysfs.driver(pf_pci), node.sysfs.mac(pf_pci, entry.pf), entry.vf)
-    return replace(wanted, mac=NO_MAC) if own and not is_done else wanted
+    return admin_mac.was_own(entry.original, node.sysfs.driver(pf_pci), node.sysfs.mac(pf_pci, entry.pf), entry.vf)
 
 
 def _default_settings(entry: LedgerEntry, found: VfSettings) -> VfSettings:

@@ -1,7 +1,8 @@
 """Find the VFs of a sandbox that the ledger has lost: in the sandbox's own namespace, among those its pod was given.
 
 Such a VF gets an entry, `returning`, so that it is released like any other. Its state before is lost: it returns with a
-NIC's defaults, but for MAC and spoof check, which stay as they are. A VF that another plugin attached, or that is
+NIC's defaults, but for MAC and spoof check, which stay as they are and are written again: a setting may have been
+refused. A VF that another plugin attached, or that is
 elsewhere, does not count. One that is its RDMA device alone is found in exclusive mode: in shared mode nothing of it is
 in the sandbox.
 """
@@ -113,6 +114,7 @@ def _record_one(
             set=found,
             rdma=recorded_device(node, vf.pci),
             rdma_only=vf.netdev is False,
+            in_doubt=True,
         )
         node.ledger.write(entry)
         _log.warning("vf was in its pod without a ledger entry", pci=vf.pci, pod=record.pod, container=call.container)

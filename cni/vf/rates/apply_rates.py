@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from cni.plan import attachment
 from cni.spec.skel import NIC_REFUSED, CniError
-from cni.vf import offer
+from cni.vf import offer, vf_reset
 from cni.vf.node import Node, pfs_of_port
 from cni.vf.rates import pf_rates
 from mooring.annotations.assignment import AssignedVf
@@ -176,7 +176,7 @@ def _write(node: Node, entry: LedgerEntry, settings: VfSettings, found: VfSettin
     changes = attachment.changes(settings, found)
     try:
         if changes != VfSettings():
-            node.vf_settings.write(entry.pf, entry.vf, changes)
+            vf_reset.write_at_once(node, entry.pci, entry.pf, entry.vf, changes)
     except OSError as refused:
         raise CniError(NIC_REFUSED, attachment.refusal_text(entry, changes, refused)) from refused
     if wrong := attachment.differences(settings, node.vf_settings.read(entry.pf, entry.vf)):

@@ -107,7 +107,7 @@ class Fault:
 
 
 class FaultyVfSettings:
-    """The settings of VFs with the fault in front of them."""
+    """The settings of VFs with the fault in front of them, and behind a write: it fails, and is done all the same."""
 
     def __init__(self, vf_settings: VfSettingsApi, fault: Fault) -> None:
         self._vf_settings = vf_settings
@@ -128,6 +128,7 @@ class FaultyVfSettings:
     def write(self, pf: str, vf: int, settings: VfSettings) -> None:
         self._fault.strike("vf_settings")
         self._vf_settings.write(pf, vf, settings)
+        self._fault.strike("vf_settings.write done")
 
 
 def vf_settings_of(setting: Setting) -> VfSettingsApi:

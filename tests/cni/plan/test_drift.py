@@ -60,6 +60,12 @@ def test_of_an_ipoib_address_the_guid_counts() -> None:
         assert "02:00:00:00:00:00:00:11' and not" in text
 
 
+def test_a_vf_whose_pf_has_refused_a_setting_is_in_doubt() -> None:
+    """What its PF reports may not be in force, although it is as it was set."""
+    (text,) = from_kernel(replace(ENTRY, in_doubt=True), FOUND, None, {})
+    assert text == f"vf {PCI}: pf 'eth0' has refused a setting of it since, and what it reports may not be in force"
+
+
 def test_what_is_as_it_was_made_has_no_drift() -> None:
     """Link-local addresses and settings that the pod did not request are ignored."""
     found = replace(FOUND, settings=replace(SETTINGS, trust=True))

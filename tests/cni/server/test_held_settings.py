@@ -214,3 +214,26 @@ def test_what_reads_as_a_fresh_vf_was_forgotten_and_the_rest_was_changed(
     """A value that a VF has after a reset was lost; any other value was set by somebody."""
     assert resets.forgotten(wanted, found) == lost
     assert [text.partition(" ")[0] for text in resets.changed(wanted, found)] == left
+
+
+def test_a_refusal_is_written_again_although_all_reads_as_it_was_set(held: Held, events: list[Any]) -> None:
+    """mlx5 has the VLAN that it refused, and no ingress ACL (esw_acl_ingress_lgcy_setup): the pod may spoof."""
+    before = VfSettings(0, 0, "02:00:00:00:00:03", 0, 0, trust=False, spoofchk=True, link_state="auto")
+    held.table.write(PF, 2, before)
+    wanted = VfSettings(vlan=7, qos=0)
+    entry = replace(held.hold(2, wanted), original=Original(settings=before))
+    held.node.ledger.write(entry)
+    held.table.write(PF, 2, VfSettings(vlan=0, qos=0))
+    held.table.change_pf(PF, firmware_refuses=1000)
+    for _ in range(3):
+        held.compare()
+    assert (held.table.read(PF, 2).vlan, held.table.checks_macs(PF, 2)) == (7, False)
+    assert {each["event"] for each in events} == {"settings of a held vf are lost"}
+    assert getattr(held.node.ledger.read(entry.pci), "in_doubt", None)
+    held.table.change_pf(PF, firmware_refuses=0)
+    held.compare()
+    assert (held.table.read(PF, 2), held.table.checks_macs(PF, 2)) == (replace(before, vlan=7), True)
+    assert events[-1]["event"] == "settings of a held vf were lost and are set again"
+    assert getattr(held.node.ledger.read(entry.pci), "in_doubt", None) is False
+    held.compare()
+    assert (held.value("resets_total"), held.value("reset_failures_total")) == (1, 3)

@@ -274,3 +274,21 @@ def test_a_reboots_reset_leaves_the_mac_that_add_gave(fresh: Machine) -> None:
     _ip(f"-n {Path(POD).name} link set net1 netns {Path(HOST).name}")
     assert fresh.delete(boot="next")
     assert fresh.admin_mac() == fresh.own
+
+
+@pytest.mark.parametrize("commands", [1, 1000])
+def test_a_vf_whose_mac_is_refused_is_handed_over_with_its_spoof_check_or_not_at_all(
+    fresh: Machine, commands: int
+) -> None:
+    """mlx5 has the MAC that it refused, and no ingress ACL (esw_acl_ingress_lgcy_setup)."""
+    fresh.bus.table.write(PF, 0, VfSettings(spoofchk=True))
+    fresh.bus.table.change_pf(PF, firmware_refuses=commands)
+    if commands == 1:
+        assert fresh.add().phase == "held"
+    else:
+        with pytest.raises(CniError, match=f"refuses mac {fresh.own} for vf 0"):
+            fresh.add()
+        assert (fresh.entry().phase, fresh.entry().in_doubt) == ("returning", True)
+        fresh.bus.table.change_pf(PF, firmware_refuses=0)
+        assert fresh.delete()
+    assert fresh.bus.table.checks_macs(PF, 0)

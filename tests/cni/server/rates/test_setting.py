@@ -36,6 +36,9 @@ def test_what_the_nic_refuses_is_tried_again_and_is_not_in_force(pod: Pod, event
     assert pod.value("rates_failures_total") == 2
     assert len([each for each in events if each["event"] == "rates are not in force yet"]) == 1
     assert pod.value("pending_rates") == 1
+    entry = pod.ledger.read(pci(0))
+    assert entry is not None
+    assert entry.in_doubt
     (pod.root / "vftable.json").write_text(json.dumps(accepting))
     server.look(22)
     assert pod.rates() == OLD
