@@ -30,6 +30,8 @@ from mooring.indexes import Indexes
 from mooring.locks import hold
 from mooring.names import LinkType
 from mooring.nic.pf_drivers import without_rates
+from mooring.nic.settings import VfSettings
+from mooring.nic.write_again import NO_SUCH_SETTING
 from mooring.records.run_folder import PREPARING, READY
 
 _NUMVFS, _AUTOPROBE = "sriov_numvfs", "sriov_drivers_autoprobe"
@@ -37,9 +39,6 @@ _LOCK_S = 60.0  # longer than any ADD or DEL
 _VF_LOCK_S = 1.0
 # udev renames a netdev once; an operator's tool may do so after it.
 _RENAMED_AT_MOST = 3
-# The kernel's answer for an operation that a driver lacks, and mlx4's for a device without the capability
-# (mlx4_set_vf_rate without MLX4_DEV_CAP_FLAG2_QOS_VPP).
-_NO_SUCH_SETTING = frozenset({errno.EOPNOTSUPP, errno.EPROTONOSUPPORT})
 _log = structlog.get_logger()
 # (PF, VFs done, VFs in all)
 ProgressCallback = Callable[[str, int, int], None]
@@ -257,6 +256,10 @@ class PfPreparer:
             self._set(plan.pf, index, "guid", partial(self.writer.write_guid, plan.pf, index, guid))
         mac = None if link == "infiniband" else init_plan.vf_mac(address, index)
         for wish in init_plan.settings_in_order(plan.settings, mac, has_rates=plan.has_rates):
+            if wish.spoofchk:
+                # A run before may have been refused it, and some drivers skip what they remember (`write_again`).
+                with contextlib.suppress(OSError):
+                    self.writer.write(plan.pf, index, VfSettings(spoofchk=False))
             try:
                 self._set(plan.pf, index, ", ".join(wish.to_fields()), partial(self.writer.write, plan.pf, index, wish))
             except NoSuchSettingError:
@@ -269,7 +272,7 @@ class PfPreparer:
             write()
         except OSError as refused:
             name = errno.errorcode.get(refused.errno or 0, str(refused.errno))
-            kind = NoSuchSettingError if refused.errno in _NO_SUCH_SETTING else ForbiddenError
+            kind = NoSuchSettingError if refused.errno in NO_SUCH_SETTING else ForbiddenError
             raise kind(f"{pf}: VF {index}: the NIC refuses {names} ({name})") from refused
 
     def _bind(self, vf: str, plan: Plan) -> None:

@@ -8,6 +8,7 @@ prepares as a fresh one.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
@@ -24,6 +25,7 @@ from mooring.files import read_file
 from mooring.locks import LockBusyError, hold
 from mooring.nic.settings import VfSettings
 from mooring.nic.vf_users import user_of
+from mooring.nic.write_again import write_again
 
 # A VF whose lock is busy is in use by a call; a PF's is held while a call sets its VFs.
 _VF_LOCK_S, _PF_LOCK_S = 1.0, 60.0
@@ -88,11 +90,13 @@ class NodeGuidRepair:
     def _repair(self, pci: str, pf: str, index: int, vf: Vf) -> None:
         address, driver = vf.address or "", vf.driver or ""
         try:
-            if self.macs.read_all(pf)[index].mac in (None, NO_MAC):
-                own = read_file(self._device(pci) / "net" / pf / "address") or ""
-                self.macs.write(pf, index, VfSettings(mac=vf_mac(own.strip(), index)))
-        except (OSError, KeyError, ValueError) as refused:
-            _log.warning("VF keeps no node GUID", pf=pf, vf=index, reason=f"it gets no MAC: {refused}")
+            has_mac = self.macs.read_all(pf)[index].mac not in (None, NO_MAC)
+            own = read_file(self._device(pci) / "net" / pf / "address") or ""
+            mac = None if has_mac else vf_mac(own.strip(), index)
+        except (OSError, KeyError, ValueError) as unknown:
+            _log.warning("VF keeps no node GUID", pf=pf, vf=index, reason=f"it gets no MAC: {unknown}")
+            return
+        if mac is not None and not self._takes_mac(pf, index, vf, mac):
             return
         try:
             pci_driver.unbind(self.roots.sysfs, address, driver)
@@ -101,6 +105,29 @@ class NodeGuidRepair:
             why = f"driver {driver!r} does not take it back ({refused.strerror})"
             raise ForbiddenError(f"{pf}: VF {address}: {why}; see the kernel's log") from refused
         _log.info("VF has got a node GUID", pf=pf, vf=index, pci=address)
+
+    def _takes_mac(self, pf: str, index: int, vf: Vf, mac: str) -> bool:
+        try:
+            self.macs.write(pf, index, VfSettings(mac=mac))
+        except OSError as refused:
+            _log.warning("VF keeps no node GUID", pf=pf, vf=index, reason=f"it gets no MAC: {refused}")
+            self._write_again(pf, index, vf)
+            return False
+        return True
+
+    def _write_again(self, pf: str, index: int, vf: Vf) -> None:
+        """Write MAC and spoof check as they read after a refusal; a VF whose PF refuses them too loses its driver.
+
+        So nobody gets it until a run of `init` has set all of it.
+        """
+        try:
+            found = self.macs.read_all(pf)[index]
+            mac = None if found.mac == NO_MAC else found.mac
+            write_again(partial(self.macs.write, pf, index), VfSettings(mac=mac, spoofchk=found.spoofchk))
+        except (OSError, KeyError) as refused:
+            pci_driver.unbind(self.roots.sysfs, vf.address or "", vf.driver or "")
+            why = f"the NIC refuses its MAC and spoof check ({refused}); it is without its driver until they are set"
+            raise ForbiddenError(f"{pf}: VF {vf.address}: {why}") from refused
 
     def _device(self, pci: str) -> Path:
         return self.roots.sysfs / "bus/pci/devices" / pci

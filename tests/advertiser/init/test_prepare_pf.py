@@ -19,7 +19,7 @@ from mooring.locks import hold
 from mooring.nic.settings import VfSettings
 from mooring.records.node_offer import PfOffer, read_node_offer
 from mooring.records.run_folder import PREPARING
-from tests.advertiser.init.nics import FIRST, SECOND, Nic, device, offer_of, prepared, unbound
+from tests.advertiser.init.nics import FIRST, SECOND, Nic, TableNic, device, offer_of, prepared, unbound
 
 # A file of the kernel's that can be opened, and refuses to be written.
 REFUSES = Path("/proc/version")
@@ -275,3 +275,18 @@ def test_a_bind_restores_the_override_that_it_found(roots: Roots) -> None:
         override.write_text(f"{found}\n")
         pci_driver.bind(roots.sysfs, "0000:04:00.2", "mlx5_core")
         assert override.read_text() == left
+
+
+def test_spoof_check_that_a_run_before_was_refused_is_in_force_after_the_next(tmp_path: Path) -> None:
+    """i40e reads it as on, and does not write it again (i40e_ndo_set_vf_spoofchk); mlx5 has no ingress ACL."""
+    for nic in ("i40e", "mlx5-ethernet"):
+        roots, table = unbound(tmp_path, nic)
+        for vf in (0, 1):
+            table.write("enp4s0f0", vf, VfSettings(spoofchk=False))
+        table.change_pf("enp4s0f0", firmware_refuses=1)
+        preparer = PfPreparer(roots, TableNic(table), lambda *_: None)
+        (failure,) = preparer.prepare_all(offer_of(Init(2)), "n1")
+        assert str(failure) == "enp4s0f0: VF 0: the NIC refuses spoofchk (EIO)"
+        assert not (device(roots, "0000:04:00.2") / "driver").exists()
+        assert preparer.prepare_all(offer_of(Init(2)), "n1") == ()
+        assert [table.checks_macs("enp4s0f0", vf) for vf in (0, 1)] == [True, True]

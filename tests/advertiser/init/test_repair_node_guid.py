@@ -200,3 +200,25 @@ def test_vfs_that_keep_spoof_check_off_are_named(machine: Machine) -> None:
         with capture_logs() as logs:
             assert machine.prepare(Terms(init=Init(2, VfSettings(spoofchk=spoofchk)))) == []
         assert [line["vfs"] for line in logs if line["event"] == "VFs keep spoof check off"] == named
+
+
+def test_a_vf_whose_mac_is_refused_keeps_its_spoof_check(machine: Machine) -> None:
+    """mlx5 has no ingress ACL after the refusal, and reports spoof check on: both are written again."""
+    machine.table.write(PF, 0, VfSettings(spoofchk=True))
+    machine.table.change_pf(PF, firmware_refuses=1)
+    with capture_logs() as logs:
+        assert machine.prepare() == []
+    assert [line["vf"] for line in logs if line["event"] == "VF keeps no node GUID"] == [0]
+    assert machine.table.checks_macs(PF, 0)
+
+
+def test_a_vf_that_is_refused_its_spoof_check_too_is_nobodys_until_the_next_run(machine: Machine) -> None:
+    """Without its driver it is not on offer, and the next run prepares it as a fresh one."""
+    machine.table.write(PF, 0, VfSettings(spoofchk=True))
+    machine.table.change_pf(PF, firmware_refuses=1000)
+    (failure,) = machine.prepare()
+    assert failure.startswith(f"{PF}: VF {VFS[0]}: the NIC refuses its MAC and spoof check")
+    assert not (machine.roots.sysfs / "bus/pci/devices" / VFS[0] / "driver").exists()
+    machine.table.change_pf(PF, firmware_refuses=0)
+    assert machine.prepare() == []
+    assert machine.table.checks_macs(PF, 0)
