@@ -18,6 +18,7 @@ from cli.node.hardware.plan.free_vf import VfUse
 from cli.node.hardware.pods import IFNAME, PREFIX, Folders, Pod, pod, refusal
 from cni.kernel import driver
 from cni.kernel.sysfs import Sysfs
+from cni.vf.ledger import Ledger
 from mooring.annotations.assignment import AssignedVf
 from mooring.locks import hold
 from mooring.nic.settings import VfSettings
@@ -52,7 +53,12 @@ class Subject:
         return self.target.settings.read(self.target.pf.name, self.vf.index)
 
     def write(self, settings: VfSettings) -> None:
-        self.target.settings.write(self.target.pf.name, self.vf.index, settings)
+        """Set a VF that a pod of the test holds; what is refused is written again by its DEL."""
+        try:
+            self.target.settings.write(self.target.pf.name, self.vf.index, settings)
+        except OSError:
+            Ledger(self.target.state).put_in_doubt(self.vf.pci)
+            raise
 
     def refuses(self, settings: VfSettings) -> str | None:
         """Set a VF on its PF; return the error where that is refused."""
