@@ -5,14 +5,14 @@ one of ADD's, what the PF reports proves nothing: then MAC, VLAN, spoof check an
 read, and a VF whose PF refuses that stays with its entry.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from functools import partial
 
 import structlog
 
 from cni.plan import admin_mac
-from cni.plan.attachment import ATTRIBUTES, NO_MAC, refusal_text
+from cni.plan.attachment import ATTRIBUTES, NO_MAC, contradiction_text, differences, refusal_text
 from cni.spec.skel import NIC_REFUSED, CniError
 from cni.vf import vf_reset
 from cni.vf.node import Node
@@ -28,6 +28,7 @@ _RATES = ("min_tx_rate", "max_tx_rate")
 # What a PF has for a VF that was never given a GUID (mlx5_ib_get_vf_guid), and does not set again by itself
 # (sriov_restore_guids in mlx5/core/sriov.c).
 _NO_GUID = "00:00:00:00:00:00:00:00"
+_CONFINING = frozenset({"vlan", "qos", "trust", "spoofchk"})
 # Spoof check first: with it on, some drivers refuse to change the MAC.
 _ATTRIBUTES = sorted(ATTRIBUTES, key=lambda attribute: attribute != ("spoofchk",))
 
@@ -90,7 +91,8 @@ def _restore(node: Node, entry: LedgerEntry, wanted: VfSettings) -> None:
     zeros of an InfiniBand PF for settings. A GUID that was never set is not reported either. Whether the firmware lets
     one be taken away, no source tells: such a refusal keeps no VF.
     """
-    refusals = []
+    refusals: list[str] = []
+    written: dict[str, object] = {}
     changed = {name for name in SETTING_NAMES if getattr(entry.set, name) is not None}
     with hold(node.run, node.sysfs.pf_of(entry.pci), _LOCK_S):
         found = node.vf_settings.read(entry.pf, entry.vf)
@@ -110,10 +112,25 @@ def _restore(node: Node, entry: LedgerEntry, wanted: VfSettings) -> None:
                     # Firmware without rates refuses 0/0 too (mlx4_set_vf_rate), and has none to hide.
                     elif differs:
                         refusals.append(refusal_text(entry, settings, refused))
+                else:
+                    written |= values
+        refusals += _contradictions(node, entry, written)
         if entry.in_doubt or node.ledger.is_in_doubt(entry.pci):
             refusals += _write_again(node, entry, wanted, changed)
     if refusals:
         raise CniError(NIC_REFUSED, f"vf {entry.pci} cannot be restored", "; ".join(refusals))
+
+
+def _contradictions(node: Node, entry: LedgerEntry, written: Mapping[str, object]) -> list[str]:
+    """Return what a VF would let the next pod do, because its PF took a setting and has another.
+
+    bnxt_set_vf_trust returns 0 also where the firmware refuses, and reports what the firmware has (bnxt_is_trusted_vf).
+    """
+    wanted = VfSettings(**{name: value for name, value in written.items() if name in _CONFINING})  # type: ignore[arg-type]
+    if wanted == VfSettings():
+        return []
+    wrong = differences(wanted, node.vf_settings.read(entry.pf, entry.vf))
+    return [contradiction_text(entry, wrong)] if wrong else []
 
 
 def _write_again(node: Node, entry: LedgerEntry, wanted: VfSettings, changed: Collection[str]) -> list[str]:

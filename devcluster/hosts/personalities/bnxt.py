@@ -1,6 +1,7 @@
 """bnxt_en: Broadcom's NetXtreme-E. Source: drivers/net/ethernet/broadcom/bnxt/bnxt_sriov.c."""
 
 import errno
+from contextlib import suppress
 from dataclasses import replace
 
 from devcluster.hosts.personalities.personality import (
@@ -10,6 +11,7 @@ from devcluster.hosts.personalities.personality import (
     Personality,
     Pf,
     Vf,
+    ask_firmware,
     is_multicast,
     refusal,
 )
@@ -69,9 +71,14 @@ class Bnxt(Personality):
         """Take it (bnxt_set_vf_link_state)."""
         vf.link_state = link_state
 
-    def set_vf_trust(self, _pf: Pf, vf: Vf, *, trust: bool) -> None:
-        """Take either; what the firmware makes of it is not looked at (bnxt_set_vf_trust)."""
-        vf.trust = trust
+    def set_vf_trust(self, pf: Pf, vf: Vf, *, trust: bool) -> None:
+        """Take either, also where the firmware refuses it (bnxt_set_vf_trust).
+
+        What the firmware has is reported (bnxt_is_trusted_vf).
+        """
+        with suppress(OSError):
+            ask_firmware(pf, "trusted vf")
+            vf.trust = trust
 
     def get_vf_config(self, pf: Pf, vf: Vf) -> VfSettings:
         """Answer with the VF's own address where it has no admin MAC (bnxt_get_vf_config)."""

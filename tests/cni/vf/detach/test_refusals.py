@@ -192,3 +192,16 @@ def test_an_entry_of_a_vf_that_the_ledger_had_lost_is_in_doubt(vf: Vf) -> None:
     assert vf.detach()
     assert vf.table.checks_macs(PF, 0)
     assert vf.table.read(PF, 0) == BEFORE
+
+
+@pytest.mark.parametrize("nic", ["bnxt"])
+def test_trust_that_the_pf_takes_and_its_firmware_keeps_is_a_refusal(vf: Vf) -> None:
+    """bnxt_set_vf_trust returns 0 all the same; the next pod would receive everything."""
+    vf.table.write(PF, 0, VfSettings(trust=True))
+    vf.hold("held", VfSettings(trust=True))
+    vf.firmware_refuses(1)
+    with pytest.raises(CniError, match="cannot be restored") as error:
+        vf.detach()
+    assert "trust is True and not False" in str(error.value.details)
+    assert vf.detach()
+    assert vf.table.read(PF, 0) == vf.before
