@@ -5,6 +5,7 @@ import os
 import platform
 import signal
 import sys
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,11 +19,16 @@ from advertiser.host.gpu.read_gpus import GpuSources
 from advertiser.host.host_events import HostEvents
 from advertiser.host.offer_file import OfferFile
 from advertiser.host.read_host import Roots, read_boot_id, read_host
+from advertiser.init.bind_requests import BindRequests
+from advertiser.init.hand_over import NotPreparedError, await_init, hand_over
+from advertiser.init.init_run import InitRun
+from advertiser.init.offer_sources import HandedOffer, OperatorsOffer
 from advertiser.init.prepare_pf import PfPreparer, mark_ready
 from advertiser.init.progress import ProgressDisplay
 from advertiser.init.rdma_netns_mode import RebootNeededError, ensure_mode
 from advertiser.inventory.build_inventory import build_inventory
 from advertiser.inventory.facts import ClusterFacts
+from advertiser.inventory.offer import Offer
 from advertiser.publish.cluster_view import ClusterView
 from advertiser.publish.http_pages import serve_http
 from advertiser.publish.metrics import Metrics
@@ -49,7 +55,7 @@ from mooring.program import log
 from mooring.program.config import ConfigError, host_and_port, load, option
 
 PROGRAM = "mooring-advertiser"
-COMMANDS = ("serve", "init", "show", "once", "capture")
+COMMANDS = ("serve", "init", "hand-over", "show", "once", "capture")
 MODPROBE = Path("/etc/modprobe.d/mooring-rdma.conf")
 DEFAULT_OFFER = Path("/etc/mooring/offer.yaml")
 DEFAULT_GPUS = Path("/etc/mooring/gpus.yaml")
@@ -58,7 +64,10 @@ _log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """Publish this node's PFs and VFs: serve (for ever) or once; init makes VFs; show prints, capture packs them."""
+    """Publish this node's PFs and VFs: serve (for ever) or once; show prints, capture packs them.
+
+    init makes VFs by the offer; hand-over leaves the offer for an init on the host, and waits for it.
+    """
 
     kubeconfig: str = option("", "kubeconfig file; without one KUBECONFIG, then in-cluster, then ~/.kube/config")
     node_name: str = option("", "this node's name; an empty one is the host name in lower case")
@@ -67,6 +76,7 @@ class Config:
     run: Path = option(Path("/run/mooring"), "folder of what lasts until the next boot")
     getpfs_addr: str = option(":54005", "host:port of /getpfs, /metrics, /healthz and /readyz; off where empty")
     offer: Path = option(DEFAULT_OFFER, "what the operator offers; without this file every PF whose VFs have RDMA")
+    handed_over: bool = option(False, "init: whether the offer is the one that hand-over has left in the state folder")
     gpus: bool = option(False, "whether the node's GPUs are shown and published too, as mooring.dev/inventory.gpu")
     gpus_file: Path = option(DEFAULT_GPUS, "what the operator says of GPUs where nothing else does; may be absent")
     proc: Path = option(Path("/proc"), "where procfs is mounted: NVIDIA's driver says there what its GPUs are")
@@ -123,9 +133,12 @@ def main(argv: Sequence[str] | None = None) -> int:
             _capture(config)
         elif command == "init":
             return _init(config)
+        elif command == "hand-over":
+            text = hand_over(config.state, config.offer, required=config.offer != DEFAULT_OFFER)
+            await_init(config.state, config.run, text)
         else:
             asyncio.run(_once(config) if command == "once" else _serve(config))
-    except (AccessError, KubeError, ContractError, OSError) as failed:
+    except (AccessError, KubeError, ContractError, NotPreparedError, OSError) as failed:
         _log.error("advertiser ends", node=config.node, reason=str(failed))
         return 1
     return 0
@@ -158,20 +171,24 @@ def _capture(config: Config) -> None:
 
 def _init(config: Config) -> int:
     """Prepare what the offer names, showing progress; return 1 if anything could not be prepared."""
-    scanner = config.scanner()
-    offer = scanner.offer.offer()
+    operators = OperatorsOffer(config.offer, required=config.offer != DEFAULT_OFFER)
+    source = HandedOffer(config.state) if config.handed_over else operators
+    run = InitRun(source, BindRequests(config.run), lambda offer: _prepare(config, offer), time.sleep)
+    return 0 if run.run() else 1
+
+
+def _prepare(config: Config, offer: Offer) -> Sequence[object]:
     with ProgressDisplay() as display:
-        failures = PfPreparer(scanner.roots, RtnetlinkVfSettings(), display.update).prepare_all(offer, config.node)
+        failures = PfPreparer(config.roots, RtnetlinkVfSettings(), display.update).prepare_all(offer, config.node)
     try:
         if offer.rdma_netns is not None:
             ensure_mode(offer.rdma_netns, config.sysfs, config.modprobe)
     except RebootNeededError as later:
         _log.error("RDMA mode not set", node=config.node, reason=str(later))
-        return 1
-    if failures:
-        return 1
-    mark_ready(config.run, read_boot_id())
-    return 0
+        return (*failures, later)
+    if not failures:
+        mark_ready(config.run, read_boot_id())
+    return failures
 
 
 async def _once(config: Config) -> None:

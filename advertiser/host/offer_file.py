@@ -31,15 +31,20 @@ class OfferFile:
         return self._offer
 
     def _read(self) -> Offer:
-        text = read_file(self._path)
-        if text is None:
-            if self._required:
-                raise FileNotFoundError(f"offer {str(self._path)!r} does not exist")
-            return EVERYTHING
-        return _parse_offer(text, str(self._path))
+        text = read_offer_text(self._path, required=self._required)
+        return EVERYTHING if text is None else parse_offer(text, str(self._path))
 
 
-def _parse_offer(text: str, name: str) -> Offer:
+def read_offer_text(path: Path, *, required: bool) -> str | None:
+    """Return the file's text, None without one; raise OSError, FileNotFoundError only if required."""
+    text = read_file(path)
+    if text is None and required:
+        raise FileNotFoundError(f"offer {str(path)!r} does not exist")
+    return text
+
+
+def parse_offer(text: str, name: str) -> Offer:
+    """Read an offer in YAML, from the file ``name``; raise OfferError."""
     try:
         # YAML has dates: values that JSON does not have become text, which the rules then refuse.
         document = json.dumps(yaml.safe_load(text), default=str)

@@ -265,14 +265,14 @@ def _known_bypassed(root: Path) -> bool:
 
 
 def _choices(options: Options, release: str, *, bypassed: bool | None = None) -> steps.Choices:
-    extras = "advertiser,cni,cri-shim" if options.advertiser == "unit" else "cni,cri-shim"
     python = options.python or str(Path(sys.executable).resolve())
     # The script names its release's interpreter: an upgrade during a call changes nothing for that call.
     fallback = [f"{steps.HOME}/bin/{cni_folder.PLUGIN}"]
     units = {path.name: path.read_text() for path in resources.files("cli.node").joinpath("units").iterdir()}
     return steps.Choices(
         release=release,
-        requirement=f"mooring[{extras}]",
+        # The advertiser's, for init.
+        requirement="mooring[advertiser,cni,cri-shim]",
         wheelhouse=str(options.wheelhouse.absolute()),
         python=python,
         node_name=options.node_name or host_name().lower(),

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
 from cli.node.kubelet_process import kubelet_process
-from cli.node.plan import cni_folder, settings, steps, texts
+from cli.node.plan import cni_folder, init_unit, settings, steps, texts
 from cli.node.plan.kubelet import endpoint
 from cli.node.plan.states import File, Host, Link
 from mooring.files import ForeignFileError, read_bytes
@@ -20,7 +20,7 @@ from mooring.records import ledger
 # Read whole: the files of others there determine the changes.
 _FOLDERS = (cni_folder.FOLDER,)
 _FILES = (
-    *(texts.LINK, texts.RDMA, *texts.RDMA_PACKAGED),
+    *(texts.LINK, texts.RDMA, *texts.RDMA_PACKAGED, init_unit.RULES),
     *(settings.PATH, texts.UDEV, texts.MODULES, texts.NETWORK_MANAGER, texts.NETWORKD, steps.FORWARDER, steps.CURRENT),
     *(f"{steps.HOME}/{name}" for name in ("bin", "lib", "pyvenv.cfg")),
     *(texts.memlock(unit)[0] for unit in ("containerd.service", "crio.service")),
@@ -127,7 +127,7 @@ def _listed(root: Path) -> Iterator[str]:
     for folder in _FOLDERS:
         there = below(root, folder)
         yield from (f"{folder}/{name}" for name in entry_names(there, lambda _: True))
-    for kind in ("service", "timer"):
+    for kind in ("path", "service", "timer"):
         for link in below(root, str(_UNITS)).glob(f"**/mooring-*.{kind}"):
             yield str(Path("/") / link.relative_to(root))
 

@@ -13,7 +13,7 @@ from cli.node import journal as journals
 from cli.node.errors import NodeError
 from cli.node.kubelet_calls import RECENT_S, Seen, judge
 from cli.node.look import below
-from cli.node.plan import network, settings
+from cli.node.plan import init_unit, network, settings
 from cli.node.plan.kubelet import endpoint as kubelet
 from cli.node.plan.kubelet.command_line import UNIT
 from cli.node.plan.states import Change, Edit, Host, VenvBuild
@@ -24,7 +24,8 @@ from mooring.errors import RecordError
 from mooring.files import read_file, read_foreign_file, read_record, write_shared
 from mooring.gpu import device_plugins
 from mooring.gpu.runtime_files import DEFAULT_RUNTIME, DEFAULT_TOOLKIT, RuntimeFiles
-from mooring.records import node_check, shim_bypass, without_devices
+from mooring.records import handed_offer, node_check, shim_bypass, without_devices
+from mooring.records.handed_offer import read_init_result
 from mooring.records.node_check import Finding, KubeletSocket, NodeCheck, dump_node_check, read_node_check
 from mooring.records.run_folder import ADVERTISER_VERSION, VERSIONS
 
@@ -153,6 +154,19 @@ def _difference(step: Step, change: Change) -> Finding:
     return Finding(step.name, change.path, "missing" if change.before is None else "altered")
 
 
+def _init() -> Iterator[Finding]:
+    """Report why VFs of this node could not be made; init is no service that runs on."""
+    asked = subprocess.run(["systemctl", "is-failed", init_unit.SERVICE], capture_output=True, text=True, check=False)
+    if asked.returncode != 0:
+        return
+    try:
+        text = read_file(below(Path("/"), f"{_RUN}/{handed_offer.RESULT}"))
+        failures = read_init_result(text).failures if text is not None else ()
+    except (RecordError, OSError):
+        failures = ()
+    yield from (Finding("services", init_unit.SERVICE, why) for why in failures or ("failed: its log has why",))
+
+
 def _version(program: str) -> str:
     """Return the version that a program has recorded; the advertiser's is in a folder of its own."""
     paths = (f"{_RUN}/{VERSIONS}/{program}", *([f"{_RUN}/{ADVERTISER_VERSION}"] if program == ADVERTISER else []))
@@ -221,6 +235,7 @@ def _running(choices: Choices) -> Iterator[Finding]:
         asked = subprocess.run(["systemctl", "is-active", unit], capture_output=True, text=True, check=False)
         if asked.returncode != 0:
             yield Finding("services", unit, asked.stdout.strip() or "not known to systemd")
+    yield from _init()
     for program in ("mooring-cni", "mooring-cri-shim", "mooring-advertiser"):
         running = _version(program)
         if running and running != version("mooring"):

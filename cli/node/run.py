@@ -23,6 +23,7 @@ from mooring.annotations.inventory import CNI, CRI_SHIM
 from mooring.folders import record_names
 from mooring.nic.pci import is_address
 from mooring.records import (
+    handed_offer,
     kubelet_call,
     ledger,
     node_check,
@@ -231,28 +232,33 @@ def _leave(root: Path, journal: Journal) -> None:
     journals.remove(root)
     bypasses.remove(root)
     if not record_names(below(root, _VFS), ledger.IS_NAME):
-        # The shim removes a pod's record a while after its end, and the shim is already removed.
-        pods = below(root, _PODS)
-        for name in record_names(pods, lambda name: pod_record.IS_NAME(name) or pod_record.IS_NOTE(name)):
-            (pods / name).unlink(missing_ok=True)
-        # What the advertiser's init has left for ADD.
-        (below(root, _STATE) / node_offer.NAME).unlink(missing_ok=True)
-        marks = below(root, _SET_ASIDE)
-        for name in record_names(marks, is_address):
-            (marks / name).unlink()
-        # Where the shim has said that it marks its calls.
-        (below(root, _STATE) / sandbox_marks.PROMISE).unlink(missing_ok=True)
-    for folder in (_PODS, _VFS, _SET_ASIDE, _STATE):
+        _remove_records(root)
+    for folder in (_PODS, _VFS, _SET_ASIDE, f"{_STATE}/{handed_offer.FOLDER}", _STATE):
         remove_empty(below(root, folder))
     # The scheduler gives the VFs of a node on which the shim has started: from now on it must not.
     for program in (CNI, CRI_SHIM):
         (below(root, _VERSIONS) / program).unlink(missing_ok=True)
-    for name in (node_check.NAME, shim_bypass.NAME, kubelet_call.NAME):
+    # Whoever hands an offer over does not wait for an init that is not installed.
+    for name in (node_check.NAME, shim_bypass.NAME, kubelet_call.NAME, handed_offer.RESULT):
         (below(root, _RUN) / name).unlink(missing_ok=True)
     # A link that led the kubelet past the shim: a shim that ends removes its own socket.
     for listen in OURS:
         if (link := below(root, listen.removeprefix("unix://"))).is_symlink():
             link.unlink()
+
+
+def _remove_records(root: Path) -> None:
+    """Remove what the programs have left in the state folder of a node none of whose VFs a pod has."""
+    # The shim removes a pod's record a while after its end, and the shim is already removed.
+    pods = below(root, _PODS)
+    for name in record_names(pods, lambda name: pod_record.IS_NAME(name) or pod_record.IS_NOTE(name)):
+        (pods / name).unlink(missing_ok=True)
+    marks = below(root, _SET_ASIDE)
+    for name in record_names(marks, is_address):
+        (marks / name).unlink()
+    # By init, for ADD; by the cluster, for init; by the shim, which has said that it marks its calls.
+    for name in (node_offer.NAME, handed_offer.NEXT, handed_offer.CURRENT, sandbox_marks.PROMISE):
+        (below(root, _STATE) / name).unlink(missing_ok=True)
 
 
 def _pruned(site: Site, journal: Journal, done: Entries) -> Journal:

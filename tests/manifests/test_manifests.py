@@ -18,7 +18,7 @@ from advertiser.__main__ import Config as AdvertiserConfig
 from cni.spec.conf import read_conf
 from cni.spec.skel import read_call
 from mooring.program.config import load
-from mooring.records import extract
+from mooring.records import extract, handed_offer
 from mooring.records.run_folder import READY
 from scheduler.__main__ import Config as SchedulerConfig
 from tests.manifests.accounts import NAMESPACE
@@ -95,7 +95,7 @@ def test_whoever_is_named_exists(objects: tuple[Document, ...]) -> None:
 
 
 def test_no_pod_can_do_more_than_it_must(objects: tuple[Document, ...]) -> None:
-    """Read-only root filesystem, no capability but init's netlink, no escalation, seccomp; root only where needed."""
+    """Read-only root filesystem, no capability, no escalation, seccomp; root only where needed, with one folder."""
     scheduler, advertiser = (
         next(one["spec"]["template"]["spec"] for one in of_kind(objects, kind)) for kind in _WORKLOADS
     )
@@ -109,11 +109,12 @@ def test_no_pod_can_do_more_than_it_must(objects: tuple[Document, ...]) -> None:
             context = container["securityContext"]
             assert context["readOnlyRootFilesystem"]
             assert not context["allowPrivilegeEscalation"]
-            assert context["capabilities"]["drop"] == ["ALL"]
-            assert context["capabilities"].get("add", []) == (["NET_ADMIN"] if container["name"] == "init" else [])
-    (serve,) = advertiser["containers"]
-    writable = {one["name"] for one in serve["volumeMounts"] if not one.get("readOnly")}
-    assert writable == {"run-advertiser"}
+            assert context["capabilities"] == {"drop": ["ALL"]}
+    writable = {
+        container["name"]: {one["name"] for one in container["volumeMounts"] if not one.get("readOnly")}
+        for container in _containers(advertiser)
+    }
+    assert writable == {"init": {"handed-offer"}, "advertiser": {"run-advertiser"}}
 
 
 def test_the_programs_take_their_flags(objects: tuple[Document, ...]) -> None:
@@ -137,9 +138,10 @@ def test_the_programs_take_their_flags(objects: tuple[Document, ...]) -> None:
         commands.append(command)
         assert host.node == "n1"
         mounted = {one["mountPath"] for one in container["volumeMounts"]}
-        records = str(host.state) if command == "init" else str(host.run / extract.FOLDER)
-        assert {str(host.sysfs), records, str(host.run / Path(READY).parent), str(host.offer.parent)} <= mounted
-    assert commands == ["init", "serve"]
+        records = {str(host.sysfs), str(host.run / extract.FOLDER)}
+        own = {str(host.state / handed_offer.FOLDER)} if command == "hand-over" else records
+        assert own | {str(host.run / Path(READY).parent), str(host.offer.parent)} <= mounted
+    assert commands == ["hand-over", "serve"]
 
 
 def test_the_extender_answers_nobody_whom_the_operator_has_not_named(objects: tuple[Document, ...]) -> None:

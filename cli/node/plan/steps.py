@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from cli.node.plan import network, settings, texts
+from cli.node.plan import init_unit, network, settings, texts
 from cli.node.plan.kubelet import endpoint as kubelet
 from cli.node.plan.states import Change, File, Host, Link, PathChange, State, VenvBuild
 
@@ -102,6 +102,10 @@ def steps(host: Host, choices: Choices) -> list[Step]:
     stops = tuple(("systemctl", "stop", name) for name in reversed(served))
     has_manager = any(path == texts.NETWORK_MANAGER for path, _ in texts.quiet(host))
     manager = (("systemctl", "try-reload-or-restart", "NetworkManager.service"),) if has_manager else ()
+    # VFs may take minutes, and a PF that cannot be prepared is no reason to have no node programs: `check` reports it.
+    begins = ("systemctl", "--no-block", "start", init_unit.SERVICE)
+    had_earlier = any(init_unit.earlier(host))
+    ends_earlier = (("systemctl", "stop", init_unit.EARLIER),) if had_earlier else ()
     limits = (_DAEMON_RELOAD, ("systemctl", "try-restart", ways.unit))
     kubelets = (_DAEMON_RELOAD, ("systemctl", "try-restart", "kubelet.service"))
     return [
@@ -111,8 +115,8 @@ def steps(host: Host, choices: Choices) -> list[Step]:
         Step(
             "services",
             lambda seen: _programs(seen, choices, ways),
-            (_DAEMON_RELOAD, *restarts),
-            stops,
+            (*ends_earlier, _DAEMON_RELOAD, *restarts, begins),
+            (*stops, ("systemctl", "stop", init_unit.SERVICE)),
             (_DAEMON_RELOAD,),
         ),
         Step("network", lambda seen: _network(seen, choices), leftover=network.released),
@@ -141,9 +145,10 @@ def _quiet(host: Host, choices: Choices) -> Sequence[tuple[str, str]]:
 
 
 def services(choices: Choices) -> Iterator[str]:
-    """Yield the services in the order of their starts: the shim late, and what watches it last."""
+    """Yield the units that run, in the order of their starts: the shim late, and what watches it last."""
+    yield init_unit.PATH
     if choices.advertiser == "unit":
-        yield from ("mooring-advertiser-init.service", "mooring-advertiser.service")
+        yield "mooring-advertiser.service"
     yield from ("mooring-cni.service", "mooring-cri-shim.service", BYPASS)
 
 
@@ -175,8 +180,9 @@ def _programs(host: Host, choices: Choices, ways: Sockets) -> list[Change]:
     chosen |= {"vf_names": "kernel"} if choices.vf_names == "kernel" else {}
     wanted["mooring-node"] = chosen | ({"failed_shim": "wait"} if choices.failed_shim == "wait" else {})
     states: list[tuple[str, State]] = []
-    for name in services(choices):
+    for name in (init_unit.SERVICE, *services(choices)):
         states += _unit(name, choices if name != BYPASS else _with_sockets(choices, ways))
+    states += [*init_unit.earlier(host), init_unit.rules()]
     # Python finds its environment beside bin; all three follow the one link that is swapped.
     states += [(f"{HOME}/{name}", Link(f"current/{name}")) for name in ("bin", "lib", "pyvenv.cfg")]
     states.append((CURRENT, Link(f"versions/{choices.release}")))
@@ -186,6 +192,8 @@ def _programs(host: Host, choices: Choices, ways: Sockets) -> list[Change]:
 def _unit(name: str, choices: Choices) -> list[tuple[str, State]]:
     """Return a unit's file and the links that enable it."""
     text = choices.units[name]
+    if name == init_unit.SERVICE:
+        text = init_unit.service(text, choices.advertiser)
     links = [(f"{_UNITS}/{target}.wants/{name}", Link(f"../{name}")) for target in _wanting(text)]
     return [(f"{_UNITS}/{name}", File(text)), *links]
 

@@ -66,13 +66,13 @@ def test_a_wheelhouse_of_another_version_is_refused(kubeadm: NodeHost) -> None:
 
 def test_programs_of_a_real_wheelhouse_run_where_they_are_installed(kubeadm: NodeHost) -> None:
     """The environment is built without a network; its scripts name the host's paths, and the programs start."""
-    wheels = wheelhouse.make(kubeadm.root.parent / "wheels", ("cni", "cri-shim"))
+    wheels = wheelhouse.make(kubeadm.root.parent / "wheels", ("advertiser", "cni", "cri-shim"))
     status, said = kubeadm.run("install", "--wheelhouse", str(wheels))
     assert status == 0, said
     assert kubeadm.run("check")[0] == 0
     home = kubeadm.root / "opt/mooring"
     assert (home / "bin/mooring-cni").read_text().startswith("#!/opt/mooring/versions/")
-    for module in ("cni", "cri_shim", "cri_shim.bypass", "cli.node"):
+    for module in ("advertiser", "cni", "cri_shim", "cri_shim.bypass", "cli.node"):
         done = subprocess.run([home / "bin/python", "-I", "-m", module, "--help"], capture_output=True, check=True)
         assert b"usage: mooring-" in done.stdout
     assert kubeadm.run("remove")[0] == 0

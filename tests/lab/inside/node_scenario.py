@@ -82,7 +82,7 @@ def tree() -> dict[str, str]:
 
 
 def told() -> str:
-    return LOG.read_text().splitlines()[-1] if LOG.exists() else ""
+    return "".join(LOG.read_text().splitlines()[-1:]) if LOG.exists() else ""
 
 
 def reported() -> str:

@@ -1,0 +1,79 @@
+"""Hand the cluster's offer to this node, and wait until `init` on the host is done with it: the init container's part.
+
+It changes one file. An offer that cannot be read is not handed over. Where no `init` has run in this boot, no
+mooring-init.service is installed: it takes the offer when `mooring-node install` starts it, and is not waited for.
+"""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import structlog
+
+from advertiser.host.offer_file import parse_offer, read_offer_text
+from mooring.errors import RecordError
+from mooring.files import read_file, write_file
+from mooring.records import handed_offer
+from mooring.records.handed_offer import InitResult, read_init_result
+
+# What a node has without an offer, as `advertiser.inventory.offer.EVERYTHING`.
+NO_OFFER = "# The cluster has no offer: every PF is offered.\nv: 1\npfs:\n- {}\n"
+# As long as systemd lets mooring-init.service run.
+_LIMIT_S = 900.0
+_SAID_EVERY_S = 30.0
+_POLL_S = 0.5
+_log = structlog.get_logger()
+
+
+class NotPreparedError(RuntimeError):
+    """An offer by which `init` could not prepare the node: its failures."""
+
+
+def hand_over(state: Path, offer: Path, *, required: bool) -> str:
+    """Put the offer into the state folder, durably; return its text. Raise OfferError or OSError."""
+    text = read_offer_text(offer, required=required)
+    if text is None:
+        text = NO_OFFER
+    parse_offer(text, str(offer))
+    write_file(state / handed_offer.NEXT, text)
+    _log.info("offer handed over", path=str(state / handed_offer.NEXT))
+    return text
+
+
+def await_init(state: Path, run: Path, text: str, pause: Callable[[float], None] = time.sleep) -> None:
+    """Return once `init` is done with the offer; raise NotPreparedError or OSError."""
+    waited_s = 0.0
+    while True:
+        result = _read_result(run)
+        if result is None:
+            _log.warning("nothing on this node takes the offer yet: mooring-node install")
+            return
+        if result.state == "done" and not (state / handed_offer.NEXT).exists():
+            # Read again: the run that has taken it says so before it takes it.
+            result = _read_result(run)
+            if result is not None and result.state == "done" and result.offer == handed_offer.digest(text):
+                _check(result)
+                return
+        if waited_s >= _LIMIT_S:
+            raise NotPreparedError(
+                f"mooring-init.service is not done with the offer after {_LIMIT_S:.0f} s: see its log on the node"
+            )
+        if waited_s % _SAID_EVERY_S == 0:
+            _log.info("waiting for mooring-init.service", state=result.state if result else None)
+        pause(_POLL_S)
+        waited_s += _POLL_S
+
+
+def _check(result: InitResult) -> None:
+    if result.failures:
+        raise NotPreparedError(f"mooring-init.service: {'; '.join(result.failures)}")
+    _log.info("mooring-init.service has prepared this node")
+
+
+def _read_result(run: Path) -> InitResult | None:
+    try:
+        text = read_file(run / handed_offer.RESULT)
+        return None if text is None else read_init_result(text)
+    except RecordError:
+        # Of another version, and replaced by the next run.
+        return InitResult("running")
