@@ -46,6 +46,7 @@ def release(name: str, shim: tuple[str, ...]) -> Path:
     write_program(folder / "bin/mooring-cni", sys.executable, "-m", "cni")
     write_program(folder / "bin/mooring-shim-bypass", sys.executable, "-m", "cri_shim.bypass")
     write_program(folder / "bin/mooring-node", sys.executable, "-m", "cli.node")
+    write_program(folder / "bin/mooring-advertiser", sys.executable, "-m", "advertiser")
     (folder / "complete").write_text(name)
     return wheels
 
@@ -69,7 +70,7 @@ def make_host() -> None:
     (UNITS / "containerd.service").write_text(SERVICE.format("/opt/runtime", here))
     restarts = f"EnvironmentFile={FLAGS}\nRestart=always\nRestartSec=1\n"
     (UNITS / "kubelet.service").write_text(SERVICE.format("/opt/kubelet $KUBELET_KUBEADM_ARGS", restarts))
-    for unit in ("mooring-cri-shim", "mooring-cni", "mooring-shim-bypass", "mooring-node-check"):
+    for unit in ("mooring-cri-shim", "mooring-cni", "mooring-shim-bypass", "mooring-node-check", "mooring-init"):
         (UNITS / f"{unit}.service.d").mkdir()
         (UNITS / f"{unit}.service.d/lab.conf").write_text(DROP_IN + here)
 
