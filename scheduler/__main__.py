@@ -159,8 +159,8 @@ async def _run(config: Config, access: Access) -> None:
             may_decide = (lambda: election.leads) if config.leader_elect else (lambda: True)
             writer = Writer(reporting_client, config.scheduler_name)
             clients = ApiClients(api, leaders)
-            loop = Loop(machine, clients, writer, time.time, may_decide, gc.freeze)
-            handlers = ExtenderHandlers(machine.extender_pods, loop, clients, time.time)
+            loop = Loop(machine, clients, writer, time.monotonic, may_decide, gc.freeze)
+            handlers = ExtenderHandlers(machine.extender_pods, loop, clients, time.monotonic)
             for number in (signal.SIGTERM, signal.SIGINT):
                 asyncio.get_running_loop().add_signal_handler(number, loop.stop)
             policies = PolicyCheck(reporting_client, OwnPod(config.lease_namespace, config.pod_name))

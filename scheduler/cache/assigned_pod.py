@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Set
 from dataclasses import dataclass
-from datetime import datetime
 from functools import lru_cache
 from itertools import islice
 from typing import Literal
@@ -140,18 +139,10 @@ def _read_use(spec: PodSpec, published: Set[str] | None = None) -> _Use:
         return _Use(NO_DEFAULTS, NO_DEFAULTS, ports, str(unreadable))
 
 
-def marked_at(pod: Pod, scheduler_name: str) -> float | None:
-    """Return when this scheduler marked the pod as a victim, in UNIX time; None if it did not, or does not say when.
-
-    The condition's message begins with the scheduler's name.
-    """
+def mark_of(pod: Pod, scheduler_name: str) -> Condition | None:
+    """Return the condition by which this scheduler marked the pod as a victim: its message begins with our name."""
     mark = _mark(pod)
-    if mark is None or not (mark.message or "").startswith(f"{scheduler_name}: "):
-        return None
-    try:
-        return datetime.fromisoformat(mark.last_transition_time or "").timestamp()
-    except ValueError:
-        return None
+    return mark if mark is not None and (mark.message or "").startswith(f"{scheduler_name}: ") else None
 
 
 def _is_preempted(pod: Pod) -> bool:

@@ -12,7 +12,6 @@ from mooring.errors import AnnotationError
 from scheduler.kube.host_ports import HostPorts
 from scheduler.kube.objects import Node, Taint
 from scheduler.kube.quantity import parse_resources
-from scheduler.kube.timestamps import unix_time
 from scheduler.placement.vf_accounting import FreeVfs
 
 # How long, in seconds, a node may be not Ready before its VFs are no longer given.
@@ -51,7 +50,7 @@ class NodeInfo:
     fault: InventoryFault | None
     # The annotation as it was read: an unchanged text is not parsed again.
     text: str | None
-    # UNIX time since which the node is known to be not Ready; None while it is Ready.
+    # When this scheduler first saw the node not Ready, in monotonic time; None while it is Ready.
     unready_since: float | None
     # Container images on the node: name to bytes.
     images: Mapping[str, int] = field(default_factory=dict)
@@ -65,7 +64,7 @@ class NodeInfo:
     rates_shown: Mapping[str, int] | None = None
 
     def inventory_fault(self, now: float) -> InventoryFault | None:
-        """Return why nothing new may be given from the inventory at UNIX time ``now``; None if it may."""
+        """Return why nothing new may be given from the inventory at the monotonic time ``now``; None if it may."""
         if self.unready_since is not None and now - self.unready_since > NOT_READY_S:
             return InventoryFault.NOT_READY
         return self.fault
@@ -182,7 +181,6 @@ def _unready_since(node: Node, known: NodeInfo | None, now: float) -> float | No
     ready = next((one for one in node.status.conditions or () if one.type == "Ready"), None)
     if ready is not None and ready.status == "True":
         return None
-    if known is not None:
-        return now if known.unready_since is None else known.unready_since
-    # A scheduler that starts sees the node for the first time: it may have been not Ready for hours, by another clock.
-    return min(now, unix_time(ready.last_transition_time if ready is not None else None, now))
+    # Another machine wrote the condition's time, so it is not compared with our clock: a new leader counts from its
+    # first look. So does kube-controller-manager: probeTimestamp in pkg/controller/nodelifecycle.
+    return now if known is None or known.unready_since is None else known.unready_since

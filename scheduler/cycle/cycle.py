@@ -105,7 +105,7 @@ class SchedulingCycle:
         self._signature_scores.tick(now)
 
     def decide(self, pod_info: PodInfo, now: float, record_phase: RecordPhase = ignore_phase) -> Decision:
-        """Decide about a pod at UNIX time ``now``; ``record_phase`` is called with each phase that ends."""
+        """Decide about a pod at the monotonic time ``now``; ``record_phase`` is called with each phase that ends."""
         made = self.proceed(pod_info, now, VictimSearch(), record_phase)
         assert made is not None, "a search without a limit ends in its first turn"
         return made

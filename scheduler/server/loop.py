@@ -99,7 +99,11 @@ class ApiClients:
 
 
 class Loop:
-    """One scheduler at work. ``clock`` gives UNIX time; ``settled`` is called when all lists have been taken in."""
+    """One scheduler at work; ``settled`` is called when all lists have been taken in.
+
+    ``clock`` is monotonic, in seconds: an administrator or NTP may set UNIX time back or forward, and then pods would
+    wait for hours, or healthy ones would be evicted. UNIX time is only for what the API server shows.
+    """
 
     def __init__(
         self,

@@ -7,7 +7,7 @@ no lock is needed, and counting is adding to an entry of a dictionary.
 import time
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import accumulate, product
 from typing import get_args, get_type_hints
 
@@ -202,11 +202,17 @@ class ProfileMetrics:
 _QUEUES = {"in_flight": "binding"}
 
 
+def unix_offset_s() -> float:
+    """Return by how many seconds UNIX time is ahead of the monotonic clock now."""
+    return time.time() - time.monotonic()  # noqa: TID251 - what a metric shows is UNIX time
+
+
 class _MachineCollector(Collector):
     """Gauges that are derived from the machine when they are read, so that no second count can drift."""
 
-    def __init__(self, machine: Machine) -> None:
+    def __init__(self, machine: Machine, unix_offset_s: Callable[[], float] = unix_offset_s) -> None:
         self._machine = machine
+        self._unix_offset_s = unix_offset_s
 
     def describe(self) -> Iterable[GaugeMetricFamily]:
         return []
@@ -287,7 +293,7 @@ class _MachineCollector(Collector):
         late = GaugeMetricFamily(
             "mooring_rates_late_since_timestamp_seconds",
             "When the oldest rates were allocated that are not in force",
-            self._machine.rate_changes.late_since() or 0,
+            self._machine.rate_changes.late_since(self._unix_offset_s()) or 0,
         )
         return edited, late
 

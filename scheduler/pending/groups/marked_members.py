@@ -7,8 +7,8 @@ mark, or fewer than the group needs are placed. A member without the mark that h
 not complete, or the group lives again. Whoever is placed later bears no mark, and is never evicted here.
 
 What is left on a group that lives is not taken back here. kube-controller-manager does that after two minutes, where
-the pod is not being deleted (stalePodDisruptionTimeout in its pkg/controller/disruption/disruption.go). So a leader
-has to see marks in their first minute to act on them.
+the pod is not being deleted (stalePodDisruptionTimeout in its pkg/controller/disruption/disruption.go). So a mark is
+young when it is first seen, and a leader has to see it in its first minute to act on it.
 
 Source of the condition: PreemptPod of kube-scheduler.
 """
@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from itertools import islice
 from math import inf
 
-from scheduler.cache.assigned_pod import marked_at, pod_reference
+from scheduler.cache.assigned_pod import mark_of, pod_reference
 from scheduler.cache.cache import Cache
 from scheduler.cache.groups.placed_groups import PlacedGroups
 from scheduler.cycle.instructions import Evict
@@ -29,7 +29,7 @@ from scheduler.kube.pod_groups import GroupPolicy
 # So long the deletions of an order may be under way.
 PATIENCE_S = 60.0
 _CHECK_S = 5.0
-# An older mark is not of an order that a crash has just cut short. Clocks of machines may differ by minutes.
+# A mark that was first seen earlier is not of an order that a crash has just cut short.
 _OLDEST_S = 600.0
 # Evictions in one look, and members that are remembered.
 _AT_ONCE = 64
@@ -38,9 +38,11 @@ _MOST_MARKED = 8192
 
 @dataclass(slots=True)
 class _Staying:
-    """When one was marked and is evicted; whether a leader has seen it, and one of its group being deleted then."""
+    """When a mark was first seen, and is acted on; whether a leader saw it, and one of its group being deleted then."""
 
-    marked_at: float
+    seen_at: float
+    # As the API server shows it: another text is another mark.
+    transition: str
     due: float = inf
     is_known: bool = False
     is_evident: bool = False
@@ -63,19 +65,20 @@ class MarkedMembers:
 
     def see(self, pod: Pod, now: float) -> None:
         """Take in a pod as it is now."""
-        uid, at = pod.metadata.uid, None
-        if pod.spec.scheduling_group is not None and pod.spec.node_name:
-            at = marked_at(pod, self._scheduler_name)
-        if at is None:
+        uid = pod.metadata.uid
+        is_member = pod.spec.scheduling_group is not None and bool(pod.spec.node_name)
+        mark = mark_of(pod, self._scheduler_name) if is_member else None
+        if mark is None:
             self._staying.pop(uid, None)
             return
+        transition = mark.last_transition_time or ""
         if pod.metadata.deletion_timestamp is not None:
             self._staying.pop(uid, None)
             self._leaving.add(uid)
-        elif uid in self._staying:
-            self._staying[uid].marked_at = at
-        elif uid not in self._left_alone and now - at <= _OLDEST_S:
-            self._staying[uid] = _Staying(at)
+        elif uid not in self._left_alone:
+            staying = self._staying.setdefault(uid, _Staying(now, transition))
+            if staying.transition != transition:
+                staying.seen_at, staying.transition = now, transition
         if len(self) > _MOST_MARKED:
             self._forget_gone()
 
@@ -144,4 +147,4 @@ class MarkedMembers:
 
 
 def _is_old(one: _Staying, now: float) -> bool:
-    return now - one.marked_at > _OLDEST_S
+    return now - one.seen_at > _OLDEST_S

@@ -73,7 +73,7 @@ class PendingGroups:
         """Take in a waiting member, or one that has changed; its owner may have moved one that ``is_known``."""
         self._leave_other(uid, membership, now)
         if is_known and not self.holds(uid):
-            self._ranks.join(uid, now)
+            self._ranks.join(uid)
         self._ranks.put(uid, membership.key, rank)
         self._put(uid, membership, "waiting", now)
 

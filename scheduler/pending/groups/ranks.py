@@ -7,7 +7,6 @@ entries are more than the others.
 
 from collections import Counter
 from collections.abc import Set
-from datetime import UTC, datetime
 from heapq import heappop, heappush
 
 from scheduler.kube.group_membership import GroupKey
@@ -33,15 +32,17 @@ class GroupRanks:
         self._of: dict[str, tuple[GroupKey, Rank]] = {}
         self._lowest: dict[GroupKey, _Lowest] = {}
         self._counts: Counter[GroupKey] = Counter()
-        # When members came to their group that had been seen before, as RFC 3339 times.
+        # The latest creation of a member that has been seen: the API server's time, as far as it is visible here.
+        self._latest = ""
+        # Of members that moved to their group: the latest creation of then.
         self._joined: dict[str, str] = {}
 
     def uids(self) -> Set[str]:
         return self._of.keys()
 
-    def join(self, uid: str, now: float) -> None:
-        """Let a member be no older than now, whatever `put` is told, until it is forgotten."""
-        self._joined[uid] = datetime.fromtimestamp(now, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    def join(self, uid: str) -> None:
+        """Let a member be no older than the latest that was seen until now, until it is forgotten."""
+        self._joined[uid] = self._latest
 
     def forget(self, uid: str) -> None:
         """Forget when a pod that is gone has come."""
@@ -49,6 +50,7 @@ class GroupRanks:
 
     def put(self, uid: str, key: GroupKey, rank: Rank) -> None:
         """Record a waiting member, or that it has changed."""
+        self._latest = max(self._latest, rank[1])
         rank = rank[0], max(rank[1], self._joined.get(uid, ""))
         known = self._of.get(uid)
         if known == (key, rank):

@@ -23,6 +23,7 @@ from mooring.errors import AnnotationError
 from scheduler.cache.cache import AssignedPod, Cache
 from scheduler.cycle.instructions import Instruction, RatesReason, Report, ReportRates, WriteRates, WriteRatesResult
 from scheduler.kube.objects import Pod
+from scheduler.kube.timestamps import unix_time
 from scheduler.pending.nominator import Nominator
 from scheduler.placement import rate_change
 from scheduler.placement.rate_change import Fits, Misfit, asks_as_assigned, judge_rates, removed_request, wanted_rates
@@ -48,13 +49,27 @@ _SHORT = 1024
 SignRates = Callable[[str], str]
 
 
+@dataclass(frozen=True, slots=True)
+class _Late:
+    """A generation that is not in force: since when by our clock, and as the API server shows it, if it does."""
+
+    generation: int
+    since: float
+    shown_since: str = ""
+
+    def unix_since(self, unix_offset_s: float) -> float:
+        seen = self.since + unix_offset_s
+        return min(seen, unix_time(self.shown_since, seen))
+
+
 @dataclass(slots=True)
 class _Change:
     """A pod whose rates differ from what it asks for, or whose condition does not say yet that they do not.
 
     ``wanted`` is what it asks for, or why that is refused. ``pod`` is as much of the pod as a write needs. ``late`` is
-    the generation that was not in force when the pod was last seen, and since when. ``unsigned``: it has no signature
-    of ours. ``conflicts``: so many writes have met one, without another result since.
+    the generation that was not in force when the pod was last seen, and since when. ``shown_since`` is since when an
+    earlier leader has shown it as deferred, an RFC 3339 time: it orders those that a new leader sees together.
+    ``unsigned``: it has no signature of ours. ``conflicts``: so many writes have met one, without another result since.
     """
 
     pod: Pod
@@ -62,16 +77,17 @@ class _Change:
     wanted: tuple[VfRates, ...] | str
     priority: int
     since: float
+    shown_since: str = ""
     not_before: float = 0.0
     told: Told | None = None
     told_at: float = 0.0
-    late: tuple[int, float] | None = None
+    late: _Late | None = None
     unsigned: bool = False
     conflicts: int = 0
 
     @property
-    def order(self) -> tuple[int, float, str]:
-        return -self.priority, self.since, self.pod.metadata.uid
+    def order(self) -> tuple[int, float, bool, str, str]:
+        return -self.priority, self.since, not self.shown_since, self.shown_since, self.pod.metadata.uid
 
     def goes_first(self, now: float) -> bool:
         """Return whether nobody after it may take what it has just been given, and not got because of a conflict.
@@ -111,18 +127,17 @@ class RateChanges:
         shown = shown_condition(pod)
         change = self._changes.get(uid)
         if change is None:
-            change = self._open(
-                rates_condition.reference(pod, shown), assigned, wanted, rates_condition.since(shown, "Deferred", now)
-            )
+            change = self._open(rates_condition.reference(pod, shown), assigned, wanted, now)
+            change.shown_since = rates_condition.shown_since(shown, "Deferred")
         elif change.wanted != wanted:
-            change.since = now
+            change.since, change.shown_since = now, ""
         change.pod, change.wanted = rates_condition.reference(pod, shown), wanted
         change.unsigned = self._is_unsigned(pod, assigned)
         generation = None if assigned.rates is None or self._is_in_force(assigned) else assigned.rates.generation
         if generation is None:
             change.late = None
-        elif change.late is None or change.late[0] != generation:
-            change.late = generation, rates_condition.since(shown, "Allocated", now)
+        elif change.late is None or change.late.generation != generation:
+            change.late = _Late(generation, now, rates_condition.shown_since(shown, "Allocated"))
         if shown is not None and (change.told is None or change.told_at + _SHOWN_S < now):
             change.told = rates_condition.told(shown)
         self.touch(assigned.node, now)
@@ -140,7 +155,7 @@ class RateChanges:
             assigned = self._cache.assigned(uid)
             if assigned is not None and assigned.rates is not None and not self._is_in_force(assigned):
                 change = self._open(rates_condition.pod_of(assigned), assigned, assigned.rates.rates, now)
-                change.told, change.late = rates_condition.in_force(node), (assigned.rates.generation, now)
+                change.told, change.late = rates_condition.in_force(node), _Late(assigned.rates.generation, now)
         self.touch(node, now)
 
     def drop(self, uid: str) -> None:
@@ -172,18 +187,19 @@ class RateChanges:
                 counts[change.told[0]] += 1
         return {reason: count for reason, count in counts.items() if reason != "InForce"}
 
-    def late_since(self) -> float | None:
+    def late_since(self, unix_offset_s: float) -> float | None:
         """Return since when the oldest allocated rates are not in force, in UNIX time; None if none are late.
 
-        Those of nodes that change no rates do not count: they are told as infeasible.
+        ``unix_offset_s`` is UNIX time minus our clock. What an earlier leader allocated counts from the time that the
+        API server shows, if that is before this leader saw it. Rates of nodes that change none do not count: they are
+        reported as infeasible.
         """
-        times = [since for uid, change in self._changes.items() for since in self._late(uid, change)]
-        return min(times, default=None)
+        late = (self._late(uid, change) for uid, change in self._changes.items())
+        return min((one.unix_since(unix_offset_s) for one in late if one is not None), default=None)
 
-    def _late(self, uid: str, change: _Change) -> Iterator[float]:
+    def _late(self, uid: str, change: _Change) -> _Late | None:
         assigned = self._cache.assigned(uid)
-        if change.late is not None and assigned is not None and self._may_apply(assigned):
-            yield change.late[1]
+        return change.late if assigned is not None and self._may_apply(assigned) else None
 
     def next_due(self) -> float | None:
         due = self._due.next()

@@ -1,7 +1,6 @@
 """The condition ``MooringRates`` of a pod: what became of the last edit of its rates. Pure."""
 
 from collections.abc import Mapping
-from datetime import datetime
 from typing import Literal, get_args
 
 from mooring.annotations.rates import PodRates
@@ -65,14 +64,9 @@ def told(shown: Condition | None) -> Told | None:
     return None if shown is None or reason is None else (reason, shown.message or "")
 
 
-def since(shown: Condition | None, reason: RatesReason, now: float) -> float:
-    """Return since when a condition has a reason, in UNIX time: a leader before may have told it; else ``now``."""
-    if shown is None or shown.reason != reason:
-        return now
-    try:
-        return datetime.fromisoformat(shown.last_transition_time or "").timestamp()
-    except ValueError:
-        return now
+def shown_since(shown: Condition | None, reason: RatesReason) -> str:
+    """Return since when the API server shows a reason, as an RFC 3339 time; empty if it shows another or none."""
+    return (shown.last_transition_time or "") if shown is not None and shown.reason == reason else ""
 
 
 def reference(pod: Pod, shown: Condition | None) -> Pod:

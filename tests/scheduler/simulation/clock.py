@@ -64,6 +64,8 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
     def __init__(self) -> None:
         self.now_s = 0.0
+        # By how many seconds the UNIX time of a process is wrong.
+        self.wall_errors_s: dict[str, float] = {}
         self._frozen: dict[str, list[asyncio.Handle]] = {}
         self._numbers = itertools.count()
         self._signals: dict[str, Callable[[], object]] = {}
@@ -82,8 +84,8 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         return self.now_s
 
     def wall(self) -> float:
-        """Return UNIX time."""
-        return EPOCH_S + self.now_s
+        """Return UNIX time, as the machine of the running process has it."""
+        return EPOCH_S + self.now_s + self.wall_errors_s.get(PROCESS.get(), 0.0)
 
     def freeze(self, process: str) -> None:
         self._frozen.setdefault(process, [])

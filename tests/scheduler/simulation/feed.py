@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from tests.scheduler.simulation.clock import VirtualLoop
 from tests.scheduler.simulation.http import Connection, Request
 
-_EMPTY = b'{"items":[],"metadata":{"resourceVersion":"1"}}'
+_EMPTY = b'{"kind":"List","items":[],"metadata":{"resourceVersion":"1"}}'
 
 
 @dataclass

@@ -28,6 +28,8 @@ SEEDS, LONG_SEEDS = range(20), range(20, 240)
 DISRUPTED_STEPS, DISRUPTED_SEEDS, LONG_DISRUPTED_SEEDS = 250, (90, 93, 95, 103, 109), range(200, 300)
 # In these runs the rates of running pods change all the time.
 RATES_STEPS, RATES_SEEDS, LONG_RATES_SEEDS = 600, (0, 3, 28, 58), range(300, 400)
+# In these runs the schedulers' machines show a wrong UNIX time.
+CLOCK_CHANGES, CLOCK_STEPS, CLOCK_SEEDS = 8, 320, range(400, 402)
 # Seed: what it found. A seed gives the same run only as long as the simulation is unchanged; they stay all the same.
 FAILED_ONCE = {
     13: "a dispute that a scheduler learnt of while it stood by was told by nobody, if the leader ended before it told",
@@ -73,6 +75,26 @@ def test_the_simulation_reaches_the_cases_that_it_guarantees() -> None:
     assert sum(world.jobs.after_hold for world in worlds) > 3
     assert sum(world.jobs.run_again for world in worlds) > 12
     assert all(met[what] > 3 for what in ("not bound", "preempted", "lost", "stood by"))
+
+
+async def _life_by_wrong_clocks(world: World) -> None:
+    """NTP or an administrator sets the clocks of the schedulers' machines back and forward by an hour."""
+    for _ in range(CLOCK_CHANGES):
+        _set_clocks(world, world.source.choice((-3600.0, 0.0, 3600.0)))
+        await world.live(CLOCK_STEPS // CLOCK_CHANGES)
+    _set_clocks(world, -7200.0)
+    await world.settle()
+
+
+def _set_clocks(world: World, error_s: float) -> None:
+    for scheduler in world.slots.values():
+        world.loop.wall_errors_s[scheduler.name] = error_s
+
+
+@pytest.mark.parametrize("seed", CLOCK_SEEDS)
+def test_guarantees_hold_whatever_the_wall_clock_shows(seed: int) -> None:
+    """No pod waits because time seems to have gone back, and none is evicted because it seems to have passed."""
+    assert simulate(seed, _life_by_wrong_clocks).promises.binds > FEWEST
 
 
 @pytest.mark.parametrize("seed", LONG_SEEDS)

@@ -42,12 +42,11 @@ def _member(
     name: str,
     message: str = "",
     reason: str = "PreemptionByScheduler",
-    marked: str = MARKED,
     **metadata: Any,
 ) -> Pod:
     """Make a member that has a node; with a message it is marked."""
     mark = {"type": "DisruptionTarget", "status": "True", "reason": reason, "message": message}
-    mark["lastTransitionTime"] = marked
+    mark["lastTransitionTime"] = MARKED
     status = {"conditions": [mark]} if message else {}
     group = {"schedulingGroup": {"podGroupName": "train"}}
     return life.make_pod(name, None, node="n1", spec=group, metadata=metadata, status=status)
@@ -166,15 +165,6 @@ def test_a_mark_that_is_taken_back_ends_the_matter(life: Life) -> None:
     life.see(member := _member(life, "m0", OURS))
     life.work(PATIENCE_S / 2)
     life.see(changed(member, status={"conditions": []}))
-    assert _in_time(life) == []
-
-
-@pytest.mark.parametrize("marked", ["1970-01-01T00:00:00Z", "", "yesterday"])
-def test_an_old_mark_does_not_count(life: Life, marked: str) -> None:
-    """A crash before the first deletion may have left it long ago; since then a user has deleted a member."""
-    life.work(700.0)
-    _pod_group(life)
-    life.see(_leaving(life, "m0"), _member(life, "m1", OURS, marked=marked))
     assert _in_time(life) == []
 
 

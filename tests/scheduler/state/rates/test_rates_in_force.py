@@ -240,7 +240,7 @@ def test_what_is_in_force_needs_no_signature(signing: EditedRates) -> None:
 
 def _figures(edited: EditedRates) -> tuple[dict[str, float], float]:
     """Return the gauges of edits that are not in force: those that are not 0 by state, and since when one is late."""
-    collector = _MachineCollector(edited.machine)
+    collector = _MachineCollector(edited.machine, lambda: 0.0)
     samples = [sample for metric in collector.collect() for sample in metric.samples]
     states = {one.labels["state"]: one.value for one in samples if one.name == "mooring_edited_rates" and one.value}
     (since,) = (one.value for one in samples if one.name == "mooring_rates_late_since_timestamp_seconds")
