@@ -12,8 +12,9 @@ import msgspec
 import structlog
 
 from advertiser.formats.network_status import KEY, NetworkStatus, is_another_writers
+from mooring.kube.answers import check_object
 from mooring.kube.client import MERGE_PATCH, Client
-from mooring.kube.failures import Conflict, Denied, KubeError, NotFound, Throttled, Unknown
+from mooring.kube.failures import Conflict, Denied, KubeError, NotFound, Status, Throttled, Unknown
 from mooring.kube.lanes import Lane, Lanes
 from mooring.kube.namespace_turns import NamespaceTurns
 
@@ -97,7 +98,11 @@ class NetworkStatusWriter:
 
     async def _patch(self, path: str, metadata: Mapping[str, object]) -> _Pod:
         body = json.dumps({"metadata": metadata}).encode()
-        return msgspec.json.decode(await self._client.request("PATCH", path, body, MERGE_PATCH), type=_Pod)
+        answer = check_object("Pod", await self._client.request("PATCH", path, body, MERGE_PATCH))
+        try:
+            return msgspec.json.decode(answer, type=_Pod)
+        except msgspec.MsgspecError as unreadable:
+            raise Unknown(Status(200, message=f"PATCH {path}: {unreadable}")) from unreadable
 
 
 def _fields(status: NetworkStatus) -> Mapping[str, str]:

@@ -13,7 +13,9 @@ from advertiser.publish.scanner import Scanner
 from mooring import names
 from mooring.annotations.inventory import Inventory, dump_inventory
 from mooring.gpu.inventory import KEY, dump_gpu_inventory
+from mooring.kube.answers import check_object
 from mooring.kube.client import Client
+from mooring.kube.failures import Status, Unknown
 from mooring.kube.retry import until_definite
 
 _MOST_LOOKS = 3
@@ -21,8 +23,7 @@ _MOST_LOOKS = 3
 
 async def publish_once(client: Client, scanner: Scanner) -> None:
     """Publish what the host offers now; raise KubeError, NotFound if the node does not exist."""
-    get = until_definite(client.request)
-    node = msgspec.json.decode(await get("GET", node_path(scanner.node)), type=Node)
+    node = await _read_node(client, node_path(scanner.node))
     annotations = node.metadata.annotations or {}
     drained = read_drained(annotations.get(names.DRAIN), scanner.node) or frozenset()
     cluster_facts = ClusterFacts(drained=drained)
@@ -34,6 +35,15 @@ async def publish_once(client: Client, scanner: Scanner) -> None:
     for key, (patch, text) in texts.items():
         if annotations.get(key) != text:
             await until_definite(patch)(client, scanner.node, text)
+
+
+@until_definite
+async def _read_node(client: Client, path: str) -> Node:
+    """Return the node. An answer that is not whole would name no drained PFs, and all would be offered."""
+    try:
+        return msgspec.json.decode(check_object("Node", await client.request("GET", path)), type=Node)
+    except msgspec.MsgspecError as unreadable:
+        raise Unknown(Status(200, message=f"GET {path}: {unreadable}")) from unreadable
 
 
 async def _confirmed(scanner: Scanner, cluster_facts: ClusterFacts) -> Inventory:

@@ -18,7 +18,7 @@ from typing import Any
 
 import yaml
 
-from mooring.kube.guard import BINDINGS_PATH, POLICIES, POLICIES_PATH, PolicyState, judge_documents
+from mooring.kube.guard import BINDING, BINDINGS_PATH, POLICIES, POLICIES_PATH, POLICY, PolicyState, judge_documents
 
 # kubeadm, k3s and RKE2, EKS.
 KUBECONFIGS = (
@@ -45,13 +45,14 @@ def read_policies(kubeconfig: Path | None) -> Mapping[str, PolicyState]:
 
 def _read(opener: urllib.request.OpenerDirector, server: str, headers: Mapping[str, str], name: str) -> PolicyState:
     found: list[Mapping[str, Any] | None] = []
-    for path in (POLICIES_PATH, BINDINGS_PATH):
+    for path, kind in ((POLICIES_PATH, POLICY), (BINDINGS_PATH, BINDING)):
         try:
             asked = urllib.request.Request(f"{server}{path}/{name}", headers=dict(headers))
             with opener.open(asked, timeout=_ANSWER_S) as answer:
                 document = json.loads(answer.read(_LONGEST))
-            if not isinstance(document, dict):
-                return PolicyState("unknown", "the answer is not an object")
+            # As an API server's: `{}` would be a policy that denies.
+            if not isinstance(document, dict) or document.get("kind") != kind:
+                return PolicyState("unknown", f"GET {path}/{name}: the answer is no {kind}")
             found.append(document)
         except urllib.error.HTTPError as refused:
             if refused.code != _NOT_FOUND:

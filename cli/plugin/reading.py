@@ -9,8 +9,9 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
+from mooring.kube.answers import check_list, check_object
 from mooring.kube.client import Client
-from mooring.kube.failures import Gone, NotFound, Refused
+from mooring.kube.failures import Gone, NotFound, Refused, Unknown
 
 T = TypeVar("T")
 _PAGE = 500
@@ -25,13 +26,15 @@ class UnreadableError(RuntimeError):
     """A command's main object could not be read: the message for a person."""
 
 
-class _ListMeta(msgspec.Struct, rename={"next_page": "continue"}):
+class _ListMeta(msgspec.Struct, rename={"next_page": "continue", "resource_version": "resourceVersion"}):
     next_page: str = ""
+    resource_version: str = ""
 
 
 class _Page(msgspec.Struct, Generic[T]):
     items: list[T] | None = None
     metadata: _ListMeta = msgspec.field(default_factory=_ListMeta)
+    kind: str = ""
 
 
 class _Object(msgspec.Struct):
@@ -53,8 +56,8 @@ class Reader:
         """Return one object; raise a KubeError, or UnreadableError."""
         body = await self._client.request("GET", path)
         try:
-            return msgspec.json.decode(body, type=kind)
-        except _UNDECODED as odd:
+            return msgspec.json.decode(check_object(kind.__name__, body), type=kind)
+        except (Unknown, *_UNDECODED) as odd:
             raise _no_answer(path, odd) from odd
 
     async def must(self, path: str, kind: type[T], params: Mapping[str, str] | None = None) -> list[T]:
@@ -112,6 +115,7 @@ class Reader:
                 page = self._one_by_one(path, body, kind)
             except _UNDECODED as odd:
                 raise _no_answer(path, odd) from odd
+            _check(path, page)
             found += page.items or ()
             token = page.metadata.next_page
             if not token:
@@ -132,10 +136,17 @@ class Reader:
                 named = msgspec.json.decode(raw, type=_Object).metadata or {}
                 name = "/".join(str(named[key]) for key in ("namespace", "name") if key in named)
                 self._leave_out(kind, name, str(unreadable))
-        return _Page(found, page.metadata)
+        return _Page(found, page.metadata, page.kind)
 
     def _leave_out(self, kind: type[Any], name: str, why: str) -> None:
         self.notes.append(f"{kind.__name__.lower()} {name!r} is left out: {why}")
+
+
+def _check(path: str, page: _Page[T]) -> None:
+    try:
+        check_list(page.kind, page.metadata.resource_version)
+    except Unknown as odd:
+        raise _no_answer(path, odd) from odd
 
 
 def _no_answer(path: str, odd: Exception) -> UnreadableError:

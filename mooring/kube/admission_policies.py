@@ -5,9 +5,10 @@ from typing import Any
 
 import msgspec
 
+from mooring.kube.answers import check_object
 from mooring.kube.client import Client
 from mooring.kube.failures import KubeError, NotFound
-from mooring.kube.guard import BINDINGS_PATH, POLICIES, POLICIES_PATH, PolicyState, judge_documents
+from mooring.kube.guard import BINDING, BINDINGS_PATH, POLICIES, POLICIES_PATH, POLICY, PolicyState, judge_documents
 
 
 async def read_policies(client: Client) -> Mapping[str, PolicyState]:
@@ -17,15 +18,15 @@ async def read_policies(client: Client) -> Mapping[str, PolicyState]:
 
 async def _read_policy(client: Client, name: str) -> PolicyState:
     try:
-        policy = await _object(client, f"{POLICIES_PATH}/{name}")
-        binding = await _object(client, f"{BINDINGS_PATH}/{name}")
+        policy = await _object(client, f"{POLICIES_PATH}/{name}", POLICY)
+        binding = await _object(client, f"{BINDINGS_PATH}/{name}", BINDING)
     except (KubeError, msgspec.MsgspecError, UnicodeDecodeError) as unreadable:
         return PolicyState("unknown", str(unreadable))
     return judge_documents(name, policy, binding)
 
 
-async def _object(client: Client, path: str) -> Mapping[str, Any] | None:
+async def _object(client: Client, path: str, kind: str) -> Mapping[str, Any] | None:
     try:
-        return msgspec.json.decode(await client.request("GET", path), type=dict[str, Any])
+        return msgspec.json.decode(check_object(kind, await client.request("GET", path)), type=dict[str, Any])
     except NotFound:
         return None

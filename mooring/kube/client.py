@@ -5,8 +5,9 @@
         await client.request("PATCH", "/api/v1/nodes/n1", patch, content_type=MERGE_PATCH)
 
 Reads use aiohttp, lists compressed; writes, of which a scheduler makes thousands a second, use
-`mooring.kube.connections`. Every failure is one of `mooring.kube.failures`: only this module handles the exceptions of
-both. Only a request that was refused with 401 before anything was done is repeated, once, with fresh headers.
+`mooring.kube.connections`. Every failure is one of `mooring.kube.failures`, also a 2xx answer that is not whole
+(`mooring.kube.answers`). Only this module handles the exceptions of both. Only a request that was refused with 401
+before anything was done is repeated, once, with fresh headers.
 """
 
 import asyncio
@@ -21,6 +22,7 @@ import aiohttp
 from yarl import URL
 
 from mooring.kube.access import Access
+from mooring.kube.answers import check_read, check_write
 from mooring.kube.connections import Answer, Connections
 from mooring.kube.failures import Status, Unknown, failure, of_object
 from mooring.kube.request_slots import RequestSlots
@@ -102,9 +104,11 @@ class Client:
             if method != "GET":
                 return await self._write(method, path, body, content_type, params, patience_s)
             async with self._reads, await self._begin(path, params, self._short) as answer:
-                return await answer.read()
+                found = await answer.read()
         except _LOST as lost:
             raise _unknown(method, path, lost) from lost
+        check_read(f"GET {path}", found)
+        return found
 
     @asynccontextmanager
     async def stream(self, path: str, params: _Params, silence_s: float) -> AsyncIterator[AsyncIterator[list[bytes]]]:
@@ -139,6 +143,7 @@ class Client:
             slot.end()
         if not 200 <= answer.status < 300:
             raise of_object(failure(answer.status, answer.body, answer.retry_after))
+        check_write(f"{method} {path}", answer.body)
         return answer.body
 
     async def _ask(self, target: str, content: str, body: bytes, patience_s: float | None) -> Answer:

@@ -18,6 +18,7 @@ POLICIES = (
 )
 GROUP = "/apis/admissionregistration.k8s.io/v1"
 POLICIES_PATH, BINDINGS_PATH = f"{GROUP}/validatingadmissionpolicies", f"{GROUP}/validatingadmissionpolicybindings"
+POLICY, BINDING = "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"
 State = Literal["bound", "missing", "unbound", "unknown"]
 STATES: tuple[State, ...] = ("bound", "missing", "unbound", "unknown")
 

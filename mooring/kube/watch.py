@@ -9,8 +9,9 @@
 
 The end of a stream is normal (servers close slow readers' streams cleanly): the watch resumes where it stopped and
 loses nothing. After 410, or an ERROR event, it lists again and yields another `Synced`. Lists carry no resourceVersion,
-so they are never older than the call. An object that the caller already has in that version is not decoded again. The
-caller must only take events from here, not process them.
+so they are never older than the call. An object that the caller already has in that version is not decoded again. An
+answer that is not whole (`mooring.kube.answers`) is no end of a list and no change: it is requested again. The caller
+must only take events from here, not process them.
 """
 
 import asyncio
@@ -23,6 +24,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import msgspec
 import structlog
 
+from mooring.kube.answers import check_list, incomplete
 from mooring.kube.client import Client
 from mooring.kube.events import Changed, Event, Identity, Removed, Synced, Unreadable
 from mooring.kube.failures import Gone, KubeError, NotFound, Refused, Status, Unknown, failure_of
@@ -56,6 +58,7 @@ class _ListMeta(msgspec.Struct, rename={"resource_version": "resourceVersion", "
 
 
 class _List(msgspec.Struct):
+    kind: str = ""
     items: list[msgspec.Raw] | None = None
     metadata: _ListMeta = msgspec.field(default_factory=_ListMeta)
 
@@ -123,6 +126,8 @@ class Decoder(Generic[T]):
             return None
         meta = line.object.metadata
         identity = Identity(meta.name, meta.namespace, meta.uid, meta.resource_version)
+        if incomplete(identity):
+            return None
         if line.type in _CHANGED:
             return WatchLine(identity.resource_version, Changed(identity, line.object))
         return WatchLine(identity.resource_version, Removed(identity)) if line.type == "DELETED" else None
@@ -246,6 +251,8 @@ async def _take_in(
     for raw in page.items or ():
         number, size = number + 1, size + len(memoryview(raw))
         identity = _identify(raw)
+        if why := incomplete(identity):
+            raise Unknown(Status(200, message=f"an object of a {page.kind} is not whole: {why}"))
         if is_known(identity):
             listed.unchanged.append(identity)
         else:
@@ -273,9 +280,11 @@ async def _page(client: Client, path: str, selected: Mapping[str, str], token: s
     params = {**selected, "limit": str(_PAGE)} | ({"continue": token} if token else {})
     body = await client.request("GET", path, params=params)
     try:
-        return _at_any_depth(_decode_list, body)
+        page = _at_any_depth(_decode_list, body)
     except msgspec.MsgspecError as unreadable:
         raise Unknown(Status(200, message=f"GET {path}: not a list: {unreadable}")) from unreadable
+    check_list(page.kind, page.metadata.resource_version)
+    return page
 
 
 def _at_any_depth(decode: Callable[[bytes], T], text: bytes) -> T:
@@ -322,4 +331,6 @@ def read_line_in_pieces(text: bytes, decode: Decoder[T]) -> WatchLine[T] | KubeE
     version = identity.resource_version
     if line.type == "BOOKMARK":
         return WatchLine(version, None)
+    if why := incomplete(identity):
+        return Unknown(Status(200, message=f"not a watch event: {line.type} of an object that is not whole: {why}"))
     return WatchLine(version, Removed(identity) if line.type == "DELETED" else _read(identity, line.object, decode))

@@ -15,8 +15,9 @@ from typing import NoReturn
 import msgspec
 import structlog
 
+from mooring.kube.answers import check_object
 from mooring.kube.client import Client
-from mooring.kube.failures import KubeError, NotFound, Status, Throttled
+from mooring.kube.failures import KubeError, NotFound, Status, Throttled, Unknown
 from scheduler.kube.objects import Struct
 from scheduler.server import metrics
 
@@ -184,13 +185,23 @@ class Election:
         now = _now()
         spec = LeaseSpec(self._identity, LEASE_S, now, now, 0)
         lease = Lease(_Metadata(self._name, self._namespace), spec)
-        await self._client.request("POST", self._folder, msgspec.json.encode(lease))
+        _read(await self._client.request("POST", self._folder, msgspec.json.encode(lease)))
 
     async def _get(self) -> Lease:
-        return _decode(await self._client.request("GET", f"{self._folder}/{self._name}"))
+        return _read(await self._client.request("GET", f"{self._folder}/{self._name}"))
 
     async def _put(self, lease: Lease) -> None:
-        await self._client.request("PUT", f"{self._folder}/{self._name}", msgspec.json.encode(lease))
+        answer = await self._client.request("PUT", f"{self._folder}/{self._name}", msgspec.json.encode(lease))
+        if (holder := _read(answer).spec.holder_identity or "") != (lease.spec.holder_identity or ""):
+            raise Unknown(Status(200, message=f"lease {self._name!r}: written, but the answer names holder {holder!r}"))
+
+
+def _read(answer: bytes) -> Lease:
+    """Return the Lease in an answer; raise Unknown: one without holder or version would be taken from its leader."""
+    try:
+        return _decode(check_object("Lease", answer))
+    except msgspec.MsgspecError as unreadable:
+        raise Unknown(Status(200, message=f"the answer is no Lease: {unreadable}")) from unreadable
 
 
 def _now() -> str:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from mooring.kube.answers import check_object
 from mooring.kube.client import MERGE_PATCH, Client
 from mooring.kube.failures import Conflict, KubeError, Throttled, Unknown
 from mooring.kube.retry import until_definite
@@ -36,8 +37,11 @@ class _Patch:
     value: str
 
     def read(self, answer: bytes) -> PersistentVolume | PersistentVolumeClaim:
-        """Return the object in a response; raise MsgspecError if there is none."""
-        return msgspec.json.decode(answer, type=self.kind)
+        """Return the object in a response; raise MsgspecError if there is none, or a part of one."""
+        try:
+            return msgspec.json.decode(check_object(self.kind.__name__, answer), type=self.kind)
+        except Unknown as incomplete:
+            raise msgspec.ValidationError(str(incomplete)) from incomplete
 
     def is_done(self, shown: PersistentVolume | PersistentVolumeClaim) -> bool:
         """Return whether an object already has what is to be written."""

@@ -2,6 +2,7 @@
 
 import msgspec
 
+from mooring.kube.answers import check_object
 from mooring.kube.client import Client
 from mooring.kube.failures import NotFound, Status, Unknown, of_object
 from mooring.kube.retry import retry_unless_not_found
@@ -20,6 +21,6 @@ async def read_back(client: Client, path: str) -> Pod:
             raise
         raise said from failed
     try:
-        return _decode_pod(body)
+        return _decode_pod(check_object("Pod", body))
     except msgspec.MsgspecError as unreadable:
         raise Unknown(Status(200, message=f"GET {path}: {unreadable}")) from unreadable

@@ -19,8 +19,9 @@ from cli.plugin.connectivity.plan import (
     server_pod,
 )
 from cli.plugin.reports.tables import Answer
+from mooring.kube.answers import check_object
 from mooring.kube.client import Client
-from mooring.kube.failures import KubeError, NotFound
+from mooring.kube.failures import KubeError, NotFound, Status, Unknown
 from scheduler.kube.objects import Struct
 
 # How often pods and logs are read, in seconds.
@@ -91,9 +92,7 @@ class ConnectivityTest:
 
     @asynccontextmanager
     async def _created(self, document: Mapping[str, Any], *, keep: bool) -> AsyncIterator[_Pod]:
-        made = msgspec.json.decode(
-            await self._client.request("POST", self._pods, msgspec.json.encode(document)), type=_Pod
-        )
+        made = _read(await self._client.request("POST", self._pods, msgspec.json.encode(document)))
         try:
             yield made
         finally:
@@ -144,7 +143,7 @@ class ConnectivityTest:
 
     async def _look(self, pod: _Pod) -> tuple[_Pod, Said]:
         """Return the pod as it is now, and then its log: a pod that has ended has said all."""
-        latest = msgspec.json.decode(await self._client.request("GET", self._path(pod)), type=_Pod)
+        latest = _read(await self._client.request("GET", self._path(pod)))
         if latest.metadata.uid != pod.metadata.uid:
             raise ConnectivityError(f"pod {pod.metadata.name!r} was deleted during the test")
         return latest, read_log(await self._log(latest) if latest.status.phase in ("Running", *_ENDED) else "")
@@ -164,6 +163,13 @@ class ConnectivityTest:
 
     def _path(self, pod: _Pod) -> str:
         return f"{self._pods}/{pod.metadata.name}"
+
+
+def _read(answer: bytes) -> _Pod:
+    try:
+        return msgspec.json.decode(check_object("Pod", answer), type=_Pod)
+    except msgspec.MsgspecError as unreadable:
+        raise Unknown(Status(200, message=f"the answer is no Pod: {unreadable}")) from unreadable
 
 
 def _why(status: _Status) -> str:

@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Literal
 
-FaultKind = Literal["answer", "page", "drop_before", "drop_after", "delay"]
+FaultKind = Literal["answer", "page", "drop_before", "drop_after", "delay", "body"]
 
 
 @dataclass(slots=True)
@@ -13,7 +13,7 @@ class Fault:
 
     `answer`: an error of `code`, nothing done, after `delay_s`. `page`: likewise, as a page in HTML, as of a proxy.
     `drop_before`: the connection breaks, nothing done. `drop_after`: it breaks when the write is done. `delay`: the
-    answer comes `delay_s` later.
+    answer comes `delay_s` later. `body`: an answer of `code` with `body`, nothing done.
     """
 
     method: str
@@ -24,6 +24,7 @@ class Fault:
     delay_s: float = 0.0
     reason: str = ""
     message: str = "a fault planned by a test"
+    body: bytes = b""
 
     def matches(self, method: str, path: str) -> bool:
         """Return whether a request matches."""

@@ -145,6 +145,9 @@ async def fail_first(fault: Fault, request: web.BaseRequest) -> web.StreamRespon
         await request.read()
         await asyncio.sleep(fault.delay_s)
         return _response(Reply(fault.code, encode(ApiError(fault.code, fault.reason, fault.message).body())))
+    elif fault.kind == "body":
+        await request.read()
+        return _response(Reply(fault.code, fault.body))
     elif fault.kind == "page":
         await request.read()
         return web.Response(status=fault.code, text="<html>a fault planned by a test</html>", content_type="text/html")

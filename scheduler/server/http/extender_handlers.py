@@ -18,6 +18,7 @@ from mooring import names
 from mooring.annotations.assignment import verified_assignment
 from mooring.errors import AnnotationError
 from mooring.http.application import Body
+from mooring.kube.answers import check_object
 from mooring.kube.failures import KubeError
 from scheduler.cycle.decisions import Bind
 from scheduler.extender import protocol
@@ -58,7 +59,7 @@ class _UnderWay:
 
 
 class ExtenderHandlers:
-    """The handlers of kube-scheduler's requests; ``clock`` gives UNIX time."""
+    """The handlers of kube-scheduler's requests; ``clock`` is monotonic, in seconds."""
 
     def __init__(
         self, extender_pods: ExtenderPods, loop: Loop, clients: ApiClients, clock: Callable[[], float]
@@ -195,7 +196,7 @@ class ExtenderHandlers:
     async def _read(self, args: Binding) -> Pod:
         path = f"/api/v1/namespaces/{args.namespace}/pods/{args.name}"
         try:
-            return _decode_pod(await self._clients.api.request("GET", path))
+            return _decode_pod(check_object("Pod", await self._clients.api.request("GET", path)))
         except msgspec.MsgspecError as unreadable:
             raise protocol.ProtocolError(f"pod {args.key} cannot be read: {unreadable}") from unreadable
 

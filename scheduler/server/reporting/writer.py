@@ -16,6 +16,7 @@ from datetime import UTC, datetime
 
 import msgspec
 
+from mooring.kube.answers import check_object
 from mooring.kube.client import MERGE_PATCH, STRATEGIC_PATCH, Client
 from mooring.kube.failures import Conflict, NotFound
 from mooring.kube.lanes import Lane, Lanes
@@ -184,7 +185,7 @@ class Writer:
     async def _send_again(self, report: Report, path: str) -> None:
         """Read the pod again, unless it needs no report any more, or something newer is to be reported."""
         try:
-            pod = _decode_pod(await self._client.request("GET", path))
+            pod = _decode_pod(check_object("Pod", await self._client.request("GET", path)))
         except msgspec.MsgspecError:
             return
         about = pod.metadata

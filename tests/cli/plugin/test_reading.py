@@ -40,7 +40,7 @@ class Pages(Client):
 
 
 def page(*nodes: object, token: str = "") -> object:
-    return {"items": list(nodes), "metadata": {"continue": token}}
+    return {"kind": "List", "items": list(nodes), "metadata": {"continue": token, "resourceVersion": "7"}}
 
 
 def named(name: str) -> object:
@@ -93,6 +93,9 @@ async def test_a_time_without_a_zone_leaves_its_event_out() -> None:
         b'{"items":[{]}',
         b"[]",
         b'{"items":5}',
+        b"{}",
+        b'{"kind":"NodeList","metadata":{},"items":[]}',
+        b'{"kind":"Status","status":"Success","metadata":{"resourceVersion":"7"}}',
         b'{"items":[{"metadata":{"name":"\xff"}}],"metadata":{"name":"\xff"}}',
     ],
 )

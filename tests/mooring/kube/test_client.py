@@ -82,6 +82,33 @@ async def test_no_answer_is_unknown(kind: FaultKind, client: Client, server: Api
         await client.request("POST", NODES, b'{"metadata":{"name":"n1"}}')
 
 
+HALF_ANSWERS = [
+    b"",
+    b"{}",
+    b"<html>",
+    b'{"kind":"Status","metadata":{},"status":"Failure","reason":"Timeout","code":504}',
+    b'{"kind":"Status","metadata":{}}',
+]
+
+
+@pytest.mark.parametrize("body", HALF_ANSWERS)
+async def test_a_write_is_done_only_if_its_answer_is_whole(body: bytes, client: Client, server: ApiServer) -> None:
+    """A 2xx code alone does not show that anything was written."""
+    server.faults.plan(Fault("POST", NODES, "body", code=200, body=body))
+    with pytest.raises(Unknown):
+        await client.request("POST", NODES, b'{"metadata":{"name":"n1"}}')
+
+
+@pytest.mark.parametrize("body", HALF_ANSWERS[3:])
+async def test_a_status_of_a_failure_is_no_object_whatever_its_code(
+    body: bytes, client: Client, server: ApiServer
+) -> None:
+    """It would decode as an object that has nothing."""
+    server.faults.plan(Fault("GET", NODES, "body", code=200, body=body))
+    with pytest.raises(Unknown, match="Status"):
+        await client.request("GET", f"{NODES}/n1")
+
+
 async def test_nobody_listening_is_unknown() -> None:
     """The case cannot be distinguished from a server that restarts."""
     async with Client(Access("http://127.0.0.1:1")) as client:
@@ -94,7 +121,8 @@ async def guarded() -> AsyncIterator[str]:
     """Serve 200 to the token `new` and 401 to any other; give the URL."""
 
     async def answer(request: web.Request) -> web.Response:
-        return web.Response(status=200 if request.headers.get("Authorization") == "Bearer new" else 401)
+        status = 200 if request.headers.get("Authorization") == "Bearer new" else 401
+        return web.Response(status=status, body=b'{"kind":"Ok"}')
 
     runner = web.ServerRunner(web.Server(answer))  # type: ignore[arg-type]
     await runner.setup()
@@ -112,7 +140,7 @@ async def test_a_token_that_is_not_a_header_is_not_sent(token: str, guarded: str
     async with Client(Access(guarded, headers=lambda: {"Authorization": f"Bearer {tokens.pop(0)}"})) as client:
         with pytest.raises(Unknown, match="hold what no header may"):
             await client.request("POST", "/x", b"{}")
-        assert await client.request("POST", "/x", b"{}") == b""
+        assert await client.request("POST", "/x", b"{}") == b'{"kind":"Ok"}'
 
 
 @pytest.mark.parametrize(("tokens", "good"), [(["new"], True), (["old", "new"], True), (["old", "old"], False)])
@@ -125,8 +153,8 @@ async def test_a_token_that_has_expired_is_renewed_once(tokens: list[str], good:
 
     async with Client(Access(guarded, headers=headers)) as client:
         if good:
-            assert await client.request("POST", "/x", b"{}") == b""
-            assert await client.request("POST", "/x", b"{}") == b""
+            assert await client.request("POST", "/x", b"{}") == b'{"kind":"Ok"}'
+            assert await client.request("POST", "/x", b"{}") == b'{"kind":"Ok"}'
         else:
             with pytest.raises(Refused):
                 await client.request("POST", "/x", b"{}")

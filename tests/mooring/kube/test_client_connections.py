@@ -13,7 +13,9 @@ from mooring.kube.access import Access
 from mooring.kube.client import Client
 from mooring.kube.failures import Unknown
 
-OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
+# What a server answers, and what it would answer to another request.
+BODY, OTHER = b'{"kind":"Ok"}', b'{"kind":"No"}'
+OK = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(BODY), BODY)
 Answers = Callable[[bytes], bytes | None]
 # Reads and writes go different connections.
 EACH = pytest.mark.parametrize("method", ["GET", "POST"])
@@ -66,7 +68,7 @@ async def test_requests_one_after_the_other_share_a_connection(method: str) -> N
     """They carry host, path with the server's own prefix, and query."""
     async with _served(lambda _: OK) as (server, url), Client(Access(f"{url}/k8s/c1")) as client:
         for _ in range(5):
-            assert await client.request(method, "/x", params={"a": "b"}) == b"ok"
+            assert await client.request(method, "/x", params={"a": "b"}) == BODY
         assert server.connections == 1
         host = url.removeprefix("http://").encode()
         assert server.requests[0].startswith(method.encode() + b" /k8s/c1/x?a=b HTTP/1.1\r\nHost: " + host)
@@ -86,7 +88,7 @@ async def test_a_connection_that_the_server_ends_is_not_used_again(method: str) 
     closing = OK.replace(b"OK\r\n", b"OK\r\nConnection: close\r\n")
     async with _served(lambda _: closing) as (server, url), Client(Access(url)) as client:
         for _ in range(3):
-            assert await client.request(method, "/x") == b"ok"
+            assert await client.request(method, "/x") == BODY
         assert server.connections == 3
 
 
@@ -102,14 +104,14 @@ async def test_half_an_answer_is_unknown_and_the_next_request_is_answered(method
         for _ in range(2):
             with pytest.raises(Unknown):
                 await client.request("POST", "/x", b"")
-        assert await client.request(method, "/x") == b"ok"
+        assert await client.request(method, "/x") == BODY
         assert server.connections == 3
 
 
 @EACH
 async def test_a_late_answer_is_never_taken_for_the_next_requests(method: str) -> None:
     """The request was given up, so its connection is too."""
-    late = OK.replace(b"ok", b"no")
+    late = OK.replace(BODY, OTHER)
 
     def answer(head: bytes) -> bytes:
         return b"" if b"/slow" in head else OK
@@ -118,16 +120,16 @@ async def test_a_late_answer_is_never_taken_for_the_next_requests(method: str) -
         with pytest.raises(Unknown):
             await client.request(method, "/slow")
         server.writers[0].write(late)
-        assert await client.request(method, "/x") == b"ok"
+        assert await client.request(method, "/x") == BODY
         assert server.connections == 2
 
 
 @EACH
 async def test_what_comes_unasked_ends_a_connection(method: str) -> None:
     """A second answer to one request would be taken for the next one's."""
-    async with _served(lambda _: OK + OK.replace(b"ok", b"no")) as (server, url), Client(Access(url)) as client:
-        assert await client.request(method, "/x") == b"ok"
-        assert await client.request(method, "/x") == b"ok"
+    async with _served(lambda _: OK + OK.replace(BODY, OTHER)) as (server, url), Client(Access(url)) as client:
+        assert await client.request(method, "/x") == BODY
+        assert await client.request(method, "/x") == BODY
         assert server.connections == 2
 
 
@@ -144,7 +146,7 @@ async def test_the_guard_is_asked_right_before_a_request_is_written() -> None:
             raise NotNowError
 
     async with _served(lambda _: OK) as (server, url), Client(Access(url), guard=guard) as client:
-        assert await client.request("GET", "/x") == b"ok"
+        assert await client.request("GET", "/x") == BODY
         allowed = False
         with pytest.raises(NotNowError):
             await client.request("GET", "/x")
@@ -172,7 +174,7 @@ async def test_the_servers_certificate_is_held_against_authority_and_name(
     ours = ssl.create_default_context(cafile=str(certificate[0]) if trusted else None)
     async with _served(lambda _: OK, theirs) as (_, url), Client(Access(url, ours, name)) as client:
         if good:
-            assert await client.request(method, "/x") == b"ok"
+            assert await client.request(method, "/x") == BODY
         else:
             with pytest.raises(Unknown, match="CERTIFICATE_VERIFY_FAILED"):
                 await client.request(method, "/x")
@@ -198,8 +200,8 @@ async def test_a_write_with_patience_has_a_connection_of_its_own_and_waits_beyon
         return b""
 
     async with _served(answer) as (server, url), Client(Access(url), timeout_s=0.2) as client:
-        assert await client.request("POST", "/x") == b"ok"
-        assert await client.request("POST", "/slow", patience_s=5.0) == b"ok"
+        assert await client.request("POST", "/x") == BODY
+        assert await client.request("POST", "/slow", patience_s=5.0) == BODY
         assert server.connections == 2
-        assert await client.request("POST", "/x") == b"ok"
+        assert await client.request("POST", "/x") == BODY
         assert server.connections == 2

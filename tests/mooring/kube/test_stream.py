@@ -31,7 +31,7 @@ class Server:
 
     async def __call__(self, request: web.BaseRequest) -> web.StreamResponse:
         if "watch" not in request.query:
-            whole = b'{"metadata":{"resourceVersion":"1"},"items":%s}' % self.listed
+            whole = b'{"kind":"ThingList","metadata":{"resourceVersion":"1"},"items":%s}' % self.listed
             return web.Response(body=whole, content_type="application/json")
         self.versions.append(request.query["resourceVersion"])
         response = web.StreamResponse()

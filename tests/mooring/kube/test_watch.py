@@ -156,6 +156,34 @@ async def test_failures_are_repeated_until_the_server_is_well(
     assert await listener.story() == ("changed", "a")
 
 
+# What a proxy, or a server that is shutting down, may send with 200 where a list is expected.
+HALF_LISTS = [
+    b"{}",
+    b'{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","reason":"Timeout","code":504}',
+    b'{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Success","code":200}',
+    b'{"kind":"NodeList","apiVersion":"v1","metadata":{},"items":[]}',
+    b'{"apiVersion":"v1","metadata":{"resourceVersion":"9"},"items":[]}',
+    b'{"kind":"Node","apiVersion":"v1","metadata":{"name":"a","resourceVersion":"9"}}',
+    b'{"kind":"NodeList","apiVersion":"v1","metadata":{"resourceVersion":"9"},"items":[{}]}',
+    b'{"kind":"NodeList","apiVersion":"v1","metadata":{"resourceVersion":"9"},"items":[{"metadata":{"name":"a"}}]}',
+]
+
+
+@pytest.mark.parametrize("body", HALF_LISTS)
+@pytest.mark.parametrize("page", ["limit=500$", "continue="])
+async def test_an_answer_that_is_not_whole_is_no_end_of_a_list(
+    page: str, body: bytes, client: Client, server: ApiServer, listener: Listener
+) -> None:
+    """Neither the first page nor a later one: the list is requested again, and all objects come."""
+    for number in range(501):
+        await _create(client, f"n{number}")
+    server.faults.plan(Fault("GET", page, "body", code=200, body=body))
+    event = await listener.next()
+    assert isinstance(event, Synced)
+    assert len(event.entries) == 501
+    assert not server.faults.planned
+
+
 async def test_what_the_listener_knows_is_not_decoded_again(client: Client) -> None:
     """When all is listed again, an object in the version that is known is only named."""
     decoded: list[str] = []
@@ -189,7 +217,7 @@ async def test_what_the_listener_knows_is_not_decoded_again(client: Client) -> N
 
 LINES = [
     b'{"type":"ADDED","object":{"metadata":{"name":"a","uid":"u","resourceVersion":"7","labels":{"x":"y"}}}}',
-    b'{"type":"MODIFIED","object":{"metadata":{"name":"a","namespace":"n"}}}',
+    b'{"type":"MODIFIED","object":{"metadata":{"name":"a","namespace":"n","resourceVersion":"8"}}}',
     b'{"type":"DELETED","object":{"metadata":{"name":"a","uid":"u","resourceVersion":"8"}}}',
     b'{"type":"DELETED","object":{"metadata":{"name":"a","uid":"u","labels":{"bad":"1"}}}}',
     b'{"type":"MODIFIED","object":{"metadata":{"name":"a","uid":"u","labels":{"bad":"1"}}}}',
@@ -218,6 +246,16 @@ def test_a_line_read_at_one_go_says_what_it_says_piece_by_piece(text: bytes) -> 
         assert (type(whole), str(whole)) == (type(pieces), str(pieces))
     else:
         assert whole == pieces
+
+
+@pytest.mark.parametrize("type_", ["ADDED", "MODIFIED", "DELETED"])
+@pytest.mark.parametrize(
+    "text", [b"{}", b'{"metadata":{"name":"a"}}', b'{"kind":"Status","metadata":{},"status":"Failure","code":504}']
+)
+def test_an_object_that_is_not_whole_is_no_change(type_: str, text: bytes) -> None:
+    """Without name or resourceVersion it would be another object than the one that it means."""
+    line = b'{"type":"%s","object":%s}' % (type_.encode(), text)
+    assert isinstance(read_line(line, Decoder(Node)), KubeError)
 
 
 def test_ordinary_lines_are_read_at_one_go() -> None:

@@ -92,6 +92,31 @@ async def test_a_read_back_that_is_refused_is_repeated(client: Client, server: A
     assert (await bind(client, _decision(pod))).kind == "changed"
 
 
+HALF_PODS = [
+    b"{}",
+    b'{"kind":"Pod","apiVersion":"v1","metadata":{}}',
+    b'{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","code":404,"reason":"NotFound"}',
+    b'{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"7"},"items":[]}',
+]
+
+
+@pytest.mark.parametrize("body", HALF_PODS)
+async def test_a_read_back_that_is_not_whole_is_repeated(body: bytes, client: Client, server: ApiServer) -> None:
+    """It would be a pod without a node, whose VFs are given to another pod."""
+    pod = await _create(client)
+    server.faults.plan(Fault("POST", "/binding$", "drop_after"))
+    server.faults.plan(Fault("GET", "pods/p$", "body", times=2, code=200, body=body))
+    assert (await bind(client, _decision(pod))).kind == "bound"
+
+
+async def test_a_binding_whose_answer_is_not_whole_is_sent_again(client: Client, server: ApiServer) -> None:
+    """Nothing was written, but the code is 201: the pod would count as bound for ever."""
+    pod = await _create(client)
+    server.faults.plan(Fault("POST", "/binding$", "body", times=2, code=201, body=b"{}"))
+    assert (await bind(client, _decision(pod))).kind == "bound"
+    assert (await _get(client)).spec.node_name == "n1"
+
+
 async def test_a_404_page_of_a_proxy_does_not_mean_that_the_pod_is_gone(client: Client, server: ApiServer) -> None:
     """The answer of a successful Binding is lost, and a proxy answers the read-back with 404."""
     pod = await _create(client)
@@ -181,15 +206,23 @@ class _Scripted:
         return answer
 
 
+def _shown(pod: Pod, assignment: str = "") -> bytes:
+    """Return a pod as the API server has it: waiting, or with an assignment bound to n1."""
+    metadata: dict[str, Any] = {"name": pod.metadata.name, "uid": pod.metadata.uid, "resourceVersion": "7"}
+    if not assignment:
+        return msgspec.json.encode({"kind": "Pod", "metadata": metadata})
+    metadata |= {"annotations": {names.ASSIGNMENT: assignment}}
+    return msgspec.json.encode({"kind": "Pod", "metadata": metadata, "spec": {"nodeName": "n1"}})
+
+
 async def test_a_refusal_counts_only_once_no_earlier_copy_can_still_arrive(
     make_pod: Callable[..., Pod], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first answer is lost, the repetition refused, and then the first one arrives: the pod is ours."""
     monkeypatch.setattr("scheduler.server.bind.ON_ITS_WAY_S", 0.01)
     pod = make_pod()
-    decision, metadata = _decision(pod), {"name": pod.metadata.name, "uid": pod.metadata.uid}
-    landed = {"metadata": metadata | {"annotations": {names.ASSIGNMENT: "ours"}}, "spec": {"nodeName": "n1"}}
-    seen, unseen = msgspec.json.encode(landed), msgspec.json.encode({"metadata": metadata})
+    decision = _decision(pod)
+    seen, unseen = _shown(pod, assignment="ours"), _shown(pod)
     lost, forbidden = failure(500, b"{}"), failure(403, b"{}")
     assert (await bind(cast(Client, _Scripted(lost, forbidden, seen)), decision)).kind == "bound"
     assert (await bind(cast(Client, _Scripted(lost, forbidden, unseen)), decision)).kind == "forbidden"
@@ -214,9 +247,8 @@ async def test_a_denial_counts_only_once_no_earlier_copy_can_still_arrive(
     """The first answer is lost, the repetition denied, and then the first one arrives: the pod is ours."""
     monkeypatch.setattr("scheduler.server.bind.ON_ITS_WAY_S", 0.01)
     pod = make_pod()
-    decision, metadata = _decision(pod), {"name": pod.metadata.name, "uid": pod.metadata.uid}
-    landed = {"metadata": metadata | {"annotations": {names.ASSIGNMENT: "ours"}}, "spec": {"nodeName": "n1"}}
-    seen, unseen = msgspec.json.encode(landed), msgspec.json.encode({"metadata": metadata})
+    decision = _decision(pod)
+    seen, unseen = _shown(pod, assignment="ours"), _shown(pod)
     message = 'admission webhook "w.example.com" denied the request: no'
     lost, denied = failure(500, b"{}"), failure(400, msgspec.json.encode({"kind": "Status", "message": message}))
     assert (await bind(cast(Client, _Scripted(lost, denied, seen)), decision)).kind == "bound"

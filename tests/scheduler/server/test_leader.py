@@ -179,3 +179,31 @@ async def test_nothing_may_be_written_after_the_release(client: Client) -> None:
     await election.release()
     with pytest.raises(LeaseUnsure):
         election.check()
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"{}",
+        b'{"kind":"Lease","metadata":{"name":"s"},"spec":{}}',
+        b'{"kind":"Status","metadata":{},"status":"Failure","code":404,"reason":"NotFound"}',
+    ],
+)
+async def test_a_lease_that_is_not_whole_is_not_taken_from_its_leader(
+    body: bytes, client: Client, server: ApiServer, clock: Clock
+) -> None:
+    """It would name no holder and no version: the write that takes it would have no precondition."""
+    first = Election(client, "one", "s")
+    await first.acquire()
+    keeping = asyncio.create_task(first.keep())
+    second = Election(client, "two", "s")
+    server.faults.plan(Fault("GET", LEASE, "body", times=3, code=200, body=body))
+    acquiring = asyncio.create_task(second.acquire())
+    await until(lambda: not server.faults.planned)
+    await clock.passes(1)
+    assert not acquiring.done()
+    assert (await _spec(client))["holderIdentity"] == "one"
+    for task in (acquiring, keeping):
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
