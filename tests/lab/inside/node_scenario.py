@@ -27,7 +27,10 @@ channel = grpc.insecure_channel(sys.argv[1].partition("=")[2])
 channel.unary_unary("/runtime.v1.RuntimeService/Version")(b"", timeout=20)
 open({str(LOG)!r}, "a").write(sys.argv[1].partition("=")[2] + chr(10))
 while True:
-    channel.unary_unary("/runtime.v1.RuntimeService/Status")(b"", timeout=20)
+    try:
+        channel.unary_unary("/runtime.v1.RuntimeService/Status")(b"", timeout=20)
+    except grpc.RpcError:
+        pass
     time.sleep(1)
 """
 SERVICE = "[Unit]\nDefaultDependencies=no\n[Service]\nExecStart={}\n{}"
