@@ -18,7 +18,7 @@ KINDS = frozenset(
     {
         "cni.kernel.rtnetlink.exchange",
         "cni.kernel.netns.enter",
-        "subprocess.run",
+        "subprocess.Popen",
         "vf_settings",
         "fcntl.flock",
         "os.fsync",

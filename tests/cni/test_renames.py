@@ -13,7 +13,7 @@ pytestmark = pytest.mark.root
 
 ROOT = Path(__file__).parent.parent.parent
 # A simulated host has no RDMA; the lab renames RDMA devices too.
-KINDS = frozenset({"cni.kernel.rtnetlink.exchange", "cni.kernel.netns.enter", "subprocess.run", "vf_settings"})
+KINDS = frozenset({"cni.kernel.rtnetlink.exchange", "cni.kernel.netns.enter", "subprocess.Popen", "vf_settings"})
 NETDEVS = ["enp4s0f0v1", "enp4s0f1v0"]
 TWO = (
     {"pf": "enp4s0f0", "vf": 1, "pci": "0000:04:00.3", "min_tx_rate": 15000, "max_tx_rate": 20000, "vlan": 7},

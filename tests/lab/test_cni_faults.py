@@ -47,13 +47,13 @@ KINDS = frozenset(
             "mooring.nic.rdma_netlink.exchange",
             "cni.kernel.netns.enter",
             "cni.kernel.pod_link.announce",
-            "subprocess.run",
+            "subprocess.Popen",
         ),
         *("vf_settings", "fcntl.flock", "os.fsync", "Path.replace", "Path.read_text"),
     }
 )
 # What only a netdev needs, and its addresses.
-OF_NETDEVS = frozenset({"cni.kernel.rtnetlink.exchange", "cni.kernel.pod_link.announce", "subprocess.run"})
+OF_NETDEVS = frozenset({"cni.kernel.rtnetlink.exchange", "cni.kernel.pod_link.announce", "subprocess.Popen"})
 
 
 @pytest.mark.timeout(3700)

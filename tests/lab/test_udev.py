@@ -100,7 +100,7 @@ grep -E '^(ADD|DEL)' /tmp/log >&2 || true
 KINDS = frozenset(
     {
         *("cni.kernel.rtnetlink.exchange", "mooring.nic.rdma_netlink.exchange", "cni.kernel.netns.enter"),
-        *("subprocess.run", "vf_settings"),
+        *("subprocess.Popen", "vf_settings"),
     }
 )
 

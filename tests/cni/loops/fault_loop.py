@@ -53,7 +53,7 @@ EDGE: tuple[tuple[Any, str], ...] = (
         (rdma_netlink, "exchange"),
         (netns, "enter"),
         (pod_link, "announce"),
-        (subprocess, "run"),
+        (subprocess, "Popen"),
     ),
     *((fcntl, "flock"), (os, "fsync"), (Path, "replace"), (Path, "unlink"), (Path, "read_text"), (Path, "write_text")),
 )

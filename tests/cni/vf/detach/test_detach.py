@@ -14,11 +14,13 @@ from cni.vf.attach import attach
 from cni.vf.detach import detach
 from cni.vf.ledger import Ledger
 from cni.vf.node import Node
-from mooring.annotations.assignment import AssignedVf
+from mooring.annotations.assignment import AssignedVf, Assignment
 from mooring.errors import RecordError
+from mooring.files import write_file
 from mooring.locks import hold
 from mooring.parsing import MAX_BYTES
 from mooring.records.ledger import Ipam, LedgerEntry, Netns, Original, dump_ledger_entry
+from mooring.records.pod_record import PodRecord, dump_pod_record, pod_record_name
 from tests.cni.no_vf_settings import NoVfSettings
 
 BUSY, FREE = "0000:3b:01.0", "0000:3b:01.1"
@@ -86,9 +88,18 @@ def test_a_vf_whose_lock_is_busy_does_not_keep_the_others(tmp_path: Path, monkey
 def test_a_ledger_that_cannot_be_read_whole_fails_del(tmp_path: Path) -> None:
     """The entry that the disk, or a lack of descriptors, keeps may be the sandbox's; the rest is given back."""
     node = node_with(Unreadable(tmp_path))
+    vfs = tuple(AssignedVf("eth0", index, pci, "ethernet", "default") for index, pci in enumerate((BUSY, FREE)))
+    write_file(tmp_path / pod_record_name("u1"), dump_pod_record(PodRecord("ns/p", Assignment("u1", "n1", vfs))))
     with pytest.raises(CniError, match="cannot be read whole") as error:
-        cmd_del.run(node, DEL, Conf("net", "1.0.0"))
+        cmd_del.run(node, replace(DEL, args={"K8S_POD_UID": "u1"}), Conf("net", "1.0.0"))
     assert (error.value.code, left(node)) == (TRY_AGAIN, [BUSY])
+
+
+def test_an_entry_that_cannot_be_read_keeps_no_sandbox_without_vfs(tmp_path: Path) -> None:
+    """Its pod has no record, so that the entry is another's."""
+    node = node_with(Unreadable(tmp_path))
+    cmd_del.run(node, DEL, Conf("net", "1.0.0"))
+    assert left(node) == [BUSY]
 
 
 def test_an_entry_too_deep_to_read_keeps_no_other(tmp_path: Path) -> None:
