@@ -30,6 +30,15 @@ Prepare = Callable[[Offer], Sequence[object]]
 
 
 @dataclass(frozen=True, slots=True)
+class _Attempt:
+    """The offer's text, and what failed; ``taken`` is False if the text could not be taken."""
+
+    text: str | None
+    failures: Sequence[object] = ()
+    taken: bool = True
+
+
+@dataclass(frozen=True, slots=True)
 class InitRun:
     """A run of `init`; ``pause`` sleeps for some seconds."""
 
@@ -41,6 +50,7 @@ class InitRun:
     def run(self) -> bool:
         """Prepare the host until nothing new is asked for; return whether everything is prepared."""
         pauses: Iterator[float] = iter(())
+        is_stuck = False
         result = handed_offer.done(None, ["init ended unexpectedly: its log has why"])
         try:
             while True:
@@ -50,37 +60,39 @@ class InitRun:
                     _log.info("drivers of PFs were bound", pci=", ".join(sorted({*bound})))
                     pauses = iter(PAUSES_S)
                 self._report(InitResult("running"))
-                text, failures = self._try()
-                result = handed_offer.done(text, failures)
-                if self._is_asked_again(text):
+                attempt = self._try()
+                result = handed_offer.done(attempt.text, attempt.failures)
+                if not attempt.taken and self.source.has_newer(None) and not is_stuck:
+                    # mooring-init.path would start this unit again at once, until systemd gives up.
+                    pauses, is_stuck = iter(PAUSES_S), True
+                if self._is_asked_again(attempt):
                     continue
-                if not failures or (pause_s := next(pauses, None)) is None:
-                    return not failures
-                _log.warning("init tries again", after_s=pause_s, reason=str(failures[0]))
-                self._wait(pause_s, text)
+                if not attempt.failures or (pause_s := next(pauses, None)) is None:
+                    return not attempt.failures
+                _log.warning("init tries again", after_s=pause_s, reason=str(attempt.failures[0]))
+                self._wait(pause_s, attempt)
         finally:
             self._report(result)
 
-    def _try(self) -> tuple[str | None, Sequence[object]]:
-        """Return the offer's text and what failed."""
-        text = None
+    def _try(self) -> _Attempt:
+        text, taken = None, False
         try:
-            text = self.source.take()
+            text, taken = self.source.take(), True
             offer = self.source.read(text)
             if offer is None:
                 _log.info("no offer was handed to this node yet")
-                return text, ()
-            return text, self.prepare(offer)
+                return _Attempt(text)
+            return _Attempt(text, self.prepare(offer))
         except (ContractError, OSError) as failed:
             _log.error("init fails", reason=str(failed))
-            return text, (failed,)
+            return _Attempt(text, (failed,), taken)
 
-    def _is_asked_again(self, text: str | None) -> bool:
-        return self.requests.pending() or self.source.has_newer(text)
+    def _is_asked_again(self, attempt: _Attempt) -> bool:
+        return self.requests.pending() or (attempt.taken and self.source.has_newer(attempt.text))
 
-    def _wait(self, pause_s: float, text: str | None) -> None:
+    def _wait(self, pause_s: float, attempt: _Attempt) -> None:
         for _ in range(round(pause_s / _POLL_S)):
-            if self._is_asked_again(text):
+            if self._is_asked_again(attempt):
                 return
             self.pause(_POLL_S)
 

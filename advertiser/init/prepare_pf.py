@@ -27,7 +27,7 @@ from advertiser.inventory.offer import Offer
 from advertiser.inventory.vf_state import still_held
 from mooring.files import make_folder, read_file, remove_file, write_file
 from mooring.indexes import Indexes
-from mooring.locks import hold
+from mooring.locks import hold, hold_all
 from mooring.names import LinkType
 from mooring.nic.pf_drivers import without_rates
 from mooring.nic.settings import VfSettings
@@ -116,7 +116,8 @@ class PfPreparer:
                 return
             mode = host.eswitch.get(function.address)
             function = pf_link.with_team(function, pf)
-            plan = init_plan.plan(function, pf, link, found.terms.init, still_held(host), mode, host.uses)
+            judge = partial(init_plan.plan, function, pf, link, found.terms.init)
+            plan = judge(still_held(host), mode, host.uses)
             if plan.left_out:
                 names = ", ".join(plan.left_out)
                 _log.warning("settings of the offer are left out", pf=pf, pci=plan.pci, link=link, settings=names)
@@ -125,7 +126,11 @@ class PfPreparer:
                 pf_link.bring_up(self._device(plan.pci), pf, self.writer)
                 pf_link.set_mtu(self._device(plan.pci), plan, self.writer)
             if plan.recreate:
-                self._make_vfs(function, plan)
+                # An ADD takes a VF under its lock: what took one since the host was read is seen under all of them.
+                with hold_all(self.roots.run, _vf_addresses(function), _VF_LOCK_S):
+                    host = self._read()
+                    judge(still_held(host), mode, host.uses)
+                    self._make_vfs(function, plan)
                 function = _function(self._read(), plan.pci)
             if plan.enrols:
                 self._enrol(plan)
@@ -296,6 +301,10 @@ def _function(host: Host, pci: str) -> PciFunction:
     if found is None:
         raise ForbiddenError(f"{pci}: the PCI function is gone")
     return found
+
+
+def _vf_addresses(function: PciFunction) -> list[str]:
+    return [vf.address for vf in function.vfs.values() if vf.address is not None]
 
 
 _write = pci_driver.write

@@ -52,7 +52,7 @@ def _read(opener: urllib.request.OpenerDirector, server: str, headers: Mapping[s
                 document = json.loads(answer.read(_LONGEST))
             # As an API server's: `{}` would be a policy that denies.
             if not isinstance(document, dict) or document.get("kind") != kind:
-                return PolicyState("unknown", f"GET {path}/{name}: the answer is no {kind}")
+                return PolicyState("unknown", f"GET {path}/{name}: incomplete answer: not a {kind}")
             found.append(document)
         except urllib.error.HTTPError as refused:
             if refused.code != _NOT_FOUND:

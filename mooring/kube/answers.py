@@ -9,7 +9,7 @@ HTTP code (``Result.Into`` in k8s.io/client-go, rest/request.go), and every stor
 import msgspec
 
 from mooring.kube.events import Identity
-from mooring.kube.failures import Status, Unknown
+from mooring.kube.failures import UNREADABLE, Status, Unknown
 from mooring.parsing import shorten
 
 _SUCCESS = "Success"
@@ -48,10 +48,10 @@ def check_write(call: str, body: bytes) -> None:
     """Raise Unknown unless the answer to a write is an object with a kind, and no ``Status`` of a failure."""
     try:
         kind = _kind(body).kind
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+    except UNREADABLE:
         kind = ""
     if not kind:
-        raise _unknown(f"{call}: the answer {shorten(body.decode(errors='replace'))} is no object with a kind")
+        raise incomplete_answer(f"{call}: {shorten(body.decode(errors='replace'))} has no kind")
     if kind == "Status":
         _check_status(call, body)
 
@@ -60,40 +60,41 @@ def check_object(kind: str, body: bytes) -> bytes:
     """Return an answer that is a stored object of ``kind``: with name and resourceVersion; otherwise raise Unknown."""
     try:
         shown = _object(body)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as unreadable:
-        raise _unknown(f"the answer is no {kind}: {unreadable}") from unreadable
+    except UNREADABLE as unreadable:
+        raise incomplete_answer(f"not a {kind}: {unreadable}") from unreadable
     if shown.kind != kind:
-        raise _unknown(f"the answer is of kind {shown.kind!r}, not a {kind}")
-    if why := incomplete(shown.metadata):
-        raise _unknown(f"the answer is no whole {kind}: {why}")
+        raise incomplete_answer(f"kind {shown.kind!r}, not {kind!r}")
+    if why := missing_field(shown.metadata):
+        raise incomplete_answer(f"{kind}: {why} is empty")
     return body
 
 
 def check_list(kind: str, resource_version: str) -> None:
     """Raise Unknown unless a page has a list's kind and resourceVersion."""
     if not kind.endswith("List"):
-        raise _unknown(f"the answer is of kind {kind!r}, not a list")
+        raise incomplete_answer(f"kind {kind!r} is not a list")
     if not resource_version:
-        raise _unknown(f"the answer is no whole {kind}: metadata.resourceVersion is empty")
+        raise incomplete_answer(f"{kind}: metadata.resourceVersion is empty")
 
 
-def incomplete(identity: Identity) -> str:
-    """Return what an object lacks that every stored object has; empty if it has it."""
+def missing_field(identity: Identity) -> str:
+    """Return the field that an object lacks and every stored object has; empty if it has them all."""
     if not identity.name:
-        return "metadata.name is empty"
-    return "" if identity.resource_version else f"{identity.name!r}: metadata.resourceVersion is empty"
+        return "metadata.name"
+    return "" if identity.resource_version else "metadata.resourceVersion"
+
+
+def incomplete_answer(what: str) -> Unknown:
+    """Return the error for an answer that came with a 2xx code and is not whole."""
+    return Unknown(Status(200, message=f"incomplete answer: {what}"))
 
 
 def _check_status(call: str, body: bytes) -> None:
     try:
         shown = _status(body)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+    except UNREADABLE:
         # An object of which some field has this text.
         return
     if shown.kind == "Status" and shown.status != _SUCCESS:
-        said = f"status {shown.status!r}, code {shown.code}, message {shorten(shown.message or '')}"
-        raise _unknown(f"{call}: a Status that is no success came with HTTP code 2xx: {said}")
-
-
-def _unknown(message: str) -> Unknown:
-    return Unknown(Status(200, message=message))
+        said = f"status={shown.status!r}, code={shown.code}, message={shorten(shown.message or '')}"
+        raise incomplete_answer(f"{call}: Status with {said}")

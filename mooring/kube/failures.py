@@ -83,6 +83,8 @@ class Unknown(KubeError):
     """5xx, 408, a timeout or a lost connection: a write may have happened or not."""
 
 
+# What decoding raises: an answer of a proxy may hold any bytes, nested to any depth.
+UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 _BY_CODE = {404: NotFound, 409: Conflict, 410: Gone}
 # Status codes of proxies for a request that was too late or too early: an API server never sends them.
 _NOT_THE_SERVERS = (408, 425)
@@ -120,7 +122,7 @@ def failure_of(status: bytes) -> KubeError:
     """Return the error for a ``Status`` object, such as that of a watch's ERROR event."""
     try:
         code = msgspec.json.decode(status, type=_Status).code
-    except msgspec.MsgspecError:
+    except UNREADABLE:
         code = 500
     return failure(code, status)
 
@@ -128,7 +130,7 @@ def failure_of(status: bytes) -> KubeError:
 def read_status(code: int, body: bytes) -> Status:
     try:
         found = msgspec.json.decode(body, type=_Status)
-    except msgspec.MsgspecError:
+    except UNREADABLE:
         return Status(code, "", body[:_LONGEST_MESSAGE].decode(errors="replace"), is_page=True)
     kind, is_page = (found.details.kind if found.details else None) or "", found.kind != "Status"
     return Status(code, found.reason or "", (found.message or "")[:_LONGEST_MESSAGE], kind, is_page)

@@ -24,10 +24,10 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import msgspec
 import structlog
 
-from mooring.kube.answers import check_list, incomplete
+from mooring.kube.answers import check_list, incomplete_answer, missing_field
 from mooring.kube.client import Client
 from mooring.kube.events import Changed, Event, Identity, Removed, Synced, Unreadable
-from mooring.kube.failures import Gone, KubeError, NotFound, Refused, Status, Unknown, failure_of
+from mooring.kube.failures import UNREADABLE, Gone, KubeError, NotFound, Refused, Status, Unknown, failure_of
 from mooring.kube.nesting import without_deep_nesting
 from mooring.kube.retry import Call, P, R, retry, retry_if_served
 
@@ -126,7 +126,7 @@ class Decoder(Generic[T]):
             return None
         meta = line.object.metadata
         identity = Identity(meta.name, meta.namespace, meta.uid, meta.resource_version)
-        if incomplete(identity):
+        if missing_field(identity):
             return None
         if line.type in _CHANGED:
             return WatchLine(identity.resource_version, Changed(identity, line.object))
@@ -251,8 +251,8 @@ async def _take_in(
     for raw in page.items or ():
         number, size = number + 1, size + len(memoryview(raw))
         identity = _identify(raw)
-        if why := incomplete(identity):
-            raise Unknown(Status(200, message=f"an object of a {page.kind} is not whole: {why}"))
+        if field_name := missing_field(identity):
+            raise incomplete_answer(f"{page.kind} with an object whose {field_name} is empty")
         if is_known(identity):
             listed.unchanged.append(identity)
         else:
@@ -281,7 +281,7 @@ async def _page(client: Client, path: str, selected: Mapping[str, str], token: s
     body = await client.request("GET", path, params=params)
     try:
         page = _at_any_depth(_decode_list, body)
-    except msgspec.MsgspecError as unreadable:
+    except UNREADABLE as unreadable:
         raise Unknown(Status(200, message=f"GET {path}: not a list: {unreadable}")) from unreadable
     check_list(page.kind, page.metadata.resource_version)
     return page
@@ -323,7 +323,7 @@ def read_line_in_pieces(text: bytes, decode: Decoder[T]) -> WatchLine[T] | KubeE
     """Read a line whose object may not be of the expected kind."""
     try:
         line = _at_any_depth(_decode_line, text)
-    except msgspec.MsgspecError as unreadable:
+    except UNREADABLE as unreadable:
         return Unknown(Status(200, message=f"not a watch event: {unreadable}"))
     if line.type == "ERROR":
         return failure_of(bytes(line.object))
@@ -331,6 +331,6 @@ def read_line_in_pieces(text: bytes, decode: Decoder[T]) -> WatchLine[T] | KubeE
     version = identity.resource_version
     if line.type == "BOOKMARK":
         return WatchLine(version, None)
-    if why := incomplete(identity):
-        return Unknown(Status(200, message=f"not a watch event: {line.type} of an object that is not whole: {why}"))
+    if field_name := missing_field(identity):
+        return incomplete_answer(f"watch event {line.type} of an object whose {field_name} is empty")
     return WatchLine(version, Removed(identity) if line.type == "DELETED" else _read(identity, line.object, decode))

@@ -7,7 +7,8 @@ lose a route with. And it uses an RDMA device that a process of the host has ope
 device reach it by the netdev.
 
 An address alone is no use, nor are the routes that come with one: a fresh VF that is up gets a DHCP lease from many
-network programs. Its default route does not count while another link has one with a lower metric.
+network programs. A route of a lease does not count while another link has the same with a lower metric, or an equal
+one that came first.
 """
 
 from collections.abc import Iterator, Mapping
@@ -177,15 +178,28 @@ def _is_lost(route: Route, own: frozenset[int], routes: tuple[Route, ...]) -> bo
         return False
     others = (other for other in routes if other.table == route.table and other is not route)
     rivals = [other for other in others if any(hop.link not in own and not hop.dead for hop in other.hops)]
-    if any(other.prefix == route.prefix and other.metric < route.metric for other in rivals):
+    is_leased = route.protocol in _LEASED
+    if any(_beats(other, route, routes, is_leased) for other in rivals if other.prefix == route.prefix):
         return False
     if route.prefix.prefixlen == 0:
         return True
     has_gateway = any(hop.gateway for hop in route.hops)
-    if not has_gateway and (route.protocol in _LEASED or route.prefix.is_link_local):
+    if not has_gateway and (is_leased or route.prefix.is_link_local):
         return False
-    # What a lease brings beside the default route, such as those to its name servers.
-    return route.protocol not in _LEASED or not any(_covers(other.prefix, route.prefix) for other in rivals)
+    # A lease's routes to single addresses lead to its name servers. Its wider ones were meant for this link (RFC 3442).
+    is_to_one = route.prefix.prefixlen == route.prefix.max_prefixlen
+    return not (is_leased and is_to_one and any(_covers(other.prefix, route.prefix) for other in rivals))
+
+
+def _beats(rival: Route, route: Route, routes: tuple[Route, ...], is_leased: bool) -> bool:
+    """Return whether the kernel prefers a rival for the same prefix.
+
+    Of equal metrics it takes the first, in the order of the dump (fib_table_lookup in net/ipv4/fib_trie.c, rt6_select
+    in net/ipv6/route.c). All leases have one metric where systemd-networkd or the kernel itself takes them.
+    """
+    if rival.metric != route.metric:
+        return rival.metric < route.metric
+    return is_leased and routes.index(rival) < routes.index(route)
 
 
 def _covers(wide: Prefix, narrow: Prefix) -> bool:

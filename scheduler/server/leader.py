@@ -15,9 +15,9 @@ from typing import NoReturn
 import msgspec
 import structlog
 
-from mooring.kube.answers import check_object
+from mooring.kube.answers import check_object, incomplete_answer
 from mooring.kube.client import Client
-from mooring.kube.failures import KubeError, NotFound, Status, Throttled, Unknown
+from mooring.kube.failures import KubeError, NotFound, Status, Throttled
 from scheduler.kube.objects import Struct
 from scheduler.server import metrics
 
@@ -193,7 +193,7 @@ class Election:
     async def _put(self, lease: Lease) -> None:
         answer = await self._client.request("PUT", f"{self._folder}/{self._name}", msgspec.json.encode(lease))
         if (holder := _read(answer).spec.holder_identity or "") != (lease.spec.holder_identity or ""):
-            raise Unknown(Status(200, message=f"lease {self._name!r}: written, but the answer names holder {holder!r}"))
+            raise incomplete_answer(f"Lease {self._name!r} with holder {holder!r} in place of the one that was written")
 
 
 def _read(answer: bytes) -> Lease:
@@ -201,7 +201,7 @@ def _read(answer: bytes) -> Lease:
     try:
         return _decode(check_object("Lease", answer))
     except msgspec.MsgspecError as unreadable:
-        raise Unknown(Status(200, message=f"the answer is no Lease: {unreadable}")) from unreadable
+        raise incomplete_answer(f"not a Lease: {unreadable}") from unreadable
 
 
 def _now() -> str:

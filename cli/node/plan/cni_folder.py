@@ -10,6 +10,12 @@ from cli.node.plan.states import Host
 
 FOLDER = "/etc/cni/net.d"
 PLUGIN = "mooring-cni"
+# Our names, the preferred one first; each sorts before the previous one. The preferred one comes after Multus' own
+# configuration (00-multus.conf, 00-multus.conflist): if Multus comes later than we do, the runtime still uses Multus'.
+OURS = (
+    *("00-n-mooring.conflist", "00-mooring.conflist", "00-0-mooring.conflist"),
+    *("0-mooring.conflist", "!mooring.conflist"),
+)
 _ENDINGS = (".conf", ".conflist", ".json")  # What containerd and CRI-O read.
 _LEAST = "0.4.0"
 

@@ -9,12 +9,13 @@ whether Multus has started before us or after us, and however often.
 """
 
 import json
+import posixpath
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from cli.node.errors import NodeError
-from cli.node.plan.cni_folder import FOLDER, PLUGIN, Configuration, configurations, entries_of, is_ours, list_of
+from cli.node.plan.cni_folder import FOLDER, OURS, PLUGIN, Configuration, configurations, entries_of, is_ours, list_of
 from cli.node.plan.states import Host
 
 MULTUS = ("multus", "multus-shim")
@@ -59,7 +60,10 @@ def _is_configuration(value: object) -> bool:
         return _file_of(value) not in (None, "")
     if isinstance(value, list):
         return any(map(_is_configuration, value))
-    return isinstance(value, dict) and (isinstance(value.get("plugins"), list) or {"type", "name"} <= value.keys())
+    if not isinstance(value, dict):
+        return False
+    is_whole = isinstance(value.get("plugins"), list) or {"type", "name"} <= value.keys()
+    return is_whole or any(map(_is_configuration, value.values()))
 
 
 def without_ours(
@@ -130,8 +134,14 @@ def _target(host: Host, path: str) -> str | None:
 
 
 def _file_of(path: str) -> str | None:
-    """Return the name of a file of the folder at a path, wherever that is mounted; empty for the folder."""
-    _, there, name = path.rstrip("/").rpartition(FOLDER)
+    """Return the name of a file of the folder at a path, wherever that is mounted; empty for the folder.
+
+    A file with a name that only our chain has is ours, whatever its folder is called there.
+    """
+    path = posixpath.normpath(path)
+    if (own := posixpath.basename(path)) in OURS:
+        return own
+    _, there, name = path.rpartition(FOLDER)
     if not there or (name and not name.startswith("/")) or "/" in name[1:]:
         return None
     return name[1:] if not name or name.endswith((".conf", ".conflist", ".json")) else None
@@ -139,7 +149,8 @@ def _file_of(path: str) -> str | None:
 
 def _path_like(path: str, name: str) -> str:
     """Return the path of another file of the folder, as a program has it mounted."""
-    return f"{path.rpartition(FOLDER)[0]}{FOLDER}/{name}"
+    path = posixpath.normpath(path)
+    return f"{path if path.endswith(FOLDER) else posixpath.dirname(path)}/{name}"
 
 
 def calls(host: Host, configuration: Configuration) -> Iterator[PluginCall]:

@@ -9,6 +9,7 @@ RULES = "/etc/udev/rules.d/79-mooring-init.rules"
 # Of releases that made VFs on the host only with --advertiser unit.
 EARLIER = "mooring-advertiser-init.service"
 _HANDED_OVER = " --handed-over"
+_NEXT = "# The advertiser's init container has handed an offer over.\nPathExists=/var/lib/mooring/offer/next.yaml\n"
 _UNITS = "/etc/systemd/system"
 
 # The kernel emits `bind` once a driver has taken a device (driver_bound in drivers/base/dd.c, Linux 6.12). A PF has no
@@ -30,6 +31,11 @@ LABEL="mooring_init_end"
 def service(text: str, advertiser: str) -> str:
     """Return the service's text: without a DaemonSet nobody hands an offer over, and the operator's file counts."""
     return text.replace(_HANDED_OVER, "") if advertiser == "unit" else text
+
+
+def path_unit(text: str, advertiser: str) -> str:
+    """Return the text of what starts it: no unit takes a handed over offer then, and one that lies there would stay."""
+    return text.replace(_NEXT, "") if advertiser == "unit" else text
 
 
 def rules() -> tuple[str, State]:

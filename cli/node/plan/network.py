@@ -14,15 +14,9 @@ from typing import Any
 
 from cli.node.errors import NodeError
 from cli.node.plan import delegation
-from cli.node.plan.cni_folder import FOLDER, PLUGIN, Configuration, configurations, is_ours, raw_entries
+from cli.node.plan.cni_folder import FOLDER, OURS, PLUGIN, Configuration, configurations, is_ours, raw_entries
 from cli.node.plan.states import Change, File, Host, PathChange
 
-# Our names, the preferred one first; each sorts before the previous one. The preferred one comes after Multus' own
-# configuration (00-multus.conf, 00-multus.conflist): if Multus comes later than we do, the runtime still uses Multus'.
-OURS = (
-    *("00-n-mooring.conflist", "00-mooring.conflist", "00-0-mooring.conflist"),
-    *("0-mooring.conflist", "!mooring.conflist"),
-)
 _LEAST = "0.4.0"  # The oldest version that mooring-cni supports; older lists are read as this one.
 # Plugins whose installer puts them into the first configuration of the folder, and looks that they stay there:
 # getDefaultCNINetwork and insertCNIConfig in Istio's cni/pkg/install/cniconfig.go, defaultCNIConfigFile and validConfig

@@ -194,6 +194,8 @@ def _unit(name: str, choices: Choices) -> list[tuple[str, State]]:
     text = choices.units[name]
     if name == init_unit.SERVICE:
         text = init_unit.service(text, choices.advertiser)
+    elif name == init_unit.PATH:
+        text = init_unit.path_unit(text, choices.advertiser)
     links = [(f"{_UNITS}/{target}.wants/{name}", Link(f"../{name}")) for target in _wanting(text)]
     return [(f"{_UNITS}/{name}", File(text)), *links]
 

@@ -19,9 +19,9 @@ from cli.plugin.connectivity.plan import (
     server_pod,
 )
 from cli.plugin.reports.tables import Answer
-from mooring.kube.answers import check_object
+from mooring.kube.answers import check_object, incomplete_answer
 from mooring.kube.client import Client
-from mooring.kube.failures import KubeError, NotFound, Status, Unknown
+from mooring.kube.failures import KubeError, NotFound
 from scheduler.kube.objects import Struct
 
 # How often pods and logs are read, in seconds.
@@ -169,7 +169,7 @@ def _read(answer: bytes) -> _Pod:
     try:
         return msgspec.json.decode(check_object("Pod", answer), type=_Pod)
     except msgspec.MsgspecError as unreadable:
-        raise Unknown(Status(200, message=f"the answer is no Pod: {unreadable}")) from unreadable
+        raise incomplete_answer(f"not a Pod: {unreadable}") from unreadable
 
 
 def _why(status: _Status) -> str:

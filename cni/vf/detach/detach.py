@@ -96,13 +96,14 @@ def _detach(node: Node, entry: LedgerEntry) -> bool:
         addresses = _AddressReturn(beside, partial(_return_addresses, node, entry, same_boot=same_boot))
         on_host = move_out(node, entry, addresses.begin) if same_boot else node.sysfs.exists(entry.pci)
         addresses.begin()
-        free = not on_host or _free_and_restore(node, entry, same_boot=same_boot)
+        free = _free_and_restore(node, entry, same_boot=same_boot) if on_host else True
         addresses.finish()
     if free:
         node.ledger.remove(entry.pci)
     else:
-        node.ledger.write(replace(entry, addresses=(), ipam=None, in_doubt=False))
-    return free
+        in_doubt = free is None and node.ledger.is_in_doubt(entry.pci)
+        node.ledger.write(replace(entry, addresses=(), ipam=None, in_doubt=in_doubt))
+    return bool(free)
 
 
 def _reserving(node: Node, entry: LedgerEntry) -> LedgerEntry:
@@ -125,8 +126,10 @@ def _reserving(node: Node, entry: LedgerEntry) -> LedgerEntry:
     return replace(entry, set=replace(entry.set, min_tx_rate=most), share=False)
 
 
-def _free_and_restore(node: Node, entry: LedgerEntry, *, same_boot: bool) -> bool:
+def _free_and_restore(node: Node, entry: LedgerEntry, *, same_boot: bool) -> bool | None:
     """Restore the state of a VF on the host; return whether the pod's processes have stopped using it.
+
+    Return None if it is not certainly restored, because a process uses what a rebind would take away.
 
     Users are checked first, because a driver that is rebound makes a new netdev. Another boot's entry is closed by a
     reset, never by replaying what that boot found; its processes ended with it.
@@ -142,7 +145,7 @@ def _free_and_restore(node: Node, entry: LedgerEntry, *, same_boot: bool) -> boo
         _restore(node, entry)
     except InUseError as used:
         _log.warning("vf stays out of use", pci=entry.pci, pod=entry.pod, reason=str(used))
-        return False
+        return None
     except OSError as stuck:
         raise CniError(TRY_AGAIN, f"vf {entry.pci} cannot be restored", str(stuck)) from stuck
     return free

@@ -59,9 +59,9 @@ class Run:
         """How many of the run have succeeded."""
         return len(self._own)
 
-    def ended_since(self, time: float) -> int:
-        """Return how many have succeeded that ended no earlier than this, of any run."""
-        return sum(one.ended >= time for one in self._times.values())
+    def bound_since(self, time: float) -> int:
+        """Return how many of any run have succeeded that were bound no earlier than this, by the API server's clock."""
+        return sum(one.bound >= time for one in self._times.values())
 
     def place(self, times: NodeTimes) -> None:
         """Take in a member that is placed."""

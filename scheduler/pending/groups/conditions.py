@@ -145,6 +145,6 @@ def group_progress(
         bound += members.run.succeeded
     elif members is not None:
         # A short job may be over before its condition is written. Those of earlier jobs had an earlier PodGroup.
-        bound = members.run.ended_since(unix_time(pod_group.metadata.creation_timestamp, 0.0))
+        bound = members.run.bound_since(unix_time(pod_group.metadata.creation_timestamp, 0.0))
     least = policy.min if isinstance(policy, GroupPolicy) else None
     return GroupProgress(pod_group, bound, least, members is not None and members.any_ours)

@@ -10,6 +10,7 @@ create many pods that fit nowhere.
 import asyncio
 import contextlib
 import itertools
+import sys
 import time
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -60,9 +61,10 @@ class Writer:
         self._client = client
         self._component = component
         self._events = NamespaceTurns[_Event](_MOST_EVENTS)
-        self._conditions = NamespaceTurns[Report]()
-        self._of_pod_groups = NamespaceTurns[ReportGroup]()
-        self._of_rates = NamespaceTurns[ReportRates]()
+        # A condition is reported once, so that it waits until it is written: one for each object, at most.
+        self._conditions = NamespaceTurns[Report](tries=sys.maxsize)
+        self._of_pod_groups = NamespaceTurns[ReportGroup](tries=sys.maxsize)
+        self._of_rates = NamespaceTurns[ReportRates](tries=sys.maxsize)
         events = Lane(self._events, self._write_event, lambda one: _pod_fields(one.report), _event_dropped)
         self._event_lanes = Lanes([events], _EVENTS_WRITTEN_AT_ONCE, self._let_write_event)
         # Pods that wait for a node come before those that run.

@@ -262,3 +262,12 @@ def test_a_run_that_ends_unexpectedly_says_so(node: Node) -> None:
     with pytest.raises(RuntimeError):
         node.init()
     assert node.result == InitResult("done", None, ("init ended unexpectedly: its log has why",))
+
+
+def test_an_offer_that_cannot_be_taken_is_tried_three_times_and_no_more(node: Node) -> None:
+    """Without a pause between, the unit would run without end: what starts it is still there."""
+    (node.state / CURRENT).mkdir(parents=True)
+    node.hand(OFFER)
+    assert not node.init()
+    assert (node.prepared, node.result.state) == ([], "done")
+    assert node.waited_s == pytest.approx(sum(PAUSES_S))

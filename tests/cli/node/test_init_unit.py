@@ -26,6 +26,8 @@ def test_every_node_has_the_unit_and_what_starts_it(kubeadm: NodeHost, advertise
     assert started.endswith(command)
     for name in (init_unit.SERVICE, init_unit.PATH):
         assert (kubeadm.root / f"{UNITS}/multi-user.target.wants/{name}".lstrip("/")).is_symlink()
+    # An offer that nobody takes would start the unit again without end.
+    assert ("next.yaml" in kubeadm.text(PATH)) == (advertiser == "daemonset")
     assert 'ACTION!="bind"' in kubeadm.text(init_unit.RULES)
     assert kubeadm.run("check")[0] == 0
 

@@ -50,7 +50,18 @@ async def test_an_answer_that_is_an_error_carries_its_status(client: Client) -> 
         (504, Unknown),
     ],
 )
-@pytest.mark.parametrize("body", [b"", b"<html>", b"[]", b'{"details":{"kind":null},"message":null}', b"\xff"])
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"<html>",
+        b"[]",
+        b'{"details":{"kind":null},"message":null}',
+        b"\xff",
+        b'{"kind":"Status","message":"\xff"}',
+        b'{"a":' + b"[" * 5000 + b"]" * 5000 + b"}",
+    ],
+)
 def test_every_code_has_one_failure_whatever_its_body(code: int, kind: type[KubeError], body: bytes) -> None:
     """A proxy's page, or nothing, is as good as a Status."""
     found = failure(code, body)

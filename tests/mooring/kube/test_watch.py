@@ -164,6 +164,7 @@ HALF_LISTS = [
     b'{"kind":"NodeList","apiVersion":"v1","metadata":{},"items":[]}',
     b'{"apiVersion":"v1","metadata":{"resourceVersion":"9"},"items":[]}',
     b'{"kind":"Node","apiVersion":"v1","metadata":{"name":"a","resourceVersion":"9"}}',
+    b'{"kind":"Node\xffList","metadata":{"resourceVersion":"9"},"items":[]}',
     b'{"kind":"NodeList","apiVersion":"v1","metadata":{"resourceVersion":"9"},"items":[{}]}',
     b'{"kind":"NodeList","apiVersion":"v1","metadata":{"resourceVersion":"9"},"items":[{"metadata":{"name":"a"}}]}',
 ]
@@ -231,6 +232,8 @@ LINES = [
     b'{"type":"SYNC","object":{"metadata":{"name":"a","resourceVersion":"9"}}}',
     b'{"type":"ERROR","object":{"kind":"Status","metadata":{},"code":410,"reason":"Expired"}}',
     b'{"type":"ERROR","object":{"kind":"Status","metadata":{"name":"a"},"code":500}}',
+    b'{"type":"ERROR","object":{"kind":"Status","message":"\xff","code":500}}',
+    b'{"type":"\xff","object":{}}',
     b'{"object":{"metadata":{"name":"a"}}}',
     b'{"type":"ADDED"}',
     b'{"type":"ADDED","object":{"metadata":{"name":"\xff"}}}',

@@ -44,6 +44,14 @@ def user(*routes: Route, links: tuple[Link, ...] = (OTHER, OWN)) -> str | None:
             route("::/0", metric=1024, protocol=RA),
             route("2001:db8::/64", metric=1024, protocol=RA, gateway=False),
         ),
+        # Leases of one metric, as systemd-networkd and the kernel take them: the kernel prefers what came first.
+        (
+            route("0.0.0.0/0", link=2, metric=1024, protocol=DHCP),
+            route("10.200.0.0/16", link=2, metric=1024, protocol=DHCP),
+            route("0.0.0.0/0", metric=1024, protocol=DHCP),
+            route("10.200.0.0/16", metric=1024, protocol=DHCP),
+        ),
+        (route("::/0", link=2, metric=1024, protocol=RA), route("::/0", metric=1024, protocol=RA)),
         # Zero configuration networking, which some programs set for every link.
         (route("169.254.0.0/16", metric=1008, gateway=False),),
         (route("10.9.0.0/16", link=2, metric=5), route("10.9.0.0/16", metric=6)),
@@ -70,6 +78,13 @@ def test_routes_that_the_host_would_not_lose_are_no_use(routes: tuple[Route, ...
         ((route("0.0.0.0/0", link=2), route("10.9.0.0/16")), "route to 10.9.0.0/16"),
         ((route("10.9.0.0/16", protocol=STATIC, gateway=False),), "route to 10.9.0.0/16"),
         ((route("198.51.100.53/32", protocol=DHCP),), "route to 198.51.100.53/32"),
+        # A network that a lease leads to by this link, though another one has the default route (RFC 3442).
+        ((route("0.0.0.0/0", link=2), route("10.200.0.0/16", protocol=DHCP)), "route to 10.200.0.0/16"),
+        # Of equal leases the first one counts.
+        (
+            (route("0.0.0.0/0", metric=1024, protocol=DHCP), route("0.0.0.0/0", link=2, metric=1024, protocol=DHCP)),
+            "IPv4 default route",
+        ),
         ((Route(ip_network("0.0.0.0/0"), (Hop(2, gateway=True), Hop(8, gateway=True))),), "IPv4 default route"),
     ],
 )

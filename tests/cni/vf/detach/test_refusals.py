@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from cni.kernel.sysfs import Sysfs
-from cni.spec.skel import CniError
-from cni.vf.detach import original_settings
+from cni.spec.skel import TRY_AGAIN, CniError
+from cni.vf.detach import left_behind, original_settings
 from cni.vf.detach.detach import detach
+from cni.vf.detach.rebind import InUseError
 from cni.vf.ledger import Ledger
 from cni.vf.node import Node
 from devcluster.hosts.nic import describe_host
@@ -103,6 +104,26 @@ def test_a_release_that_is_refused_keeps_the_vf_until_it_is_written_again(vf: Vf
         assert entry is not None
         assert (entry.phase, entry.in_doubt) == ("returning", True)
     vf.firmware_refuses(0)
+    assert vf.detach()
+    assert (vf.table.read(PF, 0), vf.table.checks_macs(PF, 0)) == (vf.before, True)
+
+
+def test_a_refusal_is_not_forgotten_while_a_process_keeps_the_vf_from_being_restored(
+    vf: Vf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A rebind would take the device from another container's process: nothing is written before that has ended."""
+    vf.hold("taking", VfSettings(mac=OF_POD))
+    vf.ask(VfSettings(mac=OF_POD))
+
+    def in_use(*_: object) -> bool:
+        raise InUseError(TRY_AGAIN, "pid 7 has uverbs3 open")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(left_behind, "rebind_if_offered", in_use)
+        assert not vf.detach()
+    entry = vf.node.ledger.read(VF0)
+    assert entry is not None
+    assert (entry.phase, entry.in_doubt) == ("returning", True)
     assert vf.detach()
     assert (vf.table.read(PF, 0), vf.table.checks_macs(PF, 0)) == (vf.before, True)
 

@@ -65,11 +65,11 @@ def test_one_that_succeeds_while_it_is_deleted_counts_for_the_run_of_then() -> N
         groups.put(uid, OF, "placed")
     for uid in ("a", "b"):
         groups.put(uid, OF, "leaving")
-        groups.put(uid, OF, "succeeded", times=NodeTimes(0.0, 9.0))
+        groups.put(uid, OF, "succeeded", times=NodeTimes(8.0, 9.0))
     groups.put("c", OF, "placed")
     members = groups.get(OF.key)
     assert members is not None
-    assert (members.counting, members.run.ended_since(9.0), members.run.ended_since(10.0)) == (1, 2, 0)
+    assert (members.counting, members.run.bound_since(8.0), members.run.bound_since(9.0)) == (1, 2, 0)
 
 
 def _status(**fields: Any) -> Pod:
