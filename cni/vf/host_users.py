@@ -9,15 +9,19 @@ from cni.vf.node import Node
 from mooring.annotations.assignment import AssignedVf
 from mooring.folders import record_names
 from mooring.nic.host_facts import read_facts, read_vf
-from mooring.nic.vf_users import user_of
+from mooring.nic.vf_users import AWAY, user_of
 from mooring.records import ledger
 
 
 def check_unused(node: Node, vfs: Sequence[AssignedVf]) -> None:
-    """Raise CniError 100 for a VF that the host uses; the caller has found that no pod holds it. Raise OSError."""
+    """Raise CniError 100 for a VF that the host uses; the caller has found that no pod holds it. Raise OSError.
+
+    A VF whose RDMA device is elsewhere is missing a part: the attachment reports that by its own code and the device's
+    name.
+    """
     users = _users(node, [vf.pci for vf in vfs])
     for vf, user in zip(vfs, users, strict=True):
-        if user is not None:
+        if user not in (None, AWAY):
             raise CniError(REFUSED, f"vf {vf.vf} of pf {vf.pf!r} ({vf.pci}) is not free for a pod: {user}")
 
 

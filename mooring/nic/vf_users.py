@@ -26,7 +26,7 @@ _PAIRS = frozenset({"veth", "netkit", "vxcan"})
 _MAIN_TABLE = 254
 _MOST_USES = 3
 _UNTOLD = "the kernel does not tell who uses its RDMA device "
-_AWAY = "its RDMA device is in another network namespace"
+AWAY = "its RDMA device is in another network namespace"
 
 Prefix = IPv4Network | IPv6Network
 
@@ -121,7 +121,7 @@ def user_of(vf: VfDevices, facts: HostFacts) -> str | None:
 
 def may_be_transient(user: str) -> bool:
     """Return whether a user may be gone in a moment: a process that looks at all RDMA devices, or one that moves."""
-    return user == _AWAY or user.startswith(_UNTOLD) or "(process " in user
+    return user == AWAY or user.startswith(_UNTOLD) or "(process " in user
 
 
 def uses_link(link: Link, facts: HostFacts, own: frozenset[int] | None = None) -> Iterator[str]:
@@ -162,7 +162,7 @@ def _user_of_rdma(vf: VfDevices, facts: HostFacts) -> str | None:
     if facts.contexts is None:
         return None
     if facts.rdma_exclusive and vf.rdma_away:
-        return _AWAY
+        return AWAY
     for name in vf.rdma:
         if (found := facts.contexts.get(name)) is None:
             return f"{_UNTOLD}{name}"
