@@ -14,13 +14,14 @@ Lab = Callable[..., "subprocess.CompletedProcess[str]"]
 SCENARIO = Path(__file__).parent / "inside/node_scenario.py"
 
 
+@pytest.mark.timeout(600)
 def test_mooring_node_installs_upgrades_and_removes_under_systemd(lab: Lab) -> None:
     """The kubelet connects to the shim; a release whose shim does not start is rolled back; removal leaves nothing.
 
     The check's unit runs under its confinement. A bypass brings the kubelet to the runtime and back, with the shim. A
     shim that does not serve is bypassed without the kubelet's restart, until it serves again.
     """
-    done = lab(f"PYTHONPATH=. {sys.executable} {SCENARIO}", timeout_s=280)
+    done = lab(f"PYTHONPATH=. {sys.executable} {SCENARIO}", timeout_s=560)
     assert done.returncode == 0, done.stdout + done.stderr
     seen = json.loads(next(line for line in done.stdout.splitlines() if line.startswith('{"seen"')))["seen"]
     assert seen["install"][0] == 0, seen["install"][1]
