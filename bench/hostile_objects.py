@@ -118,7 +118,8 @@ class Cluster:
             required = {"requiredDuringSchedulingIgnoredDuringExecution": [apart]}
             bound["spec"]["affinity"] = {"podAntiAffinity": required}
             self.see(Pod, bound)
-        self.see(Service, {"metadata": {"name": "s", "namespace": "default"}, "spec": {"selector": {"app": "a"}}})
+        metadata = {"name": "s", "namespace": "default", "resourceVersion": "1"}
+        self.see(Service, {"metadata": metadata, "spec": {"selector": {"app": "a"}}})
 
     def live_through(
         self, kind: type[Any], filled: Filled, versions: tuple[int, int] = (0, 1), size: int = LARGEST

@@ -201,9 +201,7 @@ class Machine:
     def finished(self, order: Order, result: Result, now: float) -> list[Instruction]:
         """Apply the result of a write; raise TypeError if the result is of another kind of write."""
         self._open_binds.end(order, result)
-        found = self._open_binds.begin(self._write_results.apply(order, result, now), now)
-        self._open_binds.release(now)
-        return found
+        return self._open_binds.begin(self._write_results.apply(order, result, now), now)
 
     def step(self, now: float, record_phase: RecordPhase = ignore_phase) -> list[Instruction] | None:
         """Decide about the next pod, or continue the current decision; None if no pod is ready.

@@ -36,7 +36,8 @@ class OpenBinds:
             self._writes.note(_pod(order).namespace, is_denied=result.kind == "denied")
 
     def hold(self, now: float) -> None:
-        """Set aside what is next in the queue for as long as its namespace may have no more under way."""
+        """Let come again what may, and set aside what is next while its namespace may have no more under way."""
+        self.release(now)
         while self._writes.has_trouble(now) and (uid := self.queue.first(now)) is not None:
             namespace = self._namespace(uid)
             if self._writes.room(namespace, now):

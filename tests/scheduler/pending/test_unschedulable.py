@@ -64,7 +64,10 @@ class Play:
         scheduling_cycle = SchedulingCycle(self.machine.cache, nominator, preemption)
         for pending in self.machine.pending_pods.pending.values():
             refused = pending.told.startswith("the API server refuses")
-            if isinstance(pending.pod_info, PodInfo) and not refused and pending.pod_info.uid not in self.bound_now():
+            uid = pending.pod.metadata.uid
+            # Of a namespace with late Binds some wait for no event, but for those.
+            waits = self.machine.queue.is_unschedulable(uid) and uid not in self.bound_now()
+            if waits and isinstance(pending.pod_info, PodInfo) and not refused:
                 decision = scheduling_cycle.decide(pending.pod_info, self.now)
                 found += [pending.told] if isinstance(decision, Bind) else []
         return found

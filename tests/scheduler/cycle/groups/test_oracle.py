@@ -16,6 +16,7 @@ from mooring.kube.events import Changed, Identity
 from mooring.nic.settings import VfSettings
 from scheduler.cycle.decisions import Bind
 from scheduler.cycle.instructions import Instruction
+from scheduler.kube.binding_outcome import Outcome
 from scheduler.kube.objects import Node
 from scheduler.state.machine import Machine
 from tests.scheduler.conftest import MakeNode, MakePf, MakePod
@@ -255,6 +256,8 @@ def test_a_search_holds_though_nodes_change_and_others_are_decided_about(cluster
         found = placed(made or ())
         assert len(found) in (0, len(members))
         bound |= found
+        for bind in (one for one in made or () if isinstance(one, Bind)):
+            machine.finished(bind, Outcome("bound"), now)
         if made is None and events == 40:
             break
         if turn % 4 == 3 and events < 40:
