@@ -167,7 +167,7 @@ class Fuzz:
 
 
 def _mark(number: int) -> bytes:
-    metadata = {"name": "mark", "uid": f"mark-{number}"}
+    metadata = {"name": "mark", "uid": f"mark-{number}", "resourceVersion": f"{number}"}
     return msgspec.json.encode({"type": "DELETED", "object": {"metadata": metadata}})
 
 
@@ -227,7 +227,9 @@ def test_malformed_objects_neither_stop_nor_slow_the_scheduler(
 
 
 def _good(item: Pod | Node, kind: str = "ADDED") -> bytes:
-    return msgspec.json.encode({"type": kind, "object": _json(item)})
+    document = _json(item)
+    document["metadata"]["resourceVersion"] = "1"
+    return msgspec.json.encode({"type": kind, "object": document})
 
 
 def test_malformed_annotations_are_refused_by_name(

@@ -12,6 +12,7 @@ OTHER = '{"name":"other","min":2}'
 def test_room_kept_for_a_member_elsewhere_does_not_count_beside_the_member(life: Life, before: str) -> None:
     """Counted twice in a dry run it would leave VFs claimed for ever, as the machine's check shows."""
     life.nodes("n1", vfs=4)
+    oldest = life.member("x", OTHER, spec={"priority": 10})
     life.see(life.make_pod("running", [{}, {}, {}, {}]))
     life.bound(*binds(life.work()))
     moved = life.member("m0", before, spec={"priority": 10})
@@ -20,7 +21,7 @@ def test_room_kept_for_a_member_elsewhere_does_not_count_beside_the_member(life:
         life.see(life.member("m1", before, spec={"priority": 10}))
     assert orders(life.work())
     annotations = {**moved.annotations, names.GROUP: OTHER}
-    life.see(life.member("x", OTHER, spec={"priority": 10}), changed(moved, metadata={"annotations": annotations}))
+    life.see(oldest, changed(moved, metadata={"annotations": annotations}))
     assert len(orders(life.work(1.0))) == 1
     life.machine.check()
     assert [life.machine.nominator.node_of(uid) for uid in life.machine.nominator] == ["n1", "n1"]
