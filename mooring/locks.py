@@ -49,6 +49,32 @@ def hold_all(run: Path, pcis: Sequence[str], limit_s: float) -> Iterator[None]:
         yield
 
 
+@contextmanager
+def share(path: Path) -> Iterator[None]:
+    """Hold the lock file at ``path`` together with others, for `is_shared`; raise OSError."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def is_shared(path: Path) -> bool:
+    """Return whether a process holds the lock file at ``path``; raise OSError where there is none.
+
+    A descriptor that can only read will do (flock(2)): the file may be on a mount that is read-only here.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
+
+
 def _take(descriptor: int, pci: str, deadline: float) -> None:
     while True:
         try:

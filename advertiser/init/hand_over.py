@@ -13,6 +13,7 @@ import structlog
 from advertiser.host.offer_file import parse_offer, read_offer_text
 from mooring.errors import RecordError
 from mooring.files import read_file, write_file
+from mooring.locks import is_shared
 from mooring.records import handed_offer
 from mooring.records.handed_offer import InitResult, read_init_result
 
@@ -48,12 +49,14 @@ def await_init(state: Path, run: Path, text: str, pause: Callable[[float], None]
         if result is None:
             _log.warning("nothing on this node takes the offer yet: mooring-node install")
             return
-        if result.state == "done" and not (state / handed_offer.NEXT).exists():
+        if not (state / handed_offer.NEXT).exists():
             # Read again: the run that has taken it says so before it takes it.
             result = _read_result(run)
-            if result is not None and result.state == "done" and result.offer == handed_offer.digest(text):
-                _check(result)
+            if result is not None and result.state == "done":
+                _check(result, text)
                 return
+            if _was_killed(run):
+                raise NotPreparedError("mooring-init.service was stopped or killed: see its log on the node")
         if waited_s >= _LIMIT_S:
             raise NotPreparedError(
                 f"mooring-init.service is not done with the offer after {_LIMIT_S:.0f} s: see its log on the node"
@@ -64,16 +67,30 @@ def await_init(state: Path, run: Path, text: str, pause: Callable[[float], None]
         waited_s += _POLL_S
 
 
-def _check(result: InitResult) -> None:
+def _check(result: InitResult, text: str) -> None:
     if result.failures:
         raise NotPreparedError(f"mooring-init.service: {'; '.join(result.failures)}")
+    if result.offer != handed_offer.digest(text):
+        raise NotPreparedError("mooring-init.service was handed another offer since")
     _log.info("mooring-init.service has prepared this node")
+
+
+def _was_killed(run: Path) -> bool:
+    """Return whether no `init` runs although the result says so; of one of an earlier release that is not known."""
+    try:
+        return not is_shared(run / handed_offer.LOCK) and _read(run) == InitResult("running")
+    except (RecordError, OSError):
+        return False
 
 
 def _read_result(run: Path) -> InitResult | None:
     try:
-        text = read_file(run / handed_offer.RESULT)
-        return None if text is None else read_init_result(text)
+        return _read(run)
     except RecordError:
         # Of another version, and replaced by the next run.
         return InitResult("running")
+
+
+def _read(run: Path) -> InitResult | None:
+    text = read_file(run / handed_offer.RESULT)
+    return None if text is None else read_init_result(text)

@@ -7,15 +7,17 @@ need some seconds more.
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
 import structlog
 
 from advertiser.init.bind_requests import BindRequests
-from advertiser.init.offer_sources import OfferSource
+from advertiser.init.offer_sources import OfferSource, TakenOffer
 from advertiser.inventory.offer import Offer
 from mooring.errors import ContractError
 from mooring.files import make_folder, write_shared
+from mooring.locks import share
 from mooring.records import handed_offer
 from mooring.records.handed_offer import InitResult, dump_init_result
 
@@ -31,11 +33,16 @@ Prepare = Callable[[Offer], Sequence[object]]
 
 @dataclass(frozen=True, slots=True)
 class _Attempt:
-    """The offer's text, and what failed; ``taken`` is False if the text could not be taken."""
+    """The text of the offer that was taken last, why it cannot be used, and what could not be prepared."""
 
     text: str | None
-    failures: Sequence[object] = ()
-    taken: bool = True
+    refusal: object | None
+    failures: Sequence[object]
+    stays: bool = False
+
+    @property
+    def result(self) -> InitResult:
+        return handed_offer.done(self.text, (*([] if self.refusal is None else [self.refusal]), *self.failures))
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,46 +56,53 @@ class InitRun:
 
     def run(self) -> bool:
         """Prepare the host until nothing new is asked for; return whether everything is prepared."""
+        with self._shown_as_running():
+            result = handed_offer.done(None, ["init ended unexpectedly: its log has why"])
+            try:
+                result = self._run()
+            finally:
+                self._report(result)
+            return not result.failures
+
+    def _run(self) -> InitResult:
         pauses: Iterator[float] = iter(())
         is_stuck = False
-        result = handed_offer.done(None, ["init ended unexpectedly: its log has why"])
-        try:
-            while True:
-                if bound := self.requests.take():
-                    self.pause(_SETTLE_S)
-                    bound += self.requests.take()
-                    _log.info("drivers of PFs were bound", pci=", ".join(sorted({*bound})))
-                    pauses = iter(PAUSES_S)
-                self._report(InitResult("running"))
-                attempt = self._try()
-                result = handed_offer.done(attempt.text, attempt.failures)
-                if not attempt.taken and self.source.has_newer(None) and not is_stuck:
-                    # mooring-init.path would start this unit again at once, until systemd gives up.
-                    pauses, is_stuck = iter(PAUSES_S), True
-                if self._is_asked_again(attempt):
-                    continue
-                if not attempt.failures or (pause_s := next(pauses, None)) is None:
-                    return not attempt.failures
-                _log.warning("init tries again", after_s=pause_s, reason=str(attempt.failures[0]))
-                self._wait(pause_s, attempt)
-        finally:
-            self._report(result)
+        while True:
+            if bound := self.requests.take():
+                self.pause(_SETTLE_S)
+                bound += self.requests.take()
+                _log.info("drivers of PFs were bound", pci=", ".join(sorted({*bound})))
+                pauses = iter(PAUSES_S)
+            self._report(InitResult("running"))
+            attempt = self._try()
+            if attempt.stays and not is_stuck:
+                # mooring-init.path would start this unit again at once, until systemd gives up.
+                pauses, is_stuck = iter(PAUSES_S), True
+            if self._is_asked_again(attempt):
+                continue
+            if not (attempt.failures or attempt.stays) or (pause_s := next(pauses, None)) is None:
+                return attempt.result
+            _log.warning("init tries again", after_s=pause_s, reason=attempt.result.failures[0])
+            self._wait(pause_s, attempt)
 
     def _try(self) -> _Attempt:
-        text, taken = None, False
+        taken = TakenOffer(None, None)
+        failures: Sequence[object] = ()
         try:
-            text, taken = self.source.take(), True
-            offer = self.source.read(text)
-            if offer is None:
+            taken = self.source.take()
+            if taken.refusal is not None:
+                _log.error("offer refused", reason=str(taken.refusal))
+            elif taken.offer is None:
                 _log.info("no offer was handed to this node yet")
-                return _Attempt(text)
-            return _Attempt(text, self.prepare(offer))
+            if taken.offer is not None:
+                failures = self.prepare(taken.offer)
         except (ContractError, OSError) as failed:
             _log.error("init fails", reason=str(failed))
-            return _Attempt(text, (failed,), taken)
+            failures = (failed,)
+        return _Attempt(taken.text, taken.refusal, failures, taken.stays)
 
     def _is_asked_again(self, attempt: _Attempt) -> bool:
-        return self.requests.pending() or (attempt.taken and self.source.has_newer(attempt.text))
+        return self.requests.pending() or (not attempt.stays and self.source.has_newer(attempt.text))
 
     def _wait(self, pause_s: float, attempt: _Attempt) -> None:
         for _ in range(round(pause_s / _POLL_S)):
@@ -96,7 +110,23 @@ class InitRun:
                 return
             self.pause(_POLL_S)
 
+    @contextmanager
+    def _shown_as_running(self) -> Iterator[None]:
+        """Hold the lock by which a result that says ``running`` is told from that of a run that was killed."""
+        path = self.requests.run / handed_offer.LOCK
+        with ExitStack() as stack:
+            try:
+                make_folder(path.parent, 0o755)
+                stack.enter_context(share(path))
+            except OSError as refused:
+                _log.error("init cannot show that it runs", reason=str(refused))
+            yield
+
     def _report(self, result: InitResult) -> None:
+        """Leave the result: whoever waits for it has a limit, and the VFs are made without it too."""
         path = self.requests.run / handed_offer.RESULT
-        make_folder(path.parent, 0o755)
-        write_shared(path, dump_init_result(result), mode=0o644)
+        try:
+            make_folder(path.parent, 0o755)
+            write_shared(path, dump_init_result(result), mode=0o644)
+        except OSError as refused:
+            _log.error("init cannot leave its result", reason=str(refused))

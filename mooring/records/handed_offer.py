@@ -3,10 +3,12 @@
     <state>/offer/next.yaml    what the advertiser's init container hands over, until `init` on the host takes it
     <state>/offer/offer.yaml   what `init` took last: at a boot it is used without an API server
     <run>/init/result.json     {"v":1,"state":"done","offer":"<SHA-256 of its text>","failures":["enp4s0f0: …"]}
+    <run>/init/lock            held by each `init` while it runs (flock, shared): one that was killed has let go of it
 
 `init` writes the result as ``running`` before it takes an offer, and as ``done`` at its end. So an offer that was
 handed over is answered once ``next.yaml`` is gone and a result that is ``done`` names its text. Without an offer there
-is no ``offer``. Every boot and every installation runs `init`: a node without a result has no `mooring-init.service`.
+is no ``offer``. A result that says ``running`` while nobody holds the lock is that of a run that was killed. Every boot
+and every installation runs `init`: a node without a result has no `mooring-init.service`.
 """
 
 import hashlib
@@ -20,7 +22,7 @@ from mooring.parsing import Value, dump, parse
 
 FOLDER = "offer"
 NEXT, CURRENT = f"{FOLDER}/next.yaml", f"{FOLDER}/offer.yaml"
-RESULT = "init/result.json"
+RESULT, LOCK = "init/result.json", "init/lock"
 _DIGEST = re.compile(r"[0-9a-f]{64}", re.ASCII)
 _MOST, _LONGEST = 64, 1000
 

@@ -1,17 +1,34 @@
 """A run of `init`: what it takes, how often it tries, and what it reports."""
 
-from collections.abc import Callable, Sequence
+import errno
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from advertiser.host.offer_file import parse_offer
+from advertiser.init import offer_sources
 from advertiser.init.bind_requests import BindRequests
 from advertiser.init.hand_over import NO_OFFER, NotPreparedError, await_init, hand_over
 from advertiser.init.init_run import PAUSES_S, InitRun
 from advertiser.init.offer_sources import HandedOffer, OperatorsOffer
 from advertiser.inventory.offer import EVERYTHING, Offer, OfferError
-from mooring.records.handed_offer import CURRENT, NEXT, RESULT, InitResult, digest, read_init_result
+from mooring.records.handed_offer import (
+    CURRENT,
+    LOCK,
+    NEXT,
+    RESULT,
+    InitResult,
+    digest,
+    dump_init_result,
+    read_init_result,
+)
 from mooring.records.run_folder import BOUND
 
 OFFER, OTHER = "v: 1\npfs: []\n", "v: 1\npfs: []\nrdma_netns: shared\n"
@@ -117,7 +134,7 @@ def test_an_offer_that_this_release_cannot_read_does_not_replace_the_last_one(no
     later = "v: 1\npfs: []\nlater: 1\n"
     (node.state / NEXT).write_text(later)
     assert not node.init()
-    assert (node.result.offer, node.result.failures[0].startswith("offer 'offer/offer.yaml'.later: ")) == (
+    assert (node.result.offer, node.result.failures[0].startswith("offer 'offer/next.yaml'.later: ")) == (
         digest(later),
         True,
     )
@@ -264,10 +281,119 @@ def test_a_run_that_ends_unexpectedly_says_so(node: Node) -> None:
     assert node.result == InitResult("done", None, ("init ended unexpectedly: its log has why",))
 
 
-def test_an_offer_that_cannot_be_taken_is_tried_three_times_and_no_more(node: Node) -> None:
+def test_an_offer_that_cannot_be_taken_is_tried_three_times_and_no_more(node: Node, monkeypatch: Any) -> None:
     """Without a pause between, the unit would run without end: what starts it is still there."""
+    node.hand(OFFER)
+    node.init()
+    node.prepared.clear()
+
+    def refused(_: Path) -> None:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    monkeypatch.setattr(offer_sources, "remove_file", refused)
+    (node.state / NEXT).write_text("v: [")
+    assert not node.init()
+    assert (len(node.prepared), node.result.state) == (3, "done")
+    assert node.waited_s == pytest.approx(sum(PAUSES_S))
+
+
+def test_a_folder_in_place_of_the_offer_to_come_is_refused_once(node: Node) -> None:
+    """systemd starts the unit again as long as anything is there."""
+    node.hand(OFFER)
+    node.init()
+    (node.state / NEXT / "inner").mkdir(parents=True)
+    assert not node.init()
+    assert (len(node.prepared), (node.state / NEXT).exists()) == (2, False)
+    assert "a folder, not a regular file" in node.result.failures[0]
+
+
+def test_a_folder_in_place_of_the_offer_that_was_taken_ends_no_run(node: Node) -> None:
+    """Nothing can be prepared by an offer that is not there at the next boot."""
     (node.state / CURRENT).mkdir(parents=True)
     node.hand(OFFER)
     assert not node.init()
-    assert (node.prepared, node.result.state) == ([], "done")
-    assert node.waited_s == pytest.approx(sum(PAUSES_S))
+    assert (node.prepared, node.waited_s, node.result.state) == ([], 0.0, "done")
+    assert (node.state / NEXT).exists() is False
+
+
+@pytest.mark.parametrize("wrong", ["v: 1\npfs: []\nlater: 1\n", "v: ["])
+def test_a_refused_offer_leaves_the_last_one_in_force(node: Node, wrong: str) -> None:
+    """A boot makes the node's VFs by it; the answer is about the refused one, also after a try for a driver."""
+    node.hand(OFFER)
+    node.init()
+    (node.state / NEXT).write_text(wrong)
+    node.bind()
+    node.failing = [["eth0: no"]]
+    assert not node.init()
+    assert node.prepared == [parse_offer(OFFER, "offer")] * 3
+    assert (node.result.offer, len(node.result.failures)) == (digest(wrong), 1)
+    assert "'offer/next.yaml'" in node.result.failures[0]
+    node.hand(OTHER)
+    assert node.init()
+    assert node.result == InitResult("done", digest(OTHER))
+
+
+@pytest.mark.parametrize("name", [RESULT, LOCK])
+def test_a_folder_in_place_of_what_a_run_writes_keeps_no_vf_from_being_made(node: Node, name: str) -> None:
+    """Nobody needs either file for the VFs."""
+    (node.run / name).mkdir(parents=True)
+    node.hand(OFFER)
+    assert node.init()
+    assert len(node.prepared) == 1
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_the_container_does_not_wait_for_a_run_that_was_killed(node: Node, number: signal.Signals) -> None:
+    """It fails, and the kubelet starts it again, and with it the unit. While a run works it is waited for."""
+    text = node.hand(OFFER)
+    waited: list[float] = []
+    with _stopped_run(node) as run:
+
+        def pause(seconds: float) -> None:
+            waited.append(seconds)
+            if len(waited) == 3:
+                run.send_signal(number)
+                run.wait()
+
+        with pytest.raises(NotPreparedError, match=r"mooring-init\.service was stopped or killed"):
+            await_init(node.state, node.run, text, pause)
+    assert len(waited) == 3
+
+
+@pytest.mark.parametrize("failures", [(), ("init ended unexpectedly: its log has why",)])
+def test_the_container_does_not_wait_for_an_answer_about_its_offer_that_cannot_come(
+    node: Node, failures: tuple[str, ...]
+) -> None:
+    """Its offer is gone, and the last run is done with another one or with none."""
+    text = node.hand(OFFER)
+    (node.state / NEXT).unlink()
+    (node.run / RESULT).parent.mkdir(parents=True)
+    (node.run / RESULT).write_text(dump_init_result(InitResult("done", digest(OTHER), failures)))
+    with pytest.raises(NotPreparedError, match="; ".join(failures) or "was handed another offer since"):
+        await_init(node.state, node.run, text, node.pause)
+    assert node.waited_s == 0.0
+
+
+@contextmanager
+def _stopped_run(node: Node) -> Iterator["subprocess.Popen[bytes]"]:
+    """Run `init` in a process of its own, which prepares for ever."""
+    script = (
+        "import sys, threading; from pathlib import Path\n"
+        "from advertiser.init.bind_requests import BindRequests\n"
+        "from advertiser.init.init_run import InitRun\n"
+        "from advertiser.init.offer_sources import HandedOffer\n"
+        "def prepare(_):\n"
+        "    print(flush=True)\n"
+        "    threading.Event().wait()\n"
+        "state, run = map(Path, sys.argv[1:])\n"
+        "InitRun(HandedOffer(state), BindRequests(run), prepare, print).run()\n"
+    )
+    arguments = [sys.executable, "-c", script, str(node.state), str(node.run)]
+    with subprocess.Popen(arguments, stdout=subprocess.PIPE) as run:
+        try:
+            assert run.stdout is not None
+            while run.stdout.readline() != b"\n":
+                assert run.poll() is None
+            yield run
+        finally:
+            run.kill()
