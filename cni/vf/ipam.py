@@ -15,7 +15,7 @@ from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 from ipaddress import ip_address, ip_interface, ip_network
 from pathlib import Path
-from typing import Any, Literal
+from typing import IO, Any, Literal
 
 from cni.kernel.inotify import hung_up
 from cni.spec.result import Address, Route
@@ -145,38 +145,46 @@ def _run(command: str, ipam: Ipam, call: IpamCall, *inherited: int) -> Mapping[s
         IN_IPAM: "1",
     }
     try:
-        process = subprocess.Popen(
-            [_find(kind, ipam.path)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env=environment,
-            pass_fds=inherited,
-            start_new_session=True,
-        )
+        with os.fdopen(os.memfd_create("cni-conf"), "w+b") as conf:
+            _fill(conf, json.dumps(ipam.conf).encode())
+            process = subprocess.Popen(
+                [_find(kind, ipam.path)],
+                stdin=conf,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                env=environment,
+                pass_fds=inherited,
+                start_new_session=True,
+            )
         with process:
-            done = _communicate(process, json.dumps(ipam.conf).encode(), call.caller)
+            done = _communicate(process, call.caller)
     except OSError as failed:
         raise CniError(IO_FAILURE, f"ipam plugin {kind!r} cannot be run", str(failed)) from failed
     return _answer(kind, command, done)
 
 
-def _communicate(
-    process: "subprocess.Popen[bytes]", conf: bytes, caller: int | None
-) -> "subprocess.CompletedProcess[bytes]":
+def _fill(file: IO[bytes], conf: bytes) -> None:
+    """Write a plugin's standard input, to be read from its begin.
+
+    A pipe would need a writer beside the look at the caller: after its first timeout `Popen.communicate` writes no more
+    (its ``_communicate`` registers standard input only where it is given an input, which a second call must not be).
+    """
+    file.write(conf)
+    file.seek(0)
+
+
+def _communicate(process: "subprocess.Popen[bytes]", caller: int | None) -> "subprocess.CompletedProcess[bytes]":
     """Return a plugin's answer; end it and all that it has started when the caller leaves, after a while, and at last.
 
     A child that outlives the plugin with its standard output open is not waited for.
     """
-    given: bytes | None = conf
     deadline = time.monotonic() + _ANSWER_S
     try:
         while True:
             try:
-                answer, said = process.communicate(given, timeout=_LOOK_S)
+                answer, said = process.communicate(timeout=_LOOK_S)
                 return subprocess.CompletedProcess(process.args, process.returncode, answer, said)
             except subprocess.TimeoutExpired:
-                given = None
                 if _has_ended(process):
                     _kill_group(process)
                 elif caller is not None and hung_up(caller):

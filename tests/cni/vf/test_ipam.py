@@ -5,6 +5,7 @@ import os
 import shlex
 import socket
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -103,6 +104,18 @@ def test_a_plugin_and_its_children_end_when_the_caller_leaves(tmp_path: Path) ->
     assert error.value.code == IO_FAILURE
     for pid in pids.read_text().split():
         wait_until(lambda pid=pid: not _is_alive(pid))  # type: ignore[misc]
+
+
+def test_a_plugin_that_starts_slowly_is_given_its_whole_configuration(tmp_path: Path) -> None:
+    """More than a pipe holds: what was not written in the first moment is written later."""
+    plugin = tmp_path / "plugin"
+    plugin.write_text(f"#!/bin/sh\nsleep 0.6\nwc -c >{tmp_path}/bytes\necho '{{}}'\n")
+    plugin.chmod(0o755)
+    conf = {"ipam": {"type": "plugin", "note": "x" * 200_000}}
+    call = ipam.IpamCall("c1", "/run/netns/pod", "", tmp_path / "run", "0000:3b:01.0")
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(ipam.remove, Ipam("net1", conf, (str(tmp_path),)), call).result(timeout=30)
+    assert int((tmp_path / "bytes").read_text()) == len(json.dumps(conf))
 
 
 def test_a_plugin_is_marked_so_that_it_cannot_call_this_program_again(tmp_path: Path) -> None:
