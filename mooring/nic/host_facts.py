@@ -3,12 +3,16 @@
 For `mooring.nic.vf_users`, in the network namespace of the calling thread, without any privilege. Where processes are
 in other process id namespaces, or another user's, they have no name here. Shapes and numbers:
 include/uapi/linux/{rtnetlink,if_link}.h.
+
+udev renames netdevs and RDMA devices at any time, also between a read of sysfs and the kernel's list. So facts are by
+PCI address, and sysfs is read again after the list.
 """
 
 import errno
 import socket
 import struct
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from ipaddress import ip_network
 from itertools import chain
 from pathlib import Path
@@ -18,6 +22,7 @@ from mooring.nic.rdma_netlink import number, read_attributes, text
 from mooring.nic.rtnetlink_dump import dump
 from mooring.nic.vf_users import Contexts, Hop, HostFacts, Link, Route, VfDevices
 
+_FUNCTIONS = "bus/pci/devices"
 _GET_LINK, _GET_ROUTE = 18, 26
 _IFINFO, _RTMSG, _HOP = struct.Struct("=BxHiII"), struct.Struct("=8BI"), struct.Struct("=HBBi")
 _IFNAME, _LINK, _MASTER, _LINKINFO, _LINK_NETNSID, _PARENT = 3, 5, 10, 18, 37, 56
@@ -30,18 +35,18 @@ _DST, _OIF, _GATEWAY, _PRIORITY, _MULTIPATH, _TABLE, _VIA = 1, 4, 5, 6, 9, 15, 1
 _UNICAST = 1
 # RTNH_F_DEAD and RTNH_F_LINKDOWN.
 _DEAD = 1 | 16
-# A device is renamed while its folder is read.
+# A device is renamed while its folder or the kernel's list is read.
 _MOST_LISTS = 10
 
 
 def read_vf(sysfs: Path, pci: str) -> VfDevices:
     """Return a VF as sysfs has it."""
-    device = sysfs / "bus/pci/devices" / pci
+    device = sysfs / _FUNCTIONS / pci
     try:
         driver = (device / "driver").readlink().name
     except OSError:
         driver = None
-    rdma = tuple(_names(device / "infiniband"))
+    rdma = _rdma_of(device)
     is_away = not rdma and bool(_names(device / "infiniband_verbs"))
     return VfDevices(pci, driver, netdevs_of(device), rdma, is_away)
 
@@ -59,16 +64,20 @@ def netdevs_of(device: Path) -> tuple[tuple[str, int], ...]:
     return ()
 
 
+def _rdma_of(device: Path) -> tuple[str, ...]:
+    return tuple(_names(device / "infiniband"))
+
+
 def read_facts(sysfs: Path, pods: Mapping[str, str], vfs: Iterable[VfDevices]) -> HostFacts:
     """Return the host's facts for these VFs; ``pods`` is the holder of each VF that has one. Raise OSError."""
     vfs = tuple(vfs)
     has_rdma = any(vf.rdma or vf.rdma_away for vf in vfs)
     return HostFacts(
-        links=tuple(_links()),
+        links=tuple(_with_parents(tuple(_links()), sysfs, vfs)),
         routes=tuple(chain(_routes(socket.AF_INET), _routes(socket.AF_INET6))),
         pods=pods,
         vdpa=_vdpa(sysfs),
-        contexts=_contexts({name for vf in vfs for name in vf.rdma}) if has_rdma else None,
+        contexts=_contexts(sysfs, {vf.pci: vf.rdma for vf in vfs if vf.rdma}) if has_rdma else None,
         rdma_exclusive=_is_exclusive(sysfs),
     )
 
@@ -91,6 +100,22 @@ def _links() -> Iterator[Link]:
             master=number(found[_MASTER]) if _MASTER in found else None,
             lowers=tuple(map(number, below)),
         )
+
+
+def _with_parents(links: Sequence[Link], sysfs: Path, vfs: Collection[VfDevices]) -> Iterator[Link]:
+    """Yield links with the VFs that they are of: a kernel before 5.14 reports none, and sysfs has names and indexes.
+
+    A netdev may have been renamed before or after the kernel listed it, so those that sysfs has now count too.
+    """
+    reported = {link.parent for link in links}
+    owners = {
+        netdev: vf.pci
+        for vf in vfs
+        if vf.pci not in reported
+        for netdev in (*vf.netdevs, *netdevs_of(sysfs / _FUNCTIONS / vf.pci))
+    }
+    for link in links:
+        yield link if link.parent is not None else replace(link, parent=owners.get((link.name, link.index)))
 
 
 def _routes(family: int) -> Iterator[Route]:
@@ -137,30 +162,48 @@ def _vdpa(sysfs: Path) -> Mapping[str, tuple[str, ...]]:
     return found
 
 
-def _contexts(devices: Iterable[str]) -> Mapping[str, Contexts] | None:
-    """Return who has these RDMA devices open; without those that are not in this namespace. None without RDMA.
+def _contexts(sysfs: Path, names: Mapping[str, tuple[str, ...]]) -> Mapping[str, tuple[Contexts, ...]] | None:
+    """Return who has each function's RDMA devices open, None without RDMA; ``names`` are the devices in sysfs before.
+
+    The kernel's list is right about a function if it has all its devices, and sysfs has the same ones after it. If not,
+    both are read again. The list also lacks a device while another one leaves the namespace (ib_enum_all_devs). A
+    function whose devices have left, or that is never listed whole, is left out.
 
     The kernel counts contexts without a query to the driver (fill_res_info in drivers/infiniband/core/nldev.c, Linux
     6.12), and lists them by process since 5.15. A kernel that does not count them (before 5.1) reports none.
     """
+    found: dict[str, tuple[Contexts, ...]] = {}
+    for _ in range(_MOST_LISTS):
+        if (listed := _rdma_devices()) is None:
+            return None
+        before, names = names, {pci: _rdma_of(sysfs / _FUNCTIONS / pci) for pci in names}
+        whole = [pci for pci, own in names.items() if own == before[pci] and listed.keys() >= set(own)]
+        found |= {pci: tuple(_contexts_of(name, listed[name]) for name in names[pci]) for pci in whole}
+        names = {pci: own for pci, own in names.items() if own and pci not in found}
+        if not names:
+            break
+    return found
+
+
+def _rdma_devices() -> Mapping[str, Mapping[int, bytes]] | None:
+    """Return the devices of this namespace by name, each with how many objects it has; None without RDMA."""
     try:
         answer = [dict(message) for message in rdma_netlink.exchange(rdma_netlink.RES_GET, {}, dump=True)]
     except OSError as refused:
         if refused.errno == errno.EPROTONOSUPPORT:
             return None
         raise
-    listed = {text(device[rdma_netlink.DEV_NAME]): device for device in answer if rdma_netlink.DEV_NAME in device}
-    return {name: _contexts_of(listed[name]) for name in devices if name in listed}
+    return {text(device[rdma_netlink.DEV_NAME]): device for device in answer if rdma_netlink.DEV_NAME in device}
 
 
-def _contexts_of(device: Mapping[int, bytes]) -> Contexts:
+def _contexts_of(name: str, device: Mapping[int, bytes]) -> Contexts:
     count = _count(device.get(rdma_netlink.RES_SUMMARY, b""))
     if not count:
-        return Contexts()
+        return Contexts(name)
     pids = _pids(device[rdma_netlink.DEV_INDEX])
-    names = [_process(pid) for pid in pids]
-    nameless = max(count - len(pids), 0) + names.count(None)
-    return Contexts(tuple(sorted({name for name in names if name})), nameless)
+    processes = [_process(pid) for pid in pids]
+    nameless = max(count - len(pids), 0) + processes.count(None)
+    return Contexts(name, tuple(sorted({process for process in processes if process})), nameless)
 
 
 def _count(summary: bytes) -> int:

@@ -47,7 +47,7 @@ class VfDevices:
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """A link of the host's namespace; ``parent`` is the PCI address that the kernel reports with it (Linux 5.14).
+    """A link of the host's namespace; ``parent`` is the PCI address of its device, None if it has none.
 
     ``master`` is the index of the link that it is a port of, ``lowers`` are those of the links that it lies on.
     """
@@ -84,6 +84,7 @@ class Route:
 class Contexts:
     """Who has an RDMA device open: the host's processes by name, and how many contexts of processes without a name."""
 
+    device: str
     host: tuple[str, ...] = ()
     nameless: int = 0
 
@@ -92,16 +93,17 @@ class Contexts:
 class HostFacts:
     """What the kernel says of a host's network, and which VFs pods have.
 
-    ``pods`` is the holder of each VF by PCI address, ``vdpa`` the vdpa devices of each. ``contexts`` are by RDMA
-    device; one that is not listed is not known, and None is a kernel without RDMA. ``rdma_exclusive``: an RDMA device
-    is in one network namespace only. Else every pod sees the host's, and a process without a name may be a pod's.
+    ``pods`` is the holder of each VF by PCI address, ``vdpa`` the vdpa devices of each. ``contexts`` are by
+    PCI address too; a VF that is not listed is not known, and None is a kernel without RDMA. ``rdma_exclusive``: an
+    RDMA device is in one network namespace only. Else every pod sees the host's, and a process without a name may be a
+    pod's.
     """
 
     links: tuple[Link, ...] = ()
     routes: tuple[Route, ...] = ()
     pods: Mapping[str, str] = field(default_factory=dict, hash=False)
     vdpa: Mapping[str, tuple[str, ...]] = field(default_factory=dict, hash=False)
-    contexts: Mapping[str, Contexts] | None = None
+    contexts: Mapping[str, tuple[Contexts, ...]] | None = None
     rdma_exclusive: bool = False
 
 
@@ -145,7 +147,7 @@ def lost_routes(link: int, own: frozenset[int], routes: tuple[Route, ...]) -> It
 
 
 def _user_of_netdevs(vf: VfDevices, facts: HostFacts) -> str | None:
-    own = [link for link in facts.links if _is_of(link, vf)]
+    own = [link for link in facts.links if link.parent == vf.pci]
     indexes = frozenset(link.index for link in own)
     for link in own:
         if uses := list(dict.fromkeys(uses_link(link, facts, indexes)))[:_MOST_USES]:
@@ -153,23 +155,18 @@ def _user_of_netdevs(vf: VfDevices, facts: HostFacts) -> str | None:
     return None
 
 
-def _is_of(link: Link, vf: VfDevices) -> bool:
-    """Return whether a link is a VF's; where the kernel reports no parent, by name and index as sysfs has them."""
-    return link.parent == vf.pci if link.parent is not None else (link.name, link.index) in vf.netdevs
-
-
 def _user_of_rdma(vf: VfDevices, facts: HostFacts) -> str | None:
     if facts.contexts is None:
         return None
     if facts.rdma_exclusive and vf.rdma_away:
         return AWAY
-    for name in vf.rdma:
-        if (found := facts.contexts.get(name)) is None:
-            return f"{_UNTOLD}{name}"
+    if vf.rdma and vf.pci not in facts.contexts:
+        return f"{_UNTOLD}{vf.rdma[0]}"
+    for found in facts.contexts.get(vf.pci, ()):
         if found.host:
-            return f"the host uses {name} (process {', '.join(found.host[:_MOST_USES])})"
+            return f"the host uses {found.device} (process {', '.join(found.host[:_MOST_USES])})"
         if found.nameless and (facts.rdma_exclusive or not facts.pods):
-            return f"the host uses {name} (process unknown)"
+            return f"the host uses {found.device} (process unknown)"
     return None
 
 

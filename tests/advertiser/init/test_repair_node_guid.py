@@ -119,22 +119,20 @@ PORT = (Link(7, "br0", "bridge"), Link(8, "eth9", parent=VFS[1], master=7))
     ("links", "contexts", "reason"),
     [
         (PORT, {}, "the host uses eth9 (port of br0)"),
-        ((), {"{}": Contexts(("perftest 71",))}, "the host uses {} (process perftest 71)"),
-        ((), {"another": Contexts()}, "the kernel does not tell who uses its RDMA device {}"),
+        ((), {VFS[1]: (Contexts("mlx5_9", ("perftest 71",)),)}, "the host uses mlx5_9 (process perftest 71)"),
+        ((), {"0000:07:00.2": (Contexts("mlx5_9"),)}, "the kernel does not tell who uses its RDMA device {}"),
     ],
 )
 def test_a_vf_that_the_host_uses_is_left(
     machine: Machine,
     monkeypatch: pytest.MonkeyPatch,
     links: tuple[Link, ...],
-    contexts: dict[str, Contexts],
+    contexts: dict[str, tuple[Contexts, ...]],
     reason: str,
 ) -> None:
     """A rebind would take the netdev from its bridge, and end every process on the RDMA device."""
-    folders = [machine.roots.sysfs / "bus/pci/devices" / vf / "infiniband" for vf in VFS]
-    free, used = (next(folder.iterdir()).name for folder in folders)
-    known = {free: Contexts(), **{name.format(used): users for name, users in contexts.items()}}
-    facts = HostFacts(links, contexts=known if contexts else None)
+    used = next((machine.roots.sysfs / "bus/pci/devices" / VFS[1] / "infiniband").iterdir()).name
+    facts = HostFacts(links, contexts={VFS[0]: (Contexts("mlx5_8"),), **contexts} if contexts else None)
     monkeypatch.setattr(read_host, "read_facts", lambda *_: facts)
     with capture_logs() as logs:
         assert machine.prepare() == []

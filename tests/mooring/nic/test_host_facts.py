@@ -1,14 +1,18 @@
 """What a real kernel says of links and routes, in a network namespace of its own, and sysfs of vdpa devices."""
 
 import json
+import struct
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from mooring.nic import host_facts, rdma_netlink
 from mooring.nic.host_facts import read_facts, read_vf
+from mooring.nic.vf_users import Contexts, user_of
 
 ASK = """
 import json
@@ -73,3 +77,94 @@ def test_vdpa_devices_are_found_below_their_function(tmp_path: Path) -> None:
         (folder / name).symlink_to(target)
     facts = read_facts(tmp_path, {}, [read_vf(tmp_path, "0000:04:00.3")])
     assert facts.vdpa["0000:04:00.3"] == ("vhost7",)
+
+
+PCI = "0000:04:00.3"
+
+
+@pytest.fixture
+def vf(tmp_path: Path) -> Path:
+    """A VF with one netdev of index 8 and one RDMA device."""
+    folder = tmp_path / "bus/pci/devices" / PCI
+    (folder / "net/vf8").mkdir(parents=True)
+    (folder / "net/vf8/ifindex").write_text("8\n")
+    (folder / "infiniband/rx2").mkdir(parents=True)
+    return folder
+
+
+def rename(device: Path) -> None:
+    """Give a VF's device, whose folder this was, udev's name."""
+    if device.exists():
+        device.rename(device.parent / "by_udev")
+
+
+def lists_of_links(names: Callable[[], str]) -> Callable[..., list[bytes]]:
+    """Return the kernel's lists: the VF's netdev by these names, a port of a bond, as before Linux 5.14; no routes."""
+
+    def dump(kind: int, *_: object) -> list[bytes]:
+        if kind != 18:
+            return []
+        attributes = {3: names().encode() + b"\0", 10: struct.pack("=I", 9)}
+        return [struct.pack("=BxHiII", 0, 1, 8, 0, 0) + rdma_netlink.pack_attributes(attributes)]
+
+    return dump
+
+
+def lists_of_devices(names: Iterator[str]) -> Callable[..., list[list[rdma_netlink.Attribute]]]:
+    """Return the kernel's lists of RDMA devices: of one that nobody has open, by these names."""
+
+    def exchange(*_: object, dump: bool) -> list[list[rdma_netlink.Attribute]]:
+        return [[(rdma_netlink.DEV_INDEX, rdma_netlink.u32(5)), (rdma_netlink.DEV_NAME, f"{next(names)}\0".encode())]]
+
+    return exchange
+
+
+@pytest.mark.parametrize("when", ["before the list", "after it", "never"])
+def test_a_netdev_that_is_renamed_is_still_the_vfs(
+    tmp_path: Path, vf: Path, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    """A kernel that reports no parent has only name and index. Another link with that index is none of the VF's."""
+
+    def names() -> str:
+        if when != "never":
+            rename(vf / "net/vf8")
+        return {"before the list": "by_udev", "after it": "vf8", "never": "eth9"}[when]
+
+    monkeypatch.setattr(host_facts, "dump", lists_of_links(names))
+    monkeypatch.setattr(rdma_netlink, "exchange", lists_of_devices(iter(["rx2"])))
+    found = read_vf(tmp_path, PCI)
+    user = user_of(found, read_facts(tmp_path, {}, [found]))
+    assert bool(user) == (when != "never"), user
+
+
+def test_an_rdma_device_that_is_renamed_before_the_list_is_looked_up_again(
+    tmp_path: Path, vf: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its users are known then, and the VF is nobody's."""
+
+    def names() -> Iterator[str]:
+        rename(vf / "infiniband/rx2")
+        yield from ("by_udev", "by_udev")
+
+    monkeypatch.setattr(rdma_netlink, "exchange", lists_of_devices(names()))
+    found = read_vf(tmp_path, PCI)
+    facts = read_facts(tmp_path, {}, [found])
+    assert (found.rdma, facts.contexts, user_of(found, facts)) == (("rx2",), {PCI: (Contexts("by_udev"),)}, None)
+
+
+def test_a_list_may_lack_an_rdma_device_once(tmp_path: Path, vf: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernel leaves one out while another one leaves the namespace."""
+    monkeypatch.setattr(rdma_netlink, "exchange", lists_of_devices(iter(["other", "rx2"])))
+    assert read_facts(tmp_path, {}, [read_vf(tmp_path, PCI)]).contexts == {PCI: (Contexts("rx2"),)}
+
+
+@pytest.mark.parametrize("leaves", [True, False])
+def test_an_rdma_device_that_leaves_or_is_never_listed_is_not_known(
+    tmp_path: Path, vf: Path, monkeypatch: pytest.MonkeyPatch, leaves: bool
+) -> None:
+    found = read_vf(tmp_path, PCI)
+    if leaves:
+        (vf / "infiniband/rx2").rmdir()
+    monkeypatch.setattr(rdma_netlink, "exchange", lists_of_devices(iter(["other"] * (1 if leaves else 99))))
+    user = user_of(found, read_facts(tmp_path, {}, [found]))
+    assert user == "the kernel does not tell who uses its RDMA device rx2"
