@@ -5,7 +5,7 @@
 
 As root, with Debian's systemd. It runs in namespaces of its own: the root folder is read-only there, and nothing on the
 host changes. Each way has a load of its own; the shim is replaced after a quarter of its time. In ``reload`` that is
-done three times. In ``fail`` the shim is stopped until it is bypassed, and then started.
+done three times. In ``fail`` the shim is stopped until it is bypassed, and started; the kubelet calls it again then.
 """
 
 import argparse
@@ -24,9 +24,10 @@ from typing import Any
 
 import grpc
 
-from bench.host.cri_outage import notice, serve_runtime
+from bench.host.cri_outage import notice, poll_status, serve_runtime
 from bench.host.own_systemd import LEAVE_THE_HOST, Systemd, isolate
 from cli.node import venv
+from cli.node.kubelet_calls import await_call
 
 UNIT = "mooring-cri-shim.service"
 SOCKET, RUNTIME = "/run/mooring/cri.sock", "/run/containerd/containerd.sock"
@@ -57,7 +58,7 @@ def release(name: str) -> str:
 
 
 def make_host() -> Systemd:
-    """Boot a host with a runtime and with a kubelet that does nothing."""
+    """Boot a host with a runtime and with a kubelet that polls its status, configured as kubeadm does."""
     for path in (_FLAGS, Path("/etc/cni/net.d/10-cluster.conflist"), Path(RUNTIME)):
         path.parent.mkdir(parents=True, exist_ok=True)
     _FLAGS.write_text(f'KUBELET_KUBEADM_ARGS="--container-runtime-endpoint=unix://{RUNTIME}"\n')
@@ -65,10 +66,14 @@ def make_host() -> Systemd:
         json.dumps({"cniVersion": "1.0.0", "name": "cluster", "plugins": [{"type": "bridge"}]})
     )
     program(Path("/opt/runtime"), sys.executable, "-m", "bench.shim_upgrade", "--runtime", RUNTIME)
-    units = {"containerd": "/opt/runtime", "kubelet": "/bin/sleep 3600"}
-    for name, command in units.items():
-        (_UNITS / f"{name}.service").write_text(f"{LEAVE_THE_HOST}[Service]\nExecStart={command}\n")
-    (_UNITS / "lab.target").write_text(f"{LEAVE_THE_HOST}Wants=containerd.service\n")
+    program(Path("/opt/kubelet"), sys.executable, "-m", "bench.shim_upgrade")
+    units = {
+        "containerd": "ExecStart=/opt/runtime\n",
+        "kubelet": f"EnvironmentFile=-{_FLAGS}\nExecStart=/opt/kubelet $KUBELET_KUBEADM_ARGS\n",
+    }
+    for name, service in units.items():
+        (_UNITS / f"{name}.service").write_text(f"{LEAVE_THE_HOST}[Service]\n{service}")
+    (_UNITS / "lab.target").write_text(f"{LEAVE_THE_HOST}Wants=containerd.service kubelet.service\n")
     for _, name in _PROGRAMS:
         (_UNITS / f"{name}.service.d").mkdir()
         # The interpreter may lie below a home.
@@ -168,6 +173,8 @@ def run(options: argparse.Namespace) -> None:
         await_link(there=True)
         control("start")
         await_link(there=False)
+        # The kubelet's connection past the shim is closed: it calls the shim again.
+        await_call(Path("/"), time.monotonic())
 
     ways: dict[str, Callable[[], None]] = {
         "reload": reload_thrice,
@@ -191,6 +198,7 @@ def main() -> int:
     parser.add_argument("--beside", default="", help="another client: a program called with socket, rate and seconds")
     parser.add_argument("--json", action="store_true", help="an object for each way, in place of a table")
     parser.add_argument("--runtime", metavar="SOCKET", help="only serve the runtime")
+    parser.add_argument("--container-runtime-endpoint", metavar="SOCKET", help="only poll a runtime, as a kubelet")
     parser.add_argument("--load", nargs=3, help=argparse.SUPPRESS)
     parser.add_argument("--isolated", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -198,6 +206,8 @@ def main() -> int:
         load(*options.load)
     elif options.runtime:
         asyncio.run(serve_runtime(options.runtime))
+    elif options.container_runtime_endpoint:
+        asyncio.run(poll_status(options.container_runtime_endpoint.removeprefix("unix://")))
     elif options.isolated:
         run(options)
     else:

@@ -9,6 +9,7 @@ import asyncio
 import socket
 import time
 from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,6 +25,8 @@ _AS_THE_KUBELET = (
 _ANSWER_S = 30.0
 _EVENT_S = 0.02
 _LOOK_S = 0.01
+# A kubelet polls every 5 s.
+_POLL_S = 1.0
 _WHY = 100
 
 
@@ -78,6 +81,16 @@ async def start_runtime(path: str) -> grpc.aio.Server:
 async def serve_runtime(path: str) -> None:
     """Serve the runtime at a socket, until cancelled."""
     await (await start_runtime(path)).wait_for_termination()
+
+
+async def poll_status(path: str) -> None:
+    """Request the runtime's Status at a socket again and again as a kubelet does, answered or not, until cancelled."""
+    async with grpc.aio.insecure_channel(f"unix://{path}", options=_AS_THE_KUBELET) as channel:
+        status = channel.unary_unary(f"{SERVICE}Status")
+        while True:
+            with suppress(grpc.aio.AioRpcError):
+                await status(b"", timeout=_ANSWER_S)
+            await asyncio.sleep(_POLL_S)
 
 
 async def notice(path: str, rate: float, seconds: float, begun: Callable[[], None]) -> Notices:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from mooring import names
-from mooring.program.config import add_version_flag
+from mooring.program.version_flag import add_version_flag
 
 PROGRAM = "kubectl mooring"
 OUTPUTS = ("table", "wide", "json", "yaml")

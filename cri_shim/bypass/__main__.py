@@ -8,6 +8,7 @@ from pathlib import Path
 from threading import Event
 
 from cri_shim.bypass.watch import Paths, Watch
+from mooring.program.version_flag import add_version_flag
 
 _SCHEME = "unix://"
 
@@ -26,6 +27,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="mooring-shim-bypass", description=__doc__)
+    add_version_flag(parser)
     parser.add_argument("--listen", type=_socket, required=True, metavar="L", help="the shim's socket, unix:///…")
     parser.add_argument("--runtime", type=_socket, required=True, metavar="R", help="the runtime's socket, unix:///…")
     run = Path("/run/mooring")

@@ -8,13 +8,13 @@ file it is ``node_name`` at the top or in the section named like the program, wh
 import argparse
 import dataclasses
 from collections.abc import Mapping, Sequence
-from importlib.metadata import version
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import yaml
 
 from mooring.files import NOT_UTF_8, read_file
+from mooring.program.version_flag import add_version_flag
 
 DEFAULT_FILE = Path("/etc/mooring/config.yaml")
 _TRUE = {"true": True, "false": False}
@@ -57,22 +57,6 @@ def load(
         if raw is not None:
             values[field.name] = _convert(raw, field.default, f"{origin} of {program}")
     return command, kind(**values)
-
-
-class _Version(argparse.Action):
-    """Print the program's name and version: argparse's own action would read the version at each start."""
-
-    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
-        print(parser.prog, version("mooring"))
-        parser.exit()
-
-
-def add_version_flag(parser: argparse.ArgumentParser) -> None:
-    """Add ``--version``: each program has the version of the one distribution."""
-    suppressed = argparse.SUPPRESS
-    parser.add_argument(
-        "--version", action=_Version, nargs=0, dest=suppressed, default=suppressed, help="show the version and exit"
-    )
 
 
 def is_configured(environment: Mapping[str, str]) -> bool:
