@@ -17,8 +17,8 @@ VARIABLE = "MOORING_TEST_SEED"
 _WITHOUT_GIT = 1
 # Eight hexadecimal digits distinguish commits and are short enough to type.
 _DIGITS = 8
-# An ordinary run takes one call in this many: on two cores CI has 45 minutes.
-_ONE_IN = 8
+# An ordinary run takes one call in this many: on two cores CI has 30 minutes.
+_ONE_IN = 16
 One = TypeVar("One")
 # The kind of a call, and which of its kind it is, from 1.
 Call = tuple[str, int]
@@ -43,7 +43,7 @@ def commit_seed(root: Path) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What a run takes of a loop: by ``seed`` one call in eight, or all where ``whole``."""
+    """What a run takes of a loop: by ``seed`` one call in sixteen, or all where ``whole``."""
 
     seed: int
     whole: bool = False
