@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Protocol
 
 from advertiser.inventory.facts import EswitchMode
-from mooring.nic.rdma_netlink import number, pack_attributes, read_answer, text
+from mooring.nic.netlink_codec import ACK, DUMP, REQUEST, number, pack_attributes, pack_message, read_answer, text
 
 # Returns the modes of the PFs at these PCI addresses, those that are known.
 ReadModes = Callable[[Path, Iterable[str]], Mapping[str, EswitchMode]]
@@ -32,8 +32,7 @@ _BUS_NAME, _DEV_NAME, _ESWITCH_MODE, _PORT_FLAVOUR = 1, 2, 25, 77
 _MODES: dict[int, EswitchMode] = {0: "legacy", 1: "switchdev", 2: "switchdev"}
 # DEVLINK_PORT_FLAVOUR_PCI_PF, _PCI_VF, _PCI_SF: the ports on the switch's inner side.
 _INNER = frozenset({3, 4, 7})
-_HEADER, _GENERIC_HEADER = struct.Struct("=IHHII"), struct.Struct("=BBH")
-_REQUEST, _ACK, _DUMP = 0x001, 0x004, 0x300
+_GENERIC_HEADER = struct.Struct("=BBH")
 _MOST_BYTES = 1 << 16
 _SYSFS = Path("/sys")
 
@@ -107,9 +106,8 @@ class Session:
         self, family: int, command: int, attributes: Mapping[int, bytes], *, dump: bool = False
     ) -> list[dict[int, bytes]]:
         """Send a command and return the attributes of each answer; raise OSError with the kernel's errno."""
-        body = _GENERIC_HEADER.pack(command, 1, 0) + pack_attributes(attributes)
-        flags = _REQUEST | (_DUMP if dump else _ACK)
-        self._netlink.send(_HEADER.pack(_HEADER.size + len(body), family, flags, 1, 0) + body)
+        body = _GENERIC_HEADER.pack(command, 1, 0) + pack_attributes(attributes.items())
+        self._netlink.send(pack_message(family, REQUEST | (DUMP if dump else ACK), body))
         answers: list[dict[int, bytes]] = []
         while True:
             messages, ended = read_answer(self._netlink.recv(_MOST_BYTES), _GENERIC_HEADER.size)

@@ -13,16 +13,27 @@ from dataclasses import dataclass
 from ipaddress import ip_address, ip_interface, ip_network
 
 from cni.kernel import rtnetlink
-from cni.kernel.rtnetlink import CREATE, DUMP, EXCLUSIVE, NESTED
-from mooring.nic.rdma_netlink import Attribute, number, packed_text, read_attributes, text, u32
+from mooring.nic.netlink_codec import (
+    CREATE,
+    DUMP,
+    EXCLUSIVE,
+    LINK_HEADER,
+    NESTED,
+    ROUTE_HEADER,
+    Attribute,
+    number,
+    pack_attribute,
+    packed_text,
+    read_attributes,
+    text,
+    u32,
+)
 
 ETHERNET = 1
 _IFF_UP, _IFF_LOWER_UP = 0x1, 0x10000
 # Flags that any program may set and that survive a move: DEBUG, NOARP, PROMISC, ALLMULTI, MULTICAST, DYNAMIC.
 _KEPT_FLAGS = 0x4 | 0x80 | 0x100 | 0x200 | 0x1000 | 0x8000
-_IFINFO = struct.Struct("=BxHiII")
 _IFADDR = struct.Struct("=BBBBI")
-_RTMSG = struct.Struct("=8BI")
 _ADDRESS, _IFNAME, _MTU, _TXQLEN, _NET_NS_FD, _PROP_LIST, _ALT_IFNAME, _PARENT_NAME = 1, 3, 4, 13, 28, 52, 53, 56
 # IFLA_EXT_MASK with RTEXT_FILTER_SKIP_STATS.
 _WITHOUT_STATISTICS: Attribute = (29, u32(1 << 3))
@@ -114,7 +125,7 @@ def find(name: str) -> Link | None:
 
 def set_up(index: int, *, up: bool) -> None:
     flags = _IFF_UP if up else 0
-    rtnetlink.exchange(rtnetlink.SET_LINK, _IFINFO.pack(0, 0, index, flags, _IFF_UP))
+    rtnetlink.exchange(rtnetlink.SET_LINK, LINK_HEADER.pack(0, 0, index, flags, _IFF_UP))
 
 
 def rename(index: int, to: str) -> None:
@@ -131,7 +142,7 @@ def rename(index: int, to: str) -> None:
 
 def set_flags(index: int, flags: int) -> None:
     """Set those flags of a link that `Link.flags` holds."""
-    rtnetlink.exchange(rtnetlink.SET_LINK, _IFINFO.pack(0, 0, index, flags, _KEPT_FLAGS))
+    rtnetlink.exchange(rtnetlink.SET_LINK, LINK_HEADER.pack(0, 0, index, flags, _KEPT_FLAGS))
 
 
 def set_queue_length(index: int, packets: int) -> None:
@@ -220,7 +231,7 @@ def add_route(index: int, dst: str, gateway: str | None, *, source: str | None =
     for kind, address in ((_RTA_GATEWAY, gateway), (_RTA_PREFSRC, source)):
         if address is not None:
             attributes.append((kind, ip_address(address).packed))
-    header = _RTMSG.pack(family, network.prefixlen, 0, 0, 0 if table > 0xFF else table, _BOOT, scope, _UNICAST, 0)
+    header = ROUTE_HEADER.pack(family, network.prefixlen, 0, 0, 0 if table > 0xFF else table, _BOOT, scope, _UNICAST, 0)
     rtnetlink.exchange(rtnetlink.NEW_ROUTE, header, attributes, CREATE | EXCLUSIVE)
 
 
@@ -233,11 +244,11 @@ def remove_rules(table: int) -> None:
     """Remove every rule that leads to a table, IPv4 and IPv6."""
     for family in (socket.AF_INET, socket.AF_INET6):
         for body in _rules(family):
-            found = dict(read_attributes(body[_RTMSG.size :]))
+            found = dict(read_attributes(body[ROUTE_HEADER.size :]))
             if number(found.get(_FRA_TABLE, b"")) == table:
                 rtnetlink.exchange(
                     rtnetlink.DEL_RULE,
-                    body[: _RTMSG.size],
+                    body[: ROUTE_HEADER.size],
                     [(kind, found[kind]) for kind in (_FRA_SRC, _FRA_PRIORITY, _FRA_TABLE) if kind in found],
                 )
 
@@ -250,7 +261,7 @@ def has_rules(version: int) -> bool:
 def _rules(family: int) -> list[bytes]:
     """Return a family's rules; a kernel without policy routing, or without the family, has none."""
     try:
-        return rtnetlink.exchange(rtnetlink.GET_RULE, _RTMSG.pack(family, *bytes(7), 0), flags=DUMP)
+        return rtnetlink.exchange(rtnetlink.GET_RULE, ROUTE_HEADER.pack(family, *bytes(7), 0), flags=DUMP)
     except OSError as refused:
         if refused.errno in (errno.EOPNOTSUPP, errno.EAFNOSUPPORT):
             return []
@@ -260,7 +271,7 @@ def _rules(family: int) -> list[bytes]:
 def _rule(kind: int, source: str, table: int, priority: int, flags: int) -> None:
     address = ip_address(source)
     family = socket.AF_INET if address.version == 4 else socket.AF_INET6
-    header = _RTMSG.pack(family, 0, address.max_prefixlen, 0, 0, 0, 0, _TO_TABLE, 0)
+    header = ROUTE_HEADER.pack(family, 0, address.max_prefixlen, 0, 0, 0, 0, _TO_TABLE, 0)
     attributes = [(_FRA_SRC, address.packed), (_FRA_PRIORITY, u32(priority)), (_FRA_TABLE, u32(table))]
     rtnetlink.exchange(kind, header, attributes, flags)
 
@@ -270,13 +281,13 @@ def _set(index: int, *attributes: Attribute) -> None:
 
 
 def _alter(kind: int, index: int, altname: str, flags: int) -> None:
-    properties = rtnetlink.pack(_ALT_IFNAME, packed_text(altname))
+    properties = pack_attribute(_ALT_IFNAME, packed_text(altname))
     rtnetlink.exchange(kind, rtnetlink.link_header(index), [(_PROP_LIST | NESTED, properties)], flags)
 
 
 def _link(body: bytes) -> Link:
-    _, hardware, index, flags, _ = _IFINFO.unpack_from(body)
-    found = dict(read_attributes(body[_IFINFO.size :]))
+    _, hardware, index, flags, _ = LINK_HEADER.unpack_from(body)
+    found = dict(read_attributes(body[LINK_HEADER.size :]))
     properties = read_attributes(found.get(_PROP_LIST, b""))
     return Link(
         index=index,

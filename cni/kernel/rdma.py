@@ -17,7 +17,7 @@ from itertools import chain
 from typing import Literal
 
 from cni.kernel.sysfs import Sysfs
-from mooring.nic import rdma_netlink
+from mooring.nic import netlink_codec, rdma_netlink
 
 Mode = Literal["shared", "exclusive"]
 # A process that has the device but did not open it: the kernel names only those that opened it.
@@ -62,7 +62,7 @@ def mode() -> Mode | None:
             return "shared"
         raise
     said = dict(chain(*answer)).get(rdma_netlink.SYS_ATTR_NETNS_MODE)
-    return "exclusive" if said is not None and rdma_netlink.number(said) == 0 else "shared"
+    return "exclusive" if said is not None and netlink_codec.number(said) == 0 else "shared"
 
 
 def devices() -> Mapping[str, int]:
@@ -89,7 +89,7 @@ def _listed() -> Mapping[str, int]:
             return {}
         raise
     return {
-        rdma_netlink.text(device[rdma_netlink.DEV_NAME]): rdma_netlink.number(device[rdma_netlink.DEV_INDEX])
+        netlink_codec.text(device[rdma_netlink.DEV_NAME]): netlink_codec.number(device[rdma_netlink.DEV_INDEX])
         for device in found
     }
 
@@ -124,7 +124,7 @@ def _has_verbs(index: int, number: str | None) -> bool:
         if gone.errno in _HAS_NO_VERBS:
             return False
         raise
-    packed = rdma_netlink.number(dict(chain(*answer)).get(rdma_netlink.CHARDEV, b""))
+    packed = netlink_codec.number(dict(chain(*answer)).get(rdma_netlink.CHARDEV, b""))
     # huge_encode_dev of include/linux/kdev_t.h.
     return f"{packed >> 8 & 0xFFF}:{packed & 0xFF | packed >> 12 & 0xFFF00}" == number
 
@@ -133,13 +133,13 @@ def move(index: int, netns: str) -> None:
     """Move a device of this namespace to the one at a path; the kernel destroys the objects of processes on it."""
     descriptor = os.open(netns, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        _set(index, {rdma_netlink.NET_NS_FD: rdma_netlink.u32(descriptor)})
+        _set(index, {rdma_netlink.NET_NS_FD: netlink_codec.u32(descriptor)})
     finally:
         os.close(descriptor)
 
 
 def rename(index: int, to: str) -> None:
-    _set(index, {rdma_netlink.DEV_NAME: rdma_netlink.packed_text(to)})
+    _set(index, {rdma_netlink.DEV_NAME: netlink_codec.packed_text(to)})
 
 
 def _set(index: int, attributes: Mapping[int, bytes]) -> None:
@@ -195,25 +195,25 @@ def _read_users(table: _Table, index: Mapping[int, bytes]) -> list[int]:
     return [pid for message in answer for pid in users_listed(message, kind, entry)]
 
 
-def users_listed(message: Sequence[rdma_netlink.Attribute], table: int, entry: int) -> Iterator[int]:
+def users_listed(message: Sequence[netlink_codec.Attribute], table: int, entry: int) -> Iterator[int]:
     """Yield the process ids in one message of a resource table; an object of the kernel has a name instead."""
     for kind, value in message:
         if kind in (table, entry):
-            yield from users_listed(tuple(rdma_netlink.read_attributes(value)), table, entry)
+            yield from users_listed(tuple(netlink_codec.read_attributes(value)), table, entry)
         elif kind == rdma_netlink.RES_PID:
-            yield rdma_netlink.number(value)
+            yield netlink_codec.number(value)
 
 
-def _counts(message: Sequence[rdma_netlink.Attribute]) -> Iterator[tuple[str, int]]:
+def _counts(message: Sequence[netlink_codec.Attribute]) -> Iterator[tuple[str, int]]:
     """Yield how many objects of each kind there are: "qp", "ctx", …"""
     summary = dict(message).get(rdma_netlink.RES_SUMMARY, b"")
-    for _, value in rdma_netlink.read_attributes(summary):
-        entry = dict(rdma_netlink.read_attributes(value))
+    for _, value in netlink_codec.read_attributes(summary):
+        entry = dict(netlink_codec.read_attributes(value))
         yield (
-            rdma_netlink.text(entry[rdma_netlink.RES_SUMMARY_ENTRY_NAME]),
-            rdma_netlink.number(entry[rdma_netlink.RES_SUMMARY_ENTRY_CURR]),
+            netlink_codec.text(entry[rdma_netlink.RES_SUMMARY_ENTRY_NAME]),
+            netlink_codec.number(entry[rdma_netlink.RES_SUMMARY_ENTRY_CURR]),
         )
 
 
 def _at(index: int) -> Mapping[int, bytes]:
-    return {rdma_netlink.DEV_INDEX: rdma_netlink.u32(index)}
+    return {rdma_netlink.DEV_INDEX: netlink_codec.u32(index)}

@@ -7,7 +7,6 @@ net/netlink/af_netlink.c (do_one_broadcast), include/uapi/linux/{netlink,rtnetli
 """
 
 import errno
-import os
 import socket
 import struct
 from collections.abc import Callable, Iterator
@@ -18,18 +17,23 @@ from typing import TypeVar
 
 from pyroute2 import netns as namespaces
 
+from mooring.nic.netlink_codec import (
+    DUMP,
+    LINK_HEADER,
+    REQUEST,
+    pack_attribute,
+    pack_message,
+    read_attributes,
+    read_messages,
+    text,
+)
+
 T = TypeVar("T")
 _SOL_NETLINK, _LISTEN_ALL_NSID, _SO_RCVBUFFORCE = 270, 8, 33
 _GROUP_LINK = 1
 _NEWLINK, _DELLINK, _GETLINK = 16, 17, 18
-_ERROR, _DONE = 2, 3
-_REQUEST, _DUMP = 0x1, 0x300
 _ADDRESS, _IFNAME, _MTU, _LINK, _LINK_NETNSID, _TARGET_NETNSID, _PROP_LIST, _ALT_IFNAME = 1, 3, 4, 5, 37, 46, 52, 53
-_TYPE_MASK = 0x3FFF
 _UP = 0x1
-_HEADER = struct.Struct("=IHHII")
-_IFINFO = struct.Struct("=BxHiII")
-_ATTRIBUTE = struct.Struct("=HH")
 _INT = struct.Struct("=i")
 _BUFFER = 1 << 18
 # 240 VFs that move at once are some thousand messages of 1 KiB and more.
@@ -105,20 +109,20 @@ class Watch:
                     raise Overflow from None
                 raise
             nsid = next((_INT.unpack(raw)[0] for level, kind, raw in beside if (level, kind) == _NSID), None)
-            for kind, body in _messages(data):
+            for kind, _, body in read_messages(data):
                 if kind in (_NEWLINK, _DELLINK) and (link := _read_link(body)) is not None:
                     yield Change(nsid, kind == _DELLINK, link)
 
     def links(self) -> list[Link]:
         """Return every link of the namespace."""
-        found = (_read_link(body) for body in self._ask(_REQUEST | _DUMP, _IFINFO.pack(0, 0, 0, 0, 0)))
+        found = (_read_link(body) for body in self._ask(REQUEST | DUMP, LINK_HEADER.pack(0, 0, 0, 0, 0)))
         return [link for link in found if link is not None]
 
     def link(self, index: int, nsid: int | None = None) -> Link | None:
         """Return one link, here or in a numbered namespace; None where link or namespace is gone."""
-        target = b"" if nsid is None else _ATTRIBUTE.pack(8, _TARGET_NETNSID) + _INT.pack(nsid)
+        target = b"" if nsid is None else pack_attribute(_TARGET_NETNSID, _INT.pack(nsid))
         try:
-            for body in self._ask(_REQUEST, _IFINFO.pack(0, 0, index, 0, 0) + target):
+            for body in self._ask(REQUEST, LINK_HEADER.pack(0, 0, index, 0, 0) + target):
                 return _read_link(body)
         except OSError as error:
             if error.errno not in (errno.ENODEV, errno.EINVAL):
@@ -126,16 +130,13 @@ class Watch:
         return None
 
     def _ask(self, flags: int, payload: bytes) -> Iterator[bytes]:
-        self._questions.send(_HEADER.pack(_HEADER.size + len(payload), _GETLINK, flags, 0, 0) + payload)
+        self._questions.send(pack_message(_GETLINK, flags, payload))
         while True:
-            for kind, body in _messages(self._questions.recv(_BUFFER)):
-                if kind == _ERROR:
-                    code = -_INT.unpack_from(body)[0]
-                    raise OSError(code, os.strerror(code))
-                if kind == _DONE:
+            for message in read_messages(self._questions.recv(_BUFFER)):
+                if message.is_last:
                     return
-                yield body
-            if not flags & _DUMP:
+                yield message.body
+            if not flags & DUMP:
                 return
 
 
@@ -148,39 +149,19 @@ def _open(groups: int) -> socket.socket:
     return opened
 
 
-def _messages(data: bytes) -> Iterator[tuple[int, bytes]]:
-    start = 0
-    while start + _HEADER.size <= len(data):
-        length, kind, _flags, _sequence, _port = _HEADER.unpack_from(data, start)
-        yield kind, data[start + _HEADER.size : start + length]
-        start += length + 3 & ~3
-
-
-def _attributes(data: bytes) -> Iterator[tuple[int, bytes]]:
-    start = 0
-    while start + _ATTRIBUTE.size <= len(data):
-        length, kind = _ATTRIBUTE.unpack_from(data, start)
-        yield kind & _TYPE_MASK, data[start + _ATTRIBUTE.size : start + length]
-        start += length + 3 & ~3
-
-
 def _read_link(body: bytes) -> Link | None:
     """Read RTM_*LINK; None for a message of another family: a bridge reports its ports in the same group."""
-    family, _kind, index, flags, _change = _IFINFO.unpack_from(body)
+    family, _kind, index, flags, _change = LINK_HEADER.unpack_from(body)
     if family != socket.AF_UNSPEC:
         return None
-    found = dict(_attributes(body[_IFINFO.size :]))
+    found = dict(read_attributes(body[LINK_HEADER.size :]))
     return Link(
         index=index,
-        name=_text(found[_IFNAME]),
+        name=text(found[_IFNAME]),
         mac=found.get(_ADDRESS, b"").hex(":"),
         mtu=_INT.unpack(found[_MTU])[0],
         up=bool(flags & _UP),
-        altnames=tuple(_text(raw) for kind, raw in _attributes(found.get(_PROP_LIST, b"")) if kind == _ALT_IFNAME),
+        altnames=tuple(text(raw) for kind, raw in read_attributes(found.get(_PROP_LIST, b"")) if kind == _ALT_IFNAME),
         peer=_INT.unpack(found[_LINK])[0] if _LINK in found else None,
         peer_nsid=_INT.unpack(found[_LINK_NETNSID])[0] if _LINK_NETNSID in found else None,
     )
-
-
-def _text(raw: bytes) -> str:
-    return raw.rstrip(b"\0").decode(errors="replace")

@@ -18,16 +18,16 @@ from itertools import chain
 from pathlib import Path
 
 from mooring.nic import rdma_netlink
-from mooring.nic.rdma_netlink import number, read_attributes, text
+from mooring.nic.netlink_codec import LINK_HEADER, ROUTE_HEADER, number, read_attributes, text, u32
 from mooring.nic.rtnetlink_dump import dump
 from mooring.nic.vf_users import Contexts, Hop, HostFacts, Link, Route, VfDevices
 
 _FUNCTIONS = "bus/pci/devices"
 _GET_LINK, _GET_ROUTE = 18, 26
-_IFINFO, _RTMSG, _HOP = struct.Struct("=BxHiII"), struct.Struct("=8BI"), struct.Struct("=HBBi")
+_HOP = struct.Struct("=HBBi")
 _IFNAME, _LINK, _MASTER, _LINKINFO, _LINK_NETNSID, _PARENT = 3, 5, 10, 18, 37, 56
 # IFLA_EXT_MASK with RTEXT_FILTER_SKIP_STATS.
-_WITHOUT_STATISTICS = (29, struct.pack("=I", 1 << 3))
+_WITHOUT_STATISTICS = (29, u32(1 << 3))
 _KIND, _DATA = 1, 2
 # The links below one, where IFLA_LINK does not name them: IFLA_VXLAN_LINK, IFLA_HSR_SLAVE1 and 2.
 _LOWERS: Mapping[str, tuple[int, ...]] = {"vxlan": (3,), "hsr": (1, 2)}
@@ -83,9 +83,9 @@ def read_facts(sysfs: Path, pods: Mapping[str, str], vfs: Iterable[VfDevices]) -
 
 
 def _links() -> Iterator[Link]:
-    for body in dump(_GET_LINK, _IFINFO.pack(0, 0, 0, 0, 0), (_WITHOUT_STATISTICS,)):
-        _, _, index, _, _ = _IFINFO.unpack_from(body)
-        found = dict(read_attributes(body[_IFINFO.size :]))
+    for body in dump(_GET_LINK, LINK_HEADER.pack(0, 0, 0, 0, 0), (_WITHOUT_STATISTICS,)):
+        _, _, index, _, _ = LINK_HEADER.unpack_from(body)
+        found = dict(read_attributes(body[LINK_HEADER.size :]))
         info = dict(read_attributes(found.get(_LINKINFO, b"")))
         kind = text(info.get(_KIND, b""))
         data = dict(read_attributes(info.get(_DATA, b""))) if kind in _LOWERS else {}
@@ -121,16 +121,16 @@ def _with_parents(links: Sequence[Link], sysfs: Path, vfs: Collection[VfDevices]
 def _routes(family: int) -> Iterator[Route]:
     """Yield the unicast routes of a family, of all tables; a kernel without the family has none."""
     try:
-        bodies = dump(_GET_ROUTE, _RTMSG.pack(family, *bytes(7), 0))
+        bodies = dump(_GET_ROUTE, ROUTE_HEADER.pack(family, *bytes(7), 0))
     except OSError as refused:
         if refused.errno in (errno.EOPNOTSUPP, errno.EAFNOSUPPORT):
             return
         raise
     for body in bodies:
-        _, length, _, _, table, protocol, _, kind, flags = _RTMSG.unpack_from(body)
+        _, length, _, _, table, protocol, _, kind, flags = ROUTE_HEADER.unpack_from(body)
         if kind != _UNICAST:
             continue
-        found = dict(read_attributes(body[_RTMSG.size :]))
+        found = dict(read_attributes(body[ROUTE_HEADER.size :]))
         address = found.get(_DST) or bytes(4 if family == socket.AF_INET else 16)
         yield Route(
             prefix=ip_network((address, length)),

@@ -18,9 +18,18 @@ from typing import Any, Protocol
 from pyroute2 import IPRoute
 from pyroute2.netlink.exceptions import NetlinkError
 
+from mooring.nic.netlink_codec import (
+    LINK_HEADER,
+    REQUEST,
+    number,
+    pack_attribute,
+    pack_message,
+    read_attributes,
+    read_messages,
+    u32,
+)
 from mooring.nic.pci import is_pf_name
 from mooring.nic.pf_drivers import SETS_INFINIBAND_VFS
-from mooring.nic.rdma_netlink import number, read_attributes
 from mooring.nic.settings import LinkState, VfSettings, reported_vlan
 from mooring.nic.vf_settings_sysfs import SysfsVfSettings
 
@@ -29,8 +38,7 @@ _VF_WITHOUT_STATISTICS = 1 | 8
 _LINK_STATES: tuple[LinkState, LinkState, LinkState] = ("auto", "enable", "disable")
 # IFLA_VF_* read as all ones where the driver does not report them.
 _UNSUPPORTED = 0xFFFF_FFFF
-_HEADER, _LINK = struct.Struct("=IHHII"), struct.Struct("=BxHiII")
-_GET_LINK, _ERROR, _EXT_MASK, _NUM_VF, _VFINFO_LIST = 18, 2, 29, 21, 22
+_GET_LINK, _EXT_MASK, _NUM_VF, _VFINFO_LIST = 18, 29, 21, 22
 _VF_MAC, _VF_VLAN, _VF_SPOOFCHK, _VF_LINK_STATE, _VF_RATE, _VF_TRUST, _VF_NODE_GUID = 1, 2, 4, 5, 6, 9, 10
 _MOST_BYTES = 1 << 18
 # ARPHRD_* of include/uapi/linux/if_arp.h.
@@ -179,16 +187,14 @@ def _link_with_vfs(pf: str) -> tuple[int, bytes]:
 
     Parsed here: pyroute2 (0.9) reads a GUID of 16 bytes as one of 36 and fails on every InfiniBand PF.
     """
-    wanted = _LINK.pack(0, 0, _index(pf), 0, 0) + struct.pack("=HHI", 8, _EXT_MASK, _VF_WITHOUT_STATISTICS)
+    wanted = LINK_HEADER.pack(0, 0, _index(pf), 0, 0) + pack_attribute(_EXT_MASK, u32(_VF_WITHOUT_STATISTICS))
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, socket.NETLINK_ROUTE) as route:
-        route.send(_HEADER.pack(_HEADER.size + len(wanted), _GET_LINK, 1, 1, 0) + wanted)
-        answer = route.recv(_MOST_BYTES)
-    length, kind, *_ = _HEADER.unpack_from(answer)
-    if kind == _ERROR:
-        code = -struct.unpack_from("=i", answer, _HEADER.size)[0]
-        raise OSError(code, os.strerror(code))
-    _, hardware, *_ = _LINK.unpack_from(answer, _HEADER.size)
-    return hardware, answer[_HEADER.size + _LINK.size : length]
+        route.send(pack_message(_GET_LINK, REQUEST, wanted))
+        answer = next(read_messages(route.recv(_MOST_BYTES)))
+    if answer.is_last:
+        raise OSError(errno.ENODATA, f"the kernel acknowledges a request for pf {pf!r}, and does not answer it")
+    _, hardware, *_ = LINK_HEADER.unpack_from(answer.body)
+    return hardware, answer.body[LINK_HEADER.size :]
 
 
 def settings_listed(

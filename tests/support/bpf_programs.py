@@ -16,7 +16,7 @@ import time
 
 from cni.kernel import rtnetlink
 from cni.kernel.netdev import netdev_state
-from mooring.nic.rdma_netlink import u32
+from mooring.nic.netlink_codec import NESTED, pack_attributes, u32
 
 _SYSCALL, _PROG_LOAD, _PROG_ATTACH, _LINK_CREATE = 321, 5, 8, 28
 _XDP_PROGRAM, _SCHED_CLS, _XDP_DROP, _TCX_NEXT = 6, 3, 1, 0xFFFFFFFF
@@ -47,8 +47,8 @@ def attach(how: str, index: int) -> None:
     else:
         program, kind = load(_SCHED_CLS, _TCX_NEXT), _TCX_INGRESS
     if how == "xdp":
-        generic = rtnetlink.pack(1, u32(program)) + rtnetlink.pack(3, u32(2))
-        rtnetlink.exchange(rtnetlink.SET_LINK, rtnetlink.link_header(index), [(43 | rtnetlink.NESTED, generic)])
+        generic = pack_attributes([(1, u32(program)), (3, u32(2))])
+        rtnetlink.exchange(rtnetlink.SET_LINK, rtnetlink.link_header(index), [(43 | NESTED, generic)])
     elif how == "tcx":
         bpf(_PROG_ATTACH, struct.pack("=IIII", index, program, kind, 0))
     else:

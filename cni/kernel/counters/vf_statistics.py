@@ -4,12 +4,11 @@ Attributes: include/uapi/linux/if_link.h; names as the SR-IOV metrics exporter h
 collectors/sriovdev_readers.go). The kernel queries the driver about each VF, under RTNL.
 """
 
-import struct
 from collections.abc import Iterator, Mapping
 
 from cni.kernel import rtnetlink
 from cni.kernel.netlink import index_of
-from mooring.nic.rdma_netlink import Attribute, number, read_attributes, u32
+from mooring.nic.netlink_codec import LINK_HEADER, Attribute, attributes_at, number, read_attributes, u32
 
 # IFLA_VF_STATS_*: multicast and broadcast are what a VF has received.
 _NAMES = {
@@ -23,10 +22,8 @@ _NAMES = {
     8: "tx_dropped",
 }
 _NUM_VF, _VFINFO_LIST, _VF_INFO, _VF_STATS = 21, 22, 1, 8
-_TYPE = 0x3FFF
 # IFLA_EXT_MASK with RTEXT_FILTER_VF, and so with statistics.
 _WITH_VFS: Attribute = (29, u32(1))
-_ATTRIBUTE = struct.Struct("=HH")
 # 256 VFs of 1.2 kB, and the PF itself.
 _MOST_BYTES = 1 << 19
 
@@ -38,7 +35,7 @@ def vf_statistics(pf: str) -> Mapping[int, Mapping[str, int]]:
         return {}
     header = rtnetlink.link_header(index)
     (body,) = rtnetlink.exchange(rtnetlink.GET_LINK, header, [_WITH_VFS], most_bytes=_MOST_BYTES)
-    return dict(_listed(body[rtnetlink.LINK_HEADER_SIZE :]))
+    return dict(_listed(body[LINK_HEADER.size :]))
 
 
 def _listed(link: bytes) -> Iterator[tuple[int, Mapping[str, int]]]:
@@ -49,22 +46,15 @@ def _listed(link: bytes) -> Iterator[tuple[int, Mapping[str, int]]]:
     the number of VFs before the list.
     """
     expected = 0
-    for kind, offset, value in _attributes(link):
+    for kind, begin, end in attributes_at(link):
         if kind == _NUM_VF:
-            expected = number(value)
+            expected = number(link[begin:end])
         elif kind == _VFINFO_LIST:
-            for inner, (of, _, info) in zip(range(expected), _attributes(link, offset), strict=False):
+            for inner, (of, first, last) in zip(range(expected), attributes_at(link, begin), strict=False):
+                info = link[first:last]
                 # Every attribute of a VF but this one starts with its index.
                 if of != _VF_INFO or number(info[4:8]) != inner:
                     return
                 found = dict(read_attributes(dict(read_attributes(info)).get(_VF_STATS, b"")))
                 yield inner, {name: number(found[kind]) for kind, name in _NAMES.items() if kind in found}
             return
-
-
-def _attributes(data: bytes, offset: int = 0) -> Iterator[tuple[int, int, bytes]]:
-    """Yield type, where its value begins, and value of each attribute from ``offset`` on."""
-    while offset + _ATTRIBUTE.size <= len(data):
-        length, kind = _ATTRIBUTE.unpack_from(data, offset)
-        yield kind & _TYPE, offset + _ATTRIBUTE.size, data[offset + _ATTRIBUTE.size : offset + length]
-        offset += max(length + 3 & ~3, _ATTRIBUTE.size)

@@ -17,7 +17,7 @@ import structlog
 
 from cni.kernel import rtnetlink
 from cni.kernel.netdev import bpf, ethtool
-from mooring.nic.rdma_netlink import number, read_attributes, u32
+from mooring.nic.netlink_codec import LINK_HEADER, NESTED, number, pack_attributes, read_attributes, u32
 
 _log = structlog.get_logger()
 # Attributes of IFLA_* that are one value, as include/uapi/linux/if_link.h numbers them.
@@ -45,7 +45,7 @@ NO_PROGRAMS: Mapping[str, str] = MappingProxyType(dict.fromkeys(_PROGRAMS, ""))
 def read(index: int) -> dict[str, str]:
     """Return what can be read of a link of this thread's namespace, by kind; raise OSError, ENODEV without the link."""
     (body,) = rtnetlink.exchange(rtnetlink.GET_LINK, rtnetlink.link_header(index))
-    found = dict(read_attributes(body[rtnetlink.LINK_HEADER_SIZE :]))
+    found = dict(read_attributes(body[LINK_HEADER.size :]))
     state = {kind: found[each].hex() for kind, each in _ATTRIBUTES.items() if each in found}
     state["alias"] = found.get(_ATTRIBUTES["alias"], b"").rstrip(b"\0").hex()
     programs = dict(read_attributes(found.get(_XDP, b"")))
@@ -94,8 +94,8 @@ def _detach_xdp(index: int) -> None:
     """Detach the program of each mode; one of a BPF link stays."""
     for mode in read(index)["xdp"].split():
         _, flag = _XDP_MODES[mode.partition(":")[0]]
-        content = rtnetlink.pack(_XDP_FD, u32(_DETACH)) + rtnetlink.pack(_XDP_FLAGS, u32(flag))
-        _set(index, _XDP | rtnetlink.NESTED, content)
+        content = pack_attributes([(_XDP_FD, u32(_DETACH)), (_XDP_FLAGS, u32(flag))])
+        _set(index, _XDP | NESTED, content)
 
 
 def _set(index: int, attribute: int, value: bytes) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from advertiser.host import devlink
 from advertiser.inventory.facts import EswitchMode
-from mooring.nic.rdma_netlink import pack_attributes, read_attributes, text
+from mooring.nic.netlink_codec import pack_attributes, read_attributes, text
 
 NOWHERE = "ffff:ff:1f.7"
 PF = "0000:3b:00.0"
@@ -22,7 +22,7 @@ def message(kind: int, body: bytes) -> bytes:
 
 
 def answer(command: int, attributes: Mapping[int, bytes], kind: int = FAMILY) -> bytes:
-    return message(kind, struct.pack("=BBH", command, 1, 0) + pack_attributes(attributes))
+    return message(kind, struct.pack("=BBH", command, 1, 0) + pack_attributes(attributes.items()))
 
 
 def port(bus: str, device: str, flavour: str) -> bytes:

@@ -14,7 +14,7 @@ from cni.kernel.sysfs import Sysfs
 from cni.plan import attachment
 from cni.vf import rdma_users
 from mooring.annotations.assignment import AssignedVf
-from mooring.nic import rdma_netlink
+from mooring.nic import netlink_codec, rdma_netlink
 from mooring.nic.settings import VfSettings
 
 VF = AssignedVf("eth0", 3, "0000:3b:00.5", "ethernet", "default")
@@ -74,7 +74,7 @@ def test_devices_that_exchange_their_names_meanwhile_are_told_apart(
             return [
                 ((rdma_netlink.DEV_NAME, name), (rdma_netlink.DEV_INDEX, bytes([at]))) for name, at in named.items()
             ]
-        number = 231 << 8 | 192 + rdma_netlink.number(attributes[rdma_netlink.DEV_INDEX])
+        number = 231 << 8 | 192 + netlink_codec.number(attributes[rdma_netlink.DEV_INDEX])
         return [((rdma_netlink.CHARDEV, number.to_bytes(8, "little")),)]
 
     monkeypatch.setattr(rdma_netlink, "exchange", answer)
@@ -83,8 +83,8 @@ def test_devices_that_exchange_their_names_meanwhile_are_told_apart(
 
 def test_a_device_that_one_list_leaves_out_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """Another device left while the kernel listed them: the next in the list would have no namespace and no users."""
-    first = [(rdma_netlink.DEV_NAME, b"mlx5_5"), (rdma_netlink.DEV_INDEX, rdma_netlink.u32(5))]
-    second = [(rdma_netlink.DEV_NAME, b"mlx5_6"), (rdma_netlink.DEV_INDEX, rdma_netlink.u32(6))]
+    first = [(rdma_netlink.DEV_NAME, b"mlx5_5"), (rdma_netlink.DEV_INDEX, netlink_codec.u32(5))]
+    second = [(rdma_netlink.DEV_NAME, b"mlx5_6"), (rdma_netlink.DEV_INDEX, netlink_codec.u32(6))]
     lists = iter([[first], [second], [second]])
     monkeypatch.setattr(rdma_netlink, "exchange", lambda *_, **__: next(lists))
     assert rdma.devices() == {"mlx5_5": 5, "mlx5_6": 6}
@@ -134,10 +134,10 @@ class Nldev:
 
     def exchange(
         self, command: int, attributes: Mapping[int, bytes], *, dump: bool = False
-    ) -> list[Sequence[rdma_netlink.Attribute]]:
+    ) -> list[Sequence[netlink_codec.Attribute]]:
         if command == rdma_netlink.GET:
-            return [((rdma_netlink.DEV_NAME, b"mlx5_5\0"), (rdma_netlink.DEV_INDEX, rdma_netlink.u32(5)))]
-        assert attributes == {rdma_netlink.DEV_INDEX: rdma_netlink.u32(5)}
+            return [((rdma_netlink.DEV_NAME, b"mlx5_5\0"), (rdma_netlink.DEV_INDEX, netlink_codec.u32(5)))]
+        assert attributes == {rdma_netlink.DEV_INDEX: netlink_codec.u32(5)}
         if command == rdma_netlink.RES_GET:
             return [((rdma_netlink.RES_SUMMARY, self._summary()),)]
         if command == rdma_netlink.RES_QP_GET:
@@ -158,12 +158,12 @@ class Nldev:
         return b"".join(_nested(rdma_netlink.RES_SUMMARY_ENTRY, entry) for entry in entries)
 
     def _table(self) -> bytes:
-        pids = [{rdma_netlink.RES_PID: rdma_netlink.u32(pid)} for pid in self._contexts]
+        pids = [{rdma_netlink.RES_PID: netlink_codec.u32(pid)} for pid in self._contexts]
         return b"".join(_nested(rdma_netlink.RES_CTX_ENTRY, pid) for pid in pids)
 
 
 def _nested(kind: int, attributes: Mapping[int, bytes]) -> bytes:
-    return rdma_netlink.pack_attributes({kind: rdma_netlink.pack_attributes(attributes)})
+    return netlink_codec.pack_attribute(kind, netlink_codec.pack_attributes(attributes.items()))
 
 
 @pytest.mark.parametrize("query", [errno.ENOSYS, errno.EINVAL, errno.EIO])

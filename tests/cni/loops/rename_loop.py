@@ -18,7 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from cni.kernel import netlink, netns
-from mooring.nic import rdma_netlink
+from mooring.nic import netlink_codec, rdma_netlink
 from mooring.program import log
 from tests.cni.loops.fault_loop import (
     CRASHED,
@@ -53,7 +53,7 @@ def devices() -> Names:
     except OSError:
         return {}
     return {
-        rdma_netlink.number(each[rdma_netlink.DEV_INDEX]): rdma_netlink.text(each[rdma_netlink.DEV_NAME])
+        netlink_codec.number(each[rdma_netlink.DEV_INDEX]): netlink_codec.text(each[rdma_netlink.DEV_NAME])
         for each in listed
     }
 
@@ -69,7 +69,7 @@ def rename_netdev(index: int, name: str) -> None:
 
 def rename_device(index: int, name: str) -> None:
     """Rename an RDMA device if it is in this namespace: without it the kernel answers EINVAL (nldev_set_doit)."""
-    named = {rdma_netlink.DEV_INDEX: rdma_netlink.u32(index), rdma_netlink.DEV_NAME: name.encode() + b"\0"}
+    named = {rdma_netlink.DEV_INDEX: netlink_codec.u32(index), rdma_netlink.DEV_NAME: name.encode() + b"\0"}
     with suppress(OSError):
         rdma_netlink.exchange(rdma_netlink.SET, named)
 

@@ -22,7 +22,7 @@ from cni.vf.attach import attach
 from cni.vf.ledger import Ledger
 from cni.vf.node import Node, in_host_netns, name_device, recorded_device, temporary_name
 from mooring.annotations.assignment import AssignedVf
-from mooring.nic import rdma_netlink
+from mooring.nic import netlink_codec, rdma_netlink
 from mooring.nic.settings import VfSettings
 from mooring.records.ledger import LedgerEntry, Netns, Original
 from tests.cni.no_vf_settings import NoVfSettings
@@ -83,17 +83,17 @@ class Devices:
                 return []
             if command == rdma_netlink.GET:
                 return [
-                    ((rdma_netlink.DEV_NAME, name.encode() + b"\0"), (rdma_netlink.DEV_INDEX, rdma_netlink.u32(index)))
+                    ((rdma_netlink.DEV_NAME, name.encode() + b"\0"), (rdma_netlink.DEV_INDEX, netlink_codec.u32(index)))
                     for index, name in self.names.items()
                     if index not in self.away
                 ]
-            index = rdma_netlink.number(attributes[rdma_netlink.DEV_INDEX])
+            index = netlink_codec.number(attributes[rdma_netlink.DEV_INDEX])
             if command == rdma_netlink.GET_CHARDEV:
                 if index in self.moving:
                     self.refused += 1
                     raise OSError(errno.EOPNOTSUPP, "Operation not supported")
                 return [((rdma_netlink.CHARDEV, (231 << 8 | index).to_bytes(8, "little")),)]
-            name = rdma_netlink.text(attributes[rdma_netlink.DEV_NAME])
+            name = netlink_codec.text(attributes[rdma_netlink.DEV_NAME])
             if any(named == name and at != index for at, named in self.names.items()):
                 raise OSError(errno.EEXIST, "File exists")
             self._show(index, name)

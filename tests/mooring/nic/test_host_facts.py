@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from mooring.nic import host_facts, rdma_netlink
+from mooring.nic import host_facts, netlink_codec, rdma_netlink
 from mooring.nic.host_facts import read_facts, read_vf
 from mooring.nic.vf_users import Contexts, user_of
 
@@ -105,16 +105,16 @@ def lists_of_links(names: Callable[[], str]) -> Callable[..., list[bytes]]:
         if kind != 18:
             return []
         attributes = {3: names().encode() + b"\0", 10: struct.pack("=I", 9)}
-        return [struct.pack("=BxHiII", 0, 1, 8, 0, 0) + rdma_netlink.pack_attributes(attributes)]
+        return [struct.pack("=BxHiII", 0, 1, 8, 0, 0) + netlink_codec.pack_attributes(attributes.items())]
 
     return dump
 
 
-def lists_of_devices(names: Iterator[str]) -> Callable[..., list[list[rdma_netlink.Attribute]]]:
+def lists_of_devices(names: Iterator[str]) -> Callable[..., list[list[netlink_codec.Attribute]]]:
     """Return the kernel's lists of RDMA devices: of one that nobody has open, by these names."""
 
-    def exchange(*_: object, dump: bool) -> list[list[rdma_netlink.Attribute]]:
-        return [[(rdma_netlink.DEV_INDEX, rdma_netlink.u32(5)), (rdma_netlink.DEV_NAME, f"{next(names)}\0".encode())]]
+    def exchange(*_: object, dump: bool) -> list[list[netlink_codec.Attribute]]:
+        return [[(rdma_netlink.DEV_INDEX, netlink_codec.u32(5)), (rdma_netlink.DEV_NAME, f"{next(names)}\0".encode())]]
 
     return exchange
 
