@@ -58,6 +58,12 @@ def _contracts() -> list[dict[str, Any]]:
     return contracts
 
 
+def _pure_folders() -> list[str]:
+    """Return the folders that the one contract of that type lists."""
+    (folders,) = (one["folders"] for one in _contracts() if one["type"] == "pure")
+    return list(folders)
+
+
 def test_the_rooms_of_the_scheduler_are_those_of_the_layers_contract() -> None:
     """A room that is new or gone is new or gone on the page."""
     rooms = re.findall(r"^\| `scheduler/([\w.]+?)/?` \|", section(PAGE, "Read the tree"), re.MULTILINE)
@@ -66,10 +72,10 @@ def test_the_rooms_of_the_scheduler_are_those_of_the_layers_contract() -> None:
     assert {room.removesuffix(".py") for room in rooms} == there
 
 
-def test_every_room_of_the_scheduler_but_its_edge_has_a_contract_of_its_own_for_purity() -> None:
+def test_every_room_of_the_scheduler_but_its_edge_is_listed_as_pure() -> None:
     """All I/O is in `server/`: a room that is new is pure, or it is there."""
     layers, *others = (one["layers"] for one in _contracts() if one.get("containers") == ["scheduler"])
-    pure = {one["folder"].removeprefix("scheduler.") for one in _contracts() if one["type"] == "pure"}
+    pure = {folder.removeprefix("scheduler.") for folder in _pure_folders()}
     assert others == []
     assert set(layers) - pure == {"__main__", "server"}
 
@@ -79,17 +85,17 @@ _CLOCKS = {"datetime.now", "datetime.utcnow", "datetime.today", "date.today"}
 
 
 def _pure_modules() -> Iterator[Path]:
-    """Yield the modules that a contract calls pure: all of its folder but the edges, or the one module."""
+    """Yield the modules that the contract calls pure: all of its folders but the edges, or the one module."""
     table = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"]
     edges = [ROOT / edge.removesuffix(".*").replace(".", "/") for edge in table["edges"]]
-    for folder in (ROOT / one["folder"].replace(".", "/") for one in table["contracts"] if one["type"] == "pure"):
+    for folder in (ROOT / name.replace(".", "/") for name in _pure_folders()):
         for path in [folder.with_suffix(".py")] if folder.with_suffix(".py").exists() else folder.rglob("*.py"):
             if not any(path.with_suffix("").is_relative_to(edge) for edge in edges):
                 yield path
 
 
 def test_what_is_pure_calls_nothing_that_does_io_without_an_import_of_its_own() -> None:
-    """The contracts see imports only: builtins, and clocks of modules that also hold values, need a look at calls."""
+    """The contract sees imports only: builtins, and clocks of modules that also hold values, need a look at calls."""
     found = [
         f"{path.relative_to(ROOT)}:{call.lineno}: {name}"
         for path in _pure_modules()
