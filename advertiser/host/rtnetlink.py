@@ -1,7 +1,4 @@
-"""Data that sysfs does not have, by RTNETLINK in the current network namespace: altnames, VFs' settings, a link's uses.
-
-VF lists are requested without statistics: with them the list outgrows one attribute near 54 VFs, and is cut short.
-"""
+"""Data that sysfs does not have, by RTNETLINK in the current network namespace: altnames, and a link's uses."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from socket import AF_INET, AF_INET6
@@ -10,39 +7,15 @@ from typing import Any
 from pyroute2 import IPRoute
 from pyroute2.netlink.exceptions import NetlinkError
 
-from mooring.nic.settings import LinkState, VfSettings, reported_vlan
-from mooring.nic.vf_settings import reported_by_ipoib
-
-# RTEXT_FILTER_VF and RTEXT_FILTER_SKIP_STATS in include/uapi/linux/rtnetlink.h.
-_VFS_WITHOUT_STATS = 1 | 8
 # RT_SCOPE_LINK in include/uapi/linux/rtnetlink.h.
 _LINK_SCOPE = 253
-# ARPHRD_INFINIBAND in include/uapi/linux/if_arp.h.
-_INFINIBAND = 32
-_LINK_STATES: dict[int, LinkState] = {0: "auto", 1: "enable", 2: "disable"}
 
 
 def altnames(netdevs: Iterable[str]) -> dict[str, tuple[str, ...]]:
     """Return the altnames of those netdevs that have any; a missing netdev has none."""
     with IPRoute() as route:
-        found = {netdev: _altnames(_link(route, netdev, 0)) for netdev in netdevs}
+        found = {netdev: _altnames(_link(route, netdev)) for netdev in netdevs}
     return {netdev: names for netdev, names in found.items() if names}
-
-
-def vf_settings(pf: str) -> Mapping[int, VfSettings]:
-    """Return the settings of a PF's VFs by index, those that its driver reports."""
-    with IPRoute() as route:
-        link = _link(route, pf, _VFS_WITHOUT_STATS)
-    return settings_listed(link) if link is not None else {}
-
-
-def settings_listed(link: Any) -> Mapping[int, VfSettings]:
-    """Return the settings of VFs that the kernel's message about their PF lists."""
-    listed = link.get_attr("IFLA_VFINFO_LIST")
-    infos = (_vf(info) for info in (listed.get_attrs("IFLA_VF_INFO") if listed else ()))
-    found = {index: settings for index, settings in infos if index is not None}
-    is_ipoib = link["ifi_type"] == _INFINIBAND
-    return {index: reported_by_ipoib(each) for index, each in found.items()} if is_ipoib else found
 
 
 def host_uses(netdev: str) -> tuple[str, ...]:
@@ -51,7 +24,7 @@ def host_uses(netdev: str) -> tuple[str, ...]:
     Link-local addresses are not listed: every netdev that is up has one.
     """
     with IPRoute() as route:
-        link = _link(route, netdev, 0)
+        link = _link(route, netdev)
         if link is None:
             return ()
         names = {each["index"]: each.get_attr("IFLA_IFNAME") for each in route.get_links()}
@@ -62,7 +35,7 @@ def host_uses(netdev: str) -> tuple[str, ...]:
 def master_kind(netdev: str) -> str | None:
     """Return the kind of the link that a netdev is a port of ("bond", "team", "bridge"), None without one."""
     with IPRoute() as route:
-        link = _link(route, netdev, 0)
+        link = _link(route, netdev)
     info = link.get_attr("IFLA_LINKINFO") if link is not None else None
     kind: str | None = info.get_attr("IFLA_INFO_SLAVE_KIND") if info is not None else None
     return kind
@@ -97,9 +70,9 @@ def _kind(link: Any) -> str:
     return (info.get_attr("IFLA_INFO_KIND") if info is not None else None) or "link"
 
 
-def _link(route: Any, netdev: str, mask: int) -> Any:
+def _link(route: Any, netdev: str) -> Any:
     try:
-        return route.link("get", ifname=netdev, ext_mask=mask)[0]
+        return route.link("get", ifname=netdev)[0]
     except NetlinkError:
         return None
 
@@ -107,25 +80,3 @@ def _link(route: Any, netdev: str, mask: int) -> Any:
 def _altnames(link: Any) -> tuple[str, ...]:
     properties = link.get_attr("IFLA_PROP_LIST") if link is not None else None
     return tuple(properties.get_attrs("IFLA_ALT_IFNAME")) if properties else ()
-
-
-def _vf(info: Any) -> tuple[int | None, VfSettings]:
-    def value(attribute: str, field: str) -> Any:
-        whole = info.get_attr(attribute)
-        return None if whole is None else whole.get(field)
-
-    return value("IFLA_VF_MAC", "vf"), VfSettings(
-        min_tx_rate=value("IFLA_VF_RATE", "min_tx_rate"),
-        max_tx_rate=value("IFLA_VF_RATE", "max_tx_rate"),
-        mac=value("IFLA_VF_MAC", "mac"),
-        vlan=reported_vlan(value("IFLA_VF_VLAN", "vlan")),
-        qos=value("IFLA_VF_VLAN", "qos"),
-        trust=_switch(value("IFLA_VF_TRUST", "trust")),
-        spoofchk=_switch(value("IFLA_VF_SPOOFCHK", "spoofchk")),
-        link_state=_LINK_STATES.get(value("IFLA_VF_LINK_STATE", "link_state")),
-    )
-
-
-def _switch(raw: int | None) -> bool | None:
-    # What a driver does not report reads as all ones.
-    return None if raw is None or raw > 1 else bool(raw)

@@ -2,17 +2,19 @@
 
 import asyncio
 import json
+from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager
 
 from aiohttp import web
 
 from advertiser.formats.getpfs import pfs_document
-from advertiser.host.rtnetlink import vf_settings
 from advertiser.publish.publisher import Publisher
 from advertiser.publish.scan_loop import ScanLoop
 from advertiser.publish.scanner import Scan
 from mooring.http.application import listen
 from mooring.http.recent import Recent, RecentAnswer
+from mooring.nic.settings import VfSettings
+from mooring.nic.vf_settings import RtnetlinkVfSettings
 
 # A scan that is older than this many resyncs is no longer fresh.
 _STALE_RESYNCS = 3
@@ -66,5 +68,13 @@ class _Handlers:
 
 def _document(scan: Scan) -> bytes:
     inventory = scan.result.inventory
-    pfs = pfs_document(inventory, {pf.name: vf_settings(pf.name) for pf in inventory.pfs}, scan.host.ledger)
+    pfs = pfs_document(inventory, {pf.name: _vf_settings(pf.name) for pf in inventory.pfs}, scan.host.ledger)
     return json.dumps(pfs).encode()
+
+
+def _vf_settings(pf: str) -> Mapping[int, VfSettings]:
+    """Return the settings of a PF's VFs by index, those that its driver reports by netlink."""
+    try:
+        return RtnetlinkVfSettings().read_all(pf)
+    except OSError:
+        return {}
