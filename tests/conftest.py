@@ -19,8 +19,8 @@ import pytest
 
 from bench.host.lab import MISSING, find_lab
 from bench.served import apiservers
-from devcluster.release import cache as release_cache
 from devcluster.without_mooring.root import kubectl_is_too_old
+from release import cache as release_cache
 from tests.support.seeds import Part, chosen_seed
 from tests.support.timings import Timings
 
@@ -64,12 +64,12 @@ def _repository_in_lab() -> str:
 
 
 def _no_helm() -> str | None:
-    return None if release_cache.helm(os.environ) else "no helm: devcluster/release/fetch helm"
+    return None if release_cache.helm(os.environ) else "no helm: release/fetch helm"
 
 
 def _no_wheels() -> str | None:
     fetched = any(release_cache.wheels(os.environ).glob("*.whl"))
-    return None if fetched else "the programs' wheels are not in the cache: devcluster/release/fetch wheels"
+    return None if fetched else "the programs' wheels are not in the cache: release/fetch wheels"
 
 
 NEEDS: dict[str, Callable[[], str | None]] = {

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from importlib.metadata import Distribution, distribution
 from pathlib import Path
 
-from devcluster.release.locked import needed
+from release.locked import needed
 
 REPOSITORY = Path(__file__).parents[2]
 

@@ -8,10 +8,11 @@ from typing import Any
 
 import yaml
 
-from devcluster.release.cache import helm
-from devcluster.release.chart.__main__ import CHART
-from devcluster.release.chart.kustomize import render
+from release.cache import helm
+from tests.manifests.kustomize import MANIFESTS, render
 from tests.manifests.rendering import Document
+
+CHART = MANIFESTS / "helm/mooring"
 
 # The chart's value that stands for each component.
 SWITCHES: Mapping[str, Mapping[str, dict[str, Any]]] = {

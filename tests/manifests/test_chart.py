@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 import yaml
 
-from devcluster.release.cache import helm
-from devcluster.release.chart.__main__ import CHART, differences
-from tests.manifests.charts import SWITCHES, Objects, kustomized, merged, plain, refusal, rendered
+from release.cache import helm
+from tests.manifests.charts import CHART, SWITCHES, Objects, kustomized, merged, plain, refusal, rendered
 from tests.manifests.rendering import ROOT
 
 pytestmark = [pytest.mark.helm, pytest.mark.recent_kubectl]
@@ -46,25 +45,6 @@ def test_helm_renders_what_kustomize_applies(components: tuple[str, ...]) -> Non
 def test_every_component_is_compared() -> None:
     """A new component of the manifests gets a value of the chart, and comes into the comparison."""
     assert set(SWITCHES) == {path.name for path in (ROOT / "components").iterdir()}
-
-
-def test_the_templates_are_those_that_the_manifests_make() -> None:
-    """`manifests/helm/generate --check`: a change of a manifest or of a template alone is found."""
-    assert differences() == []
-    known = {"_helpers.tpl", "checks.yaml", "offer.yaml", "NOTES.txt"}
-    made = {
-        "advertiser",
-        "extender",
-        "flow",
-        "guard",
-        "limits",
-        "monitoring",
-        "namespace",
-        "network-status",
-        "rates",
-        "scheduler",
-    }
-    assert {path.name for path in (CHART / "templates").iterdir()} == known | {f"{name}.yaml" for name in made}
 
 
 def test_the_chart_has_the_version_of_the_programs() -> None:

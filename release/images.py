@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from devcluster.images.containerfile import Stage, build, instructions
-from devcluster.release.base_image import BaseImage
-from devcluster.release.source import ReleaseError, Source
 from devcluster.runtime.images import add_blob, full_name, named, write_layout
+from release.base_image import BaseImage
+from release.source import ReleaseError, Source
 
 TARGETS = ("scheduler", "advertiser")
 _LAYER = "application/vnd.oci.image.layer.v1.tar"

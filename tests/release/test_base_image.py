@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from devcluster.release.base_image import read
-from devcluster.release.source import ReleaseError
+from release.base_image import read
+from release.source import ReleaseError
 
 ARCHITECTURE = {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())
 _TAR = "application/vnd.oci.image.layer.v1.tar"

@@ -1,4 +1,4 @@
-"""Where `devcluster/release/fetch` leaves what it fetches."""
+"""Where `release/fetch` leaves what it fetches."""
 
 import shutil
 from collections.abc import Mapping

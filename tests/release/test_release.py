@@ -18,13 +18,13 @@ from referencing import Registry, Resource
 
 from cli.node import venv
 from cli.node.bundle import checked
-from devcluster.release.cache import helm
-from devcluster.release.locked import REPOSITORY, of_programs
-from devcluster.release.source import export
+from release.cache import helm
+from release.locked import REPOSITORY, of_programs
+from release.source import export
 from tests.cli.node.conftest import KUBEADM, NodeHost
-from tests.devcluster.release.conftest import Releases, make
 from tests.docs.pages import commands
 from tests.manifests.charts import plain
+from tests.release.conftest import Releases, make
 
 pytestmark = pytest.mark.wheels
 
@@ -159,7 +159,7 @@ _IMPORTS = "import cri_shim.__main__, cni.__main__, sys; print(sys.prefix)"
     ("flags", "why"),
     [
         ((), "images: not made without a base image"),
-        (("--without-images", "--wheels", "/nowhere"), "devcluster/release/fetch wheels puts it there"),
+        (("--without-images", "--wheels", "/nowhere"), "release/fetch wheels puts it there"),
         (("--without-images", "--commit", "no-such-commit"), "git rev-parse --verify no-such-commit"),
         (("--base-image", "docker://python:3.11"), "base image 'docker://python:3.11': not oci-archive:FILE"),
         (("--base-image", "oci-archive:/nowhere"), "base image 'oci-archive:/nowhere': not an OCI archive"),

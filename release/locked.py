@@ -1,4 +1,4 @@
-"""What the programs need, as requirements.lock has it; ``python -m devcluster.release.locked`` prints that part."""
+"""What the programs need, as requirements.lock has it; ``python -m release.locked`` prints that part."""
 
 import re
 import sys
@@ -11,7 +11,7 @@ from pathlib import Path
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-REPOSITORY = Path(__file__).parents[2]
+REPOSITORY = Path(__file__).parents[1]
 # What pods and nodes run, and the person's own tools.
 EXTRAS = ("scheduler", "advertiser", "cri-shim", "cni", "cli")
 _HASH = re.compile(r"--hash=sha256:([0-9a-f]{64})")

@@ -20,8 +20,8 @@ from packageurl import PackageURL
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from devcluster.release.locked import EXTRAS
-from devcluster.release.source import Source
+from release.locked import EXTRAS
+from release.source import Source
 
 _LONGEST_LICENCE = 64
 

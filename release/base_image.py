@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from devcluster.release.source import ReleaseError
+from release.source import ReleaseError
 
 _MACHINES = {"x86_64": "amd64", "aarch64": "arm64"}
 _INDEX = ("application/vnd.oci.image.index.v1+json", "application/vnd.docker.distribution.manifest.list.v2+json")

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from packaging.utils import parse_wheel_filename
 
-from devcluster.release.locked import Locked, of_programs
-from devcluster.release.source import ReleaseError, Source
+from release.locked import Locked, of_programs
+from release.source import ReleaseError, Source
 
 # What pip and the build need of the environment; locale and user configuration must not matter.
 _SAFE_PATH = f"{Path(sys.executable).parent}:/usr/local/bin:/usr/bin:/bin"
@@ -57,9 +57,7 @@ def _of(one: Locked, there: Mapping[tuple[str, str], list[Path]], cache: Path) -
             return path
     if candidates:
         raise ReleaseError(f"wheel {str(candidates[0])!r}: none of the hashes that requirements.lock has of {one.name}")
-    raise ReleaseError(
-        f"wheel of {one.name} {one.version}: not in {str(cache)!r}; devcluster/release/fetch wheels puts it there"
-    )
+    raise ReleaseError(f"wheel of {one.name} {one.version}: not in {str(cache)!r}; release/fetch wheels puts it there")
 
 
 def platform_of(wheels: Iterable[Path]) -> str:

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from devcluster.images import slim
-from devcluster.release import base_image, cache, images, wheels
-from devcluster.release.base_image import BaseImage
-from devcluster.release.locked import REPOSITORY
-from devcluster.release.source import Source, export
 from devcluster.runtime.images import write_folder_image
+from release import base_image, cache, images, wheels
+from release.base_image import BaseImage
+from release.locked import REPOSITORY
+from release.source import Source, export
 
 # slim's stand-in for the base image has busybox for its shell.
 pytestmark = [pytest.mark.root, pytest.mark.wheels, pytest.mark.containerd]

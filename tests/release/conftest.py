@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from devcluster.release import cache
-from devcluster.release.locked import REPOSITORY
+from release import cache
+from release.locked import REPOSITORY
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +22,7 @@ class Releases:
 
 def make(out: Path, *flags: str, **circumstances: str) -> "subprocess.CompletedProcess[str]":
     """Run `./run release` without its set-up, which needs a network."""
-    command = [sys.executable, "-m", "devcluster.release", "--out", str(out), *flags]
+    command = [sys.executable, "-m", "release", "--out", str(out), *flags]
     environment = {**os.environ, **circumstances}
     return subprocess.run(
         command, cwd=REPOSITORY, env=environment, capture_output=True, text=True, check=False, timeout=250

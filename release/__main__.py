@@ -1,6 +1,6 @@
 """``./run release``: make a release of a commit, which two runs make byte by byte equal.
 
-It fetches nothing itself: the wheels lie in a cache, filled by devcluster/release/fetch, and a base image is given.
+It fetches nothing itself: the wheels lie in a cache, filled by release/fetch, and a base image is given.
 """
 
 import argparse
@@ -12,10 +12,10 @@ import tempfile
 from pathlib import Path
 
 from cli.node.bundle import SBOM, WHEELS, checked
-from devcluster.release import archives, base_image, cache, images, sbom, wheels
-from devcluster.release.base_image import BaseImage
-from devcluster.release.locked import REPOSITORY
-from devcluster.release.source import ReleaseError, Source, export
+from release import archives, base_image, cache, images, sbom, wheels
+from release.base_image import BaseImage
+from release.locked import REPOSITORY
+from release.source import ReleaseError, Source, export
 
 _NO_BASE = (
     "images: not made without a base image. Give --base-image oci-archive:FILE, the image that the Containerfile names "

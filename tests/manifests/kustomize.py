@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-MANIFESTS = Path(__file__).parents[3] / "manifests"
+MANIFESTS = Path(__file__).parents[2] / "manifests"
 # As an overlay has to list them: extender-tls replaces volumes, which signatures adds to.
 COMPONENTS = ("extender", "extender-tls", "signatures", "gpus", "network-status", "rates", "limits", "monitoring")
 Document = dict[str, Any]
