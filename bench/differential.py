@@ -41,14 +41,16 @@ _CASES_A_CLUSTER = 10
 class Comparison:
     """Cases one after another, and what came of them."""
 
-    def __init__(self, cluster: RandomCluster, random: Random, nodes: int) -> None:
-        self._cluster, self._random, self._nodes = cluster, random, nodes
+    def __init__(self, client: Client, seed: int, nodes: int) -> None:
+        self._random = Random(seed)
+        self._cluster, self._seed, self._nodes = RandomCluster(client, self._random), seed, nodes
         self.counts = Counter[str]()
 
     async def compare(self, cases: int) -> None:
+        await self._cluster.create_classes()
         for number in range(cases):
             if number % _CASES_A_CLUSTER == 0:
-                await self._cluster.renew(f"c{number}", self._nodes)
+                await self._cluster.renew(f"seed{self._seed}-{number}", self._nodes)
             pod = random_pods.pod(self._random, f"p{number}")
             if not await self._difference(pod, again=False):
                 continue
@@ -105,10 +107,7 @@ def start(processes: Processes, assets: Path, kubeconfig: Path, folder: Path, *,
 async def run(kubeconfig: Path, seed: int, cases: int, nodes: int) -> Counter[str]:
     """Compare the two schedulers that run; return the counts."""
     async with Client(load_access(str(kubeconfig)), timeout_s=30.0) as client:
-        random = Random(seed)
-        cluster = RandomCluster(client, random)
-        await cluster.create_classes()
-        comparison = Comparison(cluster, random, nodes)
+        comparison = Comparison(client, seed, nodes)
         await comparison.compare(cases)
         return comparison.counts
 

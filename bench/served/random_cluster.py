@@ -24,7 +24,7 @@ from mooring.kube.failures import Conflict, NotFound
 
 _CORE, _STORAGE = "/api/v1", "/api/v1/persistentvolumes"
 _CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"
-_POLL_S, _LONGEST_S = 0.03, 20.0
+_POLL_S, _LONGEST_S = 0.03, 60.0
 # In this time a scheduler has seen what was written: it is no proof, and what differs is tried again after much longer.
 _SEEN_S, _SEEN_AGAIN_S = 0.15, 2.0
 # A pod in the middle of a resize in place still has so many thousandths of a cpu.
