@@ -43,9 +43,10 @@ class DryRuns:
         self.pod_info = pod_info
         self.cache = cache
         prepared = (one.pre_filter(pod_info, cache) for one in DRY_RUNS if one.reserves or not reserves_only)
-        # Plain sums first: they cost the least.
-        self._plugins = sorted((one for one in prepared if one is not None), key=lambda one: not one.tells_room)
-        self.telling_room = sum(one.tells_room for one in self._plugins)
+        # In the order of the registry, which is kube-scheduler's: the first that refuses names the reason.
+        self._plugins = [one for one in prepared if one is not None]
+        # Which of the parts tell of room.
+        self.telling_room = [number for number, one in enumerate(self._plugins) if one.tells_room]
         self._cluster = None if reserves_only else ClusterDryRun(pod_info, cache)
         self.needs_others = self._cluster is not None and self._cluster.needs_others
 
@@ -63,7 +64,7 @@ class DryRuns:
         return rows
 
     def parts(self, row: int, nominated: Sequence[AssignedPod], *, by_sums: bool) -> list[PreFilterExtensions]:
-        """Return the part of each plugin that applies to the pod on a row; the first ``telling_room`` tell of room."""
+        """Return the part of each plugin that applies to the pod on a row."""
         found = [plugin.on(row, by_sums) for plugin in self._plugins]
         if self._cluster is not None and (part := self._cluster.on(row, nominated)) is not None:
             found.append(part)
@@ -98,7 +99,7 @@ class NodeDryRun:
         self._moved: dict[int, tuple[AssignedPod, int]] = {}
         # A nominated pod's VFs are not in the accounting that sums are made from.
         self._parts = dry_runs.parts(row, nominated, by_sums=by_sums and not nominated)
-        self._telling_room = self._parts[: dry_runs.telling_room]
+        self._telling_room = [self._parts[number] for number in dry_runs.telling_room]
         self._moving = [part for part in self._parts if part.moves_cache]
 
     def __enter__(self) -> "NodeDryRun":

@@ -291,3 +291,16 @@ def test_of_two_pods_that_claim_one_vf_one_alone_is_not_a_victim(life: Life) -> 
     life.show(msgspec.convert(document, Pod))
     life.pod(2)
     assert victims_of(life.decide()) == [third.metadata.uid]
+
+
+def test_without_its_victims_a_node_refuses_for_the_first_reason_in_kube_schedulers_order(life: Life) -> None:
+    """Host ports come before cpu there: a pod that nobody may preempt has both."""
+    life.node()
+    held = {"name": "c", "ports": [{"containerPort": 80, "hostPort": 80}], "resources": {"requests": {"cpu": "4"}}}
+    life.assigned(10, None, spec={"containers": [held]})
+    life.assigned(0, None)
+    wanted = held | {"resources": {"requests": {"cpu": "6"}}}
+    life.pod(10, None, spec={"containers": [wanted]})
+    (report,) = (one for one in life.decide() if isinstance(one, Report))
+    ports = "1 node(s) didn't have free ports for the requested pod ports."
+    assert report.message.endswith(f"preemption: 0/1 nodes are available: {ports}")
