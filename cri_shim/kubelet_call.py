@@ -9,7 +9,7 @@ import structlog
 
 from cri_shim.proxy.proxy import Observe
 from mooring.files import write_shared
-from mooring.records.kubelet_call import NAME, STATUS, dump_kubelet_call
+from mooring.records.kubelet_call import NAME, STATUS, LastCall, dump_kubelet_call
 
 _PAUSE_S = 4.0
 _ROOT_ONLY = 0o600
@@ -26,7 +26,7 @@ class KubeletCall:
     def observing(self, observe: Observe) -> Observe:
         """Begin the record where there is none; return what takes each ended call for it and for ``observe``."""
         if not self._path.exists():
-            self._write(time.monotonic())
+            self._write(LastCall(time.monotonic(), waiting=True))
 
         def note(method: str, code: grpc.StatusCode, total_s: float, waited_s: float) -> None:
             observe(method, code, total_s, waited_s)
@@ -34,12 +34,12 @@ class KubeletCall:
             if method == STATUS and now_s - self._written_s >= _PAUSE_S:
                 self._written_s = now_s
                 # Not in the event loop, where /run may be slow.
-                asyncio.get_running_loop().run_in_executor(None, self._write, now_s)
+                asyncio.get_running_loop().run_in_executor(None, self._write, LastCall(now_s))
 
         return note
 
-    def _write(self, at_s: float) -> None:
+    def _write(self, call: LastCall) -> None:
         try:
-            write_shared(self._path, dump_kubelet_call(at_s), _ROOT_ONLY)
+            write_shared(self._path, dump_kubelet_call(call), _ROOT_ONLY)
         except OSError as refused:
             _log.warning("the kubelet's last call not recorded", reason=str(refused))

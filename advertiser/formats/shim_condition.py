@@ -77,7 +77,7 @@ def condition_of(check: NodeCheck, now: datetime) -> ShimCondition:
     state = socket_state(check, now)
     status, reason = _REASONS[state]
     messages: dict[SocketState, str] = {
-        "shim": "the kubelet is told the socket of mooring-cri-shim",
+        "shim": "; ".join(filter(None, ("the kubelet is told the socket of mooring-cri-shim", check.why))),
         "stale": f"mooring-node check last looked at {_rfc3339(check.at)}: systemctl status mooring-node-check.timer",
     }
     return ShimCondition(status, reason, messages.get(state, check.why)[:_LONGEST])

@@ -18,16 +18,17 @@ from cli.node.site import Site
 from mooring.errors import RecordError
 from mooring.files import read_record
 from mooring.records import kubelet_call
+from mooring.records.kubelet_call import LastCall
 
-Seen = Literal["recent", "none", "unknown"]
+Seen = Literal["recent", "not yet", "none", "unknown"]
 # A kubelet polls every 5 s, and not while a call of it hangs, two minutes at most (runtimeRequestTimeout).
 RECENT_S = 150.0
 # A kubelet's start takes some seconds; a large node's up to a minute.
 _START_S, _POLL_S = 90.0, 0.25
 
 
-def last_call_s(root: Path) -> float | None:
-    """Return when the kubelet last called the shim, in monotonic seconds; None where the shim has recorded none."""
+def last_call(root: Path) -> LastCall | None:
+    """Return the shim's record of the kubelet's calls; None where it has left none."""
     try:
         text = read_record(below(root, f"/run/mooring/{kubelet_call.NAME}"))
         return None if text is None else kubelet_call.read_kubelet_call(text)
@@ -36,15 +37,19 @@ def last_call_s(root: Path) -> float | None:
 
 
 def judge(root: Path, kubelet: KubeletProcess | None) -> Seen:
-    """Return whether a call of the kubelet that runs was seen lately; unknown where it has just begun."""
-    at_s = last_call_s(root)
-    age_s = float("inf") if at_s is None else time.monotonic() - at_s
+    """Return whether a call of the kubelet that runs was seen lately, or not yet: it or the shim has just begun.
+
+    It is unknown where neither the shim's record nor for how long a kubelet has run is there.
+    """
+    call = last_call(root)
+    age_s = float("inf") if call is None else time.monotonic() - call.at_s
     runs_s = float("inf") if kubelet is None else kubelet.age_s
-    if 0 <= age_s < min(RECENT_S, runs_s):
-        return "recent"
-    if runs_s < RECENT_S or (at_s is None and runs_s == float("inf")):
+    if call is None and runs_s == float("inf"):
         return "unknown"
-    return "none"
+    if call is not None and not call.waiting and 0 <= age_s < min(RECENT_S, runs_s):
+        return "recent"
+    has_begun = min(runs_s, age_s if call is not None and call.waiting else runs_s) < RECENT_S
+    return "not yet" if has_begun else "none"
 
 
 def restart_kubelet(site: Site, step: Step) -> None:
@@ -63,8 +68,8 @@ def restart_kubelet(site: Site, step: Step) -> None:
 def await_call(root: Path, since_s: float, limit_s: float = _START_S) -> None:
     """Return once the kubelet has called the shim after a time; raise NodeError if it does not within the limit."""
     while time.monotonic() - since_s < limit_s:
-        at_s = last_call_s(root)
-        if at_s is not None and at_s > since_s:
+        call = last_call(root)
+        if call is not None and not call.waiting and call.at_s > since_s:
             return
         time.sleep(_POLL_S)
     process = kubelet_process(root)

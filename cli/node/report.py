@@ -32,6 +32,7 @@ from mooring.records.run_folder import ADVERTISER_VERSION, VERSIONS
 _RUN = "/run/mooring"
 _ON = "the bypass is on"
 _NOT_SEEN = f"no call of the kubelet has come through the shim for {RECENT_S:.0f} s: systemctl restart {UNIT}"
+_NOT_YET = "no call of the kubelet has come through the shim yet"
 _LONGEST_VERSION = 4096
 # What each pod's devices were given is in it too.
 _LONGEST_CHECKPOINT = 16 << 20
@@ -78,7 +79,8 @@ def leave_report(site: Site, choices: Choices, found: Sequence[Finding], now: da
 def _kubelet_socket(site: Site, choices: Choices) -> tuple[KubeletSocket, str]:
     """Return which socket the kubelet uses, and how that is known where it is not the shim's.
 
-    What the shim has seen counts. The files count where that says nothing: the kubelet has just begun, or does not run.
+    What the shim has seen counts. The files count where that says nothing: the kubelet or the shim has just begun, or
+    the kubelet does not run.
     """
     try:
         if (bypass := bypasses.read(site.root)) is not None:
@@ -91,7 +93,7 @@ def _kubelet_socket(site: Site, choices: Choices) -> tuple[KubeletSocket, str]:
         return "unknown", str(unknown)
     if past or seen == "none":
         return "runtime", past or _NOT_SEEN
-    return "shim", ""
+    return "shim", _NOT_YET if seen == "not yet" else ""
 
 
 def _past_shim(host: Host, choices: Choices) -> str:

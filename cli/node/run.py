@@ -14,7 +14,7 @@ from cli.node.apply import apply, remove_empty, undo
 from cli.node.bypass import Bypass
 from cli.node.errors import NodeError
 from cli.node.journal import Entries, Journal
-from cli.node.kubelet_calls import restart_kubelet
+from cli.node.kubelet_calls import judge, restart_kubelet
 from cli.node.look import below
 from cli.node.plan.states import Change, Host, Link, PathChange, VenvBuild, undone
 from cli.node.plan.steps import CURRENT, HOME, KUBELET, OURS, Choices, Step, steps
@@ -175,7 +175,7 @@ def _undo_all(site: Site, step: Step, changes: Iterable[Change], choices: Choice
 def _forward(site: Site, choices: Choices, step: Step, journal: Journal) -> Journal:
     changes = step.plan(site.look(choices))
     begun = any(name == step.name for name, _ in journal.open or ())
-    if not changes and not begun:
+    if not changes and not begun and not _is_past_the_shim(site, choices, step):
         site.say(step.name, "nothing to do")
         return journal
     journal = journal.begun(step.name, changes)
@@ -190,6 +190,13 @@ def _forward(site: Site, choices: Choices, step: Step, journal: Journal) -> Jour
     return journal
 
 
+def _is_past_the_shim(site: Site, choices: Choices, step: Step) -> bool:
+    """Return whether the kubelet's files are right and it does not call the shim all the same: a restart is due."""
+    if step.name != KUBELET or choices.bypassed or below(site.root, f"{_RUN}/{shim_bypass.NAME}").exists():
+        return False
+    return judge(site.root, site.look(choices).kubelet) in ("not yet", "none")
+
+
 def _backward(site: Site, journal: Journal, plan: Sequence[Step], choices: Choices) -> None:
     """Undo the open changes, the last step first; the journal of earlier runs remains.
 
@@ -198,7 +205,9 @@ def _backward(site: Site, journal: Journal, plan: Sequence[Step], choices: Choic
     resisting: list[tuple[str, Change]] = []
     for step in reversed(plan):
         changes = [change for name, change in journal.open or () if name == step.name]
-        if not changes:
+        # Somebody else may have pointed the kubelet at the shim, which is removed now.
+        is_led = step.name == KUBELET and not journal.settled and bool(step.leftover(site.look(choices)))
+        if not changes and not is_led:
             continue
         for_good = not any(name == step.name for name, _ in journal.settled)
         site.run(step.name, step.leaving if for_good else (), check=False)

@@ -4,7 +4,8 @@
       "findings":[{"step":"kubelet","subject":"/var/lib/kubelet/config.yaml","found":"does not say …"}]}
 
 ``kubelet`` says which socket the kubelet is told: `shim`, `runtime` (another one, which nobody has decided), `bypass`
-(the operator has, by `mooring-node bypass on`) or `unknown`; ``why`` is empty for `shim`. From it the advertiser makes
+(the operator has, by `mooring-node bypass on`) or `unknown`; ``why`` is empty for `shim`, unless that is
+what files say and no call has come yet. From it the advertiser makes
 metrics, the node's condition and Events. The file is replaced whole every two minutes, so one that is much older says
 that nobody looks any more. A field that a reader does not know is ignored: the programs may be of different versions
 while a node is upgraded.

@@ -5,6 +5,7 @@ state, so that it can be undone, and may be applied or undone any number of time
 """
 
 import posixpath
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
@@ -136,9 +137,10 @@ def added(path: str, text: str, lines: str) -> Edit:
 
 def edited(change: Edit, text: str) -> str:
     """Return a text with the edit made; one that does not match any more is not made."""
-    if change.new in text:
-        return text
-    return text.replace(change.old, change.new) if change.old else text + change.new
+    if change.old:
+        return _swapped(text, change, change.new)
+    is_made = any(not _is_comment(text, match) for match in re.finditer(re.escape(change.new), text))
+    return text if is_made else text + change.new
 
 
 def restored(change: Edit, text: str) -> str:
@@ -146,7 +148,23 @@ def restored(change: Edit, text: str) -> str:
     if not change.old and change.new.startswith("\n") and not text.endswith(change.new):
         # Others have written the file since, and lines follow ours now.
         return text.replace(change.new, "\n")
-    return text.replace(change.new, change.old)
+    return _swapped(text, change, change.old)
+
+
+def _swapped(text: str, change: Edit, wanted: str) -> str:
+    """Return a text with one passage in place of both, except in lines of comment.
+
+    One may be a part of the other: a text in which the wanted one stands already stays as it is.
+    """
+    passages = sorted(filter(None, (change.old, change.new)), key=len, reverse=True)
+    either = re.compile("|".join(map(re.escape, passages)))
+    return either.sub(lambda match: match[0] if _is_comment(text, match) else wanted, text)
+
+
+def _is_comment(text: str, match: re.Match[str]) -> bool:
+    """Return whether a passage stands in a line of comment, of YAML, of a unit or of a file with variables."""
+    at = match.start() + len(match[0]) - len(match[0].lstrip())
+    return text[text.rfind("\n", 0, at) + 1 :].lstrip(" \t")[:1] in ("#", ";")
 
 
 def undone(change: Change) -> Change:

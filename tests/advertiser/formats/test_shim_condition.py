@@ -41,7 +41,8 @@ def test_what_the_kubelet_is_told_decides(kubelet: KubeletSocket, status: str, r
     """False is good, as of the kubelet's own conditions; the message is the check's own."""
     found = condition_of(NodeCheck(NOW, kubelet, "why"), NOW)
     assert (found.status, found.reason) == (status, reason)
-    assert found.message == ("why" if kubelet != "shim" else "the kubelet is told the socket of mooring-cri-shim")
+    assert found.message == ("why" if kubelet != "shim" else "the kubelet is told the socket of mooring-cri-shim; why")
+    assert GOOD.message == "the kubelet is told the socket of mooring-cri-shim"
 
 
 def test_a_check_that_is_long_ago_says_nothing_any_more() -> None:

@@ -9,14 +9,15 @@ from pathlib import Path
 import pytest
 
 from cli.node.errors import NodeError
-from cli.node.kubelet_calls import RECENT_S, await_call, last_call_s
+from cli.node.kubelet_calls import RECENT_S, await_call, last_call
 from mooring.records import kubelet_call, shim_bypass
-from mooring.records.kubelet_call import dump_kubelet_call
+from mooring.records.kubelet_call import LastCall, dump_kubelet_call
 from mooring.records.shim_bypass import ShimBypass, dump_shim_bypass
 from tests.cli.node.conftest import FLAGS, NodeHost
 from tests.cli.node.installing import run_install
 
 _FLAGS_AT = "/var/lib/kubelet/kubeadm-flags.env"
+_NOT_YET = "no call of the kubelet has come through the shim yet"
 _NOT_SEEN = "no call of the kubelet has come through the shim for 150 s: systemctl restart kubelet.service"
 
 
@@ -30,8 +31,9 @@ def _running(host: NodeHost, age_s: float) -> None:
                "--container-runtime-endpoint=unix:///run/mooring/cri.sock\0--v=2\0")  # fmt: skip
 
 
-def _called(host: NodeHost, ago_s: float) -> None:
-    host.write(f"/run/mooring/{kubelet_call.NAME}", dump_kubelet_call(time.monotonic() - ago_s))
+def _called(host: NodeHost, ago_s: float, *, waiting: bool = False) -> None:
+    call = LastCall(time.monotonic() - ago_s, waiting)
+    host.write(f"/run/mooring/{kubelet_call.NAME}", dump_kubelet_call(call))
 
 
 def _report(host: NodeHost) -> tuple[str, str]:
@@ -41,27 +43,48 @@ def _report(host: NodeHost) -> tuple[str, str]:
 
 
 @pytest.mark.parametrize(
-    ("age_s", "ago_s", "finding"),
+    ("age_s", "ago_s", "waiting", "reported"),
     [
-        (3600.0, 5.0, False),
-        (3600.0, RECENT_S + 60, True),
-        (3600.0, None, True),
-        (20.0, None, False),
-        (20.0, 5.0, False),
-        (RECENT_S + 60, RECENT_S + 90, True),
+        (3600.0, 5.0, False, ("shim", "")),
+        (3600.0, RECENT_S + 60, False, ("runtime", _NOT_SEEN)),
+        (3600.0, None, False, ("runtime", _NOT_SEEN)),
+        (20.0, None, False, ("shim", _NOT_YET)),
+        (20.0, 30.0, False, ("shim", _NOT_YET)),
+        (20.0, 5.0, False, ("shim", "")),
+        (RECENT_S + 60, RECENT_S + 90, False, ("runtime", _NOT_SEEN)),
+        (3600.0, 5.0, True, ("shim", _NOT_YET)),
+        (3600.0, RECENT_S + 60, True, ("runtime", _NOT_SEEN)),
+        (20.0, RECENT_S + 60, True, ("shim", _NOT_YET)),
     ],
 )
 def test_a_kubelet_that_does_not_call_the_shim_is_a_finding(
-    kubeadm: NodeHost, age_s: float, ago_s: float | None, finding: bool
+    kubeadm: NodeHost, age_s: float, ago_s: float | None, waiting: bool, reported: tuple[str, str]
 ) -> None:
-    """Whatever its files say; one that has just begun has time to call."""
+    """Whatever its files say. Where it or the shim has just begun, there may be no call yet, and the report says so."""
     run_install(kubeadm)
     _running(kubeadm, age_s)
     if ago_s is not None:
-        _called(kubeadm, ago_s)
+        _called(kubeadm, ago_s, waiting=waiting)
     said = kubeadm.run("check")[1]
-    assert (f"kubelet      kubelet.service: {_NOT_SEEN}\n" in said) == finding
-    assert _report(kubeadm) == (("runtime", _NOT_SEEN) if finding else ("shim", ""))
+    assert (f"kubelet      kubelet.service: {_NOT_SEEN}\n" in said) == (reported[0] == "runtime")
+    assert _report(kubeadm) == reported
+
+
+@pytest.mark.parametrize(
+    ("ago_s", "waiting", "restarts"),
+    [(5.0, False, False), (5.0, True, True), (None, False, True), (300.0, False, True)],
+)
+def test_a_kubelet_that_does_not_call_the_shim_is_started_again_by_an_installation_without_a_change(
+    kubeadm: NodeHost, ago_s: float | None, waiting: bool, restarts: bool
+) -> None:
+    """Its files are right, and its process is of before."""
+    run_install(kubeadm)
+    _running(kubeadm, 3600.0)
+    if ago_s is not None:
+        _called(kubeadm, ago_s, waiting=waiting)
+    status, said = kubeadm.run("install", "--wheelhouse", str(kubeadm.root.parent / "first"))
+    assert (status, "systemctl try-restart kubelet.service" in said) == (0, restarts)
+    assert ("kubelet      nothing to do" in said) != restarts
 
 
 def test_a_kubelet_that_calls_the_shim_uses_it_until_its_restart(kubeadm: NodeHost) -> None:
@@ -105,15 +128,18 @@ def test_a_record_of_calls_that_cannot_be_read_counts_as_none(kubeadm: NodeHost)
 
 
 def test_install_waits_for_a_call_that_comes_after_the_restart(tmp_path: Path) -> None:
-    """One of before does not count."""
+    """One of before does not count, nor that the shim has begun to wait for one."""
     host = NodeHost(tmp_path)
     _called(host, 0.0)
     since_s = time.monotonic()
+    _called(host, 0.0, waiting=True)
     later = threading.Timer(0.3, _called, (host, 0.0))
     later.start()
     await_call(tmp_path, since_s, limit_s=60.0)
     later.join()
-    assert (last_call_s(tmp_path) or 0.0) >= since_s
+    call = last_call(tmp_path)
+    assert call is not None
+    assert (call.at_s >= since_s, call.waiting) == (True, False)
 
 
 @pytest.mark.systemd

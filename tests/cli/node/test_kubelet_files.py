@@ -26,6 +26,10 @@ _READS_A = {"/usr/lib/systemd/system/kubelet.service": f"[Service]\nExecStart=ku
 EDITED = {
     "a quoted value in a flag": (_DEFAULT, f"KUBELET_EXTRA_ARGS='{_FLAG}=\"{RUNTIME}\"'\n"),
     "a flag whose value is on the next line": (_UNIT, f"[Service]\nExecStart=kubelet {_FLAG} \\\n  {RUNTIME} --v=2\n"),
+    "a flag below a comment that names the shim": (
+        _DEFAULT,
+        f"# {_FLAG}={LISTEN}\nKUBELET_EXTRA_ARGS='{_FLAG}={RUNTIME}'\n",
+    ),
     "a flag with underscores": (_UNIT, f"[Service]\nExecStart=kubelet --container_runtime_endpoint={RUNTIME}\n"),
     "a drop-in of this boot": (
         "/run/systemd/system/kubelet.service.d/9.conf",
@@ -198,6 +202,26 @@ def test_a_flag_in_a_comment_tells_the_kubelet_nothing(host_of: HostOf) -> None:
     assert LISTEN in host.text(CONFIG)
     assert _shim(host) == {"listen": LISTEN, "runtime": RUNTIME}
     assert CRIO in host.text(_DEFAULT)
+
+
+def test_an_edit_leaves_comments_alone_and_gives_back_what_was_there(host_of: HostOf) -> None:
+    """Also where the shim's socket is only the beginning of the other one's name."""
+    other = f"{LISTEN}.other"
+    text = f"# was {_FLAG}={other}\n ; or {_FLAG}={LISTEN}\nKUBELET_EXTRA_ARGS={_FLAG}={other}\n"
+    host = _host(host_of, {CONFIG: _KIND, _DEFAULT: text})
+    run_install(host)
+    assert host.text(_DEFAULT) == text.replace(f"ARGS={_FLAG}={other}", f"ARGS={_FLAG}={LISTEN}")
+    assert host.run("check") == (0, "all is as it was installed\n")
+    assert host.run("remove")[0] == 0
+    assert host.text(_DEFAULT) == text
+
+
+def test_a_removal_leaves_no_kubelet_at_the_shims_socket_that_another_had_pointed_there(host_of: HostOf) -> None:
+    """An image may come with it. The socket goes with the installation."""
+    host = _host(host_of, {CONFIG: f"{_KIND}containerRuntimeEndpoint: {LISTEN}\n"})
+    run_install(host)
+    assert host.run("remove")[0] == 0
+    assert host.text(CONFIG) == f"{_KIND}containerRuntimeEndpoint: unix:///run/containerd/containerd.sock\n"
 
 
 def test_a_configuration_that_cannot_be_read_any_more_is_a_finding_and_does_not_keep_the_installation(

@@ -3,13 +3,14 @@
 import pytest
 
 from mooring.errors import RecordError
-from mooring.records.kubelet_call import dump_kubelet_call, read_kubelet_call
+from mooring.records.kubelet_call import LastCall, dump_kubelet_call, read_kubelet_call
 
 
 def test_the_time_is_read_as_it_was_written() -> None:
     """In milliseconds of the monotonic clock."""
-    assert read_kubelet_call(dump_kubelet_call(8042.3109)) == 8042.31
-    assert read_kubelet_call('{"v":1,"at_ms":5,"more":true}') == 0.005
+    assert read_kubelet_call(dump_kubelet_call(LastCall(8042.3109))) == LastCall(8042.31)
+    assert read_kubelet_call(dump_kubelet_call(LastCall(8042.0, waiting=True))) == LastCall(8042.0, waiting=True)
+    assert read_kubelet_call('{"v":1,"at_ms":5,"more":true}') == LastCall(0.005)
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"v":1}', '{"v":2,"at_ms":1}', '{"v":1,"at_ms":-1}'])
