@@ -295,10 +295,12 @@ def _plugin(options: Options) -> dict[str, Any]:
         return {}
     try:
         document = json.loads(path.read_text())
-    except (OSError, ValueError) as wrong:
+    except (OSError, ValueError, RecursionError) as wrong:
         raise NodeError(f"plugin file {str(path)!r} cannot be read: {wrong}") from wrong
     if not isinstance(document, dict):
         raise NodeError(f"plugin file {str(path)!r} is not a JSON object")
+    if not isinstance(document.get("capabilities", {}), dict):
+        raise NodeError(f"plugin file {str(path)!r}: 'capabilities' is {document['capabilities']!r}, not an object")
     return document
 
 

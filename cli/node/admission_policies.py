@@ -39,7 +39,7 @@ def read_policies(kubeconfig: Path | None) -> Mapping[str, PolicyState]:
     try:
         with _opener(kubeconfig) as (opener, server, headers):
             return {name: _read(opener, server, headers, name) for name in POLICIES}
-    except (OSError, ValueError, KeyError, TypeError, yaml.YAMLError) as failed:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, yaml.YAMLError) as failed:
         return dict.fromkeys(POLICIES, PolicyState("unknown", f"kubeconfig {str(kubeconfig)!r}: {failed}"))
 
 
@@ -58,7 +58,7 @@ def _read(opener: urllib.request.OpenerDirector, server: str, headers: Mapping[s
             if refused.code != _NOT_FOUND:
                 return PolicyState("unknown", f"GET {path}/{name}: {refused.code} {refused.reason}")
             found.append(None)
-        except (OSError, ValueError) as failed:
+        except (OSError, ValueError, RecursionError) as failed:
             return PolicyState("unknown", f"GET {path}/{name}: {failed}")
     return judge_documents(name, *found)
 

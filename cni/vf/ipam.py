@@ -220,7 +220,7 @@ def _find(kind: str, path: tuple[str, ...]) -> str:
 def _answer(kind: str, command: str, done: "subprocess.CompletedProcess[bytes]") -> Mapping[str, Any]:
     try:
         answer = json.loads(done.stdout) if done.stdout.strip() else {}
-    except ValueError:
+    except (ValueError, RecursionError):
         answer = {}
     if done.returncode != 0 or not isinstance(answer, dict):
         said = answer.get("msg") if isinstance(answer, dict) else None

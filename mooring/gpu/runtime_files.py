@@ -73,7 +73,7 @@ def _read(path: Path, root: Path) -> Iterator[Document]:
             known.update(more)
             waiting = more + waiting
         raise ValueError(f"more than {_MOST_FILES} files")
-    except (OSError, ValueError) as broken:
+    except (OSError, ValueError, RecursionError) as broken:
         what = f"the default runtime is not known: configuration {str(path)!r} cannot be read: {broken}"
         raise UnreadableError(what) from broken
 

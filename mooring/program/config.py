@@ -133,7 +133,7 @@ def _convert(raw: object, default: object, origin: str) -> object:
             return raw if isinstance(raw, bool) else _TRUE[str(raw).lower()]
         if isinstance(default, int | float | Path):
             return type(default)(cast("Any", raw))
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, TypeError, ValueError, OverflowError):
         wanted = "true or false" if isinstance(default, bool) else f"a value like {default}"
         raise ConfigError(f"{origin}: {raw!r} is not {wanted}") from None
     return str(raw)

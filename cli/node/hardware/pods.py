@@ -119,7 +119,9 @@ def refusal(failed: CommandError) -> str:
     """Return the message of mooring-cni's error answer, the command's failure if there is none."""
     try:
         document = json.loads(failed.output)
-    except ValueError:
+    except (ValueError, RecursionError):
+        document = None
+    if not isinstance(document, dict):
         return str(failed)
     return ": ".join(str(document[key]) for key in ("msg", "details") if document.get(key)) or str(failed)
 

@@ -54,25 +54,52 @@ def configurations(host: Host, without: Collection[str] = (), *, strict: bool = 
 
 
 def _read(name: str, text: str) -> Configuration:
+    """Read a file; raise NodeError for what libcni does not load either (NetConf and NetConfList in pkg/types)."""
+    raw = json_of(text)
+    if (wrong := _wrong(raw, is_list=name.endswith(".conflist"))) is not None:
+        raise NodeError(f"network configuration {name!r} in {FOLDER!r} cannot be read: {wrong}")
+    assert isinstance(raw, dict), "it has been checked"
+    if name.endswith(".conflist"):
+        return Configuration(name, raw, raw["plugins"])
+    # Here libcni does not look for a list.
+    single = {field: value for field, value in raw.items() if field != "plugins"}
+    return Configuration(name, single, [single])
+
+
+def _wrong(raw: object, *, is_list: bool) -> str | None:
+    """Return what is wrong with a configuration, None if nothing is."""
+    if not isinstance(raw, dict):
+        return "it is no JSON object"
+    plugins = raw.get("plugins") if is_list else [raw]
+    if not isinstance(plugins, list) or not all(isinstance(entry, dict) for entry in plugins):
+        return "'plugins' is no list of objects"
+    if not plugins:
+        return "it has no plugin"
+    heads = [_wrong_field(raw, "name", str, "a text"), _wrong_field(raw, "cniVersion", str | None, "a text")]
+    return next(filter(None, (*heads, *map(_wrong_entry, plugins))), None)
+
+
+def _wrong_entry(entry: Mapping[str, Any]) -> str | None:
+    wrong_type = _wrong_field(entry, "type", str, "a text")
+    return wrong_type or _wrong_field(entry, "capabilities", dict | None, "an object")
+
+
+def _wrong_field(raw: Mapping[str, Any], name: str, kind: Any, rule: str) -> str | None:
+    value = raw.get(name)
+    return None if isinstance(value, kind) else f"{name!r} is {value!r:.80}, not {rule}"
+
+
+def json_of(text: str) -> object:
+    """Return a file's JSON, None where it has none, or is nested beyond what can be read."""
     try:
-        raw = json.loads(text)
-        plugins = raw["plugins"] if name.endswith(".conflist") else [raw]
-        types = [entry["type"] for entry in plugins]
-        raw["name"].strip()
-    except (ValueError, KeyError, TypeError, AttributeError) as wrong:
-        raise NodeError(f"network configuration {name!r} in {FOLDER!r} cannot be read: {wrong!r}") from wrong
-    if not types:
-        raise NodeError(f"network configuration {name!r} in {FOLDER!r} has no plugin")
-    return Configuration(name, raw, plugins)
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
 
 
 def raw_entries(host: Host, name: str) -> Iterator[Mapping[str, Any]]:
     """Yield the entries of a file that may be anything."""
-    try:
-        document = json.loads(host.text(f"{FOLDER}/{name}") or "")
-    except ValueError:
-        return
-    yield from entries_of(document)
+    yield from entries_of(json_of(host.text(f"{FOLDER}/{name}") or ""))
 
 
 def entries_of(document: object) -> Iterator[Mapping[str, Any]]:

@@ -3,19 +3,30 @@
 Multus with `multusConfFile: auto` takes the first configuration of the folder that is not its own: ours, once it is
 there. The thin plugin copies it into ``delegates`` (getMasterConfigPath and createMultusConfig in multus-cni's
 cmd/thin_entrypoint/main.go), the daemon names its path as ``clusterNetwork`` (findMasterPlugin and GenerateConfig in
-pkg/server/config). A copy of that would call itself without end. So our copy of Multus' configuration has in that place
-what Multus would have taken without us: the first configuration that is neither Multus' nor ours. It is the same
-whether Multus has started before us or after us, and however often.
+pkg/server/config). An operator may also give a network's name there, which Multus looks up in ``confDir`` where no
+NetworkAttachmentDefinition has it (getNetDelegate in pkg/k8sclient/k8sclient.go). A copy of that would call itself
+without end. So our copy of Multus' configuration has in that place what Multus would have taken without us: the first
+configuration that is neither Multus' nor ours. It is the same whether Multus has started before us or after us, and
+however often.
 """
 
-import json
 import posixpath
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from cli.node.errors import NodeError
-from cli.node.plan.cni_folder import FOLDER, OURS, PLUGIN, Configuration, configurations, entries_of, is_ours, list_of
+from cli.node.plan.cni_folder import (
+    FOLDER,
+    OURS,
+    PLUGIN,
+    Configuration,
+    configurations,
+    entries_of,
+    is_ours,
+    json_of,
+    list_of,
+)
 from cli.node.plan.states import Host
 
 MULTUS = ("multus", "multus-shim")
@@ -79,7 +90,9 @@ def raw_without_ours(
     """Return a configuration's JSON in which neither an entry nor what Multus calls is ours."""
 
     def entry_without(entry: Mapping[str, Any]) -> Mapping[str, Any]:
-        return _multus_without(host, entry, ours, plugin) if entry.get("type") in MULTUS else entry
+        if entry.get("type") not in MULTUS:
+            return entry
+        return _multus_without(host, entry, ours, plugin, configuration.raw["name"])
 
     raw = dict(configuration.raw)
     if "plugins" in raw:
@@ -88,14 +101,15 @@ def raw_without_ours(
 
 
 def _multus_without(
-    host: Host, entry: Mapping[str, Any], ours: Collection[str], plugin: Mapping[str, Any]
+    host: Host, entry: Mapping[str, Any], ours: Collection[str], plugin: Mapping[str, Any], name: str
 ) -> Mapping[str, Any]:
+    """Return an entry of Multus in a configuration of this ``name`` so that it does not call ours, nor itself by it."""
     cluster = next((each for each in configurations(host, ours) if not _is_of_multus(each)), None)
     path, delegates = entry.get("clusterNetwork"), entry.get("delegates")
     if isinstance(path, str) and path:
-        if _target(host, path) not in ours:
+        if not _leads_to(host, entry, path, ours, name):
             return entry
-        changed = {**entry, "clusterNetwork": _path_like(path, _needed(cluster).name)}
+        changed = {**entry, "clusterNetwork": _path_like(_place(entry, path), _needed(cluster).name)}
     elif isinstance(delegates, list) and any(map(_is_copy_of_ours, delegates)):
         instead = [dict(_needed(cluster).raw) if _is_copy_of_ours(each) else each for each in delegates]
         changed = {**entry, "delegates": instead}
@@ -127,10 +141,29 @@ def _capabilities_of(raw: Mapping[str, Any]) -> frozenset[str]:
     return frozenset(name for each in named if isinstance(each, dict) for name in each)
 
 
-def _target(host: Host, path: str) -> str | None:
-    """Return the file of the folder that Multus reads at a path: of a folder the first one."""
-    name = _file_of(path)
-    return name if name != "" else next((each.name for each in configurations(host)), None)
+def _leads_to(host: Host, entry: Mapping[str, Any], network: str, ours: Collection[str], name: str) -> bool:
+    """Return whether Multus comes to one of ours by a path or a name; our copy has the ``name`` of what it copies."""
+    if "/" in network:
+        return _target(host, entry, network) in ours
+    return network == name and _file_of(_place(entry, network)) == ""
+
+
+def _target(host: Host, entry: Mapping[str, Any], network: str) -> str | None:
+    """Return the file of the folder that Multus reads for a path or a name: of a folder the first one.
+
+    What has no slash is a name. None where neither leads to the folder.
+    """
+    file = _file_of(_place(entry, network))
+    if file != "":
+        return file
+    name = None if "/" in network else network
+    return next((each.name for each in configurations(host) if name in (None, each.raw["name"])), None)
+
+
+def _place(entry: Mapping[str, Any], network: str) -> str:
+    """Return the path at which Multus looks: that of a name's folder is ``confDir``."""
+    folder = entry.get("confDir")
+    return network if "/" in network else folder if isinstance(folder, str) else ""
 
 
 def _file_of(path: str) -> str | None:
@@ -165,21 +198,21 @@ def _calls(host: Host, raw: object, files: tuple[str, ...], depth: int) -> Itera
             continue
         path, delegates = entry.get("clusterNetwork"), entry.get("delegates")
         if isinstance(path, str) and path:
-            name = _target(host, path)
-            if name is None:
-                continue  # A name, or a path elsewhere, from which nothing leads back to the folder.
-            if name in files:
-                raise DelegationError(f"calls itself without end: {' -> '.join((*files, name))}")
-            if (text := host.text(f"{FOLDER}/{name}")) is None:
-                raise DelegationError(f"Multus would call {name!r}, which is not in {FOLDER!r}: pods get no network")
-            yield from _calls(host, _json(text), (*files, name), depth + 1)
+            yield from _calls_of(host, entry, path, files, depth + 1)
         elif isinstance(delegates, list):
             for each in delegates:
                 yield from _calls(host, each, files, depth + 1)
 
 
-def _json(text: str) -> object:
-    try:
-        return json.loads(text)
-    except ValueError:
-        return None
+def _calls_of(
+    host: Host, entry: Mapping[str, Any], network: str, files: tuple[str, ...], depth: int
+) -> Iterator[PluginCall]:
+    """Yield the plugins that Multus calls for a path or a name."""
+    name = _target(host, entry, network)
+    if name is None:
+        return  # A NetworkAttachmentDefinition, or a path elsewhere, from which nothing leads back to the folder.
+    if name in files:
+        raise DelegationError(f"calls itself without end: {' -> '.join((*files, name))}")
+    if (text := host.text(f"{FOLDER}/{name}")) is None:
+        raise DelegationError(f"Multus would call {name!r}, which is not in {FOLDER!r}: pods get no network")
+    yield from _calls(host, json_of(text), (*files, name), depth)

@@ -14,7 +14,7 @@ from typing import Any
 
 from cli.node.errors import NodeError
 from cli.node.plan import delegation
-from cli.node.plan.cni_folder import FOLDER, OURS, PLUGIN, Configuration, configurations, is_ours, raw_entries
+from cli.node.plan.cni_folder import FOLDER, OURS, PLUGIN, Configuration, configurations, is_ours, json_of, raw_entries
 from cli.node.plan.states import Change, File, Host, PathChange
 
 _LEAST = "0.4.0"  # The oldest version that mooring-cni supports; older lists are read as this one.
@@ -126,10 +126,7 @@ def _joined(document: dict[str, Any], host: Host, ours: Sequence[str]) -> dict[s
 
 def _is_at(host: Host, path: str, document: Mapping[str, Any]) -> bool:
     """Return whether a file has this JSON: those who join a chain write it in a form of their own."""
-    try:
-        return bool(json.loads(host.text(path) or "") == document)
-    except ValueError:
-        return False
+    return json_of(host.text(path) or "") == document
 
 
 def _numbers(version: str) -> tuple[int, ...]:

@@ -16,7 +16,7 @@ def read(host: Host) -> Mapping[str, Any]:
     """Return the configuration, empty without a file; raise NodeError if it cannot be read."""
     try:
         document = yaml.safe_load(host.text(PATH) or "")
-    except yaml.YAMLError as wrong:
+    except (yaml.YAMLError, ValueError, RecursionError) as wrong:
         raise NodeError(f"configuration {PATH!r} cannot be read: {wrong}") from wrong
     if document is not None and not isinstance(document, dict):
         raise NodeError(f"configuration {PATH!r} is not a mapping")

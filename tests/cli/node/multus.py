@@ -79,8 +79,14 @@ def _called(host: NodeHost, document: Mapping[str, Any], depth: int) -> list[str
     for plugin in document.get("plugins", [document]):
         found.append(plugin["type"])
         if "clusterNetwork" in plugin:
-            name = Path(plugin["clusterNetwork"]).name
-            found += _called(host, json.loads(host.text(f"{FOLDER}/{name}")), depth + 1)
+            found += _called(host, _cluster_network(host, plugin["clusterNetwork"]), depth + 1)
         for delegate in plugin.get("delegates", ()):
             found += _called(host, delegate, depth + 1)
     return found
+
+
+def _cluster_network(host: NodeHost, network: str) -> dict[str, Any]:
+    """Return the configuration at a path, or the first one of a name (getNetDelegate in pkg/k8sclient)."""
+    files = [Path(network).name] if "/" in network else names(host)
+    documents: list[dict[str, Any]] = [json.loads(host.text(f"{FOLDER}/{name}")) for name in files]
+    return next(document for document in documents if "/" in network or document["name"] == network)

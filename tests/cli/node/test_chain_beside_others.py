@@ -155,6 +155,39 @@ def test_check_follows_what_an_operator_has_written(host_of: HostOf, path: str) 
     assert "calls itself without end" in host.run("check", "--network", "none")[1]
 
 
+def _start_by_name(host: NodeHost, name: str = "multus-cni-network") -> None:
+    """Write a configuration of Multus' that names a network, as an operator does."""
+    by_name = {"type": "multus", "clusterNetwork": "k8s-pod-network", "confDir": f"/host{FOLDER}"}
+    host.write(f"{FOLDER}/00-multus.conf", json.dumps({"cniVersion": "0.3.1", "name": name, **by_name}))
+
+
+@pytest.mark.parametrize("name", ["multus-cni-network", "k8s-pod-network"])
+def test_multus_that_is_given_a_networks_name_calls_that(node: NodeHost, name: str) -> None:
+    """Not our copy, which may have that name: before an installation it calls ours, and `check` says so."""
+    again = ("install", "--wheelhouse", str(node.root.parent / "first"))
+    run_install(node)
+    _start_by_name(node, name)
+    if name == "multus-cni-network":
+        assert called(node) == WHOLE
+        assert any("hides the pods' annotations" in line for line in _check(node))
+    for _ in range(2):
+        assert node.run(*again)[0] == 0
+        assert called(node) == WHOLE
+        assert _check(node) == []
+        assert "network      nothing to do" in node.run(*again)[1]
+    assert node.run("remove")[0] == 0
+    assert names(node) == ["00-multus.conf", "10-calico.conflist"]
+
+
+def test_a_network_that_multus_has_elsewhere_is_left_alone(node: NodeHost) -> None:
+    """A NetworkAttachmentDefinition, or a configuration of Multus' own folder."""
+    by_name = {"type": "multus", "clusterNetwork": "k8s-pod-network", "confDir": "/etc/cni/multus/net.d"}
+    node.write(f"{FOLDER}/00-multus.conf", json.dumps({"cniVersion": "0.3.1", "name": "m", **by_name}))
+    run_install(node)
+    assert json.loads(node.text(f"{FOLDER}/00-mooring.conflist"))["plugins"][0] == by_name
+    assert _check(node) == []
+
+
 def test_a_file_that_multus_would_call_in_vain_is_named(node: NodeHost) -> None:
     """Somebody has removed our chain after Multus had started beside it."""
     run_install(node)

@@ -68,7 +68,7 @@ def set_endpoint(path: str, text: str, socket: str) -> Edit | None:
 def _documents(path: str, text: str) -> list[Any]:
     try:
         return list(yaml.safe_load_all(_without_tabs(text)))
-    except (yaml.YAMLError, ValueError) as wrong:
+    except (yaml.YAMLError, ValueError, RecursionError) as wrong:
         raise NodeError(f"kubelet configuration {path!r} cannot be read: {wrong}") from wrong
 
 
