@@ -13,6 +13,7 @@ from pathlib import Path
 import structlog
 from rich.console import Console
 
+from advertiser.formats.vf_condition import TYPE as VFS_IMPAIRED
 from advertiser.host.capture import capture, with_capture_record
 from advertiser.host.gpu.documents import GpusFile
 from advertiser.host.gpu.read_gpus import GpuSources
@@ -33,6 +34,7 @@ from advertiser.publish.cluster_view import ClusterView
 from advertiser.publish.http_pages import serve_http
 from advertiser.publish.metrics import Metrics
 from advertiser.publish.network_status_writer import NetworkStatusWriter
+from advertiser.publish.node_condition_writer import NodeConditionWriter
 from advertiser.publish.node_resources import NodeResources
 from advertiser.publish.once import publish_once
 from advertiser.publish.policy_check import PolicyCheck
@@ -41,7 +43,6 @@ from advertiser.publish.rates_handover import RatesHandOver, take_back
 from advertiser.publish.scan_loop import Publishers, ScanLoop
 from advertiser.publish.scanner import Scanner
 from advertiser.publish.shim_condition_writer import ShimConditionWriter
-from advertiser.publish.vf_condition_writer import VfConditionWriter
 from advertiser.publish.vf_event_reporter import VfEventReporter
 from advertiser.show import as_json, print_table
 from mooring.errors import ContractError
@@ -215,9 +216,9 @@ async def _work(config: Config, scanner: Scanner, client: Client, changes: HostE
     resources, vf_events = NodeResources(client, config.node), VfEventReporter(client, config.node)
     gpus = Publisher(client, config.node, patch=patch_gpu_inventory) if config.gpus else None
     shim = ShimConditionWriter(client, config.node, metrics)
-    vf_condition = VfConditionWriter(client, config.node, metrics)
+    vf_condition = NodeConditionWriter(client, config.node, VFS_IMPAIRED)
     in_force = Publisher(client, config.node, changes.notify, patch_rates_in_force)
-    view = ClusterView(client, config.node, publisher, resources, changes.notify, gpus, shim, in_force, vf_condition)
+    view = ClusterView(client, config.node, publisher, resources, changes.notify, gpus, in_force, (shim, vf_condition))
     networks = NetworkStatusWriter(client) if config.network_status else None
     rates = RatesHandOver(client, config.node, config.run, in_force, changes.notify) if config.rates else None
     if rates is None:

@@ -31,7 +31,7 @@ from mooring.locks import hold, hold_all
 from mooring.names import LinkType
 from mooring.nic.pf_drivers import without_rates
 from mooring.nic.settings import VfSettings
-from mooring.nic.write_again import NO_SUCH_SETTING
+from mooring.nic.write_again import NO_SUCH_SETTING, OFF_IS_NOT_TAKEN
 from mooring.records.run_folder import PREPARING, READY
 
 _NUMVFS, _AUTOPROBE = "sriov_numvfs", "sriov_drivers_autoprobe"
@@ -263,14 +263,29 @@ class PfPreparer:
         for wish in init_plan.settings_in_order(plan.settings, mac, has_rates=plan.has_rates):
             if wish.spoofchk:
                 # A run before may have been refused it, and some drivers skip what they remember (`write_again`).
-                with contextlib.suppress(OSError):
-                    self.writer.write(plan.pf, index, VfSettings(spoofchk=False))
+                self._turn_check_off(plan.pf, index)
             try:
                 self._set(plan.pf, index, ", ".join(wish.to_fields()), partial(self.writer.write, plan.pf, index, wish))
             except NoSuchSettingError:
                 # A NIC that does not support rates has none to reset.
                 if wish.max_tx_rate is None:
                     raise
+            if wish.trust is not None:
+                self._check_trust(plan.pf, index, wish.trust)
+
+    def _turn_check_off(self, pf: str, index: int) -> None:
+        try:
+            self.writer.write(pf, index, VfSettings(spoofchk=False))
+        except OSError as refused:
+            if refused.errno not in OFF_IS_NOT_TAKEN:
+                name = errno.errorcode.get(refused.errno or 0, str(refused.errno))
+                raise ForbiddenError(f"{pf}: VF {index}: the NIC refuses spoofchk ({name})") from refused
+
+    def _check_trust(self, pf: str, index: int, wanted: bool) -> None:
+        """Read trust back, as ADD does: a driver may return 0 without it. Some hide even that (`write_again`)."""
+        found = self.writer.read_all(pf).get(index)
+        if found is not None and found.trust not in (None, wanted):
+            raise ForbiddenError(f"{pf}: VF {index}: trust reads as {found.trust} after {wanted} was set")
 
     def _set(self, pf: str, index: int, names: str, write: Callable[[], None]) -> None:
         try:

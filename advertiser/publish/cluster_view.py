@@ -1,15 +1,14 @@
 """Watch this node. Its pods are known from the node's own records: no right to read pods is needed."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import structlog
 
 from advertiser.formats.cluster_facts import Node, read_drain
 from advertiser.inventory.facts import ClusterFacts
+from advertiser.publish.node_condition_writer import NodeConditionWriter
 from advertiser.publish.node_resources import NodeResources
 from advertiser.publish.publisher import Publisher
-from advertiser.publish.shim_condition_writer import ShimConditionWriter
-from advertiser.publish.vf_condition_writer import VfConditionWriter
 from mooring import names
 from mooring.errors import AnnotationError
 from mooring.gpu import device_plugins
@@ -42,18 +41,16 @@ class ClusterView:
         resources: NodeResources,
         notify: Callable[[], None],
         gpus: Publisher | None = None,
-        shim: ShimConditionWriter | None = None,
         rates: Publisher | None = None,
-        vf_condition: VfConditionWriter | None = None,
+        conditions: Sequence[NodeConditionWriter] = (),
     ) -> None:
         self._client = client
         self._node = node
         self._publisher = publisher
         self._resources = resources
         self._gpus = gpus
-        self._shim = shim
         self._rates = rates
-        self._vf_condition = vf_condition
+        self._conditions = conditions
         self._notify = notify
         self._drained: frozenset[str] | None = None
         self._conflict = ""
@@ -74,10 +71,8 @@ class ClusterView:
             annotations = last.item.metadata.annotations or {}
             self._publisher.set_observed(annotations.get(names.INVENTORY))
             self._resources.set_observed(last.item.status.capacity or {}, last.item.status.allocatable or {})
-            if self._shim is not None:
-                self._shim.set_observed(last.item.status.conditions or ())
-            if self._vf_condition is not None:
-                self._vf_condition.set_observed(last.item.status.conditions or ())
+            for condition in self._conditions:
+                condition.set_observed(last.item.status.conditions or ())
             if self._rates is not None:
                 self._rates.set_observed(annotations.get(names.RATES_IN_FORCE, ""))
             if self._gpus is not None:
@@ -90,9 +85,7 @@ class ClusterView:
             _log.warning("there is no such node yet", node=self._node)
             self._publisher.node_gone()
             self._resources.node_gone()
-            if self._shim is not None:
-                self._shim.node_gone()
-            for publisher in (self._gpus, self._rates, self._vf_condition):
+            for publisher in (self._gpus, self._rates, *self._conditions):
                 if publisher is not None:
                     publisher.node_gone()
 

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 
 import structlog
 
+from advertiser.formats import vf_condition
 from advertiser.formats.extended_resources import counted_gpus
 from advertiser.formats.vf_events import RefusedRates, lost_vfs, missing_devices, refused_rates, reset_vfs
 from advertiser.host.host_events import HostEvents
@@ -16,15 +17,16 @@ from advertiser.inventory.facts import ClusterFacts
 from advertiser.publish.cluster_view import ClusterView
 from advertiser.publish.metrics import Metrics
 from advertiser.publish.network_status_writer import NetworkStatusWriter
+from advertiser.publish.node_condition_writer import NodeConditionWriter
 from advertiser.publish.node_resources import NodeResources
 from advertiser.publish.publisher import Publisher
 from advertiser.publish.rates_handover import RatesHandOver
 from advertiser.publish.scanner import Scan, Scanner
 from advertiser.publish.shim_condition_writer import ShimConditionWriter
-from advertiser.publish.vf_condition_writer import VfConditionWriter
 from advertiser.publish.vf_event_reporter import VfEvent, VfEventReporter
 from mooring.annotations.inventory import dump_inventory
 from mooring.gpu.inventory import GpuInventory, GpuOut, dump_gpu_inventory
+from mooring.records.vf_faults import VfFaults
 
 _log = structlog.get_logger()
 
@@ -44,7 +46,7 @@ class Publishers:
     networks: NetworkStatusWriter | None = None
     shim: ShimConditionWriter | None = None
     rates: RatesHandOver | None = None
-    vf_condition: VfConditionWriter | None = None
+    vf_condition: NodeConditionWriter | None = None
 
 
 class ScanLoop:
@@ -128,8 +130,10 @@ class ScanLoop:
             self._publishers.networks.set_desired(scan.networks)
         if self._publishers.shim is not None:
             self._publishers.shim.take(scan.host.node_check, datetime.now(UTC), scan.host.shim_bypass)
-        if self._publishers.vf_condition is not None:
-            self._publishers.vf_condition.take(scan.host.vf_faults)
+        # Before the CNI server has left a report in this boot, what the node has stands.
+        self.metrics.vf_faults(scan.host.vf_faults or VfFaults())
+        if self._publishers.vf_condition is not None and scan.host.vf_faults is not None:
+            self._publishers.vf_condition.set_desired(vf_condition.condition_of(scan.host.vf_faults))
         if scan.result.ignored != self._ignored:
             self._ignored = scan.result.ignored
             for device in self._ignored:

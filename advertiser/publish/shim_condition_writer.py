@@ -1,32 +1,28 @@
 """Keep the node's condition about its kubelet and the shim equal to what `mooring-node check` has found.
 
-The condition is written when it differs from the node's, and at no other time: it has no heartbeat of its own. When its
-status or reason changes, an Event on the node says so.
+When its status or reason changes, an Event on the node says so.
 """
 
-from collections.abc import Iterable
-from datetime import UTC, datetime
+from datetime import datetime
 
 import msgspec
 import structlog
 
-from advertiser.formats.cluster_facts import NodeCondition
+from advertiser.formats.node_condition import ConditionState
 from advertiser.formats.shim_condition import (
     SHIM_FAILED,
     STALE,
-    ShimCondition,
+    TYPE,
     condition_event,
     condition_of,
-    condition_patch,
     is_told,
     not_checked,
-    observed_condition,
     shim_failed,
     socket_state,
 )
 from advertiser.publish.metrics import Metrics
-from advertiser.publish.publisher import Publisher, node_path
-from mooring.kube.client import STRATEGIC_PATCH, Client
+from advertiser.publish.node_condition_writer import NodeConditionWriter
+from mooring.kube.client import Client
 from mooring.kube.failures import KubeError
 from mooring.records.node_check import NodeCheck
 from mooring.records.shim_bypass import ShimBypass
@@ -35,15 +31,12 @@ _EVENTS = "/api/v1/namespaces/default/events"
 _log = structlog.get_logger()
 
 
-class ShimConditionWriter:
-    """The condition of one node: what the host says of it, and what the node has."""
+class ShimConditionWriter(NodeConditionWriter):
+    """The condition about the shim, with its Events."""
 
     def __init__(self, client: Client, node: str, metrics: Metrics) -> None:
-        self._client = client
-        self._node = node
+        super().__init__(client, node, TYPE)
         self._metrics = metrics
-        self._publisher = Publisher(client, node, patch=self._patch_condition)
-        self._observed: ShimCondition | None = None
         self._missing_since: datetime | None = None
 
     def take(self, check: NodeCheck | None, now: datetime, failed: ShimBypass | None = None) -> None:
@@ -53,45 +46,25 @@ class ShimConditionWriter:
         """
         if failed is not None and socket_state(check, now, failed) == "failed":
             self._metrics.node_check(check, "failed")
-            self._publisher.set_desired(shim_failed(failed).dump())
+            self.set_desired(shim_failed(failed))
             return
         if check is not None:
             self._missing_since = None
             self._metrics.node_check(check, socket_state(check, now))
-            self._publisher.set_desired(condition_of(check, now).dump())
+            self.set_desired(condition_of(check, now))
             return
         self._missing_since = self._missing_since or now
         self._metrics.node_check(None, None)
         is_over = self._observed is not None and self._observed.reason == SHIM_FAILED
         if is_over or (self._observed is not None and now - self._missing_since > STALE):
-            self._publisher.set_desired(not_checked().dump())
+            self.set_desired(not_checked())
 
-    def set_observed(self, conditions: Iterable[NodeCondition]) -> None:
-        """Take the node's conditions."""
-        self._observed = observed_condition(conditions)
-        self._publisher.set_observed(None if self._observed is None else self._observed.dump())
-
-    def node_gone(self) -> None:
-        """Record that the node does not exist."""
-        self._observed = None
-        self._publisher.node_gone()
-
-    async def run(self) -> None:
-        """Write whenever it is due; never return."""
-        await self._publisher.run()
-
-    async def _patch_condition(self, client: Client, node: str, text: str) -> None:
-        """Write the condition and nothing else of the node's status, and the Event; raise KubeError for the first."""
-        wanted, before, now = ShimCondition.read(text), self._observed, datetime.now(UTC)
-        await client.request(
-            "PATCH", f"{node_path(node)}/status", condition_patch(wanted, before, now), STRATEGIC_PATCH
-        )
-        self._observed = wanted
-        said = _log.info if wanted.status == "False" else _log.warning
-        said("node condition written", node=node, status=wanted.status, reason=wanted.reason, message=wanted.message)
+    async def _written(self, wanted: ConditionState, before: ConditionState | None, now: datetime) -> None:
+        """Write the Event, if there is to be one; a failure is logged."""
         if not is_told(wanted, before):
             return
         try:
-            await client.request("POST", _EVENTS, msgspec.json.encode(condition_event(node, wanted, now)))
+            event = msgspec.json.encode(condition_event(self._node, wanted, now))
+            await self._client.request("POST", _EVENTS, event)
         except KubeError as refused:
-            _log.warning("event on the node not written", node=node, reason=str(refused))
+            _log.warning("event on the node not written", node=self._node, reason=str(refused))

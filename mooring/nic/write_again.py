@@ -20,13 +20,16 @@ Rates and link state do not change what confines a VF. Trust returns 0 whatever 
 """
 
 import errno
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 
 from mooring.nic.settings import VfSettings
 
 # The kernel's answer for an operation that a driver lacks; mlx4's for a device without the capability (mlx4_set_vf_rate
 # without MLX4_DEV_CAP_FLAG2_QOS_VPP); bnxt_en's for old firmware, ENOTSUPP of include/linux/errno.h.
 NO_SUCH_SETTING = frozenset({errno.EOPNOTSUPP, errno.EPROTONOSUPPORT, 524})
+# Of spoof check off: a PF that lacks it, or may not turn it off (EPERM of mlx5_esw_allowed), has changed nothing. After
+# any other refusal hns3 and ice still remember "on", and the next "on" is skipped and proves nothing.
+OFF_IS_NOT_TAKEN = NO_SUCH_SETTING | {errno.EPERM}
 
 
 def write_again(write: Callable[[VfSettings], None], settings: VfSettings, refused: VfSettings | None = None) -> None:
@@ -39,18 +42,23 @@ def write_again(write: Callable[[VfSettings], None], settings: VfSettings, refus
         try:
             write(piece)
         except OSError as failed:
-            is_lacking = failed.errno in NO_SUCH_SETTING and not piece.spoofchk
-            if is_needed and not is_lacking:
+            if is_needed and failed.errno not in _harmless(piece):
                 failures.append(failed)
     if failures:
         raise failures[0]
 
 
+def _harmless(piece: VfSettings) -> Collection[int | None]:
+    """Return with which errno a refused setting was surely never changed."""
+    if piece.spoofchk is None:
+        return NO_SUCH_SETTING
+    return () if piece.spoofchk else OFF_IS_NOT_TAKEN
+
+
 def _pieces(settings: VfSettings, refused: VfSettings) -> Iterator[tuple[VfSettings, bool]]:
     """Yield what to write, and whether it must succeed.
 
-    Another value first: some drivers skip the one that they remember. Spoof check off is no rule to be without: a PF
-    that may not set it (EPERM of mlx5_esw_allowed) reports off.
+    Another value first: some drivers skip the one that they remember. Spoof check off alone is no rule to be without.
     """
     if settings.mac is not None:
         yield VfSettings(mac=settings.mac), True
@@ -59,7 +67,7 @@ def _pieces(settings: VfSettings, refused: VfSettings) -> Iterator[tuple[VfSetti
             yield VfSettings(vlan=refused.vlan, qos=refused.qos), False
         yield VfSettings(vlan=settings.vlan, qos=settings.qos), True
     if settings.spoofchk is not None:
-        yield VfSettings(spoofchk=False), False
+        yield VfSettings(spoofchk=False), settings.spoofchk
     if settings.spoofchk:
         yield VfSettings(spoofchk=True), True
     if settings.guid is not None:

@@ -7,16 +7,14 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from advertiser.formats.cluster_facts import NodeCondition
+from advertiser.formats.node_condition import ConditionState, condition_patch, observed_condition
 from advertiser.formats.shim_condition import (
     STALE,
     TYPE,
-    ShimCondition,
     condition_event,
     condition_of,
-    condition_patch,
     is_told,
     not_checked,
-    observed_condition,
     shim_failed,
     socket_state,
 )
@@ -68,12 +66,14 @@ def test_a_failed_shim_counts_more_than_what_the_kubelet_is_told_but_not_than_th
         assert socket_state(check, NOW, failed) == "failed"
     assert socket_state(NodeCheck(NOW, "bypass"), NOW, failed) == "bypass"
     message = "bypassed since 2026-11-22T14:00:00Z: mooring-cri-shim has not served for 15 s"
-    assert shim_failed(failed) == ShimCondition("True", "ShimFailed", message)
+    assert shim_failed(failed) == ConditionState("True", "ShimFailed", message)
 
 
 def test_the_patch_names_this_condition_alone_and_moves_its_time_only_with_the_status() -> None:
     """Conditions merge by type: no other is touched."""
-    first, same = condition_patch(BAD, GOOD, NOW), condition_patch(replace(BAD, message="m"), BAD, NOW)
+    first, same = (
+        condition_patch(TYPE, wanted, before, NOW) for wanted, before in ((BAD, GOOD), (replace(BAD, message="m"), BAD))
+    )
     (condition,) = json.loads(first)["status"]["conditions"]
     assert (condition["type"], condition["lastTransitionTime"]) == (TYPE, "2026-11-22T14:00:00Z")
     assert "lastTransitionTime" not in json.loads(same)["status"]["conditions"][0]
@@ -92,7 +92,7 @@ def test_the_patch_names_this_condition_alone_and_moves_its_time_only_with_the_s
     ],
 )
 def test_an_event_is_for_another_status_or_reason(
-    wanted: ShimCondition, before: ShimCondition | None, told: bool
+    wanted: ConditionState, before: ConditionState | None, told: bool
 ) -> None:
     """Not for a node that is seen for the first time and is well."""
     assert is_told(wanted, before) == told
@@ -109,6 +109,6 @@ def test_the_event_is_one_that_describe_node_shows() -> None:
 def test_the_nodes_own_is_found_among_others() -> None:
     """By its type; what is written is found as it was wanted."""
     ready = NodeCondition("Ready", "True", "KubeletReady", "")
-    assert observed_condition([ready]) is None
-    assert observed_condition([ready, NodeCondition(TYPE, BAD.status, BAD.reason, BAD.message)]) == BAD
-    assert ShimCondition.read(BAD.dump()) == BAD
+    assert observed_condition(TYPE, [ready]) is None
+    assert observed_condition(TYPE, [ready, NodeCondition(TYPE, BAD.status, BAD.reason, BAD.message)]) == BAD
+    assert ConditionState.read(BAD.dump()) == BAD

@@ -277,6 +277,34 @@ def test_a_bind_restores_the_override_that_it_found(roots: Roots) -> None:
         assert override.read_text() == left
 
 
+class WithoutTrust(TableNic):
+    """A driver that answers 0 to trust, and has it as it was."""
+
+    def write(self, pf: str, vf: int, settings: VfSettings) -> None:
+        if settings.trust is None:
+            super().write(pf, vf, settings)
+
+
+def test_trust_that_does_not_read_back_keeps_the_vf_without_its_driver(tmp_path: Path) -> None:
+    """It would be on offer with another confinement than the offer says."""
+    roots, table = unbound(tmp_path, "ice")
+    offer = offer_of(Init(2, VfSettings(trust=True)))
+    failures = PfPreparer(roots, WithoutTrust(table), lambda *_: None).prepare_all(offer, "n1")
+    said = "enp4s0f{}: VF 0: trust reads as False after True was set"
+    assert [str(each) for each in failures] == [said.format(0), said.format(1)]
+    assert not (device(roots, "0000:04:00.2") / "driver").exists()
+
+
+def test_spoof_check_that_a_firmware_refuses_for_good_is_not_taken_for_set(tmp_path: Path) -> None:
+    """hns3 remembers "on" after a refused "off", and skips it then: that reads as if all were well."""
+    roots, table = unbound(tmp_path, "hns3")
+    for vf in (0, 1):
+        table.write("enp4s0f0", vf, VfSettings(spoofchk=True))
+    table.change_pf("enp4s0f0", firmware_refuses=1000)
+    failures = PfPreparer(roots, TableNic(table), lambda *_: None).prepare_all(offer_of(Init(2)), "n1")
+    assert [str(each) for each in failures] == ["enp4s0f0: VF 0: the NIC refuses spoofchk (EIO)"]
+
+
 def test_spoof_check_that_a_run_before_was_refused_is_in_force_after_the_next(tmp_path: Path) -> None:
     """i40e reads it as on, and does not write it again (i40e_ndo_set_vf_spoofchk); mlx5 has no ingress ACL."""
     for nic in ("i40e", "mlx5-ethernet"):

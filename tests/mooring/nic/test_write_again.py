@@ -62,6 +62,15 @@ def test_what_a_nic_lacks_or_may_not_turn_off_is_no_refusal(refused: VfSettings,
     write_again(Pf(refused, code).write, WHOLE)
 
 
+def test_a_refused_off_leaves_an_accepted_on_unproved() -> None:
+    """hns3 and ice remember "on" then, and skip it: firmware that refuses for good must not look restored."""
+    pf = Pf(VfSettings(spoofchk=False))
+    with pytest.raises(OSError, match="Input/output error"):
+        write_again(pf.write, WHOLE)
+    assert VfSettings(spoofchk=True) in pf.written
+    write_again(Pf(VfSettings(spoofchk=False)).write, VfSettings(spoofchk=False))
+
+
 def test_a_spoof_check_that_reads_on_and_cannot_be_set_is_one() -> None:
     with pytest.raises(OSError, match="not supported"):
         write_again(Pf(VfSettings(spoofchk=True), errno.EOPNOTSUPP).write, WHOLE)

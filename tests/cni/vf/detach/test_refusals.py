@@ -157,6 +157,20 @@ def test_a_driver_that_skips_what_it_remembers_gets_another_value_first(vf: Vf) 
     assert vf.table.checks_macs(PF, 0)
 
 
+@pytest.mark.parametrize("nic", ["hns3"])
+def test_a_firmware_that_refuses_for_good_does_not_look_restored(vf: Vf) -> None:
+    """The driver remembers "on" after a refused "off", and takes the next "on" for done."""
+    vf.hold("taking", VfSettings(spoofchk=False))
+    vf.ask(VfSettings(spoofchk=False))
+    vf.firmware_refuses(MANY)
+    for _ in range(2):
+        with pytest.raises(CniError, match="cannot be restored"):
+            vf.detach()
+    vf.firmware_refuses(0)
+    assert vf.detach()
+    assert (vf.table.read(PF, 0), vf.table.checks_macs(PF, 0)) == (vf.before, True)
+
+
 @pytest.mark.parametrize(
     "lacking",
     [VfSettings(mac=OF_POD), VfSettings(vlan=7), VfSettings(trust=True), VfSettings(guid="02:00:00:00:00:00:00:01")],

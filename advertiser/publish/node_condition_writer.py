@@ -1,6 +1,6 @@
-"""Keep the node's condition about its VFs equal to what `mooring-cni serve` has found.
+"""Keep a condition of the node equal to what the host says.
 
-The condition is written when it differs from the node's, and at no other time: it has no heartbeat of its own.
+It is written when it differs from the node's, and at no other time: it has no heartbeat of its own.
 """
 
 from collections.abc import Iterable
@@ -9,32 +9,30 @@ from datetime import UTC, datetime
 import structlog
 
 from advertiser.formats.cluster_facts import NodeCondition
-from advertiser.formats.vf_condition import VfCondition, condition_of, condition_patch, observed_condition
-from advertiser.publish.metrics import Metrics
+from advertiser.formats.node_condition import ConditionState, condition_patch, observed_condition
 from advertiser.publish.publisher import Publisher, node_path
 from mooring.kube.client import STRATEGIC_PATCH, Client
-from mooring.records.vf_faults import VfFaults
 
 _log = structlog.get_logger()
 
 
-class VfConditionWriter:
-    """The condition of one node: what its CNI server says, and what the node has."""
+class NodeConditionWriter:
+    """One condition of one node: what the host says, and what the node has."""
 
-    def __init__(self, client: Client, node: str, metrics: Metrics) -> None:
-        self._metrics = metrics
+    def __init__(self, client: Client, node: str, kind: str) -> None:
+        self._client = client
+        self._node = node
+        self._kind = kind
         self._publisher = Publisher(client, node, patch=self._patch_condition)
-        self._observed: VfCondition | None = None
+        self._observed: ConditionState | None = None
 
-    def take(self, found: VfFaults | None) -> None:
-        """Take the server's report, None before it has left one in this boot: what the node has then stands."""
-        self._metrics.vf_faults(found or VfFaults())
-        if found is not None:
-            self._publisher.set_desired(condition_of(found).dump())
+    def set_desired(self, wanted: ConditionState) -> None:
+        """Take what the condition is to say from now on."""
+        self._publisher.set_desired(wanted.dump())
 
     def set_observed(self, conditions: Iterable[NodeCondition]) -> None:
         """Take the node's conditions."""
-        self._observed = observed_condition(conditions)
+        self._observed = observed_condition(self._kind, conditions)
         self._publisher.set_observed(None if self._observed is None else self._observed.dump())
 
     def node_gone(self) -> None:
@@ -47,9 +45,14 @@ class VfConditionWriter:
         await self._publisher.run()
 
     async def _patch_condition(self, client: Client, node: str, text: str) -> None:
-        wanted, now = VfCondition.read(text), datetime.now(UTC)
-        patch = condition_patch(wanted, self._observed, now)
+        """Write the condition and nothing else of the node's status; raise KubeError."""
+        wanted, before, now = ConditionState.read(text), self._observed, datetime.now(UTC)
+        patch = condition_patch(self._kind, wanted, before, now)
         await client.request("PATCH", f"{node_path(node)}/status", patch, STRATEGIC_PATCH)
         self._observed = wanted
         said = _log.info if wanted.status == "False" else _log.warning
         said("node condition written", node=node, status=wanted.status, reason=wanted.reason, message=wanted.message)
+        await self._written(wanted, before, now)
+
+    async def _written(self, wanted: ConditionState, before: ConditionState | None, now: datetime) -> None:
+        """Do what follows a write."""
