@@ -158,8 +158,12 @@ def _serve(options: Options, vf_settings: Callable[[], VfSettingsApi]) -> int:
         make_folders(options.run)
         if is_new:
             show_recorded_pods(options.state, options.run)
-        take_over(options.run)
-        write_shared(options.run / run_folder.VERSIONS / PROGRAM, version("mooring"), mode=0o644)
+        try:
+            take_over(options.run)
+            write_shared(options.run / run_folder.VERSIONS / PROGRAM, version("mooring"), mode=0o644)
+        except OSError as refused:
+            # Plain pods need neither; without a version the node offers no VFs.
+            _log.error("version of this process not written", reason=str(refused))
         metrics = Metrics()
         server.observe = metrics.call
         if options.metrics_addr:

@@ -32,10 +32,11 @@ def run(node: Node, call: Call, conf: Conf) -> None:
         for entry in content.entries
         if entry.ipam is not None and _is_ours(entry, conf)
     ]
-    if content.unreadable and not failures:
-        what = "; ".join(map(str, content.unreadable.values()))
-        failures.append(CniError(TRY_AGAIN, "the ledger cannot be read whole", what))
-    # A plugin would free the addresses of a VF that is not listed.
+    unknown = [why for why in content.unreadable.values() if isinstance(why, OSError)]
+    if unknown and not failures:
+        failures.append(CniError(TRY_AGAIN, "the ledger cannot be read whole", "; ".join(map(str, unknown))))
+    # A plugin would free the addresses of a VF that is not listed. A file that is no entry is reported by
+    # `cni.server.vf_faults`, and fails no GC.
     for config in own_ipam.own_only(conf).every_ipam().values() if not content.unreadable else ():
         delegated = conf.delegated(config) | {"cniVersion": conf.version, "cni.dev/valid-attachments": attachments}
         try:

@@ -6,7 +6,7 @@ the record does: when the kubelet stops the pod's sandbox, what still holds a VF
 
 import os
 import zlib
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -105,7 +105,9 @@ class Records:
 
     def hide_pod(self, uid: str) -> None:
         """Remove the extract of a pod that ends; its record stays until its sandbox is gone."""
-        self._extract(uid).unlink(missing_ok=True)
+        # A folder in its place shows nothing.
+        with suppress(IsADirectoryError):
+            self._extract(uid).unlink(missing_ok=True)
 
     def _extract(self, uid: str) -> Path:
         return self.run / FOLDER_OF_EXTRACTS / f"{uid}.json"

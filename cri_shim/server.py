@@ -75,7 +75,7 @@ async def serve(
                 own.bind(server)
                 await server.start()
                 await _take_charge(own, runtime, own_part.predecessor)
-                _begin(interceptors, taken_over=own_part.predecessor is not None)
+                _begin(interceptors)
                 with offered(path) as listener:
                     own.place()
                     _log.info("serving", listen=listen, runtime=runtime)
@@ -181,16 +181,11 @@ async def _keep_path(own: OwnSocket) -> None:
             _log.warning("socket not put back at its path", path=str(own.path), reason=str(refused))
 
 
-def _begin(interceptors: Interceptors, *, taken_over: bool) -> None:
-    """Say that calls are marked from now on; raise OSError, but not where the process before has said so.
-
-    Nobody else serves any more when this one has taken over, and what stands then is wrong in the version alone.
-    """
+def _begin(interceptors: Interceptors) -> None:
+    """Say that calls are marked from now on. Plain pods need none of it; without a version the node offers no VFs."""
     try:
         interceptors.begin()
     except OSError as failed:
-        if not taken_over:
-            raise
         _log.error("version of this process not written", reason=str(failed))
 
 

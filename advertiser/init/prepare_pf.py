@@ -274,12 +274,16 @@ class PfPreparer:
                 self._check_trust(plan.pf, index, wish.trust)
 
     def _turn_check_off(self, pf: str, index: int) -> None:
-        try:
-            self.writer.write(pf, index, VfSettings(spoofchk=False))
-        except OSError as refused:
-            if refused.errno not in OFF_IS_NOT_TAKEN:
-                name = errno.errorcode.get(refused.errno or 0, str(refused.errno))
-                raise ForbiddenError(f"{pf}: VF {index}: the NIC refuses spoofchk ({name})") from refused
+        """Raise ForbiddenError unless it is off now, or was never changed."""
+
+        def write() -> None:
+            try:
+                self.writer.write(pf, index, VfSettings(spoofchk=False))
+            except OSError as refused:
+                if refused.errno not in OFF_IS_NOT_TAKEN:
+                    raise
+
+        self._set(pf, index, "spoofchk", write)
 
     def _check_trust(self, pf: str, index: int, wanted: bool) -> None:
         """Read trust back, as ADD does: a driver may return 0 without it. Some hide even that (`write_again`)."""

@@ -238,7 +238,12 @@ def _report(site: Site, choices: steps.Choices) -> int:
         found = list(findings(site, choices))
     except NodeError as wrong:
         found = [Finding("check", "", str(wrong))]
-    if leave_report(site, choices, found, now):
+    try:
+        is_new = leave_report(site, choices, found, now)
+    except OSError as refused:
+        _tell(found)
+        raise NodeError(f"the findings cannot be left for the advertiser: {refused}") from refused
+    if is_new:
         _tell(found)
     return 0
 

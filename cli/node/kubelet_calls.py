@@ -20,7 +20,7 @@ from mooring.files import read_record
 from mooring.records import kubelet_call
 from mooring.records.kubelet_call import LastCall
 
-Seen = Literal["recent", "not yet", "none", "unknown"]
+Seen = Literal["recent", "awaited", "none", "unknown"]
 # A kubelet polls every 5 s, and not while a call of it hangs, two minutes at most (runtimeRequestTimeout).
 RECENT_S = 150.0
 # A kubelet's start takes some seconds; a large node's up to a minute.
@@ -37,7 +37,7 @@ def last_call(root: Path) -> LastCall | None:
 
 
 def judge(root: Path, kubelet: KubeletProcess | None) -> Seen:
-    """Return whether a call of the kubelet that runs was seen lately, or not yet: it or the shim has just begun.
+    """Return whether a call of the kubelet that runs was seen lately, or is awaited: it or the shim has just begun.
 
     It is unknown where neither the shim's record nor for how long a kubelet has run is there.
     """
@@ -49,7 +49,7 @@ def judge(root: Path, kubelet: KubeletProcess | None) -> Seen:
     if call is not None and not call.waiting and 0 <= age_s < min(RECENT_S, runs_s):
         return "recent"
     has_begun = min(runs_s, age_s if call is not None and call.waiting else runs_s) < RECENT_S
-    return "not yet" if has_begun else "none"
+    return "awaited" if has_begun else "none"
 
 
 def restart_kubelet(site: Site, step: Step) -> None:

@@ -93,7 +93,7 @@ def _kubelet_socket(site: Site, choices: Choices) -> tuple[KubeletSocket, str]:
         return "unknown", str(unknown)
     if past or seen == "none":
         return "runtime", past or _NOT_SEEN
-    return "shim", _NOT_YET if seen == "not yet" else ""
+    return "shim", _NOT_YET if seen == "awaited" else ""
 
 
 def _past_shim(host: Host, choices: Choices) -> str:

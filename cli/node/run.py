@@ -194,7 +194,7 @@ def _is_past_the_shim(site: Site, choices: Choices, step: Step) -> bool:
     """Return whether the kubelet's files are right and it does not call the shim all the same: a restart is due."""
     if step.name != KUBELET or choices.bypassed or below(site.root, f"{_RUN}/{shim_bypass.NAME}").exists():
         return False
-    return judge(site.root, site.look(choices).kubelet) in ("not yet", "none")
+    return judge(site.root, site.look(choices).kubelet) in ("awaited", "none")
 
 
 def _backward(site: Site, journal: Journal, plan: Sequence[Step], choices: Choices) -> None:

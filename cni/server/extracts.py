@@ -36,8 +36,11 @@ def make_folders(run: Path) -> None:
 def show_recorded_pods(state: Path, run: Path) -> None:
     """Show the pods that were recorded before there was a place for extracts; those that end have none by intention."""
     for name, text in read_folder(state / pod_record.FOLDER, pod_record.IS_NAME):
-        if isinstance(text, str):
-            write_shared(run / extract.PODS / name, text)
+        try:
+            if isinstance(text, str):
+                write_shared(run / extract.PODS / name, text)
+        except OSError as refused:
+            _log.warning("extract of a pod record is not written", entry=name, reason=str(refused))
 
 
 def mend(node: Node, entries: Mapping[str, LedgerEntry], unreadable: Collection[str]) -> None:

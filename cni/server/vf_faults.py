@@ -112,6 +112,9 @@ def _foreign(node: Node) -> Iterator[ForeignEntry]:
     for folder, is_name in _record_folders(node).items():
         for name, why in foreign_entries(folder, is_name).items():
             yield ForeignEntry(str(folder / name) if name else str(folder), why)
+    for name, broken in node.ledger.content().unreadable.items():
+        if name:
+            yield ForeignEntry(str(node.ledger.state / ledger.FOLDER / name), str(broken))
 
 
 def _record_folders(node: Node) -> Mapping[Path, IsName]:

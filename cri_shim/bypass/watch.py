@@ -22,7 +22,7 @@ from cri_shim.bypass.probe import Probe, call_version
 from cri_shim.bypass.socket_link import SocketLink
 from cri_shim.plan.bypass_rule import UNSERVED_S, BypassRule
 from mooring.errors import RecordError
-from mooring.files import read_record, write_shared
+from mooring.files import ForeignFileError, read_record, write_shared
 from mooring.records.shim_bypass import NAME, ShimBypass, dump_shim_bypass, read_shim_bypass
 
 _PERIOD_S = 1.0
@@ -128,10 +128,12 @@ class Watch:
         return f"; containers that restart are not checked for their devices: {failure}" if failure else ""
 
     def _recorded(self) -> ShimBypass | None:
-        """Return the record; one that cannot be read counts as one of now."""
+        """Return the record; one that cannot be read counts as one of now, and what is no record as none."""
         try:
             text = read_record(self._paths.run / NAME)
             return None if text is None else read_shim_bypass(text)
+        except ForeignFileError:
+            return None
         except (RecordError, OSError):
             return ShimBypass(_now(), "")
 

@@ -222,8 +222,11 @@ class DeviceCheck:
             await asyncio.gather(*(self._stop(runtime, container, without, turns) for container, without in each))
 
     def _write(self, text: str) -> None:
-        if not is_text_of(self._report, text):
-            write_shared(self._report, text)
+        try:
+            if not is_text_of(self._report, text):
+                write_shared(self._report, text)
+        except OSError as refused:
+            _log.warning("containers without devices are not reported", reason=str(refused))
 
     async def _stop(
         self, runtime: Runtime, container: cri.Container, without: WithoutDevices, turns: asyncio.Semaphore

@@ -22,8 +22,10 @@ import fcntl
 import os
 import re
 import secrets
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -50,20 +52,40 @@ Claim = Literal["granted", "none", "ended", "taken"]
 def promise_marks(state: Path, run: Path, version: str) -> None:
     """Write the shim's version, say that it marks its calls, and remove what an ended shim has left.
 
-    From one such shim to the next there is no moment without a promise.
+    From one such shim to the next there is no moment without a promise. Raise the first OSError after all was tried.
     """
+    failures = []
+    for part in (partial(_link_version, run, version), partial(_promise, state, version), partial(_remove_ended, run)):
+        try:
+            part()
+        except OSError as refused:
+            failures.append(refused)
+    if failures:
+        raise failures[0]
+
+
+def _link_version(run: Path, version: str) -> None:
     written, folder = run / VERSIONS / CRI_SHIM, _folder(run)
     make_folder(written.parent, 0o755)
     following, second_name = folder / f"{_LINK}.next", written.with_name(f".{CRI_SHIM}.{os.getpid()}")
     write_shared(following, version, mode=0o644)
     second_name.unlink(missing_ok=True)
     os.link(following, second_name)
-    second_name.replace(written)
+    try:
+        second_name.replace(written)
+    finally:
+        second_name.unlink(missing_ok=True)
     following.replace(folder / _LINK)
+
+
+def _promise(state: Path, version: str) -> None:
     if not is_record(state / PROMISE):
         write_file(state / PROMISE, version)
-    for path in folder.iterdir():
-        if path.name != _LINK and is_record(path) and not _is_live(path):
+
+
+def _remove_ended(run: Path) -> None:
+    for path in _folder(run).iterdir():
+        if path.name not in (_LINK, f"{_LINK}.next") and is_record(path) and not _is_live(path):
             path.unlink(missing_ok=True)
 
 
@@ -142,11 +164,12 @@ def _marks(run: Path, uid: str) -> list[Path]:
 
 
 def _identity(path: Path) -> tuple[int, int] | None:
+    """Return which file is at a path; None where no shim has written there."""
     try:
-        found = path.stat()
+        found = path.lstat()
     except FileNotFoundError:
         return None
-    return found.st_dev, found.st_ino
+    return (found.st_dev, found.st_ino) if stat.S_ISREG(found.st_mode) else None
 
 
 def _folder(run: Path) -> Path:

@@ -61,11 +61,13 @@ def test_a_pod_with_vfs_comes_and_goes_and_its_own_entry_alone_is_touched(litter
 @ON_MLX5
 def test_gc_passes_over_them(littered: Any) -> None:
     """It gives back what the runtime does not list."""
+    (littered.layout.state / "vfs" / "0000:04:01.0.json").write_text("{")
     littered.record(FIRST)
     assert littered.call("ADD")["status"] == 0
     fields = {"cniVersion": "1.1.0", "cni.dev/valid-attachments": []}
     assert littered.call("GC", littered.conf(**fields)) == {"status": 0}
     assert not (littered.layout.state / "vfs" / f"{FIRST['pci']}.json").exists()
+    (littered.layout.state / "vfs" / "0000:04:01.0.json").unlink()
 
 
 @ON_MLX5

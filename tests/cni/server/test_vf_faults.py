@@ -39,7 +39,7 @@ class Host:
 def test_a_node_without_faults_says_so(tmp_path: Path) -> None:
     """Its own records are no foreign entries, nor are leftovers of interrupted writes."""
     host = Host(tmp_path)
-    for name in ("vfs/0000:04:00.1.json", "pods/u1.json", "pods/u1.unprivileged", "rates/u1.json", "vfs/.x.1.tmp"):
+    for name in ("pods/u1.json", "pods/u1.unprivileged", "rates/u1.json", "vfs/.x.1.tmp"):
         (host.state / name).parent.mkdir(exist_ok=True)
         (host.state / name).write_text("")
     (host.run / "version/mooring-cni").write_text("1")
@@ -63,6 +63,17 @@ def test_what_is_none_of_ours_is_named_with_its_reason(tmp_path: Path, kind: str
     assert all(entry.path.endswith("x\\udcff") and entry.why for entry in found.foreign)
     assert (found.unavailable, found.count) == ("", 8)
     assert "mooring_cni_foreign_entries 8.0" in host.page()
+
+
+def test_a_ledger_file_that_is_no_entry_is_named(tmp_path: Path) -> None:
+    """It is of ours by its name and owner, and fails no GC."""
+    host = Host(tmp_path)
+    broken = host.state / "vfs/0000:04:00.1.json"
+    broken.parent.mkdir()
+    broken.write_text("{")
+    (entry,) = host.found().foreign
+    assert (entry.path, "not valid JSON" in entry.why) == (str(broken), True)
+    assert "mooring_cni_foreign_entries 1.0" in host.page()
 
 
 def test_an_offer_that_is_cut_off_and_a_node_that_is_not_prepared_keep_all_vfs(tmp_path: Path) -> None:

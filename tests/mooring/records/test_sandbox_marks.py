@@ -232,6 +232,21 @@ def test_an_older_shim_takes_the_promise_back(tmp_path: Path) -> None:
     assert are_needed(state, run)
 
 
+@pytest.mark.parametrize("place", ["run/version/mooring-cri-shim", "run/sandboxes/.shim", "run/sandboxes/.shim.next"])
+def test_a_folder_in_place_of_a_file_takes_no_promise_back(tmp_path: Path, place: str) -> None:
+    """What can be said is said, and a shim of an earlier start has said the rest."""
+    state, run = tmp_path / "state", tmp_path / "run"
+    promise_marks(state, run, "1")
+    (tmp_path / place).unlink(missing_ok=True)
+    (tmp_path / place).mkdir()
+    (state / "sandbox-marks").unlink()
+    with pytest.raises(IsADirectoryError):
+        promise_marks(state, run, "2")
+    assert (state / "sandbox-marks").read_text() == "2"
+    assert are_needed(state, run)
+    assert [path.name for path in (run / "version").iterdir()] == ["mooring-cri-shim"]
+
+
 def test_after_a_reboot_marks_are_needed_before_any_shim_starts(tmp_path: Path) -> None:
     """Nothing in this boot has forwarded a call; an older shim that starts then takes the promise back."""
     state = tmp_path / "state"
