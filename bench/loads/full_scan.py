@@ -10,6 +10,7 @@ from mooring import names
 from mooring.annotations.request import PodRequest, read_request
 from scheduler.kube.quantity import parse_resources
 from scheduler.placement.place import Fit, PfCapacity, VfDemand, place
+from scheduler.placement.steps import Steps
 
 Json = dict[str, Any]
 
@@ -60,7 +61,7 @@ def _score(node: _Node, needs: dict[str, int]) -> float:
 
 def _place(node: _Node, request: PodRequest) -> object:
     demands = [VfDemand(one.min_tx_rate, (1 << len(node.pfs)) - 1) for one in request.interfaces]
-    return place(demands, node.pfs, request.pfs)
+    return place(demands, node.pfs, request.pfs, steps=Steps())
 
 
 def _take(node: _Node, needs: dict[str, int], request: PodRequest) -> None:

@@ -1,14 +1,13 @@
 """A fact of each row as a column, dictionary-encoded, and the journal of the rows that changed."""
 
-import sys
-from collections.abc import Callable, Collection, Hashable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Hashable
 from typing import Any, Generic
 
 import numpy as np
 from numpy.typing import NDArray
 
 from scheduler.cache.node_view import Fact, Rows
+from scheduler.placement.steps import Steps
 
 Amounts = NDArray[np.int64]
 # For how many judges their judgements are kept, and how many texts of one: one value, changed again and again, may
@@ -49,35 +48,6 @@ class Judgements:
             self.codes = codes
 
 
-class TooManyJudged(Exception):  # noqa: N818 - an outcome on its way up, not an error
-    """As many values were judged as may be at one time. What was judged is kept: another time goes on from there."""
-
-
-class _JudgedCount:
-    """How many values all judges of this process have judged, and up to which number they may go on."""
-
-    values = 0
-    most = sys.maxsize
-
-
-_judged_count = _JudgedCount()
-
-
-def values_judged() -> int:
-    """Return how many values were judged so far: where each node has its own, that is what a new judge costs."""
-    return _judged_count.values
-
-
-@contextmanager
-def judging_at_most(count: int) -> Iterator[None]:
-    """Let no more than so many values be judged, of those whose judgements are kept; else `TooManyJudged` is raised."""
-    _judged_count.most = _judged_count.values + count
-    try:
-        yield
-    finally:
-        _judged_count.most = sys.maxsize
-
-
 class Column(Generic[Fact]):
     """A fact of each row, each distinct value kept once, for as long as a row has it."""
 
@@ -108,13 +78,18 @@ class Column(Generic[Fact]):
     def grow(self, capacity: int) -> None:
         self.ids = grown(self.ids, (capacity,))
 
-    def spread(self, judge: Callable[[Fact], int], rows: Rows, by: Hashable = None) -> Amounts:
+    def spread(
+        self, judge: Callable[[Fact], int], rows: Rows, by: Hashable = None, steps: Steps | None = None
+    ) -> Amounts:
         """Judge each distinct value of these rows once; return a judgement for each row.
 
-        With ``by``, which names the judge and all that its answers depend on besides the value, they are kept.
+        With ``by``, which names the judge and all that its answers depend on besides the value, they are kept. What
+        is judged is counted in ``steps``, which may raise an exception before a value that would be kept: another time
+        goes on from there.
         """
+        steps = steps or Steps()
         if by is not None:
-            return self._spread_kept(judge, rows, self.judgements(by))
+            return self._spread_kept(judge, rows, self.judgements(by), steps)
         if len(self.values) == 1:
             return np.full(len(rows), judge(self.values[0]), np.int64)
         ids = self.ids.take(rows)
@@ -124,7 +99,7 @@ class Column(Generic[Fact]):
         present[ids] = True
         judged = np.zeros(len(self.values), np.int64)
         numbers = present.nonzero()[0].tolist()
-        _judged_count.values += len(numbers)
+        steps.judged += len(numbers)
         for number in numbers:
             judged[number] = judge(self.values[number])
         return judged.take(ids)
@@ -137,7 +112,7 @@ class Column(Generic[Fact]):
         self._judgements[by] = kept
         return kept
 
-    def _spread_kept(self, judge: Callable[[Fact], int], rows: Rows, kept: Judgements) -> Amounts:
+    def _spread_kept(self, judge: Callable[[Fact], int], rows: Rows, kept: Judgements, steps: Steps) -> Amounts:
         kept.cover(len(self.values))
         ids = self.ids.take(rows)
         judged = kept.codes.take(ids)
@@ -146,9 +121,7 @@ class Column(Generic[Fact]):
             present[ids] = True
             numbers = (present & (kept.codes[: len(self.values)] < 0)).nonzero()[0].tolist()
             for number in numbers:
-                if _judged_count.values >= _judged_count.most:
-                    raise TooManyJudged
-                _judged_count.values += 1
+                steps.judge()
                 kept.codes[number] = judge(self.values[number])
             judged = kept.codes.take(ids)
         return judged

@@ -41,6 +41,7 @@ from scheduler.cache.node_view import Rows as Rows
 from scheduler.kube.host_ports import HostPorts
 from scheduler.kube.objects import Taint
 from scheduler.kube.pod_resources import SCORED
+from scheduler.placement.steps import Steps
 from scheduler.placement.vf_accounting import EMPTY, FreeVfs
 
 Flags = NDArray[np.bool_]
@@ -52,7 +53,7 @@ _SMALLEST = 64
 # a node publishes.
 SCORED_CPU, SCORED_MEMORY, CPU, MEMORY, PODS, VFS, MBPS = range(7)
 LINE_COUNT = 7
-LINES = {
+LINES: Mapping[str, int] = {
     SCORED["cpu"]: SCORED_CPU,
     SCORED["memory"]: SCORED_MEMORY,
     "cpu": CPU,
@@ -62,7 +63,7 @@ LINES = {
 # At most so many other resources are kept as arrays; beyond that all are dropped and built on demand.
 _MOST_SCALARS = 256
 # The name under which a node publishes what is scored.
-_PUBLISHED_AS = {scored: name for name, scored in SCORED.items()}
+_PUBLISHED_AS: Mapping[str, str] = {scored: name for name, scored in SCORED.items()}
 # What is written where pods leave less, far from where 64 bits end.
 _LEAST = -(2**62)
 # More kinds of resource than pods use and leave again in ordinary life.
@@ -181,12 +182,12 @@ class NodeColumns:
                     sizes[row] = node_info.images[name]
         return sizes
 
-    def view(self, rows: Rows) -> BatchView:
+    def view(self, rows: Rows, steps: Steps | None = None) -> BatchView:
         """Return what these rows have and have left; cpu in thousandths, everything else in units."""
         if len(rows) == self.size and np.array_equal(rows, np.arange(self.size)):
             # All rows in order: a view of the arrays, not the copy that would dominate the cost for thousands of rows.
-            return BatchView(rows, self._allocatable[:, : self.size], self._left[:, : self.size])
-        return BatchView(rows, self._allocatable.take(rows, 1), self._left.take(rows, 1))
+            return BatchView(rows, self._allocatable[:, : self.size], self._left[:, : self.size], steps)
+        return BatchView(rows, self._allocatable.take(rows, 1), self._left.take(rows, 1), steps)
 
     def row_view(self, row: int) -> RowView:
         """Return what one row has and has left; read-only, and up to date until the node changes."""

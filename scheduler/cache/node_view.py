@@ -11,6 +11,8 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from scheduler.placement.steps import Steps
+
 # An integer, fraction or truth value for each row: an array, or a single value.
 Measure = Any
 Rows = NDArray[np.intp]
@@ -23,7 +25,9 @@ class Facts(Protocol[_Fact_co]):
 
     def __getitem__(self, row: int, /) -> _Fact_co: ...
 
-    def spread(self, judge: Callable[[_Fact_co], int], rows: Rows, by: Hashable = None) -> NDArray[np.int64]: ...
+    def spread(
+        self, judge: Callable[[_Fact_co], int], rows: Rows, by: Hashable = None, steps: Steps | None = None
+    ) -> NDArray[np.int64]: ...
 
 
 class Lines(Protocol):
@@ -61,11 +65,12 @@ class NodeView(Protocol):
 
 
 class BatchView(NamedTuple):
-    """Some rows, a column each."""
+    """Some rows, a column each; what is judged for them is counted in ``steps``."""
 
     rows: Rows
     allocatable: NDArray[np.int64]
     left: NDArray[np.int64]
+    steps: Steps | None = None
 
     def least(self, one: Measure, other: Measure) -> Measure:
         return np.minimum(one, other)
@@ -77,7 +82,7 @@ class BatchView(NamedTuple):
         return fraction.astype(np.int64)
 
     def judged(self, facts: Facts[Fact], judge: Callable[[Fact], int], by: Hashable = None) -> Measure:
-        return facts.spread(judge, self.rows, by)
+        return facts.spread(judge, self.rows, by, self.steps)
 
     def amount(self, amounts: NDArray[np.int64]) -> Measure:
         return amounts[self.rows]

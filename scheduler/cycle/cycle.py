@@ -13,7 +13,7 @@ import numpy as np
 
 from mooring.annotations.assignment import Assignment, assignment_fields
 from scheduler.cache.cache import AssignedPod, Cache
-from scheduler.cache.column import Amounts, TooManyJudged, judging_at_most
+from scheduler.cache.column import Amounts
 from scheduler.cache.node_columns import Rows
 from scheduler.cycle.cluster_filters import (
     ClusterFilters,
@@ -44,6 +44,7 @@ from scheduler.kube.cluster_event import LEAVING, NO_EVENT, ClusterEvent
 from scheduler.kube.group_membership import GroupKey
 from scheduler.kube.pod_info import PodInfo
 from scheduler.placement.assign import Placement
+from scheduler.placement.steps import Steps
 from scheduler.plugins import volume_binding
 from scheduler.plugins.interface import Texts
 from scheduler.plugins.rdma_vfs import assign
@@ -135,11 +136,8 @@ class SchedulingCycle:
 
         Raise TurnSpent where the search for VFs, or judging the nodes, goes on in another turn.
         """
-        try:
-            with judging_at_most(budget.values):
-                found = self._choose(pod_info, now, budget, among, record_phase)
-        except TooManyJudged as spent:
-            raise TurnSpent from spent
+        with budget.judging():
+            found = self._choose(pod_info, now, budget, among, record_phase)
         if isinstance(found, _Choice):
             return self._bind(pod_info, found)
         if isinstance(found, NoNode):
@@ -152,11 +150,8 @@ class SchedulingCycle:
 
         Raise TurnSpent where judging them goes on in another turn.
         """
-        try:
-            with judging_at_most(budget.values):
-                return self._signature_scores.of(pod_info, budget).passing()
-        except TooManyJudged as spent:
-            raise TurnSpent from spent
+        with budget.judging():
+            return self._signature_scores.of(pod_info, budget).passing()
 
     def passing_without_pods(self, pod_info: PodInfo, budget: PlacementBudget) -> Rows:
         """Return the rows that a pod passes by itself, and those that it may pass once pods have left."""
@@ -220,7 +215,7 @@ class SchedulingCycle:
             if best is None:
                 return list(refused_rows(signature_scores, among, self._cache.nodes))
             row, placement = best
-            if not self._conflicts_with_nominated(pod_info)(row):
+            if not self._conflicts_with_nominated(pod_info, budget)(row):
                 return _Choice(row, placement, signature_scores.parts(row))
         found = self._choose_by_all(pod_info, signature_scores, volumes, others, budget, among, record_phase)
         record_phase("Score")
@@ -280,7 +275,7 @@ class SchedulingCycle:
             if scores is not None:
                 totals = totals + WEIGHT_OF[plugin.name] * scores
                 parts[plugin.name] = scores
-        conflicts = self._conflicts_with_nominated(pod_info)
+        conflicts = self._conflicts_with_nominated(pod_info, budget)
         for place in self._in_order(pod_info, rows, totals).tolist():
             row = int(rows[place])
             placement = signature_scores.exact(row, budget)
@@ -299,7 +294,7 @@ class SchedulingCycle:
         nominated = self._cache.nodes.row_of.get(self._nominated_pods.node_of(pod_info.uid), -1)
         return np.lexsort((-totals, rows != nominated))
 
-    def _conflicts_with_nominated(self, pod_info: PodInfo) -> Callable[[int], Texts]:
+    def _conflicts_with_nominated(self, pod_info: PodInfo, budget: PlacementBudget) -> Callable[[int], Texts]:
         """Return a function that returns why a row is not possible beside the pods that are nominated there."""
         by_node = self._nominated_pods.counting_for(pod_info)
         if not by_node:
@@ -311,7 +306,7 @@ class SchedulingCycle:
             nominated = by_node.get(self._cache.nodes.names[row])
             if not nominated:
                 return ()
-            dry_runs = dry_runs or DryRuns(pod_info, self._cache)
+            dry_runs = dry_runs or DryRuns(pod_info, self._cache, budget)
             with dry_runs.on(row, nominated) as dry_run:
                 return dry_run.refusal()
 
@@ -325,7 +320,7 @@ class SchedulingCycle:
             return self._unschedulable(pod_info, refused)
         rows = [one.rows for one in refused if one.requeue_on & LEAVING and not one.lasting]
         helpable = np.concatenate(rows) if rows else np.zeros(0, np.intp)
-        found = self._preemption.seek(DryRuns(pod_info, self._cache), helpable, search, now)
+        found = self._preemption.seek(DryRuns(pod_info, self._cache, search.placement), helpable, search, now)
         if found is None:
             return None
         verdict = self._unschedulable(pod_info, refused)
@@ -388,7 +383,7 @@ class SchedulingCycle:
         nominated = self._nominated_pods.counting_for(pod_info).get(node)
         if nominated:
             # The exact VFs that nominated pods wait for stay reserved for them.
-            dry_runs = DryRuns(pod_info, self._cache, reserves_only=True)
+            dry_runs = DryRuns(pod_info, self._cache, Steps(), reserves_only=True)
             with dry_runs.on(choice.row, nominated) as dry_run:
                 if (given := dry_run.assigned().assignment) is not None:
                     return given

@@ -72,13 +72,13 @@ class KeptSignatureScores:
             kept = self._of_one.pop(shape, None)
             into = self._make_room(pod_info, 0 if kept is not None else len(shape))
             if kept is None:
-                scores = SignatureScores(judged_alone(pod_info), self._nodes, self._count_spent)
+                scores = SignatureScores(judged_alone(pod_info), self._nodes, budget, self._count_spent)
                 into[shape] = _Kept(scores, self._now)
                 self._characters += len(shape)
                 return scores
             into[shape] = kept
         kept.used_at = self._now
-        kept.scores.refresh()
+        kept.scores.refresh(budget)
         kept.scores.begin(budget)
         return kept.scores
 

@@ -28,6 +28,7 @@ from scheduler.cache.cache import AssignedPod, Cache
 from scheduler.cache.node_columns import Rows
 from scheduler.cycle.cluster_filters import ClusterDryRun
 from scheduler.kube.pod_info import PodInfo
+from scheduler.placement.steps import Steps
 from scheduler.plugins.interface import PreFilterExtensions, Texts
 from scheduler.plugins.registry import DRY_RUNS
 
@@ -38,11 +39,15 @@ _MANY = 4
 class DryRuns:
     """The dry runs of one pod, and what they have in common."""
 
-    def __init__(self, pod_info: PodInfo, cache: Cache, *, reserves_only: bool = False) -> None:
-        """With ``reserves_only``, judge only what Mooring itself assigns: VFs, and units of other kinds."""
+    def __init__(self, pod_info: PodInfo, cache: Cache, steps: Steps, *, reserves_only: bool = False) -> None:
+        """With ``reserves_only``, judge only what Mooring itself assigns: VFs, and units of other kinds.
+
+        Searches for a placement spend ``steps``.
+        """
         self.pod_info = pod_info
         self.cache = cache
-        prepared = (one.pre_filter(pod_info, cache) for one in DRY_RUNS if one.reserves or not reserves_only)
+        self._steps = steps
+        prepared = (one.pre_filter(pod_info, cache, steps) for one in DRY_RUNS if one.reserves or not reserves_only)
         # In the order of the registry, which is kube-scheduler's: the first that refuses names the reason.
         self._plugins = [one for one in prepared if one is not None]
         # Which of the parts tell of room.
@@ -57,9 +62,9 @@ class DryRuns:
             if plugin.fits_alone is None or not len(rows):
                 continue
             if len(rows) * _MANY > nodes.size:
-                fits = plugin.fits_alone(nodes.view(np.arange(nodes.size)))[rows]
+                fits = plugin.fits_alone(nodes.view(np.arange(nodes.size), self._steps))[rows]
             else:
-                fits = plugin.fits_alone(nodes.view(rows))
+                fits = plugin.fits_alone(nodes.view(rows, self._steps))
             rows = rows[fits.astype(bool)]
         return rows
 

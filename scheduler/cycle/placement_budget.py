@@ -6,10 +6,12 @@ leaves the other nodes unsearched, and looks for no victims there: a later decis
 """
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from scheduler.placement.assign import Placement
-from scheduler.placement.place import SEARCHED_AT_ONCE, steps_taken
+from scheduler.placement.place import SEARCHED_AT_ONCE
+from scheduler.placement.steps import Steps
 
 # Half a second. Most decisions take a few hundred steps.
 A_DECISION = 20 * SEARCHED_AT_ONCE
@@ -19,47 +21,48 @@ class TurnSpent(Exception):  # noqa: N818 - an outcome on its way up, not an err
     """This turn has searched enough: the decision continues in another."""
 
 
-class PlacementBudget:
-    """The steps that a decision may still spend.
+class PlacementBudget(Steps):
+    """The steps that a decision may spend; it may spend more, and is asked before each search.
 
     ``values``: how many values one call may judge for the first time, as the PFs of each node are by a new request.
     """
 
-    def __init__(self, a_turn: int = sys.maxsize, a_decision: int = A_DECISION, *, values: int = sys.maxsize) -> None:
-        self.values = values
-        self._a_turn = self._left_this_turn = a_turn
-        self._left = self._a_decision = a_decision
+    __slots__ = ("_a_decision", "_a_turn", "_began", "_most_judged", "values")
 
-    @property
-    def spent(self) -> int:
-        """How many steps the decision has spent."""
-        return self._a_decision - self._left
+    def __init__(self, a_turn: int = sys.maxsize, a_decision: int = A_DECISION, *, values: int = sys.maxsize) -> None:
+        super().__init__()
+        self.values = values
+        self._a_turn, self._a_decision = a_turn, a_decision
+        # The steps spent when this turn began, and the number of values up to which may be judged.
+        self._began, self._most_judged = 0, sys.maxsize
 
     @property
     def is_spent(self) -> bool:
-        return self._left <= 0
+        return self.spent >= self._a_decision
 
     @property
     def turn_is_spent(self) -> bool:
-        return self._left_this_turn <= 0
+        return self.spent - self._began >= self._a_turn
 
     def begin_turn(self) -> None:
-        self._left_this_turn = self._a_turn
+        self._began = self.spent
 
-    def search(self, choose: Callable[[int], Placement | str], row: int) -> Placement | str:
-        """Search a row; raise TurnSpent if this turn has searched enough."""
-        if self._left_this_turn <= 0:
+    @contextmanager
+    def judging(self) -> Iterator[None]:
+        """Let no more values be judged than one call may; else TurnSpent is raised. What was judged is kept."""
+        self._most_judged = self.judged + self.values
+        try:
+            yield
+        finally:
+            self._most_judged = sys.maxsize
+
+    def judge(self) -> None:
+        if self.judged >= self._most_judged:
             raise TurnSpent
-        before = steps_taken()
-        found = choose(row)
-        self.charge_since(before)
-        return found
+        super().judge()
 
-    def charge_since(self, before: int) -> None:
-        """Count the steps of searches that were made since `steps_taken` was ``before``."""
-        if spent := steps_taken() - before:
-            self._spend(spent)
-
-    def _spend(self, steps: int) -> None:
-        self._left -= steps
-        self._left_this_turn -= steps
+    def search(self, choose: Callable[[int, Steps], Placement | str], row: int) -> Placement | str:
+        """Search a row; raise TurnSpent if this turn has searched enough."""
+        if self.turn_is_spent:
+            raise TurnSpent
+        return choose(row, self)

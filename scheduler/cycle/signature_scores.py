@@ -31,6 +31,7 @@ from scheduler.kube.pod_info import PodInfo
 from scheduler.kube.pod_volumes import NO_VOLUMES
 from scheduler.kube.selection.affinity import NO_AFFINITY
 from scheduler.placement.assign import NOT_SEARCHED, OUT_OF_BUDGET, Placement
+from scheduler.placement.steps import Steps
 from scheduler.plugins.interface import (
     FilterPlugin,
     Refusals,
@@ -65,14 +66,18 @@ class SignatureScores:
     """The rows as pods of one shape see them; call `refresh` first."""
 
     def __init__(
-        self, pod_info: PodInfo, nodes: NodeColumns, on_budget_spent: Callable[[], None] = lambda: None
+        self,
+        pod_info: PodInfo,
+        nodes: NodeColumns,
+        steps: Steps,
+        on_budget_spent: Callable[[], None] = lambda: None,
     ) -> None:
         self._pod_info = pod_info
         self._nodes = nodes
         self._legend: list[tuple[Refusing, Texts]] = []
         self._code_of: dict[tuple[str, Texts], int] = {}
         self._seen = self._renewed = 0
-        # What there is to judge may take several turns: `TooManyJudged` ends one in the midst of it.
+        # What there is to judge may take several turns: `TurnSpent` ends one in the midst of it.
         self._is_judged = False
         # The rows that a decision had no steps left for, and that decision's budget.
         self._unsearched: list[int] = []
@@ -91,29 +96,29 @@ class SignatureScores:
         ]
         reserves = ((one, one.pre_filter(pod_info, nodes)) for one in RESERVES)
         self._reserve = next(((plugin, one) for plugin, one in reserves if one is not None), None)
-        self._judge_all()
+        self._judge_all(steps)
 
-    def refresh(self) -> None:
-        """Judge again what has changed since the last time."""
+    def refresh(self, steps: Steps) -> None:
+        """Judge again what has changed since the last time; what is judged is counted in ``steps``."""
         nodes = self._nodes
         if not self._is_judged:
-            self._judge_all()
+            self._judge_all(steps)
             return
-        if self._renewed != nodes.renewals.end and not self._renew():
-            self._judge_all()
+        if self._renewed != nodes.renewals.end and not self._renew(steps):
+            self._judge_all(steps)
             return
         if self._seen == nodes.changes.end:
             return
         if len(self._legend) > _MOST_REASONS:
             self._forget_reasons()
-            self._judge_all()
+            self._judge_all(steps)
             return
         changed = nodes.changes.since(self._seen)
         if len(changed) * _MANY > nodes.size or nodes.size > len(self._codes):
-            self._judge_all()
+            self._judge_all(steps)
             return
         if len(changed) > _FEW_ROWS:
-            self._judge_use(np.array(changed, np.intp))
+            self._judge_use(np.array(changed, np.intp), steps)
         else:
             for row in changed:
                 self._judge_use_of(row)
@@ -122,7 +127,7 @@ class SignatureScores:
     def begin(self, budget: PlacementBudget) -> None:
         """Judge again the rows that another decision had no steps left for."""
         if self._unsearched and self._left_by is not budget:
-            self._judge_use(np.array(self._unsearched, np.intp))
+            self._judge_use(np.array(self._unsearched, np.intp), budget)
             self._unsearched = []
 
     def best(self, budget: PlacementBudget, among: Flags | None = None) -> tuple[int, Placement | None] | None:
@@ -200,7 +205,7 @@ class SignatureScores:
             if len(rows):
                 yield plugin, texts, rows
 
-    def _judge_all(self) -> None:
+    def _judge_all(self, steps: Steps) -> None:
         nodes = self._nodes
         capacity, rows = rows_kept(nodes), nodes.all_rows()
         self._is_judged = False
@@ -215,12 +220,12 @@ class SignatureScores:
         self._scored: list[tuple[int, str, UsageScorer, Scores]] = [
             (*one, np.zeros(capacity, np.int16)) for one in self._scorers
         ]
-        self._filter_by_facts(rows)
+        self._filter_by_facts(rows, steps)
         # A slice reads and writes the arrays where they are: a first decision is about thousands of rows.
-        self._judge_use(rows, slice(nodes.size) if len(rows) == nodes.size else rows)
+        self._judge_use(rows, steps, slice(nodes.size) if len(rows) == nodes.size else rows)
         self._is_judged = True
 
-    def _renew(self) -> bool:
+    def _renew(self, steps: Steps) -> bool:
         """Judge renewed nodes again; return False if that changes the scale of the other nodes' scores."""
         nodes = self._nodes
         changed = nodes.renewals.since(self._renewed)
@@ -232,7 +237,7 @@ class SignatureScores:
         self._fact_codes[rows] = _NO_NODE
         self._codes[rows] = _NO_NODE
         self._standing[rows] = _OUT
-        self._filter_by_facts(rows[nodes.valid[rows]])
+        self._filter_by_facts(rows[nodes.valid[rows]], steps)
         # For all rows: how many nodes have an image affects the score of each.
         passing = (self._fact_codes == 0).nonzero()[0]
         if self._fact_parts is not None and any(raw.any() for _, raw in self._raw_fact_scores(passing)):
@@ -259,7 +264,7 @@ class SignatureScores:
             if scorer is not None:
                 yield plugin, scorer(passing)
 
-    def _filter_by_facts(self, rows: Rows) -> None:
+    def _filter_by_facts(self, rows: Rows, steps: Steps) -> None:
         filters = [
             (plugin, one)
             for plugin in NODE_FILTERS
@@ -267,16 +272,16 @@ class SignatureScores:
         ]
         codes: Marks = np.zeros(len(rows), np.int32)
         for plugin, judge in filters:
-            codes = self._refuse(codes, plugin, judge(rows))
+            codes = self._refuse(codes, plugin, judge(rows, steps))
         self._fact_codes[rows] = codes
 
-    def _judge_use(self, rows: Rows, at: Rows | slice | None = None) -> None:
+    def _judge_use(self, rows: Rows, steps: Steps, at: Rows | slice | None = None) -> None:
         """Judge the use of rows whose facts are already judged; skip those without a node.
 
         ``at`` is where they are in the arrays, if not by their numbers.
         """
         at = rows if at is None else at
-        view, codes = self._nodes.view(rows), self._fact_codes[at].copy()
+        view, codes = self._nodes.view(rows, steps), self._fact_codes[at].copy()
         for plugin, one, codes_of in self._filters:
             marks = one.judge(view)
             refused = ((codes == 0) & (marks != 0)).nonzero()[0]

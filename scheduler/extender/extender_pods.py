@@ -31,8 +31,9 @@ from scheduler.kube.objects import Pod
 from scheduler.kube.pod_info import PodInfo, Refusal, read_pod_info
 from scheduler.pending.pending_pods import PendingPods
 from scheduler.placement.assign import NOT_ENOUGH, OUT_OF_BUDGET, demands_on
-from scheduler.placement.fill import bits
-from scheduler.placement.place import SEARCHED_AT_ONCE, PfCapacity, steps_taken
+from scheduler.placement.place import SEARCHED_AT_ONCE, PfCapacity
+from scheduler.placement.search import bits
+from scheduler.placement.steps import Steps
 from scheduler.placement.vf_accounting import capacities_unused
 from scheduler.plugins import constraints, gpu_resources, rdma_vfs
 from scheduler.plugins.registry import WEIGHT_OF
@@ -101,7 +102,7 @@ class ExtenderPods:
         ``claimed`` are devices that the VFs must lie beside.
         """
         self.cache.tick(now)
-        nominated, dry_runs = self._nominated_for(pod_info), self._dry_runs(pod_info)
+        nominated, dry_runs = self._nominated_for(pod_info), self._dry_runs(pod_info, Steps())
         for node in nodes:
             # kube-scheduler would not ask again soon, and they may get no place in the end.
             off = self.tried_on(node)
@@ -128,7 +129,7 @@ class ExtenderPods:
             return why
         self.bound_without_vfs.bound(pod_info.uid)
         nominated = self._nominated_for(pod_info).get(node, [])
-        dry_runs, verdict = self._fitting(self._dry_runs(pod_info), node, nominated, claimed)
+        dry_runs, verdict = self._fitting(self._dry_runs(pod_info, Steps()), node, nominated, claimed)
         if verdict.reason:
             return f"node {node!r}: {verdict.reason}"
         assigned = self._assigned(dry_runs, node, nominated)
@@ -167,15 +168,16 @@ class ExtenderPods:
         if row is None or self._fault(pod_info, row):
             return None
         unused = capacities_unused(self.cache.nodes.offers[row][1])
-        tried = [pod_info] if claimed is None else self._beside(pod_info, row, node, claimed, unused)
+        steps = Steps()
+        tried = [pod_info] if claimed is None else self._beside(pod_info, row, node, claimed, steps, unused)
         try:
-            found = (self._room_for(one, node, row, victims) for one in tried)
+            found = (self._room_for(one, node, row, victims, steps) for one in tried)
             return next((enough for enough in found if enough is not None), None)
         except OutOfSteps:
             return None
 
-    def _room_for(self, pod_info: PodInfo, node: str, row: int, victims: Victims) -> Victims | None:
-        dry_runs, nominated = self._dry_runs(pod_info), self._nominated_for(pod_info).get(node, [])
+    def _room_for(self, pod_info: PodInfo, node: str, row: int, victims: Victims, steps: Steps) -> Victims | None:
+        dry_runs, nominated = self._dry_runs(pod_info, steps), self._nominated_for(pod_info).get(node, [])
         assigned_pods = {assigned.uid: assigned for assigned in self.cache.assigned_pods_on(node)}
         # Nobody goes for room that `judge` calls free.
         off = [assigned_pods.pop(assigned.uid) for assigned in self.tried_on(node)]
@@ -222,12 +224,12 @@ class ExtenderPods:
             return dry_runs, verdict
         if node != claimed.node:
             return dry_runs, Verdict(claimed.elsewhere, for_good=True)
-        reasons: list[str] = []
+        reasons, steps = list[str](), Steps()
         try:
-            if next(self._beside(pod_info, row, node, claimed), None) is None:
+            if next(self._beside(pod_info, row, node, claimed, steps), None) is None:
                 return dry_runs, Verdict(claimed.refusal(_NO_SHARES), for_good=True)
-            for one in self._beside(pod_info, row, node, claimed, self._capacities(row, node, off)):
-                verdict = self._judge(divided := self._dry_runs(one), node, nominated, off)
+            for one in self._beside(pod_info, row, node, claimed, steps, self._capacities(row, node, off)):
+                verdict = self._judge(divided := self._dry_runs(one, steps), node, nominated, off)
                 if not verdict.reason:
                     return divided, verdict
                 reasons.append(verdict.reason)
@@ -250,11 +252,17 @@ class ExtenderPods:
                 accounting.add(claim)
 
     def _beside(
-        self, pod_info: PodInfo, row: int, node: str, claimed: Claimed, capacities: Sequence[PfCapacity] | None = None
+        self,
+        pod_info: PodInfo,
+        row: int,
+        node: str,
+        claimed: Claimed,
+        steps: Steps,
+        capacities: Sequence[PfCapacity] | None = None,
     ) -> Iterator[PodInfo]:
         """Yield the pod with its interfaces divided among the roots of claimed devices; raise `OutOfSteps`.
 
-        ``capacities`` is what each PF has; without it any division will do.
+        ``capacities`` is what each PF has; without it any division will do. Searches with a division spend ``steps``.
         """
         request, (_, pfs) = pod_info.request, self.cache.nodes.offers[row]
         if request is None or node != claimed.node or isinstance(demands := demands_on(request, pfs), str):
@@ -262,9 +270,8 @@ class ExtenderPods:
         roots = [pcie_root(pf.pci, pf.pcie) for pf in pfs]
         admitted = [frozenset([roots[index] for index in bits(demand.pfs)]) for demand in demands]
         by_root = None if capacities is None else _capacity_by_root(roots, capacities)
-        limit = steps_taken() + SEARCHED_AT_ONCE
         for number, division in enumerate(divisions(request.interfaces, claimed.devices, admitted, by_root)):
-            if number >= MOST_DIVISIONS or steps_taken() > limit:
+            if number >= MOST_DIVISIONS or steps.spent > SEARCHED_AT_ONCE:
                 raise OutOfSteps
             placed = [replace(one, root=root) for one, root in zip(request.interfaces, division, strict=True)]
             yield msgspec.structs.replace(pod_info, request=replace(request, interfaces=tuple(placed)))
@@ -304,8 +311,8 @@ class ExtenderPods:
     def _nominated_for(self, pod_info: PodInfo) -> Mapping[str, list[AssignedPod]]:
         return self.nominated_pods.counting_for(pod_info)
 
-    def _dry_runs(self, pod_info: PodInfo) -> DryRuns:
-        return DryRuns(pod_info, self.cache, reserves_only=True)
+    def _dry_runs(self, pod_info: PodInfo, steps: Steps) -> DryRuns:
+        return DryRuns(pod_info, self.cache, steps, reserves_only=True)
 
 
 def _why(reasons: Sequence[str]) -> str:

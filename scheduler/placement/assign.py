@@ -6,20 +6,21 @@ limit.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 
 from mooring.annotations.assignment import AssignedVf
 from mooring.annotations.inventory import Pf
 from mooring.annotations.request import PodRequest, Spreading, VfRequest
 from scheduler.constraints.protocol import Proposal
 from scheduler.placement.eligibility import eligibility
-from scheduler.placement.place import REMEMBERED, Fit, OutOfBudget, PfCapacity, VfDemand, place
-from scheduler.placement.shared_ports import SharedPorts
+from scheduler.placement.memo import Memo
+from scheduler.placement.place import REMEMBERED, Fit, FitResult, OutOfBudget, PfCapacity, VfDemand, place
+from scheduler.placement.search import SharedPorts
+from scheduler.placement.steps import Steps
 from scheduler.placement.vf_accounting import FEW, FreeVfs, are_like_others
 
 # Since when each VF has been free, by PF name and VF index; a VF without an entry was never used.
 FreeSince = Mapping[tuple[str, int], float]
-NOT_ENOUGH = {
+NOT_ENOUGH: Mapping[str, str] = {
     # Each interface has a PF (`demands_on`), until what other kinds propose narrows that.
     "selectors": "no PF may give an interface where the other resources of the pod are",
     "vfs": "not enough free RDMA VFs",
@@ -31,11 +32,6 @@ OUT_OF_BUDGET = "search for a placement ran out of steps"
 NOT_SEARCHED = "node(s) not searched yet for a VF placement, the search goes on"
 
 
-# Requests on PFs for which `demands_on` is kept.
-_MOST_KNOWN = 256
-_known: dict[tuple[int, int], tuple[PodRequest, tuple[Pf, ...], tuple[VfDemand, ...] | str]] = {}
-
-
 @dataclass(frozen=True, slots=True)
 class Placement:
     """A placement on one node: for each interface the index of its PF, and the units of other kinds."""
@@ -44,23 +40,25 @@ class Placement:
     others: tuple[tuple[str, Proposal], ...] = ()
 
 
-def demands_on(request: PodRequest, pfs: tuple[Pf, ...]) -> tuple[VfDemand, ...] | str:
-    """Return which PFs may give each interface, whatever is free on them; the reason if an interface has none.
+# By the identity of a request and of PFs: nodes of one model share their PFs, pods of one shape their request, and
+# hashing both costs more than all else here.
+_demands = Memo[tuple[int, int], tuple[PodRequest, tuple[Pf, ...], tuple[VfDemand, ...] | str]](256)
+# By what `place` is given.
+_placements = Memo[tuple[tuple[VfDemand, ...], tuple[PfCapacity, ...], Spreading | None, SharedPorts], Placement | str](
+    16 * REMEMBERED
+)
 
-    It is kept by identity: nodes of one model share their PFs, pods of one shape their request, and hashing both costs
-    more than all else here.
-    """
+
+def demands_on(request: PodRequest, pfs: tuple[Pf, ...]) -> tuple[VfDemand, ...] | str:
+    """Return which PFs may give each interface, whatever is free on them; the reason if an interface has none."""
     key = id(request), id(pfs)
-    known = _known.get(key)
-    if known is None:
-        found = eligibility(request).demands(pfs)
-        if not are_like_others(pfs):
-            return found
-        if len(_known) >= _MOST_KNOWN:
-            _known.clear()
-        # Requests and PFs that are kept here are no others under the same identity.
-        known = _known[key] = request, pfs, found
-    return known[2]
+    known = _demands.get(key)
+    if known is not None:
+        return known[2]
+    demands = eligibility(request).demands(pfs)
+    if are_like_others(pfs):
+        _demands.keep(key, (request, pfs, demands))
+    return demands
 
 
 def place_on(
@@ -68,21 +66,25 @@ def place_on(
     capacities: tuple[PfCapacity, ...],
     spreading: Spreading | None,
     ports: SharedPorts = (),
+    *,
+    steps: Steps,
 ) -> Placement | str:
     """Return where the interfaces fit, or the reason why they do not."""
-    return (_shared_placement if len(capacities) <= FEW else _place_on)(demands, capacities, spreading, ports)
+    key = demands, capacities, spreading, ports
+    is_kept = len(capacities) <= FEW
+    placement = _placements.get(key) if is_kept else None
+    if placement is None:
+        outcome = place(demands, capacities, spreading, ports=ports, steps=steps)
+        placement = _placement(outcome)
+        if is_kept:
+            _placements.keep(key, placement)
+    return placement
 
 
-def _place_on(
-    demands: tuple[VfDemand, ...], capacities: tuple[PfCapacity, ...], spreading: Spreading | None, ports: SharedPorts
-) -> Placement | str:
-    outcome = place(demands, capacities, spreading, ports=ports)
+def _placement(outcome: FitResult) -> Placement | str:
     if isinstance(outcome, Fit):
         return Placement(outcome.pfs)
     return OUT_OF_BUDGET if isinstance(outcome, OutOfBudget) else NOT_ENOUGH[outcome.why]
-
-
-_shared_placement = lru_cache(maxsize=16 * REMEMBERED)(_place_on)
 
 
 def pick_vfs(

@@ -18,9 +18,9 @@ from mooring.annotations.inventory import Pf
 from mooring.annotations.request import PodRequest, VfRequest
 from mooring.nic.pci import pcie_root
 from mooring.nic.settings import VfSettings
-from scheduler.placement.fill import bits
 from scheduler.placement.glob import Glob
 from scheduler.placement.place import VfDemand
+from scheduler.placement.search import bits
 from scheduler.placement.unmet_part import InterfaceParts, rails_of
 
 K = TypeVar("K", bound=Hashable)
@@ -121,7 +121,7 @@ class Eligibility:
 
     def _judge(self, pfs: Sequence[Pf]) -> list[_Sight]:
         masks = self._selectors.masks(pfs) if self._selectors is not None else repeat(self._every)
-        seen, terms, kind = [], None, _NO_KIND
+        seen, terms, kind = [], None, _Kind(0, {})
         for pf, mask in zip(pfs, masks, strict=False):
             # A PF that is down or of unknown rate gives VFs without a min rate only: there is nothing to reserve.
             reservable = self._prefixes[bisect_right(self._ascending, pf.offer_mbps if pf.up else 0)]
@@ -147,7 +147,6 @@ class Eligibility:
 
 # All of a PF on which it depends whether its VFs can be given certain settings.
 _terms_of: Callable[[Pf], tuple[object, ...]] = attrgetter("link", "can", "mbps", "allow", "vlan", "vf_netdevs")
-_NO_KIND = _Kind(0, {})
 
 
 class _Selectors:

@@ -3,7 +3,7 @@
 A group of GPUs is what lies below one bridge, on one NUMA node, in one group of links, a GPU by itself, or the whole
 node. Groups are tried from the smallest on: a choice within a small group is tight. Of equally tight choices
 the one that breaks fewer GPUs comes first, a broken group being one of which some GPUs are taken and some stay: larger
-groups stay whole for pods that need them. Every choice is tried, unless the steps run out, which is an
+groups stay whole for pods that need them. Every choice is tried, unless the looks run out, which is an
 outcome of its own; of choices that leave the same to the VFs only the first does.
 
 GPUs that lie in the same groups, next to each other in the order of their addresses, are taken from the lowest address:
@@ -11,7 +11,7 @@ choosing among them would change nothing.
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import translate
 from functools import lru_cache
@@ -21,24 +21,23 @@ from mooring.gpu.inventory import Gpu
 from mooring.gpu.request import GpuRequest
 from scheduler.constraints.protocol import Unmet
 from scheduler.placement.assign import OUT_OF_BUDGET
-from scheduler.placement.fill import bits
-from scheduler.placement.place import add_steps
+from scheduler.placement.search import bits
+from scheduler.placement.steps import Steps
 
 # For each interface that is bound to a GPU the PFs that may give it, as a bit mask.
 Narrowing = tuple[int, ...]
 # For each GPU, and each interface that may be bound to one, the PFs nearest to it.
 Nearest = Sequence[Sequence[int]]
-# A step compares a choice with a group, or a group with the GPUs that are together as requested: about 0.1 µs. All
+# A look compares a choice with a group, or a group with the GPUs that are together as requested: about 0.1 µs. All
 # choices of 8 of 16 GPUs in pairs are 1,107, of some 20 groups each; of 8 of 16 that all differ they are 12,870.
-STEPS = 1 << 18
+LOOKS = 1 << 18
 # What a choice costs beside its groups, and each GPU of it; what it costs to compare it with the PFs, and each GPU.
 _A_CHOICE, _A_GPU = 12, 1
 _A_NARROWING, _A_NEAR_GPU = 15, 4
-# As many take the time of one step of a search for VFs.
-_STEPS_AS_LONG = 16
+_LOOKS_A_STEP = 16
 _FEW = "not enough free GPUs"
 _UNFIT = "not enough free GPUs of the requested model or memory"
-_APART = {
+_APART: Mapping[str, str] = {
     "link": "not enough free GPUs that are linked with each other",
     "switch": "not enough free GPUs under one PCIe switch",
     "numa": "not enough free GPUs on one NUMA node",
@@ -62,19 +61,21 @@ def refusal(request: GpuRequest, free: Sequence[Gpu]) -> str:
     return "" if _pools(request, free, suitable) or request.together is None else _APART[request.together]
 
 
-def choices(request: GpuRequest, free: Sequence[Gpu], nearest: Nearest = (), steps: int = STEPS) -> Iterator[GpuChoice]:
-    """Yield choices, the tightest first; raise `Unmet` with the reason where none is left.
+def choices(
+    request: GpuRequest, free: Sequence[Gpu], nearest: Nearest = (), most: int = LOOKS, *, steps: Steps
+) -> Iterator[GpuChoice]:
+    """Yield choices, the tightest first; raise `Unmet` with the reason where none is left, or ``most`` are looked at.
 
     ``free`` is in the order of PCI addresses, ``nearest`` goes with it; GPU k of a choice binds interface k, as far as
     there are both.
     """
     if reason := refusal(request, free):
         raise Unmet(reason)
-    search = _Search(request, free, nearest, steps)
+    search = _Search(request, free, nearest, most)
     try:
         yield from _distinct(search, free, nearest)
     finally:
-        add_steps((steps - search.steps) // _STEPS_AS_LONG)
+        steps.spend((most - search.looks) // _LOOKS_A_STEP)
 
 
 def _distinct(search: "_Search", free: Sequence[Gpu], nearest: Nearest) -> Iterator[GpuChoice]:
@@ -87,17 +88,17 @@ def _distinct(search: "_Search", free: Sequence[Gpu], nearest: Nearest) -> Itera
             yield GpuChoice(tuple(free[index] for index in bits(chosen)), narrowing)
             if not nearest:
                 return
-    if search.steps < 0:
+    if search.looks < 0:
         raise Unmet(OUT_OF_BUDGET)
     if not known:
         raise Unmet(_NO_PF)
 
 
 class _Search:
-    """One search; GPUs are bits, in the order of their addresses. ``steps`` are those left, below 0 if they ran out."""
+    """One search; GPUs are bits, in the order of their addresses. ``looks`` are those left, below 0 if they ran out."""
 
-    def __init__(self, request: GpuRequest, free: Sequence[Gpu], nearest: Nearest, steps: int) -> None:
-        self.steps = steps
+    def __init__(self, request: GpuRequest, free: Sequence[Gpu], nearest: Nearest, looks: int) -> None:
+        self.looks = looks
         self._count = request.count
         self._nearest = nearest
         suitable = _suitable(request, free)
@@ -119,16 +120,16 @@ class _Search:
             seen |= found
             for chosen in sorted(found, key=lambda chosen: (self._loss(chosen), self._place(chosen))):
                 yield chosen
-                if self.steps < 0:
+                if self.looks < 0:
                     return
-            if self.steps < 0:
+            if self.looks < 0:
                 return
 
     def narrowing(self, chosen: int) -> Narrowing | None:
         """Return which PFs may give interface k beside GPU k; None if one of the GPUs shares a bridge with none."""
         if not self._nearest:
             return ()
-        self.steps -= _A_NARROWING + _A_NEAR_GPU * self._count
+        self.looks -= _A_NARROWING + _A_NEAR_GPU * self._count
         found = []
         for interface, gpu in enumerate(bits(chosen)):
             if interface == len(self._nearest[gpu]):
@@ -139,18 +140,18 @@ class _Search:
         return tuple(found)
 
     def _within(self, group: int) -> Iterator[int]:
-        """Yield the choices within a group that are together as requested, until the steps have run out."""
+        """Yield the choices within a group that are together as requested, until the looks have run out."""
         for pool in self._pools:
-            self.steps -= 1
+            self.looks -= 1
             members = group & pool
             if members.bit_count() >= self._count:
                 runs = [kept for run in self._runs if (kept := [gpu for gpu in run if members >> gpu & 1])]
                 for chosen in _combinations(runs, 0, members.bit_count(), self._count):
-                    self.steps -= self._cost
-                    if self.steps < 0:
+                    self.looks -= self._cost
+                    if self.looks < 0:
                         return
                     yield chosen
-            if self.steps < 0:
+            if self.looks < 0:
                 return
 
     def _place(self, chosen: int) -> str:

@@ -7,7 +7,6 @@ interface selects, since that says where the interface's GPU may lie.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from weakref import WeakValueDictionary
 
 from mooring.annotations.inventory import Pf
 from mooring.annotations.request import PodRequest
@@ -18,25 +17,14 @@ from mooring.nic.settings import VfSettings
 from scheduler.constraints.kinds import Kind
 from scheduler.constraints.protocol import VFS, Beside, NodeSide, PodSide, Proposal, Units, Unmet
 from scheduler.placement.assign import demands_on
-from scheduler.placement.fill import bits
 from scheduler.placement.gpus import GpuChoice, Nearest, choices, refusal
-
-# Requests on what nodes have left for which the first proposal is kept.
-_MOST_KNOWN = 512
-_Key = tuple[GpuRequest, Units[Gpu], int, int]
+from scheduler.placement.memo import Memo
+from scheduler.placement.search import bits
+from scheduler.placement.steps import Steps
 
 
 class Gpus:
-    """The constraint; `place` without the pod's VFs binds no interface to a GPU.
-
-    The first proposal is kept: nodes of one model have the same GPUs left again and again, so that most pods of a job
-    need no search. Requests for VFs and PFs are compared by identity, as equal ones are shared.
-    """
-
-    def __init__(self) -> None:
-        self._first: dict[_Key, tuple[Proposal, PodRequest | None, tuple[Pf, ...]]] = {}
-        # By the identity of a request for VFs the request, and its selectors: to hash it costs more than the rest here.
-        self._selectors: dict[int, tuple[PodRequest, PodRequest]] = {}
+    """The constraint; `place` without the pod's VFs binds no interface to a GPU."""
 
     def read_request(self, pod: PodSide) -> GpuRequest | None:
         limits = [ContainerLimit(one.name, one.limits.get(RESOURCE, 0), one.role) for one in pod.containers]
@@ -53,62 +41,66 @@ class Gpus:
         return 100 * (left.total - len(left.free) + request.count) // left.total
 
     def place(self, request: GpuRequest, left: Units[Gpu], beside: Beside) -> Iterator[Proposal]:
-        return self.place_beside(request, left, None, ())
+        return place_beside(request, left, None, (), Steps())
 
-    def place_beside(
-        self, request: GpuRequest, left: Units[Gpu], vfs: PodRequest | None, pfs: tuple[Pf, ...]
-    ) -> Iterator[Proposal]:
-        """Yield proposals for a pod that requests these VFs too, on a node with these PFs; raise `Unmet`."""
-        bare = self._selectors_of(vfs) if request.vfs and vfs else None
-        key = request, left, id(bare), id(pfs)
-        known = self._first.get(key)
-        if known is not None:
-            yield known[0]
-        for number, proposal in enumerate(_proposals(request, left, bare, pfs)):
-            if number:
-                yield proposal
-            elif known is None:
-                if len(self._first) >= _MOST_KNOWN:
-                    self._first.clear()
-                # What is kept here is no other under the same identity.
-                self._first[key] = proposal, bare, pfs
-                yield proposal
 
-    def _selectors_of(self, vfs: PodRequest) -> PodRequest:
-        known = self._selectors.get(id(vfs))
-        if known is None:
-            if len(self._selectors) >= _MOST_KNOWN:
-                self._selectors.clear()
-            known = self._selectors[id(vfs)] = vfs, _selectors(vfs)
-        return known[1]
+def place_beside(
+    request: GpuRequest, left: Units[Gpu], vfs: PodRequest | None, pfs: tuple[Pf, ...], steps: Steps
+) -> Iterator[Proposal]:
+    """Yield proposals for a pod that requests these VFs too, on a node with these PFs; raise `Unmet`.
+
+    The first proposal is kept: nodes of one model have the same GPUs left again and again, so that most pods of a job
+    need no search. Requests for VFs and PFs are compared by identity, as equal ones are shared.
+    """
+    bare = _selectors_of(vfs) if request.vfs and vfs else None
+    key = request, left, id(bare), id(pfs)
+    known = _first_proposals.get(key)
+    if known is not None:
+        yield known[0]
+    for number, proposal in enumerate(_proposals(request, left, bare, pfs, steps)):
+        if not number:
+            if known is not None:
+                continue
+            _first_proposals.keep(key, (proposal, bare, pfs))
+        yield proposal
+
+
+_first_proposals = Memo[tuple[GpuRequest, Units[Gpu], int, int], tuple[Proposal, PodRequest | None, tuple[Pf, ...]]](
+    512
+)
+# By the identity of a request for VFs the request, and its selectors: to hash it costs more than the rest here.
+_known_selectors = Memo[int, tuple[PodRequest, PodRequest]](512)
+
+
+def _selectors_of(vfs: PodRequest) -> PodRequest:
+    known = _known_selectors.get(id(vfs)) or _known_selectors.keep(id(vfs), (vfs, _selectors(vfs)))
+    return known[1]
 
 
 def _proposals(
-    request: GpuRequest, left: Units[Gpu], bare: PodRequest | None, pfs: tuple[Pf, ...]
+    request: GpuRequest, left: Units[Gpu], bare: PodRequest | None, pfs: tuple[Pf, ...], steps: Steps
 ) -> Iterator[Proposal]:
     # Units come by their ids, which are PCI addresses of one length.
     free = [gpu for _, gpu in left.free]
     nearest = _nearest(free, _selected(bare, pfs)[: request.count], pfs) if bare is not None else ()
-    for choice in choices(request, free, nearest):
+    for choice in choices(request, free, nearest, steps=steps):
         yield _proposal(request, choice, pfs)
-
-
-GPUS = Gpus()
 
 
 def gpu_kind() -> Kind:
     """Return the kind that every scheduler has."""
-    return Kind(KIND, GPUS, resource=RESOURCE, placing=_without_uuid, naming=_uuids)
-
-
-# Equal GPUs of the nodes that there are: what is left on one node is compared with others by identity.
-_equal: "WeakValueDictionary[Gpu, Gpu]" = WeakValueDictionary()
+    return Kind(KIND, Gpus(), resource=RESOURCE, placing=_without_uuid, naming=_uuids)
 
 
 def _without_uuid(gpu: Gpu) -> Gpu:
     """Return as much of a GPU as a choice depends on: nodes of one model share what is found about them."""
-    bare = replace(gpu, uuid="")
-    return _equal.setdefault(bare, bare)
+    return _equal(replace(gpu, uuid=""))
+
+
+@lru_cache(maxsize=1 << 12)
+def _equal(bare: Gpu) -> Gpu:
+    """Return the first of equal GPUs: what is left on one node is compared with others by identity."""
+    return bare
 
 
 def _uuids(gpus: Sequence[Gpu]) -> dict[str, object]:

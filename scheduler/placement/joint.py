@@ -15,7 +15,8 @@ from mooring.gpu.request import GpuRequest
 from scheduler.constraints.kinds import Fault, Wish, words
 from scheduler.constraints.protocol import VFS, Beside, Proposal, Units, Unmet
 from scheduler.placement.assign import OUT_OF_BUDGET, Placement
-from scheduler.placement.gpus_constraint import GPUS
+from scheduler.placement.gpus_constraint import place_beside
+from scheduler.placement.steps import Steps
 from scheduler.placement.vf_accounting import FreeVfs
 from scheduler.placement.vfs_constraint import Vfs
 
@@ -24,18 +25,18 @@ BUDGET = 256
 _VFS = Vfs()
 
 
-class Step(Protocol):
+class Part(Protocol):
     """One kind that is placed on one node."""
 
     @property
     def name(self) -> str: ...
 
-    def proposals(self, beside: Beside) -> Iterator[Proposal]:
+    def proposals(self, beside: Beside, steps: Steps) -> Iterator[Proposal]:
         """Yield ways to place it beside the others; raise `Unmet` or `Fault`."""
 
 
 @dataclass(frozen=True, slots=True)
-class OfKind:
+class KindPart:
     """A kind that a plug-in adds, with the units that the node has left."""
 
     wish: Wish
@@ -45,12 +46,12 @@ class OfKind:
     def name(self) -> str:
         return self.wish.kind.name
 
-    def proposals(self, beside: Beside) -> Iterator[Proposal]:
+    def proposals(self, beside: Beside, _steps: Steps) -> Iterator[Proposal]:
         return self.wish.kind.proposals(self.wish.request, self.left, beside)
 
 
 @dataclass(frozen=True, slots=True)
-class OfGpus:
+class GpuPart:
     """The GPUs: our own code too, which sees the VFs that the pod requests, and the node's PFs."""
 
     name: str
@@ -59,12 +60,12 @@ class OfGpus:
     vfs: PodRequest | None
     pfs: tuple[Pf, ...]
 
-    def proposals(self, _beside: Beside) -> Iterator[Proposal]:
-        return GPUS.place_beside(self.request, self.left, self.vfs, self.pfs)
+    def proposals(self, _beside: Beside, steps: Steps) -> Iterator[Proposal]:
+        return place_beside(self.request, self.left, self.vfs, self.pfs, steps)
 
 
 @dataclass(frozen=True, slots=True)
-class OfVfs:
+class VfPart:
     """The VFs: our own code, so it needs no isolation."""
 
     request: PodRequest
@@ -74,58 +75,59 @@ class OfVfs:
     def name(self) -> str:
         return VFS
 
-    def proposals(self, beside: Beside) -> Iterator[Proposal]:
-        return _VFS.place(self.request, self.left, beside)
+    def proposals(self, beside: Beside, steps: Steps) -> Iterator[Proposal]:
+        return _VFS.place(self.request, self.left, beside, steps)
 
 
-def step_of(wish: Wish, left: Any, vfs: PodRequest | None, pfs: tuple[Pf, ...]) -> Step:
-    """Return the step for one kind that a pod requests."""
+def part_of(wish: Wish, left: Any, vfs: PodRequest | None, pfs: tuple[Pf, ...]) -> Part:
+    """Return the part for one kind that a pod requests."""
     if isinstance(wish.request, GpuRequest):
-        return OfGpus(wish.kind.name, wish.request, left, vfs, pfs)
-    return OfKind(wish, left)
+        return GpuPart(wish.kind.name, wish.request, left, vfs, pfs)
+    return KindPart(wish, left)
 
 
 class _Search:
     """One search; ``reasons`` holds for each kind its first reason for having no (further) way."""
 
-    def __init__(self, steps: Sequence[Step], budget: int) -> None:
-        self.steps = steps
+    def __init__(self, parts: Sequence[Part], budget: int, steps: Steps) -> None:
+        self.parts = parts
         self.budget = budget
+        self.steps = steps
         self.reasons: dict[str, str] = {}
         self.proposed: set[str] = set()
 
     def descend(self, depth: int, beside: Mapping[str, Proposal]) -> Mapping[str, Proposal] | None:
-        if depth == len(self.steps):
+        if depth == len(self.parts):
             return beside
-        step = self.steps[depth]
+        part = self.parts[depth]
         try:
-            for proposal in step.proposals(beside):
-                self.proposed.add(step.name)
-                if (found := self.descend(depth + 1, {**beside, step.name: proposal})) is not None:
+            for proposal in part.proposals(beside, self.steps):
+                self.proposed.add(part.name)
+                if (found := self.descend(depth + 1, {**beside, part.name: proposal})) is not None:
                     return found
                 self.budget -= 1
                 if self.budget < 0:
-                    self.reasons[step.name] = OUT_OF_BUDGET
+                    self.reasons[part.name] = OUT_OF_BUDGET
                     return None
         except (Unmet, Fault) as ended:
             reason = words(str(ended))
-            if reason == OUT_OF_BUDGET or step.name not in self.reasons:
-                self.reasons[step.name] = reason
+            if reason == OUT_OF_BUDGET or part.name not in self.reasons:
+                self.reasons[part.name] = reason
         return None
 
     def reason(self) -> str:
         """Return why nothing was found: what ran out, or the first kind without any way, or their combination."""
         if OUT_OF_BUDGET in self.reasons.values():
             return OUT_OF_BUDGET
-        first = next(step.name for step in self.steps if step.name not in self.proposed)
-        if first == self.steps[0].name:
+        first = next(part.name for part in self.parts if part.name not in self.proposed)
+        if first == self.parts[0].name:
             return self.reasons.get(first, f"not enough free {first}")
-        return f"free {', '.join(step.name for step in self.steps)} do not fit together"
+        return f"free {', '.join(part.name for part in self.parts)} do not fit together"
 
 
-def place_together(steps: Sequence[Step], free_vfs: FreeVfs, budget: int = BUDGET) -> Placement | str:
+def place_together(parts: Sequence[Part], free_vfs: FreeVfs, budget: int = BUDGET, *, steps: Steps) -> Placement | str:
     """Return where a pod's VFs are placed and its units of each kind, or the reason why there is no way."""
-    search = _Search(steps, budget)
+    search = _Search(parts, budget, steps)
     found = search.descend(0, {})
     if found is None:
         return search.reason()

@@ -1,34 +1,28 @@
-"""Choose a PF of one node for each VF that a pod requests: exactly, within a budget of steps.
+"""Choose a PF of one node for each VF that pods request: exactly, within a budget of steps.
 
 A pure function: what is requested (`VfDemand`) and what is free (`PfCapacity`, one a PF) give `Fit`, `NoFit` with
-the bound that was broken, or `OutOfBudget`. A placement is found whenever one exists: no PF gives more VFs or a larger
-Σ min_tx_rate than it has free, and each VF lies on a PF that its selectors allow. That is bin packing, strongly
-NP-hard, so running out of steps is an outcome of its own. Steps are counted, never timed: equal input has an equal
-outcome. `scheduler.placement.packing` explains the search, and why its answers are exact.
+the bound that was broken, or `OutOfBudget`. No PF gives more VFs or a larger Σ min_tx_rate than it has free, and each
+VF lies on a PF that its selectors allow. `scheduler.placement.search` is the search, and explains why it is exact.
 
 How the VFs lie over the PFs: ``distinct`` is required (each on another PF; those that have the most VFs left are
 preferred). ``pack`` (fewest PFs) and ``spread`` (no PF gives more of the pod's VFs than another must) are preferred:
 honoured as far as the steps reach, never a reason to refuse. Both start from the first placement found and search for a
-better one among fewer slots or fewer PFs.
+better one among fewer slots or fewer PFs. The VFs of several pods are one instance of the problem (`place_pods`).
 """
 
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import lru_cache
 from itertools import combinations
 from typing import Literal, NamedTuple
 
 from mooring.annotations.request import Spreading
-from scheduler.placement.packing import Bin, BudgetSpent, Item, Steps, pack_items
-from scheduler.placement.shared_ports import SharedPorts, pack_on_ports, sizes_by_port
+from scheduler.placement.memo import Memo
+from scheduler.placement.search import Bin, Item, Packing, SharedPorts, pack, size_by_port
+from scheduler.placement.steps import Steps, StepsSpent
 
-# What fills PFs exactly with rates that are nearly equal takes the most: with 3,000 steps 1 to 5 of 100 such pods of 12
-# to 16 VFs were not placed, with 6,000 about 1 of 300.
-BUDGET = 12_000
-# Steps beyond these, for two PFs only: their search has a bound (`subset_sum`). 64 VFs on PFs with 1,600,000 Mb/s free
-# take some 23,000 where no VF is left over and no set is found near a draw, of ten sizes as of all different ones.
-TWO_PFS = 40_000
+# Some 5 ms. Up to 8 VFs hardly ever need a third of it.
+BUDGET = 3_000
 # Some 25 ms: what is searched before others have their turn.
 SEARCHED_AT_ONCE = 15_000
 # Outcomes kept, of up to 10 KiB each for a node of 16 PFs, and of up to 40 KiB for one of 256.
@@ -41,6 +35,13 @@ class VfDemand(NamedTuple):
 
     min_tx_rate: int
     pfs: int
+
+
+class PodDemands(NamedTuple):
+    """A pod's VFs, each on another PF if it ``is_distinct``."""
+
+    vfs: tuple[VfDemand, ...]
+    is_distinct: bool
 
 
 class PfCapacity(NamedTuple):
@@ -77,25 +78,8 @@ class OutOfBudget:
 FitResult = Fit | NoFit | OutOfBudget
 Items = tuple[Item, ...]
 Bins = tuple[Bin, ...]
-
-
-class _StepCount:
-    """How many steps all searches of this process have taken."""
-
-    steps = 0
-
-
-_step_count = _StepCount()
-
-
-def steps_taken() -> int:
-    """Return how many steps all searches have taken so far: what a decision costs, however many nodes it searches."""
-    return _step_count.steps
-
-
-def add_steps(steps: int) -> None:
-    """Count steps that a search of another kind has taken: what takes as long as `steps_taken` steps do."""
-    _step_count.steps += steps
+# By the problem, so that nodes with as much free on their PFs share the outcome.
+outcomes = Memo[tuple[Items, Bins, Spreading | None, int, SharedPorts], FitResult](REMEMBERED)
 
 
 def place(
@@ -104,26 +88,53 @@ def place(
     spreading: Spreading | None = None,
     budget: int = BUDGET,
     ports: SharedPorts = (),
+    *,
+    steps: Steps,
 ) -> FitResult:
-    """Choose a PF for each demand; equal arguments give equal outcomes. ``ports`` are those that the PFs share."""
-    known = (1 << len(free)) - 1
-    items = tuple([Item(rate, pfs & known) for rate, pfs in demands])
+    """Choose a PF for each demand; equal arguments give equal outcomes.
+
+    ``ports`` are those that the PFs share. What is spent of the ``budget`` is charged to ``steps``.
+    """
+    existing = (1 << len(free)) - 1
+    items = tuple([Item(rate, pfs & existing) for rate, pfs in demands])
     if spreading == "distinct":
-        return _on_fullest(items, free, budget, ports)
-    bins = tuple([Bin(max(0, min(vfs, len(demands))), max(0, mbps)) for vfs, mbps in free])
-    return decide(items, bins, spreading, budget, ports)
+        return _on_fullest(items, free, budget, ports, steps)
+    return _decide(items, _bins(free, len(demands)), spreading, budget, ports, steps)
 
 
-def _on_fullest(items: Items, free: Sequence[PfCapacity], budget: int, ports: SharedPorts) -> FitResult:
+def place_pods(
+    pods: Sequence[PodDemands], free: Sequence[PfCapacity], ports: SharedPorts = (), *, steps: Steps
+) -> list[tuple[int, ...]] | None:
+    """Choose PFs for the VFs of several pods; return those of each pod, None if there is no way or none was found."""
+    existing = (1 << len(free)) - 1
+    items = tuple(
+        [
+            Item(rate, pfs & existing, number if pod.is_distinct else 0)
+            for number, pod in enumerate(pods, start=1)
+            for rate, pfs in pod.vfs
+        ]
+    )
+    outcome = _decide(items, _bins(free, len(items)), None, BUDGET, ports, steps)
+    if not isinstance(outcome, Fit):
+        return None
+    chosen = iter(outcome.pfs)
+    return [tuple([next(chosen) for _ in pod.vfs]) for pod in pods]
+
+
+def _bins(free: Sequence[PfCapacity], most: int) -> Bins:
+    return tuple([Bin(max(0, min(vfs, most)), max(0, mbps)) for vfs, mbps in free])
+
+
+def _on_fullest(items: Items, free: Sequence[PfCapacity], budget: int, ports: SharedPorts, steps: Steps) -> FitResult:
     """Give each item another bin, of as few as have the most VFs left: so the most pods have distinct PFs after it."""
     fullest = sorted((index for index, (vfs, _) in enumerate(free) if vfs > 0), key=lambda index: -free[index].vfs)
     for count in range(len(items), len(fullest)):
-        found = decide(items, _one_on_each(fullest[:count], free), "distinct", budget, ports)
+        found = _decide(items, _one_on_each(fullest[:count], free), "distinct", budget, ports, steps)
         if isinstance(found, Fit):
             return found
         if isinstance(found, OutOfBudget):
             break
-    return decide(items, _one_on_each(fullest, free), "distinct", budget, ports)
+    return _decide(items, _one_on_each(fullest, free), "distinct", budget, ports, steps)
 
 
 def _one_on_each(chosen: Collection[int], free: Sequence[PfCapacity]) -> Bins:
@@ -131,49 +142,52 @@ def _one_on_each(chosen: Collection[int], free: Sequence[PfCapacity]) -> Bins:
     return tuple([Bin(int(index in chosen), max(0, mbps)) for index, (_, mbps) in enumerate(free)])
 
 
-@lru_cache(maxsize=REMEMBERED)
-def decide(items: Items, bins: Bins, spreading: Spreading | None, budget: int, ports: SharedPorts = ()) -> FitResult:
-    """Decide one instance of the problem: nodes with as much free on their PFs share the outcome."""
-    why = _broken_bound(items, bins, spreading, ports)
-    if why is not None:
+def _decide(
+    items: Items, bins: Bins, spreading: Spreading | None, budget: int, ports: SharedPorts, steps: Steps
+) -> FitResult:
+    """Decide one instance of the problem."""
+    key = items, bins, spreading, budget, ports
+    outcome = outcomes.get(key)
+    if outcome is None:
+        own = Steps(budget)
+        outcome = outcomes.keep(key, _outcome(items, bins, spreading, ports, own))
+        steps.spend(min(own.spent, budget))
+    return outcome
+
+
+def _outcome(items: Items, bins: Bins, spreading: Spreading | None, ports: SharedPorts, steps: Steps) -> FitResult:
+    if (why := _broken_bound(items, bins, spreading, ports)) is not None:
         return NoFit(why)
-    steps = Steps(budget, TWO_PFS)
     try:
-        found = _pack(items, bins, ports, steps)
-        if found is None:
+        packing = pack(items, bins, ports, steps)
+        if packing is None:
             return NoFit("combination")
-        return Fit(_as_wished(found, items, bins, spreading, steps, ports))
-    except BudgetSpent:
-        return OutOfBudget(budget)
-    finally:
-        _step_count.steps += budget - max(steps.left, 0) + TWO_PFS - steps.bounded
+        return Fit(_as_preferred(packing, items, bins, spreading, steps, ports))
+    except StepsSpent:
+        return OutOfBudget(steps.most)
 
 
-def _pack(items: Items, bins: Bins, ports: SharedPorts, steps: Steps) -> tuple[int, ...] | None:
-    return pack_on_ports(items, bins, ports, steps) if ports else pack_items(items, bins, steps)
-
-
-def _as_wished(
-    found: tuple[int, ...], items: Items, bins: Bins, spreading: Spreading | None, steps: Steps, ports: SharedPorts
-) -> tuple[int, ...]:
-    """Return the placement that honours the preference most, or the one found if the steps run out."""
-    with suppress(BudgetSpent):
-        for narrowed in _narrowed(found, bins, spreading):
+def _as_preferred(
+    packing: Packing, items: Items, bins: Bins, spreading: Spreading | None, steps: Steps, ports: SharedPorts
+) -> Packing:
+    """Return the placement that honours the preference most, or the given one if the steps run out."""
+    with suppress(StepsSpent):
+        for narrowed in _narrowed(packing, bins, spreading):
             steps.spend(len(bins))
             broken = _broken_bound(items, narrowed, spreading, ports)
-            better = None if broken else _pack(items, narrowed, ports, steps)
+            better = None if broken else pack(items, narrowed, ports, steps)
             if better is not None:
                 return better
-    return found
+    return packing
 
 
-def _narrowed(found: tuple[int, ...], bins: Bins, spreading: Spreading | None) -> Iterator[Bins]:
-    """Yield narrowed bins, the best first: any placement within them is better than the one found."""
+def _narrowed(packing: Packing, bins: Bins, spreading: Spreading | None) -> Iterator[Bins]:
+    """Yield narrowed bins, the best first: any placement within them is better than the given one."""
     if spreading == "spread":
-        for level in range(1, max(map(found.count, found), default=0)):
+        for level in range(1, max(map(packing.count, packing), default=0)):
             yield tuple(Bin(min(capacity.slots, level), capacity.size) for capacity in bins)
     elif spreading == "pack":
-        for count in range(1, len(set(found))):
+        for count in range(1, len(set(packing))):
             for chosen in combinations(range(len(bins)), count):
                 yield tuple(capacity if index in chosen else Bin(0, 0) for index, capacity in enumerate(bins))
 
@@ -183,7 +197,7 @@ def _broken_bound(items: Items, bins: Bins, spreading: Spreading | None, ports: 
         return "selectors"
     if sum([capacity.slots for capacity in bins]) < len(items):
         return "distinct" if spreading == "distinct" else "vfs"
-    sizes = sizes_by_port(bins, ports).values() if ports else [capacity.size for capacity in bins]
+    sizes = size_by_port(bins, ports).values() if ports else [capacity.size for capacity in bins]
     if sum(sizes) < sum([item.size for item in items]):
         return "rate"
     return None

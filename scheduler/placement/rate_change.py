@@ -17,6 +17,7 @@ from mooring.errors import AnnotationError
 from mooring.nic.settings import SETTING_NAMES, VfSettings
 from scheduler.placement.eligibility import refused_settings
 from scheduler.placement.glob import Glob
+from scheduler.placement.memo import Memo
 from scheduler.placement.shared_ports import joined, offers_of
 from scheduler.placement.vf_accounting import FreeVfs
 
@@ -39,20 +40,16 @@ class Misfit:
     message: str
 
 
-# Interfaces and VFs that were compared last. Both are kept, so that no others come under the same identities. Replicas
-# share their interfaces and nodes of one model their VFs, and comparing all fields of both costs far more.
-_MOST_COMPARED = 1 << 13
-_same: dict[tuple[int, int], tuple[VfRequest, AssignedVf]] = {}
+# By the identity of an interface and a VF that are the same: replicas share their interfaces and nodes of one model
+# their VFs, and comparing all fields of both costs far more.
+_same = Memo[tuple[int, int], tuple[VfRequest, AssignedVf]](1 << 13)
 
 
 def asks_as_assigned(interfaces: Sequence[VfRequest], vfs: Sequence[AssignedVf]) -> bool:
     """Return whether a request asks for what the assignment has given it."""
-    if len(interfaces) != len(vfs):
-        return False
-    for one, vf in zip(interfaces, vfs, strict=True):
-        if (id(one), id(vf)) not in _same and not _compare(one, vf):
-            return False
-    return True
+    return len(interfaces) == len(vfs) and all(
+        _same.get((id(one), id(vf))) is not None or _compare(one, vf) for one, vf in zip(interfaces, vfs, strict=True)
+    )
 
 
 def _compare(one: VfRequest, vf: AssignedVf) -> bool:
@@ -60,9 +57,7 @@ def _compare(one: VfRequest, vf: AssignedVf) -> bool:
         return False
     # Names of containers may be long and many: those are not kept.
     if one.containers is None and vf.containers is None:
-        if len(_same) >= _MOST_COMPARED:
-            _same.clear()
-        _same[id(one), id(vf)] = one, vf
+        _same.keep((id(one), id(vf)), (one, vf))
     return True
 
 

@@ -12,6 +12,7 @@ from mooring.annotations.request import PodRequest, read_request
 from scheduler.constraints.protocol import VFS, Beside, NodeSide, PodSide, Proposal, Unmet
 from scheduler.placement.assign import NOT_ENOUGH, demands_on, place_on
 from scheduler.placement.place import VfDemand
+from scheduler.placement.steps import Steps
 from scheduler.placement.vf_accounting import FreeVfs
 
 Narrowing = Mapping[int, frozenset[str]]
@@ -38,14 +39,16 @@ class Vfs:
         offered = left.offered_vfs
         return min(offered - left.vf_count + wanted, offered) * 100 // max(offered, 1)
 
-    def place(self, request: PodRequest, left: FreeVfs, beside: Beside) -> Iterator[Proposal]:
+    def place(
+        self, request: PodRequest, left: FreeVfs, beside: Beside, steps: Steps | None = None
+    ) -> Iterator[Proposal]:
         """Yield the one placement that `scheduler.placement.place` finds within the other kinds' proposals."""
         demands = demands_on(request, left.pfs)
         if isinstance(demands, str):
             raise Unmet(demands)
         for proposal in beside.values():
             demands = _narrowed(demands, proposal.narrows.get(VFS, {}), left.pfs)
-        found = place_on(demands, left.capacities, request.pfs, left.shared_ports)
+        found = place_on(demands, left.capacities, request.pfs, left.shared_ports, steps=steps or Steps())
         if isinstance(found, str):
             raise Unmet(found)
         yield Proposal(tuple(left.pfs[index].name for index in found.pfs))

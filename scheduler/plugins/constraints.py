@@ -17,7 +17,8 @@ from scheduler.constraints.kinds import Wish
 from scheduler.kube.cluster_event import ClusterEvent
 from scheduler.kube.pod_info import PodInfo
 from scheduler.placement.assign import Placement
-from scheduler.placement.joint import OfVfs, Step, place_together, step_of
+from scheduler.placement.joint import Part, VfPart, part_of, place_together
+from scheduler.placement.steps import Steps
 from scheduler.plugins.interface import (
     DryRun,
     DryRunPlugin,
@@ -89,19 +90,19 @@ def _name_of(wish: Wish) -> Hashable:
 
 def reserve(pod_info: PodInfo, nodes: NodeColumns) -> Reserve | None:
     """Return a function that finds units and VFs together; None for a pod that requests no unit."""
-    return (lambda row: _place(pod_info, nodes, row)) if pod_info.wishes else None
+    return (lambda row, steps: _place(pod_info, nodes, row, steps)) if pod_info.wishes else None
 
 
-def _place(pod_info: PodInfo, nodes: NodeColumns, row: int) -> Placement | str:
+def _place(pod_info: PodInfo, nodes: NodeColumns, row: int, steps: Steps) -> Placement | str:
     """Find exact devices for the whole request on a row, or the reason why they do not fit there."""
     free_vfs = nodes.free_vfs_of_row[row]
     vfs = pod_info.request if pod_info.interfaces else None
-    steps: list[Step] = [
-        step_of(wish, nodes.unit_pools[wish.kind.name][row].left, vfs, free_vfs.pfs) for wish in pod_info.wishes
+    parts: list[Part] = [
+        part_of(wish, nodes.unit_pools[wish.kind.name][row].left, vfs, free_vfs.pfs) for wish in pod_info.wishes
     ]
     if pod_info.request is not None and pod_info.interfaces:
-        steps.append(OfVfs(pod_info.request, free_vfs))
-    return place_together(steps, free_vfs)
+        parts.append(VfPart(pod_info.request, free_vfs))
+    return place_together(parts, free_vfs, steps=steps)
 
 
 def _judge(wish: Wish, unit_pool: UnitPool) -> int | str:
@@ -142,8 +143,8 @@ def _scoring(wish: Wish) -> Callable[[UnitPool], int]:
 class _Units(ExactDevices):
     """Units of other kinds, and VFs beside them: the filter and the search read the node's row, so it is rewritten."""
 
-    def __init__(self, pod_info: PodInfo, cache: Cache, row: int) -> None:
-        super().__init__(pod_info, cache, row)
+    def __init__(self, pod_info: PodInfo, cache: Cache, row: int, steps: Steps) -> None:
+        super().__init__(pod_info, cache, row, steps)
         self._row = row
         self._filter = pre_filter(pod_info, cache.nodes)
         assigned_pods = cache.assigned_pods_on(self._node)
@@ -177,13 +178,13 @@ class _Units(ExactDevices):
         nodes = self._cache.nodes
         if self._filter is not None and (mark := self._filter.judge(nodes.row_view(self._row))):
             return self._filter.reasons(mark)[0]
-        return _place(self._pod_info, nodes, self._row)
+        return _place(self._pod_info, nodes, self._row, self._steps)
 
 
-def dry_run(pod_info: PodInfo, cache: Cache) -> DryRun | None:
+def dry_run(pod_info: PodInfo, cache: Cache, steps: Steps) -> DryRun | None:
     if not pod_info.wishes:
         return None
-    return DryRun(lambda row, _: _Units(pod_info, cache, row), fits_alone(pod_info, cache.nodes))
+    return DryRun(lambda row, _: _Units(pod_info, cache, row, steps), fits_alone(pod_info, cache.nodes))
 
 
 _REQUEUE_ON = ClusterEvent.NODE_ADDED | ClusterEvent.NODE_INVENTORY | ClusterEvent.NODE_UNITS

@@ -10,14 +10,14 @@ from scheduler.cache.node_columns import NodeColumns
 from scheduler.cache.unit_pools import UnitFault, UnitPool
 from scheduler.kube.cluster_event import ClusterEvent
 from scheduler.kube.pod_info import PodInfo
-from scheduler.plugins.interface import Filter, FilterPlugin, refuse_by
+from scheduler.plugins.interface import FilterPlugin, NodeFilter, refuse_by
 
 
-def pre_filter(pod_info: PodInfo, nodes: NodeColumns) -> Filter | None:
+def pre_filter(pod_info: PodInfo, nodes: NodeColumns) -> NodeFilter | None:
     asked, column = _asked(pod_info), nodes.unit_pools.get(KIND)
     if not asked or column is None:
         return None
-    return lambda rows: refuse_by(column, lambda unit_pool: _judge(asked, unit_pool), rows)
+    return lambda rows, _: refuse_by(column, lambda unit_pool: _judge(asked, unit_pool), rows)
 
 
 def refusal(pod_info: PodInfo, nodes: NodeColumns, row: int) -> str:

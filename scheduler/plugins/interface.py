@@ -35,6 +35,7 @@ from scheduler.kube.cluster_event import ClusterEvent
 from scheduler.kube.pod_info import PodInfo
 from scheduler.kube.selection.affinity import AffinityInfo
 from scheduler.placement.assign import Placement
+from scheduler.placement.steps import Steps
 
 Texts = tuple[str, ...]
 
@@ -52,7 +53,9 @@ def refuse_where(refused: Flags, text: str) -> Refusals | None:
     return Refusals(refused.astype(np.int64), ((text,),)) if np.count_nonzero(refused) else None
 
 
-def refuse_by(column: Column[Fact], judge: Callable[[Fact], str], rows: Rows, by: Hashable = None) -> Refusals | None:
+def refuse_by(
+    column: Column[Fact], judge: Callable[[Fact], str], rows: Rows, by: Hashable = None, steps: Steps | None = None
+) -> Refusals | None:
     """Refuse the rows for whose fact ``judge`` returns a reason; None if no row is refused.
 
     With ``by``, which names the judge and all that its reasons depend on besides the fact, they are kept.
@@ -62,7 +65,7 @@ def refuse_by(column: Column[Fact], judge: Callable[[Fact], str], rows: Rows, by
     def code(fact: Fact) -> int:
         return found.code(judge(fact))
 
-    codes = column.spread(code, rows, by)
+    codes = column.spread(code, rows, by, steps)
     return Refusals(codes, tuple((text,) for text in found.texts)) if codes.any() else None
 
 
@@ -70,6 +73,8 @@ def refuse_by(column: Column[Fact], judge: Callable[[Fact], str], rows: Rows, by
 # the rule has to filter again. Each move is undone before the dry runs of a pod end.
 Move = Callable[[int, AssignedPod, int], bool]
 Filter = Callable[[Rows], Refusals | None]
+# Judges what nodes are; a rule that takes long for each different node counts in the steps what it judges.
+NodeFilter = Callable[[Rows, Steps], Refusals | None]
 Scorer = Callable[[Rows], Amounts]
 UsageScorer = Callable[[NodeView], Measure]
 
@@ -89,7 +94,7 @@ class FilterPlugin:
     """
 
     name: str
-    pre_filter: Callable[[PodInfo, NodeColumns], Filter | None]
+    pre_filter: Callable[[PodInfo, NodeColumns], NodeFilter | None]
     requeue_on: ClusterEvent
 
 
@@ -206,8 +211,8 @@ class VolumeFilterPlugin:
     slow: bool = False
 
 
-# The pod's exact devices on a row, or the reason why they do not fit together there.
-Reserve = Callable[[int], Placement | str]
+# The pod's exact devices on a row, or the reason why they do not fit together there; the search spends steps.
+Reserve = Callable[[int, Steps], Placement | str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,11 +278,11 @@ class DryRun(NamedTuple):
 class DryRunPlugin:
     """A plugin whose verdict on a node depends on the pods there; ``reserves`` if it assigns exact devices.
 
-    ``pre_filter`` returns None if the plugin does not apply to a pod.
+    ``pre_filter`` returns None if the plugin does not apply to a pod. Searches of its parts spend the steps.
     """
 
     name: str
-    pre_filter: Callable[[PodInfo, Cache], DryRun | None]
+    pre_filter: Callable[[PodInfo, Cache, Steps], DryRun | None]
     reserves: bool = False
 
 

@@ -12,14 +12,14 @@ from scheduler.kube.cluster_event import ClusterEvent
 from scheduler.kube.objects import NodeSelector, NodeSelectorTerm, Requirement
 from scheduler.kube.pod_info import PodInfo
 from scheduler.kube.selection.node_selectors import matches
-from scheduler.plugins.interface import Filter, FilterPlugin, ScorePlugin, Scorer, refuse_where
+from scheduler.plugins.interface import FilterPlugin, NodeFilter, ScorePlugin, Scorer, refuse_where
 
 
-def pre_filter(pod_info: PodInfo, nodes: NodeColumns) -> Filter | None:
+def pre_filter(pod_info: PodInfo, nodes: NodeColumns) -> NodeFilter | None:
     affinity = pod_info.pod.spec.affinity.node_affinity if pod_info.pod.spec.affinity else None
     if not pod_info.pod.spec.node_selector and (affinity is None or affinity.required is None):
         return None
-    return lambda rows: refuse_where(
+    return lambda rows, _: refuse_where(
         ~required(pod_info, nodes, rows), "node(s) didn't match Pod's node affinity/selector"
     )
 

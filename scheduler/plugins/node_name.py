@@ -3,15 +3,15 @@
 from scheduler.cache.node_columns import NodeColumns
 from scheduler.kube.cluster_event import ClusterEvent
 from scheduler.kube.pod_info import PodInfo
-from scheduler.plugins.interface import Filter, FilterPlugin, refuse_where
+from scheduler.plugins.interface import FilterPlugin, NodeFilter, refuse_where
 
 
-def pre_filter(pod_info: PodInfo, nodes: NodeColumns) -> Filter | None:
+def pre_filter(pod_info: PodInfo, nodes: NodeColumns) -> NodeFilter | None:
     wanted = pod_info.pod.spec.node_name
     if not wanted:
         return None
     reason = "node(s) didn't match the requested node name"
-    return lambda rows: refuse_where(rows != nodes.row_of.get(wanted, -1), reason)
+    return lambda rows, _: refuse_where(rows != nodes.row_of.get(wanted, -1), reason)
 
 
 FILTER = FilterPlugin("NodeName", pre_filter, ClusterEvent.NODE_ADDED)

@@ -7,6 +7,7 @@ from scheduler.cache.node_columns import NodeColumns
 from scheduler.kube.cluster_event import ClusterEvent
 from scheduler.kube.host_ports import HostPorts, Wanted
 from scheduler.kube.pod_info import PodInfo
+from scheduler.placement.steps import Steps
 from scheduler.plugins.interface import (
     DryRun,
     DryRunPlugin,
@@ -46,7 +47,7 @@ class _UsedPorts(PreFilterExtensions):
         return _REASONS if self._wanted.clash(self._taken.values()) else ()
 
 
-def dry_run(pod_info: PodInfo, cache: Cache) -> DryRun | None:
+def dry_run(pod_info: PodInfo, cache: Cache, _: Steps) -> DryRun | None:
     if not pod_info.ports:
         return None
     return DryRun(lambda row, _: _UsedPorts(pod_info.ports, cache.assigned_pods_on(cache.nodes.names[row])))

@@ -12,6 +12,7 @@ from scheduler.cache.node_columns import CPU, LINES, MEMORY, PODS, SCORED_CPU, S
 from scheduler.cache.node_view import Measure, NodeView
 from scheduler.kube.cluster_event import ClusterEvent
 from scheduler.kube.pod_info import PodInfo
+from scheduler.placement.steps import Steps
 from scheduler.plugins.interface import (
     DryRun,
     DryRunPlugin,
@@ -129,7 +130,7 @@ class _AmountsLeft(PreFilterExtensions):
             self._spare[name] -= sign * sum([assigned.resources.get(name, 0) for assigned in assigned_pods])
 
 
-def dry_run(pod_info: PodInfo, cache: Cache) -> DryRun:
+def dry_run(pod_info: PodInfo, cache: Cache, _: Steps) -> DryRun:
     nodes, wanted = cache.nodes, _requested(pod_info)
     lines = [(name, LINES[name], amount) for name, amount in wanted if name in LINES]
     others = [(name, amount) for name, amount in wanted if name not in LINES]

@@ -20,14 +20,16 @@ from scheduler.kube.cluster_event import ClusterEvent
 from scheduler.kube.pod_info import PodInfo
 from scheduler.placement.assign import NOT_ENOUGH, OUT_OF_BUDGET, Placement, pick_vfs, place_on
 from scheduler.placement.eligibility import eligibility
-from scheduler.placement.place import SEARCHED_AT_ONCE, PfCapacity, VfDemand, steps_taken
-from scheduler.placement.shared_ports import SharedPorts, shared_ports_of
+from scheduler.placement.place import SEARCHED_AT_ONCE, PfCapacity, VfDemand
+from scheduler.placement.search import SharedPorts
+from scheduler.placement.shared_ports import shared_ports_of
+from scheduler.placement.steps import Steps
 from scheduler.placement.vf_accounting import FreeVfs, VfAccounting, capacities_unused
 from scheduler.plugins.interface import (
     DryRun,
     DryRunPlugin,
-    Filter,
     FilterPlugin,
+    NodeFilter,
     PreFilterExtensions,
     Reserve,
     ReservePlugin,
@@ -51,7 +53,7 @@ FAULTS: Mapping[InventoryFault, str] = {
 _MOST_KNOWN = 1 << 14
 
 
-def pre_filter_inventory(pod_info: PodInfo, nodes: NodeColumns) -> Filter | None:
+def pre_filter_inventory(pod_info: PodInfo, nodes: NodeColumns) -> NodeFilter | None:
     request = pod_info.request
     if request is None or not request.interfaces:
         return None
@@ -62,7 +64,7 @@ def pre_filter_inventory(pod_info: PodInfo, nodes: NodeColumns) -> Filter | None
         fault, pfs = offer
         return FAULTS[fault] if fault is not None else verdicts.refusal(pfs)
 
-    return lambda rows: refuse_by(_offers(request, nodes), judge, rows, ("refusal", verdicts))
+    return lambda rows, steps: refuse_by(_offers(request, nodes), judge, rows, ("refusal", verdicts), steps)
 
 
 def _offers(request: PodRequest, nodes: NodeColumns) -> Column[Offer]:
@@ -130,9 +132,13 @@ class _Demands:
             known = self._known[id(pfs)] = pfs, self.eligibility.demands(pfs)
         return known[1]
 
-    def place(self, pfs: tuple[Pf, ...], capacities: tuple[PfCapacity, ...], ports: SharedPorts) -> Placement | str:
+    def place(
+        self, pfs: tuple[Pf, ...], capacities: tuple[PfCapacity, ...], ports: SharedPorts, steps: Steps
+    ) -> Placement | str:
         demands = self.on(pfs)
-        return demands if isinstance(demands, str) else place_on(demands, capacities, self.spreading, ports)
+        return (
+            demands if isinstance(demands, str) else place_on(demands, capacities, self.spreading, ports, steps=steps)
+        )
 
 
 def _demands(pod_info: PodInfo, nodes: NodeColumns) -> _Demands | None:
@@ -146,9 +152,9 @@ def reserve(pod_info: PodInfo, nodes: NodeColumns) -> Reserve | None:
     if demands is None:
         return None
 
-    def choose(row: int) -> Placement | str:
+    def choose(row: int, steps: Steps) -> Placement | str:
         free_vfs = nodes.free_vfs_of_row[row]
-        return demands.place(free_vfs.pfs, free_vfs.capacities, free_vfs.shared_ports)
+        return demands.place(free_vfs.pfs, free_vfs.capacities, free_vfs.shared_ports, steps)
 
     return choose
 
@@ -165,8 +171,8 @@ class ExactDevices(PreFilterExtensions):
 
     moves_cache = True
 
-    def __init__(self, pod_info: PodInfo, cache: Cache, row: int) -> None:
-        self._pod_info, self._cache = pod_info, cache
+    def __init__(self, pod_info: PodInfo, cache: Cache, row: int, steps: Steps) -> None:
+        self._pod_info, self._cache, self._steps = pod_info, cache, steps
         self._node = cache.nodes.names[row]
         self._vf_accounting = cache.vf_accounting(self._node)
 
@@ -198,20 +204,22 @@ class ExactDevices(PreFilterExtensions):
 class _Vfs(ExactDevices):
     """Whether the interfaces fit together on the PFs."""
 
-    def __init__(self, pod_info: PodInfo, cache: Cache, row: int, demands: _Demands) -> None:
-        super().__init__(pod_info, cache, row)
+    def __init__(self, pod_info: PodInfo, cache: Cache, row: int, demands: _Demands, steps: Steps) -> None:
+        super().__init__(pod_info, cache, row, steps)
         self._demands = demands
 
     def _place(self) -> Placement | str:
         free_vfs = self._vf_accounting.free_vfs
-        return self._demands.place(free_vfs.pfs, free_vfs.capacities, free_vfs.shared_ports)
+        return self._demands.place(free_vfs.pfs, free_vfs.capacities, free_vfs.shared_ports, self._steps)
 
 
 class _VfSums(PreFilterExtensions):
     """The same if each VF has one claim: add the VFs of removed pods to those left, subtract those of added pods."""
 
-    def __init__(self, vf_accounting: VfAccounting, demands: tuple[VfDemand, ...], spreading: Spreading | None) -> None:
-        self._vf_accounting, self._demands, self._spreading = vf_accounting, demands, spreading
+    def __init__(
+        self, vf_accounting: VfAccounting, demands: tuple[VfDemand, ...], spreading: Spreading | None, steps: Steps
+    ) -> None:
+        self._vf_accounting, self._demands, self._spreading, self._steps = vf_accounting, demands, spreading, steps
         self._vfs = [capacity.vfs for capacity in vf_accounting.free_vfs.capacities]
         self._mbps = [capacity.mbps for capacity in vf_accounting.free_vfs.capacities]
         self._shared_ports = vf_accounting.free_vfs.shared_ports
@@ -226,7 +234,7 @@ class _VfSums(PreFilterExtensions):
 
     def filter(self) -> Texts:
         capacities = tuple(map(PfCapacity, self._vfs, self._mbps))
-        found = place_on(self._demands, capacities, self._spreading, self._shared_ports)
+        found = place_on(self._demands, capacities, self._spreading, self._shared_ports, steps=self._steps)
         return (found,) if isinstance(found, str) else ()
 
     def _move(self, assigned_pods: Sequence[AssignedPod], sign: int) -> None:
@@ -250,24 +258,24 @@ class _VfSums(PreFilterExtensions):
                 self._mbps[index] -= rate
 
 
-def dry_run(pod_info: PodInfo, cache: Cache) -> DryRun | None:
+def dry_run(pod_info: PodInfo, cache: Cache, steps: Steps) -> DryRun | None:
     demands = None if pod_info.wishes else _demands(pod_info, cache.nodes)
     if demands is None:
         return None
 
     def on(row: int, by_sums: bool) -> PreFilterExtensions:
-        sums = _sums(demands, cache.vf_accounting(cache.nodes.names[row])) if by_sums else None
-        return sums or _Vfs(pod_info, cache, row, demands)
+        sums = _sums(demands, cache.vf_accounting(cache.nodes.names[row]), steps) if by_sums else None
+        return sums or _Vfs(pod_info, cache, row, demands, steps)
 
     return DryRun(on, _fits_alone(demands))
 
 
-def _sums(demands: _Demands, vf_accounting: VfAccounting) -> _VfSums | None:
+def _sums(demands: _Demands, vf_accounting: VfAccounting, steps: Steps) -> _VfSums | None:
     """Return a part with the same verdict by mere sums; None if claims overlap, so that sums do not suffice."""
     on_pfs = demands.on(vf_accounting.pfs)
     if isinstance(on_pfs, str) or not vf_accounting.is_plain:
         return None
-    return _VfSums(vf_accounting, on_pfs, demands.spreading)
+    return _VfSums(vf_accounting, on_pfs, demands.spreading, steps)
 
 
 def fits_alone(pod_info: PodInfo, nodes: NodeColumns) -> Callable[[NodeView], Measure] | None:
@@ -277,11 +285,11 @@ def fits_alone(pod_info: PodInfo, nodes: NodeColumns) -> Callable[[NodeView], Me
 
 
 def _fits_alone(demands: _Demands) -> Callable[[NodeView], Measure]:
-    limit = 0
+    steps = Steps()
     rate, count = demands.least
 
     def could_give(offer: Offer) -> int:
-        if steps_taken() > limit:
+        if steps.spent > SEARCHED_AT_ONCE:
             # Too much was searched already: as where a single search runs out of steps. Not kept.
             return NOT_KEPT
         _, pfs = offer
@@ -289,12 +297,12 @@ def _fits_alone(demands: _Demands) -> Callable[[NodeView], Measure]:
         if sum([one.mbps for one in unused]) < rate or sum([one.vfs for one in unused]) < count:
             # Most nodes, where a request is too large for any: a search that takes no step is not free.
             return False
-        found = demands.place(pfs, unused, shared_ports_of(pfs))
+        found = demands.place(pfs, unused, shared_ports_of(pfs), steps)
         return not isinstance(found, str) or found == OUT_OF_BUDGET
 
     def fits(view: NodeView) -> Measure:
-        nonlocal limit
-        limit = steps_taken() + SEARCHED_AT_ONCE
+        nonlocal steps
+        steps = Steps()
         return view.judged(demands.offers, could_give, ("alone", demands.eligibility))
 
     return fits

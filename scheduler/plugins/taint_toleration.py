@@ -8,7 +8,7 @@ from scheduler.cache.node_columns import Flags, NodeColumns, Rows
 from scheduler.kube.cluster_event import ClusterEvent
 from scheduler.kube.objects import Toleration
 from scheduler.kube.pod_info import PodInfo
-from scheduler.plugins.interface import Filter, FilterPlugin, ScorePlugin, Scorer, refuse_by
+from scheduler.plugins.interface import FilterPlugin, NodeFilter, ScorePlugin, Scorer, refuse_by
 
 # Key, value, effect.
 Taint = tuple[str, str, str]
@@ -16,7 +16,7 @@ _KEEP_OUT = ("NoSchedule", "NoExecute")
 _RATHER_NOT = "PreferNoSchedule"
 
 
-def pre_filter(pod_info: PodInfo, nodes: NodeColumns) -> Filter | None:
+def pre_filter(pod_info: PodInfo, nodes: NodeColumns) -> NodeFilter | None:
     tolerations = Tolerations(pod_info.pod.spec.tolerations or ())
 
     def judge(taints: tuple[Taint, ...]) -> str:
@@ -24,7 +24,7 @@ def pre_filter(pod_info: PodInfo, nodes: NodeColumns) -> Filter | None:
         # pods.
         return "" if _untolerated(tolerations, taints) is None else "node(s) had untolerated taint(s)"
 
-    return lambda rows: refuse_by(nodes.taints, judge, rows)
+    return lambda rows, _: refuse_by(nodes.taints, judge, rows)
 
 
 def tolerated(pod_info: PodInfo, nodes: NodeColumns, rows: Rows) -> Flags:

@@ -28,6 +28,7 @@ from scheduler.pending.groups.pending_groups import PendingGroups
 from scheduler.pending.nominator import Nominator
 from scheduler.pending.pending_pod import PendingPod
 from scheduler.pending.pending_pods import PendingPods
+from scheduler.placement.steps import Steps
 
 # Pods that are looked at in one step: some 0.2 ms each; so many others that are moved on its node take as long.
 _PORTION, _MOVED_AS_LONG = 64, 8
@@ -129,7 +130,7 @@ class NominationTakeover:
         there, here = lot.found.setdefault(node, []), self.cache.assigned_pods_on(node)
         beside = [one for one in (*others.get(node, ()), *there) if one.priority >= priority]
         leaving = [one for one in here if one.affinity_info is not None and one.affinity_info.terminating]
-        with DryRuns(pod_info, self.cache, reserves_only=True).on(row, beside, off=leaving) as dry_run:
+        with DryRuns(pod_info, self.cache, Steps(), reserves_only=True).on(row, beside, off=leaving) as dry_run:
             there.append(replace(dry_run.assigned(), priority=priority))
         return len(beside) + len(leaving)
 

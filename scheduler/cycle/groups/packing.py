@@ -6,8 +6,7 @@ they were one pod, and put on again with the VFs that this gives.
 
 Why it is right: what a node can hold does not depend on the order in which members came, if all of them are placed by
 one search. Rules about other pods read on which node a pod is, not on which PF. Members with volumes or other kinds of
-resource are placed one by one only: what they need is not decided by the PFs alone. So are members with distinct PFs
-where PFs share a port.
+resource are placed one by one only: what they need is not decided by the PFs alone.
 
 What it costs: one search for a placement on each row that has enough in all, paid from the decision's budget. What did
 not fit together is remembered until a node changes.
@@ -24,10 +23,8 @@ from scheduler.cycle.decisions import Bind
 from scheduler.cycle.groups.members import alike
 from scheduler.cycle.placement_budget import PlacementBudget, TurnSpent
 from scheduler.kube.pod_info import PodInfo
-from scheduler.placement.assign import NOT_ENOUGH, Placement, demands_on, place_on
-from scheduler.placement.place import steps_taken
-from scheduler.placement.pods_together import MOST_VFS, PodDemands, place_together
-from scheduler.placement.vf_accounting import FreeVfs
+from scheduler.placement.assign import NOT_ENOUGH, Placement, demands_on
+from scheduler.placement.place import PodDemands, place_pods
 
 # Why a member has no VFs beside others though they may fit together.
 _TOGETHER = (NOT_ENOUGH["combination"], NOT_ENOUGH["distinct"])
@@ -61,7 +58,7 @@ class GroupPacking:
                 continue
             beside = [bind.pod_info for bind in there]
             key = row, alike(member), frozenset(one.uid for one in beside)
-            if key in self.failed or not all(map(self._is_plain, beside)) or self._is_unknown(row, [*beside, member]):
+            if key in self.failed or not all(map(self._is_plain, beside)):
                 continue
             if budget.turn_is_spent:
                 raise TurnSpent
@@ -74,7 +71,7 @@ class GroupPacking:
 
     def fit_together(self, row: int, members: Sequence[PodInfo], budget: PlacementBudget) -> bool:
         """Return whether the VFs of members that are not placed fit on a row's PFs together; True if not known."""
-        if budget.is_spent or not all(map(self._is_plain, members)) or self._is_unknown(row, members):
+        if budget.is_spent or not all(map(self._is_plain, members)):
             return True
         return bool(self._place(row, members, budget))
 
@@ -88,13 +85,6 @@ class GroupPacking:
 
     def _is_plain(self, member: PodInfo) -> bool:
         return not (member.request is None or member.wishes or member.volumes)
-
-    def _is_unknown(self, row: int, members: Sequence[PodInfo]) -> bool:
-        """Return whether these are not placed together: distinct PFs with shared ports, or with too many VFs."""
-        if not any(one.request is not None and one.request.pfs == "distinct" for one in members):
-            return False
-        is_large = sum(len(one.interfaces) for one in members) > MOST_VFS
-        return is_large or bool(self.cache.nodes.free_vfs_of_row[row].shared_ports)
 
     def reads_others(self, member: PodInfo) -> bool:
         """Return whether a member has rules about other pods."""
@@ -128,23 +118,4 @@ class GroupPacking:
             if one.request is None or isinstance(found, str):
                 return []
             pods.append(PodDemands(tuple(found), one.request.pfs == "distinct"))
-        before = steps_taken()
-        placements = _each_distinct(pods, free_vfs) if any(one.is_distinct for one in pods) else _as_one(pods, free_vfs)
-        budget.charge_since(before)
-        return placements
-
-
-def _each_distinct(pods: Sequence[PodDemands], free_vfs: FreeVfs) -> list[Placement]:
-    return list(map(Placement, place_together(pods, free_vfs.capacities) or ()))
-
-
-def _as_one(pods: Sequence[PodDemands], free_vfs: FreeVfs) -> list[Placement]:
-    demands = tuple(one for pod in pods for one in pod.vfs)
-    together = place_on(demands, free_vfs.capacities, None, free_vfs.shared_ports)
-    if isinstance(together, str):
-        return []
-    placements, start = [], 0
-    for pod in pods:
-        placements.append(Placement(together.pfs[start : start + len(pod.vfs)]))
-        start += len(pod.vfs)
-    return placements
+        return list(map(Placement, place_pods(pods, free_vfs.capacities, free_vfs.shared_ports, steps=budget) or ()))

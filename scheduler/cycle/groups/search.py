@@ -151,7 +151,7 @@ class GroupSearch:
 
     def __post_init__(self) -> None:
         self.shapes = by_shape(self.waiting)
-        self.slices = Slices(self.portion)
+        self.slices = Slices(self.portion, self.budget)
         self.uids = frozenset(one.uid for one in self.waiting)
 
     def has(self, uid: str) -> bool:

@@ -7,8 +7,8 @@ costs steps. So does what is judged for the first time of nodes that differ from
 are taken in; a slice ends, so that others have their turn, if any wait.
 """
 
-from scheduler.cache.column import values_judged
 from scheduler.kube.pod_info import PodInfo
+from scheduler.placement.steps import Steps
 
 # What a member costs before any node is looked at, in looks at a node; and how many looks a step of a search is.
 _A_MEMBER, _A_STEP = 1_000, 8
@@ -33,14 +33,14 @@ PUT_BACK = 512
 class Slices:
     """What is done of one decision, in looks at a node."""
 
-    def __init__(self, portion: int) -> None:
+    def __init__(self, portion: int, steps: Steps) -> None:
         self._of_turn = self._of_slice = 0
-        self._judged = values_judged()
+        self._steps, self._judged = steps, steps.judged
         self._most = LATER_SLICE if portion >= MEMBERS_A_TURN else portion * _A_MEMBER
         self._slice = min(FIRST_SLICE, self._most)
 
     def begin_turn(self) -> None:
-        self._of_turn, self._judged = 0, values_judged()
+        self._of_turn, self._judged = 0, self._steps.judged
 
     def begin_slice(self) -> None:
         """Begin another slice than the first."""
@@ -73,7 +73,7 @@ class Slices:
         self._of_slice += looks
 
     def _count_judged(self) -> None:
-        before, self._judged = self._judged, values_judged()
+        before, self._judged = self._judged, self._steps.judged
         self._add(_A_VALUE * (self._judged - before))
 
     @property

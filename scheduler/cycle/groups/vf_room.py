@@ -26,6 +26,7 @@ from scheduler.cache.node_columns import NodeColumns
 from scheduler.cycle.groups.network_room import NetworkRoom
 from scheduler.placement.assign import demands_on
 from scheduler.placement.place import NoFit, PfCapacity, place
+from scheduler.placement.steps import Steps
 from scheduler.placement.vf_accounting import FreeVfs
 
 _MOST_KEPT = 8
@@ -93,7 +94,8 @@ def _may_fit(request: PodRequest, free: FreeVfs, members: int) -> bool:
     demands = demands_on(request, free.pfs)
     if isinstance(demands, str):
         return True
-    return not isinstance(place(demands * members, free.capacities, None, _STEPS, free.shared_ports), NoFit)
+    outcome = place(demands * members, free.capacities, None, _STEPS, free.shared_ports, steps=Steps())
+    return not isinstance(outcome, NoFit)
 
 
 def is_selective(request: PodRequest) -> bool:

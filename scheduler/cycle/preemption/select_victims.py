@@ -19,7 +19,7 @@ from scheduler.cycle.node_dry_run import DryRuns, NodeDryRun
 from scheduler.cycle.placement_budget import PlacementBudget
 from scheduler.cycle.preemption.disruption_budgets import Budgets
 from scheduler.cycle.preemption.victims import Loss, Victim, here, importance, loss_of, pods_of, since, split
-from scheduler.placement.place import SEARCHED_AT_ONCE, steps_taken
+from scheduler.placement.place import SEARCHED_AT_ONCE
 from scheduler.plugins.interface import Texts
 
 # Number of pods of lower priority to check in one turn: 5 to 20 ms. They are counted, not timed, so that equal clusters
@@ -141,9 +141,7 @@ class VictimSearch:
                     return False
                 if self.placement.is_spent:
                     continue
-                before = steps_taken()
                 found, pods = self._select_victims(row, select_victims_on_node)
-                self.placement.charge_since(before)
                 left -= 1 + pods
             if isinstance(found, Candidate):
                 self._candidates.append(found)

@@ -18,6 +18,7 @@ from scheduler.cycle.signature_scores import SignatureScores
 from scheduler.kube.objects import Node, Pod
 from scheduler.kube.pod_info import PodInfo, read_pod_info
 from scheduler.pending.nominator import Nominator
+from scheduler.placement.steps import Steps
 from scheduler.queue.queue import Queue
 from tests.scheduler.constraints.conftest import StartLife
 from tests.scheduler.constraints.life import Life, bound, units_of
@@ -116,14 +117,14 @@ def test_random_actions_keep_every_guarantee(
     world = World(seed, life, fpgas, (make_node, make_pf, make_pod))
     nodes = life.machine.cache.nodes
     shapes = [_pod_info(world.pod(), fpgas) for _ in range(3)]
-    kept = [SignatureScores(pod_info, nodes) for pod_info in shapes]
+    kept = [SignatureScores(pod_info, nodes, Steps()) for pod_info in shapes]
     for step in range(STEPS):
         world.act()
         world.decide()
         life.machine.check()
         which = step % 3
-        kept[which].refresh()
-        assert _says(kept[which]) == _says(SignatureScores(shapes[which], nodes)), f"seed {seed}, step {step}"
+        kept[which].refresh(Steps())
+        assert _says(kept[which]) == _says(SignatureScores(shapes[which], nodes, Steps())), f"seed {seed}, step {step}"
         nominator = Nominator(Queue())
         preemption = Preemption(life.machine.cache, nominator, Budgets())
         fresh = SchedulingCycle(life.machine.cache, nominator, preemption)

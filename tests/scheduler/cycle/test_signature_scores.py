@@ -22,6 +22,7 @@ from scheduler.kube.binding_outcome import BOUND
 from scheduler.kube.objects import Image, Node, Pod
 from scheduler.kube.pod_info import PodInfo, read_pod_info
 from scheduler.placement.assign import OUT_OF_BUDGET, Placement
+from scheduler.placement.steps import Steps
 from scheduler.state.machine import Machine
 
 MakePf = Callable[..., Pf]
@@ -77,11 +78,11 @@ def test_excluded_nodes_count_in_the_scores_of_the_others(
 
     for number in range(12):
         see(number, 100 if number < 2 else 0)
-    kept = SignatureScores(pod_info, machine.cache.nodes)
+    kept = SignatureScores(pod_info, machine.cache.nodes, Steps())
     for number in range(12, 15):
         see(number, 100, unschedulable=True)
-    kept.refresh()
-    assert _judged(kept, machine) == _judged(SignatureScores(pod_info, machine.cache.nodes), machine)
+    kept.refresh(Steps())
+    assert _judged(kept, machine) == _judged(SignatureScores(pod_info, machine.cache.nodes, Steps()), machine)
 
 
 def test_nodes_are_scored_once_a_pod_passes_on_one(machine: Machine, make_node: MakeNode, make_pod: MakePod) -> None:
@@ -96,18 +97,18 @@ def test_nodes_are_scored_once_a_pod_passes_on_one(machine: Machine, make_node: 
 
     for number in range(6):
         see(number, "2")
-    kept = SignatureScores(pod_info, machine.cache.nodes)
+    kept = SignatureScores(pod_info, machine.cache.nodes, Steps())
     assert (kept._fact_parts, len(kept.passing())) == (None, 0)
     see(2, "3")
-    kept.refresh()
+    kept.refresh(Steps())
     assert kept._fact_parts is None
     for number in (4, 5):
         see(number, "8")
-        kept.refresh()
+        kept.refresh(Steps())
     row, _ = kept.best(PlacementBudget()) or (-1, None)
     assert machine.cache.nodes.names[row] == "n5"
     assert kept.parts(row)["ImageLocality"] > 0
-    assert _judged(kept, machine) == _judged(SignatureScores(pod_info, machine.cache.nodes), machine)
+    assert _judged(kept, machine) == _judged(SignatureScores(pod_info, machine.cache.nodes, Steps()), machine)
 
 
 def _pod_info(pod: Pod) -> PodInfo:
@@ -136,7 +137,7 @@ def test_kept_scores_equal_new_ones(
     """Nodes come, change and go, pods are placed and leave: rows that were not judged again did not need it."""
     random = Random(seed)
     shapes = [_pod_info(_pod(random, make_pod)) for _ in range(4)]
-    kept = [SignatureScores(pod_info, machine.cache.nodes) for pod_info in shapes]
+    kept = [SignatureScores(pod_info, machine.cache.nodes, Steps()) for pod_info in shapes]
     assigned: list[Pod] = []
     for now in range(150):
         act = random.random()
@@ -155,8 +156,8 @@ def test_kept_scores_equal_new_ones(
             gone = assigned.pop(random.randrange(len(assigned)))
             machine.pods(Removed(Identity(uid=gone.metadata.uid)), float(now))
         which = random.randrange(4)
-        kept[which].refresh()
-        fresh = SignatureScores(shapes[which], machine.cache.nodes)
+        kept[which].refresh(Steps())
+        fresh = SignatureScores(shapes[which], machine.cache.nodes, Steps())
         assert _judged(kept[which], machine) == _judged(fresh, machine), f"seed {seed}, step {now}"
         assert kept[which].best(PlacementBudget()) == fresh.best(PlacementBudget())
 
@@ -174,7 +175,7 @@ def test_scores_are_what_plain_arithmetic_gives(
     for pod in there:
         machine.pods(Changed(Identity(uid=pod.metadata.uid), pod), 0.0)
     pod_info = _pod_info(_pod(random, make_pod))
-    signature_scores = SignatureScores(pod_info, machine.cache.nodes)
+    signature_scores = SignatureScores(pod_info, machine.cache.nodes, Steps())
     for row in signature_scores.passing():
         node = nodes[machine.cache.nodes.names[row]]
         assigned = [pod for pod in there if pod.spec.node_name == node.metadata.name]
@@ -255,7 +256,7 @@ def test_a_search_that_runs_out_of_steps_is_counted_though_another_node_wins(
 ) -> None:
     """The best node fails for want of steps, the next one takes the pod, and the counter shows it."""
     outcomes = iter([OUT_OF_BUDGET, Placement((0,))])
-    monkeypatch.setattr("scheduler.plugins.rdma_vfs.place_on", lambda *_: next(outcomes))
+    monkeypatch.setattr("scheduler.plugins.rdma_vfs.place_on", lambda *_, **__: next(outcomes))
     for name in ("n1", "n2"):
         node = make_node(name, pfs=(make_pf(),))
         machine.nodes(Changed(Identity(name), node), 0.0)

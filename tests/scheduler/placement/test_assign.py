@@ -12,6 +12,7 @@ from mooring.nic.settings import VfSettings
 from scheduler.placement.assign import NOT_ENOUGH, Placement, demands_on, pick_vfs, place_on
 from scheduler.placement.eligibility import refused_settings
 from scheduler.placement.place import PfCapacity
+from scheduler.placement.steps import Steps
 from scheduler.placement.vf_accounting import FreeVfs
 
 MakePf = Callable[..., Pf]
@@ -21,7 +22,7 @@ MAC = "02:00:00:00:00:01"
 
 def _choose(request: PodRequest, free_vfs: FreeVfs) -> Placement | str:
     demands = demands_on(request, free_vfs.pfs)
-    return demands if isinstance(demands, str) else place_on(demands, free_vfs.capacities, request.pfs)
+    return demands if isinstance(demands, str) else place_on(demands, free_vfs.capacities, request.pfs, steps=Steps())
 
 
 def _free_vfs(*pfs: Pf) -> FreeVfs:

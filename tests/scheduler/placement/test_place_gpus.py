@@ -17,10 +17,11 @@ from mooring.indexes import Indexes
 from mooring.nic.settings import VfSettings
 from scheduler.constraints.protocol import VFS, Proposal, Units, Unmet
 from scheduler.placement.assign import OUT_OF_BUDGET, Placement
-from scheduler.placement.gpus import STEPS, choices
-from scheduler.placement.gpus_constraint import GPUS
-from scheduler.placement.joint import OfGpus, OfVfs, place_together
-from scheduler.placement.place import PfCapacity, steps_taken
+from scheduler.placement.gpus import LOOKS, choices
+from scheduler.placement.gpus_constraint import place_beside
+from scheduler.placement.joint import GpuPart, VfPart, place_together
+from scheduler.placement.place import PfCapacity
+from scheduler.placement.steps import Steps
 from scheduler.placement.vf_accounting import FreeVfs
 
 
@@ -55,8 +56,8 @@ def placed(
     """Place GPUs, and VFs beside them, in the search that the scheduler uses."""
     left = Units(tuple((one.pci, one) for one in free), len(free))
     free_vfs = vfs_of(pfs)
-    steps = [OfGpus("gpu", request, left, vfs, free_vfs.pfs)]
-    return place_together([*steps, *([OfVfs(vfs, free_vfs)] if vfs else [])], free_vfs)
+    parts = [GpuPart("gpu", request, left, vfs, free_vfs.pfs)]
+    return place_together([*parts, *([VfPart(vfs, free_vfs)] if vfs else [])], free_vfs, steps=Steps())
 
 
 def gpus_of(found: Placement | str) -> list[int] | str:
@@ -153,7 +154,7 @@ def test_the_nearest_pf_is_that_below_the_lowest_common_bridge(
 ) -> None:
     """Not one at a fixed depth; only PFs that the interface selects are compared."""
     free = gpu(place, 0)
-    (found,) = GPUS.place_beside(BESIDE, Units(((free.pci, free),), 1), PodRequest((VfRequest(),)), pfs)
+    (found,) = place_beside(BESIDE, Units(((free.pci, free),), 1), PodRequest((VfRequest(),)), pfs, Steps())
     assert found.narrows == {VFS: {0: expected}}
 
 
@@ -207,22 +208,22 @@ def test_running_out_of_steps_is_told() -> None:
     """And is no answer that there is no way. Choices of 8 of 16 GPUs in pairs are within the steps."""
     free = [gpu(f"a{number}", number) for number in range(8)]
     nearest = [[1 << number] for number in range(8)]
-    # 8 choices of 33 steps each: a group to compare with, the GPU, and the PFs near it.
+    # 8 choices of 33 looks each: a group to compare with, the GPU, and the PFs near it.
     with pytest.raises(Unmet, match=OUT_OF_BUDGET):
-        list(choices(GpuRequest(1), free, nearest, steps=20))
-    assert len(list(choices(GpuRequest(1), free, nearest, steps=400))) == 8
+        list(choices(GpuRequest(1), free, nearest, 20, steps=Steps()))
+    assert len(list(choices(GpuRequest(1), free, nearest, 400, steps=Steps()))) == 8
     pairs = [gpu(f"{'abcd'[number // 4]}{number // 2}", number, 0, number // 8) for number in range(16)]
     beside_all = [[1 << number // 2] * 8 for number in range(16)]
-    assert len(list(choices(GpuRequest(8), pairs, beside_all))) == 1107
+    assert len(list(choices(GpuRequest(8), pairs, beside_all, steps=Steps()))) == 1107
 
 
 def test_the_largest_inventories_keep_to_the_steps() -> None:
     """However many groups there are: every GPU, or every two of them, below bridges of their own."""
     free = [gpu([f"{number % 2**depth}-{depth}" for depth in range(60)], number, number // 2) for number in range(64)]
-    before = steps_taken()
+    steps = Steps()
     with pytest.raises(Unmet, match=OUT_OF_BUDGET):
-        list(choices(GpuRequest(32), free, [[1 << number] for number in range(64)], STEPS))
-    assert steps_taken() - before >= STEPS // 16, "a decision counts them beside those for VFs"
+        list(choices(GpuRequest(32), free, [[1 << number] for number in range(64)], LOOKS, steps=steps))
+    assert steps.spent >= LOOKS // 16, "a decision counts them beside those for VFs"
 
 
 def test_a_search_takes_as_long_as_its_steps_say() -> None:
@@ -230,7 +231,7 @@ def test_a_search_takes_as_long_as_its_steps_say() -> None:
     free = [gpu("", number) for number in range(64)]
     began = time.thread_time()
     with pytest.raises(Unmet, match=OUT_OF_BUDGET):
-        list(choices(GpuRequest(60), free, [[1 << number] for number in range(64)]))
+        list(choices(GpuRequest(60), free, [[1 << number] for number in range(64)], steps=Steps()))
     assert time.thread_time() - began < 0.4
 
 

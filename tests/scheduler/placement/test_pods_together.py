@@ -5,9 +5,9 @@ from random import Random
 
 import pytest
 
-from scheduler.placement import pods_together
-from scheduler.placement.place import PfCapacity, VfDemand
-from scheduler.placement.pods_together import PodDemands, place_together
+from scheduler.placement import place as subject
+from scheduler.placement.place import PfCapacity, PodDemands, VfDemand, place_pods
+from scheduler.placement.steps import Steps
 
 _ALL = (1 << 8) - 1
 
@@ -55,7 +55,7 @@ def _drawn(random: Random) -> tuple[list[PodDemands], list[PfCapacity]]:
 @pytest.mark.parametrize("seed", range(200))
 def test_a_placement_is_found_exactly_if_one_exists(seed: int) -> None:
     pods, free = _drawn(Random(seed))
-    found, left = place_together(pods, free), [(vfs, mbps) for vfs, mbps in free]
+    found, left = place_pods(pods, free, steps=Steps()), [(vfs, mbps) for vfs, mbps in free]
     assert (found is not None) == _exists(pods, left)
     for pod, chosen in zip(pods, found or (), strict=False):
         after = _after(pod, chosen, left)
@@ -64,6 +64,6 @@ def test_a_placement_is_found_exactly_if_one_exists(seed: int) -> None:
 
 
 def test_a_search_ends_when_its_steps_have_run_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pods_together, "_STEPS", 3)
+    monkeypatch.setattr(subject, "BUDGET", 3)
     pods = [PodDemands((VfDemand(10, _ALL), VfDemand(10, _ALL)), is_distinct=True)] * 2
-    assert place_together(pods, [PfCapacity(2, 20)] * 2) is None
+    assert place_pods(pods, [PfCapacity(2, 20)] * 2, steps=Steps()) is None

@@ -15,6 +15,7 @@ from scheduler.cycle.placement_budget import PlacementBudget
 from scheduler.cycle.signature_scores import SignatureScores
 from scheduler.kube.objects import Node, Pod
 from scheduler.kube.pod_info import PodInfo, read_pod_info
+from scheduler.placement.steps import Steps
 from scheduler.placement.vf_accounting import FreeVfs
 from scheduler.placement.vfs_constraint import Vfs
 from scheduler.plugins import rdma_vfs
@@ -78,7 +79,7 @@ def test_protocol_and_columns_agree(
     placement = {} if pfs is None else {"mooring.dev/placement": f'{{"pfs":"{pfs}"}}'}
     pod_info = _pod_info(make_pod(request=interfaces, annotations=placement))
     nodes, judged = machine.cache.nodes, VFS.judge(pod_info.request, left)
-    signature_scores = SignatureScores(pod_info, nodes)
+    signature_scores = SignatureScores(pod_info, nodes, Steps())
     refused = [texts for rule, texts, _ in signature_scores.refused() if rule.name == "RdmaVfs"]
     assert refused == ([(judged,)] if isinstance(judged, str) else [])
     if isinstance(judged, str):

@@ -13,6 +13,7 @@ from scheduler.cache.node_info import InventoryFault, read_node
 from scheduler.kube.objects import Condition, Image, Node, Pod, Requirement
 from scheduler.kube.pod_info import PodInfo, read_pod_info
 from scheduler.kube.selection.node_selectors import matches
+from scheduler.placement.steps import Steps
 from scheduler.plugins.registry import NODE_FILTERS, USAGE_FILTERS
 from scheduler.state.machine import Machine
 
@@ -32,7 +33,9 @@ def _reasons(machine: Machine, node: Node, pod: Pod, rule_name: str = "") -> tup
     row = np.array([nodes.row_of[node.metadata.name]])
     pod_info = read_pod_info(pod)
     assert isinstance(pod_info, PodInfo)
-    facts = [(plugin.name, judge(row)) for plugin in NODE_FILTERS if (judge := plugin.pre_filter(pod_info, nodes))]
+    facts = [
+        (plugin.name, judge(row, Steps())) for plugin in NODE_FILTERS if (judge := plugin.pre_filter(pod_info, nodes))
+    ]
     told = [(name, one.texts[one.codes[0] - 1]) for name, one in facts if one is not None and one.codes[0]]
     use = [(plugin.name, one) for plugin in USAGE_FILTERS if (one := plugin.pre_filter(pod_info, nodes))]
     told += [(name, one.reasons(mark)) for name, one in use if (mark := one.judge(nodes.row_view(int(row[0]))))]

@@ -20,7 +20,8 @@ from scheduler.cycle.preemption.disruption_budgets import Objections
 from scheduler.cycle.preemption.victims import PotentialVictims, Victim, here, importance, split
 from scheduler.kube.group_membership import GroupKey
 from scheduler.kube.pod_info import PodInfo
-from scheduler.placement.place import PfCapacity, steps_taken
+from scheduler.placement.place import PfCapacity
+from scheduler.placement.steps import Steps
 from scheduler.placement.vf_accounting import FreeVfs, unused
 
 
@@ -60,6 +61,7 @@ class RowPlans:
         self._own: Set[str] = frozenset()
         self._of_kind: dict[object, DryRuns] = {}
         self.spent = 0
+        self._steps = Steps()
 
     def begin_turn(self, nominated_pods: NominatedPods) -> None:
         """Read the current state."""
@@ -80,7 +82,7 @@ class RowPlans:
         kind = alike(member), member.uid if member.volumes else ""
         found = self._of_kind.get(kind)
         if found is None:
-            found = self._of_kind[kind] = DryRuns(member, self._cache)
+            found = self._of_kind[kind] = DryRuns(member, self._cache, self._steps)
         return found
 
     def room(self, rows: Sequence[int]) -> list[FreeVfs]:
@@ -100,7 +102,7 @@ class RowPlans:
 
     def leaving_for(self, row: int, member: PodInfo) -> Leaving:
         """Return who must leave a row for a member to fit; free VFs are only counted where that suffices."""
-        name, before = self._cache.nodes.names[row], steps_taken()
+        name, before = self._cache.nodes.names[row], self._steps.spent
         going, looked_at = self._going(name)
         lasting = [one for one in going if one.always_restarts and not _is_leaving(one)]
         off = [one for one in going if not one.always_restarts or _is_leaving(one)]
@@ -109,7 +111,7 @@ class RowPlans:
             if dry_run.refusal():
                 dry_run.take_off(*lasting)
                 found = "never" if not lasting or dry_run.refusal() else "lasting"
-        self.charge((looked_at + len(going)) // _LOOKED_AT_AS_LONG + (steps_taken() - before) // _STEPS_AS_LONG)
+        self.charge((looked_at + len(going)) // _LOOKED_AT_AS_LONG + (self._steps.spent - before) // _STEPS_AS_LONG)
         return found
 
     def _going(self, name: str) -> tuple[Collection[AssignedPod], int]:
@@ -180,10 +182,10 @@ class RowPlans:
     def _place_one(
         self, row: int, member: PodInfo, beside: Sequence[AssignedPod], off: Sequence[AssignedPod]
     ) -> AssignedPod | None:
-        before, there = steps_taken(), self._nominated.get(self._cache.nodes.names[row], ())
+        before, there = self._steps.spent, self._nominated.get(self._cache.nodes.names[row], ())
         with self.of_kind(member).on(row, [*there, *beside], off=off) as dry_run:
             assigned = None if dry_run.refusal() else of_member(dry_run.assigned(), member)
-        self.charge(1 + len(off) // _PODS_AS_LONG + (steps_taken() - before) // _STEPS_AS_LONG)
+        self.charge(1 + len(off) // _PODS_AS_LONG + (self._steps.spent - before) // _STEPS_AS_LONG)
         is_short = assigned is not None and assigned.assignment is None and bool(member.interfaces)
         return None if is_short else assigned
 

@@ -7,8 +7,8 @@ import pytest
 
 from mooring import names
 from mooring.kube.events import Changed, Identity
-from scheduler.cache.column import values_judged
 from scheduler.cycle.groups import slices
+from scheduler.cycle.placement_budget import PlacementBudget
 from scheduler.state.machine import Machine
 from tests.scheduler.conftest import MakeNode, MakePf, MakePod
 from tests.scheduler.cycle.groups.test_oracle import Cluster, placed, planted
@@ -24,15 +24,21 @@ def _see_job(machine: Machine, make_pod: MakePod, **fields: str) -> None:
         machine.pods(Changed(Identity(f"p{number}", "default", pod.metadata.uid), pod), 0.0)
 
 
-def _judged_by_step(machine: Machine) -> tuple[list[int], int]:
+def _judged_by_step(monkeypatch: pytest.MonkeyPatch, machine: Machine) -> tuple[list[int], int]:
     """Return how many values each step judged, and how many members are bound."""
-    found, bound, before = [], 0, values_judged()
+    judged, bound = [0], 0
+
+    class Counted(PlacementBudget):
+        def judge(self) -> None:
+            super().judge()
+            judged[-1] += 1
+
+    monkeypatch.setattr("scheduler.cycle.groups.search.PlacementBudget", Counted)
     while (made := machine.step(0.0)) is not None:
         machine.check()
-        found.append(values_judged() - before)
-        before = values_judged()
         bound += len(placed(made))
-    return found, bound
+        judged.append(0)
+    return judged, bound
 
 
 @pytest.mark.parametrize("rails", [{}, {"rails": "same"}, {"rails": "index"}])
@@ -47,21 +53,21 @@ def test_a_turn_judges_no_more_values_than_it_may(
         pfs = tuple(make_pf(k, 2, name=f"enp{number}s{k}", network=f"rail{k}") for k in range(2))
         machine.nodes(Changed(Identity(f"n{number}"), make_node(f"n{number}", pfs)), 0.0)
     _see_job(machine, make_pod, **rails)
-    judged, bound = _judged_by_step(machine)
+    judged, bound = _judged_by_step(monkeypatch, machine)
     assert bound == 8
     assert sum(judged) >= _NODES
     assert max(judged) < 2 * _A_TURN
 
 
 def test_nodes_whose_pfs_differ_in_their_addresses_only_are_judged_together(
-    make_node: MakeNode, make_pf: MakePf, make_pod: MakePod
+    monkeypatch: pytest.MonkeyPatch, make_node: MakeNode, make_pf: MakePf, make_pod: MakePod
 ) -> None:
     machine = Machine("mooring")
     for number in range(_NODES):
         pfs = tuple(make_pf(k, pci=f"{number:04x}:0{k}:00.0", vf0=f"{number:04x}:0{k}:00.2", numa=k) for k in range(2))
         machine.nodes(Changed(Identity(f"n{number}"), make_node(f"n{number}", pfs)), 0.0)
     _see_job(machine, make_pod, rails="same")
-    judged, bound = _judged_by_step(machine)
+    judged, bound = _judged_by_step(monkeypatch, machine)
     assert bound == 8
     assert sum(judged) < _NODES
 

@@ -1,0 +1,33 @@
+"""What pure functions have found, kept for the next call with the same arguments: it changes time, and no outcome."""
+
+from collections.abc import Hashable
+from typing import Generic, TypeVar
+
+Key = TypeVar("Key", bound=Hashable)
+Value = TypeVar("Value")
+
+
+class Memo(Generic[Key, Value]):
+    """The last values by key; beyond ``most`` the oldest goes.
+
+    A key may be the identity of arguments that take long to hash; the value then holds them, so that no others come
+    under the same identity.
+    """
+
+    __slots__ = ("_most", "_values")
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._values: dict[Key, Value] = {}
+
+    def get(self, key: Key) -> Value | None:
+        return self._values.get(key)
+
+    def keep(self, key: Key, value: Value) -> Value:
+        if len(self._values) >= self._most:
+            del self._values[next(iter(self._values))]
+        self._values[key] = value
+        return value
+
+    def clear(self) -> None:
+        self._values.clear()

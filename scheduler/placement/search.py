@@ -1,0 +1,314 @@
+"""The search for a placement: a bin for each item, depth first within a number of steps. All placements come from here.
+
+An item has a size, a set of bins that may hold it, and a number that it shares with items that lie in other bins (0 if
+it has none). A bin holds at most so many items (slots) of at most so much size in all. Bins of one port share its size.
+For `place` an item is a VF with its min rate, a bin is a PF, and a port is a cable that shows as several PFs. The VFs
+of a pod that wants distinct PFs share a number.
+
+How it works: two greedy attempts find most placements. Each item goes into the bin with the least size left: in the
+first attempt the largest items come first, in the second those with the fewest bins. Where both fail, a depth-first
+search takes the largest item first and tries each bin that may hold it. With half of its steps it tries the bins with
+the least size left first, which fills bins to the end. Then it begins again and tries those first that have the most
+size left for each slot, which suits bins with few slots.
+
+Why it is right: every bin is tried for every item, but for what these rules exclude. So None proves that there is no
+placement; the tests compare with a search over all of them.
+
+- Bins of one port that may hold the same items are one bin with the slots of all.
+- Of bins of which as much is left for the same items, one is tried.
+- Whether the items from one on fit depends only on what is left for them. What has failed is remembered.
+- A bin takes no more than the size that is left, nor than the largest items to come for its slots. It takes nothing if
+  the smallest item to come is too large. If all bins together take less than what is to come, the search turns back.
+
+What it costs: a step for each item or bin that is looked at. The problem is strongly NP-hard, so the search gives up
+when its steps are used up. Of up to 8 items some 1,000 steps suffice, but for rare ones that lie apart or divide a
+port. More are given up where they fill bins exactly.
+"""
+
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from itertools import accumulate
+from operator import or_
+from typing import NamedTuple
+
+from scheduler.placement.steps import Steps, StepsSpent
+
+# For each bin the first bin of its port; empty if no two bins share one.
+SharedPorts = tuple[int, ...]
+Packing = tuple[int, ...]
+# The search is as deep as there are items: of more there are the greedy attempts only.
+_DEEPEST = 256
+# The smallest size of no items at all.
+_NO_ITEM = 1 << 62
+# What a place in the search costs beside the bins.
+_A_PLACE = 4
+# What is left of a bin: its kind, slots, size, and the numbers of items there that lie apart.
+State = tuple[int, int, int, int]
+
+
+class Item(NamedTuple):
+    """An item's size, the bins that may hold it as bits, and the number of items that lie ``apart`` from each other."""
+
+    size: int
+    bins: int
+    apart: int = 0
+
+
+class Bin(NamedTuple):
+    """How many items a bin holds, and of which size in all."""
+
+    slots: int
+    size: int
+
+
+def bits(mask: int) -> Iterator[int]:
+    """Yield the positions of the bits that are set, lowest first."""
+    while mask:
+        low = mask & -mask
+        yield low.bit_length() - 1
+        mask ^= low
+
+
+def size_by_port(bins: Sequence[Bin], ports: SharedPorts) -> dict[int, int]:
+    """Return the size of each port: that of its bins, all of which are equal or were narrowed to 0."""
+    sizes: dict[int, int] = {}
+    for port, capacity in zip(ports, bins, strict=True):
+        sizes[port] = max(sizes.get(port, 0), capacity.size)
+    return sizes
+
+
+def pack(items: Sequence[Item], bins: Sequence[Bin], ports: SharedPorts, steps: Steps) -> Packing | None:
+    """Return a bin for each item, None if there is no way; raise StepsSpent."""
+    if not ports:
+        return _pack(items, bins, range(len(bins)), steps)
+    sizes, together = size_by_port(bins, ports), _together(items, bins, ports)
+    places = {index: place for place, members in enumerate(together) for index in members}
+    packing = _pack(
+        [
+            item._replace(bins=sum({1 << places[index] for index in bits(item.bins) if index in places}))
+            for item in items
+        ],
+        [Bin(sum(bins[index].slots for index in members), sizes[ports[members[0]]]) for members in together],
+        [
+            next(place for place, one in enumerate(together) if ports[one[0]] == ports[members[0]])
+            for members in together
+        ],
+        steps,
+    )
+    return None if packing is None else _in_turns([together[place] for place in packing], bins)
+
+
+def _together(items: Sequence[Item], bins: Sequence[Bin], ports: SharedPorts) -> list[list[int]]:
+    """Return the bins that are one bin to all items, without those that hold none."""
+    groups: dict[object, list[int]] = {}
+    is_divided = any(item.apart for item in items)
+    for index, port in enumerate(ports):
+        if bins[index].slots:
+            key = index if is_divided else (port, tuple(item.bins >> index & 1 for item in items))
+            groups.setdefault(key, []).append(index)
+    return list(groups.values())
+
+
+def _in_turns(choices: Sequence[Sequence[int]], bins: Sequence[Bin]) -> Packing:
+    """Choose one of several bins for each item: they take turns, as each PF has a PCI link of its own."""
+    left, chosen = [capacity.slots for capacity in bins], []
+    for members in choices:
+        best = max(members, key=lambda index: (left[index], -index))
+        left[best] -= 1
+        chosen.append(best)
+    return tuple(chosen)
+
+
+def _pack(items: Sequence[Item], bins: Sequence[Bin], ports: Sequence[int], steps: Steps) -> Packing | None:
+    steps.spend(len(items))
+    fitting = [Item(item.size, _fitting_bins(item, bins), item.apart) for item in items]
+    if not all(item.bins for item in fitting):
+        return None
+    largest_first, tightest_first = _largest_first(fitting), _tightest_first(fitting)
+    # Where bins of one port differ in what they may hold, the size says little.
+    is_shared = len(set(ports)) < len(bins)
+    for order in (tightest_first, largest_first) if is_shared else (largest_first, tightest_first):
+        steps.spend(len(items))
+        if (packing := _best_fit(fitting, bins, ports, order)) is not None:
+            return packing
+    if len(items) > _DEEPEST:
+        raise StepsSpent
+    return _in_order(largest_first, _search([fitting[index] for index in largest_first], bins, ports, steps))
+
+
+def _in_order(order: Sequence[int], chosen: Sequence[int] | None) -> Packing | None:
+    return None if chosen is None else tuple(place for _, place in sorted(zip(order, chosen, strict=True)))
+
+
+def _fitting_bins(item: Item, bins: Sequence[Bin]) -> int:
+    fitting = 0
+    for index in _each(item.bins):
+        slots, size = bins[index]
+        if slots and size >= item.size:
+            fitting |= 1 << index
+    return fitting
+
+
+@lru_cache(maxsize=1024)
+def _each(bins: int) -> tuple[int, ...]:
+    """Return the bins of a set as a tuple; a node has few PFs, so few sets occur."""
+    return tuple(bits(bins))
+
+
+def _largest_first(items: Sequence[Item]) -> list[int]:
+    return sorted(range(len(items)), key=lambda i: (-items[i].size, items[i].bins.bit_count(), items[i].bins, i))
+
+
+def _tightest_first(items: Sequence[Item]) -> list[int]:
+    """Return the items with the fewest bins first."""
+    return sorted(range(len(items)), key=lambda i: (items[i].bins.bit_count(), -items[i].size, items[i].bins, i))
+
+
+def _best_fit(items: Sequence[Item], bins: Sequence[Bin], ports: Sequence[int], order: Sequence[int]) -> Packing | None:
+    """Put each item into the bin with the least size left."""
+    slots, sizes = [capacity.slots for capacity in bins], [capacity.size for capacity in bins]
+    users, chosen, is_shared = [0] * len(bins), [0] * len(items), len(set(ports)) < len(bins)
+    for index in order:
+        size, allowed, apart = items[index]
+        open_bins = [b for b in _each(allowed) if slots[b] and sizes[b] >= size]
+        if apart:
+            open_bins = [b for b in open_bins if not users[b] >> apart & 1]
+        if not open_bins:
+            return None
+        best = min(open_bins, key=sizes.__getitem__)
+        slots[best] -= 1
+        for member in [b for b, port in enumerate(ports) if port == ports[best]] if is_shared else (best,):
+            sizes[member] -= size
+        users[best] |= 1 << apart
+        chosen[index] = best
+    return tuple(chosen)
+
+
+def _search(items: Sequence[Item], bins: Sequence[Bin], ports: Sequence[int], steps: Steps) -> list[int] | None:
+    """Search with half of the steps, and with the other half anew; what has failed stays so."""
+    search = _DepthFirst(items, bins, ports)
+    for attempts, prefers_room in ((2, False), (1, True)):
+        attempt = Steps(steps.left // attempts)
+        try:
+            return search.run(attempt, prefers_room=prefers_room)
+        except StepsSpent:
+            pass
+        finally:
+            steps.spent += attempt.spent
+    raise StepsSpent
+
+
+class _DepthFirst:
+    """The search: what is left of the bins, and the bin ``chosen`` for each item so far.
+
+    The items come by decreasing size. ``users`` has for each bin the numbers of items there that lie apart, as bits.
+    """
+
+    def __init__(self, items: Sequence[Item], bins: Sequence[Bin], ports: Sequence[int]) -> None:
+        self.items, self.bins = items, bins
+        self.ports = [[index for index, one in enumerate(ports) if one == port] for port in ports]
+        self.is_shared = any(len(members) > 1 for members in self.ports)
+        self.kinds = _kinds(items, ports)
+        self.sums = [0, *accumulate([item.size for item in items])]
+        # For each position the numbers of items to come that lie apart.
+        self.numbers = [*accumulate([1 << item.apart for item in reversed(items)], or_)][::-1]
+        # For the bins of each port the smallest size that they may get, of items with one, and whether they may get
+        # items without.
+        self.smallest, self.weightless = [], []
+        for members in self.ports:
+            mask = sum([1 << index for index in members])
+            sizes = [item.size for item in items if item.bins & mask]
+            self.smallest.append(min(filter(None, sizes), default=_NO_ITEM))
+            self.weightless.append(0 in sizes)
+        self.failed: set[tuple[int, tuple[State, ...]]] = set()
+
+    def run(self, steps: Steps, *, prefers_room: bool) -> list[int] | None:
+        """Return a bin for each item, None if there is no way; raise StepsSpent."""
+        self.steps, self.prefers_room = steps, prefers_room
+        self.slots, self.sizes = [one.slots for one in self.bins], [one.size for one in self.bins]
+        self.users, self.chosen = [0] * len(self.bins), list[int]()
+        return self.chosen if self.descend(0) else None
+
+    def descend(self, position: int) -> bool:
+        """Put the items from a position on into what is left."""
+        if position == len(self.items):
+            return True
+        self.steps.spend(_A_PLACE + len(self.slots))
+        left = self._left(position)
+        if left is None or (position, left) in self.failed:
+            return False
+        size, _, apart = self.items[position]
+        for index in self._choices(position):
+            self._put(index, -1, -size, apart)
+            self.chosen.append(index)
+            if self.descend(position + 1):
+                return True
+            self.chosen.pop()
+            self._put(index, 1, size, apart)
+        self.failed.add((position, left))
+        return False
+
+    def _left(self, position: int) -> tuple[State, ...] | None:
+        """Return what is left for the items from a position on; None if it is less than they need."""
+        sums, end = self.sums, len(self.items)
+        before, numbers = sums[position], self.numbers[position]
+        takes = room = 0
+        states = []
+        for kind, slots, size, users, slots_of_port, smallest, weightless in zip(
+            self.kinds, self.slots, self.sizes, self.users, self._by_port(), self.smallest, self.weightless, strict=True
+        ):
+            if slots:
+                states.append((kind, slots, size, users & numbers))
+            if slots_of_port:
+                count = size // smallest
+                count = slots_of_port if slots_of_port < count else count
+                most = sums[position + count if position + count < end else end] - before
+                room += size if size < most else most
+                takes += slots_of_port if weightless else count
+        if takes < end - position or room < sums[end] - before:
+            return None
+        states.sort()
+        return tuple(states)
+
+    def _by_port(self) -> Sequence[int]:
+        """Return at the first bin of each port how many slots all of its bins have left."""
+        if not self.is_shared:
+            return self.slots
+        return [
+            sum([self.slots[index] for index in members]) if members[0] == number else 0
+            for number, members in enumerate(self.ports)
+        ]
+
+    def _choices(self, position: int) -> list[int]:
+        """Return the bins to try for an item, of interchangeable ones the first."""
+        size, allowed, apart = self.items[position]
+        choices: dict[State, int] = {}
+        for index in _each(allowed):
+            slots, left = self.slots[index], self.sizes[index]
+            if slots and left >= size and not (apart and self.users[index] >> apart & 1):
+                choices.setdefault((self.kinds[index], slots, left, self.users[index]), index)
+        if self.prefers_room:
+            return [
+                index for _, index in sorted((-left / slots, index) for (_, slots, left, _), index in choices.items())
+            ]
+        return [
+            index for _, _, index in sorted((left, -slots, index) for (_, slots, left, _), index in choices.items())
+        ]
+
+    def _put(self, index: int, slots: int, size: int, apart: int) -> None:
+        self.slots[index] += slots
+        for member in self.ports[index]:
+            self.sizes[member] += size
+        if apart:
+            self.users[index] ^= 1 << apart
+
+
+def _kinds(items: Sequence[Item], ports: Sequence[int]) -> list[int]:
+    """Number the bins: those that all items see alike have one number, but those of a port with several bins."""
+    numbers: dict[object, int] = {}
+    return [
+        numbers.setdefault(
+            (port if ports.count(port) > 1 else None, *[item.bins >> index & 1 for item in items]), len(numbers)
+        )
+        for index, port in enumerate(ports)
+    ]
