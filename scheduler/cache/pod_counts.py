@@ -27,8 +27,8 @@ _NO_LABELS: Mapping[str, str] = {}
 
 
 # Terms with how many pods have them on which rows.
-CountedTerms = dict[Term, RowCounts]
-_NOTHING: CountedTerms = {}
+CountedTerms = Mapping[Term, RowCounts]
+_NOTHING: Mapping[Term, RowCounts] = {}
 
 
 class Question(msgspec.Struct, frozen=True, cache_hash=True, gc=False):
@@ -81,7 +81,7 @@ class Terms:
     def __init__(self) -> None:
         self.row_counts: dict[Term, RowCounts] = {}
         # What `about` has found for the last pods that differ, with the labels of their namespaces.
-        self._about: OrderedDict[AffinityInfo, tuple[Mapping[str, str], CountedTerms]] = OrderedDict()
+        self._about: OrderedDict[AffinityInfo, tuple[Mapping[str, str], dict[Term, RowCounts]]] = OrderedDict()
         self._speaking: dict[tuple[str | None, tuple[str, str] | None], dict[Term, RowCounts]] = {}
 
     def use(self, term: Term) -> RowCounts:
@@ -130,7 +130,7 @@ class Terms:
         for affinity_info, (labels, found) in self._about.items():
             assert found == self._find(affinity_info, labels), f"terms about {affinity_info} differ"
 
-    def _find(self, affinity_info: AffinityInfo, namespace_labels: Mapping[str, str]) -> CountedTerms:
+    def _find(self, affinity_info: AffinityInfo, namespace_labels: Mapping[str, str]) -> dict[Term, RowCounts]:
         return {
             term: row_counts
             for namespace in (affinity_info.namespace, None)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 from mooring import names
@@ -183,7 +184,7 @@ class Kinds:
     """All installed kinds, in the order of their names."""
 
     def __init__(self, kinds: Iterable[Kind] = ()) -> None:
-        self._kinds = {kind.name: kind for kind in sorted(kinds, key=lambda kind: kind.name)}
+        self._kinds = MappingProxyType({kind.name: kind for kind in sorted(kinds, key=lambda kind: kind.name)})
 
     def __iter__(self) -> Iterator[Kind]:
         return iter(self._kinds.values())

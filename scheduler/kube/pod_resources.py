@@ -11,7 +11,7 @@ from scheduler.kube.objects import Container, PodSpec, Quantities, Resources
 from scheduler.kube.quantity import MOST, parse_resources
 
 Amounts = Mapping[str, int]
-NO_DEFAULTS: Amounts = {}
+NO_DEFAULTS: Mapping[str, int] = {}
 # A pod that requests more kinds of resource is refused: each takes a bit of 64 where nodes are judged, and no pod has
 # as many. A bound pod may: what it uses is counted.
 MOST_RESOURCES = 60
@@ -64,9 +64,9 @@ def _some(quantities: Quantities | None, only: Set[str] | None) -> Quantities:
 
 # What a container without a request counts for when nodes are scored, so that such pods spread too: thousandths of a
 # cpu and bytes. Source: kube-scheduler's util.GetNonzeroRequests.
-_SCORED_DEFAULTS = {"cpu": 100, "memory": 200 << 20}
+_SCORED_DEFAULTS: Mapping[str, int] = {"cpu": 100, "memory": 200 << 20}
 # The names under which these amounts are added up, beside the requested ones.
-SCORED = {"cpu": "scored cpu", "memory": "scored memory"}
+SCORED: Mapping[str, str] = {"cpu": "scored cpu", "memory": "scored memory"}
 
 
 def scored_requests(spec: PodSpec, requests: Amounts) -> dict[str, int]:

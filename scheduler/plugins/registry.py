@@ -5,6 +5,7 @@ are last. A new plugin is a file beside this one, and its line here. Plugins of 
 node's properties run first, then those of its use, of volumes, and of other pods.
 """
 
+from collections.abc import Mapping
 from importlib import import_module
 from typing import TypeVar
 
@@ -77,7 +78,7 @@ def _points(kind: type[_Point]) -> tuple[_Point, ...]:
     return tuple(point for plugin in PLUGINS for point in plugin.points if isinstance(point, kind))
 
 
-WEIGHT_OF = {plugin.name: plugin.weight for plugin in PLUGINS}
+WEIGHT_OF: Mapping[str, int] = {plugin.name: plugin.weight for plugin in PLUGINS}
 NODE_FILTERS = _points(FilterPlugin)
 USAGE_FILTERS = _points(UsageFilterPlugin)
 VOLUME_FILTERS = _points(VolumeFilterPlugin)

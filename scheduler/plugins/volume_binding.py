@@ -3,7 +3,7 @@
 Results that are the same for all nodes with equal labels are computed once. Source: kube-scheduler's volumebinding.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -38,7 +38,7 @@ _CONFLICT = "node(s) didn't match PersistentVolume's node affinity"
 _NOT_THERE = "node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)"
 _WAITS = "WaitForFirstConsumer"
 # Several may apply to one node; in the order in which kube-scheduler names them.
-_CODES = {"": 0, _CONFLICT: 1, NONE_FREE: 2, NO_ROOM: 4, _NOT_THERE: 8}
+_CODES: Mapping[str, int] = {"": 0, _CONFLICT: 1, NONE_FREE: 2, NO_ROOM: 4, _NOT_THERE: 8}
 _TEXTS = tuple(tuple(text for text, bit in _CODES.items() if code & bit) for code in range(1, 16))
 
 

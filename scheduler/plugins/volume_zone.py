@@ -4,6 +4,8 @@ A node that has none of these labels is in every zone; ephemeral volumes are not
 volumezone.
 """
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from scheduler.cache.node_columns import Flags, NodeColumns, Rows
@@ -16,7 +18,7 @@ from scheduler.plugins.volume_binding import volume_not_found
 _REASON = "node(s) had no available volume zone"
 # The deprecated labels beside the ones that replaced them.
 _ZONE, _REGION = "topology.kubernetes.io/zone", "topology.kubernetes.io/region"
-_LABELS = {
+_LABELS: Mapping[str, str] = {
     "failure-domain.beta.kubernetes.io/zone": _ZONE,
     "failure-domain.beta.kubernetes.io/region": _REGION,
     _ZONE: _ZONE,

@@ -38,7 +38,7 @@ it requeues. 10,000 replicas that fit nowhere cost one decision when they come a
 
 import heapq
 from collections import Counter
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Literal
 
@@ -53,7 +53,7 @@ _LONGEST_BACKOFF_S = 10.0
 Incoming = Literal["PodAdd", "BackoffComplete", "ScheduleAttemptFailure", "ClusterEvent"]
 
 # kube-scheduler's metrics know no held pods.
-_COUNTED_AS = {"held": "backoff"}
+_COUNTED_AS: Mapping[str, str] = {"held": "backoff"}
 
 # Heap entries that are left behind by pods that change again and again, beyond as many as there are pods.
 _STALE = 1024

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.docs.pages import ROOT, section
+from tests.support.purity import pure_modules
 
 PAGE = "contributing.md"
 _FOLDERS = "mooring|scheduler|advertiser|cri_shim|cni|cli|devcluster|bench|tests|protos"
@@ -84,26 +85,16 @@ _BUILTINS = {"print", "open", "input"}
 _CLOCKS = {"datetime.now", "datetime.utcnow", "datetime.today", "date.today"}
 
 
-def _pure_modules() -> Iterator[Path]:
-    """Yield the modules that the contract calls pure: all of its folders but the edges, or the one module."""
-    table = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"]
-    edges = [ROOT / edge.removesuffix(".*").replace(".", "/") for edge in table["edges"]]
-    for folder in (ROOT / name.replace(".", "/") for name in _pure_folders()):
-        for path in [folder.with_suffix(".py")] if folder.with_suffix(".py").exists() else folder.rglob("*.py"):
-            if not any(path.with_suffix("").is_relative_to(edge) for edge in edges):
-                yield path
-
-
 def test_what_is_pure_calls_nothing_that_does_io_without_an_import_of_its_own() -> None:
     """The contract sees imports only: builtins, and clocks of modules that also hold values, need a look at calls."""
     found = [
         f"{path.relative_to(ROOT)}:{call.lineno}: {name}"
-        for path in _pure_modules()
+        for path in pure_modules()
         for call in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
         if isinstance(call, ast.Call)
         and ".".join((name := ast.unparse(call.func)).split(".")[-2:]) in _BUILTINS | _CLOCKS
     ]
-    assert len(list(_pure_modules())) > 100
+    assert len(list(pure_modules())) > 100
     assert found == []
 
 

@@ -4,7 +4,7 @@ All supported kubelets have migrated these, so that a node's `storage.alpha.kube
 read. Source: k8s.io/csi-translation-lib.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from scheduler.kube.storage_objects import VolumeSpec
 
@@ -14,7 +14,7 @@ _AZURE = "disk.csi.azure.com"
 _CINDER = "cinder.csi.openstack.org"
 _VSPHERE = "csi.vsphere.vmware.com"
 _PORTWORX = "pxd.portworx.com"
-_DRIVERS = {
+_DRIVERS: Mapping[str, str] = {
     "kubernetes.io/aws-ebs": _EBS,
     "kubernetes.io/gce-pd": _GCE,
     "kubernetes.io/azure-disk": _AZURE,

@@ -3,7 +3,7 @@
 Source: KEP-895, KEP-1258 (defaults), KEP-3022 (minDomains), KEP-3094 (policies), KEP-3243 (matchLabelKeys).
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from mooring.parsing import shorten
@@ -23,7 +23,7 @@ _POLICIES = ("Honor", "Ignore")
 # Each is counted over all nodes, and its selector compared with every pod.
 MOST_CONSTRAINTS = 64
 # Controllers whose selectors are read; kinds of the same name in other groups are not.
-_API_VERSIONS = {"ReplicationController": "v1", "ReplicaSet": "apps/v1", "StatefulSet": "apps/v1"}
+_API_VERSIONS: Mapping[str, str] = {"ReplicationController": "v1", "ReplicaSet": "apps/v1", "StatefulSet": "apps/v1"}
 
 
 @dataclass(frozen=True, slots=True)
