@@ -20,9 +20,22 @@ from devcluster.hosts.layout import Layout
 REPOSITORY = Path(__file__).parents[2]
 COMMANDS = "/devcluster/bin"
 NIC = "/devcluster/nic"
-# Imported by every Python on the host at its start: see the module there.
-_SITE = Path(__file__).parent / "site"
-_OWN = ("etc/modprobe.d", "opt", "root", "run", "srv", "tmp", "var/lib", "var/log", "devcluster/bin", "devcluster/nic")
+# Where every Python on the host looks first. It imports `sitecustomize` at its start, which needs `devcluster`: what is
+# installed on the host has neither.
+_SITE = "/devcluster/site"
+_OWN = (
+    "etc/modprobe.d",
+    "opt",
+    "root",
+    "run",
+    "srv",
+    "tmp",
+    "var/lib",
+    "var/log",
+    "devcluster/bin",
+    "devcluster/nic",
+    "devcluster/site",
+)
 _MOUNT_POINTS = ("dev", "proc", "sys", "usr", ".machine")
 _MERGED = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
 # What the machine's programs read of its /etc.
@@ -65,6 +78,8 @@ class HostRoot:
         for name in (*_OWN, *_MOUNT_POINTS):
             (root / name).mkdir(parents=True, exist_ok=True)
         (root / "var/run").symlink_to("/run")
+        for path in (Path(__file__).parent / "site/sitecustomize.py", REPOSITORY / "devcluster"):
+            (root / _SITE.lstrip("/") / path.name).symlink_to(path)
         for name in _MERGED:
             if Path("/", name).is_symlink():
                 (root / name).symlink_to(Path("/", name).readlink())
@@ -97,7 +112,7 @@ class HostRoot:
             "HOME": "/root",
             "LANG": "C.UTF-8",
             "PATH": f"{own}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
-            "PYTHONPATH": str(_SITE),
+            "PYTHONPATH": _SITE,
             "TERM": "xterm",
         }
 

@@ -18,7 +18,7 @@ EXTRAS = {
     "cli": "cli",
 }
 PROGRAMS = {"": "mooring-node", "cli": "kubectl-mooring"}
-NAMES = {"mooring", "scheduler", "advertiser", "cri_shim", "cni", "cli", "devcluster"}
+NAMES = {"mooring", "scheduler", "advertiser", "cri_shim", "cni", "cli"}
 
 
 @pytest.fixture(scope="module")
