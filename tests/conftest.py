@@ -3,7 +3,8 @@
 With ``--no-skips`` (CI) a skipped test is a failure, but for those marked ``apiserver``. Loops that break every call
 take a part of the calls, which the seed chooses (``tests/support/seeds.py``), and with ``--long`` all of them. So it is
 with the tests marked ``other_nic``: of each module's an ordinary run takes a part. Of one marked ``one_nic`` it takes
-mlx5 Ethernet, or the NIC that ``-k`` picks; the report's first lines name it.
+mlx5 Ethernet, or the NIC that ``-k`` picks; the report's first lines name it. Of the versions of containerd in
+MOORING_RUNTIMES it takes one for each file.
 """
 
 import os
@@ -14,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from pathlib import Path
 from tempfile import NamedTemporaryFile
+from types import SimpleNamespace
 
 import pytest
 
@@ -112,6 +114,7 @@ def part(request: pytest.FixtureRequest) -> Part:
     return _part(request.config)
 
 
+_NO_PARAMETERS = SimpleNamespace(params={})
 _PICKED = pytest.StashKey[list[pytest.Item]]()
 
 
@@ -133,9 +136,26 @@ def _on_mlx5(group: Iterable[pytest.Item]) -> list[pytest.Item]:
     return [item for item in group if isinstance(item, pytest.Function) and str(item.callspec.params["nic"]) == "mlx5"]
 
 
+def _other_runtimes(items: Iterable[pytest.Item], part: Part) -> list[pytest.Item]:
+    """Return the tests on the versions of containerd that an ordinary run leaves out: each file has one of them."""
+    of_file: defaultdict[Path, dict[str, list[pytest.Item]]] = defaultdict(lambda: defaultdict(list))
+    for item in items:
+        version = getattr(item, "callspec", _NO_PARAMETERS).params.get("programs")
+        if version is not None:
+            of_file[item.path][version].append(item)
+    left_out = []
+    for path, versions in of_file.items():
+        taken = list(versions) if part.whole else [part.random(f"containerd {path.name}").choice(list(versions))]
+        left_out += [item for version, ones in versions.items() if version not in taken for item in ones]
+    return left_out
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Deselect what an ordinary run leaves out of the tests on a second NIC; one that is named alone is run."""
+    """Deselect what an ordinary run leaves out: of other NICs and other versions of containerd.
+
+    A test that is named alone is run.
+    """
     of_module: defaultdict[Path, list[pytest.Item]] = defaultdict(list)
     for item in items:
         if item.get_closest_marker("other_nic") is not None:
@@ -145,6 +165,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     same = _same_but_for_the_nic(items)
     taken |= {item for group in same.values() for item in (group if part.whole else _on_mlx5(group) or group[:1])}
     left_out = [item for group in (*of_module.values(), *same.values()) for item in group if item not in taken]
+    left_out += _other_runtimes(items, part)
     config.stash[_PICKED] = [] if part.whole else [item for item in items if _has_one_nic(item) and item in taken]
     if left_out:
         config.hook.pytest_deselected(items=left_out)
