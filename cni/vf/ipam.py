@@ -144,11 +144,12 @@ def _run(command: str, ipam: Ipam, call: IpamCall, *inherited: int) -> Mapping[s
         "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
         IN_IPAM: "1",
     }
+    program = _find(kind, ipam.path)
     try:
         with os.fdopen(os.memfd_create("cni-conf"), "w+b") as conf:
             _fill(conf, json.dumps(ipam.conf).encode())
             process = subprocess.Popen(
-                [_find(kind, ipam.path)],
+                [program],
                 stdin=conf,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,

@@ -58,6 +58,7 @@ EDGE: tuple[tuple[Any, str], ...] = (
     *((fcntl, "flock"), (os, "fsync"), (Path, "replace"), (Path, "unlink"), (Path, "read_text"), (Path, "write_text")),
 )
 _ANNOUNCED_S = 10.0
+_LOOKS, _APART_S = 3, 2.0
 # The GID of an IPoIB address as `ip` prints it, at the end of its 20 bytes; more than any other address has.
 _LASTING_ADDRESS = len("xx:") * 16 - 1
 # What a report shows of an error.
@@ -197,6 +198,15 @@ def look(setting: Setting) -> None:
     Reconciler(lambda: node, Metrics()).reconcile(time.monotonic())
 
 
+def look_until_given_back(setting: Setting) -> None:
+    """Look as often as a server does in half a minute: an IPAM plugin that outlived its DEL holds its VF's lock."""
+    for _ in range(_LOOKS):
+        look(setting)
+        if phases(setting) <= {"held"}:
+            return
+        time.sleep(_APART_S)
+
+
 def phases(setting: Setting) -> set[str]:
     return {json.loads(path.read_text())["phase"] for path in Path(setting["ledger"]).glob("*.json")}
 
@@ -256,7 +266,7 @@ def after_del(setting: Setting, _before: dict[str, Any], turn: int, _reached: in
         return called(setting, "ADD") + called(setting, "DEL")
     wrong = []
     if follows == 2:
-        look(setting)
+        look_until_given_back(setting)
         # Entries that its DEL had not begun with belong to a pod that may still be alive.
         wrong = [] if phases(setting) <= {"held"} else ["the reconciler left what it should have given back"]
     return wrong + (called(setting, "DEL") if follows == 0 or phases(setting) else [])
