@@ -4,7 +4,7 @@ With ``--no-skips`` (CI) a skipped test is a failure, but for those marked ``api
 take a part of the calls, which the seed chooses (``tests/support/seeds.py``), and with ``--long`` all of them. So it is
 with the tests marked ``other_nic``: of each module's an ordinary run takes a part. Of one marked ``one_nic`` it takes
 mlx5 Ethernet, or the NIC that ``-k`` picks; the report's first lines name it. Of the versions of containerd in
-MOORING_RUNTIMES it takes one for each file.
+MOORING_RUNTIMES it takes one for each file, and of the tests marked ``slow`` one in four.
 """
 
 import os
@@ -24,7 +24,7 @@ from bench.served import apiservers
 from devcluster.without_mooring.root import kubectl_is_too_old
 from release import cache as release_cache
 from tests.support.seeds import Part, chosen_seed
-from tests.support.timings import Timings
+from tests.support.timings import Timings, tier_of
 
 Lab = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -114,6 +114,7 @@ def part(request: pytest.FixtureRequest) -> Part:
     return _part(request.config)
 
 
+_SLOW_ONE_IN = 4
 _NO_PARAMETERS = SimpleNamespace(params={})
 _PICKED = pytest.StashKey[list[pytest.Item]]()
 
@@ -150,9 +151,19 @@ def _other_runtimes(items: Iterable[pytest.Item], part: Part) -> list[pytest.Ite
     return left_out
 
 
+def _slow_ones(items: Iterable[pytest.Item], part: Part) -> list[pytest.Item]:
+    """Return the tests marked ``slow`` that an ordinary run leaves out: three in four of each tier."""
+    of_tier: defaultdict[str, list[pytest.Item]] = defaultdict(list)
+    for item in items:
+        if item.get_closest_marker("slow") is not None:
+            of_tier[tier_of(item.keywords)].append(item)
+    taken = {item for tier, ones in of_tier.items() for item in part.of(ones, f"slow {tier}", _SLOW_ONE_IN)}
+    return [item for ones in of_tier.values() for item in ones if item not in taken]
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Deselect what an ordinary run leaves out: of other NICs and other versions of containerd.
+    """Deselect what an ordinary run leaves out: of other NICs, other versions of containerd, and slow tests.
 
     A test that is named alone is run.
     """
@@ -167,6 +178,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     left_out = [item for group in (*of_module.values(), *same.values()) for item in group if item not in taken]
     left_out += _other_runtimes(items, part)
     config.stash[_PICKED] = [] if part.whole else [item for item in items if _has_one_nic(item) and item in taken]
+    left_out += _slow_ones([item for item in items if item not in left_out], part)
     if left_out:
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if item not in left_out]

@@ -33,6 +33,7 @@ THREE = (
 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("command", ["ADD", "DEL"])
+@pytest.mark.slow
 def test_a_call_broken_anywhere_leaves_nothing(host: Any, tmp_path: Path, part: Part, command: str) -> None:
     """An error and a kill at system calls of each kind, with three VFs; what follows puts everything right.
 

@@ -41,6 +41,7 @@ def measured() -> Any:
 
 @pytest.mark.lab
 @pytest.mark.timeout(1500)
+@pytest.mark.slow
 def test_rdma_traffic_between_two_pods_stays_under_their_limit_and_is_free_without_one() -> None:
     """40 and 10 Mb/s, at most 15 % over; real ADD and DEL, exclusive mode, RoCE between the pods."""
     report = measured()
@@ -54,6 +55,7 @@ def test_rdma_traffic_between_two_pods_stays_under_their_limit_and_is_free_witho
 
 @pytest.mark.lab
 @pytest.mark.timeout(500)
+@pytest.mark.slow
 def test_a_rate_that_is_not_as_it_should_be_fails_the_command() -> None:
     """The lab's link is not 2.5 times faster than 20 Gb/s: the run without a limit does not count as free."""
     done = acceptance("--seconds", "0.1", "--rates", "20000")

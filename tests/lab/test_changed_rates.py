@@ -72,6 +72,7 @@ more_traffic
 
 
 @pytest.mark.parametrize("nic", ETHERNET)
+@pytest.mark.slow
 def test_no_connection_breaks_and_nothing_is_lost_while_rates_change(lab: Lab, nic: Nic) -> None:
     """Raised, lowered, and taken away; DEL then restores what ADD had found, and the next ADD sets what is recorded."""
     pods = (nic.vf(0, network="rail0", min_tx_rate=100, max_tx_rate=2000), nic.vf(1, network="rail0"))

@@ -60,6 +60,7 @@ OF_NETDEVS = frozenset({"cni.kernel.rtnetlink.exchange", "cni.kernel.pod_link.an
 @pytest.mark.parametrize("mode", ["shared", "exclusive"])
 @pytest.mark.parametrize("command", ["ADD", "DEL"])
 @one_of_each(ALONE, WITHOUT_IPOIB)
+@pytest.mark.slow
 def test_a_call_broken_anywhere_leaves_nothing(lab: Lab, part: Part, nic: Nic, mode: str, command: str) -> None:
     """Calls that leave the process fail or are killed: links, RDMA devices, settings and ledger are as before.
 

@@ -64,6 +64,7 @@ def named(found: dict[str, dict[str, Any]], outcome: str) -> list[str]:
     return [name for name, answer in found.items() if answer["outcome"] == outcome]
 
 
+@pytest.mark.slow
 def test_a_nic_as_expected_is_asked_everything_and_is_as_before(lab: Lab) -> None:
     """On mlx5 Ethernet every check has an answer; without --vfs nothing changes; the report names no host, no MAC."""
     lines = run(
@@ -100,6 +101,7 @@ def test_a_nic_as_expected_is_asked_everything_and_is_as_before(lab: Lab) -> Non
     assert "not asked" in text
 
 
+@pytest.mark.slow
 def test_what_a_nic_refuses_or_loses_is_told_and_vfs_in_use_are_not_taken(lab: Lab) -> None:
     """A NIC without trust and link state whose RDMA device does not return; three of four VFs have users."""
     status, report, home = run(
@@ -132,6 +134,7 @@ def test_what_a_nic_refuses_or_loses_is_told_and_vfs_in_use_are_not_taken(lab: L
     assert (status, home) == ("1", "2")
 
 
+@pytest.mark.slow
 def test_what_it_took_is_given_back_when_it_is_stopped_and_by_the_next_run_when_it_is_killed(lab: Lab) -> None:
     """Ctrl-C ends it with status 1 and a report; SIGKILL leaves a ledger entry, which the next run begins with."""
     lines = run(

@@ -65,6 +65,7 @@ def without_rdma(nic: Nic, vfs: str) -> dict[str, str]:
 # mlx5's 480 VFs have 480 RDMA devices.
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("nic", EACH)
+@pytest.mark.slow
 def test_init_makes_forty_eight_then_a_hundred_and_twenty_vfs_on_each_pf(lab: Lab, nic: Nic) -> None:
     """Past 256 functions the VFs lie on the next bus; lspci and ip agree with ours; a second run changes nothing."""
     first, second, links, addresses, autoprobe, ready = run(
@@ -103,6 +104,7 @@ def test_init_makes_forty_eight_then_a_hundred_and_twenty_vfs_on_each_pf(lab: La
 
 
 @pytest.mark.parametrize("nic", EACH)
+@pytest.mark.slow
 def test_an_init_that_was_killed_is_finished_by_the_next(lab: Lab, nic: Nic) -> None:
     """Meanwhile the PF's VFs are out as "preparing", and autoprobe comes back as it was."""
     during, after, autoprobe = run(
@@ -127,6 +129,7 @@ def test_an_init_that_was_killed_is_finished_by_the_next(lab: Lab, nic: Nic) -> 
 
 
 @pytest.mark.parametrize("nic", EACH)
+@pytest.mark.slow
 def test_what_the_kernel_refuses_is_told_with_what_to_do(lab: Lab, nic: Nic) -> None:
     """More VFs than the device has (ERANGE from the kernel); another number while one is in a pod (EBUSY)."""
     done = lab(

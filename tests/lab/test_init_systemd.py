@@ -15,6 +15,7 @@ SCENARIO = Path(__file__).parent / "inside/init_scenario.py"
 
 
 @pytest.mark.timeout(600)
+@pytest.mark.slow
 def test_vfs_come_back_after_their_pfs_driver_was_reloaded(lab: Lab) -> None:
     """Without anything but systemd and udevd, also those of which the ledger has an entry; by three tries at most."""
     done = lab(f"PYTHONPATH=. {sys.executable} {SCENARIO}", timeout_s=580)

@@ -151,6 +151,7 @@ kill(server, 9)
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("nic", ETHERNET)
+@pytest.mark.slow
 def test_a_server_killed_while_it_repairs_is_followed_by_one_that_goes_on(lab: Lab, nic: Nic) -> None:
     """SIGKILL at eight moments from the first entry that is `returning` on; each next server ends the work."""
     lines = run(
@@ -261,6 +262,7 @@ def test_a_detach_that_could_not_end_is_ended_by_the_reconciler(lab: Lab, nic: N
 
 
 @pytest.mark.parametrize("nic", EACH)
+@pytest.mark.slow
 def test_looks_without_a_pause_disturb_no_call(lab: Lab, nic: Nic) -> None:
     """Ten ADDs and DELs of other processes while the server looks all the time: nothing fails or is repaired."""
     lines = run(

@@ -23,6 +23,7 @@ done
 
 
 @pytest.mark.parametrize("mode", ["shared", "exclusive"])
+@pytest.mark.slow
 def test_a_container_opens_the_uverbs_of_its_own_vf_only(lab: Lab, mode: str) -> None:
     """This holds in both modes of the RDMA stack; afterwards the VFs are the host's again, under their names."""
     done = lab(f"{PREPARE}\nrdma system set netns {mode}\n{sys.executable} {SCENARIO}", timeout_s=280)

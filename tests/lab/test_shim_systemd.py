@@ -14,6 +14,7 @@ Lab = Callable[..., "subprocess.CompletedProcess[str]"]
 SCENARIO = Path(__file__).parent / "inside/systemd_scenario.py"
 
 
+@pytest.mark.slow
 def test_systemd_keeps_the_shim_and_starts_it_before_the_kubelet(lab: Lab) -> None:
     """Killed or hanging it comes back, ready for a kubelet that starts with it; it holds no capability.
 

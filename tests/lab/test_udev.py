@@ -80,6 +80,7 @@ def report_of(output: str) -> dict[str, Any]:
 @pytest.mark.timeout(1900)
 @pytest.mark.parametrize("mode", ["shared", "exclusive"])
 @pytest.mark.parametrize("nic", EACH)
+@pytest.mark.slow
 def test_a_udevd_that_renames_later_breaks_nothing(lab: Lab, part: Part, nic: Nic, mode: str) -> None:
     """ADD and DEL succeed whenever the names change, and udevd's names are there in the end."""
     document = json.dumps(setting(part, mode, nic.name))
@@ -107,6 +108,7 @@ KINDS = frozenset(
 
 @pytest.mark.timeout(3700)
 @pytest.mark.parametrize("command", ["ADD", "DEL"])
+@pytest.mark.slow
 def test_devices_that_are_renamed_before_any_call_hinder_none(lab: Lab, part: Part, command: str) -> None:
     """Netdevs and RDMA devices, in exclusive mode: the call ends right, and so does the DEL after it."""
     document = {

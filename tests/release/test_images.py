@@ -76,6 +76,7 @@ def _manifest(image: Path) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 @pytest.mark.timeout(400)
+@pytest.mark.slow
 def test_an_image_that_is_made_twice_has_equal_bytes(made: tuple[Path, Path]) -> None:
     """Its files' times and what Python compiles of them too."""
     once, again = made

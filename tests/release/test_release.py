@@ -125,6 +125,7 @@ _SCHEMAS = ("bom-1.6", "spdx", "jsf-0.82")
 
 
 @pytest.mark.root
+@pytest.mark.slow
 def test_a_node_without_a_network_is_installed_by_the_pages_commands(releases: Releases, tmp_path: Path) -> None:
     """With real environments, in a network namespace that has not even loopback; the node's programs start there."""
     host = NodeHost(tmp_path / "host")

@@ -46,6 +46,7 @@ def cluster(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Cluster]
         cluster.stop()
 
 
+@pytest.mark.slow
 def test_a_shim_that_exits_at_start_takes_no_node_down(cluster: Cluster) -> None:
     """The node says so within half a minute; plain pods start on it as on the others, and when the shim is back."""
     api, shim = Api.of(cluster.kubeconfig), f"{FAILED}-shim"

@@ -16,6 +16,7 @@ RATES_MBPS = (0, 500, 2_000, 5_000)
 pytestmark = [pytest.mark.root, pytest.mark.containerd, pytest.mark.timeout(900)]
 
 
+@pytest.mark.slow
 def test_a_hundred_pods_live_and_end_by_their_promises(tmp_path: Path) -> None:
     """Promises 1 to 5, checked from outside with every pod up, and again when all are gone."""
     cluster = Cluster(tmp_path, ("h1", "h2", "h3"), vfs=16)

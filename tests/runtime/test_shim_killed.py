@@ -93,6 +93,7 @@ class Kubelet:
         return config
 
 
+@pytest.mark.slow
 def test_a_shim_killed_under_load_costs_retries_only(node: Any, part: Part) -> None:
     """Every pod ends up with one sandbox, one container and its own VF; containers of before run on untouched."""
     before = node.at_rest()

@@ -48,11 +48,11 @@ class Part:
     seed: int
     whole: bool = False
 
-    def of(self, calls: Sequence[One], topic: str = "") -> list[One]:
+    def of(self, calls: Sequence[One], topic: str = "", one_in: int = _ONE_IN) -> list[One]:
         """Return some of the calls in their order; another ``topic`` gets others. At least one, if there is one."""
         if self.whole:
             return list(calls)
-        numbers = Random(f"{self.seed} {topic}").sample(range(len(calls)), ceil(len(calls) / _ONE_IN))
+        numbers = Random(f"{self.seed} {topic}").sample(range(len(calls)), ceil(len(calls) / one_in))
         return [calls[number] for number in sorted(numbers)]
 
     def of_each_kind(self, calls: Iterable[Call], topic: str = "") -> list[Call]:

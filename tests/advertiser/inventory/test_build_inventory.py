@@ -179,6 +179,7 @@ _SMALL = (
 @pytest.mark.parametrize("name", _SMALL)
 @given(data=st.data())
 @settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@pytest.mark.slow
 def test_any_part_missing_or_garbage_gives_an_inventory_or_a_reason(
     data: st.DataObject,
     name: str,

@@ -57,6 +57,7 @@ def _assert_all_went_well(said: dict[str, Any], least: int) -> None:
     assert said["wrong"] == []
 
 
+@pytest.mark.slow
 def test_an_install_that_was_killed_anywhere_is_finished_by_the_next(bare: NodeHost, kill: Loop) -> None:
     """The second run leaves exactly the host that an undisturbed one leaves, its journal included."""
     install = ["install", "--wheelhouse", str(bare.wheelhouse("first"))]
@@ -65,12 +66,14 @@ def test_an_install_that_was_killed_anywhere_is_finished_by_the_next(bare: NodeH
     _assert_all_went_well(kill(bare.root, install, [install], wanted.root), least=60)
 
 
+@pytest.mark.slow
 def test_an_install_that_was_killed_anywhere_is_taken_back_by_undo(bare: NodeHost, kill: Loop) -> None:
     """Undo leaves nothing of it, not even an empty folder."""
     install = ["install", "--wheelhouse", str(bare.wheelhouse("first"))]
     _assert_all_went_well(kill(bare.root, install, [["undo"]], _copy(bare, "wanted").root), least=60)
 
 
+@pytest.mark.slow
 def test_a_removal_that_was_killed_anywhere_is_finished_by_the_next(bare: NodeHost, kill: Loop) -> None:
     """After the next removal the host is as it was before anything was installed."""
     wheelhouse = str(bare.wheelhouse("first"))
@@ -80,6 +83,7 @@ def test_a_removal_that_was_killed_anywhere_is_finished_by_the_next(bare: NodeHo
 
 
 @pytest.mark.parametrize("word", ["on", "off"])
+@pytest.mark.slow
 def test_a_bypass_that_was_killed_anywhere_is_finished_by_the_next(bare: NodeHost, kill: Loop, word: str) -> None:
     """On and off each leave what an undisturbed run leaves."""
     assert bare.run("install", "--wheelhouse", str(bare.wheelhouse("first")))[0] == 0
@@ -91,6 +95,7 @@ def test_a_bypass_that_was_killed_anywhere_is_finished_by_the_next(bare: NodeHos
     _assert_all_went_well(kill(bare.root, turn, [turn], wanted.root), least=6)
 
 
+@pytest.mark.slow
 def test_an_upgrade_that_was_killed_anywhere_is_finished_or_taken_back(bare: NodeHost, kill: Loop) -> None:
     """Undo leaves the release of before as it was, the next upgrade the new one."""
     first, second = (str(bare.wheelhouse(name)) for name in ("first", "second"))

@@ -6,6 +6,8 @@ import zipfile
 from importlib.metadata import version
 from pathlib import Path
 
+import pytest
+
 from cli.node.venv import release_of
 from tests.cli import wheelhouse
 from tests.cli.node.conftest import NodeHost
@@ -23,6 +25,7 @@ def _tiny_wheelhouse(folder: Path) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_an_upgrade_swaps_one_link_and_keeps_the_release_before(kubeadm: NodeHost) -> None:
     """The third release removes the first, remove removes all; install and upgrade refuse each other's case."""
     before, releases = kubeadm.tree(), kubeadm.root / "opt/mooring/versions"
@@ -64,6 +67,7 @@ def test_a_wheelhouse_of_another_version_is_refused(kubeadm: NodeHost) -> None:
     assert "holds mooring 9.9.9" in said
 
 
+@pytest.mark.slow
 def test_programs_of_a_real_wheelhouse_run_where_they_are_installed(kubeadm: NodeHost) -> None:
     """The environment is built without a network; its scripts name the host's paths, and the programs start."""
     wheels = wheelhouse.make(kubeadm.root.parent / "wheels", ("advertiser", "cni", "cri-shim"))

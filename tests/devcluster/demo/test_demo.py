@@ -16,6 +16,7 @@ def play(*command: str) -> "subprocess.CompletedProcess[str]":
 
 
 @pytest.mark.containerd
+@pytest.mark.slow
 def test_every_promise_holds_with_containerd() -> None:
     """The demonstration runs three hosts with real containerd and runc behind the shim."""
     done = play(*DEMO, "--runtime", "containerd")
@@ -32,6 +33,7 @@ def test_every_promise_holds_with_the_fake_runtime() -> None:
 
 
 @pytest.mark.root
+@pytest.mark.slow
 def test_every_promise_holds_in_a_user_namespace() -> None:
     """The demonstration runs without root, where the kernel allows user namespaces."""
     inside = ("sh", "-c", 'ip link set lo up && exec "$@"', "sh", *DEMO)

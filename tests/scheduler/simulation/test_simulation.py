@@ -205,6 +205,7 @@ async def _small_life(world: World) -> None:
     await world.settle()
 
 
+@pytest.mark.slow
 def test_a_scheduler_may_be_killed_at_any_moment() -> None:
     """At each request of a run, when it arrives and when it is carried out: nothing is given twice, all is bound."""
     witnessed = 0

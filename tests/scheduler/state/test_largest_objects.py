@@ -57,6 +57,7 @@ def test_no_step_takes_longer_than_an_object_of_its_size_is_worth(cluster: Clust
 
 
 @pytest.mark.timeout(600)
+@pytest.mark.slow
 def test_deleted_objects_leave_no_memory(part: Part) -> None:
     """However many different ones come and go, what is kept of them is less than ten of the largest size."""
     for role in part.of(KEPT, "memory"):
