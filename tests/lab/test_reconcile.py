@@ -261,6 +261,7 @@ def test_a_detach_that_could_not_end_is_ended_by_the_reconciler(lab: Lab, nic: N
     assert reasons == {"giving it back did not come to its end"}
 
 
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("nic", EACH)
 @pytest.mark.slow
 def test_looks_without_a_pause_disturb_no_call(lab: Lab, nic: Nic) -> None:
@@ -275,6 +276,7 @@ def test_looks_without_a_pause_disturb_no_call(lab: Lab, nic: Nic) -> None:
         done
         echo; same all; told; metrics repairs_total; kill $server; wait $server
         """,
+        timeout_s=580,
     )
     assert lines[0].split() == ["held"] * 20
     assert lines[1] == "same all"
