@@ -14,25 +14,19 @@ Lab = Callable[..., "subprocess.CompletedProcess[str]"]
 SCENARIO = Path(__file__).parent / "inside/node_scenario.py"
 
 
-@pytest.mark.timeout(960)
+@pytest.mark.timeout(600)
 def test_mooring_node_installs_upgrades_and_removes_under_systemd(lab: Lab) -> None:
     """The kubelet connects to the shim; a release whose shim does not start is rolled back; removal leaves nothing.
 
-    A kubelet that never calls the shim reverts the run. One that calls it is not started again. The check's unit runs
-    under its confinement. A bypass brings the kubelet to the runtime and back, with the shim. A shim that does not
-    serve is bypassed without the kubelet's restart, until it serves again.
+    The check's unit runs under its confinement. A bypass brings the kubelet to the runtime and back, with the shim. A
+    shim that does not serve is bypassed without the kubelet's restart, until it serves again.
     """
-    done = lab(f"PYTHONPATH=. {sys.executable} {SCENARIO}", timeout_s=920)
+    done = lab(f"PYTHONPATH=. {sys.executable} {SCENARIO}", timeout_s=560)
     assert done.returncode == 0, done.stdout + done.stderr
     seen = json.loads(next(line for line in done.stdout.splitlines() if line.startswith('{"seen"')))["seen"]
-    status, said, differing = seen["silent"]
-    assert (status, differing) == (1, []), said
-    assert "no call of the kubelet came through the shim within 90 s of its restart: kubelet.service is active" in said
     assert seen["install"][0] == 0, seen["install"][1]
     assert seen["told"] == "unix:///run/mooring/cri.sock"
     assert seen["check"] == [0, "all is as it was installed\n"]
-    assert seen["nothing"][0] == 0
-    assert "systemctl try-restart kubelet.service" not in seen["nothing"][1]
     assert seen["limit"] == "infinity"
     assert seen["stopped"][0] == 1
     assert "mooring-cni.service: inactive" in seen["stopped"][1]
