@@ -34,7 +34,7 @@ SOCKET, RUNTIME = "/run/mooring/cri.sock", "/run/containerd/containerd.sock"
 _PLACE, _UNITS = Path("/run/bench"), Path("/etc/systemd/system")
 _FLAGS = Path("/var/lib/kubelet/kubeadm-flags.env")
 _HERE = Path.cwd()
-_ALONE_S = 60.0
+_ALONE_S = 120.0
 _PROGRAMS = (("cri_shim", "mooring-cri-shim"), ("cni", "mooring-cni"), ("cri_shim.bypass", "mooring-shim-bypass"))
 
 
