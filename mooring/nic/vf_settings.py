@@ -192,7 +192,7 @@ def _link_with_vfs(pf: str) -> tuple[int, bytes]:
         route.send(pack_message(_GET_LINK, REQUEST, wanted))
         answer = next(read_messages(route.recv(_MOST_BYTES)))
     if answer.is_last:
-        raise OSError(errno.ENODATA, f"the kernel acknowledges a request for pf {pf!r}, and does not answer it")
+        raise OSError(errno.ENODATA, os.strerror(errno.ENODATA))
     _, hardware, *_ = LINK_HEADER.unpack_from(answer.body)
     return hardware, answer.body[LINK_HEADER.size :]
 
