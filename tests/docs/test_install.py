@@ -76,7 +76,7 @@ class Person:
         environment["MOORING_DEVCLUSTER"] = str(self.cluster.root)
         began = time.monotonic()
         done = subprocess.run(
-            command, cwd=self.folder, env=environment, capture_output=True, text=True, check=False, timeout=300
+            command, cwd=self.folder, env=environment, capture_output=True, text=True, check=False, timeout=600
         )
         print(f"{time.monotonic() - began:6.1f} s  {shown}")
         assert (done.returncode != 0) == fails, f"{shown}: {done.returncode}\n{done.stdout}{done.stderr}"
@@ -104,7 +104,7 @@ def person(tmp_path: Path) -> Iterator[Person]:
 @pytest.mark.containerd
 @pytest.mark.kubectl
 @pytest.mark.recent_kubectl
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 def test_mooring_is_installed_used_broken_mended_and_removed_by_the_pages(person: Person) -> None:
     """Every command of the page has the effect that the page states; each way to remove works, and leaves nothing."""
     wait_until(lambda: len(_ready(person)) == len(NODES), "the nodes are Ready")
