@@ -1,8 +1,7 @@
 """NETLINK_RDMA, which pyroute2 does not support: messages of the RDMA core's client NLDEV, and one exchange of them.
 
-Numbers: include/uapi/rdma/rdma_netlink.h. The network namespace of the
-calling thread decides which devices are visible. A kernel without the RDMA core refuses the socket with
-EPROTONOSUPPORT.
+Numbers: include/uapi/rdma/rdma_netlink.h. The network namespace of the calling thread decides which devices are
+visible. A kernel without the RDMA core refuses the socket with EPROTONOSUPPORT.
 """
 
 import socket
