@@ -18,8 +18,8 @@ def balance(pod_info: PodInfo, nodes: NodeColumns) -> UsageScorer | None:
     def evenness(view: NodeView) -> Measure:
         # The standard deviation of two shares is half of their difference; of a single one it is 0.
         differ = abs(_share(view, CPU, cpu) - _share(view, MEMORY, memory))
-        both = (view.allocatable[CPU] > 0) & (view.allocatable[MEMORY] > 0)
-        return view.whole(100 - differ * 50 * both)
+        is_offered = (view.allocatable[CPU] > 0) & (view.allocatable[MEMORY] > 0)
+        return view.whole(100 - differ * 50 * is_offered)
 
     return evenness
 

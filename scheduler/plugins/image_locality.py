@@ -14,8 +14,8 @@ from scheduler.plugins.interface import ScorePlugin, Scorer
 
 _MIB = 1024 * 1024
 # Images together smaller than this count as none; each container's counts up to the most. Bytes.
-_LEAST = 23 * _MIB
-_MOST_OF_ONE = 1000 * _MIB
+_MIN_BYTES = 23 * _MIB
+_MAX_CONTAINER_BYTES = 1000 * _MIB
 
 
 def pre_filter(pod_info: PodInfo, nodes: NodeColumns) -> Scorer | None:
@@ -27,16 +27,16 @@ def pre_filter(pod_info: PodInfo, nodes: NodeColumns) -> Scorer | None:
 def score(images: Sequence[str], nodes: NodeColumns, rows: Rows) -> Amounts:
     """Return 0 to 100 for each row."""
     valid = nodes.valid[: nodes.size]
-    total, there = np.count_nonzero(valid), np.zeros(len(rows), np.int64)
+    total, weighted_bytes = np.count_nonzero(valid), np.zeros(len(rows), np.int64)
     for image in images:
         sizes = nodes.image(image)[: nodes.size]
-        having = np.count_nonzero((sizes > 0) & valid)
-        if having:
-            there += (sizes[rows] * (having / total)).astype(np.int64)
-    if not there.any():
-        return there
-    most = _MOST_OF_ONE * len(images)
-    scores: Amounts = 100 * (np.clip(there, _LEAST, most) - _LEAST) // (most - _LEAST)
+        node_count = np.count_nonzero((sizes > 0) & valid)
+        if node_count:
+            weighted_bytes += (sizes[rows] * (node_count / total)).astype(np.int64)
+    if not weighted_bytes.any():
+        return weighted_bytes
+    max_bytes = _MAX_CONTAINER_BYTES * len(images)
+    scores: Amounts = 100 * (np.clip(weighted_bytes, _MIN_BYTES, max_bytes) - _MIN_BYTES) // (max_bytes - _MIN_BYTES)
     return scores
 
 

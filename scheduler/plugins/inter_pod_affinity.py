@@ -45,17 +45,17 @@ def pre_filter(pod_info: PodInfo, nodes: NodeColumns, pod_counts: PodCounts) -> 
     affinity_info, labels = pod_info.affinity_info, pod_counts.namespace_labels(pod_info.affinity_info.namespace)
     existing_anti_affinity = pod_counts.anti_affinity_terms.about(affinity_info, labels)
     existing_affinity = pod_counts.affinity_terms.about(affinity_info, labels)
-    existing_preferred = pod_counts.preferred_terms.about(affinity_info, labels)
+    existing_preferences = pod_counts.preferred_terms.about(affinity_info, labels)
     if not (
         affinity_info.required_affinity
         or affinity_info.required_anti_affinity
         or affinity_info.preferred
         or existing_anti_affinity
         or existing_affinity
-        or existing_preferred
+        or existing_preferences
     ):
         return None
-    scoring_terms = (_HARD_POD_AFFINITY_WEIGHT, existing_affinity), (1, existing_preferred)
+    scoring_terms = (_HARD_POD_AFFINITY_WEIGHT, existing_affinity), (1, existing_preferences)
     return PodAffinityFilter(pod_info, nodes, pod_counts, existing_anti_affinity, scoring_terms)
 
 
@@ -76,11 +76,11 @@ class PodAffinityFilter:
 
     def filter(self, rows: Rows) -> Refusals:
         codes = np.zeros(len(rows), np.int16)
-        for code, refused in enumerate(
+        for code, flags in enumerate(
             (self._fails_affinity(rows), self._fails_anti_affinity(rows), self._fails_existing_anti_affinity(rows)), 1
         ):
-            if refused is not None:
-                codes[refused & (codes == 0)] = code
+            if flags is not None:
+                codes[flags & (codes == 0)] = code
         return Refusals(codes, _TEXTS)
 
     def score(self, rows: Rows) -> Amounts:
@@ -88,8 +88,8 @@ class PodAffinityFilter:
         for term, weight in self._affinity_info.preferred:
             of = self._of(term.key)
             raw += weight * of.sums(self._counts((term,)))[of.ids[rows]]
-        for weight, counted in self._scoring_terms:
-            for of, sums in self._sums(counted):
+        for weight, terms in self._scoring_terms:
+            for of, sums in self._sums(terms):
                 raw += weight * sums[of.ids[rows]]
         return _normalised(raw)
 
@@ -132,20 +132,20 @@ class PodAffinityFilter:
             near |= sums[of.ids[rows]] > 0
         return near
 
-    def _sums(self, counted: CountedTerms) -> Iterator[tuple[Domains, Amounts]]:
+    def _sums(self, terms: CountedTerms) -> Iterator[tuple[Domains, Amounts]]:
         """Yield the domains of each label that terms name, and how much they count in each: terms may be thousands."""
         by_key = dict[str, list[RowCounts]]()
-        for term, row_counts in counted.items():
+        for term, row_counts in terms.items():
             by_key.setdefault(term.key, []).append(row_counts)
         for key, parts in by_key.items():
             of = self._of(key)
             yield of, of.sums_of_few(*RowCounts.rows_of_all(parts))
 
     def _of(self, key: str) -> Domains:
-        found = self._domains.get(key)
-        if found is None:
-            found = self._domains[key] = domains(self._nodes, key)
-        return found
+        label_domains = self._domains.get(key)
+        if label_domains is None:
+            label_domains = self._domains[key] = domains(self._nodes, key)
+        return label_domains
 
     def _counts(self, terms: Iterable[Term]) -> Amounts:
         return self._pod_counts.counts(_question(terms), self._nodes.size)
@@ -156,11 +156,11 @@ def _question(terms: Iterable[Term]) -> Question:
 
 
 def _normalised(raw: Amounts) -> Amounts:
-    least = raw.min(initial=0) if not len(raw) else raw.min()
-    span = raw.max() - least if len(raw) else 0
+    lowest = raw.min(initial=0) if not len(raw) else raw.min()
+    span = raw.max() - lowest if len(raw) else 0
     if not span:
         return np.zeros(len(raw), np.int64)
-    scores: Amounts = (100.0 * ((raw - least) / span)).astype(np.int64)
+    scores: Amounts = (100.0 * ((raw - lowest) / span)).astype(np.int64)
     return scores
 
 
@@ -169,9 +169,9 @@ def needs_others(pod_info: PodInfo) -> bool:
     return bool(pod_info.affinity_info.required_affinity)
 
 
-def keeps_others_off(assigned: AssignedPod) -> bool:
+def keeps_others_off(assigned_pod: AssignedPod) -> bool:
     """Return whether an assigned pod's required anti-affinity may refuse other pods."""
-    return assigned.affinity_info is not None and bool(assigned.affinity_info.required_anti_affinity)
+    return assigned_pod.affinity_info is not None and bool(assigned_pod.affinity_info.required_anti_affinity)
 
 
 FILTER = ClusterFilterPlugin(

@@ -48,9 +48,9 @@ class Refusals:
     texts: tuple[Texts, ...]
 
 
-def refuse_where(refused: Flags, text: str) -> Refusals | None:
+def refuse_where(flags: Flags, text: str) -> Refusals | None:
     """Refuse the flagged rows for one reason; None if no row is."""
-    return Refusals(refused.astype(np.int64), ((text,),)) if np.count_nonzero(refused) else None
+    return Refusals(flags.astype(np.int64), ((text,),)) if np.count_nonzero(flags) else None
 
 
 def refuse_by(
@@ -60,13 +60,13 @@ def refuse_by(
 
     With ``by``, which names the judge and all that its reasons depend on besides the fact, they are kept.
     """
-    found = Judgements() if by is None else column.judgements(by)
+    judgements = Judgements() if by is None else column.judgements(by)
 
     def code(fact: Fact) -> int:
-        return found.code(judge(fact))
+        return judgements.code(judge(fact))
 
     codes = column.spread(code, rows, by, steps)
-    return Refusals(codes, tuple((text,) for text in found.texts)) if codes.any() else None
+    return Refusals(codes, tuple((text,) for text in judgements.texts)) if codes.any() else None
 
 
 # Moves a pod in what a rule reads of other pods, in the cache itself: onto a row (1) or off it (-1). Returns whether
@@ -167,8 +167,8 @@ def counted_moves(cache: Cache) -> Move:
     # Whether any rule counts pods of this kind: all rules have run before the first move, so it stays so.
     counted: dict[AffinityInfo, bool] = {}
 
-    def move(row: int, assigned: AssignedPod, sign: int) -> bool:
-        kind = assigned.affinity_info
+    def move(row: int, assigned_pod: AssignedPod, sign: int) -> bool:
+        kind = assigned_pod.affinity_info
         if kind is None:
             return False
         if (is_counted := counted.get(kind)) is None:
@@ -188,10 +188,10 @@ def counted_moves(cache: Cache) -> Move:
 def volume_moves(cache: Cache) -> Move:
     """Return the move in the usage of volumes, for rules that read which pods use a volume."""
 
-    def move(row: int, assigned: AssignedPod, sign: int) -> bool:
-        if assigned.volumes:
-            cache.volumes.usage.shift(cache.nodes.names[row], assigned.volumes, sign)
-        return bool(assigned.volumes)
+    def move(row: int, assigned_pod: AssignedPod, sign: int) -> bool:
+        if assigned_pod.volumes:
+            cache.volumes.usage.shift(cache.nodes.names[row], assigned_pod.volumes, sign)
+        return bool(assigned_pod.volumes)
 
     return move
 
@@ -293,5 +293,5 @@ def normalised(raw: Amounts, kind: Literal["largest", "reverse"] | None) -> Amou
     largest = int(raw.max(initial=0))
     if largest == 0:
         return raw if kind == "largest" else np.full(len(raw), 100, np.int64)
-    scaled = raw * 100 // largest
-    return scaled if kind == "largest" else 100 - scaled
+    scores = raw * 100 // largest
+    return scores if kind == "largest" else 100 - scores

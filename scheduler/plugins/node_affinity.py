@@ -27,38 +27,38 @@ def pre_filter(pod_info: PodInfo, nodes: NodeColumns) -> NodeFilter | None:
 def required(pod_info: PodInfo, nodes: NodeColumns, rows: Rows) -> Flags:
     """Return for each node whether the pod's nodeSelector and required node affinity hold there."""
     spec = pod_info.pod.spec
-    matched: Flags = np.ones(len(rows), np.bool_)
+    flags: Flags = np.ones(len(rows), np.bool_)
     for key, value in (spec.node_selector or {}).items():
-        matched &= _holds(Requirement(key, "In", frozenset((value,))), nodes, rows)
-        if not matched.any():
-            return matched
+        flags &= _holds(Requirement(key, "In", frozenset((value,))), nodes, rows)
+        if not flags.any():
+            return flags
     affinity = spec.affinity.node_affinity if spec.affinity else None
     if affinity is not None and affinity.required is not None:
-        matched &= any_term_holds(affinity.required, nodes, rows)
-    return matched
+        flags &= any_term_holds(affinity.required, nodes, rows)
+    return flags
 
 
 def any_term_holds(selector: NodeSelector, nodes: NodeColumns, rows: Rows) -> Flags:
     """Return for each node whether one of the terms holds there; without terms none does."""
-    held: Flags = np.zeros(len(rows), np.bool_)
+    flags: Flags = np.zeros(len(rows), np.bool_)
     for term in selector.node_selector_terms or ():
-        held |= _term_holds(term, nodes, rows)
-        if held.all():
+        flags |= _term_holds(term, nodes, rows)
+        if flags.all():
             break
-    return held
+    return flags
 
 
 def weigh_preferred(pod_info: PodInfo, nodes: NodeColumns) -> Scorer | None:
     """Add up the weights of the preferred terms that hold."""
     affinity = pod_info.pod.spec.affinity.node_affinity if pod_info.pod.spec.affinity else None
-    preferred = affinity.preferred if affinity else None
-    if not preferred:
+    preferences = affinity.preferred if affinity else None
+    if not preferences:
         return None
 
     def score(rows: Rows) -> Amounts:
         total: Amounts = np.zeros(len(rows), np.int64)
-        for one in preferred:
-            total += one.weight * _term_holds(one.preference, nodes, rows)
+        for preference in preferences:
+            total += preference.weight * _term_holds(preference.preference, nodes, rows)
         return total
 
     return score
@@ -68,14 +68,14 @@ def _term_holds(term: NodeSelectorTerm, nodes: NodeColumns, rows: Rows) -> Flags
     expressions, fields = term.match_expressions or (), term.match_fields or ()
     if not expressions and not fields:
         return np.zeros(len(rows), np.bool_)
-    held: Flags = np.ones(len(rows), np.bool_)
+    flags: Flags = np.ones(len(rows), np.bool_)
     for expression in expressions:
-        held &= _holds(expression, nodes, rows)
-        if not held.any():
-            return held
+        flags &= _holds(expression, nodes, rows)
+        if not flags.any():
+            return flags
     for field in fields:
-        held &= _field_holds(field, nodes, rows)
-    return held
+        flags &= _field_holds(field, nodes, rows)
+    return flags
 
 
 def _holds(requirement: Requirement, nodes: NodeColumns, rows: Rows) -> Flags:
@@ -83,24 +83,24 @@ def _holds(requirement: Requirement, nodes: NodeColumns, rows: Rows) -> Flags:
     column, values = nodes.label(requirement.key), requirement.values or frozenset()
     match requirement.operator:
         case "In":
-            held: Flags = column.among(values, rows)
+            flags: Flags = column.among(values, rows)
         case "NotIn":
-            held = ~column.among(values, rows)
+            flags = ~column.among(values, rows)
         case "Exists":
-            held = column.ids[rows] != 0
+            flags = column.ids[rows] != 0
         case "DoesNotExist":
-            held = column.ids[rows] == 0
+            flags = column.ids[rows] == 0
         case _:
-            held = column.spread(lambda value: matches(requirement, value), rows) != 0
-    return held
+            flags = column.spread(lambda value: matches(requirement, value), rows) != 0
+    return flags
 
 
 def _field_holds(requirement: Requirement, nodes: NodeColumns, rows: Rows) -> Flags:
     """The API supports only the field metadata.name here, with the operators In and NotIn."""
     if requirement.key != "metadata.name" or requirement.operator not in ("In", "NotIn"):
         return np.zeros(len(rows), np.bool_)
-    named = np.isin(rows, [nodes.row_of[name] for name in requirement.values or () if name in nodes.row_of])
-    return named if requirement.operator == "In" else ~named
+    flags = np.isin(rows, [nodes.row_of[name] for name in requirement.values or () if name in nodes.row_of])
+    return flags if requirement.operator == "In" else ~flags
 
 
 FILTER = FilterPlugin("NodeAffinity", pre_filter, ClusterEvent.NODE_ADDED | ClusterEvent.NODE_LABELS)

@@ -24,27 +24,29 @@ _REASONS = ("node(s) didn't have free ports for the requested pod ports",)
 def pre_filter(pod_info: PodInfo, nodes: NodeColumns) -> UsageFilter | None:
     if not pod_info.ports:
         return None
-    wanted = Wanted(pod_info.ports)
-    return UsageFilter(lambda view: view.judged(nodes.ports, wanted.clash), lambda _: _REASONS)
+    request = Wanted(pod_info.ports)
+    return UsageFilter(lambda view: view.judged(nodes.ports, request.clash), lambda _: _REASONS)
 
 
 class _UsedPorts(PreFilterExtensions):
     """The host ports of a node's pods, by pod."""
 
-    def __init__(self, wanted: HostPorts, assigned_pods: Collection[AssignedPod]) -> None:
-        self._wanted = Wanted(wanted)
-        self._taken = {assigned.uid: assigned.ports for assigned in assigned_pods if assigned.ports}
+    def __init__(self, request: HostPorts, assigned_pods: Collection[AssignedPod]) -> None:
+        self._request = Wanted(request)
+        self._ports_of_pod = {
+            assigned_pod.uid: assigned_pod.ports for assigned_pod in assigned_pods if assigned_pod.ports
+        }
 
     def add_pods(self, assigned_pods: Sequence[AssignedPod]) -> None:
-        for assigned in assigned_pods:
-            self._taken[assigned.uid] = assigned.ports
+        for assigned_pod in assigned_pods:
+            self._ports_of_pod[assigned_pod.uid] = assigned_pod.ports
 
     def remove_pods(self, assigned_pods: Sequence[AssignedPod]) -> None:
-        for assigned in assigned_pods:
-            self._taken.pop(assigned.uid, None)
+        for assigned_pod in assigned_pods:
+            self._ports_of_pod.pop(assigned_pod.uid, None)
 
     def filter(self) -> Texts:
-        return _REASONS if self._wanted.clash(self._taken.values()) else ()
+        return _REASONS if self._request.clash(self._ports_of_pod.values()) else ()
 
 
 def dry_run(pod_info: PodInfo, cache: Cache, _: Steps) -> DryRun | None:

@@ -39,16 +39,16 @@ def _insufficient(resource: str) -> str:
 
 
 def pre_filter(pod_info: PodInfo, nodes: NodeColumns) -> UsageFilter:
-    wanted = [("pods", 1), *_requested(pod_info)]
+    requests = [("pods", 1), *_requested(pod_info)]
     # One bit for each resource: `MOST_RESOURCES` and the number of pods fit.
-    lines = [(bit, LINES[name], amount) for bit, (name, amount) in enumerate(wanted) if name in LINES]
-    others = [(bit, name, amount) for bit, (name, amount) in enumerate(wanted) if name not in LINES]
+    lines = [(bit, LINES[name], amount) for bit, (name, amount) in enumerate(requests) if name in LINES]
+    other_requests = [(bit, name, amount) for bit, (name, amount) in enumerate(requests) if name not in LINES]
 
     def lacks(view: NodeView) -> Measure:
         marks, left = 0, view.left
         for bit, line, amount in lines:
             marks = marks | (left[line] < amount) << bit
-        for bit, name, amount in others:
+        for bit, name, amount in other_requests:
             lack = _left(nodes, view, name) < amount
             if name.startswith(_SEEDS):
                 lack = lack & view.judged(nodes.published, partial(counts_on, name))
@@ -56,7 +56,7 @@ def pre_filter(pod_info: PodInfo, nodes: NodeColumns) -> UsageFilter:
         return marks
 
     def reasons(mark: int) -> Texts:
-        texts = [_TOO_MANY_PODS, *(_insufficient(name) for name, _ in wanted[1:])]
+        texts = [_TOO_MANY_PODS, *(_insufficient(name) for name, _ in requests[1:])]
         return tuple(text for bit, text in enumerate(texts) if mark >> bit & 1)
 
     return UsageFilter(lacks, reasons)
@@ -116,36 +116,36 @@ class _AmountsLeft(PreFilterExtensions):
         if self._pods < len(assigned_pods):
             return False
         for name, spare in self._spare.items():
-            if spare < sum([assigned.resources.get(name, 0) for assigned in assigned_pods]):
+            if spare < sum([assigned_pod.resources.get(name, 0) for assigned_pod in assigned_pods]):
                 return False
         return True
 
     def filter(self) -> Texts:
-        lacking = tuple([_insufficient(name) for name, spare in self._spare.items() if spare < 0])
-        return (_TOO_MANY_PODS, *lacking) if self._pods < 0 else lacking
+        reasons = tuple([_insufficient(name) for name, spare in self._spare.items() if spare < 0])
+        return (_TOO_MANY_PODS, *reasons) if self._pods < 0 else reasons
 
     def _move(self, assigned_pods: Sequence[AssignedPod], sign: int) -> None:
         self._pods -= sign * len(assigned_pods)
         for name in self._spare:
-            self._spare[name] -= sign * sum([assigned.resources.get(name, 0) for assigned in assigned_pods])
+            self._spare[name] -= sign * sum([assigned_pod.resources.get(name, 0) for assigned_pod in assigned_pods])
 
 
 def dry_run(pod_info: PodInfo, cache: Cache, _: Steps) -> DryRun:
-    nodes, wanted = cache.nodes, _requested(pod_info)
-    lines = [(name, LINES[name], amount) for name, amount in wanted if name in LINES]
-    others = [(name, amount) for name, amount in wanted if name not in LINES]
+    nodes, requests = cache.nodes, _requested(pod_info)
+    lines = [(name, LINES[name], amount) for name, amount in requests if name in LINES]
+    other_requests = [(name, amount) for name, amount in requests if name not in LINES]
 
     def on(row: int, _: bool) -> PreFilterExtensions:
         view = nodes.row_view(row)
         spare = {name: view.left[line] - amount for name, line, amount in lines}
-        for name, amount in others:
+        for name, amount in other_requests:
             if counts_on(name, nodes.published[row]):
                 spare[name] = _left(nodes, view, name) - amount
         return _AmountsLeft(view.left[PODS] - 1, spare)
 
     def fits_alone(view: NodeView) -> Measure:
         enough = view.allocatable[PODS] > 0
-        for name, amount in wanted:
+        for name, amount in requests:
             lacks = (_allocatable(nodes, view, name) < amount) & (view.allocatable[PODS] > 0)
             if lacks.any():
                 enough &= ~(lacks & view.judged(nodes.published, partial(counts_on, name)).astype(bool))

@@ -20,12 +20,12 @@ _REASON = "node(s) exceed max volume count"
 
 
 def pre_filter(pod_info: PodInfo, nodes: NodeColumns, volume_cache: VolumeCache) -> Filter | str | None:
-    wanted = _handles((use.key for use in pod_info.volumes.claims), volume_cache)
-    if not wanted or not volume_cache.has_limits:
+    handles = _handles((use.key for use in pod_info.volumes.claims), volume_cache)
+    if not handles or not volume_cache.has_limits:
         return None
 
     def is_full(row: int) -> bool:
-        return _exceeds(wanted, nodes.names[row], volume_cache)
+        return _exceeds(handles, nodes.names[row], volume_cache)
 
     def filter_rows(rows: Rows) -> Refusals | None:
         return refuse_where(np.fromiter(map(is_full, rows.tolist()), np.bool_, len(rows)), _REASON)
@@ -33,22 +33,22 @@ def pre_filter(pod_info: PodInfo, nodes: NodeColumns, volume_cache: VolumeCache)
     return filter_rows
 
 
-def _exceeds(wanted: frozenset[Handle], node: str, volume_cache: VolumeCache) -> bool:
+def _exceeds(handles: frozenset[Handle], node: str, volume_cache: VolumeCache) -> bool:
     limits = volume_cache.limits(node)
-    lowest = min((limits[driver] for driver, _ in wanted if driver in limits), default=None)
-    claims, attached = volume_cache.usage.claims_on(node), volume_cache.attached_to(node)
-    if lowest is None or len(wanted) + len(claims) + len(attached) <= lowest:
+    lowest = min((limits[driver] for driver, _ in handles if driver in limits), default=None)
+    claims, attachments = volume_cache.usage.claims_on(node), volume_cache.attached_to(node)
+    if lowest is None or len(handles) + len(claims) + len(attachments) <= lowest:
         # However they are distinguished, there cannot be more.
         return False
     present = _handles(claims, volume_cache) | _attached(node, volume_cache)
     counts: Mapping[str, int] = Counter(driver for driver, _ in present)
-    added = Counter(driver for driver, _ in wanted - present)
-    return any(counts[driver] + count > limits[driver] for driver, count in added.items() if driver in limits)
+    counts_to_add = Counter(driver for driver, _ in handles - present)
+    return any(counts[driver] + count > limits[driver] for driver, count in counts_to_add.items() if driver in limits)
 
 
 def _handles(claims: Iterable[str], volume_cache: VolumeCache) -> frozenset[Handle]:
-    found = (_handle(key, volume_cache) for key in claims)
-    return frozenset(one for one in found if one is not None)
+    handles = (_handle(key, volume_cache) for key in claims)
+    return frozenset(handle for handle in handles if handle is not None)
 
 
 def _handle(key: str, volume_cache: VolumeCache) -> Handle | None:
@@ -64,7 +64,7 @@ def _handle(key: str, volume_cache: VolumeCache) -> Handle | None:
 
 
 def _attached(node: str, volume_cache: VolumeCache) -> frozenset[Handle]:
-    names = (one.spec.source.persistent_volume_name for one in volume_cache.attached_to(node))
+    names = (attachment.spec.source.persistent_volume_name for attachment in volume_cache.attached_to(node))
     volumes = (volume_cache.pv_index.get(name) for name in names if name)
     handles = (handle_of(volume.spec) for volume in volumes if volume is not None)
     return frozenset(handle for handle in handles if handle is not None)

@@ -33,9 +33,9 @@ _REQUEUE_ON = (
     | ClusterEvent.POD_LABELS
 )
 _HOSTNAME, _ZONE = "kubernetes.io/hostname", "topology.kubernetes.io/zone"
-_SKEWED = "node(s) didn't match pod topology spread constraints"
-_TEXTS = ((_SKEWED,), (f"{_SKEWED} (missing required label)",))
-_IS_SKEWED, _LACKS_LABEL = 1, 2
+_SKEW = "node(s) didn't match pod topology spread constraints"
+_TEXTS = ((_SKEW,), (f"{_SKEW} (missing required label)",))
+_HAS_SKEW, _LACKS_LABEL = 1, 2
 
 
 def pre_filter(pod_info: PodInfo, nodes: NodeColumns, pod_counts: PodCounts) -> "Spread | None":
@@ -83,96 +83,96 @@ class Spread:
         is_default: bool,
     ) -> None:
         self._pod_info, self._nodes, self._pod_counts = pod_info, nodes, pod_counts
-        self._hard = [one for one in constraints if one.hard]
-        self._soft = [one for one in constraints if not one.hard]
+        self._hard = [constraint for constraint in constraints if constraint.hard]
+        self._soft = [constraint for constraint in constraints if not constraint.hard]
         # By default, a node without a zone counts only for the spreading by host name.
         self._needs_all_labels = not is_default
-        self._domains = {one.key: domains(nodes, one.key) for one in constraints}
+        self._domains = {constraint.key: domains(nodes, constraint.key) for constraint in constraints}
         # The rows that count, by both policies; for the hard constraints and for the soft ones.
         self._counting: dict[tuple[bool, bool, bool], Flags] = {}
 
     def filter(self, rows: Rows) -> Refusals:
         codes = np.zeros(len(rows), np.int16)
-        for constraint, now in self.hard():
-            of = now.of
-            least = int(now.sums[now.existing].min()) if now.counts_least else 0
-            allowed = constraint.max_skew + least - constraint.selector.matches(self._pod_info.labels)
-            found = np.where(of.have(rows), (now.sums[of.ids[rows]] > allowed) * _IS_SKEWED, _LACKS_LABEL)
-            codes = np.where(codes == 0, found, codes)
+        for constraint, spread in self.hard():
+            of = spread.of
+            fewest = int(spread.sums[spread.existing].min()) if spread.counts_least else 0
+            max_count = constraint.max_skew + fewest - constraint.selector.matches(self._pod_info.labels)
+            row_codes = np.where(of.have(rows), (spread.sums[of.ids[rows]] > max_count) * _HAS_SKEW, _LACKS_LABEL)
+            codes = np.where(codes == 0, row_codes, codes)
         return Refusals(codes.astype(np.int16), _TEXTS)
 
     def hard(self) -> Iterator[tuple[TopologySpreadConstraint, HardSpread]]:
         """Yield the hard constraints with what they are now."""
-        counted = self._having_labels(self._hard)
+        flags = self._having_labels(self._hard)
         for constraint in self._hard:
-            yield constraint, self._hard_spread(constraint, self._domains[constraint.key], counted)
+            yield constraint, self._hard_spread(constraint, self._domains[constraint.key], flags)
 
     def score(self, rows: Rows) -> Amounts:
         if not self._soft:
             return np.zeros(len(rows), np.int64)
-        counted = self._having_labels(self._soft) if self._needs_all_labels else self._nodes.valid[: self._nodes.size]
-        scored = counted[rows]
+        flags = self._having_labels(self._soft) if self._needs_all_labels else self._nodes.valid[: self._nodes.size]
+        is_scored = flags[rows]
         raw = np.zeros(len(rows))
         for constraint in self._soft:
             of = self._domains[constraint.key]
             has = of.have(rows)
-            counts, size = self._crowds(constraint, of, counted, rows[scored])
+            counts, size = self._crowds(constraint, of, flags, rows[is_scored])
             # Small differences between domains matter less the larger maxSkew is.
             raw += np.where(has, counts[rows] * math.log(size + 2) + (constraint.max_skew - 1), 0.0)
-        return _normalised(np.floor(raw + 0.5).astype(np.int64), scored)
+        return _normalised(np.floor(raw + 0.5).astype(np.int64), is_scored)
 
-    def _hard_spread(self, constraint: TopologySpreadConstraint, of: Domains, counted: Flags) -> HardSpread:
-        among = self._let_count(constraint, counted)
+    def _hard_spread(self, constraint: TopologySpreadConstraint, of: Domains, flags: Flags) -> HardSpread:
+        among = self._let_count(constraint, flags)
         existing = of.existing(among)
         counts_least = bool(np.count_nonzero(existing) >= max(constraint.min_domains, 1))
         return HardSpread(of, of.sums(self._counts(constraint), among), existing, counts_least, constraint.max_skew)
 
     def _crowds(
-        self, constraint: TopologySpreadConstraint, of: Domains, counted: Flags, scored: Rows
+        self, constraint: TopologySpreadConstraint, of: Domains, flags: Flags, rows: Rows
     ) -> tuple[Amounts, int]:
         """Return for each row the matching pods in its domain, and how many domains there are to choose from."""
         counts = self._counts(constraint)
         if constraint.key == _HOSTNAME:
-            return counts, len(scored)
-        sums = of.sums(counts, self._let_count(constraint, counted))
+            return counts, len(rows)
+        sums = of.sums(counts, self._let_count(constraint, flags))
         # Nodes without the label, which count by default, are a domain of their own.
-        return sums[of.ids], len(np.unique(of.ids[scored]))
+        return sums[of.ids], len(np.unique(of.ids[rows]))
 
     def _counts(self, constraint: TopologySpreadConstraint) -> Amounts:
         scope = Scope(constraint.selector, frozenset((self._pod_info.pod.metadata.namespace,)))
         return self._pod_counts.counts(Question((scope,), living_only=True), self._nodes.size)
 
     def _having_labels(self, constraints: Sequence[TopologySpreadConstraint]) -> Flags:
-        having = self._nodes.valid[: self._nodes.size].copy()
+        flags = self._nodes.valid[: self._nodes.size].copy()
         for constraint in constraints:
-            having &= self._domains[constraint.key].ids > 0
-        return having
+            flags &= self._domains[constraint.key].ids > 0
+        return flags
 
-    def _let_count(self, constraint: TopologySpreadConstraint, counted: Flags) -> Flags:
+    def _let_count(self, constraint: TopologySpreadConstraint, flags: Flags) -> Flags:
         key = constraint.hard, constraint.honor_affinity, constraint.honor_taints
-        found = self._counting.get(key)
-        if found is None:
-            found = self._counting[key] = self._rows_that_count(constraint, counted)
-        return found
+        row_flags = self._counting.get(key)
+        if row_flags is None:
+            row_flags = self._counting[key] = self._rows_that_count(constraint, flags)
+        return row_flags
 
-    def _rows_that_count(self, constraint: TopologySpreadConstraint, counted: Flags) -> Flags:
-        rows = np.flatnonzero(counted)
+    def _rows_that_count(self, constraint: TopologySpreadConstraint, flags: Flags) -> Flags:
+        rows = np.flatnonzero(flags)
         if constraint.honor_affinity:
             rows = rows[node_affinity.required(self._pod_info, self._nodes, rows)]
         if constraint.honor_taints:
             rows = rows[taint_toleration.tolerated(self._pod_info, self._nodes, rows)]
-        among = np.zeros(len(counted), np.bool_)
+        among = np.zeros(len(flags), np.bool_)
         among[rows] = True
         return among
 
 
-def _normalised(raw: Amounts, scored: Flags) -> Amounts:
+def _normalised(raw: Amounts, is_scored: Flags) -> Amounts:
     """Turn numbers of pods into scores: 100 for the fewest if they are none; 0 where nothing is scored."""
-    if not scored.any():
+    if not is_scored.any():
         return np.zeros(len(raw), np.int64)
-    least, most = raw[scored].min(), raw[scored].max()
-    scores: Amounts = np.full(len(raw), 100) if most == 0 else 100 * (most + least - raw) // most
-    return np.where(scored, scores, 0)
+    lowest, highest = raw[is_scored].min(), raw[is_scored].max()
+    scores: Amounts = np.full(len(raw), 100) if highest == 0 else 100 * (highest + lowest - raw) // highest
+    return np.where(is_scored, scores, 0)
 
 
 FILTER = ClusterFilterPlugin("PodTopologySpread", pre_filter, _REQUEUE_ON, counted_moves, lasting=frozenset(_TEXTS[1:]))

@@ -30,8 +30,8 @@ def pre_filter(pod_info: PodInfo, nodes: NodeColumns) -> NodeFilter | None:
 def tolerated(pod_info: PodInfo, nodes: NodeColumns, rows: Rows) -> Flags:
     """Return for each node whether the pod tolerates the taints that would exclude it."""
     tolerations = Tolerations(pod_info.pod.spec.tolerations or ())
-    found: Flags = nodes.taints.spread(lambda taints: _untolerated(tolerations, taints) is None, rows) != 0
-    return found
+    flags: Flags = nodes.taints.spread(lambda taints: _untolerated(tolerations, taints) is None, rows) != 0
+    return flags
 
 
 def count_untolerated(pod_info: PodInfo, nodes: NodeColumns) -> Scorer:
@@ -54,12 +54,12 @@ class Tolerations:
         # Key and effect of those that take any value; key, effect and value of the others.
         self._exist: set[tuple[str, str]] = set()
         self._equal: set[tuple[str, str, str]] = set()
-        for one in tolerations:
-            key, effect = one.key or "", one.effect or ""
-            if one.operator == "Exists":
+        for toleration in tolerations:
+            key, effect = toleration.key or "", toleration.effect or ""
+            if toleration.operator == "Exists":
                 self._exist.add((key, effect))
-            elif key and one.operator in (None, "", "Equal"):
-                self._equal.add((key, effect, one.value or ""))
+            elif key and toleration.operator in (None, "", "Equal"):
+                self._equal.add((key, effect, toleration.value or ""))
 
     def cover(self, taint: Taint) -> bool:
         """Return whether one of the tolerations covers the taint."""

@@ -35,10 +35,10 @@ from scheduler.plugins.volume_matching import (
 
 UNBOUND = "pod has unbound immediate PersistentVolumeClaims"
 _CONFLICT = "node(s) didn't match PersistentVolume's node affinity"
-_NOT_THERE = "node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)"
+_NO_SUCH_VOLUME = "node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)"
 _WAITS = "WaitForFirstConsumer"
 # Several may apply to one node; in the order in which kube-scheduler names them.
-_CODES: Mapping[str, int] = {"": 0, _CONFLICT: 1, NONE_FREE: 2, NO_ROOM: 4, _NOT_THERE: 8}
+_CODES: Mapping[str, int] = {"": 0, _CONFLICT: 1, NONE_FREE: 2, NO_ROOM: 4, _NO_SUCH_VOLUME: 8}
 _TEXTS = tuple(tuple(text for text, bit in _CODES.items() if code & bit) for code in range(1, 16))
 
 
@@ -52,15 +52,15 @@ class Claims:
 
 def sort_claims(pod_info: PodInfo, volume_cache: VolumeCache) -> Claims | str:
     """Sort a pod's claims; return the reason why it fits no node, if one of them is invalid."""
-    bound: list[PersistentVolumeClaim] = []
+    bound_claims: list[PersistentVolumeClaim] = []
     late: list[PersistentVolumeClaim] = []
-    unbound = ""
+    reason = ""
     for use in pod_info.volumes.claims:
         claim = volume_cache.claim(use.key)
         if claim is None or (fault := _fault(use, claim, pod_info)):
             return _missing(use) if claim is None else fault
         if claim.is_bound:
-            bound.append(claim)
+            bound_claims.append(claim)
             continue
         mode = _binding_mode(claim, volume_cache)
         if mode is None:
@@ -68,8 +68,8 @@ def sort_claims(pod_info: PodInfo, volume_cache: VolumeCache) -> Claims | str:
         if mode == _WAITS and not claim.spec.volume_name:
             late.append(claim)
         else:
-            unbound = UNBOUND
-    return unbound or Claims(tuple(bound), tuple(late))
+            reason = UNBOUND
+    return reason or Claims(tuple(bound_claims), tuple(late))
 
 
 def _missing(use: ClaimUse) -> str:
@@ -97,7 +97,7 @@ def _fault(use: ClaimUse, claim: PersistentVolumeClaim, pod_info: PodInfo) -> st
     if claim.metadata.deletion_timestamp is not None:
         return claim_deleted(name)
     owners = claim.metadata.owner_references or ()
-    if use.owner and not any(one.controller and one.uid == use.owner for one in owners):
+    if use.owner and not any(owner.controller and owner.uid == use.owner for owner in owners):
         return f"PVC {use.key} was not created for pod {pod_info.pod.key} (pod is not owner)"
     return ""
 
@@ -117,13 +117,15 @@ def pre_filter(pod_info: PodInfo, nodes: NodeColumns, volume_cache: VolumeCache)
     late = unbound_claims(claims.late, volume_cache)
     volumes = [volume_cache.pv_index.get(claim.spec.volume_name) for claim in claims.bound]
     affinities = [volume.affinity for volume in volumes if volume is not None and volume.affinity is not None]
-    lost = None in volumes
+    lacks_volume = None in volumes
 
     def filter_rows(rows: Rows) -> Refusals | None:
         conflict = _CODES[_CONFLICT] * ~_can_use(affinities, nodes, rows)
-        return _refusals(conflict + _obstacles(late, nodes, volume_cache, rows) + _CODES[_NOT_THERE] * lost)
+        return _refusals(
+            conflict + _obstacles(late, nodes, volume_cache, rows) + _CODES[_NO_SUCH_VOLUME] * lacks_volume
+        )
 
-    return filter_rows if lost or affinities or claims.late else None
+    return filter_rows if lacks_volume or affinities or claims.late else None
 
 
 def pre_filter_free(pod_info: PodInfo, nodes: NodeColumns, volume_cache: VolumeCache) -> Filter | str | None:
@@ -133,12 +135,12 @@ def pre_filter_free(pod_info: PodInfo, nodes: NodeColumns, volume_cache: VolumeC
         # With several reasons against a node all are named: the slow rule computes them.
         return None
     by_hand = [claim for claim in claims.late if find_maker(claim, volume_cache) is None]
-    needy = [one for one in unbound_claims(by_hand, volume_cache) if one.needs_free]
+    needy = [unbound_claim for unbound_claim in unbound_claims(by_hand, volume_cache) if unbound_claim.needs_free]
 
     def filter_rows(rows: Rows) -> Refusals | None:
         without: Flags = np.zeros(len(rows), np.bool_)
-        for one in needy:
-            without |= ~_may_be_free(one, nodes, volume_cache, rows)
+        for unbound_claim in needy:
+            without |= ~_may_be_free(unbound_claim, nodes, volume_cache, rows)
         return refuse_where(without, NONE_FREE)
 
     return filter_rows if needy else None
@@ -151,16 +153,16 @@ def plan(pod_info: PodInfo, nodes: NodeColumns, volume_cache: VolumeCache, row: 
         return None
     keys = _keys(claims.late, volume_cache)
     labels = {key: nodes.label(key)[row] for key in keys}
-    found = make_plan(unbound_claims(claims.late, volume_cache), volume_cache, nodes.names[row], labels)
-    return None if isinstance(found, str) else found
+    volume_plan = make_plan(unbound_claims(claims.late, volume_cache), volume_cache, nodes.names[row], labels)
+    return None if isinstance(volume_plan, str) else volume_plan
 
 
 def _can_use(affinities: Iterable[NodeSelector], nodes: NodeColumns, rows: Rows) -> Flags:
     """Return for each node whether all bound volumes can be used there."""
-    held: Flags = np.ones(len(rows), np.bool_)
+    flags: Flags = np.ones(len(rows), np.bool_)
     for affinity in affinities:
-        held &= _holds(affinity, nodes, rows)
-    return held
+        flags &= _holds(affinity, nodes, rows)
+    return flags
 
 
 def _holds(affinity: NodeSelector, nodes: NodeColumns, rows: Rows) -> Flags:
@@ -168,11 +170,11 @@ def _holds(affinity: NodeSelector, nodes: NodeColumns, rows: Rows) -> Flags:
     if len(keys) == 1:
         # The usual case: a volume is in one zone, or on one node.
         (key,) = keys
-        found: Flags = nodes.label(key).spread(lambda value: affinity_holds(affinity, {key: value}), rows) != 0
-        return found
+        flags: Flags = nodes.label(key).spread(lambda value: affinity_holds(affinity, {key: value}), rows) != 0
+        return flags
     kinds, kind_of = _kinds(nodes, keys, rows)
-    judged = [affinity_holds(affinity, labels) for labels in _labels(nodes, keys, kinds)]
-    return np.array(judged, np.bool_)[kind_of]
+    verdicts = [affinity_holds(affinity, labels) for labels in _labels(nodes, keys, kinds)]
+    return np.array(verdicts, np.bool_)[kind_of]
 
 
 def _obstacles(late: Sequence[UnboundClaim], nodes: NodeColumns, volume_cache: VolumeCache, rows: Rows) -> Amounts:
@@ -180,20 +182,20 @@ def _obstacles(late: Sequence[UnboundClaim], nodes: NodeColumns, volume_cache: V
     codes: Amounts = np.zeros(len(rows), np.int64)
     if not late:
         return codes
-    for one in late:
-        if node := volume_cache.selected_node(one.claim):
-            codes[~_is_near(one, node, nodes, volume_cache, rows)] = _CODES[NONE_FREE]
+    for claim in late:
+        if node := volume_cache.selected_node(claim.claim):
+            codes[~_is_near(claim, node, nodes, volume_cache, rows)] = _CODES[NONE_FREE]
     places = np.flatnonzero(codes == 0)
     if not len(places):
         return codes
-    keys = _keys((one.claim for one in late), volume_cache)
+    keys = _keys((claim.claim for claim in late), volume_cache)
     kinds, kind_of = _kinds(nodes, keys, rows[places])
-    judged = [_CODES[_why_no_volume(late, volume_cache, labels)] for labels in _labels(nodes, keys, kinds)]
-    codes[places] = np.array(judged, np.int64)[kind_of]
+    kind_codes = [_CODES[_volume_obstacle(late, volume_cache, labels)] for labels in _labels(nodes, keys, kinds)]
+    codes[places] = np.array(kind_codes, np.int64)[kind_of]
     return codes
 
 
-def _is_near(asked: UnboundClaim, node: str, nodes: NodeColumns, volume_cache: VolumeCache, rows: Rows) -> Flags:
+def _is_near(claim: UnboundClaim, node: str, nodes: NodeColumns, volume_cache: VolumeCache, rows: Rows) -> Flags:
     """Return for each row whether a volume that is provisioned for a node can be expected to be usable there.
 
     For others than that node only among the members of a group that are decided about together: none is bound before
@@ -203,32 +205,32 @@ def _is_near(asked: UnboundClaim, node: str, nodes: NodeColumns, volume_cache: V
     """
     row = nodes.row_of.get(node, -1)
     near: Flags = rows == row
-    if row < 0 or asked.maker is None or not volume_cache.is_only_tried(asked.claim):
+    if row < 0 or claim.maker is None or not volume_cache.is_only_tried(claim.claim):
         return near
     near = np.ones(len(rows), np.bool_)
-    for key in volume_cache.topology_keys(node, driver_of(asked.maker.provisioner)):
+    for key in volume_cache.topology_keys(node, driver_of(claim.maker.provisioner)):
         ids = nodes.label(key).ids
         near &= ids[rows] == ids[row]
     return near
 
 
-def _why_no_volume(late: Sequence[UnboundClaim], volume_cache: VolumeCache, labels: Labels) -> str:
+def _volume_obstacle(late: Sequence[UnboundClaim], volume_cache: VolumeCache, labels: Labels) -> str:
     if len(late) == 1 and late[0].needs_free:
         # The usual case: a disk of the node. No plan is made for each of the nodes.
         return NONE_FREE if find_volume(late[0], labels) is None else ""
-    found = make_plan(late, volume_cache, "", labels)
-    return found if isinstance(found, str) else ""
+    volume_plan = make_plan(late, volume_cache, "", labels)
+    return volume_plan if isinstance(volume_plan, str) else ""
 
 
-def _may_be_free(asked: UnboundClaim, nodes: NodeColumns, volume_cache: VolumeCache, rows: Rows) -> Flags:
+def _may_be_free(claim: UnboundClaim, nodes: NodeColumns, volume_cache: VolumeCache, rows: Rows) -> Flags:
     """Return which nodes have volumes of the claim's class that are free."""
-    free = volume_cache.pv_index.free(asked.claim.storage_class)
+    free = volume_cache.pv_index.free(claim.claim.storage_class)
     if None in free:
         return np.ones(len(rows), np.bool_)
-    found: Flags = np.zeros(len(rows), np.bool_)
-    for key in volume_cache.pv_index.label_keys(asked.claim.storage_class):
-        found |= nodes.label(key).spread(lambda value, key=key: (key, value) in free, rows) != 0  # type: ignore[misc]
-    return found
+    flags: Flags = np.zeros(len(rows), np.bool_)
+    for key in volume_cache.pv_index.label_keys(claim.claim.storage_class):
+        flags |= nodes.label(key).spread(lambda value, key=key: (key, value) in free, rows) != 0  # type: ignore[misc]
+    return flags
 
 
 def _keys(late: Iterable[PersistentVolumeClaim], volume_cache: VolumeCache) -> list[str]:
@@ -241,7 +243,7 @@ def _keys(late: Iterable[PersistentVolumeClaim], volume_cache: VolumeCache) -> l
         keys.update(volume_cache.capacities.label_keys(claim.storage_class))
         storage_class = volume_cache.storage_class(claim.storage_class)
         for term in (storage_class.allowed_topologies if storage_class is not None else None) or ():
-            keys.update(one.key for one in term.match_label_expressions or ())
+            keys.update(requirement.key for requirement in term.match_label_expressions or ())
     return sorted(keys)
 
 

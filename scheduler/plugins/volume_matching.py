@@ -42,7 +42,7 @@ def _term_holds(term: NodeSelectorTerm, labels: Labels) -> bool:
     # kube-scheduler and kubelet match a volume against the node's labels only: fields are ignored.
     if not term.match_fields and not term.match_expressions:
         return False
-    return all(matches(one, labels.get(one.key)) for one in term.match_expressions or ())
+    return all(matches(requirement, labels.get(requirement.key)) for requirement in term.match_expressions or ())
 
 
 def topology_allowed(storage_class: StorageClass, labels: Labels) -> bool:
@@ -52,7 +52,10 @@ def topology_allowed(storage_class: StorageClass, labels: Labels) -> bool:
         return True
     return any(
         bool(term.match_label_expressions)
-        and all(labels.get(one.key) in (one.values or ()) for one in term.match_label_expressions or ())
+        and all(
+            labels.get(requirement.key) in (requirement.values or ())
+            for requirement in term.match_label_expressions or ()
+        )
         for term in terms
     )
 
@@ -84,8 +87,8 @@ class _Request(NamedTuple):
         spec = volume.spec
         if volume.metadata.deletion_timestamp is not None or _size(spec.capacity) < self.wanted:
             return False
-        offered = spec.volume_mode or "Filesystem", spec.volume_attributes_class_name or ""
-        return offered == (self.volume_mode, self.attributes_class)
+        volume_kind = spec.volume_mode or "Filesystem", spec.volume_attributes_class_name or ""
+        return volume_kind == (self.volume_mode, self.attributes_class)
 
     def suits(self, volume: PersistentVolume) -> bool:
         """Return whether a free volume can be bound to the claim."""
@@ -102,22 +105,24 @@ class _Candidates:
     def __init__(self, request: _Request, volume_cache: VolumeCache) -> None:
         self.request, self._volume_cache = request, volume_cache
         # Each volume is judged once, however many nodes have the label that finds it.
-        self._found_by: dict[Label | None, list[PersistentVolume]] = {}
+        self._volumes_by_label: dict[Label | None, list[PersistentVolume]] = {}
 
     def near(self, labels: Labels) -> Iterable[PersistentVolume]:
         """Return those that a node with these labels can use, and maybe others."""
-        found = [self._of(label) for label in self._volume_cache.pv_index.near(self.request.storage_class, labels)]
-        return found[0] if len(found) == 1 else merge(*found, key=_order)
+        candidates = [self._of(label) for label in self._volume_cache.pv_index.near(self.request.storage_class, labels)]
+        return candidates[0] if len(candidates) == 1 else merge(*candidates, key=_order)
 
     def _of(self, label: Label | None) -> list[PersistentVolume]:
-        found = self._found_by.get(label)
-        if found is None:
+        candidates = self._volumes_by_label.get(label)
+        if candidates is None:
             volumes = self._volume_cache.pv_index.found_by(self.request.storage_class, label)
-            found = [one for one in volumes if self._volume_cache.is_free(one) and self.request.suits(one)]
-            if len(found) > 1:
-                found.sort(key=_order)
-            self._found_by[label] = found
-        return found
+            candidates = [
+                volume for volume in volumes if self._volume_cache.is_free(volume) and self.request.suits(volume)
+            ]
+            if len(candidates) > 1:
+                candidates.sort(key=_order)
+            self._volumes_by_label[label] = candidates
+        return candidates
 
 
 def _order(volume: PersistentVolume) -> tuple[int, str]:
@@ -152,12 +157,12 @@ class UnboundClaim:
 def unbound_claims(claims: Iterable[PersistentVolumeClaim], volume_cache: VolumeCache) -> list[UnboundClaim]:
     """Return what these claims request, in allocation order: those that have begun, then the smallest, first."""
     candidates = dict[_Request, _Candidates]()
-    found = []
+    unbound = []
     for claim in claims:
         request = _Request.of(claim)
         if request not in candidates:
             candidates[request] = _Candidates(request, volume_cache)
-        found.append(
+        unbound.append(
             UnboundClaim(
                 claim=claim,
                 candidates=candidates[request],
@@ -166,7 +171,10 @@ def unbound_claims(claims: Iterable[PersistentVolumeClaim], volume_cache: Volume
                 maker=find_maker(claim, volume_cache),
             )
         )
-    return sorted(found, key=lambda one: (not one.is_being_made, one.wanted, one.claim.key))
+    return sorted(
+        unbound,
+        key=lambda unbound_claim: (not unbound_claim.is_being_made, unbound_claim.wanted, unbound_claim.claim.key),
+    )
 
 
 def make_plan(
@@ -176,47 +184,51 @@ def make_plan(
 
     The caller ensures that a claim with a selected node is considered only where its volume will be usable.
     """
-    found: list[Match] = []
+    matches: list[Match] = []
     provisions: list[Provision] = []
-    taken: set[str] = set()
-    for one in unbound:
-        volume = None if one.is_being_made else find_volume(one, labels, taken)
+    volume_names: set[str] = set()
+    for claim in unbound:
+        volume = None if claim.is_being_made else find_volume(claim, labels, volume_names)
         if volume is not None:
-            taken.add(volume.metadata.name)
-            found.append(Match(one.claim, volume))
-        elif one.maker is None or not topology_allowed(one.maker, labels):
+            volume_names.add(volume.metadata.name)
+            matches.append(Match(claim.claim, volume))
+        elif claim.maker is None or not topology_allowed(claim.maker, labels):
             return NONE_FREE
-        elif not volume_cache.capacities.has_room(one.maker, one.wanted, labels):
+        elif not volume_cache.capacities.has_room(claim.maker, claim.wanted, labels):
             return NO_ROOM
         else:
-            provisions.append(Provision(one.claim, volume_cache.selected_node(one.claim) or node))
-    return VolumePlan(node, tuple(found), tuple(provisions))
+            provisions.append(Provision(claim.claim, volume_cache.selected_node(claim.claim) or node))
+    return VolumePlan(node, tuple(matches), tuple(provisions))
 
 
 def find_maker(claim: PersistentVolumeClaim, volume_cache: VolumeCache) -> StorageClass | None:
     """Return the class that can provision a claim's volume; None if its volumes are made by hand."""
-    found = volume_cache.storage_class(claim.storage_class)
-    return None if found is None or found.provisioner in ("", NO_PROVISIONER) else found
+    storage_class = volume_cache.storage_class(claim.storage_class)
+    return None if storage_class is None or storage_class.provisioner in ("", NO_PROVISIONER) else storage_class
 
 
-def find_volume(unbound: UnboundClaim, labels: Labels, taken: Collection[str] = ()) -> PersistentVolume | None:
+def find_volume(unbound: UnboundClaim, labels: Labels, excluded_names: Collection[str] = ()) -> PersistentVolume | None:
     """Return the volume that a claim gets on a node with these labels; None without one."""
     for own in unbound.own:
-        if own.metadata.name not in taken and unbound.candidates.request.can_be(own):
+        if own.metadata.name not in excluded_names and unbound.candidates.request.can_be(own):
             return own if affinity_holds(own.affinity, labels) else None
     for volume in unbound.candidates.near(labels):
-        if volume.metadata.name not in taken and affinity_holds(volume.affinity, labels):
+        if volume.metadata.name not in excluded_names and affinity_holds(volume.affinity, labels):
             return volume
     return None
 
 
 def _own(claim: PersistentVolumeClaim, volume_cache: VolumeCache) -> list[PersistentVolume]:
     """Return the volumes of the claim's class that are reserved for it, by their claimRef or by an assumed plan."""
-    assumed = volume_cache.pv_index.get(volume_cache.assumed.volume_of(claim.key))
-    candidates = [] if assumed is None else [assumed]
-    candidates += sorted(volume_cache.pv_index.of_claim(claim.key), key=lambda one: one.metadata.name)
+    assumed_volume = volume_cache.pv_index.get(volume_cache.assumed.volume_of(claim.key))
+    candidates = [] if assumed_volume is None else [assumed_volume]
+    candidates += sorted(volume_cache.pv_index.of_claim(claim.key), key=lambda volume: volume.metadata.name)
     owners = ((claim.key, ""), (claim.key, claim.metadata.uid))
-    return [one for one in candidates if one.storage_class == claim.storage_class and volume_cache.owner(one) in owners]
+    return [
+        volume
+        for volume in candidates
+        if volume.storage_class == claim.storage_class and volume_cache.owner(volume) in owners
+    ]
 
 
 def _selector(claim: PersistentVolumeClaim) -> Selector | None:

@@ -27,15 +27,15 @@ def pre_filter(pod_info: PodInfo, nodes: NodeColumns, volume_cache: VolumeCache)
             return claim_not_found(use.name)
         if claim is not None and not use.owner and ONCE_PER_POD in (claim.spec.access_modes or ()):
             is_in_use |= volume_cache.usage.is_used(use.key)
-    taken = {node for disk in pod_info.volumes.disks for node in volume_cache.usage.nodes_in_conflict(disk)}
-    if not is_in_use and not taken:
+    node_names = {node for disk in pod_info.volumes.disks for node in volume_cache.usage.nodes_in_conflict(disk)}
+    if not is_in_use and not node_names:
         return None
-    blocked = np.array([nodes.row_of[node] for node in taken if node in nodes.row_of], np.intp)
+    node_rows = np.array([nodes.row_of[node] for node in node_names if node in nodes.row_of], np.intp)
 
     def filter_rows(rows: Rows) -> Refusals | None:
         if is_in_use:
             return refuse_where(np.ones(len(rows), np.bool_), _ONCE)
-        return refuse_where(np.isin(rows, blocked), _DISK)
+        return refuse_where(np.isin(rows, node_rows), _DISK)
 
     return filter_rows
 

@@ -45,20 +45,20 @@ def _refuse(demands: list[tuple[str, frozenset[str]]], nodes: NodeColumns, rows:
     for key, zones in demands:
         newer = _lacks(nodes, rows, key) & _is_in(nodes, rows, _LABELS[key], zones)
         outside |= ~(_is_in(nodes, rows, key, zones) | newer)
-    placed: Flags = np.zeros(len(rows), np.bool_)
+    has_zone: Flags = np.zeros(len(rows), np.bool_)
     for key in _LABELS:
-        placed |= ~_lacks(nodes, rows, key)
-    return refuse_where(outside & placed, _REASON)
+        has_zone |= ~_lacks(nodes, rows, key)
+    return refuse_where(outside & has_zone, _REASON)
 
 
 def _is_in(nodes: NodeColumns, rows: Rows, key: str, zones: frozenset[str]) -> Flags:
-    found: Flags = nodes.label(key).spread(lambda value: value in zones, rows) != 0
-    return found
+    flags: Flags = nodes.label(key).spread(lambda value: value in zones, rows) != 0
+    return flags
 
 
 def _lacks(nodes: NodeColumns, rows: Rows, key: str) -> Flags:
-    found: Flags = nodes.label(key).spread(lambda value: value is None, rows) != 0
-    return found
+    flags: Flags = nodes.label(key).spread(lambda value: value is None, rows) != 0
+    return flags
 
 
 def _zones(label: str) -> frozenset[str]:
