@@ -40,14 +40,14 @@ class LookAgain:
 BOUND = Outcome("bound")
 
 
-def classify(failed: KubeError) -> Outcome | LookAgain:
+def classify(error: KubeError) -> Outcome | LookAgain:
     """Return what a definite failure of a Binding means."""
-    status = failed.status
-    if isinstance(failed, Denied):
+    status = error.status
+    if isinstance(error, Denied):
         return Outcome("denied", status.message)
-    if isinstance(failed, NotFound):
+    if isinstance(error, NotFound):
         return Outcome("gone", status.message)
-    if isinstance(failed, Conflict):
+    if isinstance(error, Conflict):
         return _conflict(status)
     return Outcome("forbidden" if status.code in (401, 403) else "refused", status.message)
 

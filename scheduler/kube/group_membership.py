@@ -44,19 +44,19 @@ def read_membership(pod: Pod) -> GroupMembership | None:
         raise ValueError("spec.workloadRef (Kubernetes 1.35) is not supported: name a PodGroup by spec.schedulingGroup")
     own, label = _pod_groups(pod)
     if not own and not label:
-        asked = read_group(pod.annotations)
-        return None if asked is None else _by_annotation(pod, asked)
+        group_request = read_group(pod.annotations)
+        return None if group_request is None else _by_annotation(pod, group_request)
     if own and label:
         raise ValueError(
             f"the pod belongs to two PodGroups: {own!r} by spec.schedulingGroup, and {label!r} by label "
             f"{names.POD_GROUP_LABEL!r}"
         )
-    found, asked = _by_pod_group(pod), read_group(pod.annotations) or _NOTHING
-    if asked.name not in (None, found.title):
-        rule = f"{asked.name!r} is not the name of the pod's PodGroup, {found.title!r}"
+    membership, group_request = _by_pod_group(pod), read_group(pod.annotations) or _NOTHING
+    if group_request.name not in (None, membership.title):
+        rule = f"{group_request.name!r} is not the name of the pod's PodGroup, {membership.title!r}"
         raise AnnotationError(names.GROUP, "name", rule)
     # The PodGroup's name again says nothing that a member without it does not say.
-    return found._replace(asked=replace(asked, name=None))
+    return membership._replace(asked=replace(group_request, name=None))
 
 
 def membership_if_readable(pod: Pod) -> GroupMembership | None:
@@ -69,8 +69,8 @@ def membership_if_readable(pod: Pod) -> GroupMembership | None:
 
 def membership_of_refused(pod: Pod) -> GroupMembership | None:
     """Return which group a pod that is refused belongs to, by its PodGroup also if it names a second group."""
-    known = membership_if_readable(pod)
-    return _by_pod_group(pod) if known is None and any(_pod_groups(pod)) else known
+    membership = membership_if_readable(pod)
+    return _by_pod_group(pod) if membership is None and any(_pod_groups(pod)) else membership
 
 
 def _pod_groups(pod: Pod) -> tuple[str, str]:
@@ -85,12 +85,14 @@ def _by_pod_group(pod: Pod) -> GroupMembership:
     return GroupMembership(GroupKey(naming, pod.metadata.namespace, own or label), own or label)
 
 
-def _by_annotation(pod: Pod, asked: GroupRequest) -> GroupMembership:
-    if asked.min is None:
+def _by_annotation(pod: Pod, group_request: GroupRequest) -> GroupMembership:
+    if group_request.min is None:
         raise AnnotationError(names.GROUP, "", "field 'min' is missing, and the pod names no PodGroup that has one")
-    if asked.name is not None:
-        return GroupMembership(GroupKey("annotation", pod.metadata.namespace, asked.name), asked.name, asked)
-    owner = next((one for one in pod.metadata.owner_references or () if one.controller), None)
+    if group_request.name is not None:
+        return GroupMembership(
+            GroupKey("annotation", pod.metadata.namespace, group_request.name), group_request.name, group_request
+        )
+    owner = next((reference for reference in pod.metadata.owner_references or () if reference.controller), None)
     if owner is None:
         raise AnnotationError(names.GROUP, "", "field 'name' is missing, and no controller owns the pod")
-    return GroupMembership(GroupKey("controller", pod.metadata.namespace, owner.uid), owner.name, asked)
+    return GroupMembership(GroupKey("controller", pod.metadata.namespace, owner.uid), owner.name, group_request)

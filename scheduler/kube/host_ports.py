@@ -24,7 +24,9 @@ MOST_ADDRESSES = 64
 
 def host_ports(spec: PodSpec) -> Iterator[HostPort]:
     """Yield the host ports of a pod; those of sidecars too, which run beside the containers."""
-    sidecars = (one for one in spec.init_containers or () if one.restart_policy == "Always")
+    sidecars = (
+        init_container for init_container in spec.init_containers or () if init_container.restart_policy == "Always"
+    )
     for container in (*(spec.containers or ()), *sidecars):
         for port in container.ports or ():
             if port.host_port > 0:
@@ -54,11 +56,11 @@ class Wanted:
             self._by_address.setdefault(protocol, {})[address] = numbers
             self._on_any.setdefault(protocol, set()).update(numbers)
 
-    def clash(self, taken: Iterable[HostPorts]) -> bool:
+    def clash(self, used_ports: Iterable[HostPorts]) -> bool:
         """Return whether any of them is taken."""
         return any(
             not numbers.isdisjoint(memoryview(packed).cast(_NUMBER))
-            for ports in taken
+            for ports in used_ports
             for protocol, address, packed in ports
             for numbers in self._clashing(protocol, address)
         )
@@ -69,6 +71,6 @@ class Wanted:
             yield self._on_any.get(protocol, set())
             return
         by_address = self._by_address.get(protocol, {})
-        for each in (address, ALL_ADDRESSES):
-            if each in by_address:
-                yield by_address[each]
+        for listen_address in (address, ALL_ADDRESSES):
+            if listen_address in by_address:
+                yield by_address[listen_address]

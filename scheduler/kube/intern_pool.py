@@ -21,9 +21,9 @@ class InternPool(Generic[T]):
 
     def of(self, value: T, ready: Callable[[T], T] = lambda value: value) -> T:
         """Return the equal instance that is known already; else this one, as ``ready`` makes it."""
-        known = self._known.get(value)
-        found = known() if known is not None else None
-        if found is None:
-            found = ready(value)
-            self._known[found] = ref(found)
-        return found
+        reference = self._known.get(value)
+        kept_value = reference() if reference is not None else None
+        if kept_value is None:
+            kept_value = ready(value)
+            self._known[kept_value] = ref(kept_value)
+        return kept_value

@@ -260,7 +260,7 @@ class PodSpec(Struct):
         """Return the images of its containers and volumes, each as often as it is used, the first `MOST_IMAGES`."""
         containers = (*(self.init_containers or ()), *(self.containers or ()))
         images = [container.image for container in containers if container.image]
-        images += [one.image.reference for one in self.volumes or () if one.image and one.image.reference]
+        images += [volume.image.reference for volume in self.volumes or () if volume.image and volume.image.reference]
         return images[:MOST_IMAGES]
 
 

@@ -130,17 +130,21 @@ def _too_much(spec: PodSpec) -> Iterator[str]:
     if (containers := len(spec.containers or ()) + len(spec.init_containers or ())) > MOST_CONTAINERS:
         yield f"{containers} containers are more than {MOST_CONTAINERS}"
     terms = list(_terms(spec))
-    expressions = [one for term in terms for one in term.match_expressions or ()]
+    expressions = [requirement for term in terms for requirement in term.match_expressions or ()]
     fields = sum(len(term.match_fields or ()) for term in terms)
-    for number, what, most in (
+    for number, subject, limit in (
         (amounts_named(spec), "amounts of resources", MOST_AMOUNTS),
         (sum(1 for _ in host_ports(spec)), "host ports", MOST_PORTS),
         (len(spec.tolerations or ()), "tolerations", MOST_TOLERATIONS),
         (len(spec.node_selector or ()) + len(terms) + len(expressions) + fields, _ON_NODES, MOST_REQUIREMENTS),
-        (sum(one.operator in ("Gt", "Lt") for one in expressions), f"{_ON_NODES} by Gt and Lt", MOST_COMPARISONS),
+        (
+            sum(requirement.operator in ("Gt", "Lt") for requirement in expressions),
+            f"{_ON_NODES} by Gt and Lt",
+            MOST_COMPARISONS,
+        ),
     ):
-        if number > most:
-            yield f"{number} {what} are more than {most}"
+        if number > limit:
+            yield f"{number} {subject} are more than {limit}"
 
 
 _ON_NODES = "requirements on nodes"
@@ -151,7 +155,7 @@ def _terms(spec: PodSpec) -> Iterator[NodeSelectorTerm]:
     affinity = spec.affinity.node_affinity if spec.affinity else None
     required = affinity.required.node_selector_terms if affinity and affinity.required else None
     yield from required or ()
-    yield from (one.preference for one in (affinity.preferred if affinity else None) or ())
+    yield from (preference.preference for preference in (affinity.preferred if affinity else None) or ())
 
 
 def _shape(
@@ -179,33 +183,37 @@ def _request(pod: Pod) -> PodRequest | None:
     if request is None:
         return _by_resource(pod.spec)
     key = names.REQUEST if names.REQUEST in pod.annotations else names.RIT_REQUEST
-    known = {container.name for container in (*(pod.spec.init_containers or ()), *(pod.spec.containers or ()))}
-    limiting = _limiting(pod.spec)
-    if limiting is None and not any(interface.containers for interface in request.interfaces):
+    container_names = {
+        container.name for container in (*(pod.spec.init_containers or ()), *(pod.spec.containers or ()))
+    }
+    limiting_containers = _limiting(pod.spec)
+    if limiting_containers is None and not any(interface.containers for interface in request.interfaces):
         return request
-    resolved = []
+    interfaces = []
     for index, interface in enumerate(request.interfaces):
-        if strange := sorted(set(interface.containers or ()) - known):
+        if strange := sorted(set(interface.containers or ()) - container_names):
             raise AnnotationError(key, f"[{index}].containers", f"{strange[0]!r} is not a container of this pod")
-        resolved.append(replace(interface, containers=interface.containers or limiting))
-    return replace(request, interfaces=tuple(resolved))
+        interfaces.append(replace(interface, containers=interface.containers or limiting_containers))
+    return replace(request, interfaces=tuple(interfaces))
 
 
 def _hold_to_limit(resources: Mapping[str, int], interfaces: int) -> None:
     """Refuse a pod whose limit of VFs differs from the number that it requests: a quota on them would count wrongly."""
-    limited = resources.get(names.RIT_VFS)
-    if limited is not None and limited != interfaces:
-        rule = f"the pod's interfaces are {interfaces}, its containers' limits of {names.RIT_VFS!r} {limited}"
+    limit = resources.get(names.RIT_VFS)
+    if limit is not None and limit != interfaces:
+        rule = f"the pod's interfaces are {interfaces}, its containers' limits of {names.RIT_VFS!r} {limit}"
         raise AnnotationError(names.REQUEST, "", f"{rule}: they must be as many")
 
 
 def _hold_to_reservation(resources: Mapping[str, int], request: PodRequest | None) -> None:
     """Refuse a pod whose limit of Mb/s differs from what its interfaces reserve, for the same reason."""
-    limited = resources.get(names.RESERVED_MBPS)
-    reserved = sum(interface.settings.min_tx_rate or 0 for interface in request.interfaces) if request else 0
-    if limited is not None and limited != reserved:
-        rule = f"the pod's interfaces reserve {reserved} Mb/s, its containers' limits of {names.RESERVED_MBPS!r} are"
-        raise AnnotationError(names.REQUEST, "", f"{rule} {limited}: they must be equal")
+    limit = resources.get(names.RESERVED_MBPS)
+    reserved_mbps = sum(interface.settings.min_tx_rate or 0 for interface in request.interfaces) if request else 0
+    if limit is not None and limit != reserved_mbps:
+        rule = (
+            f"the pod's interfaces reserve {reserved_mbps} Mb/s, its containers' limits of {names.RESERVED_MBPS!r} are"
+        )
+        raise AnnotationError(names.REQUEST, "", f"{rule} {limit}: they must be equal")
 
 
 def _by_resource(spec: PodSpec) -> PodRequest | None:
@@ -213,20 +221,24 @@ def _by_resource(spec: PodSpec) -> PodRequest | None:
     interfaces: list[VfRequest] = []
     for container in spec.containers or ():
         limits = parse_resources(container.resources.limits if container.resources else None)
-        wanted = limits.get(names.HUSTCAT_VFS, 0)
-        if len(interfaces) + wanted > MOST_INTERFACES:
-            total = len(interfaces) + wanted
+        vf_count = limits.get(names.HUSTCAT_VFS, 0)
+        if len(interfaces) + vf_count > MOST_INTERFACES:
+            total = len(interfaces) + vf_count
             rule = f"{total} is more than {MOST_INTERFACES} VFs for one pod"
             raise AnnotationError(names.REQUEST, "", f"resource {names.HUSTCAT_VFS!r} stands for it: {rule}")
-        interfaces += [VfRequest(containers=(container.name,))] * wanted
+        interfaces += [VfRequest(containers=(container.name,))] * vf_count
     return PodRequest(tuple(interfaces)) if interfaces else None
 
 
 def _limiting(spec: PodSpec) -> tuple[str, ...] | None:
     """Return the containers that limit the device resource of earlier systems; None (all of them) if none does."""
     every = (*(spec.init_containers or ()), *(spec.containers or ()))
-    found = [one.name for one in every if one.resources and names.RIT_DEVICES in (one.resources.limits or {})]
-    return tuple(found) or None
+    container_names = [
+        container.name
+        for container in every
+        if container.resources and names.RIT_DEVICES in (container.resources.limits or {})
+    ]
+    return tuple(container_names) or None
 
 
 def _unsupported(pod_info: PodInfo, *, has_claims_allocated: bool) -> Iterator[str]:

@@ -30,17 +30,27 @@ MOST_AMOUNTS = 4096
 def amounts_named(spec: PodSpec) -> int:
     """Return how many amounts a pod names, requests and limits."""
     containers = (*(spec.containers or ()), *(spec.init_containers or ()))
-    every = (*(one.resources for one in containers if one.resources is not None), *filter(None, (spec.resources,)))
-    return sum(len(one.requests or ()) + len(one.limits or ()) for one in every) + len(spec.overhead or ())
+    every = (
+        *(container.resources for container in containers if container.resources is not None),
+        *filter(None, (spec.resources,)),
+    )
+    return sum(len(container.requests or ()) + len(container.limits or ()) for container in every) + len(
+        spec.overhead or ()
+    )
 
 
 def container_sides(spec: PodSpec) -> tuple[ContainerSide, ...]:
     """Return the containers' limits as a constraint sees them; raise ValueError for an unreadable quantity."""
-    early = [(one, _SIDECAR if one.restart_policy == "Always" else _INIT) for one in spec.init_containers or ()]
-    every = [*early, *((one, _MAIN) for one in spec.containers or ())]
+    early = [
+        (container, _SIDECAR if container.restart_policy == "Always" else _INIT)
+        for container in spec.init_containers or ()
+    ]
+    every = [*early, *((container, _MAIN) for container in spec.containers or ())]
     return tuple(
-        ContainerSide(one.name, parse_resources(one.resources.limits if one.resources else None), role)
-        for one, role in every
+        ContainerSide(
+            container.name, parse_resources(container.resources.limits if container.resources else None), role
+        )
+        for container, role in every
     )
 
 
@@ -71,11 +81,11 @@ SCORED: Mapping[str, str] = {"cpu": "scored cpu", "memory": "scored memory"}
 
 def scored_requests(spec: PodSpec, requests: Amounts) -> dict[str, int]:
     """Return the cpu and memory that a pod with these requests counts for when nodes are scored."""
-    every = [one.resources for one in (*(spec.containers or ()), *(spec.init_containers or ()))]
-    if every and all(one and _SCORED_DEFAULTS.keys() <= (one.requests or {}).keys() for one in every):
+    every = [container.resources for container in (*(spec.containers or ()), *(spec.init_containers or ()))]
+    if every and all(container and _SCORED_DEFAULTS.keys() <= (container.requests or {}).keys() for container in every):
         return {name: requests[name] for name in _SCORED_DEFAULTS}
-    scored = pod_requests(spec, _SCORED_DEFAULTS, _SCORED_DEFAULTS.keys())
-    return {name: scored.get(name, 0) for name in _SCORED_DEFAULTS}
+    total = pod_requests(spec, _SCORED_DEFAULTS, _SCORED_DEFAULTS.keys())
+    return {name: total.get(name, 0) for name in _SCORED_DEFAULTS}
 
 
 def pod_requests(spec: PodSpec, defaults: Amounts = NO_DEFAULTS, only: Set[str] | None = None) -> dict[str, int]:
@@ -83,18 +93,18 @@ def pod_requests(spec: PodSpec, defaults: Amounts = NO_DEFAULTS, only: Set[str] 
 
     ``defaults`` stand for what a container does not request. Resources that are not among ``only`` are not read.
     """
-    running: dict[str, int] = {}
+    running_sum: dict[str, int] = {}
     for container in spec.containers or ():
         if requests := _requests(container, defaults, only):
-            _add_to(running, requests)
-    sidecars, starting = _init_requests(spec.init_containers or (), defaults, only)
-    _add_to(running, sidecars)
-    total = largest(running, starting)
+            _add_to(running_sum, requests)
+    sidecars, starting_peak = _init_requests(spec.init_containers or (), defaults, only)
+    _add_to(running_sum, sidecars)
+    total = largest(running_sum, starting_peak)
     pod_level = {
         name: value for name, value in requests_of(spec.resources, only).items() if name.startswith(_POD_LEVEL)
     }
-    needed = add(total | pod_level, parse_resources(_some(spec.overhead, only)))
-    return {name: min(amount, MOST) for name, amount in needed.items()}
+    total_requests = add(total | pod_level, parse_resources(_some(spec.overhead, only)))
+    return {name: min(amount, MOST) for name, amount in total_requests.items()}
 
 
 def _init_requests(
@@ -105,7 +115,7 @@ def _init_requests(
     The peak has only what an init container requests: of all else the sidecars need the most once all of them run.
     """
     sidecars: dict[str, int] = {}
-    starting: dict[str, int] = {}
+    peak: dict[str, int] = {}
     for container in containers:
         requests = _requests(container, defaults, only)
         if not requests:
@@ -114,8 +124,8 @@ def _init_requests(
             _add_to(sidecars, requests)
         else:
             for name, amount in requests.items():
-                starting[name] = max(starting.get(name, 0), sidecars.get(name, 0) + amount)
-    return sidecars, starting
+                peak[name] = max(peak.get(name, 0), sidecars.get(name, 0) + amount)
+    return sidecars, peak
 
 
 def _requests(container: Container, defaults: Amounts, only: Set[str] | None) -> Amounts:

@@ -62,11 +62,11 @@ def read_pod_volumes(pod: Pod) -> PodVolumes:
 
 
 def _hold_to_bounds(volumes: Collection[Volume]) -> None:
-    named = sum(one.persistent_volume_claim is not None or one.ephemeral is not None for one in volumes)
-    disks = sum(1 + len(one.rbd.monitors or ()) for one in volumes if one.rbd is not None)
-    disks += sum(_is_disk(one) for one in volumes)
-    if named + disks > MOST_VOLUMES:
-        raise ValueError(f"{named + disks} claims, disks and monitors of disks are more than {MOST_VOLUMES}")
+    claim_count = sum(volume.persistent_volume_claim is not None or volume.ephemeral is not None for volume in volumes)
+    disks = sum(1 + len(volume.rbd.monitors or ()) for volume in volumes if volume.rbd is not None)
+    disks += sum(_is_disk(volume) for volume in volumes)
+    if claim_count + disks > MOST_VOLUMES:
+        raise ValueError(f"{claim_count + disks} claims, disks and monitors of disks are more than {MOST_VOLUMES}")
 
 
 def _is_disk(volume: Volume) -> bool:

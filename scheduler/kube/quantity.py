@@ -28,11 +28,11 @@ def parse_quantity(quantity: Quantity, parts: int = 1) -> int:
     if match is None:
         raise ValueError(f"{shorten(quantity)} is not a quantity such as '500m' or '2Gi'")
     sign, digits, suffix = match[1], match[2], match[3] or ""
-    whole, _, fraction = digits.partition(".")
+    integer_digits, _, fraction = digits.partition(".")
     units, power = _scale(suffix)
-    amount, power = int(whole + fraction) * units * parts, power - len(fraction)
-    rounded: int = min(amount * 10**power if power >= 0 else -(-amount // 10**-power), _LARGEST)
-    return -rounded if sign == "-" else rounded
+    amount, power = int(integer_digits + fraction) * units * parts, power - len(fraction)
+    result: int = min(amount * 10**power if power >= 0 else -(-amount // 10**-power), _LARGEST)
+    return -result if sign == "-" else result
 
 
 def _scale(suffix: str) -> tuple[int, int]:

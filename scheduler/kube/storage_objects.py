@@ -173,13 +173,13 @@ class CSINode(Struct):
     def limits(self) -> dict[str, int]:
         """Return how many volumes each driver can attach to the node; a driver without a number has no limit."""
         drivers = self.spec.drivers or ()
-        counts = ((one.name, one.allocatable.count) for one in drivers if one.allocatable is not None)
+        counts = ((driver.name, driver.allocatable.count) for driver in drivers if driver.allocatable is not None)
         return {name: count for name, count in counts if count is not None}
 
     @property
     def topology_keys(self) -> dict[str, tuple[str, ...]]:
         """Return by driver the node labels on which it depends where its volumes can be used."""
-        return {one.name: tuple(one.topology_keys) for one in self.spec.drivers or () if one.topology_keys}
+        return {driver.name: tuple(driver.topology_keys) for driver in self.spec.drivers or () if driver.topology_keys}
 
 
 class DriverSpec(Struct):
@@ -224,6 +224,6 @@ class VolumeAttachment(Struct):
     spec: AttachmentSpec = msgspec.field(default_factory=AttachmentSpec)
 
 
-def _class_of(metadata: Metadata, named: str | None) -> str:
+def _class_of(metadata: Metadata, class_name: str | None) -> str:
     """Return a class's name; the deprecated annotation comes first, as for the volume controller."""
-    return (metadata.annotations or {}).get(_CLASS, named or "")
+    return (metadata.annotations or {}).get(_CLASS, class_name or "")

@@ -58,7 +58,7 @@ class GroupTurns:
         if len(self._by_age) + len(self._passed) > 2 * len(self._entries) + _STALE:
             # A sorted list is a heap.
             self._by_age = sorted(filter(self._is_valid, self._by_age))
-            self._passed = sorted(one for one in self._passed if self._is_valid(one[1]))
+            self._passed = sorted(turn for turn in self._passed if self._is_valid(turn[1]))
 
     def drop(self, uid: str) -> None:
         self._entries.pop(uid, None)
@@ -74,11 +74,11 @@ class GroupTurns:
     def check(self, groups: Set[str]) -> None:
         """Raise AssertionError unless these are the groups here, and those that may be tried are in a heap."""
         assert groups == self._entries.keys(), "the groups that take turns differ"
-        there = [one[0][-1] for one in (*self._by_age, *(one for _, one in self._passed)) if self._is_valid(one)]
-        ready = [uid for uid, one in self._entries.items() if _may_be_tried(one)]
-        assert sorted(there) == sorted(ready), "the groups that may be tried differ"
-        flying = {uid for uid, one in self._entries.items() if one.place == "in_flight"}
-        assert flying == self._in_flight.keys(), "the groups that are decided about differ"
+        uids = [turn[0][-1] for turn in (*self._by_age, *(turn for _, turn in self._passed)) if self._is_valid(turn)]
+        ready = [uid for uid, entry in self._entries.items() if _may_be_tried(entry)]
+        assert sorted(uids) == sorted(ready), "the groups that may be tried differ"
+        in_flight = {uid for uid, entry in self._entries.items() if entry.place == "in_flight"}
+        assert in_flight == self._in_flight.keys(), "the groups that are decided about differ"
 
     def choose(self, due: Entry, now: float) -> Entry | None:
         """Return which group takes the turn of one that is active; None while it waits for an older one."""
@@ -86,7 +86,7 @@ class GroupTurns:
             return due
         first = self._oldest(due)
         key = first.age_key
-        if any(one.age_key < key for one in self._in_flight.values()):
+        if any(entry.age_key < key for entry in self._in_flight.values()):
             return None
         self._due = due.ticket
         may_end = now >= self.early_at or self._ends_backoffs == due.ticket

@@ -125,8 +125,8 @@ class Queue:
             self._leave_group(entry)
         else:
             self._send_next(entry)
-        for held in self._held.values() if entry.place == "held" else ():
-            held.pop(uid, None)
+        for namespace_uids in self._held.values() if entry.place == "held" else ():
+            namespace_uids.pop(uid, None)
 
     def first(self, now: float) -> str | None:
         """Return what `pop` would return."""
@@ -144,13 +144,13 @@ class Queue:
         """Return the namespaces that are held."""
         return list(self._held)
 
-    def release(self, namespace: str, most: int) -> None:
+    def release(self, namespace: str, limit: int) -> None:
         """Let so many of what is held of a namespace be popped again, the first held first."""
-        held = self._held[namespace]
-        for uid in list(islice(held, most)):
-            del held[uid]
+        namespace_uids = self._held[namespace]
+        for uid in list(islice(namespace_uids, limit)):
+            del namespace_uids[uid]
             self._activate(self._entries[uid], "BackoffComplete")
-        if not held:
+        if not namespace_uids:
             del self._held[namespace]
 
     def pop(self, now: float) -> str | None:
@@ -279,11 +279,11 @@ class Queue:
 
     def missed_since(self, number: int) -> ClusterEvent:
         """Return what has happened after a number: to an entry that is in flight while others are popped."""
-        found = NO_EVENT
+        cluster_events = NO_EVENT
         for value, last in self._last.items():
             if last > number:
-                found |= ClusterEvent(value)
-        return found
+                cluster_events |= ClusterEvent(value)
+        return cluster_events
 
     def _note(self, cluster_event: ClusterEvent) -> None:
         self._happened += 1
@@ -313,20 +313,22 @@ class Queue:
         """Assert that every pod is in exactly one place, and that every unschedulable one can be requeued."""
         active, backoff = self._valid(self._active + self._active_groups), self._valid(self._backoff)
         unschedulable = [uid for group in self._groups.values() for uid in group.members]
-        held = [uid for uids in self._held.values() for uid in uids]
-        places = (("active", active), ("backoff", backoff), ("unschedulable", unschedulable), ("held", held))
+        held_uids = [uid for uids in self._held.values() for uid in uids]
+        places = (("active", active), ("backoff", backoff), ("unschedulable", unschedulable), ("held", held_uids))
         for place, uids in places:
-            expected = {uid for uid, entry in self._entries.items() if entry.place == place}
+            uids_there = {uid for uid, entry in self._entries.items() if entry.place == place}
             assert len(uids) == len(set(uids)), f"{place}: a pod is in it twice"
-            assert set(uids) == expected, f"{place}: {sorted(set(uids) ^ expected)} differ"
+            assert set(uids) == uids_there, f"{place}: {sorted(set(uids) ^ uids_there)} differ"
         for signature, group in self._groups.items():
             assert group.members, f"signature {signature!r} is kept without a pod"
             inside = self._valid(group.ready) + self._valid(group.in_backoff)
             assert sorted(inside) == sorted(group.members), (
                 f"signature {signature!r}: its heaps differ from its members"
             )
-            waiting = signature in self._waiting.get(group.waits_for, ())
-            assert waiting != bool(group.probe), f"signature {signature!r} neither waits nor has a probe, or does both"
+            is_waiting = signature in self._waiting.get(group.waits_for, ())
+            assert is_waiting != bool(group.probe), (
+                f"signature {signature!r} neither waits nor has a probe, or does both"
+            )
             assert not group.probe or group.probe in self._entries, (
                 f"signature {signature!r} waits for a probe that is gone"
             )
@@ -336,7 +338,7 @@ class Queue:
         self._turns.check(turns)
 
     def _valid(self, heap: Sequence[Ordered | Timed]) -> list[str]:
-        return [one[-2] for one in heap if self._is_valid(one)]
+        return [item[-2] for item in heap if self._is_valid(item)]
 
     def _next(self, now: float) -> Entry | None:
         """Return what is tried next; None if nothing is."""
@@ -344,9 +346,9 @@ class Queue:
         pod = self._first(self._active)
         group = self._first(self._active_groups) if self._active_groups else None
         if group is not None and (pod is None or group.sort_key < pod.sort_key):
-            chosen = self._turns.choose(group, self._now)
-            if chosen is not None:
-                return chosen
+            choice = self._turns.choose(group, self._now)
+            if choice is not None:
+                return choice
         return pod
 
     def _first(self, heap: list[Ordered]) -> Entry | None:
@@ -407,9 +409,9 @@ class Queue:
         del self._groups[signature]
 
     def _stop_waiting(self, signature: Hashable, group: SignatureGroup) -> None:
-        waiting = self._waiting.get(group.waits_for, {})
-        waiting.pop(signature, None)
-        if not waiting:
+        signatures = self._waiting.get(group.waits_for, {})
+        signatures.pop(signature, None)
+        if not signatures:
             self._waiting.pop(group.waits_for, None)
 
     def _send_next(self, entry: Entry) -> None:

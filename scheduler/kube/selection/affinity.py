@@ -60,13 +60,13 @@ def read_affinity_info(pod: Pod) -> AffinityInfo:
     affinity, bare = pod.spec.affinity, without_terms(pod)
     if affinity is None or (affinity.pod_affinity is None and affinity.pod_anti_affinity is None):
         return bare
-    toward, away = affinity.pod_affinity or PodAffinity(), affinity.pod_anti_affinity or PodAffinity()
+    toward, anti_affinity = affinity.pod_affinity or PodAffinity(), affinity.pod_anti_affinity or PodAffinity()
     affinity_info = AffinityInfo(
         bare.namespace,
         bare.labels,
         tuple(_read_term(term, bare) for term in toward.required or ()),
-        tuple(_read_term(term, bare) for term in away.required or ()),
-        (*_weighted(toward, bare, 1), *_weighted(away, bare, -1)),
+        tuple(_read_term(term, bare) for term in anti_affinity.required or ()),
+        (*_weighted(toward, bare, 1), *_weighted(anti_affinity, bare, -1)),
         bare.terminating,
     )
     return _shared(affinity_info)
@@ -77,8 +77,8 @@ def without_terms(pod: Pod) -> AffinityInfo:
     labels = pod.metadata.labels or {}
     if len(labels) > MOST_LABELS:
         labels = {}
-    gone = pod.metadata.deletion_timestamp is not None
-    return _shared(AffinityInfo(pod.metadata.namespace, tuple(sorted(labels.items())), terminating=gone))
+    terminating = pod.metadata.deletion_timestamp is not None
+    return _shared(AffinityInfo(pod.metadata.namespace, tuple(sorted(labels.items())), terminating=terminating))
 
 
 def _shared(affinity_info: AffinityInfo) -> AffinityInfo:
@@ -110,7 +110,7 @@ def _all_terms(pod: Pod) -> Iterator[PodAffinityTerm]:
     for part in (affinity.pod_affinity, affinity.pod_anti_affinity) if affinity is not None else ():
         if part is not None:
             yield from part.required or ()
-            yield from (one.term for one in part.preferred or ())
+            yield from (preference.term for preference in part.preferred or ())
 
 
 def _requirements(term: PodAffinityTerm) -> int:
@@ -125,10 +125,10 @@ def _requirements(term: PodAffinityTerm) -> int:
 
 
 def _weighted(affinity: PodAffinity, pod: AffinityInfo, sign: int) -> Iterator[tuple[Term, int]]:
-    for one in affinity.preferred or ():
-        if not 1 <= one.weight <= 100:
-            raise ValueError(f"preferred pod affinity: weight {one.weight} is not from 1 to 100")
-        yield _read_term(one.term, pod), sign * one.weight
+    for preference in affinity.preferred or ():
+        if not 1 <= preference.weight <= 100:
+            raise ValueError(f"preferred pod affinity: weight {preference.weight} is not from 1 to 100")
+        yield _read_term(preference.term, pod), sign * preference.weight
 
 
 def _read_term(term: PodAffinityTerm, pod: AffinityInfo) -> Term:
@@ -138,8 +138,8 @@ def _read_term(term: PodAffinityTerm, pod: AffinityInfo) -> Term:
     selector = read_selector(term.label_selector).with_labels(
         term.match_label_keys or (), term.mismatch_label_keys or (), dict(pod.labels)
     )
-    named: Iterable[str] = term.namespaces or ()
-    if not named and term.namespace_selector is None:
-        named = (pod.namespace,)
-    scope = Scope(selector, frozenset(named), read_selector(term.namespace_selector))
+    namespaces: Iterable[str] = term.namespaces or ()
+    if not namespaces and term.namespace_selector is None:
+        namespaces = (pod.namespace,)
+    scope = Scope(selector, frozenset(namespaces), read_selector(term.namespace_selector))
     return _terms.of(Term(intern(term.topology_key), scope))

@@ -54,7 +54,7 @@ class Selector(msgspec.Struct, frozen=True, cache_hash=True, gc=False):
 
     def keys(self) -> frozenset[str]:
         """Return the label keys that the selector mentions."""
-        return frozenset(key for key, _ in self.equal) | {one.key for one in self.needs}
+        return frozenset(key for key, _ in self.equal) | {need.key for need in self.needs}
 
     def matches(self, labels: Mapping[str, str]) -> bool:
         if self.nothing:
@@ -62,7 +62,7 @@ class Selector(msgspec.Struct, frozen=True, cache_hash=True, gc=False):
         for key, value in self.equal:
             if labels.get(key) != value:
                 return False
-        return all(one.holds(labels) for one in self.needs)
+        return all(need.holds(labels) for need in self.needs)
 
     def selects(self, pairs: tuple[tuple[str, str], ...]) -> bool:
         """Return whether labels given as pairs match, as in a pod's affinity info: most selectors test pairs only."""
@@ -75,9 +75,9 @@ class Selector(msgspec.Struct, frozen=True, cache_hash=True, gc=False):
                 return False
         return not self.needs or self.matches(dict(pairs))
 
-    def narrowed(self, others: Iterable[Needs]) -> "Selector":
+    def narrowed(self, needs: Iterable[Needs]) -> "Selector":
         """Return the selector that requires ``others`` too; one that selects nothing stays so."""
-        return self if self.nothing else _canonical([*self.all_needs(), *others])
+        return self if self.nothing else _canonical([*self.all_needs(), *needs])
 
     def with_labels(self, match: Iterable[str], mismatch: Iterable[str], labels: Mapping[str, str]) -> "Selector":
         """Require the same (or another) value of these labels as a pod has, as matchLabelKeys and mismatchLabelKeys do.
@@ -86,10 +86,12 @@ class Selector(msgspec.Struct, frozen=True, cache_hash=True, gc=False):
         forbids keys that a user has in both. So a key that the selector has already was merged, with the labels that
         the pod was created with, and those hold. Labels that the pod does not have are ignored.
         """
-        known = self.keys()
-        same = [Needs(key, "In", (labels[key],)) for key in match if key in labels and key not in known]
-        other = [Needs(key, "NotIn", (labels[key],)) for key in mismatch if key in labels and key not in known]
-        return self.narrowed(same + other) if same or other else self
+        own_keys = self.keys()
+        needs_equal = [Needs(key, "In", (labels[key],)) for key in match if key in labels and key not in own_keys]
+        needs_unequal = [
+            Needs(key, "NotIn", (labels[key],)) for key in mismatch if key in labels and key not in own_keys
+        ]
+        return self.narrowed(needs_equal + needs_unequal) if needs_equal or needs_unequal else self
 
     def all_needs(self) -> Iterator[Needs]:
         """Yield all requirements; none of the selector that never matches."""
@@ -106,9 +108,9 @@ def read_selector(selector: LabelSelector | None) -> Selector:
     if selector is None:
         return NOTHING
     _hold_to_bounds(selector)
-    found = [Needs(key, "In", (value,)) for key, value in (selector.match_labels or {}).items()]
-    found += [_read(one) for one in selector.match_expressions or ()]
-    return _canonical(found)
+    needs = [Needs(key, "In", (value,)) for key, value in (selector.match_labels or {}).items()]
+    needs += [_read(requirement) for requirement in selector.match_expressions or ()]
+    return _canonical(needs)
 
 
 def select_labels(labels: Mapping[str, str]) -> Selector:
@@ -128,7 +130,7 @@ def expressions_of(selector: LabelSelector | None) -> int:
 def _hold_to_bounds(selector: LabelSelector) -> None:
     if (expressions := expressions_of(selector)) > MOST_EXPRESSIONS:
         raise ValueError(f"label selector: {expressions} labels and expressions are more than {MOST_EXPRESSIONS}")
-    if (values := sum(len(one.values or ()) for one in selector.match_expressions or ())) > MOST_VALUES:
+    if (values := sum(len(requirement.values or ()) for requirement in selector.match_expressions or ())) > MOST_VALUES:
         raise ValueError(f"label selector: {values} values are more than {MOST_VALUES}")
 
 
@@ -146,5 +148,5 @@ def _read(expression: Requirement) -> Needs:
 
 def _canonical(needs: Iterable[Needs]) -> Selector:
     distinct = sorted(set(needs))
-    equal = tuple((one.key, one.values[0]) for one in distinct if one.operator == "In" and len(one.values) == 1)
-    return Selector(equal, tuple(one for one in distinct if one.operator != "In" or len(one.values) != 1))
+    equal = tuple((need.key, need.values[0]) for need in distinct if need.operator == "In" and len(need.values) == 1)
+    return Selector(equal, tuple(need for need in distinct if need.operator != "In" or len(need.values) != 1))

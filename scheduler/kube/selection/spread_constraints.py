@@ -49,9 +49,9 @@ def read_constraints(pod: Pod) -> tuple[TopologySpreadConstraint, ...]:
     constraints = pod.spec.topology_spread_constraints or ()
     if len(constraints) > MOST_CONSTRAINTS:
         raise ValueError(f"{len(constraints)} topology spread constraints are more than {MOST_CONSTRAINTS}")
-    if (expressions := sum(expressions_of(one.label_selector) for one in constraints)) > MOST_EXPRESSIONS:
+    if (expressions := sum(expressions_of(constraint.label_selector) for constraint in constraints)) > MOST_EXPRESSIONS:
         raise ValueError(f"topology spread constraints: {expressions} expressions are more than {MOST_EXPRESSIONS}")
-    return tuple(_read(one, pod.metadata.labels or {}) for one in constraints)
+    return tuple(_read(constraint, pod.metadata.labels or {}) for constraint in constraints)
 
 
 class DefaultSelectors:
@@ -63,11 +63,11 @@ class DefaultSelectors:
 
     def put_service(self, service: Service) -> None:
         """Record a service, which selects nothing without a selector; raise ValueError for one that is too large."""
-        named = self._services.setdefault(service.metadata.namespace, {})
+        services = self._services.setdefault(service.metadata.namespace, {})
         if service.spec.selector is None:
-            named.pop(service.metadata.name, None)
+            services.pop(service.metadata.name, None)
         else:
-            named[service.metadata.name] = select_labels(service.spec.selector)
+            services[service.metadata.name] = select_labels(service.spec.selector)
 
     def remove_service(self, namespace: str, name: str) -> None:
         self._services.get(namespace, {}).pop(name, None)
@@ -88,13 +88,13 @@ class DefaultSelectors:
         """Return the combined selector of a pod's services and its controller; None without any."""
         if not pod.metadata.owner_references and not self._services.get(pod.metadata.namespace):
             return None
-        found = [need for selector in self._selectors_of(pod) for need in selector.all_needs()]
-        return EVERYTHING.narrowed(found) if found else None
+        needs = [need for selector in self._selectors_of(pod) for need in selector.all_needs()]
+        return EVERYTHING.narrowed(needs) if needs else None
 
     def _selectors_of(self, pod: Pod) -> Iterator[Selector]:
         labels, namespace = pod.metadata.labels or {}, pod.metadata.namespace
-        yield from (one for one in self._services.get(namespace, {}).values() if one.matches(labels))
-        owner = next((one for one in pod.metadata.owner_references or () if one.controller), None)
+        yield from (service for service in self._services.get(namespace, {}).values() if service.matches(labels))
+        owner = next((owner for owner in pod.metadata.owner_references or () if owner.controller), None)
         controller = self._controllers.get(namespace, {}).get((owner.kind, owner.name)) if owner else None
         if owner and controller and owner.api_version == _API_VERSIONS.get(owner.kind):
             yield controller
