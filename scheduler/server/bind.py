@@ -50,8 +50,8 @@ async def bind(client: Client, decision: Bind) -> Outcome:
     except (Unknown, Throttled):
         raise
     except KubeError as failed:
-        found = classify(failed)
-        outcome = await _look(client, path, decision) if isinstance(found, LookAgain) else found
+        verdict = classify(failed)
+        outcome = await _look(client, path, decision) if isinstance(verdict, LookAgain) else verdict
         if not write.lost or outcome.kind in ("bound", "gone"):
             return outcome
         await asyncio.sleep(ON_ITS_WAY_S)

@@ -30,7 +30,7 @@ _ANOTHER_UID = 422
 _NOT_MET = "Precondition failed"
 
 
-def disruption(assigned: AssignedPod, message: str, now: str, *, is_victim: bool = True) -> bytes:
+def disruption(assigned_pod: AssignedPod, message: str, now: str, *, is_victim: bool = True) -> bytes:
     """Return the strategic merge patch of pods/status with the reason of the deletion; ``now`` is RFC 3339."""
     condition = {
         "type": "DisruptionTarget",
@@ -39,27 +39,27 @@ def disruption(assigned: AssignedPod, message: str, now: str, *, is_victim: bool
         "message": message,
         "lastTransitionTime": now,
     }
-    return msgspec.json.encode({"metadata": {"uid": assigned.uid}, "status": {"conditions": [condition]}})
+    return msgspec.json.encode({"metadata": {"uid": assigned_pod.uid}, "status": {"conditions": [condition]}})
 
 
-def deletion(assigned: AssignedPod) -> bytes:
+def deletion(assigned_pod: AssignedPod) -> bytes:
     """Return the delete options; the uid in them is a precondition."""
     return msgspec.json.encode(
-        {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": assigned.uid}},
+        {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": assigned_pod.uid}},
     )
 
 
 async def delete_victims(client: Client, order: DeleteVictims, scheduler_name: str) -> DeleteVictimsResult:
     """Delete all victims, some at once; return which were deleted, once the API server has answered for each."""
     victims = _Victims(client, order, scheduler_name)
-    marked, refused = await victims.each(victims.mark, order.victims)
-    if refused:
-        await victims.each(victims.take_back, marked)
-        return DeleteVictimsResult((), refused)
-    deleted, refused = await victims.each(victims.delete, marked)
-    if refused:
-        await victims.each(victims.take_back, [one for one in marked if one.uid in victims.refused])
-    return DeleteVictimsResult(deleted, refused)
+    marked_pods, reason = await victims.each(victims.mark, order.victims)
+    if reason:
+        await victims.each(victims.take_back, marked_pods)
+        return DeleteVictimsResult((), reason)
+    deleted_pods, reason = await victims.each(victims.delete, marked_pods)
+    if reason:
+        await victims.each(victims.take_back, [pod for pod in marked_pods if pod.uid in victims.refused])
+    return DeleteVictimsResult(deleted_pods, reason)
 
 
 class _Victims:
@@ -75,61 +75,61 @@ class _Victims:
         self, write: Callable[[AssignedPod], Awaitable[None]], victims: Sequence[AssignedPod]
     ) -> tuple[tuple[AssignedPod, ...], str]:
         """Write to each, some at once; return those that were accepted, and why the first of the others was not."""
-        endings = await asyncio.gather(*(self._written(write, one) for one in victims))
-        accepted = tuple(one for one, refused in zip(victims, endings, strict=True) if refused == "")
-        return accepted, next((refused for refused in endings if refused), "")
+        endings = await asyncio.gather(*(self._written(write, pod) for pod in victims))
+        successes = tuple(pod for pod, reason in zip(victims, endings, strict=True) if reason == "")
+        return successes, next((reason for reason in endings if reason), "")
 
-    async def mark(self, assigned: AssignedPod) -> None:
+    async def mark(self, assigned_pod: AssignedPod) -> None:
         message = f"{self._name}: preempting to accommodate a higher priority pod"
-        await self._patch_status(assigned, disruption(assigned, message, _now()))
+        await self._patch_status(assigned_pod, disruption(assigned_pod, message, _now()))
 
-    async def take_back(self, assigned: AssignedPod) -> None:
+    async def take_back(self, assigned_pod: AssignedPod) -> None:
         message = f"{self._name}: the preemption was refused"
-        await self._patch_status(assigned, disruption(assigned, message, _now(), is_victim=False))
-        _log.info("pod no longer to preempt", **self._fields(assigned))
+        await self._patch_status(assigned_pod, disruption(assigned_pod, message, _now(), is_victim=False))
+        _log.info("pod no longer to preempt", **self._fields(assigned_pod))
 
-    async def delete(self, assigned: AssignedPod) -> None:
-        await Write(self._client, "DELETE", _path(assigned), deletion(assigned)).send()
-        _log.warning("pod preempted", **self._fields(assigned))
+    async def delete(self, assigned_pod: AssignedPod) -> None:
+        await Write(self._client, "DELETE", _path(assigned_pod), deletion(assigned_pod)).send()
+        _log.warning("pod preempted", **self._fields(assigned_pod))
 
-    async def _written(self, write: Callable[[AssignedPod], Awaitable[None]], assigned: AssignedPod) -> str | None:
+    async def _written(self, write: Callable[[AssignedPod], Awaitable[None]], assigned_pod: AssignedPod) -> str | None:
         """Return empty if the write was accepted, the reason if it was not, None if the pod no longer existed."""
         try:
             async with self._turns:
-                await write(assigned)
+                await write(assigned_pod)
         except (Unknown, Throttled):
             raise
         except KubeError as failed:
             if _is_gone(failed):
                 _log.info(
-                    "pod to preempt is gone, or another has its name", **self._fields(assigned), answer=str(failed)
+                    "pod to preempt is gone, or another has its name", **self._fields(assigned_pod), answer=str(failed)
                 )
                 return None
-            _log.warning("pod not preempted", **self._fields(assigned), answer=str(failed))
-            self.refused.add(assigned.uid)
+            _log.warning("pod not preempted", **self._fields(assigned_pod), answer=str(failed))
+            self.refused.add(assigned_pod.uid)
             return str(failed)
         return ""
 
-    async def _patch_status(self, assigned: AssignedPod, body: bytes) -> None:
-        await Write(self._client, "PATCH", f"{_path(assigned)}/status", body, STRATEGIC_PATCH).send()
+    async def _patch_status(self, assigned_pod: AssignedPod, body: bytes) -> None:
+        await Write(self._client, "PATCH", f"{_path(assigned_pod)}/status", body, STRATEGIC_PATCH).send()
 
-    def _fields(self, assigned: AssignedPod) -> dict[str, str]:
-        about = {"pod": assigned.pod, "uid": assigned.uid, "node": assigned.node}
+    def _fields(self, assigned_pod: AssignedPod) -> dict[str, str]:
+        about = {"pod": assigned_pod.pod, "uid": assigned_pod.uid, "node": assigned_pod.node}
         return {**about, "for_pod": self._order.pod.key}
 
 
-def _path(assigned: AssignedPod) -> str:
-    return "/api/v1/namespaces/{}/pods/{}".format(*assigned.pod.split("/", 1))
+def _path(assigned_pod: AssignedPod) -> str:
+    return "/api/v1/namespaces/{}/pods/{}".format(*assigned_pod.pod.split("/", 1))
 
 
 def _now() -> str:
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def _is_gone(failed: KubeError) -> bool:
+def _is_gone(error: KubeError) -> bool:
     """Return whether the pod no longer exists. A conflict with another write does not show that."""
-    if isinstance(failed, Denied):
+    if isinstance(error, Denied):
         return False
-    if isinstance(failed, Conflict):
-        return _NOT_MET in failed.status.message
-    return isinstance(failed, NotFound) or failed.status.code == _ANOTHER_UID
+    if isinstance(error, Conflict):
+        return _NOT_MET in error.status.message
+    return isinstance(error, NotFound) or error.status.code == _ANOTHER_UID

@@ -92,8 +92,8 @@ class Election:
     def check(self) -> None:
         """Raise LeaseUnsure unless the lease is certainly ours at this moment."""
         if not self.leads:
-            why = f"lease {self._name!r}: not renewed within {RENEW_WITHIN_S} s"
-            raise LeaseUnsure(Status(0, message=why), RETRY_S)
+            reason = f"lease {self._name!r}: not renewed within {RENEW_WITHIN_S} s"
+            raise LeaseUnsure(Status(0, message=reason), RETRY_S)
 
     async def acquire(self) -> bool:
         """Wait until the lease is ours; return whether it was taken from a holder that had not released it."""

@@ -43,11 +43,11 @@ class _Patch:
         except Unknown as incomplete:
             raise msgspec.ValidationError(str(incomplete)) from incomplete
 
-    def is_done(self, shown: PersistentVolume | PersistentVolumeClaim) -> bool:
+    def is_done(self, stored: PersistentVolume | PersistentVolumeClaim) -> bool:
         """Return whether an object already has what is to be written."""
-        if isinstance(shown, PersistentVolume):
-            return shown.spec.claim_ref is not None and shown.spec.claim_ref.uid == self.value
-        return shown.selected_node == self.value
+        if isinstance(stored, PersistentVolume):
+            return stored.spec.claim_ref is not None and stored.spec.claim_ref.uid == self.value
+        return stored.selected_node == self.value
 
 
 async def pre_bind(client: Client, order: PreBind) -> PreBindResult:
@@ -68,13 +68,13 @@ async def pre_bind(client: Client, order: PreBind) -> PreBindResult:
 async def _carry_out(client: Client, patch: _Patch) -> str:
     """Return the version of the object with the written fields; raise MsgspecError if none can be read."""
     try:
-        shown = patch.read(await Write(client, "PATCH", patch.path, patch.body, MERGE_PATCH).send())
+        stored = patch.read(await Write(client, "PATCH", patch.path, patch.body, MERGE_PATCH).send())
     except (Conflict, msgspec.MsgspecError):
         # The conflict may be with our own write, whose answer was lost.
-        shown = patch.read(await _get(client, patch.path))
-        if not patch.is_done(shown):
+        stored = patch.read(await _get(client, patch.path))
+        if not patch.is_done(stored):
             raise
-    return shown.metadata.resource_version
+    return stored.metadata.resource_version
 
 
 @until_definite

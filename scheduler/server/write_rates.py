@@ -53,11 +53,11 @@ async def _write(client: Client, order: WriteRates, now: str) -> WriteRatesResul
     return WriteRatesResult("written")
 
 
-def _refused(failed: KubeError) -> WriteRatesResult:
-    return WriteRatesResult("changed" if isinstance(failed, Conflict) else "refused", failed.status.message)
+def _refused(error: KubeError) -> WriteRatesResult:
+    return WriteRatesResult("changed" if isinstance(error, Conflict) else "refused", error.status.message)
 
 
-async def _look(client: Client, path: str, order: WriteRates, failed: KubeError) -> WriteRatesResult:
+async def _look(client: Client, path: str, order: WriteRates, error: KubeError) -> WriteRatesResult:
     """Return whether an earlier copy of the write, whose answer was lost, was carried out."""
     try:
         pod = await read_back(client, path)
@@ -66,4 +66,4 @@ async def _look(client: Client, path: str, order: WriteRates, failed: KubeError)
     if pod.metadata.uid != order.rates.uid:
         return WriteRatesResult("gone", another_pod(pod))
     is_ours = all(pod.annotations.get(key) == value for key, value in order.annotations.items())
-    return WriteRatesResult("written") if is_ours else _refused(failed)
+    return WriteRatesResult("written") if is_ours else _refused(error)

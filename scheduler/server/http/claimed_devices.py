@@ -63,34 +63,36 @@ class ClaimedDevices:
             return names
         api = f"{_GROUP}/{await self._served()}"
         paths = [f"{api}/namespaces/{pod.metadata.namespace}/resourceclaims/{name}" for name in names]
-        found = resource_claims.allocated(await asyncio.gather(*(self._get(path, ResourceClaim) for path in paths)))
-        if found is None or (where := node or found.node) is None:
+        allocation = resource_claims.allocated(
+            await asyncio.gather(*(self._get(path, ResourceClaim) for path in paths))
+        )
+        if allocation is None or (node_name := node or allocation.node) is None:
             return None
-        if found.node not in (None, where):
-            return f"{found.title} has devices on node {found.node!r}"
-        roots = resource_claims.roots_of(found, await self._slices(api, found, where), where)
-        return roots if isinstance(roots, str) else Claimed(found.title, where, roots)
+        if allocation.node not in (None, node_name):
+            return f"{allocation.title} has devices on node {allocation.node!r}"
+        roots = resource_claims.roots_of(allocation, await self._slices(api, allocation, node_name), node_name)
+        return roots if isinstance(roots, str) else Claimed(allocation.title, node_name, roots)
 
     async def _served(self) -> str:
         if not self._version:
-            served = await self._versions()
-            known = next((version for version in VERSIONS if version in served), None)
-            if known is None:
+            versions = await self._versions()
+            newest = next((version for version in VERSIONS if version in versions), None)
+            if newest is None:
                 raise _Unfound(f"the API server serves resource.k8s.io in none of {', '.join(VERSIONS)}")
-            self._version = known
+            self._version = newest
         return self._version
 
     async def _versions(self) -> set[str]:
         try:
-            return {one.version for one in (await self._get(_GROUP, ApiGroup)).versions}
+            return {group_version.version for group_version in (await self._get(_GROUP, ApiGroup)).versions}
         except _NotThereError:
             return set()
 
-    async def _slices(self, api: str, found: Allocated, node: str) -> list[ResourceSlice]:
-        if len(found.drivers) > MOST_DRIVERS:
-            raise _Unfound(f"devices of {len(found.drivers)} drivers are of more than {MOST_DRIVERS}")
+    async def _slices(self, api: str, allocation: Allocated, node: str) -> list[ResourceSlice]:
+        if len(allocation.drivers) > MOST_DRIVERS:
+            raise _Unfound(f"devices of {len(allocation.drivers)} drivers are of more than {MOST_DRIVERS}")
         slices: list[ResourceSlice] = []
-        for driver in found.drivers:
+        for driver in allocation.drivers:
             slices += await self._slices_of(api, driver, node)
         return slices
 
@@ -100,13 +102,13 @@ class ClaimedDevices:
         params = {"fieldSelector": f"spec.nodeName={node},spec.driver={driver}", "limit": str(_SLICES_AT_ONCE)}
         slices: list[ResourceSlice] = []
         while True:
-            listed = await self._get(f"{api}/resourceslices", ResourceSlices, params)
-            slices += listed.items
-            if not listed.metadata.continue_:
+            slice_list = await self._get(f"{api}/resourceslices", ResourceSlices, params)
+            slices += slice_list.items
+            if not slice_list.metadata.continue_:
                 return slices
             if len(slices) >= MOST_SLICES:
                 raise _Unfound(f"driver {driver!r} has more than {MOST_SLICES} ResourceSlices of node {node!r}")
-            params["continue"] = listed.metadata.continue_
+            params["continue"] = slice_list.metadata.continue_
 
     async def _get(self, path: str, kind: type[T], params: dict[str, str] | None = None) -> T:
         try:

@@ -98,13 +98,13 @@ class ExtenderHandlers:
         """Return on which nodes the pod would fit without the victims, and which other pods must be deleted."""
         args = protocol.read_preemption(body)
         pod_info = self._extender_pods.read(args.pod)
-        found = dict[str, protocol.Victims]()
+        victims_by_node = dict[str, protocol.Victims]()
         claimed = await self._claimed(pod_info) if isinstance(pod_info, PodInfo) else None
         if isinstance(pod_info, PodInfo) and not isinstance(claimed, str):
             async for node in self._in_slices(args.victims):
                 victims = self._extender_pods.make_room(pod_info, node, args.victims[node], self._clock(), claimed)
-                found |= {node: victims} if victims is not None else {}
-        return protocol.preempted(found)
+                victims_by_node |= {node: victims} if victims is not None else {}
+        return protocol.preempted(victims_by_node)
 
     async def bind(self, body: Body) -> bytes:
         """Bind a pod to the chosen node, with exact VFs."""
@@ -147,50 +147,50 @@ class ExtenderHandlers:
         self, pod_info: PodInfo, args: ExtenderArgs, word: Wording, claimed: Claimed | None
     ) -> FailedNodes:
         for_now, for_good = dict[str, str](), dict[str, str]()
-        judged = self._extender_pods.judge(pod_info, args.nodes, self._clock(), claimed)
-        async for node, verdict in self._in_slices(judged):
+        verdicts = self._extender_pods.judge(pod_info, args.nodes, self._clock(), claimed)
+        async for node, verdict in self._in_slices(verdicts):
             if verdict.reason:
                 (for_good if verdict.for_good else for_now)[node] = word(verdict)
         if len(for_now) + len(for_good) < len(args.nodes):
             self._extender_pods.offer(pod_info)
         return FailedNodes(for_now, for_good)
 
-    async def _in_slices(self, these: Iterable[_T]) -> AsyncIterator[_T]:
+    async def _in_slices(self, items: Iterable[_T]) -> AsyncIterator[_T]:
         """Yield the items one by one, in slices; other tasks have as long after each, however many requests ask."""
-        left = iter(these)
-        more = True
-        while more:
-            more = False
+        iterator = iter(items)
+        has_more = True
+        while has_more:
+            has_more = False
             async with self._turns:
                 began_s = time.monotonic()
-                for one in left:
-                    yield one
+                for item in iterator:
+                    yield item
                     if (spent_s := time.monotonic() - began_s) >= _SLICE_S:
-                        more = True
+                        has_more = True
                         await asyncio.sleep(spent_s)
                         break
 
     async def _bind(self, args: Binding) -> str:
         """Bind and return why not, empty if bound; a second request during a bind waits for the same bind."""
-        known: _UnderWay | str | None = self._under_way.get(args.uid)
-        if known is None:
+        under_way: _UnderWay | str | None = self._under_way.get(args.uid)
+        if under_way is None:
             await self._shown(args.uid)
             pod = await self._read(args)
             if isinstance(claimed := await self._claimed_at_bind(pod, args), str):
                 return claimed
             # Another request may have started first.
-            known = self._under_way.get(args.uid) or self._begin(pod, args, claimed)
-        if isinstance(known, str):
-            return known
-        if known.node != args.node:
-            return f"pod {args.key} is being bound to node {known.node!r}"
-        outcome = await asyncio.shield(known.writing)
+            under_way = self._under_way.get(args.uid) or self._begin(pod, args, claimed)
+        if isinstance(under_way, str):
+            return under_way
+        if under_way.node != args.node:
+            return f"pod {args.key} is being bound to node {under_way.node!r}"
+        outcome = await asyncio.shield(under_way.writing)
         return "" if outcome.kind == "bound" else f"{outcome.kind}: {outcome.reason}"
 
     async def _shown(self, uid: str) -> None:
         """Wait until the watch has shown a pod, unless it is already deleted."""
-        until = time.monotonic() + _SHOWN_WITHIN_S
-        while not self._extender_pods.knows(uid) and time.monotonic() < until:
+        deadline = time.monotonic() + _SHOWN_WITHIN_S
+        while not self._extender_pods.knows(uid) and time.monotonic() < deadline:
             await asyncio.sleep(_LOOK_S)
 
     async def _read(self, args: Binding) -> Pod:
@@ -211,8 +211,8 @@ class ExtenderHandlers:
 
     def _begin(self, pod: Pod, args: Binding, claimed: Claimed | None) -> _UnderWay | str:
         """Reserve and start to bind; if there is nothing to bind return why, empty if the pod is bound as requested."""
-        if why := self.standing_by():
-            return f"this scheduler {why}"
+        if reason := self.standing_by():
+            return f"this scheduler {reason}"
         if pod.metadata.uid != args.uid:
             return f"pod {args.key} has the uid {pod.metadata.uid!r} now, not {args.uid!r}"
         pod_info = self._extender_pods.read(pod)
@@ -223,8 +223,8 @@ class ExtenderHandlers:
         decision = self._extender_pods.reserve(pod_info, args.node, self._clock(), claimed)
         if isinstance(decision, str):
             return decision
-        begun = self._under_way[args.uid] = _UnderWay(args.node, self._loop.start(self._write(decision)))
-        return begun
+        under_way = self._under_way[args.uid] = _UnderWay(args.node, self._loop.start(self._write(decision)))
+        return under_way
 
     async def _write(self, decision: Bind) -> Outcome:
         fields = {"pod": decision.pod_info.pod.key, "uid": decision.pod_info.uid, "node": decision.assigned.node}
@@ -241,8 +241,8 @@ class ExtenderHandlers:
         return outcome
 
 
-def _nowhere(args: ExtenderArgs, why: str) -> FailedNodes:
-    return FailedNodes({}, dict.fromkeys(args.nodes, why))
+def _nowhere(args: ExtenderArgs, reason: str) -> FailedNodes:
+    return FailedNodes({}, dict.fromkeys(args.nodes, reason))
 
 
 def _bound_already(pod_info: PodInfo, node: str) -> str:
@@ -251,12 +251,12 @@ def _bound_already(pod_info: PodInfo, node: str) -> str:
     if pod.spec.node_name != node:
         return f"pod {pod.key} is bound to node {pod.spec.node_name!r}"
     try:
-        given = verified_assignment(pod.annotations, pod_info.uid, node)
+        assignment = verified_assignment(pod.annotations, pod_info.uid, node)
     except AnnotationError as unreadable:
         return str(unreadable)
     return (
         ""
-        if given is not None or not (pod_info.interfaces or pod_info.wishes)
+        if assignment is not None or not (pod_info.interfaces or pod_info.wishes)
         else f"pod {pod.key} was bound without VFs"
     )
 

@@ -52,8 +52,8 @@ def _route(
     verb: str, answer: Answer, extender_handlers: ExtenderHandlers, tell: Callable[[str], web.Response]
 ) -> Callable[[web.Request], Awaitable[web.Response]]:
     async def respond(request: web.Request) -> web.Response:
-        if why := extender_handlers.standing_by():
-            return _standing_by(why)
+        if reason := extender_handlers.standing_by():
+            return _standing_by(reason)
         try:
             return _json(await answer(await read_body(request, _LARGEST)))
         except ProtocolError as wrong:
@@ -67,8 +67,8 @@ def _route(
     return counted
 
 
-def _standing_by(why: str) -> web.Response:
-    answer = web.Response(text=f"this scheduler {why}", status=503)
+def _standing_by(reason: str) -> web.Response:
+    answer = web.Response(text=f"this scheduler {reason}", status=503)
     # Behind a Service the next connection may reach the leader; this connection never would.
     answer.force_close()
     return answer

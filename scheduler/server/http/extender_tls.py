@@ -26,8 +26,8 @@ class Files:
 
     def stamps(self) -> list[tuple[int, int, int]]:
         """Return values that distinguish these files from earlier versions; raise OSError."""
-        found = (path.stat() for path in (self.certificate, self.key, self.client_ca) if path is not None)
-        return [(stat.st_ino, stat.st_mtime_ns, stat.st_size) for stat in found]
+        stats = (path.stat() for path in (self.certificate, self.key, self.client_ca) if path is not None)
+        return [(stat.st_ino, stat.st_mtime_ns, stat.st_size) for stat in stats]
 
     def context(self) -> ssl.SSLContext:
         """Read the files; raise OSError, of which SSLError is a subclass."""
@@ -77,10 +77,10 @@ def server_tls(certificate: str, key: str, client_ca: str) -> ssl.SSLContext | N
         raise ConfigError("TLS of the extender needs a certificate and its key")
     files = Files(Path(certificate), Path(key), Path(client_ca) if client_ca else None)
     try:
-        renewing = _CurrentContext(files)
+        current_context = _CurrentContext(files)
     except OSError as unusable:
         raise ConfigError(f"TLS of the extender: {unusable}") from unusable
     # Python calls this for every connection, also for one without a server name.
-    context = renewing.context
-    context.sni_callback = renewing.renew
+    context = current_context.context
+    context.sni_callback = current_context.renew
     return context

@@ -23,8 +23,8 @@ def serve(address: str, not_ready: Why) -> AbstractAsyncContextManager[None]:
         return web.Response(text="ok")
 
     async def ready(_: web.Request) -> web.Response:
-        why = not_ready()
-        return web.Response(text=why or "ok", status=503 if why else 200)
+        reason = not_ready()
+        return web.Response(text=reason or "ok", status=503 if reason else 200)
 
     routes = [
         web.get("/metrics", metrics),

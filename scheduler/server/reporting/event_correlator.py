@@ -57,12 +57,14 @@ class EventCorrelator:
         if bucket.take(now) > 0:
             return None
         key = (uid, reason, message)
-        known = self._records.pop(key, None)
-        found = record if known is None else EventRecord(known.name, known.count + 1, known.first)
-        self._records[key] = found
+        last_record = self._records.pop(key, None)
+        event_record = (
+            record if last_record is None else EventRecord(last_record.name, last_record.count + 1, last_record.first)
+        )
+        self._records[key] = event_record
         if len(self._records) > _REMEMBERED:
             self._records.popitem(last=False)
-        return found
+        return event_record
 
     def forget(self, uid: str, reason: str, message: str) -> None:
         """Record that an event no longer exists: API servers delete them after an hour."""

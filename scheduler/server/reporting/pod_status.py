@@ -45,7 +45,7 @@ def status_patch(report: Report, now: str) -> bytes:
 def event(report: Report, component: str, record: EventRecord, now: str) -> bytes:
     """Return the Event for a pod's owner."""
     pod = report.pod.metadata
-    related = {} if report.related is None else {"action": "Preempting", "related": _reference(report.related)}
+    related_fields = {} if report.related is None else {"action": "Preempting", "related": _reference(report.related)}
     return msgspec.json.encode(
         {
             "apiVersion": "v1",
@@ -66,7 +66,7 @@ def event(report: Report, component: str, record: EventRecord, now: str) -> byte
             "lastTimestamp": now,
             "count": record.count,
         }
-        | related
+        | related_fields
     )
 
 
@@ -89,8 +89,8 @@ def repetition(report: Report, record: EventRecord, now: str) -> bytes:
     )
 
 
-def _dump(why: Why) -> str:
-    return _encode(why).decode()
+def _dump(reason: Why) -> str:
+    return _encode(reason).decode()
 
 
 def event_reason(report: Report) -> str:
@@ -99,5 +99,7 @@ def event_reason(report: Report) -> str:
 
 def _since(pod: Pod, now: str) -> str:
     """Return since when the condition has been False: another message is not a transition."""
-    known: Condition | None = next((one for one in pod.status.conditions or () if one.type == "PodScheduled"), None)
-    return known.last_transition_time or now if known is not None and known.status == "False" else now
+    condition: Condition | None = next(
+        (entry for entry in pod.status.conditions or () if entry.type == "PodScheduled"), None
+    )
+    return condition.last_transition_time or now if condition is not None and condition.status == "False" else now

@@ -30,8 +30,14 @@ def rates_condition_patch(report: ReportRates, now: str) -> bytes:
 
 
 def _condition(pod: Pod, reason: RatesReason, message: str, now: str) -> dict[str, str]:
-    status, known = "True" if reason == "InForce" else "False", shown_condition(pod)
+    status, condition = "True" if reason == "InForce" else "False", shown_condition(pod)
     # A deferred change is as old as its condition: a new leader orders them by that.
-    stands = known is not None and (known.status, known.reason) == (status, reason)
-    since = (known.last_transition_time if known is not None and stands else None) or now
-    return {"type": CONDITION, "status": status, "reason": reason, "message": message, "lastTransitionTime": since}
+    stands = condition is not None and (condition.status, condition.reason) == (status, reason)
+    transition_time = (condition.last_transition_time if condition is not None and stands else None) or now
+    return {
+        "type": CONDITION,
+        "status": status,
+        "reason": reason,
+        "message": message,
+        "lastTransitionTime": transition_time,
+    }

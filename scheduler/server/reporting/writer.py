@@ -65,7 +65,7 @@ class Writer:
         self._conditions = NamespaceTurns[Report](tries=sys.maxsize)
         self._of_pod_groups = NamespaceTurns[ReportGroup](tries=sys.maxsize)
         self._of_rates = NamespaceTurns[ReportRates](tries=sys.maxsize)
-        events = Lane(self._events, self._write_event, lambda one: _pod_fields(one.report), _event_dropped)
+        events = Lane(self._events, self._write_event, lambda event: _pod_fields(event.report), _event_dropped)
         self._event_lanes = Lanes([events], _EVENTS_WRITTEN_AT_ONCE, self._let_write_event)
         # Pods that wait for a node come before those that run.
         lanes = (
@@ -99,8 +99,8 @@ class Writer:
     def put_group(self, report: ReportGroup) -> None:
         """Take the condition of a PodGroup in place of one that waits; one that is True stays."""
         about = report.pod_group.metadata
-        waiting = self._of_pod_groups.get(about.namespace, about.uid)
-        if waiting is None or waiting.status != "True":
+        queued_report = self._of_pod_groups.get(about.namespace, about.uid)
+        if queued_report is None or queued_report.status != "True":
             self._of_pod_groups.put(about.namespace, about.uid, report)
             self._condition_lanes.wake()
 
@@ -192,8 +192,8 @@ class Writer:
             return
         about = pod.metadata
         if about.uid == report.pod.metadata.uid and not pod.spec.node_name:
-            again = msgspec.structs.replace(report, pod=pod)
-            self._await(self._conditions.get(about.namespace, about.uid) or again, again)
+            retry = msgspec.structs.replace(report, pod=pod)
+            self._await(self._conditions.get(about.namespace, about.uid) or retry, retry)
 
     async def _write_event(self, event: _Event) -> None:
         report, now, is_first = event.report, timestamp(), event.record is None

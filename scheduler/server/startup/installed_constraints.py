@@ -30,14 +30,14 @@ def load(points: Iterable[EntryPoint], limit: TimeLimit, own: Iterable[Kind] = (
     for point in points:
         by_name.setdefault(point.name, []).append(point)
     kinds = list(own)
-    for name, same in by_name.items():
-        taken = "is the name of a kind of Mooring's own" if name in {kind.name for kind in own} else ""
-        if wrong := name_fault(name) or taken:
+    for name, points in by_name.items():
+        conflict = "is the name of a kind of Mooring's own" if name in {kind.name for kind in own} else ""
+        if wrong := name_fault(name) or conflict:
             _log.error("constraint left out", constraint=name, reason=f"{name!r} {wrong}")
             continue
         # One package found by two paths counts once.
-        distinct = {point.value for point in same}
-        kinds.append(_load(same[0], limit) if len(distinct) == 1 else _broken(name, _twice(distinct)))
+        distinct = {point.value for point in points}
+        kinds.append(_load(points[0], limit) if len(distinct) == 1 else _broken(name, _twice(distinct)))
     return Kinds(kinds)
 
 
@@ -63,6 +63,6 @@ def _twice(values: Iterable[str]) -> str:
     return f"several packages give it: {', '.join(sorted(values))}"
 
 
-def _broken(name: str, why: str) -> Kind:
-    _log.error("constraint cannot be loaded", constraint=name, reason=why)
-    return Kind(name, None, f"could not be loaded: {why}")
+def _broken(name: str, reason: str) -> Kind:
+    _log.error("constraint cannot be loaded", constraint=name, reason=reason)
+    return Kind(name, None, f"could not be loaded: {reason}")

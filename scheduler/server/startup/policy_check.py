@@ -49,25 +49,25 @@ class PolicyCheck:
         """Check now and at each interval; never return."""
         while True:
             await self.check()
-            is_known = all(one.state != "unknown" for one in self.states.values())
+            is_known = all(state.state != "unknown" for state in self.states.values())
             await asyncio.sleep(INTERVAL_S if self.states and is_known else SOONER_S)
 
     async def check(self) -> None:
         """Check once, and say what has changed."""
-        found = await read_policies(self._client)
-        for policy, one in found.items():
+        states = await read_policies(self._client)
+        for policy, policy_state in states.items():
             for state in STATES:
-                _POLICIES.labels(policy, state).set(state == one.state)
-        if found != self.states:
-            _tell(found)
-            self.states = found if await self._set_condition(found) else {}
+                _POLICIES.labels(policy, state).set(state == policy_state.state)
+        if states != self.states:
+            _tell(states)
+            self.states = states if await self._set_condition(states) else {}
 
-    async def _set_condition(self, found: Mapping[str, PolicyState]) -> bool:
+    async def _set_condition(self, states: Mapping[str, PolicyState]) -> bool:
         """Return whether there is nothing left to do."""
         if not self._pod.name:
             return True
         path = f"/api/v1/namespaces/{self._pod.namespace}/pods/{self._pod.name}/status"
-        patch = {"status": {"conditions": [condition(found, datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"))]}}
+        patch = {"status": {"conditions": [condition(states, datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"))]}}
         try:
             await self._client.request("PATCH", path, msgspec.json.encode(patch), STRATEGIC_PATCH)
         except KubeError as refused:
@@ -76,24 +76,24 @@ class PolicyCheck:
         return True
 
 
-def condition(found: Mapping[str, PolicyState], now: str) -> dict[str, str]:
+def condition(states: Mapping[str, PolicyState], now: str) -> dict[str, str]:
     """Return the pod's condition: True if every policy is bound, False if one is known not to be, else Unknown."""
-    faults = {name: one for name, one in found.items() if one.state != "bound"}
-    is_known = any(one.state != "unknown" for one in faults.values())
+    faults = {name: state for name, state in states.items() if state.state != "bound"}
+    is_known = any(state.state != "unknown" for state in faults.values())
     return {
         "type": CONDITION,
         "status": "True" if not faults else "False" if is_known else "Unknown",
         "reason": "Bound" if not faults else "NotBound" if is_known else "NotKnown",
-        "message": "; ".join(f"{name}: {one.why}" for name, one in faults.items())[:1024],
+        "message": "; ".join(f"{name}: {state.why}" for name, state in faults.items())[:1024],
         "lastTransitionTime": now,
     }
 
 
-def _tell(found: Mapping[str, PolicyState]) -> None:
-    if all(one.state == "bound" for one in found.values()):
-        _log.info("admission policies are bound", policies=sorted(found))
-    for name, one in found.items():
-        if one.state == "unknown":
-            _log.warning("not known whether the admission policy is bound", policy=name, reason=one.why)
-        elif one.state != "bound":
-            _log.error("admission policy does not guard", policy=name, reason=one.why)
+def _tell(states: Mapping[str, PolicyState]) -> None:
+    if all(state.state == "bound" for state in states.values()):
+        _log.info("admission policies are bound", policies=sorted(states))
+    for name, state in states.items():
+        if state.state == "unknown":
+            _log.warning("not known whether the admission policy is bound", policy=name, reason=state.why)
+        elif state.state != "bound":
+            _log.error("admission policy does not guard", policy=name, reason=state.why)

@@ -28,8 +28,8 @@ class SigningKey:
     def rates(self, rates: str) -> str:
         return self._dump(rates_signature.signed_bytes(rates.encode()))
 
-    def _dump(self, signed: bytes) -> str:
-        return dump_signature(AssignmentSignature(self._id, self._key.sign(signed)))
+    def _dump(self, message: bytes) -> str:
+        return dump_signature(AssignmentSignature(self._id, self._key.sign(message)))
 
 
 def load_signing_key(file: str) -> SigningKey | None:

@@ -37,5 +37,5 @@ def decoder_of(kind: type[T]) -> Decoder[T]:
 
 def _node(large: _LargeNode) -> Node:
     status = large.status
-    known = NodeStatus(status.allocatable, status.capacity, status.conditions, status.node_info)
-    return Node(large.metadata, large.spec, known)
+    node_status = NodeStatus(status.allocatable, status.capacity, status.conditions, status.node_info)
+    return Node(large.metadata, large.spec, node_status)

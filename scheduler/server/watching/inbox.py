@@ -67,8 +67,8 @@ class Inbox(Generic[M]):
             self._messages.append(message)
             return
         name = message.event.identity.name
-        if (waiting := self._changes.get(name)) is not None:
-            waiting.newest = message
+        if (queued_change := self._changes.get(name)) is not None:
+            queued_change.newest = message
             return
         self._changes[name] = change = _NodeChange(name, message)
         self._messages.append(change)

@@ -49,15 +49,15 @@ class EndOfList:
     count: int
 
 
-def taken_apart(kind: type[Any], listed: Synced[Any]) -> Iterator[WatchEvent | EndOfList]:
+def taken_apart(kind: type[Any], synced: Synced[Any]) -> Iterator[WatchEvent | EndOfList]:
     """Yield a whole list as one message for each entry that is not known already, and one at the end.
 
     Each entry is released as it is yielded: handling a hundred thousand at once would delay everything.
     """
-    count, left = len(listed.entries) + len(listed.unchanged), list(reversed(listed.entries))
-    del listed
-    while left:
-        yield WatchEvent(kind, left.pop())
+    count, entries = len(synced.entries) + len(synced.unchanged), list(reversed(synced.entries))
+    del synced
+    while entries:
+        yield WatchEvent(kind, entries.pop())
     yield EndOfList(kind, count)
 
 
@@ -77,21 +77,21 @@ class Reflectors:
         self._tasks: set[asyncio.Task[None]] = set()
         self._turn = 0
         self._event_counts: Counter[type[Any]] = Counter()
-        self._listed: set[type[Any]] = set()
-        self._ever_listed: set[type[Any]] = set()
+        self._synced_kinds: set[type[Any]] = set()
+        self._kinds_ever_synced: set[type[Any]] = set()
         self.followed = asyncio.Event()
 
     def begin(self, group: asyncio.TaskGroup) -> None:
         """List everything, again if it was listed already, and watch it in tasks of the group."""
         self.end()
-        self._listed.clear()
+        self._synced_kinds.clear()
         for kind, path in SOURCES.items():
             self._start(group, self._follow(kind, path, self._turn))
         for kind, paths in OPTIONAL.items():
             self._start(group, self._follow_while_served(kind, paths, self._turn))
 
-    def _start(self, group: asyncio.TaskGroup, following: Coroutine[Any, Any, None]) -> None:
-        task = group.create_task(following)
+    def _start(self, group: asyncio.TaskGroup, coroutine: Coroutine[Any, Any, None]) -> None:
+        task = group.create_task(coroutine)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -107,33 +107,33 @@ class Reflectors:
             self.end()
             await asyncio.wait(set(self._tasks), timeout=_AGAIN_S)
 
-    def note(self, listed: EndOfList, *, leads: bool) -> None:
+    def note(self, end_of_list: EndOfList, *, leads: bool) -> None:
         """Record that a list has been applied."""
-        self._listed.add(listed.kind)
-        self._ever_listed.add(listed.kind)
+        self._synced_kinds.add(end_of_list.kind)
+        self._kinds_ever_synced.add(end_of_list.kind)
         if not self.never_listed():
             self.followed.set()
-        _log.info("listed", kind=listed.kind.__name__, count=listed.count, leads=leads)
+        _log.info("listed", kind=end_of_list.kind.__name__, count=end_of_list.count, leads=leads)
 
     def missing(self) -> str:
         """Return what has not been listed since the last start; empty if everything has."""
-        return _missing(self._listed)
+        return _missing(self._synced_kinds)
 
     def never_listed(self) -> str:
         """Return what was never listed; empty if everything was."""
-        return _missing(self._ever_listed)
+        return _missing(self._kinds_ever_synced)
 
     async def _follow_while_served(self, kind: type[Any], paths: Sequence[str], turn: int) -> None:
         """Follow the first path that is served; while none is there are no objects, and it is looked for again."""
         is_empty, looks = False, 0 if self._event_counts[kind] else _MOMENTS
         while turn == self._turn:
-            before = self._event_counts[kind]
+            event_count = self._event_counts[kind]
             for path in paths:
                 try:
                     await self._follow(kind, path, turn, is_optional=True)
                 except (NotFound, Refused) as absent:
                     _log.debug("not served", kind=kind.__name__, path=path, reason=str(absent))
-            if self._event_counts[kind] != before:
+            if self._event_counts[kind] != event_count:
                 is_empty, looks = False, 0
             if turn == self._turn and looks >= _MOMENTS and not is_empty:
                 self._receive(WatchEvent(kind, Synced(())))
@@ -152,11 +152,11 @@ class Reflectors:
             del event
 
 
-def _missing(listed: set[type[Any]]) -> str:
-    if listed >= _EVERY:
+def _missing(kinds: set[type[Any]]) -> str:
+    if kinds >= _EVERY:
         return ""
-    missing = [f"{kind.__name__} ({_rule(path)})" for kind, path in SOURCES.items() if kind not in listed]
-    missing += [f"{kind.__name__} ({paths[0]})" for kind, paths in OPTIONAL.items() if kind not in listed]
+    missing = [f"{kind.__name__} ({_rule(path)})" for kind, path in SOURCES.items() if kind not in kinds]
+    missing += [f"{kind.__name__} ({paths[0]})" for kind, paths in OPTIONAL.items() if kind not in kinds]
     return f"not listed yet: {', '.join(missing)}"
 
 
