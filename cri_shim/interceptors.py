@@ -36,12 +36,12 @@ from cri_shim.plan.inject import (
     pod_name,
 )
 from cri_shim.plan.record_gc import find_stale_records
-from cri_shim.proxy.large_requests import LARGE_BYTES, LargeRequests
 from cri_shim.proxy.proxy import SERVED, RefusedError
 from cri_shim.records import Records
 from cri_shim.runtime import Runtime
 from mooring.errors import AnnotationError, RecordError
 from mooring.gpu.cdi_folders import cdi_folders
+from mooring.program.large_work import LARGE_BYTES, LargeWork
 from mooring.records.ledger import LedgerEntry
 from mooring.records.pod_record import PodRecord
 
@@ -82,14 +82,14 @@ class Interceptors:
         self._runtime: Runtime | None = None
         self._uses: dict[str, _RecordUse] = {}
         self._missing: dict[str, float] = {}
-        self._large = LargeRequests()
+        self._large = LargeWork()
         # The pod uids of sandboxes, by id.
         self._sandboxes: dict[str, str] = {}
 
     @asynccontextmanager
     async def run_pod_sandbox(self, raw: bytes) -> AsyncIterator[bytes]:
         """Yield the bytes to forward, once the pod's assignment is recorded; the call of such a pod is marked."""
-        request = await self._large.apart(len(raw), _decode, cri.RunPodSandboxRequest, raw)
+        request = await self._large.run(len(raw), _decode, cri.RunPodSandboxRequest, raw)
         if request is None:
             yield raw
             return
@@ -169,7 +169,7 @@ class Interceptors:
         # Whose record it is compared with is seen at once where the request is small.
         small = _decode(cri.CreateContainerRequest, raw) if len(raw) <= LARGE_BYTES else None
         size = len(raw) if small is None else self._records.size(small.sandbox_config.metadata.uid)
-        decided = await self._large.apart(size, self._decide_container, raw)
+        decided = await self._large.run(size, self._decide_container, raw)
         if decided is None:
             return _Equipped(raw)
         request, found, decision = decided
@@ -223,7 +223,7 @@ class Interceptors:
             async with use.turn:
                 while True:
                     size = max(len(raw), self._records.size(uid))
-                    found, decision = await self._large.apart(size, self._decide_sandbox, request)
+                    found, decision = await self._large.run(size, self._decide_sandbox, request)
                     if isinstance(decision, Refuse):
                         raise RefusedError(decision.reason)
                     if not isinstance(decision, Record):

@@ -23,8 +23,7 @@ from cni.spec.skel import (
     version_answer,
     version_of,
 )
-from cni.vf.large_texts import LARGE
-from cni.vf.ledger import Ledger
+from cni.vf.ledger import LARGE, Ledger
 from cni.vf.node import Node
 from mooring.errors import RecordError
 from mooring.locks import LockBusyError
@@ -66,7 +65,7 @@ def answer(
     """
     version = ""
     try:
-        with LARGE.turn(len(stdin)):
+        with LARGE.slot(len(stdin)):
             call = read_call(environment, stdin, caller)
             version = version_of(call.conf)
             foreign = None

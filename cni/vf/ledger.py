@@ -10,7 +10,6 @@ from pathlib import Path
 
 import structlog
 
-from cni.vf.large_texts import LARGE
 from mooring.errors import RecordError
 from mooring.files import (
     ForeignFileError,
@@ -23,6 +22,7 @@ from mooring.files import (
 )
 from mooring.folders import entry_names, is_record
 from mooring.names import is_uid
+from mooring.program.large_work import LargeWork
 from mooring.records import extract, ledger, node_offer
 from mooring.records.ledger import LedgerEntry
 from mooring.records.node_offer import PfOffer
@@ -30,6 +30,8 @@ from mooring.records.pod_record import PodRecord, pod_record_name, read_pod_reco
 from mooring.records.rates_record import RatesRecord, dump_rates_record, rates_record_name, read_rates_record
 
 _log = structlog.get_logger()
+# Shared by all calls of a process: the texts that a tenant may write for each of his pods, networks and assignments.
+LARGE = LargeWork()
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +171,7 @@ class Ledger:
         text = _text(self.state / name)
         if text is None:
             return None
-        with LARGE.turn(len(text)):
+        with LARGE.slot(len(text)):
             return read_pod_record(text, name)
 
     def rates(self, uid: str) -> RatesRecord | None:

@@ -14,7 +14,6 @@ from collections.abc import Callable, Mapping
 
 import grpc
 
-from cri_shim.proxy.large_requests import Rest, Turns
 from cri_shim.proxy.proxy import (
     CHANNEL_OPTIONS,
     LARGE_ANSWER_BYTES,
@@ -26,6 +25,7 @@ from cri_shim.proxy.proxy import (
     send_headers,
     sent_on,
 )
+from mooring.program.large_work import Rest, Turns
 
 RUNTIME_SERVICE = f"{SERVED}RuntimeService".removeprefix("/")
 # Without the probe the window stays at HTTP/2's 64 KiB; with it the core lets it grow to megabytes, for each stream.

@@ -14,7 +14,7 @@ from typing import TypeAlias
 
 import grpc
 
-from cri_shim.proxy.large_requests import Rest
+from mooring.program.large_work import Rest
 
 Context: TypeAlias = "grpc.aio.ServicerContext"
 Metadata = tuple[tuple[str, str | bytes], ...]

@@ -16,10 +16,9 @@ from bench.hostile.node_innocents import container
 from bench.hostile.stage import HOST, Stage
 from cni.spec.conf import read_conf
 from cni.spec.skel import CniError, read_call
-from cni.vf.large_texts import LARGE_BYTES as LARGE_CONFIGURATION
 from cri_shim.pb import cri_pb2 as cri
 from cri_shim.plan.inject import Pass, Record, Refuse, Rules, decide_container, decide_sandbox
-from cri_shim.proxy.large_requests import LARGE_BYTES as LARGE_REQUEST
+from mooring.program.large_work import LARGE_BYTES
 from mooring.records.pod_record import read_pod_record
 
 # Those of an API server and its etcd.
@@ -112,7 +111,7 @@ async def test_what_is_recorded_is_what_the_shim_would_record() -> None:
     (_, sandbox), (_, created) = (await _carried_out("shim-records")).calls
     decision = decide_sandbox(cri.RunPodSandboxRequest.FromString(sandbox), None, Rules(HOST))
     assert isinstance(decision, Record)
-    assert len(created) < LARGE_REQUEST
+    assert len(created) < LARGE_BYTES
     again = decide_container(cri.CreateContainerRequest.FromString(created), decision.record, Rules(HOST))
     assert not isinstance(again, Pass | Refuse)
 
@@ -121,9 +120,9 @@ async def test_what_is_to_be_worked_on_at_once_just_is() -> None:
     """The innocent container of a namespace with many services just is not."""
     ((_, request),) = (await _carried_out("shim-at-once")).calls
     ((_, conf),) = (await _carried_out("cni-at-once")).calls
-    assert 0.9 * LARGE_REQUEST < len(request) <= LARGE_REQUEST
-    assert 0.9 * LARGE_CONFIGURATION < len(conf) <= LARGE_CONFIGURATION
-    assert LARGE_REQUEST < len(container(0, services=80)) < 2 * LARGE_REQUEST
+    assert 0.9 * LARGE_BYTES < len(request) <= LARGE_BYTES
+    assert 0.9 * LARGE_BYTES < len(conf) <= LARGE_BYTES
+    assert LARGE_BYTES < len(container(0, services=80)) < 2 * LARGE_BYTES
 
 
 @pytest.mark.parametrize("name", ["cni-networks", "cni-routes", "cni-annotations", "cni-previous", "cni-waiting"])

@@ -12,8 +12,8 @@ from bench.hostile.attack import attack
 from bench.hostile.calls import uid
 from bench.hostile.node_programs import PODS, TENANT
 from bench.hostile.stage import Stage
-from cni.vf.large_texts import LARGE_BYTES
 from mooring import names
+from mooring.program.large_work import LARGE_BYTES
 
 _LASTS_S = 12.0
 # Just below what etcd takes of one object.

@@ -13,8 +13,8 @@ from bench.hostile.calls import uid
 from bench.hostile.node_programs import PODS
 from bench.hostile.runtime import HANG
 from bench.hostile.stage import HOST, Stage
-from cri_shim.proxy.large_requests import LARGE_BYTES
 from mooring import names
+from mooring.program.large_work import LARGE_BYTES
 
 _LASTS_S = 12.0
 # The API server's limit of an object's annotations, and of what the shim decodes on its event loop: both 256 KiB.

@@ -13,8 +13,8 @@ import pytest
 from cni.server import dispatch
 from cni.server.socket_server import Server, serving
 from cni.spec.conf import read_conf
-from cni.vf.large_texts import LARGE, LargeTexts
-from cni.vf.ledger import Ledger
+from cni.vf.ledger import LARGE, Ledger
+from mooring.program.large_work import LargeWork
 from mooring.records.pod_record import PodRecord, read_pod_record
 from tests.cni.no_vf_settings import NoVfSettings
 from tests.support.polling import wait_until
@@ -69,10 +69,10 @@ def test_large_configurations_are_read_one_at_a_time_and_no_small_one_waits(monk
 
 def test_other_calls_have_half_of_the_time_for_themselves() -> None:
     """The next large one is read when the last has been over for as long as it took."""
-    large, began_s = LargeTexts(), time.monotonic()
-    with large.turn(_SIZE):
+    large, began_s = LargeWork(), time.monotonic()
+    with large.slot(_SIZE):
         time.sleep(_TOOK_S)
-    with large.turn(_SIZE):
+    with large.slot(_SIZE):
         assert time.monotonic() - began_s > 1.9 * _TOOK_S
 
 
@@ -118,15 +118,15 @@ def test_so_many_large_calls_are_taken_in_and_the_others_wait_in_their_sockets(
 
 def test_the_smallest_is_read_first() -> None:
     """A pod whose annotations are just large does not wait for a hundred that are larger."""
-    large, done = LargeTexts(), list[int]()
+    large, done = LargeWork(), list[int]()
 
     def read(size: int) -> None:
-        with large.turn(size):
+        with large.slot(size):
             done.append(size)
 
     later = [_SIZE * factor for factor in (4, 3, 2, 1)]
     threads = [threading.Thread(target=read, args=(size,)) for size in later]
-    with large.turn(_SIZE):
+    with large.slot(_SIZE):
         for waiting, thread in enumerate(threads, 1):
             thread.start()
             wait_until(partial(_has, large, waiting))
@@ -135,7 +135,7 @@ def test_the_smallest_is_read_first() -> None:
     assert done == sorted(later)
 
 
-def _has(large: LargeTexts, waiting: int) -> bool:
+def _has(large: LargeWork, waiting: int) -> bool:
     return large.waiting == waiting
 
 

@@ -16,9 +16,9 @@ from cri_shim.devices.device_nodes import Roots
 from cri_shim.interceptors import Interceptors
 from cri_shim.pb import cri_pb2 as cri
 from cri_shim.plan.inject import Addition, Rules, add_to_container, decide_container
-from cri_shim.proxy.large_requests import LARGE_BYTES, LargeRequests
 from cri_shim.proxy.proxy import RefusedError
 from cri_shim.records import Records
+from mooring.program.large_work import LARGE_BYTES, LargeWork
 
 MOST_S = 0.05
 
@@ -111,19 +111,19 @@ async def test_a_small_container_whose_pod_has_a_large_record(interceptors: Inte
 
 async def test_the_smallest_request_is_worked_on_first() -> None:
     """A container of a namespace with many services does not wait for a hundred that are larger."""
-    large, done = LargeRequests(), list[int]()
+    large, done = LargeWork(), list[int]()
     sizes = [LARGE_BYTES * (number + 2) for number in range(4)]
-    began = asyncio.create_task(large.apart(sizes[-1], done.append, 0))
+    began = asyncio.create_task(large.run(sizes[-1], done.append, 0))
     await asyncio.sleep(0)
-    later = [asyncio.create_task(large.apart(size, done.append, size)) for size in (*sizes, LARGE_BYTES + 1)]
+    later = [asyncio.create_task(large.run(size, done.append, size)) for size in (*sizes, LARGE_BYTES + 1)]
     await asyncio.gather(began, *later)
     assert done == [0, LARGE_BYTES + 1, *sizes]
 
 
 async def test_a_caller_that_leaves_passes_its_turn_on() -> None:
     """Before its turn has come, and just when it has."""
-    large, done = LargeRequests(), list[int]()
-    calls = [asyncio.create_task(large.apart(LARGE_BYTES + 1 + call, done.append, call)) for call in range(4)]
+    large, done = LargeWork(), list[int]()
+    calls = [asyncio.create_task(large.run(LARGE_BYTES + 1 + call, done.append, call)) for call in range(4)]
     await asyncio.sleep(0)
     calls[1].cancel()
     await calls[0]

@@ -3,8 +3,8 @@
 import asyncio
 import gc
 import stat
+import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import grpc
@@ -12,7 +12,6 @@ import pytest
 from cri_api.v1 import api_pb2 as cri
 
 from cri_shim.listen import ListenError
-from cri_shim.proxy import large_requests
 from tests.cri_shim.served import Shim, stubs
 from tests.support.heap import heap_bytes
 from tests.support.polling import eventually, until
@@ -173,15 +172,15 @@ async def test_what_large_answers_leave_in_the_heap_is_given_back(
     channel: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Once, after the last of them; probes may print 16 MiB. What is small leaves nothing."""
-    loop, given_back = asyncio.get_running_loop(), list[float]()
+    given_back = list[float]()
 
     async def come_to_rest() -> None:
-        """Return when all that was to be given back has been: timers and the one thread keep their order."""
-        await asyncio.sleep(large_requests._REST_S)
-        await asyncio.to_thread(lambda: None)
+        """Return when all that was to be given back has been: no timer runs any more."""
+        await until(lambda: not any(isinstance(thread, threading.Timer) for thread in threading.enumerate()))
 
-    loop.set_default_executor(ThreadPoolExecutor(1))
-    monkeypatch.setattr("cri_shim.proxy.large_requests.give_back", lambda: given_back.append(time.monotonic()))
+    # What came before in this process.
+    await come_to_rest()
+    monkeypatch.setattr("mooring.program.large_work.give_back", lambda: given_back.append(time.monotonic()))
     echo = channel.unary_unary("/runtime.v1.RuntimeService/ListContainers")
     # What the first answer leaves is known when the second is there.
     for _ in range(2):
