@@ -126,7 +126,7 @@ def _use_of(spec: PodSpec, published: Set[str]) -> _Use:
 @lru_cache(maxsize=2048)
 def _read_short(asked: bytes) -> _Use:
     containers, starting, overhead, together = _decode(asked)
-    return _read_use(PodSpec(containers, starting, overhead=overhead, resources=together))
+    return _read_use(PodSpec(containers=containers, init_containers=starting, overhead=overhead, resources=together))
 
 
 def _read_use(spec: PodSpec, published: Set[str] | None = None) -> _Use:
@@ -152,7 +152,7 @@ def _is_preempted(pod: Pod) -> bool:
 
 def _mark(pod: Pod) -> Condition | None:
     """Return the condition by which a scheduler marks a victim; None if none does."""
-    target = next((one for one in pod.status.conditions or () if one.type == "DisruptionTarget"), None)
+    target = pod.condition("DisruptionTarget")
     return target if target is not None and target.status == "True" and target.reason == PREEMPTED else None
 
 

@@ -178,7 +178,7 @@ def _unusable(inventory: Inventory, boot: str) -> InventoryFault | None:
 
 
 def _unready_since(node: Node, known: NodeInfo | None, now: float) -> float | None:
-    ready = next((one for one in node.status.conditions or () if one.type == "Ready"), None)
+    ready = node.condition("Ready")
     if ready is not None and ready.status == "True":
         return None
     # Another machine wrote the condition's time, so it is not compared with our clock: a new leader counts from its

@@ -22,7 +22,7 @@ from cli.plugin.reports.tables import Answer
 from mooring.kube.answers import check_object, incomplete_answer
 from mooring.kube.client import Client
 from mooring.kube.failures import KubeError, NotFound
-from scheduler.kube.objects import Struct
+from scheduler.kube.objects import Metadata, PodPhase, Struct
 
 # How often pods and logs are read, in seconds.
 _PAUSE_S = 0.5
@@ -47,27 +47,14 @@ class _ContainerStatus(Struct):
     state: _State = msgspec.field(default_factory=_State)
 
 
-class _Condition(Struct):
-    type: str = ""
-    status: str = ""
-    message: str = ""
-
-
-class _Status(Struct):
-    phase: str = ""
+class _Status(PodPhase):
     message: str = ""
     pod_ip: str = msgspec.field(default="", name="podIP")
-    conditions: list[_Condition] | None = None
     container_statuses: list[_ContainerStatus] | None = None
 
 
-class _Metadata(Struct):
-    name: str
-    uid: str
-
-
 class _Pod(Struct):
-    metadata: _Metadata
+    metadata: Metadata
     status: _Status = msgspec.field(default_factory=_Status)
 
 

@@ -216,7 +216,7 @@ def _standing(pod: Pod, schedulers: tuple[str, ...]) -> Standing | None:
 
 def _condition(pod: Pod) -> tuple[str, str]:
     """Return reason and message of a pod that is not scheduled; empty if it is, or nothing is said yet."""
-    said = next((one for one in pod.status.conditions or () if one.type == "PodScheduled"), None)
+    said = pod.condition("PodScheduled")
     if said is None or said.status != "False" or pod.spec.node_name:
         return "", ""
     return said.reason or "", said.message or ""

@@ -1,7 +1,6 @@
 """The fields of the API's objects that the commands show; all others are ignored.
 
-Fewer than the scheduler decodes, and none of them required: thousands are listed while a user waits, and an unusual one
-is shown too.
+Fewer than the scheduler decodes: thousands are listed while a user waits, and an unusual one is shown too.
 """
 
 from collections.abc import Iterable, Mapping
@@ -16,7 +15,7 @@ from mooring.annotations.assignment_signature import read_signature
 from mooring.annotations.inventory import read_inventory
 from mooring.annotations.rates import PodRates, read_rates_in_force, verified_rates
 from mooring.errors import AnnotationError
-from scheduler.kube.objects import NodeSystemInfo, Struct
+from scheduler.kube.objects import Metadata, NodeOutline, PodOutline, Struct
 
 # What a pod may say, and what is written into pods by the scheduler, and beside that by an advertiser.
 REQUESTS = (names.REQUEST, names.PLACEMENT, names.GROUP)
@@ -31,34 +30,10 @@ def unknown_annotations(keys: Iterable[str]) -> list[str]:
     return [key for key in ours if key not in KNOWN and not key.startswith(names.REQUEST_OF)]
 
 
-class Metadata(Struct):
-    name: str = ""
-    namespace: str = ""
-    uid: str = ""
-    annotations: dict[str, str] | None = None
-    labels: dict[str, str] | None = None
-    deletion_timestamp: str | None = None
-
-
-class Condition(Struct):
-    type: str = ""
-    status: str = ""
-    reason: str | None = None
-    message: str | None = None
-
-
-class NodeStatus(Struct):
-    conditions: list[Condition] | None = None
-    node_info: NodeSystemInfo | None = None
-
-
-class Node(Struct):
-    metadata: Metadata
-    status: NodeStatus = msgspec.field(default_factory=NodeStatus)
-
+class Node(NodeOutline):
     @property
     def is_ready(self) -> bool:
-        return any(one.type == "Ready" and one.status == "True" for one in self.status.conditions or ())
+        return (ready := self.condition("Ready")) is not None and ready.status == "True"
 
     def rates_in_force(self) -> Mapping[str, int] | None:
         """Return which generation of its rates each pod has, by uid; None if the node changes no rates."""
@@ -70,36 +45,7 @@ class Node(Struct):
             return None
 
 
-class PodSpec(Struct):
-    node_name: str | None = None
-    scheduler_name: str = ""
-
-
-class PodStatus(Struct):
-    phase: str | None = None
-    conditions: list[Condition] | None = None
-
-
-class Pod(Struct):
-    metadata: Metadata
-    spec: PodSpec = msgspec.field(default_factory=PodSpec)
-    status: PodStatus = msgspec.field(default_factory=PodStatus)
-
-    @property
-    def key(self) -> str:
-        return f"{self.metadata.namespace}/{self.metadata.name}"
-
-    @property
-    def annotations(self) -> dict[str, str]:
-        return self.metadata.annotations or {}
-
-    @property
-    def is_over(self) -> bool:
-        return self.status.phase in ("Succeeded", "Failed")
-
-    def condition(self, kind: str) -> Condition | None:
-        return next((one for one in self.status.conditions or () if one.type == kind), None)
-
+class Pod(PodOutline):
     def held(self) -> tuple[Assignment | None, str]:
         """Return the pod's assignment, and why it is not valid, empty if it is."""
         try:

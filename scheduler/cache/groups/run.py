@@ -34,7 +34,7 @@ NOW = NodeTimes(inf, inf)
 
 def node_times(pod: Pod) -> NodeTimes:
     """Return when a pod had a node, as far as the API server shows it."""
-    scheduled = next((one for one in pod.status.conditions or () if one.type == "PodScheduled"), None)
+    scheduled = pod.condition("PodScheduled")
     bound = unix_time(pod.metadata.creation_timestamp, 0.0)
     if scheduled is not None and scheduled.status == "True":
         bound = unix_time(scheduled.last_transition_time, bound)

@@ -5,7 +5,7 @@ import msgspec
 from mooring import names
 from scheduler.cycle.decisions import Why
 from scheduler.cycle.instructions import Report
-from scheduler.kube.objects import Condition, Pod
+from scheduler.kube.objects import Pod
 from scheduler.server.reporting.event_correlator import EventRecord
 
 # The API server refuses an event with a longer note.
@@ -99,7 +99,5 @@ def event_reason(report: Report) -> str:
 
 def _since(pod: Pod, now: str) -> str:
     """Return since when the condition has been False: another message is not a transition."""
-    condition: Condition | None = next(
-        (entry for entry in pod.status.conditions or () if entry.type == "PodScheduled"), None
-    )
+    condition = pod.condition("PodScheduled")
     return condition.last_transition_time or now if condition is not None and condition.status == "False" else now

@@ -4,7 +4,7 @@ import msgspec
 
 from scheduler.cycle.instructions import RatesReason, ReportRates, WriteRates
 from scheduler.kube.objects import Pod
-from scheduler.state.rates.rates_condition import CONDITION, shown_condition
+from scheduler.state.rates.rates_condition import CONDITION
 
 
 def rates_patch(order: WriteRates, now: str) -> bytes:
@@ -30,7 +30,7 @@ def rates_condition_patch(report: ReportRates, now: str) -> bytes:
 
 
 def _condition(pod: Pod, reason: RatesReason, message: str, now: str) -> dict[str, str]:
-    status, condition = "True" if reason == "InForce" else "False", shown_condition(pod)
+    status, condition = "True" if reason == "InForce" else "False", pod.condition(CONDITION)
     # A deferred change is as old as its condition: a new leader orders them by that.
     stands = condition is not None and (condition.status, condition.reason) == (status, reason)
     transition_time = (condition.last_transition_time if condition is not None and stands else None) or now

@@ -9,22 +9,19 @@ from typing import Any, TypeVar
 import msgspec
 
 from mooring.kube.watch import Decoder, OfLarge
-from scheduler.kube.objects import Condition, Metadata, Node, NodeSpec, NodeStatus, NodeSystemInfo, Quantities, Struct
+from scheduler.kube.objects import Node, NodeHealth, NodeOutline, NodeSpec, NodeStatus, Quantities
 
 T = TypeVar("T")
 # 50 images, as many as a kubelet lists, have some 30 KiB, and an inventory and its like as many.
 _MOST_BYTES = 512 << 10
 
 
-class _LargeStatus(Struct):
+class _LargeStatus(NodeHealth):
     allocatable: Quantities | None = None
     capacity: Quantities | None = None
-    conditions: list[Condition] | None = None
-    node_info: NodeSystemInfo | None = None
 
 
-class _LargeNode(Struct):
-    metadata: Metadata
+class _LargeNode(NodeOutline):
     spec: NodeSpec = msgspec.field(default_factory=NodeSpec)
     status: _LargeStatus = msgspec.field(default_factory=_LargeStatus)
 
@@ -37,5 +34,5 @@ def decoder_of(kind: type[T]) -> Decoder[T]:
 
 def _node(large: _LargeNode) -> Node:
     status = large.status
-    node_status = NodeStatus(status.allocatable, status.capacity, status.conditions, status.node_info)
-    return Node(large.metadata, large.spec, node_status)
+    node_status = NodeStatus(status.conditions, status.node_info, status.allocatable, status.capacity)
+    return Node(large.metadata, node_status, large.spec)

@@ -33,7 +33,7 @@ from scheduler.state.due_nodes import DueNodes
 from scheduler.state.open_writes import OpenWrites
 from scheduler.state.pods_by_node import PodsByNode
 from scheduler.state.rates import rates_condition
-from scheduler.state.rates.rates_condition import EVENTS, Told, shown_condition
+from scheduler.state.rates.rates_condition import CONDITION, EVENTS, Told
 
 # Pods that one step looks at, and writes under way at once: fewer than a client has connections.
 _PORTION, _MOST_WRITES = 32, 8
@@ -124,7 +124,7 @@ class RateChanges:
             if assigned.rates is not None and pod.metadata.deletion_timestamp is None:
                 self._settled.add(uid, assigned.node)
             return
-        shown = shown_condition(pod)
+        shown = pod.condition(CONDITION)
         change = self._changes.get(uid)
         if change is None:
             change = self._open(rates_condition.reference(pod, shown), assigned, wanted, now)
@@ -253,7 +253,7 @@ class RateChanges:
         assignment, text = assigned.assignment, pod.annotations.get(names.REQUEST)
         if assignment is None or pod.metadata.deletion_timestamp is not None or not (assignment.vfs or text):
             return None
-        allocated, shown = assigned.rates.rates if assigned.rates is not None else None, shown_condition(pod)
+        allocated, shown = assigned.rates.rates if assigned.rates is not None else None, pod.condition(CONDITION)
         try:
             if text is None and names.RIT_REQUEST not in pod.annotations:
                 return removed_request(assignment)

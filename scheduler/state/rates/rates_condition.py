@@ -22,14 +22,6 @@ EVENTS: Mapping[
 Told = tuple[RatesReason, str]
 
 
-def shown_condition(pod: Pod) -> Condition | None:
-    """Return the condition about its rates that a pod's status shows."""
-    for one in pod.status.conditions or ():
-        if one.type == CONDITION:
-            return one
-    return None
-
-
 def allocated(rates: PodRates) -> str:
     return f"allocated as generation {rates.generation}: node {rates.node} has not put it in force yet"
 
