@@ -14,6 +14,8 @@ from types import MappingProxyType
 from typing import Any, TypeVar
 
 from mooring import names
+from mooring.annotations.inventory import Pf
+from mooring.annotations.request import PodRequest
 from mooring.errors import AnnotationError, ContractError
 from mooring.parsing import dump, parse, shorten
 from scheduler.constraints.isolation import Failed, TooSlow, heard, steady
@@ -50,6 +52,8 @@ class Fault(Exception):  # noqa: N818 - an outcome that the callers turn into a 
 
 
 TimeLimit = Callable[[], AbstractContextManager[None]]
+# Yields proposals for a request and what is left, given the VFs that the pod requests, the node's PFs, and the steps.
+PlaceBesideVfs = Callable[[Any, Units[Any], PodRequest | None, tuple[Pf, ...], Any], Iterator[Proposal]]
 
 
 class Kind:
@@ -57,7 +61,8 @@ class Kind:
 
     A pod that needs some of the extended ``resource`` requests the kind without an annotation too. ``placing`` returns
     as much of a unit as `judge` and `proposals` need, None for all of it: units of many nodes are equal in it.
-    ``naming`` returns what else the assignment says of a node's own units that a pod gets.
+    ``naming`` returns what else the assignment says of a node's own units that a pod gets. ``place_beside_vfs`` takes
+    the place of the constraint's `place` for a kind of the scheduler's own, whose code needs no isolation.
     """
 
     def __init__(
@@ -69,12 +74,14 @@ class Kind:
         resource: str | None = None,
         placing: Callable[[Any], Hashable] | None = None,
         naming: Callable[[Sequence[Any]], dict[str, object]] | None = None,
+        place_beside_vfs: PlaceBesideVfs | None = None,
     ):
         self.name = name
         self.broken = broken
         self.resource = resource
         self.placing = placing
         self.naming = naming
+        self.place_beside_vfs = place_beside_vfs
         self._constraint = constraint
         self._limit = limit
         self._slow = 0
@@ -82,6 +89,11 @@ class Kind:
         self._judged_units = 0
         self._noted: dict[str, str] = {}
         self._new_faults: list[str] = []
+
+    @property
+    def is_own(self) -> bool:
+        """Return whether it is the scheduler's own, whose requests and answers may be kept."""
+        return self.place_beside_vfs is not None
 
     def read_request(self, pod: PodSide) -> Hashable | None:
         """Return what a pod requests; raise ValueError with the constraint's words, or `Fault`."""

@@ -89,7 +89,7 @@ def _proposals(
 
 def gpu_kind() -> Kind:
     """Return the kind that every scheduler has."""
-    return Kind(KIND, Gpus(), resource=RESOURCE, placing=_without_uuid, naming=_uuids)
+    return Kind(KIND, Gpus(), resource=RESOURCE, placing=_without_uuid, naming=_uuids, place_beside_vfs=place_beside)
 
 
 def _without_uuid(gpu: Gpu) -> Gpu:

@@ -11,11 +11,9 @@ from typing import Any, Protocol
 
 from mooring.annotations.inventory import Pf
 from mooring.annotations.request import PodRequest
-from mooring.gpu.request import GpuRequest
 from scheduler.constraints.kinds import Fault, Wish, words
 from scheduler.constraints.protocol import VFS, Beside, Proposal, Units, Unmet
 from scheduler.placement.assign import OUT_OF_BUDGET, Placement
-from scheduler.placement.gpus_constraint import place_beside
 from scheduler.placement.steps import Steps
 from scheduler.placement.vf_accounting import FreeVfs
 from scheduler.placement.vfs_constraint import Vfs
@@ -37,31 +35,22 @@ class Part(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class KindPart:
-    """A kind that a plug-in adds, with the units that the node has left."""
+    """A kind beside the VFs: the units that the node has left, the VFs that the pod requests, and the node's PFs."""
 
     wish: Wish
-    left: Any
+    left: Units[Any]
+    vfs: PodRequest | None
+    pfs: tuple[Pf, ...]
 
     @property
     def name(self) -> str:
         return self.wish.kind.name
 
-    def proposals(self, beside: Beside, _steps: Steps) -> Iterator[Proposal]:
-        return self.wish.kind.proposals(self.wish.request, self.left, beside)
-
-
-@dataclass(frozen=True, slots=True)
-class GpuPart:
-    """The GPUs: our own code too, which sees the VFs that the pod requests, and the node's PFs."""
-
-    name: str
-    request: GpuRequest
-    left: Units[Any]
-    vfs: PodRequest | None
-    pfs: tuple[Pf, ...]
-
-    def proposals(self, _beside: Beside, steps: Steps) -> Iterator[Proposal]:
-        return place_beside(self.request, self.left, self.vfs, self.pfs, steps)
+    def proposals(self, beside: Beside, steps: Steps) -> Iterator[Proposal]:
+        kind, request = self.wish.kind, self.wish.request
+        if kind.place_beside_vfs is not None:
+            return kind.place_beside_vfs(request, self.left, self.vfs, self.pfs, steps)
+        return kind.proposals(request, self.left, beside)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,13 +66,6 @@ class VfPart:
 
     def proposals(self, beside: Beside, steps: Steps) -> Iterator[Proposal]:
         return _VFS.place(self.request, self.left, beside, steps)
-
-
-def part_of(wish: Wish, left: Any, vfs: PodRequest | None, pfs: tuple[Pf, ...]) -> Part:
-    """Return the part for one kind that a pod requests."""
-    if isinstance(wish.request, GpuRequest):
-        return GpuPart(wish.kind.name, wish.request, left, vfs, pfs)
-    return KindPart(wish, left)
 
 
 class _Search:

@@ -7,7 +7,6 @@ everything fits together on one node, VFs included, when that node is about to b
 from collections.abc import Callable, Hashable, Sequence
 from functools import lru_cache
 
-from mooring.gpu.request import GpuRequest
 from scheduler.cache.cache import AssignedPod, Cache
 from scheduler.cache.node_columns import NodeColumns
 from scheduler.cache.node_info import InventoryFault
@@ -17,7 +16,7 @@ from scheduler.constraints.kinds import Wish
 from scheduler.kube.cluster_event import ClusterEvent
 from scheduler.kube.pod_info import PodInfo
 from scheduler.placement.assign import Placement
-from scheduler.placement.joint import Part, VfPart, part_of, place_together
+from scheduler.placement.joint import KindPart, Part, VfPart, place_together
 from scheduler.placement.steps import Steps
 from scheduler.plugins.interface import (
     DryRun,
@@ -52,7 +51,7 @@ class _Reasons:
 
 
 @lru_cache(maxsize=64)
-def _reasons_against(_request: GpuRequest) -> _Reasons:
+def _reasons_against(_kind: str, _request: Hashable) -> _Reasons:
     return _Reasons()
 
 
@@ -60,9 +59,9 @@ def pre_filter(pod_info: PodInfo, nodes: NodeColumns) -> UsageFilter | None:
     if not pod_info.wishes:
         return None
     reasons, name = _Reasons(), None
-    if len(pod_info.wishes) == 1 and isinstance(request := pod_info.wishes[0].request, GpuRequest):
-        # What is said of one set of GPUs is kept, with the numbers of the reasons.
-        reasons = name = _reasons_against(request)
+    if len(pod_info.wishes) == 1 and (wish := pod_info.wishes[0]).kind.is_own:
+        # What is said of one set of units is kept, with the numbers of the reasons.
+        reasons = name = _reasons_against(wish.kind.name, wish.request)
     judges = [(nodes.unit_pools[wish.kind.name], _refusing(wish, reasons)) for wish in pod_info.wishes]
 
     def filter_rows(view: NodeView) -> Measure:
@@ -85,7 +84,7 @@ def suit(pod_info: PodInfo, nodes: NodeColumns) -> UsageScorer | None:
 
 def _name_of(wish: Wish) -> Hashable:
     """Return what a kind's scores depend on, for them to be kept; None where nobody knows: a plug-in's request."""
-    return (_NAME, wish.kind.name, wish.request) if isinstance(wish.request, GpuRequest) else None
+    return (_NAME, wish.kind.name, wish.request) if wish.kind.is_own else None
 
 
 def reserve(pod_info: PodInfo, nodes: NodeColumns) -> Reserve | None:
@@ -98,7 +97,7 @@ def _place(pod_info: PodInfo, nodes: NodeColumns, row: int, steps: Steps) -> Pla
     free_vfs = nodes.free_vfs_of_row[row]
     vfs = pod_info.request if pod_info.interfaces else None
     parts: list[Part] = [
-        part_of(wish, nodes.unit_pools[wish.kind.name][row].left, vfs, free_vfs.pfs) for wish in pod_info.wishes
+        KindPart(wish, nodes.unit_pools[wish.kind.name][row].left, vfs, free_vfs.pfs) for wish in pod_info.wishes
     ]
     if pod_info.request is not None and pod_info.interfaces:
         parts.append(VfPart(pod_info.request, free_vfs))

@@ -15,11 +15,12 @@ from mooring.gpu.inventory import Gpu
 from mooring.gpu.request import ContainerLimit, GpuRequest, Together, Vfs
 from mooring.indexes import Indexes
 from mooring.nic.settings import VfSettings
+from scheduler.constraints.kinds import Wish
 from scheduler.constraints.protocol import VFS, Proposal, Units, Unmet
 from scheduler.placement.assign import OUT_OF_BUDGET, Placement
 from scheduler.placement.gpus import LOOKS, choices
-from scheduler.placement.gpus_constraint import place_beside
-from scheduler.placement.joint import GpuPart, VfPart, place_together
+from scheduler.placement.gpus_constraint import gpu_kind, place_beside
+from scheduler.placement.joint import KindPart, VfPart, place_together
 from scheduler.placement.place import PfCapacity
 from scheduler.placement.steps import Steps
 from scheduler.placement.vf_accounting import FreeVfs
@@ -56,7 +57,7 @@ def placed(
     """Place GPUs, and VFs beside them, in the search that the scheduler uses."""
     left = Units(tuple((one.pci, one) for one in free), len(free))
     free_vfs = vfs_of(pfs)
-    parts = [GpuPart("gpu", request, left, vfs, free_vfs.pfs)]
+    parts = [KindPart(Wish(gpu_kind(), request), left, vfs, free_vfs.pfs)]
     return place_together([*parts, *([VfPart(vfs, free_vfs)] if vfs else [])], free_vfs, steps=Steps())
 
 
