@@ -4,10 +4,15 @@ Use is derived, never counted twice: the columns of `scheduler.cache.node_column
 and goes, and `check` proves them, and everything else that is kept, against `derive_usage`, which derives a node from
 scratch.
 
+`snapshot` returns the cluster of one moment, private to one decision. It shares values that are never changed (a pod,
+what the pods of a row use, the pods of a node) and copies what is written; `scheduler.cache.pod_counts_snapshot` says
+how pods are counted there.
+
 A pod is assumed as soon as it is decided. Only a definite answer ends that: the watch shows it bound (then what the
 watch shows holds), the bind is refused for good (`forget`), or the pod is deleted.
 """
 
+import copy
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
@@ -19,6 +24,7 @@ from mooring.annotations.rates import PodRates
 from scheduler.cache.node_columns import NO_OFFER, NodeColumns
 from scheduler.cache.node_info import DerivedUsage, NodeInfo, UnreadyNodes
 from scheduler.cache.pod_counts import PodCounts
+from scheduler.cache.pod_counts_snapshot import PodCountsSnapshot
 from scheduler.cache.reserved_rates import ReservedRates
 from scheduler.cache.unit_pools import Unit, UnitPools
 from scheduler.cache.volumes.usage import Usage
@@ -40,9 +46,10 @@ Difference = Literal["", "affinity", "use"]
 class AssignedPod:
     """A pod on a node: what it uses there, and what it counts for when nodes are scored (``scored``).
 
-    Nothing of it changes but ``assumed``, which is true until the API server has shown the pod bound. ``affinity_info``
-    is what plugins about other pods read. ``preempted`` is true while the pod is deleted in favour of one of higher
-    priority; ``started`` is RFC 3339, empty until it has started. One that ``always_restarts`` never ends by itself.
+    Nothing of it changes once the cache has it but ``assumed``, which is true until the API server has shown the pod
+    bound. ``affinity_info`` is what plugins about other pods read. ``preempted`` is true while the pod is deleted in
+    favour of one of higher priority; ``started`` is RFC 3339, empty until it has started. One that ``always_restarts``
+    never ends by itself.
     """
 
     uid: str
@@ -96,17 +103,34 @@ class Cache:
     def __init__(self, kinds: Kinds = NONE) -> None:
         self.nodes = NodeColumns()
         self.unit_pools = UnitPools(kinds, self.nodes)
-        self.pod_counts = PodCounts()
+        self.pod_counts: PodCounts = PodCounts()
         self.volumes = VolumeCache()
         self._node_info: dict[str, NodeInfo] = {}
         self._assigned_pods: dict[str, AssignedPod] = {}
-        self._on: dict[str, dict[str, AssignedPod]] = {}
+        # By node and uid; a node's pods, and since when its VFs are free, are replaced when they change.
+        self._on: dict[str, Mapping[str, AssignedPod]] = {}
         # The number of pods of each priority.
         self._priorities: dict[int, int] = {}
         self._vf_accountings: dict[str, VfAccounting] = {}
-        self._free_since: dict[str, dict[tuple[str, int], float]] = {}
+        self._free_since: dict[str, Mapping[tuple[str, int], float]] = {}
         self._unready = UnreadyNodes()
         self._reserved_rates = ReservedRates()
+
+    def snapshot(self, *, has_volumes: bool) -> "Cache":
+        """Return the cluster as it is now; what is written later to one of both is not in the other.
+
+        Of a snapshot only the pods that were put there are found by their uid. Without ``has_volumes`` no pod with
+        volumes is decided about.
+        """
+        made = copy.copy(self)
+        made.nodes, made.pod_counts = self.nodes.snapshot(), PodCountsSnapshot(self.pod_counts)
+        made.unit_pools = self.unit_pools.snapshot(made.nodes)
+        made.volumes = self.volumes.snapshot(has_volumes=has_volumes)
+        made._node_info, made._on, made._priorities = self._node_info.copy(), self._on.copy(), self._priorities.copy()
+        made._free_since, made._assigned_pods = self._free_since.copy(), {}
+        # Derived when it is needed: a decision puts pods on few nodes.
+        made._vf_accountings, made._unready = {}, UnreadyNodes()
+        return made
 
     def node(self, name: str) -> NodeInfo | None:
         return self._node_info.get(name)
@@ -173,7 +197,10 @@ class Cache:
 
     def vf_accounting(self, node: str) -> VfAccounting:
         """Return what a known node has left; a caller that changes it undoes that before anything else reads it."""
-        return self._vf_accountings[node]
+        found = self._vf_accountings.get(node)
+        if found is None:
+            found = self._vf_accountings[node] = VfAccounting(self._node_info[node].inventory, self._claims(node))
+        return found
 
     def lowest_priority(self) -> int | None:
         """Return the lowest priority of any pod; None without pods."""
@@ -187,7 +214,7 @@ class Cache:
         new = assigned.differs(known)
         if known is not None and new != "use":
             # The watch shows what was assumed, or what is known; API servers copy a node's zone to its pods.
-            self._assigned_pods[assigned.uid] = self._on[assigned.node][assigned.uid] = assigned
+            self._replace(assigned)
             if new == "affinity":
                 self._recount(known, assigned)
             if known.reserving != assigned.reserving:
@@ -195,9 +222,8 @@ class Cache:
             return new
         if known is not None:
             self.remove(assigned.uid, now)
-        self._assigned_pods[assigned.uid] = assigned
         self._priorities[assigned.priority] = self._priorities.get(assigned.priority, 0) + 1
-        self._on.setdefault(assigned.node, {})[assigned.uid] = assigned
+        self._replace(assigned)
         self._move(assigned, 1)
         return new
 
@@ -206,18 +232,28 @@ class Cache:
         assigned = self._assigned_pods.pop(uid, None)
         if assigned is None:
             return None
+        self._take_off(assigned)
+        node_info = self._node_info.get(assigned.node)
+        if assigned.assignment is not None and node_info is not None and node_info.inventory is not None:
+            since = {(vf.pf, vf.vf): now for vf in existing(node_info.inventory, assigned.assignment)}
+            self._free_since[assigned.node] = {**self._free_since.get(assigned.node, {}), **since}
+        return assigned
+
+    def _take_off(self, assigned: AssignedPod) -> None:
         self._priorities[assigned.priority] -= 1
         if not self._priorities[assigned.priority]:
             del self._priorities[assigned.priority]
-        del self._on[assigned.node][uid]
-        if not self._on[assigned.node]:
+        others = {uid: other for uid, other in self._on[assigned.node].items() if uid != assigned.uid}
+        if others:
+            self._on[assigned.node] = others
+        else:
             del self._on[assigned.node]
         self._move(assigned, -1)
-        node_info = self._node_info.get(assigned.node)
-        if assigned.assignment is not None and node_info is not None and node_info.inventory is not None:
-            since = self._free_since.setdefault(assigned.node, {})
-            since |= {(vf.pf, vf.vf): now for vf in existing(node_info.inventory, assigned.assignment)}
-        return assigned
+
+    def _replace(self, assigned: AssignedPod) -> None:
+        """Let a pod be found as it is now."""
+        self._assigned_pods[assigned.uid] = assigned
+        self._on[assigned.node] = {**self._on.get(assigned.node, {}), assigned.uid: assigned}
 
     def assume(self, assigned: AssignedPod, now: float) -> None:
         """Count a pod on the node that was chosen for it, before the API server knows of it."""
@@ -226,12 +262,9 @@ class Cache:
 
     def retract(self, assigned: AssignedPod) -> None:
         """Take off a pod that was only tried on its node: its VFs are free for as long as they were before."""
-        if self._assigned_pods.get(assigned.uid) is not assigned:
-            return
-        since = dict(self._free_since.get(assigned.node, {}))
-        self.remove(assigned.uid, 0.0)
-        if assigned.node in self._free_since:
-            self._free_since[assigned.node] = since
+        if self._assigned_pods.get(assigned.uid) is assigned:
+            del self._assigned_pods[assigned.uid]
+            self._take_off(assigned)
 
     def forget(self, uid: str, now: float) -> AssignedPod | None:
         """Take an assumed pod off its node and return it; None if nothing is assumed for it."""
@@ -256,7 +289,7 @@ class Cache:
             return
         if written and (assigned.rates is None or assigned.rates.generation < rates.generation):
             assigned = replace(assigned, rates=rates)
-            self._assigned_pods[uid] = self._on[assigned.node][uid] = assigned
+            self._replace(assigned)
         self._reserve(assigned)
 
     def is_writing_rates(self, uid: str) -> bool:
@@ -336,13 +369,14 @@ class Cache:
         """Add an assigned pod to its node's row, or remove it (``sign`` -1)."""
         if assigned.volumes:
             self.volumes.usage.shift(assigned.node, assigned.volumes, sign)
-        row, vf_accounting = self.nodes.row_of.get(assigned.node), self._vf_accountings.get(assigned.node)
-        if row is None or vf_accounting is None:
+        row = self.nodes.row_of.get(assigned.node)
+        if row is None:
             return
         self._count(row, assigned, sign)
         if assigned.ports:
             self._list_ports(row, assigned.node)
         if (claim := assigned.claim) is not None:
+            vf_accounting = self.vf_accounting(assigned.node)
             (vf_accounting.add if sign > 0 else vf_accounting.remove)(claim)
             self.nodes.show_free_vfs(row, vf_accounting.free_vfs)
             if claim.assignment.ext:
@@ -359,7 +393,8 @@ class Cache:
         """Derive again what a pod's VFs reserve, and count it."""
         found = self._reserving(assigned)
         if found != assigned.reserving:
-            assigned.reserving = found
+            assigned = replace(assigned, reserving=found)
+            self._replace(assigned)
             self._claim_again(assigned)
 
     def _claim_again(self, assigned: AssignedPod) -> None:

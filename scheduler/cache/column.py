@@ -1,5 +1,9 @@
-"""A fact of each row as a column, dictionary-encoded, and the journal of the rows that changed."""
+"""A fact of each row as a column, dictionary-encoded, and the journal of the rows that changed.
 
+A column and its snapshots share their arrays until one of them is written: the writer takes copies first.
+"""
+
+import copy
 from collections.abc import Callable, Collection, Hashable
 from typing import Any, Generic
 
@@ -33,6 +37,11 @@ class Judgements:
         """Return the number of a text, 0 for the empty one."""
         return self.texts.setdefault(text, len(self.texts) + 1) if text else 0
 
+    def copy(self) -> "Judgements":
+        copied = Judgements()
+        copied.codes, copied.texts = self.codes.copy(), self.texts.copy()
+        return copied
+
     def forget(self, number: int) -> None:
         if number < len(self.codes):
             self.codes[number] = NOT_KEPT
@@ -60,6 +69,13 @@ class Column(Generic[Fact]):
         self._unused: list[int] = []
         # By judge, the one asked last at the end.
         self._judgements: dict[Hashable, Judgements] = {}
+        # Whether a snapshot has the same arrays.
+        self._is_shared = False
+
+    def snapshot(self) -> "Column[Fact]":
+        """Return the column as it is now."""
+        self._is_shared = True
+        return copy.copy(self)
 
     def __getitem__(self, row: int) -> Fact:
         value: Fact = self.values[self.ids[row]]
@@ -69,6 +85,7 @@ class Column(Generic[Fact]):
         number, before = self._ids_of.get(value), int(self.ids[row])
         if number == before:
             return
+        self._unshare()
         if number is None:
             number = self._new_number(value)
         self.ids[row] = number
@@ -76,7 +93,15 @@ class Column(Generic[Fact]):
         self._leave(before)
 
     def grow(self, capacity: int) -> None:
+        self._unshare()
         self.ids = grown(self.ids, (capacity,))
+
+    def _unshare(self) -> None:
+        if self._is_shared:
+            self.ids, self.values, self._rows = self.ids.copy(), self.values.copy(), self._rows.copy()
+            self._ids_of, self._unused = self._ids_of.copy(), self._unused.copy()
+            self._judgements = {by: kept.copy() for by, kept in self._judgements.items()}
+            self._is_shared = False
 
     def spread(
         self, judge: Callable[[Fact], int], rows: Rows, by: Hashable = None, steps: Steps | None = None
@@ -167,6 +192,11 @@ class Journal:
         # The number of the next change.
         self.end = 0
         self._last: dict[int, int] = {}
+
+    def copy(self) -> "Journal":
+        copied = Journal()
+        copied.end, copied._last = self.end, self._last.copy()
+        return copied
 
     def note(self, row: int) -> None:
         self._last.pop(row, None)

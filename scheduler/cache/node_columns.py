@@ -16,6 +16,7 @@ Why it is right:
 - A judgement depends on the value alone, so that rows with equal values can share it.
 - What a row's pods use is summed without a limit, and what they leave is written as at least `_LEAST`: nothing wraps.
 - Only `Cache` writes (and `UnitPools`, a part of it). Its `check` derives every row again from the node and its pods.
+- A snapshot shares what is replaced when it changes (columns, the use of a row, an image's sizes) and copies the rest.
 
 What it costs: a change of a pod or a node is written to one row, and `since` takes time for the changed rows only. A
 plugin over all nodes is a few numpy calls, each of which costs as much for one row as for a hundred; for a single row
@@ -25,6 +26,7 @@ and resource that pods ask for, of which there are at most `_MOST_SCALARS`: reso
 publish take no more than their objects. A column drops a value with the last row that has it.
 """
 
+import copy
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Set
 from dataclasses import dataclass
@@ -66,14 +68,20 @@ _MOST_SCALARS = 256
 _PUBLISHED_AS: Mapping[str, str] = {scored: name for name, scored in SCORED.items()}
 # What is written where pods leave less, far from where 64 bits end.
 _LEAST = -(2**62)
-# More kinds of resource than pods use and leave again in ordinary life.
-_MANY = 16
 # Views of single rows that are kept, some 6 MiB: a search for victims looks at every row, again for each pod.
 _MOST_ROW_VIEWS = 8192
 # At most so many labels and images that pods name are kept as columns; beyond that all are dropped and built on demand.
 _MOST_COLUMNS = 1024
 # Images' sizes on all rows together, 8 MiB, but at least of so many images: any node may name some, and any pod.
 _MOST_SIZES, _FEWEST_IMAGES = 1 << 20, 64
+
+
+# The fields of `NodeColumns` that a snapshot copies, and the columns that it shares until one of both is written.
+_COPIED = (
+    *("row_of", "names", "facts", "free_vfs_of_row", "valid", "cordoned", "renewals", "changes"),
+    *("_label_keys", "_image_names", "_images", "_publishers", "_used", "_allocatable", "_left", "_empty_rows"),
+)
+_COLUMNS = ("taints", "ports", "published", "offers", "models", "_no_label")
 
 
 @dataclass(slots=True)
@@ -86,6 +94,9 @@ class ScalarResource:
     @classmethod
     def of(cls, capacity: int) -> "ScalarResource":
         return cls(np.zeros(capacity, np.int64), np.zeros(capacity, np.int64))
+
+    def copy(self) -> "ScalarResource":
+        return ScalarResource(self.allocatable.copy(), self.left.copy())
 
     def show(self, row: int, amount: int, used: int) -> None:
         self.allocatable[row] = amount
@@ -126,7 +137,7 @@ class NodeColumns:
         self._image_names: Counter[str] = Counter()
         self._no_image: Amounts = np.zeros(_SMALLEST, np.int64)
         self._images: dict[str, Amounts] = {}
-        # How many nodes publish each resource, and what the pods of each row use, without zeros.
+        # How many nodes publish each resource, and what the pods of each row use, without zeros: no dict is changed.
         self._publishers: Counter[str] = Counter()
         self._used: list[dict[str, int]] = []
         self._scalars: dict[str, ScalarResource] = {}
@@ -138,6 +149,19 @@ class NodeColumns:
         # Changes of what a node is (labels, taints, capacity); and of anything at all.
         self.renewals = Journal()
         self.changes = Journal()
+
+    def snapshot(self) -> "NodeColumns":
+        """Return all nodes as they are now; what is written later to one of both is not in the other."""
+        made = copy.copy(self)
+        for name in _COPIED:
+            setattr(made, name, getattr(self, name).copy())
+        for name in _COLUMNS:
+            setattr(made, name, getattr(self, name).snapshot())
+        made.unit_pools = {kind: column.snapshot() for kind, column in self.unit_pools.items()}
+        made._labels = {key: column.snapshot() for key, column in self._labels.items()}
+        made._scalars = {name: scalar.copy() for name, scalar in self._scalars.items()}
+        made._row_views = {}
+        return made
 
     @property
     def published_names(self) -> Set[str]:
@@ -213,8 +237,8 @@ class NodeColumns:
 
     def use(self, row: int, amounts: Iterable[tuple[str, int]], sign: int) -> None:
         """Add what a pod requests to a row's use (``sign`` 1), or subtract it (-1)."""
-        used, left, (_, allocatable, left_of_row) = self._used[row], self._left, self.row_view(row)
-        before = len(used)
+        used, left, (_, allocatable, left_of_row) = self._used[row].copy(), self._left, self.row_view(row)
+        self._used[row] = used
         for resource, amount in amounts:
             total = used[resource] = used.get(resource, 0) + sign * amount
             if not total:
@@ -226,9 +250,6 @@ class NodeColumns:
             elif resource in self._scalars:
                 scalar = self._scalars[resource]
                 scalar.show(row, scalar.allocatable.item(row), total)
-        if before - len(used) > _MANY:
-            # A dict keeps the room of what was deleted from it.
-            self._used[row] = dict(used)
 
     def show_pfs(self, row: int, fault: InventoryFault | None, pfs: tuple[Pf, ...], model: tuple[Pf, ...] = ()) -> None:
         """Note which PFs a node lists, and why nothing may be given of them; None if it may."""
@@ -351,7 +372,9 @@ class NodeColumns:
                 del self._image_names[name]
                 self._images.pop(name, None)
         for name, sizes in self._images.items():
-            sizes[row] = images.get(name, 0)
+            if sizes[row] != images.get(name, 0):
+                self._images[name] = sizes.copy()
+                self._images[name][row] = images.get(name, 0)
 
     def _publish(self, row: int, resources: frozenset[str]) -> None:
         """Replace which resources a node publishes; nobody can get one that no node publishes any more."""

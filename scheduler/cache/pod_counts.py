@@ -9,6 +9,8 @@ A pod costs next to nothing here unless it has terms, or a question counts pods 
 
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
+from typing import Literal, Protocol
+from weakref import WeakSet
 
 import msgspec
 
@@ -29,6 +31,7 @@ _NO_LABELS: Mapping[str, str] = {}
 # Terms with how many pods have them on which rows.
 CountedTerms = Mapping[Term, RowCounts]
 _NOTHING: Mapping[Term, RowCounts] = {}
+TermKind = Literal["anti_affinity", "affinity", "preferred"]
 
 
 class Question(msgspec.Struct, frozen=True, cache_hash=True, gc=False):
@@ -90,7 +93,7 @@ class Terms:
         if row_counts is None:
             row_counts = self.row_counts[term] = RowCounts()
             for affinity_info, (labels, found) in self._about.items():
-                if _selects(term, affinity_info, labels):
+                if selects(term, affinity_info, labels):
                     found[term] = row_counts
             for place in _places(term):
                 self._speaking.setdefault(place, {})[term] = row_counts
@@ -136,11 +139,18 @@ class Terms:
             for namespace in (affinity_info.namespace, None)
             for label in (None, *affinity_info.labels)
             for term, row_counts in self._speaking.get((namespace, label), {}).items()
-            if _selects(term, affinity_info, namespace_labels)
+            if selects(term, affinity_info, namespace_labels)
         }
 
 
-def _selects(term: Term, affinity_info: AffinityInfo, namespace_labels: Mapping[str, str]) -> bool:
+def weighted_terms(affinity_info: AffinityInfo) -> Iterator[tuple[TermKind, Term, int]]:
+    """Yield a pod's terms, each with its kind and what one pod counts."""
+    yield from (("anti_affinity", term, 1) for term in affinity_info.required_anti_affinity)
+    yield from (("affinity", term, 1) for term in affinity_info.required_affinity)
+    yield from (("preferred", term, weight) for term, weight in affinity_info.preferred)
+
+
+def selects(term: Term, affinity_info: AffinityInfo, namespace_labels: Mapping[str, str]) -> bool:
     return term.scope.selector.selects(affinity_info.labels) and term.scope.covers(
         affinity_info.namespace, namespace_labels
     )
@@ -158,6 +168,13 @@ def _places(term: Term) -> Iterator[tuple[str | None, tuple[str, str] | None]]:
         yield from ((namespace, label) for namespace in scope.namespaces)
 
 
+class CountFollower(Protocol):
+    """What wants to know of each pod that comes or goes."""
+
+    def pod_moved(self, row: int, affinity_info: AffinityInfo, by: int) -> None:
+        """Take in that a pod is counted on a row (``by`` 1), or no longer (-1)."""
+
+
 class PodCounts:
     """All assigned pods by row, of any scheduler; the namespaces' labels; what services and controllers select."""
 
@@ -172,9 +189,13 @@ class PodCounts:
         self.affinity_terms = Terms()
         self.preferred_terms = Terms()
         self.default_selectors = DefaultSelectors()
+        # Those that are to be told of each pod that comes or goes.
+        self.followers: WeakSet[CountFollower] = WeakSet()
 
     def add(self, row: int, affinity_info: AffinityInfo) -> None:
         """Add an assigned pod."""
+        for follower in self.followers:
+            follower.pod_moved(row, affinity_info, 1)
         group = self._groups.get(affinity_info.namespace, {}).get(affinity_info) or self._open(affinity_info)
         group.pods += 1
         group.rows[row] = group.rows.get(row, 0) + 1
@@ -183,6 +204,8 @@ class PodCounts:
 
     def remove(self, row: int, affinity_info: AffinityInfo) -> None:
         """Remove an assigned pod."""
+        for follower in self.followers:
+            follower.pod_moved(row, affinity_info, -1)
         group = self._groups[affinity_info.namespace][affinity_info]
         group.pods -= 1
         left = group.rows.pop(row) - 1
@@ -192,6 +215,11 @@ class PodCounts:
             row_counts.shift(row, -by)
         if not group.pods:
             self._close(affinity_info)
+
+    @property
+    def is_outdated(self) -> bool:
+        """Return whether these are the counts of an earlier moment, and something asked has another answer now."""
+        return False
 
     def is_asked_about(self, affinity_info: AffinityInfo) -> bool:
         """Return whether any plugin counts an assigned pod with this affinity info."""
@@ -223,7 +251,7 @@ class PodCounts:
 
     def counts(self, question: Question, size: int) -> Counts:
         """Return how many pods of the question are on each of the first ``size`` rows; the result is read-only."""
-        return self._answer(question, size).array(size)
+        return self.row_counts(question, size).array(size)
 
     def check(self, assigned: Iterable[tuple[int, AffinityInfo]]) -> None:
         """Prove all that is kept against the assigned pods; raise AssertionError with the difference."""
@@ -232,7 +260,7 @@ class PodCounts:
         for row, affinity_info in assigned:
             fresh.add(row, affinity_info)
         for question, row_counts in self._questions.items():
-            assert _same(row_counts, fresh._answer(question, 1)), f"{question} is not counted right"
+            assert _same(row_counts, fresh.row_counts(question, 1)), f"{question} is not counted right"
         assert self._what_is_kept() == fresh._what_is_kept(), "the counts differ from those of the assigned pods"
         for kept, new in (
             (self.anti_affinity_terms, fresh.anti_affinity_terms),
@@ -253,8 +281,8 @@ class PodCounts:
 
     def _open(self, affinity_info: AffinityInfo) -> _Group:
         group = self._groups.setdefault(affinity_info.namespace, {})[affinity_info] = _Group()
-        for terms, term, weight in self._terms_of(affinity_info):
-            group.moves.append((terms.use(term), weight))
+        for kind, term, weight in weighted_terms(affinity_info):
+            group.moves.append((self._terms(kind).use(term), weight))
         for place in (affinity_info.namespace, None):
             for question, row_counts in self._asked_in.get(place, {}).items():
                 if question.counts(affinity_info, self.namespace_labels(affinity_info.namespace)):
@@ -266,15 +294,16 @@ class PodCounts:
         del groups[affinity_info]
         if not groups:
             del self._groups[affinity_info.namespace]
-        for terms, term, _ in self._terms_of(affinity_info):
-            terms.leave(term)
+        for kind, term, _ in weighted_terms(affinity_info):
+            self._terms(kind).leave(term)
 
-    def _terms_of(self, affinity_info: AffinityInfo) -> Iterator[tuple[Terms, Term, int]]:
-        yield from ((self.anti_affinity_terms, term, 1) for term in affinity_info.required_anti_affinity)
-        yield from ((self.affinity_terms, term, 1) for term in affinity_info.required_affinity)
-        yield from ((self.preferred_terms, term, weight) for term, weight in affinity_info.preferred)
+    def _terms(self, kind: TermKind) -> Terms:
+        if kind == "anti_affinity":
+            return self.anti_affinity_terms
+        return self.affinity_terms if kind == "affinity" else self.preferred_terms
 
-    def _answer(self, question: Question, size: int) -> RowCounts:
+    def row_counts(self, question: Question, size: int) -> RowCounts:
+        """Return the counts of a question, of about ``size`` rows, as they are kept: not to be changed."""
         row_counts = self._questions.get(question)
         if row_counts is not None:
             self._questions.move_to_end(question)

@@ -33,6 +33,12 @@ class RowCounts:
         row_counts._few, row_counts._counts = None, np.bincount(rows, counts).astype(np.int64)
         return row_counts
 
+    def copy(self) -> "RowCounts":
+        copied = RowCounts()
+        copied._few = None if self._few is None else self._few.copy()
+        copied._counts = self._counts.copy()
+        return copied
+
     def shift(self, row: int, by: int) -> None:
         few = self._few
         if few is not None:

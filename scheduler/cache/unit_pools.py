@@ -5,6 +5,7 @@ Nothing is counted up or down: a unit that two pods claim is free again once bot
 what a pod claims, so that claims stand even if the constraint fails.
 """
 
+import copy
 import enum
 from collections.abc import Collection, Hashable, Iterable
 from dataclasses import dataclass
@@ -71,6 +72,12 @@ class UnitPools:
         self._naming = {kind.name: kind.naming for kind in kinds if kind.naming is not None}
         self._read: dict[str, dict[str, _Read]] = {}
         self._stopped: set[str] = set()
+
+    def snapshot(self, nodes: NodeColumns) -> "UnitPools":
+        """Return the units as they are now; ``nodes`` is a snapshot of the columns."""
+        made = copy.copy(self)
+        made._columns, made._read, made._stopped = nodes.unit_pools, self._read.copy(), self._stopped.copy()
+        return made
 
     def put(self, row: int, node_info: NodeInfo, assignments: Collection[Assignment]) -> None:
         """Record a node as it is now."""

@@ -52,6 +52,12 @@ class AssumedVolumes:
     _claims: dict[str, dict[str, str]] = field(default_factory=dict)
     _nodes: dict[str, dict[str, str]] = field(default_factory=dict)
 
+    def copy(self) -> "AssumedVolumes":
+        copied = AssumedVolumes()
+        for uid, plan in self.plans.items():
+            copied.add(uid, plan, is_tried=uid in self.tried)
+        return copied
+
     def add(self, uid: str, plan: VolumePlan, *, is_tried: bool = False) -> None:
         self.plans[uid] = plan
         if is_tried:

@@ -30,6 +30,10 @@ class _Class:
     # How many of those in ``by_label`` a claim could get.
     free: Counter[Label | None] = field(default_factory=Counter)
 
+    def copy(self) -> "_Class":
+        by_label = {label: there.copy() for label, there in self.by_label.items()}
+        return _Class(by_label, self.keys.copy(), self.free.copy())
+
 
 class PvIndex:
     """Volumes by name; `put` replaces an entry."""
@@ -42,6 +46,14 @@ class PvIndex:
         self._claimed: dict[str, _ByName] = {}
         for volume in volumes:
             self.put(volume)
+
+    def copy(self) -> "PvIndex":
+        """Return an index of the same volumes."""
+        copied = PvIndex()
+        copied._volumes, copied._held = self._volumes.copy(), self._held.copy()
+        copied._claimed = {claim: there.copy() for claim, there in self._claimed.items()}
+        copied._classes = {name: one.copy() for name, one in self._classes.items()}
+        return copied
 
     def get(self, name: str) -> PersistentVolume | None:
         return self._volumes.get(name)

@@ -22,6 +22,12 @@ class Usage:
         for node, used in assigned:
             self.shift(node, used, 1)
 
+    def copy(self) -> "Usage":
+        """Return the same usage; what changes later in one of both does not change in the other."""
+        copied = Usage()
+        copied._claims_on, copied._users, copied._disks = self._claims_on.copy(), self._users.copy(), self._disks.copy()
+        return copied
+
     def shift(self, node: str, used: PodVolumes, by: int) -> None:
         """Add a pod's volumes on a node (``by`` 1), or remove them (-1)."""
         for claim in used.claims:
@@ -48,9 +54,12 @@ class Usage:
 
 
 def _shift(counters: dict[Key, Counter[Item]], key: Key, item: Item, by: int) -> None:
-    counter = counters.setdefault(key, Counter())
+    # A copy of the usage may have the same counter.
+    counter = Counter(counters.get(key))
     counter[item] += by
     if not counter[item]:
         del counter[item]
-    if not counter:
+    if counter:
+        counters[key] = counter
+    else:
         del counters[key]

@@ -69,6 +69,19 @@ class VolumeCache:
         self._topology_keys: dict[str, Mapping[str, Collection[str]]] = {}
         self._attachments: dict[str, VolumeAttachment] = {}
         self._attached_to: dict[str, dict[str, VolumeAttachment]] = {}
+        # Counts all that changes but what pods use, which a change of their node's row shows.
+        self.changes = 0
+
+    def snapshot(self, *, has_volumes: bool) -> "VolumeCache":
+        """Return the storage as it is now, without ``has_volumes`` only what pods use of it: nobody asks for more."""
+        made = VolumeCache()
+        made.usage, made.changes = self.usage.copy(), self.changes
+        if has_volumes:
+            made.pv_index, made.assumed, made.capacities = self.pv_index.copy(), self.assumed.copy(), self.capacities
+            made._claims, made._classes, made._limits = self._claims.copy(), self._classes.copy(), self._limits.copy()
+            made._topology_keys, made._attachments = self._topology_keys.copy(), self._attachments.copy()
+            made._attached_to = {node: there.copy() for node, there in self._attached_to.items()}
+        return made
 
     def claim(self, key: str) -> PersistentVolumeClaim | None:
         return self._claims.get(key)
@@ -118,17 +131,20 @@ class VolumeCache:
 
     def assume(self, uid: str, plan: VolumePlan, *, is_tried: bool = False) -> None:
         """Let later decisions see what was decided for a pod, or is tried for a member of a group, until `forget`."""
+        self.changes += 1
         self.assumed.add(uid, plan, is_tried=is_tried)
         for match in plan.matches:
             self.pv_index.hold(match.volume.metadata.name)
 
     def forget(self, uid: str) -> None:
+        self.changes += 1
         plan = self.assumed.drop(uid)
         for match in plan.matches if plan is not None else ():
             self.pv_index.hold(match.volume.metadata.name, -1)
 
     def take(self, kind: type[Stored], event: Change[Stored]) -> StorageChange:
         """Apply a watch event of one kind."""
+        self.changes += 1
         match event:
             case Changed(_, item):
                 return self._put(item)
@@ -139,6 +155,7 @@ class VolumeCache:
 
     def keep(self, kind: type[Stored], there: Iterable[Identity]) -> StorageChange:
         """Drop the objects of this kind that are not in ``there``."""
+        self.changes += 1
         kept, change = {_key(kind, identity) for identity in there}, StorageChange()
         for key in sorted(set(self._known(kind)) - kept):
             change |= self._remove(kind, key)

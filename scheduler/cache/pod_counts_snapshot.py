@@ -1,0 +1,151 @@
+"""The pod counts of one moment, and what is counted on top of them: private to one decision.
+
+What it is: the differences to the live counts, pod by pod. A question's counts are those of the live ones, with the
+differences, as soon as it is asked here; from then on they are kept here.
+
+Why it is right: the live counts report each pod that comes or goes, and here it is noted the other way round. The
+labels of namespaces, and what services and controllers select, are those of the live counts: what was decided by older
+ones is checked again before it holds (`is_outdated`).
+
+What it costs: nothing for a pod that is not moved; a copy of the counts for each question.
+"""
+
+from collections import Counter, OrderedDict
+from collections.abc import Mapping
+
+from scheduler.cache.pod_counts import CountedTerms, PodCounts, Question, TermKind, Terms, selects, weighted_terms
+from scheduler.cache.row_counts import RowCounts
+from scheduler.kube.selection.affinity import AffinityInfo, Term
+
+# Questions that are kept, and pods that differ for which it is kept which terms select them.
+_MOST_QUESTIONS = 64
+_MOST_FOUND = 32
+# How many more pods of one kind are on a row.
+Moves = Counter[tuple[int, AffinityInfo]]
+
+
+class PodCountsSnapshot(PodCounts):
+    """The counts of when it was made, and the pods that were added to them or removed since."""
+
+    def __init__(self, live: PodCounts) -> None:
+        super().__init__()
+        self._live = live
+        self.default_selectors = live.default_selectors
+        # What this has beyond the live counts; and what came to these since.
+        self._beyond: Moves = Counter()
+        self._since: Moves = Counter()
+        self._asked: OrderedDict[Question, RowCounts] = OrderedDict()
+        # Whether not all that was asked is kept.
+        self._has_dropped_questions = False
+        self.anti_affinity_terms = _TermsSnapshot(live, "anti_affinity", live.anti_affinity_terms, self._beyond)
+        self.affinity_terms = _TermsSnapshot(live, "affinity", live.affinity_terms, self._beyond)
+        self.preferred_terms = _TermsSnapshot(live, "preferred", live.preferred_terms, self._beyond)
+        self._all_terms = self.anti_affinity_terms, self.affinity_terms, self.preferred_terms
+        live.followers.add(self)
+
+    def pod_moved(self, row: int, affinity_info: AffinityInfo, by: int) -> None:
+        """Take in that a pod has come to the live counts, or has gone: here it has not."""
+        _shift(self._since, row, affinity_info, by)
+        _shift(self._beyond, row, affinity_info, -by)
+
+    @property
+    def is_outdated(self) -> bool:
+        """Return whether pods have come or gone in the live counts that something asked here counts."""
+        return any(
+            self._has_dropped_questions
+            or any(question.counts(info, self.namespace_labels(info.namespace)) for question in self._asked)
+            or any(terms.counts(info) for terms in self._all_terms)
+            for _, info in self._since
+        )
+
+    def add(self, row: int, affinity_info: AffinityInfo) -> None:
+        self._move(row, affinity_info, 1)
+
+    def remove(self, row: int, affinity_info: AffinityInfo) -> None:
+        self._move(row, affinity_info, -1)
+
+    def is_asked_about(self, affinity_info: AffinityInfo) -> bool:
+        """Return True: what is not asked about costs little here."""
+        return True
+
+    def is_passed_over(self, affinity_info: AffinityInfo) -> bool:
+        """Return False, likewise."""
+        return False
+
+    def namespace_names(self) -> frozenset[str]:
+        return self._live.namespace_names()
+
+    def namespace_labels(self, name: str) -> Mapping[str, str]:
+        return self._live.namespace_labels(name)
+
+    def row_counts(self, question: Question, size: int) -> RowCounts:
+        row_counts = self._asked.get(question)
+        if row_counts is None:
+            row_counts = self._live.row_counts(question, size).copy()
+            for (row, affinity_info), by in self._beyond.items():
+                if question.counts(affinity_info, self.namespace_labels(affinity_info.namespace)):
+                    row_counts.shift(row, by)
+            if len(self._asked) == _MOST_QUESTIONS:
+                self._asked.popitem(last=False)
+                self._has_dropped_questions = True
+            self._asked[question] = row_counts
+        return row_counts
+
+    def _move(self, row: int, affinity_info: AffinityInfo, by: int) -> None:
+        for follower in self.followers:
+            follower.pod_moved(row, affinity_info, by)
+        _shift(self._beyond, row, affinity_info, by)
+        for question, row_counts in self._asked.items():
+            if question.counts(affinity_info, self.namespace_labels(affinity_info.namespace)):
+                row_counts.shift(row, by)
+        for terms in self._all_terms:
+            terms.shift(row, affinity_info, by)
+
+
+class _TermsSnapshot(Terms):
+    """The terms of one kind that pods have, as they select the pods that were asked about."""
+
+    def __init__(self, counts: PodCounts, kind: TermKind, live: Terms, beyond: Moves) -> None:
+        super().__init__()
+        self._counts, self._kind, self._live, self._beyond = counts, kind, live, beyond
+        self._found: OrderedDict[AffinityInfo, dict[Term, RowCounts]] = OrderedDict()
+        self._has_dropped_pods = False
+
+    def about(self, affinity_info: AffinityInfo, namespace_labels: Mapping[str, str]) -> CountedTerms:
+        found = self._found.get(affinity_info)
+        if found is None:
+            live = self._live.about(affinity_info, namespace_labels)
+            found = {term: row_counts.copy() for term, row_counts in live.items()}
+            for (row, other), by in self._beyond.items():
+                self._shift(found, affinity_info, row, other, by)
+            if len(self._found) == _MOST_FOUND:
+                self._found.popitem(last=False)
+                self._has_dropped_pods = True
+            self._found[affinity_info] = found
+        return found
+
+    def counts(self, other: AffinityInfo) -> bool:
+        """Return whether a pod has a term that selects one that was asked about, or may do so."""
+        terms = [term for kind, term, _ in weighted_terms(other) if kind == self._kind]
+        return any(
+            self._has_dropped_pods or selects(term, asked, self._counts.namespace_labels(asked.namespace))
+            for term in terms
+            for asked in self._found
+        )
+
+    def shift(self, row: int, other: AffinityInfo, by: int) -> None:
+        """Count a pod's terms on a row, or no longer."""
+        for affinity_info, found in self._found.items():
+            self._shift(found, affinity_info, row, other, by)
+
+    def _shift(self, found: dict[Term, RowCounts], asked: AffinityInfo, row: int, other: AffinityInfo, by: int) -> None:
+        for kind, term, weight in weighted_terms(other):
+            if kind == self._kind and selects(term, asked, self._counts.namespace_labels(asked.namespace)):
+                found.setdefault(term, RowCounts()).shift(row, by * weight)
+
+
+def _shift(moves: Moves, row: int, affinity_info: AffinityInfo, by: int) -> None:
+    key = row, affinity_info
+    moves[key] += by
+    if not moves[key]:
+        del moves[key]

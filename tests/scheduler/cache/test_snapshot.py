@@ -1,0 +1,228 @@
+"""A snapshot is the cluster of one moment with what was put there since, whatever becomes of the live cache."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+import pytest
+
+from mooring.annotations.assignment import AssignedVf, Assignment
+from mooring.annotations.inventory import Pf
+from scheduler.cache.cache import AssignedPod, Cache
+from scheduler.cache.node_info import NodeInfo, read_node
+from scheduler.cache.pod_counts import PodCounts, Question
+from scheduler.kube.host_ports import NO_PORTS
+from scheduler.kube.objects import Node
+from scheduler.kube.pod_volumes import ClaimUse, PodVolumes
+from scheduler.kube.selection.affinity import AffinityInfo, Scope, Term
+from scheduler.kube.selection.selectors import select_labels
+
+MakePf = Callable[..., Pf]
+MakeNode = Callable[..., Node]
+APPS = "abc"
+KEYS = "zone", "host"
+SEEDS = range(24)
+
+
+@dataclass
+class Cluster:
+    """What a cache was given: enough to build it again."""
+
+    nodes: dict[str, NodeInfo] = field(default_factory=dict)
+    pods: dict[str, AssignedPod] = field(default_factory=dict)
+
+    def copy(self) -> "Cluster":
+        return Cluster(dict(self.nodes), dict(self.pods))
+
+    def rebuilt(self) -> Cache:
+        cache = Cache()
+        for node in self.nodes.values():
+            cache.put_node(node)
+        for pod in self.pods.values():
+            cache.put(pod, 0.0)
+        return cache
+
+
+class Events:
+    """Random events of nodes and pods from a seed."""
+
+    def __init__(self, seed: int, make_node: MakeNode, make_pf: MakePf) -> None:
+        self.random, self._make_node, self._make_pf = Random(seed), make_node, make_pf
+        self._number = 0
+
+    def node(self, name: str) -> NodeInfo:
+        pfs = tuple(self._make_pf(index, vfs=self.random.choice((2, 4))) for index in range(self.random.randrange(3)))
+        labels = {"zone": self.random.choice("xy"), "host": name}
+        allocatable: dict[str, Any] = {"cpu": str(self.random.randint(4, 8)), "example.com/gpu": "8"}
+        return read_node(self._make_node(name, pfs, labels=labels, allocatable=allocatable), None, 0.0)[0]
+
+    def pod(self, node: str, cluster: Cluster) -> AssignedPod:
+        self._number += 1
+        uid, app = f"u{self._number}", self.random.choice(APPS)
+        term = Term(self.random.choice(KEYS), Scope(select_labels({"app": self.random.choice(APPS)}), frozenset("n")))
+        kind = self.random.choice(("required_anti_affinity", "required_affinity", "", ""))
+        own: dict[str, Any] = {kind: (term,)} if kind else {"preferred": ((term, 5),)}
+        known, assignment = cluster.nodes.get(node), None
+        inventory = known.inventory if known is not None else None
+        if inventory is not None and inventory.pfs:
+            # Now and then one that another pod has.
+            pf = self.random.choice(inventory.pfs)
+            vf = self.random.choice(list(pf.vfs))
+            assignment = Assignment(uid, node, (AssignedVf(pf.name, vf, pf.vf_pci(vf), "ethernet", "rail0"),))
+        return AssignedPod(
+            uid,
+            f"n/{uid}",
+            node,
+            {"cpu": self.random.choice((100, 500)), "example.com/gpu": self.random.randrange(2)},
+            ports=frozenset({("TCP", "", b"1")}) if self.random.random() < 0.3 else NO_PORTS,
+            assignment=assignment,
+            affinity_info=AffinityInfo("n", (("app", app),), **own),
+            volumes=PodVolumes((ClaimUse(f"n/{app}"),)) if self.random.random() < 0.3 else PodVolumes(),
+        )
+
+    def change(self, cache: Cache, cluster: Cluster, *, with_nodes: bool = True) -> None:
+        """Let something happen; ``cluster`` keeps what the cache was given."""
+        what, name = self.random.random(), f"n{self.random.randrange(6)}"
+        if with_nodes and (what < 0.15 or not cluster.nodes):
+            cluster.nodes[name] = self.node(name)
+            cache.put_node(cluster.nodes[name])
+        elif with_nodes and what < 0.25:
+            cluster.nodes.pop(name, None)
+            cache.remove_node(name)
+        elif what < 0.55 and cluster.pods:
+            pod = cluster.pods.pop(self.random.choice(sorted(cluster.pods)))
+            cache.remove(pod.uid, 1.0)
+        else:
+            pod = self.pod(name, cluster)
+            cluster.pods[pod.uid] = pod
+            cache.put(pod, 0.0)
+
+
+def questions() -> list[Question]:
+    return [
+        Question((Scope(select_labels({"app": app}), frozenset("n")),), living_only=living)
+        for app in APPS
+        for living in (False, True)
+    ]
+
+
+def answers(counts: PodCounts, cache: Cache) -> dict[str, object]:
+    """Return what a cache's counts say of each node."""
+    nodes, found = cache.nodes, dict[str, object]()
+    for question in questions():
+        counted = counts.counts(question, nodes.size)
+        found[str(question)] = {name: int(counted[row]) for name, row in nodes.row_of.items() if counted[row]}
+    for kind, terms in (
+        ("anti_affinity", counts.anti_affinity_terms),
+        ("affinity", counts.affinity_terms),
+        ("preferred", counts.preferred_terms),
+    ):
+        for app in APPS:
+            about = terms.about(AffinityInfo("n", (("app", app),)), {})
+            on = {term: row_counts.array(nodes.size) for term, row_counts in about.items()}
+            found[f"{kind} {app}"] = {
+                (term, name): int(count[row])
+                for term, count in on.items()
+                for name, row in nodes.row_of.items()
+                if count[row]
+            }
+    return found
+
+
+def facts(cache: Cache) -> dict[str, object]:
+    """Return what a cache says of each node, and of all."""
+    nodes, found = cache.nodes, dict[str, object]()
+    gpus = nodes.scalar("example.com/gpu")
+    for name, row in nodes.row_of.items():
+        view = nodes.row_view(row)
+        found[name] = (
+            nodes.facts[row],
+            nodes.used_of(row),
+            nodes.free_vfs_of_row[row],
+            nodes.ports[row],
+            nodes.offers[row],
+            [nodes.label(key)[row] for key in KEYS],
+            (view.allocatable, view.left),
+            int(gpus.left[row]) if gpus is not None else 0,
+            {one.uid for one in cache.assigned_pods_on(name)},
+            cache.vf_accounting(name).free_vfs,
+        )
+    return found | answers(cache.pod_counts, cache) | {"usage": vars(cache.volumes.usage)}
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_snapshot_equals_a_cache_built_of_what_there_was(seed: int, make_node: MakeNode, make_pf: MakePf) -> None:
+    """With the pods that were put there, beside events in the live cache; and the live cache has nothing of them."""
+    events = Events(seed, make_node, make_pf)
+    live, cluster = Cache(), Cluster()
+    for _ in range(40):
+        events.change(live, cluster)
+    before, own = cluster.copy(), Cluster()
+    snapshot = live.snapshot(has_volumes=True)
+    asked_early = events.random.random() < 0.5
+    if asked_early:
+        facts(snapshot)
+    own.nodes = before.nodes
+    for _ in range(60):
+        if events.random.random() < 0.5:
+            events.change(live, cluster)
+        else:
+            events.change(snapshot, own, with_nodes=False)
+        if events.random.random() < 0.1:
+            facts(live)
+    expected = Cluster(before.nodes, before.pods | own.pods)
+    assert facts(snapshot) == facts(expected.rebuilt())
+    assert facts(live) == facts(cluster.rebuilt())
+    live.check()
+
+
+def test_a_snapshot_of_a_snapshot_is_private_too(make_node: MakeNode, make_pf: MakePf) -> None:
+    """What is retracted leaves nothing behind, since when its VFs are free included."""
+    events = Events(1, make_node, make_pf)
+    live, cluster = Cache(), Cluster()
+    for _ in range(40):
+        events.change(live, cluster)
+    snapshot, own = live.snapshot(has_volumes=True), Cluster(dict(cluster.nodes))
+    for _ in range(10):
+        events.change(snapshot, own, with_nodes=False)
+    second, before = snapshot.snapshot(has_volumes=True), facts(snapshot)
+    pods = [events.pod(node, own) for node in own.nodes]
+    for pod in pods:
+        second.assume(pod, 0.0)
+    assert facts(second) != before
+    assert facts(snapshot) == before
+    for pod in pods:
+        second.retract(pod)
+    assert facts(second) == before
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_snapshot_knows_whether_what_was_asked_there_has_another_answer(
+    seed: int, make_node: MakeNode, make_pf: MakePf
+) -> None:
+    """It may say so once too often, never once too seldom."""
+    events = Events(seed, make_node, make_pf)
+    live, cluster = Cache(), Cluster()
+    for _ in range(40):
+        events.change(live, cluster)
+    snapshot = live.snapshot(has_volumes=False)
+    before = answers(snapshot.pod_counts, snapshot)
+    for _ in range(events.random.randrange(3)):
+        events.change(live, cluster, with_nodes=False)
+    if answers(live.pod_counts, live) != before:
+        assert snapshot.pod_counts.is_outdated
+
+
+def test_a_snapshot_that_has_dropped_answers_counts_as_outdated(make_node: MakeNode, make_pf: MakePf) -> None:
+    """Members with a label of their own each, as an indexed Job's, are more than it keeps answers about."""
+    live = Cache()
+    live.put_node(Events(0, make_node, make_pf).node("n0"))
+    snapshot = live.snapshot(has_volumes=False)
+    term = Term("host", Scope(select_labels({"index": "0"}), frozenset("n")))
+    live.put(
+        AssignedPod("first", "n/first", "n0", affinity_info=AffinityInfo("n", required_anti_affinity=(term,))), 0.0
+    )
+    for number in range(100):
+        snapshot.pod_counts.anti_affinity_terms.about(AffinityInfo("n", (("index", str(number)),)), {})
+    assert snapshot.pod_counts.is_outdated
