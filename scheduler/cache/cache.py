@@ -308,14 +308,13 @@ class Cache:
         ports = frozenset(assigned.ports for assigned in assigned_pods if assigned.ports)
         return DerivedUsage(node_info, used, ports, free_vfs_of(node_info.inventory, self._claims(name)))
 
-    def disputes(self, name: str, off: Collection[AssignedPod] = ()) -> Mapping[Unit, tuple[str, ...]]:
-        """Return what more than one pod claims on a node, with the uids of the pods; those ``off`` claim nothing."""
+    def disputes(self, name: str) -> Mapping[Unit, tuple[str, ...]]:
+        """Return what more than one pod claims on a node, with the uids of the pods."""
         node_info = self._node_info.get(name)
         has_vfs = node_info is not None and self._vf_accountings[name].is_disputed
         if node_info is None or not (has_vfs or self.nodes.unit_pools):
             return {}
-        uids = {one.uid for one in off}
-        claims = [claim for claim in self._claims(name) if claim.uid not in uids]
+        claims = self._claims(name)
         found = self.unit_pools.disputes(name, claims) if self.nodes.unit_pools else {}
         vfs = disputes(node_info.inventory, claims) if node_info.inventory is not None and has_vfs else {}
         return found | {Unit(VFS, pci): uids for pci, uids in vfs.items()}

@@ -5,14 +5,15 @@ over the nodes as kube-scheduler words them. ``why`` in both is what ``mooring.d
 programs.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+import copy
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import msgspec
 import numpy as np
 
 from mooring.annotations.assignment import Assignment, assignment_fields
-from scheduler.cache.cache import AssignedPod, Cache
+from scheduler.cache.cache import Cache
 from scheduler.cache.column import Amounts
 from scheduler.cache.node_columns import Rows
 from scheduler.cycle.cluster_filters import (
@@ -41,7 +42,6 @@ from scheduler.cycle.preemption.select_victims import VictimSearch
 from scheduler.cycle.refusals import Among, RefusedRows, batches, no_node_available, none_available, refused_rows, sift
 from scheduler.cycle.signature_scores import SignatureScores
 from scheduler.kube.cluster_event import LEAVING, NO_EVENT, ClusterEvent
-from scheduler.kube.group_membership import GroupKey
 from scheduler.kube.pod_info import PodInfo
 from scheduler.placement.assign import Placement
 from scheduler.placement.steps import Steps
@@ -95,6 +95,13 @@ class SchedulingCycle:
         self._signature_scores = KeptSignatureScores(cache.nodes)
         self._nominated_pods = nominated_pods
         self._preemption = preemption
+
+    def on(self, cache: Cache, nominated_pods: NominatedPods, pods: Iterable[PodInfo]) -> "SchedulingCycle":
+        """Return a cycle that decides on a snapshot; it begins with what is known of these pods' shapes."""
+        made = copy.copy(self)
+        made._cache, made._nominated_pods = cache, nominated_pods
+        made._signature_scores = self._signature_scores.snapshot(cache.nodes, pods)
+        return made
 
     @property
     def budget_spent(self) -> int:
@@ -159,30 +166,6 @@ class SchedulingCycle:
         helpable = [rows for plugin, _, rows in scores.refused() if plugin.requeue_on & LEAVING]
         found: Rows = np.sort(np.concatenate([scores.passing(), *helpable]))
         return found
-
-    def kept_from(self, group: GroupKey, priority: int) -> Mapping[str, frozenset[str]]:
-        """Return by node the uids of the nominated pods that count for a group."""
-        by_node = self._nominated_pods.counting_for_group(group, priority)
-        return {node: frozenset(one.uid for one in pods) for node, pods in by_node.items()}
-
-    def nominated(self, uid: str) -> AssignedPod | None:
-        """Return a pod as it is counted on the node to which it is nominated; None if it is to none."""
-        nomination = self._nominated_pods.of(uid)
-        return nomination.assigned if nomination is not None else None
-
-    def refused_for(self, pod_info: PodInfo, reasons: Collection[str], budget: PlacementBudget) -> Rows:
-        """Return the rows that refuse a pod, by itself, for one of these reasons only."""
-        scores = self._signature_scores.of(pod_info, budget)
-        found = [rows for _, texts, rows in scores.refused() if len(texts) == 1 and texts[0] in reasons]
-        return np.concatenate(found) if found else np.zeros(0, np.intp)
-
-    def place_as(self, pod_info: PodInfo, row: int, placement: Placement, budget: PlacementBudget) -> Bind | None:
-        """Return the decision for a row on which all is chosen; None where it is kept for nominated pods."""
-        if self._nominated_pods.counting_for(pod_info).get(self._cache.nodes.names[row]):
-            return None
-        scores = self._signature_scores.of(pod_info, budget).parts(row)
-        made = self._bind(pod_info, _Choice(row, placement, scores))
-        return made if isinstance(made, Bind) else None
 
     def _proceed(
         self, pod_info: PodInfo, now: float, search: VictimSearch, record_phase: RecordPhase

@@ -12,6 +12,7 @@ that several pods have take 180 MiB at most. All of it goes a minute after the l
 """
 
 from collections import OrderedDict
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from scheduler.cache.node_columns import NodeColumns
@@ -46,6 +47,7 @@ class KeptSignatureScores:
 
     def __init__(self, nodes: NodeColumns) -> None:
         self._nodes = nodes
+        self._on_budget_spent: Callable[[], None] = self._count_spent
         self._of_one: _Shapes = OrderedDict()
         self._of_several: _Shapes = OrderedDict()
         # The first pod of each shape, both by their hashes; also of shapes that were dropped.
@@ -54,6 +56,17 @@ class KeptSignatureScores:
         self._characters = 0
         # How many searches for a placement have run out of steps.
         self.budget_spent = 0
+
+    def snapshot(self, nodes: NodeColumns, pods: Iterable[PodInfo]) -> "KeptSignatureScores":
+        """Return the scores of these pods' shapes as they are now, for a snapshot of the columns."""
+        made = KeptSignatureScores(nodes)
+        made._on_budget_spent = self._on_budget_spent
+        for pod_info in pods:
+            kept = self._of_several.get(pod_info.shape) or self._of_one.get(pod_info.shape)
+            if kept is not None:
+                scores = kept.scores.snapshot(judged_alone(pod_info), nodes)
+                made._of_several[pod_info.shape] = _Kept(scores, self._now)
+        return made
 
     def tick(self, now: float) -> None:
         """Drop the shapes that are not used any more."""
@@ -72,7 +85,7 @@ class KeptSignatureScores:
             kept = self._of_one.pop(shape, None)
             into = self._make_room(pod_info, 0 if kept is not None else len(shape))
             if kept is None:
-                scores = SignatureScores(judged_alone(pod_info), self._nodes, budget, self._count_spent)
+                scores = SignatureScores(judged_alone(pod_info), self._nodes, budget, self._on_budget_spent)
                 into[shape] = _Kept(scores, self._now)
                 self._characters += len(shape)
                 return scores

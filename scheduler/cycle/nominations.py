@@ -4,9 +4,8 @@ A nominated pod waits on one node for the room that its victims make. For pods o
 as if it were assigned there already, VFs and rates included. `scheduler.pending.nominator` keeps the nominations.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from scheduler.cache.cache import AssignedPod
 from scheduler.kube.group_membership import GroupKey
@@ -32,17 +31,47 @@ class Nomination:
         return self.assigned.node
 
 
-class NominatedPods(Protocol):
-    """The nominations by pod uid; `scheduler.pending.nominator` keeps them."""
+class NominatedPods:
+    """The nominations by pod uid; few, so a search checks all of them."""
+
+    def __init__(self, nominations: dict[str, Nomination]) -> None:
+        self._of = nominations
+
+    def snapshot(self) -> "NominatedPods":
+        """Return the nominations as they are now."""
+        return NominatedPods(self._of.copy())
 
     def of(self, uid: str) -> Nomination | None:
         """Return a pod's nomination; None if it has none."""
+        return self._of.get(uid)
 
     def node_of(self, uid: str) -> str:
         """Return the node that a pod is nominated on; empty if none."""
+        known = self._of.get(uid)
+        return known.node if known is not None else ""
 
     def counting_for(self, pod_info: PodInfo) -> Mapping[str, list[AssignedPod]]:
-        """Return by node the other nominated pods of the same or a higher priority."""
+        """Return by node the other nominated pods of the same or a higher priority.
+
+        Those of the pod's own group do not count: their places are looked for together with its own. A group's members
+        have the group's priority here.
+        """
+        if not self._of:
+            return {}
+        group = pod_info.membership.key if pod_info.membership is not None else None
+        others = (one for one in self._of.values() if one.assigned.uid != pod_info.uid)
+        priority = pod_info.priority if pod_info.group_priority is None else pod_info.group_priority
+        return _by_node(others, group, priority)
 
     def counting_for_group(self, group: GroupKey, priority: int) -> Mapping[str, list[AssignedPod]]:
         """Return by node the nominated pods of the same or a higher priority that are not in the group."""
+        return _by_node(self._of.values(), group, priority)
+
+
+def _by_node(nominations: Iterable[Nomination], group: GroupKey | None, priority: int) -> dict[str, list[AssignedPod]]:
+    """Return the pods of the same or a higher priority by node, without those of a group."""
+    found: dict[str, list[AssignedPod]] = {}
+    for one in nominations:
+        if one.assigned.priority >= priority and (one.group is None or one.group != group):
+            found.setdefault(one.node, []).append(one.assigned)
+    return found

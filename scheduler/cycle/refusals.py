@@ -14,19 +14,14 @@ from scheduler.plugins.interface import ClusterFilterPlugin, Filter, Refusals, T
 _PORTION, _LARGER = 16, 2
 # Of a group whose members share a topology domain.
 OUTSIDE = "node(s) were outside the group's topology domain"
-UNSTEADY = "node(s) changed again and again while the group was decided about"
 
 
 @dataclass(frozen=True, slots=True)
 class Among:
-    """The rows on which a member of a group is tried, and the label whose value they must share; empty for none.
-
-    ``unsteady`` are rows that are left out because they change too often.
-    """
+    """The rows on which a member of a group is tried, and the label whose value they must share; empty for none."""
 
     flags: Flags
     label: str = ""
-    unsteady: Sequence[int] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,10 +83,8 @@ def _outside(rows: Rows, among: Among, nodes: NodeColumns) -> Iterator[RefusedRo
 
     Where most placed members are is another domain once one of their nodes has gone.
     """
-    changing = np.isin(rows, among.unsteady)
-    rows, unsteady = rows[~changing], rows[changing]
     lacking = nodes.label(among.label).ids[rows] == 0 if among.label else np.zeros(len(rows), np.bool_)
-    apart = (f"node(s) had no label {among.label}", rows[lacking]), (OUTSIDE, rows[~lacking]), (UNSTEADY, unsteady)
+    apart = (f"node(s) had no label {among.label}", rows[lacking]), (OUTSIDE, rows[~lacking])
     for text, those in apart:
         if len(those):
             yield RefusedRows(ClusterEvent.NODE_LABELS | ClusterEvent.NODE_REMOVED, (text,), those)

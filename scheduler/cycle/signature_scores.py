@@ -15,6 +15,7 @@ the shape itself says.
 A row that a decision has no steps left to search is refused for that decision only: the next one goes on there.
 """
 
+import copy
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
@@ -83,6 +84,12 @@ class SignatureScores:
         self._unsearched: list[int] = []
         self._left_by: PlacementBudget | None = None
         self._on_budget_spent = on_budget_spent
+        self._prepare()
+        self._judge_all(steps)
+
+    def _prepare(self) -> None:
+        """Run the plugins' pre-filters."""
+        pod_info, nodes = self._pod_info, self._nodes
         # Each with the number of the reasons for each of its marks.
         self._filters: list[tuple[UsageFilterPlugin, UsageFilter, dict[int, int]]] = [
             (plugin, judge, {0: 0})
@@ -96,7 +103,19 @@ class SignatureScores:
         ]
         reserves = ((one, one.pre_filter(pod_info, nodes)) for one in RESERVES)
         self._reserve = next(((plugin, one) for plugin, one in reserves if one is not None), None)
-        self._judge_all(steps)
+
+    def snapshot(self, pod_info: PodInfo, nodes: NodeColumns) -> "SignatureScores":
+        """Return the scores for a snapshot of the columns; ``pod_info`` is of the same shape."""
+        made = copy.copy(self)
+        made._pod_info, made._nodes = pod_info, nodes
+        made._legend, made._code_of = self._legend.copy(), self._code_of.copy()
+        made._unsearched = self._unsearched.copy()
+        made._prepare()
+        made._codes, made._fact_codes = self._codes.copy(), self._fact_codes.copy()
+        made._standing, made._fact_scores = self._standing.copy(), self._fact_scores.copy()
+        parts = [part.copy() for *_, part in self._scored]
+        made._scored = [(*scorer, part) for scorer, part in zip(made._scorers, parts, strict=True)]
+        return made
 
     def refresh(self, steps: Steps) -> None:
         """Judge again what has changed since the last time; what is judged is counted in ``steps``."""

@@ -72,8 +72,6 @@ class ExtenderPods:
     budgets: Budgets
     # Whether a pod, by its uid, is in a group that may only be disrupted as a whole.
     is_spared: Callable[[str], bool]
-    # The members of a group that are on a node only because a decision tries them there.
-    tried_on: Callable[[str], Sequence[AssignedPod]]
     kinds: Kinds
     bound_without_vfs: BoundWithoutVfs = field(default_factory=BoundWithoutVfs)
     sign: SignAssignment | None = None
@@ -104,9 +102,7 @@ class ExtenderPods:
         self.cache.tick(now)
         nominated, dry_runs = self._nominated_for(pod_info), self._dry_runs(pod_info, Steps())
         for node in nodes:
-            # kube-scheduler would not ask again soon, and they may get no place in the end.
-            off = self.tried_on(node)
-            yield node, self._fitting(dry_runs, node, nominated.get(node, []), claimed, off)[1]
+            yield node, self._fitting(dry_runs, node, nominated.get(node, []), claimed)[1]
 
     def score(self, pod_info: PodInfo, node: str) -> int:
         """Return how well the pod's VFs and units suit a node, from 0 to `MOST`."""
@@ -179,9 +175,7 @@ class ExtenderPods:
     def _room_for(self, pod_info: PodInfo, node: str, row: int, victims: Victims, steps: Steps) -> Victims | None:
         dry_runs, nominated = self._dry_runs(pod_info, steps), self._nominated_for(pod_info).get(node, [])
         assigned_pods = {assigned.uid: assigned for assigned in self.cache.assigned_pods_on(node)}
-        # Nobody goes for room that `judge` calls free.
-        off = [assigned_pods.pop(assigned.uid) for assigned in self.tried_on(node)]
-        with dry_runs.on(row, nominated, off=off) as dry_run:
+        with dry_runs.on(row, nominated) as dry_run:
             for uid in victims.uids:
                 if uid in assigned_pods:
                     dry_run.take_off(assigned_pods.pop(uid))
@@ -212,13 +206,9 @@ class ExtenderPods:
         node: str,
         nominated: list[AssignedPod],
         claimed: Claimed | None,
-        off: Sequence[AssignedPod] = (),
     ) -> tuple[DryRuns, Verdict]:
-        """Judge a node, and return with what it was judged: beside claimed devices the first division that fits.
-
-        It is judged as if the pods that are ``off`` were not there.
-        """
-        verdict, row = self._judge(dry_runs, node, nominated, off), self.cache.nodes.row_of.get(node)
+        """Judge a node, and return with what it was judged: beside claimed devices the first division that fits."""
+        verdict, row = self._judge(dry_runs, node, nominated), self.cache.nodes.row_of.get(node)
         pod_info = dry_runs.pod_info
         if verdict.reason or claimed is None or row is None or self.cache.assigned(pod_info.uid) is not None:
             return dry_runs, verdict
@@ -228,28 +218,16 @@ class ExtenderPods:
         try:
             if next(self._beside(pod_info, row, node, claimed, steps), None) is None:
                 return dry_runs, Verdict(claimed.refusal(_NO_SHARES), for_good=True)
-            for one in self._beside(pod_info, row, node, claimed, steps, self._capacities(row, node, off)):
-                verdict = self._judge(divided := self._dry_runs(one, steps), node, nominated, off)
+            for one in self._beside(
+                pod_info, row, node, claimed, steps, self.cache.nodes.free_vfs_of_row[row].capacities
+            ):
+                verdict = self._judge(divided := self._dry_runs(one, steps), node, nominated)
                 if not verdict.reason:
                     return divided, verdict
                 reasons.append(verdict.reason)
         except OutOfSteps:
             reasons.append(OUT_OF_BUDGET)
         return dry_runs, Verdict(claimed.refusal(_why(reasons)))
-
-    def _capacities(self, row: int, node: str, off: Sequence[AssignedPod]) -> Sequence[PfCapacity]:
-        """Return what each PF of a node has without the pods that are ``off``."""
-        claims = [claim for one in off if (claim := one.claim) is not None]
-        if not claims:
-            return self.cache.nodes.free_vfs_of_row[row].capacities
-        accounting = self.cache.vf_accounting(node)
-        for claim in claims:
-            accounting.remove(claim)
-        try:
-            return accounting.free_vfs.capacities
-        finally:
-            for claim in claims:
-                accounting.add(claim)
 
     def _beside(
         self,
@@ -276,7 +254,7 @@ class ExtenderPods:
             placed = [replace(one, root=root) for one, root in zip(request.interfaces, division, strict=True)]
             yield msgspec.structs.replace(pod_info, request=replace(request, interfaces=tuple(placed)))
 
-    def _judge(self, dry_runs: DryRuns, node: str, nominated: list[AssignedPod], off: Sequence[AssignedPod]) -> Verdict:
+    def _judge(self, dry_runs: DryRuns, node: str, nominated: list[AssignedPod]) -> Verdict:
         pod_info, row = dry_runs.pod_info, self.cache.nodes.row_of.get(node)
         if (assigned := self.cache.assigned(pod_info.uid)) is not None:
             return Verdict("" if assigned.node == node else _elsewhere(assigned), for_good=True)
@@ -286,7 +264,7 @@ class ExtenderPods:
             return Verdict(UNKNOWN_NODE, for_good=True, blind=True)
         if fault := self._fault(pod_info, row):
             return fault
-        with dry_runs.on(row, nominated, off=off) as dry_run:
+        with dry_runs.on(row, nominated) as dry_run:
             return Verdict("".join(dry_run.refusal()[:1]))
 
     def _assigned(self, dry_runs: DryRuns, node: str, nominated: list[AssignedPod]) -> AssignedPod:

@@ -3,26 +3,21 @@
 Named after kube-scheduler's nominator, which keeps the same map beside its queue.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 from scheduler.cache.cache import AssignedPod
-from scheduler.cycle.nominations import Nomination
+from scheduler.cycle.nominations import NominatedPods, Nomination
 from scheduler.kube.group_membership import GroupKey
-from scheduler.kube.pod_info import PodInfo
 from scheduler.pending.event_hints import of_leaving
 from scheduler.queue.queue import Queue
 
 
-class Nominator:
-    """The nominations by pod uid; few, so a search checks all of them.
-
-    It implements `scheduler.cycle.nominations.NominatedPods` for decisions. The end of a nomination frees room: the
-    pods in the queue that this can help are requeued.
-    """
+class Nominator(NominatedPods):
+    """The nominations as they change; the end of one requeues the pods that its room can help."""
 
     def __init__(self, queue: Queue) -> None:
+        super().__init__({})
         self._queue = queue
-        self._of: dict[str, Nomination] = {}
 
     def __len__(self) -> int:
         return len(self._of)
@@ -30,35 +25,9 @@ class Nominator:
     def __iter__(self) -> Iterator[str]:
         return iter(self._of)
 
-    def of(self, uid: str) -> Nomination | None:
-        """Return a pod's nomination; None if it has none."""
-        return self._of.get(uid)
-
-    def node_of(self, uid: str) -> str:
-        """Return the node that a pod is nominated on; empty if none."""
-        known = self._of.get(uid)
-        return known.node if known is not None else ""
-
     def on(self, node: str) -> list[AssignedPod]:
         """Return the pods that are nominated on a node."""
         return [one.assigned for one in self._of.values() if one.node == node]
-
-    def counting_for(self, pod_info: PodInfo) -> Mapping[str, list[AssignedPod]]:
-        """Return by node the other nominated pods of the same or a higher priority.
-
-        Those of the pod's own group do not count: their places are looked for together with its own. A group's members
-        have the group's priority here.
-        """
-        if not self._of:
-            return {}
-        group = pod_info.membership.key if pod_info.membership is not None else None
-        others = (one for one in self._of.values() if one.assigned.uid != pod_info.uid)
-        priority = pod_info.priority if pod_info.group_priority is None else pod_info.group_priority
-        return _by_node(others, group, priority)
-
-    def counting_for_group(self, group: GroupKey, priority: int) -> Mapping[str, list[AssignedPod]]:
-        """Return by node the nominated pods of the same or a higher priority that are not in the group."""
-        return _by_node(self._of.values(), group, priority)
 
     def add(self, nomination: Nomination) -> None:
         """Keep room for a pod, in place of its earlier nomination."""
@@ -131,12 +100,3 @@ class Nominator:
     def next_due(self) -> float | None:
         """Return when the first of them is overdue; None if none waits for VFs."""
         return min((one.until for one in self._of.values() if one.until is not None), default=None)
-
-
-def _by_node(nominations: Iterable[Nomination], group: GroupKey | None, priority: int) -> dict[str, list[AssignedPod]]:
-    """Return the pods of the same or a higher priority by node, without those of a group."""
-    found: dict[str, list[AssignedPod]] = {}
-    for one in nominations:
-        if one.assigned.priority >= priority and (one.group is None or one.group != group):
-            found.setdefault(one.node, []).append(one.assigned)
-    return found

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import takewhile
 
 from scheduler.cache.node_info import NodeInfo
-from scheduler.cache.volumes.plan import Match, Provision, VolumePlan
+from scheduler.cache.volumes.plan import Match, Provision
 from scheduler.cache.volumes.volume_cache import VolumeCache
 from scheduler.cycle.decisions import Bind
 from scheduler.kube.storage_objects import PersistentVolume, PersistentVolumeClaim
@@ -113,11 +113,10 @@ class VolumeWaits:
         first = next(iter(self._cases.values()), None)
         return first.until if first is not None else None
 
-    def check(self, tried: Mapping[str, VolumePlan]) -> None:
-        """Raise AssertionError unless the plans of those that wait are assumed, those only ``tried``, and no others."""
+    def check(self) -> None:
+        """Raise AssertionError unless the plans of those that wait are assumed, and no others."""
         waiting = {uid: case.decision.plan for uid, case in self._cases.items()}
-        assert self._storage.assumed.plans == {**waiting, **tried}
-        assert self._storage.assumed.tried == tried.keys()
+        assert self._storage.assumed.plans == waiting
 
     def _look(self, case: _Case) -> str | None:
         """Return None while the pod must wait, else the result for `settled`."""

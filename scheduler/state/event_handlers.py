@@ -217,7 +217,7 @@ class EventHandlers:
             standing: Standing = "placed" if pod.metadata.deletion_timestamp is None else "leaving"
             self._stand(pod, standing, now, is_latecomer=is_latecomer)
             return found
-        if self.cache.assigned(uid) is not None and not self.group_scheduling.is_tried(uid):
+        if self.cache.assigned(uid) is not None:
             if self._is_held(uid) and pod.metadata.deletion_timestamp is not None:
                 self._leave(uid, now)
             elif self._is_held(uid) and self.pending_pods.has_changed(pod):

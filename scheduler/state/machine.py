@@ -16,9 +16,9 @@ from scheduler.cache.groups.pod_groups import KnownPodGroups
 from scheduler.constraints.kinds import NONE, Kinds
 from scheduler.cycle.cycle import RecordPhase, SchedulingCycle, ignore_phase
 from scheduler.cycle.decisions import SignAssignment
+from scheduler.cycle.groups.group_budget import MEMBERS_A_TURN
 from scheduler.cycle.groups.group_cycle import GroupCycle
 from scheduler.cycle.groups.preemption.preempt import GroupPreemption
-from scheduler.cycle.groups.slices import MEMBERS_A_TURN
 from scheduler.cycle.instructions import (
     DeleteVictims,
     Evict,
@@ -113,7 +113,7 @@ class Machine:
             pending_groups=self.pending_groups,
             groups_by_pod=self.groups_by_pod,
             known_pod_groups=self.known_pod_groups,
-            group_cycle=GroupCycle(self.cache, self._scheduling_cycle),
+            group_cycle=GroupCycle(self.cache, self._scheduling_cycle, self.nominator),
             held_binds=held_binds,
             conditions=conditions,
             marked_members=marked_members,
@@ -125,9 +125,7 @@ class Machine:
             options=group_options,
             portion=min(portion, MEMBERS_A_TURN),
         )
-        self.vf_disputes = VfDisputes(
-            self.cache, never_started, scheduler_name, self.group_scheduling.tried_on, evicts=evict_never_started
-        )
+        self.vf_disputes = VfDisputes(self.cache, never_started, scheduler_name, evicts=evict_never_started)
         self.nomination_takeover = NominationTakeover(
             self.cache, self.nominator, self.pending_pods, self.pending_groups
         )
@@ -156,7 +154,6 @@ class Machine:
             nominated_pods=self.nominator,
             budgets=budgets,
             is_spared=self.placed_groups.is_whole,
-            tried_on=self.group_scheduling.tried_on,
             kinds=kinds,
             bound_without_vfs=self._bound_without_vfs,
             sign=sign,
@@ -282,7 +279,7 @@ class Machine:
         found += self.group_scheduling.tick(now)
         found += self.vf_disputes.overdue(now)
         found += self.lost_vfs.overdue(now)
-        found += self.rate_changes.overdue(now, self.group_scheduling.tried_on)
+        found += self.rate_changes.overdue(now)
         found += (Notice("constraint", text, {"constraint": kind}) for kind, text in self._kinds.take_faults())
         self._open_binds.release(now)
         return self._open_binds.begin(found, now)
@@ -331,5 +328,5 @@ class Machine:
         self.cache.check()
         self.queue.check()
         self.pending_pods.check()
-        self._volume_waits.check(self.group_scheduling.tried_plans())
+        self._volume_waits.check()
         self.group_scheduling.check()

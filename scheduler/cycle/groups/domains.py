@@ -2,20 +2,21 @@
 
 What it is: a domain is the nodes with one value of a level's label and of the labels of all wider levels, because names
 of racks repeat. ``prefer`` gives the levels from narrow to wide, ``within`` the widest one. On each level the domains
-that could hold the whole group are tried, the smallest first. On the widest one, in the end, those are tried that could
-hold at least as many as are needed, the largest first. Without ``within`` the whole cluster is that level.
+that admit the whole group by plain sums (`scheduler.cycle.groups.member_room`) are tried, the smallest first. On the
+widest one, in the end, those are tried that admit at least as many as are needed, the largest first. Without
+``within`` the whole cluster is that level. A domain that is tried although no narrower one admits the group is filled
+by the fewest of the narrower ones that do, one after another, so that consecutive ranks are together.
 
-Why it is right: how many members a domain could hold is an upper bound, made of what each node has left of cpu, VFs,
-Mb/s and so on. A domain that is left out for it holds fewer in truth too; one that is tried is tried exactly. While
-members are placed, only the domains in which they are count: on the narrowest level that they share, and wider ones.
-While none of their nodes is known, nobody joins them in a domain that all must share.
+Why it is right: a domain that is tried is tried exactly. While members are placed, only the domains in which they are
+count: on the narrowest level that they share, and wider ones. While none of their nodes is known, nobody joins them in
+a domain that all must share.
 
-What it costs: some arrays over all nodes for each distinct member and level.
+What it costs: some arrays over all nodes for each shape of members and level.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from itertools import chain
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,11 +25,8 @@ from scheduler.cache.cache import Cache
 from scheduler.cache.column import Amounts
 from scheduler.cache.groups.sources import Group
 from scheduler.cache.node_columns import Flags, NodeColumns, Rows
-from scheduler.cycle.cycle import NAMED
-from scheduler.cycle.decisions import Unschedulable
-from scheduler.cycle.groups.domain_bounds import DomainBound
-from scheduler.cycle.groups.group_room import GroupRoom, Kind, Part, parts_of, room_for, sums_of
-from scheduler.cycle.groups.slices import Slices
+from scheduler.cycle.groups.group_demand import GroupDemand
+from scheduler.cycle.groups.member_room import MemberRoom
 
 # What no node has: a label's value may be empty, and has no slash.
 _NO_VALUE = "/"
@@ -64,78 +62,52 @@ class Domain:
         return nodes.all_rows() if inside is None else np.flatnonzero(inside)
 
 
+EVERYWHERE = Domain()
+
+
+def _no_parts() -> Sequence[Flags]:
+    return ()
+
+
 @dataclass(frozen=True, slots=True)
-class Try:
-    """Place members in a domain, at least ``wanted`` of them."""
+class Target:
+    """Place members in a domain, at least ``wanted`` of them; ``parts`` returns the narrower domains to fill first."""
 
     domain: Domain
     wanted: int
+    parts: Callable[[], Sequence[Flags]] = _no_parts
 
 
-def tries(
-    group: Group,
-    kinds: Sequence[Kind],
-    needed: int,
-    placed_on: Sequence[str],
-    cache: Cache,
-    bounds: Callable[[Part], Iterable[Amounts]],
-    domain_bounds: Callable[[Part], Iterable[DomainBound]] = lambda _: (),
-) -> Iterator[Try | None]:
-    """Yield what to try, in order, at least one; and None after what looks at all nodes: the turn may end there.
-
-    Of the members of all ``kinds`` as many as are ``needed`` must be placed; ``placed_on`` are the nodes of those that
-    are. ``bounds`` returns what else bounds the members that each row holds, and ``domain_bounds`` what bounds those
-    of a domain.
-    """
-    nodes, count = cache.nodes, sum(kind.number for kind in kinds)
+def targets(demand: GroupDemand, room: MemberRoom, cache: Cache) -> Iterator[Target]:
+    """Yield what to try, in order, at least one target."""
+    nodes, group, needed, count = cache.nodes, demand.group, demand.needed, len(demand.members)
     levels = _levels(group)
-    anchors = [cache.nodes.row_of[node] for node in placed_on if node in cache.nodes.row_of]
+    anchors = [nodes.row_of[one.node] for one in demand.placed if one.node in nodes.row_of]
     if anchors:
         yield from _shared(nodes, levels, anchors, count, needed, is_hard=bool(group.within))
         return
-    if placed_on and group.within:
-        yield Try(_none(group), needed)
+    if demand.placed and group.within:
+        yield Target(_none(group), needed)
         return
-    # Rows that are added meanwhile are left to another decision.
-    labels, room = _Labels.of(nodes, chain.from_iterable(levels[:1])), GroupRoom(count)
-    for part in parts_of(kinds) if levels else ():
-        held = room_for(part, nodes)
-        for bound in bounds(part):
-            held = np.minimum(held, bound[: len(held)])
-            yield None
-        of_domains = list[DomainBound]()
-        for domain_bound in domain_bounds(part):
-            of_domains.append(domain_bound)
-            yield None
-        room.add(part, held, of_domains)
-    room.sums = list(sums_of(kinds, nodes)) if levels and len(kinds) > 1 else []
+    narrower: _Level | None = None
     for keys in levels:
-        level = labels.level(keys, room)
-        yield from (Try(domain, count) for domain in level.at_least(count))
+        level = _Level(keys, nodes, room)
+        yield from (level.target(number, count, narrower) for number in level.at_least(count))
         if keys[0] == group.within:
             if needed < count:
-                yield from (Try(domain, needed) for domain in level.largest(needed))
+                yield from (level.target(number, needed, narrower) for number in level.largest(needed))
             # For the reasons of its nodes: no domain may be large enough.
-            yield Try(next(level.largest(0), _none(group)), needed)
+            first = next(level.largest(0), None)
+            yield Target(_none(group), needed) if first is None else level.target(first, needed, narrower)
+        narrower = level
     if not group.within:
-        yield Try(Domain(), needed)
-
-
-def labels_are_ready(group: Group, nodes: NodeColumns, slices: Slices) -> bool:
-    """Make the columns of a group's labels, until the turn is over; return whether there are all."""
-    for key in (*group.prefer, group.within):
-        if key and not nodes.has_label_column(key):
-            if slices.turn_is_over:
-                return False
-            nodes.label(key)
-            slices.count_column(nodes.size)
-    return True
+        yield Target(EVERYWHERE, needed, partial(narrower.fewest, None, count) if narrower is not None else _no_parts)
 
 
 def domains_within(group: Group, placed_on: Sequence[str], cache: Cache) -> Iterator[Domain]:
     """Yield the domains that may hold a group, whatever they have left; the placed members' one if there are any."""
     if not group.within:
-        yield Domain()
+        yield EVERYWHERE
         return
     nodes, keys = cache.nodes, (group.within,)
     anchors = [nodes.row_of[node] for node in placed_on if node in nodes.row_of]
@@ -145,7 +117,8 @@ def domains_within(group: Group, placed_on: Sequence[str], cache: Cache) -> Iter
     if placed_on:
         yield _none(group)
         return
-    yield from _Labels.of(nodes, keys).level(keys, GroupRoom(0)).largest(0)
+    level = _Level(keys, nodes, None)
+    yield from (level.domain(number) for number in level.largest(0))
 
 
 def _none(group: Group) -> Domain:
@@ -167,48 +140,18 @@ def _shared(
     needed: int,
     *,
     is_hard: bool,
-) -> Iterator[Try]:
+) -> Iterator[Target]:
     """Yield the domains that the placed members share, from narrow to wide."""
-    # All at once: a row may be another node when the next one is asked for.
-    found = [[_values(nodes, keys, row) for row in anchors] for keys in levels]
-    for keys, values in zip(levels, found, strict=True):
+    for keys in levels:
+        values = [_values(nodes, keys, row) for row in anchors]
         is_last = is_hard and keys is levels[-1]
         if len(set(values)) == 1 and all(value != _NO_VALUE for _, value in values[0]):
-            yield Try(Domain(values[0]), needed if is_last else count)
+            yield Target(Domain(values[0]), needed if is_last else count)
         elif is_last:
             # Labels have changed since: where most of the members are.
-            yield Try(Domain(max(sorted(set(values)), key=values.count)), needed)
+            yield Target(Domain(max(sorted(set(values)), key=values.count)), needed)
     if not is_hard:
-        yield Try(Domain(), needed)
-
-
-@dataclass(frozen=True, slots=True)
-class _Level:
-    """The domains of a level, the smallest first: how many members each could hold, and its values of each label.
-
-    ``holds`` counts members as they are mixed in the group, and ``most`` how many of its members there may be. For each
-    label: the number of each domain's value, and the values.
-    """
-
-    keys: Sequence[str]
-    holds: Amounts
-    most: Amounts
-    values: Sequence[tuple[NDArray[np.int32], list[str | None]]]
-
-    def at_least(self, wanted: int) -> Iterator[Domain]:
-        """Yield the domains that could hold so many as they are mixed, the smallest first."""
-        for number in range(int(np.searchsorted(self.holds, wanted)), len(self.holds)):
-            yield self._domain(number)
-
-    def largest(self, wanted: int) -> Iterator[Domain]:
-        """Yield the domains that could hold so many of any, the largest first."""
-        ascending = np.argsort(self.most, kind="stable")
-        for number in ascending[self.most[ascending] >= wanted][::-1].tolist():
-            yield self._domain(number)
-
-    def _domain(self, number: int) -> Domain:
-        values = [values[numbers[number]] or "" for numbers, values in self.values]
-        return Domain(tuple(zip(self.keys, values, strict=True)))
+        yield Target(EVERYWHERE, needed)
 
 
 def _values(nodes: NodeColumns, keys: Sequence[str], row: int) -> tuple[tuple[str, str], ...]:
@@ -217,53 +160,59 @@ def _values(nodes: NodeColumns, keys: Sequence[str], row: int) -> tuple[tuple[st
     return tuple((key, _NO_VALUE if value is None else value) for key, value in zip(keys, values, strict=True))
 
 
-@dataclass(frozen=True, slots=True)
-class _Labels:
-    """Some labels of all nodes as they are now: their rows may be other nodes when a level is asked for.
+class _Level:
+    """The domains of a level, the smallest first: how many members each admits, and its rows."""
 
-    For each label: the number of each row's value, and the values.
-    """
-
-    rows: Rows
-    columns: dict[str, tuple[NDArray[np.int32], list[str | None]]]
-
-    @classmethod
-    def of(cls, nodes: NodeColumns, keys: Iterable[str]) -> "_Labels":
-        columns = {key: nodes.label(key) for key in keys}
-        found = {key: (column.ids[: nodes.size].copy(), column.values.copy()) for key, column in columns.items()}
-        return cls(nodes.all_rows(), found)
-
-    def level(self, keys: Sequence[str], room: GroupRoom) -> _Level:
-        """Return the domains of a level by how many members they could hold."""
-        columns, rows = [self.columns[key] for key in keys], self.rows
-        for ids, _ in columns:
-            rows = rows[ids[rows] > 0]
+    def __init__(self, keys: Sequence[str], nodes: NodeColumns, room: MemberRoom | None) -> None:
+        self._keys, self._nodes = keys, nodes
+        rows = nodes.all_rows()
+        for key in keys:
+            rows = rows[nodes.label(key).ids[rows] > 0]
         # One number for the values of all labels together: there are never as many rows as 64 bits hold.
         numbers: NDArray[np.int64] = np.zeros(len(rows), np.int64)
-        for ids, values in columns:
-            _, numbers = np.unique(numbers * len(values) + ids[rows], return_inverse=True)
+        for key in keys:
+            column = nodes.label(key)
+            _, numbers = np.unique(numbers * len(column.values) + column.ids[rows], return_inverse=True)
         kinds, first, which = np.unique(numbers, return_index=True, return_inverse=True)
-        holds, most = room.of_domains(rows, which, len(kinds))
+        none: Amounts = np.zeros(len(kinds), np.int64)
+        admits = room.of_all(rows, which, len(kinds)) if room is not None else none
         # Of equal ones the first row decides.
-        order = np.lexsort((rows[first], holds))
-        firsts = rows[first][order]
-        return _Level(keys, holds[order], most[order], [(ids[firsts], values) for ids, values in columns])
+        order = np.lexsort((rows[first], admits))
+        self._rows, self._which, self._kinds = rows, which, order
+        self._first: Rows = rows[first][order]
+        self._admits: Amounts = admits[order]
+        self._admits_any: Amounts = (room.of_any(rows, which, len(kinds)) if room is not None else none)[order]
 
+    def at_least(self, wanted: int) -> Iterator[int]:
+        """Yield the domains that admit so many members, the smallest first."""
+        yield from range(int(np.searchsorted(self._admits, wanted)), len(self._admits))
 
-def hanging_on(
-    refusal: Unschedulable, wanted: int, inside: Rows, placed_on: Sequence[str], nodes: NodeColumns
-) -> Unschedulable:
-    """Return a refusal with what the group hangs on: the member, and nodes, first those that hold none of it.
+    def largest(self, wanted: int) -> Iterator[int]:
+        """Yield the domains that admit so many members of any kind, those of the most first."""
+        ascending = np.argsort(self._admits_any, kind="stable")
+        yield from ascending[self._admits_any[ascending] >= wanted][::-1].tolist()
 
-    ``inside`` are the rows on which members were tried, ``wanted`` is how many must be placed.
-    """
-    taken = [nodes.row_of[node] for node in placed_on]
-    free = inside[~np.isin(inside, taken)]
-    rows = [*free[:NAMED].tolist(), *dict.fromkeys(taken)][:NAMED]
-    about = {
-        "member": refusal.pod_info.pod.metadata.name,
-        "fitting": len(placed_on),
-        "wanted": wanted,
-        "nodes": [nodes.names[row] for row in rows],
-    }
-    return replace(refusal, why={**refusal.why, "group": about})
+    def domain(self, number: int) -> Domain:
+        return Domain(_values(self._nodes, self._keys, int(self._first[number])))
+
+    def target(self, number: int, wanted: int, narrower: "_Level | None") -> Target:
+        if narrower is None:
+            return Target(self.domain(number), wanted)
+        return Target(self.domain(number), wanted, partial(narrower.fewest, self._flags(number), wanted))
+
+    def fewest(self, inside: Flags | None, wanted: int) -> Sequence[Flags]:
+        """Return the fewest domains, of those inside if given, that admit so many members together."""
+        found, admitted = list[Flags](), 0
+        for number in self.largest(1):
+            if inside is not None and not inside[self._first[number]]:
+                continue
+            found.append(self._flags(number))
+            admitted += int(self._admits_any[number])
+            if admitted >= wanted:
+                return found
+        return ()
+
+    def _flags(self, number: int) -> Flags:
+        flags: Flags = np.zeros(self._nodes.size, np.bool_)
+        flags[self._rows[self._which == self._kinds[number]]] = True
+        return flags

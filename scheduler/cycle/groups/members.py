@@ -106,11 +106,19 @@ def by_shape(members: Sequence[PodInfo]) -> list[PodInfo]:
 
 
 def by_size(members: Sequence[PodInfo]) -> list[PodInfo]:
-    """Return members, those that take the most first, and equal ones one after another."""
+    """Return members, those that take the most first, and equal ones one after another.
+
+    Those that require others near them come after those that do not: these may be the others.
+    """
     first: dict[Hashable, int] = {}
     for number, one in enumerate(members):
         first.setdefault(alike(one), number)
-    return sorted(members, key=lambda one: (tuple(-amount for amount in _size(one)), first[alike(one)]))
+
+    def place(member: PodInfo) -> tuple[bool, tuple[int, ...], int]:
+        needs_others = bool(member.affinity_info.required_affinity)
+        return needs_others, tuple(-amount for amount in _size(member)), first[alike(member)]
+
+    return sorted(members, key=place)
 
 
 def _size(pod_info: PodInfo) -> tuple[int, int, int, int]:

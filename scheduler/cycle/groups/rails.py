@@ -7,7 +7,6 @@ ordinary way.
 """
 
 import itertools
-import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -21,13 +20,13 @@ from scheduler.cache.cache import AssignedPod
 from scheduler.cache.groups.sources import Group
 from scheduler.cache.node_columns import NodeColumns
 from scheduler.cycle.groups.domains import Domain
-from scheduler.cycle.groups.network_room import NetworkRooms
+from scheduler.cycle.groups.group_demand import GroupDemand
+from scheduler.cycle.groups.network_sums import Networks
 from scheduler.kube.pod_info import PodInfo
 
-# The network of each interface.
-Networks = tuple[str, ...]
-# Choices of networks that are tried in each topology domain; and the first ones, which are tried in any case.
-_MOST_CHOICES, _UNJUDGED = 32, 2
+# Choices of networks that are tried in each topology domain; the first ones, which are tried in any case; and those of
+# which it is judged how many members they admit.
+_MOST_CHOICES, _UNJUDGED, _MOST_JUDGED = 32, 2, 128
 # Networks that are put in natural order: for 40,000 it takes 150 ms.
 _MOST_NATURAL = 4_096
 # A network that no PF has.
@@ -53,33 +52,28 @@ def networks_in(domain: Domain, nodes: NodeColumns) -> Sequence[str]:
 
 
 def choices(
-    group: Group,
-    members: Sequence[PodInfo],
-    placed: Sequence[AssignedPod],
-    networks_there: Callable[[], Sequence[str]],
-    room: NetworkRooms,
+    demand: GroupDemand,
+    wanted: int,
+    networks_there: Sequence[str],
+    admitted: Callable[[Networks], int],
     nominated: Sequence[AssignedPod] = (),
-    *,
-    wants_most: bool = False,
-) -> Iterator[Networks | None]:
+) -> Iterator[Networks]:
     """Yield the networks to try for the members' interfaces, in order; at least one choice, empty for any network.
 
-    And None before what looks at all nodes: the turn may end there.
-
-    ``networks_there`` returns those of the nodes where members are tried. Where there are many choices, those are left
-    out that could hold too few members for lack of ``room``, but the first ones: mostly one of them serves. Those of
-    members that are ``nominated`` there come before all: others have left for them. Where fewer members must be placed
-    than there are (``wants_most``), those that could hold the most come first: the others join them there.
+    ``networks_there`` are those of the nodes where members are tried, and ``admitted`` returns how many members these
+    admit on some networks. Choices that admit fewer than ``wanted`` are left out but the first ones. Those of members
+    that are ``nominated`` there come before all: others have left for them. Where not all members must be placed, those
+    that admit the most come first: the others join them there.
     """
+    members = demand.members
     count = max((len(one.interfaces) for one in members), default=0)
-    if group.rails != "same" or not count:
+    if demand.group.rails != "same" or not count:
         yield ()
         return
-    yield None
-    chosen, networks = _chosen(placed, count), networks_there()
-    yield None
+    chosen, wants_most = _chosen(demand.placed, count), wanted < len(members)
     candidates = [
-        [chosen[k]] if chosen[k] else _candidates(members, k, networks, wants_most=wants_most) for k in range(count)
+        [chosen[k]] if chosen[k] else _candidates(members, k, networks_there, wants_most=wants_most)
+        for k in range(count)
     ]
     if not all(candidates):
         # No node has a network: each interface stays in the request, and fits nowhere.
@@ -87,51 +81,29 @@ def choices(
         return
     # On one network an interface can be beside the others on one PF.
     is_packed = {one.request.pfs for one in members if one.request is not None and one.interfaces} == {"pack"}
-    found: Iterator[Networks | None] = _in_order(candidates, room, is_packed=is_packed)
-    if wants_most and math.prod(map(len, candidates)) > 1:
-        yield None
-        known = list[Networks]()
-        for one in _first_choices(found):
-            if one is None:
-                yield None
-            else:
-                known.append(one)
-        known.sort(key=room.most_on, reverse=True)
-        found = iter(known)
+    found: Iterator[Networks] = itertools.islice(
+        _first_choices(candidates, admitted, wanted, is_packed=is_packed), _MOST_CHOICES
+    )
+    if wants_most:
+        found = iter(sorted(found, key=admitted, reverse=True))
     theirs = tuple(_chosen(nominated, count))
     if all(one in among for one, among in zip(theirs, candidates, strict=True)):
-        found = itertools.chain([theirs], found)
-    yield from _first_choices(found)
+        found = itertools.chain([theirs], (one for one in found if one != theirs))
+    yield from found
 
 
-def _first_choices(found: Iterator[Networks | None]) -> Iterator[Networks | None]:
-    """Yield the first distinct choices, as many as are tried, and each None before the last of them."""
-    seen = set[Networks]()
-    for networks in found:
-        if networks is None:
-            yield None
-        elif networks not in seen:
-            seen.add(networks)
-            yield networks
-            if len(seen) == _MOST_CHOICES:
-                return
-
-
-def _in_order(candidates: Sequence[Sequence[str]], room: NetworkRooms, *, is_packed: bool) -> Iterator[Networks | None]:
-    """Yield the choices in order; where they are many, the first ones, and then those for which there is room."""
-    if math.prod(map(len, candidates)) <= _MOST_CHOICES:
-        yield from _preferred(candidates, is_packed=is_packed)
-        yield from itertools.product(*candidates)
-        return
-    yield from itertools.islice(_preferred(candidates, is_packed=is_packed), _UNJUDGED)
-    for one in room.rooms:
-        yield None
-        one.look()
-    given = [room.giving(k, each) for k, each in enumerate(candidates)]
-    if all(given):
-        yield None
-        yield from filter(room.could_hold, _preferred(given, is_packed=is_packed))
-        yield from _with_room(given, room, ())
+def _first_choices(
+    candidates: Sequence[Sequence[str]], admitted: Callable[[Networks], int], wanted: int, *, is_packed: bool
+) -> Iterator[Networks]:
+    """Yield distinct choices: the first ones in any case, then those that admit enough members."""
+    preferred, seen = _preferred(candidates, is_packed=is_packed), set[Networks]()
+    with_room = (one for one in itertools.islice(preferred, _MOST_JUDGED) if admitted(one) >= wanted)
+    for one in itertools.chain(
+        itertools.islice(preferred, _UNJUDGED), with_room, _with_room(candidates, admitted, wanted)
+    ):
+        if one not in seen:
+            seen.add(one)
+            yield one
 
 
 def _preferred(candidates: Sequence[Sequence[str]], *, is_packed: bool) -> Iterator[Networks]:
@@ -147,14 +119,25 @@ def _preferred(candidates: Sequence[Sequence[str]], *, is_packed: bool) -> Itera
                 yield found
 
 
-def _with_room(candidates: Sequence[Sequence[str]], room: NetworkRooms, before: Networks) -> Iterator[Networks]:
-    """Yield all choices for which there is room; those that begin alike are left out together."""
-    if len(before) == len(candidates):
-        yield before
-        return
-    for network in candidates[len(before)]:
-        if not before or room.could_hold((*before, network)):
-            yield from _with_room(candidates, room, (*before, network))
+def _with_room(
+    candidates: Sequence[Sequence[str]], admitted: Callable[[Networks], int], wanted: int
+) -> Iterator[Networks]:
+    """Yield choices that admit enough members; those that begin alike are left out together, and few are judged."""
+    judged, begun = 0, [iter([[network] for network in candidates[0]])]
+    while begun:
+        before = next(begun[-1], None)
+        if before is None:
+            begun.pop()
+            continue
+        judged += 1
+        if judged > _MOST_JUDGED:
+            return
+        if admitted(tuple(before)) < wanted:
+            continue
+        if len(before) == len(candidates):
+            yield tuple(before)
+        else:
+            begun.append(iter([[*before, network] for network in candidates[len(before)]]))
 
 
 def _candidates(members: Sequence[PodInfo], k: int, networks: Sequence[str], *, wants_most: bool) -> Sequence[str]:

@@ -4,9 +4,10 @@ One decision tries a bounded number of members. Without this, the domains that c
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import NamedTuple
 
-from scheduler.cycle.groups.search import GroupSearch
+from scheduler.cycle.groups.group_demand import GroupDemand
 from scheduler.kube.group_membership import GroupKey
 
 
@@ -27,17 +28,18 @@ class UntriedDomains:
     def __init__(self) -> None:
         self._left: dict[GroupKey, _Left] = {}
 
-    def put(self, search: GroupSearch, go_on_from: int) -> None:
+    def put(self, demand: GroupDemand, go_on_from: int) -> None:
         """Record where the next decision about a group goes on; 0 if nothing is left."""
         if go_on_from:
-            self._left[search.group.key] = _Left(search.about, search.since, go_on_from)
+            self._left[demand.group.key] = _Left(demand.about, demand.since, go_on_from)
 
-    def take(self, search: GroupSearch) -> None:
-        """Let a search that begins go on where the last one about the same members has ended, if it left anything."""
-        left = self._left.pop(search.group.key, None)
-        if left is not None and left.about == search.about:
-            # What has happened since the first of them may have helped in the domains that they have tried.
-            search.first_domain, search.since = left.go_on_from, left.since
+    def take(self, demand: GroupDemand) -> GroupDemand:
+        """Return the demand that goes on where the last one about the same members has ended, if it left anything."""
+        left = self._left.pop(demand.group.key, None)
+        if left is None or left.about != demand.about:
+            return demand
+        # What has happened since the first of them may have helped in the domains that they have tried.
+        return replace(demand, first_domain=left.go_on_from, since=left.since)
 
     def keep(self, is_waiting: Callable[[GroupKey], bool]) -> None:
         """Forget the groups that do not wait any more."""

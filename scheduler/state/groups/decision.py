@@ -3,10 +3,12 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from scheduler.cycle.decisions import GroupUnschedulable
+from scheduler.cycle.decisions import GroupPlacement, GroupUnschedulable
+from scheduler.cycle.groups.group_budget import GroupBudget
+from scheduler.cycle.groups.group_demand import GroupDemand
+from scheduler.cycle.groups.group_placement import Steps
 from scheduler.cycle.groups.preemption.preempt import GroupPreempted
 from scheduler.cycle.groups.preemption.victim_search import GroupVictimSearch
-from scheduler.cycle.groups.search import GroupSearch
 from scheduler.kube.group_membership import GroupKey
 from scheduler.pending.groups.pending_groups import PendingGroups
 
@@ -18,12 +20,16 @@ Decided = Literal["scheduled", "unschedulable", "error"]
 class GroupDecision:
     """A decision under way: ``unplaced`` is what it has found without victims, then it searches for ``victims``.
 
-    ``arrivals`` is how often a member had come to be placed when it began. ``preempted`` is what that search has found
-    once the next one is for room to wait for.
+    ``steps`` places the members. ``arrivals`` is how often a member had come to be placed when it began. ``preempted``
+    is what the search for victims has found once the next one is for room to wait for. ``exclusive_until`` is until
+    when others wait for it, if they do.
     """
 
-    search: GroupSearch
+    demand: GroupDemand
+    budget: GroupBudget
+    steps: Steps[GroupPlacement | GroupUnschedulable]
     arrivals: int
+    exclusive_until: float | None = None
     unplaced: GroupUnschedulable | None = None
     victims: GroupVictimSearch | None = None
     preempted: GroupPreempted | None = None
@@ -39,9 +45,9 @@ def asks_for_more(decision: GroupDecision, pending_groups: PendingGroups) -> boo
 
     Those that are gone are missing; those that have come say where the others may go.
     """
-    search, key = decision.search, decision.search.group.key
-    if search.priority != pending_groups.priority(key):
+    demand, key = decision.demand, decision.demand.group.key
+    if demand.priority != pending_groups.priority(key):
         return True
     if pending_groups.members(key).arrivals != decision.arrivals:
         return True
-    return pending_groups.group(key) != search.group or needed(key, pending_groups) > search.needed
+    return pending_groups.group(key) != demand.group or needed(key, pending_groups) > demand.needed

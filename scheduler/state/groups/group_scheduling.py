@@ -5,23 +5,23 @@ no Bind of it leaves before the volumes of all of its members are bound.
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import get_args
 
 from mooring.annotations.group import MOST_MEMBERS
-from scheduler.cache.cache import AssignedPod, Cache
+from scheduler.cache.cache import Cache
 from scheduler.cache.groups.members import GroupsByPod
 from scheduler.cache.groups.order import by_index
 from scheduler.cache.groups.pod_groups import KnownPodGroups
-from scheduler.cache.volumes.plan import VolumePlan
 from scheduler.cycle.cycle import RecordPhase
 from scheduler.cycle.decisions import Bind, GroupPlacement, GroupUnschedulable, Unschedulable, Why
+from scheduler.cycle.groups.group_budget import GroupBudget
 from scheduler.cycle.groups.group_cycle import GroupCycle
+from scheduler.cycle.groups.group_demand import GroupDemand
 from scheduler.cycle.groups.members import of_priority
 from scheduler.cycle.groups.preemption.preempt import NOBODY_PREEMPTED, GroupPreempted, GroupPreemption
-from scheduler.cycle.groups.search import GroupSearch
 from scheduler.cycle.instructions import DeleteVictims, Instruction
 from scheduler.kube.cluster_event import LEAVING, NO_EVENT, ClusterEvent
 from scheduler.kube.group_membership import GroupKey
@@ -51,6 +51,8 @@ _KEPT = " Room is kept for the members that fit."
 _KEPT_AS_FREED = " Room is kept for the group as it becomes free."
 # Seconds after which a decision that was set aside goes on though others still wait.
 _APART_S = 0.4
+# Seconds for which others wait for a decision that changes have overtaken a few times.
+_EXCLUSIVE_S = 0.25
 # Members whose sorting is a step by itself.
 _MANY = 512
 
@@ -115,9 +117,9 @@ class GroupScheduling:
         placed = [assigned for uid in members.of("placed") if (assigned := self.cache.assigned(uid)) is not None]
         waiting = sorted(infos, key=lambda one: by_index(one.pod))
         least, since = needed(key, self.pending_groups), self.queue.happened
-        search = GroupSearch(group, waiting, least, priority, self.portion, placed, since=since)
-        self._untried_domains.take(search)
-        self._decision = GroupDecision(search, members.arrivals)
+        demand = self._untried_domains.take(GroupDemand(group, waiting, least, priority, placed, since))
+        budget = GroupBudget(self.portion)
+        self._decision = GroupDecision(demand, budget, self.group_cycle.decide(demand, budget), members.arrivals)
         self._has_only_begun = len(infos) > _MANY
 
     def resume(self, now: float) -> str:
@@ -129,7 +131,7 @@ class GroupScheduling:
             self._aside.clear()
             return ""
         self._decision = self._aside.pop(key)
-        self._decision.search.slices.begin_slice()
+        self._decision.budget.begin_slice()
         return key.entry
 
     def _first_aside(self) -> GroupKey | None:
@@ -149,13 +151,15 @@ class GroupScheduling:
 
     def _give_way(self, decision: GroupDecision, now: float) -> None:
         """Set a decision aside if its slice has ended and others wait."""
-        search = decision.search
-        key = search.group.key
-        if not search.slices.slice_is_over:
+        key, budget = decision.demand.group.key, decision.budget
+        if not budget.slice_is_over:
+            return
+        if budget.is_exclusive and decision.exclusive_until is None:
+            decision.exclusive_until = now + _EXCLUSIVE_S
+        if decision.exclusive_until is not None and now < decision.exclusive_until:
             return
         if not self._is_overtaking(key) and not self.urgent_turn.others_are_ready((key,), now):
             return
-        self.group_cycle.set_aside(search)
         self._decision, self._aside[key] = None, decision
         self._resume_at = now + _APART_S
 
@@ -170,7 +174,7 @@ class GroupScheduling:
         assert decision is not None, "a decision has begun"
         if asks_for_more(decision, self.pending_groups):
             self.abandon()
-            self.begin(decision.search.group.key)
+            self.begin(decision.demand.group.key)
             return None
         self._proceeded_at = now
         if self._has_only_begun:
@@ -182,42 +186,46 @@ class GroupScheduling:
 
     def _place(self, decision: GroupDecision, now: float, record_phase: RecordPhase) -> list[Instruction] | None:
         """Go on placing members, before any victims are searched for; return None if that takes another step."""
-        search = decision.search
-        verdict = self.group_cycle.proceed(search, now, record_phase)
-        if verdict is None:
+        demand = decision.demand
+        decision.budget.begin_turn(record_phase)
+        try:
+            next(decision.steps)
+        except StopIteration as ended:
+            verdict: GroupPlacement | GroupUnschedulable = ended.value
+        else:
             self._give_way(decision, now)
             return None
         if isinstance(verdict, GroupUnschedulable) and verdict.go_on_from:
             # Nobody is sent away before all is tried.
-            self._untried_domains.put(search, verdict.go_on_from)
+            self._untried_domains.put(demand, verdict.go_on_from)
         elif isinstance(verdict, GroupUnschedulable) and verdict.refusal.requeue_on & LEAVING:
             decision.unplaced = verdict
             return self._seek_victims(decision, verdict, now)
         self._decision = None
-        key = search.group.key
+        key = demand.group.key
         self.decisions["scheduled" if isinstance(verdict, GroupPlacement) else "unschedulable"] += 1
         if isinstance(verdict, GroupPlacement):
             self.members_placed += len(verdict.binds)
-            return self._carry_out(search, verdict, now)
-        message = shortage(self.pending_groups.members(key), search, verdict, self.cache)
-        return self._refuse(search, verdict.refusal, message, now, verdict.binds, comes_again=verdict.comes_again)
+            return self._carry_out(demand, verdict, now)
+        message = shortage(self.pending_groups.members(key), demand, verdict, self.cache)
+        return self._refuse(demand, verdict.refusal, message, now, verdict.binds, comes_again=verdict.comes_again)
 
     def _seek_victims(
         self, decision: GroupDecision, verdict: GroupUnschedulable, now: float
     ) -> list[Instruction] | None:
         """Search for pods that must go for a group that does not fit; return None if that takes another step."""
-        search, key = decision.search, decision.search.group.key
+        demand, key = decision.demand, decision.demand.group.key
         found = self.group_victims.proceed(decision, verdict, now)
         if found is None:
             self._give_way(decision, now)
             return None
         self._decision = None
         self.decisions["unschedulable"] += 1
-        message = shortage(self.pending_groups.members(key), search, verdict, self.cache)
+        message = shortage(self.pending_groups.members(key), demand, verdict, self.cache)
         if found.reason:
             message = f"{message} preemption: {found.reason}"
         comes_again = verdict.comes_again or found.comes_again
-        told = self._refuse(search, verdict.refusal, message, now, verdict.binds, found, comes_again=comes_again)
+        told = self._refuse(demand, verdict.refusal, message, now, verdict.binds, found, comes_again=comes_again)
         if not found.victims:
             return told
         first = found.nominations[0].assigned.uid
@@ -226,7 +234,7 @@ class GroupScheduling:
     def abandon(self) -> None:
         """End a decision without an outcome; nothing of it stays."""
         if self._decision is not None:
-            self.group_cycle.roll_back(self._decision.search)
+            self._decision.steps.close()
             self._decision = None
 
     def give_up(self, entry: str) -> list[Instruction]:
@@ -246,32 +254,17 @@ class GroupScheduling:
         """End the decision if it is about a pod that goes or changes; ``pod`` is the pod as it is now, if it is."""
         membership = self.groups_by_pod.of(uid)
         decision = self._aside.get(membership.key) if membership is not None else None
-        if decision is None or not decision.search.has(uid):
+        if decision is None or uid not in decision.demand.uids:
             decision = self._decision
-        if decision is None or not decision.search.has(uid):
+        if decision is None or uid not in decision.demand.uids:
             return
         if pod is not None and waits_as_before(self.pending_pods.get(uid), pod):
             return
         if decision is self._decision:
             self.abandon()
-        key = decision.search.group.key
+        key = decision.demand.group.key
         self._aside.pop(key, None)
         self.pending_groups.come_again(key, now)
-
-    def _tried(self) -> Mapping[str, Bind]:
-        """Return what members are in the cache only because a decision tries them there."""
-        return self._decision.search.placed if self._decision is not None else {}
-
-    def is_tried(self, uid: str) -> bool:
-        return uid in self._tried()
-
-    def tried_on(self, node: str) -> list[AssignedPod]:
-        # A node has far fewer pods than a decision may try.
-        tried = self._tried()
-        return [one for one in self.cache.assigned_pods_on(node) if one.uid in tried] if tried else []
-
-    def tried_plans(self) -> dict[str, VolumePlan]:
-        return {uid: bind.plan for uid, bind in self._tried().items() if bind.plan is not None}
 
     def settle(self, decision: Bind, why: str, now: float) -> list[Instruction]:
         """Take in what became of the volumes of a pod whose Bind is held; ``why`` they are not bound, empty if so."""
@@ -315,12 +308,10 @@ class GroupScheduling:
     def check(self) -> None:
         """Raise AssertionError if what is kept about groups contradicts the cache or the pending pods."""
         self.pending_groups.check()
-        self.groups_by_pod.check(lambda uid: self.cache.assigned(uid) is not None and not self.is_tried(uid))
-        for decision in (*filter(None, (self._decision,)), *self._aside.values()):
-            decision.search.check()
+        self.groups_by_pod.check(lambda uid: self.cache.assigned(uid) is not None)
 
-    def _carry_out(self, search: GroupSearch, verdict: GroupPlacement, now: float) -> list[Instruction]:
-        group, key = search.group, search.group.key
+    def _carry_out(self, demand: GroupDemand, verdict: GroupPlacement, now: float) -> list[Instruction]:
+        group, key = demand.group, demand.group.key
         uids = [bind.pod_info.uid for bind in verdict.binds]
         for uid in uids:
             self.nominator.delete(uid, now)
@@ -328,23 +319,23 @@ class GroupScheduling:
         self.queue.placed(key.entry)
         self.queue.move_on_event(ClusterEvent.POD_ASSIGNED, now)
         members = self.pending_groups.members(key)
-        has_others = members.counts["waiting"] > len(search.waiting) - len(uids)
-        if has_others or (verdict.refusal is not None and self._may_fit(search, verdict.refusal)):
+        has_others = members.counts["waiting"] > len(demand.members) - len(uids)
+        if has_others or (verdict.refusal is not None and self._may_fit(demand, verdict.refusal)):
             # As many are placed as are needed.
             self.pending_groups.look_again(key)
         found = list[Instruction]()
         if verdict.refusal is not None:
-            found += self._refuse(search, verdict.refusal, surplus(members, search, verdict.refusal), now)
+            found += self._refuse(demand, verdict.refusal, surplus(members, demand, verdict.refusal), now)
         else:
             self.pending_groups.decided(key, now)
         return [*self.group_pre_binding.begin(group, verdict.binds, now), *found]
 
-    def _may_fit(self, search: GroupSearch, refusal: Unschedulable) -> bool:
+    def _may_fit(self, demand: GroupDemand, refusal: Unschedulable) -> bool:
         """Return whether members that are left over may be placed by themselves."""
-        key = search.group.key
+        key = demand.group.key
         if not self.pending_groups.is_queued(key):
             return False
-        if search.group.rails == "same":
+        if demand.group.rails == "same":
             # On other networks, where the placed ones are not on all.
             return True
         return bool(refusal.requeue_on & LEAVING) and self.group_preemption.concerns(self.pending_groups.priority(key))
@@ -359,7 +350,7 @@ class GroupScheduling:
 
     def _refuse(
         self,
-        search: GroupSearch,
+        demand: GroupDemand,
         refusal: Unschedulable,
         message: str,
         now: float,
@@ -369,7 +360,7 @@ class GroupScheduling:
         comes_again: bool = False,
     ) -> list[Instruction]:
         """Let a group wait: for its victims, or keep the room of its ``fitting`` members if it has first call."""
-        key, missed = search.group.key, self.queue.missed_since(search.since)
+        key, missed = demand.group.key, self.queue.missed_since(demand.since)
         if preempted.nominations:
             self.nominator.nominate_all(preempted.nominations, now)
         else:

@@ -3,8 +3,8 @@
 from scheduler.cache.cache import AssignedPod, Cache
 from scheduler.cache.groups.members import Members
 from scheduler.cycle.decisions import GroupUnschedulable, Unschedulable
+from scheduler.cycle.groups.group_demand import GroupDemand
 from scheduler.cycle.groups.members import alike
-from scheduler.cycle.groups.search import GroupSearch
 from scheduler.cycle.refusals import for_member
 from scheduler.kube.cluster_event import LEAVING, ClusterEvent
 
@@ -15,15 +15,15 @@ _CUT = ", and not all combinations were tried"
 _NAMED = 3
 
 
-def shortage(members: Members, search: GroupSearch, verdict: GroupUnschedulable, cache: Cache) -> str:
+def shortage(members: Members, demand: GroupDemand, verdict: GroupUnschedulable, cache: Cache) -> str:
     """Return why fewer members fit than are needed.
 
     If some are placed already, but too few, name pods that are in the way of the others: they run for nothing until
     those go.
     """
-    least = search.group.min
+    least = demand.group.min
     if members.counting >= least:
-        return surplus(members, search, verdict.refusal)
+        return surplus(members, demand, verdict.refusal)
     reason = for_member(verdict.refusal.reason, _ordinal(verdict.fitting + 1))
     where = f" in {verdict.where}, where the most do" if verdict.where else ""
     if verdict.is_cut:
@@ -35,12 +35,12 @@ def shortage(members: Members, search: GroupSearch, verdict: GroupUnschedulable,
     return f"group {members.title}: {verdict.fitting} of {verdict.wanted} members fit{where}: {reason}"
 
 
-def surplus(members: Members, search: GroupSearch, refusal: Unschedulable) -> str:
+def surplus(members: Members, demand: GroupDemand, refusal: Unschedulable) -> str:
     """Return why a member is not placed beside as many as the group needs.
 
     Others may not be placed for other reasons, if they ask for other things: then it is named.
     """
-    has_others = any(alike(one) != alike(search.waiting[0]) for one in search.waiting)
+    has_others = any(alike(one) != alike(demand.members[0]) for one in demand.members)
     name = refusal.pod_info.pod.metadata.name if has_others else "this one"
     return f"group {members.title}: at least as many members as it needs are placed, {name} is not: {refusal.reason}"
 

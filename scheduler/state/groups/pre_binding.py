@@ -32,7 +32,6 @@ class GroupPreBinding:
         self.held_binds.hold(group.key, group.min, binds)
         for bind in planned:
             assert bind.plan is not None, "those without a plan are left out"
-            self.cache.volumes.forget(bind.pod_info.uid)
             self.volume_waits.add(bind, now)
             yield PreBind(bind, bind.plan)
 

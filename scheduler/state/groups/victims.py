@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 
 from scheduler.cache.cache import AssignedPod
 from scheduler.cycle.decisions import GroupUnschedulable
+from scheduler.cycle.groups.group_demand import GroupDemand
 from scheduler.cycle.groups.preemption.preempt import NOT_HELPFUL, GroupPreempted, GroupPreemption
-from scheduler.cycle.groups.search import GroupSearch
 from scheduler.pending.groups.hold import GroupHold
 from scheduler.state.groups.decision import GroupDecision
 
@@ -23,33 +23,36 @@ class GroupVictims:
 
     def proceed(self, decision: GroupDecision, unplaced: GroupUnschedulable, now: float) -> GroupPreempted | None:
         """Go on for one turn; None if it takes another one."""
-        search = decision.search
+        demand = decision.demand
         found = self._go_on(decision, now)
         if found is None:
             return None
         if decision.preempted is not None:
-            return replace(decision.preempted, room=self._room(search, found))
-        if found.nominations or not self.group_hold.is_held_by(search.group.key):
+            return replace(decision.preempted, room=self._room(demand, found))
+        if found.nominations or not self.group_hold.is_held_by(demand.group.key):
             return found
         fitting = [bind.assigned for bind in unplaced.binds]
-        decision.preempted, decision.victims = found, self.group_preemption.begin_room(search, fitting)
+        decision.preempted, decision.victims = (
+            found,
+            self.group_preemption.begin_room(demand, decision.budget.placement, fitting),
+        )
         return found if decision.victims is None else None
 
     def _go_on(self, decision: GroupDecision, now: float) -> GroupPreempted | None:
-        search = decision.search
+        demand = decision.demand
         if decision.victims is None:
-            begun = self.group_preemption.begin(search, now)
+            begun = self.group_preemption.begin(demand, decision.budget.placement, now)
             if isinstance(begun, GroupPreempted):
                 return begun
             decision.victims = begun
         plans = decision.victims.plans
         before = plans.spent
         found = self.group_preemption.proceed(decision.victims)
-        search.slices.count_dry_runs(plans.spent - before)
+        decision.budget.charge_dry_runs(plans.spent - before)
         return found
 
-    def _room(self, search: GroupSearch, found: GroupPreempted) -> tuple[AssignedPod, ...]:
+    def _room(self, demand: GroupDemand, found: GroupPreempted) -> tuple[AssignedPod, ...]:
         """Return where the members wait; a search that was not finished changes nothing of what is kept."""
         if not found.nominations and found.reason != NOT_HELPFUL:
-            return self.group_preemption.room(search)
+            return self.group_preemption.room(demand)
         return tuple(one.assigned for one in found.nominations)

@@ -9,7 +9,7 @@ One user's edits must not cost others: a pod has one write under way, and a seco
 looked at in portions, and nodes take turns.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
@@ -205,13 +205,10 @@ class RateChanges:
         due = self._due.next()
         return None if due is None else max(due, self._writes.next_at())
 
-    def overdue(self, now: float, tried_on: Callable[[str], Sequence[AssignedPod]]) -> Iterator[Instruction]:
-        """Yield what is due about a portion of the pods of one node, but of none where members of a group are tried."""
+    def overdue(self, now: float) -> Iterator[Instruction]:
+        """Yield what is due about a portion of the pods of one node."""
         node = self._due.take(now) if self._writes.next_at() <= now else None
         if node is None or node not in self._on:
-            return
-        if tried_on(node):
-            self._due.add(node, now)
             return
         left = self._left.pop(node, None) or self._ordered(node)
         for _ in range(_PORTION):

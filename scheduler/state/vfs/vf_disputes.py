@@ -7,7 +7,7 @@ instructions are returned.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from scheduler.cache.assigned_pod import pod_reference
 from scheduler.cache.cache import AssignedPod, Cache
@@ -26,13 +26,10 @@ class VfDisputes:
         cache: Cache,
         never_started: NeverStarted,
         scheduler_name: str,
-        tried_on: Callable[[str], Sequence[AssignedPod]],
         *,
         evicts: bool,
     ) -> None:
-        """``tried_on`` returns the members of a group that are on a node only because a decision tries them there."""
         self._cache = cache
-        self._tried_on = tried_on
         self._scheduler_name = scheduler_name
         self._evicts = evicts
         self._never_started = never_started
@@ -45,8 +42,7 @@ class VfDisputes:
 
     def settle(self, node: str, now: float) -> list[Instruction]:
         """Find again what is claimed twice on a node, report new disputes, and judge its pods by the result."""
-        # One that is only tried has no VF, and is placed again before its decision ends: its node has changed.
-        known, found = self._disputes.get(node, {}), self._cache.disputes(node, self._tried_on(node))
+        known, found = self._disputes.get(node, {}), self._cache.disputes(node)
         if found:
             self._disputes[node] = found
         else:

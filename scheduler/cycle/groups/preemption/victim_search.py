@@ -8,11 +8,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from scheduler.cache.node_columns import Rows
+from scheduler.cycle.groups.group_demand import GroupDemand
 from scheduler.cycle.groups.members import distinct
 from scheduler.cycle.groups.preemption.awaited_nodes import AwaitedNodes
 from scheduler.cycle.groups.preemption.row_plan import RowPlans
 from scheduler.cycle.groups.preemption.search import Attempt
-from scheduler.cycle.groups.search import GroupSearch
+from scheduler.cycle.placement_budget import PlacementBudget
 from scheduler.cycle.preemption.disruption_budgets import Objections
 from scheduler.cycle.preemption.victims import Victim, split
 from scheduler.kube.pod_info import PodInfo
@@ -30,10 +31,11 @@ class GroupVictimSearch:
     speaks against removing pods.
     """
 
-    search: GroupSearch
+    demand: GroupDemand
     attempts: Iterator[Attempt | None]
     plans: RowPlans
     budgets: Objections
+    placement: PlacementBudget
     most: int = _A_DECISION
     awaited: AwaitedNodes | None = None
     attempt: Attempt | None = None

@@ -1,4 +1,4 @@
-"""Beyond `min` as many members are placed as fit: against brute force on small clusters."""
+"""Beyond `min` as many equal members are placed as fit: against brute force on small clusters."""
 
 import itertools
 import json
@@ -8,7 +8,6 @@ from random import Random
 
 import pytest
 
-from mooring import names
 from mooring.annotations.inventory import Pf
 from mooring.kube.events import Changed, Identity
 from scheduler.cycle.instructions import Instruction
@@ -78,8 +77,7 @@ def _see(life: Life, members: Members, rails: str, least: int) -> None:
 
 @pytest.mark.parametrize("rails", ["same", "index"])
 @pytest.mark.parametrize("kind", ["equal", "unequal"])
-# The last four: no order of unequal members places as many.
-@pytest.mark.parametrize("seed", [*range(60), 626, 853, 1398, 1667])
+@pytest.mark.parametrize("seed", range(60))
 def test_as_many_members_as_fit_are_placed(
     make_node: MakeNode, make_pf: MakePf, make_pod: MakePod, rails: str, kind: str, seed: int
 ) -> None:
@@ -92,12 +90,13 @@ def test_as_many_members_as_fit_are_placed(
         return
     least = random.randint(1, most)
     bound = _bound(Life(Machine("mooring"), make_node, make_pf, make_pod), nodes, members, rails, least)
-    assert bound == most, (nodes, members, least)
+    # No order of unequal members may place as many.
+    assert bound in ((most,) if kind == "equal" else (0, *range(least, most + 1))), (nodes, members, least)
 
 
-@pytest.mark.parametrize("seed", [*range(20), 1018, 1171, 1172, 1283, 1329, 1620, 2824, 3297])
+@pytest.mark.parametrize("seed", range(40))
 def test_nodes_may_change_while_more_members_are_tried(life: Life, seed: int) -> None:
-    """What was placed before is kept, or the group is tried again."""
+    """At least as many as are needed are placed, or none."""
     random = Random(seed)
     nodes = dict(enumerate(_some_networks(random) for _ in range(random.randint(2, 4))))
     members, rails = [random.randint(1, 3) for _ in range(random.randint(3, 5))], random.choice(["same", "index"])
@@ -117,13 +116,13 @@ def test_nodes_may_change_while_more_members_are_tried(life: Life, seed: int) ->
         for _ in range(3):
             found += life.work(30.0)
     most = _most(list(nodes.values()), members, rails)
-    assert least <= len(binds(found)) if most >= least else not binds(found), (nodes, members, least)
+    assert len(binds(found)) in (0, *range(least, most + 1)), (nodes, members, least)
 
 
 def test_steps_may_end_while_more_members_are_tried(
     make_node: MakeNode, make_pf: MakePf, make_pod: MakePod, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("scheduler.cycle.groups.search._STEPS", 1)
+    monkeypatch.setattr("scheduler.cycle.groups.group_budget._STEPS", 1)
     random, life = Random(1), Life(Machine("mooring"), make_node, make_pf, make_pod)
     for number in range(32):
         pfs = tuple(make_pf(k, 12, mbps=400_000, offer_mbps=random.randint(399_990, 400_000)) for k in range(12))
@@ -150,57 +149,3 @@ def test_attempts_beyond_min_do_not_count_as_changes_of_nodes(
     spec = {"containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}}}]}
     life.see(*(life.member(f"m{number}", group, request=[{}, {}], spec=spec) for number in range(20)))
     assert len(binds(life.work())) == 15
-
-
-def _see_unequal_that_spread(life: Life) -> None:
-    """Show a group that no greedy order places: a search finds five of six, three of which are needed."""
-    for name, rack, pfs in (("n0", "r0", 2), ("n1", "r0", 1), ("n2", "r1", 1)):
-        made = tuple(life.make_pf(k, 2, mbps=100_000, offer_mbps=90_000) for k in range(pfs))
-        life.machine.nodes(Changed(Identity(name), life.make_node(name, made, labels={"rack": rack})), life.now)
-    selector = {"matchLabels": {"app": "g"}}
-    spread = {"maxSkew": 1, "topologyKey": "rack", "whenUnsatisfiable": "DoNotSchedule", "labelSelector": selector}
-    group = json.dumps({"name": "train", "min": 3})
-    requests: Sequence[tuple[str, list[int]]] = (
-        *(("3", [20_000, 30_000]), ("2", [60_000, 0]), ("3", [])),
-        *(("3", [20_000, 30_000]), ("1", [50_000]), ("3", [20_000, 30_000])),
-    )
-    for number, (cpu, rates) in enumerate(requests):
-        containers = [{"name": "c", "resources": {"requests": {"cpu": cpu}}}]
-        spec = {"containers": containers, "topologySpreadConstraints": [spread]}
-        annotations = {names.GROUP: group} | ({names.PLACEMENT: '{"pfs":"distinct"}'} if rates[:1] == [20_000] else {})
-        request = [{"min_tx_rate": rate} if rate else {} for rate in rates] or None
-        metadata = {"labels": {"app": "g"}, "annotations": annotations}
-        life.see(life.make_pod(f"m{number}", request, annotations=annotations, spec=spec, metadata=metadata))
-
-
-def test_what_a_search_has_placed_is_kept_while_it_goes_on_for_more(life: Life) -> None:
-    """It leaves out two members for four, one of which fits beside these; for six, and for five, it finds nothing."""
-    _see_unequal_that_spread(life)
-    assert len(binds(life.work())) == 5
-
-
-@pytest.mark.parametrize("until", range(1, 25, 2))
-def test_what_a_search_has_placed_is_kept_though_rules_read_what_has_changed(life: Life, until: int) -> None:
-    """A node comes that none of them can be on, at any time."""
-    life.machine.group_scheduling.portion = 1
-    _see_unequal_that_spread(life)
-    found = _steps(life, until)
-    life.machine.nodes(Changed(Identity("new"), life.make_node("new")), life.now)
-    assert len(binds(found + life.work())) == 5
-
-
-def test_a_search_may_begin_in_another_turn(life: Life, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It judges all nodes, which differ, by a member that no order has come to."""
-    monkeypatch.setattr("scheduler.cycle.groups.search.VALUES_A_TURN", 15)
-    for number in range(2):
-        node = life.make_node(f"k{number}", (life.make_pf(0, 8),), labels={"kind": "k"}, allocatable={"cpu": "6"})
-        life.machine.nodes(Changed(Identity(f"k{number}"), node), life.now)
-    for number in range(40):
-        node = life.make_node(f"n{number}", (life.make_pf(0, 4, offer_mbps=50_000 + number),))
-        life.machine.nodes(Changed(Identity(f"n{number}"), node), life.now)
-    group = json.dumps({"name": "train", "min": 6, "rails": "index"})
-    for number, cpu in enumerate("33222"):
-        spec = {"containers": [{"name": "c", "resources": {"requests": {"cpu": cpu}}}], "nodeSelector": {"kind": "k"}}
-        life.see(life.member(f"a{number}", group, request=[{"min_tx_rate": 10}], spec=spec))
-    life.see(life.member("z", group, request=[{"min_tx_rate": 5}]))
-    assert len(binds(life.work())) == 6

@@ -1,16 +1,16 @@
 """Groups and topology domains: one value of a node label for all members, the smallest domain that holds the group."""
 
 import json
+import random
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from mooring import names
 from mooring.annotations.inventory import Pf
 from mooring.kube.events import Changed, Identity
 from scheduler.cache.groups.sources import Group
-from scheduler.cycle.groups.domains import tries
+from scheduler.cycle.groups.domains import domains_within
 from scheduler.kube.group_membership import GroupKey
 from scheduler.kube.objects import Node, Pod
 from scheduler.state.machine import Machine
@@ -175,6 +175,21 @@ def test_what_is_preferred_keeps_nobody_from_starting(racks: Racks) -> None:
     assert racks.placed() == ["a", "a", "b", "b"]
 
 
+def test_without_a_domain_that_is_large_enough_the_fewest_are_filled_and_consecutive_ranks_are_together(
+    racks: Racks,
+) -> None:
+    """Three racks would do as well as two; the members' indexes are those of an indexed Job."""
+    for rack, count in (("a", 2), ("b", 4), ("c", 2), ("d", 3)):
+        racks.rack(rack, count)
+    group = json.dumps({"name": "train", "min": 7, "prefer": [RACK]})
+    for number in random.Random(1).sample(range(7), 7):
+        labels = {"labels": {"batch.kubernetes.io/job-completion-index": f"{number}"}}
+        racks.see(racks.member(f"m{number}", group, metadata=labels))
+    made = binds(racks.work())
+    by_rank = sorted((one.pod_info.pod.metadata.name, one.assigned.node[0]) for one in made)
+    assert [rack for _, rack in by_rank] == ["b"] * 4 + ["d"] * 3
+
+
 def test_names_of_racks_repeat(racks: Racks) -> None:
     """A domain is its label's value and those of all wider levels: rack 1 of one zone is not rack 1 of another."""
     racks.rack("1", 2, zone="x")
@@ -206,11 +221,9 @@ def test_a_member_that_is_bound_elsewhere_during_a_decision_says_where_the_other
         racks.rack(rack, 25)
     racks.job(20, within=RACK)
     assert racks.machine.step(racks.now) == []
-    tried = {one.node[0] for one in racks.machine.cache.assigned_pods()}
-    other = "b" if tried == {"a"} else "a"
     group = json.dumps({"name": "train", "min": 20, "within": RACK})
-    racks.see(racks.member("by-hand", group, node=f"{other}-24", request=[]))
-    assert racks.placed() == [other] * 20
+    racks.see(racks.member("by-hand", group, node="b-24", request=[]))
+    assert racks.placed() == ["b"] * 20
 
 
 def test_a_member_that_comes_again_joins_the_leaf_that_the_others_share(racks: Racks) -> None:
@@ -307,9 +320,8 @@ def test_of_domains_with_as_many_placed_members_the_first_by_name_is_tried(racks
     found = []
     for key in keys:
         group = Group(GroupKey("annotation", "default", "train"), 8, within=key)
-        (one,) = tries(group, [], 1, nodes[::-1], racks.machine.cache, lambda _: [])
-        assert one is not None
-        found.append(one.domain.labels)
+        (domain,) = domains_within(group, nodes[::-1], racks.machine.cache)
+        found.append(domain.labels)
     assert found == [((key, f"{number}-0"),) for number, key in enumerate(keys)]
 
 
@@ -358,29 +370,3 @@ def test_a_domain_may_have_an_empty_name(racks: Racks) -> None:
     racks.rack("", 2)
     racks.job(2, within=RACK)
     assert racks.placed() == ["", ""]
-
-
-def test_mbps_of_two_pfs_are_not_summed_for_one_vf(racks: Racks) -> None:
-    """Rack a holds exactly eight members, one on each PF, though by their sums its nodes hold twelve; rack b ten."""
-    for rack, count, pfs in (("a", 4, 2), ("b", 5, 1)):
-        for number in range(count):
-            name = f"{rack}-{number}"
-            made = tuple(racks.make_pf(pf, vfs=8, offer_mbps=60_000 if pfs == 2 else 80_000) for pf in range(pfs))
-            node = racks.make_node(name, made, labels={RACK: rack})
-            racks.machine.nodes(Changed(Identity(name), node), racks.now)
-    group = json.dumps({"name": "train", "min": 8, "within": RACK})
-    racks.see(*(racks.member(f"m{number}", group, request=[{"min_tx_rate": 40_000}]) for number in range(8)))
-    assert racks.placed() == ["a"] * 8
-
-
-def test_a_pf_counts_once_for_a_member_whose_vfs_are_distinct(racks: Racks) -> None:
-    """Rack a holds exactly four members, for each needs the small PF of its node; by sums 16; rack b holds six."""
-    for rack, count, vfs in (("b", 2, (3, 3)), ("a", 4, (8, 1))):
-        for number in range(count):
-            name = f"{rack}-{number}"
-            made = tuple(racks.make_pf(pf, each) for pf, each in enumerate(vfs))
-            racks.machine.nodes(Changed(Identity(name), racks.make_node(name, made, labels={RACK: rack})), racks.now)
-    group = json.dumps({"name": "train", "min": 4, "within": RACK})
-    annotations = {names.GROUP: group, names.PLACEMENT: '{"pfs": "distinct"}'}
-    racks.see(*(racks.make_pod(f"m{number}", [{}, {}], annotations=annotations) for number in range(4)))
-    assert racks.placed() == ["a"] * 4

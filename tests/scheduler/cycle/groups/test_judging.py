@@ -1,17 +1,16 @@
 """Where each node differs from all others, judging them by a new request is divided among turns."""
 
 import json
-from random import Random
 
 import pytest
 
 from mooring import names
 from mooring.kube.events import Changed, Identity
-from scheduler.cycle.groups import slices
+from scheduler.cycle.groups import group_budget
 from scheduler.cycle.placement_budget import PlacementBudget
 from scheduler.state.machine import Machine
 from tests.scheduler.conftest import MakeNode, MakePf, MakePod
-from tests.scheduler.cycle.groups.test_oracle import Cluster, placed, planted
+from tests.scheduler.cycle.groups.test_oracle import placed
 from tests.scheduler.group_life import Life, binds
 
 _NODES, _A_TURN = 40, 15
@@ -33,7 +32,7 @@ def _judged_by_step(monkeypatch: pytest.MonkeyPatch, machine: Machine) -> tuple[
             super().judge()
             judged[-1] += 1
 
-    monkeypatch.setattr("scheduler.cycle.groups.search.PlacementBudget", Counted)
+    monkeypatch.setattr("scheduler.cycle.groups.group_budget.PlacementBudget", Counted)
     while (made := machine.step(0.0)) is not None:
         machine.check()
         bound += len(placed(made))
@@ -46,8 +45,8 @@ def test_a_turn_judges_no_more_values_than_it_may(
     monkeypatch: pytest.MonkeyPatch, make_node: MakeNode, make_pf: MakePf, make_pod: MakePod, rails: dict[str, str]
 ) -> None:
     """A call judges no more than a turn may, and after as many no other one is made."""
-    monkeypatch.setattr("scheduler.cycle.groups.search.VALUES_A_TURN", _A_TURN)
-    monkeypatch.setattr("scheduler.cycle.groups.slices._A_VALUE", slices.A_TURN // _A_TURN)
+    monkeypatch.setattr("scheduler.cycle.groups.group_budget.VALUES_A_TURN", _A_TURN)
+    monkeypatch.setattr("scheduler.cycle.groups.group_budget._A_VALUE", group_budget.A_TURN // _A_TURN)
     machine = Machine("mooring")
     for number in range(_NODES):
         pfs = tuple(make_pf(k, 2, name=f"enp{number}s{k}", network=f"rail{k}") for k in range(2))
@@ -72,23 +71,12 @@ def test_nodes_whose_pfs_differ_in_their_addresses_only_are_judged_together(
     assert sum(judged) < _NODES
 
 
-@pytest.mark.parametrize("seed", range(10))
-def test_members_are_searched_for_as_well(
-    monkeypatch: pytest.MonkeyPatch, make_node: MakeNode, make_pf: MakePf, make_pod: MakePod, seed: int
-) -> None:
-    """Where a turn ends in the middle of judging, the next one takes up what was begun: one value a turn."""
-    monkeypatch.setattr("scheduler.cycle.groups.search.VALUES_A_TURN", 1)
-    random = Random(seed)
-    hosts, members = planted(random, random.randint(2, 4), random.randint(1, 2))
-    assert len(Cluster(make_node, make_pf, make_pod).place(hosts, members, len(members))) == len(members)
-
-
 def test_nodes_that_all_change_are_judged_over_several_turns(
     monkeypatch: pytest.MonkeyPatch, make_node: MakeNode, make_pf: MakePf, make_pod: MakePod
 ) -> None:
     """A turn that ends in the midst of it leaves nothing that counts as judged."""
-    monkeypatch.setattr("scheduler.cycle.groups.search.VALUES_A_TURN", _A_TURN)
-    monkeypatch.setattr("scheduler.cycle.groups.slices._A_VALUE", slices.A_TURN // _A_TURN)
+    monkeypatch.setattr("scheduler.cycle.groups.group_budget.VALUES_A_TURN", _A_TURN)
+    monkeypatch.setattr("scheduler.cycle.groups.group_budget._A_VALUE", group_budget.A_TURN // _A_TURN)
     life = Life(Machine("mooring"), make_node, make_pf, make_pod)
     for name in ("first", "second", "third"):
         if name != "second":

@@ -175,23 +175,6 @@ def test_one_that_is_left_over_may_fit_on_a_network_that_the_placed_ones_have_le
     assert {one.pod_info.pod.metadata.name for one in binds(railed.work())} == {"plain", "wide"}
 
 
-@pytest.mark.parametrize(
-    ("request_", "rails"), [([{"network": "rail1"}], {}), ([{}, {}], {"rails": "index"}), ([{"pf": "pf1"}], {})]
-)
-def test_the_smallest_domain_is_that_with_the_fewest_vfs_of_those_that_members_select(
-    railed: Railed, request_: object, rails: dict[str, str]
-) -> None:
-    """Rack a has more VFs in all, and just as many as are needed of those that serve; b has more of these."""
-    for rack, vfs in (("a", (50, 2)), ("b", (10, 20))):
-        pfs = tuple(railed.make_pf(index, count, network=f"rail{index}") for index, count in enumerate(vfs))
-        for number in range(2):
-            node = railed.make_node(f"{rack}{number}", pfs, labels={"rack": rack})
-            railed.machine.nodes(Changed(Identity(node.metadata.name), node), railed.now)
-    group = json.dumps({"name": "train", "min": 4, "within": "rack", **rails})
-    railed.see(*(railed.member(f"m{number}", group, request=request_) for number in range(4)))
-    assert {one.assigned.node[0] for one in binds(railed.work())} == {"a"}
-
-
 _EIGHT = tuple(f"rail{number}" for number in range(8))
 
 
@@ -262,10 +245,9 @@ def test_a_group_sends_others_away_on_the_networks_that_less_important_pods_hold
 
 
 def test_networks_that_no_node_has_together_are_not_tried(
-    make_node: MakeNode, make_pf: MakePf, make_pod: MakePod, monkeypatch: pytest.MonkeyPatch
+    make_node: MakeNode, make_pf: MakePf, make_pod: MakePod
 ) -> None:
     """A network for each leaf, and more of them than choices that are tried or judged."""
-    monkeypatch.setattr("scheduler.cycle.groups.network_room._MOST_COMPARED", 0)
     life = Life(Machine("mooring"), make_node, make_pf, make_pod)
     for number in range(160):
         pfs = tuple(life.make_pf(k, 2, network=f"leaf{number // 4}") for k in range(2))

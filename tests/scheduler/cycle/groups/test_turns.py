@@ -10,7 +10,7 @@ from mooring import names
 from mooring.annotations.assignment import read_assignment
 from mooring.kube.events import Changed, Identity
 from scheduler.cycle.decisions import Bind
-from scheduler.cycle.groups import slices
+from scheduler.cycle.groups import group_budget
 from scheduler.cycle.instructions import Instruction
 from scheduler.state.machine import Machine
 from tests.scheduler.group_life import Life, binds, told
@@ -56,28 +56,7 @@ def test_of_one_decision_in_many_turns(life: Life, monkeypatch: pytest.MonkeyPat
     where, why, steps = _outcome(life, seed)
     life.machine = Machine("mooring")
     # Whatever is counted ends the turn.
-    monkeypatch.setattr(slices, "A_TURN", 1)
+    monkeypatch.setattr(group_budget, "A_TURN", 1)
     again, why_again, more_steps = _outcome(life, seed)
     assert (again, list(why_again.values())) == (where, list(why.values()))
     assert more_steps >= steps
-
-
-def test_a_turn_ends_between_two_looks_at_all_nodes(life: Life, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of many choices of networks the first ones need one look, and the others two more."""
-    group = json.dumps({"name": "train", "min": 2, "rails": "same"})
-    monkeypatch.setattr(slices, "A_TURN", 1)
-    steps = list[int]()
-    for free in (0, 30):
-        life.machine = Machine("mooring")
-        for number in range(40):
-            pfs = tuple(life.make_pf(k, 1, network=f"leaf{number}") for k in range(1 + (number == free)))
-            life.machine.nodes(Changed(Identity(f"n{number}"), life.make_node(f"n{number}", pfs)), life.now)
-        life.see(*(life.member(f"m{k}", group, request=[{}]) for k in range(2)))
-        found, taken = list[Instruction](), 0
-        while (made := life.machine.step(life.now)) is not None:
-            taken += 1
-            found += made
-        assert {one.assigned.node for one in binds(found)} == {f"n{free}"}
-        steps.append(taken)
-    # Two of them are for the looks.
-    assert steps[1] - steps[0] >= 6

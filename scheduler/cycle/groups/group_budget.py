@@ -1,0 +1,93 @@
+"""How long a decision about a group goes on before events are taken in, and before others are decided about. Pure.
+
+A group may be tried in many topology domains, member by member. What a decision does is counted, not timed, so that
+equal clusters give equal decisions. The unit is a look at a node, some 0.15 us. A turn ends, so that events are taken
+in; a slice ends, so that others have their turn, if any wait.
+"""
+
+from scheduler.cycle.cycle import RecordPhase, ignore_phase
+from scheduler.cycle.placement_budget import A_DECISION, PlacementBudget
+from scheduler.kube.pod_info import PodInfo
+from scheduler.placement.place import SEARCHED_AT_ONCE
+
+# A group has so many times the steps of a pod to search for VFs.
+_STEPS = 8
+# What costs how many looks: a member before any node is looked at, a step of a search for VFs, all nodes by one shape
+# of members, a label that each node has a value of, a dry run, a value that is judged for the first time (as the PFs of
+# a node are by a request), and a member that is put where its node is known.
+_A_MEMBER, _A_STEP, _A_SHAPE, _A_COLUMN, _A_DRY_RUN, _A_VALUE, _A_MOVE = 1_000, 8, 4, 10, 700, 100, 150
+# Members that one turn tries at the most; a machine with smaller portions has smaller slices too.
+MEMBERS_A_TURN = 16
+# Some 15 ms.
+A_TURN = 100_000
+VALUES_A_TURN = A_TURN // _A_VALUE
+# Before a slice has ended so much must be done. The first is short: many groups may come at once, and most take less.
+FIRST_SLICE, LATER_SLICE = 2 * A_TURN, 8 * A_TURN
+
+
+class GroupBudget:
+    """What one decision may do in one turn and in one slice; ``placement`` is what it may search for VFs.
+
+    ``is_exclusive``: it has been overtaken by changes a few times, and others wait until it ends, for a while.
+    """
+
+    def __init__(self, portion: int = MEMBERS_A_TURN) -> None:
+        self.placement = PlacementBudget(SEARCHED_AT_ONCE, _STEPS * A_DECISION, values=VALUES_A_TURN)
+        self.record_phase: RecordPhase = ignore_phase
+        self.is_exclusive = False
+        self._portion = portion
+        self._of_turn = self._of_slice = self._members_of_turn = 0
+        self._judged = self.placement.judged
+        self._most = LATER_SLICE if portion >= MEMBERS_A_TURN else portion * _A_MEMBER
+        self._slice = min(FIRST_SLICE, self._most)
+
+    def begin_turn(self, record_phase: RecordPhase = ignore_phase) -> None:
+        self.placement.begin_turn()
+        self.record_phase = record_phase
+        self._of_turn = self._members_of_turn = 0
+        self._judged = self.placement.judged
+
+    def begin_slice(self) -> None:
+        """Begin another slice than the first."""
+        self._of_slice, self._slice = 0, self._most
+
+    def charge_member(self, member: PodInfo, nodes: int, steps: int) -> None:
+        """Count a member that was tried on so many nodes, and the steps of the search for its VFs."""
+        affinity_info = member.affinity_info
+        terms = (affinity_info.required_affinity, affinity_info.required_anti_affinity, affinity_info.preferred)
+        self._members_of_turn += 1
+        self.charge(_A_MEMBER + nodes * (1 + len(member.spread) + sum(map(len, terms))) + _A_STEP * steps)
+
+    def charge_move(self) -> None:
+        """Count a member that was put on its node, or taken off."""
+        self.charge(_A_MOVE)
+
+    def charge_dry_runs(self, count: int) -> None:
+        """Count dry runs of a search for victims, and what takes as long."""
+        self.charge(_A_DRY_RUN * count)
+
+    def charge_shape(self, nodes: int) -> None:
+        """Count that all nodes were judged by one of the members' shapes."""
+        self.charge(_A_SHAPE * (_A_MEMBER + nodes))
+
+    def charge_column(self, nodes: int) -> None:
+        """Count a look at a fact of each node."""
+        self.charge(_A_COLUMN * (_A_MEMBER + nodes))
+
+    def charge(self, looks: int) -> None:
+        self._of_turn += looks
+        self._of_slice += looks
+
+    @property
+    def turn_is_over(self) -> bool:
+        self._count_judged()
+        return self._of_turn >= A_TURN or self._members_of_turn >= self._portion
+
+    @property
+    def slice_is_over(self) -> bool:
+        self._count_judged()
+        return self._of_slice >= self._slice
+
+    def _count_judged(self) -> None:
+        before, self._judged = self._judged, self.placement.judged
+        self.charge(_A_VALUE * (self._judged - before))

@@ -1,0 +1,46 @@
+"""What a decision about a group is asked for, as data. Pure."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from scheduler.cache.cache import AssignedPod
+from scheduler.cache.groups.sources import Group
+from scheduler.cycle.groups.members import alike, by_shape, distinct
+from scheduler.kube.pod_info import PodInfo
+
+
+@dataclass(frozen=True)
+class GroupDemand:
+    """A group and its waiting ``members`` in their order, of which ``needed`` must be placed.
+
+    ``priority`` is the group's, ``placed`` are the members that have a node. ``since`` is the number of the event after
+    which the decision began, or the first one of those that go on where the last has ended: at ``first_domain``.
+    """
+
+    group: Group
+    members: Sequence[PodInfo]
+    needed: int
+    priority: int
+    placed: Sequence[AssignedPod] = ()
+    since: int = 0
+    first_domain: int = 0
+
+    @cached_property
+    def shapes(self) -> list[PodInfo]:
+        """A member of each shape."""
+        return by_shape(self.members)
+
+    @cached_property
+    def kinds(self) -> list[PodInfo]:
+        """A member of each kind: equal ones have equal rules."""
+        return list(distinct(self.members))
+
+    @cached_property
+    def uids(self) -> frozenset[str]:
+        return frozenset(one.uid for one in self.members)
+
+    @property
+    def about(self) -> object:
+        """What is decided about: equal for another decision about the same group and members."""
+        return self.group, self.needed, self.priority, {one.uid: alike(one) for one in self.members}

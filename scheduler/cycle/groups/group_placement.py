@@ -1,0 +1,272 @@
+"""Place a group on a snapshot: at least as many of its members as are needed, or why there is no room. Pure.
+
+What it is: members are counted on their nodes in the snapshot one after another, each where the ordinary cycle puts it
+beside those before it. So all rules hold among them, exact VFs included. They are tried in one topology domain after
+another (`scheduler.cycle.groups.domains`), and in each on one choice of networks after another
+(`scheduler.cycle.groups.rails`): the largest first; if then too few fit, in their order; and in the end, if not all are
+needed, the smallest first. Of the attempts in a domain in which enough fit, the one that places the most counts.
+
+What it costs: a member costs what a pod costs. After one that fits nowhere, its equals are not tried. `_MOST_TRIED`
+bounds all domains together. A decision that has tried as many leaves the rest to the next one.
+"""
+
+from collections import Counter, deque
+from collections.abc import Generator, Hashable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TypeVar
+
+from scheduler.cache.cache import AssignedPod
+from scheduler.cache.groups.sources import Group
+from scheduler.cache.node_columns import NodeColumns, Rows
+from scheduler.cycle.decisions import Bind, Decision, GroupPlacement, GroupUnschedulable, Unschedulable
+from scheduler.cycle.groups.domains import Target, targets
+from scheduler.cycle.groups.group_budget import GroupBudget
+from scheduler.cycle.groups.group_demand import GroupDemand
+from scheduler.cycle.groups.group_refusals import Refusals, left_over, of_all_domains, shortage_of, with_events_of_all
+from scheduler.cycle.groups.group_snapshot import GroupSnapshot
+from scheduler.cycle.groups.member_room import MemberRoom
+from scheduler.cycle.groups.members import alike, by_size, requests_of, together_by
+from scheduler.cycle.groups.network_sums import NetworkSums
+from scheduler.cycle.groups.rails import choices, networks_in, on_rails
+from scheduler.cycle.placement_budget import TurnSpent
+from scheduler.cycle.refusals import Among
+from scheduler.kube.pod_info import PodInfo
+
+# Members that one decision tries in all topology domains together: some seconds. And to place more than are needed.
+_MOST_TRIED, _MOST_TRIED_BEYOND = 20_000, 2_000
+Outcome = TypeVar("Outcome")
+# What goes on in portions: events are taken in between two of them.
+Steps = Generator[None, None, Outcome]
+
+
+@dataclass(frozen=True, slots=True)
+class DomainPlacement:
+    """The members that have places in a domain."""
+
+    placement: GroupPlacement
+    target: Target
+
+
+@dataclass(frozen=True, slots=True)
+class _TargetOutcome:
+    """What came of a domain: how many members were tried, and where they are, or why too few fit.
+
+    ``is_cut`` if not all was tried.
+    """
+
+    target: Target
+    count: int = 0
+    placement: DomainPlacement | None = None
+    shortage: GroupUnschedulable | None = None
+    is_cut: bool = False
+
+
+def place_group(
+    snapshot: GroupSnapshot, demand: GroupDemand, budget: GroupBudget
+) -> Steps[DomainPlacement | GroupUnschedulable]:
+    """Place a group; on success its members are on their nodes in the snapshot."""
+    passing_rows = yield from _passing_rows(snapshot, demand, budget)
+    sums = NetworkSums(snapshot.cache.nodes.size, requests_of(demand.members))
+    if demand.group.rails == "same":
+        rows = sorted({row for some in passing_rows for row in some.tolist()})
+        free_vfs = snapshot.cache.nodes.free_vfs_of_row
+        for count in sums.add((row, free_vfs[row]) for row in rows):
+            budget.charge_column(count)
+            if budget.turn_is_over:
+                yield
+    outcome = yield from _try_targets(snapshot, demand, budget, passing_rows, sums)
+    if isinstance(outcome, DomainPlacement):
+        return outcome
+    best = of_all_domains(snapshot, demand, outcome, budget.placement)
+    return replace(best, refusal=with_events_of_all(snapshot, demand, best.refusal))
+
+
+def place_member(snapshot: GroupSnapshot, member: PodInfo, among: Among | None, budget: GroupBudget) -> Steps[Decision]:
+    """Decide where a member goes in the snapshot, beside those that are there."""
+    while True:
+        if budget.turn_is_over:
+            yield
+        before = budget.placement.spent
+        try:
+            return snapshot.cycle.place(member, 0.0, budget.placement, among, budget.record_phase)
+        except TurnSpent:
+            yield
+        finally:
+            budget.charge_member(member, snapshot.cache.nodes.size, budget.placement.spent - before)
+
+
+def _passing_rows(snapshot: GroupSnapshot, demand: GroupDemand, budget: GroupBudget) -> Steps[list[Rows]]:
+    """Return the rows that each shape of members passes, each judged by itself."""
+    rows_of_shapes = list[Rows]()
+    for member in demand.shapes:
+        while True:
+            if budget.turn_is_over:
+                yield
+            try:
+                rows_of_shapes.append(snapshot.cycle.passing(member, budget.placement))
+                break
+            except TurnSpent:
+                yield
+        budget.charge_shape(snapshot.cache.nodes.size)
+    return rows_of_shapes
+
+
+def _all_targets(snapshot: GroupSnapshot, demand: GroupDemand, passing_rows: Sequence[Rows]) -> Iterator[Target]:
+    """Yield where to try the group, in order."""
+    room = MemberRoom(demand.members, demand.shapes, passing_rows, snapshot.cache.nodes)
+    if not demand.placed and (key := together_by(demand.members)):
+        # The first member that is placed binds the others to where it is.
+        yield from targets(replace(demand, group=_within(demand.group, key)), room, snapshot.cache)
+    yield from targets(demand, room, snapshot.cache)
+
+
+def _within(group: Group, key: str) -> Group:
+    """Return a group whose members are tried in the domains of one more label."""
+    if not group.within:
+        return replace(group, within=key)
+    return group if key in (group.within, *group.prefer) else replace(group, prefer=(key, *group.prefer))
+
+
+def _try_targets(
+    snapshot: GroupSnapshot, demand: GroupDemand, budget: GroupBudget, passing_rows: Sequence[Rows], sums: NetworkSums
+) -> Steps[DomainPlacement | GroupUnschedulable]:
+    """Try one domain after another, from the demand's first one on; from the first of all if there are fewer now."""
+    best, count = None, 0
+    for first in dict.fromkeys((demand.first_domain, 0)):
+        targets_in_order = enumerate(_all_targets(snapshot, demand, passing_rows))
+        for number, target in targets_in_order:
+            budget.charge(snapshot.cache.nodes.size)
+            if number < first:
+                continue
+            outcome = yield from _try_target(snapshot, demand, target, budget, sums, _MOST_TRIED - count)
+            count += outcome.count
+            if outcome.placement is not None:
+                return outcome.placement
+            if outcome.shortage is not None and (best is None or _says_more(outcome, best)):
+                best = outcome
+            if outcome.is_cut and best is not None:
+                # If this one alone has taken all that a decision may try, the next one goes on behind it.
+                go_on_from = number if number > first else next((later for later, _ in targets_in_order), 0)
+                return replace(_shortage(best), is_cut=True, go_on_from=go_on_from, comes_again=bool(go_on_from))
+        if best is not None:
+            break
+    assert best is not None, "a group is tried somewhere"
+    return _shortage(best)
+
+
+def _says_more(outcome: _TargetOutcome, best: _TargetOutcome) -> bool:
+    """Return whether a try says more of why the group waits: more members fit, or as many in a wider domain."""
+    labels, before = len(outcome.target.domain.labels), len(best.target.domain.labels)
+    return (_shortage(outcome).fitting, -labels) > (_shortage(best).fitting, -before)
+
+
+def _shortage(outcome: _TargetOutcome) -> GroupUnschedulable:
+    assert outcome.shortage is not None, "too few members fitted"
+    return outcome.shortage
+
+
+def _try_target(
+    snapshot: GroupSnapshot, demand: GroupDemand, target: Target, budget: GroupBudget, sums: NetworkSums, limit: int
+) -> Steps[_TargetOutcome]:
+    """Make one attempt after another in a domain until all members fit; then the one again in which the most did."""
+    outcome = _TargetOutcome(target)
+    best, best_fitting, count_beyond = None, target.wanted - 1, 0
+    for members in _attempts(snapshot, demand, target, sums):
+        if outcome.count >= limit or count_beyond >= _MOST_TRIED_BEYOND:
+            outcome = replace(outcome, is_cut=True)
+            break
+        refusals, count = yield from _fill(snapshot, members, target, demand.group.within, budget)
+        outcome = replace(outcome, count=outcome.count + count)
+        count_beyond += count if best is not None else 0
+        if len(snapshot.binds) == len(members):
+            return replace(outcome, placement=_placement(snapshot, target, refusals))
+        if len(snapshot.binds) > best_fitting:
+            best, best_fitting = members, len(snapshot.binds)
+        elif best is None:
+            shortage = shortage_of(snapshot, demand, target, refusals)
+            if outcome.shortage is None or shortage.fitting > outcome.shortage.fitting:
+                outcome = replace(outcome, shortage=shortage)
+        yield from _take_all_off(snapshot, budget)
+    if best is None:
+        return outcome
+    # Nothing changes in a snapshot: the same members go to the same nodes.
+    refusals, _ = yield from _fill(snapshot, best, target, demand.group.within, budget)
+    return replace(outcome, placement=_placement(snapshot, target, refusals))
+
+
+def _placement(snapshot: GroupSnapshot, target: Target, refusals: Refusals) -> DomainPlacement:
+    placement = GroupPlacement(tuple(snapshot.binds.values()), left_over(snapshot, target, refusals))
+    return DomainPlacement(placement, target)
+
+
+def _take_all_off(snapshot: GroupSnapshot, budget: GroupBudget) -> Steps[None]:
+    """Take all members off the snapshot."""
+    for uid in list(snapshot.binds):
+        if budget.turn_is_over:
+            yield
+        snapshot.take_off(uid)
+        budget.charge_move()
+
+
+def _attempts(
+    snapshot: GroupSnapshot, demand: GroupDemand, target: Target, sums: NetworkSums
+) -> Iterator[Sequence[PodInfo]]:
+    """Yield the members as they are tried in a domain: on each choice of networks in each order."""
+    members, nodes = demand.members, snapshot.cache.nodes
+    orders = [members]
+    if len(demand.shapes) > 1:
+        orders.insert(0, by_size(members))
+        if target.wanted < len(members):
+            # Of what is small the most fit.
+            orders.append(orders[0][::-1])
+    inside = target.domain.row_numbers(nodes)
+    networks_there = networks_in(target.domain, nodes) if demand.group.rails == "same" else ()
+    admitted = partial(sums.admitted, among=inside)
+    for networks in choices(demand, target.wanted, networks_there, admitted, _nominated(snapshot, demand, inside)):
+        yield from (on_rails(order, demand.group, networks) for order in orders)
+
+
+def _nominated(snapshot: GroupSnapshot, demand: GroupDemand, inside: Rows) -> list[AssignedPod]:
+    """Return the members that are nominated to nodes of a domain, as they are counted there."""
+    row_of, rows = snapshot.cache.nodes.row_of, frozenset(inside.tolist())
+    nominations = (snapshot.nominated_pods.of(one.uid) for one in demand.members)
+    return [one.assigned for one in nominations if one is not None and row_of.get(one.node, -1) in rows]
+
+
+def _fill(
+    snapshot: GroupSnapshot, members: Sequence[PodInfo], target: Target, within: str, budget: GroupBudget
+) -> Steps[tuple[Refusals, int]]:
+    """Place members in a domain as far as they fit, if enough can; return why others do not, and how many were tried.
+
+    They fill its parts one after another: who fits in none of these goes anywhere.
+    """
+    nodes, refusals, count = snapshot.cache.nodes, dict[Hashable, Unschedulable](), 0
+    among, parts = among_rows(target, within, nodes), deque(map(Among, target.parts()))
+    counts = Counter(map(alike, members))
+    for member in members:
+        kind = alike(member)
+        counts[kind] -= 1
+        if kind in refusals:
+            continue
+        decision: Decision | None = None
+        while parts and not isinstance(decision, Bind):
+            decision = yield from place_member(snapshot, member, parts[0], budget)
+            if not isinstance(decision, Bind):
+                parts.popleft()
+        if not isinstance(decision, Bind):
+            decision = yield from place_member(snapshot, member, among, budget)
+        count += 1
+        if isinstance(decision, Bind):
+            snapshot.put_on(decision)
+            continue
+        refusals[kind] = decision
+        if len(snapshot.binds) + sum(number for one, number in counts.items() if one not in refusals) < target.wanted:
+            break
+    return refusals, count
+
+
+def among_rows(target: Target, within: str, nodes: NodeColumns) -> Among | None:
+    """Return the rows of a domain, None for all; ``within`` is the label whose value all members must share."""
+    inside = target.domain.rows(nodes)
+    return None if inside is None else Among(inside, within)

@@ -1,0 +1,90 @@
+"""The cluster of one moment, private to a decision about a group, with the members that the decision has placed. Pure.
+
+Nothing of it is in the live cache. `changed_nodes` says what has changed there since.
+"""
+
+from collections.abc import Collection, Sequence, Set
+
+from scheduler.cache.cache import Cache
+from scheduler.cycle.cycle import SchedulingCycle
+from scheduler.cycle.decisions import Bind
+from scheduler.cycle.groups.group_demand import GroupDemand
+from scheduler.cycle.nominations import NominatedPods
+from scheduler.kube.pod_info import PodInfo
+
+
+class GroupSnapshot:
+    """A snapshot of the live cache and of the nominations; ``cycle`` decides on it."""
+
+    def __init__(
+        self, demand: GroupDemand, cache: Cache, cycle: SchedulingCycle, nominated_pods: NominatedPods
+    ) -> None:
+        self._live, self._live_nominations = cache, nominated_pods
+        self._group, self._priority = demand.group.key, demand.priority
+        self._has_volumes = any(one.volumes for one in demand.kinds)
+        self.cache = cache.snapshot(has_volumes=self._has_volumes)
+        self.nominated_pods = nominated_pods.snapshot()
+        self.cycle = cycle.on(self.cache, self.nominated_pods, demand.shapes)
+        self._end, self._renewed = self.cache.nodes.changes.end, self.cache.nodes.renewals.end
+        self._volume_changes = self.cache.volumes.changes
+        # The members that were put on nodes, by uid.
+        self.binds: dict[str, Bind] = {}
+
+    def put_on(self, bind: Bind) -> None:
+        """Count a member on its node."""
+        self.cache.assume(bind.assigned, 0.0)
+        if bind.plan is not None:
+            self.cache.volumes.assume(bind.pod_info.uid, bind.plan, is_tried=True)
+        self.binds[bind.pod_info.uid] = bind
+
+    def take_off(self, uid: str) -> None:
+        """Count a member on no node any more."""
+        bind = self.binds.pop(uid)
+        self.cache.retract(bind.assigned)
+        if bind.plan is not None:
+            self.cache.volumes.forget(uid)
+
+    def outdated(self, members: Collection[PodInfo]) -> list[str]:
+        """Return which of the placed members are to be judged again: those on nodes that have changed, or all.
+
+        All, if something has changed in the live cache that rules read across nodes.
+        """
+        if self._rules_read_changes(members):
+            return list(self.binds)
+        changed = self._changed_nodes()
+        return [uid for uid, bind in self.binds.items() if not changed.isdisjoint(_nodes_of(bind))]
+
+    def _rules_read_changes(self, members: Collection[PodInfo]) -> bool:
+        if self._has_volumes and self._live.volumes.changes != self._volume_changes:
+            return True
+        nodes = self._live.nodes
+        if self._has_volumes and nodes.changes.end != self._end:
+            return True
+        if self.cache.pod_counts.is_outdated:
+            return True
+        if nodes.renewals.end == self._renewed:
+            return False
+        return bool(self._live.pod_counts.anti_affinity_terms.row_counts) or any(map(_reads_labels, members))
+
+    def _changed_nodes(self) -> Set[str]:
+        nodes = self._live.nodes
+        changed = {nodes.names[row] for row in nodes.changes.since(self._end)}
+        # Room is kept for others that was free, or is free that was kept.
+        kept, now = self._kept(self.nominated_pods), self._kept(self._live_nominations)
+        changed |= {node for node in kept.keys() | now.keys() if kept.get(node) != now.get(node)}
+        return changed | (self.cache.node_names() - self._live.node_names())
+
+    def _kept(self, nominated_pods: NominatedPods) -> dict[str, frozenset[str]]:
+        """Return by node the uids of the nominated pods that any member has to leave room for."""
+        by_node = nominated_pods.counting_for_group(self._group, self._priority)
+        return {node: frozenset(one.uid for one in pods) for node, pods in by_node.items()}
+
+
+def _nodes_of(bind: Bind) -> Sequence[str]:
+    return (bind.assigned.node,) if bind.plan is None else tuple(bind.plan.nodes())
+
+
+def _reads_labels(member: PodInfo) -> bool:
+    """Return whether a member has rules that read the labels of other nodes."""
+    affinity_info = member.affinity_info
+    return bool(affinity_info.required_affinity or affinity_info.required_anti_affinity or member.spread)

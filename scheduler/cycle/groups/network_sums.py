@@ -1,0 +1,94 @@
+"""How many members could have their interfaces on some networks, by plain sums. Pure.
+
+For each network and node it is summed what the PFs that are up have left: VFs and Mb/s. A node admits no more members
+than the tightest of these does, so that networks that are left out for it hold too few members in truth too.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+
+import numpy as np
+
+from mooring.annotations.request import PodRequest
+from scheduler.cache.column import Amounts
+from scheduler.placement.place import PfCapacity
+from scheduler.placement.vf_accounting import FreeVfs
+
+# Nodes that are looked at between two turns; networks whose sums are kept as arrays over all nodes.
+_AT_ONCE, _MOST_KEPT = 256, 64
+# The network of each interface.
+Networks = tuple[str, ...]
+# What the PFs of one node have left, by network: VFs and Mb/s.
+_Left = dict[str, tuple[int, int]]
+
+
+class NetworkSums:
+    """What some nodes have left on each network; each is known by its number."""
+
+    def __init__(self, size: int, requests: Counter[PodRequest | None]) -> None:
+        """Take the members' requests, each with the number of members that have it."""
+        self._size, self._count = size, sum(requests.values())
+        self._requests = [(one, count) for one, count in requests.items() if one is not None and one.interfaces]
+        self._nodes: dict[str, list[tuple[int, int, int]]] = {}
+        self._arrays: dict[str, tuple[Amounts, Amounts]] = {}
+        # What was read of PFs with equal capacities: nodes of one model share their PFs.
+        self._known: dict[tuple[int, tuple[PfCapacity, ...]], _Left] = {}
+
+    def add(self, nodes: Iterable[tuple[int, FreeVfs]]) -> Iterator[int]:
+        """Count these nodes; yield how many were looked at, in portions."""
+        portion = 0
+        for number, free_vfs in nodes:
+            portion += 1
+            key = id(free_vfs.pfs), free_vfs.capacities
+            left = self._known.get(key)
+            if left is None:
+                left = self._known[key] = _left_of(free_vfs)
+            for network, (vfs, mbps) in left.items():
+                self._nodes.setdefault(network, []).append((number, vfs, mbps))
+            if portion == _AT_ONCE:
+                yield portion
+                portion = 0
+        yield portion
+
+    def admitted(self, networks: Networks, among: Amounts) -> int:
+        """Return how many members the nodes with these numbers admit whose first interfaces are on these networks."""
+        found = self._count
+        for request, count in self._requests:
+            interfaces = request.interfaces[: len(networks)]
+            vfs = Counter(networks[: len(interfaces)])
+            rates = Counter[str]()
+            for network, interface in zip(networks, interfaces, strict=False):
+                rates[network] += interface.min_tx_rate
+            room = np.full(len(among), self._count, np.int64)
+            for network, wanted in vfs.items():
+                has_vfs, has_mbps = self._on(network)
+                room = np.minimum(room, has_vfs[among] // wanted)
+                if rates[network]:
+                    room = np.minimum(room, has_mbps[among] // rates[network])
+            found = min(found, int(room.sum()) * self._count // count)
+        return found
+
+    def _on(self, network: str) -> tuple[Amounts, Amounts]:
+        arrays = self._arrays.get(network)
+        if arrays is None:
+            vfs, mbps = np.zeros(self._size, np.int64), np.zeros(self._size, np.int64)
+            if nodes := self._nodes.get(network):
+                numbers, vfs_left, mbps_left = map(list, zip(*nodes, strict=True))
+                vfs[numbers], mbps[numbers] = vfs_left, mbps_left
+            while len(self._arrays) >= _MOST_KEPT:
+                del self._arrays[next(iter(self._arrays))]
+            arrays = self._arrays[network] = vfs, mbps
+        return arrays
+
+
+def _left_of(free_vfs: FreeVfs) -> _Left:
+    left = _Left()
+    pairs: Sequence[tuple[str, int, int]] = [
+        (pf.network, capacity.vfs, max(capacity.mbps, 0))
+        for pf, capacity in zip(free_vfs.pfs, free_vfs.capacities, strict=True)
+        if pf.up
+    ]
+    for network, vfs, mbps in pairs:
+        before = left.get(network, (0, 0))
+        left[network] = before[0] + vfs, before[1] + mbps
+    return left

@@ -1,0 +1,155 @@
+"""What was decided on a snapshot is carried out if it still holds; otherwise only what does not is decided again."""
+
+from typing import Any
+
+import pytest
+
+from scheduler.cycle.decisions import Bind
+from scheduler.cycle.groups.group_snapshot import GroupSnapshot
+from tests.scheduler.group_life import Life, binds, told
+
+
+def _steps(life: Life, count: int) -> None:
+    """Take steps of a decision that does not end with them."""
+    life.machine.group_scheduling.portion = 1
+    for _ in range(count):
+        assert binds(life.machine.step(life.now) or []) == []
+        assert list(life.machine.cache.assigned_pods()) == []
+
+
+def _group(life: Life, count: int, **asks: object) -> None:
+    more = "".join(f',"{key}":"{value}"' for key, value in asks.items())
+    life.see(*(life.member(f"m{number}", f'{{"name":"train","min":{count}{more}}}') for number in range(count)))
+
+
+@pytest.mark.parametrize("taken", ["n0", "n1"])
+def test_only_the_member_whose_node_was_taken_goes_elsewhere(life: Life, taken: str) -> None:
+    """The others stay where they were, though the free node is as good."""
+    life.nodes("n0", "n1", "n2", "n3")
+    _group(life, 3)
+    _steps(life, 2)
+    life.nodes(taken, vfs=1)
+    assert {one.assigned.node for one in binds(life.work())} == {"n0", "n1", "n2", "n3"} - {taken}
+
+
+def test_what_still_holds_is_carried_out_though_something_better_exists(life: Life) -> None:
+    """A smaller rack comes when all members have their places."""
+    life.nodes("a0", "a1", "a2", "a3", labels={"rack": "a"})
+    _group(life, 3, within="rack")
+    _steps(life, 2)
+    life.nodes("b0", "b1", "b2", labels={"rack": "b"})
+    assert {one.assigned.node[0] for one in binds(life.work())} == {"a"}
+
+
+def test_nobody_is_placed_where_one_has_no_place_any_more(life: Life) -> None:
+    """The group is decided about again as a whole, and waits."""
+    life.nodes("n0", "n1", "n2")
+    _group(life, 3)
+    _steps(life, 2)
+    life.nodes("n1", vfs=1)
+    found = life.work()
+    assert binds(found) == []
+    assert "2 of 3 members fit" in next(iter(told(found).values()))
+    assert list(life.machine.cache.assigned_pods()) == []
+
+
+def test_members_that_spread_are_all_placed_again_where_one_has_to_move(life: Life) -> None:
+    """The others may be where they are because of that one."""
+    for name, zone in (("a0", "a"), ("a1", "a"), ("b0", "b"), ("b1", "b")):
+        life.nodes(name, labels={"zone": zone})
+    selector = {"labelSelector": {"matchLabels": {"app": "train"}}}
+    spread = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"} | selector
+    spec, labels = {"topologySpreadConstraints": [spread]}, {"labels": {"app": "train"}}
+    group = '{"name":"train","min":2}'
+    life.see(*(life.member(f"m{number}", group, spec=spec, metadata=labels) for number in range(3)))
+    _steps(life, 2)
+    for name in ("b0", "b1"):
+        life.nodes(name, vfs=1, labels={"zone": "b"})
+    # With none in zone b, zone a may have one.
+    found = life.work()
+    assert binds(found) == []
+    life.nodes("b0", labels={"zone": "b"})
+    assert len(binds(life.work(20.0))) >= 2
+
+
+def test_a_large_group_starts_beside_pods_that_come_all_the_time(life: Life) -> None:
+    """After three rounds they wait for it; their Binds before that have changed the nodes of its members each time."""
+    life.nodes(*(f"n{number}" for number in range(30)))
+    _group(life, 30)
+    life.machine.group_scheduling.portion = 1
+    made, singles = list[Bind](), 0
+    for _ in range(2000):
+        if not life.machine.pending_pods.uids() or singles == len([one for one in made if not one.pod_info.interfaces]):
+            singles += 1
+            life.see(life.make_pod(f"single{singles}"))
+        life.now += 0.05
+        made += binds(life.machine.step(life.now) or [])
+        if any(one.pod_info.interfaces for one in made):
+            break
+    assert len([one for one in made if one.pod_info.interfaces]) == 30
+    assert singles > 3
+    life.machine.check()
+
+
+def test_a_member_that_goes_ends_the_decision_and_leaves_nothing(life: Life) -> None:
+    """Nobody is assumed, and what is left of the group waits for another member."""
+    life.nodes("n0", "n1", "n2")
+    _group(life, 3)
+    _steps(life, 2)
+    first = life.machine.pending_pods.uids()[0]
+    life.gone(life.machine.pending_pods[first].pod)
+    assert binds(life.work()) == []
+    assert list(life.machine.cache.assigned_pods()) == []
+
+
+def _start_beside_binds(life: Life, monkeypatch: pytest.MonkeyPatch, step_s: float) -> list[int]:
+    """Let a group of 64 start beside 500 pods a second, which the members must not be beside.
+
+    Return how many of these were bound in each round of its decision, until the group was or nobody waited for it.
+    """
+    others, of_group = list[int](), 0
+
+    class Counted(GroupSnapshot):
+        def __init__(self, *args: Any) -> None:
+            super().__init__(*args)
+            others.append(0)
+
+    monkeypatch.setattr("scheduler.cycle.groups.group_cycle.GroupSnapshot", Counted)
+    labels = {"app": "train"}
+    apart = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": labels}}
+    spec = {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [apart]}}}
+    life.nodes(*(f"n{number}" for number in range(80)))
+    life.nodes("others", labels={"for": "others"}, allocatable={"pods": "9999"})
+    group, metadata = '{"name":"train","min":64}', {"labels": labels}
+    life.see(*(life.member(f"m{number}", group, spec=spec, metadata=metadata) for number in range(64)))
+    life.machine.group_scheduling.portion = 1
+    came, began = 0, life.now
+    while not of_group and sum(others[3:]) == 0:
+        while came < 500 * (life.now - began):
+            came += 1
+            life.see(life.make_pod(f"s{came}", metadata=metadata, spec={"nodeSelector": {"for": "others"}}))
+        bound = binds(life.machine.step(life.now) or [])
+        life.bound(*bound)
+        of_group += len([one for one in bound if one.assigned.node != "others"])
+        if others and not of_group:
+            others[-1] += len(bound)
+        life.now += 0.0005 if bound else step_s
+    assert of_group in (0, 64)
+    return others
+
+
+def test_members_that_keep_apart_start_in_the_fourth_round_beside_binds(
+    life: Life, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each Bind is one that their rules are about, so all are judged again; in the fourth round others wait."""
+    first, second, third, fourth = _start_beside_binds(life, monkeypatch, 0.003)
+    assert min(first, second, third) > 0
+    assert fourth == 0
+
+
+def test_others_wait_for_a_group_for_a_quarter_of_a_second_at_the_most(
+    life: Life, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A round that takes longer gives way to them again."""
+    first, second, third, fourth = _start_beside_binds(life, monkeypatch, 0.02)
+    assert min(first, second, third, fourth) > 0
