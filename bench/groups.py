@@ -3,8 +3,9 @@
     python -m bench.groups [--members 2048] [--rounds 3] [--only TEXT]
 
 What is timed is `step` of the machine, in CPU time of its thread, until nothing is left to decide: members decided a
-second, and the longest step, after which other work gets its turn. Racks have 16 nodes and leaves 4. The last lines
-give clusters room for some of the groups only: no other may have a member bound. Exit status 1 if a goal is missed.
+second, and the longest step, after which other work gets its turn. Racks have 16 nodes and leaves 4. Two lines give
+clusters room for some of the groups only: no other may have a member bound. In the last two, other pods come and go, at
+so many a second of this CPU time, until the group is bound; what they cost counts. Exit status 1 if a goal is missed.
 """
 
 import argparse
@@ -13,7 +14,7 @@ import itertools
 import os
 import sys
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -22,9 +23,10 @@ import msgspec
 from bench.loads import scheduler_load as load
 from bench.loads.scheduler_load import Json
 from mooring import names
-from mooring.kube.events import Changed, Identity
+from mooring.kube.events import Changed, Identity, Removed
 from mooring.parsing import dump
 from scheduler.cycle.decisions import Bind
+from scheduler.kube.binding_outcome import BOUND
 from scheduler.kube.objects import Node, Pod
 from scheduler.state.machine import Machine
 
@@ -55,6 +57,9 @@ class Load:
     most_s: float | None = None
     # How many groups there is room for; None for all.
     fitting: int | None = None
+    # How many other pods come in a second, each for half a second; and whether the members must be apart from them.
+    others: int = 0
+    is_apart: bool = False
 
 
 LOADS = (
@@ -70,7 +75,12 @@ LOADS = (
     Load("512 members of 8 VFs, 1,000 nodes", 1000, 512, {}, _EIGHT, count=1, most_s=1.0),
     Load("room for 5 of 12 groups of 16", 21, 16, {}, count=12, cpu="15", fitting=5),
     Load("room for 1 of 12 groups of 12, in a rack", 20, 12, _IN_A_RACK, count=12, cpu="60", fitting=1),
+    Load("512 members beside 300 pods a second, 5,000", 5000, 512, {}, count=1, most_s=2.0, others=300),
+    Load("64 apart, beside 500 pods a second, 5,000", 5000, 64, {}, count=1, most_s=2.0, others=500, is_apart=True),
 )
+_LABELS = {"app": "train"}
+_APART: Json = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": _LABELS}}
+_STAYS_S = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,16 +99,59 @@ def measure(load_: Load, count: int) -> Result:
         machine.nodes(Changed(Identity(load.node_name(number)), _node(load_, number)), _NOW)
     for group, member in itertools.product(range(count), range(load_.size)):
         pod = _member(load_, group, member)
-        machine.pods(Changed(Identity(pod.metadata.name, "default", pod.metadata.uid), pod), _NOW)
-    spent, longest, bound = 0.0, 0.0, Counter[str]()
+        machine.pods(Changed(_identity(pod), pod), _NOW)
+    spent, longest, bound, others = 0.0, 0.0, Counter[str](), _Others(machine, load_)
     while True:
         began = time.thread_time()
-        made = machine.step(_NOW)
-        took = time.thread_time() - began
-        if made is None:
+        others.come_and_go(spent)
+        stepped = time.thread_time()
+        made = machine.step(_NOW + spent)
+        ended = time.thread_time()
+        spent, longest = spent + ended - began, max(longest, ended - stepped)
+        binds = [one for one in made or () if isinstance(one, Bind)]
+        others.bound(binds, spent)
+        bound.update(one.pod_info.pod.metadata.name.rpartition("-")[0] for one in binds if one.pod_info.pod.annotations)
+        if bound.total() == count * load_.size if load_.others else made is None:
             return Result(spent, longest * 1000, bound)
-        spent, longest = spent + took, max(longest, took)
-        bound.update(one.pod_info.pod.metadata.name.rpartition("-")[0] for one in made if isinstance(one, Bind))
+
+
+class _Others:
+    """Pods beside the groups, which come at a rate, are bound, and go after a while."""
+
+    def __init__(self, machine: Machine, load_: Load) -> None:
+        self._machine, self._load = machine, load_
+        self._came = 0
+        self._going = deque[tuple[float, Pod]]()
+
+    def come_and_go(self, now: float) -> None:
+        """Show the pods that have come, or gone, until now."""
+        while self._came < self._load.others * now:
+            self._came += 1
+            document = load.pod(self._came, [], "100m", {}, _LABELS)
+            document["metadata"] |= {"uid": f"other-{self._came}", "annotations": {}}
+            self._show(msgspec.convert(document, Pod), now)
+        while self._going and self._going[0][0] <= now:
+            _, pod = self._going.popleft()
+            self._machine.pods(Removed(_identity(pod)), _NOW + now)
+
+    def bound(self, binds: Sequence[Bind], now: float) -> None:
+        """Let Bindings succeed, and the watch show them."""
+        for bind in binds if self._load.others else ():
+            self._machine.finished(bind, BOUND, _NOW + now)
+            document = msgspec.to_builtins(bind.pod_info.pod)
+            document["spec"]["nodeName"] = bind.assigned.node
+            document["metadata"]["annotations"] |= bind.annotations
+            pod = msgspec.convert(document, Pod)
+            self._show(pod, now)
+            if not bind.pod_info.interfaces:
+                self._going.append((now + _STAYS_S, pod))
+
+    def _show(self, pod: Pod, now: float) -> None:
+        self._machine.pods(Changed(_identity(pod), pod), _NOW + now)
+
+
+def _identity(pod: Pod) -> Identity:
+    return Identity(pod.metadata.name, "default", pod.metadata.uid)
 
 
 def _node(load_: Load, number: int) -> Node:
@@ -115,7 +168,10 @@ def _node(load_: Load, number: int) -> Node:
 def _member(load_: Load, group: int, member: int) -> Pod:
     asks = {"name": f"train-{group}", "min": load_.size, **load_.asks}
     own = [one | {"min_tx_rate": one["min_tx_rate"] + 100 * (member % load_.shapes)} for one in load_.interfaces]
-    document = load.pod(0, [], load_.cpu, {})
+    apart: Json = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [_APART]}}
+    document = load.pod(
+        0, [], load_.cpu, {"affinity": apart} if load_.is_apart else {}, _LABELS if load_.others else {}
+    )
     annotations = {names.REQUEST: dump(own), names.GROUP: dump(asks)}
     created = f"2026-01-01T{group // 3600:02}:{group // 60 % 60:02}:{group % 60:02}Z"
     metadata = {"name": f"train-{group}-{member}", "uid": f"{group}-{member}", "creationTimestamp": created}
