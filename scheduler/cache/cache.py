@@ -115,6 +115,8 @@ class Cache:
         self._free_since: dict[str, Mapping[tuple[str, int], float]] = {}
         self._unready = UnreadyNodes()
         self._reserved_rates = ReservedRates()
+        # Of a snapshot, the cache that it was made of, and the number of the first change there that it does not have.
+        self._live: tuple[Cache, int] | None = None
 
     def snapshot(self, *, has_volumes: bool) -> "Cache":
         """Return the cluster as it is now; what is written later to one of both is not in the other.
@@ -130,6 +132,7 @@ class Cache:
         made._free_since, made._assigned_pods = self._free_since.copy(), {}
         # Derived when it is needed: a decision puts pods on few nodes.
         made._vf_accountings, made._unready = {}, UnreadyNodes()
+        made._live = self, self.nodes.changes.end
         return made
 
     def node(self, name: str) -> NodeInfo | None:
@@ -199,8 +202,15 @@ class Cache:
         """Return what a known node has left; a caller that changes it undoes that before anything else reads it."""
         found = self._vf_accountings.get(node)
         if found is None:
-            found = self._vf_accountings[node] = VfAccounting(self._node_info[node].inventory, self._claims(node))
+            found = self._vf_accountings[node] = self._derive_accounting(node)
         return found
+
+    def _derive_accounting(self, node: str) -> VfAccounting:
+        if self._live is not None:
+            live, since = self._live
+            if not live.nodes.changes.has_changed(self.nodes.row_of[node], since):
+                return live.vf_accounting(node).copy()
+        return VfAccounting(self._node_info[node].inventory, self._claims(node))
 
     def lowest_priority(self) -> int | None:
         """Return the lowest priority of any pod; None without pods."""

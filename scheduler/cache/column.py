@@ -203,6 +203,10 @@ class Journal:
         self._last[row] = self.end
         self.end += 1
 
+    def has_changed(self, row: int, number: int) -> bool:
+        """Return whether a row has changed since then."""
+        return self._last.get(row, -1) >= number
+
     def since(self, number: int) -> list[int]:
         """Return the distinct rows changed since then, the last one first."""
         found = list[int]()

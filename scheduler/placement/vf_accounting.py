@@ -6,6 +6,7 @@ withholds its VFs and the min rate that they still reserve; a VF that is both ou
 share a port each show what the port has left.
 """
 
+import copy
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import lru_cache
@@ -135,12 +136,17 @@ class _PfAccount:
     def __init__(self, pf: Pf) -> None:
         self._pf = pf
         self._out = {index: entry.min_tx_rate for entry in pf.out if entry.min_tx_rate for index in entry.vfs}
-        # The pods that claim each VF, with the rate that each of them reserves.
-        self._claims: dict[int, dict[str, int]] = {}
+        # The pods that claim each VF, with the rate that each of them reserves; replaced when they change.
+        self._claims: dict[int, Mapping[str, int]] = {}
         self._usable = self.free = pf.usable.mask
         self.reserved = sum(self._out.values())
         # VFs that more than one pod claims.
         self.disputed: set[int] = set()
+
+    def copy(self) -> "_PfAccount":
+        made = copy.copy(self)
+        made._claims, made.disputed = self._claims.copy(), self.disputed.copy()
+        return made
 
     def claim(self, vf: int, uid: str, rate: int) -> None:
         self.free &= ~(1 << vf)
@@ -150,17 +156,19 @@ class _PfAccount:
             self.reserved += max(rate - self._out.get(vf, 0), 0)
             return
         before = self._rate(vf)
-        claimants[uid] = rate
+        claimants = self._claims[vf] = {**claimants, uid: rate}
         if len(claimants) > 1:
             self.disputed.add(vf)
         self.reserved += self._rate(vf) - before
 
     def release(self, vf: int, uid: str) -> None:
-        before, claimants = self._rate(vf), self._claims.get(vf, {})
-        claimants.pop(uid, None)
+        before = self._rate(vf)
+        claimants = {other: rate for other, rate in self._claims.get(vf, {}).items() if other != uid}
         if len(claimants) < 2:
             self.disputed.discard(vf)
-        if not claimants:
+        if claimants:
+            self._claims[vf] = claimants
+        else:
             self._claims.pop(vf, None)
             self.free |= self._usable & 1 << vf
         self.reserved += self._rate(vf) - before
@@ -204,6 +212,12 @@ class VfAccounting:
             tuple(self._port_capacities() if self._ports else [one.capacity() for one in self._pf_accounts]),
             self._ports,
         )
+
+    def copy(self) -> "VfAccounting":
+        """Return the same; what is added later to one of both is not in the other."""
+        made = copy.copy(self)
+        made._pf_accounts = [one.copy() for one in self._pf_accounts]
+        return made
 
     def add(self, claim: Claim) -> None:
         self._show(self._count(claim))

@@ -67,12 +67,11 @@ class GroupSnapshot:
         return bool(self._live.pod_counts.anti_affinity_terms.row_counts) or any(map(_reads_labels, members))
 
     def _changed_nodes(self) -> Set[str]:
-        nodes = self._live.nodes
-        changed = {nodes.names[row] for row in nodes.changes.since(self._end)}
+        names = self.cache.nodes.names
+        changed = {names[row] for row in self._live.nodes.changes.since(self._end) if row < len(names)}
         # Room is kept for others that was free, or is free that was kept.
         kept, now = self._kept(self.nominated_pods), self._kept(self._live_nominations)
-        changed |= {node for node in kept.keys() | now.keys() if kept.get(node) != now.get(node)}
-        return changed | (self.cache.node_names() - self._live.node_names())
+        return changed | {node for node in kept.keys() | now.keys() if kept.get(node) != now.get(node)}
 
     def _kept(self, nominated_pods: NominatedPods) -> dict[str, frozenset[str]]:
         """Return by node the uids of the nominated pods that any member has to leave room for."""
