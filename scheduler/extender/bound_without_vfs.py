@@ -17,7 +17,7 @@ from scheduler.cycle.instructions import Instruction, Notice, Report
 from scheduler.kube.objects import Pod
 
 # The pods that kube-scheduler has asked about last; far more than are between its question and its bind.
-_MOST_OFFERED = 1 << 14
+_MAX_OFFERS = 1 << 14
 # The kubelet's mark of a mirror pod. Source: k8s.io/api/core/v1 MirrorPodAnnotationKey.
 _MIRROR = "kubernetes.io/config.mirror"
 NO_BIND_VERB = "kube-scheduler binds pods without VFs: its extender has no bindVerb"
@@ -42,7 +42,7 @@ class BoundWithoutVfs:
         if (
             uid is not None
             and self._has_bound
-            and len({self._pods[one].metadata.namespace for one in self._unasked}) == 1
+            and len({self._pods[pod_uid].metadata.namespace for pod_uid in self._unasked}) == 1
         ):
             return ""
         return "" if uid is None else f"{NO_BIND_VERB} (delete pod {self._pods[uid].key} when it has)"
@@ -51,7 +51,7 @@ class BoundWithoutVfs:
         """Record that kube-scheduler was told which nodes fit a pod."""
         self._offered[uid] = None
         self._offered.move_to_end(uid)
-        if len(self._offered) > _MOST_OFFERED:
+        if len(self._offered) > _MAX_OFFERS:
             self._offered.popitem(last=False)
 
     def bound(self, uid: str) -> None:

@@ -23,7 +23,7 @@ from scheduler.cycle.preemption.disruption_budgets import Budgets
 from scheduler.cycle.preemption.select_victims import not_reprieved
 from scheduler.cycle.preemption.victims import importance, pods_of, single, split
 from scheduler.extender.bound_without_vfs import BoundWithoutVfs
-from scheduler.extender.protocol import MOST, Victims
+from scheduler.extender.protocol import MAX_PRIORITY, Victims
 from scheduler.extender.roots import Claimed, OutOfSteps, RootCapacity, divisions
 from scheduler.kube.binding_outcome import Outcome
 from scheduler.kube.cluster_event import ClusterEvent
@@ -105,7 +105,7 @@ class ExtenderPods:
             yield node, self._fitting(dry_runs, node, nominated.get(node, []), claimed)[1]
 
     def score(self, pod_info: PodInfo, node: str) -> int:
-        """Return how well the pod's VFs and units suit a node, from 0 to `MOST`."""
+        """Return how well the pod's VFs and units suit a node, from 0 to `MAX_PRIORITY`."""
         nodes = self.cache.nodes
         row = nodes.row_of.get(node)
         if row is None:
@@ -116,7 +116,7 @@ class ExtenderPods:
             if score is not None:
                 total += WEIGHT_OF[plugin.name] * int(score(nodes.row_view(row)))
                 weights += WEIGHT_OF[plugin.name]
-        return total * MOST // (100 * max(weights, 1))
+        return total * MAX_PRIORITY // (100 * max(weights, 1))
 
     def reserve(self, pod_info: PodInfo, node: str, now: float, claimed: Claimed | None = None) -> Bind | str:
         """Reserve exact VFs on the chosen node, beside ``claimed`` devices; return the bind, or why there are none."""

@@ -19,7 +19,7 @@ _pod = msgspec.json.Decoder(Pod).decode
 _raw_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _NULL = b"null"
 # The highest score of a node. Source: extender/v1 MaxExtenderPriority.
-MOST = 10
+MAX_PRIORITY = 10
 
 
 # The fields of ExtenderBindingArgs, each with what it must be: they become parts of a path, where ".." is a step up.
@@ -98,10 +98,10 @@ def read_extender_args(body: bytes | memoryview) -> ExtenderArgs:
     try:
         fields = _fields(body)
         pod = _read_pod(fields)
-        if (sent := fields.get("nodenames")) is not None:
-            return ExtenderArgs(pod, msgspec.json.decode(sent, type=list[str]))
-        listed = msgspec.json.decode(fields.get("nodes", b"{}"), type=_Nodes)
-        items = {_node(item).metadata.name: item for item in listed.items or ()}
+        if (names_sent := fields.get("nodenames")) is not None:
+            return ExtenderArgs(pod, msgspec.json.decode(names_sent, type=list[str]))
+        node_list = msgspec.json.decode(fields.get("nodes", b"{}"), type=_Nodes)
+        items = {_node(item).metadata.name: item for item in node_list.items or ()}
     except msgspec.MsgspecError as wrong:
         raise ProtocolError(f"request is no ExtenderArgs: {wrong}") from wrong
     return ExtenderArgs(pod, list(items), items)
@@ -112,10 +112,14 @@ def read_preemption(body: bytes | memoryview) -> ExtenderPreemptionArgs:
     try:
         fields = _fields(body)
         pod = _read_pod(fields)
-        if (sent := fields.get("nodenametometavictims")) is not None:
-            return ExtenderPreemptionArgs(pod, {node: _victims(one) for node, one in _raw_fields(sent).items()})
-        sent = fields.get("nodenametovictims") or fields.get("nodetovictims") or msgspec.Raw(b"{}")
-        return ExtenderPreemptionArgs(pod, {node: _victims(one) for node, one in _raw_fields(sent).items()})
+        if (victims_sent := fields.get("nodenametometavictims")) is not None:
+            return ExtenderPreemptionArgs(
+                pod, {node: _victims(victims) for node, victims in _raw_fields(victims_sent).items()}
+            )
+        victims_sent = fields.get("nodenametovictims") or fields.get("nodetovictims") or msgspec.Raw(b"{}")
+        return ExtenderPreemptionArgs(
+            pod, {node: _victims(victims) for node, victims in _raw_fields(victims_sent).items()}
+        )
     except msgspec.MsgspecError as wrong:
         raise ProtocolError(f"request is no ExtenderPreemptionArgs: {wrong}") from wrong
 
@@ -124,25 +128,25 @@ def read_binding(body: bytes | memoryview) -> Binding:
     """Read the arguments of `bind`; raise ProtocolError."""
     try:
         fields = _fields(body)
-        found = [msgspec.json.decode(fields.get(key, b'""'), type=str) for key in _BINDING]
+        values = [msgspec.json.decode(fields.get(key, b'""'), type=str) for key in _BINDING]
     except msgspec.MsgspecError as wrong:
         raise ProtocolError(f"request is no ExtenderBindingArgs: {wrong}") from wrong
-    for (key, is_name), value in zip(_BINDING.items(), found, strict=True):
+    for (key, is_name), value in zip(_BINDING.items(), values, strict=True):
         if not is_name(value):
             raise ProtocolError(f"request is no ExtenderBindingArgs: {key}: {shorten(value)} is not a name")
-    return Binding(*found)
+    return Binding(*values)
 
 
-def filtered(args: ExtenderArgs, refused: FailedNodes) -> bytes:
+def filtered(args: ExtenderArgs, failures: FailedNodes) -> bytes:
     """Return an ExtenderFilterResult: the nodes that pass, in the form in which they were sent."""
-    passing = [node for node in args.nodes if node not in refused.for_now and node not in refused.for_good]
+    passing = [node for node in args.nodes if node not in failures.for_now and node not in failures.for_good]
     nodes = None if args.items is None else {"items": [args.items[node] for node in passing]}
     return _encode(
         {
             "Nodes": nodes,
             "NodeNames": passing if args.items is None else None,
-            "FailedNodes": refused.for_now,
-            "FailedAndUnresolvableNodes": refused.for_good,
+            "FailedNodes": failures.for_now,
+            "FailedAndUnresolvableNodes": failures.for_good,
             "Error": "",
         }
     )
@@ -154,15 +158,15 @@ def failed(error: str) -> bytes:
 
 
 def prioritized(scores: Mapping[str, int]) -> bytes:
-    """Return a HostPriorityList of scores from 0 to `MOST`."""
+    """Return a HostPriorityList of scores from 0 to `MAX_PRIORITY`."""
     return _encode([{"Host": node, "Score": score} for node, score in scores.items()])
 
 
 def preempted(victims: Mapping[str, Victims]) -> bytes:
     """Return an ExtenderPreemptionResult; for either form of the request it names pods by uid."""
     result = {
-        node: {"Pods": [{"UID": uid} for uid in one.uids], "NumPDBViolations": one.broken_budgets}
-        for node, one in victims.items()
+        node: {"Pods": [{"UID": uid} for uid in node_victims.uids], "NumPDBViolations": node_victims.broken_budgets}
+        for node, node_victims in victims.items()
     }
     return _encode({"NodeNameToMetaVictims": result})
 
@@ -181,12 +185,12 @@ def _read_pod(fields: Mapping[str, msgspec.Raw]) -> Pod:
     return pod
 
 
-def _victims(sent: msgspec.Raw) -> Victims:
+def _victims(raw: msgspec.Raw) -> Victims:
     """Read Victims, which contain whole pods, or MetaVictims, which contain uids."""
-    fields = _fields(sent)
+    fields = _fields(raw)
     pods = msgspec.json.decode(fields.get("pods", b"[]"), type=list[msgspec.Raw])
-    broken = msgspec.json.decode(fields.get("numpdbviolations", b"0"), type=int)
-    return Victims(tuple(_uid(_fields(pod)) for pod in pods), broken)
+    violations = msgspec.json.decode(fields.get("numpdbviolations", b"0"), type=int)
+    return Victims(tuple(_uid(_fields(pod)) for pod in pods), violations)
 
 
 def _uid(pod: Mapping[str, msgspec.Raw]) -> str:

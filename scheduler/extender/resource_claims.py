@@ -116,7 +116,7 @@ class Device:
 
 
 @dataclass(frozen=True, slots=True)
-class Allocated:
+class Allocation:
     """What a pod's claims have been allocated: devices in their order, and the node where that is, None if unknown.
 
     ``names`` are the claims', for whoever reads why the pod waits.
@@ -137,25 +137,29 @@ class Allocated:
 
 def claim_names(pod: Pod) -> tuple[str, ...] | str:
     """Return the names of a pod's claims; in words why they are not known."""
-    listed = pod.spec.resource_claims or ()
-    if len(listed) > MOST_CLAIMS:
-        return f"{len(listed)} resource claims are more than {MOST_CLAIMS}"
-    made = {one.name: one for one in pod.status.resource_claim_statuses or ()}
-    found = []
-    for one in listed:
-        if one.resource_claim_name:
-            found.append(one.resource_claim_name)
-        elif one.name not in made:
-            return f"the claim {one.name!r} of the pod has not been made from its template yet"
-        elif named := made[one.name].resource_claim_name:
-            found.append(named)
+    claims = pod.spec.resource_claims or ()
+    if len(claims) > MOST_CLAIMS:
+        return f"{len(claims)} resource claims are more than {MOST_CLAIMS}"
+    status_of = {claim.name: claim for claim in pod.status.resource_claim_statuses or ()}
+    claim_keys = []
+    for claim in claims:
+        if claim.resource_claim_name:
+            claim_keys.append(claim.resource_claim_name)
+        elif claim.name not in status_of:
+            return f"the claim {claim.name!r} of the pod has not been made from its template yet"
+        elif generated_name := status_of[claim.name].resource_claim_name:
+            claim_keys.append(generated_name)
         # Else none is needed. Source: PodResourceClaimStatus in k8s.io/api/core/v1/types.go.
     # They become parts of a path, and who asks may have sent the pod himself.
-    strange = next((name for name in (*found, pod.metadata.namespace) if not is_subdomain(name)), None)
-    return tuple(dict.fromkeys(found)) if strange is None else f"{shorten(strange)} is no name of a claim or namespace"
+    strange = next((name for name in (*claim_keys, pod.metadata.namespace) if not is_subdomain(name)), None)
+    return (
+        tuple(dict.fromkeys(claim_keys))
+        if strange is None
+        else f"{shorten(strange)} is no name of a claim or namespace"
+    )
 
 
-def allocated(claims: Sequence[ResourceClaim]) -> Allocated | None:
+def allocated(claims: Sequence[ResourceClaim]) -> Allocation | None:
     """Return what claims have been allocated; None while one of them has not."""
     allocations = [claim.status.allocation for claim in claims if claim.status and claim.status.allocation]
     if len(allocations) < len(claims):
@@ -168,7 +172,7 @@ def allocated(claims: Sequence[ResourceClaim]) -> Allocated | None:
         if not result.admin_access
     ]
     nodes = {node for allocation in allocations for node in _nodes(allocation.node_selector)}
-    return Allocated(
+    return Allocation(
         tuple(claim.metadata.name for claim in claims), tuple(devices), nodes.pop() if len(nodes) == 1 else None
     )
 
@@ -181,24 +185,26 @@ def _nodes(selector: NodeSelector | None) -> Iterator[str]:
                 yield from field.values or ()
 
 
-def roots_of(found: Allocated, slices: Iterable[ResourceSlice], node: str) -> tuple[frozenset[str], ...] | str:
+def roots_of(allocation: Allocation, slices: Iterable[ResourceSlice], node: str) -> tuple[frozenset[str], ...] | str:
     """Return the PCIe roots of each allocated device that has any, in order; why there is none in words."""
-    published = _published(slices)
-    if missing := next((device for device in found.devices if device not in published), None):
-        return f"device {str(missing)!r} of {found.title} is in no ResourceSlice of node {node!r}"
-    rooted = [published[device] for device in found.devices if published[device]]
-    if not rooted:
-        return f"no device of {found.title} has the attribute {PCIE_ROOT!r}: its driver does not say where it lies"
-    return tuple(rooted)
+    roots_by_device = _published(slices)
+    if missing := next((device for device in allocation.devices if device not in roots_by_device), None):
+        return f"device {str(missing)!r} of {allocation.title} is in no ResourceSlice of node {node!r}"
+    roots = [roots_by_device[device] for device in allocation.devices if roots_by_device[device]]
+    if not roots:
+        return f"no device of {allocation.title} has the attribute {PCIE_ROOT!r}: its driver does not say where it lies"
+    return tuple(roots)
 
 
 def _published(slices: Iterable[ResourceSlice]) -> Mapping[Device, frozenset[str]]:
     """Return the roots of each device; of a pool that is being replaced the newest generation counts."""
-    found: dict[Device, frozenset[str]] = {}
-    for one in sorted(slices, key=lambda one: one.spec.pool.generation):
-        for device in one.spec.devices or ():
-            found[Device(one.spec.driver, one.spec.pool.name, device.name)] = _roots(device)
-    return found
+    roots_by_device: dict[Device, frozenset[str]] = {}
+    for resource_slice in sorted(slices, key=lambda resource_slice: resource_slice.spec.pool.generation):
+        for device in resource_slice.spec.devices or ():
+            roots_by_device[Device(resource_slice.spec.driver, resource_slice.spec.pool.name, device.name)] = _roots(
+                device
+            )
+    return roots_by_device
 
 
 def _roots(device: _Device) -> frozenset[str]:

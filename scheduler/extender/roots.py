@@ -33,13 +33,13 @@ class Claimed:
 
     def refusal(self, reason: str) -> str:
         """Return why the VFs are not to be had beside the devices, and what to do: the claims stay allocated."""
-        roots = sorted(frozenset().union(*self.devices))[:_MOST_TOLD]
-        where = f"under PCIe root{'s' if len(roots) > 1 else ''} {', '.join(roots)} of {self.title}"
-        return f"{where}: {reason}. {_REMEDY}"
+        roots = sorted(frozenset().union(*self.devices))[:_MAX_ROOTS_SHOWN]
+        place = f"under PCIe root{'s' if len(roots) > 1 else ''} {', '.join(roots)} of {self.title}"
+        return f"{place}: {reason}. {_REMEDY}"
 
 
 # A node has some eight.
-_MOST_TOLD = 16
+_MAX_ROOTS_SHOWN = 16
 _REMEDY = (
     "What is claimed stays allocated: free VFs there, or delete the pod and its claim, and have the new claim select "
     "another 'resource.kubernetes.io/pcieRoot'"
@@ -63,8 +63,8 @@ class _Devices:
     """Devices that lie under the same roots, the interfaces they may get at most, and those that they have."""
 
     roots: tuple[str, ...]
-    most: int
-    given: int = field(default=0)
+    max_count: int
+    count: int = field(default=0)
 
 
 def divisions(
@@ -84,9 +84,12 @@ def divisions(
 
 def _suffices(capacities: Mapping[str, RootCapacity], roots: frozenset[str], interfaces: Sequence[VfRequest]) -> bool:
     """Return whether there is enough under all the roots together: else a search would go through all divisions."""
-    left = [capacities[root] for root in roots if root in capacities]
-    vfs, mbps = sum([one.vfs for one in left]), sum([one.mbps for one in left])
-    return vfs >= len(interfaces) and mbps >= sum([one.min_tx_rate for one in interfaces])
+    root_capacities = [capacities[root] for root in roots if root in capacities]
+    vfs, mbps = (
+        sum([capacity.vfs for capacity in root_capacities]),
+        sum([capacity.mbps for capacity in root_capacities]),
+    )
+    return vfs >= len(interfaces) and mbps >= sum([interface.min_tx_rate for interface in interfaces])
 
 
 class _Search:
@@ -98,16 +101,18 @@ class _Search:
         capacities: Mapping[str, RootCapacity] | None,
     ) -> None:
         self._count, self._admitted = len(interfaces), admitted
-        self._rates = [one.min_tx_rate for one in interfaces]
-        self._capacities = None if capacities is None else {root: replace(left) for root, left in capacities.items()}
+        self._rates = [interface.min_tx_rate for interface in interfaces]
+        self._capacities = (
+            None if capacities is None else {root: replace(capacity) for root, capacity in capacities.items()}
+        )
         # An interface that equals the one before it goes to the same devices or later ones: nothing else would differ.
-        plain = [replace(one, name=None, containers=None) for one in interfaces]
-        self._repeats = [False, *(one == other for one, other in pairwise(plain))]
-        fewest, more = divmod(len(interfaces), len(devices))
-        self._more = more
+        plain = [replace(interface, name=None, containers=None) for interface in interfaces]
+        self._repeats = [False, *(interface == next_interface for interface, next_interface in pairwise(plain))]
+        fewest, remainder = divmod(len(interfaces), len(devices))
+        self._remainder = remainder
         self._fewest = fewest
         # How many interfaces are left over beside a full share for each device, and have a device now.
-        self._beyond = 0
+        self._beyond_share = 0
         alike: dict[frozenset[str], int] = {}
         for roots in devices:
             alike[roots] = alike.get(roots, 0) + 1
@@ -115,40 +120,40 @@ class _Search:
         self._steps = STEPS
         self._yielded: set[Division] = set()
 
-    def below(self, chosen: Division, first: int = 0) -> Iterator[Division]:
+    def below(self, division: Division, first: int = 0) -> Iterator[Division]:
         """Yield the divisions that begin so; the interface before went to group ``first``."""
-        if len(chosen) == self._count:
-            if chosen not in self._yielded:
-                self._yielded.add(chosen)
-                yield chosen
+        if len(division) == self._count:
+            if division not in self._yielded:
+                self._yielded.add(division)
+                yield division
             return
-        start = first if self._repeats[len(chosen)] else 0
+        start = first if self._repeats[len(division)] else 0
         for number in range(start, len(self._groups)):
             group = self._groups[number]
             if not self._may_take(group):
                 continue
-            is_beyond = group.given >= group.most * self._fewest
-            group.given += 1
-            self._beyond += is_beyond
+            is_beyond = group.count >= group.max_count * self._fewest
+            group.count += 1
+            self._beyond_share += is_beyond
             for root in group.roots:
                 self._steps -= 1
                 if self._steps < 0:
                     raise OutOfSteps
-                if root in self._admitted[len(chosen)] and self._take(root, self._rates[len(chosen)]):
-                    yield from self.below((*chosen, root), number)
-                    self._give_back(root, self._rates[len(chosen)])
-            group.given -= 1
-            self._beyond -= is_beyond
+                if root in self._admitted[len(division)] and self._take(root, self._rates[len(division)]):
+                    yield from self.below((*division, root), number)
+                    self._give_back(root, self._rates[len(division)])
+            group.count -= 1
+            self._beyond_share -= is_beyond
 
     def _take(self, root: str, rate: int) -> bool:
         """Take a VF with this rate under a root if there is one."""
         if self._capacities is None:
             return True
-        left = self._capacities[root]
-        if not left.vfs or left.mbps < rate:
+        capacity = self._capacities[root]
+        if not capacity.vfs or capacity.mbps < rate:
             return False
-        left.vfs -= 1
-        left.mbps -= rate
+        capacity.vfs -= 1
+        capacity.mbps -= rate
         return True
 
     def _give_back(self, root: str, rate: int) -> None:
@@ -158,6 +163,6 @@ class _Search:
 
     def _may_take(self, group: _Devices) -> bool:
         """Return whether devices may get one more interface: a full share, or one of the few that are left over."""
-        if group.given < group.most * self._fewest:
+        if group.count < group.max_count * self._fewest:
             return True
-        return group.given < group.most * (self._fewest + 1) and self._beyond < self._more
+        return group.count < group.max_count * (self._fewest + 1) and self._beyond_share < self._remainder

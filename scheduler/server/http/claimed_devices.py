@@ -16,7 +16,7 @@ from scheduler.extender.resource_claims import (
     MOST_DRIVERS,
     MOST_SLICES,
     VERSIONS,
-    Allocated,
+    Allocation,
     ApiGroup,
     ResourceClaim,
     ResourceSlice,
@@ -88,7 +88,7 @@ class ClaimedDevices:
         except _NotThereError:
             return set()
 
-    async def _slices(self, api: str, allocation: Allocated, node: str) -> list[ResourceSlice]:
+    async def _slices(self, api: str, allocation: Allocation, node: str) -> list[ResourceSlice]:
         if len(allocation.drivers) > MOST_DRIVERS:
             raise _Unfound(f"devices of {len(allocation.drivers)} drivers are of more than {MOST_DRIVERS}")
         slices: list[ResourceSlice] = []

@@ -9,7 +9,7 @@ import pytest
 from scheduler.extender.resource_claims import (
     MOST_CLAIMS,
     PCIE_ROOT,
-    Allocated,
+    Allocation,
     Device,
     ResourceClaim,
     ResourceSlice,
@@ -87,9 +87,9 @@ def test_a_device_lies_under_the_root_that_its_slice_says(*, is_beta: bool) -> N
     if is_beta:
         devices = [{"name": one["name"], "basic": {"attributes": one["attributes"]}} for one in devices]
     slices = [_slice(*devices, generation=2), _slice(_at("gpu-0", "pci0000:99"), generation=1)]
-    found = Allocated(("gpus",), tuple(Device(DRIVER, "n1", name) for name in ("gpu-1", "imex", "gpu-0")))
+    found = Allocation(("gpus",), tuple(Device(DRIVER, "n1", name) for name in ("gpu-1", "imex", "gpu-0")))
     assert roots_of(found, slices, "n1") == (frozenset({"pci0000:26", "pci0000:37"}), frozenset({"pci0000:15"}))
-    (only,) = (Allocated(("gpus",), (Device(DRIVER, "n1", "imex"),)),)
+    (only,) = (Allocation(("gpus",), (Device(DRIVER, "n1", "imex"),)),)
     assert roots_of(only, slices, "n1") == (
         "no device of claim 'gpus' has the attribute 'resource.kubernetes.io/pcieRoot': its driver does not say where "
         "it lies"
