@@ -75,7 +75,7 @@ def read_assigned_pod(
     except ValueError as unreadable:
         volumes = NO_VOLUMES
         faults.append(UnreadablePart("pod", "pod's volumes cannot be read", about | {"reason": str(unreadable)}))
-    assigned = AssignedPod(
+    assigned_pod = AssignedPod(
         uid=uid,
         pod=pod.key,
         node=node,
@@ -92,7 +92,7 @@ def read_assigned_pod(
         version=pod.metadata.resource_version,
         rates=rates,
     )
-    return assigned, faults
+    return assigned_pod, faults
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +186,7 @@ def _is_as_written(pod: Pod, known: AssignedPod) -> bool:
     return pod.spec.node_name == known.node and pod.annotations.get(names.ASSIGNMENT) == known.written
 
 
-def pod_reference(assigned: AssignedPod) -> Pod:
+def pod_reference(assigned_pod: AssignedPod) -> Pod:
     """Return as much of a bound pod as an Event needs: the pod object itself is not kept."""
-    namespace, _, name = assigned.pod.partition("/")
-    return Pod(OwnedMetadata(name=name, namespace=namespace, uid=assigned.uid))
+    namespace, _, name = assigned_pod.pod.partition("/")
+    return Pod(OwnedMetadata(name=name, namespace=namespace, uid=assigned_pod.uid))

@@ -147,13 +147,13 @@ class Cache:
         row = self.nodes.put(node_info)
         self._unready.await_end(node_info)
         if known is None or known.rates_in_force != node_info.rates_in_force:
-            for assigned in list(self._on.get(node_info.name, {}).values()):
-                self._reserve(assigned)
+            for assigned_pod in list(self._on.get(node_info.name, {}).values()):
+                self._reserve(assigned_pod)
         if known is None or known.inventory != node_info.inventory:
             self._vf_accountings[node_info.name] = VfAccounting(node_info.inventory, self._claims(node_info.name))
         if known is None:
-            for assigned in self._on.get(node_info.name, {}).values():
-                self._count(row, assigned, 1)
+            for assigned_pod in self._on.get(node_info.name, {}).values():
+                self._count(row, assigned_pod, 1)
             self._list_ports(row, node_info.name)
         accounting = self._vf_accountings[node_info.name]
         self.nodes.show_pfs(row, node_info.fault, accounting.pfs, accounting.model)
@@ -166,8 +166,8 @@ class Cache:
         if self._node_info.pop(name, None) is None:
             return
         row = self.nodes.row_of[name]
-        for assigned in self._on.get(name, {}).values():
-            self._count(row, assigned, -1)
+        for assigned_pod in self._on.get(name, {}).values():
+            self._count(row, assigned_pod, -1)
         self.nodes.ports[row] = frozenset()
         self.nodes.show_pfs(row, *NO_OFFER)
         self.unit_pools.remove(row, name)
@@ -216,76 +216,76 @@ class Cache:
         """Return the lowest priority of any pod; None without pods."""
         return min(self._priorities, default=None)
 
-    def put(self, assigned: AssignedPod, now: float) -> Difference:
+    def put(self, assigned_pod: AssignedPod, now: float) -> Difference:
         """Add an assigned pod, or replace what was known of it; return what differs."""
-        known = self._assigned_pods.get(assigned.uid)
-        if assigned.rates is not None or self._reserved_rates:
-            assigned.reserving = self._reserving(assigned)
-        new = assigned.differs(known)
+        known = self._assigned_pods.get(assigned_pod.uid)
+        if assigned_pod.rates is not None or self._reserved_rates:
+            assigned_pod.reserving = self._reserving(assigned_pod)
+        new = assigned_pod.differs(known)
         if known is not None and new != "use":
             # The watch shows what was assumed, or what is known; API servers copy a node's zone to its pods.
-            self._replace(assigned)
+            self._replace(assigned_pod)
             if new == "affinity":
-                self._recount(known, assigned)
-            if known.reserving != assigned.reserving:
-                self._claim_again(assigned)
+                self._recount(known, assigned_pod)
+            if known.reserving != assigned_pod.reserving:
+                self._claim_again(assigned_pod)
             return new
         if known is not None:
-            self.remove(assigned.uid, now)
-        self._priorities[assigned.priority] = self._priorities.get(assigned.priority, 0) + 1
-        self._replace(assigned)
-        self._move(assigned, 1)
+            self.remove(assigned_pod.uid, now)
+        self._priorities[assigned_pod.priority] = self._priorities.get(assigned_pod.priority, 0) + 1
+        self._replace(assigned_pod)
+        self._move(assigned_pod, 1)
         return new
 
     def remove(self, uid: str, now: float) -> AssignedPod | None:
         """Take a pod off its node; its VFs are free since ``now`` unless another pod claims them too."""
-        assigned = self._assigned_pods.pop(uid, None)
-        if assigned is None:
+        assigned_pod = self._assigned_pods.pop(uid, None)
+        if assigned_pod is None:
             return None
-        self._take_off(assigned)
-        node_info = self._node_info.get(assigned.node)
-        if assigned.assignment is not None and node_info is not None and node_info.inventory is not None:
-            since = {(vf.pf, vf.vf): now for vf in existing(node_info.inventory, assigned.assignment)}
-            self._free_since[assigned.node] = {**self._free_since.get(assigned.node, {}), **since}
-        return assigned
+        self._take_off(assigned_pod)
+        node_info = self._node_info.get(assigned_pod.node)
+        if assigned_pod.assignment is not None and node_info is not None and node_info.inventory is not None:
+            since = {(vf.pf, vf.vf): now for vf in existing(node_info.inventory, assigned_pod.assignment)}
+            self._free_since[assigned_pod.node] = {**self._free_since.get(assigned_pod.node, {}), **since}
+        return assigned_pod
 
-    def _take_off(self, assigned: AssignedPod) -> None:
-        self._priorities[assigned.priority] -= 1
-        if not self._priorities[assigned.priority]:
-            del self._priorities[assigned.priority]
-        others = {uid: other for uid, other in self._on[assigned.node].items() if uid != assigned.uid}
+    def _take_off(self, assigned_pod: AssignedPod) -> None:
+        self._priorities[assigned_pod.priority] -= 1
+        if not self._priorities[assigned_pod.priority]:
+            del self._priorities[assigned_pod.priority]
+        others = {uid: other for uid, other in self._on[assigned_pod.node].items() if uid != assigned_pod.uid}
         if others:
-            self._on[assigned.node] = others
+            self._on[assigned_pod.node] = others
         else:
-            del self._on[assigned.node]
-        self._move(assigned, -1)
+            del self._on[assigned_pod.node]
+        self._move(assigned_pod, -1)
 
-    def _replace(self, assigned: AssignedPod) -> None:
+    def _replace(self, assigned_pod: AssignedPod) -> None:
         """Let a pod be found as it is now."""
-        self._assigned_pods[assigned.uid] = assigned
-        self._on[assigned.node] = {**self._on.get(assigned.node, {}), assigned.uid: assigned}
+        self._assigned_pods[assigned_pod.uid] = assigned_pod
+        self._on[assigned_pod.node] = {**self._on.get(assigned_pod.node, {}), assigned_pod.uid: assigned_pod}
 
-    def assume(self, assigned: AssignedPod, now: float) -> None:
+    def assume(self, assigned_pod: AssignedPod, now: float) -> None:
         """Count a pod on the node that was chosen for it, before the API server knows of it."""
-        assigned.assumed = True
-        self.put(assigned, now)
+        assigned_pod.assumed = True
+        self.put(assigned_pod, now)
 
-    def retract(self, assigned: AssignedPod) -> None:
+    def retract(self, assigned_pod: AssignedPod) -> None:
         """Take off a pod that was only tried on its node: its VFs are free for as long as they were before."""
-        if self._assigned_pods.get(assigned.uid) is assigned:
-            del self._assigned_pods[assigned.uid]
-            self._take_off(assigned)
+        if self._assigned_pods.get(assigned_pod.uid) is assigned_pod:
+            del self._assigned_pods[assigned_pod.uid]
+            self._take_off(assigned_pod)
 
     def forget(self, uid: str, now: float) -> AssignedPod | None:
         """Take an assumed pod off its node and return it; None if nothing is assumed for it."""
-        assigned = self._assigned_pods.get(uid)
-        return self.remove(uid, now) if assigned is not None and assigned.assumed else None
+        assigned_pod = self._assigned_pods.get(uid)
+        return self.remove(uid, now) if assigned_pod is not None and assigned_pod.assumed else None
 
     def finish_binding(self, uid: str) -> None:
         """Mark an assumed pod as bound: the API server has confirmed it."""
-        assigned = self._assigned_pods.get(uid)
-        if assigned is not None:
-            assigned.assumed = False
+        assigned_pod = self._assigned_pods.get(uid)
+        if assigned_pod is not None:
+            assigned_pod.assumed = False
 
     def write_rates(self, rates: PodRates) -> None:
         """Reserve at once what rates need that are going to be written for an assigned pod."""
@@ -294,13 +294,13 @@ class Cache:
 
     def finish_rates(self, uid: str, *, written: bool) -> None:
         """Record that the write of rates has a definite result: they are allocated, or reserve nothing any more."""
-        rates, assigned = self._reserved_rates.finish(uid), self._assigned_pods.get(uid)
-        if rates is None or assigned is None:
+        rates, assigned_pod = self._reserved_rates.finish(uid), self._assigned_pods.get(uid)
+        if rates is None or assigned_pod is None:
             return
-        if written and (assigned.rates is None or assigned.rates.generation < rates.generation):
-            assigned = replace(assigned, rates=rates)
-            self._replace(assigned)
-        self._reserve(assigned)
+        if written and (assigned_pod.rates is None or assigned_pod.rates.generation < rates.generation):
+            assigned_pod = replace(assigned_pod, rates=rates)
+            self._replace(assigned_pod)
+        self._reserve(assigned_pod)
 
     def is_writing_rates(self, uid: str) -> bool:
         return uid in self._reserved_rates
@@ -313,9 +313,9 @@ class Cache:
         """Derive the usage of a known node from scratch."""
         node_info, assigned_pods = self._node_info[name], self._on.get(name, {}).values()
         used: dict[str, int] = {}
-        for assigned in assigned_pods:
-            used = add(used, dict(_amounts(assigned)))
-        ports = frozenset(assigned.ports for assigned in assigned_pods if assigned.ports)
+        for assigned_pod in assigned_pods:
+            used = add(used, dict(_amounts(assigned_pod)))
+        ports = frozenset(assigned_pod.ports for assigned_pod in assigned_pods if assigned_pod.ports)
         return DerivedUsage(node_info, used, ports, free_vfs_of(node_info.inventory, self._claims(name)))
 
     def disputes(self, name: str) -> Mapping[Unit, tuple[str, ...]]:
@@ -331,24 +331,28 @@ class Cache:
 
     def check(self) -> None:
         """Prove what is kept against what it is derived from; raise AssertionError with the difference."""
-        on_nodes = {uid: assigned for assigned_pods in self._on.values() for uid, assigned in assigned_pods.items()}
+        on_nodes = {
+            uid: assigned_pod for assigned_pods in self._on.values() for uid, assigned_pod in assigned_pods.items()
+        }
         assert on_nodes == self._assigned_pods, "pods by node differ from pods by uid"
         assert all(
-            assigned.node == node for node, assigned_pods in self._on.items() for assigned in assigned_pods.values()
+            assigned_pod.node == node
+            for node, assigned_pods in self._on.items()
+            for assigned_pod in assigned_pods.values()
         )
-        assert self._priorities == Counter(assigned.priority for assigned in self._assigned_pods.values()), (
+        assert self._priorities == Counter(assigned_pod.priority for assigned_pod in self._assigned_pods.values()), (
             "priorities are miscounted"
         )
         assert self.nodes.row_of.keys() == self._node_info.keys() == self._vf_accountings.keys()
         for name, row in self.nodes.row_of.items():
             self._check_row(name, row)
         self.volumes.check()
-        used = Usage((assigned.node, assigned.volumes) for assigned in self._assigned_pods.values())
+        used = Usage((assigned_pod.node, assigned_pod.volumes) for assigned_pod in self._assigned_pods.values())
         assert self.volumes.usage == used, "the volumes in use are not those of the pods"
         self.pod_counts.check(
-            (self.nodes.row_of[assigned.node], assigned.affinity_info)
-            for assigned in self._assigned_pods.values()
-            if assigned.affinity_info is not None and assigned.node in self._node_info
+            (self.nodes.row_of[assigned_pod.node], assigned_pod.affinity_info)
+            for assigned_pod in self._assigned_pods.values()
+            if assigned_pod.affinity_info is not None and assigned_pod.node in self._node_info
         )
 
     def _check_row(self, name: str, row: int) -> None:
@@ -374,74 +378,74 @@ class Cache:
             for vf in existing(view.node_info.inventory, claim.assignment) if view.node_info.inventory else ():
                 assert not free[vf.pf] >> vf.vf & 1, f"node {name!r}: {vf.pci} is free and pod {claim.uid!r} has it"
 
-    def _move(self, assigned: AssignedPod, sign: int) -> None:
+    def _move(self, assigned_pod: AssignedPod, sign: int) -> None:
         """Add an assigned pod to its node's row, or remove it (``sign`` -1)."""
-        if assigned.volumes:
-            self.volumes.usage.shift(assigned.node, assigned.volumes, sign)
-        row = self.nodes.row_of.get(assigned.node)
+        if assigned_pod.volumes:
+            self.volumes.usage.shift(assigned_pod.node, assigned_pod.volumes, sign)
+        row = self.nodes.row_of.get(assigned_pod.node)
         if row is None:
             return
-        self._count(row, assigned, sign)
-        if assigned.ports:
-            self._list_ports(row, assigned.node)
-        if (claim := assigned.claim) is not None:
-            vf_accounting = self.vf_accounting(assigned.node)
+        self._count(row, assigned_pod, sign)
+        if assigned_pod.ports:
+            self._list_ports(row, assigned_pod.node)
+        if (claim := assigned_pod.claim) is not None:
+            vf_accounting = self.vf_accounting(assigned_pod.node)
             (vf_accounting.add if sign > 0 else vf_accounting.remove)(claim)
             self.nodes.show_free_vfs(row, vf_accounting.free_vfs)
             if claim.assignment.ext:
-                self.unit_pools.show(row, assigned.node, self._assignments(assigned.node))
+                self.unit_pools.show(row, assigned_pod.node, self._assignments(assigned_pod.node))
         self.nodes.touch(row)
 
-    def _reserving(self, assigned: AssignedPod) -> Assignment | None:
+    def _reserving(self, assigned_pod: AssignedPod) -> Assignment | None:
         """Derive what a pod's VFs reserve where that may be another rate than the assignment's."""
-        node_info = self._node_info.get(assigned.node)
+        node_info = self._node_info.get(assigned_pod.node)
         in_force = node_info.rates_in_force if node_info is not None else None
-        return self._reserved_rates.derive(assigned.uid, assigned.assignment, assigned.rates, in_force)
+        return self._reserved_rates.derive(assigned_pod.uid, assigned_pod.assignment, assigned_pod.rates, in_force)
 
-    def _reserve(self, assigned: AssignedPod) -> None:
+    def _reserve(self, assigned_pod: AssignedPod) -> None:
         """Derive again what a pod's VFs reserve, and count it."""
-        found = self._reserving(assigned)
-        if found != assigned.reserving:
-            assigned = replace(assigned, reserving=found)
-            self._replace(assigned)
-            self._claim_again(assigned)
+        found = self._reserving(assigned_pod)
+        if found != assigned_pod.reserving:
+            assigned_pod = replace(assigned_pod, reserving=found)
+            self._replace(assigned_pod)
+            self._claim_again(assigned_pod)
 
-    def _claim_again(self, assigned: AssignedPod) -> None:
+    def _claim_again(self, assigned_pod: AssignedPod) -> None:
         """Replace what a pod's VFs reserve on its node; the VFs themselves are the same."""
-        row, vf_accounting = self.nodes.row_of.get(assigned.node), self._vf_accountings.get(assigned.node)
-        if row is None or vf_accounting is None or (claim := assigned.claim) is None:
+        row, vf_accounting = self.nodes.row_of.get(assigned_pod.node), self._vf_accountings.get(assigned_pod.node)
+        if row is None or vf_accounting is None or (claim := assigned_pod.claim) is None:
             return
         vf_accounting.remove(claim)
         vf_accounting.add(claim)
         self.nodes.show_free_vfs(row, vf_accounting.free_vfs)
         self.nodes.touch(row)
 
-    def _recount(self, known: AssignedPod, assigned: AssignedPod) -> None:
+    def _recount(self, known: AssignedPod, assigned_pod: AssignedPod) -> None:
         """Replace the affinity info under which an assigned pod is counted."""
-        row = self.nodes.row_of.get(assigned.node)
-        if row is None or assigned.node not in self._vf_accountings:
+        row = self.nodes.row_of.get(assigned_pod.node)
+        if row is None or assigned_pod.node not in self._vf_accountings:
             return
         if known.affinity_info is not None:
             self.pod_counts.remove(row, known.affinity_info)
-        if assigned.affinity_info is not None:
-            self.pod_counts.add(row, assigned.affinity_info)
+        if assigned_pod.affinity_info is not None:
+            self.pod_counts.add(row, assigned_pod.affinity_info)
 
-    def _count(self, row: int, assigned: AssignedPod, sign: int) -> None:
-        self.nodes.use(row, _amounts(assigned), sign)
-        if assigned.affinity_info is not None:
-            (self.pod_counts.add if sign > 0 else self.pod_counts.remove)(row, assigned.affinity_info)
+    def _count(self, row: int, assigned_pod: AssignedPod, sign: int) -> None:
+        self.nodes.use(row, _amounts(assigned_pod), sign)
+        if assigned_pod.affinity_info is not None:
+            (self.pod_counts.add if sign > 0 else self.pod_counts.remove)(row, assigned_pod.affinity_info)
 
     def _list_ports(self, row: int, name: str) -> None:
         assigned_pods = self._on.get(name, {}).values()
-        self.nodes.ports[row] = frozenset(assigned.ports for assigned in assigned_pods if assigned.ports)
+        self.nodes.ports[row] = frozenset(assigned_pod.ports for assigned_pod in assigned_pods if assigned_pod.ports)
 
     def _claims(self, name: str) -> list[Claim]:
-        return [claim for assigned in self._on.get(name, {}).values() if (claim := assigned.claim) is not None]
+        return [claim for assigned_pod in self._on.get(name, {}).values() if (claim := assigned_pod.claim) is not None]
 
     def _assignments(self, name: str) -> list[Assignment]:
         return [one.assignment for one in self._on.get(name, {}).values() if one.assignment is not None]
 
 
-def _amounts(assigned: AssignedPod) -> list[tuple[str, int]]:
-    scored = [(SCORED[name], amount) for name, amount in assigned.scored.items()]
-    return [("pods", 1), *assigned.resources.items(), *scored]
+def _amounts(assigned_pod: AssignedPod) -> list[tuple[str, int]]:
+    scored = [(SCORED[name], amount) for name, amount in assigned_pod.scored.items()]
+    return [("pods", 1), *assigned_pod.resources.items(), *scored]

@@ -253,11 +253,11 @@ class PodCounts:
         """Return how many pods of the question are on each of the first ``size`` rows; the result is read-only."""
         return self.row_counts(question, size).array(size)
 
-    def check(self, assigned: Iterable[tuple[int, AffinityInfo]]) -> None:
+    def check(self, assigned_pod: Iterable[tuple[int, AffinityInfo]]) -> None:
         """Prove all that is kept against the assigned pods; raise AssertionError with the difference."""
         fresh = PodCounts()
         fresh._namespaces = self._namespaces
-        for row, affinity_info in assigned:
+        for row, affinity_info in assigned_pod:
             fresh.add(row, affinity_info)
         for question, row_counts in self._questions.items():
             assert _same(row_counts, fresh.row_counts(question, 1)), f"{question} is not counted right"

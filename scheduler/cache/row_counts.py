@@ -64,13 +64,13 @@ class RowCounts:
     def rows_of_all(parts: Iterable["RowCounts"]) -> tuple[NDArray[np.intp], Counts]:
         """Return the rows on which any of these has a count, in no order, and the sums there: one look at each."""
         found, total = RowCounts(), dict[int, int]()
-        for one in parts:
-            few = one._few
+        for part in parts:
+            few = part._few
             if few is None:
                 found._few = None
-                if len(found._counts) < len(one._counts):
-                    found._grow(len(one._counts))
-                found._counts[: len(one._counts)] += one._counts
+                if len(found._counts) < len(part._counts):
+                    found._grow(len(part._counts))
+                found._counts[: len(part._counts)] += part._counts
                 continue
             for row, count in few.items():
                 total[row] = total.get(row, 0) + count

@@ -132,7 +132,7 @@ class _OnRow(PreFilterExtensions):
         return self._found
 
     def _move(self, assigned_pods: Sequence[AssignedPod], sign: int) -> None:
-        for assigned in assigned_pods:
+        for assigned_pod in assigned_pods:
             for move in self._cluster.moves:
-                if move(self._row, assigned, sign):
+                if move(self._row, assigned_pod, sign):
                     self._found = None

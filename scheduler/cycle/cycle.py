@@ -337,8 +337,8 @@ class SchedulingCycle:
                 counted[text] = counted.get(text, 0) + len(one.rows)
                 some = [self._cache.nodes.names[row] for row in one.rows[: self._named]]
                 named[text] = sorted([*named.get(text, ()), *some])[: self._named]
-        why: Why = {"v": 1, "nodes": total, "counts": counted, "refused": named}
-        return Unschedulable(pod_info, none_available(total, counted), events, why)
+        reason: Why = {"v": 1, "nodes": total, "counts": counted, "refused": named}
+        return Unschedulable(pod_info, none_available(total, counted), events, reason)
 
     def _bind(self, pod_info: PodInfo, choice: _Choice) -> Decision:
         node, total = self._cache.nodes.names[choice.row], len(self._cache.nodes.row_of)
@@ -348,17 +348,17 @@ class SchedulingCycle:
         annotations = annotations_of(written, self._sign)
         if fault := validate_annotations(pod_info.pod.annotations, annotations):
             return Unschedulable(pod_info, fault, NO_EVENT, {"v": 1, "nodes": total})
-        assigned = assigned_pod_for(pod_info, node, assignment)
-        assigned.written = written
+        assigned_pod = assigned_pod_for(pod_info, node, assignment)
+        assigned_pod.written = written
         pfs: dict[str, list[int]] = {}
         for vf in assignment.vfs if assignment else ():
             pfs.setdefault(vf.pf, []).append(vf.vf)
-        why: dict[str, object] = {"v": 1, "node": node, "nodes": total, "scores": choice.scores, "pfs": pfs}
+        reason: dict[str, object] = {"v": 1, "node": node, "nodes": total, "scores": choice.scores, "pfs": pfs}
         if assignment is not None and assignment.ext:
-            why["ext"] = assignment.ext
+            reason["ext"] = assignment.ext
         nodes, storage = self._cache.nodes, self._cache.volumes
         plan = volume_binding.plan(pod_info, nodes, storage, choice.row) if pod_info.volumes else None
-        return Bind(pod_info, assigned, annotations, why, plan)
+        return Bind(pod_info, assigned_pod, annotations, reason, plan)
 
     def _assign(self, pod_info: PodInfo, choice: _Choice, node: str) -> Assignment | None:
         if choice.placement is None:

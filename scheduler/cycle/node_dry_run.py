@@ -172,14 +172,14 @@ class NodeDryRun:
             return
         # No VF must have two claims meanwhile.
         moved = list(self._moved.values())
-        self.take_off(*(assigned for assigned, net in moved if net > 0))
-        self.put_on(*(assigned for assigned, net in moved if net < 0))
+        self.take_off(*(assigned_pod for assigned_pod, net in moved if net > 0))
+        self.put_on(*(assigned_pod for assigned_pod, net in moved if net < 0))
         for part in self._moving:
             part.close()
 
     def _note(self, assigned_pods: Sequence[AssignedPod], sign: int) -> None:
-        for assigned in assigned_pods:
-            self._moved[id(assigned)] = assigned, self._moved.get(id(assigned), (assigned, 0))[1] + sign
+        for assigned_pod in assigned_pods:
+            self._moved[id(assigned_pod)] = assigned_pod, self._moved.get(id(assigned_pod), (assigned_pod, 0))[1] + sign
 
     def _refusal(self) -> Texts:
         for part in self._parts:

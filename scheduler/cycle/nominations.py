@@ -71,7 +71,7 @@ class NominatedPods:
 def _by_node(nominations: Iterable[Nomination], group: GroupKey | None, priority: int) -> dict[str, list[AssignedPod]]:
     """Return the pods of the same or a higher priority by node, without those of a group."""
     found: dict[str, list[AssignedPod]] = {}
-    for one in nominations:
-        if one.assigned.priority >= priority and (one.group is None or one.group != group):
-            found.setdefault(one.node, []).append(one.assigned)
+    for nomination in nominations:
+        if nomination.assigned.priority >= priority and (nomination.group is None or nomination.group != group):
+            found.setdefault(nomination.node, []).append(nomination.assigned)
     return found

@@ -237,7 +237,7 @@ class SignatureScores:
         # None until a row passes: pods that pass nowhere have no score.
         self._fact_parts: list[tuple[ScorePlugin, Scores]] | None = None
         self._scored: list[tuple[int, str, UsageScorer, Scores]] = [
-            (*one, np.zeros(capacity, np.int16)) for one in self._scorers
+            (*scorer, np.zeros(capacity, np.int16)) for scorer in self._scorers
         ]
         self._filter_by_facts(rows, steps)
         # A slice reads and writes the arrays where they are: a first decision is about thousands of rows.
@@ -384,8 +384,10 @@ def judged_alone(pod_info: PodInfo) -> PodInfo:
         affinity=Affinity(node_affinity=spec.affinity.node_affinity) if spec.affinity is not None else None,
         tolerations=spec.tolerations,
     )
-    if request is not None and any(one.containers for one in request.interfaces):
-        request = replace(request, interfaces=tuple([replace(one, containers=None) for one in request.interfaces]))
+    if request is not None and any(interface.containers for interface in request.interfaces):
+        request = replace(
+            request, interfaces=tuple([replace(interface, containers=None) for interface in request.interfaces])
+        )
     pod = Pod(OwnedMetadata(name=""), kept)
     return msgspec.structs.replace(
         pod_info, pod=pod, affinity_info=NO_AFFINITY, spread=(), volumes=NO_VOLUMES, request=request

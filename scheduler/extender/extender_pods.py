@@ -121,21 +121,21 @@ class ExtenderPods:
     def reserve(self, pod_info: PodInfo, node: str, now: float, claimed: Claimed | None = None) -> Bind | str:
         """Reserve exact VFs on the chosen node, beside ``claimed`` devices; return the bind, or why there are none."""
         self.cache.tick(now)
-        if why := self._not_ours(pod_info):
-            return why
+        if reason := self._not_ours(pod_info):
+            return reason
         self.bound_without_vfs.bound(pod_info.uid)
         nominated = self._nominated_for(pod_info).get(node, [])
         dry_runs, verdict = self._fitting(self._dry_runs(pod_info, Steps()), node, nominated, claimed)
         if verdict.reason:
             return f"node {node!r}: {verdict.reason}"
-        assigned = self._assigned(dry_runs, node, nominated)
-        written = dump_assignment(assigned.assignment) if assigned.assignment is not None else ""
+        assigned_pod = self._assigned(dry_runs, node, nominated)
+        written = dump_assignment(assigned_pod.assignment) if assigned_pod.assignment is not None else ""
         annotations = annotations_of(written, self.sign)
         if fault := validate_annotations(pod_info.pod.annotations, annotations):
             return fault
-        self.cache.assume(assigned, now)
+        self.cache.assume(assigned_pod, now)
         self.queue.move_on_event(ClusterEvent.POD_ASSIGNED, now)
-        return Bind(pod_info, assigned, annotations, {"v": 1, "node": node})
+        return Bind(pod_info, assigned_pod, annotations, {"v": 1, "node": node})
 
     def _not_ours(self, pod_info: PodInfo) -> str:
         """Return why a pod is not to be bound here, or no more; empty if it is."""
@@ -143,8 +143,8 @@ class ExtenderPods:
             return f"pods of schedulerName {self.scheduler_name!r} are bound by it alone"
         if not _is_managed(pod_info):
             return f"pod {pod_info.pod.key} requests nothing of Mooring"
-        if (assigned := self.cache.assigned(pod_info.uid)) is not None:
-            return _elsewhere(assigned)
+        if (assigned_pod := self.cache.assigned(pod_info.uid)) is not None:
+            return _elsewhere(assigned_pod)
         return "" if self.knows(pod_info.uid) else UNSEEN
 
     def ended(self, decision: Bind, outcome: Outcome, now: float) -> None:
@@ -174,7 +174,7 @@ class ExtenderPods:
 
     def _room_for(self, pod_info: PodInfo, node: str, row: int, victims: Victims, steps: Steps) -> Victims | None:
         dry_runs, nominated = self._dry_runs(pod_info, steps), self._nominated_for(pod_info).get(node, [])
-        assigned_pods = {assigned.uid: assigned for assigned in self.cache.assigned_pods_on(node)}
+        assigned_pods = {assigned_pod.uid: assigned_pod for assigned_pod in self.cache.assigned_pods_on(node)}
         with dry_runs.on(row, nominated) as dry_run:
             for uid in victims.uids:
                 if uid in assigned_pods:
@@ -184,21 +184,25 @@ class ExtenderPods:
             return self._more(
                 dry_run,
                 victims,
-                [assigned for assigned in assigned_pods.values() if assigned.priority < pod_info.priority],
+                [assigned_pod for assigned_pod in assigned_pods.values() if assigned_pod.priority < pod_info.priority],
             )
 
     def _more(self, dry_run: NodeDryRun, victims: Victims, lower: list[AssignedPod]) -> Victims | None:
         """Add the less important pods that must go as well; kube-scheduler does not know the assumed ones."""
-        lower = [assigned for assigned in lower if not assigned.assumed and not self.is_spared(assigned.uid)]
-        for assigned in lower:
-            dry_run.take_off(assigned)
+        lower = [
+            assigned_pod for assigned_pod in lower if not assigned_pod.assumed and not self.is_spared(assigned_pod.uid)
+        ]
+        for assigned_pod in lower:
+            dry_run.take_off(assigned_pod)
         if dry_run.refusal():
             return None
         singles = sorted((single(one, one.priority) for one in lower), key=importance)
         breaking, others = split(self.budgets, singles)
         doomed = not_reprieved(dry_run, breaking)
         more = pods_of([*doomed, *not_reprieved(dry_run, others)])
-        return Victims((*victims.uids, *(assigned.uid for assigned in more)), victims.broken_budgets + len(doomed))
+        return Victims(
+            (*victims.uids, *(assigned_pod.uid for assigned_pod in more)), victims.broken_budgets + len(doomed)
+        )
 
     def _fitting(
         self,
@@ -256,8 +260,8 @@ class ExtenderPods:
 
     def _judge(self, dry_runs: DryRuns, node: str, nominated: list[AssignedPod]) -> Verdict:
         pod_info, row = dry_runs.pod_info, self.cache.nodes.row_of.get(node)
-        if (assigned := self.cache.assigned(pod_info.uid)) is not None:
-            return Verdict("" if assigned.node == node else _elsewhere(assigned), for_good=True)
+        if (assigned_pod := self.cache.assigned(pod_info.uid)) is not None:
+            return Verdict("" if assigned_pod.node == node else _elsewhere(assigned_pod), for_good=True)
         if not pod_info.interfaces and not pod_info.wishes:
             return Verdict()
         if row is None:
@@ -309,8 +313,8 @@ def _capacity_by_root(roots: Sequence[str], capacities: Sequence[PfCapacity]) ->
     return found
 
 
-def _elsewhere(assigned: AssignedPod) -> str:
-    return f"the pod is being bound to node {assigned.node!r}"
+def _elsewhere(assigned_pod: AssignedPod) -> str:
+    return f"the pod is being bound to node {assigned_pod.node!r}"
 
 
 def _is_managed(pod_info: PodInfo) -> bool:

@@ -31,35 +31,35 @@ def _offer(node_info: NodeInfo) -> tuple[object, ...]:
     return pfs, node_info.fault, node_info.unready_since is None
 
 
-def of_assigned_pod(known: AssignedPod | None, assigned: AssignedPod, new: Difference) -> ClusterEvent:
+def of_assigned_pod(known: AssignedPod | None, assigned_pod: AssignedPod, new: Difference) -> ClusterEvent:
     """Return what changed about a bound pod for the rules; our own bind or a status change helps no waiting pod."""
     if known is None:
         return ClusterEvent.POD_ASSIGNED
-    if new == "use" or (new and _ends(known, assigned)):
+    if new == "use" or (new and _ends(known, assigned_pod)):
         return of_leaving(known) | ClusterEvent.POD_LABELS | ClusterEvent.POD_ASSIGNED
     # The node may have said that lowered rates are in force before the pod has shown them.
-    freed = ClusterEvent.VFS_FREED if _reserves_less(known, assigned) else NO_EVENT
+    freed = ClusterEvent.VFS_FREED if _reserves_less(known, assigned_pod) else NO_EVENT
     return freed | (ClusterEvent.POD_LABELS if new else NO_EVENT)
 
 
-def _reserves_less(known: AssignedPod, assigned: AssignedPod) -> bool:
+def _reserves_less(known: AssignedPod, assigned_pod: AssignedPod) -> bool:
     """Return whether a VF of a pod reserves less than before, its use being the same."""
-    return assigned.reserving is not known.reserving and any(map(gt, known.reserved, assigned.reserved))
+    return assigned_pod.reserving is not known.reserving and any(map(gt, known.reserved, assigned_pod.reserved))
 
 
-def _ends(known: AssignedPod, assigned: AssignedPod) -> bool:
+def _ends(known: AssignedPod, assigned_pod: AssignedPod) -> bool:
     """Return whether a pod has begun to terminate: it no longer counts for spreading."""
     return (
-        assigned.affinity_info is not None
-        and assigned.affinity_info.terminating
+        assigned_pod.affinity_info is not None
+        and assigned_pod.affinity_info.terminating
         and not (known.affinity_info is not None and known.affinity_info.terminating)
     )
 
 
-def of_leaving(assigned: AssignedPod) -> ClusterEvent:
+def of_leaving(assigned_pod: AssignedPod) -> ClusterEvent:
     """Return what a pod frees that has left its node."""
-    freed, assignment = ClusterEvent.POD_GONE, assigned.assignment
-    freed |= ClusterEvent.PORTS_FREED if assigned.ports else NO_EVENT
-    freed |= ClusterEvent.VOLUMES_FREED if assigned.volumes else NO_EVENT
+    freed, assignment = ClusterEvent.POD_GONE, assigned_pod.assignment
+    freed |= ClusterEvent.PORTS_FREED if assigned_pod.ports else NO_EVENT
+    freed |= ClusterEvent.VOLUMES_FREED if assigned_pod.volumes else NO_EVENT
     freed |= ClusterEvent.VFS_FREED if assignment is not None and assignment.vfs else NO_EVENT
     return freed | (ClusterEvent.UNITS_FREED if assignment is not None and assignment.ext else NO_EVENT)

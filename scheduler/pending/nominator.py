@@ -40,16 +40,23 @@ class Nominator(NominatedPods):
     def nominate_all(self, nominations: Sequence[Nomination], now: float) -> None:
         """Keep room for several pods at once; what was kept for others of their groups is free again."""
         priorities: dict[str, int] = {}
-        for one in nominations:
-            if self.node_of(one.assigned.uid) != one.node:
-                self.delete(one.assigned.uid, now)
-        groups, uids = {one.group for one in nominations} - {None}, {one.assigned.uid for one in nominations}
-        for group in {one.group for uid, one in self._of.items() if one.group in groups and uid not in uids}:
+        for nomination in nominations:
+            if self.node_of(nomination.assigned.uid) != nomination.node:
+                self.delete(nomination.assigned.uid, now)
+        groups, uids = (
+            {nomination.group for nomination in nominations} - {None},
+            {nomination.assigned.uid for nomination in nominations},
+        )
+        for group in {
+            nomination.group for uid, nomination in self._of.items() if nomination.group in groups and uid not in uids
+        }:
             assert group is not None, "pods without a group are left out"
             self.delete_group(group, now)
-        for one in nominations:
-            self.add(one)
-            priorities[one.node] = max(one.assigned.priority, priorities.get(one.node, one.assigned.priority))
+        for nomination in nominations:
+            self.add(nomination)
+            priorities[nomination.node] = max(
+                nomination.assigned.priority, priorities.get(nomination.node, nomination.assigned.priority)
+            )
         for other in list(self._of.values()) if priorities else ():
             # Room that is kept for the same group is shared as its decision says, whatever its members' priorities.
             is_less = other.assigned.priority < priorities.get(other.node, other.assigned.priority)
@@ -90,8 +97,8 @@ class Nominator(NominatedPods):
 
     def delete_node(self, node: str, now: float) -> None:
         """Reject all nominations on a deleted node."""
-        for assigned in self.on(node):
-            self.reject(assigned.uid, now)
+        for assigned_pod in self.on(node):
+            self.reject(assigned_pod.uid, now)
 
     def overdue(self, now: float) -> list[Nomination]:
         """Return the nominations that have waited long enough for VFs."""

@@ -137,9 +137,9 @@ class PendingPods:
 
     def forget_all_assumed(self, uids: Iterable[str], now: float) -> None:
         """Release what is assumed for pods; members of groups wait again."""
-        released = [assigned for uid in uids if (assigned := self._cache.forget(uid, now)) is not None]
-        for assigned in released:
-            self._queue.move_on_event(of_leaving(assigned), now)
+        released = [assigned_pod for uid in uids if (assigned_pod := self._cache.forget(uid, now)) is not None]
+        for assigned_pod in released:
+            self._queue.move_on_event(of_leaving(assigned_pod), now)
         ours = [one.uid for one in released if self._groups_by_pod.of(one.uid) is not None]
         if ours:
             waiting = [self.pending[uid] for uid in ours if uid in self.pending]

@@ -98,12 +98,12 @@ class VolumeWaits:
         overdue = [uid for uid, _ in takewhile(lambda one: one[1].until <= now, self._cases.items())]
         for uid in [*self._touched, *overdue]:
             case = self._cases.get(uid)
-            why = self._look(case) if case is not None else None
-            if case is not None and why is None and case.until <= now:
-                why = _TIMED_OUT
-            if case is not None and why is not None:
+            reason = self._look(case) if case is not None else None
+            if case is not None and reason is None and case.until <= now:
+                reason = _TIMED_OUT
+            if case is not None and reason is not None:
                 self.drop(uid)
-                yield case.decision, why
+                yield case.decision, reason
         self._touched.clear()
 
     def next_due(self) -> float | None:

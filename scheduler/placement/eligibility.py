@@ -59,12 +59,14 @@ class Eligibility:
         self._selectors = _Selectors(request.interfaces) if selective else None
         self._kinds: dict[Hashable, _Kind] = {}
         # The interfaces that no PF's settings tell apart.
-        self._equal = _grouped([(_without_values(one.settings), one.netdev) for one in request.interfaces]).values()
+        self._equal = _grouped(
+            [(_without_values(interface.settings), interface.netdev) for interface in request.interfaces]
+        ).values()
         # The PFs judged last: a row's are judged to filter it and again to place on it.
         self._last: tuple[Sequence[Pf], list[_Sight]] = (), []
         # Of interfaces for which some node had no PF.
         self._parts: dict[int, InterfaceParts] = {}
-        self.rates = [one.settings.min_tx_rate or 0 for one in request.interfaces]
+        self.rates = [interface.settings.min_tx_rate or 0 for interface in request.interfaces]
         ordered = sorted(range(len(self.rates)), key=self.rates.__getitem__)
         self._ascending = [self.rates[index] for index in ordered]
         self._prefixes = [0]
@@ -156,10 +158,12 @@ class _Selectors:
         self._interfaces = interfaces
         self._by_name = _Masks[str](self._naming)
         self._by_network = _Masks[tuple[str, int | None]](self._on_network)
-        self._by_link = _Masks[str](lambda link: self._mask(lambda one: one.link in (None, link)))
-        self._globs = [(Glob(glob), mask) for glob, mask in _grouped([one.pf or "*" for one in interfaces]).items()]
-        self._names_rails = any(one.rail is not None for one in interfaces)
-        self._names_roots = any(one.root is not None for one in interfaces)
+        self._by_link = _Masks[str](lambda link: self._mask(lambda interface: interface.link in (None, link)))
+        self._globs = [
+            (Glob(glob), mask) for glob, mask in _grouped([interface.pf or "*" for interface in interfaces]).items()
+        ]
+        self._names_rails = any(interface.rail is not None for interface in interfaces)
+        self._names_roots = any(interface.root is not None for interface in interfaces)
 
     def masks(self, pfs: Sequence[Pf]) -> Iterator[int]:
         """Yield for each of a node's PFs the interfaces that select it."""

@@ -27,7 +27,10 @@ class Gpus:
     """The constraint; `place` without the pod's VFs binds no interface to a GPU."""
 
     def read_request(self, pod: PodSide) -> GpuRequest | None:
-        limits = [ContainerLimit(one.name, one.limits.get(RESOURCE, 0), one.role) for one in pod.containers]
+        limits = [
+            ContainerLimit(container.name, container.limits.get(RESOURCE, 0), container.role)
+            for container in pod.containers
+        ]
         request = read_gpu_request(pod.text, limits, pod.interfaces)
         return None if request is None else _once_requested(request)
 
@@ -109,14 +112,14 @@ def _uuids(gpus: Sequence[Gpu]) -> dict[str, object]:
 
 def _proposal(request: GpuRequest, choice: GpuChoice, pfs: Sequence[Pf]) -> Proposal:
     units = tuple(gpu.pci for gpu in choice.gpus)
-    assigned = GpuAssignment(
+    assigned_pod = GpuAssignment(
         units=units,
         uuids=tuple(gpu.uuid for gpu in choice.gpus),
         containers=containers_units(request.limits, units),
         beside={units[interface]: interface for interface in range(len(choice.narrowing))},
     )
     narrows = {interface: _names(mask, pfs) for interface, mask in enumerate(choice.narrowing)}
-    return Proposal(units, details_of(assigned), {VFS: narrows} if narrows else {})
+    return Proposal(units, details_of(assigned_pod), {VFS: narrows} if narrows else {})
 
 
 def _names(mask: int, pfs: Sequence[Pf]) -> frozenset[str]:
@@ -139,7 +142,7 @@ def _once_requested(request: GpuRequest) -> GpuRequest:
 
 def _selectors(request: PodRequest) -> PodRequest:
     """Return a request without rates and other settings: only where each interface may lie."""
-    bare = [replace(one, settings=VfSettings(), name=None, containers=None) for one in request.interfaces]
+    bare = [replace(interface, settings=VfSettings(), name=None, containers=None) for interface in request.interfaces]
     return _once(PodRequest(tuple(bare)))
 
 

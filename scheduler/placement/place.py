@@ -156,8 +156,8 @@ def _decide(
 
 
 def _outcome(items: Items, bins: Bins, spreading: Spreading | None, ports: SharedPorts, steps: Steps) -> FitResult:
-    if (why := _broken_bound(items, bins, spreading, ports)) is not None:
-        return NoFit(why)
+    if (reason := _broken_bound(items, bins, spreading, ports)) is not None:
+        return NoFit(reason)
     try:
         packing = pack(items, bins, ports, steps)
         if packing is None:

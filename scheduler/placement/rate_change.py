@@ -66,11 +66,11 @@ def wanted_rates(request: PodRequest, assignment: Assignment) -> tuple[VfRates, 
     interfaces, vfs = request.interfaces, assignment.vfs
     if len(interfaces) != len(vfs):
         raise _asks_for_others(len(vfs), str(len(interfaces)))
-    for index, (one, vf) in enumerate(zip(interfaces, vfs, strict=True)):
-        if field := _other_difference(one, vf):
+    for index, (interface, vf) in enumerate(zip(interfaces, vfs, strict=True)):
+        if field := _other_difference(interface, vf):
             rule = f"the pod's VF was given otherwise: {_ONLY_RATES}"
             raise AnnotationError(names.REQUEST, f"[{index}].{field}", rule)
-    return tuple(VfRates(one.settings.min_tx_rate, one.settings.max_tx_rate) for one in interfaces)
+    return tuple(VfRates(interface.settings.min_tx_rate, interface.settings.max_tx_rate) for interface in interfaces)
 
 
 def removed_request(assignment: Assignment) -> str:
@@ -168,7 +168,7 @@ class _Needs:
         """
         pfs, ports = self._free_vfs.pfs, self._free_vfs.shared_ports
         needs = self._more, self._most, self._then, self._raised
-        more, most, then, raised = (joined(one, ports) if ports else one for one in needs)
+        more, most, then, raised = (joined(need, ports) if ports else need for need in needs)
         for index, (pf, offer) in enumerate(zip(pfs, offers_of(pfs, ports), strict=True)):
             left = self._free_vfs.capacities[index].mbps
             is_raised = left < 0 < raised[index] and self._raised[index] > 0

@@ -208,15 +208,17 @@ class VfAccounting:
         # All at once: for each claim again it would take a quarter of a second on a node with the most PFs and claims.
         self.free_vfs = FreeVfs(
             self.pfs,
-            tuple(one.free for one in self._pf_accounts),
-            tuple(self._port_capacities() if self._ports else [one.capacity() for one in self._pf_accounts]),
+            tuple(pf_account.free for pf_account in self._pf_accounts),
+            tuple(
+                self._port_capacities() if self._ports else [pf_account.capacity() for pf_account in self._pf_accounts]
+            ),
             self._ports,
         )
 
     def copy(self) -> "VfAccounting":
         """Return the same; what is added later to one of both is not in the other."""
         made = copy.copy(self)
-        made._pf_accounts = [one.copy() for one in self._pf_accounts]
+        made._pf_accounts = [pf_account.copy() for pf_account in self._pf_accounts]
         return made
 
     def add(self, claim: Claim) -> None:
@@ -238,7 +240,7 @@ class VfAccounting:
     @property
     def is_disputed(self) -> bool:
         """Return whether any VF is claimed by more than one pod."""
-        return any(one.disputed for one in self._pf_accounts)
+        return any(pf_account.disputed for pf_account in self._pf_accounts)
 
     @property
     def is_plain(self) -> bool:
@@ -277,9 +279,9 @@ class VfAccounting:
 
     def _port_capacities(self) -> list[PfCapacity]:
         """Return what each PF has left where PFs share a port: all of them are counted again."""
-        reserved = joined([one.reserved for one in self._pf_accounts], self._ports)
+        reserved = joined([pf_account.reserved for pf_account in self._pf_accounts], self._ports)
         accounts = zip(self._pf_accounts, self._offers, reserved, strict=True)
-        return [PfCapacity(one.free.bit_count(), offer - taken) for one, offer, taken in accounts]
+        return [PfCapacity(pf_account.free.bit_count(), offer - taken) for pf_account, offer, taken in accounts]
 
 
 def _model_of(pfs: tuple[Pf, ...]) -> tuple[Pf, ...]:

@@ -159,14 +159,16 @@ def _discard(index: dict[Key, _ByName], key: Key, name: str) -> None:
 def affinity_keys(affinity: NodeSelector | None) -> set[str]:
     """Return the node labels that an affinity mentions."""
     terms = affinity.node_selector_terms or () if affinity is not None else ()
-    return {one.key for term in terms for one in term.match_expressions or ()}
+    return {requirement.key for term in terms for requirement in term.match_expressions or ()}
 
 
 def _demanded(affinity: NodeSelector | None) -> set[Label | None]:
     """Return labels of which each node that the affinity admits has one; only None without such labels."""
     labels: set[Label | None] = set()
     for term in affinity.node_selector_terms or () if affinity is not None else ():
-        named = next((one for one in term.match_expressions or () if one.operator == "In"), None)
+        named = next(
+            (requirement for requirement in term.match_expressions or () if requirement.operator == "In"), None
+        )
         if named is None:
             return {None}
         labels.update((named.key, value) for value in named.values or ())

@@ -13,13 +13,13 @@ Item = TypeVar("Item", bound=Hashable)
 class Usage:
     """The volumes in use, kept pod by pod; always equal to a new instance of the same pods."""
 
-    def __init__(self, assigned: Iterable[tuple[str, PodVolumes]] = ()) -> None:
+    def __init__(self, assigned_pod: Iterable[tuple[str, PodVolumes]] = ()) -> None:
         # Claim keys by node, and nodes by claim key, each with the number of pods.
         self._claims_on: dict[str, Counter[str]] = {}
         self._users: dict[str, Counter[str]] = {}
         # The disks in use by what identifies them, with their nodes.
         self._disks: dict[tuple[str, ...], Counter[tuple[str, Disk]]] = {}
-        for node, used in assigned:
+        for node, used in assigned_pod:
             self.shift(node, used, 1)
 
     def copy(self) -> "Usage":

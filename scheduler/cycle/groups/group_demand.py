@@ -38,9 +38,9 @@ class GroupDemand:
 
     @cached_property
     def uids(self) -> frozenset[str]:
-        return frozenset(one.uid for one in self.members)
+        return frozenset(member.uid for member in self.members)
 
     @property
     def about(self) -> object:
         """What is decided about: equal for another decision about the same group and members."""
-        return self.group, self.needed, self.priority, {one.uid: alike(one) for one in self.members}
+        return self.group, self.needed, self.priority, {member.uid: alike(member) for member in self.members}

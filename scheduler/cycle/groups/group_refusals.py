@@ -90,7 +90,7 @@ def with_events_of_all(snapshot: GroupSnapshot, demand: GroupDemand, refusal: Un
     if is_plain and are_interchangeable(members) and not together_by(members):
         return refusal
     events = refusal.requeue_on | LEAVING | ClusterEvent.NODE
-    others = {alike(one): one for one in members}
+    others = {alike(member): member for member in members}
     if len(others) > MOST_SHAPES:
         # Too many to ask which rules about other pods apply to each.
         return replace(refusal, requeue_on=events | ANY_EVENT)

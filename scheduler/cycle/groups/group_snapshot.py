@@ -21,7 +21,7 @@ class GroupSnapshot:
     ) -> None:
         self._live, self._live_nominations = cache, nominated_pods
         self._group, self._priority = demand.group.key, demand.priority
-        self._has_volumes = any(one.volumes for one in demand.kinds)
+        self._has_volumes = any(kind.volumes for kind in demand.kinds)
         self.cache = cache.snapshot(has_volumes=self._has_volumes)
         self.nominated_pods = nominated_pods.snapshot()
         self.cycle = cycle.on(self.cache, self.nominated_pods, demand.shapes)
@@ -76,7 +76,7 @@ class GroupSnapshot:
     def _kept(self, nominated_pods: NominatedPods) -> dict[str, frozenset[str]]:
         """Return by node the uids of the nominated pods that any member has to leave room for."""
         by_node = nominated_pods.counting_for_group(self._group, self._priority)
-        return {node: frozenset(one.uid for one in pods) for node, pods in by_node.items()}
+        return {node: frozenset(pod.uid for pod in pods) for node, pods in by_node.items()}
 
 
 def _nodes_of(bind: Bind) -> Sequence[str]:

@@ -28,7 +28,7 @@ def alike(pod_info: PodInfo) -> Hashable:
 
 def distinct(members: Sequence[PodInfo]) -> Iterator[PodInfo]:
     """Yield one member of each kind."""
-    yield from {alike(one): one for one in members}.values()
+    yield from {alike(member): member for member in members}.values()
 
 
 def are_interchangeable(members: Sequence[PodInfo]) -> bool:
@@ -39,7 +39,7 @@ def are_interchangeable(members: Sequence[PodInfo]) -> bool:
     Where they keep together by one, they are tried in each of its domains (`together_by`). Two rules can be at odds: a
     place that is as good as others by one of them can be worse by the other.
     """
-    return len({alike(one) for one in members}) == 1 and len(_rules(members[0])) < 2
+    return len({alike(member) for member in members}) == 1 and len(_rules(members[0])) < 2
 
 
 def apart_by(members: Sequence[PodInfo]) -> list[str]:
@@ -102,7 +102,7 @@ def requests_of(members: Sequence[PodInfo]) -> Counter[PodRequest | None]:
 
 def by_shape(members: Sequence[PodInfo]) -> list[PodInfo]:
     """Return a member of each shape."""
-    return list({one.shape: one for one in members}.values())
+    return list({member.shape: member for member in members}.values())
 
 
 def by_size(members: Sequence[PodInfo]) -> list[PodInfo]:
@@ -123,7 +123,7 @@ def by_size(members: Sequence[PodInfo]) -> list[PodInfo]:
 
 def _size(pod_info: PodInfo) -> tuple[int, int, int, int]:
     """Return how much a member takes, VFs first."""
-    rate = sum(one.min_tx_rate for one in pod_info.interfaces)
+    rate = sum(interface.min_tx_rate for interface in pod_info.interfaces)
     return len(pod_info.interfaces), rate, pod_info.resources.get("cpu", 0), pod_info.resources.get("memory", 0)
 
 
@@ -135,5 +135,5 @@ def needs(pod_info: PodInfo) -> list[int]:
             taken[LINES[name]] = amount
     taken[LINES["pods"]] = 1
     taken[VFS] = len(pod_info.interfaces)
-    taken[MBPS] = sum(one.min_tx_rate for one in pod_info.interfaces)
+    taken[MBPS] = sum(interface.min_tx_rate for interface in pod_info.interfaces)
     return taken

@@ -110,11 +110,13 @@ def _preferred(candidates: Sequence[Sequence[str]], *, is_packed: bool) -> Itera
     """Yield a network of its own for each interface, from each one on, unless they are packed; one network for all."""
     longest_first = sorted(candidates, key=len, reverse=True)
     networks = list(dict.fromkeys(itertools.chain.from_iterable(longest_first)))
-    possible = [frozenset(each) for each in candidates]
+    possible = [frozenset(candidate) for candidate in candidates]
     for step in (0,) if is_packed else (1, 0):
         for first in range(len(networks)):
             wanted = [networks[(first + k * step) % len(networks)] for k in range(len(candidates))]
-            found = tuple(each[0] if len(each) == 1 else one for one, each in zip(wanted, candidates, strict=True))
+            found = tuple(
+                candidate[0] if len(candidate) == 1 else one for one, candidate in zip(wanted, candidates, strict=True)
+            )
             if all(one in among for one, among in zip(found, possible, strict=True)):
                 yield found
 
@@ -168,7 +170,7 @@ def on_rails(members: Sequence[PodInfo], group: Group, networks: Networks) -> Se
         return members
     # Members of one shape have equal requests.
     known: dict[bytes, tuple[PodRequest, bytes]] = {}
-    return [_restricted(one, group, networks, known) for one in members]
+    return [_restricted(member, group, networks, known) for member in members]
 
 
 def _restricted(

@@ -85,15 +85,15 @@ class Budgets:
     def violations(self, assigned_pods: Sequence[AssignedPod], used: dict[int, int]) -> int:
         """Return how many of these pods' removals violate a budget, after those that are counted in ``used``."""
         broken = 0
-        for assigned in assigned_pods if self._budgets else ():
-            if (info := assigned.affinity_info) is None:
+        for assigned_pod in assigned_pods if self._budgets else ():
+            if (info := assigned_pod.affinity_info) is None:
                 continue
             budgets = self._about.get(info)
             if budgets is None:
                 budgets = self._about[info] = self._selecting(info)
             if budgets:
                 self.compared += len(budgets)
-                broken += _breaks(assigned, budgets, used)
+                broken += _breaks(assigned_pod, budgets, used)
         return broken
 
     def _selecting(self, affinity_info: AffinityInfo) -> tuple[_Budget, ...]:
@@ -118,9 +118,9 @@ class Budgets:
         return self._by_label[namespace]
 
 
-def _breaks(assigned: AssignedPod, budgets: Iterable[_Budget], used: dict[int, int]) -> bool:
+def _breaks(assigned_pod: AssignedPod, budgets: Iterable[_Budget], used: dict[int, int]) -> bool:
     """Count a pod against each of its budgets; return whether one of them has no disruption left."""
-    broken, name = False, assigned.pod.partition("/")[2]
+    broken, name = False, assigned_pod.pod.partition("/")[2]
     for budget in budgets:
         if name not in budget.disrupted:
             used[id(budget)] = used.get(id(budget), 0) + 1

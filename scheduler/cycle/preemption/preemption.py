@@ -60,7 +60,7 @@ class Nominate:
 
     @property
     def why(self) -> Mapping[str, object]:
-        return {"node": self.nomination.node, "victims": [assigned.pod for assigned in self.victims]}
+        return {"node": self.nomination.node, "victims": [assigned_pod.pod for assigned_pod in self.victims]}
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,9 +117,11 @@ class Preemption:
             return self._futile(search.refusals(rows), len(rows))
         if not search.holds(best, find):
             return None
-        assigned = self._assigned(dry_runs, best.row, here(best.chosen))
-        going = tuple(one for one in best.victims if one.affinity_info is None or not one.affinity_info.terminating)
-        return Nominate(Nomination(assigned, frozenset(one.uid for one in best.victims)), going)
+        assigned_pod = self._assigned(dry_runs, best.row, here(best.chosen))
+        going = tuple(
+            victim for victim in best.victims if victim.affinity_info is None or not victim.affinity_info.terminating
+        )
+        return Nominate(Nomination(assigned_pod, frozenset(victim.uid for victim in best.victims)), going)
 
     def hopeless(self, pod_info: PodInfo) -> Futile:
         """Return that victims help on no node."""
@@ -160,9 +162,10 @@ class Preemption:
     def _leaving(self, held: Nomination, pod_info: PodInfo) -> list[AssignedPod]:
         """Return the pods on the nominated node that are being deleted for this pod, or for one above them."""
         return [
-            assigned
-            for assigned in self._cache.assigned_pods_on(held.node)
-            if assigned.priority < pod_info.priority and (assigned.preempted or assigned.uid in held.victims)
+            assigned_pod
+            for assigned_pod in self._cache.assigned_pods_on(held.node)
+            if assigned_pod.priority < pod_info.priority
+            and (assigned_pod.preempted or assigned_pod.uid in held.victims)
         ]
 
     def _held_for_gone_pods(self, node: str) -> Iterator[str]:
@@ -178,10 +181,10 @@ class Preemption:
         """Keep the nomination; compute the pod's assignment there from the current state."""
         held = self._nominated_pods.of(pod_info.uid)
         assert held is not None, "only a nominated pod must wait"
-        assigned = self._assigned(dry_runs, self._cache.nodes.row_of[held.node], self._leaving(held, pod_info))
-        keeps = assigned.assignment is None and held.assigned.assignment is not None
+        assigned_pod = self._assigned(dry_runs, self._cache.nodes.row_of[held.node], self._leaving(held, pod_info))
+        keeps = assigned_pod.assignment is None and held.assigned.assignment is not None
         until = (held.until or now + VF_PATIENCE_S) if reason == _VF_AWAITED else None
-        return Nominate(Nomination(held.assigned if keeps else assigned, held.victims, until), reason=reason)
+        return Nominate(Nomination(held.assigned if keeps else assigned_pod, held.victims, until), reason=reason)
 
     def _assigned(self, dry_runs: DryRuns, row: int, leaving: Iterable[AssignedPod]) -> AssignedPod:
         nominated = self._nominated_pods.counting_for(dry_runs.pod_info)

@@ -154,8 +154,11 @@ class VictimSearch:
         """Return the node on which the least is lost; None if preemption helps nowhere."""
         if not self._candidates:
             return None
-        least = min(one.loss for one in self._candidates)
-        return max((one for one in self._candidates if one.loss == least), key=lambda one: one.since)
+        least = min(candidate.loss for candidate in self._candidates)
+        return max(
+            (candidate for candidate in self._candidates if candidate.loss == least),
+            key=lambda candidate: candidate.since,
+        )
 
     def holds(self, best: Candidate, select_victims_on_node: SelectVictims) -> bool:
         """Return whether a new check gives the same result: budgets and nominations may have changed between turns."""

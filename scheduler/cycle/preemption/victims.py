@@ -34,10 +34,10 @@ class Victim(msgspec.Struct, frozen=True):
     group: GroupKey | None = None
 
 
-def single(assigned: AssignedPod, priority: int) -> Victim:
+def single(assigned_pod: AssignedPod, priority: int) -> Victim:
     """Return a pod as a victim by itself, with its priority as one."""
-    pods = (assigned,)
-    return Victim(pods, pods, priority, assigned.started or _NOT_STARTED)
+    pods = (assigned_pod,)
+    return Victim(pods, pods, priority, assigned_pod.started or _NOT_STARTED)
 
 
 # What a set of victims costs, the least first: violated budgets, highest priority, sum of priorities, victims.
@@ -66,12 +66,12 @@ def importance(victim: Victim) -> tuple[int, bool, int, str]:
 
 def here(victims: Iterable[Victim]) -> list[AssignedPod]:
     """Return the victims' pods on the node that is looked at."""
-    return [assigned for victim in victims for assigned in victim.here]
+    return [assigned_pod for victim in victims for assigned_pod in victim.here]
 
 
 def pods_of(victims: Iterable[Victim]) -> tuple[AssignedPod, ...]:
     """Return all pods of some victims."""
-    return tuple(assigned for victim in victims for assigned in victim.pods)
+    return tuple(assigned_pod for victim in victims for assigned_pod in victim.pods)
 
 
 def split(budgets: Objections, victims: Sequence[Victim]) -> tuple[list[Victim], list[Victim]]:
@@ -103,13 +103,13 @@ class PotentialVictims:
             ]
         found = dict[GroupKey, Victim]()
         singles = list[Victim]()
-        for assigned in on_node:
-            if assigned.uid in spared:
+        for assigned_pod in on_node:
+            if assigned_pod.uid in spared:
                 continue
-            key = self._groups.whole_group_of(assigned.uid)
+            key = self._groups.whole_group_of(assigned_pod.uid)
             if key is None:
-                if (rank := self._rank(assigned)) < priority:
-                    singles.append(single(assigned, rank))
+                if (rank := self._rank(assigned_pod)) < priority:
+                    singles.append(single(assigned_pod, rank))
             elif key not in found:
                 found[key] = self._group(key, node)
         return [*singles, *(victim for victim in found.values() if victim.priority < priority)]
@@ -132,21 +132,23 @@ class PotentialVictims:
         key = self._groups.whole_group_of(first.uid)
         now = self._group(key, first.node) if key is not None else single(first, self._rank(first))
         is_same = (now.group, now.priority) == (victim.group, victim.priority)
-        return is_same and {one.uid for one in now.pods} == {one.uid for one in victim.pods}
+        return is_same and {pod.uid for pod in now.pods} == {pod.uid for pod in victim.pods}
 
-    def _rank(self, assigned: AssignedPod) -> int:
+    def _rank(self, assigned_pod: AssignedPod) -> int:
         """Return the priority of a pod as a victim by itself."""
-        own = self._groups.priority_as_victim(assigned.uid)
-        return assigned.priority if own is None else own
+        own = self._groups.priority_as_victim(assigned_pod.uid)
+        return assigned_pod.priority if own is None else own
 
     def _group(self, key: GroupKey, node: str) -> Victim:
         pods = tuple(self._pods(key))
         own = self._groups.priority_as_victim(pods[0].uid)
-        rank = max(assigned.priority for assigned in pods) if own is None else own
-        started = min(assigned.started or _NOT_STARTED for assigned in pods)
-        return Victim(pods, tuple(assigned for assigned in pods if assigned.node == node), rank, started, key)
+        rank = max(assigned_pod.priority for assigned_pod in pods) if own is None else own
+        started = min(assigned_pod.started or _NOT_STARTED for assigned_pod in pods)
+        return Victim(
+            pods, tuple(assigned_pod for assigned_pod in pods if assigned_pod.node == node), rank, started, key
+        )
 
     def _pods(self, key: GroupKey) -> Iterator[AssignedPod]:
         for uid in self._groups.placed(key):
-            if (assigned := self._cache.assigned(uid)) is not None:
-                yield assigned
+            if (assigned_pod := self._cache.assigned(uid)) is not None:
+                yield assigned_pod

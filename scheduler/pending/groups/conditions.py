@@ -128,7 +128,11 @@ class PodGroupConditions:
 
 def shown_conditions(pod_group: PodGroup) -> Mapping[str, Condition]:
     """Return the conditions that report whether a PodGroup is scheduled, by their types in the versions of the API."""
-    return {one.type: one for one in pod_group.status.conditions or () if one.type in CONDITION_TYPES.values()}
+    return {
+        condition.type: condition
+        for condition in pod_group.status.conditions or ()
+        if condition.type in CONDITION_TYPES.values()
+    }
 
 
 def group_progress(

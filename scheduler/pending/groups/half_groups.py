@@ -48,10 +48,12 @@ class HalfGroups:
 
     def _end(self, key: GroupKey, least: int) -> Iterator[Evict]:
         members = self._pending_groups.members(key)
-        placed = [assigned for uid in members.of("placed") if (assigned := self._cache.assigned(uid)) is not None]
+        placed = [
+            assigned_pod for uid in members.of("placed") if (assigned_pod := self._cache.assigned(uid)) is not None
+        ]
         count = f"{members.counting} of at least {least} members"
-        why = f"group {members.title}: only {count} have been placed for {self._after_s:g} s"
-        for assigned in placed:
+        reason = f"group {members.title}: only {count} have been placed for {self._after_s:g} s"
+        for assigned_pod in placed:
             # The Binding of one that is only assumed is under way; it is evicted next time.
-            if not assigned.assumed:
-                yield Evict(pod_reference(assigned), why, "HalfGroup")
+            if not assigned_pod.assumed:
+                yield Evict(pod_reference(assigned_pod), reason, "HalfGroup")

@@ -91,8 +91,8 @@ class MarkedMembers:
         due = islice((uid for uid, one in self._staying.items() if one.due <= now), _AT_ONCE)
         cut_short = dict[GroupKey, bool]()
         for uid in list(due):
-            membership, assigned = self._groups.groups_by_pod.of(uid), self._cache.assigned(uid)
-            if membership is None or assigned is None:
+            membership, assigned_pod = self._groups.groups_by_pod.of(uid), self._cache.assigned(uid)
+            if membership is None or assigned_pod is None:
                 del self._staying[uid]
                 continue
             key = membership.key
@@ -104,8 +104,8 @@ class MarkedMembers:
                 continue
             # Nothing more until its result is known.
             self._staying[uid].due = inf
-            why = f"group {key.name}: it may only be disrupted as a whole, and its preemption was cut short"
-            yield Evict(pod_reference(assigned), why, "Preempted")
+            reason = f"group {key.name}: it may only be disrupted as a whole, and its preemption was cut short"
+            yield Evict(pod_reference(assigned_pod), reason, "Preempted")
 
     def refused(self, uid: str, now: float) -> None:
         """Try an eviction again later that the API server did not accept."""

@@ -33,9 +33,9 @@ class MemberMessages:
     def __bool__(self) -> bool:
         return bool(self._left)
 
-    def put(self, key: GroupKey, uids: Sequence[str], message: str, why: Why | None = None) -> None:
+    def put(self, key: GroupKey, uids: Sequence[str], message: str, reason: Why | None = None) -> None:
         """Let members be told; what others of the group were still to be told is not true any more."""
-        self._left[key] = iter(uids), message, why
+        self._left[key] = iter(uids), message, reason
 
     def drop(self, key: GroupKey) -> None:
         """Tell nobody else of a group."""
@@ -51,9 +51,9 @@ class MemberMessages:
     def _next(self) -> tuple[str, str, Why | None] | None:
         while self._left:
             key = next(iter(self._left))
-            uids, message, why = self._left[key]
+            uids, message, reason = self._left[key]
             if (uid := next(uids, None)) is not None:
-                return uid, message, why
+                return uid, message, reason
             del self._left[key]
         return None
 
