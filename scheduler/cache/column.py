@@ -38,9 +38,9 @@ class Judgements:
         return self.texts.setdefault(text, len(self.texts) + 1) if text else 0
 
     def copy(self) -> "Judgements":
-        copy = Judgements()
-        copy.codes, copy.texts = self.codes.copy(), self.texts.copy()
-        return copy
+        copied = Judgements()
+        copied.codes, copied.texts = self.codes.copy(), self.texts.copy()
+        return copied
 
     def forget(self, number: int) -> None:
         if number < len(self.codes):
@@ -66,7 +66,7 @@ class Column(Generic[Fact]):
         # How many rows have each value; those that have the empty one, number 0, are not counted.
         self._rows: list[int] = [0]
         self._ids_of: dict[Fact, int] = {empty: 0}
-        self._free_ids: list[int] = []
+        self._unused: list[int] = []
         # By judge, the one asked last at the end.
         self._judgements: dict[Hashable, Judgements] = {}
         # Whether a snapshot has the same arrays.
@@ -82,15 +82,15 @@ class Column(Generic[Fact]):
         return value
 
     def __setitem__(self, row: int, value: Fact) -> None:
-        number, old_number = self._ids_of.get(value), int(self.ids[row])
-        if number == old_number:
+        number, before = self._ids_of.get(value), int(self.ids[row])
+        if number == before:
             return
         self._unshare()
         if number is None:
             number = self._new_number(value)
         self.ids[row] = number
         self._rows[number] += 1
-        self._leave(old_number)
+        self._leave(before)
 
     def grow(self, capacity: int) -> None:
         self._unshare()
@@ -99,8 +99,8 @@ class Column(Generic[Fact]):
     def _unshare(self) -> None:
         if self._is_shared:
             self.ids, self.values, self._rows = self.ids.copy(), self.values.copy(), self._rows.copy()
-            self._ids_of, self._free_ids = self._ids_of.copy(), self._free_ids.copy()
-            self._judgements = {by: judgements.copy() for by, judgements in self._judgements.items()}
+            self._ids_of, self._unused = self._ids_of.copy(), self._unused.copy()
+            self._judgements = {by: kept.copy() for by, kept in self._judgements.items()}
             self._is_shared = False
 
     def spread(
@@ -114,7 +114,7 @@ class Column(Generic[Fact]):
         """
         steps = steps or Steps()
         if by is not None:
-            return self._spread_judgements(judge, rows, self.judgements(by), steps)
+            return self._spread_kept(judge, rows, self.judgements(by), steps)
         if len(self.values) == 1:
             return np.full(len(rows), judge(self.values[0]), np.int64)
         ids = self.ids.take(rows)
@@ -122,36 +122,34 @@ class Column(Generic[Fact]):
             return np.array((judge(self.values[ids[0]]),), np.int64)
         present = np.zeros(len(self.values), np.bool_)
         present[ids] = True
-        codes = np.zeros(len(self.values), np.int64)
+        judged = np.zeros(len(self.values), np.int64)
         numbers = present.nonzero()[0].tolist()
         steps.judged += len(numbers)
         for number in numbers:
-            codes[number] = judge(self.values[number])
-        return codes.take(ids)
+            judged[number] = judge(self.values[number])
+        return judged.take(ids)
 
     def judgements(self, by: Hashable) -> Judgements:
         """Return what is kept of a judge; not to be held on to, as only what is kept here is told of new values."""
-        judgements = self._judgements.pop(by, None) or Judgements()
+        kept = self._judgements.pop(by, None) or Judgements()
         if len(self._judgements) >= _MOST_JUDGES:
             del self._judgements[next(iter(self._judgements))]
-        self._judgements[by] = judgements
-        return judgements
+        self._judgements[by] = kept
+        return kept
 
-    def _spread_judgements(
-        self, judge: Callable[[Fact], int], rows: Rows, judgements: Judgements, steps: Steps
-    ) -> Amounts:
-        judgements.cover(len(self.values))
+    def _spread_kept(self, judge: Callable[[Fact], int], rows: Rows, kept: Judgements, steps: Steps) -> Amounts:
+        kept.cover(len(self.values))
         ids = self.ids.take(rows)
-        codes = judgements.codes.take(ids)
-        if (codes < 0).any():
+        judged = kept.codes.take(ids)
+        if (judged < 0).any():
             present = np.zeros(len(self.values), np.bool_)
             present[ids] = True
-            numbers = (present & (judgements.codes[: len(self.values)] < 0)).nonzero()[0].tolist()
+            numbers = (present & (kept.codes[: len(self.values)] < 0)).nonzero()[0].tolist()
             for number in numbers:
                 steps.judge()
-                judgements.codes[number] = judge(self.values[number])
-            codes = judgements.codes.take(ids)
-        return codes
+                kept.codes[number] = judge(self.values[number])
+            judged = kept.codes.take(ids)
+        return judged
 
     def among(self, values: Collection[Fact], rows: Rows) -> NDArray[np.bool_]:
         """Return which rows have one of these values, none of which is the empty one."""
@@ -164,11 +162,11 @@ class Column(Generic[Fact]):
         return present.take(self.ids.take(rows))
 
     def _new_number(self, value: Fact) -> int:
-        if self._free_ids:
-            number = self._free_ids.pop()
+        if self._unused:
+            number = self._unused.pop()
             self.values[number] = value
-            for judgements in self._judgements.values():
-                judgements.forget(number)
+            for kept in self._judgements.values():
+                kept.forget(number)
         else:
             number = len(self.values)
             self.values.append(value)
@@ -182,7 +180,7 @@ class Column(Generic[Fact]):
         if number and self._rows[number] == 0:
             del self._ids_of[self.values[number]]
             self.values[number] = self.values[0]
-            self._free_ids.append(number)
+            self._unused.append(number)
 
 
 class Journal:
@@ -196,9 +194,9 @@ class Journal:
         self._last: dict[int, int] = {}
 
     def copy(self) -> "Journal":
-        copy = Journal()
-        copy.end, copy._last = self.end, self._last.copy()
-        return copy
+        copied = Journal()
+        copied.end, copied._last = self.end, self._last.copy()
+        return copied
 
     def note(self, row: int) -> None:
         self._last.pop(row, None)
@@ -211,12 +209,12 @@ class Journal:
 
     def since(self, number: int) -> list[int]:
         """Return the distinct rows changed since then, the last one first."""
-        rows = list[int]()
+        found = list[int]()
         for row, last in reversed(self._last.items()):
             if last < number:
                 break
-            rows.append(row)
-        return rows
+            found.append(row)
+        return found
 
 
 def grown(array: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any]:

@@ -8,13 +8,15 @@ before, pods of one namespace are no proof, and each bind through it disproves t
 """
 
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from mooring import names
 from mooring.annotations.request import read_request
 from mooring.errors import AnnotationError
+from scheduler.cache.cache import AssignedPod
 from scheduler.cycle.instructions import Instruction, Notice, Report
 from scheduler.kube.objects import Pod
+from scheduler.pending.part import Part, PodChange
 
 # The pods that kube-scheduler has asked about last; far more than are between its question and its bind.
 _MAX_OFFERS = 1 << 14
@@ -23,7 +25,7 @@ _MIRROR = "kubernetes.io/config.mirror"
 NO_BIND_VERB = "kube-scheduler binds pods without VFs: its extender has no bindVerb"
 
 
-class BoundWithoutVfs:
+class BoundWithoutVfs(Part):
     """Bound pods without an assignment, by uid, and the pods that kube-scheduler may bind at any time."""
 
     def __init__(self, scheduler_name: str = names.SCHEDULER_NAME) -> None:
@@ -60,14 +62,15 @@ class BoundWithoutVfs:
         self._unasked.clear()
         self._has_bound = True
 
-    def see(self, pod: Pod) -> list[Instruction]:
+    def pod_assigned(self, change: PodChange, now: float) -> Iterable[Instruction]:
         """Check a bound pod; report it once if it requests VFs and has none."""
-        uid, was_offered = pod.metadata.uid, pod.metadata.uid in self._offered
+        pod, uid = change.pod, change.assigned.uid
+        was_offered = uid in self._offered
         self._offered.pop(uid, None)
         if names.ASSIGNMENT in pod.annotations and pod.spec.scheduler_name != self._scheduler_name:
             self._has_bound = True
         if not _is_bound_without_vfs(pod):
-            self.drop(uid)
+            self._drop(uid)
             return []
         is_new = uid not in self._pods
         self._pods[uid] = pod
@@ -78,14 +81,15 @@ class BoundWithoutVfs:
         about = {"pod": pod.key, "uid": uid, "node": pod.spec.node_name or ""}
         return [Notice("assignment", "pod that asks for VFs was bound without any", about), _report(pod)]
 
-    def drop(self, uid: str) -> None:
-        """Record that a pod is gone, or has what it requests."""
+    def pod_deleted(self, uid: str, assigned: AssignedPod | None, now: float) -> None:
+        self._drop(uid)
+
+    def _drop(self, uid: str) -> None:
         self._pods.pop(uid, None)
         self._unasked.discard(uid)
         self._offered.pop(uid, None)
 
     def report_again(self) -> Iterator[Instruction]:
-        """Repeat the reports that hold until somebody acts."""
         return (_report(pod) for pod in self._pods.values())
 
 

@@ -10,56 +10,32 @@ from typing import Any
 
 from mooring.kube.events import Change, Changed, Event, Identity, Removed, Synced, Unreadable
 from scheduler.cache.assigned_pod import read_assigned_pod
-from scheduler.cache.cache import Cache
 from scheduler.cache.groups import pod_groups
-from scheduler.cache.groups.members import GroupsByPod, Standing
+from scheduler.cache.groups.members import Standing
 from scheduler.cache.groups.run import NOW, node_times
 from scheduler.cache.node_info import NodeInfo, read_node
 from scheduler.cache.volumes import volume_cache
 from scheduler.cycle.instructions import Instruction, Notice, Subject
-from scheduler.extender.bound_without_vfs import BoundWithoutVfs
 from scheduler.kube.cluster_event import ClusterEvent
 from scheduler.kube.group_membership import membership_if_readable
 from scheduler.kube.objects import Node, Pod
 from scheduler.pending.event_hints import of_assigned_pod, of_leaving, of_node
-from scheduler.pending.groups.held_binds import HeldBinds
-from scheduler.pending.groups.marked_members import MarkedMembers
-from scheduler.pending.groups.pending_groups import PendingGroups
-from scheduler.pending.nominator import Nominator
-from scheduler.pending.pending_pods import PendingPods
-from scheduler.pending.volume_events import VolumeEvents
-from scheduler.pending.volume_waits import VolumeWaits
-from scheduler.queue.queue import Queue
+from scheduler.pending.part import Part, PodChange
 from scheduler.state.cluster_objects import ClusterObject, ClusterObjects
 from scheduler.state.groups.group_scheduling import GroupScheduling
-from scheduler.state.rates.rate_changes import RateChanges
 from scheduler.state.relist_diff import missing
+from scheduler.state.shared_state import SharedState
 from scheduler.state.unreadable_objects import UnreadableObjects
-from scheduler.state.vfs.lost_vfs import LostVfs
-from scheduler.state.vfs.vf_disputes import VfDisputes
 
 
 @dataclass(slots=True)
 class EventHandlers:
     """Pods are known by uid: a name may be used again, a uid never is."""
 
-    scheduler_name: str
-    cache: Cache
-    queue: Queue
-    pending_pods: PendingPods
-    pending_groups: PendingGroups
-    groups_by_pod: GroupsByPod
+    state: SharedState
     group_scheduling: GroupScheduling
-    held_binds: HeldBinds
-    marked_members: MarkedMembers
-    nominator: Nominator
-    volume_events: VolumeEvents
-    volume_waits: VolumeWaits
-    vf_disputes: VfDisputes
-    lost_vfs: LostVfs
-    rate_changes: RateChanges
+    parts: Sequence[Part]
     cluster_objects: ClusterObjects
-    bound_without_vfs: BoundWithoutVfs
     unreadable_objects: UnreadableObjects = field(default_factory=UnreadableObjects)
 
     def nodes(self, event: Change[Node], now: float) -> list[Instruction]:
@@ -98,7 +74,7 @@ class EventHandlers:
         if kind is Pod:
             return self.pods(event, now)
         if kind in pod_groups.PATHS:
-            self.pending_groups.take_pod_group(kind, event, now)
+            self.state.pending_groups.take_pod_group(kind, event, now)
             return []
         if kind in volume_cache.PATHS:
             return self.handle_volume_object(kind, event, now)
@@ -106,41 +82,41 @@ class EventHandlers:
 
     def has(self, kind: type[Any], identity: Identity) -> bool:
         """Return whether an object is present in exactly this version; only for bound pods, which are many."""
-        assigned = self.cache.assigned(identity.uid) if kind is Pod else None
+        assigned = self.state.cache.assigned(identity.uid) if kind is Pod else None
         return assigned is not None and assigned.version != "" and assigned.version == identity.resource_version
 
     def handle_list(self, kind: type[Any], there: Sequence[Identity], now: float) -> Iterator[None]:
         """Record that these are all objects of this kind, step by step as the iterator advances."""
         if kind is Node:
-            for name in sorted(self.cache.node_names() - {identity.name for identity in there}):
+            for name in sorted(self.state.cache.node_names() - {identity.name for identity in there}):
                 self._remove_node(name, now)
         elif kind is Pod:
-            succeeded = self.groups_by_pod.uids("succeeded")
-            known = [*self.pending_pods.uids(), *self.cache.uids(), *succeeded]
+            succeeded = self.state.groups_by_pod.uids("succeeded")
+            known = [*self.state.pending_pods.uids(), *self.state.cache.uids(), *succeeded]
             for uid in missing(known, [identity.uid for identity in there]):
                 if uid is not None:
                     self._leave(uid, now)
                 yield
         elif kind in volume_cache.PATHS:
-            self.volume_events.keep(kind, there, now)
+            self.state.volume_events.keep(kind, there, now)
         elif kind in pod_groups.PATHS:
-            self.pending_groups.keep_pod_groups(kind, there, now)
+            self.state.pending_groups.keep_pod_groups(kind, there, now)
         else:
-            self.queue.move_on_event(self.cluster_objects.keep(kind, there), now)
+            self.state.queue.move_on_event(self.cluster_objects.keep(kind, there), now)
         self.unreadable_objects.keep(kind, there)
 
     def handle_volume_object(
         self, kind: type[volume_cache.Stored], event: Change[volume_cache.Stored], now: float
     ) -> list[Instruction]:
         """Apply a watch event of volumes, claims, storage classes and attach limits of nodes."""
-        return self._leave_out_others(kind, event, "storage", self.volume_events.take(kind, event, now))
+        return self._leave_out_others(kind, event, "storage", self.state.volume_events.take(kind, event, now))
 
     def handle_cluster_object(
         self, kind: type[ClusterObject], event: Change[ClusterObject], now: float
     ) -> list[Instruction]:
         """Apply a watch event of namespaces, services and controllers."""
         helps, unreadable_objects = self.cluster_objects.take(kind, event)
-        self.queue.move_on_event(helps, now)
+        self.state.queue.move_on_event(helps, now)
         return self._leave_out_others(kind, event, "cluster_objects", unreadable_objects)
 
     def _leave_out_others(
@@ -155,7 +131,7 @@ class EventHandlers:
         ]
 
     def _node(self, node: Node, identity: Identity, now: float) -> list[Instruction]:
-        known = self.cache.node(node.metadata.name)
+        known = self.state.cache.node(node.metadata.name)
         try:
             node_info, error = read_node(node, known, now)
         except ValueError as unreadable:
@@ -163,31 +139,25 @@ class EventHandlers:
         self.unreadable_objects.drop(Node, identity)
         found: list[Instruction] = []
         if node_info != known:
-            self.cache.put_node(node_info)
-            self.queue.move_on_event(of_node(known, node_info), now)
-            if known is not None and known.labels != node_info.labels:
-                self.volume_waits.touch_node(node_info.name)
-            found = self.vf_disputes.settle(node_info.name, now)
-            self.vf_disputes.judge(node_info.name, now)
-            self.lost_vfs.judge(node_info.name, now)
-            self.rate_changes.node_changed(node_info.name, now)
+            self.state.cache.put_node(node_info)
+            self.state.queue.move_on_event(of_node(known, node_info), now)
+            for part in self.parts:
+                found += part.node_changed(known, node_info, now)
             found += self._unreadable(node_info)
         fields = {"node": node_info.name, "reason": error}
         return [*found, Notice("inventory", "node left out: inventory cannot be read", fields)] if error else found
 
     def _unreadable(self, node_info: NodeInfo) -> Iterator[Instruction]:
         """Yield which parts of a node are left out because its inventory of another kind cannot be used."""
-        for kind, why in self.cache.unit_pools.unreadable(node_info.name):
+        for kind, why in self.state.cache.unit_pools.unreadable(node_info.name):
             about = {"node": node_info.name, "constraint": kind, "reason": why}
             yield Notice("constraint", "node left out: inventory of another kind cannot be read", about)
 
     def _remove_node(self, name: str, now: float) -> None:
-        self.cache.remove_node(name)
-        self.vf_disputes.node_left(name, now)
-        self.lost_vfs.judge(name, now)
-        self.volume_waits.touch_node(name)
-        self.queue.move_on_event(ClusterEvent.NODE_REMOVED, now)
-        self.nominator.delete_node(name, now)
+        self.state.cache.remove_node(name)
+        self.state.queue.move_on_event(ClusterEvent.NODE_REMOVED, now)
+        for part in self.parts:
+            part.node_removed(name, now)
 
     def _leave_out_node(self, identity: Identity, why: str, now: float) -> list[Instruction]:
         self._remove_node(identity.name, now)
@@ -197,34 +167,36 @@ class EventHandlers:
         """Leave a pod out; keep its claims on its node."""
         self.group_scheduling.interrupt(identity.uid, now)
         if self._is_held(identity.uid):
-            self.held_binds.drop(identity.uid)
-            self.pending_pods.forget_assumed(identity.uid, now)
-        self.pending_pods.delete(identity.uid, now)
-        self.rate_changes.drop(identity.uid)
+            self.state.held_binds.drop(identity.uid)
+            self.state.pending_pods.forget_assumed(identity.uid, now)
+        self.state.pending_pods.delete(identity.uid, now)
+        for part in self.parts:
+            part.pod_unreadable(identity.uid)
         return self.unreadable_objects.pod(identity, why)
 
     def _pod(self, pod: Pod, now: float) -> list[Instruction]:
         uid = pod.metadata.uid
         self.group_scheduling.interrupt(uid, now, pod)
-        self.marked_members.see(pod, now)
+        for part in self.parts:
+            part.pod_updated(pod, now)
         if pod.is_over:
             self._leave_node(uid, now)
             self._stand(pod, "succeeded" if pod.status.phase == "Succeeded" else None, now)
             return []
         if pod.spec.node_name:
-            is_latecomer = pod.spec.scheduler_name != self.scheduler_name or self._had_no_group(uid)
+            is_latecomer = pod.spec.scheduler_name != self.state.scheduler_name or self._had_no_group(uid)
             found = self._assigned(pod, now)
             standing: Standing = "placed" if pod.metadata.deletion_timestamp is None else "leaving"
             self._stand(pod, standing, now, is_latecomer=is_latecomer)
             return found
-        if self.cache.assigned(uid) is not None:
+        if self.state.cache.assigned(uid) is not None:
             if self._is_held(uid) and pod.metadata.deletion_timestamp is not None:
                 self._leave(uid, now)
-            elif self._is_held(uid) and self.pending_pods.has_changed(pod):
+            elif self._is_held(uid) and self.state.pending_pods.has_changed(pod):
                 self._take_back(uid, now)
                 self._wait(pod, now)
                 return []
-            self.pending_pods.renew(pod)
+            self.state.pending_pods.renew(pod)
             if pod.metadata.deletion_timestamp is not None:
                 # Its Binding is on the way.
                 self._stand(pod, "leaving", now)
@@ -235,75 +207,67 @@ class EventHandlers:
     def _wait(self, pod: Pod, now: float) -> None:
         """Take in a pod that has no node and is assumed on none."""
         uid, is_going = pod.metadata.uid, pod.metadata.deletion_timestamp is not None
-        if pod.spec.scheduler_name != self.scheduler_name or is_going:
-            self.pending_pods.leave_to_others(uid, now)
+        if pod.spec.scheduler_name != self.state.scheduler_name or is_going:
+            self.state.pending_pods.leave_to_others(uid, now)
             self._stand(pod, None if is_going else "foreign", now)
         elif pod.spec.scheduling_gates:
-            self.pending_pods.gate(uid, now)
+            self.state.pending_pods.gate(uid, now)
             self._stand(pod, "gated", now)
         else:
-            self.pending_pods.add(pod, now)
+            self.state.pending_pods.add(pod, now)
 
     def _take_back(self, uid: str, now: float) -> None:
         """End what is held for a pod: it was decided about by what it does not ask for any more."""
-        self.held_binds.drop(uid)
-        self.volume_waits.drop(uid)
-        self.pending_pods.forget_assumed(uid, now)
-        self.pending_pods.give_up_volumes(now)
+        self.state.held_binds.drop(uid)
+        self.state.volume_waits.drop(uid)
+        self.state.pending_pods.forget_assumed(uid, now)
+        self.state.pending_pods.give_up_volumes(now)
 
     def _stand(self, pod: Pod, standing: Standing | None, now: float, *, is_latecomer: bool = False) -> None:
         """Record what a pod that does not wait for us counts for in its group, if it is in one."""
         membership = membership_if_readable(pod)
         times = node_times(pod) if membership is not None else NOW
-        is_foreign = pod.spec.scheduler_name != self.scheduler_name
-        self.pending_groups.note(
+        is_foreign = pod.spec.scheduler_name != self.state.scheduler_name
+        self.state.pending_groups.note(
             pod.metadata.uid, membership, standing, now, is_latecomer=is_latecomer, times=times, is_foreign=is_foreign
         )
 
     def _had_no_group(self, uid: str) -> bool:
         """Return whether a pod has been on a node on its own."""
-        return self.cache.assigned(uid) is not None and self.groups_by_pod.of(uid) is None
+        return self.state.cache.assigned(uid) is not None and self.state.groups_by_pod.of(uid) is None
 
     def _is_held(self, uid: str) -> bool:
         """Return whether a pod is assumed, and its Binding waits for volumes."""
-        return uid in self.volume_waits or uid in self.held_binds
+        return uid in self.state.volume_waits or uid in self.state.held_binds
 
     def _assigned(self, pod: Pod, now: float) -> list[Instruction]:
         uid = pod.metadata.uid
-        self.held_binds.drop(uid)
-        self.pending_pods.delete(uid, now)
-        known = self.cache.assigned(uid)
+        self.state.held_binds.drop(uid)
+        self.state.pending_pods.delete(uid, now)
+        known = self.state.cache.assigned(uid)
         if known is not None and known.version and known.version == pod.metadata.resource_version:
             # Listed again without change.
             return []
-        assigned, faults = read_assigned_pod(pod, known, self.cache.nodes.published_names)
+        assigned, faults = read_assigned_pod(pod, known, self.state.cache.nodes.published_names)
         notices: list[Instruction] = [Notice(one.part, one.event, one.fields) for one in faults]
-        if news := of_assigned_pod(known, assigned, self.cache.put(assigned, now)):
-            self.queue.move_on_event(news, now)
-            if ClusterEvent.VFS_FREED in news:
-                self.rate_changes.touch(assigned.node, now)
-        self.vf_disputes.see(pod, assigned, now)
-        self.lost_vfs.see(assigned, now)
-        self.rate_changes.see(pod, assigned, now)
-        if assigned.assignment is not None and (known is None or known.assignment != assigned.assignment):
-            notices += self.vf_disputes.settle(assigned.node, now)
-        return [*notices, *self.bound_without_vfs.see(pod)]
+        if event := of_assigned_pod(known, assigned, self.state.cache.put(assigned, now)):
+            self.state.queue.move_on_event(event, now)
+        change = PodChange(pod, known, assigned, event)
+        for part in self.parts:
+            notices += part.pod_assigned(change, now)
+        return notices
 
     def _leave(self, uid: str, now: float) -> None:
         self._leave_node(uid, now)
-        self.pending_groups.drop(uid, now)
+        self.state.pending_groups.drop(uid, now)
 
     def _leave_node(self, uid: str, now: float) -> None:
         """Forget a pod, but for what it is to its group."""
         self.group_scheduling.interrupt(uid, now)
-        self.held_binds.drop(uid)
-        self.pending_pods.delete(uid, now)
-        self.vf_disputes.drop(uid)
-        self.lost_vfs.drop(uid)
-        self.rate_changes.drop(uid)
-        self.bound_without_vfs.drop(uid)
-        assigned = self.cache.remove(uid, now)
+        self.state.held_binds.drop(uid)
+        self.state.pending_pods.delete(uid, now)
+        assigned = self.state.cache.remove(uid, now)
         if assigned is not None:
-            self.queue.move_on_event(of_leaving(assigned), now)
-            self.vf_disputes.pod_left(assigned, now)
-            self.rate_changes.touch(assigned.node, now)
+            self.state.queue.move_on_event(of_leaving(assigned), now)
+        for part in self.parts:
+            part.pod_deleted(uid, assigned, now)

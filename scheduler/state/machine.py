@@ -5,14 +5,9 @@ pod, `tick` does what is due at a time. All return instructions: `Bind`, `PreBin
 `WriteRates`, `Report` and `Notice`. Nothing here does I/O, so a whole life can be replayed in a test.
 """
 
-from dataclasses import replace
 from typing import Any
 
 from mooring.kube.events import Change, Event
-from scheduler.cache.cache import Cache
-from scheduler.cache.groups.members import GroupsByPod
-from scheduler.cache.groups.placed_groups import PlacedGroups
-from scheduler.cache.groups.pod_groups import KnownPodGroups
 from scheduler.constraints.kinds import NONE, Kinds
 from scheduler.cycle.cycle import RecordPhase, SchedulingCycle, ignore_phase
 from scheduler.cycle.decisions import SignAssignment
@@ -29,36 +24,29 @@ from scheduler.cycle.instructions import (
     Report,
     Result,
 )
-from scheduler.cycle.nominations import Nomination
-from scheduler.cycle.preemption.disruption_budgets import Budgets
 from scheduler.cycle.preemption.preemption import Preemption
 from scheduler.cycle.preemption.select_victims import PORTION
 from scheduler.extender.bound_without_vfs import BoundWithoutVfs
 from scheduler.extender.extender_pods import ExtenderPods
 from scheduler.kube.objects import Node, Pod
-from scheduler.pending.groups.conditions import PodGroupConditions
-from scheduler.pending.groups.held_binds import HeldBinds
 from scheduler.pending.groups.marked_members import MarkedMembers
-from scheduler.pending.groups.member_messages import MemberMessages
 from scheduler.pending.groups.options import NO_OPTIONS, GroupOptions
-from scheduler.pending.groups.pending_groups import PendingGroups
-from scheduler.pending.nominator import Nominator
-from scheduler.pending.pending_pods import PendingPods
-from scheduler.pending.volume_events import VolumeEvents
-from scheduler.pending.volume_waits import VolumeWaits
-from scheduler.queue.queue import Queue
+from scheduler.pending.part import Part
 from scheduler.state.cluster_objects import ClusterObjects
+from scheduler.state.constraint_faults import ConstraintFaults
 from scheduler.state.event_handlers import EventHandlers
 from scheduler.state.groups.group_scheduling import GroupScheduling
 from scheduler.state.nomination_takeover import NominationTakeover
+from scheduler.state.nomination_waits import NominationWaits
 from scheduler.state.open_binds import OpenBinds
 from scheduler.state.pod_scheduling import PodScheduling
 from scheduler.state.pre_binding import PreBinding
 from scheduler.state.rates.rate_changes import RateChanges, SignRates
+from scheduler.state.shared_state import SharedState
 from scheduler.state.vfs.lost_vfs import NO_EVICTIONS, LostVfOptions, LostVfs
 from scheduler.state.vfs.never_started import NeverStarted
 from scheduler.state.vfs.vf_disputes import VfDisputes
-from scheduler.state.write_results import WriteResults
+from scheduler.state.write_results import BindResults, EvictionReports, check_result
 
 __all__ = ["DeleteVictims", "Evict", "EvictionResult", "Instruction", "Machine", "Notice", "Report"]
 
@@ -80,102 +68,60 @@ class Machine:
     ) -> None:
         """Check ``portion`` pods in one step for victims; ``sign`` and ``sign_rates`` sign what pods are given."""
         self.scheduler_name = scheduler_name
-        self._kinds = kinds
-        self.cache = Cache(kinds)
-        self.queue = Queue()
-        self.nominator = Nominator(self.queue)
-        self._volume_waits = VolumeWaits(self.cache.volumes, self.cache.node)
-        self._volume_events = VolumeEvents(self.cache.volumes, self.queue, self._volume_waits)
-        conditions, held_binds = PodGroupConditions(), HeldBinds()
-        member_messages, never_started = MemberMessages(), NeverStarted()
-        self.groups_by_pod, self.known_pod_groups = GroupsByPod(), KnownPodGroups()
-        self.pending_groups = PendingGroups(self.queue, conditions, self.groups_by_pod, self.known_pod_groups)
-        self.pending_pods = PendingPods(
-            self.cache, self.queue, self.nominator, self._volume_events, self.pending_groups, self.groups_by_pod, kinds
-        )
-        self._open_binds = OpenBinds(self.queue, self.pending_pods, self.pending_groups)
-        self.lost_vfs = LostVfs(self.cache, self.groups_by_pod, never_started, lost_vf_options)
-        self.rate_changes = RateChanges(self.cache, self.nominator, scheduler_name, sign_rates)
-        self._bound_without_vfs = BoundWithoutVfs(scheduler_name)
-        budgets, self.placed_groups = Budgets(), PlacedGroups(self.groups_by_pod, self.known_pod_groups)
-        marked_members = MarkedMembers(scheduler_name, self.cache, self.placed_groups)
-        self._preemption = Preemption(self.cache, self.nominator, budgets, self.placed_groups)
-        self._scheduling_cycle = SchedulingCycle(self.cache, self.nominator, self._preemption, sign=sign)
-        cycle, waits = self._scheduling_cycle, self._volume_waits
-        self.pod_scheduling = PodScheduling(
-            self.cache, self.queue, self.nominator, self.pending_pods, cycle, waits, portion
+        self.state = state = SharedState(scheduler_name, kinds)
+        self.cache, self.queue, self.nominator = state.cache, state.queue, state.nominator
+        self.pending_pods, self.pending_groups = state.pending_pods, state.pending_groups
+        self.groups_by_pod, self.placed_groups = state.groups_by_pod, state.placed_groups
+        preemption = Preemption(state.cache, state.nominator, state.budgets, state.placed_groups)
+        self._scheduling_cycle = cycle = SchedulingCycle(state.cache, state.nominator, preemption, sign=sign)
+        self.pod_scheduling = PodScheduling(state, cycle, portion)
+        group_cycle = GroupCycle(state.cache, cycle, state.nominator)
+        group_preemption = GroupPreemption(
+            state.cache, cycle, state.nominator, state.budgets, state.placed_groups, preemption
         )
         self.group_scheduling = GroupScheduling(
-            cache=self.cache,
-            queue=self.queue,
-            nominator=self.nominator,
-            pending_pods=self.pending_pods,
-            pending_groups=self.pending_groups,
-            groups_by_pod=self.groups_by_pod,
-            known_pod_groups=self.known_pod_groups,
-            group_cycle=GroupCycle(self.cache, self._scheduling_cycle, self.nominator),
-            held_binds=held_binds,
-            conditions=conditions,
-            marked_members=marked_members,
-            messages=member_messages,
-            group_preemption=GroupPreemption(
-                self.cache, self._scheduling_cycle, self.nominator, budgets, self.placed_groups, self._preemption
-            ),
-            volume_waits=self._volume_waits,
-            options=group_options,
-            portion=min(portion, MEMBERS_A_TURN),
+            state, group_cycle, group_preemption, group_options, min(portion, MEMBERS_A_TURN)
         )
-        self.vf_disputes = VfDisputes(self.cache, never_started, scheduler_name, evicts=evict_never_started)
+        never_started = NeverStarted()
+        self.vf_disputes = VfDisputes(state.cache, never_started, scheduler_name, evicts=evict_never_started)
+        self.lost_vfs = LostVfs(state.cache, state.groups_by_pod, never_started, lost_vf_options)
+        self.rate_changes = RateChanges(state.cache, state.queue, state.nominator, scheduler_name, sign_rates)
+        bound_without_vfs = BoundWithoutVfs(scheduler_name)
+        self._open_binds = OpenBinds(state)
+        # Each is told of an event after those before it. A new feature is a `Part`, and an entry here.
+        self.parts: tuple[Part, ...] = (
+            BindResults(state),
+            EvictionReports(),
+            PreBinding(state, self.group_scheduling),
+            NominationWaits(state, preemption),
+            self.pod_scheduling,
+            self.group_scheduling,
+            MarkedMembers(scheduler_name, state.cache, state.placed_groups),
+            # Which pods have never started is what lost VFs are judged by.
+            self.vf_disputes,
+            self.lost_vfs,
+            self.rate_changes,
+            bound_without_vfs,
+            ConstraintFaults(kinds),
+            self._open_binds,
+        )
+        self.event_handlers = EventHandlers(
+            state, self.group_scheduling, self.parts, ClusterObjects(state.cache.pod_counts, state.budgets)
+        )
         self.nomination_takeover = NominationTakeover(
-            self.cache, self.nominator, self.pending_pods, self.pending_groups
-        )
-        self._pre_binding = PreBinding(
-            self.queue, self.pending_pods, self._volume_waits, held_binds, self.group_scheduling
-        )
-        self._write_results = WriteResults(
-            cache=self.cache,
-            queue=self.queue,
-            pending_pods=self.pending_pods,
-            pending_groups=self.pending_groups,
-            group_conditions=conditions,
-            group_messages=member_messages,
-            nominator=self.nominator,
-            vf_disputes=self.vf_disputes,
-            lost_vfs=self.lost_vfs,
-            rate_changes=self.rate_changes,
-            marked_members=marked_members,
-            pre_binding=self._pre_binding,
+            state.cache, state.nominator, state.pending_pods, state.pending_groups
         )
         self.extender_pods = ExtenderPods(
             scheduler_name=scheduler_name,
-            cache=self.cache,
-            pending_pods=self.pending_pods,
-            queue=self.queue,
-            nominated_pods=self.nominator,
-            budgets=budgets,
-            is_spared=self.placed_groups.is_whole,
+            cache=state.cache,
+            pending_pods=state.pending_pods,
+            queue=state.queue,
+            nominated_pods=state.nominator,
+            budgets=state.budgets,
+            is_spared=state.placed_groups.is_whole,
             kinds=kinds,
-            bound_without_vfs=self._bound_without_vfs,
+            bound_without_vfs=bound_without_vfs,
             sign=sign,
-        )
-        self.event_handlers = EventHandlers(
-            scheduler_name=scheduler_name,
-            cache=self.cache,
-            queue=self.queue,
-            pending_pods=self.pending_pods,
-            pending_groups=self.pending_groups,
-            groups_by_pod=self.groups_by_pod,
-            group_scheduling=self.group_scheduling,
-            held_binds=held_binds,
-            marked_members=marked_members,
-            nominator=self.nominator,
-            volume_events=self._volume_events,
-            volume_waits=self._volume_waits,
-            vf_disputes=self.vf_disputes,
-            lost_vfs=self.lost_vfs,
-            rate_changes=self.rate_changes,
-            cluster_objects=ClusterObjects(self.cache.pod_counts, budgets),
-            bound_without_vfs=self._bound_without_vfs,
         )
         # The entry of the queue that is being decided about.
         self._trying = ""
@@ -197,8 +143,11 @@ class Machine:
 
     def finished(self, order: Order, result: Result, now: float) -> list[Instruction]:
         """Apply the result of a write; raise TypeError if the result is of another kind of write."""
-        self._open_binds.end(order, result)
-        return self._open_binds.begin(self._write_results.apply(order, result, now), now)
+        check_result(order, result)
+        instructions: list[Instruction] = []
+        for part in self.parts:
+            instructions += part.finished(order, result, now)
+        return self._open_binds.begin(instructions, now)
 
     def step(self, now: float, record_phase: RecordPhase = ignore_phase) -> list[Instruction] | None:
         """Decide about the next pod, or continue the current decision; None if no pod is ready.
@@ -272,50 +221,20 @@ class Machine:
     def tick(self, now: float) -> list[Instruction]:
         """Return the instructions that are due: for pods that never start, volumes that are bound or never will be."""
         self._scheduling_cycle.tick(now)
-        found: list[Instruction] = self._pre_binding.tick(now) if self._volume_waits else []
-        for nomination in self.nominator.overdue(now) if self.nominator else ():
-            found += self._stop_waiting(nomination, now)
-        self.pod_scheduling.tick(now)
-        found += self.group_scheduling.tick(now)
-        found += self.vf_disputes.overdue(now)
-        found += self.lost_vfs.overdue(now)
-        found += self.rate_changes.overdue(now)
-        found += (Notice("constraint", text, {"constraint": kind}) for kind, text in self._kinds.take_faults())
-        self._open_binds.release(now)
-        return self._open_binds.begin(found, now)
-
-    def _stop_waiting(self, nomination: Nomination, now: float) -> list[Instruction]:
-        """Reject a pod's nomination if the VFs that it waits for are not returned."""
-        if nomination.group is not None and not self._preemption.awaits_vf(nomination.node):
-            # Another member of the group waits for VFs, and falls with it; or none does any more.
-            if self.nominator.of(nomination.assigned.uid) is nomination:
-                self.nominator.add(replace(nomination, until=None))
-            return []
-        uid, why = nomination.assigned.uid, self._preemption.stop_waiting(nomination)
-        self.nominator.reject(uid, now)
-        return self.pending_pods.report_unschedulable(
-            self.pending_pods[uid], "Unschedulable", f"nomination given up: {why}"
-        )
+        instructions: list[Instruction] = []
+        for part in self.parts:
+            instructions += part.tick(now)
+        return self._open_binds.begin(instructions, now)
 
     def report_again(self) -> list[Instruction]:
         """Return the reports that hold until a person acts: a new leader sends them again."""
-        return [*self.vf_disputes.report_again(), *self._bound_without_vfs.report_again()]
+        return [instruction for part in self.parts for instruction in part.report_again()]
 
     def next_due(self) -> float | None:
         """Return when `tick` or `step` has work, if no event arrives before; None for never."""
         if self.is_trying or self.group_scheduling.has_aside:
             return 0.0
-        times = (
-            self.queue.next_ready(),
-            self.vf_disputes.next_due(),
-            self.lost_vfs.next_due(),
-            self.rate_changes.next_due(),
-            self._volume_waits.next_due(),
-            self.nominator.next_due(),
-            self.pod_scheduling.next_due(),
-            self.group_scheduling.next_due(),
-            self._open_binds.next_due(),
-        )
+        times = [self.queue.next_ready(), *(part.next_due() for part in self.parts)]
         return min((time for time in times if time is not None), default=None)
 
     @property
@@ -325,8 +244,6 @@ class Machine:
 
     def check(self) -> None:
         """Raise AssertionError if any derived state contradicts its source."""
-        self.cache.check()
-        self.queue.check()
-        self.pending_pods.check()
-        self._volume_waits.check()
-        self.group_scheduling.check()
+        self.state.check()
+        for part in self.parts:
+            part.check()

@@ -13,7 +13,7 @@ young when it is first seen, and a leader has to see it in its first minute to a
 Source of the condition: PreemptPod of kube-scheduler.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from math import inf
@@ -21,10 +21,11 @@ from math import inf
 from scheduler.cache.assigned_pod import mark_of, pod_reference
 from scheduler.cache.cache import Cache
 from scheduler.cache.groups.placed_groups import PlacedGroups
-from scheduler.cycle.instructions import Evict
+from scheduler.cycle.instructions import Evict, Instruction, Order, Result
 from scheduler.kube.group_membership import GroupKey
 from scheduler.kube.objects import Pod
 from scheduler.kube.pod_groups import GroupPolicy
+from scheduler.pending.part import Part
 
 # So long the deletions of an order may be under way.
 PATIENCE_S = 60.0
@@ -48,7 +49,7 @@ class _Staying:
     is_evident: bool = False
 
 
-class MarkedMembers:
+class MarkedMembers(Part):
     """The members of groups that bear the mark of ``scheduler_name``; time counts from the first look of a leader."""
 
     def __init__(self, scheduler_name: str, cache: Cache, groups: PlacedGroups) -> None:
@@ -63,8 +64,7 @@ class MarkedMembers:
     def __len__(self) -> int:
         return len(self._staying) + len(self._leaving) + len(self._left_alone)
 
-    def see(self, pod: Pod, now: float) -> None:
-        """Take in a pod as it is now."""
+    def pod_updated(self, pod: Pod, now: float) -> None:
         uid = pod.metadata.uid
         is_member = pod.spec.scheduling_group is not None and bool(pod.spec.node_name)
         mark = mark_of(pod, self._scheduler_name) if is_member else None
@@ -82,7 +82,7 @@ class MarkedMembers:
         if len(self) > _MOST_MARKED:
             self._forget_gone()
 
-    def overdue(self, now: float) -> Iterator[Evict]:
+    def tick(self, now: float) -> Iterator[Evict]:
         """Yield the evictions of members whose time has come."""
         if not self._staying or now < self._next_check:
             return
@@ -107,13 +107,13 @@ class MarkedMembers:
             reason = f"group {key.name}: it may only be disrupted as a whole, and its preemption was cut short"
             yield Evict(pod_reference(assigned_pod), reason, "Preempted")
 
-    def refused(self, uid: str, now: float) -> None:
+    def finished(self, order: Order, result: Result, now: float) -> Iterable[Instruction]:
         """Try an eviction again later that the API server did not accept."""
-        if uid in self._staying:
-            self._staying[uid].due = now + PATIENCE_S
+        if isinstance(order, Evict) and result == "refused" and order.pod.metadata.uid in self._staying:
+            self._staying[order.pod.metadata.uid].due = now + PATIENCE_S
+        return ()
 
     def next_due(self) -> float | None:
-        """Return when `overdue` has to look; None for never."""
         return self._next_check if self._staying else None
 
     def _look(self, now: float) -> None:
@@ -133,11 +133,7 @@ class MarkedMembers:
     def _is_cut_short(self, key: GroupKey) -> bool:
         """Return whether it is certain that some of a group were deleted by an order, and the others were to be."""
         policy, members = self._groups.known_pod_groups.of(key), self._groups.groups_by_pod.get(key)
-        if (
-            members is None
-            or not isinstance(policy, GroupPolicy)
-            or key not in self._groups.known_pod_groups.whole_groups
-        ):
+        if members is None or not isinstance(policy, GroupPolicy) or key not in self._groups.known_pod_groups.whole:
             return False
         placed = [self._staying.get(uid) for uid in members.of("placed")]
         if None in placed:

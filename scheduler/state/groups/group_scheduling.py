@@ -11,10 +11,7 @@ from itertools import islice
 from typing import get_args
 
 from mooring.annotations.group import MOST_MEMBERS
-from scheduler.cache.cache import Cache
-from scheduler.cache.groups.members import GroupsByPod
 from scheduler.cache.groups.order import by_index
-from scheduler.cache.groups.pod_groups import KnownPodGroups
 from scheduler.cycle.cycle import RecordPhase
 from scheduler.cycle.decisions import Bind, GroupPlacement, GroupUnschedulable, Unschedulable, Why
 from scheduler.cycle.groups.group_budget import GroupBudget
@@ -27,25 +24,20 @@ from scheduler.kube.cluster_event import LEAVING, NO_EVENT, ClusterEvent
 from scheduler.kube.group_membership import GroupKey
 from scheduler.kube.objects import Pod
 from scheduler.kube.pod_info import PodInfo
-from scheduler.pending.groups.conditions import PodGroupConditions, group_progress
+from scheduler.pending.groups.conditions import group_progress
 from scheduler.pending.groups.half_groups import HalfGroups
-from scheduler.pending.groups.held_binds import Batch, HeldBinds
+from scheduler.pending.groups.held_binds import Batch
 from scheduler.pending.groups.hold import GroupHold
-from scheduler.pending.groups.marked_members import MarkedMembers
-from scheduler.pending.groups.member_messages import MemberMessages
 from scheduler.pending.groups.options import GroupOptions
-from scheduler.pending.groups.pending_groups import PendingGroups
 from scheduler.pending.groups.untried_domains import UntriedDomains
 from scheduler.pending.groups.urgent_turn import UrgentTurn
-from scheduler.pending.nominator import Nominator
+from scheduler.pending.part import Part
 from scheduler.pending.pending_pod import waits_as_before
-from scheduler.pending.pending_pods import PendingPods
-from scheduler.pending.volume_waits import VolumeWaits
-from scheduler.queue.queue import Queue
 from scheduler.state.groups.decision import Decided, GroupDecision, asks_for_more, needed
 from scheduler.state.groups.messages import shortage, surplus
 from scheduler.state.groups.pre_binding import GroupPreBinding
 from scheduler.state.groups.victims import GroupVictims
+from scheduler.state.shared_state import SharedState
 
 _KEPT = " Room is kept for the members that fit."
 _KEPT_AS_FREED = " Room is kept for the group as it becomes free."
@@ -58,23 +50,12 @@ _MANY = 512
 
 
 @dataclass(slots=True)
-class GroupScheduling:
+class GroupScheduling(Part):
     """The groups of the machine. At most one is decided about at a time; other decisions may be set aside."""
 
-    cache: Cache
-    queue: Queue
-    nominator: Nominator
-    pending_pods: PendingPods
-    pending_groups: PendingGroups
-    groups_by_pod: GroupsByPod
-    known_pod_groups: KnownPodGroups
+    state: SharedState
     group_cycle: GroupCycle
-    held_binds: HeldBinds
-    conditions: PodGroupConditions
-    marked_members: MarkedMembers
-    messages: MemberMessages
     group_preemption: GroupPreemption
-    volume_waits: VolumeWaits
     options: GroupOptions
     portion: int
     # How many decisions there were, by their results, and how many members they have placed.
@@ -94,29 +75,28 @@ class GroupScheduling:
     _proceeded_at: float = 0.0
 
     def __post_init__(self) -> None:
-        self.group_hold = GroupHold(self.pending_groups, self.groups_by_pod, self.nominator, self.options.hold_s)
+        state, options = self.state, self.options
+        self.group_hold = GroupHold(state.pending_groups, state.groups_by_pod, state.nominator, options.hold_s)
         self.group_victims = GroupVictims(self.group_preemption, self.group_hold)
-        self.urgent_turn = UrgentTurn(self.pending_groups, self.queue)
-        self.half_groups = HalfGroups(self.pending_groups, self.cache, self.options.end_half_s)
-        self.group_pre_binding = GroupPreBinding(
-            self.cache, self.held_binds, self.pending_pods, self.pending_groups, self.volume_waits
-        )
+        self.urgent_turn = UrgentTurn(state.pending_groups, state.queue)
+        self.half_groups = HalfGroups(state.pending_groups, state.cache, options.end_half_s)
+        self.group_pre_binding = GroupPreBinding(self.state)
 
     def begin(self, key: GroupKey) -> None:
         """Begin to decide about a group that was popped from the queue."""
         assert self._decision is None, "one group is decided about at a time"
         self._aside.pop(key, None)
-        self.messages.drop(key)
-        group, members = self.pending_groups.group(key), self.pending_groups.members(key)
+        self.state.member_messages.drop(key)
+        group, members = self.state.pending_groups.group(key), self.state.pending_groups.members(key)
         # No group needs more at once: the others are decided about when these are placed.
-        pending = [self.pending_pods[uid] for uid in islice(members.of("waiting"), MOST_MEMBERS)]
+        pending = [self.state.pending_pods[uid] for uid in islice(members.of("waiting"), MOST_MEMBERS)]
         for one in pending:
             one.attempts += 1
-        priority = self.pending_groups.priority(key)
+        priority = self.state.pending_groups.priority(key)
         infos = [of_priority(one.pod_info, priority) for one in pending if isinstance(one.pod_info, PodInfo)]
-        placed = [assigned for uid in members.of("placed") if (assigned := self.cache.assigned(uid)) is not None]
+        placed = [assigned for uid in members.of("placed") if (assigned := self.state.cache.assigned(uid)) is not None]
         waiting = sorted(infos, key=lambda one: by_index(one.pod))
-        least, since = needed(key, self.pending_groups), self.queue.happened
+        least, since = needed(key, self.state.pending_groups), self.state.queue.happened
         demand = self._untried_domains.take(GroupDemand(group, waiting, least, priority, placed, since))
         budget = GroupBudget(self.portion)
         self._decision = GroupDecision(demand, budget, self.group_cycle.decide(demand, budget), members.arrivals)
@@ -136,8 +116,8 @@ class GroupScheduling:
 
     def _first_aside(self) -> GroupKey | None:
         """Return the first group by priority and age whose decision is set aside."""
-        entries = {key.entry: key for key in self._aside if self.queue.is_in_flight(key.entry)}
-        return entries.get(self.queue.earliest(entries))
+        entries = {key.entry: key for key in self._aside if self.state.queue.is_in_flight(key.entry)}
+        return entries.get(self.state.queue.earliest(entries))
 
     @property
     def is_deciding(self) -> bool:
@@ -166,13 +146,13 @@ class GroupScheduling:
     def _is_overtaking(self, key: GroupKey) -> bool:
         """Return whether the decision about an older group is set aside."""
         first = self._first_aside()
-        return first is not None and self.queue.earliest((first.entry, key.entry)) == first.entry
+        return first is not None and self.state.queue.earliest((first.entry, key.entry)) == first.entry
 
     def proceed(self, now: float, record_phase: RecordPhase) -> list[Instruction] | None:
         """Go on with the decision; return None if it takes another step, at once or after others (`is_deciding`)."""
         decision = self._decision
         assert decision is not None, "a decision has begun"
-        if asks_for_more(decision, self.pending_groups):
+        if asks_for_more(decision, self.state.pending_groups):
             self.abandon()
             self.begin(decision.demand.group.key)
             return None
@@ -207,7 +187,7 @@ class GroupScheduling:
         if isinstance(verdict, GroupPlacement):
             self.members_placed += len(verdict.binds)
             return self._carry_out(demand, verdict, now)
-        message = shortage(self.pending_groups.members(key), demand, verdict, self.cache)
+        message = shortage(self.state.pending_groups.members(key), demand, verdict, self.state.cache)
         return self._refuse(demand, verdict.refusal, message, now, verdict.binds, comes_again=verdict.comes_again)
 
     def _seek_victims(
@@ -221,7 +201,7 @@ class GroupScheduling:
             return None
         self._decision = None
         self.decisions["unschedulable"] += 1
-        message = shortage(self.pending_groups.members(key), demand, verdict, self.cache)
+        message = shortage(self.state.pending_groups.members(key), demand, verdict, self.state.cache)
         if found.reason:
             message = f"{message} preemption: {found.reason}"
         comes_again = verdict.comes_again or found.comes_again
@@ -229,7 +209,7 @@ class GroupScheduling:
         if not found.victims:
             return told
         first = found.nominations[0].assigned.uid
-        return [DeleteVictims(self.pending_pods[first].pod, found.nominations[0].node, found.victims), *told]
+        return [DeleteVictims(self.state.pending_pods[first].pod, found.nominations[0].node, found.victims), *told]
 
     def abandon(self) -> None:
         """End a decision without an outcome; nothing of it stays."""
@@ -240,112 +220,114 @@ class GroupScheduling:
     def give_up(self, entry: str) -> list[Instruction]:
         """Set a group aside whose decision failed by a bug."""
         self.abandon()
-        key = self.pending_groups.key_of(entry)
+        key = self.state.pending_groups.key_of(entry)
         if key is None:
             return []
         self.decisions["error"] += 1
-        self.queue.add_unschedulable(entry, NO_EVENT)
-        members = self.pending_groups.members(key)
+        self.state.queue.add_unschedulable(entry, NO_EVENT)
+        members = self.state.pending_groups.members(key)
         message = f"the scheduler failed to decide about group {members.title}: see its log"
-        self.conditions.refuse(key, message, self._proceeded_at, is_bug=True)
+        self.state.group_conditions.refuse(key, message, self._proceeded_at, is_bug=True)
         return self._tell(key, members.of("waiting"), message)
 
     def interrupt(self, uid: str, now: float, pod: Pod | None = None) -> None:
         """End the decision if it is about a pod that goes or changes; ``pod`` is the pod as it is now, if it is."""
-        membership = self.groups_by_pod.of(uid)
+        membership = self.state.groups_by_pod.of(uid)
         decision = self._aside.get(membership.key) if membership is not None else None
         if decision is None or uid not in decision.demand.uids:
             decision = self._decision
         if decision is None or uid not in decision.demand.uids:
             return
-        if pod is not None and waits_as_before(self.pending_pods.get(uid), pod):
+        if pod is not None and waits_as_before(self.state.pending_pods.get(uid), pod):
             return
         if decision is self._decision:
             self.abandon()
         key = decision.demand.group.key
         self._aside.pop(key, None)
-        self.pending_groups.come_again(key, now)
+        self.state.pending_groups.come_again(key, now)
 
     def settle(self, decision: Bind, why: str, now: float) -> list[Instruction]:
         """Take in what became of the volumes of a pod whose Bind is held; ``why`` they are not bound, empty if so."""
         uid = decision.pod_info.uid
         if not why:
-            self.held_binds.is_bound(uid)
+            self.state.held_binds.is_bound(uid)
             return []
-        batch = self.held_binds.batch_of(uid)
+        batch = self.state.held_binds.batch_of(uid)
         return self._release(batch, f"binding volumes of {decision.pod_info.pod.key}: {why}", now)
 
     def tick(self, now: float) -> list[Instruction]:
         """Return what is due: Binds whose volumes are all bound, and messages."""
         found = list[Instruction]()
         self.group_hold.tick(now)
-        for key in self.nominator.groups() if self.nominator else ():
-            if not self.pending_groups.is_queued(key):
-                self.nominator.delete_group(key, now)
-        self._untried_domains.keep(self.pending_groups.is_queued)
+        for key in self.state.nominator.groups() if self.state.nominator else ():
+            if not self.state.pending_groups.is_queued(key):
+                self.state.nominator.delete_group(key, now)
+        self._untried_domains.keep(self.state.pending_groups.is_queued)
         found += self.half_groups.overdue(now)
-        found += self.marked_members.overdue(now)
-        for batch in self.held_binds.touched():
+        for batch in self.state.held_binds.touched():
             binds = self.group_pre_binding.ready(batch)
             found += self._release(batch, binds, now) if isinstance(binds, str) else binds
-        for told in self.pending_groups.due(now):
-            self.conditions.refuse(told.key, told.message, now)
-            self.messages.put(told.key, told.uids, told.message)
+        for told in self.state.pending_groups.due(now):
+            self.state.group_conditions.refuse(told.key, told.message, now)
+            self.state.member_messages.put(told.key, told.uids, told.message)
         found += self._tell_some()
-        found += self.conditions.due(
-            now, lambda key: group_progress(key, self.known_pod_groups, self.groups_by_pod, self.cache)
+        found += self.state.group_conditions.due(
+            now,
+            lambda key: group_progress(key, self.state.known_pod_groups, self.state.groups_by_pod, self.state.cache),
         )
         return found
 
     def next_due(self) -> float | None:
         """Return when `tick` has work, if no event arrives before."""
-        if self.held_binds.has_touched or self.messages:
+        if self.state.held_binds.has_touched or self.state.member_messages:
             return 0.0
-        parts = self.pending_groups, self.conditions, self.group_hold, self.half_groups, self.marked_members
+        parts = self.state.pending_groups, self.state.group_conditions, self.group_hold, self.half_groups
         times = [part.next_due() for part in parts]
         return min((time for time in times if time is not None), default=None)
 
     def check(self) -> None:
         """Raise AssertionError if what is kept about groups contradicts the cache or the pending pods."""
-        self.pending_groups.check()
-        self.groups_by_pod.check(lambda uid: self.cache.assigned(uid) is not None)
+        self.state.pending_groups.check()
+        self.state.groups_by_pod.check(lambda uid: self.state.cache.assigned(uid) is not None)
 
     def _carry_out(self, demand: GroupDemand, verdict: GroupPlacement, now: float) -> list[Instruction]:
         group, key = demand.group, demand.group.key
         uids = [bind.pod_info.uid for bind in verdict.binds]
         for uid in uids:
-            self.nominator.delete(uid, now)
-        self.pending_groups.place(key, uids)
-        self.queue.placed(key.entry)
-        self.queue.move_on_event(ClusterEvent.POD_ASSIGNED, now)
-        members = self.pending_groups.members(key)
+            self.state.nominator.delete(uid, now)
+        self.state.pending_groups.place(key, uids)
+        self.state.queue.placed(key.entry)
+        self.state.queue.move_on_event(ClusterEvent.POD_ASSIGNED, now)
+        members = self.state.pending_groups.members(key)
         has_others = members.counts["waiting"] > len(demand.members) - len(uids)
         if has_others or (verdict.refusal is not None and self._may_fit(demand, verdict.refusal)):
             # As many are placed as are needed.
-            self.pending_groups.look_again(key)
+            self.state.pending_groups.look_again(key)
         found = list[Instruction]()
         if verdict.refusal is not None:
             found += self._refuse(demand, verdict.refusal, surplus(members, demand, verdict.refusal), now)
         else:
-            self.pending_groups.decided(key, now)
+            self.state.pending_groups.decided(key, now)
         return [*self.group_pre_binding.begin(group, verdict.binds, now), *found]
 
     def _may_fit(self, demand: GroupDemand, refusal: Unschedulable) -> bool:
         """Return whether members that are left over may be placed by themselves."""
         key = demand.group.key
-        if not self.pending_groups.is_queued(key):
+        if not self.state.pending_groups.is_queued(key):
             return False
         if demand.group.rails == "same":
             # On other networks, where the placed ones are not on all.
             return True
-        return bool(refusal.requeue_on & LEAVING) and self.group_preemption.concerns(self.pending_groups.priority(key))
+        return bool(refusal.requeue_on & LEAVING) and self.group_preemption.concerns(
+            self.state.pending_groups.priority(key)
+        )
 
     def _release(self, batch: Batch, why: str, now: float) -> list[Instruction]:
         """Release all members of a decision that cannot be carried out, and tell them why."""
         uids = self.group_pre_binding.release(batch, now)
-        members = self.groups_by_pod.get(batch.key)
+        members = self.state.groups_by_pod.get(batch.key)
         message = f"group {members.title if members else batch.key.name}: {why}"
-        self.conditions.refuse(batch.key, message, now)
+        self.state.group_conditions.refuse(batch.key, message, now)
         return self._tell(batch.key, uids, message)
 
     def _refuse(
@@ -360,30 +342,30 @@ class GroupScheduling:
         comes_again: bool = False,
     ) -> list[Instruction]:
         """Let a group wait: for its victims, or keep the room of its ``fitting`` members if it has first call."""
-        key, missed = demand.group.key, self.queue.missed_since(demand.since)
+        key, missed = demand.group.key, self.state.queue.missed_since(demand.since)
         if preempted.nominations:
-            self.nominator.nominate_all(preempted.nominations, now)
+            self.state.nominator.nominate_all(preempted.nominations, now)
         else:
             kept = preempted.room or [bind.assigned for bind in fitting] if self.group_hold.is_held_by(key) else ()
             self.group_hold.keep(key, kept, now)
             message += (_KEPT_AS_FREED if preempted.room else _KEPT) if kept else ""
-        uids = self.pending_groups.members(key).of("waiting")
-        if not self.pending_groups.decided(key, now):
-            self.queue.add_unschedulable(key.entry, refusal.requeue_on)
+        uids = self.state.pending_groups.members(key).of("waiting")
+        if not self.state.pending_groups.decided(key, now):
+            self.state.queue.add_unschedulable(key.entry, refusal.requeue_on)
             if missed & refusal.requeue_on or comes_again:
-                self.queue.requeue(key.entry)
-        self.conditions.refuse(key, message, now)
+                self.state.queue.requeue(key.entry)
+        self.state.group_conditions.refuse(key, message, now)
         return self._tell(key, uids, message, refusal.why)
 
     def _tell(self, key: GroupKey, uids: Sequence[str], message: str, why: Why | None = None) -> list[Instruction]:
         """Tell the first of these members now, and others later."""
-        self.messages.put(key, uids, message, why)
+        self.state.member_messages.put(key, uids, message, why)
         return self._tell_some()
 
     def _tell_some(self) -> list[Instruction]:
         told = list[Instruction]()
-        for uid, message, why in self.messages.take():
-            pending = self.pending_pods.get(uid)
-            if pending is not None and self.groups_by_pod.standing(uid) == "waiting":
-                told += self.pending_pods.report_unschedulable(pending, "Unschedulable", message, why)
+        for uid, message, why in self.state.member_messages.take():
+            pending = self.state.pending_pods.get(uid)
+            if pending is not None and self.state.groups_by_pod.standing(uid) == "waiting":
+                told += self.state.pending_pods.report_unschedulable(pending, "Unschedulable", message, why)
         return told

@@ -3,61 +3,54 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from scheduler.cache.cache import Cache
 from scheduler.cache.groups.sources import Group
 from scheduler.cycle.decisions import Bind, validate_annotations
 from scheduler.cycle.instructions import Instruction, PreBind
-from scheduler.pending.groups.held_binds import Batch, HeldBinds
-from scheduler.pending.groups.pending_groups import PendingGroups
-from scheduler.pending.pending_pods import PendingPods
-from scheduler.pending.volume_waits import VolumeWaits
+from scheduler.pending.groups.held_binds import Batch
+from scheduler.state.shared_state import SharedState
 
 
 @dataclass(slots=True)
 class GroupPreBinding:
     """Holds the Binds of a decision while volumes of its members are bound."""
 
-    cache: Cache
-    held_binds: HeldBinds
-    pending_pods: PendingPods
-    pending_groups: PendingGroups
-    volume_waits: VolumeWaits
+    state: SharedState
 
     def begin(self, group: Group, binds: tuple[Bind, ...], now: float) -> Iterator[Instruction]:
         """Yield the Binds, or hold them and yield what binds the volumes."""
         planned = [bind for bind in binds if bind.plan is not None]
-        if not planned and not self.held_binds.holds(group.key):
+        if not planned and not self.state.held_binds.holds(group.key):
             yield from binds
             return
-        self.held_binds.hold(group.key, group.min, binds)
+        self.state.held_binds.hold(group.key, group.min, binds)
         for bind in planned:
             assert bind.plan is not None, "those without a plan are left out"
-            self.volume_waits.add(bind, now)
+            self.state.volume_waits.add(bind, now)
             yield PreBind(bind, bind.plan)
 
     def ready(self, batch: Batch) -> Sequence[Bind] | str:
         """Return the Binds of a batch whose volumes are all bound, none while it waits, or why it must be released."""
-        if self.pending_groups.counting(batch.key) < batch.min:
+        if self.state.pending_groups.counting(batch.key) < batch.min:
             return "too few of its members are left"
         if batch.awaited:
             return ()
         # Minutes may have passed since the nodes were chosen, and the annotations were checked against the pod's own.
         for uid, bind in batch.binds.items():
-            if self.cache.node(bind.assigned.node) is None:
+            if self.state.cache.node(bind.assigned.node) is None:
                 return f"{bind.pod_info.pod.key}: node {bind.assigned.node!r} was deleted meanwhile"
-            if why := validate_annotations(self.pending_pods[uid].pod.annotations, bind.annotations):
+            if why := validate_annotations(self.state.pending_pods[uid].pod.annotations, bind.annotations):
                 return f"{bind.pod_info.pod.key}: {why}"
-        self.held_binds.end(batch)
+        self.state.held_binds.end(batch)
         return list(batch.binds.values())
 
     def release(self, batch: Batch, now: float) -> list[str]:
         """Take all members of a batch off their nodes, and let the group be decided about again; return their uids."""
-        self.held_binds.end(batch)
+        self.state.held_binds.end(batch)
         uids = list(batch.binds)
         for uid in uids:
-            self.volume_waits.drop(uid)
-        self.pending_pods.forget_all_assumed(uids, now)
-        self.pending_pods.give_up_volumes(now)
+            self.state.volume_waits.drop(uid)
+        self.state.pending_pods.forget_all_assumed(uids, now)
+        self.state.pending_pods.give_up_volumes(now)
         for uid in uids[:1]:
-            self.pending_groups.back_off(uid, now)
+            self.state.pending_groups.back_off(uid, now)
         return uids

@@ -1,18 +1,19 @@
 """Rates of running pods that their users change: what is allocated, what waits, and what is told. Pure.
 
-A user edits the rates in the request of a bound pod. `see` records what is asked; `overdue`, which only a leader calls,
-decides: rates that fit are written (`WriteRates`), and reserved from that moment; others wait until something changes
-on their node, the pods of higher priority and those that wait longer first. All that a new leader needs is in the API:
-the request, the annotations of pod and node, and since when the condition says Deferred.
+A user edits the rates in the request of a bound pod. `pod_assigned` records what is asked; `tick`, which only a leader
+calls, decides: rates that fit are written (`WriteRates`), and reserved from that moment; others wait until something
+changes on their node, the pods of higher priority and those that wait longer first. All that a new leader needs is in
+the API: the request, the annotations of pod and node, and since when the condition says Deferred.
 
 One user's edits must not cost others: a pod has one write under way, and a second between two writes; a node's pods are
 looked at in portions, and nodes take turns.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
+from operator import gt
 from typing import get_args
 
 from mooring import names
@@ -21,14 +22,27 @@ from mooring.annotations.rates import LAST_GENERATION, PodRates, VfRates, assign
 from mooring.annotations.request import PodRequest, read_request
 from mooring.errors import AnnotationError
 from scheduler.cache.cache import AssignedPod, Cache
-from scheduler.cycle.instructions import Instruction, RatesReason, Report, ReportRates, WriteRates, WriteRatesResult
+from scheduler.cache.node_info import NodeInfo
+from scheduler.cycle.instructions import (
+    Instruction,
+    Order,
+    RatesReason,
+    Report,
+    ReportRates,
+    Result,
+    WriteRates,
+    WriteRatesResult,
+)
+from scheduler.kube.cluster_event import ClusterEvent
 from scheduler.kube.objects import Pod
 from scheduler.kube.timestamps import unix_time
 from scheduler.pending.nominator import Nominator
+from scheduler.pending.part import Part, PodChange
 from scheduler.placement import rate_change
 from scheduler.placement.rate_change import Fits, Misfit, asks_as_assigned, judge_rates, removed_request, wanted_rates
 from scheduler.placement.vf_accounting import FreeVfs
 from scheduler.plugins.rdma_vfs import FAULTS
+from scheduler.queue.queue import Queue
 from scheduler.state.due_nodes import DueNodes
 from scheduler.state.open_writes import OpenWrites
 from scheduler.state.pods_by_node import PodsByNode
@@ -97,11 +111,18 @@ class _Change:
         return self.conflicts == 1 and self.not_before > now
 
 
-class RateChanges:
+class RateChanges(Part):
     """The changes that are not settled, by pod uid."""
 
-    def __init__(self, cache: Cache, nominator: Nominator, scheduler_name: str, sign: SignRates | None) -> None:
-        self._cache, self._nominator = cache, nominator
+    def __init__(
+        self,
+        cache: Cache,
+        queue: Queue,
+        nominator: Nominator,
+        scheduler_name: str,
+        sign: SignRates | None,
+    ) -> None:
+        self._cache, self._queue, self._nominator = cache, queue, nominator
         self._scheduler_name, self._sign = scheduler_name, sign
         self._changes: dict[str, _Change] = {}
         self._on: dict[str, set[str]] = {}
@@ -114,13 +135,27 @@ class RateChanges:
         self._again: set[str] = set()
         self._writes = OpenWrites(_MOST_WRITES)
 
-    def see(self, pod: Pod, assigned: AssignedPod, now: float) -> None:
-        """Record what a bound pod asks for."""
+    def pod_assigned(self, change: PodChange, now: float) -> Iterable[Instruction]:
+        """Record what a bound pod asks for, and that what it has given back may serve others on its node."""
+        if ClusterEvent.VFS_FREED in change.event:
+            self.touch(change.assigned.node, now)
+        self._record(change.pod, change.assigned, now)
+        return ()
+
+    def pod_unreadable(self, uid: str) -> None:
+        self._drop(uid)
+
+    def pod_deleted(self, uid: str, assigned: AssignedPod | None, now: float) -> None:
+        self._drop(uid)
+        if assigned is not None:
+            self.touch(assigned.node, now)
+
+    def _record(self, pod: Pod, assigned: AssignedPod, now: float) -> None:
         if pod.spec.scheduler_name != self._scheduler_name:
             return
         wanted, uid = self._wanted(pod, assigned), pod.metadata.uid
         if wanted is None:
-            self.drop(uid)
+            self._drop(uid)
             if assigned.rates is not None and pod.metadata.deletion_timestamp is None:
                 self._settled.add(uid, assigned.node)
             return
@@ -149,16 +184,17 @@ class RateChanges:
         self._on.setdefault(node, set()).add(uid)
         return change
 
-    def node_changed(self, node: str, now: float) -> None:
+    def node_changed(self, previous: NodeInfo | None, node: NodeInfo, now: float) -> Iterable[Instruction]:
         """Record that a node says something else: what was in force may not be so any more."""
-        for uid in self._settled.on(node):
+        for uid in self._settled.on(node.name):
             assigned = self._cache.assigned(uid)
             if assigned is not None and assigned.rates is not None and not self._is_in_force(assigned):
                 change = self._open(rates_condition.pod_of(assigned), assigned, assigned.rates.rates, now)
-                change.told, change.late = rates_condition.in_force(node), _Late(assigned.rates.generation, now)
-        self.touch(node, now)
+                change.told, change.late = rates_condition.in_force(node.name), _Late(assigned.rates.generation, now)
+        self.touch(node.name, now)
+        return ()
 
-    def drop(self, uid: str) -> None:
+    def _drop(self, uid: str) -> None:
         """Record that a pod is gone, or that nothing is left to do about it."""
         self._settled.drop(uid)
         change = self._changes.pop(uid, None)
@@ -205,7 +241,7 @@ class RateChanges:
         due = self._due.next()
         return None if due is None else max(due, self._writes.next_at())
 
-    def overdue(self, now: float) -> Iterator[Instruction]:
+    def tick(self, now: float) -> Iterator[Instruction]:
         """Yield what is due about a portion of the pods of one node."""
         node = self._due.take(now) if self._writes.next_at() <= now else None
         if node is None or node not in self._on:
@@ -225,11 +261,26 @@ class RateChanges:
             self._again.discard(node)
             self._due.add(node, now)
 
-    def finish(self, order: WriteRates, result: WriteRatesResult, now: float) -> Iterator[Instruction]:
-        """Apply the definite result of a write."""
+    def finished(self, order: Order, result: Result, now: float) -> Iterable[Instruction]:
+        """Apply the definite result of a write.
+
+        What was reserved for it alone is free again: the node may have put in force what it lowered, too.
+        """
+        if not isinstance(order, WriteRates) or not isinstance(result, WriteRatesResult):
+            return ()
+        before = self._cache.assigned(order.rates.uid)
+        reserved = before.reserved if before is not None else ()
+        instructions = list(self._finish(order, result, now))
+        after = self._cache.assigned(order.rates.uid)
+        if after is not None and any(map(gt, reserved, after.reserved)):
+            self._queue.move_on_event(ClusterEvent.VFS_FREED, now)
+            self.touch(order.rates.node, now)
+        return instructions
+
+    def _finish(self, order: WriteRates, result: WriteRatesResult, now: float) -> Iterator[Instruction]:
         uid, assigned = order.rates.uid, self._cache.assigned(order.rates.uid)
         self._writes.end(uid)
-        self._cache.finish_rates(uid, is_written=result.kind == "written")
+        self._cache.finish_rates(uid, written=result.kind == "written")
         change = self._changes.get(uid)
         if result.kind == "written":
             yield Report(order.pod, "RatesAllocated", order.message)

@@ -12,14 +12,16 @@ An inventory that is not fresh (another boot's, of a node that is not Ready, non
 starts again. Pods that never started are not looked at: `scheduler.state.vfs.never_started` has them.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from math import inf
 
 from scheduler.cache.assigned_pod import pod_reference
 from scheduler.cache.cache import AssignedPod, Cache
 from scheduler.cache.groups.members import GroupsByPod
-from scheduler.cycle.instructions import Evict, EvictionResult, Instruction, Report
+from scheduler.cache.node_info import NodeInfo
+from scheduler.cycle.instructions import Evict, Instruction, Order, Report, Result
+from scheduler.pending.part import Part, PodChange
 from scheduler.state.vfs.never_started import NeverStarted, NodeClaims
 
 # An eviction that the API server did not accept (a disruption budget, an outage) is tried again after this long, and
@@ -76,7 +78,7 @@ class _Ordered:
     refused: bool = False
 
 
-class LostVfs:
+class LostVfs(Part):
     """The running pods that are due, by uid."""
 
     def __init__(
@@ -95,17 +97,21 @@ class LostVfs:
         # The turn in which each node that has lost VFs had its last eviction.
         self._turn_of: dict[str, int] = {}
 
-    def judge(self, node: str, now: float) -> None:
+    def node_changed(self, previous: NodeInfo | None, node: NodeInfo, now: float) -> Iterable[Instruction]:
+        self.node_removed(node.name, now)
+        return ()
+
+    def node_removed(self, name: str, now: float) -> None:
         """Compare the assignments of a node's running pods with its present inventory."""
         if self._options.after_s:
-            claims = NodeClaims(self._cache.node(node), {})
-            for assigned in self._cache.assigned_pods_on(node):
+            claims = NodeClaims(self._cache.node(name), {})
+            for assigned in self._cache.assigned_pods_on(name):
                 self._judge(assigned, claims, now)
 
-    def see(self, assigned: AssignedPod, now: float) -> None:
-        """Judge a pod that has come or has changed."""
+    def pod_assigned(self, change: PodChange, now: float) -> Iterable[Instruction]:
         if self._options.after_s:
-            self._judge(assigned, NodeClaims(self._cache.node(assigned.node), {}), now)
+            self._judge(change.assigned, NodeClaims(self._cache.node(change.assigned.node), {}), now)
+        return ()
 
     def _judge(self, assigned: AssignedPod, claims: NodeClaims, now: float) -> None:
         uid, assignment = assigned.uid, assigned.assignment
@@ -122,8 +128,7 @@ class LostVfs:
             self._losses[uid] = _Loss(why, assigned.node, due)
             self._next_check = min(self._next_check, due)
 
-    def drop(self, uid: str) -> None:
-        """Record that a pod is gone."""
+    def pod_deleted(self, uid: str, assigned: AssignedPod | None, now: float) -> None:
         self._losses.pop(uid, None)
         if (ordered := self._ordered.pop(uid, None)) is not None:
             ordered.ending.begun = True
@@ -140,7 +145,7 @@ class LostVfs:
                 loss.due = now + self._options.after_s
                 self._next_check = min(self._next_check, loss.due)
 
-    def overdue(self, now: float) -> Iterator[Instruction]:
+    def tick(self, now: float) -> Iterator[Instruction]:
         """Yield what is due: for each pod or whole group its evictions, or in a dry run what would be done."""
         if now < self._next_check:
             return
@@ -190,20 +195,20 @@ class LostVfs:
             yield Evict(pod_reference(assigned), ordered.reason, "LostVfs")
 
     def next_due(self) -> float | None:
-        """Return when `overdue` has to look again; None while no running pod has lost a VF."""
+        """Return when `tick` has to look again; None while no running pod has lost a VF."""
         return None if self._next_check == inf else self._next_check
 
-    def finish(self, uid: str, result: EvictionResult, now: float) -> None:
+    def finished(self, order: Order, result: Result, now: float) -> Iterable[Instruction]:
         """Record the result of an eviction; a refused one is ordered again, unless the VFs are back by now."""
-        ordered = self._ordered.get(uid)
-        if ordered is None:
-            return
-        if result != "refused":
+        if not isinstance(order, Evict) or (ordered := self._ordered.get(order.pod.metadata.uid)) is None:
+            return ()
+        if result == "refused":
+            ordered.refused = True
+            self._withdraw(ordered.ending, now)
+        else:
             ordered.ending.begun = True
-            del self._ordered[uid]
-            return
-        ordered.refused = True
-        self._withdraw(ordered.ending, now)
+            del self._ordered[order.pod.metadata.uid]
+        return ()
 
     def _end(self, uid: str, now: float) -> Iterator[Instruction]:
         """Yield the instructions for a pod and all placed members of its group."""

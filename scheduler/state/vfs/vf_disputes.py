@@ -7,18 +7,19 @@ instructions are returned.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from scheduler.cache.assigned_pod import pod_reference
 from scheduler.cache.cache import AssignedPod, Cache
+from scheduler.cache.node_info import NodeInfo
 from scheduler.cache.unit_pools import Unit
 from scheduler.constraints.protocol import VFS
-from scheduler.cycle.instructions import Evict, Instruction, Notice, Report
-from scheduler.kube.objects import Pod
+from scheduler.cycle.instructions import Evict, Instruction, Notice, Order, Report, Result
+from scheduler.pending.part import Part, PodChange
 from scheduler.state.vfs.never_started import Disputes, NeverStarted, NodeClaims, Overdue
 
 
-class VfDisputes:
+class VfDisputes(Part):
     """The disputes of each node, and the pods that never started."""
 
     def __init__(
@@ -40,7 +41,38 @@ class VfDisputes:
         """How many units more than one live pod claims, by kind; the kind of the VFs is `VFS`."""
         return Counter(unit.kind for disputes in self._disputes.values() for unit in disputes)
 
-    def settle(self, node: str, now: float) -> list[Instruction]:
+    def node_changed(self, previous: NodeInfo | None, node: NodeInfo, now: float) -> Iterable[Instruction]:
+        instructions = self._settle(node.name, now)
+        self._judge(node.name, now)
+        return instructions
+
+    def node_removed(self, name: str, now: float) -> None:
+        self._disputes.pop(name, None)
+        self._judge(name, now)
+
+    def pod_assigned(self, change: PodChange, now: float) -> Iterable[Instruction]:
+        """Record a bound pod; only pods of ours are evicted for the contents of their annotation."""
+        pod, assigned, previous = change.pod, change.assigned, change.previous
+        ours = assigned.assignment if pod.spec.scheduler_name == self._scheduler_name else None
+        if self._never_started.see(pod, ours):
+            self._never_started.judge_pod(assigned.uid, self._current(assigned.node), now)
+        if assigned.assignment is not None and (previous is None or previous.assignment != assigned.assignment):
+            return self._settle(assigned.node, now)
+        return ()
+
+    def pod_deleted(self, uid: str, assigned: AssignedPod | None, now: float) -> None:
+        self._never_started.drop(uid)
+        if assigned is not None and assigned.node in self._disputes:
+            # Its removal may settle a dispute.
+            self._settle(assigned.node, now)
+
+    def finished(self, order: Order, result: Result, now: float) -> Iterable[Instruction]:
+        """Try an eviction again later if the API server did not accept it."""
+        if isinstance(order, Evict) and result == "refused":
+            self._never_started.retry(order.pod.metadata.uid, now)
+        return ()
+
+    def _settle(self, node: str, now: float) -> list[Instruction]:
         """Find again what is claimed twice on a node, report new disputes, and judge its pods by the result."""
         known, found = self._disputes.get(node, {}), self._cache.disputes(node)
         if found:
@@ -48,34 +80,15 @@ class VfDisputes:
         else:
             self._disputes.pop(node, None)
         if found != known:
-            self.judge(node, now)
+            self._judge(node, now)
         news = [(unit, uids) for unit, uids in found.items() if set(uids) - set(known.get(unit, ()))]
         return [one for unit, uids in news for one in self._tell(node, unit, uids)]
 
-    def judge(self, node: str, now: float) -> None:
+    def _judge(self, node: str, now: float) -> None:
         """Compare the assignments of a node's pods with the node's current inventory."""
         self._never_started.judge(node, self._current(node), now)
 
-    def see(self, pod: Pod, assigned: AssignedPod, now: float) -> None:
-        """Record a bound pod; only pods of ours are evicted for the contents of their annotation."""
-        ours = assigned.assignment if pod.spec.scheduler_name == self._scheduler_name else None
-        if self._never_started.see(pod, ours):
-            self._never_started.judge_pod(assigned.uid, self._current(assigned.node), now)
-
-    def drop(self, uid: str) -> None:
-        """Record that a pod is gone."""
-        self._never_started.drop(uid)
-
-    def pod_left(self, assigned: AssignedPod, now: float) -> None:
-        """Check whether the removal of a claim settles a dispute."""
-        if assigned.node in self._disputes:
-            self.settle(assigned.node, now)
-
-    def node_left(self, node: str, now: float) -> None:
-        self._disputes.pop(node, None)
-        self.judge(node, now)
-
-    def overdue(self, now: float) -> Iterator[Instruction]:
+    def tick(self, now: float) -> Iterator[Instruction]:
         """Yield the instructions for pods whose time to start is over; of many for a part, the rest stays due."""
         current = dict[str, NodeClaims]()
         for uid in self._never_started.overdue(now):
@@ -91,15 +104,10 @@ class VfDisputes:
     def _current(self, node: str) -> NodeClaims:
         return NodeClaims(self._cache.node(node), self._disputes.get(node, {}))
 
-    def retry(self, uid: str, now: float) -> None:
-        """Try an eviction again later if the API server did not accept it."""
-        self._never_started.retry(uid, now)
-
     def next_due(self) -> float | None:
         return self._never_started.next_due()
 
     def report_again(self) -> list[Instruction]:
-        """Report again what holds until a person acts."""
         found = [(node, unit, uids) for node, units in self._disputes.items() for unit, uids in units.items()]
         return [one for dispute in found for one in self._tell(*dispute)]
 

@@ -1,0 +1,18 @@
+"""What constraints have done wrong, for the log. Pure."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from scheduler.constraints.kinds import Kinds
+from scheduler.cycle.instructions import Instruction, Notice
+from scheduler.pending.part import Part
+
+
+@dataclass(slots=True)
+class ConstraintFaults(Part):
+    """The faults that each kind keeps until they are taken."""
+
+    kinds: Kinds
+
+    def tick(self, now: float) -> Iterable[Instruction]:
+        return [Notice("constraint", text, {"constraint": kind}) for kind, text in self.kinds.take_faults()]

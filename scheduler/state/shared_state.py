@@ -1,0 +1,46 @@
+"""What the machine's parts share: the cluster as it is known, the pods that wait, and the groups of both. Pure."""
+
+from scheduler.cache.cache import Cache
+from scheduler.cache.groups.members import GroupsByPod
+from scheduler.cache.groups.placed_groups import PlacedGroups
+from scheduler.cache.groups.pod_groups import KnownPodGroups
+from scheduler.constraints.kinds import Kinds
+from scheduler.cycle.preemption.disruption_budgets import Budgets
+from scheduler.pending.groups.conditions import PodGroupConditions
+from scheduler.pending.groups.held_binds import HeldBinds
+from scheduler.pending.groups.member_messages import MemberMessages
+from scheduler.pending.groups.pending_groups import PendingGroups
+from scheduler.pending.nominator import Nominator
+from scheduler.pending.pending_pods import PendingPods
+from scheduler.pending.volume_events import VolumeEvents
+from scheduler.pending.volume_waits import VolumeWaits
+from scheduler.queue.queue import Queue
+
+
+class SharedState:
+    """The places where a pod may be, each with those that it calls."""
+
+    def __init__(self, scheduler_name: str, kinds: Kinds) -> None:
+        self.scheduler_name = scheduler_name
+        self.cache = Cache(kinds)
+        self.budgets = Budgets()
+        self.groups_by_pod, self.known_pod_groups = GroupsByPod(), KnownPodGroups()
+        self.placed_groups = PlacedGroups(self.groups_by_pod, self.known_pod_groups)
+        self.queue = Queue()
+        self.nominator = Nominator(self.queue)
+        self.volume_waits = VolumeWaits(self.cache.volumes, self.cache.node)
+        self.volume_events = VolumeEvents(self.cache.volumes, self.queue, self.volume_waits)
+        self.held_binds = HeldBinds()
+        self.group_conditions, self.member_messages = PodGroupConditions(), MemberMessages()
+        self.pending_groups = PendingGroups(
+            self.queue, self.group_conditions, self.groups_by_pod, self.known_pod_groups
+        )
+        self.pending_pods = PendingPods(
+            self.cache, self.queue, self.nominator, self.volume_events, self.pending_groups, self.groups_by_pod, kinds
+        )
+
+    def check(self) -> None:
+        """Raise AssertionError if any derived state contradicts its source."""
+        self.cache.check()
+        self.queue.check()
+        self.pending_pods.check()
