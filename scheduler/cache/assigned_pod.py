@@ -41,28 +41,28 @@ class UnreadablePart:
 
 
 def read_assigned_pod(
-    pod: Pod, known: AssignedPod | None = None, published: Set[str] = frozenset()
+    pod: Pod, previous: AssignedPod | None = None, node_resources: Set[str] = frozenset()
 ) -> tuple[AssignedPod, list[UnreadablePart]]:
     """Return what a bound pod uses; what cannot be read counts as nothing and is listed.
 
-    ``known`` is what the cache held of the pod before. ``published`` are the resources that nodes have: of a pod that
-    names more amounts than can be read at once only theirs count.
+    ``previous`` is what the cache held of the pod before. ``node_resources`` are those that nodes have: of a pod that
+    names more amounts than can be read at once only they count.
     """
     uid, node = pod.metadata.uid, pod.spec.node_name or ""
     faults: list[UnreadablePart] = []
-    assignment = _given(known, node)
+    assignment = _previous_assignment(previous, node)
     about = {"pod": pod.key, "uid": uid, "node": node}
     try:
-        assignment = _shown(pod, known) or assignment
+        assignment = _read_assignment(pod, previous) or assignment
     except AnnotationError as unreadable:
         faults.append(UnreadablePart("assignment", "assignment is not believed", about | {"reason": str(unreadable)}))
-    rates = None if known is None or known.rates is None else _known_rates(known, assignment)
+    rates = None if previous is None or previous.rates is None else _previous_rates(previous, assignment)
     try:
         if assignment is not None and names.RATES in pod.annotations:
-            rates = _allocated(pod.annotations[names.RATES], assignment, rates)
+            rates = _read_rates(pod.annotations[names.RATES], assignment, rates)
     except AnnotationError as unreadable:
         faults.append(UnreadablePart("assignment", "rates are not believed", about | {"reason": str(unreadable)}))
-    use = _use_of(pod.spec, published)
+    use = _use_of(pod.spec, node_resources)
     if use.error:
         faults.append(UnreadablePart("pod", "pod's resources cannot be read", about | {"reason": use.error}))
     try:
@@ -112,26 +112,28 @@ _decode = msgspec.json.Decoder(_ResourceFields).decode
 # A longer text is rare, and must not fill the memory; nor is a text made of so many containers.
 _SHORT, _FEW = 2048, 32
 # Resources that every node has.
-_OF_ALL = frozenset({"cpu", "memory"})
+_COMMON_RESOURCES = frozenset({"cpu", "memory"})
 
 
-def _use_of(spec: PodSpec, published: Set[str]) -> _Use:
+def _use_of(spec: PodSpec, node_resources: Set[str]) -> _Use:
     """Return what the containers use; replicas request the same and share one value."""
     if len(spec.containers or ()) + len(spec.init_containers or ()) > _FEW or amounts_named(spec) > MOST_AMOUNTS:
-        return _read_use(spec, published | _OF_ALL)
-    asked = _encode((spec.containers, spec.init_containers, spec.overhead, spec.resources))
-    return _read_short(asked) if len(asked) <= _SHORT else _read_use(spec)
+        return _read_use(spec, node_resources | _COMMON_RESOURCES)
+    text = _encode((spec.containers, spec.init_containers, spec.overhead, spec.resources))
+    return _read_short(text) if len(text) <= _SHORT else _read_use(spec)
 
 
 @lru_cache(maxsize=2048)
-def _read_short(asked: bytes) -> _Use:
-    containers, starting, overhead, together = _decode(asked)
-    return _read_use(PodSpec(containers=containers, init_containers=starting, overhead=overhead, resources=together))
+def _read_short(text: bytes) -> _Use:
+    containers, init_containers, overhead, pod_resources = _decode(text)
+    return _read_use(
+        PodSpec(containers=containers, init_containers=init_containers, overhead=overhead, resources=pod_resources)
+    )
 
 
-def _read_use(spec: PodSpec, published: Set[str] | None = None) -> _Use:
+def _read_use(spec: PodSpec, node_resources: Set[str] | None = None) -> _Use:
     ports = ports_taken(islice(host_ports(spec), MOST_PORTS))
-    only = published if amounts_named(spec) > MOST_AMOUNTS else None
+    only = node_resources if amounts_named(spec) > MOST_AMOUNTS else None
     try:
         resources = pod_requests(spec, only=only)
         return _Use(resources, scored_requests(spec, resources), ports)
@@ -156,34 +158,34 @@ def _mark(pod: Pod) -> Condition | None:
     return target if target is not None and target.status == "True" and target.reason == PREEMPTED else None
 
 
-def _given(known: AssignedPod | None, node: str) -> Assignment | None:
+def _previous_assignment(previous: AssignedPod | None, node: str) -> Assignment | None:
     """Return the assignment that a pod is known to hold: it stands though its annotation is removed or made unreadable.
 
     An assignment that is only assumed does not stand: another scheduler may have bound the pod.
     """
-    return None if known is None or known.assumed or known.node != node else known.assignment
+    return None if previous is None or previous.assumed or previous.node != node else previous.assignment
 
 
-def _shown(pod: Pod, known: AssignedPod | None) -> Assignment | None:
-    if known is not None and known.written and _is_as_written(pod, known):
-        return known.assignment
-    shown = verified_assignment(pod.annotations, pod.metadata.uid, pod.spec.node_name or "")
+def _read_assignment(pod: Pod, previous: AssignedPod | None) -> Assignment | None:
+    if previous is not None and previous.annotation and _is_as_written(pod, previous):
+        return previous.assignment
+    assignment = verified_assignment(pod.annotations, pod.metadata.uid, pod.spec.node_name or "")
     # Return the value that is known already, so that it is kept once.
-    return known.assignment if known is not None and known.assignment == shown else shown
+    return previous.assignment if previous is not None and previous.assignment == assignment else assignment
 
 
-def _known_rates(known: AssignedPod, assignment: Assignment | None) -> PodRates | None:
-    return known.rates if known.assignment == assignment else None
+def _previous_rates(previous: AssignedPod, assignment: Assignment | None) -> PodRates | None:
+    return previous.rates if previous.assignment == assignment else None
 
 
-def _allocated(text: str, assignment: Assignment, known: PodRates | None) -> PodRates:
+def _read_rates(text: str, assignment: Assignment, previous: PodRates | None) -> PodRates:
     """Return the rates that a pod was given after its assignment; a lower generation than the known one is older."""
-    shown = verified_rates(text, assignment)
-    return known if known is not None and known.generation > shown.generation else shown
+    rates = verified_rates(text, assignment)
+    return previous if previous is not None and previous.generation > rates.generation else rates
 
 
-def _is_as_written(pod: Pod, known: AssignedPod) -> bool:
-    return pod.spec.node_name == known.node and pod.annotations.get(names.ASSIGNMENT) == known.written
+def _is_as_written(pod: Pod, previous: AssignedPod) -> bool:
+    return pod.spec.node_name == previous.node and pod.annotations.get(names.ASSIGNMENT) == previous.annotation
 
 
 def pod_reference(assigned_pod: AssignedPod) -> Pod:

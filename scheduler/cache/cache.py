@@ -69,15 +69,15 @@ class AssignedPod:
     # The pod's resourceVersion when it was read; empty while it is assumed.
     version: str = field(default="", compare=False)
     # The assignment as our Binding carries it, until the API server has shown it: then it need not be parsed.
-    written: str = field(default="", compare=False)
+    annotation: str = field(default="", compare=False)
     # The rates that were changed after the assignment.
     rates: PodRates | None = field(default=None, compare=False)
     # The assignment with what its VFs reserve, where those are not its own rates: the cache keeps it.
-    reserving: Assignment | None = field(default=None, compare=False)
+    reservation: Assignment | None = field(default=None, compare=False)
 
     @property
     def claim(self) -> Claim | None:
-        return None if self.assignment is None else Claim(self.uid, self.reserving or self.assignment)
+        return None if self.assignment is None else Claim(self.uid, self.reservation or self.assignment)
 
     @property
     def reserved(self) -> tuple[int, ...]:
@@ -85,15 +85,15 @@ class AssignedPod:
         claim = self.claim
         return () if claim is None else tuple(vf.min_tx_rate for vf in claim.assignment.vfs)
 
-    def differs(self, known: "AssignedPod | None") -> Difference:
+    def differs(self, previous: "AssignedPod | None") -> Difference:
         """Return in what a pod differs from what was known of it."""
-        if known is None or _besides_affinity(self) != _besides_affinity(known):
+        if previous is None or _besides_affinity(self) != _besides_affinity(previous):
             return "use"
-        return "" if self.affinity_info == known.affinity_info else "affinity"
+        return "" if self.affinity_info == previous.affinity_info else "affinity"
 
 
 _besides_affinity = attrgetter(
-    *(one.name for one in fields(AssignedPod) if one.compare and one.name != "affinity_info")
+    *(column.name for column in fields(AssignedPod) if column.compare and column.name != "affinity_info")
 )
 
 
@@ -112,7 +112,7 @@ class Cache:
         # The number of pods of each priority.
         self._priorities: dict[int, int] = {}
         self._vf_accountings: dict[str, VfAccounting] = {}
-        self._free_since: dict[str, Mapping[tuple[str, int], float]] = {}
+        self._release_times: dict[str, Mapping[tuple[str, int], float]] = {}
         self._unready = UnreadyNodes()
         self._reserved_rates = ReservedRates()
         # Of a snapshot, the cache that it was made of, and the number of the first change there that it does not have.
@@ -124,16 +124,20 @@ class Cache:
         Of a snapshot only the pods that were put there are found by their uid. Without ``has_volumes`` no pod with
         volumes is decided about.
         """
-        made = copy.copy(self)
-        made.nodes, made.pod_counts = self.nodes.snapshot(), PodCountsSnapshot(self.pod_counts)
-        made.unit_pools = self.unit_pools.snapshot(made.nodes)
-        made.volumes = self.volumes.snapshot(has_volumes=has_volumes)
-        made._node_info, made._on, made._priorities = self._node_info.copy(), self._on.copy(), self._priorities.copy()
-        made._free_since, made._assigned_pods = self._free_since.copy(), {}
+        snapshot = copy.copy(self)
+        snapshot.nodes, snapshot.pod_counts = self.nodes.snapshot(), PodCountsSnapshot(self.pod_counts)
+        snapshot.unit_pools = self.unit_pools.snapshot(snapshot.nodes)
+        snapshot.volumes = self.volumes.snapshot(has_volumes=has_volumes)
+        snapshot._node_info, snapshot._on, snapshot._priorities = (
+            self._node_info.copy(),
+            self._on.copy(),
+            self._priorities.copy(),
+        )
+        snapshot._release_times, snapshot._assigned_pods = self._release_times.copy(), {}
         # Derived when it is needed: a decision puts pods on few nodes.
-        made._vf_accountings, made._unready = {}, UnreadyNodes()
-        made._live = self, self.nodes.changes.end
-        return made
+        snapshot._vf_accountings, snapshot._unready = {}, UnreadyNodes()
+        snapshot._live = self, self.nodes.changes.end
+        return snapshot
 
     def node(self, name: str) -> NodeInfo | None:
         return self._node_info.get(name)
@@ -142,16 +146,16 @@ class Cache:
         return frozenset(self._node_info)
 
     def put_node(self, node_info: NodeInfo) -> None:
-        known = self._node_info.get(node_info.name)
+        previous = self._node_info.get(node_info.name)
         self._node_info[node_info.name] = node_info
         row = self.nodes.put(node_info)
         self._unready.await_end(node_info)
-        if known is None or known.rates_in_force != node_info.rates_in_force:
+        if previous is None or previous.rates_in_force != node_info.rates_in_force:
             for assigned_pod in list(self._on.get(node_info.name, {}).values()):
                 self._reserve(assigned_pod)
-        if known is None or known.inventory != node_info.inventory:
+        if previous is None or previous.inventory != node_info.inventory:
             self._vf_accountings[node_info.name] = VfAccounting(node_info.inventory, self._claims(node_info.name))
-        if known is None:
+        if previous is None:
             for assigned_pod in self._on.get(node_info.name, {}).values():
                 self._count(row, assigned_pod, 1)
             self._list_ports(row, node_info.name)
@@ -172,7 +176,7 @@ class Cache:
         self.nodes.show_pfs(row, *NO_OFFER)
         self.unit_pools.remove(row, name)
         del self._vf_accountings[name]
-        self._free_since.pop(name, None)
+        self._release_times.pop(name, None)
         self.nodes.remove(name)
 
     def tick(self, now: float) -> None:
@@ -184,7 +188,7 @@ class Cache:
                 accounting = self._vf_accountings[name]
                 self.nodes.show_pfs(row, fault, accounting.pfs, accounting.model)
                 self.unit_pools.stop(row, name)
-                self.nodes.touch(row, renewed=True)
+                self.nodes.touch(row, is_renewal=True)
 
     def assigned(self, uid: str) -> AssignedPod | None:
         return self._assigned_pods.get(uid)
@@ -200,15 +204,15 @@ class Cache:
 
     def vf_accounting(self, node: str) -> VfAccounting:
         """Return what a known node has left; a caller that changes it undoes that before anything else reads it."""
-        found = self._vf_accountings.get(node)
-        if found is None:
-            found = self._vf_accountings[node] = self._derive_accounting(node)
-        return found
+        accounting = self._vf_accountings.get(node)
+        if accounting is None:
+            accounting = self._vf_accountings[node] = self._derive_accounting(node)
+        return accounting
 
     def _derive_accounting(self, node: str) -> VfAccounting:
         if self._live is not None:
-            live, since = self._live
-            if not live.nodes.changes.has_changed(self.nodes.row_of[node], since):
+            live, change_number = self._live
+            if not live.nodes.changes.has_changed(self.nodes.row_of[node], change_number):
                 return live.vf_accounting(node).copy()
         return VfAccounting(self._node_info[node].inventory, self._claims(node))
 
@@ -218,24 +222,24 @@ class Cache:
 
     def put(self, assigned_pod: AssignedPod, now: float) -> Difference:
         """Add an assigned pod, or replace what was known of it; return what differs."""
-        known = self._assigned_pods.get(assigned_pod.uid)
+        previous = self._assigned_pods.get(assigned_pod.uid)
         if assigned_pod.rates is not None or self._reserved_rates:
-            assigned_pod.reserving = self._reserving(assigned_pod)
-        new = assigned_pod.differs(known)
-        if known is not None and new != "use":
+            assigned_pod.reservation = self._reservation(assigned_pod)
+        difference = assigned_pod.differs(previous)
+        if previous is not None and difference != "use":
             # The watch shows what was assumed, or what is known; API servers copy a node's zone to its pods.
             self._replace(assigned_pod)
-            if new == "affinity":
-                self._recount(known, assigned_pod)
-            if known.reserving != assigned_pod.reserving:
-                self._claim_again(assigned_pod)
-            return new
-        if known is not None:
+            if difference == "affinity":
+                self._recount(previous, assigned_pod)
+            if previous.reservation != assigned_pod.reservation:
+                self._renew_claim(assigned_pod)
+            return difference
+        if previous is not None:
             self.remove(assigned_pod.uid, now)
         self._priorities[assigned_pod.priority] = self._priorities.get(assigned_pod.priority, 0) + 1
         self._replace(assigned_pod)
         self._move(assigned_pod, 1)
-        return new
+        return difference
 
     def remove(self, uid: str, now: float) -> AssignedPod | None:
         """Take a pod off its node; its VFs are free since ``now`` unless another pod claims them too."""
@@ -245,17 +249,17 @@ class Cache:
         self._take_off(assigned_pod)
         node_info = self._node_info.get(assigned_pod.node)
         if assigned_pod.assignment is not None and node_info is not None and node_info.inventory is not None:
-            since = {(vf.pf, vf.vf): now for vf in existing(node_info.inventory, assigned_pod.assignment)}
-            self._free_since[assigned_pod.node] = {**self._free_since.get(assigned_pod.node, {}), **since}
+            release_times = {(vf.pf, vf.vf): now for vf in existing(node_info.inventory, assigned_pod.assignment)}
+            self._release_times[assigned_pod.node] = {**self._release_times.get(assigned_pod.node, {}), **release_times}
         return assigned_pod
 
     def _take_off(self, assigned_pod: AssignedPod) -> None:
         self._priorities[assigned_pod.priority] -= 1
         if not self._priorities[assigned_pod.priority]:
             del self._priorities[assigned_pod.priority]
-        others = {uid: other for uid, other in self._on[assigned_pod.node].items() if uid != assigned_pod.uid}
-        if others:
-            self._on[assigned_pod.node] = others
+        rest = {uid: pod for uid, pod in self._on[assigned_pod.node].items() if uid != assigned_pod.uid}
+        if rest:
+            self._on[assigned_pod.node] = rest
         else:
             del self._on[assigned_pod.node]
         self._move(assigned_pod, -1)
@@ -292,12 +296,12 @@ class Cache:
         self._reserved_rates.write(rates)
         self._reserve(self._assigned_pods[rates.uid])
 
-    def finish_rates(self, uid: str, *, written: bool) -> None:
+    def finish_rates(self, uid: str, *, is_written: bool) -> None:
         """Record that the write of rates has a definite result: they are allocated, or reserve nothing any more."""
         rates, assigned_pod = self._reserved_rates.finish(uid), self._assigned_pods.get(uid)
         if rates is None or assigned_pod is None:
             return
-        if written and (assigned_pod.rates is None or assigned_pod.rates.generation < rates.generation):
+        if is_written and (assigned_pod.rates is None or assigned_pod.rates.generation < rates.generation):
             assigned_pod = replace(assigned_pod, rates=rates)
             self._replace(assigned_pod)
         self._reserve(assigned_pod)
@@ -307,16 +311,16 @@ class Cache:
 
     def free_since(self, node: str) -> Mapping[tuple[str, int], float]:
         """Return when each VF of a node became free, by PF name and index, where that is known."""
-        return self._free_since.get(node, {})
+        return self._release_times.get(node, {})
 
     def derive_usage(self, name: str) -> DerivedUsage:
         """Derive the usage of a known node from scratch."""
         node_info, assigned_pods = self._node_info[name], self._on.get(name, {}).values()
-        used: dict[str, int] = {}
+        amounts: dict[str, int] = {}
         for assigned_pod in assigned_pods:
-            used = add(used, dict(_amounts(assigned_pod)))
+            amounts = add(amounts, dict(_amounts(assigned_pod)))
         ports = frozenset(assigned_pod.ports for assigned_pod in assigned_pods if assigned_pod.ports)
-        return DerivedUsage(node_info, used, ports, free_vfs_of(node_info.inventory, self._claims(name)))
+        return DerivedUsage(node_info, amounts, ports, free_vfs_of(node_info.inventory, self._claims(name)))
 
     def disputes(self, name: str) -> Mapping[Unit, tuple[str, ...]]:
         """Return what more than one pod claims on a node, with the uids of the pods."""
@@ -325,9 +329,9 @@ class Cache:
         if node_info is None or not (has_vfs or self.nodes.unit_pools):
             return {}
         claims = self._claims(name)
-        found = self.unit_pools.disputes(name, claims) if self.nodes.unit_pools else {}
+        unit_disputes = self.unit_pools.disputes(name, claims) if self.nodes.unit_pools else {}
         vfs = disputes(node_info.inventory, claims) if node_info.inventory is not None and has_vfs else {}
-        return found | {Unit(VFS, pci): uids for pci, uids in vfs.items()}
+        return unit_disputes | {Unit(VFS, pci): uids for pci, uids in vfs.items()}
 
     def check(self) -> None:
         """Prove what is kept against what it is derived from; raise AssertionError with the difference."""
@@ -347,8 +351,8 @@ class Cache:
         for name, row in self.nodes.row_of.items():
             self._check_row(name, row)
         self.volumes.check()
-        used = Usage((assigned_pod.node, assigned_pod.volumes) for assigned_pod in self._assigned_pods.values())
-        assert self.volumes.usage == used, "the volumes in use are not those of the pods"
+        usage = Usage((assigned_pod.node, assigned_pod.volumes) for assigned_pod in self._assigned_pods.values())
+        assert self.volumes.usage == usage, "the volumes in use are not those of the pods"
         self.pod_counts.check(
             (self.nodes.row_of[assigned_pod.node], assigned_pod.affinity_info)
             for assigned_pod in self._assigned_pods.values()
@@ -370,9 +374,9 @@ class Cache:
         capacity = view.free_vfs.offered_vfs, view.free_vfs.vf_count, view.free_vfs.free_mbps
         assert nodes.vfs_of(row) == capacity, f"node {name!r}: its VFs are not counted as newly derived ones are"
         self.unit_pools.check(row, name, self._assignments(name))
-        assert all(one.reserving == self._reserving(one) for one in self.assigned_pods_on(name)), (
-            f"node {name!r}: a pod reserves other rates than it may have"
-        )
+        assert all(
+            assigned_pod.reservation == self._reservation(assigned_pod) for assigned_pod in self.assigned_pods_on(name)
+        ), f"node {name!r}: a pod reserves other rates than it may have"
         free = {pf.name: mask for pf, mask in zip(view.free_vfs.pfs, view.free_vfs.free, strict=True)}
         for claim in self._claims(name) if view.node_info.inventory is not None else ():
             for vf in existing(view.node_info.inventory, claim.assignment) if view.node_info.inventory else ():
@@ -396,7 +400,7 @@ class Cache:
                 self.unit_pools.show(row, assigned_pod.node, self._assignments(assigned_pod.node))
         self.nodes.touch(row)
 
-    def _reserving(self, assigned_pod: AssignedPod) -> Assignment | None:
+    def _reservation(self, assigned_pod: AssignedPod) -> Assignment | None:
         """Derive what a pod's VFs reserve where that may be another rate than the assignment's."""
         node_info = self._node_info.get(assigned_pod.node)
         in_force = node_info.rates_in_force if node_info is not None else None
@@ -404,13 +408,13 @@ class Cache:
 
     def _reserve(self, assigned_pod: AssignedPod) -> None:
         """Derive again what a pod's VFs reserve, and count it."""
-        found = self._reserving(assigned_pod)
-        if found != assigned_pod.reserving:
-            assigned_pod = replace(assigned_pod, reserving=found)
+        reservation = self._reservation(assigned_pod)
+        if reservation != assigned_pod.reservation:
+            assigned_pod = replace(assigned_pod, reservation=reservation)
             self._replace(assigned_pod)
-            self._claim_again(assigned_pod)
+            self._renew_claim(assigned_pod)
 
-    def _claim_again(self, assigned_pod: AssignedPod) -> None:
+    def _renew_claim(self, assigned_pod: AssignedPod) -> None:
         """Replace what a pod's VFs reserve on its node; the VFs themselves are the same."""
         row, vf_accounting = self.nodes.row_of.get(assigned_pod.node), self._vf_accountings.get(assigned_pod.node)
         if row is None or vf_accounting is None or (claim := assigned_pod.claim) is None:
@@ -420,13 +424,13 @@ class Cache:
         self.nodes.show_free_vfs(row, vf_accounting.free_vfs)
         self.nodes.touch(row)
 
-    def _recount(self, known: AssignedPod, assigned_pod: AssignedPod) -> None:
+    def _recount(self, previous: AssignedPod, assigned_pod: AssignedPod) -> None:
         """Replace the affinity info under which an assigned pod is counted."""
         row = self.nodes.row_of.get(assigned_pod.node)
         if row is None or assigned_pod.node not in self._vf_accountings:
             return
-        if known.affinity_info is not None:
-            self.pod_counts.remove(row, known.affinity_info)
+        if previous.affinity_info is not None:
+            self.pod_counts.remove(row, previous.affinity_info)
         if assigned_pod.affinity_info is not None:
             self.pod_counts.add(row, assigned_pod.affinity_info)
 
@@ -443,9 +447,13 @@ class Cache:
         return [claim for assigned_pod in self._on.get(name, {}).values() if (claim := assigned_pod.claim) is not None]
 
     def _assignments(self, name: str) -> list[Assignment]:
-        return [one.assignment for one in self._on.get(name, {}).values() if one.assignment is not None]
+        return [
+            assigned_pod.assignment
+            for assigned_pod in self._on.get(name, {}).values()
+            if assigned_pod.assignment is not None
+        ]
 
 
 def _amounts(assigned_pod: AssignedPod) -> list[tuple[str, int]]:
-    scored = [(SCORED[name], amount) for name, amount in assigned_pod.scored.items()]
-    return [("pods", 1), *assigned_pod.resources.items(), *scored]
+    scored_amounts = [(SCORED[name], amount) for name, amount in assigned_pod.scored.items()]
+    return [("pods", 1), *assigned_pod.resources.items(), *scored_amounts]

@@ -38,9 +38,9 @@ class Judgements:
         return self.texts.setdefault(text, len(self.texts) + 1) if text else 0
 
     def copy(self) -> "Judgements":
-        copied = Judgements()
-        copied.codes, copied.texts = self.codes.copy(), self.texts.copy()
-        return copied
+        copy = Judgements()
+        copy.codes, copy.texts = self.codes.copy(), self.texts.copy()
+        return copy
 
     def forget(self, number: int) -> None:
         if number < len(self.codes):
@@ -66,7 +66,7 @@ class Column(Generic[Fact]):
         # How many rows have each value; those that have the empty one, number 0, are not counted.
         self._rows: list[int] = [0]
         self._ids_of: dict[Fact, int] = {empty: 0}
-        self._unused: list[int] = []
+        self._free_ids: list[int] = []
         # By judge, the one asked last at the end.
         self._judgements: dict[Hashable, Judgements] = {}
         # Whether a snapshot has the same arrays.
@@ -82,15 +82,15 @@ class Column(Generic[Fact]):
         return value
 
     def __setitem__(self, row: int, value: Fact) -> None:
-        number, before = self._ids_of.get(value), int(self.ids[row])
-        if number == before:
+        number, old_number = self._ids_of.get(value), int(self.ids[row])
+        if number == old_number:
             return
         self._unshare()
         if number is None:
             number = self._new_number(value)
         self.ids[row] = number
         self._rows[number] += 1
-        self._leave(before)
+        self._leave(old_number)
 
     def grow(self, capacity: int) -> None:
         self._unshare()
@@ -99,8 +99,8 @@ class Column(Generic[Fact]):
     def _unshare(self) -> None:
         if self._is_shared:
             self.ids, self.values, self._rows = self.ids.copy(), self.values.copy(), self._rows.copy()
-            self._ids_of, self._unused = self._ids_of.copy(), self._unused.copy()
-            self._judgements = {by: kept.copy() for by, kept in self._judgements.items()}
+            self._ids_of, self._free_ids = self._ids_of.copy(), self._free_ids.copy()
+            self._judgements = {by: judgements.copy() for by, judgements in self._judgements.items()}
             self._is_shared = False
 
     def spread(
@@ -114,7 +114,7 @@ class Column(Generic[Fact]):
         """
         steps = steps or Steps()
         if by is not None:
-            return self._spread_kept(judge, rows, self.judgements(by), steps)
+            return self._spread_judgements(judge, rows, self.judgements(by), steps)
         if len(self.values) == 1:
             return np.full(len(rows), judge(self.values[0]), np.int64)
         ids = self.ids.take(rows)
@@ -122,34 +122,36 @@ class Column(Generic[Fact]):
             return np.array((judge(self.values[ids[0]]),), np.int64)
         present = np.zeros(len(self.values), np.bool_)
         present[ids] = True
-        judged = np.zeros(len(self.values), np.int64)
+        codes = np.zeros(len(self.values), np.int64)
         numbers = present.nonzero()[0].tolist()
         steps.judged += len(numbers)
         for number in numbers:
-            judged[number] = judge(self.values[number])
-        return judged.take(ids)
+            codes[number] = judge(self.values[number])
+        return codes.take(ids)
 
     def judgements(self, by: Hashable) -> Judgements:
         """Return what is kept of a judge; not to be held on to, as only what is kept here is told of new values."""
-        kept = self._judgements.pop(by, None) or Judgements()
+        judgements = self._judgements.pop(by, None) or Judgements()
         if len(self._judgements) >= _MOST_JUDGES:
             del self._judgements[next(iter(self._judgements))]
-        self._judgements[by] = kept
-        return kept
+        self._judgements[by] = judgements
+        return judgements
 
-    def _spread_kept(self, judge: Callable[[Fact], int], rows: Rows, kept: Judgements, steps: Steps) -> Amounts:
-        kept.cover(len(self.values))
+    def _spread_judgements(
+        self, judge: Callable[[Fact], int], rows: Rows, judgements: Judgements, steps: Steps
+    ) -> Amounts:
+        judgements.cover(len(self.values))
         ids = self.ids.take(rows)
-        judged = kept.codes.take(ids)
-        if (judged < 0).any():
+        codes = judgements.codes.take(ids)
+        if (codes < 0).any():
             present = np.zeros(len(self.values), np.bool_)
             present[ids] = True
-            numbers = (present & (kept.codes[: len(self.values)] < 0)).nonzero()[0].tolist()
+            numbers = (present & (judgements.codes[: len(self.values)] < 0)).nonzero()[0].tolist()
             for number in numbers:
                 steps.judge()
-                kept.codes[number] = judge(self.values[number])
-            judged = kept.codes.take(ids)
-        return judged
+                judgements.codes[number] = judge(self.values[number])
+            codes = judgements.codes.take(ids)
+        return codes
 
     def among(self, values: Collection[Fact], rows: Rows) -> NDArray[np.bool_]:
         """Return which rows have one of these values, none of which is the empty one."""
@@ -162,11 +164,11 @@ class Column(Generic[Fact]):
         return present.take(self.ids.take(rows))
 
     def _new_number(self, value: Fact) -> int:
-        if self._unused:
-            number = self._unused.pop()
+        if self._free_ids:
+            number = self._free_ids.pop()
             self.values[number] = value
-            for kept in self._judgements.values():
-                kept.forget(number)
+            for judgements in self._judgements.values():
+                judgements.forget(number)
         else:
             number = len(self.values)
             self.values.append(value)
@@ -180,7 +182,7 @@ class Column(Generic[Fact]):
         if number and self._rows[number] == 0:
             del self._ids_of[self.values[number]]
             self.values[number] = self.values[0]
-            self._unused.append(number)
+            self._free_ids.append(number)
 
 
 class Journal:
@@ -194,9 +196,9 @@ class Journal:
         self._last: dict[int, int] = {}
 
     def copy(self) -> "Journal":
-        copied = Journal()
-        copied.end, copied._last = self.end, self._last.copy()
-        return copied
+        copy = Journal()
+        copy.end, copy._last = self.end, self._last.copy()
+        return copy
 
     def note(self, row: int) -> None:
         self._last.pop(row, None)
@@ -209,12 +211,12 @@ class Journal:
 
     def since(self, number: int) -> list[int]:
         """Return the distinct rows changed since then, the last one first."""
-        found = list[int]()
+        rows = list[int]()
         for row, last in reversed(self._last.items()):
             if last < number:
                 break
-            found.append(row)
-        return found
+            rows.append(row)
+        return rows
 
 
 def grown(array: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any]:

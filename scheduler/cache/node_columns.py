@@ -14,7 +14,7 @@ Why it is right:
   number `end` and asks later which rows have changed `since`. The journal holds the last change of each row only: it
   never outgrows the rows, and a reader misses nothing however late it asks.
 - A judgement depends on the value alone, so that rows with equal values can share it.
-- What a row's pods use is summed without a limit, and what they leave is written as at least `_LEAST`: nothing wraps.
+- What a row's pods use is summed without a limit, and what they leave is at least `_MIN_FREE`: nothing wraps.
 - Only `Cache` writes (and `UnitPools`, a part of it). Its `check` derives every row again from the node and its pods.
 - A snapshot shares what is replaced when it changes (columns, the use of a row, an image's sizes) and copies the rest.
 
@@ -65,9 +65,9 @@ LINES: Mapping[str, int] = {
 # At most so many other resources are kept as arrays; beyond that all are dropped and built on demand.
 _MOST_SCALARS = 256
 # The name under which a node publishes what is scored.
-_PUBLISHED_AS: Mapping[str, str] = {scored: name for name, scored in SCORED.items()}
+_PUBLISHED_AS: Mapping[str, str] = {score_name: name for name, score_name in SCORED.items()}
 # What is written where pods leave less, far from where 64 bits end.
-_LEAST = -(2**62)
+_MIN_FREE = -(2**62)
 # Views of single rows that are kept, some 6 MiB: a search for victims looks at every row, again for each pod.
 _MOST_ROW_VIEWS = 8192
 # At most so many labels and images that pods name are kept as columns; beyond that all are dropped and built on demand.
@@ -77,9 +77,9 @@ _MOST_SIZES, _FEWEST_IMAGES = 1 << 20, 64
 
 
 # The fields of `NodeColumns` that a snapshot copies, and the columns that it shares until one of both is written.
-_COPIED = (
+_FIELDS = (
     *("row_of", "names", "facts", "free_vfs_of_row", "valid", "cordoned", "renewals", "changes"),
-    *("_label_keys", "_image_names", "_images", "_publishers", "_used", "_allocatable", "_left", "_empty_rows"),
+    *("_label_keys", "_image_names", "_images", "_publishers", "_usage", "_allocatable", "_free", "_empty_rows"),
 )
 _COLUMNS = ("taints", "ports", "published", "offers", "models", "_no_label")
 
@@ -89,21 +89,21 @@ class ScalarResource:
     """An amount of each row: what the node has of a resource, and what its pods leave."""
 
     allocatable: Amounts
-    left: Amounts
+    free: Amounts
 
     @classmethod
     def of(cls, capacity: int) -> "ScalarResource":
         return cls(np.zeros(capacity, np.int64), np.zeros(capacity, np.int64))
 
     def copy(self) -> "ScalarResource":
-        return ScalarResource(self.allocatable.copy(), self.left.copy())
+        return ScalarResource(self.allocatable.copy(), self.free.copy())
 
-    def show(self, row: int, amount: int, used: int) -> None:
+    def show(self, row: int, amount: int, usage: int) -> None:
         self.allocatable[row] = amount
-        self.left[row] = max(amount - used, _LEAST)
+        self.free[row] = max(amount - usage, _MIN_FREE)
 
     def grow(self, capacity: int) -> None:
-        self.allocatable, self.left = grown(self.allocatable, (capacity,)), grown(self.left, (capacity,))
+        self.allocatable, self.free = grown(self.allocatable, (capacity,)), grown(self.free, (capacity,))
 
 
 class NodeColumns:
@@ -139,10 +139,10 @@ class NodeColumns:
         self._images: dict[str, Amounts] = {}
         # How many nodes publish each resource, and what the pods of each row use, without zeros: no dict is changed.
         self._publishers: Counter[str] = Counter()
-        self._used: list[dict[str, int]] = []
+        self._usage: list[dict[str, int]] = []
         self._scalars: dict[str, ScalarResource] = {}
         self._allocatable: Amounts = np.zeros((LINE_COUNT, _SMALLEST), np.int64)
-        self._left: Amounts = np.zeros((LINE_COUNT, _SMALLEST), np.int64)
+        self._free: Amounts = np.zeros((LINE_COUNT, _SMALLEST), np.int64)
         # What these two have of a row, until it changes: each shape of pods judges each changed row once.
         self._row_views: dict[int, RowView] = {}
         self._empty_rows: list[int] = []
@@ -152,16 +152,16 @@ class NodeColumns:
 
     def snapshot(self) -> "NodeColumns":
         """Return all nodes as they are now; what is written later to one of both is not in the other."""
-        made = copy.copy(self)
-        for name in _COPIED:
-            setattr(made, name, getattr(self, name).copy())
+        snapshot = copy.copy(self)
+        for name in _FIELDS:
+            setattr(snapshot, name, getattr(self, name).copy())
         for name in _COLUMNS:
-            setattr(made, name, getattr(self, name).snapshot())
-        made.unit_pools = {kind: column.snapshot() for kind, column in self.unit_pools.items()}
-        made._labels = {key: column.snapshot() for key, column in self._labels.items()}
-        made._scalars = {name: scalar.copy() for name, scalar in self._scalars.items()}
-        made._row_views = {}
-        return made
+            setattr(snapshot, name, getattr(self, name).snapshot())
+        snapshot.unit_pools = {kind: column.snapshot() for kind, column in self.unit_pools.items()}
+        snapshot._labels = {key: column.snapshot() for key, column in self._labels.items()}
+        snapshot._scalars = {name: scalar.copy() for name, scalar in self._scalars.items()}
+        snapshot._row_views = {}
+        return snapshot
 
     @property
     def published_names(self) -> Set[str]:
@@ -210,8 +210,8 @@ class NodeColumns:
         """Return what these rows have and have left; cpu in thousandths, everything else in units."""
         if len(rows) == self.size and np.array_equal(rows, np.arange(self.size)):
             # All rows in order: a view of the arrays, not the copy that would dominate the cost for thousands of rows.
-            return BatchView(rows, self._allocatable[:, : self.size], self._left[:, : self.size], steps)
-        return BatchView(rows, self._allocatable.take(rows, 1), self._left.take(rows, 1), steps)
+            return BatchView(rows, self._allocatable[:, : self.size], self._free[:, : self.size], steps)
+        return BatchView(rows, self._allocatable.take(rows, 1), self._free.take(rows, 1), steps)
 
     def row_view(self, row: int) -> RowView:
         """Return what one row has and has left; read-only, and up to date until the node changes."""
@@ -219,34 +219,34 @@ class NodeColumns:
         if view is None:
             if len(self._row_views) >= _MOST_ROW_VIEWS:
                 self._row_views.clear()
-            view = RowView(row, self._allocatable[:, row].tolist(), self._left[:, row].tolist())
+            view = RowView(row, self._allocatable[:, row].tolist(), self._free[:, row].tolist())
             self._row_views[row] = view
         return view
 
     def scalar(self, resource: str) -> ScalarResource | None:
         """Return what each row has and has left of a resource without a line; None if no node publishes it."""
-        found = self._scalars.get(resource)
-        if found is None and resource in self._publishers:
+        scalar = self._scalars.get(resource)
+        if scalar is None and resource in self._publishers:
             _make_room(self._scalars, _MOST_SCALARS)
-            found = self._scalars[resource] = ScalarResource.of(self._capacity)
+            scalar = self._scalars[resource] = ScalarResource.of(self._capacity)
             for row, node_info in enumerate(self.facts):
                 if node_info is not None:
                     amount = node_info.allocatable.get(resource, 0)
-                    found.show(row, amount, self._used[row].get(resource, 0))
-        return found
+                    scalar.show(row, amount, self._usage[row].get(resource, 0))
+        return scalar
 
     def use(self, row: int, amounts: Iterable[tuple[str, int]], sign: int) -> None:
         """Add what a pod requests to a row's use (``sign`` 1), or subtract it (-1)."""
-        used, left, (_, allocatable, left_of_row) = self._used[row].copy(), self._left, self.row_view(row)
-        self._used[row] = used
+        usage, free, (_, allocatable, free_of_row) = self._usage[row].copy(), self._free, self.row_view(row)
+        self._usage[row] = usage
         for resource, amount in amounts:
-            total = used[resource] = used.get(resource, 0) + sign * amount
+            total = usage[resource] = usage.get(resource, 0) + sign * amount
             if not total:
-                del used[resource]
+                del usage[resource]
             line = LINES.get(resource)
             if line is not None:
-                remaining = allocatable[line] - total
-                left[line, row] = left_of_row[line] = remaining if remaining > _LEAST else _LEAST
+                rest = allocatable[line] - total
+                free[line, row] = free_of_row[line] = rest if rest > _MIN_FREE else _MIN_FREE
             elif resource in self._scalars:
                 scalar = self._scalars[resource]
                 scalar.show(row, scalar.allocatable.item(row), total)
@@ -257,18 +257,18 @@ class NodeColumns:
 
     def show_free_vfs(self, row: int, free_vfs: FreeVfs) -> None:
         """Record what the row's PFs have left now."""
-        left, view = self._left, self.row_view(row)
+        free, view = self._free, self.row_view(row)
         self.free_vfs_of_row[row] = free_vfs
-        left[VFS, row] = view.left[VFS] = free_vfs.vf_count
-        left[MBPS, row] = view.left[MBPS] = free_vfs.free_mbps
+        free[VFS, row] = view.free[VFS] = free_vfs.vf_count
+        free[MBPS, row] = view.free[MBPS] = free_vfs.free_mbps
 
     def used_of(self, row: int) -> dict[str, int]:
         """Return all amounts used on one row."""
-        return dict(self._used[row])
+        return dict(self._usage[row])
 
     def vfs_of(self, row: int) -> tuple[int, int, int]:
         """Return how many VFs one row offers, how many are free, and the Mb/s that no VF reserves."""
-        return int(self._allocatable[VFS, row]), int(self._left[VFS, row]), int(self._left[MBPS, row])
+        return int(self._allocatable[VFS, row]), int(self._free[VFS, row]), int(self._free[MBPS, row])
 
     def put(self, node_info: NodeInfo) -> int:
         """Write a node into its row; return the row."""
@@ -283,10 +283,10 @@ class NodeColumns:
         self._clear(row)
         self._empty_rows.append(row)
 
-    def touch(self, row: int, *, renewed: bool = False) -> None:
-        """Note that the use of this row has changed, or with ``renewed`` what the node is."""
+    def touch(self, row: int, *, is_renewal: bool = False) -> None:
+        """Note that the use of this row has changed, or with ``is_renewal`` what the node is."""
         self.changes.note(row)
-        if renewed:
+        if is_renewal:
             self.renewals.note(row)
 
     def _new_row(self, name: str) -> int:
@@ -300,7 +300,7 @@ class NodeColumns:
             self.names.append(name)
             self.facts.append(None)
             self.free_vfs_of_row.append(EMPTY)
-            self._used.append({})
+            self._usage.append({})
         self.row_of[name], self.names[row] = row, name
         return row
 
@@ -336,22 +336,22 @@ class NodeColumns:
     def _allocate(self, row: int, amounts: Mapping[str, int]) -> None:
         """Replace what a node has; what its pods use stays."""
         self._row_views.pop(row, None)
-        used = self._used[row]
+        usage = self._usage[row]
         for name, line in LINES.items():
             amount = amounts.get(_PUBLISHED_AS.get(name, name), 0)
             self._allocatable[line, row] = amount
-            self._left[line, row] = max(amount - used.get(name, 0), _LEAST)
+            self._free[line, row] = max(amount - usage.get(name, 0), _MIN_FREE)
         for name, scalar in self._scalars.items():
-            scalar.show(row, amounts.get(name, 0), used.get(name, 0))
+            scalar.show(row, amounts.get(name, 0), usage.get(name, 0))
 
     def _replace_labels(self, row: int, labels: Mapping[str, str]) -> None:
         """Replace a row's labels; a label that no node has any more needs no column."""
-        known = self.facts[row]
-        before = known.labels if known is not None else {}
-        if labels == before:
+        old_facts = self.facts[row]
+        old_labels = old_facts.labels if old_facts is not None else {}
+        if labels == old_labels:
             return
-        self._label_keys.update(labels.keys() - before.keys())
-        for key in before.keys() - labels.keys():
+        self._label_keys.update(labels.keys() - old_labels.keys())
+        for key in old_labels.keys() - labels.keys():
             self._label_keys[key] -= 1
             if not self._label_keys[key]:
                 del self._label_keys[key]
@@ -361,12 +361,12 @@ class NodeColumns:
 
     def _replace_images(self, row: int, images: Mapping[str, int]) -> None:
         """Replace a row's images; one that no node has any more needs no column."""
-        known = self.facts[row]
-        before = known.images if known is not None else {}
-        if images == before:
+        old_facts = self.facts[row]
+        old_images = old_facts.images if old_facts is not None else {}
+        if images == old_images:
             return
-        self._image_names.update(images.keys() - before.keys())
-        for name in before.keys() - images.keys():
+        self._image_names.update(images.keys() - old_images.keys())
+        for name in old_images.keys() - images.keys():
             self._image_names[name] -= 1
             if not self._image_names[name]:
                 del self._image_names[name]
@@ -378,12 +378,12 @@ class NodeColumns:
 
     def _publish(self, row: int, resources: frozenset[str]) -> None:
         """Replace which resources a node publishes; nobody can get one that no node publishes any more."""
-        before = self.published[row]
-        if resources == before:
+        old_resources = self.published[row]
+        if resources == old_resources:
             return
         self.published[row] = resources
-        self._publishers.update(resources - before)
-        for name in before - resources:
+        self._publishers.update(resources - old_resources)
+        for name in old_resources - resources:
             self._publishers[name] -= 1
             if not self._publishers[name]:
                 del self._publishers[name]
@@ -406,7 +406,7 @@ class NodeColumns:
         self.valid = grown(self.valid, (capacity,))
         self.cordoned = grown(self.cordoned, (capacity,))
         self._allocatable = grown(self._allocatable, (LINE_COUNT, capacity))
-        self._left = grown(self._left, (LINE_COUNT, capacity))
+        self._free = grown(self._free, (LINE_COUNT, capacity))
         for scalar in self._scalars.values():
             scalar.grow(capacity)
         self._no_image = np.zeros(capacity, np.int64)
@@ -414,8 +414,8 @@ class NodeColumns:
             self._images[name] = grown(sizes, (capacity,))
 
 
-def _make_room(columns: dict[str, Any], most: int = _MOST_COLUMNS) -> None:
-    if len(columns) >= most:
+def _make_room(columns: dict[str, Any], max_count: int = _MOST_COLUMNS) -> None:
+    if len(columns) >= max_count:
         columns.clear()
 
 

@@ -95,16 +95,16 @@ class UnreadyNodes:
             yield heapq.heappop(self.due)[1]
 
 
-def read_node(node: Node, known: NodeInfo | None, now: float) -> tuple[NodeInfo, str]:
+def read_node(node: Node, previous: NodeInfo | None, now: float) -> tuple[NodeInfo, str]:
     """Return a node's facts and the error if its inventory cannot be read; raise ValueError if the node is invalid."""
     if len(node.metadata.name) > _LONGEST_NAME:
         raise ValueError(f"metadata.name has {len(node.metadata.name)} characters, the most is {_LONGEST_NAME}")
     _hold_to_bounds(node)
     annotations = node.metadata.annotations or {}
     text = annotations.get(names.INVENTORY)
-    inventory, fault, error = _inventory(text, known)
+    inventory, fault, error = _inventory(text, previous)
     rates_text = annotations.get(names.RATES_IN_FORCE)
-    rates_shown, rates_error = _rates_shown(rates_text, known)
+    rates_shown, rates_error = _rates_shown(rates_text, previous)
     boot = node.status.node_info.boot_id if node.status.node_info else ""
     if inventory is not None:
         fault = _unusable(inventory, boot)
@@ -117,11 +117,11 @@ def read_node(node: Node, known: NodeInfo | None, now: float) -> tuple[NodeInfo,
         inventory=inventory,
         fault=fault,
         text=text,
-        unready_since=_unready_since(node, known, now),
+        unready_since=_unready_since(node, previous, now),
         images=_images(node),
         others={
-            key.removeprefix(names.INVENTORY_OF): other
-            for key, other in annotations.items()
+            key.removeprefix(names.INVENTORY_OF): inventory_text
+            for key, inventory_text in annotations.items()
             if key.startswith(names.INVENTORY_OF)
         },
         rates_in_force=rates_shown if inventory is not None and inventory.rates else None,
@@ -138,36 +138,36 @@ def _images(node: Node) -> dict[str, int]:
 
 
 def _hold_to_bounds(node: Node) -> None:
-    for number, what, most in (
+    for number, subject, max_number in (
         (len(node.metadata.labels or ()), "labels", MOST_LABELS),
         (len(node.spec.taints or ()), "taints", MOST_TAINTS),
         (len(node.status.allocatable or ()), "resources", MOST_RESOURCES),
     ):
-        if number > most:
-            raise ValueError(f"{number} {what} are more than {most}")
+        if number > max_number:
+            raise ValueError(f"{number} {subject} are more than {max_number}")
 
 
-def _inventory(text: str | None, known: NodeInfo | None) -> tuple[Inventory | None, InventoryFault | None, str]:
+def _inventory(text: str | None, previous: NodeInfo | None) -> tuple[Inventory | None, InventoryFault | None, str]:
     if text is None:
         return None, InventoryFault.MISSING, ""
-    if known is not None and known.text == text:
-        return known.inventory, known.fault if known.inventory is None else None, ""
+    if previous is not None and previous.text == text:
+        return previous.inventory, previous.fault if previous.inventory is None else None, ""
     try:
         return read_inventory(text), None, ""
     except AnnotationError as unreadable:
         return None, InventoryFault.UNREADABLE, str(unreadable)
 
 
-def _rates_shown(text: str | None, known: NodeInfo | None) -> tuple[Mapping[str, int] | None, str]:
+def _rates_shown(text: str | None, previous: NodeInfo | None) -> tuple[Mapping[str, int] | None, str]:
     """Return what a node says of changed rates, and the error; what cannot be read leaves what was known."""
     if text is None:
         return None, ""
-    if known is not None and known.rates_text == text:
-        return known.rates_shown, ""
+    if previous is not None and previous.rates_text == text:
+        return previous.rates_shown, ""
     try:
         return read_rates_in_force(text).generations, ""
     except AnnotationError as unreadable:
-        return known.rates_shown if known is not None else None, str(unreadable)
+        return previous.rates_shown if previous is not None else None, str(unreadable)
 
 
 def _unusable(inventory: Inventory, boot: str) -> InventoryFault | None:
@@ -177,10 +177,10 @@ def _unusable(inventory: Inventory, boot: str) -> InventoryFault | None:
     return InventoryFault.NO_SHIM if inventory.lacks_shim else None
 
 
-def _unready_since(node: Node, known: NodeInfo | None, now: float) -> float | None:
+def _unready_since(node: Node, previous: NodeInfo | None, now: float) -> float | None:
     ready = node.condition("Ready")
     if ready is not None and ready.status == "True":
         return None
     # Another machine wrote the condition's time, so it is not compared with our clock: a new leader counts from its
     # first look. So does kube-controller-manager: probeTimestamp in pkg/controller/nodelifecycle.
-    return now if known is None or known.unready_since is None else known.unready_since
+    return now if previous is None or previous.unready_since is None else previous.unready_since

@@ -43,19 +43,19 @@ class NodeView(Protocol):
     def allocatable(self) -> Lines: ...
 
     @property
-    def left(self) -> Lines: ...
+    def free(self) -> Lines: ...
 
-    def least(self, one: Measure, other: Measure) -> Measure:
+    def minimum(self, first: Measure, second: Measure) -> Measure:
         """Return the smaller of two numbers."""
 
-    def most(self, one: Measure, other: Measure) -> Measure:
+    def maximum(self, first: Measure, second: Measure) -> Measure:
         """Return the larger of two numbers."""
 
-    def whole(self, fraction: Measure) -> Measure:
+    def truncate(self, fraction: Measure) -> Measure:
         """Truncate a fraction to an integer."""
 
-    def judged(self, facts: Facts[Fact], judge: Callable[[Fact], int], by: Hashable = None) -> Measure:
-        """Return what ``judge`` returns for a fact.
+    def judge(self, facts: Facts[Fact], judge_fact: Callable[[Fact], int], by: Hashable = None) -> Measure:
+        """Return what ``judge_fact`` returns for a fact.
 
         With ``by``, which names the judge and all that its answers depend on besides the fact, they are kept.
         """
@@ -65,24 +65,24 @@ class NodeView(Protocol):
 
 
 class BatchView(NamedTuple):
-    """Some rows, a column each; what is judged for them is counted in ``steps``."""
+    """Some rows, a column each; the facts judged for them are counted in ``steps``."""
 
     rows: Rows
     allocatable: NDArray[np.int64]
-    left: NDArray[np.int64]
+    free: NDArray[np.int64]
     steps: Steps | None = None
 
-    def least(self, one: Measure, other: Measure) -> Measure:
-        return np.minimum(one, other)
+    def minimum(self, first: Measure, second: Measure) -> Measure:
+        return np.minimum(first, second)
 
-    def most(self, one: Measure, other: Measure) -> Measure:
-        return np.maximum(one, other)
+    def maximum(self, first: Measure, second: Measure) -> Measure:
+        return np.maximum(first, second)
 
-    def whole(self, fraction: Measure) -> Measure:
+    def truncate(self, fraction: Measure) -> Measure:
         return fraction.astype(np.int64)
 
-    def judged(self, facts: Facts[Fact], judge: Callable[[Fact], int], by: Hashable = None) -> Measure:
-        return facts.spread(judge, self.rows, by, self.steps)
+    def judge(self, facts: Facts[Fact], judge_fact: Callable[[Fact], int], by: Hashable = None) -> Measure:
+        return facts.spread(judge_fact, self.rows, by, self.steps)
 
     def amount(self, amounts: NDArray[np.int64]) -> Measure:
         return amounts[self.rows]
@@ -93,19 +93,19 @@ class RowView(NamedTuple):
 
     row: int
     allocatable: list[int]
-    left: list[int]
+    free: list[int]
 
-    def least(self, one: Measure, other: Measure) -> Measure:
-        return one if one < other else other
+    def minimum(self, first: Measure, second: Measure) -> Measure:
+        return first if first < second else second
 
-    def most(self, one: Measure, other: Measure) -> Measure:
-        return one if one > other else other
+    def maximum(self, first: Measure, second: Measure) -> Measure:
+        return first if first > second else second
 
-    def whole(self, fraction: Measure) -> Measure:
+    def truncate(self, fraction: Measure) -> Measure:
         return int(fraction)
 
-    def judged(self, facts: Facts[Fact], judge: Callable[[Fact], int], by: Hashable = None) -> Measure:
-        return judge(facts[self.row])
+    def judge(self, facts: Facts[Fact], judge_fact: Callable[[Fact], int], by: Hashable = None) -> Measure:
+        return judge_fact(facts[self.row])
 
     def amount(self, amounts: NDArray[np.int64]) -> Measure:
         return amounts.item(self.row)

@@ -22,9 +22,9 @@ from scheduler.kube.selection.spread_constraints import DefaultSelectors
 _MOST_COUNTS = 1 << 22
 _FEWEST_QUESTIONS = 64
 # And beyond so many labels, values and namespaces that they name together: some 100 bytes each.
-_MOST_NAMED = 1 << 16
+_MAX_NAMES = 1 << 16
 # For so many pods that differ it is kept which terms select them; each new term is compared with them.
-_MOST_FOUND = 32
+_MAX_PODS = 32
 _NO_LABELS: Mapping[str, str] = {}
 
 
@@ -56,15 +56,16 @@ class Question(msgspec.Struct, frozen=True, cache_hash=True, gc=False):
     @property
     def namespaces(self) -> frozenset[str] | None:
         """Return the namespaces that the question covers; None if they are selected by labels."""
-        named = [scope.namespaces for scope in self.scopes if scope.within.nothing]
-        return frozenset.intersection(*named) if named else None
+        namespace_sets = [scope.namespaces for scope in self.scopes if scope.within.nothing]
+        return frozenset.intersection(*namespace_sets) if namespace_sets else None
 
 
-def _named_by(question: Question) -> int:
+def _count_names(question: Question) -> int:
     """Return how many labels, values and namespaces a question names."""
-    selectors = [one for scope in question.scopes for one in (scope.selector, scope.within)]
-    needs = sum(1 + len(need.values) for one in selectors for need in one.needs)
-    return needs + sum(len(one.equal) for one in selectors) + sum(len(scope.namespaces) for scope in question.scopes)
+    selectors = [selector for scope in question.scopes for selector in (scope.selector, scope.within)]
+    label_count = sum(1 + len(need.values) for selector in selectors for need in selector.needs)
+    label_count += sum(len(selector.equal) for selector in selectors)
+    return label_count + sum(len(scope.namespaces) for scope in question.scopes)
 
 
 class _Group:
@@ -85,18 +86,18 @@ class Terms:
         self.row_counts: dict[Term, RowCounts] = {}
         # What `about` has found for the last pods that differ, with the labels of their namespaces.
         self._about: OrderedDict[AffinityInfo, tuple[Mapping[str, str], dict[Term, RowCounts]]] = OrderedDict()
-        self._speaking: dict[tuple[str | None, tuple[str, str] | None], dict[Term, RowCounts]] = {}
+        self._by_place: dict[tuple[str | None, tuple[str, str] | None], dict[Term, RowCounts]] = {}
 
     def use(self, term: Term) -> RowCounts:
         """Return a term's counts; each use ends with `leave`."""
         row_counts = self.row_counts.get(term)
         if row_counts is None:
             row_counts = self.row_counts[term] = RowCounts()
-            for affinity_info, (labels, found) in self._about.items():
+            for affinity_info, (labels, terms) in self._about.items():
                 if selects(term, affinity_info, labels):
-                    found[term] = row_counts
+                    terms[term] = row_counts
             for place in _places(term):
-                self._speaking.setdefault(place, {})[term] = row_counts
+                self._by_place.setdefault(place, {})[term] = row_counts
         row_counts.users += 1
         return row_counts
 
@@ -106,39 +107,39 @@ class Terms:
         if row_counts.users:
             return
         del self.row_counts[term]
-        for _, found in self._about.values():
-            found.pop(term, None)
+        for _, terms in self._about.values():
+            terms.pop(term, None)
         for place in _places(term):
-            del self._speaking[place][term]
-            if not self._speaking[place]:
-                del self._speaking[place]
+            del self._by_place[place][term]
+            if not self._by_place[place]:
+                del self._by_place[place]
 
     def about(self, affinity_info: AffinityInfo, namespace_labels: Mapping[str, str]) -> CountedTerms:
         """Return the terms that select a pod, not to be changed."""
         if not self.row_counts:
             return _NOTHING
-        known = self._about.get(affinity_info)
-        if known is None:
-            if len(self._about) == _MOST_FOUND:
+        entry = self._about.get(affinity_info)
+        if entry is None:
+            if len(self._about) == _MAX_PODS:
                 self._about.popitem(last=False)
-            known = self._about[affinity_info] = namespace_labels, self._find(affinity_info, namespace_labels)
-        return known[1]
+            entry = self._about[affinity_info] = namespace_labels, self._find(affinity_info, namespace_labels)
+        return entry[1]
 
-    def forget_found(self) -> None:
+    def forget_pods(self) -> None:
         """Forget what was found: the labels of a namespace have changed."""
         self._about.clear()
 
     def check(self) -> None:
         """Raise AssertionError if what was found is not what all terms say."""
-        for affinity_info, (labels, found) in self._about.items():
-            assert found == self._find(affinity_info, labels), f"terms about {affinity_info} differ"
+        for affinity_info, (labels, terms) in self._about.items():
+            assert terms == self._find(affinity_info, labels), f"terms about {affinity_info} differ"
 
     def _find(self, affinity_info: AffinityInfo, namespace_labels: Mapping[str, str]) -> dict[Term, RowCounts]:
         return {
             term: row_counts
             for namespace in (affinity_info.namespace, None)
             for label in (None, *affinity_info.labels)
-            for term, row_counts in self._speaking.get((namespace, label), {}).items()
+            for term, row_counts in self._by_place.get((namespace, label), {}).items()
             if selects(term, affinity_info, namespace_labels)
         }
 
@@ -181,9 +182,9 @@ class PodCounts:
     def __init__(self) -> None:
         self._groups: dict[str, dict[AffinityInfo, _Group]] = {}
         self._questions: OrderedDict[Question, RowCounts] = OrderedDict()
-        self._named = 0
+        self._name_count = 0
         # Questions by namespace; under None those that select namespaces by labels.
-        self._asked_in: dict[str | None, dict[Question, RowCounts]] = {}
+        self._questions_in: dict[str | None, dict[Question, RowCounts]] = {}
         self._namespaces: dict[str, Mapping[str, str]] = {}
         self.anti_affinity_terms = Terms()
         self.affinity_terms = Terms()
@@ -208,9 +209,9 @@ class PodCounts:
             follower.pod_moved(row, affinity_info, -1)
         group = self._groups[affinity_info.namespace][affinity_info]
         group.pods -= 1
-        left = group.rows.pop(row) - 1
-        if left:
-            group.rows[row] = left
+        remaining = group.rows.pop(row) - 1
+        if remaining:
+            group.rows[row] = remaining
         for row_counts, by in group.moves:
             row_counts.shift(row, -by)
         if not group.pods:
@@ -260,23 +261,23 @@ class PodCounts:
         for row, affinity_info in assigned_pod:
             fresh.add(row, affinity_info)
         for question, row_counts in self._questions.items():
-            assert _same(row_counts, fresh.row_counts(question, 1)), f"{question} is not counted right"
-        assert self._what_is_kept() == fresh._what_is_kept(), "the counts differ from those of the assigned pods"
-        for kept, new in (
+            assert _equal(row_counts, fresh.row_counts(question, 1)), f"{question} is not counted right"
+        assert self._contents() == fresh._contents(), "the counts differ from those of the assigned pods"
+        for terms, fresh_terms in (
             (self.anti_affinity_terms, fresh.anti_affinity_terms),
             (self.affinity_terms, fresh.affinity_terms),
             (self.preferred_terms, fresh.preferred_terms),
         ):
-            assert kept.row_counts.keys() == new.row_counts.keys(), (
+            assert terms.row_counts.keys() == fresh_terms.row_counts.keys(), (
                 "terms of pods that are not assigned, or some are missing"
             )
-            for term, row_counts in kept.row_counts.items():
-                assert _same(row_counts, new.row_counts[term]), f"{term} is not counted right"
-            kept.check()
+            for term, row_counts in terms.row_counts.items():
+                assert _equal(row_counts, fresh_terms.row_counts[term]), f"{term} is not counted right"
+            terms.check()
 
-    def _what_is_kept(self) -> dict[AffinityInfo, tuple[dict[int, int], int]]:
+    def _contents(self) -> dict[AffinityInfo, tuple[dict[int, int], int]]:
         """Return by affinity info the rows of its pods, and how many counts it changes."""
-        groups = (one for groups in self._groups.values() for one in groups.items())
+        groups = (item for groups in self._groups.values() for item in groups.items())
         return {affinity_info: (group.rows, len(group.moves)) for affinity_info, group in groups}
 
     def _open(self, affinity_info: AffinityInfo) -> _Group:
@@ -284,7 +285,7 @@ class PodCounts:
         for kind, term, weight in weighted_terms(affinity_info):
             group.moves.append((self._terms(kind).use(term), weight))
         for place in (affinity_info.namespace, None):
-            for question, row_counts in self._asked_in.get(place, {}).items():
+            for question, row_counts in self._questions_in.get(place, {}).items():
                 if question.counts(affinity_info, self.namespace_labels(affinity_info.namespace)):
                     group.moves.append((row_counts, 1))
         return group
@@ -308,49 +309,50 @@ class PodCounts:
         if row_counts is not None:
             self._questions.move_to_end(question)
             return row_counts
-        named, most = _named_by(question), max(_MOST_COUNTS // max(size, 1), _FEWEST_QUESTIONS)
-        while self._questions and (len(self._questions) >= most or self._named + named > _MOST_NAMED):
+        name_count, max_questions = _count_names(question), max(_MOST_COUNTS // max(size, 1), _FEWEST_QUESTIONS)
+        while self._questions and (len(self._questions) >= max_questions or self._name_count + name_count > _MAX_NAMES):
             self._forget(next(iter(self._questions)))
-        self._named += named
+        self._name_count += name_count
         groups = [group for affinity_info, group in self._groups_for(question) if question.matches(affinity_info)]
         row_counts = self._questions[question] = RowCounts.of([group.rows for group in groups])
         move = (row_counts, 1)
         for group in groups:
             group.moves.append(move)
         for place in self._places(question):
-            self._asked_in.setdefault(place, {})[question] = row_counts
+            self._questions_in.setdefault(place, {})[question] = row_counts
         return row_counts
 
     def _places(self, question: Question) -> Iterable[str | None]:
-        named = question.namespaces
-        return (None,) if named is None else named
+        namespaces = question.namespaces
+        return (None,) if namespaces is None else namespaces
 
     def _groups_for(self, question: Question) -> Iterator[tuple[AffinityInfo, _Group]]:
         """Yield the groups of the namespaces that a question covers."""
-        named = question.namespaces
-        for namespace in self._groups if named is None else named:
+        namespaces = question.namespaces
+        for namespace in self._groups if namespaces is None else namespaces:
             if question.covers(namespace, self.namespace_labels(namespace)):
                 yield from self._groups.get(namespace, {}).items()
 
     def _forget(self, question: Question) -> None:
         row_counts = self._questions.pop(question)
-        self._named -= _named_by(question)
+        self._name_count -= _count_names(question)
         for place in self._places(question):
-            del self._asked_in[place][question]
+            del self._questions_in[place][question]
         # Not only those that it covers: namespaces may have other labels by now.
-        named = question.namespaces
-        for namespace in self._groups if named is None else named:
+        namespaces = question.namespaces
+        for namespace in self._groups if namespaces is None else namespaces:
             for group in self._groups.get(namespace, {}).values():
-                if any(other is row_counts for other, _ in group.moves):
-                    group.moves = [(other, by) for other, by in group.moves if other is not row_counts]
+                if any(counts is row_counts for counts, _ in group.moves):
+                    group.moves = [(counts, by) for counts, by in group.moves if counts is not row_counts]
 
     def _forget_by_labels(self) -> None:
         """Drop the questions that select namespaces by labels, and what was found by them."""
         for terms in (self.anti_affinity_terms, self.affinity_terms, self.preferred_terms):
-            terms.forget_found()
-        for question in [one for one in self._questions if any(not scope.within.nothing for scope in one.scopes)]:
-            self._forget(question)
+            terms.forget_pods()
+        for question in list(self._questions):
+            if any(not scope.within.nothing for scope in question.scopes):
+                self._forget(question)
 
 
-def _same(one: RowCounts, other: RowCounts) -> bool:
-    return dict(zip(*map(list, one.rows()), strict=True)) == dict(zip(*map(list, other.rows()), strict=True))
+def _equal(first: RowCounts, second: RowCounts) -> bool:
+    return dict(zip(*map(list, first.rows()), strict=True)) == dict(zip(*map(list, second.rows()), strict=True))

@@ -19,7 +19,7 @@ from scheduler.kube.selection.affinity import AffinityInfo, Term
 
 # Questions that are kept, and pods that differ for which it is kept which terms select them.
 _MOST_QUESTIONS = 64
-_MOST_FOUND = 32
+_MAX_PODS = 32
 # How many more pods of one kind are on a row.
 Moves = Counter[tuple[int, AffinityInfo]]
 
@@ -32,30 +32,30 @@ class PodCountsSnapshot(PodCounts):
         self._live = live
         self.default_selectors = live.default_selectors
         # What this has beyond the live counts; and what came to these since.
-        self._beyond: Moves = Counter()
-        self._since: Moves = Counter()
-        self._asked: OrderedDict[Question, RowCounts] = OrderedDict()
+        self._moves: Moves = Counter()
+        self._live_moves: Moves = Counter()
+        self._counts_of: OrderedDict[Question, RowCounts] = OrderedDict()
         # Whether not all that was asked is kept.
         self._has_dropped_questions = False
-        self.anti_affinity_terms = _TermsSnapshot(live, "anti_affinity", live.anti_affinity_terms, self._beyond)
-        self.affinity_terms = _TermsSnapshot(live, "affinity", live.affinity_terms, self._beyond)
-        self.preferred_terms = _TermsSnapshot(live, "preferred", live.preferred_terms, self._beyond)
+        self.anti_affinity_terms = _TermsSnapshot(live, "anti_affinity", live.anti_affinity_terms, self._moves)
+        self.affinity_terms = _TermsSnapshot(live, "affinity", live.affinity_terms, self._moves)
+        self.preferred_terms = _TermsSnapshot(live, "preferred", live.preferred_terms, self._moves)
         self._all_terms = self.anti_affinity_terms, self.affinity_terms, self.preferred_terms
         live.followers.add(self)
 
     def pod_moved(self, row: int, affinity_info: AffinityInfo, by: int) -> None:
         """Take in that a pod has come to the live counts, or has gone: here it has not."""
-        _shift(self._since, row, affinity_info, by)
-        _shift(self._beyond, row, affinity_info, -by)
+        _shift(self._live_moves, row, affinity_info, by)
+        _shift(self._moves, row, affinity_info, -by)
 
     @property
     def is_outdated(self) -> bool:
         """Return whether pods have come or gone in the live counts that something asked here counts."""
         return any(
             self._has_dropped_questions
-            or any(question.counts(info, self.namespace_labels(info.namespace)) for question in self._asked)
+            or any(question.counts(info, self.namespace_labels(info.namespace)) for question in self._counts_of)
             or any(terms.counts(info) for terms in self._all_terms)
-            for _, info in self._since
+            for _, info in self._live_moves
         )
 
     def add(self, row: int, affinity_info: AffinityInfo) -> None:
@@ -79,23 +79,23 @@ class PodCountsSnapshot(PodCounts):
         return self._live.namespace_labels(name)
 
     def row_counts(self, question: Question, size: int) -> RowCounts:
-        row_counts = self._asked.get(question)
+        row_counts = self._counts_of.get(question)
         if row_counts is None:
             row_counts = self._live.row_counts(question, size).copy()
-            for (row, affinity_info), by in self._beyond.items():
+            for (row, affinity_info), by in self._moves.items():
                 if question.counts(affinity_info, self.namespace_labels(affinity_info.namespace)):
                     row_counts.shift(row, by)
-            if len(self._asked) == _MOST_QUESTIONS:
-                self._asked.popitem(last=False)
+            if len(self._counts_of) == _MOST_QUESTIONS:
+                self._counts_of.popitem(last=False)
                 self._has_dropped_questions = True
-            self._asked[question] = row_counts
+            self._counts_of[question] = row_counts
         return row_counts
 
     def _move(self, row: int, affinity_info: AffinityInfo, by: int) -> None:
         for follower in self.followers:
             follower.pod_moved(row, affinity_info, by)
-        _shift(self._beyond, row, affinity_info, by)
-        for question, row_counts in self._asked.items():
+        _shift(self._moves, row, affinity_info, by)
+        for question, row_counts in self._counts_of.items():
             if question.counts(affinity_info, self.namespace_labels(affinity_info.namespace)):
                 row_counts.shift(row, by)
         for terms in self._all_terms:
@@ -105,43 +105,43 @@ class PodCountsSnapshot(PodCounts):
 class _TermsSnapshot(Terms):
     """The terms of one kind that pods have, as they select the pods that were asked about."""
 
-    def __init__(self, counts: PodCounts, kind: TermKind, live: Terms, beyond: Moves) -> None:
+    def __init__(self, counts: PodCounts, kind: TermKind, live: Terms, moves: Moves) -> None:
         super().__init__()
-        self._counts, self._kind, self._live, self._beyond = counts, kind, live, beyond
-        self._found: OrderedDict[AffinityInfo, dict[Term, RowCounts]] = OrderedDict()
+        self._counts, self._kind, self._live, self._moves = counts, kind, live, moves
+        self._terms_of: OrderedDict[AffinityInfo, dict[Term, RowCounts]] = OrderedDict()
         self._has_dropped_pods = False
 
     def about(self, affinity_info: AffinityInfo, namespace_labels: Mapping[str, str]) -> CountedTerms:
-        found = self._found.get(affinity_info)
-        if found is None:
+        terms = self._terms_of.get(affinity_info)
+        if terms is None:
             live = self._live.about(affinity_info, namespace_labels)
-            found = {term: row_counts.copy() for term, row_counts in live.items()}
-            for (row, other), by in self._beyond.items():
-                self._shift(found, affinity_info, row, other, by)
-            if len(self._found) == _MOST_FOUND:
-                self._found.popitem(last=False)
+            terms = {term: row_counts.copy() for term, row_counts in live.items()}
+            for (row, mover), by in self._moves.items():
+                self._shift(terms, affinity_info, row, mover, by)
+            if len(self._terms_of) == _MAX_PODS:
+                self._terms_of.popitem(last=False)
                 self._has_dropped_pods = True
-            self._found[affinity_info] = found
-        return found
+            self._terms_of[affinity_info] = terms
+        return terms
 
-    def counts(self, other: AffinityInfo) -> bool:
+    def counts(self, affinity_info: AffinityInfo) -> bool:
         """Return whether a pod has a term that selects one that was asked about, or may do so."""
-        terms = [term for kind, term, _ in weighted_terms(other) if kind == self._kind]
+        terms = [term for kind, term, _ in weighted_terms(affinity_info) if kind == self._kind]
         return any(
-            self._has_dropped_pods or selects(term, asked, self._counts.namespace_labels(asked.namespace))
+            self._has_dropped_pods or selects(term, pod, self._counts.namespace_labels(pod.namespace))
             for term in terms
-            for asked in self._found
+            for pod in self._terms_of
         )
 
-    def shift(self, row: int, other: AffinityInfo, by: int) -> None:
+    def shift(self, row: int, mover: AffinityInfo, by: int) -> None:
         """Count a pod's terms on a row, or no longer."""
-        for affinity_info, found in self._found.items():
-            self._shift(found, affinity_info, row, other, by)
+        for affinity_info, terms in self._terms_of.items():
+            self._shift(terms, affinity_info, row, mover, by)
 
-    def _shift(self, found: dict[Term, RowCounts], asked: AffinityInfo, row: int, other: AffinityInfo, by: int) -> None:
-        for kind, term, weight in weighted_terms(other):
-            if kind == self._kind and selects(term, asked, self._counts.namespace_labels(asked.namespace)):
-                found.setdefault(term, RowCounts()).shift(row, by * weight)
+    def _shift(self, terms: dict[Term, RowCounts], pod: AffinityInfo, row: int, mover: AffinityInfo, by: int) -> None:
+        for kind, term, weight in weighted_terms(mover):
+            if kind == self._kind and selects(term, pod, self._counts.namespace_labels(pod.namespace)):
+                terms.setdefault(term, RowCounts()).shift(row, by * weight)
 
 
 def _shift(moves: Moves, row: int, affinity_info: AffinityInfo, by: int) -> None:

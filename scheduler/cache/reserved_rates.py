@@ -16,20 +16,20 @@ class ReservedRates:
     """The rates that are being written, by pod uid."""
 
     def __init__(self) -> None:
-        self._writing: dict[str, PodRates] = {}
+        self._writes: dict[str, PodRates] = {}
 
     def __bool__(self) -> bool:
-        return bool(self._writing)
+        return bool(self._writes)
 
     def __contains__(self, uid: str) -> bool:
-        return uid in self._writing
+        return uid in self._writes
 
     def write(self, rates: PodRates) -> None:
-        self._writing[rates.uid] = rates
+        self._writes[rates.uid] = rates
 
     def finish(self, uid: str) -> PodRates | None:
         """Return the rates whose write has a definite result; None if there is no write."""
-        return self._writing.pop(uid, None)
+        return self._writes.pop(uid, None)
 
     def derive(
         self, uid: str, assignment: Assignment | None, rates: PodRates | None, in_force: Mapping[str, int] | None
@@ -38,8 +38,8 @@ class ReservedRates:
 
         ``in_force`` is what the pod's node has put in force, None if it changes no rates.
         """
-        writing = self._writing.get(uid)
-        if assignment is None or (rates is None and writing is None):
+        write = self._writes.get(uid)
+        if assignment is None or (rates is None and write is None):
             return None
         reserved = reserved_rates(assignment, rates, in_force)
-        return reserving(assignment, map(max, reserved, writing.reserved) if writing is not None else reserved)
+        return reserving(assignment, map(max, reserved, write.reserved) if write is not None else reserved)

@@ -34,10 +34,10 @@ class RowCounts:
         return row_counts
 
     def copy(self) -> "RowCounts":
-        copied = RowCounts()
-        copied._few = None if self._few is None else self._few.copy()
-        copied._counts = self._counts.copy()
-        return copied
+        copy = RowCounts()
+        copy._few = None if self._few is None else self._few.copy()
+        copy._counts = self._counts.copy()
+        return copy
 
     def shift(self, row: int, by: int) -> None:
         few = self._few
@@ -63,21 +63,21 @@ class RowCounts:
     @staticmethod
     def rows_of_all(parts: Iterable["RowCounts"]) -> tuple[NDArray[np.intp], Counts]:
         """Return the rows on which any of these has a count, in no order, and the sums there: one look at each."""
-        found, total = RowCounts(), dict[int, int]()
+        result, total = RowCounts(), dict[int, int]()
         for part in parts:
             few = part._few
             if few is None:
-                found._few = None
-                if len(found._counts) < len(part._counts):
-                    found._grow(len(part._counts))
-                found._counts[: len(part._counts)] += part._counts
+                result._few = None
+                if len(result._counts) < len(part._counts):
+                    result._grow(len(part._counts))
+                result._counts[: len(part._counts)] += part._counts
                 continue
             for row, count in few.items():
                 total[row] = total.get(row, 0) + count
-        if found._few is None:
+        if result._few is None:
             for row, count in total.items():
-                found.shift(row, count)
-            return found.rows()
+                result.shift(row, count)
+            return result.rows()
         return np.fromiter(total, np.intp, len(total)), np.fromiter(total.values(), np.int64, len(total))
 
     def array(self, size: int) -> Counts:

@@ -33,10 +33,10 @@ class Domains:
 
     def existing(self, among: Flags) -> Flags:
         """Return which domains have a row marked ``among``."""
-        found = np.zeros(self.end, np.bool_)
-        found[self.ids[among]] = True
-        found[0] = False
-        return found
+        flags = np.zeros(self.end, np.bool_)
+        flags[self.ids[among]] = True
+        flags[0] = False
+        return flags
 
 
 def domains(nodes: NodeColumns, key: str) -> Domains:
@@ -47,6 +47,6 @@ def domains(nodes: NodeColumns, key: str) -> Domains:
 
 def _integers(sums: NDArray[Any]) -> Amounts:
     # Counts of pods are far below 2**53, so that floating point sums of them are exact.
-    whole: Amounts = sums.astype(np.int64)
-    whole[0] = 0
-    return whole
+    totals: Amounts = sums.astype(np.int64)
+    totals[0] = 0
+    return totals

@@ -36,7 +36,7 @@ class UnitPool:
     """One node's units of one kind that are left; ``fault`` is why nothing may be given, None if it may."""
 
     fault: UnitFault | None = None
-    left: Units[Hashable] = _NOTHING
+    units: Units[Hashable] = _NOTHING
 
 
 EMPTY = UnitPool()
@@ -71,21 +71,21 @@ class UnitPools:
         self._columns = nodes.unit_pools
         self._naming = {kind.name: kind.naming for kind in kinds if kind.naming is not None}
         self._read: dict[str, dict[str, _Read]] = {}
-        self._stopped: set[str] = set()
+        self._unready: set[str] = set()
 
     def snapshot(self, nodes: NodeColumns) -> "UnitPools":
         """Return the units as they are now; ``nodes`` is a snapshot of the columns."""
-        made = copy.copy(self)
-        made._columns, made._read, made._stopped = nodes.unit_pools, self._read.copy(), self._stopped.copy()
-        return made
+        snapshot = copy.copy(self)
+        snapshot._columns, snapshot._read, snapshot._unready = nodes.unit_pools, self._read.copy(), self._unready.copy()
+        return snapshot
 
     def put(self, row: int, node_info: NodeInfo, assignments: Collection[Assignment]) -> None:
         """Record a node as it is now."""
-        self._stopped.discard(node_info.name)
-        known = self._read.get(node_info.name, {})
+        self._unready.discard(node_info.name)
+        previous = self._read.get(node_info.name, {})
         pfs = node_info.inventory.pfs if node_info.inventory is not None else ()
         self._read[node_info.name] = {
-            kind.name: _read(kind, NodeSide(node_info.others[kind.name], pfs), known.get(kind.name))
+            kind.name: _read(kind, NodeSide(node_info.others[kind.name], pfs), previous.get(kind.name))
             for kind in self._kinds
             if kind.name in node_info.others
         }
@@ -94,13 +94,13 @@ class UnitPools:
     def stop(self, row: int, name: str) -> None:
         """Give nothing of a node that is not Ready until it is put again."""
         if self._columns:
-            self._stopped.add(name)
+            self._unready.add(name)
             for column in self._columns.values():
                 column[row] = UnitPool(UnitFault.NOT_READY)
 
     def remove(self, row: int, name: str) -> None:
         self._read.pop(name, None)
-        self._stopped.discard(name)
+        self._unready.discard(name)
         for column in self._columns.values():
             column[row] = EMPTY
 
@@ -111,11 +111,11 @@ class UnitPools:
 
     def finished(self, name: str, kind: str, proposal: Proposal) -> dict[str, object]:
         """Return the value of ``ext.<kind>`` in the assignment for units of a node."""
-        found, naming = section(proposal), self._naming.get(kind)
+        value, naming = section(proposal), self._naming.get(kind)
         if naming is not None:
             own = dict(self._read[name][kind].units)
-            found |= naming([own[unit] for unit in proposal.units])
-        return found
+            value |= naming([own[unit] for unit in proposal.units])
+        return value
 
     def unreadable(self, name: str) -> list[tuple[str, str]]:
         """Return the kinds whose inventory of this node is ignored, with the message of each constraint."""
@@ -138,20 +138,20 @@ class UnitPools:
 
     def _has(self, name: str, unit: Unit) -> bool:
         read = self._read.get(name, {}).get(unit.kind)
-        return read is not None and any(known == unit.id for known, _ in read.units)
+        return read is not None and any(unit_id == unit.id for unit_id, _ in read.units)
 
     def _unit_pool(self, kind: str, name: str, assignments: Iterable[Assignment]) -> UnitPool:
-        if name in self._stopped:
+        if name in self._unready:
             return UnitPool(UnitFault.NOT_READY)
         read = self._read.get(name, {}).get(kind)
         if read is None:
             return UnitPool(UnitFault.NO_INVENTORY)
         if read.fault:
             return UnitPool(read.fault)
-        taken = set[str]()
+        claims = set[str]()
         for assignment in assignments:
-            taken.update(claimed(assignment, kind))
-        return UnitPool(None, Units(tuple([unit for unit in read.placing if unit[0] not in taken]), len(read.units)))
+            claims.update(claimed(assignment, kind))
+        return UnitPool(None, Units(tuple([unit for unit in read.placing if unit[0] not in claims]), len(read.units)))
 
 
 def claimed(assignment: Assignment, kind: str) -> list[str]:
@@ -161,9 +161,9 @@ def claimed(assignment: Assignment, kind: str) -> list[str]:
     return [unit for unit in units if isinstance(unit, str)] if isinstance(units, list) else []
 
 
-def _read(kind: Kind, side: NodeSide, known: _Read | None) -> _Read:
-    if known is not None and known.side == side:
-        return known
+def _read(kind: Kind, side: NodeSide, previous: _Read | None) -> _Read:
+    if previous is not None and previous.side == side:
+        return previous
     try:
         units = kind.read_inventory(side)
         placing = units if kind.placing is None else tuple([(unit, kind.placing(value)) for unit, value in units])

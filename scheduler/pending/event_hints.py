@@ -44,7 +44,7 @@ def of_assigned_pod(known: AssignedPod | None, assigned_pod: AssignedPod, new: D
 
 def _reserves_less(known: AssignedPod, assigned_pod: AssignedPod) -> bool:
     """Return whether a VF of a pod reserves less than before, its use being the same."""
-    return assigned_pod.reserving is not known.reserving and any(map(gt, known.reserved, assigned_pod.reserved))
+    return assigned_pod.reservation is not known.reservation and any(map(gt, known.reserved, assigned_pod.reserved))
 
 
 def _ends(known: AssignedPod, assigned_pod: AssignedPod) -> bool:

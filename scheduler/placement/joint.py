@@ -38,7 +38,7 @@ class KindPart:
     """A kind beside the VFs: the units that the node has left, the VFs that the pod requests, and the node's PFs."""
 
     wish: Wish
-    left: Units[Any]
+    units: Units[Any]
     vfs: PodRequest | None
     pfs: tuple[Pf, ...]
 
@@ -49,8 +49,8 @@ class KindPart:
     def proposals(self, beside: Beside, steps: Steps) -> Iterator[Proposal]:
         kind, request = self.wish.kind, self.wish.request
         if kind.place_beside_vfs is not None:
-            return kind.place_beside_vfs(request, self.left, self.vfs, self.pfs, steps)
-        return kind.proposals(request, self.left, beside)
+            return kind.place_beside_vfs(request, self.units, self.vfs, self.pfs, steps)
+        return kind.proposals(request, self.units, beside)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,14 +58,14 @@ class VfPart:
     """The VFs: our own code, so it needs no isolation."""
 
     request: PodRequest
-    left: FreeVfs
+    free_vfs: FreeVfs
 
     @property
     def name(self) -> str:
         return VFS
 
     def proposals(self, beside: Beside, steps: Steps) -> Iterator[Proposal]:
-        return _VFS.place(self.request, self.left, beside, steps)
+        return _VFS.place(self.request, self.free_vfs, beside, steps)
 
 
 class _Search:

@@ -19,14 +19,14 @@ def balance(pod_info: PodInfo, nodes: NodeColumns) -> UsageScorer | None:
         # The standard deviation of two shares is half of their difference; of a single one it is 0.
         differ = abs(_share(view, CPU, cpu) - _share(view, MEMORY, memory))
         is_offered = (view.allocatable[CPU] > 0) & (view.allocatable[MEMORY] > 0)
-        return view.whole(100 - differ * 50 * is_offered)
+        return view.truncate(100 - differ * 50 * is_offered)
 
     return evenness
 
 
 def _share(view: NodeView, line: int, amount: int) -> Measure:
     allocatable = view.allocatable[line]
-    return view.least((allocatable - view.left[line] + amount) / view.most(allocatable, 1), 1.0)
+    return view.minimum((allocatable - view.free[line] + amount) / view.maximum(allocatable, 1), 1.0)
 
 
 SCORE = UsageScorePlugin("NodeResourcesBalancedAllocation", balance)

@@ -68,7 +68,7 @@ def pre_filter(pod_info: PodInfo, nodes: NodeColumns) -> UsageFilter | None:
         found: Measure = 0
         for column, judge in judges:
             # The first kind that refuses a node gives the reason.
-            found = found + (found == 0) * view.judged(column, judge, name)
+            found = found + (found == 0) * view.judge(column, judge, name)
         return found
 
     return UsageFilter(filter_rows, reasons.of)
@@ -79,7 +79,7 @@ def suit(pod_info: PodInfo, nodes: NodeColumns) -> UsageScorer | None:
     if not pod_info.wishes:
         return None
     judges = [(nodes.unit_pools[wish.kind.name], _scoring(wish), _name_of(wish)) for wish in pod_info.wishes]
-    return lambda view: sum(view.judged(column, judge, name) for column, judge, name in judges) // len(judges)
+    return lambda view: sum(view.judge(column, judge, name) for column, judge, name in judges) // len(judges)
 
 
 def _name_of(wish: Wish) -> Hashable:
@@ -97,7 +97,7 @@ def _place(pod_info: PodInfo, nodes: NodeColumns, row: int, steps: Steps) -> Pla
     free_vfs = nodes.free_vfs_of_row[row]
     vfs = pod_info.request if pod_info.interfaces else None
     parts: list[Part] = [
-        KindPart(wish, nodes.unit_pools[wish.kind.name][row].left, vfs, free_vfs.pfs) for wish in pod_info.wishes
+        KindPart(wish, nodes.unit_pools[wish.kind.name][row].units, vfs, free_vfs.pfs) for wish in pod_info.wishes
     ]
     if pod_info.request is not None and pod_info.interfaces:
         parts.append(VfPart(pod_info.request, free_vfs))
@@ -107,7 +107,7 @@ def _place(pod_info: PodInfo, nodes: NodeColumns, row: int, steps: Steps) -> Pla
 def _judge(wish: Wish, unit_pool: UnitPool) -> int | str:
     if unit_pool.fault is not None:
         return _why(unit_pool.fault, wish.kind.name)
-    return wish.kind.judge(wish.request, unit_pool.left)
+    return wish.kind.judge(wish.request, unit_pool.units)
 
 
 def _why(fault: UnitFault, kind: str) -> str:

@@ -25,7 +25,7 @@ def pre_filter(pod_info: PodInfo, nodes: NodeColumns) -> UsageFilter | None:
     if not pod_info.ports:
         return None
     request = Wanted(pod_info.ports)
-    return UsageFilter(lambda view: view.judged(nodes.ports, request.clash), lambda _: _REASONS)
+    return UsageFilter(lambda view: view.judge(nodes.ports, request.clash), lambda _: _REASONS)
 
 
 class _UsedPorts(PreFilterExtensions):

@@ -45,13 +45,13 @@ def pre_filter(pod_info: PodInfo, nodes: NodeColumns) -> UsageFilter:
     other_requests = [(bit, name, amount) for bit, (name, amount) in enumerate(requests) if name not in LINES]
 
     def lacks(view: NodeView) -> Measure:
-        marks, left = 0, view.left
+        marks, left = 0, view.free
         for bit, line, amount in lines:
             marks = marks | (left[line] < amount) << bit
         for bit, name, amount in other_requests:
             lack = _left(nodes, view, name) < amount
             if name.startswith(_SEEDS):
-                lack = lack & view.judged(nodes.published, partial(counts_on, name))
+                lack = lack & view.judge(nodes.published, partial(counts_on, name))
             marks = marks | lack << bit
         return marks
 
@@ -68,13 +68,13 @@ def least_allocated(pod_info: PodInfo, nodes: NodeColumns) -> UsageScorer:
 
     def share(view: NodeView) -> Measure:
         shares = _share(view, SCORED_CPU, cpu) + _share(view, SCORED_MEMORY, memory)
-        return shares // view.most((view.allocatable[CPU] > 0) * 1 + (view.allocatable[MEMORY] > 0), 1)
+        return shares // view.maximum((view.allocatable[CPU] > 0) * 1 + (view.allocatable[MEMORY] > 0), 1)
 
     return share
 
 
 def _share(view: NodeView, line: int, amount: int) -> Measure:
-    return view.most(view.left[line] - amount, 0) * 100 // view.most(view.allocatable[line], 1)
+    return view.maximum(view.free[line] - amount, 0) * 100 // view.maximum(view.allocatable[line], 1)
 
 
 def _requested(pod_info: PodInfo) -> list[tuple[str, int]]:
@@ -85,9 +85,9 @@ def _left(nodes: NodeColumns, view: NodeView, resource: str) -> Measure:
     """Return what pods leave of a resource, 0 where no node has it."""
     line = LINES.get(resource)
     if line is not None:
-        return view.left[line]
+        return view.free[line]
     scalar = nodes.scalar(resource)
-    return 0 if scalar is None else view.amount(scalar.left)
+    return 0 if scalar is None else view.amount(scalar.free)
 
 
 def _allocatable(nodes: NodeColumns, view: NodeView, resource: str) -> Measure:
@@ -137,18 +137,18 @@ def dry_run(pod_info: PodInfo, cache: Cache, _: Steps) -> DryRun:
 
     def on(row: int, _: bool) -> PreFilterExtensions:
         view = nodes.row_view(row)
-        spare = {name: view.left[line] - amount for name, line, amount in lines}
+        spare = {name: view.free[line] - amount for name, line, amount in lines}
         for name, amount in other_requests:
             if counts_on(name, nodes.published[row]):
                 spare[name] = _left(nodes, view, name) - amount
-        return _AmountsLeft(view.left[PODS] - 1, spare)
+        return _AmountsLeft(view.free[PODS] - 1, spare)
 
     def fits_alone(view: NodeView) -> Measure:
         enough = view.allocatable[PODS] > 0
         for name, amount in requests:
             lacks = (_allocatable(nodes, view, name) < amount) & (view.allocatable[PODS] > 0)
             if lacks.any():
-                enough &= ~(lacks & view.judged(nodes.published, partial(counts_on, name)).astype(bool))
+                enough &= ~(lacks & view.judge(nodes.published, partial(counts_on, name)).astype(bool))
         return enough
 
     return DryRun(on, fits_alone, tells_room=True)

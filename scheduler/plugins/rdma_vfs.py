@@ -81,7 +81,7 @@ def pre_filter(pod_info: PodInfo, nodes: NodeColumns) -> UsageFilter | None:
     count = len(request.interfaces) if request.pfs != "distinct" else 0
 
     def lacks(view: NodeView) -> Measure:
-        few, slow = view.left[VFS] < count, view.left[MBPS] < rate
+        few, slow = view.free[VFS] < count, view.free[MBPS] < rate
         return few * 1 + (slow > few) * 2
 
     return UsageFilter(lacks, _reasons)
@@ -99,8 +99,8 @@ def least_left(pod_info: PodInfo, nodes: NodeColumns) -> UsageScorer:
         offered = view.allocatable[VFS]
         if not wanted:
             return (offered == 0) * 100
-        used = view.least(offered - view.left[VFS] + wanted, offered)
-        return used * 100 // view.most(offered, 1)
+        used = view.minimum(offered - view.free[VFS] + wanted, offered)
+        return used * 100 // view.maximum(offered, 1)
 
     return score
 
@@ -303,7 +303,7 @@ def _fits_alone(demands: _Demands) -> Callable[[NodeView], Measure]:
     def fits(view: NodeView) -> Measure:
         nonlocal steps
         steps = Steps()
-        return view.judged(demands.offers, could_give, ("alone", demands.eligibility))
+        return view.judge(demands.offers, could_give, ("alone", demands.eligibility))
 
     return fits
 

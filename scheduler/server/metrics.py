@@ -280,7 +280,7 @@ class _MachineCollector(Collector):
         )
         nodes, claimed_twice = self._machine.cache.nodes, self._machine.vf_disputes.disputed
         for kind, unit_pools in nodes.unit_pools.items():
-            free.add_metric([kind], sum(len(unit_pools[row].left.free) for row in nodes.all_rows()))
+            free.add_metric([kind], sum(len(unit_pools[row].units.free) for row in nodes.all_rows()))
             disputed.add_metric([kind], claimed_twice[kind])
         return (free, disputed)
 

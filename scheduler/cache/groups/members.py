@@ -35,10 +35,10 @@ class Members:
     run: Run = field(default_factory=Run)
     # Those that name another scheduler.
     _foreign: set[str] = field(default_factory=set)
-    _asked_of: dict[str, GroupRequest] = field(default_factory=dict)
+    _request_of: dict[str, GroupRequest] = field(default_factory=dict)
     # The min for which each was placed as a member, 0 if it is not known; and how many there are of each.
     _began_for: dict[str, int] = field(default_factory=dict)
-    _begun: Counter[int] = field(default_factory=Counter)
+    _starts: Counter[int] = field(default_factory=Counter)
 
     @property
     def counting(self) -> int:
@@ -56,16 +56,16 @@ class Members:
         foreign = self.counts["foreign"]
         return f"waiting pods of it that name another scheduler: {foreign}" if foreign else ""
 
-    def is_cut_short(self, least: int) -> bool:
-        """Return whether some were placed by a start for more than are placed now; ``least`` are needed now.
+    def is_cut_short(self, min_members: int) -> bool:
+        """Return whether some were placed by a start for more than are placed now; ``min_members`` are needed now.
 
         Those count that were placed as members. A pod's owner can change its annotation when it has a node, and what
         the others ask for: neither makes the group one whose start was cut short.
         """
         if not self._began_for:
             return False
-        begun = len(self._began_for) + self.run.succeeded
-        return begun < (least if 0 in self._begun else min(least, max(self._begun)))
+        started = len(self._began_for) + self.run.succeeded
+        return started < (min_members if 0 in self._starts else min(min_members, max(self._starts)))
 
     def of(self, *standings: Standing) -> list[str]:
         """Return the uids of the members of these standings."""
@@ -75,40 +75,40 @@ class Members:
         self,
         uid: str,
         standing: Standing,
-        asked: GroupRequest,
+        request: GroupRequest,
         *,
         is_latecomer: bool = False,
-        least: int = 0,
+        start_min: int = 0,
         times: NodeTimes = NOW,
         is_foreign: bool = False,
     ) -> None:
         """Record a pod's standing; a latecomer has come to the group with a node, a foreign one is another scheduler's.
 
-        ``least``: the min of its start; ``times``: when it had a node.
+        ``start_min``: the min of its start; ``times``: when it had a node.
         """
-        before = self.standings.get(uid)
-        self.arrivals += standing == "placed" and before != "placed"
-        known = self._began_for.get(uid, 0)
-        self._take_out(uid)
+        previous = self.standings.get(uid)
+        self.arrivals += standing == "placed" and previous != "placed"
+        old_min = self._began_for.get(uid, 0)
+        self._remove(uid)
         self.standings[uid] = standing
         self.counts[standing] += 1
         if is_foreign:
             self._foreign.add(uid)
         # Of a refused pod that names its group wrongly nothing is known but the PodGroup.
-        if standing == "waiting" or (standing == "refused" and asked != _NOTHING):
-            self._asked_of[uid] = asked
-            self.asked[asked] += 1
+        if standing == "waiting" or (standing == "refused" and request != _NOTHING):
+            self._request_of[uid] = request
+            self.asked[request] += 1
         if standing == "placed" and not is_latecomer:
-            self._began_for[uid] = least or known or asked.min or 0
-            self._begun[self._began_for[uid]] += 1
-        self._heed_run(uid, standing, times, was_on_node=before in _ON_A_NODE)
+            self._began_for[uid] = start_min or old_min or request.min or 0
+            self._starts[self._began_for[uid]] += 1
+        self._update_run(uid, standing, times, was_on_node=previous in _ON_A_NODE)
 
     def drop(self, uid: str) -> None:
         """Forget a pod."""
-        self._take_out(uid)
-        self._heed_run(uid)
+        self._remove(uid)
+        self._update_run(uid)
 
-    def _heed_run(
+    def _update_run(
         self, uid: str, standing: Standing | None = None, times: NodeTimes = NOW, *, was_on_node: bool = False
     ) -> None:
         """Record what a pod's standing, None for one that is gone, is to the group's run."""
@@ -121,26 +121,26 @@ class Members:
         elif standing == "succeeded":
             self.run.succeed(uid, times, was_on_node=was_on_node)
 
-    def _take_out(self, uid: str) -> None:
+    def _remove(self, uid: str) -> None:
         standing = self.standings.pop(uid, None)
         if standing is None:
             return
         self._foreign.discard(uid)
         self.counts[standing] -= 1
-        least = self._began_for.pop(uid, None)
-        if least is not None:
-            self._begun[least] -= 1
-            self._begun = self._begun if self._begun[least] else +self._begun
-        asked = self._asked_of.pop(uid, None)
-        if asked is not None:
-            self.asked[asked] -= 1
-            if not self.asked[asked]:
-                del self.asked[asked]
+        start_min = self._began_for.pop(uid, None)
+        if start_min is not None:
+            self._starts[start_min] -= 1
+            self._starts = self._starts if self._starts[start_min] else +self._starts
+        request = self._request_of.pop(uid, None)
+        if request is not None:
+            self.asked[request] -= 1
+            if not self.asked[request]:
+                del self.asked[request]
 
     def check(self, latecomers: Set[str]) -> None:
         """Raise AssertionError unless those that a start has placed are the placed ones that are no latecomers."""
         assert self._began_for.keys() == set(self.of("placed")) - latecomers, f"who began in {self.key} differs"
-        assert self._begun == Counter(self._began_for.values()), f"group {self.key} is miscounted"
+        assert self._starts == Counter(self._began_for.values()), f"group {self.key} is miscounted"
         assert (self.run.began is not None) == bool(self.counts["placed"]), f"a run of {self.key} differs"
         self.run.check(set(self.of("succeeded")))
 
@@ -175,13 +175,13 @@ class GroupsByPod:
         standing: Standing,
         *,
         is_latecomer: bool = False,
-        least: int = 0,
+        start_min: int = 0,
         times: NodeTimes = NOW,
         is_foreign: bool = False,
     ) -> None:
         """Record what a pod is to its group, in place of what it was to any; once a latecomer it stays one."""
-        known = self._of.get(uid)
-        if known is not None and known.key != membership.key:
+        previous = self._of.get(uid)
+        if previous is not None and previous.key != membership.key:
             self.drop(uid)
         self._of[uid] = membership
         members = self._groups.get(membership.key)
@@ -189,8 +189,10 @@ class GroupsByPod:
             members = self._groups[membership.key] = Members(membership.key, membership.title)
         if is_latecomer:
             self._latecomers.add(uid)
-        is_latecomer, asked = uid in self._latecomers, membership.asked
-        members.put(uid, standing, asked, is_latecomer=is_latecomer, least=least, times=times, is_foreign=is_foreign)
+        is_latecomer, request = uid in self._latecomers, membership.asked
+        members.put(
+            uid, standing, request, is_latecomer=is_latecomer, start_min=start_min, times=times, is_foreign=is_foreign
+        )
 
     def drop(self, uid: str) -> GroupKey | None:
         """Delete a pod; return the group that it was in."""

@@ -17,7 +17,7 @@ class PlacedGroups:
     @property
     def any_known(self) -> bool:
         """Return whether there is any PodGroup: without one every pod is a victim by itself, of its own priority."""
-        return self.known_pod_groups.has_any or bool(self.known_pod_groups.whole)
+        return self.known_pod_groups.has_any or bool(self.known_pod_groups.whole_groups)
 
     def is_whole(self, uid: str) -> bool:
         """Return whether a pod is a placed member of a group that may only be disrupted as a whole."""
@@ -25,10 +25,12 @@ class PlacedGroups:
 
     def whole_group_of(self, uid: str) -> GroupKey | None:
         """Return the group of a placed pod that may only be disrupted as a whole; None for any other pod."""
-        if not self.known_pod_groups.whole or self.groups_by_pod.standing(uid) != "placed":
+        if not self.known_pod_groups.whole_groups or self.groups_by_pod.standing(uid) != "placed":
             return None
         membership = self.groups_by_pod.of(uid)
-        return membership.key if membership is not None and membership.key in self.known_pod_groups.whole else None
+        return (
+            membership.key if membership is not None and membership.key in self.known_pod_groups.whole_groups else None
+        )
 
     def placed(self, key: GroupKey) -> list[str]:
         """Return the uids of a group's placed members."""

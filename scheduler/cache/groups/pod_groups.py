@@ -30,33 +30,33 @@ class KnownPodGroups:
     """What each PodGroup says, by the key of its group."""
 
     def __init__(self) -> None:
-        self._known: dict[GroupKey, Known] = {}
+        self._policies: dict[GroupKey, Known] = {}
         self._objects: dict[GroupKey, AnyPodGroup] = {}
         # The groups that may only be disrupted as a whole, as far as is known: one that cannot be read could be such.
-        self.whole: set[GroupKey] = set()
+        self.whole_groups: set[GroupKey] = set()
         # How many PodGroups give each priority.
         self._priorities: dict[int, int] = {}
 
     @property
     def has_any(self) -> bool:
         """Return whether any PodGroup is known."""
-        return bool(self._known)
+        return bool(self._policies)
 
     def of(self, key: GroupKey) -> Known:
         """Return what a group's PodGroup says, why that is not supported, or None while there is none."""
-        return self._known.get(key)
+        return self._policies.get(key)
 
     def priority(self, key: GroupKey) -> int | None:
         """Return the priority that a group's PodGroup gives it; None if none does."""
-        known = self._known.get(key)
-        return known.priority if isinstance(known, GroupPolicy) else None
+        policy = self._policies.get(key)
+        return policy.priority if isinstance(policy, GroupPolicy) else None
 
     @property
     def lowest_priority(self) -> int | None:
         """Return the lowest priority that any PodGroup gives; None if none gives one."""
         return min(self._priorities, default=None)
 
-    def shown(self, key: GroupKey) -> AnyPodGroup | None:
+    def pod_group(self, key: GroupKey) -> AnyPodGroup | None:
         """Return a group's PodGroup as the API server showed it last."""
         return self._objects.get(key)
 
@@ -68,32 +68,32 @@ class KnownPodGroups:
     def take(self, kind: type[AnyPodGroup], event: Change[AnyPodGroup]) -> GroupKey | None:
         """Apply a watch event; return the group about which something has changed."""
         key = _key(kind, event.identity)
-        before = self._known.get(key)
+        old_policy = self._policies.get(key)
         self._count(key, -1)
         match event:
             case Changed(_, item):
                 self._objects[key] = item
-                self._known[key] = _read(item)
+                self._policies[key] = _read(item)
             case Unreadable(_, why):
                 self._objects.pop(key, None)
-                self._known[key] = f"its PodGroup cannot be read: {why}"
+                self._policies[key] = f"its PodGroup cannot be read: {why}"
             case Removed():
                 self._objects.pop(key, None)
-                self._known.pop(key, None)
+                self._policies.pop(key, None)
         self._count(key, 1)
-        self._note_whole(key)
-        return key if self._known.get(key) != before else None
+        self._note_disruption(key)
+        return key if self._policies.get(key) != old_policy else None
 
-    def keep(self, kind: type[AnyPodGroup], there: Iterable[Identity]) -> list[GroupKey]:
+    def keep(self, kind: type[AnyPodGroup], identities: Iterable[Identity]) -> list[GroupKey]:
         """Record that these are all PodGroups of a kind; return the groups that have lost theirs."""
-        kept = {_key(kind, identity) for identity in there}
-        lost = sorted(key for key in self._known if key.naming == _NAMING[kind] and key not in kept)
-        for key in lost:
+        keys = {_key(kind, identity) for identity in identities}
+        removals = sorted(key for key in self._policies if key.naming == _NAMING[kind] and key not in keys)
+        for key in removals:
             self._count(key, -1)
-            del self._known[key]
+            del self._policies[key]
             self._objects.pop(key, None)
-            self._note_whole(key)
-        return lost
+            self._note_disruption(key)
+        return removals
 
     def _count(self, key: GroupKey, change: int) -> None:
         """Count a group's priority, or no longer."""
@@ -104,12 +104,12 @@ class KnownPodGroups:
         if not self._priorities[priority]:
             del self._priorities[priority]
 
-    def _note_whole(self, key: GroupKey) -> None:
+    def _note_disruption(self, key: GroupKey) -> None:
         item = self._objects.get(key)
-        if disrupted_as_a_whole(item) if item is not None else key in self._known:
-            self.whole.add(key)
+        if disrupted_as_a_whole(item) if item is not None else key in self._policies:
+            self.whole_groups.add(key)
         else:
-            self.whole.discard(key)
+            self.whole_groups.discard(key)
 
 
 def _key(kind: type[AnyPodGroup], identity: Identity) -> GroupKey:

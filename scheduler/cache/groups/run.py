@@ -38,8 +38,8 @@ def node_times(pod: Pod) -> NodeTimes:
     bound = unix_time(pod.metadata.creation_timestamp, 0.0)
     if scheduled is not None and scheduled.status == "True":
         bound = unix_time(scheduled.last_transition_time, bound)
-    states = [one.state for one in pod.status.container_statuses or () if one.state is not None]
-    ends = [unix_time(one.terminated.finished_at, bound) for one in states if one.terminated is not None]
+    states = [status.state for status in pod.status.container_statuses or () if status.state is not None]
+    ends = [unix_time(status.terminated.finished_at, bound) for status in states if status.terminated is not None]
     # The node's clock wrote the end, the API server's the rest. If the node's is slow, the end is no earlier than this.
     return NodeTimes(bound, max([bound, *ends]))
 
@@ -61,7 +61,7 @@ class Run:
 
     def bound_since(self, time: float) -> int:
         """Return how many of any run have succeeded that were bound no earlier than this, by the API server's clock."""
-        return sum(one.bound >= time for one in self._times.values())
+        return sum(times.bound >= time for times in self._times.values())
 
     def place(self, times: NodeTimes) -> None:
         """Take in a member that is placed."""
@@ -95,10 +95,10 @@ class Run:
         self._own.discard(uid)
         self._earlier.discard(uid)
 
-    def check(self, succeeded: set[str]) -> None:
+    def check(self, uids: set[str]) -> None:
         """Raise AssertionError unless these have succeeded, and are of the run, of an earlier one, or not known."""
-        assert self._times.keys() == succeeded, "who has succeeded differs"
-        assert self._own | self._earlier <= succeeded, "some are of a run that have not succeeded"
+        assert self._times.keys() == uids, "who has succeeded differs"
+        assert self._own | self._earlier <= uids, "some are of a run that have not succeeded"
         assert not self._own & self._earlier, "some are of two runs"
         assert self.began is not None or not self._own, "some are of a run that is over"
 
@@ -106,7 +106,7 @@ class Run:
         """Find those of the run by their times, the last first: each may show that the run is older."""
         assert self.began is not None, "there is no run"
         unknown = self._times.keys() - self._own - self._earlier
-        for uid in sorted(unknown, key=lambda one: (self._times[one].ended, one), reverse=True):
+        for uid in sorted(unknown, key=lambda member: (self._times[member].ended, member), reverse=True):
             times = self._times[uid]
             if times.ended < self.began:
                 return

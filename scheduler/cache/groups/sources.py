@@ -38,24 +38,24 @@ class Group:
 Known = GroupPolicy | str | None
 
 
-def read_group(key: GroupKey, pod_group: Known, asked: Collection[GroupRequest]) -> Group | str:
-    """Return a group, or why its members are not scheduled; ``asked`` are the waiting members' annotations."""
+def read_group(key: GroupKey, pod_group: Known, requests: Collection[GroupRequest]) -> Group | str:
+    """Return a group, or why its members are not scheduled; ``requests`` are the waiting members' annotations."""
     if isinstance(pod_group, str):
         return pod_group
     if pod_group is None and key.has_pod_group:
         # The other API may have a PodGroup of this name.
         return f"its PodGroup of {_APIS[key.naming]} does not exist, or is not served"
-    if len(asked) > 1:
-        return f"its waiting members differ in annotation {names.GROUP!r}.{difference(asked)}"
-    request = next(iter(asked), GroupRequest())
+    if len(requests) > 1:
+        return f"its waiting members differ in annotation {names.GROUP!r}.{difference(requests)}"
+    request = next(iter(requests), GroupRequest())
     if pod_group is None:
         return Group(key, request.min or 1, request.within or "", request.prefer, request.rails)
-    for field, own, other in (
+    for field, own, group_value in (
         ("min", request.min, pod_group.min),
         ("within", request.within, pod_group.within or None),
     ):
-        if own is not None and own != other:
-            says = "names none" if other is None else f"says {other!r}"
+        if own is not None and own != group_value:
+            says = "names none" if group_value is None else f"says {group_value!r}"
             return f"annotation {names.GROUP!r}.{field}: {own!r} contradicts its PodGroup, which {says}"
     return Group(
         key,

@@ -53,10 +53,10 @@ class AssumedVolumes:
     _nodes: dict[str, dict[str, str]] = field(default_factory=dict)
 
     def copy(self) -> "AssumedVolumes":
-        copied = AssumedVolumes()
+        copy = AssumedVolumes()
         for uid, plan in self.plans.items():
-            copied.add(uid, plan, is_tried=uid in self.tried)
-        return copied
+            copy.add(uid, plan, is_tried=uid in self.tried)
+        return copy
 
     def add(self, uid: str, plan: VolumePlan, *, is_tried: bool = False) -> None:
         self.plans[uid] = plan

@@ -16,7 +16,7 @@ Key = TypeVar("Key", bound=Hashable)
 # A node label that a volume requires: its key and value.
 Label = tuple[str, str]
 _ByName = dict[str, PersistentVolume]
-_NOTHING_HELD: Mapping[str, int] = {}
+_NO_HOLDS: Mapping[str, int] = {}
 _NOWHERE: Mapping[Label | None, int] = {}
 
 
@@ -31,29 +31,29 @@ class _Class:
     free: Counter[Label | None] = field(default_factory=Counter)
 
     def copy(self) -> "_Class":
-        by_label = {label: there.copy() for label, there in self.by_label.items()}
+        by_label = {label: volumes.copy() for label, volumes in self.by_label.items()}
         return _Class(by_label, self.keys.copy(), self.free.copy())
 
 
 class PvIndex:
     """Volumes by name; `put` replaces an entry."""
 
-    def __init__(self, volumes: Iterable[PersistentVolume] = (), held: Mapping[str, int] = _NOTHING_HELD) -> None:
+    def __init__(self, volumes: Iterable[PersistentVolume] = (), holds: Mapping[str, int] = _NO_HOLDS) -> None:
         self._volumes: _ByName = {}
         # For how many pods each volume is assumed, whether it still exists or not.
-        self._held = Counter(held)
+        self._holds = Counter(holds)
         self._classes: dict[str, _Class] = {}
-        self._claimed: dict[str, _ByName] = {}
+        self._by_claim: dict[str, _ByName] = {}
         for volume in volumes:
             self.put(volume)
 
     def copy(self) -> "PvIndex":
         """Return an index of the same volumes."""
-        copied = PvIndex()
-        copied._volumes, copied._held = self._volumes.copy(), self._held.copy()
-        copied._claimed = {claim: there.copy() for claim, there in self._claimed.items()}
-        copied._classes = {name: one.copy() for name, one in self._classes.items()}
-        return copied
+        copy = PvIndex()
+        copy._volumes, copy._holds = self._volumes.copy(), self._holds.copy()
+        copy._by_claim = {claim: volumes.copy() for claim, volumes in self._by_claim.items()}
+        copy._classes = {name: entry.copy() for name, entry in self._classes.items()}
+        return copy
 
     def get(self, name: str) -> PersistentVolume | None:
         return self._volumes.get(name)
@@ -62,27 +62,27 @@ class PvIndex:
         name = volume.metadata.name
         self.remove(name)
         self._volumes[name] = volume
-        found = self._classes.setdefault(volume.storage_class, _Class())
-        found.keys.update(affinity_keys(volume.affinity))
-        for label in _demanded(volume.affinity):
-            found.by_label.setdefault(label, {})[name] = volume
+        entry = self._classes.setdefault(volume.storage_class, _Class())
+        entry.keys.update(affinity_keys(volume.affinity))
+        for label in _index_labels(volume.affinity):
+            entry.by_label.setdefault(label, {})[name] = volume
         self._count_free(volume, 1)
         if volume.spec.claim_ref is not None:
-            self._claimed.setdefault(volume.spec.claim_ref.key, {})[name] = volume
+            self._by_claim.setdefault(volume.spec.claim_ref.key, {})[name] = volume
 
     def remove(self, name: str) -> PersistentVolume | None:
         volume = self._volumes.pop(name, None)
         if volume is None:
             return None
         self._count_free(volume, -1)
-        found = self._classes[volume.storage_class]
-        found.keys -= Counter(affinity_keys(volume.affinity))
-        for label in _demanded(volume.affinity):
-            _discard(found.by_label, label, name)
-        if not found.by_label:
+        entry = self._classes[volume.storage_class]
+        entry.keys -= Counter(affinity_keys(volume.affinity))
+        for label in _index_labels(volume.affinity):
+            _discard(entry.by_label, label, name)
+        if not entry.by_label:
             del self._classes[volume.storage_class]
         if volume.spec.claim_ref is not None:
-            _discard(self._claimed, volume.spec.claim_ref.key, name)
+            _discard(self._by_claim, volume.spec.claim_ref.key, name)
         return volume
 
     def hold(self, name: str, by: int = 1) -> None:
@@ -90,9 +90,9 @@ class PvIndex:
         volume = self._volumes.get(name)
         if volume is not None:
             self._count_free(volume, -1)
-        self._held[name] += by
-        if not self._held[name]:
-            del self._held[name]
+        self._holds[name] += by
+        if not self._holds[name]:
+            del self._holds[name]
         if volume is not None:
             self._count_free(volume, 1)
 
@@ -101,53 +101,53 @@ class PvIndex:
 
     def of_claim(self, claim: str) -> Iterable[PersistentVolume]:
         """Return the volumes whose claimRef names this claim."""
-        return self._claimed.get(claim, {}).values()
+        return self._by_claim.get(claim, {}).values()
 
     def label_keys(self, storage_class: str) -> Iterable[str]:
         """Return the node labels that decide where a class's volumes can be used."""
-        found = self._classes.get(storage_class)
-        return () if found is None else found.keys.keys()
+        entry = self._classes.get(storage_class)
+        return () if entry is None else entry.keys.keys()
 
     def near(self, storage_class: str, labels: Mapping[str, str | None]) -> list[Label | None]:
         """Return the labels that find all volumes of a class that a node with these labels can use, and maybe others.
 
         None finds those that require no label.
         """
-        found = self._classes.get(storage_class)
-        if found is None:
+        entry = self._classes.get(storage_class)
+        if entry is None:
             return []
-        near: list[Label | None] = [None] if None in found.by_label else []
-        for key in found.keys:
+        near: list[Label | None] = [None] if None in entry.by_label else []
+        for key in entry.keys:
             value = labels.get(key)
-            if value is not None and (key, value) in found.by_label:
+            if value is not None and (key, value) in entry.by_label:
                 near.append((key, value))
         return near
 
     def found_by(self, storage_class: str, label: Label | None) -> Iterable[PersistentVolume]:
         """Return the volumes of a class that require a label, with None those that require none that finds them."""
-        found = self._classes.get(storage_class)
-        return () if found is None else found.by_label.get(label, {}).values()
+        entry = self._classes.get(storage_class)
+        return () if entry is None else entry.by_label.get(label, {}).values()
 
     def free(self, storage_class: str) -> Mapping[Label | None, int]:
         """Return the node labels (None: any) under which free volumes of a class are found, with their number."""
-        found = self._classes.get(storage_class)
-        return _NOWHERE if found is None else found.free
+        entry = self._classes.get(storage_class)
+        return _NOWHERE if entry is None else entry.free
 
     def _count_free(self, volume: PersistentVolume, by: int) -> None:
-        if volume.spec.claim_ref is not None or self._held[volume.metadata.name]:
+        if volume.spec.claim_ref is not None or self._holds[volume.metadata.name]:
             return
         free = self._classes[volume.storage_class].free
-        for label in _demanded(volume.affinity):
+        for label in _index_labels(volume.affinity):
             free[label] += by
             if not free[label]:
                 del free[label]
 
-    def check(self, held: Mapping[str, int]) -> None:
+    def check(self, holds: Mapping[str, int]) -> None:
         """Assert that the index equals a new one of the same volumes and assumptions."""
-        fresh = PvIndex(self._volumes.values(), held)
+        fresh = PvIndex(self._volumes.values(), holds)
         assert fresh._classes == self._classes, "the volumes by class are not those that are there"
-        assert fresh._held == self._held, "the volumes held are not those that are assumed"
-        assert fresh._claimed == self._claimed, "the volumes by claim are not those that are there"
+        assert fresh._holds == self._holds, "the volumes held are not those that are assumed"
+        assert fresh._by_claim == self._by_claim, "the volumes by claim are not those that are there"
 
 
 def _discard(index: dict[Key, _ByName], key: Key, name: str) -> None:
@@ -162,14 +162,13 @@ def affinity_keys(affinity: NodeSelector | None) -> set[str]:
     return {requirement.key for term in terms for requirement in term.match_expressions or ()}
 
 
-def _demanded(affinity: NodeSelector | None) -> set[Label | None]:
+def _index_labels(affinity: NodeSelector | None) -> set[Label | None]:
     """Return labels of which each node that the affinity admits has one; only None without such labels."""
     labels: set[Label | None] = set()
     for term in affinity.node_selector_terms or () if affinity is not None else ():
-        named = next(
-            (requirement for requirement in term.match_expressions or () if requirement.operator == "In"), None
-        )
-        if named is None:
+        requirements = (requirement for requirement in term.match_expressions or () if requirement.operator == "In")
+        requirement = next(requirements, None)
+        if requirement is None:
             return {None}
-        labels.update((named.key, value) for value in named.values or ())
+        labels.update((requirement.key, value) for value in requirement.values or ())
     return labels or {None}

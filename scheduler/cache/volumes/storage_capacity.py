@@ -40,7 +40,7 @@ class Capacities:
     """The drivers that publish capacity, and what they publish, by namespace/name."""
 
     def __init__(self, capacities: Mapping[str, _Capacity] | None = None) -> None:
-        self._publishing: set[str] = set()
+        self._publishers: set[str] = set()
         self._capacities: dict[str, _Capacity] = {}
         self._classes: dict[str, _Class] = {}
         for key, capacity in (capacities or {}).items():
@@ -51,53 +51,53 @@ class Capacities:
         name = driver.metadata.name
         if not driver.spec.storage_capacity:
             return self.remove_driver(name)
-        self._publishing.add(name)
+        self._publishers.add(name)
         return False
 
     def remove_driver(self, name: str) -> bool:
-        was_publishing = name in self._publishing
-        self._publishing.discard(name)
+        was_publishing = name in self._publishers
+        self._publishers.discard(name)
         return was_publishing
 
     def put(self, capacity: CSIStorageCapacity) -> bool:
         """Record a capacity object; return whether more volumes may be provisioned now."""
-        known, read = self._capacities.get(capacity.key), _read(capacity)
-        if known != read:
+        previous, new = self._capacities.get(capacity.key), _read(capacity)
+        if previous != new:
             self.remove(capacity.key)
-            self._put(capacity.key, read)
-        return known is None or (known != read and read.largest >= known.largest)
+            self._put(capacity.key, new)
+        return previous is None or (previous != new and new.largest >= previous.largest)
 
     def remove(self, key: str) -> None:
         capacity = self._capacities.pop(key, None)
         if capacity is None:
             return
-        found = self._classes[capacity.storage_class]
-        found.keys -= Counter(capacity.nodes.keys())
-        del found.by_label[capacity.label][key]
-        if not found.by_label[capacity.label]:
-            del found.by_label[capacity.label]
-        if not found.by_label:
+        entry = self._classes[capacity.storage_class]
+        entry.keys -= Counter(capacity.nodes.keys())
+        del entry.by_label[capacity.label][key]
+        if not entry.by_label[capacity.label]:
+            del entry.by_label[capacity.label]
+        if not entry.by_label:
             del self._classes[capacity.storage_class]
 
     def drivers(self) -> Iterable[str]:
         """Return the drivers that publish capacity."""
-        return self._publishing
+        return self._publishers
 
     def keys(self) -> Iterable[str]:
         return self._capacities.keys()
 
     def label_keys(self, storage_class: str) -> Iterable[str]:
         """Return the node labels that decide how much capacity a class has."""
-        found = self._classes.get(storage_class)
-        return () if found is None else found.keys.keys()
+        entry = self._classes.get(storage_class)
+        return () if entry is None else entry.keys.keys()
 
-    def has_room(self, storage_class: StorageClass, wanted: int, labels: Mapping[str, str | None]) -> bool:
+    def has_room(self, storage_class: StorageClass, size: int, labels: Mapping[str, str | None]) -> bool:
         """Return whether the published capacity admits a volume of so many bytes for a node with these labels."""
-        if storage_class.provisioner not in self._publishing:
+        if storage_class.provisioner not in self._publishers:
             return True
-        there = {key: value for key, value in labels.items() if value is not None}
-        near = self._near(storage_class.metadata.name, there)
-        return any(capacity.largest >= wanted and capacity.nodes.matches(there) for capacity in near)
+        node_labels = {key: value for key, value in labels.items() if value is not None}
+        near = self._near(storage_class.metadata.name, node_labels)
+        return any(capacity.largest >= size and capacity.nodes.matches(node_labels) for capacity in near)
 
     def check(self) -> None:
         """Assert that the index equals a new one of the same objects."""
@@ -107,9 +107,9 @@ class Capacities:
 
     def _put(self, key: str, capacity: _Capacity) -> None:
         self._capacities[key] = capacity
-        found = self._classes.setdefault(capacity.storage_class, _Class())
-        found.keys.update(capacity.nodes.keys())
-        found.by_label.setdefault(capacity.label, {})[key] = capacity
+        entry = self._classes.setdefault(capacity.storage_class, _Class())
+        entry.keys.update(capacity.nodes.keys())
+        entry.by_label.setdefault(capacity.label, {})[key] = capacity
 
     def _near(self, storage_class: str, labels: Mapping[str, str]) -> Iterator[_Capacity]:
         """Yield all capacities of a class that a node with these labels can reach, and maybe others."""
@@ -120,12 +120,12 @@ class Capacities:
 
 def _read(capacity: CSIStorageCapacity) -> _Capacity:
     """Return the capacity of an object: none if it is unreadable, and on no node without a topology."""
-    published = capacity.capacity if capacity.maximum_volume_size is None else capacity.maximum_volume_size
+    quantity = capacity.capacity if capacity.maximum_volume_size is None else capacity.maximum_volume_size
     try:
         nodes = read_selector(capacity.node_topology)
     except ValueError:
         nodes = NOTHING
-    return _Capacity(capacity.storage_class_name, nodes, _bytes(published))
+    return _Capacity(capacity.storage_class_name, nodes, _bytes(quantity))
 
 
 def _bytes(quantity: Quantity | None) -> int:

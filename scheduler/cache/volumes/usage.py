@@ -19,21 +19,21 @@ class Usage:
         self._users: dict[str, Counter[str]] = {}
         # The disks in use by what identifies them, with their nodes.
         self._disks: dict[tuple[str, ...], Counter[tuple[str, Disk]]] = {}
-        for node, used in assigned_pod:
-            self.shift(node, used, 1)
+        for node, volumes in assigned_pod:
+            self.shift(node, volumes, 1)
 
     def copy(self) -> "Usage":
         """Return the same usage; what changes later in one of both does not change in the other."""
-        copied = Usage()
-        copied._claims_on, copied._users, copied._disks = self._claims_on.copy(), self._users.copy(), self._disks.copy()
-        return copied
+        copy = Usage()
+        copy._claims_on, copy._users, copy._disks = self._claims_on.copy(), self._users.copy(), self._disks.copy()
+        return copy
 
-    def shift(self, node: str, used: PodVolumes, by: int) -> None:
+    def shift(self, node: str, volumes: PodVolumes, by: int) -> None:
         """Add a pod's volumes on a node (``by`` 1), or remove them (-1)."""
-        for claim in used.claims:
+        for claim in volumes.claims:
             _shift(self._claims_on, node, claim.key, by)
             _shift(self._users, claim.key, node, by)
-        for disk in used.disks:
+        for disk in volumes.disks:
             _shift(self._disks, disk.identity, (node, disk), by)
 
     def is_used(self, claim: str) -> bool:
@@ -45,7 +45,7 @@ class Usage:
 
     def nodes_in_conflict(self, disk: Disk) -> Iterator[str]:
         """Yield the nodes where a pod uses the disk in a way that excludes others."""
-        yield from (node for node, other in self._disks.get(disk.identity, ()) if disk.conflicts(other))
+        yield from (node for node, second in self._disks.get(disk.identity, ()) if disk.conflicts(second))
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Usage) and vars(self) == vars(other)

@@ -36,7 +36,7 @@ PATHS: Mapping[type[Stored], str] = {
     CSIStorageCapacity: "/apis/storage.k8s.io/v1/csistoragecapacities",
     VolumeAttachment: "/apis/storage.k8s.io/v1/volumeattachments",
 }
-_NAMESPACED = (PersistentVolumeClaim, CSIStorageCapacity)
+_IN_NAMESPACE = (PersistentVolumeClaim, CSIStorageCapacity)
 _NO_LIMITS: Mapping[str, int] = {}
 _NO_KEYS: Mapping[str, Collection[str]] = {}
 
@@ -74,14 +74,22 @@ class VolumeCache:
 
     def snapshot(self, *, has_volumes: bool) -> "VolumeCache":
         """Return the storage as it is now, without ``has_volumes`` only what pods use of it: nobody asks for more."""
-        made = VolumeCache()
-        made.usage, made.changes = self.usage.copy(), self.changes
+        snapshot = VolumeCache()
+        snapshot.usage, snapshot.changes = self.usage.copy(), self.changes
         if has_volumes:
-            made.pv_index, made.assumed, made.capacities = self.pv_index.copy(), self.assumed.copy(), self.capacities
-            made._claims, made._classes, made._limits = self._claims.copy(), self._classes.copy(), self._limits.copy()
-            made._topology_keys, made._attachments = self._topology_keys.copy(), self._attachments.copy()
-            made._attached_to = {node: there.copy() for node, there in self._attached_to.items()}
-        return made
+            snapshot.pv_index, snapshot.assumed, snapshot.capacities = (
+                self.pv_index.copy(),
+                self.assumed.copy(),
+                self.capacities,
+            )
+            snapshot._claims, snapshot._classes, snapshot._limits = (
+                self._claims.copy(),
+                self._classes.copy(),
+                self._limits.copy(),
+            )
+            snapshot._topology_keys, snapshot._attachments = self._topology_keys.copy(), self._attachments.copy()
+            snapshot._attached_to = {node: attachments.copy() for node, attachments in self._attached_to.items()}
+        return snapshot
 
     def claim(self, key: str) -> PersistentVolumeClaim | None:
         return self._claims.get(key)
@@ -99,8 +107,8 @@ class VolumeCache:
         return any(self._limits.values())
 
     def attached_to(self, node: str) -> Collection[VolumeAttachment]:
-        found = self._attached_to.get(node)
-        return () if found is None else found.values()
+        attachments = self._attached_to.get(node)
+        return () if attachments is None else attachments.values()
 
     def selected_node(self, claim: PersistentVolumeClaim) -> str:
         """Return the node for which a claim's volume is, or will be, provisioned; empty if none is selected yet."""
@@ -153,11 +161,11 @@ class VolumeCache:
             case Removed(identity):
                 return self._remove(kind, _key(kind, identity))
 
-    def keep(self, kind: type[Stored], there: Iterable[Identity]) -> StorageChange:
-        """Drop the objects of this kind that are not in ``there``."""
+    def keep(self, kind: type[Stored], identities: Iterable[Identity]) -> StorageChange:
+        """Drop the objects of this kind that are not in ``identities``."""
         self.changes += 1
-        kept, change = {_key(kind, identity) for identity in there}, StorageChange()
-        for key in sorted(set(self._known(kind)) - kept):
+        keys, change = {_key(kind, identity) for identity in identities}, StorageChange()
+        for key in sorted(set(self._keys(kind)) - keys):
             change |= self._remove(kind, key)
         return change
 
@@ -166,11 +174,11 @@ class VolumeCache:
         plans = self.assumed.plans.values()
         self.capacities.check()
         self.pv_index.check(Counter(match.volume.metadata.name for plan in plans for match in plan.matches))
-        attached = {name for there in self._attached_to.values() for name in there}
-        assert attached == self._attachments.keys(), "the attachments by node are not those that are there"
+        names = {name for attachments in self._attached_to.values() for name in attachments}
+        assert names == self._attachments.keys(), "the attachments by node are not those that are there"
 
-    def _known(self, kind: type[Stored]) -> Iterable[str]:
-        known: Mapping[Any, Iterable[str]] = {
+    def _keys(self, kind: type[Stored]) -> Iterable[str]:
+        keys: Mapping[Any, Iterable[str]] = {
             PersistentVolumeClaim: self._claims,
             PersistentVolume: self.pv_index.names(),
             StorageClass: self._classes,
@@ -179,21 +187,23 @@ class VolumeCache:
             CSIStorageCapacity: self.capacities.keys(),
             VolumeAttachment: self._attachments,
         }
-        return known[kind]
+        return keys[kind]
 
     def _put(self, item: Stored) -> StorageChange:
         name = item.metadata.name
         match item:
             case PersistentVolumeClaim():
-                known, self._claims[item.key] = self._claims.get(item.key), item
-                changed = known is None or _substance(known) != _substance(item)
-                return StorageChange(ClusterEvent.CLAIM if changed else NO_EVENT, frozenset((item.key,)))
+                previous, self._claims[item.key] = self._claims.get(item.key), item
+                is_change = previous is None or _substance(previous) != _substance(item)
+                return StorageChange(ClusterEvent.CLAIM if is_change else NO_EVENT, frozenset((item.key,)))
             case PersistentVolume():
-                before = self.pv_index.get(name)
+                old_volume = self.pv_index.get(name)
                 self.pv_index.put(item)
-                changed = before is None or _substance(before) != _substance(item)
-                concerned = self._claims_of(item) | (self._claims_of(before) if before is not None else frozenset())
-                return StorageChange(ClusterEvent.VOLUME if changed else NO_EVENT, concerned)
+                is_change = old_volume is None or _substance(old_volume) != _substance(item)
+                claims = self._claims_of(item) | (
+                    self._claims_of(old_volume) if old_volume is not None else frozenset()
+                )
+                return StorageChange(ClusterEvent.VOLUME if is_change else NO_EVENT, claims)
             case StorageClass() | CSIDriver() | CSIStorageCapacity():
                 return StorageChange(ClusterEvent.STORAGE_CLASS if self._makes_more(item) else NO_EVENT)
             case CSINode():
@@ -205,8 +215,8 @@ class VolumeCache:
                     helps |= ClusterEvent.STORAGE_CLASS
                 return StorageChange(helps)
             case VolumeAttachment():
-                there = self._attachments.get(name)
-                if there is not None and there.spec == item.spec:
+                old_attachment = self._attachments.get(name)
+                if old_attachment is not None and old_attachment.spec == item.spec:
                     # An attachment's status changes; only its existence counts.
                     return StorageChange()
                 change = self._remove(VolumeAttachment, name)
@@ -221,8 +231,8 @@ class VolumeCache:
                 StorageChange(claims=frozenset((key,))) if self._claims.pop(key, None) is not None else StorageChange()
             )
         if kind is PersistentVolume:
-            gone = self.pv_index.remove(key)
-            return StorageChange(claims=self._claims_of(gone)) if gone is not None else StorageChange()
+            volume = self.pv_index.remove(key)
+            return StorageChange(claims=self._claims_of(volume)) if volume is not None else StorageChange()
         if kind in (StorageClass, CSIDriver, CSIStorageCapacity):
             return StorageChange(ClusterEvent.STORAGE_CLASS if self._makes_more_without(kind, key) else NO_EVENT)
         if kind is CSINode:
@@ -260,12 +270,12 @@ class VolumeCache:
 
     def _claims_of(self, volume: PersistentVolume) -> frozenset[str]:
         """Return the claims that a volume is reserved for, by its claimRef or by an assumed plan."""
-        named = volume.spec.claim_ref.key if volume.spec.claim_ref is not None else ""
-        return frozenset(key for key in (named, self.assumed.claim_of(volume.metadata.name)) if key)
+        claim = volume.spec.claim_ref.key if volume.spec.claim_ref is not None else ""
+        return frozenset(key for key in (claim, self.assumed.claim_of(volume.metadata.name)) if key)
 
 
 def _key(kind: type[Stored], identity: Identity) -> str:
-    return f"{identity.namespace}/{identity.name}" if kind in _NAMESPACED else identity.name
+    return f"{identity.namespace}/{identity.name}" if kind in _IN_NAMESPACE else identity.name
 
 
 def _substance(item: PersistentVolumeClaim | PersistentVolume) -> tuple[object, ...]:

@@ -38,7 +38,7 @@ class MemberRoom:
             for at in passing:
                 passed[at] = 1
             taken = np.repeat(np.array([needs(one) for one in shapes], np.int64), self._counts, axis=0).T
-            left = np.maximum(nodes.view(rows).left, 0) * passed
+            left = np.maximum(nodes.view(rows).free, 0) * passed
             self._left_and_taken = [(one, of_line) for one, of_line in zip(left, taken, strict=True) if of_line.any()]
 
     def of_any(self, rows: Rows, which: Amounts, domains: int) -> Amounts:
@@ -80,12 +80,12 @@ def _room(member: PodInfo, passing: Rows, nodes: NodeColumns, *, is_apart: bool)
 
 def _amounts(member: PodInfo, rows: Rows, nodes: NodeColumns) -> Iterator[tuple[Amounts, int]]:
     """Yield for each resource what the rows have left, and what a member takes."""
-    yield from ((left, taken) for left, taken in zip(nodes.view(rows).left, needs(member), strict=True) if taken)
+    yield from ((left, taken) for left, taken in zip(nodes.view(rows).free, needs(member), strict=True) if taken)
     for name, taken in member.resources.items():
         if taken and name not in LINES and (scalar := nodes.scalar(name)) is not None:
-            yield scalar.left[rows], taken
+            yield scalar.free[rows], taken
     for wish in member.wishes:
-        yield nodes.unit_pools[wish.kind.name].spread(lambda pool: len(pool.left.free), rows), 1
+        yield nodes.unit_pools[wish.kind.name].spread(lambda pool: len(pool.units.free), rows), 1
 
 
 def _summed(which: Amounts, domains: int, amounts: Amounts) -> Amounts:

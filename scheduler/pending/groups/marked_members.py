@@ -133,7 +133,11 @@ class MarkedMembers(Part):
     def _is_cut_short(self, key: GroupKey) -> bool:
         """Return whether it is certain that some of a group were deleted by an order, and the others were to be."""
         policy, members = self._groups.known_pod_groups.of(key), self._groups.groups_by_pod.get(key)
-        if members is None or not isinstance(policy, GroupPolicy) or key not in self._groups.known_pod_groups.whole:
+        if (
+            members is None
+            or not isinstance(policy, GroupPolicy)
+            or key not in self._groups.known_pod_groups.whole_groups
+        ):
             return False
         placed = [self._staying.get(uid) for uid in members.of("placed")]
         if None in placed:

@@ -139,7 +139,7 @@ class PendingGroups:
     def take_pod_group(self, kind: type[AnyPodGroup], event: Change[AnyPodGroup], now: float) -> None:
         """Apply a watch event of a PodGroup."""
         ranked = self._known.key_of(kind, event.identity)
-        before, priority = len(self._known.whole), self._known.priority(ranked)
+        before, priority = len(self._known.whole_groups), self._known.priority(ranked)
         key = self._known.take(kind, event)
         self._heed_disruption(before, now)
         if self._known.priority(ranked) != priority:
@@ -150,7 +150,7 @@ class PendingGroups:
             self._refresh(ranked, now)
 
     def keep_pod_groups(self, kind: type[AnyPodGroup], there: Iterable[Identity], now: float) -> None:
-        before = len(self._known.whole)
+        before = len(self._known.whole_groups)
         lost = self._known.keep(kind, there)
         self._heed_disruption(before, now)
         for key in lost:
@@ -159,7 +159,7 @@ class PendingGroups:
 
     def _note_condition(self, key: GroupKey, now: float) -> bool:
         """Note how a PodGroup is shown; return whether it has taken another one's name."""
-        pod_group = self._known.shown(key)
+        pod_group = self._known.pod_group(key)
         if pod_group is not None:
             return self._conditions.shown(key, pod_group.metadata.uid, now)
         self._conditions.forget(key)
@@ -167,7 +167,7 @@ class PendingGroups:
 
     def _heed_disruption(self, before: int, now: float) -> None:
         """Let pods come again if members may be preempted one by one now of a group that went as a whole before."""
-        if len(self._known.whole) < before:
+        if len(self._known.whole_groups) < before:
             self._queue.move_on_event(LEAVING, now)
 
     def key_of(self, entry: str) -> GroupKey | None:
@@ -333,7 +333,7 @@ class PendingGroups:
             return
         self._by_pod.put(uid, membership, standing, is_latecomer=is_latecomer, times=times, is_foreign=is_foreign)
         self._queue_as(uid, standing, membership)
-        if standing == "placed" and self._known.shown(membership.key) is not None:
+        if standing == "placed" and self._known.pod_group(membership.key) is not None:
             self._conditions.note(membership.key, now)
         self._refresh(membership.key, now)
 
@@ -346,7 +346,7 @@ class PendingGroups:
     def _stand(self, uid: str, standing: Standing, least: int = 0) -> None:
         membership = self._by_pod.of(uid)
         assert membership is not None, "a pod without a group stands for nothing"
-        self._by_pod.put(uid, membership, standing, least=least)
+        self._by_pod.put(uid, membership, standing, start_min=least)
         self._queue_as(uid, standing, membership)
 
     def _queue_as(self, uid: str, standing: Standing, membership: GroupMembership) -> None:

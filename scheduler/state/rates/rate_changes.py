@@ -280,7 +280,7 @@ class RateChanges(Part):
     def _finish(self, order: WriteRates, result: WriteRatesResult, now: float) -> Iterator[Instruction]:
         uid, assigned = order.rates.uid, self._cache.assigned(order.rates.uid)
         self._writes.end(uid)
-        self._cache.finish_rates(uid, written=result.kind == "written")
+        self._cache.finish_rates(uid, is_written=result.kind == "written")
         change = self._changes.get(uid)
         if result.kind == "written":
             yield Report(order.pod, "RatesAllocated", order.message)

@@ -117,10 +117,10 @@ def test_what_is_being_written_counts_until_its_result_is_definite(stage: Stage)
     assert stage.left == 40_000
     stage.rates(None)
     assert stage.left == 40_000
-    stage.machine.cache.finish_rates("uid-p", written=False)
+    stage.machine.cache.finish_rates("uid-p", is_written=False)
     assert stage.left == 70_000
     stage.machine.cache.write_rates(raised)
-    stage.machine.cache.finish_rates("uid-p", written=True)
+    stage.machine.cache.finish_rates("uid-p", is_written=True)
     assert stage.left == 40_000
     # The watch is behind.
     stage.rates(None)

@@ -34,7 +34,7 @@ def test_a_kept_view_is_what_its_row_has_after_each_change(change: str) -> None:
     rows = nodes.all_rows()
     CHANGES[change](nodes, row)
     now, columns = nodes.row_view(row), nodes.view(rows)
-    assert now.left == columns.left[:, 0].tolist()
+    assert now.free == columns.free[:, 0].tolist()
     assert now.allocatable == columns.allocatable[:, 0].tolist()
 
 

@@ -143,8 +143,8 @@ def facts(cache: Cache) -> dict[str, object]:
             nodes.ports[row],
             nodes.offers[row],
             [nodes.label(key)[row] for key in KEYS],
-            (view.allocatable, view.left),
-            int(gpus.left[row]) if gpus is not None else 0,
+            (view.allocatable, view.free),
+            int(gpus.free[row]) if gpus is not None else 0,
             {one.uid for one in cache.assigned_pods_on(name)},
             cache.vf_accounting(name).free_vfs,
         )

@@ -76,10 +76,10 @@ class AwaitedNodes:
     def _in_order(self, rows: Rows, member: PodInfo) -> Sequence[int]:
         """Return the rows, those of the first nodes before all others, then by what is missing there."""
         view, taken = self._nodes.view(rows), np.array(needs(member), np.int64)[:, None]
-        missing = (np.maximum(taken - view.left, 0) / np.maximum(taken, 1)).max(axis=0)
+        missing = (np.maximum(taken - view.free, 0) / np.maximum(taken, 1)).max(axis=0)
         row_of = self._nodes.row_of
         later = np.isin(rows, [row_of[name] for name in self.first if name in row_of], invert=True)
-        pods = view.allocatable[_PODS] - view.left[_PODS]
+        pods = view.allocatable[_PODS] - view.free[_PODS]
         found: list[int] = rows[np.lexsort((pods, missing, later))].tolist()
         return found
 
