@@ -29,6 +29,7 @@ from scheduler.kube.binding_outcome import Outcome
 from scheduler.kube.cluster_event import ClusterEvent
 from scheduler.kube.objects import Pod
 from scheduler.kube.pod_info import PodInfo, Refusal, read_pod_info
+from scheduler.kube.refused import Refused
 from scheduler.pending.pending_pods import PendingPods
 from scheduler.placement.assign import NOT_ENOUGH, OUT_OF_BUDGET, demands_on
 from scheduler.placement.place import SEARCHED_AT_ONCE, PfCapacity
@@ -118,21 +119,21 @@ class ExtenderPods:
                 weights += WEIGHT_OF[plugin.name]
         return total * MAX_PRIORITY // (100 * max(weights, 1))
 
-    def reserve(self, pod_info: PodInfo, node: str, now: float, claimed: Claimed | None = None) -> Bind | str:
+    def reserve(self, pod_info: PodInfo, node: str, now: float, claimed: Claimed | None = None) -> Bind | Refused:
         """Reserve exact VFs on the chosen node, beside ``claimed`` devices; return the bind, or why there are none."""
         self.cache.tick(now)
         if reason := self._not_ours(pod_info):
-            return reason
+            return Refused(reason)
         self.bound_without_vfs.bound(pod_info.uid)
         nominated = self._nominated_for(pod_info).get(node, [])
         dry_runs, verdict = self._fitting(self._dry_runs(pod_info, Steps()), node, nominated, claimed)
         if verdict.reason:
-            return f"node {node!r}: {verdict.reason}"
+            return Refused(f"node {node!r}: {verdict.reason}")
         assigned_pod = self._assigned(dry_runs, node, nominated)
         written = dump_assignment(assigned_pod.assignment) if assigned_pod.assignment is not None else ""
         annotations = annotations_of(written, self.sign)
         if fault := validate_annotations(pod_info.pod.annotations, annotations):
-            return fault
+            return Refused(fault)
         self.cache.assume(assigned_pod, now)
         self.queue.move_on_event(ClusterEvent.POD_ASSIGNED, now)
         return Bind(pod_info, assigned_pod, annotations, {"v": 1, "node": node})

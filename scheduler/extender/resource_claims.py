@@ -14,6 +14,7 @@ import msgspec
 from mooring.names import is_subdomain
 from mooring.parsing import shorten
 from scheduler.kube.objects import Metadata, NodeSelector, Pod, Struct
+from scheduler.kube.refused import Refused
 
 # The newest first. Kubernetes serves v1 since 1.34, v1beta2 since 1.33 and v1beta1 since 1.32, where they are on.
 VERSIONS = ("v1", "v1beta2", "v1beta1")
@@ -135,28 +136,26 @@ class Allocation:
         return sorted({device.driver for device in self.devices})
 
 
-def claim_names(pod: Pod) -> tuple[str, ...] | str:
-    """Return the names of a pod's claims; in words why they are not known."""
+def claim_names(pod: Pod) -> tuple[str, ...] | Refused:
+    """Return the names of a pod's claims, or why they are not known."""
     claims = pod.spec.resource_claims or ()
     if len(claims) > MOST_CLAIMS:
-        return f"{len(claims)} resource claims are more than {MOST_CLAIMS}"
+        return Refused(f"{len(claims)} resource claims are more than {MOST_CLAIMS}")
     status_of = {claim.name: claim for claim in pod.status.resource_claim_statuses or ()}
     claim_keys = []
     for claim in claims:
         if claim.resource_claim_name:
             claim_keys.append(claim.resource_claim_name)
         elif claim.name not in status_of:
-            return f"the claim {claim.name!r} of the pod has not been made from its template yet"
+            return Refused(f"the claim {claim.name!r} of the pod has not been made from its template yet")
         elif generated_name := status_of[claim.name].resource_claim_name:
             claim_keys.append(generated_name)
         # Else none is needed. Source: PodResourceClaimStatus in k8s.io/api/core/v1/types.go.
     # They become parts of a path, and who asks may have sent the pod himself.
     strange = next((name for name in (*claim_keys, pod.metadata.namespace) if not is_subdomain(name)), None)
-    return (
-        tuple(dict.fromkeys(claim_keys))
-        if strange is None
-        else f"{shorten(strange)} is no name of a claim or namespace"
-    )
+    if strange is not None:
+        return Refused(f"{shorten(strange)} is no name of a claim or namespace")
+    return tuple(dict.fromkeys(claim_keys))
 
 
 def allocated(claims: Sequence[ResourceClaim]) -> Allocation | None:
@@ -185,14 +184,17 @@ def _nodes(selector: NodeSelector | None) -> Iterator[str]:
                 yield from field.values or ()
 
 
-def roots_of(allocation: Allocation, slices: Iterable[ResourceSlice], node: str) -> tuple[frozenset[str], ...] | str:
-    """Return the PCIe roots of each allocated device that has any, in order; why there is none in words."""
+def roots_of(
+    allocation: Allocation, slices: Iterable[ResourceSlice], node: str
+) -> tuple[frozenset[str], ...] | Refused:
+    """Return the PCIe roots of each allocated device that has any, in order, or why there is none."""
     roots_by_device = _published(slices)
     if missing := next((device for device in allocation.devices if device not in roots_by_device), None):
-        return f"device {str(missing)!r} of {allocation.title} is in no ResourceSlice of node {node!r}"
+        return Refused(f"device {str(missing)!r} of {allocation.title} is in no ResourceSlice of node {node!r}")
     roots = [roots_by_device[device] for device in allocation.devices if roots_by_device[device]]
     if not roots:
-        return f"no device of {allocation.title} has the attribute {PCIE_ROOT!r}: its driver does not say where it lies"
+        fault = f"has the attribute {PCIE_ROOT!r}: its driver does not say where it lies"
+        return Refused(f"no device of {allocation.title} {fault}")
     return tuple(roots)
 
 

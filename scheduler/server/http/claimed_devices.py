@@ -24,6 +24,7 @@ from scheduler.extender.resource_claims import (
 )
 from scheduler.extender.roots import Claimed
 from scheduler.kube.objects import Pod
+from scheduler.kube.refused import Refused
 
 T = TypeVar("T")
 _GROUP = "/apis/resource.k8s.io"
@@ -45,8 +46,8 @@ class ClaimedDevices:
         self._api = api
         self._version = ""
 
-    async def of(self, pod: Pod, node: str | None = None) -> Claimed | str | None:
-        """Return a pod's devices on ``node``, or where they have been allocated; in words why they are not known.
+    async def of(self, pod: Pod, node: str | None = None) -> Claimed | Refused | None:
+        """Return a pod's devices on ``node``, or where they have been allocated, or why they are not known.
 
         None while a claim is not allocated, or without ``node`` where none is named. Raise KubeError.
         """
@@ -55,11 +56,11 @@ class ClaimedDevices:
         except _Unfound as why:
             # It may have been a version that is not served any more.
             self._version = ""
-            return str(why)
+            return Refused(str(why))
 
-    async def _of(self, pod: Pod, node: str | None) -> Claimed | str | None:
+    async def _of(self, pod: Pod, node: str | None) -> Claimed | Refused | None:
         names = resource_claims.claim_names(pod)
-        if isinstance(names, str):
+        if isinstance(names, Refused):
             return names
         api = f"{_GROUP}/{await self._served()}"
         paths = [f"{api}/namespaces/{pod.metadata.namespace}/resourceclaims/{name}" for name in names]
@@ -69,9 +70,9 @@ class ClaimedDevices:
         if allocation is None or (node_name := node or allocation.node) is None:
             return None
         if allocation.node not in (None, node_name):
-            return f"{allocation.title} has devices on node {allocation.node!r}"
+            return Refused(f"{allocation.title} has devices on node {allocation.node!r}")
         roots = resource_claims.roots_of(allocation, await self._slices(api, allocation, node_name), node_name)
-        return roots if isinstance(roots, str) else Claimed(allocation.title, node_name, roots)
+        return roots if isinstance(roots, Refused) else Claimed(allocation.title, node_name, roots)
 
     async def _served(self) -> str:
         if not self._version:

@@ -28,6 +28,7 @@ from scheduler.extender.roots import Claimed
 from scheduler.kube.binding_outcome import Outcome
 from scheduler.kube.objects import Pod
 from scheduler.kube.pod_info import PodInfo, Refusal
+from scheduler.kube.refused import Refused
 from scheduler.server import metrics
 from scheduler.server.bind import bind
 from scheduler.server.http.claimed_devices import ClaimedDevices
@@ -100,7 +101,7 @@ class ExtenderHandlers:
         pod_info = self._extender_pods.read(args.pod)
         victims_by_node = dict[str, protocol.Victims]()
         claimed = await self._claimed(pod_info) if isinstance(pod_info, PodInfo) else None
-        if isinstance(pod_info, PodInfo) and not isinstance(claimed, str):
+        if isinstance(pod_info, PodInfo) and not isinstance(claimed, Refused):
             async for node in self._in_slices(args.victims):
                 victims = self._extender_pods.make_room(pod_info, node, args.victims[node], self._clock(), claimed)
                 victims_by_node |= {node: victims} if victims is not None else {}
@@ -127,21 +128,21 @@ class ExtenderHandlers:
         if fault := self._extender_pods.bound_without_vfs.fault:
             return protocol.filtered(args, _nowhere(args, fault))
         claimed = await self._claimed(pod_info)
-        if isinstance(claimed, str):
-            return protocol.filtered(args, _nowhere(args, word(Verdict(claimed))))
+        if isinstance(claimed, Refused):
+            return protocol.filtered(args, _nowhere(args, word(Verdict(claimed.reason))))
         return protocol.filtered(args, await self._judge(pod_info, args, word, claimed))
 
-    async def _claimed(self, pod_info: PodInfo, node: str | None = None) -> Claimed | str | None:
-        """Return the devices that a pod's VFs must lie beside, as far as they are known; in words what is wrong."""
+    async def _claimed(self, pod_info: PodInfo, node: str | None = None) -> Claimed | Refused | None:
+        """Return the devices that a pod's VFs must lie beside, as far as they are known, or what is wrong."""
         if pod_info.request is None or pod_info.request.vfs is None:
             return None
         try:
             async with asyncio.timeout(_ANSWER_S):
                 return await self._claimed_devices.of(pod_info.pod, node)
         except KubeError as failed:
-            return f"the pod's resource claims cannot be read: {failed}"
+            return Refused(f"the pod's resource claims cannot be read: {failed}")
         except TimeoutError:
-            return f"the pod's resource claims cannot be read: no answer within {_ANSWER_S:.0f} s"
+            return Refused(f"the pod's resource claims cannot be read: no answer within {_ANSWER_S:.0f} s")
 
     async def _judge(
         self, pod_info: PodInfo, args: ExtenderArgs, word: Wording, claimed: Claimed | None
@@ -172,16 +173,16 @@ class ExtenderHandlers:
 
     async def _bind(self, args: Binding) -> str:
         """Bind and return why not, empty if bound; a second request during a bind waits for the same bind."""
-        under_way: _UnderWay | str | None = self._under_way.get(args.uid)
+        under_way: _UnderWay | Refused | None = self._under_way.get(args.uid)
         if under_way is None:
             await self._shown(args.uid)
             pod = await self._read(args)
-            if isinstance(claimed := await self._claimed_at_bind(pod, args), str):
-                return claimed
+            if isinstance(claimed := await self._claimed_at_bind(pod, args), Refused):
+                return claimed.reason
             # Another request may have started first.
             under_way = self._under_way.get(args.uid) or self._begin(pod, args, claimed)
-        if isinstance(under_way, str):
-            return under_way
+        if isinstance(under_way, Refused):
+            return under_way.reason
         if under_way.node != args.node:
             return f"pod {args.key} is being bound to node {under_way.node!r}"
         outcome = await asyncio.shield(under_way.writing)
@@ -200,28 +201,28 @@ class ExtenderHandlers:
         except msgspec.MsgspecError as unreadable:
             raise protocol.ProtocolError(f"pod {args.key} cannot be read: {unreadable}") from unreadable
 
-    async def _claimed_at_bind(self, pod: Pod, args: Binding) -> Claimed | str | None:
+    async def _claimed_at_bind(self, pod: Pod, args: Binding) -> Claimed | Refused | None:
         """Return the devices that a waiting pod's VFs must lie beside: kube-scheduler allocates before it binds."""
         pod_info = self._extender_pods.read(pod)
         if pod.metadata.uid != args.uid or pod.spec.node_name or isinstance(pod_info, Refusal):
             return None
         if pod_info.request is None or pod_info.request.vfs is None:
             return None
-        return await self._claimed(pod_info, args.node) or _UNALLOCATED
+        return await self._claimed(pod_info, args.node) or Refused(_UNALLOCATED)
 
-    def _begin(self, pod: Pod, args: Binding, claimed: Claimed | None) -> _UnderWay | str:
+    def _begin(self, pod: Pod, args: Binding, claimed: Claimed | None) -> _UnderWay | Refused:
         """Reserve and start to bind; if there is nothing to bind return why, empty if the pod is bound as requested."""
         if reason := self.standing_by():
-            return f"this scheduler {reason}"
+            return Refused(f"this scheduler {reason}")
         if pod.metadata.uid != args.uid:
-            return f"pod {args.key} has the uid {pod.metadata.uid!r} now, not {args.uid!r}"
+            return Refused(f"pod {args.key} has the uid {pod.metadata.uid!r} now, not {args.uid!r}")
         pod_info = self._extender_pods.read(pod)
         if isinstance(pod_info, Refusal):
-            return pod_info.reason
+            return Refused(pod_info.reason)
         if pod.spec.node_name:
-            return _bound_already(pod_info, args.node)
+            return Refused(_bound_already(pod_info, args.node))
         decision = self._extender_pods.reserve(pod_info, args.node, self._clock(), claimed)
-        if isinstance(decision, str):
+        if isinstance(decision, Refused):
             return decision
         under_way = self._under_way[args.uid] = _UnderWay(args.node, self._loop.start(self._write(decision)))
         return under_way

@@ -18,6 +18,7 @@ from scheduler.kube.binding_outcome import BOUND, Outcome
 from scheduler.kube.objects import Pod
 from scheduler.kube.pod_groups import PodGroup
 from scheduler.kube.pod_info import PodInfo, Refusal
+from scheduler.kube.refused import Refused
 from scheduler.placement.gpus_constraint import gpu_kind
 from scheduler.state.machine import Machine
 from tests.scheduler.extender.scene import FOREIGN, FULL, NOW, MakeNode, MakePf, MakePod, Scene
@@ -92,7 +93,7 @@ def test_a_device_plugins_gpus_are_refused_where_mooring_gives_them(
     pod_info = scene.pod_info(spec={"containers": [{"name": "c", **limits}]})
     told = "node(s) gave GPUs as 'mooring.dev/gpu', not as 'nvidia.com/gpu'"
     assert scene.judge(pod_info, "n1", "n2") == {"n1": Verdict(), "n2": Verdict(told, for_good=True)}
-    assert scene.extender_pods.reserve(pod_info, "n2", NOW) == f"node 'n2': {told}"
+    assert scene.extender_pods.reserve(pod_info, "n2", NOW) == Refused(f"node 'n2': {told}")
     machine.check()
 
 
@@ -101,7 +102,7 @@ def test_a_pod_that_asks_for_nothing_of_ours_is_not_bound(scene: Scene, make_pod
     scene.see(other := make_pod(spec={"schedulerName": "default-scheduler"}))
     pod_info = scene.extender_pods.read(other)
     assert isinstance(pod_info, PodInfo)
-    assert scene.extender_pods.reserve(pod_info, "n1", NOW) == "pod default/p0 requests nothing of Mooring"
+    assert scene.extender_pods.reserve(pod_info, "n1", NOW) == Refused("pod default/p0 requests nothing of Mooring")
 
 
 def test_the_last_vf_is_given_once(scene: Scene) -> None:
@@ -110,7 +111,7 @@ def test_the_last_vf_is_given_once(scene: Scene) -> None:
     first, second = scene.pod_info(), scene.pod_info()
     assert scene.judge(first, "n1") == scene.judge(second, "n1") == {"n1": Verdict()}
     decision = scene.reserve(first)
-    assert scene.extender_pods.reserve(second, "n1", NOW) == f"node 'n1': {FULL}"
+    assert scene.extender_pods.reserve(second, "n1", NOW) == Refused(f"node 'n1': {FULL}")
     assert scene.judge(second, "n1") == {"n1": Verdict(FULL)}
     scene.extender_pods.ended(decision, Outcome("gated"), NOW)
     assert scene.reserve(second).assigned.assignment is not None
@@ -141,10 +142,10 @@ def test_a_pod_that_the_watch_has_not_shown_gets_nothing(scene: Scene, machine: 
     unseen = scene.extender_pods.read(scene.pod())
     assert isinstance(unseen, PodInfo)
     assert scene.judge(unseen, "n1") == {"n1": Verdict()}
-    assert scene.extender_pods.reserve(unseen, "n1", NOW) == UNSEEN
+    assert scene.extender_pods.reserve(unseen, "n1", NOW) == Refused(UNSEEN)
     gone = scene.pod_info()
     machine.handle(Pod, Synced(()), NOW)
-    assert scene.extender_pods.reserve(gone, "n1", NOW) == UNSEEN
+    assert scene.extender_pods.reserve(gone, "n1", NOW) == Refused(UNSEEN)
     scene.reserve(scene.pod_info())
 
 
@@ -156,7 +157,7 @@ def test_a_pod_with_an_unknown_bind_fits_only_that_node(scene: Scene) -> None:
     scene.reserve(pod_info)
     elsewhere = "the pod is being bound to node 'n1'"
     assert scene.judge(pod_info, "n1", "n2") == {"n1": Verdict(for_good=True), "n2": Verdict(elsewhere, for_good=True)}
-    assert scene.extender_pods.reserve(pod_info, "n2", NOW) == elsewhere
+    assert scene.extender_pods.reserve(pod_info, "n2", NOW) == Refused(elsewhere)
 
 
 def test_vfs_for_a_nominated_pod_are_kept(scene: Scene, make_pod: MakePod) -> None:
@@ -184,7 +185,9 @@ def test_the_extender_does_not_bind_pods_of_our_own_scheduler(scene: Scene, make
     scene.see(own := make_pod(request=[{}]))
     pod_info = scene.extender_pods.read(own)
     assert isinstance(pod_info, PodInfo)
-    assert scene.extender_pods.reserve(pod_info, "n1", NOW) == "pods of schedulerName 'mooring' are bound by it alone"
+    assert scene.extender_pods.reserve(pod_info, "n1", NOW) == Refused(
+        "pods of schedulerName 'mooring' are bound by it alone"
+    )
 
 
 def test_nodes_with_little_left_suit_better(scene: Scene) -> None:

@@ -17,6 +17,7 @@ from scheduler.extender.extender_pods import ExtenderPods
 from scheduler.extender.roots import Claimed
 from scheduler.kube.binding_outcome import Outcome
 from scheduler.kube.pod_info import PodInfo
+from scheduler.kube.refused import Refused
 from scheduler.pending.groups.options import GroupOptions
 from scheduler.server.leader import LeadershipLost
 from scheduler.state.machine import Instruction, Machine
@@ -82,7 +83,7 @@ class _Recorded(Machine):
 class RecordedExtenderPods(ExtenderPods):
     """The decisions for kube-scheduler, recorded as well."""
 
-    def reserve(self, pod_info: PodInfo, node: str, now: float, claimed: Claimed | None = None) -> Bind | str:
+    def reserve(self, pod_info: PodInfo, node: str, now: float, claimed: Claimed | None = None) -> Bind | Refused:
         decision = super().reserve(pod_info, node, now, claimed)
         if isinstance(decision, Bind):
             _RUNNING.get()._record(decision)

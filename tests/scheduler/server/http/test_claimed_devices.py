@@ -18,6 +18,7 @@ from mooring.kube.access import Access
 from mooring.kube.client import Client
 from scheduler.extender.roots import Claimed
 from scheduler.kube.objects import Node, Pod
+from scheduler.kube.refused import Refused
 from scheduler.server.http.claimed_devices import ClaimedDevices
 from tests.scheduler.server.http.claims import DRIVER, Claims, claiming
 from tests.scheduler.server.http.extender_stage import Stage
@@ -172,7 +173,7 @@ async def test_slices_are_read_few_at_a_time_and_no_more_than_a_node_has() -> No
         assert await ClaimedDevices(client).of(pod) == Claimed("claim 'c'", "n1", (frozenset({A}),))
         await client.request("POST", f"/apis/{GROUP}/v1/resourceslices", _slice("n1", "seventeenth"))
         expected = "driver 'gpu.example.com' has more than 16 ResourceSlices of node 'n1'"
-        assert await ClaimedDevices(client).of(pod) == expected
+        assert await ClaimedDevices(client).of(pod) == Refused(expected)
 
 
 def _slice(node: str, name: str) -> bytes:

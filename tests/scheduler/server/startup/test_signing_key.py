@@ -25,6 +25,7 @@ from mooring.program.config import ConfigError
 from scheduler.cycle.decisions import Bind
 from scheduler.kube.objects import Node, Pod
 from scheduler.kube.pod_info import PodInfo
+from scheduler.kube.refused import Refused
 from scheduler.server.bind import MAGIC, binding
 from scheduler.server.pb.binding_pb2 import Binding, Unknown
 from scheduler.server.startup.signing_key import load_signing_key
@@ -107,7 +108,7 @@ def test_a_pod_of_kube_schedulers_gets_a_signature_too(scene: Scene, make_pod: C
     check(_reserved(scene, make_pod(request=[{}], spec=FOREIGN)))
 
 
-def _reserve(scene: Scene, pod: Pod) -> Bind | str:
+def _reserve(scene: Scene, pod: Pod) -> Bind | Refused:
     scene.see(pod)
     pod_info = scene.machine.extender_pods.read(pod)
     assert isinstance(pod_info, PodInfo)
