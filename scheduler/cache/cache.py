@@ -35,7 +35,7 @@ from scheduler.kube.host_ports import NO_PORTS, HostPorts
 from scheduler.kube.pod_resources import SCORED, Amounts, add
 from scheduler.kube.pod_volumes import NO_VOLUMES, PodVolumes
 from scheduler.kube.selection.affinity import AffinityInfo
-from scheduler.placement.vf_accounting import Claim, VfAccounting, disputes, existing, free_vfs_of
+from scheduler.placement.vf_accounting import Claim, VfAccounting, disputes, free_vfs_of, vfs_in_inventory
 
 # What differs from what was known of a pod: nothing, only its affinity info (its labels, or that it terminates), or
 # what it uses.
@@ -249,7 +249,9 @@ class Cache:
         self._take_off(assigned_pod)
         node_info = self._node_info.get(assigned_pod.node)
         if assigned_pod.assignment is not None and node_info is not None and node_info.inventory is not None:
-            release_times = {(vf.pf, vf.vf): now for vf in existing(node_info.inventory, assigned_pod.assignment)}
+            release_times = {
+                (vf.pf, vf.vf): now for vf in vfs_in_inventory(node_info.inventory, assigned_pod.assignment)
+            }
             self._release_times[assigned_pod.node] = {**self._release_times.get(assigned_pod.node, {}), **release_times}
         return assigned_pod
 
@@ -379,7 +381,7 @@ class Cache:
         ), f"node {name!r}: a pod reserves other rates than it may have"
         free = {pf.name: mask for pf, mask in zip(view.free_vfs.pfs, view.free_vfs.free, strict=True)}
         for claim in self._claims(name) if view.node_info.inventory is not None else ():
-            for vf in existing(view.node_info.inventory, claim.assignment) if view.node_info.inventory else ():
+            for vf in vfs_in_inventory(view.node_info.inventory, claim.assignment) if view.node_info.inventory else ():
                 assert not free[vf.pf] >> vf.vf & 1, f"node {name!r}: {vf.pci} is free and pod {claim.uid!r} has it"
 
     def _move(self, assigned_pod: AssignedPod, sign: int) -> None:

@@ -124,7 +124,7 @@ class Column(Generic[Fact]):
         present[ids] = True
         codes = np.zeros(len(self.values), np.int64)
         numbers = present.nonzero()[0].tolist()
-        steps.judged += len(numbers)
+        steps.value_count += len(numbers)
         for number in numbers:
             codes[number] = judge(self.values[number])
         return codes.take(ids)

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from mooring.annotations.assignment import Assignment
 from mooring.annotations.rates import PodRates, reserved_rates
-from scheduler.placement.vf_accounting import reserving
+from scheduler.placement.vf_accounting import reserve_rates
 
 
 class ReservedRates:
@@ -42,4 +42,4 @@ class ReservedRates:
         if assignment is None or (rates is None and write is None):
             return None
         reserved = reserved_rates(assignment, rates, in_force)
-        return reserving(assignment, map(max, reserved, write.reserved) if write is not None else reserved)
+        return reserve_rates(assignment, map(max, reserved, write.reserved) if write is not None else reserved)

@@ -27,14 +27,14 @@ class PlacementBudget(Steps):
     ``values``: how many values one call may judge for the first time, as the PFs of each node are by a new request.
     """
 
-    __slots__ = ("_a_decision", "_a_turn", "_began", "_most_judged", "values")
+    __slots__ = ("_a_decision", "_a_turn", "_began", "_value_limit", "values")
 
     def __init__(self, a_turn: int = sys.maxsize, a_decision: int = A_DECISION, *, values: int = sys.maxsize) -> None:
         super().__init__()
         self.values = values
         self._a_turn, self._a_decision = a_turn, a_decision
         # The steps spent when this turn began, and the number of values up to which may be judged.
-        self._began, self._most_judged = 0, sys.maxsize
+        self._began, self._value_limit = 0, sys.maxsize
 
     @property
     def is_spent(self) -> bool:
@@ -50,14 +50,14 @@ class PlacementBudget(Steps):
     @contextmanager
     def judging(self) -> Iterator[None]:
         """Let no more values be judged than one call may; else TurnSpent is raised. What was judged is kept."""
-        self._most_judged = self.judged + self.values
+        self._value_limit = self.value_count + self.values
         try:
             yield
         finally:
-            self._most_judged = sys.maxsize
+            self._value_limit = sys.maxsize
 
     def judge(self) -> None:
-        if self.judged >= self._most_judged:
+        if self.value_count >= self._value_limit:
             raise TurnSpent
         super().judge()
 

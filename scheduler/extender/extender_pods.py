@@ -35,7 +35,7 @@ from scheduler.placement.assign import NOT_ENOUGH, OUT_OF_BUDGET, demands_on
 from scheduler.placement.place import SEARCHED_AT_ONCE, PfCapacity
 from scheduler.placement.search import bits
 from scheduler.placement.steps import Steps
-from scheduler.placement.vf_accounting import capacities_unused
+from scheduler.placement.vf_accounting import full_capacities
 from scheduler.plugins import constraints, gpu_resources, rdma_vfs
 from scheduler.plugins.registry import WEIGHT_OF
 from scheduler.queue.queue import Queue
@@ -164,7 +164,7 @@ class ExtenderPods:
         row = self.cache.nodes.row_of.get(node)
         if row is None or self._fault(pod_info, row):
             return None
-        unused = capacities_unused(self.cache.nodes.offers[row][1])
+        unused = full_capacities(self.cache.nodes.offers[row][1])
         steps = Steps()
         tried = [pod_info] if claimed is None else self._beside(pod_info, row, node, claimed, steps, unused)
         try:

@@ -13,7 +13,7 @@ from mooring.annotations.request import PodRequest, Spreading, VfRequest
 from scheduler.constraints.protocol import Proposal
 from scheduler.placement.eligibility import eligibility
 from scheduler.placement.memo import Memo
-from scheduler.placement.place import REMEMBERED, Fit, FitResult, OutOfBudget, PfCapacity, VfDemand, place
+from scheduler.placement.place import MAX_OUTCOMES, Fit, FitResult, OutOfBudget, PfCapacity, VfDemand, place
 from scheduler.placement.search import SharedPorts
 from scheduler.placement.steps import Steps
 from scheduler.placement.vf_accounting import FEW, FreeVfs, are_like_others
@@ -45,16 +45,16 @@ class Placement:
 _demands = Memo[tuple[int, int], tuple[PodRequest, tuple[Pf, ...], tuple[VfDemand, ...] | str]](256)
 # By what `place` is given.
 _placements = Memo[tuple[tuple[VfDemand, ...], tuple[PfCapacity, ...], Spreading | None, SharedPorts], Placement | str](
-    16 * REMEMBERED
+    16 * MAX_OUTCOMES
 )
 
 
 def demands_on(request: PodRequest, pfs: tuple[Pf, ...]) -> tuple[VfDemand, ...] | str:
     """Return which PFs may give each interface, whatever is free on them; the reason if an interface has none."""
     key = id(request), id(pfs)
-    known = _demands.get(key)
-    if known is not None:
-        return known[2]
+    entry = _demands.get(key)
+    if entry is not None:
+        return entry[2]
     demands = eligibility(request).demands(pfs)
     if are_like_others(pfs):
         _demands.keep(key, (request, pfs, demands))
@@ -64,17 +64,17 @@ def demands_on(request: PodRequest, pfs: tuple[Pf, ...]) -> tuple[VfDemand, ...]
 def place_on(
     demands: tuple[VfDemand, ...],
     capacities: tuple[PfCapacity, ...],
-    spreading: Spreading | None,
+    preference: Spreading | None,
     ports: SharedPorts = (),
     *,
     steps: Steps,
 ) -> Placement | str:
     """Return where the interfaces fit, or the reason why they do not."""
-    key = demands, capacities, spreading, ports
+    key = demands, capacities, preference, ports
     is_kept = len(capacities) <= FEW
     placement = _placements.get(key) if is_kept else None
     if placement is None:
-        outcome = place(demands, capacities, spreading, ports=ports, steps=steps)
+        outcome = place(demands, capacities, preference, ports=ports, steps=steps)
         placement = _placement(outcome)
         if is_kept:
             _placements.keep(key, placement)
@@ -84,18 +84,18 @@ def place_on(
 def _placement(outcome: FitResult) -> Placement | str:
     if isinstance(outcome, Fit):
         return Placement(outcome.pfs)
-    return OUT_OF_BUDGET if isinstance(outcome, OutOfBudget) else NOT_ENOUGH[outcome.why]
+    return OUT_OF_BUDGET if isinstance(outcome, OutOfBudget) else NOT_ENOUGH[outcome.reason]
 
 
 def pick_vfs(
-    interfaces: Sequence[VfRequest], free_vfs: FreeVfs, placement: Placement, since: FreeSince
+    interfaces: Sequence[VfRequest], free_vfs: FreeVfs, placement: Placement, free_times: FreeSince
 ) -> tuple[AssignedVf, ...]:
     """Return the exact VFs: on each PF the ones free the longest, then the lowest."""
-    queues = {index: _oldest(free_vfs, index, since, placement.pfs.count(index)) for index in set(placement.pfs)}
-    picked = []
+    queues = {index: _oldest(free_vfs, index, free_times, placement.pfs.count(index)) for index in set(placement.pfs)}
+    vfs = []
     for interface, index in zip(interfaces, placement.pfs, strict=True):
         pf, vf = free_vfs.pfs[index], queues[index].pop()
-        picked.append(
+        vfs.append(
             AssignedVf(
                 pf=pf.name,
                 vf=vf,
@@ -108,22 +108,22 @@ def pick_vfs(
                 netdev=interface.netdev,
             )
         )
-    return tuple(picked)
+    return tuple(vfs)
 
 
-def _oldest(free_vfs: FreeVfs, index: int, since: FreeSince, count: int) -> list[int]:
+def _oldest(free_vfs: FreeVfs, index: int, free_times: FreeSince, count: int) -> list[int]:
     """Return a PF's free VFs to take, the first at the end: those never used by index, then those free the longest."""
     name, mask = free_vfs.pfs[index].name, free_vfs.free[index]
     fresh: list[int] = []
-    used: list[tuple[float, int]] = []
+    idle_vfs: list[tuple[float, int]] = []
     while mask and len(fresh) < count:
         low = mask & -mask
         vf = low.bit_length() - 1
-        if (name, vf) in since:
-            used.append((since[name, vf], vf))
+        if (name, vf) in free_times:
+            idle_vfs.append((free_times[name, vf], vf))
         else:
             fresh.append(vf)
         mask ^= low
     if len(fresh) < count:
-        fresh += [vf for _, vf in sorted(used)]
+        fresh += [vf for _, vf in sorted(idle_vfs)]
     return fresh[:count][::-1]

@@ -25,7 +25,7 @@ from scheduler.placement.unmet_part import InterfaceParts, rails_of
 
 K = TypeVar("K", bound=Hashable)
 # Names, networks and kinds of PFs for which a request's masks are kept: nodes of one model have a few.
-_MOST_KNOWN = 256
+_MAX_KINDS = 256
 
 
 class _Kind(NamedTuple):
@@ -35,10 +35,10 @@ class _Kind(NamedTuple):
     reasons: dict[int, str]
 
 
-class _Sight(NamedTuple):
+class _PfMatch(NamedTuple):
     """The interfaces that select a PF and whose rate it can reserve, and those of them whose settings it can give."""
 
-    selecting: int
+    selectors: int
     usable: int
     kind: _Kind
 
@@ -59,49 +59,49 @@ class Eligibility:
         self._selectors = _Selectors(request.interfaces) if selective else None
         self._kinds: dict[Hashable, _Kind] = {}
         # The interfaces that no PF's settings tell apart.
-        self._equal = _grouped(
+        self._equal = _masks_by_value(
             [(_without_values(interface.settings), interface.netdev) for interface in request.interfaces]
         ).values()
         # The PFs judged last: a row's are judged to filter it and again to place on it.
-        self._last: tuple[Sequence[Pf], list[_Sight]] = (), []
+        self._last: tuple[Sequence[Pf], list[_PfMatch]] = (), []
         # Of interfaces for which some node had no PF.
         self._parts: dict[int, InterfaceParts] = {}
         self.rates = [interface.settings.min_tx_rate or 0 for interface in request.interfaces]
-        ordered = sorted(range(len(self.rates)), key=self.rates.__getitem__)
-        self._ascending = [self.rates[index] for index in ordered]
+        indexes = sorted(range(len(self.rates)), key=self.rates.__getitem__)
+        self._sorted_rates = [self.rates[index] for index in indexes]
         self._prefixes = [0]
-        for index in ordered:
+        for index in indexes:
             self._prefixes.append(self._prefixes[-1] | 1 << index)
 
     def refusal(self, pfs: Sequence[Pf]) -> str:
         """Return why a node with these PFs cannot serve the first interface that it cannot; empty if it can all."""
-        return self._first_refused(pfs, self._seen_by(pfs))
+        return self._first_refusal(pfs, self._matches(pfs))
 
     def demands(self, pfs: Sequence[Pf]) -> tuple[VfDemand, ...] | str:
         """Return which PFs may give each interface; the reason if one has none."""
-        seen = self._seen_by(pfs)
-        if refusal := self._first_refused(pfs, seen):
+        matches = self._matches(pfs)
+        if refusal := self._first_refusal(pfs, matches):
             return refusal
         common = self._every
-        for one in seen:
-            common &= one.usable
-        allowed = [(1 << len(pfs)) - 1] * len(self._interfaces)
+        for match in matches:
+            common &= match.usable
+        masks = [(1 << len(pfs)) - 1] * len(self._interfaces)
         for index in bits(self._every & ~common):
-            allowed[index] = sum([1 << number for number, one in enumerate(seen) if one.usable >> index & 1])
-        return tuple(map(VfDemand, self.rates, allowed))
+            masks[index] = sum([1 << number for number, match in enumerate(matches) if match.usable >> index & 1])
+        return tuple(map(VfDemand, self.rates, masks))
 
-    def _first_refused(self, pfs: Sequence[Pf], seen: Sequence[_Sight]) -> str:
-        selecting = served = 0
-        for one in seen:
-            selecting |= one.selecting
-            served |= one.usable
-        if served == self._every:
+    def _first_refusal(self, pfs: Sequence[Pf], matches: Sequence[_PfMatch]) -> str:
+        selectors = usable = 0
+        for match in matches:
+            selectors |= match.selectors
+            usable |= match.usable
+        if usable == self._every:
             return ""
-        first = next(bits(self._every & ~served))
-        if not selecting >> first & 1:
+        first = next(bits(self._every & ~usable))
+        if not selectors >> first & 1:
             return self._parts_of(first).unmet_by(pfs)
-        able = zip(pfs, seen, strict=True)
-        return min([self._reason(first, pf, one.kind) for pf, one in able if one.selecting >> first & 1])
+        able = zip(pfs, matches, strict=True)
+        return min([self._reason(first, pf, match.kind) for pf, match in able if match.selectors >> first & 1])
 
     def _parts_of(self, index: int) -> InterfaceParts:
         parts = self._parts.get(index)
@@ -112,37 +112,37 @@ class Eligibility:
     def _reason(self, index: int, pf: Pf, kind: _Kind) -> str:
         reason = kind.reasons.get(index)
         if reason is None:
-            one = self._interfaces[index]
-            reason = kind.reasons[index] = _refused(one.settings, one.netdev, pf)
+            interface = self._interfaces[index]
+            reason = kind.reasons[index] = _refusal(interface.settings, interface.netdev, pf)
         return reason
 
-    def _seen_by(self, pfs: Sequence[Pf]) -> list[_Sight]:
+    def _matches(self, pfs: Sequence[Pf]) -> list[_PfMatch]:
         if self._last[0] is not pfs:
             self._last = pfs, self._judge(pfs)
         return self._last[1]
 
-    def _judge(self, pfs: Sequence[Pf]) -> list[_Sight]:
+    def _judge(self, pfs: Sequence[Pf]) -> list[_PfMatch]:
         masks = self._selectors.masks(pfs) if self._selectors is not None else repeat(self._every)
-        seen, terms, kind = [], None, _Kind(0, {})
+        matches, terms, kind = [], None, _Kind(0, {})
         for pf, mask in zip(pfs, masks, strict=False):
             # A PF that is down or of unknown rate gives VFs without a min rate only: there is nothing to reserve.
-            reservable = self._prefixes[bisect_right(self._ascending, pf.offer_mbps if pf.up else 0)]
+            reservable = self._prefixes[bisect_right(self._sorted_rates, pf.offer_mbps if pf.up else 0)]
             # A node's PFs are mostly of one kind, and hashing what makes it costs more than comparing it.
             if terms != (terms := _terms_of(pf)):
                 kind = self._kind(terms, pf)
-            selecting = reservable & mask
-            seen.append(_Sight(selecting, selecting & kind.able, kind))
-        return seen
+            selectors = reservable & mask
+            matches.append(_PfMatch(selectors, selectors & kind.able, kind))
+        return matches
 
     def _kind(self, terms: Hashable, pf: Pf) -> _Kind:
         kind = self._kinds.get(terms)
         if kind is None:
-            if len(self._kinds) >= _MOST_KNOWN:
+            if len(self._kinds) >= _MAX_KINDS:
                 self._kinds.clear()
             able = 0
             for mask in self._equal:
-                one = self._interfaces[next(bits(mask))]
-                able |= 0 if _refused(one.settings, one.netdev, pf) else mask
+                interface = self._interfaces[next(bits(mask))]
+                able |= 0 if _refusal(interface.settings, interface.netdev, pf) else mask
             kind = self._kinds[terms] = _Kind(able, {})
         return kind
 
@@ -156,12 +156,11 @@ class _Selectors:
 
     def __init__(self, interfaces: Sequence[VfRequest]) -> None:
         self._interfaces = interfaces
-        self._by_name = _Masks[str](self._naming)
+        self._by_name = _Masks[str](self._mask_of_name)
         self._by_network = _Masks[tuple[str, int | None]](self._on_network)
         self._by_link = _Masks[str](lambda link: self._mask(lambda interface: interface.link in (None, link)))
-        self._globs = [
-            (Glob(glob), mask) for glob, mask in _grouped([interface.pf or "*" for interface in interfaces]).items()
-        ]
+        masks_by_glob = _masks_by_value([interface.pf or "*" for interface in interfaces])
+        self._globs = [(Glob(glob), mask) for glob, mask in masks_by_glob.items()]
         self._names_rails = any(interface.rail is not None for interface in interfaces)
         self._names_roots = any(interface.root is not None for interface in interfaces)
 
@@ -172,19 +171,19 @@ class _Selectors:
             mask = self._by_name[pf.name] & self._by_link[pf.link] & self._by_network[pf.network, rails.get(pf.network)]
             yield mask & self._below(pf) if self._names_roots else mask
 
-    def _naming(self, name: str) -> int:
+    def _mask_of_name(self, name: str) -> int:
         return sum([mask for glob, mask in self._globs if glob.matches(name)])
 
     def _on_network(self, network: tuple[str, int | None]) -> int:
         name, rail = network
-        return self._mask(lambda one: one.network in (None, name) and one.rail in (None, rail))
+        return self._mask(lambda interface: interface.network in (None, name) and interface.rail in (None, rail))
 
     def _below(self, pf: Pf) -> int:
         root = pcie_root(pf.pci, pf.pcie)
-        return self._mask(lambda one: one.root in (None, root))
+        return self._mask(lambda interface: interface.root in (None, root))
 
     def _mask(self, selects: Callable[[VfRequest], bool]) -> int:
-        return sum([1 << index for index, one in enumerate(self._interfaces) if selects(one)])
+        return sum([1 << index for index, interface in enumerate(self._interfaces) if selects(interface)])
 
 
 class _Masks(dict[K, int]):
@@ -195,13 +194,13 @@ class _Masks(dict[K, int]):
         self._judge = judge
 
     def __missing__(self, key: K) -> int:
-        if len(self) >= _MOST_KNOWN:
+        if len(self) >= _MAX_KINDS:
             self.clear()
         mask = self[key] = self._judge(key)
         return mask
 
 
-def _grouped(values: Sequence[K]) -> dict[K, int]:
+def _masks_by_value(values: Sequence[K]) -> dict[K, int]:
     """Return for each distinct value the interfaces that have it."""
     masks: dict[K, int] = {}
     for index, value in enumerate(values):
@@ -223,7 +222,7 @@ def eligibility(request: PodRequest) -> Eligibility:
     return Eligibility(request)
 
 
-def _refused(settings: VfSettings, netdev: bool | None, pf: Pf) -> str:
+def _refusal(settings: VfSettings, netdev: bool | None, pf: Pf) -> str:
     """Return why this PF's VFs cannot be given with these settings, with or without a netdev; empty if they can."""
     return refused_netdev(netdev, pf) or refused_settings(settings, pf)
 
@@ -244,9 +243,9 @@ def refused_netdev(netdev: bool | None, pf: Pf) -> str:
 
 def refused_settings(settings: VfSettings, pf: Pf) -> str:
     """Return which setting this PF's link, driver, rate or operator refuses, with the reason; empty if none."""
-    wishes, never = _wishes(settings), _NEVER_ON[pf.link]
+    wishes, absent = _wishes(settings), _IMPOSSIBLE_SETTINGS[pf.link]
     for wish in wishes:
-        if wish in never:
+        if wish in absent:
             return f"{wish} cannot be set on {pf.link} links"
     for wish in wishes:
         if wish not in pf.can:
@@ -260,7 +259,7 @@ def refused_settings(settings: VfSettings, pf: Pf) -> str:
 _ZERO_IS_NO_WISH = frozenset({"min_tx_rate", "max_tx_rate", "qos"})
 # Settings that an InfiniBand VF does not have, and those that an Ethernet VF does not have. Source: mlx5's eswitch;
 # rates, VLAN tags and MACs are Ethernet's there, GUIDs are InfiniBand's.
-_NEVER_ON: Mapping[str, frozenset[str]] = {
+_IMPOSSIBLE_SETTINGS: Mapping[str, frozenset[str]] = {
     "infiniband": frozenset({"min_tx_rate", "max_tx_rate", "vlan", "qos", "mac", "spoofchk"}),
     "ethernet": frozenset({"guid"}),
 }

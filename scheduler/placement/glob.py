@@ -8,16 +8,16 @@ from typing import NamedTuple
 
 
 class _OneOf(NamedTuple):
-    """One character: of these, or with ``negated`` none of these."""
+    """One character: of these, or with ``is_negated`` none of these."""
 
     characters: frozenset[str]
-    negated: bool = False
+    is_negated: bool = False
 
     def matches(self, character: str) -> bool:
-        return (character in self.characters) != self.negated
+        return (character in self.characters) != self.is_negated
 
 
-_ANY = _OneOf(frozenset(), negated=True)
+_ANY = _OneOf(frozenset(), is_negated=True)
 # None stands for any number of characters.
 _Tokens = list[_OneOf | None]
 
@@ -31,11 +31,11 @@ class Glob:
     def matches(self, name: str) -> bool:
         """Return whether the whole name matches; of several ``*`` only the last is ever stretched."""
         tokens, place, at = self._tokens, 0, 0
-        star, stretched = -1, 0
+        star, star_end = -1, 0
         while at < len(name):
             token = tokens[place] if place < len(tokens) else _NOTHING
             if token is None:
-                star, stretched = place, at
+                star, star_end = place, at
                 place += 1
                 if place == len(tokens):
                     # Most patterns end so: whatever is left of the name matches.
@@ -45,8 +45,8 @@ class Glob:
             elif star < 0:
                 return False
             else:
-                stretched += 1
-                place, at = star + 1, stretched
+                star_end += 1
+                place, at = star + 1, star_end
         return all(token is None for token in tokens[place:])
 
 
@@ -76,8 +76,8 @@ def _end_of_set(pattern: str, start: int) -> int:
 
 
 def _set(text: str) -> _OneOf:
-    negated = text.startswith("!")
-    text = text[1:] if negated else text
+    is_negated = text.startswith("!")
+    text = text[1:] if is_negated else text
     characters: set[str] = set()
     at = 0
     while at < len(text):
@@ -87,4 +87,4 @@ def _set(text: str) -> _OneOf:
         else:
             characters.add(text[at])
             at += 1
-    return _OneOf(frozenset(characters), negated)
+    return _OneOf(frozenset(characters), is_negated)

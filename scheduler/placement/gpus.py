@@ -37,7 +37,7 @@ _A_NARROWING, _A_NEAR_GPU = 15, 4
 _LOOKS_A_STEP = 16
 _FEW = "not enough free GPUs"
 _UNFIT = "not enough free GPUs of the requested model or memory"
-_APART: Mapping[str, str] = {
+_UNFIT_TOGETHER: Mapping[str, str] = {
     "link": "not enough free GPUs that are linked with each other",
     "switch": "not enough free GPUs under one PCIe switch",
     "numa": "not enough free GPUs on one NUMA node",
@@ -58,39 +58,39 @@ def refusal(request: GpuRequest, free: Sequence[Gpu]) -> str:
     suitable = _suitable(request, free)
     if suitable.bit_count() < request.count:
         return _FEW if len(free) < request.count else _UNFIT
-    return "" if _pools(request, free, suitable) or request.together is None else _APART[request.together]
+    return "" if _pools(request, free, suitable) or request.together is None else _UNFIT_TOGETHER[request.together]
 
 
 def choices(
-    request: GpuRequest, free: Sequence[Gpu], nearest: Nearest = (), most: int = LOOKS, *, steps: Steps
+    request: GpuRequest, free: Sequence[Gpu], nearest: Nearest = (), max_looks: int = LOOKS, *, steps: Steps
 ) -> Iterator[GpuChoice]:
-    """Yield choices, the tightest first; raise `Unmet` with the reason where none is left, or ``most`` are looked at.
+    """Yield choices, the tightest first; raise `Unmet` with the reason where none is left, or there were ``max_looks``.
 
     ``free`` is in the order of PCI addresses, ``nearest`` goes with it; GPU k of a choice binds interface k, as far as
     there are both.
     """
     if reason := refusal(request, free):
         raise Unmet(reason)
-    search = _Search(request, free, nearest, most)
+    search = _Search(request, free, nearest, max_looks)
     try:
         yield from _distinct(search, free, nearest)
     finally:
-        steps.spend((most - search.looks) // _LOOKS_A_STEP)
+        steps.spend((max_looks - search.looks) // _LOOKS_A_STEP)
 
 
 def _distinct(search: "_Search", free: Sequence[Gpu], nearest: Nearest) -> Iterator[GpuChoice]:
     """Yield the first choice of those that leave the same to the VFs."""
-    known: set[Narrowing] = set()
-    for chosen in search.tightest_first():
-        narrowing = search.narrowing(chosen)
-        if narrowing is not None and narrowing not in known:
-            known.add(narrowing)
-            yield GpuChoice(tuple(free[index] for index in bits(chosen)), narrowing)
+    narrowings: set[Narrowing] = set()
+    for gpus in search.tightest_first():
+        narrowing = search.narrowing(gpus)
+        if narrowing is not None and narrowing not in narrowings:
+            narrowings.add(narrowing)
+            yield GpuChoice(tuple(free[index] for index in bits(gpus)), narrowing)
             if not nearest:
                 return
     if search.looks < 0:
         raise Unmet(OUT_OF_BUDGET)
-    if not known:
+    if not narrowings:
         raise Unmet(_NO_PF)
 
 
@@ -104,40 +104,40 @@ class _Search:
         suitable = _suitable(request, free)
         self._pools = _pools(request, free, suitable)
         self._groups = _groups(free)
-        self._broken = [(group, group.bit_count()) for group in self._groups if group.bit_count() > 1]
+        self._splittable = [(group, group.bit_count()) for group in self._groups if group.bit_count() > 1]
         self._runs = self._alike(suitable)
-        self._cost = len(self._broken) + _A_CHOICE + _A_GPU * request.count
+        self._cost = len(self._splittable) + _A_CHOICE + _A_GPU * request.count
         self._all = (1 << len(free)) - 1
         # Fewer digits would compare wrongly.
         self._digits = f"0{len(free)}b"
 
     def tightest_first(self) -> Iterator[int]:
         """Yield each choice once: those within the smallest groups first, of these the ones that break the fewest."""
-        seen: set[int] = set()
+        previous: set[int] = set()
         large_enough = [group for group in self._groups if group.bit_count() >= self._count]
         for _, equally_tight in groupby(large_enough, int.bit_count):
-            found = {chosen for group in equally_tight for chosen in self._within(group)} - seen
-            seen |= found
-            for chosen in sorted(found, key=lambda chosen: (self._loss(chosen), self._place(chosen))):
-                yield chosen
+            new = {gpus for group in equally_tight for gpus in self._within(group)} - previous
+            previous |= new
+            for gpus in sorted(new, key=lambda gpus: (self._loss(gpus), self._place(gpus))):
+                yield gpus
                 if self.looks < 0:
                     return
             if self.looks < 0:
                 return
 
-    def narrowing(self, chosen: int) -> Narrowing | None:
+    def narrowing(self, gpus: int) -> Narrowing | None:
         """Return which PFs may give interface k beside GPU k; None if one of the GPUs shares a bridge with none."""
         if not self._nearest:
             return ()
         self.looks -= _A_NARROWING + _A_NEAR_GPU * self._count
-        found = []
-        for interface, gpu in enumerate(bits(chosen)):
+        pf_masks = []
+        for interface, gpu in enumerate(bits(gpus)):
             if interface == len(self._nearest[gpu]):
                 break
             if not self._nearest[gpu][interface]:
                 return None
-            found.append(self._nearest[gpu][interface])
-        return tuple(found)
+            pf_masks.append(self._nearest[gpu][interface])
+        return tuple(pf_masks)
 
     def _within(self, group: int) -> Iterator[int]:
         """Yield the choices within a group that are together as requested, until the looks have run out."""
@@ -145,21 +145,21 @@ class _Search:
             self.looks -= 1
             members = group & pool
             if members.bit_count() >= self._count:
-                runs = [kept for run in self._runs if (kept := [gpu for gpu in run if members >> gpu & 1])]
-                for chosen in _combinations(runs, 0, members.bit_count(), self._count):
+                runs = [gpus for run in self._runs if (gpus := [gpu for gpu in run if members >> gpu & 1])]
+                for choice in _combinations(runs, 0, members.bit_count(), self._count):
                     self.looks -= self._cost
                     if self.looks < 0:
                         return
-                    yield chosen
+                    yield choice
             if self.looks < 0:
                 return
 
-    def _place(self, chosen: int) -> str:
+    def _place(self, gpus: int) -> str:
         """Return what orders choices of equally many GPUs by the addresses of their GPUs."""
-        return format(self._all ^ chosen, self._digits)[::-1]
+        return format(self._all ^ gpus, self._digits)[::-1]
 
-    def _loss(self, chosen: int) -> int:
-        return sum([size for group, size in self._broken if group & chosen and group & ~chosen])
+    def _loss(self, gpus: int) -> int:
+        return sum([size for group, size in self._splittable if group & gpus and group & ~gpus])
 
     def _alike(self, suitable: int) -> list[list[int]]:
         """Return the GPUs in runs of such as lie in the same groups and are nearest to the same PFs."""
@@ -167,7 +167,7 @@ class _Search:
         last: object = None
         for gpu in bits(suitable):
             place = (
-                [number for number, (group, _) in enumerate(self._broken) if group >> gpu & 1],
+                [number for number, (group, _) in enumerate(self._splittable) if group >> gpu & 1],
                 self._nearest[gpu] if self._nearest else (),
             )
             if place != last:
@@ -177,8 +177,8 @@ class _Search:
         return runs
 
 
-def _combinations(runs: Sequence[Sequence[int]], at: int, left: int, count: int) -> Iterator[int]:
-    """Yield the ways to take so many of the ``left`` GPUs from run ``at`` on, the lowest of each run."""
+def _combinations(runs: Sequence[Sequence[int]], at: int, gpu_count: int, count: int) -> Iterator[int]:
+    """Yield the ways to take so many of the ``gpu_count`` GPUs from run ``at`` on, the lowest of each run."""
     if not count:
         yield 0
         return
@@ -186,10 +186,10 @@ def _combinations(runs: Sequence[Sequence[int]], at: int, left: int, count: int)
         yield from map(sum, combinations([1 << run[0] for run in runs], count))
         return
     run = runs[at]
-    for taken in range(min(len(run), count), max(count - (left - len(run)), 0) - 1, -1):
-        mine = sum([1 << gpu for gpu in run[:taken]])
-        for others in _combinations(runs, at + 1, left - len(run), count - taken):
-            yield mine | others
+    for size in range(min(len(run), count), max(count - (gpu_count - len(run)), 0) - 1, -1):
+        mine = sum([1 << gpu for gpu in run[:size]])
+        for rest in _combinations(runs, at + 1, gpu_count - len(run), count - size):
+            yield mine | rest
 
 
 @lru_cache(maxsize=256)
@@ -217,9 +217,9 @@ def _pools(request: GpuRequest, free: Sequence[Gpu], suitable: int) -> list[int]
     for index in bits(suitable):
         gpu = free[index]
         # The first bridge of a path is the root port: nothing but a switch can be shared below one.
-        where = {"link": gpu.link, "numa": gpu.numa, "switch": gpu.pcie[0] if gpu.pcie else None}[request.together]
-        if where is not None:
-            pools[where] = pools.get(where, 0) | 1 << index
+        key = {"link": gpu.link, "numa": gpu.numa, "switch": gpu.pcie[0] if gpu.pcie else None}[request.together]
+        if key is not None:
+            pools[key] = pools.get(key, 0) | 1 << index
     return [pool for pool in pools.values() if pool.bit_count() >= request.count]
 
 

@@ -32,23 +32,23 @@ class Gpus:
             for container in pod.containers
         ]
         request = read_gpu_request(pod.text, limits, pod.interfaces)
-        return None if request is None else _once_requested(request)
+        return None if request is None else _intern_request(request)
 
     def read_inventory(self, node: NodeSide) -> Mapping[str, Gpu]:
         return {gpu.pci: gpu for gpu in read_gpu_inventory(node.text).gpus}
 
-    def judge(self, request: GpuRequest, left: Units[Gpu]) -> int | str:
+    def judge(self, request: GpuRequest, units: Units[Gpu]) -> int | str:
         """Prefer nodes where the fewest GPUs stay free."""
-        if reason := refusal(request, [gpu for _, gpu in left.free]):
+        if reason := refusal(request, [gpu for _, gpu in units.free]):
             return reason
-        return 100 * (left.total - len(left.free) + request.count) // left.total
+        return 100 * (units.total - len(units.free) + request.count) // units.total
 
-    def place(self, request: GpuRequest, left: Units[Gpu], beside: Beside) -> Iterator[Proposal]:
-        return place_beside(request, left, None, (), Steps())
+    def place(self, request: GpuRequest, units: Units[Gpu], beside: Beside) -> Iterator[Proposal]:
+        return place_beside(request, units, None, (), Steps())
 
 
 def place_beside(
-    request: GpuRequest, left: Units[Gpu], vfs: PodRequest | None, pfs: tuple[Pf, ...], steps: Steps
+    request: GpuRequest, units: Units[Gpu], vfs: PodRequest | None, pfs: tuple[Pf, ...], steps: Steps
 ) -> Iterator[Proposal]:
     """Yield proposals for a pod that requests these VFs too, on a node with these PFs; raise `Unmet`.
 
@@ -56,13 +56,13 @@ def place_beside(
     need no search. Requests for VFs and PFs are compared by identity, as equal ones are shared.
     """
     bare = _selectors_of(vfs) if request.vfs and vfs else None
-    key = request, left, id(bare), id(pfs)
-    known = _first_proposals.get(key)
-    if known is not None:
-        yield known[0]
-    for number, proposal in enumerate(_proposals(request, left, bare, pfs, steps)):
+    key = request, units, id(bare), id(pfs)
+    entry = _first_proposals.get(key)
+    if entry is not None:
+        yield entry[0]
+    for number, proposal in enumerate(_proposals(request, units, bare, pfs, steps)):
         if not number:
-            if known is not None:
+            if entry is not None:
                 continue
             _first_proposals.keep(key, (proposal, bare, pfs))
         yield proposal
@@ -72,20 +72,20 @@ _first_proposals = Memo[tuple[GpuRequest, Units[Gpu], int, int], tuple[Proposal,
     512
 )
 # By the identity of a request for VFs the request, and its selectors: to hash it costs more than the rest here.
-_known_selectors = Memo[int, tuple[PodRequest, PodRequest]](512)
+_selectors_by_id = Memo[int, tuple[PodRequest, PodRequest]](512)
 
 
 def _selectors_of(vfs: PodRequest) -> PodRequest:
-    known = _known_selectors.get(id(vfs)) or _known_selectors.keep(id(vfs), (vfs, _selectors(vfs)))
-    return known[1]
+    entry = _selectors_by_id.get(id(vfs)) or _selectors_by_id.keep(id(vfs), (vfs, _selectors(vfs)))
+    return entry[1]
 
 
 def _proposals(
-    request: GpuRequest, left: Units[Gpu], bare: PodRequest | None, pfs: tuple[Pf, ...], steps: Steps
+    request: GpuRequest, units: Units[Gpu], bare: PodRequest | None, pfs: tuple[Pf, ...], steps: Steps
 ) -> Iterator[Proposal]:
     # Units come by their ids, which are PCI addresses of one length.
-    free = [gpu for _, gpu in left.free]
-    nearest = _nearest(free, _selected(bare, pfs)[: request.count], pfs) if bare is not None else ()
+    free = [gpu for _, gpu in units.free]
+    nearest = _nearest(free, _selected_pfs(bare, pfs)[: request.count], pfs) if bare is not None else ()
     for choice in choices(request, free, nearest, steps=steps):
         yield _proposal(request, choice, pfs)
 
@@ -126,7 +126,7 @@ def _names(mask: int, pfs: Sequence[Pf]) -> frozenset[str]:
     return frozenset([pfs[index].name for index in bits(mask)])
 
 
-def _selected(bare: PodRequest, pfs: tuple[Pf, ...]) -> list[int]:
+def _selected_pfs(bare: PodRequest, pfs: tuple[Pf, ...]) -> list[int]:
     """Return for each interface the PFs that its selectors admit, be they down or full, as bit masks."""
     demands = demands_on(bare, pfs)
     if isinstance(demands, str):
@@ -135,7 +135,7 @@ def _selected(bare: PodRequest, pfs: tuple[Pf, ...]) -> list[int]:
 
 
 @lru_cache(maxsize=64)
-def _once_requested(request: GpuRequest) -> GpuRequest:
+def _intern_request(request: GpuRequest) -> GpuRequest:
     """Return the first of equal requests: what is kept by request is then found by identity."""
     return request
 
@@ -143,16 +143,16 @@ def _once_requested(request: GpuRequest) -> GpuRequest:
 def _selectors(request: PodRequest) -> PodRequest:
     """Return a request without rates and other settings: only where each interface may lie."""
     bare = [replace(interface, settings=VfSettings(), name=None, containers=None) for interface in request.interfaces]
-    return _once(PodRequest(tuple(bare)))
+    return _intern_selectors(PodRequest(tuple(bare)))
 
 
 @lru_cache(maxsize=256)
-def _once(bare: PodRequest) -> PodRequest:
+def _intern_selectors(bare: PodRequest) -> PodRequest:
     """Return the first of equal requests: those that differ in their rates only are one here."""
     return bare
 
 
-def _nearest(free: Sequence[Gpu], selected: Sequence[int], pfs: Sequence[Pf]) -> Nearest:
+def _nearest(free: Sequence[Gpu], selections: Sequence[int], pfs: Sequence[Pf]) -> Nearest:
     """Return for each GPU and interface the PFs below the lowest bridge that the GPU shares with any selected one.
 
     That is the longest common beginning of their paths, however deep: switches lie in cascades, and at other depths on
@@ -167,21 +167,21 @@ def _nearest(free: Sequence[Gpu], selected: Sequence[int], pfs: Sequence[Pf]) ->
             if node == len(masks):
                 masks.append(0)
             masks[node] |= 1 << number
-    return [tuple(_lowest(path, selected)) for path in (_shared(gpu, below, masks) for gpu in free)]
+    return [tuple(_lowest(path, selections)) for path in (_shared_path(gpu, below, masks) for gpu in free)]
 
 
-def _shared(gpu: Gpu, below: Mapping[tuple[int, str], int], masks: Sequence[int]) -> list[int]:
+def _shared_path(gpu: Gpu, below: Mapping[tuple[int, str], int], masks: Sequence[int]) -> list[int]:
     """Return the PFs below each bridge of a GPU's path that has any, the lowest bridge first."""
-    node, found = 0, list[int]()
+    node, path = 0, list[int]()
     for bridge in gpu.pcie:
-        following = below.get((node, bridge))
-        if following is None:
+        child = below.get((node, bridge))
+        if child is None:
             break
-        node = following
-        found.append(masks[node])
-    return found[::-1]
+        node = child
+        path.append(masks[node])
+    return path[::-1]
 
 
-def _lowest(path: Sequence[int], selected: Sequence[int]) -> Iterator[int]:
-    for mask in selected:
+def _lowest(path: Sequence[int], masks: Sequence[int]) -> Iterator[int]:
+    for mask in masks:
         yield next((mask & near for near in path if mask & near), 0)

@@ -76,7 +76,7 @@ class _Search:
         self.budget = budget
         self.steps = steps
         self.reasons: dict[str, str] = {}
-        self.proposed: set[str] = set()
+        self.names: set[str] = set()
 
     def descend(self, depth: int, beside: Mapping[str, Proposal]) -> Mapping[str, Proposal] | None:
         if depth == len(self.parts):
@@ -84,9 +84,9 @@ class _Search:
         part = self.parts[depth]
         try:
             for proposal in part.proposals(beside, self.steps):
-                self.proposed.add(part.name)
-                if (found := self.descend(depth + 1, {**beside, part.name: proposal})) is not None:
-                    return found
+                self.names.add(part.name)
+                if (proposals := self.descend(depth + 1, {**beside, part.name: proposal})) is not None:
+                    return proposals
                 self.budget -= 1
                 if self.budget < 0:
                     self.reasons[part.name] = OUT_OF_BUDGET
@@ -101,7 +101,7 @@ class _Search:
         """Return why nothing was found: what ran out, or the first kind without any way, or their combination."""
         if OUT_OF_BUDGET in self.reasons.values():
             return OUT_OF_BUDGET
-        first = next(part.name for part in self.parts if part.name not in self.proposed)
+        first = next(part.name for part in self.parts if part.name not in self.names)
         if first == self.parts[0].name:
             return self.reasons.get(first, f"not enough free {first}")
         return f"free {', '.join(part.name for part in self.parts)} do not fit together"
@@ -110,12 +110,12 @@ class _Search:
 def place_together(parts: Sequence[Part], free_vfs: FreeVfs, budget: int = BUDGET, *, steps: Steps) -> Placement | str:
     """Return where a pod's VFs are placed and its units of each kind, or the reason why there is no way."""
     search = _Search(parts, budget, steps)
-    found = search.descend(0, {})
-    if found is None:
+    proposals = search.descend(0, {})
+    if proposals is None:
         return search.reason()
     index_of = {pf.name: index for index, pf in enumerate(free_vfs.pfs)}
-    pfs = tuple(index_of[name] for name in found[VFS].units) if VFS in found else ()
-    return Placement(pfs, tuple((kind, proposal) for kind, proposal in found.items() if kind != VFS))
+    pfs = tuple(index_of[name] for name in proposals[VFS].units) if VFS in proposals else ()
+    return Placement(pfs, tuple((kind, proposal) for kind, proposal in proposals.items() if kind != VFS))
 
 
 def section(proposal: Proposal) -> dict[str, object]:

@@ -8,23 +8,23 @@ Value = TypeVar("Value")
 
 
 class Memo(Generic[Key, Value]):
-    """The last values by key; beyond ``most`` the oldest goes.
+    """The last values by key; beyond ``max_count`` the oldest goes.
 
     A key may be the identity of arguments that take long to hash; the value then holds them, so that no others come
     under the same identity.
     """
 
-    __slots__ = ("_most", "_values")
+    __slots__ = ("_max_count", "_values")
 
-    def __init__(self, most: int) -> None:
-        self._most = most
+    def __init__(self, max_count: int) -> None:
+        self._max_count = max_count
         self._values: dict[Key, Value] = {}
 
     def get(self, key: Key) -> Value | None:
         return self._values.get(key)
 
     def keep(self, key: Key, value: Value) -> Value:
-        if len(self._values) >= self._most:
+        if len(self._values) >= self._max_count:
             del self._values[next(iter(self._values))]
         self._values[key] = value
         return value

@@ -26,8 +26,8 @@ BUDGET = 3_000
 # Some 25 ms: what is searched before others have their turn.
 SEARCHED_AT_ONCE = 15_000
 # Outcomes kept, of up to 10 KiB each for a node of 16 PFs, and of up to 40 KiB for one of 256.
-REMEMBERED = 1024
-Why = Literal["selectors", "vfs", "rate", "distinct", "combination"]
+MAX_OUTCOMES = 1024
+NoFitReason = Literal["selectors", "vfs", "rate", "distinct", "combination"]
 
 
 class VfDemand(NamedTuple):
@@ -65,7 +65,7 @@ class Fit:
 class NoFit:
     """No placement exists: the first bound that cannot be met, ``combination`` if only all of them together cannot."""
 
-    why: Why
+    reason: NoFitReason
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,13 +79,13 @@ FitResult = Fit | NoFit | OutOfBudget
 Items = tuple[Item, ...]
 Bins = tuple[Bin, ...]
 # By the problem, so that nodes with as much free on their PFs share the outcome.
-outcomes = Memo[tuple[Items, Bins, Spreading | None, int, SharedPorts], FitResult](REMEMBERED)
+outcomes = Memo[tuple[Items, Bins, Spreading | None, int, SharedPorts], FitResult](MAX_OUTCOMES)
 
 
 def place(
     demands: Sequence[VfDemand],
     free: Sequence[PfCapacity],
-    spreading: Spreading | None = None,
+    preference: Spreading | None = None,
     budget: int = BUDGET,
     ports: SharedPorts = (),
     *,
@@ -95,21 +95,21 @@ def place(
 
     ``ports`` are those that the PFs share. What is spent of the ``budget`` is charged to ``steps``.
     """
-    existing = (1 << len(free)) - 1
-    items = tuple([Item(rate, pfs & existing) for rate, pfs in demands])
-    if spreading == "distinct":
+    all_pfs = (1 << len(free)) - 1
+    items = tuple([Item(rate, pfs & all_pfs) for rate, pfs in demands])
+    if preference == "distinct":
         return _on_fullest(items, free, budget, ports, steps)
-    return _decide(items, _bins(free, len(demands)), spreading, budget, ports, steps)
+    return _decide(items, _bins(free, len(demands)), preference, budget, ports, steps)
 
 
 def place_pods(
     pods: Sequence[PodDemands], free: Sequence[PfCapacity], ports: SharedPorts = (), *, steps: Steps
 ) -> list[tuple[int, ...]] | None:
     """Choose PFs for the VFs of several pods; return those of each pod, None if there is no way or none was found."""
-    existing = (1 << len(free)) - 1
+    all_pfs = (1 << len(free)) - 1
     items = tuple(
         [
-            Item(rate, pfs & existing, number if pod.is_distinct else 0)
+            Item(rate, pfs & all_pfs, number if pod.is_distinct else 0)
             for number, pod in enumerate(pods, start=1)
             for rate, pfs in pod.vfs
         ]
@@ -117,86 +117,86 @@ def place_pods(
     outcome = _decide(items, _bins(free, len(items)), None, BUDGET, ports, steps)
     if not isinstance(outcome, Fit):
         return None
-    chosen = iter(outcome.pfs)
-    return [tuple([next(chosen) for _ in pod.vfs]) for pod in pods]
+    indexes = iter(outcome.pfs)
+    return [tuple([next(indexes) for _ in pod.vfs]) for pod in pods]
 
 
-def _bins(free: Sequence[PfCapacity], most: int) -> Bins:
-    return tuple([Bin(max(0, min(vfs, most)), max(0, mbps)) for vfs, mbps in free])
+def _bins(free: Sequence[PfCapacity], max_slots: int) -> Bins:
+    return tuple([Bin(max(0, min(vfs, max_slots)), max(0, mbps)) for vfs, mbps in free])
 
 
 def _on_fullest(items: Items, free: Sequence[PfCapacity], budget: int, ports: SharedPorts, steps: Steps) -> FitResult:
     """Give each item another bin, of as few as have the most VFs left: so the most pods have distinct PFs after it."""
     fullest = sorted((index for index, (vfs, _) in enumerate(free) if vfs > 0), key=lambda index: -free[index].vfs)
     for count in range(len(items), len(fullest)):
-        found = _decide(items, _one_on_each(fullest[:count], free), "distinct", budget, ports, steps)
-        if isinstance(found, Fit):
-            return found
-        if isinstance(found, OutOfBudget):
+        outcome = _decide(items, _single_bins(fullest[:count], free), "distinct", budget, ports, steps)
+        if isinstance(outcome, Fit):
+            return outcome
+        if isinstance(outcome, OutOfBudget):
             break
-    return _decide(items, _one_on_each(fullest, free), "distinct", budget, ports, steps)
+    return _decide(items, _single_bins(fullest, free), "distinct", budget, ports, steps)
 
 
-def _one_on_each(chosen: Collection[int], free: Sequence[PfCapacity]) -> Bins:
+def _single_bins(indexes: Collection[int], free: Sequence[PfCapacity]) -> Bins:
     """Return bins for one item each of the chosen PFs, and none for the others."""
-    return tuple([Bin(int(index in chosen), max(0, mbps)) for index, (_, mbps) in enumerate(free)])
+    return tuple([Bin(int(index in indexes), max(0, mbps)) for index, (_, mbps) in enumerate(free)])
 
 
 def _decide(
-    items: Items, bins: Bins, spreading: Spreading | None, budget: int, ports: SharedPorts, steps: Steps
+    items: Items, bins: Bins, preference: Spreading | None, budget: int, ports: SharedPorts, steps: Steps
 ) -> FitResult:
     """Decide one instance of the problem."""
-    key = items, bins, spreading, budget, ports
+    key = items, bins, preference, budget, ports
     outcome = outcomes.get(key)
     if outcome is None:
         own = Steps(budget)
-        outcome = outcomes.keep(key, _outcome(items, bins, spreading, ports, own))
+        outcome = outcomes.keep(key, _outcome(items, bins, preference, ports, own))
         steps.spend(min(own.spent, budget))
     return outcome
 
 
-def _outcome(items: Items, bins: Bins, spreading: Spreading | None, ports: SharedPorts, steps: Steps) -> FitResult:
-    if (reason := _broken_bound(items, bins, spreading, ports)) is not None:
+def _outcome(items: Items, bins: Bins, preference: Spreading | None, ports: SharedPorts, steps: Steps) -> FitResult:
+    if (reason := _first_conflict(items, bins, preference, ports)) is not None:
         return NoFit(reason)
     try:
         packing = pack(items, bins, ports, steps)
         if packing is None:
             return NoFit("combination")
-        return Fit(_as_preferred(packing, items, bins, spreading, steps, ports))
+        return Fit(_apply_preference(packing, items, bins, preference, steps, ports))
     except StepsSpent:
-        return OutOfBudget(steps.most)
+        return OutOfBudget(steps.limit)
 
 
-def _as_preferred(
-    packing: Packing, items: Items, bins: Bins, spreading: Spreading | None, steps: Steps, ports: SharedPorts
+def _apply_preference(
+    packing: Packing, items: Items, bins: Bins, preference: Spreading | None, steps: Steps, ports: SharedPorts
 ) -> Packing:
     """Return the placement that honours the preference most, or the given one if the steps run out."""
     with suppress(StepsSpent):
-        for narrowed in _narrowed(packing, bins, spreading):
+        for narrow_bins in _narrow(packing, bins, preference):
             steps.spend(len(bins))
-            broken = _broken_bound(items, narrowed, spreading, ports)
-            better = None if broken else pack(items, narrowed, ports, steps)
+            conflict = _first_conflict(items, narrow_bins, preference, ports)
+            better = None if conflict else pack(items, narrow_bins, ports, steps)
             if better is not None:
                 return better
     return packing
 
 
-def _narrowed(packing: Packing, bins: Bins, spreading: Spreading | None) -> Iterator[Bins]:
+def _narrow(packing: Packing, bins: Bins, preference: Spreading | None) -> Iterator[Bins]:
     """Yield narrowed bins, the best first: any placement within them is better than the given one."""
-    if spreading == "spread":
+    if preference == "spread":
         for level in range(1, max(map(packing.count, packing), default=0)):
             yield tuple(Bin(min(capacity.slots, level), capacity.size) for capacity in bins)
-    elif spreading == "pack":
+    elif preference == "pack":
         for count in range(1, len(set(packing))):
-            for chosen in combinations(range(len(bins)), count):
-                yield tuple(capacity if index in chosen else Bin(0, 0) for index, capacity in enumerate(bins))
+            for indexes in combinations(range(len(bins)), count):
+                yield tuple(capacity if index in indexes else Bin(0, 0) for index, capacity in enumerate(bins))
 
 
-def _broken_bound(items: Items, bins: Bins, spreading: Spreading | None, ports: SharedPorts) -> Why | None:
+def _first_conflict(items: Items, bins: Bins, preference: Spreading | None, ports: SharedPorts) -> NoFitReason | None:
     if 0 in [item.bins for item in items]:
         return "selectors"
     if sum([capacity.slots for capacity in bins]) < len(items):
-        return "distinct" if spreading == "distinct" else "vfs"
+        return "distinct" if preference == "distinct" else "vfs"
     sizes = size_by_port(bins, ports).values() if ports else [capacity.size for capacity in bins]
     if sum(sizes) < sum([item.size for item in items]):
         return "rate"

@@ -18,11 +18,11 @@ from mooring.nic.settings import SETTING_NAMES, VfSettings
 from scheduler.placement.eligibility import refused_settings
 from scheduler.placement.glob import Glob
 from scheduler.placement.memo import Memo
-from scheduler.placement.shared_ports import joined, offers_of
+from scheduler.placement.shared_ports import offers_of, sum_by_port
 from scheduler.placement.vf_accounting import FreeVfs
 
 _RATES = ("min_tx_rate", "max_tx_rate")
-_OTHERS = tuple(name for name in SETTING_NAMES if name not in _RATES)
+_FIXED_SETTINGS = tuple(name for name in SETTING_NAMES if name not in _RATES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,22 +42,23 @@ class Misfit:
 
 # By the identity of an interface and a VF that are the same: replicas share their interfaces and nodes of one model
 # their VFs, and comparing all fields of both costs far more.
-_same = Memo[tuple[int, int], tuple[VfRequest, AssignedVf]](1 << 13)
+_equal_pairs = Memo[tuple[int, int], tuple[VfRequest, AssignedVf]](1 << 13)
 
 
 def asks_as_assigned(interfaces: Sequence[VfRequest], vfs: Sequence[AssignedVf]) -> bool:
     """Return whether a request asks for what the assignment has given it."""
     return len(interfaces) == len(vfs) and all(
-        _same.get((id(one), id(vf))) is not None or _compare(one, vf) for one, vf in zip(interfaces, vfs, strict=True)
+        _equal_pairs.get((id(interface), id(vf))) is not None or _compare(interface, vf)
+        for interface, vf in zip(interfaces, vfs, strict=True)
     )
 
 
-def _compare(one: VfRequest, vf: AssignedVf) -> bool:
-    if one.settings != vf.settings or _other_difference(one, vf):
+def _compare(interface: VfRequest, vf: AssignedVf) -> bool:
+    if interface.settings != vf.settings or _other_difference(interface, vf):
         return False
     # Names of containers may be long and many: those are not kept.
-    if one.containers is None and vf.containers is None:
-        _same.keep((id(one), id(vf)), (one, vf))
+    if interface.containers is None and vf.containers is None:
+        _equal_pairs.keep((id(interface), id(vf)), (interface, vf))
     return True
 
 
@@ -65,7 +66,7 @@ def wanted_rates(request: PodRequest, assignment: Assignment) -> tuple[VfRates, 
     """Return the rates that a request asks for the VFs of its pod; raise AnnotationError if it asks for others too."""
     interfaces, vfs = request.interfaces, assignment.vfs
     if len(interfaces) != len(vfs):
-        raise _asks_for_others(len(vfs), str(len(interfaces)))
+        raise _count_error(len(vfs), str(len(interfaces)))
     for index, (interface, vf) in enumerate(zip(interfaces, vfs, strict=True)):
         if field := _other_difference(interface, vf):
             rule = f"the pod's VF was given otherwise: {_ONLY_RATES}"
@@ -75,10 +76,10 @@ def wanted_rates(request: PodRequest, assignment: Assignment) -> tuple[VfRates, 
 
 def removed_request(assignment: Assignment) -> str:
     """Return why a running pod's request cannot be removed."""
-    return str(_asks_for_others(len(assignment.vfs), "none"))
+    return str(_count_error(len(assignment.vfs), "none"))
 
 
-def _asks_for_others(has: int, asks: str) -> AnnotationError:
+def _count_error(has: int, asks: str) -> AnnotationError:
     rule = f"the pod has {has} VFs, and asks for {asks} now: {_ONLY_RATES}"
     return AnnotationError(names.REQUEST, "", rule)
 
@@ -86,37 +87,38 @@ def _asks_for_others(has: int, asks: str) -> AnnotationError:
 _ONLY_RATES = "only min_tx_rate and max_tx_rate change once the pod has a node"
 
 
-def _other_difference(one: VfRequest, vf: AssignedVf) -> str:
+def _other_difference(interface: VfRequest, vf: AssignedVf) -> str:
     """Return the field, beside the rates, in which a request is not what its VF was given for; empty for none."""
-    if one.settings != vf.settings:
-        for name in _OTHERS:
-            if getattr(one.settings, name) != getattr(vf.settings, name):
+    if interface.settings != vf.settings:
+        for name in _FIXED_SETTINGS:
+            if getattr(interface.settings, name) != getattr(vf.settings, name):
                 return name
-    for name, said, given in (("name", one.name, vf.name), ("netdev", one.netdev, vf.netdev)):
-        if said != given:
+    for name, value, vf_value in (("name", interface.name, vf.name), ("netdev", interface.netdev, vf.netdev)):
+        if value != vf_value:
             return name
     # A request that is silent about these takes what it gets.
     for name, wish, got in (
-        ("network", one.network, vf.network),
-        ("link", one.link, vf.link),
-        ("containers", one.containers, vf.containers),
+        ("network", interface.network, vf.network),
+        ("link", interface.link, vf.link),
+        ("containers", interface.containers, vf.containers),
     ):
         if wish is not None and wish != got:
             return name
-    return "pf" if one.pf is not None and not Glob(one.pf).matches(vf.pf) else ""
+    return "pf" if interface.pf is not None and not Glob(interface.pf).matches(vf.pf) else ""
 
 
-def contradicts_limit(limited: int, wanted: Sequence[VfRates]) -> str:
+def contradicts_limit(limit_mbps: int, rates: Sequence[VfRates]) -> str:
     """Return why rates contradict the containers' limit of Mb/s, which a quota counts and which cannot change."""
-    sum_mbps = sum(one.min_tx_rate or 0 for one in wanted)
-    rule = f"the containers' limits of {names.RESERVED_MBPS!r} are {limited}, and the pod would reserve {sum_mbps} Mb/s"
-    return rule if limited != sum_mbps else ""
+    sum_mbps = sum(vf_rates.min_tx_rate or 0 for vf_rates in rates)
+    limits = f"the containers' limits of {names.RESERVED_MBPS!r} are {limit_mbps}"
+    rule = f"{limits}, and the pod would reserve {sum_mbps} Mb/s"
+    return rule if limit_mbps != sum_mbps else ""
 
 
 def judge_rates(
     assignment: Assignment,
     allocated: Sequence[VfRates],
-    wanted: Sequence[VfRates],
+    rates: Sequence[VfRates],
     reserved: Sequence[int],
     free_vfs: FreeVfs,
 ) -> Fits | Misfit:
@@ -124,12 +126,12 @@ def judge_rates(
 
     ``reserved`` is what they reserve now, as it is counted in ``free_vfs`` too.
     """
-    most = tuple(max(one.min_tx_rate or 0, now) for one, now in zip(wanted, reserved, strict=True))
+    peaks = tuple(max(vf_rates.min_tx_rate or 0, current) for vf_rates, current in zip(rates, reserved, strict=True))
     needs = _Needs(free_vfs)
-    for vf, before, after, now, then in zip(assignment.vfs, allocated, wanted, reserved, most, strict=True):
-        if (misfit := needs.add(vf, before, after, now, then)) is not None:
+    for vf, old, new, current, peak in zip(assignment.vfs, allocated, rates, reserved, peaks, strict=True):
+        if (misfit := needs.add(vf, old, new, current, peak)) is not None:
             return misfit
-    return needs.misfit() or Fits(most)
+    return needs.misfit() or Fits(peaks)
 
 
 class _Needs:
@@ -138,25 +140,25 @@ class _Needs:
     def __init__(self, free_vfs: FreeVfs) -> None:
         self._free_vfs = free_vfs
         self._indexes = {pf.name: index for index, pf in enumerate(free_vfs.pfs)}
-        self._more, self._most, self._then, self._raised = ([0] * len(free_vfs.pfs) for _ in range(4))
+        self._deltas, self._peaks, self._targets, self._increases = ([0] * len(free_vfs.pfs) for _ in range(4))
 
-    def add(self, vf: AssignedVf, before: VfRates, after: VfRates, now: int, most: int) -> Misfit | None:
+    def add(self, vf: AssignedVf, old: VfRates, new: VfRates, current: int, peak: int) -> Misfit | None:
         """Add a VF; return why it cannot have its rates, if that does not depend on the others."""
-        low = after.min_tx_rate or 0
-        raised = low - (before.min_tx_rate or 0)
-        needs_more = most > now or raised > 0
+        low = new.min_tx_rate or 0
+        increase = low - (old.min_tx_rate or 0)
+        needs_more = peak > current or increase > 0
         index = self._indexes.get(vf.pf)
         pf = self._free_vfs.pfs[index] if index is not None else None
         if index is None or pf is None or not _is_on(pf, vf):
             return Misfit("Deferred", f"VF {vf.pci} is not in its node's inventory") if needs_more else None
-        if after != before and (refusal := refused_settings(_changed(before, after), pf)):
+        if new != old and (refusal := refused_settings(_changed_rates(old, new), pf)):
             return Misfit("Infeasible", f"PF {pf.name!r}: {refusal}")
         if needs_more and not pf.up:
             return Misfit("Deferred", f"PF {pf.name!r} is down")
-        self._more[index] += most - now
-        self._most[index] += most
-        self._then[index] += low
-        self._raised[index] += raised
+        self._deltas[index] += peak - current
+        self._peaks[index] += peak
+        self._targets[index] += low
+        self._increases[index] += increase
         return None
 
     def misfit(self) -> Misfit | None:
@@ -167,30 +169,30 @@ class _Needs:
         within that either.
         """
         pfs, ports = self._free_vfs.pfs, self._free_vfs.shared_ports
-        needs = self._more, self._most, self._then, self._raised
-        more, most, then, raised = (joined(need, ports) if ports else need for need in needs)
+        needs = self._deltas, self._peaks, self._targets, self._increases
+        deltas, peaks, targets, increases = (sum_by_port(need, ports) if ports else need for need in needs)
         for index, (pf, offer) in enumerate(zip(pfs, offers_of(pfs, ports), strict=True)):
-            left = self._free_vfs.capacities[index].mbps
-            is_raised = left < 0 < raised[index] and self._raised[index] > 0
-            if not is_raised and (not self._more[index] or more[index] <= left):
+            free_mbps = self._free_vfs.capacities[index].mbps
+            is_raised = free_mbps < 0 < increases[index] and self._increases[index] > 0
+            if not is_raised and (not self._deltas[index] or deltas[index] <= free_mbps):
                 continue
-            if then[index] > offer:
-                rule = f"the pod would reserve {then[index]} Mb/s, and at most {offer} may be reserved"
+            if targets[index] > offer:
+                rule = f"the pod would reserve {targets[index]} Mb/s, and at most {offer} may be reserved"
                 return Misfit("Infeasible", f"PF {pf.name!r}: {rule}")
-            now = most[index] - more[index]
-            if then[index] - now <= left and more[index] > left:
+            current = peaks[index] - deltas[index]
+            if targets[index] - current <= free_mbps and deltas[index] > free_mbps:
                 rule = "it fits once what is lowered is in force, and counts until then: lower first, then raise"
                 return Misfit("Deferred", f"PF {pf.name!r}: {rule}")
-            rule = f"{max(more[index], raised[index])} Mb/s more are needed, and others reserve too much"
+            rule = f"{max(deltas[index], increases[index])} Mb/s more are needed, and others reserve too much"
             return Misfit("Deferred", f"PF {pf.name!r}: {rule}")
         return None
 
 
-def _changed(before: VfRates, after: VfRates) -> VfSettings:
+def _changed_rates(old: VfRates, new: VfRates) -> VfSettings:
     """Return the rates that are others than before: a pod keeps what its PF would not give it again."""
     return VfSettings(
-        after.min_tx_rate if after.min_tx_rate != before.min_tx_rate else None,
-        after.max_tx_rate if after.max_tx_rate != before.max_tx_rate else None,
+        new.min_tx_rate if new.min_tx_rate != old.min_tx_rate else None,
+        new.max_tx_rate if new.max_tx_rate != old.max_tx_rate else None,
     )
 
 

@@ -47,11 +47,11 @@ State = tuple[int, int, int, int]
 
 
 class Item(NamedTuple):
-    """An item's size, the bins that may hold it as bits, and the number of items that lie ``apart`` from each other."""
+    """An item's size, its possible bins as bits, and the number (``exclusion``) that items in different bins share."""
 
     size: int
     bins: int
-    apart: int = 0
+    exclusion: int = 0
 
 
 class Bin(NamedTuple):
@@ -81,27 +81,27 @@ def pack(items: Sequence[Item], bins: Sequence[Bin], ports: SharedPorts, steps: 
     """Return a bin for each item, None if there is no way; raise StepsSpent."""
     if not ports:
         return _pack(items, bins, range(len(bins)), steps)
-    sizes, together = size_by_port(bins, ports), _together(items, bins, ports)
-    places = {index: place for place, members in enumerate(together) for index in members}
+    sizes, bin_groups = size_by_port(bins, ports), _bin_groups(items, bins, ports)
+    places = {index: place for place, members in enumerate(bin_groups) for index in members}
     packing = _pack(
         [
             item._replace(bins=sum({1 << places[index] for index in bits(item.bins) if index in places}))
             for item in items
         ],
-        [Bin(sum(bins[index].slots for index in members), sizes[ports[members[0]]]) for members in together],
+        [Bin(sum(bins[index].slots for index in members), sizes[ports[members[0]]]) for members in bin_groups],
         [
-            next(place for place, one in enumerate(together) if ports[one[0]] == ports[members[0]])
-            for members in together
+            next(place for place, peers in enumerate(bin_groups) if ports[peers[0]] == ports[members[0]])
+            for members in bin_groups
         ],
         steps,
     )
-    return None if packing is None else _in_turns([together[place] for place in packing], bins)
+    return None if packing is None else _in_turns([bin_groups[place] for place in packing], bins)
 
 
-def _together(items: Sequence[Item], bins: Sequence[Bin], ports: SharedPorts) -> list[list[int]]:
+def _bin_groups(items: Sequence[Item], bins: Sequence[Bin], ports: SharedPorts) -> list[list[int]]:
     """Return the bins that are one bin to all items, without those that hold none."""
     groups: dict[object, list[int]] = {}
-    is_divided = any(item.apart for item in items)
+    is_divided = any(item.exclusion for item in items)
     for index, port in enumerate(ports):
         if bins[index].slots:
             key = index if is_divided else (port, tuple(item.bins >> index & 1 for item in items))
@@ -111,46 +111,46 @@ def _together(items: Sequence[Item], bins: Sequence[Bin], ports: SharedPorts) ->
 
 def _in_turns(choices: Sequence[Sequence[int]], bins: Sequence[Bin]) -> Packing:
     """Choose one of several bins for each item: they take turns, as each PF has a PCI link of its own."""
-    left, chosen = [capacity.slots for capacity in bins], []
+    free_slots, packing = [capacity.slots for capacity in bins], []
     for members in choices:
-        best = max(members, key=lambda index: (left[index], -index))
-        left[best] -= 1
-        chosen.append(best)
-    return tuple(chosen)
+        best = max(members, key=lambda index: (free_slots[index], -index))
+        free_slots[best] -= 1
+        packing.append(best)
+    return tuple(packing)
 
 
 def _pack(items: Sequence[Item], bins: Sequence[Bin], ports: Sequence[int], steps: Steps) -> Packing | None:
     steps.spend(len(items))
-    fitting = [Item(item.size, _fitting_bins(item, bins), item.apart) for item in items]
-    if not all(item.bins for item in fitting):
+    candidates = [Item(item.size, _fitting_bins(item, bins), item.exclusion) for item in items]
+    if not all(item.bins for item in candidates):
         return None
-    largest_first, tightest_first = _largest_first(fitting), _tightest_first(fitting)
+    largest_first, tightest_first = _largest_first(candidates), _tightest_first(candidates)
     # Where bins of one port differ in what they may hold, the size says little.
     is_shared = len(set(ports)) < len(bins)
     for order in (tightest_first, largest_first) if is_shared else (largest_first, tightest_first):
         steps.spend(len(items))
-        if (packing := _best_fit(fitting, bins, ports, order)) is not None:
+        if (packing := _best_fit(candidates, bins, ports, order)) is not None:
             return packing
     if len(items) > _DEEPEST:
         raise StepsSpent
-    return _in_order(largest_first, _search([fitting[index] for index in largest_first], bins, ports, steps))
+    return _in_order(largest_first, _search([candidates[index] for index in largest_first], bins, ports, steps))
 
 
-def _in_order(order: Sequence[int], chosen: Sequence[int] | None) -> Packing | None:
-    return None if chosen is None else tuple(place for _, place in sorted(zip(order, chosen, strict=True)))
+def _in_order(order: Sequence[int], packing: Sequence[int] | None) -> Packing | None:
+    return None if packing is None else tuple(place for _, place in sorted(zip(order, packing, strict=True)))
 
 
 def _fitting_bins(item: Item, bins: Sequence[Bin]) -> int:
-    fitting = 0
-    for index in _each(item.bins):
+    mask = 0
+    for index in _indexes(item.bins):
         slots, size = bins[index]
         if slots and size >= item.size:
-            fitting |= 1 << index
-    return fitting
+            mask |= 1 << index
+    return mask
 
 
 @lru_cache(maxsize=1024)
-def _each(bins: int) -> tuple[int, ...]:
+def _indexes(bins: int) -> tuple[int, ...]:
     """Return the bins of a set as a tuple; a node has few PFs, so few sets occur."""
     return tuple(bits(bins))
 
@@ -167,28 +167,28 @@ def _tightest_first(items: Sequence[Item]) -> list[int]:
 def _best_fit(items: Sequence[Item], bins: Sequence[Bin], ports: Sequence[int], order: Sequence[int]) -> Packing | None:
     """Put each item into the bin with the least size left."""
     slots, sizes = [capacity.slots for capacity in bins], [capacity.size for capacity in bins]
-    users, chosen, is_shared = [0] * len(bins), [0] * len(items), len(set(ports)) < len(bins)
+    users, packing, is_shared = [0] * len(bins), [0] * len(items), len(set(ports)) < len(bins)
     for index in order:
-        size, allowed, apart = items[index]
-        open_bins = [b for b in _each(allowed) if slots[b] and sizes[b] >= size]
-        if apart:
-            open_bins = [b for b in open_bins if not users[b] >> apart & 1]
+        size, bin_mask, exclusion = items[index]
+        open_bins = [b for b in _indexes(bin_mask) if slots[b] and sizes[b] >= size]
+        if exclusion:
+            open_bins = [b for b in open_bins if not users[b] >> exclusion & 1]
         if not open_bins:
             return None
         best = min(open_bins, key=sizes.__getitem__)
         slots[best] -= 1
         for member in [b for b, port in enumerate(ports) if port == ports[best]] if is_shared else (best,):
             sizes[member] -= size
-        users[best] |= 1 << apart
-        chosen[index] = best
-    return tuple(chosen)
+        users[best] |= 1 << exclusion
+        packing[index] = best
+    return tuple(packing)
 
 
 def _search(items: Sequence[Item], bins: Sequence[Bin], ports: Sequence[int], steps: Steps) -> list[int] | None:
     """Search with half of the steps, and with the other half anew; what has failed stays so."""
     search = _DepthFirst(items, bins, ports)
     for attempts, prefers_room in ((2, False), (1, True)):
-        attempt = Steps(steps.left // attempts)
+        attempt = Steps(steps.remaining // attempts)
         try:
             return search.run(attempt, prefers_room=prefers_room)
         except StepsSpent:
@@ -199,19 +199,19 @@ def _search(items: Sequence[Item], bins: Sequence[Bin], ports: Sequence[int], st
 
 
 class _DepthFirst:
-    """The search: what is left of the bins, and the bin ``chosen`` for each item so far.
+    """The search: what is left of the bins, and the bin for each item so far (``packing``).
 
     The items come by decreasing size. ``users`` has for each bin the numbers of items there that lie apart, as bits.
     """
 
     def __init__(self, items: Sequence[Item], bins: Sequence[Bin], ports: Sequence[int]) -> None:
         self.items, self.bins = items, bins
-        self.ports = [[index for index, one in enumerate(ports) if one == port] for port in ports]
+        self.ports = [[index for index, own in enumerate(ports) if own == port] for port in ports]
         self.is_shared = any(len(members) > 1 for members in self.ports)
         self.kinds = _kinds(items, ports)
         self.sums = [0, *accumulate([item.size for item in items])]
         # For each position the numbers of items to come that lie apart.
-        self.numbers = [*accumulate([1 << item.apart for item in reversed(items)], or_)][::-1]
+        self.numbers = [*accumulate([1 << item.exclusion for item in reversed(items)], or_)][::-1]
         # For the bins of each port the smallest size that they may get, of items with one, and whether they may get
         # items without.
         self.smallest, self.weightless = [], []
@@ -220,38 +220,38 @@ class _DepthFirst:
             sizes = [item.size for item in items if item.bins & mask]
             self.smallest.append(min(filter(None, sizes), default=_NO_ITEM))
             self.weightless.append(0 in sizes)
-        self.failed: set[tuple[int, tuple[State, ...]]] = set()
+        self.failures: set[tuple[int, tuple[State, ...]]] = set()
 
     def run(self, steps: Steps, *, prefers_room: bool) -> list[int] | None:
         """Return a bin for each item, None if there is no way; raise StepsSpent."""
         self.steps, self.prefers_room = steps, prefers_room
-        self.slots, self.sizes = [one.slots for one in self.bins], [one.size for one in self.bins]
-        self.users, self.chosen = [0] * len(self.bins), list[int]()
-        return self.chosen if self.descend(0) else None
+        self.slots, self.sizes = [capacity.slots for capacity in self.bins], [capacity.size for capacity in self.bins]
+        self.users, self.packing = [0] * len(self.bins), list[int]()
+        return self.packing if self.descend(0) else None
 
     def descend(self, position: int) -> bool:
         """Put the items from a position on into what is left."""
         if position == len(self.items):
             return True
         self.steps.spend(_A_PLACE + len(self.slots))
-        left = self._left(position)
-        if left is None or (position, left) in self.failed:
+        state = self._state(position)
+        if state is None or (position, state) in self.failures:
             return False
-        size, _, apart = self.items[position]
+        size, _, exclusion = self.items[position]
         for index in self._choices(position):
-            self._put(index, -1, -size, apart)
-            self.chosen.append(index)
+            self._put(index, -1, -size, exclusion)
+            self.packing.append(index)
             if self.descend(position + 1):
                 return True
-            self.chosen.pop()
-            self._put(index, 1, size, apart)
-        self.failed.add((position, left))
+            self.packing.pop()
+            self._put(index, 1, size, exclusion)
+        self.failures.add((position, state))
         return False
 
-    def _left(self, position: int) -> tuple[State, ...] | None:
+    def _state(self, position: int) -> tuple[State, ...] | None:
         """Return what is left for the items from a position on; None if it is less than they need."""
         sums, end = self.sums, len(self.items)
-        before, numbers = sums[position], self.numbers[position]
+        offset, numbers = sums[position], self.numbers[position]
         takes = room = 0
         states = []
         for kind, slots, size, users, slots_of_port, smallest, weightless in zip(
@@ -262,10 +262,10 @@ class _DepthFirst:
             if slots_of_port:
                 count = size // smallest
                 count = slots_of_port if slots_of_port < count else count
-                most = sums[position + count if position + count < end else end] - before
-                room += size if size < most else most
+                max_size = sums[position + count if position + count < end else end] - offset
+                room += size if size < max_size else max_size
                 takes += slots_of_port if weightless else count
-        if takes < end - position or room < sums[end] - before:
+        if takes < end - position or room < sums[end] - offset:
             return None
         states.sort()
         return tuple(states)
@@ -281,26 +281,26 @@ class _DepthFirst:
 
     def _choices(self, position: int) -> list[int]:
         """Return the bins to try for an item, of interchangeable ones the first."""
-        size, allowed, apart = self.items[position]
+        size, bin_mask, exclusion = self.items[position]
         choices: dict[State, int] = {}
-        for index in _each(allowed):
-            slots, left = self.slots[index], self.sizes[index]
-            if slots and left >= size and not (apart and self.users[index] >> apart & 1):
-                choices.setdefault((self.kinds[index], slots, left, self.users[index]), index)
+        for index in _indexes(bin_mask):
+            slots, free = self.slots[index], self.sizes[index]
+            if slots and free >= size and not (exclusion and self.users[index] >> exclusion & 1):
+                choices.setdefault((self.kinds[index], slots, free, self.users[index]), index)
         if self.prefers_room:
             return [
-                index for _, index in sorted((-left / slots, index) for (_, slots, left, _), index in choices.items())
+                index for _, index in sorted((-free / slots, index) for (_, slots, free, _), index in choices.items())
             ]
         return [
-            index for _, _, index in sorted((left, -slots, index) for (_, slots, left, _), index in choices.items())
+            index for _, _, index in sorted((free, -slots, index) for (_, slots, free, _), index in choices.items())
         ]
 
-    def _put(self, index: int, slots: int, size: int, apart: int) -> None:
+    def _put(self, index: int, slots: int, size: int, exclusion: int) -> None:
         self.slots[index] += slots
         for member in self.ports[index]:
             self.sizes[member] += size
-        if apart:
-            self.users[index] ^= 1 << apart
+        if exclusion:
+            self.users[index] ^= 1 << exclusion
 
 
 def _kinds(items: Sequence[Item], ports: Sequence[int]) -> list[int]:

@@ -27,13 +27,13 @@ def offers_of(pfs: Sequence[Pf], ports: SharedPorts) -> list[int]:
     offers = [pf.offer_mbps for pf in pfs]
     for port in set(ports):
         members = [index for index, own in enumerate(ports) if own == port]
-        least = min((offers[index] for index in members if pfs[index].mbps), default=0)
+        offer = min((offers[index] for index in members if pfs[index].mbps), default=0)
         for index in members:
-            offers[index] = least
+            offers[index] = offer
     return offers
 
 
-def joined(amounts: Sequence[int], ports: SharedPorts) -> list[int]:
+def sum_by_port(amounts: Sequence[int], ports: SharedPorts) -> list[int]:
     """Return for each PF the sum of the amounts over all PFs of its port."""
     sums = [0] * len(ports)
     for amount, port in zip(amounts, ports, strict=True):

@@ -13,25 +13,25 @@ class StepsSpent(Exception):  # noqa: N818 - an outcome on its way up, not an er
 
 
 class Steps:
-    """The steps that were ``spent``, of ``most`` that may be; and how many values were ``judged`` for the first time.
+    """The steps that were ``spent``, of ``limit`` that may be; ``value_count`` values were judged for the first time.
 
     A value is what nodes differ in, as the PFs of a node that is like no other.
     """
 
-    __slots__ = ("judged", "most", "spent")
+    __slots__ = ("limit", "spent", "value_count")
 
-    def __init__(self, most: int = sys.maxsize) -> None:
-        self.spent, self.most, self.judged = 0, most, 0
+    def __init__(self, limit: int = sys.maxsize) -> None:
+        self.spent, self.limit, self.value_count = 0, limit, 0
 
     @property
-    def left(self) -> int:
-        return self.most - self.spent
+    def remaining(self) -> int:
+        return self.limit - self.spent
 
     def spend(self, steps: int = 1) -> None:
         self.spent += steps
-        if self.spent > self.most:
+        if self.spent > self.limit:
             raise StepsSpent
 
     def judge(self) -> None:
         """Count a value that is about to be judged."""
-        self.judged += 1
+        self.value_count += 1

@@ -20,15 +20,15 @@ Rails = Mapping[str, int]
 # Return those of a node's PFs that meet a part.
 _Sift = Callable[[Sequence[Pf], Rails], list[Pf]]
 # PFs' names for which it is kept whether a pattern matches.
-_MOST_KNOWN = 256
+_MAX_NAMES = 256
 
 
 class _Part(NamedTuple):
-    """A part, and the reasons against a node: ``alone`` where no PF of the node meets it, ``among`` where others do."""
+    """A part, and the reasons against a node: ``reason`` if no PF of the node meets it, else ``reason_among``."""
 
     sift: _Sift
-    alone: str
-    among: str
+    reason: str
+    reason_among: str
 
 
 class InterfaceParts:
@@ -36,29 +36,35 @@ class InterfaceParts:
 
     def __init__(self, interface: VfRequest) -> None:
         self._parts: list[_Part] = []
-        before: list[str] = []
-        for alone, sift, is_named_later in _requested(interface):
-            among = f"{alone} among those {' and '.join(before)}" if before else alone
-            self._parts.append(_Part(sift, alone, among))
+        phrases: list[str] = []
+        for reason, sift, is_named_later in _parts_of(interface):
+            reason_among = f"{reason} among those {' and '.join(phrases)}" if phrases else reason
+            self._parts.append(_Part(sift, reason, reason_among))
             if is_named_later:
-                before.append(alone.partition(" PF ")[2])
+                phrases.append(reason.partition(" PF ")[2])
         self._has_rail = interface.rail is not None
 
     def unmet_by(self, pfs: Sequence[Pf]) -> str:
         """Return the first part that leaves none of a node's PFs; empty if some PF meets all parts."""
         if not pfs:
             return "node(s) had no PF on offer"
-        left, rails = pfs, rails_of(pfs) if self._has_rail else {}
+        matches, rails = pfs, rails_of(pfs) if self._has_rail else {}
         for part in self._parts:
-            left = part.sift(left, rails)
-            if not left:
-                return part.among if part.sift(pfs, rails) else part.alone
+            matches = part.sift(matches, rails)
+            if not matches:
+                return part.reason_among if part.sift(pfs, rails) else part.reason
         return ""
 
 
-def _requested(one: VfRequest) -> Iterator[tuple[str, _Sift, bool]]:
+def _parts_of(interface: VfRequest) -> Iterator[tuple[str, _Sift, bool]]:
     """Yield the parts: each one's own reason, which PFs meet it, and whether the reasons of later parts name it."""
-    network, rail, link, root, rate = one.network, one.rail, one.link, one.root, one.min_tx_rate
+    network, rail, link, root, rate = (
+        interface.network,
+        interface.rail,
+        interface.link,
+        interface.root,
+        interface.min_tx_rate,
+    )
     if network is not None:
         lacks = f"node(s) had no PF on network {network!r}"
         yield lacks, lambda pfs, _: [pf for pf in pfs if pf.network == network], True
@@ -66,9 +72,9 @@ def _requested(one: VfRequest) -> Iterator[tuple[str, _Sift, bool]]:
         own = f"node(s) had no PF on network number {rail + 1}"
         lacks = own if rail != NO_RAIL else "node(s) had no PF on the group's network"
         yield lacks, lambda pfs, rails: [pf for pf in pfs if rails.get(pf.network) == rail], True
-    if one.pf is not None:
-        matches = lru_cache(_MOST_KNOWN)(Glob(one.pf).matches)
-        yield f"node(s) had no PF named {one.pf!r}", lambda pfs, _: [pf for pf in pfs if matches(pf.name)], True
+    if interface.pf is not None:
+        matches = lru_cache(_MAX_NAMES)(Glob(interface.pf).matches)
+        yield f"node(s) had no PF named {interface.pf!r}", lambda pfs, _: [pf for pf in pfs if matches(pf.name)], True
     if link is not None:
         yield f"node(s) had no PF of link type {link!r}", lambda pfs, _: [pf for pf in pfs if pf.link == link], True
     if root is not None:

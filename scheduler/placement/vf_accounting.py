@@ -16,7 +16,7 @@ from mooring.annotations.assignment import AssignedVf, Assignment
 from mooring.annotations.inventory import Inventory, Pf
 from scheduler.placement.place import PfCapacity
 from scheduler.placement.search import SharedPorts
-from scheduler.placement.shared_ports import joined, offers_of, shared_ports_of
+from scheduler.placement.shared_ports import offers_of, shared_ports_of, sum_by_port
 
 # PFs of a node, and entries of theirs that are out: a node with more is hardly like another, and what is found about it
 # is not remembered.
@@ -30,7 +30,7 @@ class Claim(NamedTuple):
     assignment: Assignment
 
 
-def reserving(assignment: Assignment, reserved: Iterable[int]) -> Assignment:
+def reserve_rates(assignment: Assignment, reserved: Iterable[int]) -> Assignment:
     """Return an assignment as it is claimed whose VFs reserve other rates than it says, in Mb/s."""
     vfs = zip(assignment.vfs, reserved, strict=True)
     return replace(
@@ -73,28 +73,28 @@ def free_vfs_of(inventory: Inventory | None, claims: Iterable[Claim]) -> FreeVfs
     """Derive what is left from scratch."""
     if inventory is None:
         return EMPTY
-    held: dict[str, dict[int, int]] = {pf.name: {} for pf in inventory.pfs}
+    rates_by_pf: dict[str, dict[int, int]] = {pf.name: {} for pf in inventory.pfs}
     for claim in claims:
-        for vf in existing(inventory, claim.assignment):
-            rates = held[vf.pf]
+        for vf in vfs_in_inventory(inventory, claim.assignment):
+            rates = rates_by_pf[vf.pf]
             rates[vf.vf] = max(rates.get(vf.vf, 0), vf.min_tx_rate)
     pfs, ports = inventory.pfs, shared_ports_of(inventory.pfs)
-    left = [_left(pf, held[pf.name]) for pf in pfs]
-    reserved = [rate for _, rate in left]
+    states = [_derive_state(pf, rates_by_pf[pf.name]) for pf in pfs]
+    reserved = [rate for _, rate in states]
     return FreeVfs(
         pfs,
-        tuple(mask for mask, _ in left),
+        tuple(mask for mask, _ in states),
         tuple(
-            PfCapacity(mask.bit_count(), offered - taken)
-            for (mask, _), offered, taken in zip(
-                left, offers_of(pfs, ports), joined(reserved, ports) if ports else reserved, strict=True
+            PfCapacity(mask.bit_count(), offer - reservation)
+            for (mask, _), offer, reservation in zip(
+                states, offers_of(pfs, ports), sum_by_port(reserved, ports) if ports else reserved, strict=True
             )
         ),
         ports,
     )
 
 
-def capacities_unused(pfs: tuple[Pf, ...]) -> tuple[PfCapacity, ...]:
+def full_capacities(pfs: tuple[Pf, ...]) -> tuple[PfCapacity, ...]:
     """Return what PFs have if no VF is used."""
     return tuple(
         PfCapacity(len(pf.vfs), offer) for pf, offer in zip(pfs, offers_of(pfs, shared_ports_of(pfs)), strict=True)
@@ -103,10 +103,10 @@ def capacities_unused(pfs: tuple[Pf, ...]) -> tuple[PfCapacity, ...]:
 
 def unused(pfs: tuple[Pf, ...]) -> FreeVfs:
     """Return the PFs with what they have if no VF is used, counted."""
-    return FreeVfs(pfs, capacities=capacities_unused(pfs))
+    return FreeVfs(pfs, capacities=full_capacities(pfs))
 
 
-def existing(inventory: Inventory, assignment: Assignment) -> list[AssignedVf]:
+def vfs_in_inventory(inventory: Inventory, assignment: Assignment) -> list[AssignedVf]:
     """Return the VFs of an assignment that the inventory lists under the same PF, index and address."""
     pfs = {pf.name: pf for pf in inventory.pfs}
     return [
@@ -116,14 +116,14 @@ def existing(inventory: Inventory, assignment: Assignment) -> list[AssignedVf]:
     ]
 
 
-def _left(pf: Pf, held: Mapping[int, int]) -> tuple[int, int]:
+def _derive_state(pf: Pf, claims: Mapping[int, int]) -> tuple[int, int]:
     """Return a PF's free VFs as bits, and the Mb/s that its VFs reserve."""
-    rates = dict(held)
+    rates = dict(claims)
     for entry in pf.out:
         for index in entry.vfs if entry.min_tx_rate else ():
             rates[index] = max(rates.get(index, 0), entry.min_tx_rate)
     free = pf.usable.mask
-    for index in held:
+    for index in claims:
         free &= ~(1 << index)
     return free, sum(rates.values())
 
@@ -131,7 +131,7 @@ def _left(pf: Pf, held: Mapping[int, int]) -> tuple[int, int]:
 class _PfAccount:
     """What one PF has left: ``free`` VFs as bits, and the Mb/s that claims and out VFs reserve together."""
 
-    __slots__ = ("_claims", "_out", "_pf", "_usable", "disputed", "free", "reserved")
+    __slots__ = ("_claims", "_out", "_pf", "_usable", "disputes", "free", "reserved")
 
     def __init__(self, pf: Pf) -> None:
         self._pf = pf
@@ -141,12 +141,12 @@ class _PfAccount:
         self._usable = self.free = pf.usable.mask
         self.reserved = sum(self._out.values())
         # VFs that more than one pod claims.
-        self.disputed: set[int] = set()
+        self.disputes: set[int] = set()
 
     def copy(self) -> "_PfAccount":
-        made = copy.copy(self)
-        made._claims, made.disputed = self._claims.copy(), self.disputed.copy()
-        return made
+        account = copy.copy(self)
+        account._claims, account.disputes = self._claims.copy(), self.disputes.copy()
+        return account
 
     def claim(self, vf: int, uid: str, rate: int) -> None:
         self.free &= ~(1 << vf)
@@ -155,25 +155,25 @@ class _PfAccount:
             self._claims[vf] = {uid: rate}
             self.reserved += max(rate - self._out.get(vf, 0), 0)
             return
-        before = self._rate(vf)
+        old_rate = self._rate(vf)
         claimants = self._claims[vf] = {**claimants, uid: rate}
         if len(claimants) > 1:
-            self.disputed.add(vf)
-        self.reserved += self._rate(vf) - before
+            self.disputes.add(vf)
+        self.reserved += self._rate(vf) - old_rate
 
     def release(self, vf: int, uid: str) -> None:
-        before = self._rate(vf)
-        claimants = {other: rate for other, rate in self._claims.get(vf, {}).items() if other != uid}
+        old_rate = self._rate(vf)
+        claimants = {claimant: rate for claimant, rate in self._claims.get(vf, {}).items() if claimant != uid}
         if len(claimants) < 2:
-            self.disputed.discard(vf)
+            self.disputes.discard(vf)
         if claimants:
             self._claims[vf] = claimants
         else:
             self._claims.pop(vf, None)
             self.free |= self._usable & 1 << vf
-        self.reserved += self._rate(vf) - before
+        self.reserved += self._rate(vf) - old_rate
 
-    def held(self, vf: int, uid: str) -> int | None:
+    def rate_of(self, vf: int, uid: str) -> int | None:
         """Return the rate with which a pod claims a VF; None if it does not."""
         claimants = self._claims.get(vf)
         return claimants.get(uid) if claimants is not None else None
@@ -196,8 +196,8 @@ class VfAccounting:
     __slots__ = ("_any_out", "_index", "_offers", "_pf_accounts", "_ports", "free_vfs", "model", "pfs")
 
     def __init__(self, inventory: Inventory | None, claims: Iterable[Claim] = ()) -> None:
-        self.pfs = _shared(inventory.pfs) if inventory is not None else ()
-        self.model = _shared(_model_of(self.pfs))
+        self.pfs = _intern_model(inventory.pfs) if inventory is not None else ()
+        self.model = _intern_model(_model_of(self.pfs))
         self._index = {pf.name: index for index, pf in enumerate(self.pfs)}
         self._pf_accounts = [_PfAccount(pf) for pf in self.pfs]
         self._any_out = any(pf.out for pf in self.pfs)
@@ -217,30 +217,30 @@ class VfAccounting:
 
     def copy(self) -> "VfAccounting":
         """Return the same; what is added later to one of both is not in the other."""
-        made = copy.copy(self)
-        made._pf_accounts = [pf_account.copy() for pf_account in self._pf_accounts]
-        return made
+        accounting = copy.copy(self)
+        accounting._pf_accounts = [pf_account.copy() for pf_account in self._pf_accounts]
+        return accounting
 
     def add(self, claim: Claim) -> None:
         self._show(self._count(claim))
 
     def _count(self, claim: Claim) -> set[int]:
         """Count a claim; return the PFs that it is on."""
-        found = self._existing(claim)
-        for index, vf in found:
+        vfs = self._listed_vfs(claim)
+        for index, vf in vfs:
             self._pf_accounts[index].claim(vf.vf, claim.uid, vf.min_tx_rate)
-        return {index for index, _ in found}
+        return {index for index, _ in vfs}
 
     def remove(self, claim: Claim) -> None:
-        found = self._existing(claim)
-        for index, vf in found:
+        vfs = self._listed_vfs(claim)
+        for index, vf in vfs:
             self._pf_accounts[index].release(vf.vf, claim.uid)
-        self._show({index for index, _ in found})
+        self._show({index for index, _ in vfs})
 
     @property
     def is_disputed(self) -> bool:
         """Return whether any VF is claimed by more than one pod."""
-        return any(pf_account.disputed for pf_account in self._pf_accounts)
+        return any(pf_account.disputes for pf_account in self._pf_accounts)
 
     @property
     def is_plain(self) -> bool:
@@ -249,24 +249,24 @@ class VfAccounting:
 
     def held(self, uid: str, assignment: Assignment) -> list[tuple[int, int]]:
         """Return the VFs that a pod's claim holds, as the PF's index and the rate."""
-        found = []
+        rates = []
         for vf in assignment.vfs:
             index = self._index.get(vf.pf, -1)
-            rate = self._pf_accounts[index].held(vf.vf, uid) if index >= 0 else None
+            rate = self._pf_accounts[index].rate_of(vf.vf, uid) if index >= 0 else None
             if rate is not None:
-                found.append((index, rate))
-        return found
+                rates.append((index, rate))
+        return rates
 
-    def _existing(self, claim: Claim) -> list[tuple[int, AssignedVf]]:
+    def _listed_vfs(self, claim: Claim) -> list[tuple[int, AssignedVf]]:
         """Return the VFs of a claim that the inventory lists, each with its PF's index."""
-        found = []
+        vfs = []
         for vf in claim.assignment.vfs:
             index = self._index.get(vf.pf)
             if index is not None:
                 pf = self.pfs[index]
                 if vf.vf in pf.vfs and pf.vf_pci(vf.vf) == vf.pci:
-                    found.append((index, vf))
-        return found
+                    vfs.append((index, vf))
+        return vfs
 
     def _show(self, indexes: Iterable[int]) -> None:
         """Recompute what these PFs have left."""
@@ -279,9 +279,11 @@ class VfAccounting:
 
     def _port_capacities(self) -> list[PfCapacity]:
         """Return what each PF has left where PFs share a port: all of them are counted again."""
-        reserved = joined([pf_account.reserved for pf_account in self._pf_accounts], self._ports)
+        reserved = sum_by_port([pf_account.reserved for pf_account in self._pf_accounts], self._ports)
         accounts = zip(self._pf_accounts, self._offers, reserved, strict=True)
-        return [PfCapacity(pf_account.free.bit_count(), offer - taken) for pf_account, offer, taken in accounts]
+        return [
+            PfCapacity(pf_account.free.bit_count(), offer - reservation) for pf_account, offer, reservation in accounts
+        ]
 
 
 def _model_of(pfs: tuple[Pf, ...]) -> tuple[Pf, ...]:
@@ -294,12 +296,12 @@ def _model_of(pfs: tuple[Pf, ...]) -> tuple[Pf, ...]:
     )
 
 
-def _shared(pfs: tuple[Pf, ...]) -> tuple[Pf, ...]:
+def _intern_model(pfs: tuple[Pf, ...]) -> tuple[Pf, ...]:
     """Return the equal PFs that are known already: nodes of one model share them, and identity compares them.
 
     Only what nodes have in common is remembered, and little of it: no inventory is kept longer than its node.
     """
-    return _kept_once(pfs) if are_like_others(pfs) else pfs
+    return _intern(pfs) if are_like_others(pfs) else pfs
 
 
 def are_like_others(pfs: tuple[Pf, ...]) -> bool:
@@ -308,7 +310,7 @@ def are_like_others(pfs: tuple[Pf, ...]) -> bool:
 
 
 @lru_cache(maxsize=1 << 10)
-def _kept_once(pfs: tuple[Pf, ...]) -> tuple[Pf, ...]:
+def _intern(pfs: tuple[Pf, ...]) -> tuple[Pf, ...]:
     return pfs
 
 
@@ -316,6 +318,6 @@ def disputes(inventory: Inventory, claims: Iterable[Claim]) -> dict[str, tuple[s
     """Return the PCI addresses that more than one pod claims, with the pods' uids."""
     claimants: dict[str, list[str]] = {}
     for claim in claims:
-        for vf in existing(inventory, claim.assignment):
+        for vf in vfs_in_inventory(inventory, claim.assignment):
             claimants.setdefault(vf.pci, []).append(claim.uid)
     return {pci: tuple(sorted(uids)) for pci, uids in claimants.items() if len(uids) > 1}

@@ -27,40 +27,40 @@ class Vfs:
     def read_inventory(self, node: NodeSide) -> Inventory:
         return read_inventory(node.text)
 
-    def judge(self, request: PodRequest, left: FreeVfs) -> int | str:
-        demands = demands_on(request, left.pfs)
+    def judge(self, request: PodRequest, free_vfs: FreeVfs) -> int | str:
+        demands = demands_on(request, free_vfs.pfs)
         if isinstance(demands, str):
             return demands
-        wanted = len(request.interfaces)
-        if request.pfs != "distinct" and left.vf_count < wanted:
+        count = len(request.interfaces)
+        if request.pfs != "distinct" and free_vfs.vf_count < count:
             return NOT_ENOUGH["vfs"]
-        if left.free_mbps < sum(interface.min_tx_rate for interface in request.interfaces):
+        if free_vfs.free_mbps < sum(interface.min_tx_rate for interface in request.interfaces):
             return NOT_ENOUGH["rate"]
-        offered = left.offered_vfs
-        return min(offered - left.vf_count + wanted, offered) * 100 // max(offered, 1)
+        offer = free_vfs.offered_vfs
+        return min(offer - free_vfs.vf_count + count, offer) * 100 // max(offer, 1)
 
     def place(
-        self, request: PodRequest, left: FreeVfs, beside: Beside, steps: Steps | None = None
+        self, request: PodRequest, free_vfs: FreeVfs, beside: Beside, steps: Steps | None = None
     ) -> Iterator[Proposal]:
         """Yield the one placement that `scheduler.placement.place` finds within the other kinds' proposals."""
-        demands = demands_on(request, left.pfs)
+        demands = demands_on(request, free_vfs.pfs)
         if isinstance(demands, str):
             raise Unmet(demands)
         for proposal in beside.values():
-            demands = _narrowed(demands, proposal.narrows.get(VFS, {}), left.pfs)
-        found = place_on(demands, left.capacities, request.pfs, left.shared_ports, steps=steps or Steps())
-        if isinstance(found, str):
-            raise Unmet(found)
-        yield Proposal(tuple(left.pfs[index].name for index in found.pfs))
+            demands = _narrow(demands, proposal.narrows.get(VFS, {}), free_vfs.pfs)
+        placement = place_on(demands, free_vfs.capacities, request.pfs, free_vfs.shared_ports, steps=steps or Steps())
+        if isinstance(placement, str):
+            raise Unmet(placement)
+        yield Proposal(tuple(free_vfs.pfs[index].name for index in placement.pfs))
 
 
-def _narrowed(demands: tuple[VfDemand, ...], narrowing: Narrowing, pfs: tuple[Pf, ...]) -> tuple[VfDemand, ...]:
+def _narrow(demands: tuple[VfDemand, ...], narrowing: Narrowing, pfs: tuple[Pf, ...]) -> tuple[VfDemand, ...]:
     if not narrowing:
         return demands
-    narrowed = list(demands)
-    for interface, allowed in narrowing.items():
+    result = list(demands)
+    for interface, pf_names in narrowing.items():
         if 0 <= interface < len(demands):
             rate, able = demands[interface]
-            there = sum([1 << index for index, pf in enumerate(pfs) if pf.name in allowed])
-            narrowed[interface] = VfDemand(rate, able & there)
-    return tuple(narrowed)
+            mask = sum([1 << index for index, pf in enumerate(pfs) if pf.name in pf_names])
+            result[interface] = VfDemand(rate, able & mask)
+    return tuple(result)

@@ -24,7 +24,7 @@ from scheduler.placement.place import SEARCHED_AT_ONCE, PfCapacity, VfDemand
 from scheduler.placement.search import SharedPorts
 from scheduler.placement.shared_ports import shared_ports_of
 from scheduler.placement.steps import Steps
-from scheduler.placement.vf_accounting import FreeVfs, VfAccounting, capacities_unused
+from scheduler.placement.vf_accounting import FreeVfs, VfAccounting, full_capacities
 from scheduler.plugins.interface import (
     DryRun,
     DryRunPlugin,
@@ -293,7 +293,7 @@ def _fits_alone(demands: _Demands) -> Callable[[NodeView], Measure]:
             # Too much was searched already: as where a single search runs out of steps. Not kept.
             return NOT_KEPT
         _, pfs = offer
-        unused = capacities_unused(pfs)
+        unused = full_capacities(pfs)
         if sum([one.mbps for one in unused]) < rate or sum([one.vfs for one in unused]) < count:
             # Most nodes, where a request is too large for any: a search that takes no step is not free.
             return False

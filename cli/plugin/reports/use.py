@@ -10,7 +10,7 @@ from mooring.annotations.inventory import Inventory, Pf, read_inventory
 from mooring.annotations.rates import reserved_rates
 from mooring.errors import AnnotationError
 from scheduler.placement.shared_ports import offers_of, shared_ports_of
-from scheduler.placement.vf_accounting import Claim, disputes, existing, free_vfs_of, reserving
+from scheduler.placement.vf_accounting import Claim, disputes, free_vfs_of, reserve_rates, vfs_in_inventory
 
 NO_INVENTORY = "no inventory"
 
@@ -68,7 +68,7 @@ def _reserving(pod: Pod, assignment: Assignment, in_force: Mapping[str, int] | N
     """Return an assignment with the rates that its VFs reserve."""
     if (rates := pod.rates(assignment)) is None:
         return assignment
-    return reserving(assignment, reserved_rates(assignment, rates, in_force))
+    return reserve_rates(assignment, reserved_rates(assignment, rates, in_force))
 
 
 def _use(node: Node, claims: Sequence[Claim] | None, keys: Mapping[str, str]) -> NodeUse:
@@ -107,7 +107,7 @@ def _pfs(inventory: Inventory, claims: Sequence[Claim] | None) -> tuple[PfUse, .
         return tuple(PfUse(pf, None, None, out, None, None, offer) for pf, out, offer in of_pfs)
     held: dict[str, set[int]] = {}
     for claim in claims:
-        for vf in existing(inventory, claim.assignment):
+        for vf in vfs_in_inventory(inventory, claim.assignment):
             held.setdefault(vf.pf, set()).add(vf.vf)
     left = free_vfs_of(inventory, claims).capacities
     alone = replace(inventory, pfs=tuple(replace(pf, port=None) for pf in inventory.pfs))

@@ -37,7 +37,7 @@ class GroupBudget:
         self.is_exclusive = False
         self._portion = portion
         self._of_turn = self._of_slice = self._members_of_turn = 0
-        self._judged = self.placement.judged
+        self._value_count = self.placement.value_count
         self._most = LATER_SLICE if portion >= MEMBERS_A_TURN else portion * _A_MEMBER
         self._slice = min(FIRST_SLICE, self._most)
 
@@ -45,7 +45,7 @@ class GroupBudget:
         self.placement.begin_turn()
         self.record_phase = record_phase
         self._of_turn = self._members_of_turn = 0
-        self._judged = self.placement.judged
+        self._value_count = self.placement.value_count
 
     def begin_slice(self) -> None:
         """Begin another slice than the first."""
@@ -89,5 +89,5 @@ class GroupBudget:
         return self._of_slice >= self._slice
 
     def _count_judged(self) -> None:
-        before, self._judged = self._judged, self.placement.judged
-        self.charge(_A_VALUE * (self._judged - before))
+        before, self._value_count = self._value_count, self.placement.value_count
+        self.charge(_A_VALUE * (self._value_count - before))

@@ -152,13 +152,13 @@ def test_an_interface_may_select_a_pf_by_its_pcie_root_alone(make_pf: MakePf) ->
 def test_what_is_kept_of_pfs_is_bounded(make_pf: MakePf) -> None:
     """A node may call its PFs anything, and write another inventory each second."""
     eligibility = Eligibility(PodRequest((VfRequest(pf="*"), VfRequest(VfSettings(vlan=5)))))
-    for number in range(2 * subject._MOST_KNOWN):
+    for number in range(2 * subject._MAX_KINDS):
         pf = make_pf(name=f"pf{number}", network=f"n{number}", allow=Allow(vlan=Indexes.of([5, 6 + number])))
         assert eligibility.refusal((pf,)) == ""
     selectors = eligibility._selectors
     assert selectors is not None
     sizes = [len(selectors._by_name), len(selectors._by_network), len(eligibility._kinds)]
-    assert max(sizes) <= subject._MOST_KNOWN
+    assert max(sizes) <= subject._MAX_KINDS
 
 
 @pytest.mark.parametrize("beyond", [0, 1])
