@@ -9,19 +9,19 @@ class ClaimIndex:
     """Pods by uid, with what they use."""
 
     def __init__(self) -> None:
-        self._used: dict[str, PodVolumes] = {}
+        self._volumes: dict[str, PodVolumes] = {}
         self._by_claim: dict[str, set[str]] = {}
 
-    def put(self, uid: str, used: PodVolumes) -> None:
+    def put(self, uid: str, volumes: PodVolumes) -> None:
         """Add a pod, or replace its entry."""
         self.drop(uid)
-        if used.claims:
-            self._used[uid] = used
-        for claim in used.claims:
+        if volumes.claims:
+            self._volumes[uid] = volumes
+        for claim in volumes.claims:
             self._by_claim.setdefault(claim.key, set()).add(uid)
 
     def drop(self, uid: str) -> None:
-        for claim in self._used.pop(uid, NO_VOLUMES).claims:
+        for claim in self._volumes.pop(uid, NO_VOLUMES).claims:
             self._by_claim[claim.key].discard(uid)
             if not self._by_claim[claim.key]:
                 del self._by_claim[claim.key]

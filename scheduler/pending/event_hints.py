@@ -7,22 +7,30 @@ from scheduler.cache.node_info import NodeInfo
 from scheduler.kube.cluster_event import NO_EVENT, ClusterEvent
 
 
-def of_node(known: NodeInfo | None, node_info: NodeInfo) -> ClusterEvent:
+def of_node(previous: NodeInfo | None, node_info: NodeInfo) -> ClusterEvent:
     """Return what changed about a node for the rules; a heartbeat changes nothing."""
-    if known is None:
+    if previous is None:
         return ClusterEvent.NODE_ADDED
-    changed = NO_EVENT
-    for cluster_event, before, after in (
-        (ClusterEvent.NODE_LABELS, known.labels, node_info.labels),
-        (ClusterEvent.NODE_TAINTS, (known.taints, known.unschedulable), (node_info.taints, node_info.unschedulable)),
-        (ClusterEvent.NODE_ALLOCATABLE, known.allocatable, node_info.allocatable),
-        (ClusterEvent.NODE_INVENTORY, _offer(known), _offer(node_info)),
-        (ClusterEvent.NODE_UNITS, known.others, node_info.others),
+    events = NO_EVENT
+    for cluster_event, old_value, new_value in (
+        (ClusterEvent.NODE_LABELS, previous.labels, node_info.labels),
+        (
+            ClusterEvent.NODE_TAINTS,
+            (previous.taints, previous.unschedulable),
+            (node_info.taints, node_info.unschedulable),
+        ),
+        (ClusterEvent.NODE_ALLOCATABLE, previous.allocatable, node_info.allocatable),
+        (ClusterEvent.NODE_INVENTORY, _offer(previous), _offer(node_info)),
+        (ClusterEvent.NODE_UNITS, previous.others, node_info.others),
         # What was lowered reserves less once it is in force.
-        (ClusterEvent.VFS_FREED, known.rates_in_force, node_info.rates_in_force),
+        (ClusterEvent.VFS_FREED, previous.rates_in_force, node_info.rates_in_force),
     ):
-        changed |= cluster_event if before != after else NO_EVENT
-    return changed
+        events |= cluster_event if old_value != new_value else NO_EVENT
+    return events
+
+
+def _taints(node_info: NodeInfo) -> tuple[object, ...]:
+    return node_info.taints, node_info.unschedulable
 
 
 def _offer(node_info: NodeInfo) -> tuple[object, ...]:
@@ -31,35 +39,37 @@ def _offer(node_info: NodeInfo) -> tuple[object, ...]:
     return pfs, node_info.fault, node_info.unready_since is None
 
 
-def of_assigned_pod(known: AssignedPod | None, assigned_pod: AssignedPod, new: Difference) -> ClusterEvent:
+def of_assigned_pod(previous: AssignedPod | None, assigned_pod: AssignedPod, difference: Difference) -> ClusterEvent:
     """Return what changed about a bound pod for the rules; our own bind or a status change helps no waiting pod."""
-    if known is None:
+    if previous is None:
         return ClusterEvent.POD_ASSIGNED
-    if new == "use" or (new and _ends(known, assigned_pod)):
-        return of_leaving(known) | ClusterEvent.POD_LABELS | ClusterEvent.POD_ASSIGNED
+    if difference == "use" or (difference and _ends(previous, assigned_pod)):
+        return of_leaving(previous) | ClusterEvent.POD_LABELS | ClusterEvent.POD_ASSIGNED
     # The node may have said that lowered rates are in force before the pod has shown them.
-    freed = ClusterEvent.VFS_FREED if _reserves_less(known, assigned_pod) else NO_EVENT
-    return freed | (ClusterEvent.POD_LABELS if new else NO_EVENT)
+    events = ClusterEvent.VFS_FREED if _reserves_less(previous, assigned_pod) else NO_EVENT
+    return events | (ClusterEvent.POD_LABELS if difference else NO_EVENT)
 
 
-def _reserves_less(known: AssignedPod, assigned_pod: AssignedPod) -> bool:
+def _reserves_less(previous: AssignedPod, assigned_pod: AssignedPod) -> bool:
     """Return whether a VF of a pod reserves less than before, its use being the same."""
-    return assigned_pod.reservation is not known.reservation and any(map(gt, known.reserved, assigned_pod.reserved))
+    return assigned_pod.reservation is not previous.reservation and any(
+        map(gt, previous.reserved, assigned_pod.reserved)
+    )
 
 
-def _ends(known: AssignedPod, assigned_pod: AssignedPod) -> bool:
+def _ends(previous: AssignedPod, assigned_pod: AssignedPod) -> bool:
     """Return whether a pod has begun to terminate: it no longer counts for spreading."""
     return (
         assigned_pod.affinity_info is not None
         and assigned_pod.affinity_info.terminating
-        and not (known.affinity_info is not None and known.affinity_info.terminating)
+        and not (previous.affinity_info is not None and previous.affinity_info.terminating)
     )
 
 
 def of_leaving(assigned_pod: AssignedPod) -> ClusterEvent:
     """Return what a pod frees that has left its node."""
-    freed, assignment = ClusterEvent.POD_GONE, assigned_pod.assignment
-    freed |= ClusterEvent.PORTS_FREED if assigned_pod.ports else NO_EVENT
-    freed |= ClusterEvent.VOLUMES_FREED if assigned_pod.volumes else NO_EVENT
-    freed |= ClusterEvent.VFS_FREED if assignment is not None and assignment.vfs else NO_EVENT
-    return freed | (ClusterEvent.UNITS_FREED if assignment is not None and assignment.ext else NO_EVENT)
+    events, assignment = ClusterEvent.POD_GONE, assigned_pod.assignment
+    events |= ClusterEvent.PORTS_FREED if assigned_pod.ports else NO_EVENT
+    events |= ClusterEvent.VOLUMES_FREED if assigned_pod.volumes else NO_EVENT
+    events |= ClusterEvent.VFS_FREED if assignment is not None and assignment.vfs else NO_EVENT
+    return events | (ClusterEvent.UNITS_FREED if assignment is not None and assignment.ext else NO_EVENT)

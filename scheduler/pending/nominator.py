@@ -27,7 +27,7 @@ class Nominator(NominatedPods):
 
     def on(self, node: str) -> list[AssignedPod]:
         """Return the pods that are nominated on a node."""
-        return [one.assigned for one in self._of.values() if one.node == node]
+        return [nomination.assigned for nomination in self._of.values() if nomination.node == node]
 
     def add(self, nomination: Nomination) -> None:
         """Keep room for a pod, in place of its earlier nomination."""
@@ -57,37 +57,37 @@ class Nominator(NominatedPods):
             priorities[nomination.node] = max(
                 nomination.assigned.priority, priorities.get(nomination.node, nomination.assigned.priority)
             )
-        for other in list(self._of.values()) if priorities else ():
+        for rival in list(self._of.values()) if priorities else ():
             # Room that is kept for the same group is shared as its decision says, whatever its members' priorities.
-            is_less = other.assigned.priority < priorities.get(other.node, other.assigned.priority)
-            if is_less and other.group not in groups:
-                self.reject(other.assigned.uid, now)
+            is_less = rival.assigned.priority < priorities.get(rival.node, rival.assigned.priority)
+            if is_less and rival.group not in groups:
+                self.reject(rival.assigned.uid, now)
 
     def delete(self, uid: str, now: float) -> None:
         """Delete a pod's nomination, if it has one; others may take the room.
 
         The nominations of a group stand and fall as one.
         """
-        ended = self._of.pop(uid, None)
-        if ended is None:
+        nomination = self._of.pop(uid, None)
+        if nomination is None:
             return
-        self._queue.move_on_event(of_leaving(ended.assigned), now)
-        if ended.group is not None:
-            self.delete_group(ended.group, now)
+        self._queue.move_on_event(of_leaving(nomination.assigned), now)
+        if nomination.group is not None:
+            self.delete_group(nomination.group, now)
 
     def groups(self) -> set[GroupKey]:
         """Return the groups that have nominations."""
-        return {one.group for one in self._of.values() if one.group is not None}
+        return {nomination.group for nomination in self._of.values() if nomination.group is not None}
 
     def delete_group(self, group: GroupKey, now: float) -> None:
         """Delete all nominations of a group."""
-        for one in [each for each in self._of.values() if each.group == group]:
-            del self._of[one.assigned.uid]
-            self._queue.move_on_event(of_leaving(one.assigned), now)
+        for nomination in [member for member in self._of.values() if member.group == group]:
+            del self._of[nomination.assigned.uid]
+            self._queue.move_on_event(of_leaving(nomination.assigned), now)
 
     def delete_kept(self, group: GroupKey, now: float) -> None:
         """Delete the nominations of a group that only keep room."""
-        if any(one.is_kept for one in self._of.values() if one.group == group):
+        if any(nomination.is_kept for nomination in self._of.values() if nomination.group == group):
             self.delete_group(group, now)
 
     def reject(self, uid: str, now: float) -> None:
@@ -102,8 +102,10 @@ class Nominator(NominatedPods):
 
     def overdue(self, now: float) -> list[Nomination]:
         """Return the nominations that have waited long enough for VFs."""
-        return [one for one in self._of.values() if one.until is not None and one.until <= now]
+        return [
+            nomination for nomination in self._of.values() if nomination.until is not None and nomination.until <= now
+        ]
 
     def next_due(self) -> float | None:
         """Return when the first of them is overdue; None if none waits for VFs."""
-        return min((one.until for one in self._of.values() if one.until is not None), default=None)
+        return min((nomination.until for nomination in self._of.values() if nomination.until is not None), default=None)

@@ -11,7 +11,7 @@ from scheduler.kube.objects import Pod
 from scheduler.kube.pod_info import PodInfo, Refusal, read_pod_info
 
 # The annotations of a pod's request; of the others only their size counts.
-_ASKING = (names.REQUEST, names.RIT_REQUEST, names.PLACEMENT, names.ASSIGNMENT, names.GROUP)
+_DECISION_KEYS = (names.REQUEST, names.RIT_REQUEST, names.PLACEMENT, names.ASSIGNMENT, names.GROUP)
 
 
 @dataclass(slots=True)
@@ -25,9 +25,9 @@ class PendingPod:
     pod: Pod
     pod_info: PodInfo | Refusal
     since: float
-    told: str = ""
+    reported_message: str = ""
     # The nominated node in the last report; None before the first report.
-    told_node: str | None = None
+    reported_node: str | None = None
     attempts: int = 0
     oversized: bool = False
     answer: tuple[int, Unschedulable] | None = None
@@ -48,33 +48,33 @@ class PendingPod:
 
         ``node`` is where the pod is nominated, empty for no node.
         """
-        return message == (self.told or _condition_message(self.pod)) and node == self.shown_node
+        return message == (self.reported_message or _condition_message(self.pod)) and node == self.shown_node
 
     @property
     def shown_node(self) -> str:
         """Return the nominated node that the pod's status shows, or soon will."""
-        return (self.pod.status.nominated_node_name or "") if self.told_node is None else self.told_node
+        return (self.pod.status.nominated_node_name or "") if self.reported_node is None else self.reported_node
 
 
 def asks_the_same(old: Pod, new: Pod) -> bool:
     """Return whether nothing of a pod has changed that decisions read."""
-    same_keys = all(old.annotations.get(key) == new.annotations.get(key) for key in _ASKING)
+    same_keys = all(old.annotations.get(key) == new.annotations.get(key) for key in _DECISION_KEYS)
     same_keys = same_keys and asked_kinds(old.annotations) == asked_kinds(new.annotations)
     same_keys = same_keys and old.metadata.owner_references == new.metadata.owner_references
     return same_keys and old.spec == new.spec and old.metadata.labels == new.metadata.labels
 
 
-def waits_as_before(known: PendingPod | None, pod: Pod) -> bool:
+def waits_as_before(pending: PendingPod | None, pod: Pod) -> bool:
     """Return whether a pod, as it is now, still waits for a node and asks for the same."""
     return (
-        known is not None
+        pending is not None
         and not pod.spec.node_name
         and not pod.is_over
         and pod.metadata.deletion_timestamp is None
-        and asks_the_same(known.pod, pod)
+        and asks_the_same(pending.pod, pod)
     )
 
 
 def _condition_message(pod: Pod) -> str:
-    scheduled = (one for one in pod.status.conditions or () if one.type == "PodScheduled" and one.status == "False")
-    return next((one.message or "" for one in scheduled), "")
+    conditions = (condition for condition in pod.status.conditions or () if condition.type == "PodScheduled")
+    return next((condition.message or "" for condition in conditions if condition.status == "False"), "")

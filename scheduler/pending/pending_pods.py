@@ -45,9 +45,9 @@ class PendingPods:
         self._groups_by_pod = groups_by_pod
         self._kinds = kinds
         self.pending: dict[str, PendingPod] = {}
-        self._gated: set[str] = set()
+        self._gated_uids: set[str] = set()
         # Pods of other schedulers that have no node.
-        self._others: set[str] = set()
+        self._foreign_uids: set[str] = set()
         # Pods that were never tried, and whose status names another node than they are nominated on.
         self.nominated_in_status: dict[str, None] = {}
 
@@ -58,29 +58,29 @@ class PendingPods:
         return self.pending.get(uid)
 
     def uids(self) -> list[str]:
-        return [*self.pending, *self._gated, *self._others]
+        return [*self.pending, *self._gated_uids, *self._foreign_uids]
 
     def add(self, pod: Pod, now: float) -> None:
         """Add a pod to the queue, or requeue it if its request has changed."""
-        uid, known = pod.metadata.uid, self.pending.get(pod.metadata.uid)
-        is_known = known is not None or uid in self._gated or uid in self._others
-        self._gated.discard(uid)
-        if known is None:
-            known = self.pending[uid] = PendingPod(pod, read_pod_info(pod, self._kinds), now)
+        uid, pending = pod.metadata.uid, self.pending.get(pod.metadata.uid)
+        is_known = pending is not None or uid in self._gated_uids or uid in self._foreign_uids
+        self._gated_uids.discard(uid)
+        if pending is None:
+            pending = self.pending[uid] = PendingPod(pod, read_pod_info(pod, self._kinds), now)
             is_changed = True
         else:
-            is_changed = known.take(pod, self._kinds)
+            is_changed = pending.take(pod, self._kinds)
         self.nominated_in_status.pop(uid, None)
-        if not known.attempts and (pod.status.nominated_node_name or "") != self._nominator.node_of(uid):
+        if not pending.attempts and (pod.status.nominated_node_name or "") != self._nominator.node_of(uid):
             self.nominated_in_status[uid] = None
         if is_changed:
-            self._enter(uid, known, now, is_known=is_known)
+            self._enter(uid, pending, now, is_known=is_known)
 
-    def _enter(self, uid: str, known: PendingPod, now: float, *, is_known: bool) -> None:
+    def _enter(self, uid: str, pending: PendingPod, now: float, *, is_known: bool) -> None:
         """Put a pod where it waits by what it requests now: in the queue, or in its group."""
-        pod, membership = known.pod, _membership(known)
-        self._volume_events.add(uid, known.pod_info)
-        if isinstance(known.pod_info, Refusal):
+        pod, membership = pending.pod, _membership(pending)
+        self._volume_events.add(uid, pending.pod_info)
+        if isinstance(pending.pod_info, Refusal):
             # What is refused until its owner changes it keeps no room from others.
             self._nominator.delete(uid, now)
         nominated = self._nominator.of(uid)
@@ -91,8 +91,8 @@ class PendingPods:
             self._queue.delete(uid)
             self._pending_groups.wait(uid, membership, _rank(pod), now, is_known=is_known)
             return
-        refused = membership_of_refused(pod) if isinstance(known.pod_info, Refusal) else None
-        self._pending_groups.note(uid, refused, "refused", now)
+        group = membership_of_refused(pod) if isinstance(pending.pod_info, Refusal) else None
+        self._pending_groups.note(uid, group, "refused", now)
         self._queue.add(uid, *_rank(pod), now)
 
     def has_changed(self, pod: Pod) -> bool:
@@ -109,15 +109,15 @@ class PendingPods:
     def gate(self, uid: str, now: float) -> None:
         """Let a pod wait until its gates are lifted."""
         self.delete(uid, now)
-        self._gated.add(uid)
+        self._gated_uids.add(uid)
 
     def leave_to_others(self, uid: str, now: float) -> None:
         """Let a pod wait until another scheduler binds it."""
         self.delete(uid, now)
-        self._others.add(uid)
+        self._foreign_uids.add(uid)
 
     def waits_for_others(self, uid: str) -> bool:
-        return uid in self._others
+        return uid in self._foreign_uids
 
     def delete(self, uid: str, now: float) -> None:
         """Record that a pod no longer waits."""
@@ -126,8 +126,8 @@ class PendingPods:
         self.pending.pop(uid, None)
         if self._groups_by_pod.of(uid) is not None and self._groups_by_pod.standing(uid) not in _ON_A_NODE:
             self._pending_groups.drop(uid, now)
-        self._gated.discard(uid)
-        self._others.discard(uid)
+        self._gated_uids.discard(uid)
+        self._foreign_uids.discard(uid)
         self._volume_events.delete(uid, now)
         self._queue.delete(uid)
 
@@ -137,18 +137,18 @@ class PendingPods:
 
     def forget_all_assumed(self, uids: Iterable[str], now: float) -> None:
         """Release what is assumed for pods; members of groups wait again."""
-        released = [assigned_pod for uid in uids if (assigned_pod := self._cache.forget(uid, now)) is not None]
-        for assigned_pod in released:
+        pods = [assigned_pod for uid in uids if (assigned_pod := self._cache.forget(uid, now)) is not None]
+        for assigned_pod in pods:
             self._queue.move_on_event(of_leaving(assigned_pod), now)
-        ours = [one.uid for one in released if self._groups_by_pod.of(one.uid) is not None]
-        if ours:
-            waiting = [self.pending[uid] for uid in ours if uid in self.pending]
-            self._pending_groups.release(ours, {one.pod.metadata.uid: _rank(one.pod) for one in waiting}, now)
-        for one in released:
-            pending = self.pending.get(one.uid)
-            if pending is not None and _membership(pending) != self._groups_by_pod.of(one.uid):
+        uids = [assigned_pod.uid for assigned_pod in pods if self._groups_by_pod.of(assigned_pod.uid) is not None]
+        if uids:
+            ranks = {uid: _rank(self.pending[uid].pod) for uid in uids if uid in self.pending}
+            self._pending_groups.release(uids, ranks, now)
+        for assigned_pod in pods:
+            pending = self.pending.get(assigned_pod.uid)
+            if pending is not None and _membership(pending) != self._groups_by_pod.of(assigned_pod.uid):
                 # It has changed since it was decided about.
-                self._enter(one.uid, pending, now, is_known=True)
+                self._enter(assigned_pod.uid, pending, now, is_known=True)
 
     def give_up_volumes(self, now: float) -> None:
         """Let others have the volumes that were chosen for pods that are released."""
@@ -159,15 +159,15 @@ class PendingPods:
         pending: PendingPod,
         reason: Literal["Unschedulable", "InvalidRequest"],
         message: str,
-        why: Why | None = None,
+        reason_counts: Why | None = None,
     ) -> list[Instruction]:
         """Report to a pod's owner, unless the last report was the same."""
         message = message[:_LONGEST_MESSAGE]
-        node, shown = self._nominator.node_of(pending.pod.metadata.uid), pending.shown_node
+        node, shown_node = self._nominator.node_of(pending.pod.metadata.uid), pending.shown_node
         if pending.knows(message, node):
             return []
-        pending.told, pending.told_node = message, node
-        return [Report(pending.pod, reason, message, why or {"v": 1}, node if node or shown else None)]
+        pending.reported_message, pending.reported_node = message, node
+        return [Report(pending.pod, reason, message, reason_counts or {"v": 1}, node if node or shown_node else None)]
 
     def waited(self, uid: str) -> tuple[float, int]:
         """Return since when a pending pod has been in the queue, and how often it was tried."""
@@ -176,7 +176,7 @@ class PendingPods:
 
     def depths(self) -> Mapping[str, int]:
         """Count the pods that wait, by where; gated ones wait for their gates to be lifted."""
-        return self._queue.depths() | {"gated": len(self._gated)}
+        return self._queue.depths() | {"gated": len(self._gated_uids)}
 
     @property
     def incoming(self) -> Mapping[tuple[str, Incoming], int]:
@@ -186,10 +186,10 @@ class PendingPods:
     def check(self) -> None:
         """Raise AssertionError if the queue or the nominator has pods that are not here."""
         assert set(self._nominator) <= self.pending.keys(), "a pod is nominated that does not wait"
-        alone = {uid for uid in self.pending if self._groups_by_pod.standing(uid) in (None, "refused")}
+        uids = {uid for uid in self.pending if self._groups_by_pod.standing(uid) in (None, "refused")}
         # A member whose bind is under way has no place in the queue.
-        expected = alone | self._pending_groups.entries()
-        assert set(self._queue.uids()) == expected, "the queue and the pending pods differ"
+        entries = uids | self._pending_groups.entries()
+        assert set(self._queue.uids()) == entries, "the queue and the pending pods differ"
 
 
 def _membership(pending: PendingPod) -> GroupMembership | None:

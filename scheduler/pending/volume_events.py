@@ -22,13 +22,13 @@ class VolumeEvents:
 
     def take(self, kind: type[Stored], event: Change[Stored], now: float) -> Sequence[tuple[Identity, str]]:
         """Apply a watch event of one kind; return which objects are left out and why."""
-        told = self._volume_cache.take(kind, event)
-        self._heed(told, now)
-        return told.unreadable_objects
+        change = self._volume_cache.take(kind, event)
+        self._requeue(change, now)
+        return change.unreadable_objects
 
-    def keep(self, kind: type[Stored], there: Iterable[Identity], now: float) -> None:
+    def keep(self, kind: type[Stored], identities: Iterable[Identity], now: float) -> None:
         """Record that these are all objects of this kind."""
-        self._heed(self._volume_cache.keep(kind, there), now)
+        self._requeue(self._volume_cache.keep(kind, identities), now)
 
     def add(self, uid: str, pod_info: PodInfo | Refusal) -> None:
         """Record which claims a pod in the queue uses."""
@@ -47,8 +47,8 @@ class VolumeEvents:
         """Cancel a plan: the volumes and nodes of its claims must be chosen again."""
         self._queue.move_on_event(ClusterEvent.CLAIM | ClusterEvent.VOLUME, now)
 
-    def _heed(self, told: StorageChange, now: float) -> None:
-        self._volume_waits.touch(told.claims)
-        if told.helps & ClusterEvent.CLAIM:
-            self._queue.move_pods_on_event(self._claim_index.for_claims(told.claims), ClusterEvent.CLAIM, now)
-        self._queue.move_on_event(told.helps & ~ClusterEvent.CLAIM, now)
+    def _requeue(self, change: StorageChange, now: float) -> None:
+        self._volume_waits.touch(change.claims)
+        if change.helps & ClusterEvent.CLAIM:
+            self._queue.move_pods_on_event(self._claim_index.for_claims(change.claims), ClusterEvent.CLAIM, now)
+        self._queue.move_on_event(change.helps & ~ClusterEvent.CLAIM, now)

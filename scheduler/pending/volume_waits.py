@@ -24,11 +24,11 @@ _Node = Callable[[str], NodeInfo | None]
 
 @dataclass(slots=True)
 class _Case:
-    """``written`` holds the versions that our writes gave to volumes and claims by name; None until they are done."""
+    """``versions`` holds the versions that our writes gave to volumes and claims by name; None until they are done."""
 
     decision: Bind
-    until: float
-    written: Mapping[str, str] | None = None
+    deadline: float
+    versions: Mapping[str, str] | None = None
 
 
 class VolumeWaits:
@@ -41,7 +41,7 @@ class VolumeWaits:
         self._by_claim: dict[str, set[str]] = {}
         self._by_node: dict[str, set[str]] = {}
         # Pods with a changed claim, in that order.
-        self._touched: dict[str, None] = {}
+        self._changed_uids: dict[str, None] = {}
 
     def __len__(self) -> int:
         return len(self._cases)
@@ -62,14 +62,14 @@ class VolumeWaits:
         """Record that the plan is written."""
         case = self._cases.get(decision.pod_info.uid)
         if case is not None and case.decision is decision:
-            case.written = versions
-            self._touched[decision.pod_info.uid] = None
+            case.versions = versions
+            self._changed_uids[decision.pod_info.uid] = None
 
     def drop(self, uid: str) -> Bind | None:
         case = self._cases.pop(uid, None)
         if case is None or case.decision.plan is None:
             return None
-        self._touched.pop(uid, None)
+        self._changed_uids.pop(uid, None)
         self._storage.forget(uid)
         for key in case.decision.plan.claims():
             _discard(self._by_claim, key, uid)
@@ -79,10 +79,10 @@ class VolumeWaits:
     def touch(self, claims: Iterable[str]) -> None:
         """Check again those that wait for these claims."""
         for key in claims:
-            self._touched |= dict.fromkeys(sorted(self._by_claim.get(key, ())))
+            self._changed_uids |= dict.fromkeys(sorted(self._by_claim.get(key, ())))
 
     def touch_node(self, node: str) -> None:
-        self._touched |= dict.fromkeys(sorted(self._by_node.get(node, ())))
+        self._changed_uids |= dict.fromkeys(sorted(self._by_node.get(node, ())))
 
     def failed(self, decision: Bind) -> bool:
         """Drop a decision that could not be written; return whether it still waited."""
@@ -95,104 +95,104 @@ class VolumeWaits:
     def settled(self, now: float) -> Iterator[tuple[Bind, str]]:
         """Yield, and drop, finished waits: with why its volumes cannot be bound, empty if they are."""
         # The first to start is the first to time out.
-        overdue = [uid for uid, _ in takewhile(lambda one: one[1].until <= now, self._cases.items())]
-        for uid in [*self._touched, *overdue]:
+        overdue = [uid for uid, _ in takewhile(lambda item: item[1].deadline <= now, self._cases.items())]
+        for uid in [*self._changed_uids, *overdue]:
             case = self._cases.get(uid)
             reason = self._look(case) if case is not None else None
-            if case is not None and reason is None and case.until <= now:
+            if case is not None and reason is None and case.deadline <= now:
                 reason = _TIMED_OUT
             if case is not None and reason is not None:
                 self.drop(uid)
                 yield case.decision, reason
-        self._touched.clear()
+        self._changed_uids.clear()
 
     def next_due(self) -> float | None:
         """Return when `settled` may have something; None if nothing waits."""
-        if self._touched:
+        if self._changed_uids:
             return 0.0
         first = next(iter(self._cases.values()), None)
-        return first.until if first is not None else None
+        return first.deadline if first is not None else None
 
     def check(self) -> None:
         """Raise AssertionError unless the plans of those that wait are assumed, and no others."""
-        waiting = {uid: case.decision.plan for uid, case in self._cases.items()}
-        assert self._storage.assumed.plans == waiting
+        plans = {uid: case.decision.plan for uid, case in self._cases.items()}
+        assert self._storage.assumed.plans == plans
 
     def _look(self, case: _Case) -> str | None:
         """Return None while the pod must wait, else the result for `settled`."""
         plan = case.decision.plan
-        if plan is None or case.written is None:
+        if plan is None or case.versions is None:
             return None
         node = self._node(plan.node)
         if node is None:
             return f'failed to get node "{plan.node}": node "{plan.node}" not found'
         verdicts = [
-            *(self._look_at_match(match, case.written, node) for match in plan.matches),
-            *(self._look_at_provision(provision, case.written, node) for provision in plan.provisions),
+            *(self._look_at_match(match, case.versions, node) for match in plan.matches),
+            *(self._look_at_provision(provision, case.versions, node) for provision in plan.provisions),
         ]
         bad = next((verdict for verdict in verdicts if verdict), None)
         return bad if bad is not None else None if None in verdicts else ""
 
-    def _look_at_match(self, match: Match, written: Mapping[str, str], node: NodeInfo) -> str | None:
+    def _look_at_match(self, match: Match, versions: Mapping[str, str], node: NodeInfo) -> str | None:
         name = match.volume.metadata.name
         volume, claim = self._storage.pv_index.get(name), self._claim(match.claim)
         if volume is None:
             return f"failed to check binding: {volume_not_found(name)}"
         if isinstance(claim, str):
             return f"failed to check binding: {claim}"
-        if _is_older(volume, written.get(name)):
+        if _is_older(volume, versions.get(name)):
             return None
-        if fault := _misplaced(volume, node) or _parted(volume, claim):
+        if fault := _node_mismatch(volume, node) or _claim_mismatch(volume, claim):
             return fault
         return "" if claim.is_bound else None
 
-    def _look_at_provision(self, provision: Provision, written: Mapping[str, str], node: NodeInfo) -> str | None:
+    def _look_at_provision(self, provision: Provision, versions: Mapping[str, str], node: NodeInfo) -> str | None:
         claim = self._claim(provision.claim)
         if isinstance(claim, str):
             return f"failed to check provisioning pvc: {claim}"
-        if _is_older(claim, written.get(claim.key)):
+        if _is_older(claim, versions.get(claim.key)):
             return None
         if claim.selected_node != provision.node:
             # A provisioner that fails removes the annotation, so that another node is chosen.
             return f'provisioning failed for PVC "{claim.metadata.name}"'
         volume = self._storage.pv_index.get(claim.spec.volume_name)
-        if volume is not None and (fault := _misplaced(volume, node)):
+        if volume is not None and (fault := _node_mismatch(volume, node)):
             return fault
         return "" if claim.is_bound and volume is not None else None
 
-    def _claim(self, wanted: PersistentVolumeClaim) -> PersistentVolumeClaim | str:
+    def _claim(self, old_claim: PersistentVolumeClaim) -> PersistentVolumeClaim | str:
         """Return a claim's current object, or why it can no longer be used."""
-        claim, name = self._storage.claim(wanted.key), wanted.metadata.name
-        if claim is None or claim.metadata.uid != wanted.metadata.uid:
+        claim, name = self._storage.claim(old_claim.key), old_claim.metadata.name
+        if claim is None or claim.metadata.uid != old_claim.metadata.uid:
             return claim_not_found(name)
         if claim.metadata.deletion_timestamp is not None:
             return claim_deleted(name)
         return claim
 
 
-def _misplaced(volume: PersistentVolume, node: NodeInfo) -> str:
+def _node_mismatch(volume: PersistentVolume, node: NodeInfo) -> str:
     if affinity_holds(volume.affinity, node.labels):
         return ""
-    where = f'pv "{volume.metadata.name}" node affinity doesn\'t match node "{node.name}"'
-    return f"{where}: no matching NodeSelectorTerms"
+    mismatch = f'pv "{volume.metadata.name}" node affinity doesn\'t match node "{node.name}"'
+    return f"{mismatch}: no matching NodeSelectorTerms"
 
 
-def _parted(volume: PersistentVolume, claim: PersistentVolumeClaim) -> str:
+def _claim_mismatch(volume: PersistentVolume, claim: PersistentVolumeClaim) -> str:
     """Return why a volume and the claim that it was chosen for will not be bound to each other; empty if they may."""
-    name, other = volume.metadata.name, claim.spec.volume_name
+    name, volume_name = volume.metadata.name, claim.spec.volume_name
     if volume.spec.claim_ref is None or not volume.spec.claim_ref.uid:
         return f'ClaimRef got reset for pv "{name}"'
-    if other not in ("", name):
+    if volume_name not in ("", name):
         # Another controller has chosen that volume, which may be usable only elsewhere. kube-scheduler does not check
         # that.
-        return f'PVC "{claim.metadata.name}" is bound to pv "{other}", not to "{name}"'
+        return f'PVC "{claim.metadata.name}" is bound to pv "{volume_name}", not to "{name}"'
     return ""
 
 
-def _is_older(shown: PersistentVolume | PersistentVolumeClaim, written: str | None) -> bool:
+def _is_older(item: PersistentVolume | PersistentVolumeClaim, write: str | None) -> bool:
     """Return whether the watch has not yet shown our write; versions may be compared as numbers."""
-    version = shown.metadata.resource_version
-    return written is not None and version.isdecimal() and written.isdecimal() and int(version) < int(written)
+    version = item.metadata.resource_version
+    return write is not None and version.isdecimal() and write.isdecimal() and int(version) < int(write)
 
 
 def _discard(uids_by: dict[str, set[str]], key: str, uid: str) -> None:

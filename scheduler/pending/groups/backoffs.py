@@ -7,7 +7,7 @@ from scheduler.kube.group_membership import GroupKey
 
 _BACKOFF_S, _LONGEST_BACKOFF_S = 1.0, 10.0
 # The Bindings of one decision end within this time of each other.
-_TOGETHER_S = 0.1
+_DECISION_S = 0.1
 
 
 class GroupBackoffs:
@@ -21,12 +21,12 @@ class GroupBackoffs:
 
     def fail(self, key: GroupKey, now: float, *, is_half: bool = False) -> float:
         """Record a failure; return for how many seconds the group waits. Several in one wait are one."""
-        failures, since, until = self._failures.get(key, (0, 0.0, 0.0))
-        if now >= until:
-            until = now + min(_BACKOFF_S * 2 ** min(failures, 8), _LONGEST_BACKOFF_S)
-            failures, since = failures + 1, now
-            self._failures[key] = failures, since, until
-        return 0.0 if is_half and failures == 1 and now < since + _TOGETHER_S else until - now
+        failures, start, end = self._failures.get(key, (0, 0.0, 0.0))
+        if now >= end:
+            end = now + min(_BACKOFF_S * 2 ** min(failures, 8), _LONGEST_BACKOFF_S)
+            failures, start = failures + 1, now
+            self._failures[key] = failures, start, end
+        return 0.0 if is_half and failures == 1 and now < start + _DECISION_S else end - now
 
     def forget(self, key: GroupKey) -> None:
         self._failures.pop(key, None)

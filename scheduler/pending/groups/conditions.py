@@ -58,7 +58,7 @@ class PodGroupConditions:
         # In the order of their times.
         self._due: dict[GroupKey, float] = {}
         self._refusals: dict[GroupKey, ConditionValue] = {}
-        self._sent: dict[GroupKey, tuple[str, ConditionValue]] = {}
+        self._last_values: dict[GroupKey, tuple[str, ConditionValue]] = {}
         # The PodGroups that are shown: another one may take a name in one event.
         self._uids: dict[GroupKey, str] = {}
 
@@ -67,7 +67,7 @@ class PodGroupConditions:
         if key.naming == "PodGroup":
             self._due.setdefault(key, now + _TOGETHER_S)
 
-    def shown(self, key: GroupKey, uid: str, now: float) -> bool:
+    def pod_group_changed(self, key: GroupKey, uid: str, now: float) -> bool:
         """Record that the PodGroup is shown: what was sent to it may not be what it says now.
 
         Return whether it is another one than was shown before.
@@ -76,7 +76,7 @@ class PodGroupConditions:
         if is_other:
             self.forget(key)
         self._uids[key] = uid
-        self._sent.pop(key, None)
+        self._last_values.pop(key, None)
         self.note(key, now)
         return is_other
 
@@ -88,41 +88,43 @@ class PodGroupConditions:
 
     def forget(self, key: GroupKey) -> None:
         """Forget a PodGroup that is gone."""
-        for known in (self._due, self._refusals, self._sent, self._uids):
-            known.pop(key, None)
+        for entries in (self._due, self._refusals, self._last_values, self._uids):
+            entries.pop(key, None)
 
     def due(self, now: float, progress_of: Callable[[GroupKey], GroupProgress | None]) -> Iterator[ReportGroup]:
         """Yield what is to be written by now; ``progress_of`` returns None for a PodGroup that is not known."""
         while self._due and next(iter(self._due.values())) <= now:
             key = next(iter(self._due))
             del self._due[key]
-            found = progress_of(key)
-            if found is None:
+            progress = progress_of(key)
+            if progress is None:
                 self.forget(key)
                 continue
-            said = self._value_to_write(key, found)
-            if said is not None and self._sent.get(key) != (found.pod_group.metadata.uid, said):
-                self._sent[key] = found.pod_group.metadata.uid, said
-                yield ReportGroup(found.pod_group, said.status, said.reason, said.message)
+            value = self._value_to_write(key, progress)
+            if value is not None and self._last_values.get(key) != (progress.pod_group.metadata.uid, value):
+                self._last_values[key] = progress.pod_group.metadata.uid, value
+                yield ReportGroup(progress.pod_group, value.status, value.reason, value.message)
 
     def next_due(self) -> float | None:
         """Return when `due` has something, if nothing changes before."""
         return next(iter(self._due.values()), None)
 
-    def _value_to_write(self, key: GroupKey, found: GroupProgress) -> ConditionValue | None:
+    def _value_to_write(self, key: GroupKey, progress: GroupProgress) -> ConditionValue | None:
         """Return what the condition should say and does not; None if nothing."""
-        if not found.is_ours:
+        if not progress.is_ours:
             return None
-        shown = shown_conditions(found.pod_group)
-        uid, sent = self._sent.get(key, ("", None))
-        was_true = sent is not None and sent.status == "True" and uid == found.pod_group.metadata.uid
-        if was_true or any(one.status == "True" for one in shown.values()):
+        conditions = shown_conditions(progress.pod_group)
+        uid, last_value = self._last_values.get(key, ("", None))
+        was_true = last_value is not None and last_value.status == "True" and uid == progress.pod_group.metadata.uid
+        if was_true or any(condition.status == "True" for condition in conditions.values()):
             return None
-        if found.min is not None and found.bound >= found.min:
-            message = f"members bound: {found.bound}, needed: at least {found.min}"
+        if progress.min is not None and progress.bound >= progress.min:
+            message = f"members bound: {progress.bound}, needed: at least {progress.min}"
             return ConditionValue("True", "Scheduled", message)
         refusal = self._refusals.get(key)
-        says = any((one.status, one.reason, one.message) == refusal for one in shown.values())
+        says = any(
+            (condition.status, condition.reason, condition.message) == refusal for condition in conditions.values()
+        )
         return None if says else refusal
 
 
@@ -143,12 +145,12 @@ def group_progress(
     if not isinstance(pod_group, PodGroup):
         return None
     members = groups_by_pod.get(key)
-    placed = [cache.assigned(uid) for uid in members.of("placed")] if members is not None else []
-    bound = sum(1 for one in placed if one is not None and not one.assumed)
-    if members is not None and placed:
+    pods = [cache.assigned(uid) for uid in members.of("placed")] if members is not None else []
+    bound = sum(1 for pod in pods if pod is not None and not pod.assumed)
+    if members is not None and pods:
         bound += members.run.succeeded
     elif members is not None:
         # A short job may be over before its condition is written. Those of earlier jobs had an earlier PodGroup.
         bound = members.run.bound_since(unix_time(pod_group.metadata.creation_timestamp, 0.0))
-    least = policy.min if isinstance(policy, GroupPolicy) else None
-    return GroupProgress(pod_group, bound, least, members is not None and members.any_ours)
+    min_members = policy.min if isinstance(policy, GroupPolicy) else None
+    return GroupProgress(pod_group, bound, min_members, members is not None and members.any_ours)

@@ -36,12 +36,12 @@ class Debounce(Generic[K]):
 
     def change(self, key: K, now: float) -> None:
         """Record that a key changes."""
-        known = self._changes.get(key)
-        if known is not None:
-            known.due_at = min(now + self._quiet_s, known.first_at + self._loud_s)
+        change = self._changes.get(key)
+        if change is not None:
+            change.due_at = min(now + self._quiet_s, change.first_at + self._loud_s)
             return
-        made = self._changes[key] = _Change(now, now + min(self._quiet_s, self._loud_s), next(self._tickets))
-        heapq.heappush(self._heap, (made.due_at, made.ticket, key))
+        change = self._changes[key] = _Change(now, now + min(self._quiet_s, self._loud_s), next(self._tickets))
+        heapq.heappush(self._heap, (change.due_at, change.ticket, key))
 
     def drop(self, key: K) -> None:
         """Forget that a key has changed."""
@@ -58,11 +58,11 @@ class Debounce(Generic[K]):
         """Return when the first key is due, if nothing changes before."""
         while self._heap:
             at, ticket, key = self._heap[0]
-            known = self._changes.get(key)
-            if known is None or known.ticket != ticket:
+            change = self._changes.get(key)
+            if change is None or change.ticket != ticket:
                 heapq.heappop(self._heap)
-            elif known.due_at > at:
-                heapq.heapreplace(self._heap, (known.due_at, ticket, key))
+            elif change.due_at > at:
+                heapq.heapreplace(self._heap, (change.due_at, ticket, key))
             else:
                 return at
         return None

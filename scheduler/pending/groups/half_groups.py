@@ -46,14 +46,12 @@ class HalfGroups:
         """Return when `overdue` has to look again; None while no group waits."""
         return self._next_check if self._is_on and self._pending_groups.has_waiting else None
 
-    def _end(self, key: GroupKey, least: int) -> Iterator[Evict]:
+    def _end(self, key: GroupKey, min_members: int) -> Iterator[Evict]:
         members = self._pending_groups.members(key)
-        placed = [
-            assigned_pod for uid in members.of("placed") if (assigned_pod := self._cache.assigned(uid)) is not None
-        ]
-        count = f"{members.counting} of at least {least} members"
+        pods = [assigned_pod for uid in members.of("placed") if (assigned_pod := self._cache.assigned(uid)) is not None]
+        count = f"{members.counting} of at least {min_members} members"
         reason = f"group {members.title}: only {count} have been placed for {self._after_s:g} s"
-        for assigned_pod in placed:
+        for assigned_pod in pods:
             # The Binding of one that is only assumed is under way; it is evicted next time.
             if not assigned_pod.assumed:
                 yield Evict(pod_reference(assigned_pod), reason, "HalfGroup")

@@ -29,7 +29,7 @@ class HeldBinds:
     def __init__(self) -> None:
         self._batches: dict[str, Batch] = {}
         # Batches of which something has changed; few.
-        self._touched: list[Batch] = []
+        self._changes: list[Batch] = []
 
     def __contains__(self, uid: str) -> bool:
         return uid in self._batches
@@ -41,10 +41,11 @@ class HeldBinds:
         """Return whether Binds of a group are held: those of later members must not leave before them."""
         return any(batch.key == key for batch in self._batches.values())
 
-    def hold(self, key: GroupKey, least: int, binds: tuple[Bind, ...]) -> None:
+    def hold(self, key: GroupKey, min_members: int, binds: tuple[Bind, ...]) -> None:
         """Hold the Binds of a decision, together with those that are held of the group already."""
-        batch = next((one for one in self._batches.values() if one.key == key), None) or Batch(key, least, {}, set())
-        batch.min = max(batch.min, least)
+        batch = next((batch for batch in self._batches.values() if batch.key == key), None)
+        batch = batch or Batch(key, min_members, {}, set())
+        batch.min = max(batch.min, min_members)
         batch.binds |= {bind.pod_info.uid: bind for bind in binds}
         batch.awaited |= {bind.pod_info.uid for bind in binds if bind.plan is not None}
         for bind in binds:
@@ -54,7 +55,7 @@ class HeldBinds:
         """Record that a pod's volumes are bound."""
         batch = self._batches[uid]
         batch.awaited.discard(uid)
-        self._touch(batch)
+        self._note_change(batch)
 
     def drop(self, uid: str) -> None:
         """Record that a pod is gone, or has become another's."""
@@ -62,7 +63,7 @@ class HeldBinds:
         if batch is not None:
             del batch.binds[uid]
             batch.awaited.discard(uid)
-            self._touch(batch)
+            self._note_change(batch)
 
     def end(self, batch: Batch) -> None:
         """Hold a batch no longer."""
@@ -78,13 +79,13 @@ class HeldBinds:
 
     def touched(self) -> Iterator[Batch]:
         """Yield the batches that have changed, each once."""
-        touched, self._touched = self._touched, []
-        yield from (batch for batch in touched if batch.binds)
+        batches, self._changes = self._changes, []
+        yield from (batch for batch in batches if batch.binds)
 
     @property
     def has_touched(self) -> bool:
-        return bool(self._touched)
+        return bool(self._changes)
 
-    def _touch(self, batch: Batch) -> None:
-        if batch not in self._touched:
-            self._touched.append(batch)
+    def _note_change(self, batch: Batch) -> None:
+        if batch not in self._changes:
+            self._changes.append(batch)

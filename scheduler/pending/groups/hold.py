@@ -46,12 +46,12 @@ class GroupHold:
         if not self._is_on or now < self._next_check:
             return
         self._next_check = now + _CHECK_S
-        before, holder = self._pending_groups.holder, self._pending_groups.oldest(now - self._after_s)
-        if holder == before:
+        old_holder, holder = self._pending_groups.holder, self._pending_groups.oldest(now - self._after_s)
+        if holder == old_holder:
             return
-        if before is not None:
+        if old_holder is not None:
             # Where pods are being deleted for it, it goes on waiting for them.
-            self._nominator.delete_kept(before, now)
+            self._nominator.delete_kept(old_holder, now)
         self._pending_groups.hold_for(holder, now)
 
     def next_due(self) -> float | None:
@@ -64,11 +64,11 @@ class GroupHold:
 
     def keep(self, key: GroupKey, room: Sequence[AssignedPod], now: float) -> None:
         """Keep the room of these members of a group, and no other room for it."""
-        kept = {one.uid for one in room}
+        uids = {assigned_pod.uid for assigned_pod in room}
         members = self._groups_by_pod.get(key)
         for uid in members.of("waiting") if members is not None else ():
-            if uid not in kept:
+            if uid not in uids:
                 self._nominator.delete(uid, now)
         # It is kept from all that the group comes before, whatever its members' own priorities.
-        kept_for = [replace(one, priority=self._pending_groups.priority(key)) for one in room]
-        self._nominator.nominate_all([Nomination(one, group=key, is_kept=True) for one in kept_for], now)
+        pods = [replace(assigned_pod, priority=self._pending_groups.priority(key)) for assigned_pod in room]
+        self._nominator.nominate_all([Nomination(assigned_pod, group=key, is_kept=True) for assigned_pod in pods], now)

@@ -28,40 +28,40 @@ class MemberMessages:
     """The last message for each group, and who has not been told yet."""
 
     def __init__(self) -> None:
-        self._left: dict[GroupKey, tuple[Iterator[str], str, Why | None]] = {}
+        self._messages: dict[GroupKey, tuple[Iterator[str], str, Why | None]] = {}
 
     def __bool__(self) -> bool:
-        return bool(self._left)
+        return bool(self._messages)
 
     def put(self, key: GroupKey, uids: Sequence[str], message: str, reason: Why | None = None) -> None:
         """Let members be told; what others of the group were still to be told is not true any more."""
-        self._left[key] = iter(uids), message, reason
+        self._messages[key] = iter(uids), message, reason
 
     def drop(self, key: GroupKey) -> None:
         """Tell nobody else of a group."""
-        self._left.pop(key, None)
+        self._messages.pop(key, None)
 
     def take(self) -> Iterator[tuple[str, str, Why | None]]:
         """Yield the next members with their message."""
         for _ in range(AT_ONCE):
-            if (told := self._next()) is None:
+            if (message := self._next()) is None:
                 return
-            yield told
+            yield message
 
     def _next(self) -> tuple[str, str, Why | None] | None:
-        while self._left:
-            key = next(iter(self._left))
-            uids, message, reason = self._left[key]
+        while self._messages:
+            key = next(iter(self._messages))
+            uids, message, reason = self._messages[key]
             if (uid := next(uids, None)) is not None:
                 return uid, message, reason
-            del self._left[key]
+            del self._messages[key]
         return None
 
 
-def incomplete(members: Members, least: int) -> str:
+def incomplete(members: Members, min_members: int) -> str:
     """Return how many members exist, and why others do not count."""
-    there = members.counting + members.counts["waiting"]
-    found = f"{there} of at least {least} members exist"
+    member_count = members.counting + members.counts["waiting"]
+    message = f"{member_count} of at least {min_members} members exist"
     reasons: tuple[tuple[Standing, str], ...] = (
         ("gated", "with scheduling gates"),
         ("refused", "refused as invalid"),
@@ -70,6 +70,6 @@ def incomplete(members: Members, least: int) -> str:
     for standing, text in reasons:
         count = members.counts[standing] - (members.run.succeeded if standing == "succeeded" else 0)
         if count:
-            found += f", {count} {text}"
+            message += f", {count} {text}"
     # Members that are there and do not count need no other reason.
-    return found if members.counts["gated"] or members.counts["refused"] else f"{found} ({_HINT})"
+    return message if members.counts["gated"] or members.counts["refused"] else f"{message} ({_HINT})"

@@ -42,10 +42,10 @@ class _State:
     # The message for its members while it is not in the queue.
     message: str = ""
     priority: int = 0
-    created: str = ""
+    creation: str = ""
     is_urgent: bool = False
     # Since when it is in the queue.
-    queued_since: float = 0.0
+    queue_time: float = 0.0
     # A change that the decision under way does not know.
     is_dirty: bool = False
 
@@ -59,11 +59,11 @@ class PendingGroups:
         self._queue = queue
         self._conditions = conditions
         self._by_pod = groups_by_pod
-        self._known = known_pod_groups
+        self._known_pod_groups = known_pod_groups
         self._states: dict[GroupKey, _State] = {}
         self._keys: dict[str, GroupKey] = {}
         # Those that are not in the queue, and whose members are still to be told why.
-        self._unreported = Debounce[GroupKey](_QUIET_S, _LOUD_S)
+        self._reports = Debounce[GroupKey](_QUIET_S, _LOUD_S)
         # The group that has first call on what becomes free, if any.
         self.holder: GroupKey | None = None
         self._ranks = GroupRanks()
@@ -71,7 +71,7 @@ class PendingGroups:
 
     def wait(self, uid: str, membership: GroupMembership, rank: Rank, now: float, *, is_known: bool = False) -> None:
         """Take in a waiting member, or one that has changed; its owner may have moved one that ``is_known``."""
-        self._leave_other(uid, membership, now)
+        self._leave_old_group(uid, membership, now)
         if is_known and not self.holds(uid):
             self._ranks.join(uid)
         self._ranks.put(uid, membership.key, rank)
@@ -96,9 +96,9 @@ class PendingGroups:
 
     def place(self, key: GroupKey, uids: Iterable[str]) -> None:
         """Record that members of a group that was decided about are assumed on nodes."""
-        members, state, least = self.members(key), self._states[key], self.group(key).min
+        members, state, min_members = self.members(key), self._states[key], self.group(key).min
         for uid in uids:
-            self._stand(uid, "placed", least)
+            self._stand(uid, "placed", min_members)
         if not members.counts["waiting"]:
             self._end(key)
             return
@@ -138,36 +138,36 @@ class PendingGroups:
 
     def take_pod_group(self, kind: type[AnyPodGroup], event: Change[AnyPodGroup], now: float) -> None:
         """Apply a watch event of a PodGroup."""
-        ranked = self._known.key_of(kind, event.identity)
-        before, priority = len(self._known.whole_groups), self._known.priority(ranked)
-        key = self._known.take(kind, event)
-        self._heed_disruption(before, now)
-        if self._known.priority(ranked) != priority:
+        group_key = self._known_pod_groups.key_of(kind, event.identity)
+        old_count, priority = len(self._known_pod_groups.whole_groups), self._known_pod_groups.priority(group_key)
+        key = self._known_pod_groups.take(kind, event)
+        self._requeue_after_disruption(old_count, now)
+        if self._known_pod_groups.priority(group_key) != priority:
             # Its members may be victims of others now.
             self._queue.move_on_event(LEAVING, now)
-        is_other = self._note_condition(ranked, now)
+        is_other = self._note_condition(group_key, now)
         if key is not None or is_other:
-            self._refresh(ranked, now)
+            self._refresh(group_key, now)
 
-    def keep_pod_groups(self, kind: type[AnyPodGroup], there: Iterable[Identity], now: float) -> None:
-        before = len(self._known.whole_groups)
-        lost = self._known.keep(kind, there)
-        self._heed_disruption(before, now)
-        for key in lost:
+    def keep_pod_groups(self, kind: type[AnyPodGroup], identities: Iterable[Identity], now: float) -> None:
+        old_count = len(self._known_pod_groups.whole_groups)
+        keys = self._known_pod_groups.keep(kind, identities)
+        self._requeue_after_disruption(old_count, now)
+        for key in keys:
             self._conditions.forget(key)
             self._refresh(key, now)
 
     def _note_condition(self, key: GroupKey, now: float) -> bool:
         """Note how a PodGroup is shown; return whether it has taken another one's name."""
-        pod_group = self._known.pod_group(key)
+        pod_group = self._known_pod_groups.pod_group(key)
         if pod_group is not None:
-            return self._conditions.shown(key, pod_group.metadata.uid, now)
+            return self._conditions.pod_group_changed(key, pod_group.metadata.uid, now)
         self._conditions.forget(key)
         return False
 
-    def _heed_disruption(self, before: int, now: float) -> None:
+    def _requeue_after_disruption(self, old_count: int, now: float) -> None:
         """Let pods come again if members may be preempted one by one now of a group that went as a whole before."""
-        if len(self._known.whole_groups) < before:
+        if len(self._known_pod_groups.whole_groups) < old_count:
             self._queue.move_on_event(LEAVING, now)
 
     def key_of(self, entry: str) -> GroupKey | None:
@@ -250,30 +250,30 @@ class PendingGroups:
 
     def due(self, now: float) -> Iterator[MemberMessage]:
         """Yield the messages for the members of groups that are not in the queue."""
-        for key in self._unreported.take(now):
+        for key in self._reports.take(now):
             members = self.members(key)
             yield MemberMessage(key, tuple(members.of("waiting")), f"group {members.title}: {self.why_not_queued(key)}")
 
     def next_due(self) -> float | None:
         """Return when `due` has something, if nothing changes before."""
-        return self._unreported.next_due()
+        return self._reports.next_due()
 
     @property
     def has_waiting(self) -> bool:
         """Return whether any group has a waiting member."""
         return bool(self._states)
 
-    def oldest(self, before: float) -> GroupKey | None:
-        """Return the group of the highest priority, of these the oldest, that is in the queue since ``before``.
+    def oldest(self, deadline: float) -> GroupKey | None:
+        """Return the group of the highest priority, of these the oldest, that is in the queue since ``deadline``.
 
         A group that has as many members placed as it needs does not count.
         """
-        ranked = [
-            (-state.priority, state.created, state.queued_since, key)
+        ranks = [
+            (-state.priority, state.creation, state.queue_time, key)
             for key, state in self._states.items()
-            if not state.message and state.queued_since <= before and self.counting(key) < self.group(key).min
+            if not state.message and state.queue_time <= deadline and self.counting(key) < self.group(key).min
         ]
-        return min(ranked)[3] if ranked else None
+        return min(ranks)[3] if ranks else None
 
     def half_placed(self) -> Iterator[tuple[GroupKey, int]]:
         """Yield the groups with waiting members of which some are placed, but fewer than are needed, and how many are.
@@ -286,15 +286,15 @@ class PendingGroups:
 
     def hold_for(self, key: GroupKey | None, now: float) -> None:
         """Give a group first call on what becomes free, in place of the one that had it."""
-        before, self.holder = self.holder, key
-        for one in (before, key):
-            if one is not None and one in self._states:
-                self._refresh(one, now)
+        old_holder, self.holder = self.holder, key
+        for group_key in (old_holder, key):
+            if group_key is not None and group_key in self._states:
+                self._refresh(group_key, now)
 
     def waiting(self) -> Mapping[str, int]:
         """Count the groups with waiting members: those in the queue, and those that are incomplete or refused."""
-        queued = sum(1 for state in self._states.values() if not state.message)
-        return {"queued": queued, "incomplete": len(self._states) - queued}
+        queue_length = sum(1 for state in self._states.values() if not state.message)
+        return {"queued": queue_length, "incomplete": len(self._states) - queue_length}
 
     def entries(self) -> set[str]:
         """Return the entries of the queue that stand for groups."""
@@ -302,16 +302,14 @@ class PendingGroups:
 
     def check(self) -> None:
         """Raise AssertionError if a group's state is not what its members and sources make it."""
-        waiting = {members.key for members in self._by_pod if members.counts["waiting"]}
-        assert waiting == self._states.keys(), "the groups with waiting members differ"
+        keys = {members.key for members in self._by_pod if members.counts["waiting"]}
+        assert keys == self._states.keys(), "the groups with waiting members differ"
         assert self._keys == {key.entry: key for key in self._states}
         assert self._ranks.uids() == set(self._by_pod.uids("waiting")), "ranks are kept of members that do not wait"
         for key, state in self._states.items():
             group, message = self._read(key)
             assert (state.group, state.message) == (group, message), f"group {key}: its state is not renewed"
-            assert message or key not in self._unreported, (
-                f"group {key}: members of a group in the queue are to be told"
-            )
+            assert message or key not in self._reports, f"group {key}: members of a group in the queue are to be told"
 
     def _put(
         self,
@@ -326,27 +324,27 @@ class PendingGroups:
     ) -> None:
         has_node = self._by_pod.standing(uid) in ("placed", "leaving")
         is_latecomer |= has_node and self._by_pod.of(uid) != membership
-        self._leave_other(uid, membership, now)
+        self._leave_old_group(uid, membership, now)
         if self._by_pod.of(uid) == membership and standing != "waiting" and self._by_pod.standing(uid) == standing:
             # Assumed before, and perhaps bound now.
             self._conditions.note(membership.key, now)
             return
         self._by_pod.put(uid, membership, standing, is_latecomer=is_latecomer, times=times, is_foreign=is_foreign)
         self._queue_as(uid, standing, membership)
-        if standing == "placed" and self._known.pod_group(membership.key) is not None:
+        if standing == "placed" and self._known_pod_groups.pod_group(membership.key) is not None:
             self._conditions.note(membership.key, now)
         self._refresh(membership.key, now)
 
-    def _leave_other(self, uid: str, membership: GroupMembership, now: float) -> None:
+    def _leave_old_group(self, uid: str, membership: GroupMembership, now: float) -> None:
         """Take a pod out of another group than this, if it was in one."""
-        known = self._by_pod.of(uid)
-        if known is not None and known.key != membership.key:
+        previous = self._by_pod.of(uid)
+        if previous is not None and previous.key != membership.key:
             self.drop(uid, now)
 
-    def _stand(self, uid: str, standing: Standing, least: int = 0) -> None:
+    def _stand(self, uid: str, standing: Standing, min_members: int = 0) -> None:
         membership = self._by_pod.of(uid)
         assert membership is not None, "a pod without a group stands for nothing"
-        self._by_pod.put(uid, membership, standing, start_min=least)
+        self._by_pod.put(uid, membership, standing, start_min=min_members)
         self._queue_as(uid, standing, membership)
 
     def _queue_as(self, uid: str, standing: Standing, membership: GroupMembership) -> None:
@@ -360,7 +358,7 @@ class PendingGroups:
         """Forget a group without waiting members."""
         if self._states.pop(key, None) is not None:
             del self._keys[key.entry]
-            self._unreported.drop(key)
+            self._reports.drop(key)
             self._queue.delete(key.entry)
 
     def _refresh(self, key: GroupKey, now: float) -> None:
@@ -379,11 +377,11 @@ class PendingGroups:
         state.group, state.message = self._read(key)
         if state.message:
             self._queue.delete(key.entry)
-            self._unreported.change(key, now)
+            self._reports.change(key, now)
             return
-        self._unreported.drop(key)
+        self._reports.drop(key)
         if not was_in_queue:
-            state.queued_since = now
+            state.queue_time = now
         self._rank(state, members)
         if was_in_queue and self._queue.is_in_flight(key.entry):
             state.is_dirty = True
@@ -393,7 +391,7 @@ class PendingGroups:
     def _read(self, key: GroupKey) -> tuple[Group | str, str]:
         """Return a group, and why it is not in the queue; empty if it is."""
         members = self.members(key)
-        group = read_group(key, self._known.of(key), members.asked)
+        group = read_group(key, self._known_pod_groups.of(key), members.asked)
         if isinstance(group, str):
             return group, group
         if members.refusal:
@@ -403,7 +401,7 @@ class PendingGroups:
 
     def _rank(self, state: _State, members: Members) -> None:
         assert isinstance(state.group, Group), "a group in the queue is not refused"
-        lowest, state.created = self._ranks.lowest(members.key)
+        lowest, state.creation = self._ranks.lowest(members.key)
         state.priority = lowest if state.group.priority is None else state.group.priority
         state.is_urgent = members.is_cut_short(state.group.min) or self.holder == members.key
 
@@ -411,9 +409,9 @@ class PendingGroups:
         self._queue.add(
             key.entry,
             state.priority,
-            state.created,
+            state.creation,
             now,
             is_urgent=state.is_urgent,
             backoff_s=backoff_s,
-            since=state.queued_since,
+            since=state.queue_time,
         )

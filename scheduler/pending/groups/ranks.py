@@ -14,7 +14,7 @@ from scheduler.kube.group_membership import GroupKey
 # A pod's priority, and the RFC 3339 time of its creation.
 Rank = tuple[int, str]
 # Entries of members that are gone, beyond as many as there are members.
-_SOME = 64
+_MAX_STALE_ENTRIES = 64
 
 
 class _Lowest:
@@ -35,44 +35,44 @@ class GroupRanks:
         # The latest creation of a member that has been seen: the API server's time, as far as it is visible here.
         self._latest = ""
         # Of members that moved to their group: the latest creation of then.
-        self._joined: dict[str, str] = {}
+        self._join_times: dict[str, str] = {}
 
     def uids(self) -> Set[str]:
         return self._of.keys()
 
     def join(self, uid: str) -> None:
         """Let a member be no older than the latest that was seen until now, until it is forgotten."""
-        self._joined[uid] = self._latest
+        self._join_times[uid] = self._latest
 
     def forget(self, uid: str) -> None:
         """Forget when a pod that is gone has come."""
-        self._joined.pop(uid, None)
+        self._join_times.pop(uid, None)
 
     def put(self, uid: str, key: GroupKey, rank: Rank) -> None:
         """Record a waiting member, or that it has changed."""
         self._latest = max(self._latest, rank[1])
-        rank = rank[0], max(rank[1], self._joined.get(uid, ""))
-        known = self._of.get(uid)
-        if known == (key, rank):
+        rank = rank[0], max(rank[1], self._join_times.get(uid, ""))
+        entry = self._of.get(uid)
+        if entry == (key, rank):
             return
-        if known is not None:
+        if entry is not None:
             self.drop(uid)
         self._of[uid] = key, rank
         self._counts[key] += 1
         lowest = self._lowest.setdefault(key, _Lowest())
         heappush(lowest.priorities, (rank[0], uid))
         heappush(lowest.creations, (rank[1], uid))
-        if len(lowest.priorities) > 2 * self._counts[key] + _SOME:
+        if len(lowest.priorities) > 2 * self._counts[key] + _MAX_STALE_ENTRIES:
             self._compact(key, lowest)
 
     def drop(self, uid: str) -> None:
         """Forget a member that does not wait any more."""
-        known = self._of.pop(uid, None)
-        if known is None:
+        entry = self._of.pop(uid, None)
+        if entry is None:
             return
-        self._counts[known[0]] -= 1
-        if not self._counts[known[0]]:
-            del self._counts[known[0]], self._lowest[known[0]]
+        self._counts[entry[0]] -= 1
+        if not self._counts[entry[0]]:
+            del self._counts[entry[0]], self._lowest[entry[0]]
 
     def lowest(self, key: GroupKey) -> Rank:
         """Return the lowest priority and the earliest creation of a group's waiting members; there are some."""
@@ -84,8 +84,8 @@ class GroupRanks:
         return lowest.priorities[0][0], lowest.creations[0][0]
 
     def _holds(self, key: GroupKey, field: int, value: int | str, uid: str) -> bool:
-        known = self._of.get(uid)
-        return known is not None and known[0] == key and known[1][field] == value
+        entry = self._of.get(uid)
+        return entry is not None and entry[0] == key and entry[1][field] == value
 
     def _compact(self, key: GroupKey, lowest: _Lowest) -> None:
         # A sorted list is a heap.

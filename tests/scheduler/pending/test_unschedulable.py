@@ -63,13 +63,13 @@ class Play:
         preemption = Preemption(self.machine.cache, nominator, Budgets())
         scheduling_cycle = SchedulingCycle(self.machine.cache, nominator, preemption)
         for pending in self.machine.pending_pods.pending.values():
-            refused = pending.told.startswith("the API server refuses")
+            refused = pending.reported_message.startswith("the API server refuses")
             uid = pending.pod.metadata.uid
             # Of a namespace with late Binds some wait for no event, but for those.
             waits = self.machine.queue.is_unschedulable(uid) and uid not in self.bound_now()
             if waits and isinstance(pending.pod_info, PodInfo) and not refused:
                 decision = scheduling_cycle.decide(pending.pod_info, self.now)
-                found += [pending.told] if isinstance(decision, Bind) else []
+                found += [pending.reported_message] if isinstance(decision, Bind) else []
         return found
 
     def bound_now(self) -> set[str]:

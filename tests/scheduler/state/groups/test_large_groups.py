@@ -97,6 +97,6 @@ def test_members_that_come_and_go_leave_nothing() -> None:
     for number in range(1000):
         ranks.put(f"u{number}", key, (1, f"{number}"))
         ranks.drop(f"u{number}")
-    assert len(ranks._lowest[key].priorities) <= 3 + group_ranks._SOME
+    assert len(ranks._lowest[key].priorities) <= 3 + group_ranks._MAX_STALE_ENTRIES
     ranks.drop("stays")
     assert not ranks._lowest
