@@ -4,7 +4,8 @@ With ``--no-skips`` (CI) a skipped test is a failure, but for those marked ``api
 take a part of the calls, which the seed chooses (``tests/support/seeds.py``), and with ``--long`` all of them. So it is
 with the tests marked ``other_nic``: of each module's an ordinary run takes a part. Of one marked ``one_nic`` it takes
 mlx5 Ethernet, or the NIC that ``-k`` picks; the report's first lines name it. Of the versions of containerd in
-MOORING_RUNTIMES it takes one for each file, and of the tests marked ``slow`` one in four.
+MOORING_RUNTIMES it takes one for each file, and of the tests marked ``slow`` one in four. So it is with the seeds of a
+test that has many.
 """
 
 import os
@@ -115,6 +116,8 @@ def part(request: pytest.FixtureRequest) -> Part:
 
 
 _SLOW_ONE_IN = 4
+# Of a test with at least so many seeds an ordinary run takes one in four.
+_MANY_SEEDS, _SEEDS_ONE_IN = 8, 4
 _NO_PARAMETERS = SimpleNamespace(params={})
 _PICKED = pytest.StashKey[list[pytest.Item]]()
 
@@ -151,6 +154,22 @@ def _other_runtimes(items: Iterable[pytest.Item], part: Part) -> list[pytest.Ite
     return left_out
 
 
+def _other_seeds(items: Iterable[pytest.Item], part: Part) -> list[pytest.Item]:
+    """Return the cases that an ordinary run leaves out of the tests with many seeds."""
+    of_test: defaultdict[str, list[pytest.Item]] = defaultdict(list)
+    for item in items:
+        parameters = getattr(item, "callspec", _NO_PARAMETERS).params
+        if "seed" in parameters:
+            others = sorted((name, str(value)) for name, value in parameters.items() if name != "seed")
+            of_test[f"seeds {item.nodeid.partition('[')[0]} {others}"].append(item)
+    left_out = []
+    for name, ones in of_test.items():
+        if len(ones) >= _MANY_SEEDS:
+            taken = set(part.of(ones, name, _SEEDS_ONE_IN))
+            left_out += [item for item in ones if item not in taken]
+    return left_out
+
+
 def _slow_ones(items: Iterable[pytest.Item], part: Part) -> list[pytest.Item]:
     """Return the tests marked ``slow`` that an ordinary run leaves out: three in four of each tier."""
     of_tier: defaultdict[str, list[pytest.Item]] = defaultdict(list)
@@ -163,7 +182,7 @@ def _slow_ones(items: Iterable[pytest.Item], part: Part) -> list[pytest.Item]:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Deselect what an ordinary run leaves out: of other NICs, other versions of containerd, and slow tests.
+    """Deselect what an ordinary run leaves out: of other NICs, versions of containerd and seeds, and slow tests.
 
     A test that is named alone is run.
     """
@@ -176,12 +195,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     same = _same_but_for_the_nic(items)
     taken |= {item for group in same.values() for item in (group if part.whole else _on_mlx5(group) or group[:1])}
     left_out = [item for group in (*of_module.values(), *same.values()) for item in group if item not in taken]
-    left_out += _other_runtimes(items, part)
+    left_out += [*_other_runtimes(items, part), *_other_seeds(items, part)]
     config.stash[_PICKED] = [] if part.whole else [item for item in items if _has_one_nic(item) and item in taken]
-    left_out += _slow_ones([item for item in items if item not in left_out], part)
+    left_out += _slow_ones(_without(items, left_out), part)
     if left_out:
         config.hook.pytest_deselected(items=left_out)
-        items[:] = [item for item in items if item not in left_out]
+        items[:] = _without(items, left_out)
+
+
+def _without(items: Iterable[pytest.Item], left_out: Iterable[pytest.Item]) -> list[pytest.Item]:
+    are_out = frozenset(left_out)
+    return [item for item in items if item not in are_out]
 
 
 def pytest_report_collectionfinish(config: pytest.Config) -> list[str]:
