@@ -100,6 +100,7 @@ def person(tmp_path: Path) -> Iterator[Person]:
         shutil.rmtree(cluster.root, ignore_errors=True)
 
 
+@pytest.mark.slow
 @pytest.mark.root
 @pytest.mark.containerd
 @pytest.mark.kubectl

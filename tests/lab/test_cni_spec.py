@@ -9,7 +9,7 @@ import pytest
 from tests.lab.calls.cni_calls import PYTHON, first, record, run, second
 from tests.lab.nics import EACH, ETHERNET, Lab, Nic, with_nic
 
-pytestmark = pytest.mark.lab
+pytestmark = [pytest.mark.lab, pytest.mark.slow]
 
 
 ON_ETHERNET = pytest.mark.parametrize("nic", ETHERNET, indirect=True)

@@ -15,7 +15,7 @@ from tests.lab.nics import MLX5 as MLX5_NIC
 from tests.lab.nics import SIMVF
 from tests.support.seeds import Part
 
-pytestmark = pytest.mark.lab
+pytestmark = [pytest.mark.lab, pytest.mark.slow]
 
 Lab = Callable[..., Any]
 VF = {"pf": "eth0", "vf": 1, "pci": "0000:3b:01.1", "link": "ethernet", "network": "default"}

@@ -12,7 +12,7 @@ from tests.lab.nics import EACH, ETHERNET, INFINIBAND, LASTING, MLX5, ONE_OF_EAC
 from tests.support.offers import IN_THE_LAB
 from tests.support.seeds import Part
 
-pytestmark = pytest.mark.lab
+pytestmark = [pytest.mark.lab, pytest.mark.slow]
 
 # Two VFs of one subnet, and the lab's kernel has no policy routing. The IPAM's data lie below the folder that outlives
 # the lab's reboot, as a node's own do.
@@ -151,7 +151,6 @@ kill(server, 9)
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("nic", ETHERNET)
-@pytest.mark.slow
 def test_a_server_killed_while_it_repairs_is_followed_by_one_that_goes_on(lab: Lab, nic: Nic) -> None:
     """SIGKILL at eight moments from the first entry that is `returning` on; each next server ends the work."""
     lines = run(
@@ -263,7 +262,6 @@ def test_a_detach_that_could_not_end_is_ended_by_the_reconciler(lab: Lab, nic: N
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("nic", EACH)
-@pytest.mark.slow
 def test_looks_without_a_pause_disturb_no_call(lab: Lab, nic: Nic) -> None:
     """Ten ADDs and DELs of other processes while the server looks all the time: nothing fails or is repaired."""
     lines = run(
