@@ -1,4 +1,4 @@
-"""Choose a PF of one node for each VF that pods request: exactly, within a budget of steps.
+"""Choose a PF of one node for each VF that a pod requests: exactly, within a budget of steps.
 
 A pure function: what is requested (`VfDemand`) and what is free (`PfCapacity`, one a PF) give `Fit`, `NoFit` with
 the bound that was broken, or `OutOfBudget`. No PF gives more VFs or a larger Σ min_tx_rate than it has free, and each
@@ -7,7 +7,7 @@ VF lies on a PF that its selectors allow. `scheduler.placement.search` is the se
 How the VFs lie over the PFs: ``distinct`` is required (each on another PF; those that have the most VFs left are
 preferred). ``pack`` (fewest PFs) and ``spread`` (no PF gives more of the pod's VFs than another must) are preferred:
 honoured as far as the steps reach, never a reason to refuse. Both start from the first placement found and search for a
-better one among fewer slots or fewer PFs. The VFs of several pods are one instance of the problem (`place_pods`).
+better one among fewer slots or fewer PFs.
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -35,13 +35,6 @@ class VfDemand(NamedTuple):
 
     min_tx_rate: int
     pfs: int
-
-
-class PodDemands(NamedTuple):
-    """A pod's VFs, each on another PF if it ``is_distinct``."""
-
-    vfs: tuple[VfDemand, ...]
-    is_distinct: bool
 
 
 class PfCapacity(NamedTuple):
@@ -100,25 +93,6 @@ def place(
     if preference == "distinct":
         return _on_fullest(items, free, budget, ports, steps)
     return _decide(items, _bins(free, len(demands)), preference, budget, ports, steps)
-
-
-def place_pods(
-    pods: Sequence[PodDemands], free: Sequence[PfCapacity], ports: SharedPorts = (), *, steps: Steps
-) -> list[tuple[int, ...]] | None:
-    """Choose PFs for the VFs of several pods; return those of each pod, None if there is no way or none was found."""
-    all_pfs = (1 << len(free)) - 1
-    items = tuple(
-        [
-            Item(rate, pfs & all_pfs, number if pod.is_distinct else 0)
-            for number, pod in enumerate(pods, start=1)
-            for rate, pfs in pod.vfs
-        ]
-    )
-    outcome = _decide(items, _bins(free, len(items)), None, BUDGET, ports, steps)
-    if not isinstance(outcome, Fit):
-        return None
-    indexes = iter(outcome.pfs)
-    return [tuple([next(indexes) for _ in pod.vfs]) for pod in pods]
 
 
 def _bins(free: Sequence[PfCapacity], max_slots: int) -> Bins:

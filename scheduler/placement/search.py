@@ -1,9 +1,8 @@
 """The search for a placement: a bin for each item, depth first within a number of steps. All placements come from here.
 
-An item has a size, a set of bins that may hold it, and a number that it shares with items that lie in other bins (0 if
-it has none). A bin holds at most so many items (slots) of at most so much size in all. Bins of one port share its size.
-For `place` an item is a VF with its min rate, a bin is a PF, and a port is a cable that shows as several PFs. The VFs
-of a pod that wants distinct PFs share a number.
+An item has a size, and a set of bins that may hold it. A bin holds at most so many items (slots) of at most so much
+size in all. Bins of one port share its size. For `place` an item is a VF with its min rate, a bin is a PF, and a port
+is a cable that shows as several PFs.
 
 How it works: two greedy attempts find most placements. Each item goes into the bin with the least size left: in the
 first attempt the largest items come first, in the second those with the fewest bins. Where both fail, a depth-first
@@ -21,14 +20,13 @@ placement; the tests compare with a search over all of them.
   the smallest item to come is too large. If all bins together take less than what is to come, the search turns back.
 
 What it costs: a step for each item or bin that is looked at. The problem is strongly NP-hard, so the search gives up
-when its steps are used up. Of up to 8 items some 1,000 steps suffice, but for rare ones that lie apart or divide a
-port. More are given up where they fill bins exactly.
+when its steps are used up. Of up to 8 items some 1,000 steps suffice, but for rare ones that divide a port. More are
+given up where they fill bins exactly.
 """
 
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from itertools import accumulate
-from operator import or_
 from typing import NamedTuple
 
 from scheduler.placement.steps import Steps, StepsSpent
@@ -42,16 +40,15 @@ _DEEPEST = 256
 _NO_ITEM = 1 << 62
 # What a place in the search costs beside the bins.
 _A_PLACE = 4
-# What is left of a bin: its kind, slots, size, and the numbers of items there that lie apart.
-State = tuple[int, int, int, int]
+# What is left of a bin: its kind, slots and size.
+State = tuple[int, int, int]
 
 
 class Item(NamedTuple):
-    """An item's size, its possible bins as bits, and the number (``exclusion``) that items in different bins share."""
+    """An item's size, and its possible bins as bits."""
 
     size: int
     bins: int
-    exclusion: int = 0
 
 
 class Bin(NamedTuple):
@@ -101,10 +98,9 @@ def pack(items: Sequence[Item], bins: Sequence[Bin], ports: SharedPorts, steps: 
 def _bin_groups(items: Sequence[Item], bins: Sequence[Bin], ports: SharedPorts) -> list[list[int]]:
     """Return the bins that are one bin to all items, without those that hold none."""
     groups: dict[object, list[int]] = {}
-    is_divided = any(item.exclusion for item in items)
     for index, port in enumerate(ports):
         if bins[index].slots:
-            key = index if is_divided else (port, tuple(item.bins >> index & 1 for item in items))
+            key = port, tuple(item.bins >> index & 1 for item in items)
             groups.setdefault(key, []).append(index)
     return list(groups.values())
 
@@ -121,7 +117,7 @@ def _in_turns(choices: Sequence[Sequence[int]], bins: Sequence[Bin]) -> Packing:
 
 def _pack(items: Sequence[Item], bins: Sequence[Bin], ports: Sequence[int], steps: Steps) -> Packing | None:
     steps.spend(len(items))
-    candidates = [Item(item.size, _fitting_bins(item, bins), item.exclusion) for item in items]
+    candidates = [Item(item.size, _fitting_bins(item, bins)) for item in items]
     if not all(item.bins for item in candidates):
         return None
     largest_first, tightest_first = _largest_first(candidates), _tightest_first(candidates)
@@ -167,19 +163,16 @@ def _tightest_first(items: Sequence[Item]) -> list[int]:
 def _best_fit(items: Sequence[Item], bins: Sequence[Bin], ports: Sequence[int], order: Sequence[int]) -> Packing | None:
     """Put each item into the bin with the least size left."""
     slots, sizes = [capacity.slots for capacity in bins], [capacity.size for capacity in bins]
-    users, packing, is_shared = [0] * len(bins), [0] * len(items), len(set(ports)) < len(bins)
+    packing, is_shared = [0] * len(items), len(set(ports)) < len(bins)
     for index in order:
-        size, bin_mask, exclusion = items[index]
+        size, bin_mask = items[index]
         open_bins = [b for b in _indexes(bin_mask) if slots[b] and sizes[b] >= size]
-        if exclusion:
-            open_bins = [b for b in open_bins if not users[b] >> exclusion & 1]
         if not open_bins:
             return None
         best = min(open_bins, key=sizes.__getitem__)
         slots[best] -= 1
         for member in [b for b, port in enumerate(ports) if port == ports[best]] if is_shared else (best,):
             sizes[member] -= size
-        users[best] |= 1 << exclusion
         packing[index] = best
     return tuple(packing)
 
@@ -201,7 +194,7 @@ def _search(items: Sequence[Item], bins: Sequence[Bin], ports: Sequence[int], st
 class _DepthFirst:
     """The search: what is left of the bins, and the bin for each item so far (``packing``).
 
-    The items come by decreasing size. ``users`` has for each bin the numbers of items there that lie apart, as bits.
+    The items come by decreasing size.
     """
 
     def __init__(self, items: Sequence[Item], bins: Sequence[Bin], ports: Sequence[int]) -> None:
@@ -210,8 +203,6 @@ class _DepthFirst:
         self.is_shared = any(len(members) > 1 for members in self.ports)
         self.kinds = _kinds(items, ports)
         self.sums = [0, *accumulate([item.size for item in items])]
-        # For each position the numbers of items to come that lie apart.
-        self.numbers = [*accumulate([1 << item.exclusion for item in reversed(items)], or_)][::-1]
         # For the bins of each port the smallest size that they may get, of items with one, and whether they may get
         # items without.
         self.smallest, self.weightless = [], []
@@ -226,7 +217,7 @@ class _DepthFirst:
         """Return a bin for each item, None if there is no way; raise StepsSpent."""
         self.steps, self.prefers_room = steps, prefers_room
         self.slots, self.sizes = [capacity.slots for capacity in self.bins], [capacity.size for capacity in self.bins]
-        self.users, self.packing = [0] * len(self.bins), list[int]()
+        self.packing = list[int]()
         return self.packing if self.descend(0) else None
 
     def descend(self, position: int) -> bool:
@@ -237,28 +228,28 @@ class _DepthFirst:
         state = self._state(position)
         if state is None or (position, state) in self.failures:
             return False
-        size, _, exclusion = self.items[position]
+        size = self.items[position].size
         for index in self._choices(position):
-            self._put(index, -1, -size, exclusion)
+            self._put(index, -1, -size)
             self.packing.append(index)
             if self.descend(position + 1):
                 return True
             self.packing.pop()
-            self._put(index, 1, size, exclusion)
+            self._put(index, 1, size)
         self.failures.add((position, state))
         return False
 
     def _state(self, position: int) -> tuple[State, ...] | None:
         """Return what is left for the items from a position on; None if it is less than they need."""
         sums, end = self.sums, len(self.items)
-        offset, numbers = sums[position], self.numbers[position]
+        offset = sums[position]
         takes = room = 0
         states = []
-        for kind, slots, size, users, slots_of_port, smallest, weightless in zip(
-            self.kinds, self.slots, self.sizes, self.users, self._by_port(), self.smallest, self.weightless, strict=True
+        for kind, slots, size, slots_of_port, smallest, weightless in zip(
+            self.kinds, self.slots, self.sizes, self._by_port(), self.smallest, self.weightless, strict=True
         ):
             if slots:
-                states.append((kind, slots, size, users & numbers))
+                states.append((kind, slots, size))
             if slots_of_port:
                 count = size // smallest
                 count = slots_of_port if slots_of_port < count else count
@@ -281,26 +272,20 @@ class _DepthFirst:
 
     def _choices(self, position: int) -> list[int]:
         """Return the bins to try for an item, of interchangeable ones the first."""
-        size, bin_mask, exclusion = self.items[position]
+        size, bin_mask = self.items[position]
         choices: dict[State, int] = {}
         for index in _indexes(bin_mask):
             slots, free = self.slots[index], self.sizes[index]
-            if slots and free >= size and not (exclusion and self.users[index] >> exclusion & 1):
-                choices.setdefault((self.kinds[index], slots, free, self.users[index]), index)
+            if slots and free >= size:
+                choices.setdefault((self.kinds[index], slots, free), index)
         if self.prefers_room:
-            return [
-                index for _, index in sorted((-free / slots, index) for (_, slots, free, _), index in choices.items())
-            ]
-        return [
-            index for _, _, index in sorted((free, -slots, index) for (_, slots, free, _), index in choices.items())
-        ]
+            return [index for _, index in sorted((-free / slots, index) for (_, slots, free), index in choices.items())]
+        return [index for _, _, index in sorted((free, -slots, index) for (_, slots, free), index in choices.items())]
 
-    def _put(self, index: int, slots: int, size: int, exclusion: int) -> None:
+    def _put(self, index: int, slots: int, size: int) -> None:
         self.slots[index] += slots
         for member in self.ports[index]:
             self.sizes[member] += size
-        if exclusion:
-            self.users[index] ^= 1 << exclusion
 
 
 def _kinds(items: Sequence[Item], ports: Sequence[int]) -> list[int]:

@@ -19,7 +19,6 @@ from scheduler.kube.selection.node_selectors import matches
 from scheduler.kube.selection.selectors import EVERYTHING, Selector, read_selector
 from scheduler.kube.storage_objects import (
     NO_PROVISIONER,
-    ONCE_PER_POD,
     PersistentVolume,
     PersistentVolumeClaim,
     StorageClass,
@@ -251,7 +250,3 @@ def _size(quantities: Quantities | None) -> int:
         return parse_quantity((quantities or {}).get("storage", 0))
     except ValueError:
         return 0
-
-
-def is_once_per_pod(claim: PersistentVolumeClaim) -> bool:
-    return ONCE_PER_POD in (claim.spec.access_modes or ())
