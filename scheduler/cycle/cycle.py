@@ -43,6 +43,7 @@ from scheduler.cycle.refusals import Among, RefusedRows, batches, no_node_availa
 from scheduler.cycle.signature_scores import SignatureScores
 from scheduler.kube.cluster_event import LEAVING, NO_EVENT, ClusterEvent
 from scheduler.kube.pod_info import PodInfo
+from scheduler.kube.refused import Refused
 from scheduler.placement.assign import Placement
 from scheduler.placement.steps import Steps
 from scheduler.plugins import volume_binding
@@ -262,7 +263,7 @@ class SchedulingCycle:
         for place in self._in_order(pod_info, rows, totals).tolist():
             row = int(rows[place])
             placement = signature_scores.exact(row, budget)
-            if isinstance(placement, str):
+            if isinstance(placement, Refused):
                 continue
             if texts := conflicts(row):
                 events = LEAVING | ClusterEvent.NODE_ALLOCATABLE | self.events_that_help(pod_info)

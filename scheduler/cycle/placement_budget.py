@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from scheduler.kube.refused import Refused
 from scheduler.placement.assign import Placement
 from scheduler.placement.place import SEARCHED_AT_ONCE
 from scheduler.placement.steps import Steps
@@ -61,7 +62,7 @@ class PlacementBudget(Steps):
             raise TurnSpent
         super().judge()
 
-    def search(self, choose: Callable[[int, Steps], Placement | str], row: int) -> Placement | str:
+    def search(self, choose: Callable[[int, Steps], Placement | Refused], row: int) -> Placement | Refused:
         """Search a row; raise TurnSpent if this turn has searched enough."""
         if self.turn_is_spent:
             raise TurnSpent

@@ -30,6 +30,7 @@ from scheduler.cycle.placement_budget import PlacementBudget
 from scheduler.kube.objects import Affinity, Container, OwnedMetadata, Pod, PodSpec
 from scheduler.kube.pod_info import PodInfo
 from scheduler.kube.pod_volumes import NO_VOLUMES
+from scheduler.kube.refused import Refused
 from scheduler.kube.selection.affinity import NO_AFFINITY
 from scheduler.placement.assign import NOT_SEARCHED, OUT_OF_BUDGET, Placement
 from scheduler.placement.steps import Steps
@@ -166,12 +167,12 @@ class SignatureScores:
             if standing.item(row) < 0:
                 return None
             placement = self.exact(row, budget)
-            if not isinstance(placement, str):
+            if not isinstance(placement, Refused):
                 return row, placement
             standing[row] = _OUT
         return None
 
-    def exact(self, row: int, budget: PlacementBudget) -> Placement | str | None:
+    def exact(self, row: int, budget: PlacementBudget) -> Placement | Refused | None:
         """Find the exact devices for the pod on a passing row; refuse the row, with a reason, if they do not fit.
 
         Raise TurnSpent if this turn has searched enough.
@@ -181,12 +182,12 @@ class SignatureScores:
         plugin, choose = self._reserve
         if budget.is_spent:
             self._leave_unsearched([row], budget)
-            return NOT_SEARCHED
+            return Refused(NOT_SEARCHED)
         found = budget.search(choose, row)
-        if isinstance(found, str):
-            if found == OUT_OF_BUDGET:
+        if isinstance(found, Refused):
+            if found.reason == OUT_OF_BUDGET:
                 self._on_budget_spent()
-            self._codes[row] = self._code(plugin, (found,))
+            self._codes[row] = self._code(plugin, (found.reason,))
             self._standing[row] = _OUT
         return found
 

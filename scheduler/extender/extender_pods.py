@@ -248,7 +248,7 @@ class ExtenderPods:
         ``capacities`` is what each PF has; without it any division will do. Searches with a division spend ``steps``.
         """
         request, (_, pfs) = pod_info.request, self.cache.nodes.offers[row]
-        if request is None or node != claimed.node or isinstance(demands := demands_on(request, pfs), str):
+        if request is None or node != claimed.node or isinstance(demands := demands_on(request, pfs), Refused):
             return
         roots = [pcie_root(pf.pci, pf.pcie) for pf in pfs]
         admitted = [frozenset([roots[index] for index in bits(demand.pfs)]) for demand in demands]
@@ -289,7 +289,7 @@ class ExtenderPods:
         if fault is not None:
             return Verdict(rdma_vfs.FAULTS[fault], for_good=True, blind=True)
         demands = demands_on(pod_info.request, pfs)
-        return Verdict(demands, for_good=True) if isinstance(demands, str) else None
+        return Verdict(demands.reason, for_good=True) if isinstance(demands, Refused) else None
 
     def _nominated_for(self, pod_info: PodInfo) -> Mapping[str, list[AssignedPod]]:
         return self.nominated_pods.counting_for(pod_info)

@@ -11,6 +11,7 @@ from mooring.annotations.assignment import AssignedVf
 from mooring.annotations.inventory import Pf
 from mooring.annotations.request import PodRequest, Spreading, VfRequest
 from scheduler.constraints.protocol import Proposal
+from scheduler.kube.refused import Refused
 from scheduler.placement.eligibility import eligibility
 from scheduler.placement.memo import Memo
 from scheduler.placement.place import MAX_OUTCOMES, Fit, FitResult, OutOfBudget, PfCapacity, VfDemand, place
@@ -42,14 +43,14 @@ class Placement:
 
 # By the identity of a request and of PFs: nodes of one model share their PFs, pods of one shape their request, and
 # hashing both costs more than all else here.
-_demands = Memo[tuple[int, int], tuple[PodRequest, tuple[Pf, ...], tuple[VfDemand, ...] | str]](256)
+_demands = Memo[tuple[int, int], tuple[PodRequest, tuple[Pf, ...], tuple[VfDemand, ...] | Refused]](256)
 # By what `place` is given.
-_placements = Memo[tuple[tuple[VfDemand, ...], tuple[PfCapacity, ...], Spreading | None, SharedPorts], Placement | str](
-    16 * MAX_OUTCOMES
-)
+_placements = Memo[
+    tuple[tuple[VfDemand, ...], tuple[PfCapacity, ...], Spreading | None, SharedPorts], Placement | Refused
+](16 * MAX_OUTCOMES)
 
 
-def demands_on(request: PodRequest, pfs: tuple[Pf, ...]) -> tuple[VfDemand, ...] | str:
+def demands_on(request: PodRequest, pfs: tuple[Pf, ...]) -> tuple[VfDemand, ...] | Refused:
     """Return which PFs may give each interface, whatever is free on them; the reason if an interface has none."""
     key = id(request), id(pfs)
     entry = _demands.get(key)
@@ -68,7 +69,7 @@ def place_on(
     ports: SharedPorts = (),
     *,
     steps: Steps,
-) -> Placement | str:
+) -> Placement | Refused:
     """Return where the interfaces fit, or the reason why they do not."""
     key = demands, capacities, preference, ports
     is_kept = len(capacities) <= FEW
@@ -81,10 +82,10 @@ def place_on(
     return placement
 
 
-def _placement(outcome: FitResult) -> Placement | str:
+def _placement(outcome: FitResult) -> Placement | Refused:
     if isinstance(outcome, Fit):
         return Placement(outcome.pfs)
-    return OUT_OF_BUDGET if isinstance(outcome, OutOfBudget) else NOT_ENOUGH[outcome.reason]
+    return Refused(OUT_OF_BUDGET if isinstance(outcome, OutOfBudget) else NOT_ENOUGH[outcome.reason])
 
 
 def pick_vfs(

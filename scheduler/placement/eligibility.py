@@ -18,6 +18,7 @@ from mooring.annotations.inventory import Pf
 from mooring.annotations.request import PodRequest, VfRequest
 from mooring.nic.pci import pcie_root
 from mooring.nic.settings import VfSettings
+from scheduler.kube.refused import Refused
 from scheduler.placement.glob import Glob
 from scheduler.placement.place import VfDemand
 from scheduler.placement.search import bits
@@ -77,11 +78,11 @@ class Eligibility:
         """Return why a node with these PFs cannot serve the first interface that it cannot; empty if it can all."""
         return self._first_refusal(pfs, self._matches(pfs))
 
-    def demands(self, pfs: Sequence[Pf]) -> tuple[VfDemand, ...] | str:
+    def demands(self, pfs: Sequence[Pf]) -> tuple[VfDemand, ...] | Refused:
         """Return which PFs may give each interface; the reason if one has none."""
         matches = self._matches(pfs)
         if refusal := self._first_refusal(pfs, matches):
-            return refusal
+            return Refused(refusal)
         common = self._every
         for match in matches:
             common &= match.usable

@@ -16,6 +16,7 @@ from mooring.gpu.request import RESOURCE, ContainerLimit, GpuRequest, containers
 from mooring.nic.settings import VfSettings
 from scheduler.constraints.kinds import Kind
 from scheduler.constraints.protocol import VFS, Beside, NodeSide, PodSide, Proposal, Units, Unmet
+from scheduler.kube.refused import Refused
 from scheduler.placement.assign import demands_on
 from scheduler.placement.gpus import GpuChoice, Nearest, choices, refusal
 from scheduler.placement.memo import Memo
@@ -129,8 +130,8 @@ def _names(mask: int, pfs: Sequence[Pf]) -> frozenset[str]:
 def _selected_pfs(bare: PodRequest, pfs: tuple[Pf, ...]) -> list[int]:
     """Return for each interface the PFs that its selectors admit, be they down or full, as bit masks."""
     demands = demands_on(bare, pfs)
-    if isinstance(demands, str):
-        raise Unmet(demands)
+    if isinstance(demands, Refused):
+        raise Unmet(demands.reason)
     return [demand.pfs for demand in demands]
 
 

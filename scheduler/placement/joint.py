@@ -13,6 +13,7 @@ from mooring.annotations.inventory import Pf
 from mooring.annotations.request import PodRequest
 from scheduler.constraints.kinds import Fault, Wish, words
 from scheduler.constraints.protocol import VFS, Beside, Proposal, Units, Unmet
+from scheduler.kube.refused import Refused
 from scheduler.placement.assign import OUT_OF_BUDGET, Placement
 from scheduler.placement.steps import Steps
 from scheduler.placement.vf_accounting import FreeVfs
@@ -107,12 +108,14 @@ class _Search:
         return f"free {', '.join(part.name for part in self.parts)} do not fit together"
 
 
-def place_together(parts: Sequence[Part], free_vfs: FreeVfs, budget: int = BUDGET, *, steps: Steps) -> Placement | str:
+def place_together(
+    parts: Sequence[Part], free_vfs: FreeVfs, budget: int = BUDGET, *, steps: Steps
+) -> Placement | Refused:
     """Return where a pod's VFs are placed and its units of each kind, or the reason why there is no way."""
     search = _Search(parts, budget, steps)
     proposals = search.descend(0, {})
     if proposals is None:
-        return search.reason()
+        return Refused(search.reason())
     index_of = {pf.name: index for index, pf in enumerate(free_vfs.pfs)}
     pfs = tuple(index_of[name] for name in proposals[VFS].units) if VFS in proposals else ()
     return Placement(pfs, tuple((kind, proposal) for kind, proposal in proposals.items() if kind != VFS))

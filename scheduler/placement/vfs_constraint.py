@@ -10,6 +10,7 @@ from mooring import names
 from mooring.annotations.inventory import Inventory, Pf, read_inventory
 from mooring.annotations.request import PodRequest, read_request
 from scheduler.constraints.protocol import VFS, Beside, NodeSide, PodSide, Proposal, Unmet
+from scheduler.kube.refused import Refused
 from scheduler.placement.assign import NOT_ENOUGH, demands_on, place_on
 from scheduler.placement.place import VfDemand
 from scheduler.placement.steps import Steps
@@ -29,8 +30,8 @@ class Vfs:
 
     def judge(self, request: PodRequest, free_vfs: FreeVfs) -> int | str:
         demands = demands_on(request, free_vfs.pfs)
-        if isinstance(demands, str):
-            return demands
+        if isinstance(demands, Refused):
+            return demands.reason
         count = len(request.interfaces)
         if request.pfs != "distinct" and free_vfs.vf_count < count:
             return NOT_ENOUGH["vfs"]
@@ -44,13 +45,13 @@ class Vfs:
     ) -> Iterator[Proposal]:
         """Yield the one placement that `scheduler.placement.place` finds within the other kinds' proposals."""
         demands = demands_on(request, free_vfs.pfs)
-        if isinstance(demands, str):
-            raise Unmet(demands)
+        if isinstance(demands, Refused):
+            raise Unmet(demands.reason)
         for proposal in beside.values():
             demands = _narrow(demands, proposal.narrows.get(VFS, {}), free_vfs.pfs)
         placement = place_on(demands, free_vfs.capacities, request.pfs, free_vfs.shared_ports, steps=steps or Steps())
-        if isinstance(placement, str):
-            raise Unmet(placement)
+        if isinstance(placement, Refused):
+            raise Unmet(placement.reason)
         yield Proposal(tuple(free_vfs.pfs[index].name for index in placement.pfs))
 
 

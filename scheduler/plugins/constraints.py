@@ -15,6 +15,7 @@ from scheduler.cache.unit_pools import UnitFault, UnitPool
 from scheduler.constraints.kinds import Wish
 from scheduler.kube.cluster_event import ClusterEvent
 from scheduler.kube.pod_info import PodInfo
+from scheduler.kube.refused import Refused
 from scheduler.placement.assign import Placement
 from scheduler.placement.joint import KindPart, Part, VfPart, place_together
 from scheduler.placement.steps import Steps
@@ -92,7 +93,7 @@ def reserve(pod_info: PodInfo, nodes: NodeColumns) -> Reserve | None:
     return (lambda row, steps: _place(pod_info, nodes, row, steps)) if pod_info.wishes else None
 
 
-def _place(pod_info: PodInfo, nodes: NodeColumns, row: int, steps: Steps) -> Placement | str:
+def _place(pod_info: PodInfo, nodes: NodeColumns, row: int, steps: Steps) -> Placement | Refused:
     """Find exact devices for the whole request on a row, or the reason why they do not fit there."""
     free_vfs = nodes.free_vfs_of_row[row]
     vfs = pod_info.request if pod_info.interfaces else None
@@ -172,11 +173,11 @@ class _Units(ExactDevices):
         nodes.free_vfs_of_row[self._row] = self._vf_accounting.free_vfs
         unit_pools.show(self._row, self._node, list(self._assignments.values()))
 
-    def _place(self) -> Placement | str:
+    def _place(self) -> Placement | Refused:
         self._show()
         nodes = self._cache.nodes
         if self._filter is not None and (mark := self._filter.judge(nodes.row_view(self._row))):
-            return self._filter.reasons(mark)[0]
+            return Refused(self._filter.reasons(mark)[0])
         return _place(self._pod_info, nodes, self._row, self._steps)
 
 

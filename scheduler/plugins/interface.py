@@ -33,6 +33,7 @@ from scheduler.cache.pod_counts import PodCounts
 from scheduler.cache.volumes.volume_cache import VolumeCache
 from scheduler.kube.cluster_event import ClusterEvent
 from scheduler.kube.pod_info import PodInfo
+from scheduler.kube.refused import Refused
 from scheduler.kube.selection.affinity import AffinityInfo
 from scheduler.placement.assign import Placement
 from scheduler.placement.steps import Steps
@@ -212,7 +213,7 @@ class VolumeFilterPlugin:
 
 
 # The pod's exact devices on a row, or the reason why they do not fit together there; the search spends steps.
-Reserve = Callable[[int, Steps], Placement | str]
+Reserve = Callable[[int, Steps], Placement | Refused]
 
 
 @dataclass(frozen=True, slots=True)

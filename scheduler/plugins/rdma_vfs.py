@@ -18,6 +18,7 @@ from scheduler.cache.node_info import NOT_READY_S, InventoryFault
 from scheduler.cache.node_view import Measure, NodeView
 from scheduler.kube.cluster_event import ClusterEvent
 from scheduler.kube.pod_info import PodInfo
+from scheduler.kube.refused import Refused
 from scheduler.placement.assign import NOT_ENOUGH, OUT_OF_BUDGET, Placement, pick_vfs, place_on
 from scheduler.placement.eligibility import eligibility
 from scheduler.placement.place import SEARCHED_AT_ONCE, PfCapacity, VfDemand
@@ -116,11 +117,11 @@ class _Demands:
         self.eligibility, self.offers, self._nodes = eligibility(request), _offers(request, nodes), nodes
         # The Mb/s and VFs without which no node can serve it.
         self.least = sum(self.eligibility.rates), len(request.interfaces)
-        self._known: dict[int, tuple[tuple[Pf, ...], tuple[VfDemand, ...] | str]] = {}
+        self._known: dict[int, tuple[tuple[Pf, ...], tuple[VfDemand, ...] | Refused]] = {}
         # The PFs in it, with their entries that are out.
         self._size = 0
 
-    def on(self, pfs: tuple[Pf, ...]) -> tuple[VfDemand, ...] | str:
+    def on(self, pfs: tuple[Pf, ...]) -> tuple[VfDemand, ...] | Refused:
         """Return which of these PFs may serve each interface; if none may serve one of them, return why."""
         known = self._known.get(id(pfs))
         if known is None:
@@ -134,11 +135,11 @@ class _Demands:
 
     def place(
         self, pfs: tuple[Pf, ...], capacities: tuple[PfCapacity, ...], ports: SharedPorts, steps: Steps
-    ) -> Placement | str:
+    ) -> Placement | Refused:
         demands = self.on(pfs)
-        return (
-            demands if isinstance(demands, str) else place_on(demands, capacities, self.spreading, ports, steps=steps)
-        )
+        if isinstance(demands, Refused):
+            return demands
+        return place_on(demands, capacities, self.spreading, ports, steps=steps)
 
 
 def _demands(pod_info: PodInfo, nodes: NodeColumns) -> _Demands | None:
@@ -152,7 +153,7 @@ def reserve(pod_info: PodInfo, nodes: NodeColumns) -> Reserve | None:
     if demands is None:
         return None
 
-    def choose(row: int, steps: Steps) -> Placement | str:
+    def choose(row: int, steps: Steps) -> Placement | Refused:
         free_vfs = nodes.free_vfs_of_row[row]
         return demands.place(free_vfs.pfs, free_vfs.capacities, free_vfs.shared_ports, steps)
 
@@ -188,16 +189,16 @@ class ExactDevices(PreFilterExtensions):
 
     def filter(self) -> Texts:
         found = self._place()
-        return (found,) if isinstance(found, str) else ()
+        return (found.reason,) if isinstance(found, Refused) else ()
 
     def assignment(self) -> Assignment | None:
         found = self._place()
-        if isinstance(found, str):
+        if isinstance(found, Refused):
             return None
         return assign(self._pod_info, self._cache, self._node, self._vf_accounting.free_vfs, found)
 
     @abstractmethod
-    def _place(self) -> Placement | str:
+    def _place(self) -> Placement | Refused:
         """Return the devices for the whole request, if they fit together, or the reason why they do not."""
 
 
@@ -208,7 +209,7 @@ class _Vfs(ExactDevices):
         super().__init__(pod_info, cache, row, steps)
         self._demands = demands
 
-    def _place(self) -> Placement | str:
+    def _place(self) -> Placement | Refused:
         free_vfs = self._vf_accounting.free_vfs
         return self._demands.place(free_vfs.pfs, free_vfs.capacities, free_vfs.shared_ports, self._steps)
 
@@ -235,7 +236,7 @@ class _VfSums(PreFilterExtensions):
     def filter(self) -> Texts:
         capacities = tuple(map(PfCapacity, self._vfs, self._mbps))
         found = place_on(self._demands, capacities, self._spreading, self._shared_ports, steps=self._steps)
-        return (found,) if isinstance(found, str) else ()
+        return (found.reason,) if isinstance(found, Refused) else ()
 
     def _move(self, assigned_pods: Sequence[AssignedPod], sign: int) -> None:
         for assigned in assigned_pods:
@@ -273,7 +274,7 @@ def dry_run(pod_info: PodInfo, cache: Cache, steps: Steps) -> DryRun | None:
 def _sums(demands: _Demands, vf_accounting: VfAccounting, steps: Steps) -> _VfSums | None:
     """Return a part with the same verdict by mere sums; None if claims overlap, so that sums do not suffice."""
     on_pfs = demands.on(vf_accounting.pfs)
-    if isinstance(on_pfs, str) or not vf_accounting.is_plain:
+    if isinstance(on_pfs, Refused) or not vf_accounting.is_plain:
         return None
     return _VfSums(vf_accounting, on_pfs, demands.spreading, steps)
 
@@ -298,7 +299,7 @@ def _fits_alone(demands: _Demands) -> Callable[[NodeView], Measure]:
             # Most nodes, where a request is too large for any: a search that takes no step is not free.
             return False
         found = demands.place(pfs, unused, shared_ports_of(pfs), steps)
-        return not isinstance(found, str) or found == OUT_OF_BUDGET
+        return not isinstance(found, Refused) or found.reason == OUT_OF_BUDGET
 
     def fits(view: NodeView) -> Measure:
         nonlocal steps

@@ -21,6 +21,7 @@ from scheduler.cycle.signature_scores import SignatureScores
 from scheduler.kube.binding_outcome import BOUND
 from scheduler.kube.objects import Image, Node, Pod
 from scheduler.kube.pod_info import PodInfo, read_pod_info
+from scheduler.kube.refused import Refused
 from scheduler.placement.assign import OUT_OF_BUDGET, Placement
 from scheduler.placement.steps import Steps
 from scheduler.state.machine import Machine
@@ -255,7 +256,7 @@ def test_a_search_that_runs_out_of_steps_is_counted_though_another_node_wins(
     machine: Machine, make_node: MakeNode, make_pf: MakePf, make_pod: MakePod, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The best node fails for want of steps, the next one takes the pod, and the counter shows it."""
-    outcomes = iter([OUT_OF_BUDGET, Placement((0,))])
+    outcomes = iter([Refused(OUT_OF_BUDGET), Placement((0,))])
     monkeypatch.setattr("scheduler.plugins.rdma_vfs.place_on", lambda *_, **__: next(outcomes))
     for name in ("n1", "n2"):
         node = make_node(name, pfs=(make_pf(),))

@@ -9,6 +9,7 @@ from mooring.annotations.inventory import Allow, Pf
 from mooring.annotations.request import PodRequest, VfRequest
 from mooring.indexes import Indexes
 from mooring.nic.settings import VfSettings
+from scheduler.kube.refused import Refused
 from scheduler.placement.assign import NOT_ENOUGH, Placement, demands_on, pick_vfs, place_on
 from scheduler.placement.eligibility import refused_settings
 from scheduler.placement.place import PfCapacity
@@ -21,8 +22,12 @@ MAC = "02:00:00:00:00:01"
 
 
 def _choose(request: PodRequest, free_vfs: FreeVfs) -> Placement | str:
+    """Return the placement, or why there is none."""
     demands = demands_on(request, free_vfs.pfs)
-    return demands if isinstance(demands, str) else place_on(demands, free_vfs.capacities, request.pfs, steps=Steps())
+    if isinstance(demands, Refused):
+        return demands.reason
+    placement = place_on(demands, free_vfs.capacities, request.pfs, steps=Steps())
+    return placement.reason if isinstance(placement, Refused) else placement
 
 
 def _free_vfs(*pfs: Pf) -> FreeVfs:

@@ -16,6 +16,7 @@ from mooring.kube.events import Changed, Identity
 from mooring.natural_order import natural
 from mooring.nic.settings import VfSettings
 from scheduler.kube.objects import Node, Pod
+from scheduler.kube.refused import Refused
 from scheduler.placement import eligibility as subject
 from scheduler.placement.eligibility import Eligibility, refused_netdev, refused_settings
 from scheduler.placement.place import VfDemand
@@ -61,19 +62,19 @@ def _unmet_part(one: VfRequest, pfs: tuple[Pf, ...], networks: list[str]) -> str
     raise AssertionError("some part leaves none")
 
 
-def _each_pair(request: PodRequest, pfs: tuple[Pf, ...]) -> tuple[VfDemand, ...] | str:
+def _each_pair(request: PodRequest, pfs: tuple[Pf, ...]) -> tuple[VfDemand, ...] | Refused:
     networks = sorted({pf.network for pf in pfs if pf.network}, key=natural)
     demands = []
     for one in request.interfaces:
         selected = [index for index, pf in enumerate(pfs) if _may_give(one, pf, networks)]
         if not selected:
-            return _unmet_part(one, pfs, networks)
+            return Refused(_unmet_part(one, pfs, networks))
         seen = {index: pfs[index] for index in selected}
         reasons = {
             index: refused_netdev(one.netdev, pf) or refused_settings(one.settings, pf) for index, pf in seen.items()
         }
         if all(reasons.values()):
-            return min(reasons.values())
+            return Refused(min(reasons.values()))
         demands.append(VfDemand(one.min_tx_rate, sum(1 << index for index in selected if not reasons[index])))
     return tuple(demands)
 
@@ -129,7 +130,7 @@ def test_it_is_as_if_each_interface_was_compared_with_each_pf(
         pfs = _pfs(make_pf, node)
         expected = _each_pair(request, pfs)
         assert eligibility.demands(pfs) == expected
-        assert eligibility.refusal(pfs) == (expected if isinstance(expected, str) else "")
+        assert eligibility.refusal(pfs) == (expected.reason if isinstance(expected, Refused) else "")
 
 
 def test_pfs_that_differ_in_their_vfs_netdevs_alone_are_judged_apart(make_pf: MakePf) -> None:

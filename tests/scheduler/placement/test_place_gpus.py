@@ -17,6 +17,7 @@ from mooring.indexes import Indexes
 from mooring.nic.settings import VfSettings
 from scheduler.constraints.kinds import Wish
 from scheduler.constraints.protocol import VFS, Proposal, Units, Unmet
+from scheduler.kube.refused import Refused
 from scheduler.placement.assign import OUT_OF_BUDGET, Placement
 from scheduler.placement.gpus import LOOKS, choices
 from scheduler.placement.gpus_constraint import gpu_kind, place_beside
@@ -58,7 +59,8 @@ def placed(
     left = Units(tuple((one.pci, one) for one in free), len(free))
     free_vfs = vfs_of(pfs)
     parts = [KindPart(Wish(gpu_kind(), request), left, vfs, free_vfs.pfs)]
-    return place_together([*parts, *([VfPart(vfs, free_vfs)] if vfs else [])], free_vfs, steps=Steps())
+    placement = place_together([*parts, *([VfPart(vfs, free_vfs)] if vfs else [])], free_vfs, steps=Steps())
+    return placement.reason if isinstance(placement, Refused) else placement
 
 
 def gpus_of(found: Placement | str) -> list[int] | str:

@@ -13,6 +13,7 @@ from mooring.annotations.request import PodRequest, Spreading, VfRequest
 from mooring.indexes import Indexes
 from mooring.nic.settings import VfSettings
 from scheduler.cache.cache import AssignedPod
+from scheduler.kube.refused import Refused
 from scheduler.placement.assign import demands_on, pick_vfs, place_on
 from scheduler.placement.place import Fit, NoFit, OutOfBudget, PfCapacity, VfDemand, place
 from scheduler.placement.search import SharedPorts
@@ -225,9 +226,9 @@ def test_pods_that_come_and_go_never_hold_more_than_a_port_offers(seed: int) -> 
             request = PodRequest(interfaces)
             free = accounting.free_vfs
             demands = demands_on(request, pfs)
-            assert not isinstance(demands, str)
+            assert not isinstance(demands, Refused)
             found = place_on(demands, free.capacities, None, free.shared_ports, steps=Steps())
-            if not isinstance(found, str):
+            if not isinstance(found, Refused):
                 vfs = pick_vfs(interfaces, free, found, {})
                 claims[uid] = Claim(uid, Assignment(uid, "n1", vfs))
                 accounting.add(claims[uid])
@@ -250,7 +251,7 @@ def test_a_dry_run_by_sums_agrees_with_the_accounting(seed: int) -> None:
         accounting.add(each)
     request = PodRequest((VfRequest(settings=VfSettings(min_tx_rate=random.randrange(40, 100))),))
     demands = demands_on(request, pfs)
-    assert not isinstance(demands, str)
+    assert not isinstance(demands, Refused)
     sums = _VfSums(accounting, demands, None, steps=Steps())
     pods = [AssignedPod(each.uid, "ns/p", "n1", assignment=each.assignment) for each in claims]
     gone: set[int] = set()
@@ -260,4 +261,4 @@ def test_a_dry_run_by_sums_agrees_with_the_accounting(seed: int) -> None:
         gone ^= {index}
         exact = VfAccounting(Inventory("b", pfs), [each for at, each in enumerate(claims) if at not in gone]).free_vfs
         found = place_on(demands, exact.capacities, None, exact.shared_ports, steps=Steps())
-        assert sums.filter() == ((found,) if isinstance(found, str) else ())
+        assert sums.filter() == ((found.reason,) if isinstance(found, Refused) else ())

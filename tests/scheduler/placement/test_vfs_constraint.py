@@ -15,6 +15,7 @@ from scheduler.cycle.placement_budget import PlacementBudget
 from scheduler.cycle.signature_scores import SignatureScores
 from scheduler.kube.objects import Node, Pod
 from scheduler.kube.pod_info import PodInfo, read_pod_info
+from scheduler.kube.refused import Refused
 from scheduler.placement.steps import Steps
 from scheduler.placement.vf_accounting import FreeVfs
 from scheduler.placement.vfs_constraint import Vfs
@@ -89,8 +90,8 @@ def test_protocol_and_columns_agree(
     assert judged == scorer(nodes.view(np.array([0])))[0]
     chosen = signature_scores.exact(0, PlacementBudget())
     assert chosen is not None
-    if isinstance(chosen, str):
-        with pytest.raises(Unmet, match=chosen):
+    if isinstance(chosen, Refused):
+        with pytest.raises(Unmet, match=chosen.reason):
             next(iter(VFS.place(pod_info.request, left, {})))
     else:
         (proposal,) = VFS.place(pod_info.request, left, {})
