@@ -32,34 +32,34 @@ class NoNode(NamedTuple):
 
 def cluster_filters(pod_info: PodInfo, cache: Cache) -> ClusterFilters:
     """Return the filters of other pods that apply to a pod."""
-    found, nodes, pod_counts = list[tuple[ClusterFilterPlugin, ClusterFilter]](), cache.nodes, cache.pod_counts
+    filters, nodes, pod_counts = list[tuple[ClusterFilterPlugin, ClusterFilter]](), cache.nodes, cache.pod_counts
     for plugin in CLUSTER_FILTERS:
-        prepared = plugin.pre_filter(pod_info, nodes, pod_counts)
-        if prepared is not None:
-            found.append((plugin, prepared))
-    return found
+        cluster_filter = plugin.pre_filter(pod_info, nodes, pod_counts)
+        if cluster_filter is not None:
+            filters.append((plugin, cluster_filter))
+    return filters
 
 
 def volume_filters(pod_info: PodInfo, cache: Cache) -> VolumeFilters | NoNode:
     """Return the filters of volumes that apply to a pod."""
-    found = list[tuple[VolumeFilterPlugin, Filter]]()
+    filters = list[tuple[VolumeFilterPlugin, Filter]]()
     for plugin in VOLUME_FILTERS if pod_info.volumes else ():
-        prepared = plugin.pre_filter(pod_info, cache.nodes, cache.volumes)
-        if isinstance(prepared, str):
-            return NoNode(prepared, plugin.requeue_on & ~ClusterEvent.NODE)
-        if prepared is not None:
-            found.append((plugin, prepared))
-    return found
+        volume_filter = plugin.pre_filter(pod_info, cache.nodes, cache.volumes)
+        if isinstance(volume_filter, str):
+            return NoNode(volume_filter, plugin.requeue_on & ~ClusterEvent.NODE)
+        if volume_filter is not None:
+            filters.append((plugin, volume_filter))
+    return filters
 
 
 def requeue_on(pod_info: PodInfo, cache: Cache) -> ClusterEvent:
     """Return the events that can help by the filters of volumes and other pods, whichever nodes they refuse now."""
-    found = NO_EVENT
+    events = NO_EVENT
     for plugin in VOLUME_FILTERS if pod_info.volumes else ():
-        found |= plugin.requeue_on
-    for other, _ in cluster_filters(pod_info, cache):
-        found |= other.requeue_on
-    return found
+        events |= plugin.requeue_on
+    for filter_plugin, _ in cluster_filters(pod_info, cache):
+        events |= filter_plugin.requeue_on
+    return events
 
 
 class ClusterDryRun:
@@ -68,11 +68,11 @@ class ClusterDryRun:
     def __init__(self, pod_info: PodInfo, cache: Cache) -> None:
         self._pod_info, self._cache = pod_info, cache
         self._has_filters = bool(pod_info.volumes) or bool(cluster_filters(pod_info, cache))
-        self._refused: Mapping[int, Texts] | None = None
+        self._refusals: Mapping[int, Texts] | None = None
         of_volumes = [plugin.moves for plugin in VOLUME_FILTERS if pod_info.volumes]
         # Rules that read the same of other pods have the same moves.
-        distinct = dict.fromkeys([*of_volumes, *(plugin.moves for plugin in CLUSTER_FILTERS)])
-        self.moves = [moves(cache) for moves in distinct]
+        unique_moves = dict.fromkeys([*of_volumes, *(plugin.moves for plugin in CLUSTER_FILTERS)])
+        self.moves = [moves(cache) for moves in unique_moves]
 
     @property
     def needs_others(self) -> bool:
@@ -88,26 +88,26 @@ class ClusterDryRun:
 
     def refusal_before(self, row: int) -> Texts:
         """Return the reasons against a row as long as no pod has been moved."""
-        if self._refused is None:
-            self._refused = self.refusals(self._cache.nodes.all_rows())
-        return self._refused.get(row, ())
+        if self._refusals is None:
+            self._refusals = self.refusals(self._cache.nodes.all_rows())
+        return self._refusals.get(row, ())
 
     def refusals(self, rows: Rows) -> Mapping[int, Texts]:
         """Filter some rows with the cluster's current state; return the reasons by row."""
         volumes = volume_filters(self._pod_info, self._cache)
-        others = [one.filter for _, one in cluster_filters(self._pod_info, self._cache)]
-        found: dict[int, Texts] = {}
+        judges = [item.filter for _, item in cluster_filters(self._pod_info, self._cache)]
+        texts_by_row: dict[int, Texts] = {}
         # All filters run even if one refuses: which pods a filter counts is only known after it has run.
-        for judge in (*(() if isinstance(volumes, NoNode) else [one for _, one in volumes]), *others):
+        for judge in (*(() if isinstance(volumes, NoNode) else [item for _, item in volumes]), *judges):
             refusals = judge(rows)
             if refusals is not None:
-                refused = np.flatnonzero(refusals.codes)
-                found = {int(rows[at]): refusals.texts[refusals.codes[at] - 1] for at in refused} | found
-        return dict.fromkeys(rows.tolist(), (volumes.reason,)) if isinstance(volumes, NoNode) else found
+                indexes = np.flatnonzero(refusals.codes)
+                texts_by_row = {int(rows[at]): refusals.texts[refusals.codes[at] - 1] for at in indexes} | texts_by_row
+        return dict.fromkeys(rows.tolist(), (volumes.reason,)) if isinstance(volumes, NoNode) else texts_by_row
 
 
 def _keep_others_off(nominated: Iterable[AssignedPod]) -> bool:
-    return any(plugin.keeps_others_off(one) for one in nominated for plugin in CLUSTER_FILTERS)
+    return any(plugin.keeps_others_off(pod) for pod in nominated for plugin in CLUSTER_FILTERS)
 
 
 class _OnRow(PreFilterExtensions):
@@ -118,7 +118,7 @@ class _OnRow(PreFilterExtensions):
     def __init__(self, cluster: ClusterDryRun, row: int) -> None:
         self._cluster, self._row = cluster, row
         # Valid as long as only pods were moved that no filter counts.
-        self._found: Texts | None = cluster.refusal_before(row)
+        self._texts: Texts | None = cluster.refusal_before(row)
 
     def add_pods(self, assigned_pods: Sequence[AssignedPod]) -> None:
         self._move(assigned_pods, 1)
@@ -127,12 +127,12 @@ class _OnRow(PreFilterExtensions):
         self._move(assigned_pods, -1)
 
     def filter(self) -> Texts:
-        if self._found is None:
-            self._found = self._cluster.refusals(np.array([self._row])).get(self._row, ())
-        return self._found
+        if self._texts is None:
+            self._texts = self._cluster.refusals(np.array([self._row])).get(self._row, ())
+        return self._texts
 
     def _move(self, assigned_pods: Sequence[AssignedPod], sign: int) -> None:
         for assigned_pod in assigned_pods:
             for move in self._cluster.moves:
                 if move(self._row, assigned_pod, sign):
-                    self._found = None
+                    self._texts = None

@@ -59,7 +59,7 @@ _encode = msgspec.json.Encoder(order="sorted").encode
 NAMED = 8
 
 
-def _none_nominated(_: int) -> Texts:
+def _no_reasons(_: int) -> Texts:
     """Return no reasons: no pod is nominated on the row."""
     return ()
 
@@ -79,7 +79,7 @@ class _Choice(msgspec.Struct, frozen=True):
 class SchedulingCycle:
     """Decides about pods, and keeps what equal ones have in common. Equal clusters and pods give equal decisions.
 
-    ``named`` is how many nodes are named for each reason in ``why``; with ``sign`` each assignment is signed.
+    ``max_named_nodes`` is how many nodes are named for each reason in ``why``; with ``sign`` each assignment is signed.
     """
 
     def __init__(
@@ -87,22 +87,22 @@ class SchedulingCycle:
         cache: Cache,
         nominated_pods: NominatedPods,
         preemption: Preemption,
-        named: int = NAMED,
+        max_named_nodes: int = NAMED,
         sign: SignAssignment | None = None,
     ) -> None:
         self._sign = sign
         self._cache = cache
-        self._named = named
+        self._max_named_nodes = max_named_nodes
         self._signature_scores = KeptSignatureScores(cache.nodes)
         self._nominated_pods = nominated_pods
         self._preemption = preemption
 
     def on(self, cache: Cache, nominated_pods: NominatedPods, pods: Iterable[PodInfo]) -> "SchedulingCycle":
         """Return a cycle that decides on a snapshot; it begins with what is known of these pods' shapes."""
-        made = copy.copy(self)
-        made._cache, made._nominated_pods = cache, nominated_pods
-        made._signature_scores = self._signature_scores.snapshot(cache.nodes, pods)
-        return made
+        cycle = copy.copy(self)
+        cycle._cache, cycle._nominated_pods = cache, nominated_pods
+        cycle._signature_scores = self._signature_scores.snapshot(cache.nodes, pods)
+        return cycle
 
     @property
     def budget_spent(self) -> int:
@@ -115,9 +115,9 @@ class SchedulingCycle:
 
     def decide(self, pod_info: PodInfo, now: float, record_phase: RecordPhase = ignore_phase) -> Decision:
         """Decide about a pod at the monotonic time ``now``; ``record_phase`` is called with each phase that ends."""
-        made = self.proceed(pod_info, now, VictimSearch(), record_phase)
-        assert made is not None, "a search without a limit ends in its first turn"
-        return made
+        decision = self.proceed(pod_info, now, VictimSearch(), record_phase)
+        assert decision is not None, "a search without a limit ends in its first turn"
+        return decision
 
     def proceed(
         self, pod_info: PodInfo, now: float, search: VictimSearch, record_phase: RecordPhase = ignore_phase
@@ -145,12 +145,12 @@ class SchedulingCycle:
         Raise TurnSpent where the search for VFs, or judging the nodes, goes on in another turn.
         """
         with budget.judging():
-            found = self._choose(pod_info, now, budget, among, record_phase)
-        if isinstance(found, _Choice):
-            return self._bind(pod_info, found)
-        if isinstance(found, NoNode):
-            return self._nowhere(pod_info, found)
-        verdict = self._unschedulable(pod_info, found)
+            outcome = self._choose(pod_info, now, budget, among, record_phase)
+        if isinstance(outcome, _Choice):
+            return self._bind(pod_info, outcome)
+        if isinstance(outcome, NoNode):
+            return self._nowhere(pod_info, outcome)
+        verdict = self._unschedulable(pod_info, outcome)
         return replace(verdict, requeue_on=verdict.requeue_on | self.events_that_help(pod_info))
 
     def passing(self, pod_info: PodInfo, budget: PlacementBudget) -> Rows:
@@ -165,59 +165,59 @@ class SchedulingCycle:
         """Return the rows that a pod passes by itself, and those that it may pass once pods have left."""
         scores = self._signature_scores.of(pod_info, budget)
         helpable = [rows for plugin, _, rows in scores.refused() if plugin.requeue_on & LEAVING]
-        found: Rows = np.sort(np.concatenate([scores.passing(), *helpable]))
-        return found
+        all_rows: Rows = np.sort(np.concatenate([scores.passing(), *helpable]))
+        return all_rows
 
     def _proceed(
         self, pod_info: PodInfo, now: float, search: VictimSearch, record_phase: RecordPhase
     ) -> Decision | None:
-        found = self._choose(pod_info, now, search.placement, None, record_phase)
-        if isinstance(found, _Choice):
-            return self._bind(pod_info, found)
-        if isinstance(found, NoNode):
-            verdict = self._nowhere(pod_info, found)
+        outcome = self._choose(pod_info, now, search.placement, None, record_phase)
+        if isinstance(outcome, _Choice):
+            return self._bind(pod_info, outcome)
+        if isinstance(outcome, NoNode):
+            verdict = self._nowhere(pod_info, outcome)
             if not self._cache.nodes.row_of:
                 return verdict
             return replace(verdict, reason=f"{verdict.reason} preemption: {self._preemption.hopeless(pod_info).reason}")
-        return self._unplaced(pod_info, found, search, now)
+        return self._unplaced(pod_info, outcome, search, now)
 
     def _choose(
         self, pod_info: PodInfo, now: float, budget: PlacementBudget, among: Among | None, record_phase: RecordPhase
     ) -> "_Choice | list[RefusedRows] | NoNode":
         """Choose the best node, of those ``among`` if given; return why none passes if none does."""
         self._cache.tick(now)
-        others = cluster_filters(pod_info, self._cache)
+        filters = cluster_filters(pod_info, self._cache)
         volumes = volume_filters(pod_info, self._cache)
         record_phase("PreFilter")
         if isinstance(volumes, NoNode):
             return volumes
         signature_scores = self._signature_scores.of(pod_info, budget)
-        if not others and not volumes and self._nominated_pods.of(pod_info.uid) is None:
+        if not filters and not volumes and self._nominated_pods.of(pod_info.uid) is None:
             record_phase("Filter")
             best = signature_scores.best(budget, among.flags if among is not None else None)
             record_phase("Score")
             if best is None:
                 return list(refused_rows(signature_scores, among, self._cache.nodes))
             row, placement = best
-            if not self._conflicts_with_nominated(pod_info, budget)(row):
+            if not self._nomination_conflicts(pod_info, budget)(row):
                 return _Choice(row, placement, signature_scores.parts(row))
-        found = self._choose_by_all(pod_info, signature_scores, volumes, others, budget, among, record_phase)
+        outcome = self._choose_by_all(pod_info, signature_scores, volumes, filters, budget, among, record_phase)
         record_phase("Score")
-        return found
+        return outcome
 
     def _nowhere(self, pod_info: PodInfo, refusal: NoNode) -> Unschedulable:
         """Refuse a pod on all nodes alike."""
         reason = refusal.reason
         total = len(self._cache.nodes.row_of)
-        why: Why = {"v": 1, "nodes": total, "counts": {reason: total}}
-        return Unschedulable(pod_info, no_node_available(total, reason), refusal.requeue_on, why)
+        reason_counts: Why = {"v": 1, "nodes": total, "counts": {reason: total}}
+        return Unschedulable(pod_info, no_node_available(total, reason), refusal.requeue_on, reason_counts)
 
     def _choose_by_all(
         self,
         pod_info: PodInfo,
         signature_scores: SignatureScores,
         volumes: VolumeFilters,
-        others: ClusterFilters,
+        filters: ClusterFilters,
         budget: PlacementBudget,
         among: Among | None,
         record_phase: RecordPhase,
@@ -227,18 +227,18 @@ class SchedulingCycle:
         Volumes may give a different verdict for each node: the best nodes are checked first, unless all must be
         compared.
         """
-        rows, refused = signature_scores.passing(), list[RefusedRows]()
+        rows, refusals = signature_scores.passing(), list[RefusedRows]()
         if among is not None:
             rows = rows[among.flags[rows]]
-        quick = [one for one in volumes if not one[0].slow and not others]
-        slow = [one for one in volumes if one not in quick]
-        ordered = rows[self._in_order(pod_info, rows, signature_scores.scores(rows))]
-        for some in [rows] if others else batches(ordered, quick, refused):
-            found = self._choose_among(pod_info, signature_scores, some, slow, others, budget, record_phase)
-            if isinstance(found, _Choice):
-                return found
-            refused += found
-        return [*refused_rows(signature_scores, among, self._cache.nodes), *refused]
+        quick = [volume_filter for volume_filter in volumes if not volume_filter[0].slow and not filters]
+        slow = [volume_filter for volume_filter in volumes if volume_filter not in quick]
+        best_first = rows[self._in_order(pod_info, rows, signature_scores.scores(rows))]
+        for batch in [rows] if filters else batches(best_first, quick, refusals):
+            outcome = self._choose_among(pod_info, signature_scores, batch, slow, filters, budget, record_phase)
+            if isinstance(outcome, _Choice):
+                return outcome
+            refusals += outcome
+        return [*refused_rows(signature_scores, among, self._cache.nodes), *refusals]
 
     def _choose_among(
         self,
@@ -246,20 +246,22 @@ class SchedulingCycle:
         signature_scores: SignatureScores,
         rows: Rows,
         volumes: VolumeFilters,
-        others: ClusterFilters,
+        filters: ClusterFilters,
         budget: PlacementBudget,
         record_phase: RecordPhase,
     ) -> _Choice | list[RefusedRows]:
         """Choose the best of these rows; if none passes, return why, beside what ``signature_scores`` refuse."""
-        rows, refused = sift(rows, [*volumes, *((plugin, one.filter) for plugin, one in others)])
+        rows, refusals = sift(
+            rows, [*volumes, *((plugin, cluster_filter.filter) for plugin, cluster_filter in filters)]
+        )
         record_phase("Filter")
         totals, parts = signature_scores.scores(rows), {}
-        for plugin, one in others:
-            scores = one.score(rows)
+        for plugin, cluster_filter in filters:
+            scores = cluster_filter.score(rows)
             if scores is not None:
                 totals = totals + WEIGHT_OF[plugin.name] * scores
                 parts[plugin.name] = scores
-        conflicts = self._conflicts_with_nominated(pod_info, budget)
+        conflicts = self._nomination_conflicts(pod_info, budget)
         for place in self._in_order(pod_info, rows, totals).tolist():
             row = int(rows[place])
             placement = signature_scores.exact(row, budget)
@@ -267,22 +269,22 @@ class SchedulingCycle:
                 continue
             if texts := conflicts(row):
                 events = LEAVING | ClusterEvent.NODE_ALLOCATABLE | self.events_that_help(pod_info)
-                refused.append(RefusedRows(events, texts, rows[place : place + 1]))
+                refusals.append(RefusedRows(events, texts, rows[place : place + 1]))
                 continue
             own = {name: int(scores[place]) for name, scores in parts.items()}
             return _Choice(row, placement, signature_scores.parts(row) | own)
-        return refused
+        return refusals
 
     def _in_order(self, pod_info: PodInfo, rows: Rows, totals: Amounts) -> Rows:
         """Return the order of these rows: first where the pod is nominated, as victims left there; then the best."""
         nominated = self._cache.nodes.row_of.get(self._nominated_pods.node_of(pod_info.uid), -1)
         return np.lexsort((-totals, rows != nominated))
 
-    def _conflicts_with_nominated(self, pod_info: PodInfo, budget: PlacementBudget) -> Callable[[int], Texts]:
+    def _nomination_conflicts(self, pod_info: PodInfo, budget: PlacementBudget) -> Callable[[int], Texts]:
         """Return a function that returns why a row is not possible beside the pods that are nominated there."""
         by_node = self._nominated_pods.counting_for(pod_info)
         if not by_node:
-            return _none_nominated
+            return _no_reasons
         dry_runs: DryRuns | None = None
 
         def texts(row: int) -> Texts:
@@ -297,60 +299,60 @@ class SchedulingCycle:
         return texts
 
     def _unplaced(
-        self, pod_info: PodInfo, refused: Sequence[RefusedRows], search: VictimSearch, now: float
+        self, pod_info: PodInfo, refusals: Sequence[RefusedRows], search: VictimSearch, now: float
     ) -> Unschedulable | None:
         """Return why no node is possible, and whether the pod needs victims."""
         if not self._cache.nodes.row_of:
-            return self._unschedulable(pod_info, refused)
-        rows = [one.rows for one in refused if one.requeue_on & LEAVING and not one.lasting]
+            return self._unschedulable(pod_info, refusals)
+        rows = [refusal.rows for refusal in refusals if refusal.requeue_on & LEAVING and not refusal.lasting]
         helpable = np.concatenate(rows) if rows else np.zeros(0, np.intp)
-        found = self._preemption.seek(DryRuns(pod_info, self._cache, search.placement), helpable, search, now)
-        if found is None:
+        proposal = self._preemption.seek(DryRuns(pod_info, self._cache, search.placement), helpable, search, now)
+        if proposal is None:
             return None
-        verdict = self._unschedulable(pod_info, refused)
-        reason = f"{verdict.reason} preemption: {found.reason}" if found.reason else verdict.reason
+        verdict = self._unschedulable(pod_info, refusals)
+        reason = f"{verdict.reason} preemption: {proposal.reason}" if proposal.reason else verdict.reason
         incomplete = search.placement.is_spent
-        if isinstance(found, Futile):
+        if isinstance(proposal, Futile):
             # Whether victims can help may depend on filters that refuse no node with the current pods.
-            helping = self.events_that_help(pod_info) if rows else NO_EVENT
-            events = verdict.requeue_on | helping
+            helpful_events = self.events_that_help(pod_info) if rows else NO_EVENT
+            events = verdict.requeue_on | helpful_events
             return replace(verdict, reason=reason, requeue_on=events, is_incomplete=incomplete)
-        why = {**verdict.why, "preemption": found.why}
-        return replace(verdict, reason=reason, nominate=found, why=why, is_incomplete=incomplete)
+        reason_counts = {**verdict.why, "preemption": proposal.why}
+        return replace(verdict, reason=reason, nominate=proposal, why=reason_counts, is_incomplete=incomplete)
 
     def events_that_help(self, pod_info: PodInfo) -> ClusterEvent:
         """Return the events that can help, by the filters of VFs, volumes and other pods that apply to a pod."""
-        found = ClusterEvent.NODE_INVENTORY if pod_info.interfaces else NO_EVENT
-        return found | requeue_on(pod_info, self._cache)
+        events = ClusterEvent.NODE_INVENTORY if pod_info.interfaces else NO_EVENT
+        return events | requeue_on(pod_info, self._cache)
 
-    def _unschedulable(self, pod_info: PodInfo, refused: Sequence[RefusedRows]) -> Unschedulable:
+    def _unschedulable(self, pod_info: PodInfo, refusals: Sequence[RefusedRows]) -> Unschedulable:
         total = len(self._cache.nodes.row_of)
         if not total:
             nowhere = "no nodes available to schedule pods"
             return Unschedulable(pod_info, nowhere, ClusterEvent.NODE_ADDED, {"v": 1, "nodes": 0})
-        counted: dict[str, int] = {}
-        named: dict[str, list[str]] = {}
+        counts: dict[str, int] = {}
+        names: dict[str, list[str]] = {}
         # A new node may help whatever the reasons against the old ones.
         events = ClusterEvent.NODE_ADDED
-        for one in refused:
-            events |= one.requeue_on
-            for text in one.texts:
-                counted[text] = counted.get(text, 0) + len(one.rows)
-                some = [self._cache.nodes.names[row] for row in one.rows[: self._named]]
-                named[text] = sorted([*named.get(text, ()), *some])[: self._named]
-        reason: Why = {"v": 1, "nodes": total, "counts": counted, "refused": named}
-        return Unschedulable(pod_info, none_available(total, counted), events, reason)
+        for refusal in refusals:
+            events |= refusal.requeue_on
+            for text in refusal.texts:
+                counts[text] = counts.get(text, 0) + len(refusal.rows)
+                node_names = [self._cache.nodes.names[row] for row in refusal.rows[: self._max_named_nodes]]
+                names[text] = sorted([*names.get(text, ()), *node_names])[: self._max_named_nodes]
+        reason: Why = {"v": 1, "nodes": total, "counts": counts, "refused": names}
+        return Unschedulable(pod_info, none_available(total, counts), events, reason)
 
     def _bind(self, pod_info: PodInfo, choice: _Choice) -> Decision:
         node, total = self._cache.nodes.names[choice.row], len(self._cache.nodes.row_of)
         assignment = self._assign(pod_info, choice, node)
         # The same bytes as `dump_assignment` writes, in a sixth of the time.
-        written = _encode(assignment_fields(assignment)).decode() if assignment else ""
-        annotations = annotations_of(written, self._sign)
+        annotation = _encode(assignment_fields(assignment)).decode() if assignment else ""
+        annotations = annotations_of(annotation, self._sign)
         if fault := validate_annotations(pod_info.pod.annotations, annotations):
             return Unschedulable(pod_info, fault, NO_EVENT, {"v": 1, "nodes": total})
         assigned_pod = assigned_pod_for(pod_info, node, assignment)
-        assigned_pod.annotation = written
+        assigned_pod.annotation = annotation
         pfs: dict[str, list[int]] = {}
         for vf in assignment.vfs if assignment else ():
             pfs.setdefault(vf.pf, []).append(vf.vf)
@@ -369,6 +371,6 @@ class SchedulingCycle:
             # The exact VFs that nominated pods wait for stay reserved for them.
             dry_runs = DryRuns(pod_info, self._cache, Steps(), reserves_only=True)
             with dry_runs.on(choice.row, nominated) as dry_run:
-                if (given := dry_run.assigned().assignment) is not None:
-                    return given
+                if (assignment := dry_run.assigned().assignment) is not None:
+                    return assignment
         return assign(pod_info, self._cache, node, self._cache.nodes.free_vfs_of_row[choice.row], choice.placement)

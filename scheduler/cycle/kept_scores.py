@@ -22,24 +22,24 @@ from scheduler.kube.pod_info import PodInfo
 
 # The limits on rows of all shapes that one pod has had, and of those that several had; but at least so many are kept.
 # The larger one is enough for 211 shapes on 20,000 nodes.
-_MOST_ROWS_OF_ONE = 500_000
-_MOST_ROWS_OF_SEVERAL = 4_500_000
+_MAX_SINGLE_POD_ROWS = 500_000
+_MAX_SHARED_ROWS = 4_500_000
 _FEWEST = 8
 # Seconds after which a shape is dropped that no decision has used: the next of its pods may come soon.
 _UNUSED_S = 60.0
 # Shapes are dropped beyond so many characters of them all.
 _MOST_CHARACTERS = 8 << 20
 # Shapes of which the first pod is remembered.
-_MOST_REMEMBERED = 4096
+_MAX_FIRST_PODS = 4096
 
 
 @dataclass(slots=True)
-class _Kept:
+class _Entry:
     scores: SignatureScores
     used_at: float
 
 
-_Shapes = OrderedDict[bytes, _Kept]
+_Shapes = OrderedDict[bytes, _Entry]
 
 
 class KeptSignatureScores:
@@ -48,8 +48,8 @@ class KeptSignatureScores:
     def __init__(self, nodes: NodeColumns) -> None:
         self._nodes = nodes
         self._on_budget_spent: Callable[[], None] = self._count_spent
-        self._of_one: _Shapes = OrderedDict()
-        self._of_several: _Shapes = OrderedDict()
+        self._single_pod_shapes: _Shapes = OrderedDict()
+        self._shared_shapes: _Shapes = OrderedDict()
         # The first pod of each shape, both by their hashes; also of shapes that were dropped.
         self._first_pod: OrderedDict[int, int] = OrderedDict()
         self._now = 0.0
@@ -59,58 +59,59 @@ class KeptSignatureScores:
 
     def snapshot(self, nodes: NodeColumns, pods: Iterable[PodInfo]) -> "KeptSignatureScores":
         """Return the scores of these pods' shapes as they are now, for a snapshot of the columns."""
-        made = KeptSignatureScores(nodes)
-        made._on_budget_spent = self._on_budget_spent
+        snapshot = KeptSignatureScores(nodes)
+        snapshot._on_budget_spent = self._on_budget_spent
         for pod_info in pods:
-            kept = self._of_several.get(pod_info.shape) or self._of_one.get(pod_info.shape)
-            if kept is not None:
-                scores = kept.scores.snapshot(judged_alone(pod_info), nodes)
-                made._of_several[pod_info.shape] = _Kept(scores, self._now)
-        return made
+            entry = self._shared_shapes.get(pod_info.shape) or self._single_pod_shapes.get(pod_info.shape)
+            if entry is not None:
+                scores = entry.scores.snapshot(judged_alone(pod_info), nodes)
+                snapshot._shared_shapes[pod_info.shape] = _Entry(scores, self._now)
+        return snapshot
 
     def tick(self, now: float) -> None:
         """Drop the shapes that are not used any more."""
         self._now = now
-        for kept in (self._of_one, self._of_several):
-            while kept and next(iter(kept.values())).used_at < now - _UNUSED_S:
-                self._drop_first(kept)
+        for shapes in (self._single_pod_shapes, self._shared_shapes):
+            while shapes and next(iter(shapes.values())).used_at < now - _UNUSED_S:
+                self._drop_first(shapes)
 
     def of(self, pod_info: PodInfo, budget: PlacementBudget) -> SignatureScores:
         """Return a shape's scores as the nodes are now, for a decision that may spend this budget."""
         shape = pod_info.shape
-        kept = self._of_several.get(shape)
-        if kept is not None:
-            self._of_several.move_to_end(shape)
+        entry = self._shared_shapes.get(shape)
+        if entry is not None:
+            self._shared_shapes.move_to_end(shape)
         else:
-            kept = self._of_one.pop(shape, None)
-            into = self._make_room(pod_info, 0 if kept is not None else len(shape))
-            if kept is None:
+            entry = self._single_pod_shapes.pop(shape, None)
+            into = self._make_room(pod_info, 0 if entry is not None else len(shape))
+            if entry is None:
                 scores = SignatureScores(judged_alone(pod_info), self._nodes, budget, self._on_budget_spent)
-                into[shape] = _Kept(scores, self._now)
+                into[shape] = _Entry(scores, self._now)
                 self._characters += len(shape)
                 return scores
-            into[shape] = kept
-        kept.used_at = self._now
-        kept.scores.refresh(budget)
-        kept.scores.begin(budget)
-        return kept.scores
+            into[shape] = entry
+        entry.used_at = self._now
+        entry.scores.refresh(budget)
+        entry.scores.begin(budget)
+        return entry.scores
 
     def _make_room(self, pod_info: PodInfo, characters: int) -> _Shapes:
         """Return the list that a pod's shape belongs in, with room for it and so many characters more."""
         first = self._first_pod.setdefault(hash(pod_info.shape), hash(pod_info.uid))
-        if len(self._first_pod) > _MOST_REMEMBERED:
+        if len(self._first_pod) > _MAX_FIRST_PODS:
             self._first_pod.popitem(last=False)
-        into, rows = self._of_one, _MOST_ROWS_OF_ONE
+        into, rows = self._single_pod_shapes, _MAX_SINGLE_POD_ROWS
         if first != hash(pod_info.uid):
-            into, rows = self._of_several, _MOST_ROWS_OF_SEVERAL
+            into, rows = self._shared_shapes, _MAX_SHARED_ROWS
         while len(into) >= max(rows // rows_kept(self._nodes), _FEWEST):
             self._drop_first(into)
-        while self._characters + characters > _MOST_CHARACTERS and (kept := self._of_one or self._of_several):
-            self._drop_first(kept)
+        max_characters = _MOST_CHARACTERS - characters
+        while self._characters > max_characters and (shapes := self._single_pod_shapes or self._shared_shapes):
+            self._drop_first(shapes)
         return into
 
-    def _drop_first(self, kept: _Shapes) -> None:
-        shape, _ = kept.popitem(last=False)
+    def _drop_first(self, shapes: _Shapes) -> None:
+        shape, _ = shapes.popitem(last=False)
         self._characters -= len(shape)
 
     def _count_spent(self) -> None:

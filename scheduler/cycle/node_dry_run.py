@@ -47,11 +47,12 @@ class DryRuns:
         self.pod_info = pod_info
         self.cache = cache
         self._steps = steps
-        prepared = (one.pre_filter(pod_info, cache, steps) for one in DRY_RUNS if one.reserves or not reserves_only)
+        plugins = [plugin for plugin in DRY_RUNS if plugin.reserves or not reserves_only]
+        dry_run_plugins = (plugin.pre_filter(pod_info, cache, steps) for plugin in plugins)
         # In the order of the registry, which is kube-scheduler's: the first that refuses names the reason.
-        self._plugins = [one for one in prepared if one is not None]
+        self._plugins = [plugin for plugin in dry_run_plugins if plugin is not None]
         # Which of the parts tell of room.
-        self.telling_room = [number for number, one in enumerate(self._plugins) if one.tells_room]
+        self.room_parts = [number for number, plugin in enumerate(self._plugins) if plugin.tells_room]
         self._cluster = None if reserves_only else ClusterDryRun(pod_info, cache)
         self.needs_others = self._cluster is not None and self._cluster.needs_others
 
@@ -70,10 +71,10 @@ class DryRuns:
 
     def parts(self, row: int, nominated: Sequence[AssignedPod], *, by_sums: bool) -> list[PreFilterExtensions]:
         """Return the part of each plugin that applies to the pod on a row."""
-        found = [plugin.on(row, by_sums) for plugin in self._plugins]
+        parts = [plugin.on(row, by_sums) for plugin in self._plugins]
         if self._cluster is not None and (part := self._cluster.on(row, nominated)) is not None:
-            found.append(part)
-        return found
+            parts.append(part)
+        return parts
 
     def on(
         self, row: int, nominated: Iterable[AssignedPod] = (), *, off: Iterable[AssignedPod] = (), by_sums: bool = False
@@ -101,11 +102,11 @@ class NodeDryRun:
         self._row = row
         self.nominated, self._off = nominated, off
         # What was moved in the cache itself, each with its net moves; one pod may be here with other VFs than assigned.
-        self._moved: dict[int, tuple[AssignedPod, int]] = {}
+        self._moves: dict[int, tuple[AssignedPod, int]] = {}
         # A nominated pod's VFs are not in the accounting that sums are made from.
         self._parts = dry_runs.parts(row, nominated, by_sums=by_sums and not nominated)
-        self._telling_room = [self._parts[number] for number in dry_runs.telling_room]
-        self._moving = [part for part in self._parts if part.moves_cache]
+        self._room_parts = [self._parts[number] for number in dry_runs.room_parts]
+        self._cache_movers = [part for part in self._parts if part.moves_cache]
 
     def __enter__(self) -> "NodeDryRun":
         try:
@@ -123,7 +124,7 @@ class NodeDryRun:
     def take_off(self, *assigned_pods: AssignedPod) -> None:
         if not assigned_pods:
             return
-        if self._moving:
+        if self._cache_movers:
             self._note(assigned_pods, -1)
         for part in self._parts:
             part.remove_pods(assigned_pods)
@@ -131,18 +132,18 @@ class NodeDryRun:
     def put_on(self, *assigned_pods: AssignedPod) -> None:
         if not assigned_pods:
             return
-        if self._moving:
+        if self._cache_movers:
             self._note(assigned_pods, 1)
         for part in self._parts:
             part.add_pods(assigned_pods)
 
     def admits(self, assigned_pods: Sequence[AssignedPod]) -> bool:
         """Put pods back if the dry run's pod, which fits now, still fits beside them; return whether they are back."""
-        for part in self._telling_room:
+        for part in self._room_parts:
             if not part.has_room_for(assigned_pods):
                 return False
         self.put_on(*assigned_pods)
-        if len(self._telling_room) == len(self._parts) or not self.refusal():
+        if len(self._room_parts) == len(self._parts) or not self.refusal():
             return True
         self.take_off(*assigned_pods)
         return False
@@ -152,39 +153,40 @@ class NodeDryRun:
 
         Pods that it requires near it must be among those assigned here: a nominated pod may never arrive.
         """
-        found = self._refusal()
-        if found or not self.nominated or not self._dry_runs.needs_others:
-            return found
+        refusal = self._refusal()
+        if refusal or not self.nominated or not self._dry_runs.needs_others:
+            return refusal
         self.take_off(*self.nominated)
-        found = self._refusal()
+        refusal = self._refusal()
         self.put_on(*self.nominated)
-        return found
+        return refusal
 
     def assigned(self) -> AssignedPod:
         """Return the pod as assigned here, with the VFs and other units that it would get if there are enough."""
         node = self._dry_runs.cache.nodes.names[self._row]
-        given = (part.assignment() for part in self._parts)
-        return assigned_pod_for(self._dry_runs.pod_info, node, next((one for one in given if one is not None), None))
+        assignments = (part.assignment() for part in self._parts)
+        assignment = next((assignment for assignment in assignments if assignment is not None), None)
+        return assigned_pod_for(self._dry_runs.pod_info, node, assignment)
 
     def restore(self) -> None:
         """Restore everything; called when the dry run ends."""
-        if not self._moving:
+        if not self._cache_movers:
             return
         # No VF must have two claims meanwhile.
-        moved = list(self._moved.values())
-        self.take_off(*(assigned_pod for assigned_pod, net in moved if net > 0))
-        self.put_on(*(assigned_pod for assigned_pod, net in moved if net < 0))
-        for part in self._moving:
+        moves = list(self._moves.values())
+        self.take_off(*(assigned_pod for assigned_pod, net in moves if net > 0))
+        self.put_on(*(assigned_pod for assigned_pod, net in moves if net < 0))
+        for part in self._cache_movers:
             part.close()
 
     def _note(self, assigned_pods: Sequence[AssignedPod], sign: int) -> None:
         for assigned_pod in assigned_pods:
-            self._moved[id(assigned_pod)] = assigned_pod, self._moved.get(id(assigned_pod), (assigned_pod, 0))[1] + sign
+            self._moves[id(assigned_pod)] = assigned_pod, self._moves.get(id(assigned_pod), (assigned_pod, 0))[1] + sign
 
     def _refusal(self) -> Texts:
         for part in self._parts:
-            if found := part.filter():
-                return found
+            if refusal := part.filter():
+                return refusal
         return ()
 
 

@@ -47,8 +47,8 @@ class NominatedPods:
 
     def node_of(self, uid: str) -> str:
         """Return the node that a pod is nominated on; empty if none."""
-        known = self._of.get(uid)
-        return known.node if known is not None else ""
+        nomination = self._of.get(uid)
+        return nomination.node if nomination is not None else ""
 
     def counting_for(self, pod_info: PodInfo) -> Mapping[str, list[AssignedPod]]:
         """Return by node the other nominated pods of the same or a higher priority.
@@ -59,9 +59,9 @@ class NominatedPods:
         if not self._of:
             return {}
         group = pod_info.membership.key if pod_info.membership is not None else None
-        others = (one for one in self._of.values() if one.assigned.uid != pod_info.uid)
+        nominations = (nomination for nomination in self._of.values() if nomination.assigned.uid != pod_info.uid)
         priority = pod_info.priority if pod_info.group_priority is None else pod_info.group_priority
-        return _by_node(others, group, priority)
+        return _by_node(nominations, group, priority)
 
     def counting_for_group(self, group: GroupKey, priority: int) -> Mapping[str, list[AssignedPod]]:
         """Return by node the nominated pods of the same or a higher priority that are not in the group."""
@@ -70,8 +70,8 @@ class NominatedPods:
 
 def _by_node(nominations: Iterable[Nomination], group: GroupKey | None, priority: int) -> dict[str, list[AssignedPod]]:
     """Return the pods of the same or a higher priority by node, without those of a group."""
-    found: dict[str, list[AssignedPod]] = {}
+    pods_by_node: dict[str, list[AssignedPod]] = {}
     for nomination in nominations:
         if nomination.assigned.priority >= priority and (nomination.group is None or nomination.group != group):
-            found.setdefault(nomination.node, []).append(nomination.assigned)
-    return found
+            pods_by_node.setdefault(nomination.node, []).append(nomination.assigned)
+    return pods_by_node

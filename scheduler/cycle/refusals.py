@@ -35,15 +35,15 @@ class RefusedRows:
 
 
 def batches(
-    rows: Rows, quick: Sequence[tuple[VolumeFilterPlugin, Filter]], refused: list[RefusedRows]
+    rows: Rows, quick: Sequence[tuple[VolumeFilterPlugin, Filter]], refusals: list[RefusedRows]
 ) -> Iterator[Rows]:
     """Yield batches of growing size of the rows that pass the ``quick`` filters; add why the others do not pass."""
     start, size = 0, _PORTION
     while start < len(rows):
-        passing, others = sift(rows[start : start + size], quick)
-        refused += others
-        for first in range(0, len(passing), _PORTION):
-            yield passing[first : first + _PORTION]
+        candidates, batch_refusals = sift(rows[start : start + size], quick)
+        refusals += batch_refusals
+        for first in range(0, len(candidates), _PORTION):
+            yield candidates[first : first + _PORTION]
         start, size = start + size, size * _LARGER
 
 
@@ -51,22 +51,22 @@ def sift(
     rows: Rows, judges: Sequence[tuple[VolumeFilterPlugin | ClusterFilterPlugin, Filter]]
 ) -> tuple[Rows, list[RefusedRows]]:
     """Return the rows that pass all of these, and why the others do not."""
-    refused = list[RefusedRows]()
+    result = list[RefusedRows]()
     for plugin, judge in judges:
         refusals = judge(rows)
         if refusals is not None:
-            refused += refused_by(plugin, refusals, rows)
+            result += refused_by(plugin, refusals, rows)
             rows = rows[refusals.codes == 0]
-    return rows, refused
+    return rows, result
 
 
 def refused_by(
     plugin: VolumeFilterPlugin | ClusterFilterPlugin, refusals: Refusals, rows: Rows
 ) -> Iterator[RefusedRows]:
     for code, texts in enumerate(refusals.texts, start=1):
-        if len(those := rows[refusals.codes == code]):
+        if len(matches := rows[refusals.codes == code]):
             lasting = isinstance(plugin, ClusterFilterPlugin) and texts in plugin.lasting
-            yield RefusedRows(plugin.requeue_on, texts, those, lasting)
+            yield RefusedRows(plugin.requeue_on, texts, matches, lasting)
 
 
 def refused_rows(signature_scores: SignatureScores, among: Among | None, nodes: NodeColumns) -> Iterator[RefusedRows]:
@@ -83,11 +83,11 @@ def _outside(rows: Rows, among: Among, nodes: NodeColumns) -> Iterator[RefusedRo
 
     Where most placed members are is another domain once one of their nodes has gone.
     """
-    lacking = nodes.label(among.label).ids[rows] == 0 if among.label else np.zeros(len(rows), np.bool_)
-    apart = (f"node(s) had no label {among.label}", rows[lacking]), (OUTSIDE, rows[~lacking])
-    for text, those in apart:
-        if len(those):
-            yield RefusedRows(ClusterEvent.NODE_LABELS | ClusterEvent.NODE_REMOVED, (text,), those)
+    mask = nodes.label(among.label).ids[rows] == 0 if among.label else np.zeros(len(rows), np.bool_)
+    parts = (f"node(s) had no label {among.label}", rows[mask]), (OUTSIDE, rows[~mask])
+    for text, part in parts:
+        if len(part):
+            yield RefusedRows(ClusterEvent.NODE_LABELS | ClusterEvent.NODE_REMOVED, (text,), part)
 
 
 def no_node_available(total: int, reasons: str) -> str:
@@ -95,12 +95,12 @@ def no_node_available(total: int, reasons: str) -> str:
     return f"0/{total} nodes are available: {reasons}."
 
 
-def for_member(reason: str, which: str) -> str:
+def for_member(reason: str, kind: str) -> str:
     """Return a reason of `no_node_available`, told for one member of a group; any other reason as it is."""
-    return reason.replace("nodes are available: ", f"nodes are available for the {which}: ", 1)
+    return reason.replace("nodes are available: ", f"nodes are available for the {kind}: ", 1)
 
 
 def none_available(total: int, counts: Mapping[str, int]) -> str:
     """Return the number of nodes for each reason, in kube-scheduler's words."""
-    listed = ", ".join(sorted(f"{count} {text}" for text, count in counts.items() if count))
-    return no_node_available(total, listed)
+    text_of_counts = ", ".join(sorted(f"{count} {text}" for text, count in counts.items() if count))
+    return no_node_available(total, text_of_counts)

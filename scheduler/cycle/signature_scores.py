@@ -78,11 +78,11 @@ class SignatureScores:
         self._nodes = nodes
         self._legend: list[tuple[Refusing, Texts]] = []
         self._code_of: dict[tuple[str, Texts], int] = {}
-        self._seen = self._renewed = 0
+        self._changes_end = self._renewals_end = 0
         # What there is to judge may take several turns: `TurnSpent` ends one in the midst of it.
         self._is_judged = False
         # The rows that a decision had no steps left for, and that decision's budget.
-        self._unsearched: list[int] = []
+        self._open_rows: list[int] = []
         self._left_by: PlacementBudget | None = None
         self._on_budget_spent = on_budget_spent
         self._prepare()
@@ -98,25 +98,25 @@ class SignatureScores:
             if (judge := plugin.pre_filter(pod_info, nodes)) is not None
         ]
         self._scorers = [
-            (WEIGHT_OF[one.name], one.name, scorer)
-            for one in USAGE_SCORES
-            if (scorer := one.pre_filter(pod_info, nodes)) is not None
+            (WEIGHT_OF[plugin.name], plugin.name, scorer)
+            for plugin in USAGE_SCORES
+            if (scorer := plugin.pre_filter(pod_info, nodes)) is not None
         ]
-        reserves = ((one, one.pre_filter(pod_info, nodes)) for one in RESERVES)
-        self._reserve = next(((plugin, one) for plugin, one in reserves if one is not None), None)
+        reserves = ((plugin, plugin.pre_filter(pod_info, nodes)) for plugin in RESERVES)
+        self._reserve = next(((plugin, choose) for plugin, choose in reserves if choose is not None), None)
 
     def snapshot(self, pod_info: PodInfo, nodes: NodeColumns) -> "SignatureScores":
         """Return the scores for a snapshot of the columns; ``pod_info`` is of the same shape."""
-        made = copy.copy(self)
-        made._pod_info, made._nodes = pod_info, nodes
-        made._legend, made._code_of = self._legend.copy(), self._code_of.copy()
-        made._unsearched = self._unsearched.copy()
-        made._prepare()
-        made._codes, made._fact_codes = self._codes.copy(), self._fact_codes.copy()
-        made._standing, made._fact_scores = self._standing.copy(), self._fact_scores.copy()
-        parts = [part.copy() for *_, part in self._scored]
-        made._scored = [(*scorer, part) for scorer, part in zip(made._scorers, parts, strict=True)]
-        return made
+        snapshot = copy.copy(self)
+        snapshot._pod_info, snapshot._nodes = pod_info, nodes
+        snapshot._legend, snapshot._code_of = self._legend.copy(), self._code_of.copy()
+        snapshot._open_rows = self._open_rows.copy()
+        snapshot._prepare()
+        snapshot._codes, snapshot._fact_codes = self._codes.copy(), self._fact_codes.copy()
+        snapshot._totals, snapshot._fact_scores = self._totals.copy(), self._fact_scores.copy()
+        parts = [part.copy() for *_, part in self._usage_parts]
+        snapshot._usage_parts = [(*scorer, part) for scorer, part in zip(snapshot._scorers, parts, strict=True)]
+        return snapshot
 
     def refresh(self, steps: Steps) -> None:
         """Judge again what has changed since the last time; what is judged is counted in ``steps``."""
@@ -124,31 +124,31 @@ class SignatureScores:
         if not self._is_judged:
             self._judge_all(steps)
             return
-        if self._renewed != nodes.renewals.end and not self._renew(steps):
+        if self._renewals_end != nodes.renewals.end and not self._renew(steps):
             self._judge_all(steps)
             return
-        if self._seen == nodes.changes.end:
+        if self._changes_end == nodes.changes.end:
             return
         if len(self._legend) > _MOST_REASONS:
             self._forget_reasons()
             self._judge_all(steps)
             return
-        changed = nodes.changes.since(self._seen)
-        if len(changed) * _MANY > nodes.size or nodes.size > len(self._codes):
+        rows = nodes.changes.since(self._changes_end)
+        if len(rows) * _MANY > nodes.size or nodes.size > len(self._codes):
             self._judge_all(steps)
             return
-        if len(changed) > _FEW_ROWS:
-            self._judge_use(np.array(changed, np.intp), steps)
+        if len(rows) > _FEW_ROWS:
+            self._judge_use(np.array(rows, np.intp), steps)
         else:
-            for row in changed:
+            for row in rows:
                 self._judge_use_of(row)
-        self._seen = nodes.changes.end
+        self._changes_end = nodes.changes.end
 
     def begin(self, budget: PlacementBudget) -> None:
         """Judge again the rows that another decision had no steps left for."""
-        if self._unsearched and self._left_by is not budget:
-            self._judge_use(np.array(self._unsearched, np.intp), budget)
-            self._unsearched = []
+        if self._open_rows and self._left_by is not budget:
+            self._judge_use(np.array(self._open_rows, np.intp), budget)
+            self._open_rows = []
 
     def best(self, budget: PlacementBudget, among: Flags | None = None) -> tuple[int, Placement | None] | None:
         """Return the best row that passes, with where the pod's interfaces go there; None if no row passes.
@@ -156,20 +156,20 @@ class SignatureScores:
         Only of the rows marked ``among`` if given. Raise TurnSpent where the search goes on in another turn: the rows
         that it has refused stay so.
         """
-        standing = self._standing[: self._nodes.size]
+        totals = self._totals[: self._nodes.size]
         if among is not None:
-            standing = np.where(among, standing, np.int32(_OUT))
-        while len(standing):
+            totals = np.where(among, totals, np.int32(_OUT))
+        while len(totals):
             if budget.is_spent and self._reserve is not None:
-                self._leave_unsearched(np.flatnonzero(standing >= 0).tolist(), budget)
+                self._leave_open(np.flatnonzero(totals >= 0).tolist(), budget)
                 return None
-            row = int(standing.argmax())
-            if standing.item(row) < 0:
+            row = int(totals.argmax())
+            if totals.item(row) < 0:
                 return None
             placement = self.exact(row, budget)
             if not isinstance(placement, Refused):
                 return row, placement
-            standing[row] = _OUT
+            totals[row] = _OUT
         return None
 
     def exact(self, row: int, budget: PlacementBudget) -> Placement | Refused | None:
@@ -181,22 +181,22 @@ class SignatureScores:
             return None
         plugin, choose = self._reserve
         if budget.is_spent:
-            self._leave_unsearched([row], budget)
+            self._leave_open([row], budget)
             return Refused(NOT_SEARCHED)
-        found = budget.search(choose, row)
-        if isinstance(found, Refused):
-            if found.reason == OUT_OF_BUDGET:
+        placement = budget.search(choose, row)
+        if isinstance(placement, Refused):
+            if placement.reason == OUT_OF_BUDGET:
                 self._on_budget_spent()
-            self._codes[row] = self._code(plugin, (found.reason,))
-            self._standing[row] = _OUT
-        return found
+            self._codes[row] = self._code(plugin, (placement.reason,))
+            self._totals[row] = _OUT
+        return placement
 
-    def _leave_unsearched(self, rows: list[int], budget: PlacementBudget) -> None:
+    def _leave_open(self, rows: list[int], budget: PlacementBudget) -> None:
         if self._reserve is not None and rows:
             plugin, _ = self._reserve
             self._codes[rows] = self._code(plugin, (NOT_SEARCHED,))
-            self._standing[rows] = _OUT
-            self._unsearched += rows
+            self._totals[rows] = _OUT
+            self._open_rows += rows
             self._left_by = budget
             self._on_budget_spent()
 
@@ -209,14 +209,14 @@ class SignatureScores:
         return np.flatnonzero((self._codes[: len(among)] != _NO_NODE) & ~among)
 
     def scores(self, rows: Rows) -> Amounts:
-        return self._standing[rows].astype(np.int64)
+        return self._totals[rows].astype(np.int64)
 
     def parts(self, row: int) -> dict[str, int]:
         """Return the score of the row by each score plugin that applies, from 0 to 100."""
-        found = {plugin.name: part.item(row) for plugin, part in self._fact_parts} if self._fact_parts else {}
-        for _, name, _, part in self._scored:
-            found[name] = part.item(row)
-        return found
+        scores = {plugin.name: part.item(row) for plugin, part in self._fact_parts} if self._fact_parts else {}
+        for _, name, _, part in self._usage_parts:
+            scores[name] = part.item(row)
+        return scores
 
     def refused(self) -> Iterator[tuple[Refusing, Texts, Rows]]:
         """Yield the refused rows with the plugin and its reasons."""
@@ -229,15 +229,15 @@ class SignatureScores:
         nodes = self._nodes
         capacity, rows = rows_kept(nodes), nodes.all_rows()
         self._is_judged = False
-        self._seen, self._renewed = nodes.changes.end, nodes.renewals.end
+        self._changes_end, self._renewals_end = nodes.changes.end, nodes.renewals.end
         self._codes: Marks = np.full(capacity, _NO_NODE, np.int32)
         self._fact_codes: Marks = np.full(capacity, _NO_NODE, np.int32)
         # The scores of the rows that pass: the largest is the best, and of equals the first.
-        self._standing: Marks = np.full(capacity, _OUT, np.int32)
+        self._totals: Marks = np.full(capacity, _OUT, np.int32)
         self._fact_scores: Marks = np.zeros(capacity, np.int32)
         # None until a row passes: pods that pass nowhere have no score.
         self._fact_parts: list[tuple[ScorePlugin, Scores]] | None = None
-        self._scored: list[tuple[int, str, UsageScorer, Scores]] = [
+        self._usage_parts: list[tuple[int, str, UsageScorer, Scores]] = [
             (*scorer, np.zeros(capacity, np.int16)) for scorer in self._scorers
         ]
         self._filter_by_facts(rows, steps)
@@ -248,47 +248,47 @@ class SignatureScores:
     def _renew(self, steps: Steps) -> bool:
         """Judge renewed nodes again; return False if that changes the scale of the other nodes' scores."""
         nodes = self._nodes
-        changed = nodes.renewals.since(self._renewed)
-        if len(changed) * _MANY > nodes.size or nodes.size > len(self._codes):
+        renewals = nodes.renewals.since(self._renewals_end)
+        if len(renewals) * _MANY > nodes.size or nodes.size > len(self._codes):
             return False
         if self._fact_parts:
             return False
-        rows = np.array(changed, np.intp)
+        rows = np.array(renewals, np.intp)
         self._fact_codes[rows] = _NO_NODE
         self._codes[rows] = _NO_NODE
-        self._standing[rows] = _OUT
+        self._totals[rows] = _OUT
         self._filter_by_facts(rows[nodes.valid[rows]], steps)
         # For all rows: how many nodes have an image affects the score of each.
-        passing = (self._fact_codes == 0).nonzero()[0]
-        if self._fact_parts is not None and any(raw.any() for _, raw in self._raw_fact_scores(passing)):
+        candidates = (self._fact_codes == 0).nonzero()[0]
+        if self._fact_parts is not None and any(raw.any() for _, raw in self._raw_fact_scores(candidates)):
             return False
-        self._renewed = nodes.renewals.end
+        self._renewals_end = nodes.renewals.end
         return True
 
     def _score_facts(self) -> None:
         """Score what nodes are, scaled over all rows that pass by it."""
         self._fact_parts = []
-        passing = (self._fact_codes == 0).nonzero()[0]
-        for plugin, raw in self._raw_fact_scores(passing):
+        candidates = (self._fact_codes == 0).nonzero()[0]
+        for plugin, raw in self._raw_fact_scores(candidates):
             if not raw.any():
                 continue
             own = normalised(raw, plugin.normalise)
             part: Scores = np.zeros(len(self._codes), np.int16)
-            part[passing] = own
-            self._fact_scores[passing] += WEIGHT_OF[plugin.name] * own
+            part[candidates] = own
+            self._fact_scores[candidates] += WEIGHT_OF[plugin.name] * own
             self._fact_parts.append((plugin, part))
 
-    def _raw_fact_scores(self, passing: Rows) -> Iterator[tuple[ScorePlugin, Amounts]]:
-        for plugin in NODE_SCORES if len(passing) else ():
+    def _raw_fact_scores(self, rows: Rows) -> Iterator[tuple[ScorePlugin, Amounts]]:
+        for plugin in NODE_SCORES if len(rows) else ():
             scorer = plugin.pre_filter(self._pod_info, self._nodes)
             if scorer is not None:
-                yield plugin, scorer(passing)
+                yield plugin, scorer(rows)
 
     def _filter_by_facts(self, rows: Rows, steps: Steps) -> None:
         filters = [
-            (plugin, one)
+            (plugin, node_filter)
             for plugin in NODE_FILTERS
-            if (one := plugin.pre_filter(self._pod_info, self._nodes)) is not None
+            if (node_filter := plugin.pre_filter(self._pod_info, self._nodes)) is not None
         ]
         codes: Marks = np.zeros(len(rows), np.int32)
         for plugin, judge in filters:
@@ -302,22 +302,24 @@ class SignatureScores:
         """
         at = rows if at is None else at
         view, codes = self._nodes.view(rows, steps), self._fact_codes[at].copy()
-        for plugin, one, codes_of in self._filters:
-            marks = one.judge(view)
-            refused = ((codes == 0) & (marks != 0)).nonzero()[0]
-            if len(refused):
-                kinds, which = np.unique(marks[refused], return_inverse=True)
-                table = np.array([self._code_of_mark(plugin, one, codes_of, kind) for kind in kinds.tolist()], np.int32)
-                codes[refused] = table[which]
+        for plugin, usage_filter, codes_of in self._filters:
+            marks = usage_filter.judge(view)
+            indexes = ((codes == 0) & (marks != 0)).nonzero()[0]
+            if len(indexes):
+                kinds, kind_of = np.unique(marks[indexes], return_inverse=True)
+                table = np.array(
+                    [self._code_of_mark(plugin, usage_filter, codes_of, kind) for kind in kinds.tolist()], np.int32
+                )
+                codes[indexes] = table[kind_of]
         self._codes[at] = codes
-        self._standing[at] = _OUT if codes.all() else np.where(codes, _OUT, self._scores_of(at, view))
+        self._totals[at] = _OUT if codes.all() else np.where(codes, _OUT, self._scores_of(at, view))
 
     def _scores_of(self, at: Rows | slice, view: BatchView) -> Marks:
         """Return the rows' scores; they are read only where the row passes."""
         if self._fact_parts is None:
             self._score_facts()
         scores = self._fact_scores[at].copy()
-        for weight, _, scorer, part in self._scored:
+        for weight, _, scorer, part in self._usage_parts:
             own = scorer(view)
             part[at] = own
             scores += weight * own
@@ -326,26 +328,28 @@ class SignatureScores:
     def _judge_use_of(self, row: int) -> None:
         """Judge one row as `_judge_use` does many."""
         view, code = self._nodes.row_view(row), self._fact_codes.item(row)
-        for plugin, one, codes_of in () if code else self._filters:
-            if mark := one.judge(view):
-                code = codes_of.get(mark) or self._code_of_mark(plugin, one, codes_of, mark)
+        for plugin, usage_filter, codes_of in () if code else self._filters:
+            if mark := usage_filter.judge(view):
+                code = codes_of.get(mark) or self._code_of_mark(plugin, usage_filter, codes_of, mark)
                 break
         self._codes[row] = code
         if code:
-            self._standing[row] = _OUT
+            self._totals[row] = _OUT
             return
         if self._fact_parts is None:
             self._score_facts()
         score = self._fact_scores.item(row)
-        for weight, _, scorer, part in self._scored:
+        for weight, _, scorer, part in self._usage_parts:
             part[row] = own = scorer(view)
             score += weight * own
-        self._standing[row] = score
+        self._totals[row] = score
 
-    def _code_of_mark(self, plugin: UsageFilterPlugin, judged: UsageFilter, codes: dict[int, int], mark: int) -> int:
+    def _code_of_mark(
+        self, plugin: UsageFilterPlugin, usage_filter: UsageFilter, codes: dict[int, int], mark: int
+    ) -> int:
         code = codes.get(mark)
         if code is None:
-            code = codes[mark] = self._code(plugin, judged.reasons(mark))
+            code = codes[mark] = self._code(plugin, usage_filter.reasons(mark))
         return code
 
     def _forget_reasons(self) -> None:
@@ -378,7 +382,7 @@ def rows_kept(nodes: NodeColumns) -> int:
 def judged_alone(pod_info: PodInfo) -> PodInfo:
     """Return as much of a pod as the plugins that judge each node by itself read: that is in its shape."""
     spec, request = pod_info.pod.spec, pod_info.request
-    kept = PodSpec(
+    own_spec = PodSpec(
         containers=[Container("", image=image) for image in spec.images],
         node_name=spec.node_name,
         node_selector=spec.node_selector,
@@ -389,7 +393,7 @@ def judged_alone(pod_info: PodInfo) -> PodInfo:
         request = replace(
             request, interfaces=tuple([replace(interface, containers=None) for interface in request.interfaces])
         )
-    pod = Pod(OwnedMetadata(name=""), kept)
+    pod = Pod(OwnedMetadata(name=""), own_spec)
     return msgspec.structs.replace(
         pod_info, pod=pod, affinity_info=NO_AFFINITY, spread=(), volumes=NO_VOLUMES, request=request
     )

@@ -118,7 +118,7 @@ def _scheduling_cycle(
             cache.volumes.take(stored, Changed(_identity(item), item))
     for nomination in _nominations(live, scheduler, kinds):
         nominator.add(nomination)
-    return SchedulingCycle(cache, nominator, preemption, named=len(objects[Node]))
+    return SchedulingCycle(cache, nominator, preemption, max_named_nodes=len(objects[Node]))
 
 
 def _put_node(cache: Cache, node: Node, now: float) -> None:

@@ -52,8 +52,8 @@ class Domain:
         inside: Flags = nodes.valid[: nodes.size].copy()
         for key, value in self.labels:
             column = nodes.label(key)
-            wanted = next((index for index, one in enumerate(column.values) if one == value), -1)
-            inside &= column.ids[: nodes.size] == wanted
+            number = next((index for index, other_value in enumerate(column.values) if other_value == value), -1)
+            inside &= column.ids[: nodes.size] == number
         return inside
 
     def row_numbers(self, nodes: NodeColumns) -> Rows:
@@ -80,28 +80,30 @@ class Target:
 
 def targets(demand: GroupDemand, room: MemberRoom, cache: Cache) -> Iterator[Target]:
     """Yield what to try, in order, at least one target."""
-    nodes, group, needed, count = cache.nodes, demand.group, demand.needed, len(demand.members)
+    nodes, group, min_members, count = cache.nodes, demand.group, demand.needed, len(demand.members)
     levels = _levels(group)
-    anchors = [nodes.row_of[one.node] for one in demand.placed if one.node in nodes.row_of]
+    anchors = [nodes.row_of[assigned_pod.node] for assigned_pod in demand.placed if assigned_pod.node in nodes.row_of]
     if anchors:
-        yield from _shared(nodes, levels, anchors, count, needed, is_hard=bool(group.within))
+        yield from _shared_domains(nodes, levels, anchors, count, min_members, is_hard=bool(group.within))
         return
     if demand.placed and group.within:
-        yield Target(_none(group), needed)
+        yield Target(_empty_domain(group), min_members)
         return
     narrower: _Level | None = None
     for keys in levels:
         level = _Level(keys, nodes, room)
         yield from (level.target(number, count, narrower) for number in level.at_least(count))
         if keys[0] == group.within:
-            if needed < count:
-                yield from (level.target(number, needed, narrower) for number in level.largest(needed))
+            if min_members < count:
+                yield from (level.target(number, min_members, narrower) for number in level.largest(min_members))
             # For the reasons of its nodes: no domain may be large enough.
             first = next(level.largest(0), None)
-            yield Target(_none(group), needed) if first is None else level.target(first, needed, narrower)
+            empty = Target(_empty_domain(group), min_members)
+            yield empty if first is None else level.target(first, min_members, narrower)
         narrower = level
     if not group.within:
-        yield Target(EVERYWHERE, needed, partial(narrower.fewest, None, count) if narrower is not None else _no_parts)
+        parts = partial(narrower.fewest, None, count) if narrower is not None else _no_parts
+        yield Target(EVERYWHERE, min_members, parts)
 
 
 def domains_within(group: Group, placed_on: Sequence[str], cache: Cache) -> Iterator[Domain]:
@@ -112,16 +114,16 @@ def domains_within(group: Group, placed_on: Sequence[str], cache: Cache) -> Iter
     nodes, keys = cache.nodes, (group.within,)
     anchors = [nodes.row_of[node] for node in placed_on if node in nodes.row_of]
     if anchors:
-        yield from (one.domain for one in _shared(nodes, [keys], anchors, 0, 0, is_hard=True))
+        yield from (target.domain for target in _shared_domains(nodes, [keys], anchors, 0, 0, is_hard=True))
         return
     if placed_on:
-        yield _none(group)
+        yield _empty_domain(group)
         return
     level = _Level(keys, nodes, None)
     yield from (level.domain(number) for number in level.largest(0))
 
 
-def _none(group: Group) -> Domain:
+def _empty_domain(group: Group) -> Domain:
     """Return a domain without a node: where no node has the label, or those of all placed members are gone."""
     return Domain(((group.within, _NO_VALUE),))
 
@@ -132,12 +134,12 @@ def _levels(group: Group) -> list[tuple[str, ...]]:
     return [keys[index:] for index in range(len(keys))]
 
 
-def _shared(
+def _shared_domains(
     nodes: NodeColumns,
     levels: Sequence[tuple[str, ...]],
     anchors: Sequence[int],
     count: int,
-    needed: int,
+    min_members: int,
     *,
     is_hard: bool,
 ) -> Iterator[Target]:
@@ -146,12 +148,12 @@ def _shared(
         values = [_values(nodes, keys, row) for row in anchors]
         is_last = is_hard and keys is levels[-1]
         if len(set(values)) == 1 and all(value != _NO_VALUE for _, value in values[0]):
-            yield Target(Domain(values[0]), needed if is_last else count)
+            yield Target(Domain(values[0]), min_members if is_last else count)
         elif is_last:
             # Labels have changed since: where most of the members are.
-            yield Target(Domain(max(sorted(set(values)), key=values.count)), needed)
+            yield Target(Domain(max(sorted(set(values)), key=values.count)), min_members)
     if not is_hard:
-        yield Target(EVERYWHERE, needed)
+        yield Target(EVERYWHERE, min_members)
 
 
 def _values(nodes: NodeColumns, keys: Sequence[str], row: int) -> tuple[tuple[str, str], ...]:
@@ -173,46 +175,46 @@ class _Level:
         for key in keys:
             column = nodes.label(key)
             _, numbers = np.unique(numbers * len(column.values) + column.ids[rows], return_inverse=True)
-        kinds, first, which = np.unique(numbers, return_index=True, return_inverse=True)
-        none: Amounts = np.zeros(len(kinds), np.int64)
-        admits = room.of_all(rows, which, len(kinds)) if room is not None else none
+        kinds, first, domain_of_row = np.unique(numbers, return_index=True, return_inverse=True)
+        zeros: Amounts = np.zeros(len(kinds), np.int64)
+        admits = room.of_all(rows, domain_of_row, len(kinds)) if room is not None else zeros
         # Of equal ones the first row decides.
         order = np.lexsort((rows[first], admits))
-        self._rows, self._which, self._kinds = rows, which, order
+        self._rows, self._domain_of_row, self._kinds = rows, domain_of_row, order
         self._first: Rows = rows[first][order]
         self._admits: Amounts = admits[order]
-        self._admits_any: Amounts = (room.of_any(rows, which, len(kinds)) if room is not None else none)[order]
+        self._admits_any: Amounts = (room.of_any(rows, domain_of_row, len(kinds)) if room is not None else zeros)[order]
 
-    def at_least(self, wanted: int) -> Iterator[int]:
+    def at_least(self, count: int) -> Iterator[int]:
         """Yield the domains that admit so many members, the smallest first."""
-        yield from range(int(np.searchsorted(self._admits, wanted)), len(self._admits))
+        yield from range(int(np.searchsorted(self._admits, count)), len(self._admits))
 
-    def largest(self, wanted: int) -> Iterator[int]:
+    def largest(self, count: int) -> Iterator[int]:
         """Yield the domains that admit so many members of any kind, those of the most first."""
-        ascending = np.argsort(self._admits_any, kind="stable")
-        yield from ascending[self._admits_any[ascending] >= wanted][::-1].tolist()
+        order = np.argsort(self._admits_any, kind="stable")
+        yield from order[self._admits_any[order] >= count][::-1].tolist()
 
     def domain(self, number: int) -> Domain:
         return Domain(_values(self._nodes, self._keys, int(self._first[number])))
 
-    def target(self, number: int, wanted: int, narrower: "_Level | None") -> Target:
+    def target(self, number: int, count: int, narrower: "_Level | None") -> Target:
         if narrower is None:
-            return Target(self.domain(number), wanted)
-        return Target(self.domain(number), wanted, partial(narrower.fewest, self._flags(number), wanted))
+            return Target(self.domain(number), count)
+        return Target(self.domain(number), count, partial(narrower.fewest, self._flags(number), count))
 
-    def fewest(self, inside: Flags | None, wanted: int) -> Sequence[Flags]:
+    def fewest(self, inside: Flags | None, count: int) -> Sequence[Flags]:
         """Return the fewest domains, of those inside if given, that admit so many members together."""
-        found, admitted = list[Flags](), 0
+        parts, member_count = list[Flags](), 0
         for number in self.largest(1):
             if inside is not None and not inside[self._first[number]]:
                 continue
-            found.append(self._flags(number))
-            admitted += int(self._admits_any[number])
-            if admitted >= wanted:
-                return found
+            parts.append(self._flags(number))
+            member_count += int(self._admits_any[number])
+            if member_count >= count:
+                return parts
         return ()
 
     def _flags(self, number: int) -> Flags:
         flags: Flags = np.zeros(self._nodes.size, np.bool_)
-        flags[self._rows[self._which == self._kinds[number]]] = True
+        flags[self._rows[self._domain_of_row == self._kinds[number]]] = True
         return flags

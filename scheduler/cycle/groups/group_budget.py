@@ -38,8 +38,8 @@ class GroupBudget:
         self._portion = portion
         self._of_turn = self._of_slice = self._members_of_turn = 0
         self._value_count = self.placement.value_count
-        self._most = LATER_SLICE if portion >= MEMBERS_A_TURN else portion * _A_MEMBER
-        self._slice = min(FIRST_SLICE, self._most)
+        self._later_slice = LATER_SLICE if portion >= MEMBERS_A_TURN else portion * _A_MEMBER
+        self._slice = min(FIRST_SLICE, self._later_slice)
 
     def begin_turn(self, record_phase: RecordPhase = ignore_phase) -> None:
         self.placement.begin_turn()
@@ -49,7 +49,7 @@ class GroupBudget:
 
     def begin_slice(self) -> None:
         """Begin another slice than the first."""
-        self._of_slice, self._slice = 0, self._most
+        self._of_slice, self._slice = 0, self._later_slice
 
     def charge_member(self, member: PodInfo, nodes: int, steps: int) -> None:
         """Count a member that was tried on so many nodes, and the steps of the search for its VFs."""
@@ -80,14 +80,14 @@ class GroupBudget:
 
     @property
     def turn_is_over(self) -> bool:
-        self._count_judged()
+        self._charge_values()
         return self._of_turn >= A_TURN or self._members_of_turn >= self._portion
 
     @property
     def slice_is_over(self) -> bool:
-        self._count_judged()
+        self._charge_values()
         return self._of_slice >= self._slice
 
-    def _count_judged(self) -> None:
-        before, self._value_count = self._value_count, self.placement.value_count
-        self.charge(_A_VALUE * (self._value_count - before))
+    def _charge_values(self) -> None:
+        old_count, self._value_count = self._value_count, self.placement.value_count
+        self.charge(_A_VALUE * (self._value_count - old_count))

@@ -53,15 +53,15 @@ class GroupCycle:
         outcome = yield from place_group(snapshot, demand, budget)
         rounds = 0
         while isinstance(outcome, DomainPlacement):
-            outdated = snapshot.outdated(demand.kinds)
-            if not outdated:
+            stale_uids = snapshot.outdated(demand.kinds)
+            if not stale_uids:
                 return self._commit(snapshot, outcome)
             rounds += 1
             if rounds > _MOST_ROUNDS:
                 return overtaken(demand)
             budget.is_exclusive = rounds >= _ROUNDS
-            before, snapshot = snapshot, self._snapshot(demand)
-            is_whole = yield from _put_back(before, snapshot, frozenset(outdated), outcome, demand, budget)
+            old_snapshot, snapshot = snapshot, self._snapshot(demand)
+            is_whole = yield from _put_back(old_snapshot, snapshot, frozenset(stale_uids), outcome, demand, budget)
             if not is_whole:
                 snapshot = self._snapshot(demand)
                 outcome = yield from place_group(snapshot, demand, budget)
@@ -98,9 +98,9 @@ class GroupCycle:
 
 
 def _put_back(
-    before: GroupSnapshot,
+    old_snapshot: GroupSnapshot,
     snapshot: GroupSnapshot,
-    outdated: frozenset[str],
+    stale_uids: frozenset[str],
     placement: DomainPlacement,
     demand: GroupDemand,
     budget: GroupBudget,
@@ -110,15 +110,15 @@ def _put_back(
     Return False if the group is to be placed as a whole again: too few fit, or the others may be where they are because
     of one that has moved.
     """
-    for uid, bind in before.binds.items():
-        if uid not in outdated:
+    for uid, bind in old_snapshot.binds.items():
+        if uid not in stale_uids:
             if budget.turn_is_over:
                 yield
             snapshot.put_on(bind)
             budget.charge_move()
-    nodes, elsewhere = snapshot.cache.nodes, list[PodInfo]()
-    for uid in (uid for uid in before.binds if uid in outdated):
-        bind = before.binds[uid]
+    nodes, displaced_members = snapshot.cache.nodes, list[PodInfo]()
+    for uid in (uid for uid in old_snapshot.binds if uid in stale_uids):
+        bind = old_snapshot.binds[uid]
         row = nodes.row_of.get(bind.assigned.node, -1)
         only: Flags = np.zeros(nodes.size, np.bool_)
         only[row] = row >= 0
@@ -126,11 +126,11 @@ def _put_back(
         if isinstance(decision, Bind):
             snapshot.put_on(decision)
         else:
-            elsewhere.append(bind.pod_info)
-    if elsewhere and any(map(needs_order, demand.kinds)):
+            displaced_members.append(bind.pod_info)
+    if displaced_members and any(map(needs_order, demand.kinds)):
         return False
     among = among_rows(placement.target, demand.group.within, nodes)
-    for member in elsewhere:
+    for member in displaced_members:
         decision = yield from place_member(snapshot, member, among, budget)
         if isinstance(decision, Bind):
             snapshot.put_on(decision)

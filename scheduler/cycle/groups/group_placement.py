@@ -6,7 +6,7 @@ another (`scheduler.cycle.groups.domains`), and in each on one choice of network
 (`scheduler.cycle.groups.rails`): the largest first; if then too few fit, in their order; and in the end, if not all are
 needed, the smallest first. Of the attempts in a domain in which enough fit, the one that places the most counts.
 
-What it costs: a member costs what a pod costs. After one that fits nowhere, its equals are not tried. `_MOST_TRIED`
+What it costs: a member costs what a pod costs. After one that fits nowhere, its equals are not tried. `_MAX_ATTEMPTS`
 bounds all domains together. A decision that has tried as many leaves the rest to the next one.
 """
 
@@ -34,7 +34,7 @@ from scheduler.cycle.refusals import Among
 from scheduler.kube.pod_info import PodInfo
 
 # Members that one decision tries in all topology domains together: some seconds. And to place more than are needed.
-_MOST_TRIED, _MOST_TRIED_BEYOND = 20_000, 2_000
+_MAX_ATTEMPTS, _MAX_EXTRA_ATTEMPTS = 20_000, 2_000
 Outcome = TypeVar("Outcome")
 # What goes on in portions: events are taken in between two of them.
 Steps = Generator[None, None, Outcome]
@@ -69,7 +69,7 @@ def place_group(
     passing_rows = yield from _passing_rows(snapshot, demand, budget)
     sums = NetworkSums(snapshot.cache.nodes.size, requests_of(demand.members))
     if demand.group.rails == "same":
-        rows = sorted({row for some in passing_rows for row in some.tolist()})
+        rows = sorted({row for shape_rows in passing_rows for row in shape_rows.tolist()})
         free_vfs = snapshot.cache.nodes.free_vfs_of_row
         for count in sums.add((row, free_vfs[row]) for row in rows):
             budget.charge_column(count)
@@ -87,13 +87,13 @@ def place_member(snapshot: GroupSnapshot, member: PodInfo, among: Among | None, 
     while True:
         if budget.turn_is_over:
             yield
-        before = budget.placement.spent
+        old_steps = budget.placement.spent
         try:
             return snapshot.cycle.place(member, 0.0, budget.placement, among, budget.record_phase)
         except TurnSpent:
             yield
         finally:
-            budget.charge_member(member, snapshot.cache.nodes.size, budget.placement.spent - before)
+            budget.charge_member(member, snapshot.cache.nodes.size, budget.placement.spent - old_steps)
 
 
 def _passing_rows(snapshot: GroupSnapshot, demand: GroupDemand, budget: GroupBudget) -> Steps[list[Rows]]:
@@ -139,11 +139,11 @@ def _try_targets(
             budget.charge(snapshot.cache.nodes.size)
             if number < first:
                 continue
-            outcome = yield from _try_target(snapshot, demand, target, budget, sums, _MOST_TRIED - count)
+            outcome = yield from _try_target(snapshot, demand, target, budget, sums, _MAX_ATTEMPTS - count)
             count += outcome.count
             if outcome.placement is not None:
                 return outcome.placement
-            if outcome.shortage is not None and (best is None or _says_more(outcome, best)):
+            if outcome.shortage is not None and (best is None or _is_better_reason(outcome, best)):
                 best = outcome
             if outcome.is_cut and best is not None:
                 # If this one alone has taken all that a decision may try, the next one goes on behind it.
@@ -155,10 +155,10 @@ def _try_targets(
     return _shortage(best)
 
 
-def _says_more(outcome: _TargetOutcome, best: _TargetOutcome) -> bool:
+def _is_better_reason(outcome: _TargetOutcome, best: _TargetOutcome) -> bool:
     """Return whether a try says more of why the group waits: more members fit, or as many in a wider domain."""
-    labels, before = len(outcome.target.domain.labels), len(best.target.domain.labels)
-    return (_shortage(outcome).fitting, -labels) > (_shortage(best).fitting, -before)
+    label_count, best_label_count = len(outcome.target.domain.labels), len(best.target.domain.labels)
+    return (_shortage(outcome).fitting, -label_count) > (_shortage(best).fitting, -best_label_count)
 
 
 def _shortage(outcome: _TargetOutcome) -> GroupUnschedulable:
@@ -171,14 +171,14 @@ def _try_target(
 ) -> Steps[_TargetOutcome]:
     """Make one attempt after another in a domain until all members fit; then the one again in which the most did."""
     outcome = _TargetOutcome(target)
-    best, best_fitting, count_beyond = None, target.wanted - 1, 0
+    best, best_fitting, extra_count = None, target.wanted - 1, 0
     for members in _attempts(snapshot, demand, target, sums):
-        if outcome.count >= limit or count_beyond >= _MOST_TRIED_BEYOND:
+        if outcome.count >= limit or extra_count >= _MAX_EXTRA_ATTEMPTS:
             outcome = replace(outcome, is_cut=True)
             break
         refusals, count = yield from _fill(snapshot, members, target, demand.group.within, budget)
         outcome = replace(outcome, count=outcome.count + count)
-        count_beyond += count if best is not None else 0
+        extra_count += count if best is not None else 0
         if len(snapshot.binds) == len(members):
             return replace(outcome, placement=_placement(snapshot, target, refusals))
         if len(snapshot.binds) > best_fitting:
@@ -221,17 +221,18 @@ def _attempts(
             # Of what is small the most fit.
             orders.append(orders[0][::-1])
     inside = target.domain.row_numbers(nodes)
-    networks_there = networks_in(target.domain, nodes) if demand.group.rails == "same" else ()
-    admitted = partial(sums.admitted, among=inside)
-    for networks in choices(demand, target.wanted, networks_there, admitted, _nominated(snapshot, demand, inside)):
+    networks_in_domain = networks_in(target.domain, nodes) if demand.group.rails == "same" else ()
+    member_limit = partial(sums.admitted, among=inside)
+    nominated = _nominated_members(snapshot, demand, inside)
+    for networks in choices(demand, target.wanted, networks_in_domain, member_limit, nominated):
         yield from (on_rails(order, demand.group, networks) for order in orders)
 
 
-def _nominated(snapshot: GroupSnapshot, demand: GroupDemand, inside: Rows) -> list[AssignedPod]:
+def _nominated_members(snapshot: GroupSnapshot, demand: GroupDemand, inside: Rows) -> list[AssignedPod]:
     """Return the members that are nominated to nodes of a domain, as they are counted there."""
     row_of, rows = snapshot.cache.nodes.row_of, frozenset(inside.tolist())
-    nominations = (snapshot.nominated_pods.of(one.uid) for one in demand.members)
-    return [one.assigned for one in nominations if one is not None and row_of.get(one.node, -1) in rows]
+    nominations = filter(None, (snapshot.nominated_pods.of(member.uid) for member in demand.members))
+    return [nomination.assigned for nomination in nominations if row_of.get(nomination.node, -1) in rows]
 
 
 def _fill(
@@ -261,7 +262,8 @@ def _fill(
             snapshot.put_on(decision)
             continue
         refusals[kind] = decision
-        if len(snapshot.binds) + sum(number for one, number in counts.items() if one not in refusals) < target.wanted:
+        remaining = sum(number for other_kind, number in counts.items() if other_kind not in refusals)
+        if len(snapshot.binds) + remaining < target.wanted:
             break
     return refusals, count
 

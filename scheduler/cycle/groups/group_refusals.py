@@ -46,8 +46,8 @@ def left_over(snapshot: GroupSnapshot, target: Target, refusals: Refusals) -> Un
     if refusal is None:
         return None
     events = NO_EVENT
-    for one in refusals.values():
-        events |= one.requeue_on
+    for member_refusal in refusals.values():
+        events |= member_refusal.requeue_on
     return replace(refusal, requeue_on=events)
 
 
@@ -70,17 +70,17 @@ def of_all_domains(
     if best.fitting or not best.where or not label or demand.placed:
         return best
     if demand.group.rails == "same":
-        member = next(one for one in demand.members if one.uid == member.uid)
+        member = next(candidate for candidate in demand.members if candidate.uid == member.uid)
     nodes = snapshot.cache.nodes
     inside = nodes.valid[: nodes.size] & (nodes.label(label).ids[: nodes.size] > 0)
     try:
-        found = snapshot.cycle.place(member, 0.0, budget, Among(inside, label))
+        decision = snapshot.cycle.place(member, 0.0, budget, Among(inside, label))
     except TurnSpent:
         return best
-    if not isinstance(found, Unschedulable):
+    if not isinstance(decision, Unschedulable):
         # It fits in a domain that has no room for as many as are needed.
         return best
-    return replace(best, refusal=_hanging_on(found, best.wanted, np.flatnonzero(inside), (), nodes), where="")
+    return replace(best, refusal=_hanging_on(decision, best.wanted, np.flatnonzero(inside), (), nodes), where="")
 
 
 def with_events_of_all(snapshot: GroupSnapshot, demand: GroupDemand, refusal: Unschedulable) -> Unschedulable:
@@ -90,12 +90,12 @@ def with_events_of_all(snapshot: GroupSnapshot, demand: GroupDemand, refusal: Un
     if is_plain and are_interchangeable(members) and not together_by(members):
         return refusal
     events = refusal.requeue_on | LEAVING | ClusterEvent.NODE
-    others = {alike(member): member for member in members}
-    if len(others) > MOST_SHAPES:
+    members_by_kind = {alike(member): member for member in members}
+    if len(members_by_kind) > MOST_SHAPES:
         # Too many to ask which rules about other pods apply to each.
         return replace(refusal, requeue_on=events | ANY_EVENT)
-    for other in others.values():
-        events |= snapshot.cycle.events_that_help(other)
+    for member_of_kind in members_by_kind.values():
+        events |= snapshot.cycle.events_that_help(member_of_kind)
     return replace(refusal, requeue_on=events)
 
 
@@ -110,19 +110,19 @@ def _first(snapshot: GroupSnapshot, target: Target, refusals: Refusals) -> Unsch
 
 
 def _hanging_on(
-    refusal: Unschedulable, wanted: int, inside: Rows, placed_on: Sequence[str], nodes: NodeColumns
+    refusal: Unschedulable, count: int, inside: Rows, placed_on: Sequence[str], nodes: NodeColumns
 ) -> Unschedulable:
     """Return a refusal with what the group hangs on: the member, and nodes, first those that hold none of it.
 
     ``inside`` are the rows on which members were tried, ``wanted`` is how many must be placed.
     """
-    taken = [nodes.row_of[node] for node in placed_on]
-    free = inside[~np.isin(inside, taken)]
-    rows = [*free[:NAMED].tolist(), *dict.fromkeys(taken)][:NAMED]
+    placed_rows = [nodes.row_of[node] for node in placed_on]
+    free = inside[~np.isin(inside, placed_rows)]
+    rows = [*free[:NAMED].tolist(), *dict.fromkeys(placed_rows)][:NAMED]
     about = {
         "member": refusal.pod_info.pod.metadata.name,
         "fitting": len(placed_on),
-        "wanted": wanted,
+        "wanted": count,
         "nodes": [nodes.names[row] for row in rows],
     }
     return replace(refusal, why={**refusal.why, "group": about})

@@ -25,7 +25,7 @@ class GroupSnapshot:
         self.cache = cache.snapshot(has_volumes=self._has_volumes)
         self.nominated_pods = nominated_pods.snapshot()
         self.cycle = cycle.on(self.cache, self.nominated_pods, demand.shapes)
-        self._end, self._renewed = self.cache.nodes.changes.end, self.cache.nodes.renewals.end
+        self._end, self._renewals_end = self.cache.nodes.changes.end, self.cache.nodes.renewals.end
         self._volume_changes = self.cache.volumes.changes
         # The members that were put on nodes, by uid.
         self.binds: dict[str, Bind] = {}
@@ -51,8 +51,8 @@ class GroupSnapshot:
         """
         if self._rules_read_changes(members):
             return list(self.binds)
-        changed = self._changed_nodes()
-        return [uid for uid, bind in self.binds.items() if not changed.isdisjoint(_nodes_of(bind))]
+        node_names = self._changed_nodes()
+        return [uid for uid, bind in self.binds.items() if not node_names.isdisjoint(_nodes_of(bind))]
 
     def _rules_read_changes(self, members: Collection[PodInfo]) -> bool:
         if self._has_volumes and self._live.volumes.changes != self._volume_changes:
@@ -62,18 +62,19 @@ class GroupSnapshot:
             return True
         if self.cache.pod_counts.is_outdated:
             return True
-        if nodes.renewals.end == self._renewed:
+        if nodes.renewals.end == self._renewals_end:
             return False
         return bool(self._live.pod_counts.anti_affinity_terms.row_counts) or any(map(_reads_labels, members))
 
     def _changed_nodes(self) -> Set[str]:
         names = self.cache.nodes.names
-        changed = {names[row] for row in self._live.nodes.changes.since(self._end) if row < len(names)}
+        node_names = {names[row] for row in self._live.nodes.changes.since(self._end) if row < len(names)}
         # Room is kept for others that was free, or is free that was kept.
-        kept, now = self._kept(self.nominated_pods), self._kept(self._live_nominations)
-        return changed | {node for node in kept.keys() | now.keys() if kept.get(node) != now.get(node)}
+        old_rooms, new_rooms = self._nominated_uids(self.nominated_pods), self._nominated_uids(self._live_nominations)
+        nodes = old_rooms.keys() | new_rooms.keys()
+        return node_names | {node for node in nodes if old_rooms.get(node) != new_rooms.get(node)}
 
-    def _kept(self, nominated_pods: NominatedPods) -> dict[str, frozenset[str]]:
+    def _nominated_uids(self, nominated_pods: NominatedPods) -> dict[str, frozenset[str]]:
         """Return by node the uids of the nominated pods that any member has to leave room for."""
         by_node = nominated_pods.counting_for_group(self._group, self._priority)
         return {node: frozenset(pod.uid for pod in pods) for node, pods in by_node.items()}

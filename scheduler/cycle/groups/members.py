@@ -44,22 +44,22 @@ def are_interchangeable(members: Sequence[PodInfo]) -> bool:
 
 def apart_by(members: Sequence[PodInfo]) -> list[str]:
     """Return the labels of which no two of these may share a value, by rules that they all have."""
-    kinds = list({one.affinity_info: one for one in members})
+    kinds = list({member.affinity_info: member for member in members})
     return [
         term.key
         for term in kinds[0].required_anti_affinity
-        if all(term in one.required_anti_affinity and _selects(term, one) for one in kinds)
+        if all(term in info.required_anti_affinity and _selects(term, info) for info in kinds)
     ]
 
 
 def together_by(members: Sequence[PodInfo]) -> str:
     """Return a label that all of these must share, wherever the first of them is, by a rule of theirs; else empty."""
-    kinds = list({one.affinity_info: one for one in members})
+    kinds = list({member.affinity_info: member for member in members})
     return next(
         (
             term.key
             for term in kinds[0].required_affinity
-            if all(term in one.required_affinity and _selects(term, one) for one in kinds)
+            if all(term in info.required_affinity and _selects(term, info) for info in kinds)
         ),
         "",
     )
@@ -77,8 +77,9 @@ def reads_other_nodes(pod_info: PodInfo) -> bool:
 def _rules(pod_info: PodInfo) -> list[object]:
     """Return a member's rules about pods on other nodes."""
     affinity_info = pod_info.affinity_info
-    apart = [term for term in affinity_info.required_anti_affinity if term.key != HOSTNAME]
-    return [*affinity_info.required_affinity, *apart, *(one for one in pod_info.spread if one.hard)]
+    anti_affinity = [term for term in affinity_info.required_anti_affinity if term.key != HOSTNAME]
+    spread = [constraint for constraint in pod_info.spread if constraint.hard]
+    return [*affinity_info.required_affinity, *anti_affinity, *spread]
 
 
 def needs_order(pod_info: PodInfo) -> bool:
@@ -88,16 +89,16 @@ def needs_order(pod_info: PodInfo) -> bool:
 
 def is_spread(pod_info: PodInfo) -> bool:
     """Return whether a member has hard topology spread: then the order of equal members counts."""
-    return any(one.hard for one in pod_info.spread)
+    return any(constraint.hard for constraint in pod_info.spread)
 
 
 def requests_of(members: Sequence[PodInfo]) -> Counter[PodRequest | None]:
     """Return how many members have each request."""
-    counts = Counter(one.shape for one in members)
-    found = Counter[PodRequest | None]()
-    for one in by_shape(members):
-        found[one.request] += counts[one.shape]
-    return found
+    counts = Counter(member.shape for member in members)
+    counts_by_request = Counter[PodRequest | None]()
+    for member in by_shape(members):
+        counts_by_request[member.request] += counts[member.shape]
+    return counts_by_request
 
 
 def by_shape(members: Sequence[PodInfo]) -> list[PodInfo]:
@@ -111,12 +112,12 @@ def by_size(members: Sequence[PodInfo]) -> list[PodInfo]:
     Those that require others near them come after those that do not: these may be the others.
     """
     first: dict[Hashable, int] = {}
-    for number, one in enumerate(members):
-        first.setdefault(alike(one), number)
+    for number, pod_info in enumerate(members):
+        first.setdefault(alike(pod_info), number)
 
     def place(member: PodInfo) -> tuple[bool, tuple[int, ...], int]:
-        needs_others = bool(member.affinity_info.required_affinity)
-        return needs_others, tuple(-amount for amount in _size(member)), first[alike(member)]
+        has_affinity = bool(member.affinity_info.required_affinity)
+        return has_affinity, tuple(-amount for amount in _size(member)), first[alike(member)]
 
     return sorted(members, key=place)
 
@@ -129,11 +130,11 @@ def _size(pod_info: PodInfo) -> tuple[int, int, int, int]:
 
 def needs(pod_info: PodInfo) -> list[int]:
     """Return what a pod takes of each line of the columns."""
-    taken = [0] * LINE_COUNT
+    amounts = [0] * LINE_COUNT
     for name, amount in pod_info.resources.items():
         if name in LINES:
-            taken[LINES[name]] = amount
-    taken[LINES["pods"]] = 1
-    taken[VFS] = len(pod_info.interfaces)
-    taken[MBPS] = sum(interface.min_tx_rate for interface in pod_info.interfaces)
-    return taken
+            amounts[LINES[name]] = amount
+    amounts[LINES["pods"]] = 1
+    amounts[VFS] = len(pod_info.interfaces)
+    amounts[MBPS] = sum(interface.min_tx_rate for interface in pod_info.interfaces)
+    return amounts

@@ -15,11 +15,11 @@ from scheduler.placement.place import PfCapacity
 from scheduler.placement.vf_accounting import FreeVfs
 
 # Nodes that are looked at between two turns; networks whose sums are kept as arrays over all nodes.
-_AT_ONCE, _MOST_KEPT = 256, 64
+_AT_ONCE, _MAX_ARRAYS = 256, 64
 # The network of each interface.
 Networks = tuple[str, ...]
 # What the PFs of one node have left, by network: VFs and Mb/s.
-_Left = dict[str, tuple[int, int]]
+_FreeByNetwork = dict[str, tuple[int, int]]
 
 
 class NetworkSums:
@@ -28,11 +28,12 @@ class NetworkSums:
     def __init__(self, size: int, requests: Counter[PodRequest | None]) -> None:
         """Take the members' requests, each with the number of members that have it."""
         self._size, self._count = size, sum(requests.values())
-        self._requests = [(one, count) for one, count in requests.items() if one is not None and one.interfaces]
+        items = requests.items()
+        self._requests = [(request, count) for request, count in items if request is not None and request.interfaces]
         self._nodes: dict[str, list[tuple[int, int, int]]] = {}
         self._arrays: dict[str, tuple[Amounts, Amounts]] = {}
         # What was read of PFs with equal capacities: nodes of one model share their PFs.
-        self._known: dict[tuple[int, tuple[PfCapacity, ...]], _Left] = {}
+        self._free_by_model: dict[tuple[int, tuple[PfCapacity, ...]], _FreeByNetwork] = {}
 
     def add(self, nodes: Iterable[tuple[int, FreeVfs]]) -> Iterator[int]:
         """Count these nodes; yield how many were looked at, in portions."""
@@ -40,10 +41,10 @@ class NetworkSums:
         for number, free_vfs in nodes:
             portion += 1
             key = id(free_vfs.pfs), free_vfs.capacities
-            left = self._known.get(key)
-            if left is None:
-                left = self._known[key] = _left_of(free_vfs)
-            for network, (vfs, mbps) in left.items():
+            free = self._free_by_model.get(key)
+            if free is None:
+                free = self._free_by_model[key] = _free_by_network(free_vfs)
+            for network, (vfs, mbps) in free.items():
                 self._nodes.setdefault(network, []).append((number, vfs, mbps))
             if portion == _AT_ONCE:
                 yield portion
@@ -52,7 +53,7 @@ class NetworkSums:
 
     def admitted(self, networks: Networks, among: Amounts) -> int:
         """Return how many members the nodes with these numbers admit whose first interfaces are on these networks."""
-        found = self._count
+        member_limit = self._count
         for request, count in self._requests:
             interfaces = request.interfaces[: len(networks)]
             vfs = Counter(networks[: len(interfaces)])
@@ -60,35 +61,35 @@ class NetworkSums:
             for network, interface in zip(networks, interfaces, strict=False):
                 rates[network] += interface.min_tx_rate
             room = np.full(len(among), self._count, np.int64)
-            for network, wanted in vfs.items():
+            for network, vf_count in vfs.items():
                 has_vfs, has_mbps = self._on(network)
-                room = np.minimum(room, has_vfs[among] // wanted)
+                room = np.minimum(room, has_vfs[among] // vf_count)
                 if rates[network]:
                     room = np.minimum(room, has_mbps[among] // rates[network])
-            found = min(found, int(room.sum()) * self._count // count)
-        return found
+            member_limit = min(member_limit, int(room.sum()) * self._count // count)
+        return member_limit
 
     def _on(self, network: str) -> tuple[Amounts, Amounts]:
         arrays = self._arrays.get(network)
         if arrays is None:
             vfs, mbps = np.zeros(self._size, np.int64), np.zeros(self._size, np.int64)
             if nodes := self._nodes.get(network):
-                numbers, vfs_left, mbps_left = map(list, zip(*nodes, strict=True))
-                vfs[numbers], mbps[numbers] = vfs_left, mbps_left
-            while len(self._arrays) >= _MOST_KEPT:
+                numbers, free_vfs, free_mbps = map(list, zip(*nodes, strict=True))
+                vfs[numbers], mbps[numbers] = free_vfs, free_mbps
+            while len(self._arrays) >= _MAX_ARRAYS:
                 del self._arrays[next(iter(self._arrays))]
             arrays = self._arrays[network] = vfs, mbps
         return arrays
 
 
-def _left_of(free_vfs: FreeVfs) -> _Left:
-    left = _Left()
+def _free_by_network(free_vfs: FreeVfs) -> _FreeByNetwork:
+    free = _FreeByNetwork()
     pairs: Sequence[tuple[str, int, int]] = [
         (pf.network, capacity.vfs, max(capacity.mbps, 0))
         for pf, capacity in zip(free_vfs.pfs, free_vfs.capacities, strict=True)
         if pf.up
     ]
     for network, vfs, mbps in pairs:
-        before = left.get(network, (0, 0))
-        left[network] = before[0] + vfs, before[1] + mbps
-    return left
+        old_sums = free.get(network, (0, 0))
+        free[network] = old_sums[0] + vfs, old_sums[1] + mbps
+    return free

@@ -21,9 +21,9 @@ MOST_OF_NAMESPACE, _A_BUDGET = 4096, 4
 @dataclass(frozen=True, slots=True)
 class _Budget:
     selector: Selector
-    allowed: int
+    max_disruptions: int
     # Pods by name whose eviction the API server has already counted.
-    disrupted: frozenset[str]
+    disruptions: frozenset[str]
 
 
 class Objections(Protocol):
@@ -33,8 +33,8 @@ class Objections(Protocol):
     def has_any(self) -> bool:
         """Return whether there is anything to count."""
 
-    def violations(self, assigned_pods: Sequence[AssignedPod], used: dict[int, int]) -> int:
-        """Return for how many of these pods it does, after those that are counted in ``used``."""
+    def violations(self, assigned_pods: Sequence[AssignedPod], counts: dict[int, int]) -> int:
+        """Return for how many of these pods it does, after those that are counted in ``counts``."""
 
 
 class Budgets:
@@ -62,17 +62,17 @@ class Budgets:
         if budgets.get(budget.metadata.name) == new:
             # Its status counts pods too, and changes with each of them.
             return
-        self._changed(budget.metadata.namespace)
+        self._forget(budget.metadata.namespace)
         budgets[budget.metadata.name] = new
 
     def remove(self, namespace: str, name: str) -> None:
-        self._changed(namespace)
+        self._forget(namespace)
         budgets = self._budgets.get(namespace, {})
         budgets.pop(name, None)
         if not budgets:
             self._budgets.pop(namespace, None)
 
-    def _changed(self, namespace: str) -> None:
+    def _forget(self, namespace: str) -> None:
         self._about.clear()
         self._by_label.pop(namespace, None)
         self.changes += 1
@@ -82,47 +82,47 @@ class Budgets:
         """Return whether there is any budget."""
         return bool(self._budgets)
 
-    def violations(self, assigned_pods: Sequence[AssignedPod], used: dict[int, int]) -> int:
-        """Return how many of these pods' removals violate a budget, after those that are counted in ``used``."""
-        broken = 0
+    def violations(self, assigned_pods: Sequence[AssignedPod], counts: dict[int, int]) -> int:
+        """Return how many of these pods' removals violate a budget, after those that are counted in ``counts``."""
+        violations = 0
         for assigned_pod in assigned_pods if self._budgets else ():
             if (info := assigned_pod.affinity_info) is None:
                 continue
             budgets = self._about.get(info)
             if budgets is None:
-                budgets = self._about[info] = self._selecting(info)
+                budgets = self._about[info] = self._budgets_of(info)
             if budgets:
                 self.compared += len(budgets)
-                broken += _breaks(assigned_pod, budgets, used)
-        return broken
+                violations += _breaks(assigned_pod, budgets, counts)
+        return violations
 
-    def _selecting(self, affinity_info: AffinityInfo) -> tuple[_Budget, ...]:
+    def _budgets_of(self, affinity_info: AffinityInfo) -> tuple[_Budget, ...]:
         """Return the budgets that select pods of one signature; none selects a pod without labels."""
         if not affinity_info.labels:
             return ()
-        by_label = self._counting(affinity_info.namespace)
-        near = [one for label in (None, *affinity_info.labels) for one in by_label.get(label, ())]
+        by_label = self._budgets_by_label(affinity_info.namespace)
+        near = [budget for label in (None, *affinity_info.labels) for budget in by_label.get(label, ())]
         self.compared += len(near)
-        return tuple(one for one in near if one.selector.selects(affinity_info.labels))
+        return tuple(budget for budget in near if budget.selector.selects(affinity_info.labels))
 
-    def _counting(self, namespace: str) -> dict[tuple[str, str] | None, list[_Budget]]:
+    def _budgets_by_label(self, namespace: str) -> dict[tuple[str, str] | None, list[_Budget]]:
         """Return the budgets of a namespace that count, the first by name."""
         if namespace not in self._by_label:
-            by_label, taken = dict[tuple[str, str] | None, list[_Budget]](), 0
+            by_label, cost = dict[tuple[str, str] | None, list[_Budget]](), 0
             for _, budget in sorted(self._budgets.get(namespace, {}).items()):
-                taken += _A_BUDGET + len(budget.selector.equal) + len(budget.selector.needs)
-                if taken > MOST_OF_NAMESPACE:
+                cost += _A_BUDGET + len(budget.selector.equal) + len(budget.selector.needs)
+                if cost > MOST_OF_NAMESPACE:
                     break
                 by_label.setdefault(next(iter(budget.selector.equal), None), []).append(budget)
             self._by_label[namespace] = by_label
         return self._by_label[namespace]
 
 
-def _breaks(assigned_pod: AssignedPod, budgets: Iterable[_Budget], used: dict[int, int]) -> bool:
+def _breaks(assigned_pod: AssignedPod, budgets: Iterable[_Budget], counts: dict[int, int]) -> bool:
     """Count a pod against each of its budgets; return whether one of them has no disruption left."""
-    broken, name = False, assigned_pod.pod.partition("/")[2]
+    is_violation, name = False, assigned_pod.pod.partition("/")[2]
     for budget in budgets:
-        if name not in budget.disrupted:
-            used[id(budget)] = used.get(id(budget), 0) + 1
-            broken = broken or used[id(budget)] > budget.allowed
-    return broken
+        if name not in budget.disruptions:
+            counts[id(budget)] = counts.get(id(budget), 0) + 1
+            is_violation = is_violation or counts[id(budget)] > budget.max_disruptions
+    return is_violation

@@ -97,19 +97,19 @@ class Preemption:
         ``rows`` are those whose refusals may change when pods are removed.
         """
         pod_info = dry_runs.pod_info
-        awaited = self._awaited(pod_info, rows)
-        if awaited:
-            return self._wait(pod_info, dry_runs, awaited, now)
+        wait_reason = self._wait_reason(pod_info, rows)
+        if wait_reason:
+            return self._wait(pod_info, dry_runs, wait_reason, now)
         if pod_info.pod.spec.preemption_policy == "Never":
             return Futile(NEVER)
         rows = dry_runs.large_enough(rows)
         if not self.concerns(pod_info):
             return self._futile({NO_VICTIMS: len(rows)}, len(rows))
-        return self._choose(dry_runs, _turned(rows, pod_info.uid, self._cache.nodes.size), search)
+        return self._choose(dry_runs, _rotate(rows, pod_info.uid, self._cache.nodes.size), search)
 
     def _choose(self, dry_runs: DryRuns, rows: Sequence[int], search: VictimSearch) -> Nominate | Futile | None:
         """Search for a pod that is not nominated yet."""
-        find = self._finding(dry_runs)
+        find = self._victim_finder(dry_runs)
         if not search.turn(self._cache.nodes, rows, find):
             return None
         best = search.best()
@@ -117,11 +117,11 @@ class Preemption:
             return self._futile(search.refusals(rows), len(rows))
         if not search.holds(best, find):
             return None
-        assigned_pod = self._assigned(dry_runs, best.row, here(best.chosen))
-        going = tuple(
+        assigned_pod = self._assignment_on(dry_runs, best.row, here(best.chosen))
+        victims = tuple(
             victim for victim in best.victims if victim.affinity_info is None or not victim.affinity_info.terminating
         )
-        return Nominate(Nomination(assigned_pod, frozenset(victim.uid for victim in best.victims)), going)
+        return Nominate(Nomination(assigned_pod, frozenset(victim.uid for victim in best.victims)), victims)
 
     def hopeless(self, pod_info: PodInfo) -> Futile:
         """Return that victims help on no node."""
@@ -138,34 +138,33 @@ class Preemption:
     def stop_waiting(self, nomination: Nomination) -> str:
         """Record that a node does not return VFs for which a pod waits there; return which VFs, in words."""
         self._stuck.add(nomination.node)
-        held = ", ".join(self._held_for_gone_pods(nomination.node))
-        return f"node {nomination.node!r} has not got back within {VF_PATIENCE_S:.0f} s: {held}"
+        vfs = ", ".join(self._held_for_gone_pods(nomination.node))
+        return f"node {nomination.node!r} has not got back within {VF_PATIENCE_S:.0f} s: {vfs}"
 
     def _futile(self, counts: Mapping[str, int], helpful: int) -> Futile:
         """Return why removing pods helps on none of these nodes, nor on all others."""
         total = len(self._cache.nodes.row_of)
         return Futile(none_available(total, {**counts, _NOT_HELPFUL: total - helpful}))
 
-    def _awaited(self, pod_info: PodInfo, rows: Rows) -> str:
+    def _wait_reason(self, pod_info: PodInfo, rows: Rows) -> str:
         """Return what the pod waits for on its nominated node, if it may still fit there without further victims."""
-        held = self._nominated_pods.of(pod_info.uid)
-        row = self._cache.nodes.row_of.get(held.node) if held is not None else None
-        if held is None or row is None or row not in rows:
+        nomination = self._nominated_pods.of(pod_info.uid)
+        row = self._cache.nodes.row_of.get(nomination.node) if nomination is not None else None
+        if nomination is None or row is None or row not in rows:
             return ""
         if pod_info.pod.spec.preemption_policy == "Never":
             return NEVER
-        if self._leaving(held, pod_info):
+        if self._pods_in_deletion(nomination, pod_info):
             return _TERMINATING
-        awaits_vf = pod_info.interfaces and held.node not in self._stuck and any(self._held_for_gone_pods(held.node))
-        return _VF_AWAITED if awaits_vf else ""
+        return _VF_AWAITED if pod_info.interfaces and self.awaits_vf(nomination.node) else ""
 
-    def _leaving(self, held: Nomination, pod_info: PodInfo) -> list[AssignedPod]:
+    def _pods_in_deletion(self, nomination: Nomination, pod_info: PodInfo) -> list[AssignedPod]:
         """Return the pods on the nominated node that are being deleted for this pod, or for one above them."""
         return [
             assigned_pod
-            for assigned_pod in self._cache.assigned_pods_on(held.node)
+            for assigned_pod in self._cache.assigned_pods_on(nomination.node)
             if assigned_pod.priority < pod_info.priority
-            and (assigned_pod.preempted or assigned_pod.uid in held.victims)
+            and (assigned_pod.preempted or assigned_pod.uid in nomination.victims)
         ]
 
     def _held_for_gone_pods(self, node: str) -> Iterator[str]:
@@ -179,20 +178,22 @@ class Preemption:
 
     def _wait(self, pod_info: PodInfo, dry_runs: DryRuns, reason: str, now: float) -> Nominate:
         """Keep the nomination; compute the pod's assignment there from the current state."""
-        held = self._nominated_pods.of(pod_info.uid)
-        assert held is not None, "only a nominated pod must wait"
-        assigned_pod = self._assigned(dry_runs, self._cache.nodes.row_of[held.node], self._leaving(held, pod_info))
-        keeps = assigned_pod.assignment is None and held.assigned.assignment is not None
-        until = (held.until or now + VF_PATIENCE_S) if reason == _VF_AWAITED else None
-        return Nominate(Nomination(held.assigned if keeps else assigned_pod, held.victims, until), reason=reason)
+        nomination = self._nominated_pods.of(pod_info.uid)
+        assert nomination is not None, "only a nominated pod must wait"
+        row, pods = self._cache.nodes.row_of[nomination.node], self._pods_in_deletion(nomination, pod_info)
+        assigned_pod = self._assignment_on(dry_runs, row, pods)
+        keeps = assigned_pod.assignment is None and nomination.assigned.assignment is not None
+        deadline = (nomination.until or now + VF_PATIENCE_S) if reason == _VF_AWAITED else None
+        assigned_pod = nomination.assigned if keeps else assigned_pod
+        return Nominate(Nomination(assigned_pod, nomination.victims, deadline), reason=reason)
 
-    def _assigned(self, dry_runs: DryRuns, row: int, leaving: Iterable[AssignedPod]) -> AssignedPod:
+    def _assignment_on(self, dry_runs: DryRuns, row: int, victims: Iterable[AssignedPod]) -> AssignedPod:
         nominated = self._nominated_pods.counting_for(dry_runs.pod_info)
         with dry_runs.on(row, nominated.get(self._cache.nodes.names[row], ())) as dry_run:
-            dry_run.take_off(*leaving)
+            dry_run.take_off(*victims)
             return dry_run.assigned()
 
-    def _finding(self, dry_runs: DryRuns) -> SelectVictims:
+    def _victim_finder(self, dry_runs: DryRuns) -> SelectVictims:
         """Return a function that finds the victims on a row."""
         pod_info, names, priority = dry_runs.pod_info, self._cache.nodes.names, dry_runs.pod_info.priority
         nominated = self._nominated_pods.counting_for(pod_info)
@@ -202,9 +203,9 @@ class Preemption:
             node = names[row]
             if node in stuck:
                 return (_STUCK,), 0
-            lower, before = self._victims.below(node, priority), self._budgets.compared
-            found = select_victims_on_node(dry_runs, row, lower, nominated.get(node, ()), self._budgets)
-            return found, len(lower) + (self._budgets.compared - before) // _BUDGETS_AS_LONG
+            lower, comparisons = self._victims.below(node, priority), self._budgets.compared
+            result = select_victims_on_node(dry_runs, row, lower, nominated.get(node, ()), self._budgets)
+            return result, len(lower) + (self._budgets.compared - comparisons) // _BUDGETS_AS_LONG
 
         return find
 
@@ -214,9 +215,9 @@ class Preemption:
         return self._stuck
 
 
-def _turned(rows: Rows, uid: str, size: int) -> Sequence[int]:
+def _rotate(rows: Rows, uid: str, size: int) -> Sequence[int]:
     """Return the rows rotated, beginning at one that the pod's uid determines."""
-    ordered = np.sort(rows)
-    start = int(np.searchsorted(ordered, zlib.crc32(uid.encode()) % max(size, 1)))
-    turned: list[int] = np.roll(ordered, -start).tolist()
-    return turned
+    sorted_rows = np.sort(rows)
+    start = int(np.searchsorted(sorted_rows, zlib.crc32(uid.encode()) % max(size, 1)))
+    rotation: list[int] = np.roll(sorted_rows, -start).tolist()
+    return rotation

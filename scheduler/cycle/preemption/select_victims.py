@@ -71,18 +71,18 @@ def select_victims_on_node(
         dry_run.take_off(*here(lower))
         if refusal := dry_run.refusal():
             return refusal
-        breaking, others = split(budgets, sorted(lower, key=importance))
-        doomed = not_reprieved(dry_run, breaking)
-        chosen = sorted([*doomed, *not_reprieved(dry_run, others)], key=importance)
-    if not chosen:
+        violators, rest = split(budgets, sorted(lower, key=importance))
+        violating_victims = not_reprieved(dry_run, violators)
+        victims = sorted([*violating_victims, *not_reprieved(dry_run, rest)], key=importance)
+    if not victims:
         return (NO_VICTIMS,)
-    return Candidate(row, tuple(chosen), _broken(doomed, budgets))
+    return Candidate(row, tuple(victims), _count_violations(violating_victims, budgets))
 
 
-def _broken(doomed: Sequence[Victim], budgets: Budgets) -> int:
+def _count_violations(victims: Sequence[Victim], budgets: Budgets) -> int:
     """Return how many removals violate a budget; a pod that was found to do so counts whatever goes beside it."""
-    used: dict[int, int] = {}
-    return sum(max(budgets.violations(victim.pods, used), 1) for victim in doomed)
+    counts: dict[int, int] = {}
+    return sum(max(budgets.violations(victim.pods, counts), 1) for victim in victims)
 
 
 def not_reprieved(dry_run: NodeDryRun, victims: Sequence[Victim]) -> list[Victim]:
@@ -92,17 +92,17 @@ def not_reprieved(dry_run: NodeDryRun, victims: Sequence[Victim]) -> list[Victim
     """
     if not victims or dry_run.admits(here(victims)):
         return []
-    return _not_all_reprieved(dry_run, victims)
+    return _split_victims(dry_run, victims)
 
 
-def _not_all_reprieved(dry_run: NodeDryRun, victims: Sequence[Victim]) -> list[Victim]:
+def _split_victims(dry_run: NodeDryRun, victims: Sequence[Victim]) -> list[Victim]:
     """Do the same with victims beside all of which the pod does not fit."""
     if len(victims) == 1:
         return list(victims)
     half = len(victims) // 2
     first = not_reprieved(dry_run, victims[:half])
     # If the first half is back, the pod does not fit beside the second: that would be all of them again.
-    search = not_reprieved if first else _not_all_reprieved
+    search = not_reprieved if first else _split_victims
     return [*first, *search(dry_run, victims[half:])]
 
 
@@ -116,36 +116,36 @@ class VictimSearch:
         """Check at most this many pods in one turn; without a limit one turn is enough."""
         self._portion = portion
         self.placement = PlacementBudget(sys.maxsize if portion == sys.maxsize else SEARCHED_AT_ONCE)
-        self._found: dict[int, Found] = {}
+        self._results: dict[int, Found] = {}
         self._candidates: list[Candidate] = []
         # Rows checked in this turn, and the change of rows up to which the other results hold.
         self._fresh: set[int] = set()
-        self._seen = 0
+        self._changes_end = 0
 
     @property
     def is_begun(self) -> bool:
         """Return whether anything was searched or spent: one that has not begun serves any pod."""
-        return bool(self._seen or self.placement.spent)
+        return bool(self._changes_end or self.placement.spent)
 
     def turn(self, nodes: NodeColumns, rows: Sequence[int], select_victims_on_node: SelectVictims) -> bool:
         """Check rows in order until enough results can be compared; return whether there are enough."""
-        for row in nodes.changes.since(self._seen) if self._found else ():
-            self._found.pop(row, None)
-        self._seen, self._candidates, any_harmless = nodes.changes.end, [], False
+        for row in nodes.changes.since(self._changes_end) if self._results else ():
+            self._results.pop(row, None)
+        self._changes_end, self._candidates, any_harmless = nodes.changes.end, [], False
         self._fresh.clear()
-        left, enough = self._portion, min(max(len(rows) * _SHARE // 100, _FEWEST), len(rows))
+        remaining, enough = self._portion, min(max(len(rows) * _SHARE // 100, _FEWEST), len(rows))
         for row in rows:
-            found = self._found.get(row)
-            if found is None:
-                if left <= 0 or self.placement.turn_is_spent:
+            result = self._results.get(row)
+            if result is None:
+                if remaining <= 0 or self.placement.turn_is_spent:
                     return False
                 if self.placement.is_spent:
                     continue
-                found, pods = self._select_victims(row, select_victims_on_node)
-                left -= 1 + pods
-            if isinstance(found, Candidate):
-                self._candidates.append(found)
-                any_harmless = any_harmless or not found.broken_budgets
+                result, pods = self._select_victims(row, select_victims_on_node)
+                remaining -= 1 + pods
+            if isinstance(result, Candidate):
+                self._candidates.append(result)
+                any_harmless = any_harmless or not result.broken_budgets
                 if any_harmless and len(self._candidates) >= enough:
                     break
         return True
@@ -154,9 +154,9 @@ class VictimSearch:
         """Return the node on which the least is lost; None if preemption helps nowhere."""
         if not self._candidates:
             return None
-        least = min(candidate.loss for candidate in self._candidates)
+        min_loss = min(candidate.loss for candidate in self._candidates)
         return max(
-            (candidate for candidate in self._candidates if candidate.loss == least),
+            (candidate for candidate in self._candidates if candidate.loss == min_loss),
             key=lambda candidate: candidate.since,
         )
 
@@ -166,10 +166,10 @@ class VictimSearch:
 
     def refusals(self, rows: Iterable[int]) -> Mapping[str, int]:
         """Count the reasons why removing pods from these rows does not help."""
-        found = (self._found.get(row, ()) for row in rows)
-        return Counter(text for texts in found if not isinstance(texts, Candidate) for text in texts)
+        results = (self._results.get(row, ()) for row in rows)
+        return Counter(text for texts in results if not isinstance(texts, Candidate) for text in texts)
 
     def _select_victims(self, row: int, select_victims_on_node: SelectVictims) -> tuple[Found, int]:
         self._fresh.add(row)
-        self._found[row], pods = select_victims_on_node(row)
-        return self._found[row], pods
+        self._results[row], pods = select_victims_on_node(row)
+        return self._results[row], pods

@@ -78,11 +78,11 @@ def split(budgets: Objections, victims: Sequence[Victim]) -> tuple[list[Victim],
     """Split victims, in order, into those whose removal violates a budget and the others."""
     if not budgets.has_any:
         return [], list(victims)
-    used: dict[int, int] = {}
-    breaking, others = list[Victim](), list[Victim]()
+    counts: dict[int, int] = {}
+    violators, rest = list[Victim](), list[Victim]()
     for victim in victims:
-        (breaking if budgets.violations(victim.pods, used) else others).append(victim)
-    return breaking, others
+        (violators if budgets.violations(victim.pods, counts) else rest).append(victim)
+    return violators, rest
 
 
 class PotentialVictims:
@@ -91,28 +91,28 @@ class PotentialVictims:
     def __init__(self, cache: Cache, groups: PlacedGroups) -> None:
         self._cache, self._groups = cache, groups
 
-    def below(self, node: str, priority: int, spared: Set[str] = frozenset()) -> list[Victim]:
-        """Return what is on a node of a lower priority, without the pods that are ``spared``, by uid."""
+    def below(self, node: str, priority: int, exempt_uids: Set[str] = frozenset()) -> list[Victim]:
+        """Return what is on a node of a lower priority, without the pods of ``exempt_uids``."""
         on_node = self._cache.assigned_pods_on(node)
         if not self._groups.any_known:
             # As `single`, without a call for each: every node that is looked at has such pods.
             return [
-                Victim((one,), (one,), one.priority, one.started or _NOT_STARTED)
-                for one in on_node
-                if one.priority < priority and one.uid not in spared
+                Victim((pod,), (pod,), pod.priority, pod.started or _NOT_STARTED)
+                for pod in on_node
+                if pod.priority < priority and pod.uid not in exempt_uids
             ]
-        found = dict[GroupKey, Victim]()
+        groups = dict[GroupKey, Victim]()
         singles = list[Victim]()
         for assigned_pod in on_node:
-            if assigned_pod.uid in spared:
+            if assigned_pod.uid in exempt_uids:
                 continue
             key = self._groups.whole_group_of(assigned_pod.uid)
             if key is None:
                 if (rank := self._rank(assigned_pod)) < priority:
                     singles.append(single(assigned_pod, rank))
-            elif key not in found:
-                found[key] = self._group(key, node)
-        return [*singles, *(victim for victim in found.values() if victim.priority < priority)]
+            elif key not in groups:
+                groups[key] = self._group(key, node)
+        return [*singles, *(victim for victim in groups.values() if victim.priority < priority)]
 
     def has_below(self, priority: int) -> bool:
         """Return whether anything may be below a priority; False only if nothing is."""
@@ -143,10 +143,8 @@ class PotentialVictims:
         pods = tuple(self._pods(key))
         own = self._groups.priority_as_victim(pods[0].uid)
         rank = max(assigned_pod.priority for assigned_pod in pods) if own is None else own
-        started = min(assigned_pod.started or _NOT_STARTED for assigned_pod in pods)
-        return Victim(
-            pods, tuple(assigned_pod for assigned_pod in pods if assigned_pod.node == node), rank, started, key
-        )
+        start = min(assigned_pod.started or _NOT_STARTED for assigned_pod in pods)
+        return Victim(pods, tuple(assigned_pod for assigned_pod in pods if assigned_pod.node == node), rank, start, key)
 
     def _pods(self, key: GroupKey) -> Iterator[AssignedPod]:
         for uid in self._groups.placed(key):

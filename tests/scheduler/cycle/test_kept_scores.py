@@ -22,8 +22,8 @@ def kept(machine: Machine, make_node: MakeNode, monkeypatch: pytest.MonkeyPatch)
     """Room for 10 shapes of one pod each, and for 40 of several."""
     machine.nodes(Changed(Identity("n1"), make_node("n1")), 0.0)
     rows = rows_kept(machine.cache.nodes)
-    monkeypatch.setattr(kept_scores, "_MOST_ROWS_OF_ONE", 10 * rows)
-    monkeypatch.setattr(kept_scores, "_MOST_ROWS_OF_SEVERAL", 40 * rows)
+    monkeypatch.setattr(kept_scores, "_MAX_SINGLE_POD_ROWS", 10 * rows)
+    monkeypatch.setattr(kept_scores, "_MAX_SHARED_ROWS", 40 * rows)
     return KeptSignatureScores(machine.cache.nodes)
 
 

@@ -112,7 +112,7 @@ def test_a_decision_that_may_try_no_more_is_continued_by_the_next_one(
     life: Life, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Until all was tried: nobody is sent away before, and it ends."""
-    monkeypatch.setattr(group_placement, "_MOST_TRIED", 6)
+    monkeypatch.setattr(group_placement, "_MAX_ATTEMPTS", 6)
     for rack in "abc":
         _node(life, f"{rack}0", labels={RACK: rack})
     for number in range(2):
@@ -135,7 +135,7 @@ def test_a_decision_that_may_try_no_more_is_continued_by_the_next_one(
 
 
 def test_all_is_tried_once_and_then_only_if_something_happens(life: Life, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(group_placement, "_MOST_TRIED", 6)
+    monkeypatch.setattr(group_placement, "_MAX_ATTEMPTS", 6)
     for rack in "abc":
         _node(life, f"{rack}0", labels={RACK: rack})
     _unequal(life, 3, within=RACK)
