@@ -9,6 +9,7 @@ from scheduler.cache.cache import AssignedPod, Cache
 from scheduler.cache.node_columns import Rows
 from scheduler.kube.cluster_event import NO_EVENT, ClusterEvent
 from scheduler.kube.pod_info import PodInfo
+from scheduler.kube.refused import Refused
 from scheduler.plugins.interface import (
     ClusterFilter,
     ClusterFilterPlugin,
@@ -45,8 +46,8 @@ def volume_filters(pod_info: PodInfo, cache: Cache) -> VolumeFilters | NoNode:
     filters = list[tuple[VolumeFilterPlugin, Filter]]()
     for plugin in VOLUME_FILTERS if pod_info.volumes else ():
         volume_filter = plugin.pre_filter(pod_info, cache.nodes, cache.volumes)
-        if isinstance(volume_filter, str):
-            return NoNode(volume_filter, plugin.requeue_on & ~ClusterEvent.NODE)
+        if isinstance(volume_filter, Refused):
+            return NoNode(volume_filter.reason, plugin.requeue_on & ~ClusterEvent.NODE)
         if volume_filter is not None:
             filters.append((plugin, volume_filter))
     return filters

@@ -12,6 +12,7 @@ from scheduler.cache.node_info import NodeInfo
 from scheduler.cache.volumes.plan import Match, Provision
 from scheduler.cache.volumes.volume_cache import VolumeCache
 from scheduler.cycle.decisions import Bind
+from scheduler.kube.refused import Refused
 from scheduler.kube.storage_objects import PersistentVolume, PersistentVolumeClaim
 from scheduler.plugins.volume_binding import claim_deleted, claim_not_found, volume_not_found
 from scheduler.plugins.volume_matching import affinity_holds
@@ -138,8 +139,8 @@ class VolumeWaits:
         volume, claim = self._storage.pv_index.get(name), self._claim(match.claim)
         if volume is None:
             return f"failed to check binding: {volume_not_found(name)}"
-        if isinstance(claim, str):
-            return f"failed to check binding: {claim}"
+        if isinstance(claim, Refused):
+            return f"failed to check binding: {claim.reason}"
         if _is_older(volume, versions.get(name)):
             return None
         if fault := _node_mismatch(volume, node) or _claim_mismatch(volume, claim):
@@ -148,8 +149,8 @@ class VolumeWaits:
 
     def _look_at_provision(self, provision: Provision, versions: Mapping[str, str], node: NodeInfo) -> str | None:
         claim = self._claim(provision.claim)
-        if isinstance(claim, str):
-            return f"failed to check provisioning pvc: {claim}"
+        if isinstance(claim, Refused):
+            return f"failed to check provisioning pvc: {claim.reason}"
         if _is_older(claim, versions.get(claim.key)):
             return None
         if claim.selected_node != provision.node:
@@ -160,13 +161,13 @@ class VolumeWaits:
             return fault
         return "" if claim.is_bound and volume is not None else None
 
-    def _claim(self, old_claim: PersistentVolumeClaim) -> PersistentVolumeClaim | str:
+    def _claim(self, old_claim: PersistentVolumeClaim) -> PersistentVolumeClaim | Refused:
         """Return a claim's current object, or why it can no longer be used."""
         claim, name = self._storage.claim(old_claim.key), old_claim.metadata.name
         if claim is None or claim.metadata.uid != old_claim.metadata.uid:
-            return claim_not_found(name)
+            return Refused(claim_not_found(name))
         if claim.metadata.deletion_timestamp is not None:
-            return claim_deleted(name)
+            return Refused(claim_deleted(name))
         return claim
 
 

@@ -206,7 +206,7 @@ class VolumeFilterPlugin:
     """
 
     name: str
-    pre_filter: Callable[[PodInfo, NodeColumns, VolumeCache], Filter | str | None]
+    pre_filter: Callable[[PodInfo, NodeColumns, VolumeCache], Filter | Refused | None]
     requeue_on: ClusterEvent
     moves: Callable[[Cache], Move]
     slow: bool = False

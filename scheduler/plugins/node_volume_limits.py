@@ -14,12 +14,13 @@ from scheduler.cache.volumes.csi_migration import Handle, driver_of, handle_of
 from scheduler.cache.volumes.volume_cache import VolumeCache
 from scheduler.kube.cluster_event import ClusterEvent
 from scheduler.kube.pod_info import PodInfo
+from scheduler.kube.refused import Refused
 from scheduler.plugins.interface import Filter, Refusals, VolumeFilterPlugin, refuse_where, volume_moves
 
 _REASON = "node(s) exceed max volume count"
 
 
-def pre_filter(pod_info: PodInfo, nodes: NodeColumns, volume_cache: VolumeCache) -> Filter | str | None:
+def pre_filter(pod_info: PodInfo, nodes: NodeColumns, volume_cache: VolumeCache) -> Filter | Refused | None:
     handles = _handles((use.key for use in pod_info.volumes.claims), volume_cache)
     if not handles or not volume_cache.has_limits:
         return None

@@ -19,6 +19,7 @@ from scheduler.kube.cluster_event import ClusterEvent
 from scheduler.kube.objects import NodeSelector
 from scheduler.kube.pod_info import PodInfo
 from scheduler.kube.pod_volumes import ClaimUse
+from scheduler.kube.refused import Refused
 from scheduler.kube.storage_objects import PersistentVolumeClaim
 from scheduler.plugins.interface import Filter, Refusals, VolumeFilterPlugin, refuse_where, volume_moves
 from scheduler.plugins.volume_matching import (
@@ -50,7 +51,7 @@ class Claims:
     late: tuple[PersistentVolumeClaim, ...] = ()
 
 
-def sort_claims(pod_info: PodInfo, volume_cache: VolumeCache) -> Claims | str:
+def sort_claims(pod_info: PodInfo, volume_cache: VolumeCache) -> Claims | Refused:
     """Sort a pod's claims; return the reason why it fits no node, if one of them is invalid."""
     bound_claims: list[PersistentVolumeClaim] = []
     late: list[PersistentVolumeClaim] = []
@@ -58,18 +59,18 @@ def sort_claims(pod_info: PodInfo, volume_cache: VolumeCache) -> Claims | str:
     for use in pod_info.volumes.claims:
         claim = volume_cache.claim(use.key)
         if claim is None or (fault := _fault(use, claim, pod_info)):
-            return _missing(use) if claim is None else fault
+            return Refused(_missing(use) if claim is None else fault)
         if claim.is_bound:
             bound_claims.append(claim)
             continue
         mode = _binding_mode(claim, volume_cache)
         if mode is None:
-            return f'VolumeBindingMode not set for StorageClass "{claim.storage_class}"'
+            return Refused(f'VolumeBindingMode not set for StorageClass "{claim.storage_class}"')
         if mode == _WAITS and not claim.spec.volume_name:
             late.append(claim)
         else:
             reason = UNBOUND
-    return reason or Claims(tuple(bound_claims), tuple(late))
+    return Refused(reason) if reason else Claims(tuple(bound_claims), tuple(late))
 
 
 def _missing(use: ClaimUse) -> str:
@@ -108,11 +109,11 @@ def _binding_mode(claim: PersistentVolumeClaim, volume_cache: VolumeCache) -> st
     return "" if storage_class is None else storage_class.volume_binding_mode
 
 
-def pre_filter(pod_info: PodInfo, nodes: NodeColumns, volume_cache: VolumeCache) -> Filter | str | None:
+def pre_filter(pod_info: PodInfo, nodes: NodeColumns, volume_cache: VolumeCache) -> Filter | Refused | None:
     if not pod_info.volumes.claims:
         return None
     claims = sort_claims(pod_info, volume_cache)
-    if isinstance(claims, str):
+    if isinstance(claims, Refused):
         return claims
     late = unbound_claims(claims.late, volume_cache)
     volumes = [volume_cache.pv_index.get(claim.spec.volume_name) for claim in claims.bound]
@@ -128,10 +129,10 @@ def pre_filter(pod_info: PodInfo, nodes: NodeColumns, volume_cache: VolumeCache)
     return filter_rows if lacks_volume or affinities or claims.late else None
 
 
-def pre_filter_free(pod_info: PodInfo, nodes: NodeColumns, volume_cache: VolumeCache) -> Filter | str | None:
+def pre_filter_free(pod_info: PodInfo, nodes: NodeColumns, volume_cache: VolumeCache) -> Filter | Refused | None:
     """Refuse nodes without any free volume for a claim that cannot be provisioned: cheaper than finding which."""
     claims = sort_claims(pod_info, volume_cache) if pod_info.volumes.claims else Claims()
-    if isinstance(claims, str) or claims.bound:
+    if isinstance(claims, Refused) or claims.bound:
         # With several reasons against a node all are named: the slow rule computes them.
         return None
     by_hand = [claim for claim in claims.late if find_maker(claim, volume_cache) is None]
@@ -149,12 +150,12 @@ def pre_filter_free(pod_info: PodInfo, nodes: NodeColumns, volume_cache: VolumeC
 def plan(pod_info: PodInfo, nodes: NodeColumns, volume_cache: VolumeCache, row: int) -> VolumePlan | None:
     """Return what must be written before the pod can be bound to a node that passes; None if its volumes are bound."""
     claims = sort_claims(pod_info, volume_cache)
-    if isinstance(claims, str) or not claims.late:
+    if isinstance(claims, Refused) or not claims.late:
         return None
     keys = _keys(claims.late, volume_cache)
     labels = {key: nodes.label(key)[row] for key in keys}
     volume_plan = make_plan(unbound_claims(claims.late, volume_cache), volume_cache, nodes.names[row], labels)
-    return None if isinstance(volume_plan, str) else volume_plan
+    return None if isinstance(volume_plan, Refused) else volume_plan
 
 
 def _can_use(affinities: Iterable[NodeSelector], nodes: NodeColumns, rows: Rows) -> Flags:
@@ -219,7 +220,7 @@ def _volume_obstacle(late: Sequence[UnboundClaim], volume_cache: VolumeCache, la
         # The usual case: a disk of the node. No plan is made for each of the nodes.
         return NONE_FREE if find_volume(late[0], labels) is None else ""
     volume_plan = make_plan(late, volume_cache, "", labels)
-    return volume_plan if isinstance(volume_plan, str) else ""
+    return volume_plan.reason if isinstance(volume_plan, Refused) else ""
 
 
 def _may_be_free(claim: UnboundClaim, nodes: NodeColumns, volume_cache: VolumeCache, rows: Rows) -> Flags:

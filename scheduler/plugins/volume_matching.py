@@ -15,6 +15,7 @@ from scheduler.cache.volumes.pv_index import Label
 from scheduler.cache.volumes.volume_cache import VolumeCache
 from scheduler.kube.objects import NodeSelector, NodeSelectorTerm, Quantities
 from scheduler.kube.quantity import parse_quantity
+from scheduler.kube.refused import Refused
 from scheduler.kube.selection.node_selectors import matches
 from scheduler.kube.selection.selectors import EVERYTHING, Selector, read_selector
 from scheduler.kube.storage_objects import (
@@ -178,7 +179,7 @@ def unbound_claims(claims: Iterable[PersistentVolumeClaim], volume_cache: Volume
 
 def make_plan(
     unbound: Iterable[UnboundClaim], volume_cache: VolumeCache, node: str, labels: Labels
-) -> VolumePlan | str:
+) -> VolumePlan | Refused:
     """Return how these claims get their volumes on a node, or why they cannot all have one there.
 
     The caller ensures that a claim with a selected node is considered only where its volume will be usable.
@@ -192,9 +193,9 @@ def make_plan(
             volume_names.add(volume.metadata.name)
             matches.append(Match(claim.claim, volume))
         elif claim.maker is None or not topology_allowed(claim.maker, labels):
-            return NONE_FREE
+            return Refused(NONE_FREE)
         elif not volume_cache.capacities.has_room(claim.maker, claim.wanted, labels):
-            return NO_ROOM
+            return Refused(NO_ROOM)
         else:
             provisions.append(Provision(claim.claim, volume_cache.selected_node(claim.claim) or node))
     return VolumePlan(node, tuple(matches), tuple(provisions))

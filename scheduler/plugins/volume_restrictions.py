@@ -9,6 +9,7 @@ from scheduler.cache.node_columns import NodeColumns, Rows
 from scheduler.cache.volumes.volume_cache import VolumeCache
 from scheduler.kube.cluster_event import ClusterEvent
 from scheduler.kube.pod_info import PodInfo
+from scheduler.kube.refused import Refused
 from scheduler.kube.storage_objects import ONCE_PER_POD
 from scheduler.plugins.interface import Filter, Refusals, VolumeFilterPlugin, refuse_where, volume_moves
 from scheduler.plugins.volume_binding import claim_not_found
@@ -19,12 +20,12 @@ _ONCE = (
 )
 
 
-def pre_filter(pod_info: PodInfo, nodes: NodeColumns, volume_cache: VolumeCache) -> Filter | str | None:
+def pre_filter(pod_info: PodInfo, nodes: NodeColumns, volume_cache: VolumeCache) -> Filter | Refused | None:
     is_in_use = False
     for use in pod_info.volumes.claims:
         claim = volume_cache.claim(use.key)
         if claim is None and not use.owner:
-            return claim_not_found(use.name)
+            return Refused(claim_not_found(use.name))
         if claim is not None and not use.owner and ONCE_PER_POD in (claim.spec.access_modes or ()):
             is_in_use |= volume_cache.usage.is_used(use.key)
     node_names = {node for disk in pod_info.volumes.disks for node in volume_cache.usage.nodes_in_conflict(disk)}

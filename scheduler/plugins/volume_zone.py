@@ -12,6 +12,7 @@ from scheduler.cache.node_columns import Flags, NodeColumns, Rows
 from scheduler.cache.volumes.volume_cache import VolumeCache
 from scheduler.kube.cluster_event import ClusterEvent
 from scheduler.kube.pod_info import PodInfo
+from scheduler.kube.refused import Refused
 from scheduler.plugins.interface import Filter, Refusals, VolumeFilterPlugin, refuse_where, volume_moves
 from scheduler.plugins.volume_binding import volume_not_found
 
@@ -26,7 +27,7 @@ _LABELS: Mapping[str, str] = {
 }
 
 
-def pre_filter(pod_info: PodInfo, nodes: NodeColumns, volume_cache: VolumeCache) -> Filter | str | None:
+def pre_filter(pod_info: PodInfo, nodes: NodeColumns, volume_cache: VolumeCache) -> Filter | Refused | None:
     demands: list[tuple[str, frozenset[str]]] = []
     for use in pod_info.volumes.claims:
         claim = volume_cache.claim(use.key)
@@ -34,7 +35,7 @@ def pre_filter(pod_info: PodInfo, nodes: NodeColumns, volume_cache: VolumeCache)
             continue
         volume = volume_cache.pv_index.get(claim.spec.volume_name)
         if volume is None:
-            return volume_not_found(claim.spec.volume_name)
+            return Refused(volume_not_found(claim.spec.volume_name))
         labels = volume.metadata.labels or {}
         demands += [(key, zones) for key in _LABELS if (zones := _zones(labels.get(key, "")))]
     return (lambda rows: _refuse(demands, nodes, rows)) if demands else None
