@@ -14,7 +14,7 @@ from cli.plugin.reports.tables import Answer
 from cli.plugin.reports.use import NodeUse, uses
 from mooring.kube.failures import NotFound
 from mooring.kube.guard import BINDINGS_PATH, POLICIES_PATH
-from scheduler.cache.groups import pod_groups
+from scheduler.cache.groups import known_pod_groups
 from scheduler.kube import objects
 
 _NODES, _PODS = "/api/v1/nodes", "/api/v1/pods"
@@ -89,18 +89,18 @@ async def _found_groups(reader: Reader, invocation: Invocation) -> list[groups.F
 
 async def _pods_and_groups(
     reader: Reader, scope: str
-) -> tuple[list[objects.Pod], Mapping[type[pod_groups.AnyPodGroup], list[pod_groups.AnyPodGroup] | None]]:
+) -> tuple[list[objects.Pod], Mapping[type[known_pod_groups.AnyPodGroup], list[known_pod_groups.AnyPodGroup] | None]]:
     """Return the pods, and the PodGroups of each kind, of a namespace or, where ``scope`` is empty, of all."""
     listed, of_kinds = await asyncio.gather(
         reader.must(f"/api/v1{scope}/pods", objects.Pod, _NOT_FAILED),
         asyncio.gather(
             *(
                 reader.optional([_scoped(path, scope) for path in paths], kind)
-                for kind, paths in pod_groups.PATHS.items()
+                for kind, paths in known_pod_groups.PATHS.items()
             )
         ),
     )
-    return listed, dict(zip(pod_groups.PATHS, of_kinds, strict=True))
+    return listed, dict(zip(known_pod_groups.PATHS, of_kinds, strict=True))
 
 
 def _scoped(path: str, scope: str) -> str:
@@ -185,9 +185,9 @@ async def _listed(reader: Reader) -> Mapping[type[Any], Sequence[Any] | None]:
     there = {_PODS: _NOT_FAILED}
     listed = await asyncio.gather(
         *(reader.all(path, kind, there.get(path)) for kind, path in PATHS.items()),
-        *(reader.optional(paths, kind) for kind, paths in pod_groups.PATHS.items()),
+        *(reader.optional(paths, kind) for kind, paths in known_pod_groups.PATHS.items()),
     )
-    return dict(zip((*PATHS, *pod_groups.PATHS), listed, strict=True))
+    return dict(zip((*PATHS, *known_pod_groups.PATHS), listed, strict=True))
 
 
 async def _top(reader: Reader, invocation: Invocation) -> Answer:

@@ -23,8 +23,8 @@ from scheduler.cycle.preemption.disruption_budgets import Budgets
 from scheduler.cycle.preemption.select_victims import not_reprieved
 from scheduler.cycle.preemption.victims import importance, pods_of, single, split
 from scheduler.extender.bound_without_vfs import BoundWithoutVfs
-from scheduler.extender.protocol import MAX_PRIORITY, Victims
 from scheduler.extender.roots import Claimed, OutOfSteps, RootCapacity, divisions
+from scheduler.extender.wire_format import MAX_PRIORITY, Victims
 from scheduler.kube.binding_outcome import Outcome
 from scheduler.kube.cluster_event import ClusterEvent
 from scheduler.kube.objects import Pod
@@ -32,8 +32,8 @@ from scheduler.kube.pod_info import PodInfo, Refusal, read_pod_info
 from scheduler.kube.refused import Refused
 from scheduler.pending.pending_pods import PendingPods
 from scheduler.placement.assign import NOT_ENOUGH, OUT_OF_BUDGET, demands_on
+from scheduler.placement.bin_packing import bits
 from scheduler.placement.place import SEARCHED_AT_ONCE, PfCapacity
-from scheduler.placement.search import bits
 from scheduler.placement.steps import Steps
 from scheduler.placement.vf_accounting import full_capacities
 from scheduler.plugins import constraints, gpu_resources, rdma_vfs

@@ -12,10 +12,10 @@ from mooring.annotations.inventory import Pf
 from mooring.annotations.request import PodRequest, Spreading, VfRequest
 from scheduler.constraints.protocol import Proposal
 from scheduler.kube.refused import Refused
+from scheduler.placement.bin_packing import SharedPorts
 from scheduler.placement.eligibility import eligibility
 from scheduler.placement.memo import Memo
 from scheduler.placement.place import MAX_OUTCOMES, Fit, FitResult, OutOfBudget, PfCapacity, VfDemand, place
-from scheduler.placement.search import SharedPorts
 from scheduler.placement.steps import Steps
 from scheduler.placement.vf_accounting import FEW, FreeVfs, are_like_others
 

@@ -19,9 +19,9 @@ from mooring.annotations.request import PodRequest, VfRequest
 from mooring.nic.pci import pcie_root
 from mooring.nic.settings import VfSettings
 from scheduler.kube.refused import Refused
+from scheduler.placement.bin_packing import bits
 from scheduler.placement.glob import Glob
 from scheduler.placement.place import VfDemand
-from scheduler.placement.search import bits
 from scheduler.placement.unmet_part import InterfaceParts, rails_of
 
 K = TypeVar("K", bound=Hashable)

@@ -21,7 +21,7 @@ from mooring.gpu.inventory import Gpu
 from mooring.gpu.request import GpuRequest
 from scheduler.constraints.protocol import Unmet
 from scheduler.placement.assign import OUT_OF_BUDGET
-from scheduler.placement.search import bits
+from scheduler.placement.bin_packing import bits
 from scheduler.placement.steps import Steps
 
 # For each interface that is bound to a GPU the PFs that may give it, as a bit mask.

@@ -18,9 +18,9 @@ from scheduler.constraints.kinds import Kind
 from scheduler.constraints.protocol import VFS, Beside, NodeSide, PodSide, Proposal, Units, Unmet
 from scheduler.kube.refused import Refused
 from scheduler.placement.assign import demands_on
+from scheduler.placement.bin_packing import bits
 from scheduler.placement.gpus import GpuChoice, Nearest, choices, refusal
 from scheduler.placement.memo import Memo
-from scheduler.placement.search import bits
 from scheduler.placement.steps import Steps
 
 

@@ -2,7 +2,7 @@
 
 A pure function: what is requested (`VfDemand`) and what is free (`PfCapacity`, one a PF) give `Fit`, `NoFit` with
 the bound that was broken, or `OutOfBudget`. No PF gives more VFs or a larger Σ min_tx_rate than it has free, and each
-VF lies on a PF that its selectors allow. `scheduler.placement.search` is the search, and explains why it is exact.
+VF lies on a PF that its selectors allow. `scheduler.placement.bin_packing` is the search, and explains why it is exact.
 
 How the VFs lie over the PFs: ``distinct`` is required (each on another PF; those that have the most VFs left are
 preferred). ``pack`` (fewest PFs) and ``spread`` (no PF gives more of the pod's VFs than another must) are preferred:
@@ -17,8 +17,8 @@ from itertools import combinations
 from typing import Literal, NamedTuple
 
 from mooring.annotations.request import Spreading
+from scheduler.placement.bin_packing import Bin, Item, Packing, SharedPorts, pack, size_by_port
 from scheduler.placement.memo import Memo
-from scheduler.placement.search import Bin, Item, Packing, SharedPorts, pack, size_by_port
 from scheduler.placement.steps import Steps, StepsSpent
 
 # Some 5 ms. Up to 8 VFs hardly ever need a third of it.

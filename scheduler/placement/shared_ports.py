@@ -12,7 +12,7 @@ share one, and every function that takes it then does what it does without ports
 from collections.abc import Sequence
 
 from mooring.annotations.inventory import Pf
-from scheduler.placement.search import SharedPorts
+from scheduler.placement.bin_packing import SharedPorts
 
 
 def shared_ports_of(pfs: tuple[Pf, ...]) -> SharedPorts:

@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 from mooring.annotations.assignment import AssignedVf, Assignment
 from mooring.annotations.inventory import Inventory, Pf
+from scheduler.placement.bin_packing import SharedPorts
 from scheduler.placement.place import PfCapacity
-from scheduler.placement.search import SharedPorts
 from scheduler.placement.shared_ports import offers_of, shared_ports_of, sum_by_port
 
 # PFs of a node, and entries of theirs that are out: a node with more is hardly like another, and what is found about it

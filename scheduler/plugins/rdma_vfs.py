@@ -20,9 +20,9 @@ from scheduler.kube.cluster_event import ClusterEvent
 from scheduler.kube.pod_info import PodInfo
 from scheduler.kube.refused import Refused
 from scheduler.placement.assign import NOT_ENOUGH, OUT_OF_BUDGET, Placement, pick_vfs, place_on
+from scheduler.placement.bin_packing import SharedPorts
 from scheduler.placement.eligibility import eligibility
 from scheduler.placement.place import SEARCHED_AT_ONCE, PfCapacity, VfDemand
-from scheduler.placement.search import SharedPorts
 from scheduler.placement.shared_ports import shared_ports_of
 from scheduler.placement.steps import Steps
 from scheduler.placement.vf_accounting import FreeVfs, VfAccounting, full_capacities

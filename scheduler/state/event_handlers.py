@@ -10,8 +10,8 @@ from typing import Any
 
 from mooring.kube.events import Change, Changed, Event, Identity, Removed, Synced, Unreadable
 from scheduler.cache.assigned_pod import read_assigned_pod
-from scheduler.cache.groups import pod_groups
-from scheduler.cache.groups.members import Standing
+from scheduler.cache.groups import known_pod_groups
+from scheduler.cache.groups.groups_by_pod import Standing
 from scheduler.cache.groups.run import NOW, node_times
 from scheduler.cache.node_info import NodeInfo, read_node
 from scheduler.cache.volumes import volume_cache
@@ -73,7 +73,7 @@ class EventHandlers:
             return self.nodes(event, now)
         if kind is Pod:
             return self.pods(event, now)
-        if kind in pod_groups.PATHS:
+        if kind in known_pod_groups.PATHS:
             self.state.pending_groups.take_pod_group(kind, event, now)
             return []
         if kind in volume_cache.PATHS:
@@ -99,7 +99,7 @@ class EventHandlers:
                 yield
         elif kind in volume_cache.PATHS:
             self.state.volume_events.keep(kind, there, now)
-        elif kind in pod_groups.PATHS:
+        elif kind in known_pod_groups.PATHS:
             self.state.pending_groups.keep_pod_groups(kind, there, now)
         else:
             self.state.queue.move_on_event(self.cluster_objects.keep(kind, there), now)

@@ -1,9 +1,9 @@
 """What the machine's parts share: the cluster as it is known, the pods that wait, and the groups of both. Pure."""
 
 from scheduler.cache.cache import Cache
-from scheduler.cache.groups.members import GroupsByPod
+from scheduler.cache.groups.groups_by_pod import GroupsByPod
+from scheduler.cache.groups.known_pod_groups import KnownPodGroups
 from scheduler.cache.groups.placed_groups import PlacedGroups
-from scheduler.cache.groups.pod_groups import KnownPodGroups
 from scheduler.constraints.kinds import Kinds
 from scheduler.cycle.preemption.disruption_budgets import Budgets
 from scheduler.pending.groups.conditions import PodGroupConditions

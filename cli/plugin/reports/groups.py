@@ -16,9 +16,9 @@ from cli.plugin.reports.objects import Node as ShownNode
 from cli.plugin.reports.tables import Answer, Cell, Table, Tone, cells
 from mooring.annotations.group import GroupRequest
 from mooring.kube.events import Changed, Identity
-from scheduler.cache.groups.members import GroupsByPod, Members, Standing
+from scheduler.cache.groups.groups_by_pod import GroupsByPod, Members, Standing
+from scheduler.cache.groups.known_pod_groups import PATHS, AnyPodGroup, KnownPodGroups
 from scheduler.cache.groups.order import by_index
-from scheduler.cache.groups.pod_groups import PATHS, AnyPodGroup, KnownPodGroups
 from scheduler.cache.groups.run import node_times
 from scheduler.cache.groups.sources import Group, read_group
 from scheduler.kube.group_membership import GroupKey, Naming, membership_if_readable, membership_of_refused

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from scheduler.cache.groups.members import GroupsByPod
-from scheduler.cache.groups.pod_groups import KnownPodGroups
+from scheduler.cache.groups.groups_by_pod import GroupsByPod
+from scheduler.cache.groups.known_pod_groups import KnownPodGroups
 from scheduler.kube.group_membership import GroupKey
 
 

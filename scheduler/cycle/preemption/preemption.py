@@ -16,9 +16,9 @@ import numpy as np
 
 from mooring.annotations.inventory import HELD_BY
 from scheduler.cache.cache import AssignedPod, Cache
-from scheduler.cache.groups.members import GroupsByPod
+from scheduler.cache.groups.groups_by_pod import GroupsByPod
+from scheduler.cache.groups.known_pod_groups import KnownPodGroups
 from scheduler.cache.groups.placed_groups import PlacedGroups
-from scheduler.cache.groups.pod_groups import KnownPodGroups
 from scheduler.cache.node_columns import Rows
 from scheduler.cycle.node_dry_run import DryRuns
 from scheduler.cycle.nominations import NominatedPods, Nomination

@@ -19,8 +19,8 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Literal, NamedTuple
 
 from scheduler.cache.cache import Cache
-from scheduler.cache.groups.members import GroupsByPod
-from scheduler.cache.groups.pod_groups import KnownPodGroups
+from scheduler.cache.groups.groups_by_pod import GroupsByPod
+from scheduler.cache.groups.known_pod_groups import KnownPodGroups
 from scheduler.cycle.instructions import ReportGroup
 from scheduler.kube.group_membership import GroupKey
 from scheduler.kube.objects import Condition

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from scheduler.cache.cache import AssignedPod
-from scheduler.cache.groups.members import GroupsByPod
+from scheduler.cache.groups.groups_by_pod import GroupsByPod
 from scheduler.cycle.nominations import Nomination
 from scheduler.kube.group_membership import GroupKey
 from scheduler.pending.groups.pending_groups import PendingGroups

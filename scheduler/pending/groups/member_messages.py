@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from scheduler.cache.groups.members import Members, Standing
+from scheduler.cache.groups.groups_by_pod import Members, Standing
 from scheduler.cycle.decisions import Why
 from scheduler.kube.group_membership import GroupKey
 

@@ -16,8 +16,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from mooring.kube.events import Change, Identity
-from scheduler.cache.groups.members import GroupsByPod, Members, Standing
-from scheduler.cache.groups.pod_groups import AnyPodGroup, KnownPodGroups
+from scheduler.cache.groups.groups_by_pod import GroupsByPod, Members, Standing
+from scheduler.cache.groups.known_pod_groups import AnyPodGroup, KnownPodGroups
 from scheduler.cache.groups.run import NOW, NodeTimes
 from scheduler.cache.groups.sources import Group, read_group
 from scheduler.kube.cluster_event import LEAVING

@@ -21,10 +21,10 @@ from mooring.http.application import Body
 from mooring.kube.answers import check_object
 from mooring.kube.failures import KubeError
 from scheduler.cycle.decisions import Bind
-from scheduler.extender import protocol
+from scheduler.extender import wire_format
 from scheduler.extender.extender_pods import ExtenderPods, Verdict
-from scheduler.extender.protocol import Binding, ExtenderArgs, FailedNodes
 from scheduler.extender.roots import Claimed
+from scheduler.extender.wire_format import Binding, ExtenderArgs, FailedNodes
 from scheduler.kube.binding_outcome import Outcome
 from scheduler.kube.objects import Pod
 from scheduler.kube.pod_info import PodInfo, Refusal
@@ -87,50 +87,50 @@ class ExtenderHandlers:
 
     async def prioritize(self, body: Body) -> bytes:
         """Score nodes."""
-        args = protocol.read_extender_args(body)
+        args = wire_format.read_extender_args(body)
         pod_info = self._extender_pods.read(args.pod)
         if isinstance(pod_info, Refusal):
-            return protocol.prioritized(dict.fromkeys(args.nodes, 0))
-        return protocol.prioritized(
+            return wire_format.prioritized(dict.fromkeys(args.nodes, 0))
+        return wire_format.prioritized(
             {node: self._extender_pods.score(pod_info, node) async for node in self._in_slices(args.nodes)}
         )
 
     async def preempt(self, body: Body) -> bytes:
         """Return on which nodes the pod would fit without the victims, and which other pods must be deleted."""
-        args = protocol.read_preemption(body)
+        args = wire_format.read_preemption(body)
         pod_info = self._extender_pods.read(args.pod)
-        victims_by_node = dict[str, protocol.Victims]()
+        victims_by_node = dict[str, wire_format.Victims]()
         claimed = await self._claimed(pod_info) if isinstance(pod_info, PodInfo) else None
         if isinstance(pod_info, PodInfo) and not isinstance(claimed, Refused):
             async for node in self._in_slices(args.victims):
                 victims = self._extender_pods.make_room(pod_info, node, args.victims[node], self._clock(), claimed)
                 victims_by_node |= {node: victims} if victims is not None else {}
-        return protocol.preempted(victims_by_node)
+        return wire_format.preempted(victims_by_node)
 
     async def bind(self, body: Body) -> bytes:
         """Bind a pod to the chosen node, with exact VFs."""
-        args = protocol.read_binding(body)
+        args = wire_format.read_binding(body)
         try:
             async with asyncio.timeout(_ANSWER_S):
-                return protocol.failed(await self._bind(args))
+                return wire_format.failed(await self._bind(args))
         except TimeoutError:
-            return protocol.failed(
+            return wire_format.failed(
                 f"the API server has not answered within {_ANSWER_S:.0f} s: what is reserved stays so"
             )
         except KubeError as failed:
-            return protocol.failed(str(failed))
+            return wire_format.failed(str(failed))
 
     async def _filter(self, body: Body, word: Wording) -> bytes:
-        args = protocol.read_extender_args(body)
+        args = wire_format.read_extender_args(body)
         pod_info = self._extender_pods.read(args.pod)
         if isinstance(pod_info, Refusal):
-            return protocol.filtered(args, _nowhere(args, word(pod_info)))
+            return wire_format.filtered(args, _nowhere(args, word(pod_info)))
         if fault := self._extender_pods.bound_without_vfs.fault:
-            return protocol.filtered(args, _nowhere(args, fault))
+            return wire_format.filtered(args, _nowhere(args, fault))
         claimed = await self._claimed(pod_info)
         if isinstance(claimed, Refused):
-            return protocol.filtered(args, _nowhere(args, word(Verdict(claimed.reason))))
-        return protocol.filtered(args, await self._judge(pod_info, args, word, claimed))
+            return wire_format.filtered(args, _nowhere(args, word(Verdict(claimed.reason))))
+        return wire_format.filtered(args, await self._judge(pod_info, args, word, claimed))
 
     async def _claimed(self, pod_info: PodInfo, node: str | None = None) -> Claimed | Refused | None:
         """Return the devices that a pod's VFs must lie beside, as far as they are known, or what is wrong."""
@@ -199,7 +199,7 @@ class ExtenderHandlers:
         try:
             return _decode_pod(check_object("Pod", await self._clients.api.request("GET", path)))
         except msgspec.MsgspecError as unreadable:
-            raise protocol.ProtocolError(f"pod {args.key} cannot be read: {unreadable}") from unreadable
+            raise wire_format.ProtocolError(f"pod {args.key} cannot be read: {unreadable}") from unreadable
 
     async def _claimed_at_bind(self, pod: Pod, args: Binding) -> Claimed | Refused | None:
         """Return the devices that a waiting pod's VFs must lie beside: kube-scheduler allocates before it binds."""

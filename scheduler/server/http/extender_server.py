@@ -14,7 +14,7 @@ from aiohttp import web
 
 from mooring.http.application import Body, listen, read_body
 from mooring.http.connections import Limits
-from scheduler.extender.protocol import ProtocolError, failed
+from scheduler.extender.wire_format import ProtocolError, failed
 from scheduler.server import metrics
 from scheduler.server.http.extender_handlers import ExtenderHandlers
 

@@ -18,7 +18,7 @@ from math import inf
 
 from scheduler.cache.assigned_pod import pod_reference
 from scheduler.cache.cache import AssignedPod, Cache
-from scheduler.cache.groups.members import GroupsByPod
+from scheduler.cache.groups.groups_by_pod import GroupsByPod
 from scheduler.cache.node_info import NodeInfo
 from scheduler.cycle.instructions import Evict, Instruction, Order, Report, Result
 from scheduler.pending.part import Part, PodChange

@@ -10,10 +10,10 @@ from mooring.gpu.inventory import KEY, Gpu, GpuInventory, dump_gpu_inventory
 from mooring.kube.events import Changed, Identity, Synced
 from scheduler.constraints.kinds import Kinds
 from scheduler.cycle.instructions import Notice, Report
-from scheduler.extender import protocol
+from scheduler.extender import wire_format
 from scheduler.extender.bound_without_vfs import NO_BIND_VERB
 from scheduler.extender.extender_pods import UNKNOWN_NODE, UNSEEN, Verdict
-from scheduler.extender.protocol import Victims
+from scheduler.extender.wire_format import Victims
 from scheduler.kube.binding_outcome import BOUND, Outcome
 from scheduler.kube.objects import Pod
 from scheduler.kube.pod_groups import PodGroup
@@ -355,6 +355,6 @@ def test_a_pod_that_requests_vfs_only_when_bound_does_not_count_as_a_missing_bin
 def test_a_binding_names_a_pod(name: str) -> None:
     """Its parts become parts of a path, where ".." is the step to the Namespace object."""
     binding = {"PodName": "p", "PodNamespace": "default", "PodUID": "u", "Node": "n1"}
-    assert protocol.read_binding(msgspec.json.encode(binding)) == protocol.Binding("default", "p", "u", "n1")
-    with pytest.raises(protocol.ProtocolError, match="is not a name"):
-        protocol.read_binding(msgspec.json.encode(binding | {"PodName": name}))
+    assert wire_format.read_binding(msgspec.json.encode(binding)) == wire_format.Binding("default", "p", "u", "n1")
+    with pytest.raises(wire_format.ProtocolError, match="is not a name"):
+        wire_format.read_binding(msgspec.json.encode(binding | {"PodName": name}))

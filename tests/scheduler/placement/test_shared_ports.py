@@ -15,8 +15,8 @@ from mooring.nic.settings import VfSettings
 from scheduler.cache.cache import AssignedPod
 from scheduler.kube.refused import Refused
 from scheduler.placement.assign import demands_on, pick_vfs, place_on
+from scheduler.placement.bin_packing import SharedPorts
 from scheduler.placement.place import Fit, NoFit, OutOfBudget, PfCapacity, VfDemand, place
-from scheduler.placement.search import SharedPorts
 from scheduler.placement.shared_ports import shared_ports_of
 from scheduler.placement.steps import Steps
 from scheduler.placement.vf_accounting import Claim, FreeVfs, VfAccounting, free_vfs_of, full_capacities

@@ -11,7 +11,7 @@ from cli.plugin.reports import groups
 from cli.plugin.reports.objects import Event, Node
 from cli.plugin.reports.tables import Answer, draw
 from mooring import names
-from scheduler.cache.groups.pod_groups import AnyPodGroup
+from scheduler.cache.groups.known_pod_groups import AnyPodGroup
 from scheduler.kube.objects import Pod
 from scheduler.kube.pod_groups import CoschedulingPodGroup, PodGroup
 from tests.cli.plugin.cluster import Json, Served, bound, node, pf, pod

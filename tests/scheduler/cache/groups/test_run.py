@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from scheduler.cache.groups.members import GroupsByPod
+from scheduler.cache.groups.groups_by_pod import GroupsByPod
 from scheduler.cache.groups.run import NodeTimes, node_times
 from scheduler.kube.group_membership import GroupKey, GroupMembership
 from scheduler.kube.objects import Pod
