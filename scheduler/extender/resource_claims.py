@@ -193,8 +193,9 @@ def roots_of(
         return Refused(f"device {str(missing)!r} of {allocation.title} is in no ResourceSlice of node {node!r}")
     roots = [roots_by_device[device] for device in allocation.devices if roots_by_device[device]]
     if not roots:
-        fault = f"has the attribute {PCIE_ROOT!r}: its driver does not say where it lies"
-        return Refused(f"no device of {allocation.title} {fault}")
+        return Refused(
+            f"no device of {allocation.title} has the attribute {PCIE_ROOT!r}: its driver does not say where it lies"
+        )
     return tuple(roots)
 
 

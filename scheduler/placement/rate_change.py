@@ -107,12 +107,11 @@ def _other_difference(interface: VfRequest, vf: AssignedVf) -> str:
     return "pf" if interface.pf is not None and not Glob(interface.pf).matches(vf.pf) else ""
 
 
-def contradicts_limit(limit_mbps: int, rates: Sequence[VfRates]) -> str:
+def contradicts_limit(limit: int, rates: Sequence[VfRates]) -> str:
     """Return why rates contradict the containers' limit of Mb/s, which a quota counts and which cannot change."""
     sum_mbps = sum(vf_rates.min_tx_rate or 0 for vf_rates in rates)
-    limits = f"the containers' limits of {names.RESERVED_MBPS!r} are {limit_mbps}"
-    rule = f"{limits}, and the pod would reserve {sum_mbps} Mb/s"
-    return rule if limit_mbps != sum_mbps else ""
+    rule = f"the containers' limits of {names.RESERVED_MBPS!r} are {limit}, and the pod would reserve {sum_mbps} Mb/s"
+    return rule if limit != sum_mbps else ""
 
 
 def judge_rates(
