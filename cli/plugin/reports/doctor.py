@@ -13,6 +13,7 @@ from mooring import names
 from mooring.annotations.inventory import CRI_SHIM, NODE_PROGRAMS
 from mooring.kube.guard import POLICIES, PolicyBinding, exempts, judge
 from mooring.parsing import shorten
+from scheduler.kube.refused import Refused
 
 SCHEDULER = "mooring-scheduler"
 _NAME, _VERSION = "app.kubernetes.io/name", "app.kubernetes.io/version"
@@ -209,8 +210,8 @@ def _of_pod(pod: Pod) -> Iterator[Finding]:
 def _of_group(found: FoundGroup) -> Iterator[Finding]:
     """Yield what a person has to mend: not a group that waits for room, nor one that these rights do not show."""
     subject = f"group/{found.name}"
-    if found.state == "Refused" and found.group != UNLISTED:
+    if found.state == "Refused" and found.refusal != UNLISTED:
         yield Finding("warning", subject, f"refused: {found.refusal}")
-    elif not isinstance(found.group, str) and found.state == "Partial":
+    elif not isinstance(found.group, Refused) and found.state == "Partial":
         half = f"{found.members.counting} of at least {found.group.min} members are placed"
         yield Finding("warning", subject, f"{half}: {found.why}" if found.why else half)

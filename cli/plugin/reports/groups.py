@@ -23,6 +23,7 @@ from scheduler.cache.groups.run import node_times
 from scheduler.cache.groups.sources import Group, read_group
 from scheduler.kube.group_membership import GroupKey, Naming, membership_if_readable, membership_of_refused
 from scheduler.kube.objects import Pod
+from scheduler.kube.refused import Refused
 
 _COLUMNS = ("NAMESPACE", "NAME", "STATE", "MIN", "BOUND", "WAITING", "DOMAIN", "UNPLACED", "REFUSED-BY")
 _WIDE = ("SOURCE", "WITHIN", "PREFER", "RAILS", "WHY")
@@ -57,7 +58,7 @@ class FoundGroup:
     """One group: what it is, or why it is refused; its pods by uid; why its waiting members have no node."""
 
     members: Members
-    group: Group | str
+    group: Group | Refused
     pods: Mapping[str, Pod]
     decision: DecisionReport | None
     labels: Mapping[str, Mapping[str, str]] | None
@@ -79,7 +80,7 @@ class FoundGroup:
     def state(self) -> State:
         if self.members.counts["succeeded"] == len(self.members.standings):
             return "Finished"
-        if isinstance(self.group, str):
+        if isinstance(self.group, Refused):
             return "Refused"
         if self.members.counting >= self.group.min:
             return "Scheduled"
@@ -92,15 +93,15 @@ class FoundGroup:
     @property
     def refusal(self) -> str:
         """Return why its waiting members are not decided about, however many there are; empty if they are."""
-        if isinstance(self.group, str):
-            return self.group
+        if isinstance(self.group, Refused):
+            return self.group.reason
         return self.members.refusal if self.members.counts["waiting"] else ""
 
     @property
     def why(self) -> str:
         """Return why its waiting members have no node, as their conditions say; empty if none does."""
-        if isinstance(self.group, str):
-            return self.group
+        if isinstance(self.group, Refused):
+            return self.group.reason
         waiting = [_condition(self.pods[uid]) for uid in self.members.of("waiting")]
         said = Counter(message for _, message in waiting if message)
         return said.most_common(1)[0][0] if said else self.refusal
@@ -108,7 +109,7 @@ class FoundGroup:
     @property
     def domain(self) -> tuple[str, str] | None:
         """Return the label, and its value, of the narrowest level that the placed members share."""
-        if isinstance(self.group, str) or self.labels is None:
+        if isinstance(self.group, Refused) or self.labels is None:
             return None
         nodes = {self.pods[uid].spec.node_name or "" for uid in self.members.of("placed", "leaving")}
         for key in (*self.group.prefer, self.group.within):
@@ -162,7 +163,7 @@ def find(listed: ListedObjects) -> list[FoundGroup]:
             continue
         group = read_group(members.key, known.of(members.key), members.asked or _asked(members, groups))
         if members.key.has_pod_group and known.of(members.key) is None and _is_unlisted(members.key, listed):
-            group = UNLISTED
+            group = Refused(UNLISTED)
         told = (explain.latest(events.get(uid, ()), uid) for uid in members.of("waiting"))
         decision = max((one for one in told if one is not None), key=lambda one: one.when, default=None)
         own = {uid: pods[uid] for uid in members.standings}

@@ -16,6 +16,7 @@ from scheduler.kube.pod_groups import (
     disrupted_as_a_whole,
     read_pod_group,
 )
+from scheduler.kube.refused import Refused
 
 AnyPodGroup = PodGroup | CoschedulingPodGroup
 # Where each kind is listed; the first path that is served counts.
@@ -76,7 +77,7 @@ class KnownPodGroups:
                 self._policies[key] = _read(item)
             case Unreadable(_, why):
                 self._objects.pop(key, None)
-                self._policies[key] = f"its PodGroup cannot be read: {why}"
+                self._policies[key] = Refused(f"its PodGroup cannot be read: {why}")
             case Removed():
                 self._objects.pop(key, None)
                 self._policies.pop(key, None)
@@ -120,4 +121,4 @@ def _read(pod_group: AnyPodGroup) -> Known:
     try:
         return read_pod_group(pod_group)
     except ValueError as unsupported:
-        return f"its PodGroup is not supported: {unsupported}"
+        return Refused(f"its PodGroup is not supported: {unsupported}")

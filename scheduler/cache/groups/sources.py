@@ -10,6 +10,7 @@ from mooring import names
 from mooring.annotations.group import GroupRequest, Rails, difference
 from scheduler.kube.group_membership import GroupKey, Naming
 from scheduler.kube.pod_groups import GroupPolicy
+from scheduler.kube.refused import Refused
 
 # Different things that the members of a group request: for each all nodes are judged. Labels do not count.
 MOST_SHAPES = 64
@@ -35,18 +36,18 @@ class Group:
 
 
 # A PodGroup as it is known: what it says, why that is not supported, or None while there is none.
-Known = GroupPolicy | str | None
+Known = GroupPolicy | Refused | None
 
 
-def read_group(key: GroupKey, pod_group: Known, requests: Collection[GroupRequest]) -> Group | str:
+def read_group(key: GroupKey, pod_group: Known, requests: Collection[GroupRequest]) -> Group | Refused:
     """Return a group, or why its members are not scheduled; ``requests`` are the waiting members' annotations."""
-    if isinstance(pod_group, str):
+    if isinstance(pod_group, Refused):
         return pod_group
     if pod_group is None and key.has_pod_group:
         # The other API may have a PodGroup of this name.
-        return f"its PodGroup of {_APIS[key.naming]} does not exist, or is not served"
+        return Refused(f"its PodGroup of {_APIS[key.naming]} does not exist, or is not served")
     if len(requests) > 1:
-        return f"its waiting members differ in annotation {names.GROUP!r}.{difference(requests)}"
+        return Refused(f"its waiting members differ in annotation {names.GROUP!r}.{difference(requests)}")
     request = next(iter(requests), GroupRequest())
     if pod_group is None:
         return Group(key, request.min or 1, request.within or "", request.prefer, request.rails)
@@ -56,7 +57,7 @@ def read_group(key: GroupKey, pod_group: Known, requests: Collection[GroupReques
     ):
         if own is not None and own != group_value:
             says = "names none" if group_value is None else f"says {group_value!r}"
-            return f"annotation {names.GROUP!r}.{field}: {own!r} contradicts its PodGroup, which {says}"
+            return Refused(f"annotation {names.GROUP!r}.{field}: {own!r} contradicts its PodGroup, which {says}")
     return Group(
         key,
         pod_group.min,

@@ -22,6 +22,7 @@ from scheduler.cache.groups.run import NOW, NodeTimes
 from scheduler.cache.groups.sources import Group, read_group
 from scheduler.kube.cluster_event import LEAVING
 from scheduler.kube.group_membership import GroupKey, GroupMembership
+from scheduler.kube.refused import Refused
 from scheduler.pending.groups.backoffs import GroupBackoffs
 from scheduler.pending.groups.conditions import PodGroupConditions
 from scheduler.pending.groups.debounce import Debounce
@@ -38,7 +39,7 @@ _QUIET_S, _LOUD_S = 3.0, 30.0
 class _State:
     """What a group with waiting members is: in the queue, if it is complete and nothing speaks against it."""
 
-    group: Group | str
+    group: Group | Refused
     # The message for its members while it is not in the queue.
     message: str = ""
     priority: int = 0
@@ -371,7 +372,7 @@ class PendingGroups:
             return
         state = self._states.get(key)
         if state is None:
-            state = self._states[key] = _State("", message="new")
+            state = self._states[key] = _State(Refused(""), message="new")
             self._keys[key.entry] = key
         was_in_queue = not state.message
         state.group, state.message = self._read(key)
@@ -388,12 +389,12 @@ class PendingGroups:
         else:
             self._enqueue(key, state, now)
 
-    def _read(self, key: GroupKey) -> tuple[Group | str, str]:
+    def _read(self, key: GroupKey) -> tuple[Group | Refused, str]:
         """Return a group, and why it is not in the queue; empty if it is."""
         members = self.members(key)
         group = read_group(key, self._known_pod_groups.of(key), members.asked)
-        if isinstance(group, str):
-            return group, group
+        if isinstance(group, Refused):
+            return group, group.reason
         if members.refusal:
             return group, members.refusal
         missing = group.min - members.counting - members.counts["waiting"]

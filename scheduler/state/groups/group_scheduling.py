@@ -24,6 +24,7 @@ from scheduler.kube.cluster_event import LEAVING, NO_EVENT, ClusterEvent
 from scheduler.kube.group_membership import GroupKey
 from scheduler.kube.objects import Pod
 from scheduler.kube.pod_info import PodInfo
+from scheduler.kube.refused import Refused
 from scheduler.pending.groups.conditions import group_progress
 from scheduler.pending.groups.half_groups import HalfGroups
 from scheduler.pending.groups.held_binds import Batch
@@ -266,7 +267,7 @@ class GroupScheduling(Part):
         found += self.half_groups.overdue(now)
         for batch in self.state.held_binds.touched():
             binds = self.group_pre_binding.ready(batch)
-            found += self._release(batch, binds, now) if isinstance(binds, str) else binds
+            found += self._release(batch, binds.reason, now) if isinstance(binds, Refused) else binds
         for told in self.state.pending_groups.due(now):
             self.state.group_conditions.refuse(told.key, told.message, now)
             self.state.member_messages.put(told.key, told.uids, told.message)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from scheduler.cache.groups.sources import Group
 from scheduler.cycle.decisions import Bind, validate_annotations
 from scheduler.cycle.instructions import Instruction, PreBind
+from scheduler.kube.refused import Refused
 from scheduler.pending.groups.held_binds import Batch
 from scheduler.state.shared_state import SharedState
 
@@ -28,18 +29,18 @@ class GroupPreBinding:
             self.state.volume_waits.add(bind, now)
             yield PreBind(bind, bind.plan)
 
-    def ready(self, batch: Batch) -> Sequence[Bind] | str:
+    def ready(self, batch: Batch) -> Sequence[Bind] | Refused:
         """Return the Binds of a batch whose volumes are all bound, none while it waits, or why it must be released."""
         if self.state.pending_groups.counting(batch.key) < batch.min:
-            return "too few of its members are left"
+            return Refused("too few of its members are left")
         if batch.awaited:
             return ()
         # Minutes may have passed since the nodes were chosen, and the annotations were checked against the pod's own.
         for uid, bind in batch.binds.items():
             if self.state.cache.node(bind.assigned.node) is None:
-                return f"{bind.pod_info.pod.key}: node {bind.assigned.node!r} was deleted meanwhile"
+                return Refused(f"{bind.pod_info.pod.key}: node {bind.assigned.node!r} was deleted meanwhile")
             if why := validate_annotations(self.state.pending_pods[uid].pod.annotations, bind.annotations):
-                return f"{bind.pod_info.pod.key}: {why}"
+                return Refused(f"{bind.pod_info.pod.key}: {why}")
         self.state.held_binds.end(batch)
         return list(batch.binds.values())
 

@@ -35,6 +35,7 @@ from scheduler.cycle.instructions import (
 )
 from scheduler.kube.cluster_event import ClusterEvent
 from scheduler.kube.objects import Pod
+from scheduler.kube.refused import Refused
 from scheduler.kube.timestamps import unix_time
 from scheduler.pending.nominator import Nominator
 from scheduler.pending.part import Part, PodChange
@@ -88,7 +89,7 @@ class _Change:
 
     pod: Pod
     node: str
-    wanted: tuple[VfRates, ...] | str
+    wanted: tuple[VfRates, ...] | Refused
     priority: int
     since: float
     shown_since: str = ""
@@ -177,7 +178,7 @@ class RateChanges(Part):
             change.told = rates_condition.told(shown)
         self.touch(assigned.node, now)
 
-    def _open(self, pod: Pod, assigned: AssignedPod, wanted: tuple[VfRates, ...] | str, since: float) -> _Change:
+    def _open(self, pod: Pod, assigned: AssignedPod, wanted: tuple[VfRates, ...] | Refused, since: float) -> _Change:
         uid, node = assigned.uid, assigned.node
         self._settled.drop(uid)
         change = self._changes[uid] = _Change(pod, node, wanted, assigned.priority, since)
@@ -296,7 +297,7 @@ class RateChanges(Part):
             change.not_before = now + _CONFLICT_S
         self.touch(assigned.node, change.not_before)
 
-    def _wanted(self, pod: Pod, assigned: AssignedPod) -> tuple[VfRates, ...] | str | None:
+    def _wanted(self, pod: Pod, assigned: AssignedPod) -> tuple[VfRates, ...] | Refused | None:
         """Return the rates that a pod asks for, or why they are refused; None if nothing is to be done or told."""
         assignment, text = assigned.assignment, pod.annotations.get(names.REQUEST)
         if assignment is None or pod.metadata.deletion_timestamp is not None or not (assignment.vfs or text):
@@ -304,13 +305,13 @@ class RateChanges(Part):
         allocated, shown = assigned.rates.rates if assigned.rates is not None else None, pod.condition(CONDITION)
         try:
             if text is None and names.RIT_REQUEST not in pod.annotations:
-                return removed_request(assignment)
+                return Refused(removed_request(assignment))
             request = _read(text) if text is not None else None
             if allocated is None and (request is None or asks_as_assigned(request.interfaces, assignment.vfs)):
                 return assigned_rates(assignment) if rates_condition.is_open(shown) else None
             wanted = wanted_rates(request, assignment) if request is not None else allocated
         except AnnotationError as refused:
-            return str(refused)
+            return Refused(str(refused))
         is_settled = wanted == allocated and self._is_in_force(assigned) and rates_condition.is_told(shown)
         return None if is_settled else wanted
 
@@ -339,8 +340,8 @@ class RateChanges(Part):
         self, change: _Change, assigned: AssignedPod, assignment: Assignment, now: float
     ) -> Iterator[Instruction]:
         """Yield the write of what a pod asks for, or what is to be told instead."""
-        if isinstance(change.wanted, str):
-            yield from _tell(change, ("Refused", change.wanted), now)
+        if isinstance(change.wanted, Refused):
+            yield from _tell(change, ("Refused", change.wanted.reason), now)
             return
         allocated = assigned.rates.rates if assigned.rates is not None else assigned_rates(assignment)
         if change.wanted == allocated:

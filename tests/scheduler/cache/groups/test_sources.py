@@ -14,6 +14,7 @@ from scheduler.kube.group_membership import GroupKey, GroupMembership, read_memb
 from scheduler.kube.objects import Pod
 from scheduler.kube.pod_groups import CoschedulingPodGroup, GroupPolicy, PodGroup, read_pod_group
 from scheduler.kube.pod_info import Refusal, read_pod_info
+from scheduler.kube.refused import Refused
 
 MakePod = Callable[..., Pod]
 RACK = "topology.kubernetes.io/rack"
@@ -151,10 +152,10 @@ def test_the_annotation_adds_to_a_pod_group_and_contradicts_nothing() -> None:
     policy = GroupPolicy(4, RACK, priority=3)
     added = GroupRequest(min=4, prefer=("leaf",), rails="index")
     assert sources.read_group(KEY, policy, [added]) == Group(KEY, 4, RACK, ("leaf",), "index", 3)
-    assert sources.read_group(KEY, policy, [GroupRequest(min=5)]) == (
+    assert sources.read_group(KEY, policy, [GroupRequest(min=5)]) == Refused(
         "annotation 'mooring.dev/group'.min: 5 contradicts its PodGroup, which says 4"
     )
-    assert sources.read_group(KEY, GroupPolicy(4), [GroupRequest(within=RACK)]) == (
+    assert sources.read_group(KEY, GroupPolicy(4), [GroupRequest(within=RACK)]) == Refused(
         f"annotation 'mooring.dev/group'.within: {RACK!r} contradicts its PodGroup, which names none"
     )
 
@@ -162,9 +163,9 @@ def test_the_annotation_adds_to_a_pod_group_and_contradicts_nothing() -> None:
 def test_a_group_without_its_pod_group_or_with_members_that_differ_is_refused() -> None:
     """All members are told the same."""
     why = "its PodGroup of scheduling.k8s.io does not exist, or is not served"
-    assert sources.read_group(KEY, None, [GroupRequest()]) == why
+    assert sources.read_group(KEY, None, [GroupRequest()]) == Refused(why)
     named = GroupKey("annotation", "default", "train")
-    assert sources.read_group(named, None, [GroupRequest("train", 2), GroupRequest("train", 3)]) == (
+    assert sources.read_group(named, None, [GroupRequest("train", 2), GroupRequest("train", 3)]) == Refused(
         "its waiting members differ in annotation 'mooring.dev/group'.min: 2, 3"
     )
     assert sources.read_group(named, None, [GroupRequest("train", 2)]) == Group(named, 2)
