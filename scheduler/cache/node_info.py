@@ -61,7 +61,7 @@ class NodeInfo:
     rates_in_force: Mapping[str, int] | None = None
     # That annotation as it was read, and what it says, also where it does not count.
     rates_text: str | None = None
-    rates_shown: Mapping[str, int] | None = None
+    node_rates: Mapping[str, int] | None = None
 
     def inventory_fault(self, now: float) -> InventoryFault | None:
         """Return why nothing new may be given from the inventory at the monotonic time ``now``; None if it may."""
@@ -104,7 +104,7 @@ def read_node(node: Node, previous: NodeInfo | None, now: float) -> tuple[NodeIn
     text = annotations.get(names.INVENTORY)
     inventory, fault, error = _inventory(text, previous)
     rates_text = annotations.get(names.RATES_IN_FORCE)
-    rates_shown, rates_error = _rates_shown(rates_text, previous)
+    node_rates, rates_error = _read_rates(rates_text, previous)
     boot = node.status.node_info.boot_id if node.status.node_info else ""
     if inventory is not None:
         fault = _unusable(inventory, boot)
@@ -117,16 +117,16 @@ def read_node(node: Node, previous: NodeInfo | None, now: float) -> tuple[NodeIn
         inventory=inventory,
         fault=fault,
         text=text,
-        unready_since=_unready_since(node, previous, now),
+        unready_since=_unready_start(node, previous, now),
         images=_images(node),
         others={
             key.removeprefix(names.INVENTORY_OF): inventory_text
             for key, inventory_text in annotations.items()
             if key.startswith(names.INVENTORY_OF)
         },
-        rates_in_force=rates_shown if inventory is not None and inventory.rates else None,
+        rates_in_force=node_rates if inventory is not None and inventory.rates else None,
         rates_text=rates_text,
-        rates_shown=rates_shown,
+        node_rates=node_rates,
     )
     return node_info, error or rates_error
 
@@ -158,16 +158,16 @@ def _inventory(text: str | None, previous: NodeInfo | None) -> tuple[Inventory |
         return None, InventoryFault.UNREADABLE, str(unreadable)
 
 
-def _rates_shown(text: str | None, previous: NodeInfo | None) -> tuple[Mapping[str, int] | None, str]:
+def _read_rates(text: str | None, previous: NodeInfo | None) -> tuple[Mapping[str, int] | None, str]:
     """Return what a node says of changed rates, and the error; what cannot be read leaves what was known."""
     if text is None:
         return None, ""
     if previous is not None and previous.rates_text == text:
-        return previous.rates_shown, ""
+        return previous.node_rates, ""
     try:
         return read_rates_in_force(text).generations, ""
     except AnnotationError as unreadable:
-        return previous.rates_shown if previous is not None else None, str(unreadable)
+        return previous.node_rates if previous is not None else None, str(unreadable)
 
 
 def _unusable(inventory: Inventory, boot: str) -> InventoryFault | None:
@@ -177,7 +177,7 @@ def _unusable(inventory: Inventory, boot: str) -> InventoryFault | None:
     return InventoryFault.NO_SHIM if inventory.lacks_shim else None
 
 
-def _unready_since(node: Node, previous: NodeInfo | None, now: float) -> float | None:
+def _unready_start(node: Node, previous: NodeInfo | None, now: float) -> float | None:
     ready = node.condition("Ready")
     if ready is not None and ready.status == "True":
         return None

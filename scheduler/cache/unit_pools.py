@@ -58,7 +58,7 @@ class _Read:
     # As much of them as placing them depends on.
     placing: Inventory = ()
     fault: UnitFault | None = None
-    why: str = ""
+    error: str = ""
 
 
 class UnitPools:
@@ -119,7 +119,7 @@ class UnitPools:
 
     def unreadable(self, name: str) -> list[tuple[str, str]]:
         """Return the kinds whose inventory of this node is ignored, with the message of each constraint."""
-        return [(kind, read.why) for kind, read in self._read.get(name, {}).items() if read.why]
+        return [(kind, read.error) for kind, read in self._read.get(name, {}).items() if read.error]
 
     def disputes(self, name: str, claims: Iterable[Claim]) -> dict[Unit, tuple[str, ...]]:
         """Return the units of a node that more than one pod claims, with the pods' uids."""
@@ -169,6 +169,6 @@ def _read(kind: Kind, side: NodeSide, previous: _Read | None) -> _Read:
         placing = units if kind.placing is None else tuple([(unit, kind.placing(value)) for unit, value in units])
         return _Read(side, units, placing)
     except Fault as fault:
-        return _Read(side, fault=UnitFault.CONSTRAINT_FAILED, why=str(fault))
+        return _Read(side, fault=UnitFault.CONSTRAINT_FAILED, error=str(fault))
     except ValueError as unreadable:
-        return _Read(side, fault=UnitFault.UNREADABLE, why=words(str(unreadable)))
+        return _Read(side, fault=UnitFault.UNREADABLE, error=words(str(unreadable)))

@@ -20,8 +20,8 @@ from scheduler.cycle.decisions import Bind, SignAssignment, annotations_of, vali
 from scheduler.cycle.node_dry_run import DryRuns, NodeDryRun, assigned_pod_for
 from scheduler.cycle.nominations import NominatedPods
 from scheduler.cycle.preemption.disruption_budgets import Budgets
+from scheduler.cycle.preemption.potential_victims import importance, pods_of, single, split
 from scheduler.cycle.preemption.select_victims import not_reprieved
-from scheduler.cycle.preemption.victims import importance, pods_of, single, split
 from scheduler.extender.bound_without_vfs import BoundWithoutVfs
 from scheduler.extender.roots import Claimed, OutOfSteps, RootCapacity, divisions
 from scheduler.extender.wire_format import MAX_PRIORITY, Victims

@@ -161,7 +161,7 @@ def find(listed: ListedObjects) -> list[FoundGroup]:
     for members in groups:
         if not any(pods[uid].spec.scheduler_name in listed.schedulers for uid in members.standings):
             continue
-        group = read_group(members.key, known.of(members.key), members.asked or _asked(members, groups))
+        group = read_group(members.key, known.of(members.key), members.requests or _asked(members, groups))
         if members.key.has_pod_group and known.of(members.key) is None and _is_unlisted(members.key, listed):
             group = Refused(UNLISTED)
         told = (explain.latest(events.get(uid, ()), uid) for uid in members.of("waiting"))

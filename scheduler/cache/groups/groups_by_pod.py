@@ -29,7 +29,7 @@ class Members:
     standings: dict[str, Standing] = field(default_factory=dict)
     counts: Counter[Standing] = field(default_factory=Counter)
     # The annotations of the waiting members: with how many each is.
-    asked: Counter[GroupRequest] = field(default_factory=Counter)
+    requests: Counter[GroupRequest] = field(default_factory=Counter)
     # How often one has come to be placed.
     arrivals: int = 0
     run: Run = field(default_factory=Run)
@@ -64,8 +64,8 @@ class Members:
         """
         if not self._began_for:
             return False
-        started = len(self._began_for) + self.run.succeeded
-        return started < (min_members if 0 in self._starts else min(min_members, max(self._starts)))
+        starts = len(self._began_for) + self.run.succeeded
+        return starts < (min_members if 0 in self._starts else min(min_members, max(self._starts)))
 
     def of(self, *standings: Standing) -> list[str]:
         """Return the uids of the members of these standings."""
@@ -97,7 +97,7 @@ class Members:
         # Of a refused pod that names its group wrongly nothing is known but the PodGroup.
         if standing == "waiting" or (standing == "refused" and request != _NOTHING):
             self._request_of[uid] = request
-            self.asked[request] += 1
+            self.requests[request] += 1
         if standing == "placed" and not is_latecomer:
             self._began_for[uid] = start_min or old_min or request.min or 0
             self._starts[self._began_for[uid]] += 1
@@ -133,9 +133,9 @@ class Members:
             self._starts = self._starts if self._starts[start_min] else +self._starts
         request = self._request_of.pop(uid, None)
         if request is not None:
-            self.asked[request] -= 1
-            if not self.asked[request]:
-                del self.asked[request]
+            self.requests[request] -= 1
+            if not self.requests[request]:
+                del self.requests[request]
 
     def check(self, latecomers: Set[str]) -> None:
         """Raise AssertionError unless those that a start has placed are the placed ones that are no latecomers."""

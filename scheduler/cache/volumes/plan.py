@@ -47,7 +47,7 @@ class AssumedVolumes:
 
     plans: dict[str, VolumePlan] = field(default_factory=dict)
     # Those that belong to the decision about a group that is under way.
-    tried: set[str] = field(default_factory=set)
+    trial_uids: set[str] = field(default_factory=set)
     _volumes: dict[str, dict[str, str]] = field(default_factory=dict)
     _claims: dict[str, dict[str, str]] = field(default_factory=dict)
     _nodes: dict[str, dict[str, str]] = field(default_factory=dict)
@@ -55,13 +55,13 @@ class AssumedVolumes:
     def copy(self) -> "AssumedVolumes":
         copy = AssumedVolumes()
         for uid, plan in self.plans.items():
-            copy.add(uid, plan, is_tried=uid in self.tried)
+            copy.add(uid, plan, is_tried=uid in self.trial_uids)
         return copy
 
     def add(self, uid: str, plan: VolumePlan, *, is_tried: bool = False) -> None:
         self.plans[uid] = plan
         if is_tried:
-            self.tried.add(uid)
+            self.trial_uids.add(uid)
         for match in plan.matches:
             self._volumes.setdefault(match.claim.key, {})[uid] = match.volume.metadata.name
             self._claims.setdefault(match.volume.metadata.name, {})[uid] = match.claim.key
@@ -72,7 +72,7 @@ class AssumedVolumes:
         plan = self.plans.pop(uid, None)
         if plan is None:
             return None
-        self.tried.discard(uid)
+        self.trial_uids.discard(uid)
         for match in plan.matches:
             _leave(self._volumes, match.claim.key, uid)
             _leave(self._claims, match.volume.metadata.name, uid)
@@ -94,7 +94,7 @@ class AssumedVolumes:
 
     def is_only_tried(self, claim: str) -> bool:
         """Return whether the plans for a claim's volume all belong to the decision that is under way."""
-        return bool(self._nodes.get(claim)) and self._nodes[claim].keys() <= self.tried
+        return bool(self._nodes.get(claim)) and self._nodes[claim].keys() <= self.trial_uids
 
 
 def _leave(by_key: dict[str, dict[str, str]], key: str, uid: str) -> None:

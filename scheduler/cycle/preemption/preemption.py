@@ -23,6 +23,7 @@ from scheduler.cache.node_columns import Rows
 from scheduler.cycle.node_dry_run import DryRuns
 from scheduler.cycle.nominations import NominatedPods, Nomination
 from scheduler.cycle.preemption.disruption_budgets import Budgets
+from scheduler.cycle.preemption.potential_victims import PotentialVictims, here
 from scheduler.cycle.preemption.select_victims import (
     NO_VICTIMS,
     Found,
@@ -30,7 +31,6 @@ from scheduler.cycle.preemption.select_victims import (
     VictimSearch,
     select_victims_on_node,
 )
-from scheduler.cycle.preemption.victims import PotentialVictims, here
 from scheduler.cycle.refusals import none_available
 from scheduler.kube.pod_info import PodInfo
 

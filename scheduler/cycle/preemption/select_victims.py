@@ -18,7 +18,7 @@ from scheduler.cache.node_columns import NodeColumns
 from scheduler.cycle.node_dry_run import DryRuns, NodeDryRun
 from scheduler.cycle.placement_budget import PlacementBudget
 from scheduler.cycle.preemption.disruption_budgets import Budgets
-from scheduler.cycle.preemption.victims import Loss, Victim, here, importance, loss_of, pods_of, since, split
+from scheduler.cycle.preemption.potential_victims import Loss, Victim, here, importance, loss_of, pods_of, since, split
 from scheduler.placement.place import SEARCHED_AT_ONCE
 from scheduler.plugins.interface import Texts
 

@@ -392,7 +392,7 @@ class PendingGroups:
     def _read(self, key: GroupKey) -> tuple[Group | Refused, str]:
         """Return a group, and why it is not in the queue; empty if it is."""
         members = self.members(key)
-        group = read_group(key, self._known_pod_groups.of(key), members.asked)
+        group = read_group(key, self._known_pod_groups.of(key), members.requests)
         if isinstance(group, Refused):
             return group, group.reason
         if members.refusal:

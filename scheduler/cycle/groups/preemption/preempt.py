@@ -38,8 +38,8 @@ from scheduler.cycle.groups.rails import choices, networks_in, on_rails
 from scheduler.cycle.nominations import NominatedPods, Nomination
 from scheduler.cycle.placement_budget import PlacementBudget, TurnSpent
 from scheduler.cycle.preemption.disruption_budgets import Budgets, Objections
+from scheduler.cycle.preemption.potential_victims import PotentialVictims, pods_of
 from scheduler.cycle.preemption.preemption import NEVER, VF_PATIENCE_S, Preemption
-from scheduler.cycle.preemption.victims import PotentialVictims, pods_of
 from scheduler.kube.pod_info import PodInfo
 from scheduler.placement.vf_accounting import FreeVfs, unused
 

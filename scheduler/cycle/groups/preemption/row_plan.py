@@ -17,7 +17,7 @@ from scheduler.cycle.groups.members import alike
 from scheduler.cycle.node_dry_run import DryRuns, assigned_pod_for
 from scheduler.cycle.nominations import NominatedPods
 from scheduler.cycle.preemption.disruption_budgets import Objections
-from scheduler.cycle.preemption.victims import PotentialVictims, Victim, here, importance, split
+from scheduler.cycle.preemption.potential_victims import PotentialVictims, Victim, here, importance, split
 from scheduler.kube.group_membership import GroupKey
 from scheduler.kube.pod_info import PodInfo
 from scheduler.placement.place import PfCapacity

@@ -20,7 +20,7 @@ from scheduler.cache.cache import Cache
 from scheduler.cycle.groups.members import alike, by_size
 from scheduler.cycle.groups.preemption.row_plan import Planning, RowPlan, RowPlans, of_member
 from scheduler.cycle.preemption.disruption_budgets import Objections
-from scheduler.cycle.preemption.victims import Loss, Victim, importance, loss_of, pods_of, since
+from scheduler.cycle.preemption.potential_victims import Loss, Victim, importance, loss_of, pods_of, since
 from scheduler.kube.group_membership import GroupKey
 from scheduler.kube.pod_info import PodInfo
 

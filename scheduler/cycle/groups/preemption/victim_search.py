@@ -15,7 +15,7 @@ from scheduler.cycle.groups.preemption.row_plan import RowPlans
 from scheduler.cycle.groups.preemption.search import Attempt
 from scheduler.cycle.placement_budget import PlacementBudget
 from scheduler.cycle.preemption.disruption_budgets import Objections
-from scheduler.cycle.preemption.victims import Victim, split
+from scheduler.cycle.preemption.potential_victims import Victim, split
 from scheduler.kube.pod_info import PodInfo
 
 # What one decision may spend, some 7 s, and what of it to find out who of the victims may stay: by moving some members,
