@@ -276,6 +276,25 @@ class Cache:
         assigned_pod.assumed = True
         self.put(assigned_pod, now)
 
+    def assume_all(self, snapshot: "Cache", assigned_pods: Collection[AssignedPod]) -> None:
+        """Assume pods that a snapshot counts on nodes that have not changed here since: its rows hold here too.
+
+        Thousands are assumed in one step.
+        """
+        by_node: dict[str, dict[str, AssignedPod]] = {}
+        for assigned_pod in assigned_pods:
+            row, uid = self.nodes.row_of[assigned_pod.node], assigned_pod.uid
+            by_node.setdefault(assigned_pod.node, {})[uid] = self._assigned_pods[uid] = assigned_pod
+            self._priorities[assigned_pod.priority] = self._priorities.get(assigned_pod.priority, 0) + 1
+            if assigned_pod.volumes:
+                self.volumes.usage.shift(assigned_pod.node, assigned_pod.volumes, 1)
+            if assigned_pod.affinity_info is not None:
+                self.pod_counts.add(row, assigned_pod.affinity_info)
+        for node, pods in by_node.items():
+            self._on[node] = {**self._on.get(node, {}), **pods}
+            self._vf_accountings[node] = snapshot.vf_accounting(node)
+        self.nodes.adopt(snapshot.nodes, [self.nodes.row_of[node] for node in by_node])
+
     def retract(self, assigned_pod: AssignedPod) -> None:
         """Take off a pod that was only tried on its node: its VFs are free for as long as they were before."""
         if self._assigned_pods.get(assigned_pod.uid) is assigned_pod:

@@ -28,7 +28,7 @@ publish take no more than their objects. A column drops a value with the last ro
 
 import copy
 from collections import Counter
-from collections.abc import Hashable, Iterable, Mapping, Set
+from collections.abc import Hashable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -261,6 +261,20 @@ class NodeColumns:
         self.free_vfs_of_row[row] = free_vfs
         free[VFS, row] = view.free[VFS] = free_vfs.vf_count
         free[MBPS, row] = view.free[MBPS] = free_vfs.free_mbps
+
+    def adopt(self, snapshot: "NodeColumns", rows: Sequence[int]) -> None:
+        """Take over what a snapshot has free on rows that have not changed here since."""
+        self._free[:, rows] = snapshot._free[:, rows]
+        for row in rows:
+            self._row_views.pop(row, None)
+            self._usage[row], self.free_vfs_of_row[row] = snapshot._usage[row], snapshot.free_vfs_of_row[row]
+            if self.ports[row] != snapshot.ports[row]:
+                self.ports[row] = snapshot.ports[row]
+            for kind, column in self.unit_pools.items():
+                column[row] = snapshot.unit_pools[kind][row]
+            for name, scalar in self._scalars.items():
+                scalar.show(row, scalar.allocatable.item(row), self._usage[row].get(name, 0))
+            self.touch(row)
 
     def used_of(self, row: int) -> dict[str, int]:
         """Return all amounts used on one row."""

@@ -6,7 +6,7 @@ programs.
 """
 
 import copy
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import msgspec
@@ -97,11 +97,11 @@ class SchedulingCycle:
         self._nominated_pods = nominated_pods
         self._preemption = preemption
 
-    def on(self, cache: Cache, nominated_pods: NominatedPods, pods: Iterable[PodInfo]) -> "SchedulingCycle":
-        """Return a cycle that decides on a snapshot; it begins with what is known of these pods' shapes."""
+    def on(self, cache: Cache, nominated_pods: NominatedPods) -> "SchedulingCycle":
+        """Return a cycle that decides on a snapshot of the cache that was made just now."""
         cycle = copy.copy(self)
         cycle._cache, cycle._nominated_pods = cache, nominated_pods
-        cycle._signature_scores = self._signature_scores.snapshot(cache.nodes, pods)
+        cycle._signature_scores = self._signature_scores.snapshot(cache.nodes)
         return cycle
 
     @property

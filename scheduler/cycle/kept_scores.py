@@ -12,7 +12,7 @@ that several pods have take 180 MiB at most. All of it goes a minute after the l
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from scheduler.cache.node_columns import NodeColumns
@@ -54,18 +54,16 @@ class KeptSignatureScores:
         self._first_pod: OrderedDict[int, int] = OrderedDict()
         self._now = 0.0
         self._characters = 0
+        # Of a snapshot, what it was made of, and the numbers of the first changes and renewals that it does not have.
+        self._live: tuple[KeptSignatureScores, int, int] | None = None
         # How many searches for a placement have run out of steps.
         self.budget_spent = 0
 
-    def snapshot(self, nodes: NodeColumns, pods: Iterable[PodInfo]) -> "KeptSignatureScores":
-        """Return the scores of these pods' shapes as they are now, for a snapshot of the columns."""
+    def snapshot(self, nodes: NodeColumns) -> "KeptSignatureScores":
+        """Return the scores for a snapshot of the columns. A shape is judged here first, so that others find it."""
         snapshot = KeptSignatureScores(nodes)
         snapshot._on_budget_spent = self._on_budget_spent
-        for pod_info in pods:
-            entry = self._shared_shapes.get(pod_info.shape) or self._single_pod_shapes.get(pod_info.shape)
-            if entry is not None:
-                scores = entry.scores.snapshot(judged_alone(pod_info), nodes)
-                snapshot._shared_shapes[pod_info.shape] = _Entry(scores, self._now)
+        snapshot._live = self, self._nodes.changes.end, self._nodes.renewals.end
         return snapshot
 
     def tick(self, now: float) -> None:
@@ -85,7 +83,7 @@ class KeptSignatureScores:
             entry = self._single_pod_shapes.pop(shape, None)
             into = self._make_room(pod_info, 0 if entry is not None else len(shape))
             if entry is None:
-                scores = SignatureScores(judged_alone(pod_info), self._nodes, budget, self._on_budget_spent)
+                scores = self._new(pod_info, budget)
                 into[shape] = _Entry(scores, self._now)
                 self._characters += len(shape)
                 return scores
@@ -94,6 +92,13 @@ class KeptSignatureScores:
         entry.scores.refresh(budget)
         entry.scores.begin(budget)
         return entry.scores
+
+    def _new(self, pod_info: PodInfo, budget: PlacementBudget) -> SignatureScores:
+        if self._live is not None:
+            live, changes_end, renewals_end = self._live
+            if live._nodes.renewals.end == renewals_end:
+                return live.of(pod_info, budget).snapshot(judged_alone(pod_info), self._nodes, changes_end, budget)
+        return SignatureScores(judged_alone(pod_info), self._nodes, budget, self._on_budget_spent)
 
     def _make_room(self, pod_info: PodInfo, characters: int) -> _Shapes:
         """Return the list that a pod's shape belongs in, with room for it and so many characters more."""

@@ -105,8 +105,11 @@ class SignatureScores:
         reserves = ((plugin, plugin.pre_filter(pod_info, nodes)) for plugin in RESERVES)
         self._reserve = next(((plugin, choose) for plugin, choose in reserves if choose is not None), None)
 
-    def snapshot(self, pod_info: PodInfo, nodes: NodeColumns) -> "SignatureScores":
-        """Return the scores for a snapshot of the columns; ``pod_info`` is of the same shape."""
+    def snapshot(self, pod_info: PodInfo, nodes: NodeColumns, since: int, steps: Steps) -> "SignatureScores":
+        """Return the scores for a snapshot of the columns that has the changes before number ``since``.
+
+        ``pod_info`` is of the same shape. What nodes are must be as it was then.
+        """
         snapshot = copy.copy(self)
         snapshot._pod_info, snapshot._nodes = pod_info, nodes
         snapshot._legend, snapshot._code_of = self._legend.copy(), self._code_of.copy()
@@ -116,6 +119,9 @@ class SignatureScores:
         snapshot._totals, snapshot._fact_scores = self._totals.copy(), self._fact_scores.copy()
         parts = [part.copy() for *_, part in self._usage_parts]
         snapshot._usage_parts = [(*scorer, part) for scorer, part in zip(snapshot._scorers, parts, strict=True)]
+        if rows := {*self._nodes.changes.since(since), *nodes.changes.since(since)}:
+            snapshot._judge_use(np.array(sorted(rows), np.intp), steps)
+        snapshot._changes_end = nodes.changes.end
         return snapshot
 
     def refresh(self, steps: Steps) -> None:

@@ -92,8 +92,7 @@ class GroupCycle:
 
     def _commit(self, snapshot: GroupSnapshot, placement: DomainPlacement) -> GroupPlacement:
         binds = tuple(snapshot.binds.values())
-        for bind in binds:
-            self._cache.assume(bind.assigned, 0.0)
+        self._cache.assume_all(snapshot.cache, [bind.assigned for bind in binds])
         return GroupPlacement(binds, placement.placement.refusal)
 
 

@@ -27,7 +27,7 @@ from scheduler.cycle.groups.group_refusals import Refusals, left_over, of_all_do
 from scheduler.cycle.groups.group_snapshot import GroupSnapshot
 from scheduler.cycle.groups.member_room import MemberRoom
 from scheduler.cycle.groups.members import alike, by_size, requests_of, together_by
-from scheduler.cycle.groups.network_sums import NetworkSums
+from scheduler.cycle.groups.network_sums import Networks, NetworkSums
 from scheduler.cycle.groups.rails import choices, networks_in, on_rails
 from scheduler.cycle.placement_budget import TurnSpent
 from scheduler.cycle.refusals import Among
@@ -62,19 +62,34 @@ class _TargetOutcome:
     is_cut: bool = False
 
 
+class _LazySums:
+    """The sums of what the networks have left, read when they are first needed: mostly they are not."""
+
+    def __init__(self, snapshot: GroupSnapshot, demand: GroupDemand, rows_of_shapes: Sequence[Rows]) -> None:
+        self._nodes, self._rows_of_shapes, self._is_read = snapshot.cache.nodes, rows_of_shapes, False
+        self._sums = NetworkSums(snapshot.cache.nodes.size, requests_of(demand.members))
+
+    def read(self, budget: GroupBudget) -> Steps[None]:
+        """Read them while no member is on its node."""
+        if self._is_read:
+            return
+        self._is_read = True
+        rows = sorted({row for shape_rows in self._rows_of_shapes for row in shape_rows.tolist()})
+        for count in self._sums.add((row, self._nodes.free_vfs_of_row[row]) for row in rows):
+            budget.charge_column(count)
+            if budget.turn_is_over:
+                yield
+
+    def admitted(self, networks: Networks, among: Rows) -> int:
+        return self._sums.admitted(networks, among)
+
+
 def place_group(
     snapshot: GroupSnapshot, demand: GroupDemand, budget: GroupBudget
 ) -> Steps[DomainPlacement | GroupUnschedulable]:
     """Place a group; on success its members are on their nodes in the snapshot."""
     passing_rows = yield from _passing_rows(snapshot, demand, budget)
-    sums = NetworkSums(snapshot.cache.nodes.size, requests_of(demand.members))
-    if demand.group.rails == "same":
-        rows = sorted({row for shape_rows in passing_rows for row in shape_rows.tolist()})
-        free_vfs = snapshot.cache.nodes.free_vfs_of_row
-        for count in sums.add((row, free_vfs[row]) for row in rows):
-            budget.charge_column(count)
-            if budget.turn_is_over:
-                yield
+    sums = _LazySums(snapshot, demand, passing_rows)
     outcome = yield from _try_targets(snapshot, demand, budget, passing_rows, sums)
     if isinstance(outcome, DomainPlacement):
         return outcome
@@ -129,7 +144,7 @@ def _within(group: Group, key: str) -> Group:
 
 
 def _try_targets(
-    snapshot: GroupSnapshot, demand: GroupDemand, budget: GroupBudget, passing_rows: Sequence[Rows], sums: NetworkSums
+    snapshot: GroupSnapshot, demand: GroupDemand, budget: GroupBudget, passing_rows: Sequence[Rows], sums: _LazySums
 ) -> Steps[DomainPlacement | GroupUnschedulable]:
     """Try one domain after another, from the demand's first one on; from the first of all if there are fewer now."""
     best, count = None, 0
@@ -167,12 +182,15 @@ def _shortage(outcome: _TargetOutcome) -> GroupUnschedulable:
 
 
 def _try_target(
-    snapshot: GroupSnapshot, demand: GroupDemand, target: Target, budget: GroupBudget, sums: NetworkSums, limit: int
+    snapshot: GroupSnapshot, demand: GroupDemand, target: Target, budget: GroupBudget, sums: _LazySums, limit: int
 ) -> Steps[_TargetOutcome]:
     """Make one attempt after another in a domain until all members fit; then the one again in which the most did."""
     outcome = _TargetOutcome(target)
     best, best_fitting, extra_count = None, target.wanted - 1, 0
     for members in _attempts(snapshot, demand, target, sums):
+        if members is None:
+            yield from sums.read(budget)
+            continue
         if outcome.count >= limit or extra_count >= _MAX_EXTRA_ATTEMPTS:
             outcome = replace(outcome, is_cut=True)
             break
@@ -210,9 +228,12 @@ def _take_all_off(snapshot: GroupSnapshot, budget: GroupBudget) -> Steps[None]:
 
 
 def _attempts(
-    snapshot: GroupSnapshot, demand: GroupDemand, target: Target, sums: NetworkSums
-) -> Iterator[Sequence[PodInfo]]:
-    """Yield the members as they are tried in a domain: on each choice of networks in each order."""
+    snapshot: GroupSnapshot, demand: GroupDemand, target: Target, sums: _LazySums
+) -> Iterator[Sequence[PodInfo] | None]:
+    """Yield the members as they are tried in a domain: on each choice of networks in each order.
+
+    None comes before the sums are first needed.
+    """
     members, nodes = demand.members, snapshot.cache.nodes
     orders = [members]
     if len(demand.shapes) > 1:
@@ -220,11 +241,16 @@ def _attempts(
         if target.wanted < len(members):
             # Of what is small the most fit.
             orders.append(orders[0][::-1])
-    inside = target.domain.row_numbers(nodes)
-    networks_in_domain = networks_in(target.domain, nodes) if demand.group.rails == "same" else ()
+    if demand.group.rails != "same":
+        yield from (on_rails(order, demand.group, ()) for order in orders)
+        return
+    inside, networks_in_domain = target.domain.row_numbers(nodes), networks_in(target.domain, nodes)
     member_limit = partial(sums.admitted, among=inside)
     nominated = _nominated_members(snapshot, demand, inside)
     for networks in choices(demand, target.wanted, networks_in_domain, member_limit, nominated):
+        if networks is None:
+            yield None
+            continue
         yield from (on_rails(order, demand.group, networks) for order in orders)
 
 

@@ -24,7 +24,7 @@ class GroupSnapshot:
         self._has_volumes = any(kind.volumes for kind in demand.kinds)
         self.cache = cache.snapshot(has_volumes=self._has_volumes)
         self.nominated_pods = nominated_pods.snapshot()
-        self.cycle = cycle.on(self.cache, self.nominated_pods, demand.shapes)
+        self.cycle = cycle.on(self.cache, self.nominated_pods)
         self._end, self._renewals_end = self.cache.nodes.changes.end, self.cache.nodes.renewals.end
         self._volume_changes = self.cache.volumes.changes
         # The members that were put on nodes, by uid.

@@ -7,6 +7,7 @@ counted as they are mixed in the group. Both are upper bounds: a domain that is 
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 
 import numpy as np
 
@@ -20,28 +21,37 @@ _MANY = 1 << 30
 
 
 class MemberRoom:
-    """What each row admits of each shape; ``rows_of_shapes`` are the rows that a member of each shape passes."""
+    """What each row admits of each shape; ``rows_of_shapes`` are the rows that a member of each shape passes.
+
+    It is read when it is first asked for, which groups without a label to share never do.
+    """
 
     def __init__(
         self, members: Sequence[PodInfo], shapes: Sequence[PodInfo], rows_of_shapes: Sequence[Rows], nodes: NodeColumns
     ) -> None:
-        self._count = len(members)
+        self._count, self._shapes, self._rows_of_shapes, self._nodes = len(members), shapes, rows_of_shapes, nodes
         counts = Counter(member.shape for member in members)
         self._counts = [counts[member.shape] for member in shapes]
-        is_apart = HOSTNAME in apart_by(members)
-        rows = np.arange(nodes.size)
-        pairs = zip(shapes, rows_of_shapes, strict=True)
-        self._rooms = [_room(member, at, nodes, is_apart=is_apart) for member, at in pairs]
-        # What the rows have left of each resource, and what each member takes of it.
-        self._free_and_demands: list[tuple[Amounts, Amounts]] = []
-        if len(shapes) > 1:
-            mask = np.zeros(nodes.size, np.int64)
-            for at in rows_of_shapes:
-                mask[at] = 1
-            demands = np.repeat(np.array([needs(member) for member in shapes], np.int64), self._counts, axis=0).T
-            free = np.maximum(nodes.view(rows).free, 0) * mask
-            lines = zip(free, demands, strict=True)
-            self._free_and_demands = [(free_of_line, demand) for free_of_line, demand in lines if demand.any()]
+        self._is_apart = HOSTNAME in apart_by(members)
+
+    @cached_property
+    def _rooms(self) -> list[Amounts]:
+        """What each row admits of each shape."""
+        pairs = zip(self._shapes, self._rows_of_shapes, strict=True)
+        return [_room(member, rows, self._nodes, is_apart=self._is_apart) for member, rows in pairs]
+
+    @cached_property
+    def _free_and_demands(self) -> list[tuple[Amounts, Amounts]]:
+        """What the rows have left of each resource, and what each member takes of it."""
+        if len(self._shapes) < 2:
+            return []
+        mask = np.zeros(self._nodes.size, np.int64)
+        for rows in self._rows_of_shapes:
+            mask[rows] = 1
+        demands = np.repeat(np.array([needs(member) for member in self._shapes], np.int64), self._counts, axis=0).T
+        free = np.maximum(self._nodes.view(np.arange(self._nodes.size)).free, 0) * mask
+        lines = zip(free, demands, strict=True)
+        return [(free_of_line, demand) for free_of_line, demand in lines if demand.any()]
 
     def of_any(self, rows: Rows, domain_of_row: Amounts, domains: int) -> Amounts:
         """Return how many of the group's members each domain admits, if others are left out: the smallest fit best."""

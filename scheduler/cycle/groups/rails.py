@@ -57,8 +57,10 @@ def choices(
     networks: Sequence[str],
     member_limit: Callable[[Networks], int],
     nominated: Sequence[AssignedPod] = (),
-) -> Iterator[Networks]:
+) -> Iterator[Networks | None]:
     """Yield the networks to try for the members' interfaces, in order; at least one choice, empty for any network.
+
+    None comes before ``member_limit`` is first called: mostly no sums are needed.
 
     ``networks`` are those of the nodes where members are tried, and ``member_limit`` returns how many members these
     admit on some networks. Choices that admit fewer than ``min_members`` are left out but the first ones. Those of
@@ -82,11 +84,14 @@ def choices(
     # On one network an interface can be beside the others on one PF.
     requests = [member.request for member in members if member.interfaces]
     is_packed = {request.pfs for request in requests if request is not None} == {"pack"}
-    attempts: Iterator[Networks] = itertools.islice(
-        _first_choices(candidates, member_limit, min_members, is_packed=is_packed), _MOST_CHOICES
+    attempts: Iterator[Networks | None] = itertools.islice(
+        _first_choices(candidates, member_limit, min_members, is_packed=is_packed), _MOST_CHOICES + 1
     )
     if has_extra_members:
-        attempts = iter(sorted(attempts, key=member_limit, reverse=True))
+        yield None
+        networks_by_room: list[Networks] = [choice for choice in attempts if choice is not None]
+        networks_by_room.sort(key=member_limit, reverse=True)
+        attempts = iter(networks_by_room)
     theirs = tuple(_networks_of(nominated, count))
     if all(network in among for network, among in zip(theirs, candidates, strict=True)):
         attempts = itertools.chain([theirs], (choice for choice in attempts if choice != theirs))
@@ -95,14 +100,15 @@ def choices(
 
 def _first_choices(
     candidates: Sequence[Sequence[str]], member_limit: Callable[[Networks], int], min_members: int, *, is_packed: bool
-) -> Iterator[Networks]:
-    """Yield distinct choices: the first ones in any case, then those that admit enough members."""
+) -> Iterator[Networks | None]:
+    """Yield distinct choices: the first ones in any case, then None, and those that admit enough members."""
     favourites, previous = _favourites(candidates, is_packed=is_packed), set[Networks]()
     with_room = (choice for choice in itertools.islice(favourites, _MAX_CHECKS) if member_limit(choice) >= min_members)
-    for choice in itertools.chain(
-        itertools.islice(favourites, _SAFE_CHOICES), with_room, _with_room(candidates, member_limit, min_members)
-    ):
-        if choice not in previous:
+    first, others = itertools.islice(favourites, _SAFE_CHOICES), _with_room(candidates, member_limit, min_members)
+    for choice in itertools.chain(first, (None,), with_room, others):
+        if choice is None:
+            yield None
+        elif choice not in previous:
             previous.add(choice)
             yield choice
 

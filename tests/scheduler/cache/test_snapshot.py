@@ -1,7 +1,7 @@
 """A snapshot is the cluster of one moment with what was put there since, whatever becomes of the live cache."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any
 
@@ -173,6 +173,35 @@ def test_a_snapshot_equals_a_cache_built_of_what_there_was(seed: int, make_node:
             facts(live)
     expected = Cluster(before.nodes, before.pods | own.pods)
     assert facts(snapshot) == facts(expected.rebuilt())
+    assert facts(live) == facts(cluster.rebuilt())
+    live.check()
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_pods_of_a_snapshot_are_assumed_together_as_if_one_by_one(
+    seed: int, make_node: MakeNode, make_pf: MakePf
+) -> None:
+    """Other nodes may have changed since, and pods of these may be shown with other labels."""
+    events = Events(seed, make_node, make_pf)
+    live, cluster = Cache(), Cluster()
+    for _ in range(40):
+        events.change(live, cluster)
+    snapshot, own = live.snapshot(has_volumes=True), Cluster(dict(cluster.nodes))
+    pods = [events.pod(events.random.choice(sorted(own.nodes)), own) for _ in range(events.random.randrange(1, 8))]
+    for pod in pods:
+        snapshot.assume(pod, 0.0)
+    if events.random.random() < 0.5:
+        facts(live)
+    for _ in range(5):
+        events.change(live, cluster)
+    for shown in list(cluster.pods.values())[:3]:
+        cluster.pods[shown.uid] = replace(shown, affinity_info=AffinityInfo("n", (("app", "a"),)))
+        live.put(cluster.pods[shown.uid], 0.0)
+    changed = set(live.nodes.changes.since(snapshot.nodes.changes.end - len(pods)))
+    kept = [one for one in pods if snapshot.nodes.row_of[one.node] not in changed]
+    # Those on changed nodes are not carried out, so none of a node is.
+    live.assume_all(snapshot, kept)
+    cluster.pods |= {one.uid: one for one in kept}
     assert facts(live) == facts(cluster.rebuilt())
     live.check()
 

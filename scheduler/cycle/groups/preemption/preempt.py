@@ -231,6 +231,8 @@ class GroupPreemption:
             victims.plans.charge(1 + len(rows) // _NODES_AS_LONG)
             yield None
             for networks in choices(demand, demand.needed, there, partial(sums.admitted, among=rows)):
+                if networks is None:
+                    continue
                 for order in orders:
                     victims.plans.charge(1 + len(order) // _MEMBERS_AS_LONG)
                     members = on_rails(order, demand.group, networks)
