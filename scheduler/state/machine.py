@@ -108,9 +108,7 @@ class Machine:
         self.event_handlers = EventHandlers(
             state, self.group_scheduling, self.parts, ClusterObjects(state.cache.pod_counts, state.budgets)
         )
-        self.nomination_takeover = NominationTakeover(
-            state.cache, state.nominator, state.pending_pods, state.pending_groups
-        )
+        self.nomination_takeover = NominationTakeover(state)
         self.extender_pods = ExtenderPods(
             scheduler_name=scheduler_name,
             cache=state.cache,

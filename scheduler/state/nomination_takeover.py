@@ -18,17 +18,15 @@ from dataclasses import dataclass, field, replace
 from itertools import islice, takewhile
 
 from mooring.annotations.group import MOST_MEMBERS
-from scheduler.cache.cache import AssignedPod, Cache
+from scheduler.cache.cache import AssignedPod
 from scheduler.cycle.groups.rails import on_rails
 from scheduler.cycle.node_dry_run import DryRuns
 from scheduler.cycle.nominations import Nomination
 from scheduler.kube.group_membership import GroupKey
 from scheduler.kube.pod_info import PodInfo
-from scheduler.pending.groups.pending_groups import PendingGroups
-from scheduler.pending.nominator import Nominator
 from scheduler.pending.pending_pod import PendingPod
-from scheduler.pending.pending_pods import PendingPods
 from scheduler.placement.steps import Steps
+from scheduler.state.shared_state import SharedState
 
 # Pods that are looked at in one step: some 0.2 ms each; so many others that are moved on its node take as long.
 _PORTION, _MOVED_AS_LONG = 64, 8
@@ -48,10 +46,7 @@ class _Lot:
 class NominationTakeover:
     """The pods that are still to be looked at are noted by `PendingPods`."""
 
-    cache: Cache
-    nominator: Nominator
-    pending_pods: PendingPods
-    pending_groups: PendingGroups
+    state: SharedState
     _lot: _Lot | None = None
 
     @property
@@ -80,9 +75,9 @@ class NominationTakeover:
 
     def _next(self) -> _Lot | None:
         """Return the next pods that are to be looked at, and that were never tried here."""
-        noted = self.pending_pods.nominated_in_status
+        noted = self.state.pending_pods.nominated_in_status
         while noted:
-            first = self.pending_pods[next(iter(noted))]
+            first = self.state.pending_pods[next(iter(noted))]
             key = _key_of(first)
             pods = self._alone() if key is None else self._members(key)
             for one in (first, *pods):
@@ -93,23 +88,23 @@ class NominationTakeover:
         return None
 
     def _alone(self) -> list[PendingPod]:
-        noted = (self.pending_pods[uid] for uid in islice(self.pending_pods.nominated_in_status, _PORTION))
+        noted = (self.state.pending_pods[uid] for uid in islice(self.state.pending_pods.nominated_in_status, _PORTION))
         return list(takewhile(lambda one: _key_of(one) is None, noted))
 
     def _members(self, key: GroupKey) -> list[PendingPod]:
-        waiting = self.pending_groups.members(key).of("waiting")
-        return [self.pending_pods[uid] for uid in islice(waiting, MOST_MEMBERS)]
+        waiting = self.state.pending_groups.members(key).of("waiting")
+        return [self.state.pending_pods[uid] for uid in islice(waiting, MOST_MEMBERS)]
 
     def _is_decided_soon(self, lot: _Lot) -> bool:
-        if lot.key is not None and not self.pending_groups.is_queued(lot.key):
+        if lot.key is not None and not self.state.pending_groups.is_queued(lot.key):
             return False
         return not any(one.attempts for one in lot.left)
 
     def _others(self, lot: _Lot) -> Mapping[str, list[AssignedPod]]:
         """Return by node the nominated pods that are not looked at."""
         uids, found = {one.pod.metadata.uid for one in lot.pods}, dict[str, list[AssignedPod]]()
-        for uid in self.nominator:
-            if uid not in uids and (nomination := self.nominator.of(uid)) is not None:
+        for uid in self.state.nominator:
+            if uid not in uids and (nomination := self.state.nominator.of(uid)) is not None:
                 found.setdefault(nomination.node, []).append(nomination.assigned)
         return found
 
@@ -119,34 +114,34 @@ class NominationTakeover:
         Return how many pods were moved for that.
         """
         pod_info, node = pending.pod_info, pending.pod.status.nominated_node_name or ""
-        row = self.cache.nodes.row_of.get(node)
+        row = self.state.cache.nodes.row_of.get(node)
         if row is None or not isinstance(pod_info, PodInfo):
             return 0
         priority = pod_info.priority
         if lot.key is not None:
             # It is kept from all that the group comes before, whatever its members' own priorities.
-            group, priority = self.pending_groups.group(lot.key), self.pending_groups.priority(lot.key)
+            group, priority = self.state.pending_groups.group(lot.key), self.state.pending_groups.priority(lot.key)
             (pod_info,) = on_rails([pod_info], group, ()) if group.rails == "index" else (pod_info,)
-        there, here = lot.found.setdefault(node, []), self.cache.assigned_pods_on(node)
+        there, here = lot.found.setdefault(node, []), self.state.cache.assigned_pods_on(node)
         beside = [one for one in (*others.get(node, ()), *there) if one.priority >= priority]
         leaving = [one for one in here if one.affinity_info is not None and one.affinity_info.terminating]
-        with DryRuns(pod_info, self.cache, Steps(), reserves_only=True).on(row, beside, off=leaving) as dry_run:
+        with DryRuns(pod_info, self.state.cache, Steps(), reserves_only=True).on(row, beside, off=leaving) as dry_run:
             there.append(replace(dry_run.assigned(), priority=priority))
         return len(beside) + len(leaving)
 
     def _nominate(self, lot: _Lot, now: float) -> None:
         """Nominate those that were looked at and still wait; end what was kept for one that has no node any more."""
-        waiting = self.pending_pods.pending
+        waiting = self.state.pending_pods.pending
         found = [one for there in lot.found.values() for one in there]
         kept = [one for one in found if one.uid in waiting and _key_of(waiting[one.uid]) == lot.key]
         if lot.key is None:
             uids = {one.uid for one in kept}
             for one in lot.pods:
                 if one.pod.metadata.uid not in uids:
-                    self.nominator.delete(one.pod.metadata.uid, now)
+                    self.state.nominator.delete(one.pod.metadata.uid, now)
         elif not kept:
-            self.nominator.delete_group(lot.key, now)
-        self.nominator.nominate_all([Nomination(one, group=lot.key) for one in kept], now)
+            self.state.nominator.delete_group(lot.key, now)
+        self.state.nominator.nominate_all([Nomination(one, group=lot.key) for one in kept], now)
 
 
 def _key_of(pending: PendingPod) -> GroupKey | None:
