@@ -81,7 +81,7 @@ class BoundWithoutVfs(Part):
         about = {"pod": pod.key, "uid": uid, "node": pod.spec.node_name or ""}
         return [Notice("assignment", "pod that asks for VFs was bound without any", about), _report(pod)]
 
-    def pod_deleted(self, uid: str, assigned: AssignedPod | None, now: float) -> None:
+    def pod_deleted(self, uid: str, assigned_pod: AssignedPod | None, now: float) -> None:
         self._drop(uid)
 
     def _drop(self, uid: str) -> None:

@@ -40,8 +40,8 @@ class Part:
     def pod_unreadable(self, uid: str) -> None:
         """Take in that a pod cannot be read any more; what it holds on its node stays held."""
 
-    def pod_deleted(self, uid: str, assigned: AssignedPod | None, now: float) -> None:
-        """Take in that a pod is gone, or is over; ``assigned`` is what it was on its node, if it had one."""
+    def pod_deleted(self, uid: str, assigned_pod: AssignedPod | None, now: float) -> None:
+        """Take in that a pod is gone, or is over; ``assigned_pod`` is what it was on its node, if it had one."""
 
     def node_changed(self, previous: NodeInfo | None, node: NodeInfo, now: float) -> Iterable[Instruction]:
         """Take in a node that is new or has changed."""

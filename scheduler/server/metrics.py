@@ -232,7 +232,7 @@ class _MachineCollector(Collector):
         yield incoming
         yield from self._groups()
         disputed = "VFs that more than one live pod claims"
-        yield GaugeMetricFamily("mooring_disputed_vfs", disputed, self._machine.vf_disputes.disputed[VFS])
+        yield GaugeMetricFamily("mooring_disputed_vfs", disputed, self._machine.vf_disputes.dispute_counts[VFS])
         spent = "Searches for a placement on one node that ran out of steps"
         yield CounterMetricFamily("mooring_placement_budget_exhausted", spent, self._machine.budget_spent)
         yield from self._networks()
@@ -253,7 +253,7 @@ class _MachineCollector(Collector):
         decisions = CounterMetricFamily("mooring_group_decisions", "Decisions about groups", labels=["result"])
         for result, count in scheduling.decisions.items():
             decisions.add_metric([result], count)
-        placed = scheduling.members_placed
+        placed = scheduling.placement_count
         return waiting, decisions, CounterMetricFamily("mooring_group_members_placed", "Members placed", placed)
 
     def _networks(self) -> Iterable[GaugeMetricFamily]:
@@ -278,7 +278,7 @@ class _MachineCollector(Collector):
         disputed = GaugeMetricFamily(
             "mooring_disputed_units", "Units of other kinds that more than one live pod claims", labels=["kind"]
         )
-        nodes, claimed_twice = self._machine.cache.nodes, self._machine.vf_disputes.disputed
+        nodes, claimed_twice = self._machine.cache.nodes, self._machine.vf_disputes.dispute_counts
         for kind, unit_pools in nodes.unit_pools.items():
             free.add_metric([kind], sum(len(unit_pools[row].units.free) for row in nodes.all_rows()))
             disputed.add_metric([kind], claimed_twice[kind])
@@ -293,7 +293,7 @@ class _MachineCollector(Collector):
         late = GaugeMetricFamily(
             "mooring_rates_late_since_timestamp_seconds",
             "When the oldest rates were allocated that are not in force",
-            self._machine.rate_changes.late_since(self._unix_offset_s()) or 0,
+            self._machine.rate_changes.late_start(self._unix_offset_s()) or 0,
         )
         return edited, late
 

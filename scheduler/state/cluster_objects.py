@@ -39,7 +39,7 @@ class ClusterObjects:
 
     pod_counts: PodCounts
     budgets: Budgets = field(default_factory=Budgets)
-    _known: dict[type[ClusterObject], set[tuple[str, str]]] = field(default_factory=dict)
+    _keys: dict[type[ClusterObject], set[tuple[str, str]]] = field(default_factory=dict)
 
     def take(
         self, kind: type[ClusterObject], event: Event[ClusterObject]
@@ -47,40 +47,40 @@ class ClusterObjects:
         """Return the events that can help pods, and which objects are left out and why."""
         match event:
             case Synced(entries):
-                helps, unreadable_objects = self.keep(kind, [entry.identity for entry in entries]), []
+                cluster_event, unreadable_objects = self.keep(kind, [entry.identity for entry in entries]), []
                 for entry in entries:
-                    helped, unread = self.take(kind, entry)
-                    helps |= helped
-                    unreadable_objects += unread
-                return helps, unreadable_objects
+                    entry_event, entry_objects = self.take(kind, entry)
+                    cluster_event |= entry_event
+                    unreadable_objects += entry_objects
+                return cluster_event, unreadable_objects
             case Changed(identity, item):
                 return self._put(kind, identity, item)
-            case Unreadable(identity, why):
-                return self._remove(kind, identity), [(identity, why)]
+            case Unreadable(identity, reason):
+                return self._remove(kind, identity), [(identity, reason)]
             case Removed(identity):
                 return self._remove(kind, identity), []
 
-    def keep(self, kind: type[ClusterObject], there: Iterable[Identity]) -> ClusterEvent:
+    def keep(self, kind: type[ClusterObject], identities: Iterable[Identity]) -> ClusterEvent:
         """Record that these are all objects of this kind; return the events that can help pods."""
-        helps = NO_EVENT
-        kept = {(identity.namespace, identity.name) for identity in there}
-        for namespace, name in sorted(self._known.get(kind, set()) - kept):
-            helps |= self._remove(kind, Identity(name, namespace))
-        return helps
+        cluster_event = NO_EVENT
+        keys = {(identity.namespace, identity.name) for identity in identities}
+        for namespace, name in sorted(self._keys.get(kind, set()) - keys):
+            cluster_event |= self._remove(kind, Identity(name, namespace))
+        return cluster_event
 
     def _put(
         self, kind: type[ClusterObject], identity: Identity, item: ClusterObject
     ) -> tuple[ClusterEvent, list[tuple[Identity, str]]]:
-        self._known.setdefault(kind, set()).add((identity.namespace, identity.name))
+        self._keys.setdefault(kind, set()).add((identity.namespace, identity.name))
         match item:
             case Namespace():
-                changed = self.pod_counts.put_namespace(item.metadata.name, item.metadata.labels or {})
-                return (ClusterEvent.NAMESPACE if changed else NO_EVENT), []
+                is_change = self.pod_counts.put_namespace(item.metadata.name, item.metadata.labels or {})
+                return (ClusterEvent.NAMESPACE if is_change else NO_EVENT), []
             case _:
                 try:
                     self._put_selecting(item)
-                except ValueError as unreadable:
-                    return self._remove(kind, identity), [(identity, str(unreadable))]
+                except ValueError as error:
+                    return self._remove(kind, identity), [(identity, str(error))]
         # A selector only spreads pods as a preference: it refuses no node, so its change can help no pod. The same
         # holds for a budget: it only affects which pods are victims.
         return NO_EVENT, []
@@ -96,7 +96,7 @@ class ClusterObjects:
             self.pod_counts.default_selectors.put_controller(item)
 
     def _remove(self, kind: type[ClusterObject], identity: Identity) -> ClusterEvent:
-        self._known.get(kind, set()).discard((identity.namespace, identity.name))
+        self._keys.get(kind, set()).discard((identity.namespace, identity.name))
         if kind is Namespace:
             self.pod_counts.remove_namespace(identity.name)
             # A deleted namespace may have been one that an anti-affinity names.

@@ -23,7 +23,7 @@ from scheduler.pending.event_hints import of_assigned_pod, of_leaving, of_node
 from scheduler.pending.part import Part, PodChange
 from scheduler.state.cluster_objects import ClusterObject, ClusterObjects
 from scheduler.state.groups.group_scheduling import GroupScheduling
-from scheduler.state.relist_diff import missing
+from scheduler.state.relist_diff import find_missing
 from scheduler.state.shared_state import SharedState
 from scheduler.state.unreadable_objects import UnreadableObjects
 
@@ -41,9 +41,9 @@ class EventHandlers:
     def nodes(self, event: Change[Node], now: float) -> list[Instruction]:
         match event:
             case Changed(identity, node):
-                return self._node(node, identity, now)
-            case Unreadable(identity, why):
-                return self._leave_out_node(identity, why, now)
+                return self._put_node(node, identity, now)
+            case Unreadable(identity, reason):
+                return self._leave_out_node(identity, reason, now)
             case Removed(identity):
                 self.unreadable_objects.drop(Node, identity)
                 self._remove_node(identity.name, now)
@@ -53,11 +53,11 @@ class EventHandlers:
         match event:
             case Changed(identity, pod) if identity.uid:
                 self.unreadable_objects.drop(Pod, identity)
-                return self._pod(pod, now)
+                return self._put_pod(pod, now)
             case Changed(identity):
                 return self._leave_out_pod(identity, "metadata.uid is missing", now)
-            case Unreadable(identity, why):
-                return self._leave_out_pod(identity, why, now)
+            case Unreadable(identity, reason):
+                return self._leave_out_pod(identity, reason, now)
             case Removed(identity):
                 self.unreadable_objects.drop(Pod, identity)
                 self._leave(identity.uid, now)
@@ -68,7 +68,7 @@ class EventHandlers:
         if isinstance(event, Synced):
             for _ in self.handle_list(kind, event.there, now):
                 pass
-            return [one for entry in event.entries for one in self.handle(kind, entry, now)]
+            return [instruction for entry in event.entries for instruction in self.handle(kind, entry, now)]
         if kind is Node:
             return self.nodes(event, now)
         if kind is Pod:
@@ -82,76 +82,82 @@ class EventHandlers:
 
     def has(self, kind: type[Any], identity: Identity) -> bool:
         """Return whether an object is present in exactly this version; only for bound pods, which are many."""
-        assigned = self.state.cache.assigned(identity.uid) if kind is Pod else None
-        return assigned is not None and assigned.version != "" and assigned.version == identity.resource_version
+        assigned_pod = self.state.cache.assigned(identity.uid) if kind is Pod else None
+        return (
+            assigned_pod is not None
+            and assigned_pod.version != ""
+            and assigned_pod.version == identity.resource_version
+        )
 
-    def handle_list(self, kind: type[Any], there: Sequence[Identity], now: float) -> Iterator[None]:
+    def handle_list(self, kind: type[Any], identities: Sequence[Identity], now: float) -> Iterator[None]:
         """Record that these are all objects of this kind, step by step as the iterator advances."""
         if kind is Node:
-            for name in sorted(self.state.cache.node_names() - {identity.name for identity in there}):
+            for name in sorted(self.state.cache.node_names() - {identity.name for identity in identities}):
                 self._remove_node(name, now)
         elif kind is Pod:
-            succeeded = self.state.groups_by_pod.uids("succeeded")
-            known = [*self.state.pending_pods.uids(), *self.state.cache.uids(), *succeeded]
-            for uid in missing(known, [identity.uid for identity in there]):
+            succeeded_uids = self.state.groups_by_pod.uids("succeeded")
+            uids = [*self.state.pending_pods.uids(), *self.state.cache.uids(), *succeeded_uids]
+            for uid in find_missing(uids, [identity.uid for identity in identities]):
                 if uid is not None:
                     self._leave(uid, now)
                 yield
         elif kind in volume_cache.PATHS:
-            self.state.volume_events.keep(kind, there, now)
+            self.state.volume_events.keep(kind, identities, now)
         elif kind in known_pod_groups.PATHS:
-            self.state.pending_groups.keep_pod_groups(kind, there, now)
+            self.state.pending_groups.keep_pod_groups(kind, identities, now)
         else:
-            self.state.queue.move_on_event(self.cluster_objects.keep(kind, there), now)
-        self.unreadable_objects.keep(kind, there)
+            self.state.queue.move_on_event(self.cluster_objects.keep(kind, identities), now)
+        self.unreadable_objects.keep(kind, identities)
 
     def handle_volume_object(
         self, kind: type[volume_cache.Stored], event: Change[volume_cache.Stored], now: float
     ) -> list[Instruction]:
         """Apply a watch event of volumes, claims, storage classes and attach limits of nodes."""
-        return self._leave_out_others(kind, event, "storage", self.state.volume_events.take(kind, event, now))
+        return self._leave_out_objects(kind, event, "storage", self.state.volume_events.take(kind, event, now))
 
     def handle_cluster_object(
         self, kind: type[ClusterObject], event: Change[ClusterObject], now: float
     ) -> list[Instruction]:
         """Apply a watch event of namespaces, services and controllers."""
-        helps, unreadable_objects = self.cluster_objects.take(kind, event)
-        self.state.queue.move_on_event(helps, now)
-        return self._leave_out_others(kind, event, "cluster_objects", unreadable_objects)
+        cluster_event, unreadable_objects = self.cluster_objects.take(kind, event)
+        self.state.queue.move_on_event(cluster_event, now)
+        return self._leave_out_objects(kind, event, "cluster_objects", unreadable_objects)
 
-    def _leave_out_others(
+    def _leave_out_objects(
         self, kind: type[Any], event: Change[Any], subject: Subject, unreadable_objects: Sequence[tuple[Identity, str]]
     ) -> list[Instruction]:
         if not unreadable_objects:
             self.unreadable_objects.drop(kind, event.identity)
         return [
-            one
-            for identity, why in unreadable_objects
-            for one in self.unreadable_objects.other(kind, identity, subject, why)
+            instruction
+            for identity, reason in unreadable_objects
+            for instruction in self.unreadable_objects.leave_out_object(kind, identity, subject, reason)
         ]
 
-    def _node(self, node: Node, identity: Identity, now: float) -> list[Instruction]:
-        known = self.state.cache.node(node.metadata.name)
+    def _put_node(self, node: Node, identity: Identity, now: float) -> list[Instruction]:
+        previous = self.state.cache.node(node.metadata.name)
         try:
-            node_info, error = read_node(node, known, now)
-        except ValueError as unreadable:
-            return self._leave_out_node(identity, str(unreadable), now)
+            node_info, error = read_node(node, previous, now)
+        except ValueError as fault:
+            return self._leave_out_node(identity, str(fault), now)
         self.unreadable_objects.drop(Node, identity)
-        found: list[Instruction] = []
-        if node_info != known:
+        instructions: list[Instruction] = []
+        if node_info != previous:
             self.state.cache.put_node(node_info)
-            self.state.queue.move_on_event(of_node(known, node_info), now)
+            self.state.queue.move_on_event(of_node(previous, node_info), now)
             for part in self.parts:
-                found += part.node_changed(known, node_info, now)
-            found += self._unreadable(node_info)
-        fields = {"node": node_info.name, "reason": error}
-        return [*found, Notice("inventory", "node left out: inventory cannot be read", fields)] if error else found
+                instructions += part.node_changed(previous, node_info, now)
+            instructions += self._inventory_notices(node_info)
+        if error:
+            fields = {"node": node_info.name, "reason": error}
+            instructions.append(Notice("inventory", "node left out: inventory cannot be read", fields))
+        return instructions
 
-    def _unreadable(self, node_info: NodeInfo) -> Iterator[Instruction]:
+    def _inventory_notices(self, node_info: NodeInfo) -> Iterator[Instruction]:
         """Yield which parts of a node are left out because its inventory of another kind cannot be used."""
-        for kind, why in self.state.cache.unit_pools.unreadable(node_info.name):
-            about = {"node": node_info.name, "constraint": kind, "reason": why}
-            yield Notice("constraint", "node left out: inventory of another kind cannot be read", about)
+        for kind, reason in self.state.cache.unit_pools.unreadable(node_info.name):
+            fields = {"node": node_info.name, "constraint": kind, "reason": reason}
+            yield Notice("constraint", "node left out: inventory of another kind cannot be read", fields)
 
     def _remove_node(self, name: str, now: float) -> None:
         self.state.cache.remove_node(name)
@@ -159,11 +165,11 @@ class EventHandlers:
         for part in self.parts:
             part.node_removed(name, now)
 
-    def _leave_out_node(self, identity: Identity, why: str, now: float) -> list[Instruction]:
+    def _leave_out_node(self, identity: Identity, reason: str, now: float) -> list[Instruction]:
         self._remove_node(identity.name, now)
-        return self.unreadable_objects.node(identity, why)
+        return self.unreadable_objects.leave_out_node(identity, reason)
 
-    def _leave_out_pod(self, identity: Identity, why: str, now: float) -> list[Instruction]:
+    def _leave_out_pod(self, identity: Identity, reason: str, now: float) -> list[Instruction]:
         """Leave a pod out; keep its claims on its node."""
         self.group_scheduling.interrupt(identity.uid, now)
         if self._is_held(identity.uid):
@@ -172,58 +178,58 @@ class EventHandlers:
         self.state.pending_pods.delete(identity.uid, now)
         for part in self.parts:
             part.pod_unreadable(identity.uid)
-        return self.unreadable_objects.pod(identity, why)
+        return self.unreadable_objects.leave_out_pod(identity, reason)
 
-    def _pod(self, pod: Pod, now: float) -> list[Instruction]:
+    def _put_pod(self, pod: Pod, now: float) -> list[Instruction]:
         uid = pod.metadata.uid
         self.group_scheduling.interrupt(uid, now, pod)
         for part in self.parts:
             part.pod_updated(pod, now)
         if pod.is_over:
             self._leave_node(uid, now)
-            self._stand(pod, "succeeded" if pod.status.phase == "Succeeded" else None, now)
+            self._note_standing(pod, "succeeded" if pod.status.phase == "Succeeded" else None, now)
             return []
         if pod.spec.node_name:
             is_latecomer = pod.spec.scheduler_name != self.state.scheduler_name or self._had_no_group(uid)
-            found = self._assigned(pod, now)
+            instructions = self._put_assigned_pod(pod, now)
             standing: Standing = "placed" if pod.metadata.deletion_timestamp is None else "leaving"
-            self._stand(pod, standing, now, is_latecomer=is_latecomer)
-            return found
+            self._note_standing(pod, standing, now, is_latecomer=is_latecomer)
+            return instructions
         if self.state.cache.assigned(uid) is not None:
             if self._is_held(uid) and pod.metadata.deletion_timestamp is not None:
                 self._leave(uid, now)
             elif self._is_held(uid) and self.state.pending_pods.has_changed(pod):
-                self._take_back(uid, now)
-                self._wait(pod, now)
+                self._release_hold(uid, now)
+                self._put_waiting_pod(pod, now)
                 return []
             self.state.pending_pods.renew(pod)
             if pod.metadata.deletion_timestamp is not None:
                 # Its Binding is on the way.
-                self._stand(pod, "leaving", now)
+                self._note_standing(pod, "leaving", now)
             return []
-        self._wait(pod, now)
+        self._put_waiting_pod(pod, now)
         return []
 
-    def _wait(self, pod: Pod, now: float) -> None:
+    def _put_waiting_pod(self, pod: Pod, now: float) -> None:
         """Take in a pod that has no node and is assumed on none."""
         uid, is_going = pod.metadata.uid, pod.metadata.deletion_timestamp is not None
         if pod.spec.scheduler_name != self.state.scheduler_name or is_going:
             self.state.pending_pods.leave_to_others(uid, now)
-            self._stand(pod, None if is_going else "foreign", now)
+            self._note_standing(pod, None if is_going else "foreign", now)
         elif pod.spec.scheduling_gates:
             self.state.pending_pods.gate(uid, now)
-            self._stand(pod, "gated", now)
+            self._note_standing(pod, "gated", now)
         else:
             self.state.pending_pods.add(pod, now)
 
-    def _take_back(self, uid: str, now: float) -> None:
+    def _release_hold(self, uid: str, now: float) -> None:
         """End what is held for a pod: it was decided about by what it does not ask for any more."""
         self.state.held_binds.drop(uid)
         self.state.volume_waits.drop(uid)
         self.state.pending_pods.forget_assumed(uid, now)
         self.state.pending_pods.give_up_volumes(now)
 
-    def _stand(self, pod: Pod, standing: Standing | None, now: float, *, is_latecomer: bool = False) -> None:
+    def _note_standing(self, pod: Pod, standing: Standing | None, now: float, *, is_latecomer: bool = False) -> None:
         """Record what a pod that does not wait for us counts for in its group, if it is in one."""
         membership = membership_if_readable(pod)
         times = node_times(pod) if membership is not None else NOW
@@ -240,19 +246,19 @@ class EventHandlers:
         """Return whether a pod is assumed, and its Binding waits for volumes."""
         return uid in self.state.volume_waits or uid in self.state.held_binds
 
-    def _assigned(self, pod: Pod, now: float) -> list[Instruction]:
+    def _put_assigned_pod(self, pod: Pod, now: float) -> list[Instruction]:
         uid = pod.metadata.uid
         self.state.held_binds.drop(uid)
         self.state.pending_pods.delete(uid, now)
-        known = self.state.cache.assigned(uid)
-        if known is not None and known.version and known.version == pod.metadata.resource_version:
+        previous = self.state.cache.assigned(uid)
+        if previous is not None and previous.version and previous.version == pod.metadata.resource_version:
             # Listed again without change.
             return []
-        assigned, faults = read_assigned_pod(pod, known, self.state.cache.nodes.published_names)
-        notices: list[Instruction] = [Notice(one.part, one.event, one.fields) for one in faults]
-        if event := of_assigned_pod(known, assigned, self.state.cache.put(assigned, now)):
+        assigned_pod, faults = read_assigned_pod(pod, previous, self.state.cache.nodes.published_names)
+        notices: list[Instruction] = [Notice(fault.part, fault.event, fault.fields) for fault in faults]
+        if event := of_assigned_pod(previous, assigned_pod, self.state.cache.put(assigned_pod, now)):
             self.state.queue.move_on_event(event, now)
-        change = PodChange(pod, known, assigned, event)
+        change = PodChange(pod, previous, assigned_pod, event)
         for part in self.parts:
             notices += part.pod_assigned(change, now)
         return notices
@@ -266,8 +272,8 @@ class EventHandlers:
         self.group_scheduling.interrupt(uid, now)
         self.state.held_binds.drop(uid)
         self.state.pending_pods.delete(uid, now)
-        assigned = self.state.cache.remove(uid, now)
-        if assigned is not None:
-            self.state.queue.move_on_event(of_leaving(assigned), now)
+        assigned_pod = self.state.cache.remove(uid, now)
+        if assigned_pod is not None:
+            self.state.queue.move_on_event(of_leaving(assigned_pod), now)
         for part in self.parts:
-            part.pod_deleted(uid, assigned, now)
+            part.pod_deleted(uid, assigned_pod, now)

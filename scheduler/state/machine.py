@@ -122,7 +122,7 @@ class Machine:
             sign=sign,
         )
         # The entry of the queue that is being decided about.
-        self._trying = ""
+        self._current_entry = ""
         self._is_group = False
         # Whether the last step has set a decision aside: it goes on after others.
         self.has_set_aside = False
@@ -152,64 +152,64 @@ class Machine:
 
         ``record_phase`` is called with each phase that ends.
         """
-        found = self._step(now, record_phase)
-        return None if found is None else self._open_binds.begin(found, now)
+        instructions = self._step(now, record_phase)
+        return None if instructions is None else self._open_binds.begin(instructions, now)
 
     def _step(self, now: float, record_phase: RecordPhase) -> list[Instruction] | None:
         self.has_set_aside = False
-        if not (self._trying and self.queue.is_in_flight(self._trying)):
+        if not (self._current_entry and self.queue.is_in_flight(self._current_entry)):
             self._abandon()
             if self.nomination_takeover.proceed(now):
                 return []
             if not self._begin(now):
                 return None
         if self._is_group:
-            found = self.group_scheduling.proceed(now, record_phase)
+            instructions = self.group_scheduling.proceed(now, record_phase)
         else:
-            found = self.pod_scheduling.proceed(self._trying, now, record_phase)
-        if found is None:
+            instructions = self.pod_scheduling.proceed(self._current_entry, now, record_phase)
+        if instructions is None:
             self.has_set_aside = self._is_group and not self.group_scheduling.is_deciding
             if self.has_set_aside:
-                self._trying = ""
+                self._current_entry = ""
             return []
-        self._trying = ""
-        return found
+        self._current_entry = ""
+        return instructions
 
     def _abandon(self) -> None:
         """Drop the decision that is under way, if what it is about is not in the queue any more."""
-        self._trying = ""
+        self._current_entry = ""
         self.group_scheduling.abandon()
         self.pod_scheduling.abandon()
 
     def _begin(self, now: float) -> bool:
         """Begin to decide about what is next in the queue; return whether there is anything."""
-        self._trying = self.group_scheduling.resume(now)
-        if self._trying:
+        self._current_entry = self.group_scheduling.resume(now)
+        if self._current_entry:
             self._is_group = True
             return True
         self._open_binds.hold(now)
-        self._trying = self.queue.pop(now) or ""
-        if not self._trying:
+        self._current_entry = self.queue.pop(now) or ""
+        if not self._current_entry:
             return False
-        key = self.pending_groups.key_of(self._trying)
+        key = self.pending_groups.key_of(self._current_entry)
         self._is_group = key is not None
         if key is not None:
             self.group_scheduling.begin(key)
         else:
-            self.pod_scheduling.begin(self._trying)
+            self.pod_scheduling.begin(self._current_entry)
         return True
 
     @property
     def is_trying(self) -> bool:
         """Return whether a decision takes another step, or what must come before it."""
-        return bool(self._trying) or self.nomination_takeover.is_under_way
+        return bool(self._current_entry) or self.nomination_takeover.is_under_way
 
     def give_up(self, now: float) -> list[Instruction]:
         """Mark the pod unschedulable whose decision failed by a bug; continue with the others of its signature.
 
         Nothing tries it again by itself, so that it keeps no room from others: its nomination, or its group's, ends.
         """
-        uid, self._trying = self._trying, ""
+        uid, self._current_entry = self._current_entry, ""
         if (key := self.pending_groups.key_of(uid)) is not None:
             self.nominator.delete_group(key, now)
             return self.group_scheduling.give_up(uid)

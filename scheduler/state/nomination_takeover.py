@@ -29,7 +29,7 @@ from scheduler.placement.steps import Steps
 from scheduler.state.shared_state import SharedState
 
 # Pods that are looked at in one step: some 0.2 ms each; so many others that are moved on its node take as long.
-_PORTION, _MOVED_AS_LONG = 64, 8
+_PORTION, _MOVES_PER_POD = 64, 8
 
 
 @dataclass(slots=True)
@@ -38,8 +38,8 @@ class _Lot:
 
     key: GroupKey | None
     pods: Sequence[PendingPod]
-    left: deque[PendingPod]
-    found: dict[str, list[AssignedPod]] = field(default_factory=dict)
+    rest: deque[PendingPod]
+    assigned_pods: dict[str, list[AssignedPod]] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -63,10 +63,10 @@ class NominationTakeover:
             lot = self._next()
         if lot is None:
             return False
-        others, spent = self._others(lot), 0
-        while lot.left and spent < _PORTION:
-            spent += 1 + self._look_at(lot, lot.left.popleft(), others) // _MOVED_AS_LONG
-        if lot.left or (spent and len(lot.pods) > _PORTION):
+        nominated_pods, pod_count = self._nominated_pods(lot), 0
+        while lot.rest and pod_count < _PORTION:
+            pod_count += 1 + self._look_at(lot, lot.rest.popleft(), nominated_pods) // _MOVES_PER_POD
+        if lot.rest or (pod_count and len(lot.pods) > _PORTION):
             # To nominate many takes a step by itself.
             self._lot = lot
         else:
@@ -75,40 +75,42 @@ class NominationTakeover:
 
     def _next(self) -> _Lot | None:
         """Return the next pods that are to be looked at, and that were never tried here."""
-        noted = self.state.pending_pods.nominated_in_status
-        while noted:
-            first = self.state.pending_pods[next(iter(noted))]
+        nominated_uids = self.state.pending_pods.nominated_in_status
+        while nominated_uids:
+            first = self.state.pending_pods[next(iter(nominated_uids))]
             key = _key_of(first)
-            pods = self._alone() if key is None else self._members(key)
-            for one in (first, *pods):
-                noted.pop(one.pod.metadata.uid, None)
+            pods = self._single_pods() if key is None else self._members(key)
+            for pending in (first, *pods):
+                nominated_uids.pop(pending.pod.metadata.uid, None)
             lot = _Lot(key, pods, deque(pods))
             if pods and self._is_decided_soon(lot):
                 return lot
         return None
 
-    def _alone(self) -> list[PendingPod]:
-        noted = (self.state.pending_pods[uid] for uid in islice(self.state.pending_pods.nominated_in_status, _PORTION))
-        return list(takewhile(lambda one: _key_of(one) is None, noted))
+    def _single_pods(self) -> list[PendingPod]:
+        pending_pods = (
+            self.state.pending_pods[uid] for uid in islice(self.state.pending_pods.nominated_in_status, _PORTION)
+        )
+        return list(takewhile(lambda pending: _key_of(pending) is None, pending_pods))
 
     def _members(self, key: GroupKey) -> list[PendingPod]:
-        waiting = self.state.pending_groups.members(key).of("waiting")
-        return [self.state.pending_pods[uid] for uid in islice(waiting, MOST_MEMBERS)]
+        uids = self.state.pending_groups.members(key).of("waiting")
+        return [self.state.pending_pods[uid] for uid in islice(uids, MOST_MEMBERS)]
 
     def _is_decided_soon(self, lot: _Lot) -> bool:
         if lot.key is not None and not self.state.pending_groups.is_queued(lot.key):
             return False
-        return not any(one.attempts for one in lot.left)
+        return not any(pending.attempts for pending in lot.rest)
 
-    def _others(self, lot: _Lot) -> Mapping[str, list[AssignedPod]]:
+    def _nominated_pods(self, lot: _Lot) -> Mapping[str, list[AssignedPod]]:
         """Return by node the nominated pods that are not looked at."""
-        uids, found = {one.pod.metadata.uid for one in lot.pods}, dict[str, list[AssignedPod]]()
+        uids, pods_by_node = {pending.pod.metadata.uid for pending in lot.pods}, dict[str, list[AssignedPod]]()
         for uid in self.state.nominator:
             if uid not in uids and (nomination := self.state.nominator.of(uid)) is not None:
-                found.setdefault(nomination.node, []).append(nomination.assigned)
-        return found
+                pods_by_node.setdefault(nomination.node, []).append(nomination.assigned)
+        return pods_by_node
 
-    def _look_at(self, lot: _Lot, pending: PendingPod, others: Mapping[str, list[AssignedPod]]) -> int:
+    def _look_at(self, lot: _Lot, pending: PendingPod, nominated_pods: Mapping[str, list[AssignedPod]]) -> int:
         """Find what a pod counts for on its node, with the VFs that it gets when those that leave are gone.
 
         Return how many pods were moved for that.
@@ -122,26 +124,42 @@ class NominationTakeover:
             # It is kept from all that the group comes before, whatever its members' own priorities.
             group, priority = self.state.pending_groups.group(lot.key), self.state.pending_groups.priority(lot.key)
             (pod_info,) = on_rails([pod_info], group, ()) if group.rails == "index" else (pod_info,)
-        there, here = lot.found.setdefault(node, []), self.state.cache.assigned_pods_on(node)
-        beside = [one for one in (*others.get(node, ()), *there) if one.priority >= priority]
-        leaving = [one for one in here if one.affinity_info is not None and one.affinity_info.terminating]
-        with DryRuns(pod_info, self.state.cache, Steps(), reserves_only=True).on(row, beside, off=leaving) as dry_run:
-            there.append(replace(dry_run.assigned(), priority=priority))
-        return len(beside) + len(leaving)
+        lot_pods, node_pods = lot.assigned_pods.setdefault(node, []), self.state.cache.assigned_pods_on(node)
+        rivals = [
+            assigned_pod
+            for assigned_pod in (*nominated_pods.get(node, ()), *lot_pods)
+            if assigned_pod.priority >= priority
+        ]
+        leaving_pods = [
+            assigned_pod
+            for assigned_pod in node_pods
+            if assigned_pod.affinity_info is not None and assigned_pod.affinity_info.terminating
+        ]
+        with DryRuns(pod_info, self.state.cache, Steps(), reserves_only=True).on(
+            row, rivals, off=leaving_pods
+        ) as dry_run:
+            lot_pods.append(replace(dry_run.assigned(), priority=priority))
+        return len(rivals) + len(leaving_pods)
 
     def _nominate(self, lot: _Lot, now: float) -> None:
         """Nominate those that were looked at and still wait; end what was kept for one that has no node any more."""
-        waiting = self.state.pending_pods.pending
-        found = [one for there in lot.found.values() for one in there]
-        kept = [one for one in found if one.uid in waiting and _key_of(waiting[one.uid]) == lot.key]
+        pending_pods = self.state.pending_pods.pending
+        lot_pods = [assigned_pod for pods in lot.assigned_pods.values() for assigned_pod in pods]
+        nominated_pods = [
+            assigned_pod
+            for assigned_pod in lot_pods
+            if assigned_pod.uid in pending_pods and _key_of(pending_pods[assigned_pod.uid]) == lot.key
+        ]
         if lot.key is None:
-            uids = {one.uid for one in kept}
-            for one in lot.pods:
-                if one.pod.metadata.uid not in uids:
-                    self.state.nominator.delete(one.pod.metadata.uid, now)
-        elif not kept:
+            uids = {assigned_pod.uid for assigned_pod in nominated_pods}
+            for pending in lot.pods:
+                if pending.pod.metadata.uid not in uids:
+                    self.state.nominator.delete(pending.pod.metadata.uid, now)
+        elif not nominated_pods:
             self.state.nominator.delete_group(lot.key, now)
-        self.state.nominator.nominate_all([Nomination(one, group=lot.key) for one in kept], now)
+        self.state.nominator.nominate_all(
+            [Nomination(assigned_pod, group=lot.key) for assigned_pod in nominated_pods], now
+        )
 
 
 def _key_of(pending: PendingPod) -> GroupKey | None:

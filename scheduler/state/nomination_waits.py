@@ -61,8 +61,8 @@ class NominationWaits(Part):
             state.pending_groups.back_off(uid, now)
             # Told to some now and to others later: a group may have any number of members.
             state.group_conditions.refuse(nomination.group, message, now)
-            waiting = state.pending_groups.members(nomination.group).of("waiting")
-            state.member_messages.put(nomination.group, waiting, message)
+            uids = state.pending_groups.members(nomination.group).of("waiting")
+            state.member_messages.put(nomination.group, uids, message)
             return reports
         return [*reports, *state.pending_pods.report_unschedulable(state.pending_pods[uid], "Unschedulable", message)]
 
@@ -74,8 +74,8 @@ class NominationWaits(Part):
             if nominator.of(uid) is nomination:
                 nominator.add(replace(nomination, until=None))
             return []
-        why = self.preemption.stop_waiting(nomination)
+        reason = self.preemption.stop_waiting(nomination)
         nominator.reject(uid, now)
         return self.state.pending_pods.report_unschedulable(
-            self.state.pending_pods[uid], "Unschedulable", f"nomination given up: {why}"
+            self.state.pending_pods[uid], "Unschedulable", f"nomination given up: {reason}"
         )

@@ -21,9 +21,9 @@ class OpenBinds(Part):
 
     def begin(self, instructions: list[Instruction], now: float) -> list[Instruction]:
         """Record which of these begin; return them all."""
-        for one in instructions:
-            if isinstance(one, Bind | PreBind):
-                self._writes.begin(_pod(one).uid, _pod(one).namespace, now)
+        for instruction in instructions:
+            if isinstance(instruction, Bind | PreBind):
+                self._writes.begin(_pod(instruction).uid, _pod(instruction).namespace, now)
         return instructions
 
     def finished(self, order: Order, result: Result, now: float) -> Iterable[Instruction]:
@@ -51,7 +51,7 @@ class OpenBinds(Part):
 
     def next_due(self) -> float | None:
         """Return when `tick` has work though no write ends; None for never."""
-        return min((self._writes.full_until(one) for one in self.state.queue.held()), default=None)
+        return min((self._writes.full_until(namespace) for namespace in self.state.queue.held()), default=None)
 
     def _namespace(self, uid: str) -> str:
         """Return the namespace of an entry of the queue: of a pod, or of a group."""

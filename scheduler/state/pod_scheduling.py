@@ -47,7 +47,7 @@ class PodScheduling(Part):
         if isinstance(pending.pod_info, Refusal):
             self.state.queue.add_unschedulable(uid, NO_EVENT)
             return self.state.pending_pods.report_unschedulable(pending, "InvalidRequest", pending.pod_info.reason)
-        decision = self._known(pending.pod_info) or self.scheduling_cycle.proceed(
+        decision = self._shared_result(pending.pod_info) or self.scheduling_cycle.proceed(
             pending.pod_info, now, self._search, record_phase
         )
         if decision is None:
@@ -90,40 +90,40 @@ class PodScheduling(Part):
         self.state.volume_waits.add(decision, now)
         return [PreBind(decision, decision.plan)]
 
-    def _known(self, pod_info: PodInfo) -> Unschedulable | None:
+    def _shared_result(self, pod_info: PodInfo) -> Unschedulable | None:
         """Return the result of an unschedulable pod of the same signature, if no event since could have helped.
 
         The result describes the current nodes, so any change of a node ends it.
         """
         uid = self.state.queue.answered(self._signature(pod_info)) if self.state.queue.has_unschedulable else ""
-        renewed, answer = (uid and self.state.pending_pods[uid].answer) or (-1, None)
-        return replace(answer, pod_info=pod_info) if answer and renewed == self.state.cache.nodes.renewals.end else None
+        end, answer = (uid and self.state.pending_pods[uid].answer) or (-1, None)
+        return replace(answer, pod_info=pod_info) if answer and end == self.state.cache.nodes.renewals.end else None
 
     def _add_unschedulable(self, uid: str, decision: Unschedulable, now: float) -> list[Instruction]:
         """Set a pod aside that fits nowhere; delete its victims, and report to all pods that share the result."""
-        pending, made, missed = self.state.pending_pods[uid], decision.nominate, self.state.queue.missed
+        pending, proposal, missed_events = self.state.pending_pods[uid], decision.nominate, self.state.queue.missed
         pending.oversized = not decision.requeue_on
         pending.answer = self.state.cache.nodes.renewals.end, decision
-        if made is None:
+        if proposal is None:
             self.state.nominator.delete(uid, now)
         else:
-            self.state.nominator.nominate(made.nomination, now)
-        others = self.state.queue.add_unschedulable(uid, decision.requeue_on, self._signature(decision.pod_info))
-        if missed & decision.requeue_on:
+            self.state.nominator.nominate(proposal.nomination, now)
+        uids = self.state.queue.add_unschedulable(uid, decision.requeue_on, self._signature(decision.pod_info))
+        if missed_events & decision.requeue_on:
             # The change happened during the search, and earlier results may no longer hold.
             self.state.queue.requeue(uid)
-        elif decision.is_incomplete and made is None:
+        elif decision.is_incomplete and proposal is None:
             self._unfinished.add(uid, now)
         pods, reports = self.state.pending_pods, list[Instruction]()
-        for other in (uid, *sorted(others)):
-            reports += pods.report_unschedulable(pods[other], "Unschedulable", decision.reason, decision.why)
-        if made is None or not made.victims:
+        for pending_uid in (uid, *sorted(uids)):
+            reports += pods.report_unschedulable(pods[pending_uid], "Unschedulable", decision.reason, decision.why)
+        if proposal is None or not proposal.victims:
             return reports
-        return [DeleteVictims(pending.pod, made.nomination.node, made.victims), *reports]
+        return [DeleteVictims(pending.pod, proposal.nomination.node, proposal.victims), *reports]
 
     def _signature(self, pod_info: PodInfo) -> Hashable:
         """Return the key of the pods that share a result; a nominated pod waits for its own victims."""
-        alone = pod_info.uid if self.state.nominator.of(pod_info.uid) is not None else ""
+        nominated_uid = pod_info.uid if self.state.nominator.of(pod_info.uid) is not None else ""
         return (
             pod_info.shape,
             pod_info.affinity_info,
@@ -131,5 +131,5 @@ class PodScheduling(Part):
             pod_info.volumes,
             pod_info.priority,
             pod_info.pod.spec.preemption_policy,
-            alone,
+            nominated_uid,
         )

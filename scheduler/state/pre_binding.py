@@ -37,8 +37,8 @@ class PreBinding(Part):
 
     def tick(self, now: float) -> Iterable[Instruction]:
         """Bind the pods whose volumes are bound, and remove those from their nodes whose volumes never will be."""
-        settled = self.state.volume_waits.settled(now) if self.state.volume_waits else ()
-        return [instruction for bind, unbound in settled for instruction in self._settle(bind, unbound, now)]
+        outcomes = self.state.volume_waits.settled(now) if self.state.volume_waits else ()
+        return [instruction for bind, fault in outcomes for instruction in self._settle(bind, fault, now)]
 
     def next_due(self) -> float | None:
         return self.state.volume_waits.next_due()
@@ -46,18 +46,18 @@ class PreBinding(Part):
     def check(self) -> None:
         self.state.volume_waits.check()
 
-    def _settle(self, decision: Bind, unbound: str, now: float) -> list[Instruction]:
+    def _settle(self, decision: Bind, fault: str, now: float) -> list[Instruction]:
         uid = decision.pod_info.uid
         if uid in self.state.held_binds:
-            return self.group_scheduling.settle(decision, unbound, now)
+            return self.group_scheduling.settle(decision, fault, now)
         # Minutes may have passed since the Binding's annotations were checked against the pod's own.
-        why = unbound or validate_annotations(self.state.pending_pods[uid].pod.annotations, decision.annotations)
-        return self._requeue(decision, why, now) if why else [decision]
+        reason = fault or validate_annotations(self.state.pending_pods[uid].pod.annotations, decision.annotations)
+        return self._requeue(decision, reason, now) if reason else [decision]
 
-    def _requeue(self, decision: Bind, why: str, now: float) -> list[Instruction]:
+    def _requeue(self, decision: Bind, reason: str, now: float) -> list[Instruction]:
         """Remove a pod whose volumes were not bound from its node, and requeue it."""
         uid, pending_pods = decision.pod_info.uid, self.state.pending_pods
         pending_pods.forget_all_assumed([uid], now)
         pending_pods.give_up_volumes(now)
         self.state.queue.retry(uid)
-        return pending_pods.report_unschedulable(pending_pods[uid], "Unschedulable", f"binding volumes: {why}")
+        return pending_pods.report_unschedulable(pending_pods[uid], "Unschedulable", f"binding volumes: {reason}")

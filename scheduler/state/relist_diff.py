@@ -6,14 +6,14 @@ from collections.abc import Iterator, Sequence
 _AT_ONCE = 2048
 
 
-def missing(known: Sequence[str], there: Sequence[str]) -> Iterator[str | None]:
+def find_missing(known_uids: Sequence[str], present_uids: Sequence[str]) -> Iterator[str | None]:
     """Yield the missing objects in order, and None now and then, where other work may run."""
     present: set[str] = set()
-    for start in range(0, len(there), _AT_ONCE):
-        present.update(there[start : start + _AT_ONCE])
+    for start in range(0, len(present_uids), _AT_ONCE):
+        present.update(present_uids[start : start + _AT_ONCE])
         yield None
-    gone: list[str] = []
-    for start in range(0, len(known), _AT_ONCE):
-        gone += [one for one in known[start : start + _AT_ONCE] if one not in present]
+    missing_uids: list[str] = []
+    for start in range(0, len(known_uids), _AT_ONCE):
+        missing_uids += [uid for uid in known_uids[start : start + _AT_ONCE] if uid not in present]
         yield None
-    yield from sorted(gone)
+    yield from sorted(missing_uids)

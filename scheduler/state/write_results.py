@@ -60,7 +60,7 @@ class BindResults(Part):
         uid = decision.pod_info.uid
         if outcome.kind != "bound":
             self.state.pending_pods.forget_assumed(uid, now)
-            return self._failed(decision, outcome, now)
+            return self._handle_failure(decision, outcome, now)
         self.state.cache.finish_binding(uid)
         self.state.pending_groups.bound(uid)
         self.state.pending_pods.delete(uid, now)
@@ -72,10 +72,10 @@ class BindResults(Part):
         """Report a bind to a deleted node, which the API server allows; the garbage collector removes such pods."""
         if self.state.cache.node(decision.assigned.node) is not None:
             return []
-        about = {"node": decision.assigned.node, "pod": decision.pod_info.pod.key, "uid": decision.pod_info.uid}
-        return [Notice("node", "pod bound to a node that was deleted meanwhile", about)]
+        fields = {"node": decision.assigned.node, "pod": decision.pod_info.pod.key, "uid": decision.pod_info.uid}
+        return [Notice("node", "pod bound to a node that was deleted meanwhile", fields)]
 
-    def _failed(self, decision: Bind, outcome: Outcome, now: float) -> list[Instruction]:
+    def _handle_failure(self, decision: Bind, outcome: Outcome, now: float) -> list[Instruction]:
         state, uid = self.state, decision.pod_info.uid
         pending = state.pending_pods.get(uid)
         if pending is None:
@@ -89,13 +89,13 @@ class BindResults(Part):
             if outcome.kind == "changed":
                 return []
             is_denied, reason = outcome.kind == "denied", outcome.reason
-            why = f"binding denied: {reason}" if is_denied else f"binding forbidden: {reason}"
-            return state.pending_pods.report_unschedulable(pending, "Unschedulable", why)
+            message = f"binding denied: {reason}" if is_denied else f"binding forbidden: {reason}"
+            return state.pending_pods.report_unschedulable(pending, "Unschedulable", message)
         if outcome.kind == "refused":
             state.queue.add_unschedulable(uid, NO_EVENT)
             state.pending_groups.back_off(uid, now)
-            why = f"the API server refuses the binding: {outcome.reason}"
-            return state.pending_pods.report_unschedulable(pending, "Unschedulable", why)
+            message = f"the API server refuses the binding: {outcome.reason}"
+            return state.pending_pods.report_unschedulable(pending, "Unschedulable", message)
         # Bound, gated, deleting, gone: the watch shows the next state, as a change of this pod or its end.
         state.pending_pods.delete(uid, now)
         return []

@@ -13,15 +13,15 @@ from scheduler.kube.group_membership import GroupKey
 from scheduler.pending.groups.pending_groups import PendingGroups
 
 # The result of a decision, in the words of kube-scheduler's metrics.
-Decided = Literal["scheduled", "unschedulable", "error"]
+DecisionResult = Literal["scheduled", "unschedulable", "error"]
 
 
 @dataclass(slots=True)
 class GroupDecision:
-    """A decision under way: ``unplaced`` is what it has found without victims, then it searches for ``victims``.
+    """A decision under way: ``unschedulable`` is what it has found without victims, then it searches for ``victims``.
 
-    ``steps`` places the members. ``arrivals`` is how often a member had come to be placed when it began. ``preempted``
-    is what the search for victims has found once the next one is for room to wait for. ``exclusive_until`` is until
+    ``steps`` places the members. ``arrivals`` is how often a member had come to be placed when it began. ``preemption``
+    is what the search for victims has found once the next one is for room to wait for. ``exclusive_end`` is until
     when others wait for it, if they do.
     """
 
@@ -29,18 +29,18 @@ class GroupDecision:
     budget: GroupBudget
     steps: Steps[GroupPlacement | GroupUnschedulable]
     arrivals: int
-    exclusive_until: float | None = None
-    unplaced: GroupUnschedulable | None = None
+    exclusive_end: float | None = None
+    unschedulable: GroupUnschedulable | None = None
     victims: GroupVictimSearch | None = None
-    preempted: GroupPreempted | None = None
+    preemption: GroupPreempted | None = None
 
 
-def needed(key: GroupKey, pending_groups: PendingGroups) -> int:
+def count_missing_members(key: GroupKey, pending_groups: PendingGroups) -> int:
     """Return how many more members of a group must be placed for any of them to be."""
     return max(pending_groups.group(key).min - pending_groups.counting(key), 1)
 
 
-def asks_for_more(decision: GroupDecision, pending_groups: PendingGroups) -> bool:
+def must_restart(decision: GroupDecision, pending_groups: PendingGroups) -> bool:
     """Return whether a group is another by now, or other members are placed than when its decision began.
 
     Those that are gone are missing; those that have come say where the others may go.
@@ -50,4 +50,4 @@ def asks_for_more(decision: GroupDecision, pending_groups: PendingGroups) -> boo
         return True
     if pending_groups.members(key).arrivals != decision.arrivals:
         return True
-    return pending_groups.group(key) != demand.group or needed(key, pending_groups) > demand.needed
+    return pending_groups.group(key) != demand.group or count_missing_members(key, pending_groups) > demand.needed

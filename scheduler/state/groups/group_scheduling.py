@@ -34,20 +34,20 @@ from scheduler.pending.groups.untried_domains import UntriedDomains
 from scheduler.pending.groups.urgent_turn import UrgentTurn
 from scheduler.pending.part import Part
 from scheduler.pending.pending_pod import waits_as_before
-from scheduler.state.groups.decision import Decided, GroupDecision, asks_for_more, needed
+from scheduler.state.groups.decision import DecisionResult, GroupDecision, count_missing_members, must_restart
+from scheduler.state.groups.group_pre_binding import GroupPreBinding
 from scheduler.state.groups.messages import shortage, surplus
-from scheduler.state.groups.pre_binding import GroupPreBinding
 from scheduler.state.groups.victims import GroupVictims
 from scheduler.state.shared_state import SharedState
 
-_KEPT = " Room is kept for the members that fit."
-_KEPT_AS_FREED = " Room is kept for the group as it becomes free."
+_ROOM_MESSAGE = " Room is kept for the members that fit."
+_LATER_ROOM_MESSAGE = " Room is kept for the group as it becomes free."
 # Seconds after which a decision that was set aside goes on though others still wait.
-_APART_S = 0.4
+_RESUME_S = 0.4
 # Seconds for which others wait for a decision that changes have overtaken a few times.
 _EXCLUSIVE_S = 0.25
 # Members whose sorting is a step by itself.
-_MANY = 512
+_SORTING_STEP = 512
 
 
 @dataclass(slots=True)
@@ -60,8 +60,10 @@ class GroupScheduling(Part):
     options: GroupOptions
     portion: int
     # How many decisions there were, by their results, and how many members they have placed.
-    decisions: Counter[Decided] = field(default_factory=lambda: Counter(dict.fromkeys(get_args(Decided), 0)))
-    members_placed: int = 0
+    decisions: Counter[DecisionResult] = field(
+        default_factory=lambda: Counter(dict.fromkeys(get_args(DecisionResult), 0))
+    )
+    placement_count: int = 0
     group_hold: GroupHold = field(init=False)
     group_victims: GroupVictims = field(init=False)
     half_groups: HalfGroups = field(init=False)
@@ -69,11 +71,11 @@ class GroupScheduling(Part):
     urgent_turn: UrgentTurn = field(init=False)
     _untried_domains: UntriedDomains = field(default_factory=UntriedDomains)
     _decision: GroupDecision | None = None
-    _has_only_begun: bool = False
+    _is_at_start: bool = False
     # The decisions that others have interrupted, and when one is to go on.
-    _aside: dict[GroupKey, GroupDecision] = field(default_factory=dict)
+    _decisions_aside: dict[GroupKey, GroupDecision] = field(default_factory=dict)
     _resume_at: float = 0.0
-    _proceeded_at: float = 0.0
+    _last_proceed: float = 0.0
 
     def __post_init__(self) -> None:
         state, options = self.state, self.options
@@ -86,38 +88,44 @@ class GroupScheduling(Part):
     def begin(self, key: GroupKey) -> None:
         """Begin to decide about a group that was popped from the queue."""
         assert self._decision is None, "one group is decided about at a time"
-        self._aside.pop(key, None)
+        self._decisions_aside.pop(key, None)
         self.state.member_messages.drop(key)
         group, members = self.state.pending_groups.group(key), self.state.pending_groups.members(key)
         # No group needs more at once: the others are decided about when these are placed.
-        pending = [self.state.pending_pods[uid] for uid in islice(members.of("waiting"), MOST_MEMBERS)]
-        for one in pending:
-            one.attempts += 1
+        pending_pods = [self.state.pending_pods[uid] for uid in islice(members.of("waiting"), MOST_MEMBERS)]
+        for pending_pod in pending_pods:
+            pending_pod.attempts += 1
         priority = self.state.pending_groups.priority(key)
-        infos = [of_priority(one.pod_info, priority) for one in pending if isinstance(one.pod_info, PodInfo)]
-        placed = [assigned for uid in members.of("placed") if (assigned := self.state.cache.assigned(uid)) is not None]
-        waiting = sorted(infos, key=lambda one: by_index(one.pod))
-        least, since = needed(key, self.state.pending_groups), self.state.queue.happened
-        demand = self._untried_domains.take(GroupDemand(group, waiting, least, priority, placed, since))
+        pod_infos = [of_priority(pod.pod_info, priority) for pod in pending_pods if isinstance(pod.pod_info, PodInfo)]
+        placed_pods = [
+            assigned_pod for uid in members.of("placed") if (assigned_pod := self.state.cache.assigned(uid)) is not None
+        ]
+        sorted_infos = sorted(pod_infos, key=lambda pod_info: by_index(pod_info.pod))
+        min_members, event_number = count_missing_members(key, self.state.pending_groups), self.state.queue.happened
+        demand = self._untried_domains.take(
+            GroupDemand(group, sorted_infos, min_members, priority, placed_pods, event_number)
+        )
         budget = GroupBudget(self.portion)
         self._decision = GroupDecision(demand, budget, self.group_cycle.decide(demand, budget), members.arrivals)
-        self._has_only_begun = len(infos) > _MANY
+        self._is_at_start = len(pod_infos) > _SORTING_STEP
 
     def resume(self, now: float) -> str:
         """Go on with a decision that was set aside, if it is time; return its entry of the queue, else empty."""
-        if not self._aside or (now < self._resume_at and self.urgent_turn.others_are_ready(self._aside, now)):
+        if not self._decisions_aside or (
+            now < self._resume_at and self.urgent_turn.others_are_ready(self._decisions_aside, now)
+        ):
             return ""
         key = self._first_aside()
         if key is None:
-            self._aside.clear()
+            self._decisions_aside.clear()
             return ""
-        self._decision = self._aside.pop(key)
+        self._decision = self._decisions_aside.pop(key)
         self._decision.budget.begin_slice()
         return key.entry
 
     def _first_aside(self) -> GroupKey | None:
         """Return the first group by priority and age whose decision is set aside."""
-        entries = {key.entry: key for key in self._aside if self.state.queue.is_in_flight(key.entry)}
+        entries = {key.entry: key for key in self._decisions_aside if self.state.queue.is_in_flight(key.entry)}
         return entries.get(self.state.queue.earliest(entries))
 
     @property
@@ -128,21 +136,21 @@ class GroupScheduling(Part):
     @property
     def has_aside(self) -> bool:
         """Return whether a decision is set aside."""
-        return bool(self._aside)
+        return bool(self._decisions_aside)
 
     def _give_way(self, decision: GroupDecision, now: float) -> None:
         """Set a decision aside if its slice has ended and others wait."""
         key, budget = decision.demand.group.key, decision.budget
         if not budget.slice_is_over:
             return
-        if budget.is_exclusive and decision.exclusive_until is None:
-            decision.exclusive_until = now + _EXCLUSIVE_S
-        if decision.exclusive_until is not None and now < decision.exclusive_until:
+        if budget.is_exclusive and decision.exclusive_end is None:
+            decision.exclusive_end = now + _EXCLUSIVE_S
+        if decision.exclusive_end is not None and now < decision.exclusive_end:
             return
         if not self._is_overtaking(key) and not self.urgent_turn.others_are_ready((key,), now):
             return
-        self._decision, self._aside[key] = None, decision
-        self._resume_at = now + _APART_S
+        self._decision, self._decisions_aside[key] = None, decision
+        self._resume_at = now + _RESUME_S
 
     def _is_overtaking(self, key: GroupKey) -> bool:
         """Return whether the decision about an older group is set aside."""
@@ -153,16 +161,16 @@ class GroupScheduling(Part):
         """Go on with the decision; return None if it takes another step, at once or after others (`is_deciding`)."""
         decision = self._decision
         assert decision is not None, "a decision has begun"
-        if asks_for_more(decision, self.state.pending_groups):
+        if must_restart(decision, self.state.pending_groups):
             self.abandon()
             self.begin(decision.demand.group.key)
             return None
-        self._proceeded_at = now
-        if self._has_only_begun:
-            self._has_only_begun = False
+        self._last_proceed = now
+        if self._is_at_start:
+            self._is_at_start = False
             return None
-        if decision.unplaced is not None:
-            return self._seek_victims(decision, decision.unplaced, now)
+        if decision.unschedulable is not None:
+            return self._seek_victims(decision, decision.unschedulable, now)
         return self._place(decision, now, record_phase)
 
     def _place(self, decision: GroupDecision, now: float, record_phase: RecordPhase) -> list[Instruction] | None:
@@ -171,8 +179,8 @@ class GroupScheduling(Part):
         decision.budget.begin_turn(record_phase)
         try:
             next(decision.steps)
-        except StopIteration as ended:
-            verdict: GroupPlacement | GroupUnschedulable = ended.value
+        except StopIteration as stop:
+            verdict: GroupPlacement | GroupUnschedulable = stop.value
         else:
             self._give_way(decision, now)
             return None
@@ -180,37 +188,42 @@ class GroupScheduling(Part):
             # Nobody is sent away before all is tried.
             self._untried_domains.put(demand, verdict.go_on_from)
         elif isinstance(verdict, GroupUnschedulable) and verdict.refusal.requeue_on & LEAVING:
-            decision.unplaced = verdict
+            decision.unschedulable = verdict
             return self._seek_victims(decision, verdict, now)
         self._decision = None
         key = demand.group.key
         self.decisions["scheduled" if isinstance(verdict, GroupPlacement) else "unschedulable"] += 1
         if isinstance(verdict, GroupPlacement):
-            self.members_placed += len(verdict.binds)
+            self.placement_count += len(verdict.binds)
             return self._carry_out(demand, verdict, now)
         message = shortage(self.state.pending_groups.members(key), demand, verdict, self.state.cache)
-        return self._refuse(demand, verdict.refusal, message, now, verdict.binds, comes_again=verdict.comes_again)
+        return self._refuse(demand, verdict.refusal, message, now, verdict.binds, needs_retry=verdict.comes_again)
 
     def _seek_victims(
         self, decision: GroupDecision, verdict: GroupUnschedulable, now: float
     ) -> list[Instruction] | None:
         """Search for pods that must go for a group that does not fit; return None if that takes another step."""
         demand, key = decision.demand, decision.demand.group.key
-        found = self.group_victims.proceed(decision, verdict, now)
-        if found is None:
+        preemption = self.group_victims.proceed(decision, verdict, now)
+        if preemption is None:
             self._give_way(decision, now)
             return None
         self._decision = None
         self.decisions["unschedulable"] += 1
         message = shortage(self.state.pending_groups.members(key), demand, verdict, self.state.cache)
-        if found.reason:
-            message = f"{message} preemption: {found.reason}"
-        comes_again = verdict.comes_again or found.comes_again
-        told = self._refuse(demand, verdict.refusal, message, now, verdict.binds, found, comes_again=comes_again)
-        if not found.victims:
-            return told
-        first = found.nominations[0].assigned.uid
-        return [DeleteVictims(self.state.pending_pods[first].pod, found.nominations[0].node, found.victims), *told]
+        if preemption.reason:
+            message = f"{message} preemption: {preemption.reason}"
+        needs_retry = verdict.comes_again or preemption.comes_again
+        reports = self._refuse(
+            demand, verdict.refusal, message, now, verdict.binds, preemption, needs_retry=needs_retry
+        )
+        if not preemption.victims:
+            return reports
+        first_uid = preemption.nominations[0].assigned.uid
+        return [
+            DeleteVictims(self.state.pending_pods[first_uid].pod, preemption.nominations[0].node, preemption.victims),
+            *reports,
+        ]
 
     def abandon(self) -> None:
         """End a decision without an outcome; nothing of it stays."""
@@ -228,13 +241,13 @@ class GroupScheduling(Part):
         self.state.queue.add_unschedulable(entry, NO_EVENT)
         members = self.state.pending_groups.members(key)
         message = f"the scheduler failed to decide about group {members.title}: see its log"
-        self.state.group_conditions.refuse(key, message, self._proceeded_at, is_bug=True)
+        self.state.group_conditions.refuse(key, message, self._last_proceed, is_bug=True)
         return self._tell(key, members.of("waiting"), message)
 
     def interrupt(self, uid: str, now: float, pod: Pod | None = None) -> None:
         """End the decision if it is about a pod that goes or changes; ``pod`` is the pod as it is now, if it is."""
         membership = self.state.groups_by_pod.of(uid)
-        decision = self._aside.get(membership.key) if membership is not None else None
+        decision = self._decisions_aside.get(membership.key) if membership is not None else None
         if decision is None or uid not in decision.demand.uids:
             decision = self._decision
         if decision is None or uid not in decision.demand.uids:
@@ -244,39 +257,39 @@ class GroupScheduling(Part):
         if decision is self._decision:
             self.abandon()
         key = decision.demand.group.key
-        self._aside.pop(key, None)
+        self._decisions_aside.pop(key, None)
         self.state.pending_groups.come_again(key, now)
 
-    def settle(self, decision: Bind, why: str, now: float) -> list[Instruction]:
-        """Take in what became of the volumes of a pod whose Bind is held; ``why`` they are not bound, empty if so."""
+    def settle(self, decision: Bind, reason: str, now: float) -> list[Instruction]:
+        """Take in what became of the volumes of a pod whose Bind is held; ``reason`` says why they are not bound."""
         uid = decision.pod_info.uid
-        if not why:
+        if not reason:
             self.state.held_binds.is_bound(uid)
             return []
         batch = self.state.held_binds.batch_of(uid)
-        return self._release(batch, f"binding volumes of {decision.pod_info.pod.key}: {why}", now)
+        return self._release(batch, f"binding volumes of {decision.pod_info.pod.key}: {reason}", now)
 
     def tick(self, now: float) -> list[Instruction]:
         """Return what is due: Binds whose volumes are all bound, and messages."""
-        found = list[Instruction]()
+        instructions = list[Instruction]()
         self.group_hold.tick(now)
         for key in self.state.nominator.groups() if self.state.nominator else ():
             if not self.state.pending_groups.is_queued(key):
                 self.state.nominator.delete_group(key, now)
         self._untried_domains.keep(self.state.pending_groups.is_queued)
-        found += self.half_groups.overdue(now)
+        instructions += self.half_groups.overdue(now)
         for batch in self.state.held_binds.touched():
-            binds = self.group_pre_binding.ready(batch)
-            found += self._release(batch, binds.reason, now) if isinstance(binds, Refused) else binds
-        for told in self.state.pending_groups.due(now):
-            self.state.group_conditions.refuse(told.key, told.message, now)
-            self.state.member_messages.put(told.key, told.uids, told.message)
-        found += self._tell_some()
-        found += self.state.group_conditions.due(
+            binds = self.group_pre_binding.take_binds(batch)
+            instructions += self._release(batch, binds.reason, now) if isinstance(binds, Refused) else binds
+        for group_message in self.state.pending_groups.due(now):
+            self.state.group_conditions.refuse(group_message.key, group_message.message, now)
+            self.state.member_messages.put(group_message.key, group_message.uids, group_message.message)
+        instructions += self._tell_next()
+        instructions += self.state.group_conditions.due(
             now,
             lambda key: group_progress(key, self.state.known_pod_groups, self.state.groups_by_pod, self.state.cache),
         )
-        return found
+        return instructions
 
     def next_due(self) -> float | None:
         """Return when `tick` has work, if no event arrives before."""
@@ -300,16 +313,16 @@ class GroupScheduling(Part):
         self.state.queue.placed(key.entry)
         self.state.queue.move_on_event(ClusterEvent.POD_ASSIGNED, now)
         members = self.state.pending_groups.members(key)
-        has_others = members.counts["waiting"] > len(demand.members) - len(uids)
-        if has_others or (verdict.refusal is not None and self._may_fit(demand, verdict.refusal)):
+        has_more_members = members.counts["waiting"] > len(demand.members) - len(uids)
+        if has_more_members or (verdict.refusal is not None and self._may_fit(demand, verdict.refusal)):
             # As many are placed as are needed.
             self.state.pending_groups.look_again(key)
-        found = list[Instruction]()
+        reports = list[Instruction]()
         if verdict.refusal is not None:
-            found += self._refuse(demand, verdict.refusal, surplus(members, demand, verdict.refusal), now)
+            reports += self._refuse(demand, verdict.refusal, surplus(members, demand, verdict.refusal), now)
         else:
             self.state.pending_groups.decided(key, now)
-        return [*self.group_pre_binding.begin(group, verdict.binds, now), *found]
+        return [*self.group_pre_binding.begin(group, verdict.binds, now), *reports]
 
     def _may_fit(self, demand: GroupDemand, refusal: Unschedulable) -> bool:
         """Return whether members that are left over may be placed by themselves."""
@@ -323,11 +336,11 @@ class GroupScheduling(Part):
             self.state.pending_groups.priority(key)
         )
 
-    def _release(self, batch: Batch, why: str, now: float) -> list[Instruction]:
+    def _release(self, batch: Batch, reason: str, now: float) -> list[Instruction]:
         """Release all members of a decision that cannot be carried out, and tell them why."""
         uids = self.group_pre_binding.release(batch, now)
         members = self.state.groups_by_pod.get(batch.key)
-        message = f"group {members.title if members else batch.key.name}: {why}"
+        message = f"group {members.title if members else batch.key.name}: {reason}"
         self.state.group_conditions.refuse(batch.key, message, now)
         return self._tell(batch.key, uids, message)
 
@@ -337,36 +350,38 @@ class GroupScheduling(Part):
         refusal: Unschedulable,
         message: str,
         now: float,
-        fitting: Sequence[Bind] = (),
-        preempted: GroupPreempted = NOBODY_PREEMPTED,
+        fitting_binds: Sequence[Bind] = (),
+        preemption: GroupPreempted = NOBODY_PREEMPTED,
         *,
-        comes_again: bool = False,
+        needs_retry: bool = False,
     ) -> list[Instruction]:
         """Let a group wait: for its victims, or keep the room of its ``fitting`` members if it has first call."""
-        key, missed = demand.group.key, self.state.queue.missed_since(demand.since)
-        if preempted.nominations:
-            self.state.nominator.nominate_all(preempted.nominations, now)
+        key, missed_events = demand.group.key, self.state.queue.missed_since(demand.since)
+        if preemption.nominations:
+            self.state.nominator.nominate_all(preemption.nominations, now)
         else:
-            kept = preempted.room or [bind.assigned for bind in fitting] if self.group_hold.is_held_by(key) else ()
-            self.group_hold.keep(key, kept, now)
-            message += (_KEPT_AS_FREED if preempted.room else _KEPT) if kept else ""
+            room = (
+                preemption.room or [bind.assigned for bind in fitting_binds] if self.group_hold.is_held_by(key) else ()
+            )
+            self.group_hold.keep(key, room, now)
+            message += (_LATER_ROOM_MESSAGE if preemption.room else _ROOM_MESSAGE) if room else ""
         uids = self.state.pending_groups.members(key).of("waiting")
         if not self.state.pending_groups.decided(key, now):
             self.state.queue.add_unschedulable(key.entry, refusal.requeue_on)
-            if missed & refusal.requeue_on or comes_again:
+            if missed_events & refusal.requeue_on or needs_retry:
                 self.state.queue.requeue(key.entry)
         self.state.group_conditions.refuse(key, message, now)
         return self._tell(key, uids, message, refusal.why)
 
-    def _tell(self, key: GroupKey, uids: Sequence[str], message: str, why: Why | None = None) -> list[Instruction]:
+    def _tell(self, key: GroupKey, uids: Sequence[str], message: str, details: Why | None = None) -> list[Instruction]:
         """Tell the first of these members now, and others later."""
-        self.state.member_messages.put(key, uids, message, why)
-        return self._tell_some()
+        self.state.member_messages.put(key, uids, message, details)
+        return self._tell_next()
 
-    def _tell_some(self) -> list[Instruction]:
-        told = list[Instruction]()
-        for uid, message, why in self.state.member_messages.take():
+    def _tell_next(self) -> list[Instruction]:
+        reports = list[Instruction]()
+        for uid, message, details in self.state.member_messages.take():
             pending = self.state.pending_pods.get(uid)
             if pending is not None and self.state.groups_by_pod.standing(uid) == "waiting":
-                told += self.state.pending_pods.report_unschedulable(pending, "Unschedulable", message, why)
-        return told
+                reports += self.state.pending_pods.report_unschedulable(pending, "Unschedulable", message, details)
+        return reports

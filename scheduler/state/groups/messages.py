@@ -9,10 +9,10 @@ from scheduler.cycle.refusals import for_member
 from scheduler.kube.cluster_event import LEAVING, ClusterEvent
 
 # The most that one decision tries was tried.
-_GOES_ON = ", and not all domains were tried yet"
-_CUT = ", and not all combinations were tried"
+_MORE_DOMAINS = ", and not all domains were tried yet"
+_MORE_COMBINATIONS = ", and not all combinations were tried"
 # Pods that are named as in the way of a group.
-_NAMED = 3
+_MAX_NAMES = 3
 
 
 def shortage(members: Members, demand: GroupDemand, verdict: GroupUnschedulable, cache: Cache) -> str:
@@ -21,18 +21,18 @@ def shortage(members: Members, demand: GroupDemand, verdict: GroupUnschedulable,
     If some are placed already, but too few, name pods that are in the way of the others: they run for nothing until
     those go.
     """
-    least = demand.group.min
-    if members.counting >= least:
+    min_members = demand.group.min
+    if members.counting >= min_members:
         return surplus(members, demand, verdict.refusal)
     reason = for_member(verdict.refusal.reason, _ordinal(verdict.fitting + 1))
-    where = f" in {verdict.where}, where the most do" if verdict.where else ""
+    domain = f" in {verdict.where}, where the most do" if verdict.where else ""
     if verdict.is_cut:
-        where += _GOES_ON if verdict.go_on_from else _CUT
-    if counting := members.counting:
-        half = f"{counting} of at least {least} members are placed, and {verdict.fitting} of"
-        who = _in_the_way(members, verdict.refusal, cache)
-        return f"group {members.title}: {half} {verdict.wanted} others fit{where}: {reason}{who}"
-    return f"group {members.title}: {verdict.fitting} of {verdict.wanted} members fit{where}: {reason}"
+        domain += _MORE_DOMAINS if verdict.go_on_from else _MORE_COMBINATIONS
+    if placed_count := members.counting:
+        half = f"{placed_count} of at least {min_members} members are placed, and {verdict.fitting} of"
+        blockers = _name_blockers(members, verdict.refusal, cache)
+        return f"group {members.title}: {half} {verdict.wanted} others fit{domain}: {reason}{blockers}"
+    return f"group {members.title}: {verdict.fitting} of {verdict.wanted} members fit{domain}: {reason}"
 
 
 def surplus(members: Members, demand: GroupDemand, refusal: Unschedulable) -> str:
@@ -40,28 +40,33 @@ def surplus(members: Members, demand: GroupDemand, refusal: Unschedulable) -> st
 
     Others may not be placed for other reasons, if they ask for other things: then it is named.
     """
-    has_others = any(alike(one) != alike(demand.members[0]) for one in demand.members)
-    name = refusal.pod_info.pod.metadata.name if has_others else "this one"
+    is_mixed = any(alike(member) != alike(demand.members[0]) for member in demand.members)
+    name = refusal.pod_info.pod.metadata.name if is_mixed else "this one"
     return f"group {members.title}: at least as many members as it needs are placed, {name} is not: {refusal.reason}"
 
 
-def _in_the_way(members: Members, refusal: Unschedulable, cache: Cache) -> str:
+def _name_blockers(members: Members, refusal: Unschedulable, cache: Cache) -> str:
     """Name pods of others on nodes that a member hangs on, those with the most VFs first; empty if none need go."""
-    about = refusal.why.get("group")
-    nodes = about.get("nodes") if isinstance(about, dict) else None
+    facts = refusal.why.get("group")
+    nodes = facts.get("nodes") if isinstance(facts, dict) else None
     if not refusal.requeue_on & LEAVING or not isinstance(nodes, list):
         return ""
-    others = [one for node in nodes for one in cache.assigned_pods_on(node) if one.uid not in members.standings]
+    foreign_pods = [
+        assigned_pod
+        for node in nodes
+        for assigned_pod in cache.assigned_pods_on(node)
+        if assigned_pod.uid not in members.standings
+    ]
     if refusal.requeue_on & ClusterEvent.VFS_FREED:
-        others = [one for one in others if _vfs(one)]
-    others.sort(key=lambda one: (-_vfs(one), one.pod))
-    named = [f"{one.pod} on {one.node}" for one in others[:_NAMED]]
-    more = [f"{len(others) - _NAMED} more"] if len(others) > _NAMED else []
-    return f" In the way: {', '.join((*named, *more))}." if named else ""
+        foreign_pods = [assigned_pod for assigned_pod in foreign_pods if _count_vfs(assigned_pod)]
+    foreign_pods.sort(key=lambda assigned_pod: (-_count_vfs(assigned_pod), assigned_pod.pod))
+    pods = [f"{assigned_pod.pod} on {assigned_pod.node}" for assigned_pod in foreign_pods[:_MAX_NAMES]]
+    remainder = [f"{len(foreign_pods) - _MAX_NAMES} more"] if len(foreign_pods) > _MAX_NAMES else []
+    return f" In the way: {', '.join((*pods, *remainder))}." if pods else ""
 
 
-def _vfs(assigned: AssignedPod) -> int:
-    return len(assigned.assignment.vfs) if assigned.assignment is not None else 0
+def _count_vfs(assigned_pod: AssignedPod) -> int:
+    return len(assigned_pod.assignment.vfs) if assigned_pod.assignment is not None else 0
 
 
 def _ordinal(number: int) -> str:

@@ -21,38 +21,36 @@ class GroupVictims:
     group_preemption: GroupPreemption
     group_hold: GroupHold
 
-    def proceed(self, decision: GroupDecision, unplaced: GroupUnschedulable, now: float) -> GroupPreempted | None:
+    def proceed(self, decision: GroupDecision, unschedulable: GroupUnschedulable, now: float) -> GroupPreempted | None:
         """Go on for one turn; None if it takes another one."""
         demand = decision.demand
-        found = self._go_on(decision, now)
-        if found is None:
+        preemption = self._go_on(decision, now)
+        if preemption is None:
             return None
-        if decision.preempted is not None:
-            return replace(decision.preempted, room=self._room(demand, found))
-        if found.nominations or not self.group_hold.is_held_by(demand.group.key):
-            return found
-        fitting = [bind.assigned for bind in unplaced.binds]
-        decision.preempted, decision.victims = (
-            found,
-            self.group_preemption.begin_room(demand, decision.budget.placement, fitting),
-        )
-        return found if decision.victims is None else None
+        if decision.preemption is not None:
+            return replace(decision.preemption, room=self._room(demand, preemption))
+        if preemption.nominations or not self.group_hold.is_held_by(demand.group.key):
+            return preemption
+        fitting_pods = [bind.assigned for bind in unschedulable.binds]
+        decision.preemption = preemption
+        decision.victims = self.group_preemption.begin_room(demand, decision.budget.placement, fitting_pods)
+        return preemption if decision.victims is None else None
 
     def _go_on(self, decision: GroupDecision, now: float) -> GroupPreempted | None:
         demand = decision.demand
         if decision.victims is None:
-            begun = self.group_preemption.begin(demand, decision.budget.placement, now)
-            if isinstance(begun, GroupPreempted):
-                return begun
-            decision.victims = begun
+            search = self.group_preemption.begin(demand, decision.budget.placement, now)
+            if isinstance(search, GroupPreempted):
+                return search
+            decision.victims = search
         plans = decision.victims.plans
-        before = plans.spent
-        found = self.group_preemption.proceed(decision.victims)
-        decision.budget.charge_dry_runs(plans.spent - before)
-        return found
+        dry_runs = plans.spent
+        preemption = self.group_preemption.proceed(decision.victims)
+        decision.budget.charge_dry_runs(plans.spent - dry_runs)
+        return preemption
 
-    def _room(self, demand: GroupDemand, found: GroupPreempted) -> tuple[AssignedPod, ...]:
+    def _room(self, demand: GroupDemand, preemption: GroupPreempted) -> tuple[AssignedPod, ...]:
         """Return where the members wait; a search that was not finished changes nothing of what is kept."""
-        if not found.nominations and found.reason != NOT_HELPFUL:
+        if not preemption.nominations and preemption.reason != NOT_HELPFUL:
             return self.group_preemption.room(demand)
-        return tuple(one.assigned for one in found.nominations)
+        return tuple(nomination.assigned for nomination in preemption.nominations)

@@ -26,7 +26,7 @@ from scheduler.state.vfs.never_started import NeverStarted, NodeClaims
 
 # An eviction that the API server did not accept (a disruption budget, an outage) is tried again after this long, and
 # so often: what is left of a group then may have become whole again with new members.
-_AGAIN_S = 60.0
+_RETRY_S = 60.0
 _ATTEMPTS = 10
 _MINUTE_S = 60.0
 
@@ -51,31 +51,31 @@ NO_EVICTIONS = LostVfOptions()
 class _Loss:
     """Why a pod has lost its VFs, and when it is evicted; None once that is ordered, or in a dry run told."""
 
-    why: str
+    reason: str
     node: str
     due: float | None
 
 
 @dataclass(slots=True)
 class _Ending:
-    """What ends together because the pod ``cause`` has lost VFs; ``begun`` once a pod of it is gone or evicted."""
+    """What ends together because the pod ``cause`` has lost VFs; ``is_begun`` once a pod of it is gone or evicted."""
 
     cause: str
-    begun: bool = False
+    is_begun: bool = False
 
 
 @dataclass(slots=True)
-class _Ordered:
+class _OpenEviction:
     """An eviction under way: when it is ordered again if nothing comes of it, and how often it may be.
 
-    ``refused`` from the API server's refusal until then.
+    ``is_refused`` from the API server's refusal until then.
     """
 
     ending: _Ending
     reason: str
     due: float
-    left: int = _ATTEMPTS - 1
-    refused: bool = False
+    attempts: int = _ATTEMPTS - 1
+    is_refused: bool = False
 
 
 class LostVfs(Part):
@@ -89,11 +89,11 @@ class LostVfs(Part):
         self._never_started = never_started
         self._options = options
         self._losses: dict[str, _Loss] = {}
-        self._ordered: dict[str, _Ordered] = {}
+        self._open_evictions: dict[str, _OpenEviction] = {}
         # When the first one is due, or the next may be evicted; it may be too early, never too late.
         self._next_check = inf
         # When the pods or groups of the last minute were evicted.
-        self._done: list[float] = []
+        self._eviction_times: list[float] = []
         # The turn in which each node that has lost VFs had its last eviction.
         self._turn_of: dict[str, int] = {}
 
@@ -105,41 +105,45 @@ class LostVfs(Part):
         """Compare the assignments of a node's running pods with its present inventory."""
         if self._options.after_s:
             claims = NodeClaims(self._cache.node(name), {})
-            for assigned in self._cache.assigned_pods_on(name):
-                self._judge(assigned, claims, now)
+            for assigned_pod in self._cache.assigned_pods_on(name):
+                self._judge(assigned_pod, claims, now)
 
     def pod_assigned(self, change: PodChange, now: float) -> Iterable[Instruction]:
         if self._options.after_s:
             self._judge(change.assigned, NodeClaims(self._cache.node(change.assigned.node), {}), now)
         return ()
 
-    def _judge(self, assigned: AssignedPod, claims: NodeClaims, now: float) -> None:
-        uid, assignment = assigned.uid, assigned.assignment
-        is_running = not (_goes(assigned) or uid in self._never_started)
-        why = claims.loss(assignment) if assignment is not None and is_running else ""
-        if not why:
+    def _judge(self, assigned_pod: AssignedPod, claims: NodeClaims, now: float) -> None:
+        uid, assignment = assigned_pod.uid, assigned_pod.assignment
+        is_running = not (_is_leaving(assigned_pod) or uid in self._never_started)
+        reason = claims.loss(assignment) if assignment is not None and is_running else ""
+        if not reason:
             self._losses.pop(uid, None)
-            if (ordered := self._ordered.get(uid)) is not None and not _goes(assigned):
-                self._withdraw(ordered.ending, now)
-        elif (known := self._losses.get(uid)) is not None:
-            known.why = why
+            if (eviction := self._open_evictions.get(uid)) is not None and not _is_leaving(assigned_pod):
+                self._withdraw(eviction.ending, now)
+        elif (loss := self._losses.get(uid)) is not None:
+            loss.reason = reason
         else:
             due = now + self._options.after_s
-            self._losses[uid] = _Loss(why, assigned.node, due)
+            self._losses[uid] = _Loss(reason, assigned_pod.node, due)
             self._next_check = min(self._next_check, due)
 
-    def pod_deleted(self, uid: str, assigned: AssignedPod | None, now: float) -> None:
+    def pod_deleted(self, uid: str, assigned_pod: AssignedPod | None, now: float) -> None:
         self._losses.pop(uid, None)
-        if (ordered := self._ordered.pop(uid, None)) is not None:
-            ordered.ending.begun = True
+        if (eviction := self._open_evictions.pop(uid, None)) is not None:
+            eviction.ending.is_begun = True
 
     def _withdraw(self, ending: _Ending, now: float) -> None:
         """Let pods stay if the VFs that they were to end for are back, and all of their evictions were refused."""
-        together = {uid: one for uid, one in self._ordered.items() if one.ending is ending}
-        if ending.cause in self._losses or ending.begun or not all(one.refused for one in together.values()):
+        evictions = {uid: eviction for uid, eviction in self._open_evictions.items() if eviction.ending is ending}
+        if (
+            ending.cause in self._losses
+            or ending.is_begun
+            or not all(eviction.is_refused for eviction in evictions.values())
+        ):
             return
-        for uid in together:
-            del self._ordered[uid]
+        for uid in evictions:
+            del self._open_evictions[uid]
             if (loss := self._losses.get(uid)) is not None:
                 # A member that has lost VFs of its own: they count from now on.
                 loss.due = now + self._options.after_s
@@ -149,28 +153,28 @@ class LostVfs(Part):
         """Yield what is due: for each pod or whole group its evictions, or in a dry run what would be done."""
         if now < self._next_check:
             return
-        yield from self._order_again(now)
-        self._done = [at for at in self._done if at > now - _MINUTE_S]
+        yield from self._retry_evictions(now)
+        self._eviction_times = [time for time in self._eviction_times if time > now - _MINUTE_S]
         for uid in self._in_turns(now):
-            self._done.append(now)
+            self._eviction_times.append(now)
             yield from self._end(uid, now)
         self._next_check = self._next(now)
 
     def _in_turns(self, now: float) -> Iterator[str]:
         """Yield those that may be evicted now: each time the first of the node whose turn is longest ago."""
-        over: dict[str, list[tuple[float, str]]] = {}
+        due_by_node: dict[str, list[tuple[float, str]]] = {}
         for uid, loss in self._losses.items():
             if loss.due is not None and loss.due <= now:
-                over.setdefault(loss.node, []).append((loss.due, uid))
-        for pods in over.values():
+                due_by_node.setdefault(loss.node, []).append((loss.due, uid))
+        for pods in due_by_node.values():
             pods.sort(reverse=True)
         nodes = {loss.node for loss in self._losses.values()}
         self._turn_of = {node: turn for node, turn in self._turn_of.items() if node in nodes}
-        while over and len(self._done) < self._options.per_minute:
-            node = min(over, key=lambda name: (self._turn_of.get(name, 0), over[name][-1]))
-            _, uid = over[node].pop()
-            if not over[node]:
-                del over[node]
+        while due_by_node and len(self._eviction_times) < self._options.per_minute:
+            node = min(due_by_node, key=lambda name: (self._turn_of.get(name, 0), due_by_node[name][-1]))
+            _, uid = due_by_node[node].pop()
+            if not due_by_node[node]:
+                del due_by_node[node]
             # Not one that another of its group has taken along.
             if self._losses[uid].due is not None:
                 self._turn_of[node] = max(self._turn_of.values(), default=0) + 1
@@ -180,19 +184,19 @@ class LostVfs(Part):
         """Return when the next one is due, those that wait for the next minute included."""
         due = min((loss.due for loss in self._losses.values() if loss.due is not None), default=inf)
         if due <= now:
-            due = self._done[0] + _MINUTE_S if self._done else inf
-        return min([due, *(ordered.due for ordered in self._ordered.values())])
+            due = self._eviction_times[0] + _MINUTE_S if self._eviction_times else inf
+        return min([due, *(eviction.due for eviction in self._open_evictions.values())])
 
-    def _order_again(self, now: float) -> Iterator[Evict]:
-        for uid, ordered in list(self._ordered.items()):
-            if ordered.due > now:
+    def _retry_evictions(self, now: float) -> Iterator[Evict]:
+        for uid, eviction in list(self._open_evictions.items()):
+            if eviction.due > now:
                 continue
-            assigned = self._cache.assigned(uid)
-            if assigned is None or _goes(assigned) or not ordered.left:
-                del self._ordered[uid]
+            assigned_pod = self._cache.assigned(uid)
+            if assigned_pod is None or _is_leaving(assigned_pod) or not eviction.attempts:
+                del self._open_evictions[uid]
                 continue
-            ordered.due, ordered.left, ordered.refused = now + _AGAIN_S, ordered.left - 1, False
-            yield Evict(pod_reference(assigned), ordered.reason, "LostVfs")
+            eviction.due, eviction.attempts, eviction.is_refused = now + _RETRY_S, eviction.attempts - 1, False
+            yield Evict(pod_reference(assigned_pod), eviction.reason, "LostVfs")
 
     def next_due(self) -> float | None:
         """Return when `tick` has to look again; None while no running pod has lost a VF."""
@@ -200,41 +204,45 @@ class LostVfs(Part):
 
     def finished(self, order: Order, result: Result, now: float) -> Iterable[Instruction]:
         """Record the result of an eviction; a refused one is ordered again, unless the VFs are back by now."""
-        if not isinstance(order, Evict) or (ordered := self._ordered.get(order.pod.metadata.uid)) is None:
+        if not isinstance(order, Evict) or (eviction := self._open_evictions.get(order.pod.metadata.uid)) is None:
             return ()
         if result == "refused":
-            ordered.refused = True
-            self._withdraw(ordered.ending, now)
+            eviction.is_refused = True
+            self._withdraw(eviction.ending, now)
         else:
-            ordered.ending.begun = True
-            del self._ordered[order.pod.metadata.uid]
+            eviction.ending.is_begun = True
+            del self._open_evictions[order.pod.metadata.uid]
         return ()
 
     def _end(self, uid: str, now: float) -> Iterator[Instruction]:
         """Yield the instructions for a pod and all placed members of its group."""
-        lost, why = self._cache.assigned(uid), self._losses[uid].why
-        assert lost is not None, f"{uid} has lost VFs and is on no node"
+        lost_pod, reason = self._cache.assigned(uid), self._losses[uid].reason
+        assert lost_pod is not None, f"{uid} has lost VFs and is on no node"
         time, ending = f"for {self._options.after_s:g} s", _Ending(uid)
-        for assigned in self._group_of(uid):
-            if (loss := self._losses.get(assigned.uid)) is not None:
+        for assigned_pod in self._group_of(uid):
+            if (loss := self._losses.get(assigned_pod.uid)) is not None:
                 loss.due = None
-            about = why if assigned is lost else f"pod {lost.pod} of the same group: {why}"
+            about = reason if assigned_pod is lost_pod else f"pod {lost_pod.pod} of the same group: {reason}"
             if self._options.dry_run:
-                yield Report(pod_reference(assigned), "LostVfs", f"would be evicted (dry run): {about}, {time}")
+                yield Report(pod_reference(assigned_pod), "LostVfs", f"would be evicted (dry run): {about}, {time}")
             else:
-                self._ordered[assigned.uid] = _Ordered(ending, f"{about}, {time}", now + _AGAIN_S)
-                yield Evict(pod_reference(assigned), f"{about}, {time}", "LostVfs")
+                self._open_evictions[assigned_pod.uid] = _OpenEviction(ending, f"{about}, {time}", now + _RETRY_S)
+                yield Evict(pod_reference(assigned_pod), f"{about}, {time}", "LostVfs")
 
     def _group_of(self, uid: str) -> list[AssignedPod]:
         """Return the pods that go with one: the bound members of its group, or itself."""
         membership = self._groups_by_pod.of(uid)
         members = self._groups_by_pod.get(membership.key) if membership is not None else None
         uids = members.of("placed") if members is not None else []
-        found = [assigned for one in {uid: None, **dict.fromkeys(uids)} if (assigned := self._cache.assigned(one))]
-        return [assigned for assigned in found if not _goes(assigned)]
+        assigned_pods = [
+            assigned_pod
+            for member_uid in {uid: None, **dict.fromkeys(uids)}
+            if (assigned_pod := self._cache.assigned(member_uid))
+        ]
+        return [assigned_pod for assigned_pod in assigned_pods if not _is_leaving(assigned_pod)]
 
 
-def _goes(assigned: AssignedPod) -> bool:
+def _is_leaving(assigned_pod: AssignedPod) -> bool:
     """Return whether a pod is not bound yet, or is being deleted."""
-    info = assigned.affinity_info
-    return assigned.assumed or (info is not None and info.terminating)
+    info = assigned_pod.affinity_info
+    return assigned_pod.assumed or (info is not None and info.terminating)

@@ -20,7 +20,7 @@ from scheduler.kube.objects import ContainerStatus, Pod
 
 PATIENCE_S = 300.0
 # An eviction that the API server did not accept (a disruption budget, an outage) is tried again after this long.
-_AGAIN_S = 60.0
+_RETRY_S = 60.0
 # Pods that are settled in one step.
 _MOST_AT_ONCE = 64
 # Reasons of the advertiser that do not count against a pod that already has the VF by assignment.
@@ -43,9 +43,9 @@ class Overdue:
 class _Case:
     pod: Pod
     assignment: Assignment
-    why: str = ""
+    reason: str = ""
     # Its time is over, and the eviction or report is done.
-    settled: bool = False
+    is_settled: bool = False
 
 
 class NeverStarted:
@@ -53,47 +53,47 @@ class NeverStarted:
 
     def __init__(self) -> None:
         self._cases: dict[str, _Case] = {}
-        self._on: dict[str, set[str]] = {}
+        self._uids_by_node: dict[str, set[str]] = {}
         # For the contradicted ones only: when their time is over.
         self._due: dict[str, float] = {}
 
-    def see(self, pod: Pod, assignment: Assignment | None) -> bool:
+    def record(self, pod: Pod, assignment: Assignment | None) -> bool:
         """Record a bound pod; return whether it is one of these."""
         uid = pod.metadata.uid
         if assignment is None or not assignment.vfs or has_started(pod) or pod.metadata.deletion_timestamp is not None:
             self.drop(uid)
             return False
-        known = self._cases.get(uid)
-        if known is not None and known.assignment == assignment:
-            known.pod = pod
+        case = self._cases.get(uid)
+        if case is not None and case.assignment == assignment:
+            case.pod = pod
             return True
         self.drop(uid)
         self._cases[uid] = _Case(pod, assignment)
-        self._on.setdefault(assignment.node, set()).add(uid)
+        self._uids_by_node.setdefault(assignment.node, set()).add(uid)
         return True
 
     def drop(self, uid: str) -> None:
         self._due.pop(uid, None)
         case = self._cases.pop(uid, None)
         if case is not None:
-            on_node = self._on[case.assignment.node]
+            on_node = self._uids_by_node[case.assignment.node]
             on_node.discard(uid)
             if not on_node:
-                del self._on[case.assignment.node]
+                del self._uids_by_node[case.assignment.node]
 
     def judge(self, node: str, current: "NodeClaims", now: float) -> None:
         """Compare the assignments of a node's pods with the node's current inventory."""
-        for uid in self._on.get(node, ()):
+        for uid in self._uids_by_node.get(node, ()):
             self.judge_pod(uid, current, now)
 
     def judge_pod(self, uid: str, current: "NodeClaims", now: float) -> None:
         """Compare one pod's assignment with its node's current inventory."""
         case = self._cases[uid]
-        case.why = current.contradiction(case.assignment, self._leaves)
-        if not case.why:
-            case.settled = False
+        case.reason = current.contradiction(case.assignment, self._leaves)
+        if not case.reason:
+            case.is_settled = False
             self._due.pop(uid, None)
-        elif not case.settled:
+        elif not case.is_settled:
             self._due.setdefault(uid, now + PATIENCE_S)
 
     def __contains__(self, uid: str) -> bool:
@@ -105,8 +105,8 @@ class NeverStarted:
 
     def overdue(self, now: float) -> list[str]:
         """Return the pods whose time is over, the first first, and of many only a part."""
-        over = [(due, uid) for uid, due in self._due.items() if due <= now]
-        return [uid for _, uid in heapq.nsmallest(_MOST_AT_ONCE, over)]
+        due_pods = [(due, uid) for uid, due in self._due.items() if due <= now]
+        return [uid for _, uid in heapq.nsmallest(_MOST_AT_ONCE, due_pods)]
 
     def node_of(self, uid: str) -> str:
         return self._cases[uid].assignment.node
@@ -117,20 +117,20 @@ class NeverStarted:
         if self._due.pop(uid, None) is None:
             return None
         case = self._cases[uid]
-        case.settled = True
-        return Overdue(case.pod, case.assignment.node, case.why, evict=is_controlled(case.pod))
+        case.is_settled = True
+        return Overdue(case.pod, case.assignment.node, case.reason, evict=is_controlled(case.pod))
 
     def retry(self, uid: str, now: float) -> None:
         """Record that an eviction did not happen."""
         case = self._cases.get(uid)
-        if case is not None and case.why:
-            case.settled = False
-            self._due[uid] = now + _AGAIN_S
+        if case is not None and case.reason:
+            case.is_settled = False
+            self._due[uid] = now + _RETRY_S
 
     def _leaves(self, uid: str) -> bool:
         """Return whether a pod is being evicted."""
         case = self._cases.get(uid)
-        return case is not None and case.settled and is_controlled(case.pod)
+        return case is not None and case.is_settled and is_controlled(case.pod)
 
 
 def has_started(pod: Pod) -> bool:
@@ -175,26 +175,26 @@ class NodeClaims:
         if self._pfs is None:
             return ""
         for vf in assignment.vfs:
-            why = self._contradicted(vf, self._pfs.get(vf.pf), assignment.uid)
-            if why or (why := self._contested(vf, assignment.uid, leaves)):
-                return f"VF {vf.pci} ({vf.pf}/{vf.vf}) {why}"
+            reason = self._describe_contradiction(vf, self._pfs.get(vf.pf), assignment.uid)
+            if reason or (reason := self._describe_dispute(vf, assignment.uid, leaves)):
+                return f"VF {vf.pci} ({vf.pf}/{vf.vf}) {reason}"
         return ""
 
     def loss(self, assignment: Assignment) -> str:
         """Return which VF of a running pod a fresh inventory shows as lost, or below a PF that is down; else empty."""
         for vf in assignment.vfs if self._pfs is not None else ():
             pf = self._pfs.get(vf.pf) if self._pfs is not None else None
-            if why := self._taken_away(vf, pf) or self._contradicted(vf, pf, assignment.uid):
-                return f"VF {vf.pci} ({vf.pf}/{vf.vf}) {why}"
+            if reason := self._describe_loss(vf, pf) or self._describe_contradiction(vf, pf, assignment.uid):
+                return f"VF {vf.pci} ({vf.pf}/{vf.vf}) {reason}"
         return ""
 
-    def _taken_away(self, vf: AssignedVf, pf: Pf | None) -> str:
+    def _describe_loss(self, vf: AssignedVf, pf: Pf | None) -> str:
         if pf is None or pf.up:
             out = None if pf is None else self._outs_of(pf).get(vf.vf)
             return "is back in the host's network namespace" if out is not None and out.why.startswith(LOST) else ""
         return "has no network: the link of its PF is down"
 
-    def _contradicted(self, vf: AssignedVf, pf: Pf | None, uid: str) -> str:
+    def _describe_contradiction(self, vf: AssignedVf, pf: Pf | None, uid: str) -> str:
         if pf is None or vf.vf not in pf.vfs or pf.vf_pci(vf.vf) != vf.pci:
             return "does not exist any more"
         if (pf.link, pf.network) != (vf.link, vf.network):
@@ -210,11 +210,11 @@ class NodeClaims:
             self._outs[pf.name] = {index: out for out in pf.out for index in out.vfs}
         return self._outs[pf.name]
 
-    def _contested(self, vf: AssignedVf, uid: str, leaves: Callable[[str], bool]) -> str:
+    def _describe_dispute(self, vf: AssignedVf, uid: str, leaves: Callable[[str], bool]) -> str:
         claimants = self._disputes.get(Unit(VFS, vf.pci), ()) if self._disputes else ()
-        others = [one for one in claimants if one != uid and not leaves(one)]
-        return f"is claimed by another pod too: {_listed(others)}" if others else ""
+        other_uids = [claimant for claimant in claimants if claimant != uid and not leaves(claimant)]
+        return f"is claimed by another pod too: {_list_uids(other_uids)}" if other_uids else ""
 
 
-def _listed(uids: Iterable[str]) -> str:
+def _list_uids(uids: Iterable[str]) -> str:
     return ", ".join(f"uid {uid}" for uid in uids)

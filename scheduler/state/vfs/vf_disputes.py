@@ -37,7 +37,7 @@ class VfDisputes(Part):
         self._disputes: dict[str, Disputes] = {}
 
     @property
-    def disputed(self) -> Counter[str]:
+    def dispute_counts(self) -> Counter[str]:
         """How many units more than one live pod claims, by kind; the kind of the VFs is `VFS`."""
         return Counter(unit.kind for disputes in self._disputes.values() for unit in disputes)
 
@@ -52,19 +52,19 @@ class VfDisputes(Part):
 
     def pod_assigned(self, change: PodChange, now: float) -> Iterable[Instruction]:
         """Record a bound pod; only pods of ours are evicted for the contents of their annotation."""
-        pod, assigned, previous = change.pod, change.assigned, change.previous
-        ours = assigned.assignment if pod.spec.scheduler_name == self._scheduler_name else None
-        if self._never_started.see(pod, ours):
-            self._never_started.judge_pod(assigned.uid, self._current(assigned.node), now)
-        if assigned.assignment is not None and (previous is None or previous.assignment != assigned.assignment):
-            return self._settle(assigned.node, now)
+        pod, assigned_pod, previous = change.pod, change.assigned, change.previous
+        assignment = assigned_pod.assignment if pod.spec.scheduler_name == self._scheduler_name else None
+        if self._never_started.record(pod, assignment):
+            self._never_started.judge_pod(assigned_pod.uid, self._current(assigned_pod.node), now)
+        if assigned_pod.assignment is not None and (previous is None or previous.assignment != assigned_pod.assignment):
+            return self._settle(assigned_pod.node, now)
         return ()
 
-    def pod_deleted(self, uid: str, assigned: AssignedPod | None, now: float) -> None:
+    def pod_deleted(self, uid: str, assigned_pod: AssignedPod | None, now: float) -> None:
         self._never_started.drop(uid)
-        if assigned is not None and assigned.node in self._disputes:
+        if assigned_pod is not None and assigned_pod.node in self._disputes:
             # Its removal may settle a dispute.
-            self._settle(assigned.node, now)
+            self._settle(assigned_pod.node, now)
 
     def finished(self, order: Order, result: Result, now: float) -> Iterable[Instruction]:
         """Try an eviction again later if the API server did not accept it."""
@@ -74,15 +74,15 @@ class VfDisputes(Part):
 
     def _settle(self, node: str, now: float) -> list[Instruction]:
         """Find again what is claimed twice on a node, report new disputes, and judge its pods by the result."""
-        known, found = self._disputes.get(node, {}), self._cache.disputes(node)
-        if found:
-            self._disputes[node] = found
+        old_disputes, new_disputes = self._disputes.get(node, {}), self._cache.disputes(node)
+        if new_disputes:
+            self._disputes[node] = new_disputes
         else:
             self._disputes.pop(node, None)
-        if found != known:
+        if new_disputes != old_disputes:
             self._judge(node, now)
-        news = [(unit, uids) for unit, uids in found.items() if set(uids) - set(known.get(unit, ()))]
-        return [one for unit, uids in news for one in self._tell(node, unit, uids)]
+        news = [(unit, uids) for unit, uids in new_disputes.items() if set(uids) - set(old_disputes.get(unit, ()))]
+        return [instruction for unit, uids in news for instruction in self._tell(node, unit, uids)]
 
     def _judge(self, node: str, now: float) -> None:
         """Compare the assignments of a node's pods with the node's current inventory."""
@@ -95,9 +95,9 @@ class VfDisputes(Part):
             node = self._never_started.node_of(uid)
             if node not in current:
                 current[node] = self._current(node)
-            one = self._never_started.take_overdue(uid, current[node], now)
-            if one is not None:
-                yield self._evict_or_report(one)
+            overdue = self._never_started.take_overdue(uid, current[node], now)
+            if overdue is not None:
+                yield self._evict_or_report(overdue)
         for node, claims in current.items():
             self._never_started.judge(node, claims, now)
 
@@ -108,21 +108,21 @@ class VfDisputes(Part):
         return self._never_started.next_due()
 
     def report_again(self) -> list[Instruction]:
-        found = [(node, unit, uids) for node, units in self._disputes.items() for unit, uids in units.items()]
-        return [one for dispute in found for one in self._tell(*dispute)]
+        disputes = [(node, unit, uids) for node, units in self._disputes.items() for unit, uids in units.items()]
+        return [instruction for dispute in disputes for instruction in self._tell(*dispute)]
 
     def _tell(self, node: str, unit: Unit, uids: Sequence[str]) -> Iterator[Instruction]:
-        assigned_pods = [assigned for uid in uids if (assigned := self._cache.assigned(uid)) is not None]
-        claimants = f"claimed by {', '.join(assigned.pod for assigned in assigned_pods)}"
-        about = {"node": node, "pod": assigned_pods[-1].pod, "uid": assigned_pods[-1].uid, "reason": claimants}
+        assigned_pods = [assigned_pod for uid in uids if (assigned_pod := self._cache.assigned(uid)) is not None]
+        claimants = f"claimed by {', '.join(assigned_pod.pod for assigned_pod in assigned_pods)}"
+        fields = {"node": node, "pod": assigned_pods[-1].pod, "uid": assigned_pods[-1].uid, "reason": claimants}
         if unit.kind == VFS:
-            yield Notice("dispute", "VF is claimed twice", about | {"pci": unit.id})
+            yield Notice("dispute", "VF is claimed twice", fields | {"pci": unit.id})
         else:
-            yield Notice("dispute", "unit is claimed twice", about | {"constraint": unit.kind, "unit": unit.id})
+            yield Notice("dispute", "unit is claimed twice", fields | {"constraint": unit.kind, "unit": unit.id})
         kind = "VF" if unit.kind == VFS else unit.kind
-        for assigned in assigned_pods:
+        for assigned_pod in assigned_pods:
             message = f"{kind} {unit.id} of node {node} is {claimants}: not given again before all of them are gone"
-            yield Report(pod_reference(assigned), "DisputedVf" if unit.kind == VFS else "DisputedUnit", message)
+            yield Report(pod_reference(assigned_pod), "DisputedVf" if unit.kind == VFS else "DisputedUnit", message)
 
     def _evict_or_report(self, overdue: Overdue) -> Instruction:
         message = f"cannot start on node {overdue.node}: {overdue.reason}"

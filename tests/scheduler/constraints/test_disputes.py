@@ -131,4 +131,4 @@ def test_a_vf_and_a_unit_are_disputed_at_once(
     found = claim(life, make_pod("two", node="n1"), "a", vfs=(vf,))
     reasons = [one.reason for one in found if isinstance(one, Report)]
     assert sorted(reasons) == ["DisputedUnit", "DisputedUnit", "DisputedVf", "DisputedVf"]
-    assert life.machine.vf_disputes.disputed == {"vfs": 1, "box": 1}
+    assert life.machine.vf_disputes.dispute_counts == {"vfs": 1, "box": 1}

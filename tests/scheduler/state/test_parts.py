@@ -45,7 +45,7 @@ class Probe(Part):
     def pod_unreadable(self, uid: str) -> None:
         self._note(f"unreadable {self._state(uid)}")
 
-    def pod_deleted(self, uid: str, assigned: AssignedPod | None, now: float) -> None:
+    def pod_deleted(self, uid: str, assigned_pod: AssignedPod | None, now: float) -> None:
         self._note(f"deleted {self._state(uid)}")
 
     def node_changed(self, previous: NodeInfo | None, node: NodeInfo, now: float) -> Iterable[Instruction]:

@@ -113,7 +113,7 @@ def test_a_member_that_is_only_tried_disputes_no_vf(life: Life) -> None:
     pod = life.make_pod("bound", [{}, {}], node="n0", metadata={"ownerReferences": [job]})
     own = dump_assignment(Assignment(pod.metadata.uid, "n0", given))
     assert life.see(changed(pod, metadata={"annotations": {**pod.annotations, names.ASSIGNMENT: own}})) == []
-    assert life.machine.vf_disputes.disputed == {}
+    assert life.machine.vf_disputes.dispute_counts == {}
     found = binds(life.work())
     assert len(found) == 20
     assert "n0" not in {one.assigned.node for one in found}

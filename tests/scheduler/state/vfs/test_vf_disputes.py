@@ -84,7 +84,7 @@ def test_a_vf_that_two_pods_claim_is_reported_whatever_is_listed_first(first: st
         found += scene.claim(name)[1]
     found += scene.node() if first == "pods" else []
     assert _told(found) == BOTH
-    assert scene.machine.vf_disputes.disputed == {VFS: 1}
+    assert scene.machine.vf_disputes.dispute_counts == {VFS: 1}
 
 
 def test_a_dispute_is_reported_once(scene: Scene) -> None:
@@ -103,7 +103,7 @@ def test_a_new_leader_reports_the_disputes_that_remain(scene: Scene) -> None:
     assert _told(scene.machine.vf_disputes.report_again()) == BOTH
     scene.machine.pods(Removed(one), 1.0)
     assert scene.machine.vf_disputes.report_again() == []
-    assert scene.machine.vf_disputes.disputed == {}
+    assert scene.machine.vf_disputes.dispute_counts == {}
 
 
 def test_a_disputed_vf_is_given_when_both_pods_are_gone_and_the_node_has_it_back(scene: Scene) -> None:

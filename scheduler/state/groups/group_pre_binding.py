@@ -19,17 +19,17 @@ class GroupPreBinding:
 
     def begin(self, group: Group, binds: tuple[Bind, ...], now: float) -> Iterator[Instruction]:
         """Yield the Binds, or hold them and yield what binds the volumes."""
-        planned = [bind for bind in binds if bind.plan is not None]
-        if not planned and not self.state.held_binds.holds(group.key):
+        binds_with_plan = [bind for bind in binds if bind.plan is not None]
+        if not binds_with_plan and not self.state.held_binds.holds(group.key):
             yield from binds
             return
         self.state.held_binds.hold(group.key, group.min, binds)
-        for bind in planned:
+        for bind in binds_with_plan:
             assert bind.plan is not None, "those without a plan are left out"
             self.state.volume_waits.add(bind, now)
             yield PreBind(bind, bind.plan)
 
-    def ready(self, batch: Batch) -> Sequence[Bind] | Refused:
+    def take_binds(self, batch: Batch) -> Sequence[Bind] | Refused:
         """Return the Binds of a batch whose volumes are all bound, none while it waits, or why it must be released."""
         if self.state.pending_groups.counting(batch.key) < batch.min:
             return Refused("too few of its members are left")
@@ -39,8 +39,8 @@ class GroupPreBinding:
         for uid, bind in batch.binds.items():
             if self.state.cache.node(bind.assigned.node) is None:
                 return Refused(f"{bind.pod_info.pod.key}: node {bind.assigned.node!r} was deleted meanwhile")
-            if why := validate_annotations(self.state.pending_pods[uid].pod.annotations, bind.annotations):
-                return Refused(f"{bind.pod_info.pod.key}: {why}")
+            if reason := validate_annotations(self.state.pending_pods[uid].pod.annotations, bind.annotations):
+                return Refused(f"{bind.pod_info.pod.key}: {reason}")
         self.state.held_binds.end(batch)
         return list(batch.binds.values())
 
