@@ -202,6 +202,10 @@ class Cache:
     def assigned_pods_on(self, node: str) -> Collection[AssignedPod]:
         return self._on.get(node, {}).values()
 
+    def assigned_on(self, node: str, uid: str) -> AssignedPod | None:
+        """Return a pod of a node; None if it is not there."""
+        return self._on.get(node, {}).get(uid)
+
     def vf_accounting(self, node: str) -> VfAccounting:
         """Return what a known node has left; a caller that changes it undoes that before anything else reads it."""
         accounting = self._vf_accountings.get(node)
@@ -300,6 +304,16 @@ class Cache:
         if self._assigned_pods.get(assigned_pod.uid) is assigned_pod:
             del self._assigned_pods[assigned_pod.uid]
             self._take_off(assigned_pod)
+
+    def take_off(self, assigned_pod: AssignedPod) -> None:
+        """Take a pod off its node in a snapshot, which finds it by its node only."""
+        self._take_off(assigned_pod)
+
+    def put_back(self, assigned_pod: AssignedPod) -> None:
+        """Count a pod on its node again that was taken off a snapshot."""
+        self._priorities[assigned_pod.priority] = self._priorities.get(assigned_pod.priority, 0) + 1
+        self._on[assigned_pod.node] = {**self._on.get(assigned_pod.node, {}), assigned_pod.uid: assigned_pod}
+        self._move(assigned_pod, 1)
 
     def forget(self, uid: str, now: float) -> AssignedPod | None:
         """Take an assumed pod off its node and return it; None if nothing is assumed for it."""

@@ -162,8 +162,12 @@ class SchedulingCycle:
             return self._signature_scores.of(pod_info, budget).passing()
 
     def passing_without_pods(self, pod_info: PodInfo, budget: PlacementBudget) -> Rows:
-        """Return the rows that a pod passes by itself, and those that it may pass once pods have left."""
-        scores = self._signature_scores.of(pod_info, budget)
+        """Return the rows that a pod passes by itself, and those that it may pass once pods have left.
+
+        Raise TurnSpent where judging them goes on in another turn.
+        """
+        with budget.judging():
+            scores = self._signature_scores.of(pod_info, budget)
         helpable = [rows for plugin, _, rows in scores.refused() if plugin.requeue_on & LEAVING]
         all_rows: Rows = np.sort(np.concatenate([scores.passing(), *helpable]))
         return all_rows

@@ -32,7 +32,7 @@ class GroupBudget:
     """
 
     def __init__(self, portion: int = MEMBERS_A_TURN) -> None:
-        self.placement = PlacementBudget(SEARCHED_AT_ONCE, _STEPS * A_DECISION, values=VALUES_A_TURN)
+        self.placement = _placement_budget()
         self.record_phase: RecordPhase = ignore_phase
         self.is_exclusive = False
         self._portion = portion
@@ -45,6 +45,12 @@ class GroupBudget:
         self.placement.begin_turn()
         self.record_phase = record_phase
         self._of_turn = self._members_of_turn = 0
+        self._value_count = self.placement.value_count
+
+    def renew_placement(self) -> None:
+        """Search for VFs with as many steps again: members are tried without some pods."""
+        self._charge_values()
+        self.placement = _placement_budget()
         self._value_count = self.placement.value_count
 
     def begin_slice(self) -> None:
@@ -91,3 +97,7 @@ class GroupBudget:
     def _charge_values(self) -> None:
         old_count, self._value_count = self._value_count, self.placement.value_count
         self.charge(_A_VALUE * (self._value_count - old_count))
+
+
+def _placement_budget() -> PlacementBudget:
+    return PlacementBudget(SEARCHED_AT_ONCE, _STEPS * A_DECISION, values=VALUES_A_TURN)

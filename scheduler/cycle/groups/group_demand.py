@@ -6,7 +6,7 @@ from functools import cached_property
 
 from scheduler.cache.cache import AssignedPod
 from scheduler.cache.groups.sources import Group
-from scheduler.cycle.groups.members import alike, by_shape, distinct
+from scheduler.cycle.groups.members import alike, by_shape, by_size, distinct
 from scheduler.kube.pod_info import PodInfo
 
 
@@ -39,6 +39,18 @@ class GroupDemand:
     @cached_property
     def uids(self) -> frozenset[str]:
         return frozenset(member.uid for member in self.members)
+
+    @cached_property
+    def _by_size(self) -> Sequence[PodInfo]:
+        return by_size(self.members)
+
+    def orders(self, wanted: int) -> list[Sequence[PodInfo]]:
+        """Return the members in the orders in which they are tried, if so many of them must be placed."""
+        if len(self.shapes) == 1:
+            return [self.members]
+        orders = [self._by_size, self.members]
+        # Of what is small the most fit.
+        return [*orders, self._by_size[::-1]] if wanted < len(self.members) else orders
 
     @property
     def about(self) -> object:

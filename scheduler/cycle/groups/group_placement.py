@@ -26,7 +26,7 @@ from scheduler.cycle.groups.group_demand import GroupDemand
 from scheduler.cycle.groups.group_refusals import Refusals, left_over, of_all_domains, shortage_of, with_events_of_all
 from scheduler.cycle.groups.group_snapshot import GroupSnapshot
 from scheduler.cycle.groups.member_room import MemberRoom
-from scheduler.cycle.groups.members import alike, by_size, requests_of, together_by
+from scheduler.cycle.groups.members import alike, requests_of, together_by
 from scheduler.cycle.groups.network_sums import Networks, NetworkSums
 from scheduler.cycle.groups.rails import choices, networks_in, on_rails
 from scheduler.cycle.placement_budget import TurnSpent
@@ -234,13 +234,7 @@ def _attempts(
 
     None comes before the sums are first needed.
     """
-    members, nodes = demand.members, snapshot.cache.nodes
-    orders = [members]
-    if len(demand.shapes) > 1:
-        orders.insert(0, by_size(members))
-        if target.wanted < len(members):
-            # Of what is small the most fit.
-            orders.append(orders[0][::-1])
+    nodes, orders = snapshot.cache.nodes, demand.orders(target.wanted)
     if demand.group.rails != "same":
         yield from (on_rails(order, demand.group, ()) for order in orders)
         return

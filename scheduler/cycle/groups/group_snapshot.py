@@ -1,11 +1,12 @@
 """The cluster of one moment, private to a decision about a group, with the members that the decision has placed. Pure.
 
-Nothing of it is in the live cache. `changed_nodes` says what has changed there since.
+A search for victims also removes other pods from it. Nothing of it is in the live cache. `changed_nodes` says what has
+changed there since.
 """
 
-from collections.abc import Collection, Sequence, Set
+from collections.abc import Collection, Iterable, Sequence, Set
 
-from scheduler.cache.cache import Cache
+from scheduler.cache.cache import AssignedPod, Cache
 from scheduler.cycle.cycle import SchedulingCycle
 from scheduler.cycle.decisions import Bind
 from scheduler.cycle.groups.group_demand import GroupDemand
@@ -29,6 +30,8 @@ class GroupSnapshot:
         self._volume_changes = self.cache.volumes.changes
         # The members that were put on nodes, by uid.
         self.binds: dict[str, Bind] = {}
+        # The pods that were removed, as they were counted, by uid.
+        self._removed: dict[str, AssignedPod] = {}
 
     def put_on(self, bind: Bind) -> None:
         """Count a member on its node."""
@@ -44,6 +47,21 @@ class GroupSnapshot:
         if bind.plan is not None:
             self.cache.volumes.forget(uid)
 
+    def remove(self, assigned_pods: Iterable[AssignedPod]) -> None:
+        """Count pods no longer that others may leave for; those that are not counted here are left out."""
+        for assigned_pod in assigned_pods:
+            counted = self.cache.assigned_on(assigned_pod.node, assigned_pod.uid)
+            if counted is not None:
+                self.cache.take_off(counted)
+                self._removed[counted.uid] = counted
+
+    def restore(self, assigned_pods: Iterable[AssignedPod]) -> None:
+        """Count removed pods again."""
+        for assigned_pod in assigned_pods:
+            removed = self._removed.pop(assigned_pod.uid, None)
+            if removed is not None:
+                self.cache.put_back(removed)
+
     def outdated(self, members: Collection[PodInfo]) -> list[str]:
         """Return which of the placed members are to be judged again: those on nodes that have changed, or all.
 
@@ -51,7 +69,7 @@ class GroupSnapshot:
         """
         if self._rules_read_changes(members):
             return list(self.binds)
-        node_names = self._changed_nodes()
+        node_names = self.changed_nodes()
         return [uid for uid, bind in self.binds.items() if not node_names.isdisjoint(_nodes_of(bind))]
 
     def _rules_read_changes(self, members: Collection[PodInfo]) -> bool:
@@ -66,7 +84,8 @@ class GroupSnapshot:
             return False
         return bool(self._live.pod_counts.anti_affinity_terms.row_counts) or any(map(_reads_labels, members))
 
-    def _changed_nodes(self) -> Set[str]:
+    def changed_nodes(self) -> Set[str]:
+        """Return the nodes that have changed in the live cache, or where room is kept for other pods now."""
         names = self.cache.nodes.names
         node_names = {names[row] for row in self._live.nodes.changes.since(self._end) if row < len(names)}
         # Room is kept for others that was free, or is free that was kept.

@@ -6,6 +6,7 @@ priority as a victim too. Source: kube-scheduler 1.37's framework/preemption (ty
 getPodPriority; util.go: MoreImportantVictim, FilterVictimsWithPDBViolation).
 """
 
+import copy
 from collections.abc import Iterable, Iterator, Sequence, Set
 
 import msgspec
@@ -89,11 +90,17 @@ class PotentialVictims:
     """What is assigned, as victims of lower priority than some pod."""
 
     def __init__(self, cache: Cache, groups: PlacedGroups) -> None:
-        self._cache, self._groups = cache, groups
+        self._cache, self._groups, self._snapshot = cache, groups, cache
+
+    def on(self, snapshot: Cache) -> "PotentialVictims":
+        """Return what is on the nodes of a snapshot; the groups, and their pods elsewhere, are those of now."""
+        victims = copy.copy(self)
+        victims._snapshot = snapshot
+        return victims
 
     def below(self, node: str, priority: int, exempt_uids: Set[str] = frozenset()) -> list[Victim]:
         """Return what is on a node of a lower priority, without the pods of ``exempt_uids``."""
-        on_node = self._cache.assigned_pods_on(node)
+        on_node = self._snapshot.assigned_pods_on(node)
         if not self._groups.any_known:
             # As `single`, without a call for each: every node that is looked at has such pods.
             return [
@@ -101,7 +108,7 @@ class PotentialVictims:
                 for pod in on_node
                 if pod.priority < priority and pod.uid not in exempt_uids
             ]
-        groups = dict[GroupKey, Victim]()
+        groups = dict[GroupKey, list[AssignedPod]]()
         singles = list[Victim]()
         for assigned_pod in on_node:
             if assigned_pod.uid in exempt_uids:
@@ -110,9 +117,10 @@ class PotentialVictims:
             if key is None:
                 if (rank := self._rank(assigned_pod)) < priority:
                     singles.append(single(assigned_pod, rank))
-            elif key not in groups:
-                groups[key] = self._group(key, node)
-        return [*singles, *(victim for victim in groups.values() if victim.priority < priority)]
+            else:
+                groups.setdefault(key, []).append(assigned_pod)
+        whole_groups = (self._group(key, pods) for key, pods in groups.items())
+        return [*singles, *(victim for victim in whole_groups if victim.priority < priority)]
 
     def has_below(self, priority: int) -> bool:
         """Return whether anything may be below a priority; False only if nothing is."""
@@ -130,7 +138,7 @@ class PotentialVictims:
         """Return whether the same pods are one victim of the same priority now."""
         first = victim.pods[0]
         key = self._groups.whole_group_of(first.uid)
-        now = self._group(key, first.node) if key is not None else single(first, self._rank(first))
+        now = self._group(key) if key is not None else single(first, self._rank(first))
         is_same = (now.group, now.priority) == (victim.group, victim.priority)
         return is_same and {pod.uid for pod in now.pods} == {pod.uid for pod in victim.pods}
 
@@ -139,12 +147,12 @@ class PotentialVictims:
         own = self._groups.priority_as_victim(assigned_pod.uid)
         return assigned_pod.priority if own is None else own
 
-    def _group(self, key: GroupKey, node: str) -> Victim:
+    def _group(self, key: GroupKey, pods_here: Sequence[AssignedPod] = ()) -> Victim:
         pods = tuple(self._pods(key))
         own = self._groups.priority_as_victim(pods[0].uid)
         rank = max(assigned_pod.priority for assigned_pod in pods) if own is None else own
         start = min(assigned_pod.started or _NOT_STARTED for assigned_pod in pods)
-        return Victim(pods, tuple(assigned_pod for assigned_pod in pods if assigned_pod.node == node), rank, start, key)
+        return Victim(pods, tuple(pods_here), rank, start, key)
 
     def _pods(self, key: GroupKey) -> Iterator[AssignedPod]:
         for uid in self._groups.placed(key):

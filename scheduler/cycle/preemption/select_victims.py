@@ -17,7 +17,7 @@ from scheduler.cache.cache import AssignedPod
 from scheduler.cache.node_columns import NodeColumns
 from scheduler.cycle.node_dry_run import DryRuns, NodeDryRun
 from scheduler.cycle.placement_budget import PlacementBudget
-from scheduler.cycle.preemption.disruption_budgets import Budgets
+from scheduler.cycle.preemption.disruption_budgets import Objections
 from scheduler.cycle.preemption.potential_victims import Loss, Victim, here, importance, loss_of, pods_of, since, split
 from scheduler.placement.place import SEARCHED_AT_ONCE
 from scheduler.plugins.interface import Texts
@@ -62,7 +62,7 @@ SelectVictims = Callable[[int], tuple[Found, int]]
 
 
 def select_victims_on_node(
-    dry_runs: DryRuns, row: int, lower: Sequence[Victim], nominated: Iterable[AssignedPod], budgets: Budgets
+    dry_runs: DryRuns, row: int, lower: Sequence[Victim], nominated: Iterable[AssignedPod], budgets: Objections
 ) -> Found:
     """Return which of the ``lower`` must leave a node for the pod to fit, or why it does not fit without them."""
     if not lower:
@@ -79,7 +79,7 @@ def select_victims_on_node(
     return Candidate(row, tuple(victims), _count_violations(violating_victims, budgets))
 
 
-def _count_violations(victims: Sequence[Victim], budgets: Budgets) -> int:
+def _count_violations(victims: Sequence[Victim], budgets: Objections) -> int:
     """Return how many removals violate a budget; a pod that was found to do so counts whatever goes beside it."""
     counts: dict[int, int] = {}
     return sum(max(budgets.violations(victim.pods, counts), 1) for victim in victims)

@@ -3,9 +3,9 @@
 What it is: the holder is the oldest of the waiting groups of the highest priority that have been complete for long
 enough. An event that can help it brings it back at once, before all others of its priority. Where too few of its
 members fit, all that are needed are nominated where they would fit without pods up to the group's priority
-(`GroupPreemption.begin_room`), first in the domain that held the most of them. Nobody is sent away. If there is no such
-place, those that fit are nominated where they fitted. So others of the same or a lower priority cannot take the room,
-and it grows with all that becomes free.
+(`GroupPreemption.search_room`), first in the domain that held the most of them. Nobody is sent away. If there is no
+such place, those that fit are nominated where they fitted. So others of the same or a lower priority cannot take the
+room, and it grows with all that becomes free.
 
 Why it is right: a nomination counts against all pods but those above it and the members of its own group, which are
 decided about together. Each decision about the holder replaces its nominations. A group that is no

@@ -8,7 +8,6 @@ from scheduler.cycle.groups.group_budget import GroupBudget
 from scheduler.cycle.groups.group_demand import GroupDemand
 from scheduler.cycle.groups.group_placement import Steps
 from scheduler.cycle.groups.preemption.preempt import GroupPreempted
-from scheduler.cycle.groups.preemption.victim_search import GroupVictimSearch
 from scheduler.kube.group_membership import GroupKey
 from scheduler.pending.groups.pending_groups import PendingGroups
 
@@ -31,7 +30,7 @@ class GroupDecision:
     arrivals: int
     exclusive_end: float | None = None
     unschedulable: GroupUnschedulable | None = None
-    victims: GroupVictimSearch | None = None
+    victims: Steps[GroupPreempted] | None = None
     preemption: GroupPreempted | None = None
 
 

@@ -33,21 +33,20 @@ class GroupVictims:
             return preemption
         fitting_pods = [bind.assigned for bind in unschedulable.binds]
         decision.preemption = preemption
-        decision.victims = self.group_preemption.begin_room(demand, decision.budget.placement, fitting_pods)
-        return preemption if decision.victims is None else None
+        decision.victims = self.group_preemption.search_room(demand, decision.budget, fitting_pods)
+        return None
 
     def _go_on(self, decision: GroupDecision, now: float) -> GroupPreempted | None:
-        demand = decision.demand
+        budget = decision.budget
         if decision.victims is None:
-            search = self.group_preemption.begin(demand, decision.budget.placement, now)
-            if isinstance(search, GroupPreempted):
-                return search
-            decision.victims = search
-        plans = decision.victims.plans
-        dry_runs = plans.spent
-        preemption = self.group_preemption.proceed(decision.victims)
-        decision.budget.charge_dry_runs(plans.spent - dry_runs)
-        return preemption
+            decision.victims = self.group_preemption.search(decision.demand, budget, now)
+        budget.begin_turn()
+        try:
+            next(decision.victims)
+        except StopIteration as ended:
+            preemption: GroupPreempted = ended.value
+            return preemption
+        return None
 
     def _room(self, demand: GroupDemand, preemption: GroupPreempted) -> tuple[AssignedPod, ...]:
         """Return where the members wait; a search that was not finished changes nothing of what is kept."""

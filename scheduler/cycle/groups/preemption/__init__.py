@@ -1,5 +1,5 @@
-"""Preemption by a group of pods: others are sent away only if then enough of the group fits.
+"""Preemption by a group of pods: others are sent away only if then enough of the group fits. No I/O.
 
-`row_plan` judges a node with some members on it, `search` puts members on nodes until enough fit, `preempt` tries it in
-each topology domain and on each rail. No I/O, and nothing stays assumed: a plan is a value.
+`preempt` begins and ends a search, `victim_search` tries each domain and choice of networks. `least_loss` puts members
+on a snapshot where the least is lost, `reprieve` lets victims stay. Nothing is in the live cache.
 """

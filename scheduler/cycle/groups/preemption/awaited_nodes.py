@@ -8,22 +8,23 @@ Why it is right: a node that cannot be waited for takes the place of no other on
 that it grows. Of the pods that are in the way on two nodes those count first that do not end, and the restartPolicy of
 a pod never changes. Nobody else comes to a node where room is kept.
 
-What it costs: a dry run by sums, some 20 us, for each node in that order until enough are found, in portions. What was
-found out about a node holds until the node changes.
+What it costs: a dry run by sums, some 20 us, for each node in that order until enough are found, in portions.
 
 Source: getPhase in the kubelet's pkg/kubelet/kubelet_pods.go: with Always the pod is Running when all containers have
 ended.
 """
 
-from collections.abc import Hashable, Mapping, Sequence, Set
+from collections.abc import Hashable, Sequence, Set
 
 import numpy as np
 
 from scheduler.cache.cache import AssignedPod
 from scheduler.cache.node_columns import LINES, NodeColumns, Rows
+from scheduler.cycle.groups.group_budget import GroupBudget
+from scheduler.cycle.groups.group_demand import GroupDemand
+from scheduler.cycle.groups.group_placement import Steps
 from scheduler.cycle.groups.members import alike, needs
-from scheduler.cycle.groups.preemption.row_plan import Leaving, RowPlans
-from scheduler.cycle.placement_budget import TurnSpent
+from scheduler.cycle.groups.preemption.row_victims import Leaving, RowVictims
 from scheduler.kube.pod_info import PodInfo
 
 # Nodes that are looked at closely: so many, and for each member that is needed.
@@ -36,42 +37,36 @@ _PODS = LINES["pods"]
 
 
 class AwaitedNodes:
-    """The nodes for one search; ``first`` are the names of those to look at first, ``members`` the group's by uid."""
+    """The nodes for one search on a snapshot; ``first`` are the names of those to look at first."""
 
-    def __init__(self, nodes: NodeColumns, first: Set[str], members: Mapping[str, PodInfo], needed: int) -> None:
-        self._nodes, self.first, self._members = nodes, first, members
-        self._most = _NODES + _NODES_A_MEMBER * needed
+    def __init__(
+        self, nodes: NodeColumns, first: Set[str], demand: GroupDemand, row_victims: RowVictims, budget: GroupBudget
+    ) -> None:
+        self._nodes, self.first, self._row_victims, self._budget = nodes, first, row_victims, budget
+        self._members = {member.uid: member for member in demand.members}
+        self._most = _NODES + _NODES_A_MEMBER * demand.needed
         # Who must leave each row, for each kind of member; whatever networks it is to be on.
-        self._known: dict[Hashable, dict[int, Leaving]] = {}
+        self._leaving: dict[Hashable, dict[int, Leaving]] = {}
 
-    def forget(self, rows: Set[int]) -> None:
-        """Judge rows again that have changed."""
-        for known in self._known.values():
-            for row in rows:
-                known.pop(row, None)
-
-    def forget_all(self) -> None:
-        """Judge all rows again."""
-        self._known.clear()
-
-    def among(self, rows: Rows, member: PodInfo, plans: RowPlans) -> list[int]:
-        """Return those of the rows to look at for a member; raise TurnSpent if that takes another turn."""
-        plans.charge(1 + len(rows) // _SORTED_AS_LONG)
+    def among(self, rows: Rows, member: PodInfo) -> Steps[Rows]:
+        """Return those of the rows to look at for a member."""
+        self._budget.charge_dry_runs(1 + len(rows) // _SORTED_AS_LONG)
         asked = self._members[member.uid]
-        known = self._known.setdefault(alike(asked), {})
-        found: dict[Leaving, list[int]] = {"ending": [], "lasting": [], "never": []}
+        leaving = self._leaving.setdefault(alike(asked), {})
+        chosen: dict[Leaving, list[int]] = {"ending": [], "lasting": [], "never": []}
         judged = 0
         for row in self._in_order(rows, asked):
-            if len(found["ending"]) >= self._most or len(found["lasting"]) >= _TIMES_AS_MANY * self._most:
+            if len(chosen["ending"]) >= self._most or len(chosen["lasting"]) >= _TIMES_AS_MANY * self._most:
                 break
-            if row not in known:
-                if judged >= _AT_ONCE:
-                    raise TurnSpent
+            if row not in leaving:
+                if judged >= _AT_ONCE or self._budget.turn_is_over:
+                    yield
+                    judged = 0
                 judged += 1
-                plans.charge(judged % _JUDGED_AS_LONG == 0)
-                known[row] = plans.leaving_for(row, asked)
-            found[known[row]].append(row)
-        return [*found["ending"], *found["lasting"]][: self._most]
+                self._budget.charge_dry_runs(judged % _JUDGED_AS_LONG == 0)
+                leaving[row] = self._row_victims.leaving_for(row, asked)
+            chosen[leaving[row]].append(row)
+        return np.array([*chosen["ending"], *chosen["lasting"]][: self._most], np.intp)
 
     def _in_order(self, rows: Rows, member: PodInfo) -> Sequence[int]:
         """Return the rows, those of the first nodes before all others, then by what is missing there."""
@@ -80,8 +75,8 @@ class AwaitedNodes:
         row_of = self._nodes.row_of
         later = np.isin(rows, [row_of[name] for name in self.first if name in row_of], invert=True)
         pods = view.allocatable[_PODS] - view.free[_PODS]
-        found: list[int] = rows[np.lexsort((pods, missing, later))].tolist()
-        return found
+        ordered: list[int] = rows[np.lexsort((pods, missing, later))].tolist()
+        return ordered
 
 
 class LastingPods:
@@ -89,6 +84,6 @@ class LastingPods:
 
     has_any = True
 
-    def violations(self, assigned_pods: Sequence[AssignedPod], used: dict[int, int]) -> int:
+    def violations(self, assigned_pods: Sequence[AssignedPod], counts: dict[int, int]) -> int:
         """Return how many of these pods do not end by themselves."""
-        return sum(one.always_restarts for one in assigned_pods)
+        return sum(assigned_pod.always_restarts for assigned_pod in assigned_pods)

@@ -8,7 +8,7 @@ import pytest
 
 from mooring.annotations.inventory import Pf
 from mooring.kube.events import Changed, Identity
-from scheduler.cycle.groups.preemption import awaited_nodes, preempt
+from scheduler.cycle.groups.preemption import awaited_nodes, preempt, victim_search
 from scheduler.kube.objects import Node, Pod
 from scheduler.placement import vf_accounting
 from scheduler.placement.vf_accounting import FreeVfs
@@ -223,7 +223,7 @@ def test_what_nodes_of_one_model_have_is_counted_once_for_a_group_on_the_same_ra
         counted.append(pfs)
         return vf_accounting.unused(pfs)
 
-    monkeypatch.setattr(preempt, "unused", count)
+    monkeypatch.setattr(victim_search, "unused", count)
     names = [f"n{number}" for number in range(5)]
     for name in names:
         node = life.make_node(name, tuple(life.make_pf(k, 1, network=f"rail{k}") for k in range(8)))

@@ -1,4 +1,4 @@
-"""Nobody leaves for a group who could stay: against brute force on small clusters."""
+"""How often somebody leaves for a group who could stay: against brute force on small clusters."""
 
 import itertools
 import json
@@ -65,6 +65,6 @@ def test_no_victim_of_equal_members_could_stay(life: Life, seed: int) -> None:
 def test_hardly_any_victim_of_unequal_members_could_stay(
     make_node: MakeNode, make_pf: MakePf, make_pod: MakePod
 ) -> None:
-    """Members are put on nodes in four orders only: of 300 groups one has a victim too many."""
+    """Members are put on nodes in three orders only: of 300 groups seven have a victim too many."""
     lives = (Life(Machine("mooring"), make_node, make_pf, make_pod) for _ in range(300))
-    assert sum(bool(_superfluous(life, Random(seed), is_equal=False)) for seed, life in enumerate(lives)) <= 1
+    assert sum(bool(_superfluous(life, Random(seed), is_equal=False)) for seed, life in enumerate(lives)) <= 9

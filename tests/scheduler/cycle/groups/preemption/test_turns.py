@@ -1,11 +1,16 @@
 """What happens while the pods are searched for that a group sends away."""
 
 from collections.abc import Iterator
+from typing import Any
 
+import msgspec
 import pytest
 
-from scheduler.cycle.groups.preemption import preempt
+from mooring.kube.events import Changed, Identity
+from scheduler.cycle.groups import group_budget
+from scheduler.cycle.groups.preemption import preempt, victim_search
 from scheduler.cycle.instructions import Instruction
+from scheduler.kube.selecting_objects import PodDisruptionBudget
 from scheduler.state.machine import Machine
 from tests.scheduler.group_life import Life, MakeNode, MakePf, MakePod, binds, fill, orders, pair, victims
 
@@ -22,7 +27,7 @@ def life(make_node: MakeNode, make_pf: MakePf, make_pod: MakePod) -> Iterator[Li
 
 @pytest.fixture
 def short_turns(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(preempt, "_A_TURN", 1)
+    monkeypatch.setattr(group_budget, "A_TURN", 1)
 
 
 def _steps(life: Life, count: int) -> list[Instruction]:
@@ -47,7 +52,7 @@ def test_a_node_that_goes_during_the_search_is_not_waited_for(
     life: Life, steps: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also while it is looked at what its PFs would have left; its pod is known longer than it."""
-    monkeypatch.setattr(preempt, "_NODES_AT_ONCE", 1)
+    monkeypatch.setattr(victim_search, "_NODES_AT_ONCE", 1)
     fill(life, "n1", "n2", "n3")
     pair(life, group='{"name":"pair","min":2,"rails":"same"}')
     assert not orders(_steps(life, steps))
@@ -84,6 +89,22 @@ def test_a_victim_that_becomes_more_important_during_the_search_stays(life: Life
     pair(life)
     assert not orders(_steps(life, steps))
     life.pod_group("low", schedulingPolicy=policy, priority=30)
+    assert victims(life.work()) == ["on-n2", "on-n3"]
+
+
+@pytest.mark.usefixtures("short_turns")
+@pytest.mark.parametrize("steps", STEPS)
+def test_a_budget_that_comes_during_the_search_is_honoured(life: Life, steps: int) -> None:
+    fill(life, "n1", metadata={"labels": {"app": "kept"}})
+    fill(life, "n2", "n3", spec={"priority": 5})
+    pair(life)
+    assert not orders(_steps(life, steps))
+    budget: dict[str, Any] = {
+        "metadata": {"name": "kept", "namespace": "default"},
+        "spec": {"selector": {"matchLabels": {"app": "kept"}}},
+    }
+    item = msgspec.convert(budget, PodDisruptionBudget)
+    life.machine.handle(PodDisruptionBudget, Changed(Identity("kept", "default"), item), life.now)
     assert victims(life.work()) == ["on-n2", "on-n3"]
 
 
@@ -125,7 +146,7 @@ def test_a_search_that_was_set_aside_ends_with_a_member_that_goes(
 def test_a_search_that_nodes_have_kept_from_its_end_comes_again(life: Life, monkeypatch: pytest.MonkeyPatch) -> None:
     """Though nothing happens afterwards."""
     fill(life, "n1", "n2")
-    monkeypatch.setattr(preempt, "_MOST_RESTARTS", -1)
+    monkeypatch.setattr(preempt, "_MAX_ROUNDS", 0)
     pair(life)
     assert victims(life.work()) == []
     monkeypatch.undo()

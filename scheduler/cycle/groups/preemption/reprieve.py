@@ -1,0 +1,100 @@
+"""Which victims of a placement may stay: each is put back for a try, in kube-scheduler's order. Pure.
+
+First come those whose removal violates a disruption budget, then the most important. A victim stays if the members of
+its nodes fit beside it, or have other places in the domain. Nobody else leaves for that.
+"""
+
+from collections.abc import Collection, Hashable, Sequence
+
+from scheduler.cache.node_columns import Flags
+from scheduler.cycle.decisions import Bind
+from scheduler.cycle.groups.group_budget import GroupBudget
+from scheduler.cycle.groups.group_placement import Steps, place_member
+from scheduler.cycle.groups.group_snapshot import GroupSnapshot
+from scheduler.cycle.groups.members import alike
+from scheduler.cycle.groups.preemption.least_loss import flags_of, remove_victims, restore_victims, rows_of
+from scheduler.cycle.preemption.disruption_budgets import Objections
+from scheduler.cycle.preemption.potential_victims import Victim, importance, split
+from scheduler.cycle.refusals import Among
+from scheduler.kube.pod_info import PodInfo
+
+# Members that are put on nodes to let victims stay; victims that are not tried by then go.
+_MAX_MOVES = 10_000
+
+
+class Reprieve:
+    """Lets victims stay that need not go; the snapshot is as a placement has left it."""
+
+    def __init__(self, snapshot: GroupSnapshot, inside: Flags | None, budget: GroupBudget) -> None:
+        self._snapshot, self._inside, self._budget = snapshot, inside, budget
+        # Of each kind of members, whether one more fits anywhere; what fits nowhere does not go to other nodes.
+        self._has_room: dict[Hashable, bool] = {}
+        self._uids_on: dict[str, list[str]] = {}
+        self._move_count = 0
+
+    def choose(self, victims: Sequence[Victim], objections: Objections) -> Steps[list[Victim]]:
+        """Put back those that may stay; return those that must go, the most important first."""
+        violators, rest = split(objections, sorted(victims, key=importance))
+        chosen = list[Victim]()
+        self._list_members()
+        for victim in (*violators, *rest):
+            if self._move_count >= _MAX_MOVES or not (yield from self._stays(victim)):
+                chosen.append(victim)
+        return sorted(chosen, key=importance)
+
+    def _list_members(self) -> None:
+        self._has_room, self._uids_on = {}, {}
+        for uid, bind in self._snapshot.binds.items():
+            self._uids_on.setdefault(bind.assigned.node, []).append(uid)
+
+    def _stays(self, victim: Victim) -> Steps[bool]:
+        """Put a victim back if the members of its nodes have other places then."""
+        snapshot = self._snapshot
+        nodes = dict.fromkeys(assigned_pod.node for assigned_pod in victim.pods)
+        displaced_binds = [snapshot.binds[uid] for node in nodes for uid in self._uids_on.get(node, ())]
+        for bind in displaced_binds:
+            kind = alike(bind.pod_info)
+            if kind not in self._has_room:
+                self._has_room[kind] = (yield from self._place(bind.pod_info, self._inside)) is not None
+        yield from self._take_off(displaced_binds)
+        yield from restore_victims(snapshot, [victim], self._budget)
+        own_rows = flags_of(rows_of([victim], snapshot), snapshot.cache.nodes.size)
+        if self._inside is not None:
+            own_rows &= self._inside
+        if (yield from self._put_elsewhere(displaced_binds, own_rows)):
+            if displaced_binds:
+                self._list_members()
+            return True
+        yield from self._take_off(displaced_binds)
+        yield from remove_victims(snapshot, [victim], self._budget)
+        for bind in displaced_binds:
+            if self._budget.turn_is_over:
+                yield
+            snapshot.put_on(bind)
+            self._budget.charge_move()
+        return False
+
+    def _put_elsewhere(self, displaced_binds: Collection[Bind], own_rows: Flags) -> Steps[bool]:
+        for old_bind in displaced_binds:
+            bind = yield from self._place(old_bind.pod_info, own_rows)
+            if bind is None and self._has_room[alike(old_bind.pod_info)]:
+                bind = yield from self._place(old_bind.pod_info, self._inside)
+            if bind is None:
+                return False
+            self._snapshot.put_on(bind)
+        return True
+
+    def _place(self, member: PodInfo, inside: Flags | None) -> Steps[Bind | None]:
+        self._move_count += 1
+        among = Among(inside) if inside is not None else None
+        decision = yield from place_member(self._snapshot, member, among, self._budget)
+        return decision if isinstance(decision, Bind) else None
+
+    def _take_off(self, binds: Collection[Bind]) -> Steps[None]:
+        """Take the members of some binds off their nodes, wherever they are now."""
+        for bind in binds:
+            if self._budget.turn_is_over:
+                yield
+            if bind.pod_info.uid in self._snapshot.binds:
+                self._snapshot.take_off(bind.pod_info.uid)
+                self._budget.charge_move()
