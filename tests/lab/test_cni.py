@@ -10,7 +10,7 @@ import pytest
 from tests.lab.calls.plain_calls import run
 from tests.lab.nics import ETHERNET, MLX5, SIMVF, Lab, Nic
 
-pytestmark = pytest.mark.lab
+pytestmark = [pytest.mark.lab, pytest.mark.slow]
 
 
 @pytest.mark.parametrize("nic", ETHERNET)

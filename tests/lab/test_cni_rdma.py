@@ -7,7 +7,7 @@ import pytest
 from tests.lab.calls.rdma_calls import FIRST, Lab, record, run, second
 from tests.lab.nics import EACH, Nic, with_nic
 
-pytestmark = pytest.mark.lab
+pytestmark = [pytest.mark.lab, pytest.mark.slow]
 
 
 ON_EACH = pytest.mark.parametrize("nic", EACH)

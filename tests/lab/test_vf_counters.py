@@ -9,7 +9,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.lab.calls.rdma_calls import Lab, run, second
 from tests.lab.nics import ETHERNET, INFINIBAND, SIMVF, Nic, with_nic
 
-pytestmark = pytest.mark.lab
+pytestmark = [pytest.mark.lab, pytest.mark.slow]
 
 MODES = pytest.mark.parametrize("mode", ["shared", "exclusive"])
 # scrape NAME: one page, as JSON under that name.
