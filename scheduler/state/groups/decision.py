@@ -15,23 +15,23 @@ from scheduler.pending.groups.pending_groups import PendingGroups
 DecisionResult = Literal["scheduled", "unschedulable", "error"]
 
 
+# A group's placement or why it has none, and who must go for it.
+DecisionOutcome = tuple[GroupPlacement | GroupUnschedulable, GroupPreempted]
+
+
 @dataclass(slots=True)
 class GroupDecision:
-    """A decision under way: ``unschedulable`` is what it has found without victims, then it searches for ``victims``.
+    """A decision under way.
 
-    ``steps`` places the members. ``arrivals`` is how often a member had come to be placed when it began. ``preemption``
-    is what the search for victims has found once the next one is for room to wait for. ``exclusive_end`` is until
-    when others wait for it, if they do.
+    ``arrivals`` is how often a member had come to be placed when it began, and ``exclusive_end`` until when others wait
+    for it, if they do.
     """
 
     demand: GroupDemand
     budget: GroupBudget
-    steps: Steps[GroupPlacement | GroupUnschedulable]
+    steps: Steps[DecisionOutcome]
     arrivals: int
     exclusive_end: float | None = None
-    unschedulable: GroupUnschedulable | None = None
-    victims: Steps[GroupPreempted] | None = None
-    preemption: GroupPreempted | None = None
 
 
 def count_missing_members(key: GroupKey, pending_groups: PendingGroups) -> int:

@@ -6,7 +6,7 @@ no Bind of it leaves before the volumes of all of its members are bound.
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import get_args
 
@@ -17,6 +17,7 @@ from scheduler.cycle.decisions import Bind, GroupPlacement, GroupUnschedulable, 
 from scheduler.cycle.groups.group_budget import GroupBudget
 from scheduler.cycle.groups.group_cycle import GroupCycle
 from scheduler.cycle.groups.group_demand import GroupDemand
+from scheduler.cycle.groups.group_placement import Steps
 from scheduler.cycle.groups.members import of_priority
 from scheduler.cycle.groups.preemption.preempt import NOBODY_PREEMPTED, GroupPreempted, GroupPreemption
 from scheduler.cycle.instructions import DeleteVictims, Instruction
@@ -34,10 +35,15 @@ from scheduler.pending.groups.untried_domains import UntriedDomains
 from scheduler.pending.groups.urgent_turn import UrgentTurn
 from scheduler.pending.part import Part
 from scheduler.pending.pending_pod import waits_as_before
-from scheduler.state.groups.decision import DecisionResult, GroupDecision, count_missing_members, must_restart
+from scheduler.state.groups.decision import (
+    DecisionOutcome,
+    DecisionResult,
+    GroupDecision,
+    count_missing_members,
+    must_restart,
+)
 from scheduler.state.groups.group_pre_binding import GroupPreBinding
 from scheduler.state.groups.messages import shortage, surplus
-from scheduler.state.groups.victims import GroupVictims
 from scheduler.state.shared_state import SharedState
 
 _ROOM_MESSAGE = " Room is kept for the members that fit."
@@ -65,7 +71,6 @@ class GroupScheduling(Part):
     )
     placement_count: int = 0
     group_hold: GroupHold = field(init=False)
-    group_victims: GroupVictims = field(init=False)
     half_groups: HalfGroups = field(init=False)
     group_pre_binding: GroupPreBinding = field(init=False)
     urgent_turn: UrgentTurn = field(init=False)
@@ -80,7 +85,6 @@ class GroupScheduling(Part):
     def __post_init__(self) -> None:
         state, options = self.state, self.options
         self.group_hold = GroupHold(state.pending_groups, state.groups_by_pod, state.nominator, options.hold_s)
-        self.group_victims = GroupVictims(self.group_preemption, self.group_hold)
         self.urgent_turn = UrgentTurn(state.pending_groups, state.queue)
         self.half_groups = HalfGroups(state.pending_groups, state.cache, options.end_half_s)
         self.group_pre_binding = GroupPreBinding(self.state)
@@ -106,7 +110,7 @@ class GroupScheduling(Part):
             GroupDemand(group, sorted_infos, min_members, priority, placed_pods, event_number)
         )
         budget = GroupBudget(self.portion)
-        self._decision = GroupDecision(demand, budget, self.group_cycle.decide(demand, budget), members.arrivals)
+        self._decision = GroupDecision(demand, budget, self._decide(demand, budget), members.arrivals)
         self._is_at_start = len(pod_infos) > _SORTING_STEP
 
     def resume(self, now: float) -> str:
@@ -169,48 +173,44 @@ class GroupScheduling(Part):
         if self._is_at_start:
             self._is_at_start = False
             return None
-        if decision.unschedulable is not None:
-            return self._seek_victims(decision, decision.unschedulable, now)
-        return self._place(decision, now, record_phase)
-
-    def _place(self, decision: GroupDecision, now: float, record_phase: RecordPhase) -> list[Instruction] | None:
-        """Go on placing members, before any victims are searched for; return None if that takes another step."""
-        demand = decision.demand
         decision.budget.begin_turn(record_phase)
         try:
             next(decision.steps)
         except StopIteration as stop:
-            verdict: GroupPlacement | GroupUnschedulable = stop.value
-        else:
-            self._give_way(decision, now)
-            return None
-        if isinstance(verdict, GroupUnschedulable) and verdict.go_on_from:
+            self._decision = None
+            verdict, preemption = stop.value
+            return self._finish(decision.demand, verdict, preemption, now)
+        self._give_way(decision, now)
+        return None
+
+    def _decide(self, demand: GroupDemand, budget: GroupBudget) -> Steps[DecisionOutcome]:
+        """Place a group; if too few of its members fit, search for pods that must go, then for room to wait for."""
+        verdict = yield from self.group_cycle.decide(demand, budget)
+        if isinstance(verdict, GroupPlacement) or verdict.go_on_from or not verdict.refusal.requeue_on & LEAVING:
             # Nobody is sent away before all is tried.
-            self._untried_domains.put(demand, verdict.go_on_from)
-        elif isinstance(verdict, GroupUnschedulable) and verdict.refusal.requeue_on & LEAVING:
-            decision.unschedulable = verdict
-            return self._seek_victims(decision, verdict, now)
-        self._decision = None
-        key = demand.group.key
-        self.decisions["scheduled" if isinstance(verdict, GroupPlacement) else "unschedulable"] += 1
+            return verdict, NOBODY_PREEMPTED
+        preemption = yield from self.group_preemption.search(demand, budget, self._last_proceed)
+        if not preemption.nominations and self.group_hold.is_held_by(demand.group.key):
+            fitting_pods = [bind.assigned for bind in verdict.binds]
+            room = yield from self.group_preemption.search_room(demand, budget, fitting_pods)
+            preemption = replace(preemption, room=room)
+        return verdict, preemption
+
+    def _finish(
+        self,
+        demand: GroupDemand,
+        verdict: GroupPlacement | GroupUnschedulable,
+        preemption: GroupPreempted,
+        now: float,
+    ) -> list[Instruction]:
+        """Carry out what a decision has come to."""
         if isinstance(verdict, GroupPlacement):
+            self.decisions["scheduled"] += 1
             self.placement_count += len(verdict.binds)
             return self._carry_out(demand, verdict, now)
-        message = shortage(self.state.pending_groups.members(key), demand, verdict, self.state.cache)
-        return self._refuse(demand, verdict.refusal, message, now, verdict.binds, needs_retry=verdict.comes_again)
-
-    def _seek_victims(
-        self, decision: GroupDecision, verdict: GroupUnschedulable, now: float
-    ) -> list[Instruction] | None:
-        """Search for pods that must go for a group that does not fit; return None if that takes another step."""
-        demand, key = decision.demand, decision.demand.group.key
-        preemption = self.group_victims.proceed(decision, verdict, now)
-        if preemption is None:
-            self._give_way(decision, now)
-            return None
-        self._decision = None
         self.decisions["unschedulable"] += 1
-        message = shortage(self.state.pending_groups.members(key), demand, verdict, self.state.cache)
+        self._untried_domains.put(demand, verdict.go_on_from)
+        message = shortage(self.state.pending_groups.members(demand.group.key), demand, verdict, self.state.cache)
         if preemption.reason:
             message = f"{message} preemption: {preemption.reason}"
         needs_retry = verdict.comes_again or preemption.comes_again

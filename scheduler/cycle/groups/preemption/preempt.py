@@ -98,18 +98,23 @@ class GroupPreemption:
 
     def search_room(
         self, demand: GroupDemand, budget: GroupBudget, fitting: Sequence[AssignedPod]
-    ) -> Steps[GroupPreempted]:
-        """Search for the nodes to wait for; ``fitting`` are the members that fit now.
+    ) -> Steps[tuple[AssignedPod, ...]]:
+        """Return where the members wait until others have left by themselves; ``fitting`` are those that fit now.
 
-        There are none if rules about other pods decide where members may be.
+        There is no such room if rules about other pods decide where members may be. A search that was not finished
+        changes nothing of what is kept.
         """
         if _has_rules(demand):
-            return GroupPreempted(reason=NOT_HELPFUL)
-        first = frozenset(assigned_pod.node for assigned_pod in (*fitting, *self.room(demand)))
+            return ()
+        kept = self._nominated_members(demand)
+        first = frozenset(assigned_pod.node for assigned_pod in (*fitting, *kept))
         most = _ROOM + _ROOM_A_MEMBER * demand.needed
-        return (yield from self._search(demand, budget, LastingPods(), demand.priority + 1, most, first))
+        found = yield from self._search(demand, budget, LastingPods(), demand.priority + 1, most, first)
+        if not found.nominations and found.reason != NOT_HELPFUL:
+            return kept
+        return tuple(nomination.assigned for nomination in found.nominations)
 
-    def room(self, demand: GroupDemand) -> tuple[AssignedPod, ...]:
+    def _nominated_members(self, demand: GroupDemand) -> tuple[AssignedPod, ...]:
         """Return the group's members that are nominated, as they are counted."""
         nominations = (self._nominated_pods.of(member.uid) for member in demand.members)
         return tuple(nomination.assigned for nomination in nominations if nomination is not None)
