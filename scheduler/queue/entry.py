@@ -1,24 +1,20 @@
 """A place in the scheduling queue: a pod's, or that of a group of pods which are decided about together. Pure."""
 
 from collections.abc import Hashable
-from dataclasses import dataclass, field
-
-from scheduler.kube.cluster_event import ClusterEvent
+from dataclasses import dataclass
 
 # Before any time of queueing.
 _FIRST = float("-inf")
 # Priority (negative), time of queueing, creation time and uid, which makes it unique.
 SortKey = tuple[int, float, str, str]
-# A sort key and its ticket in one flat tuple: nested tuples take twice as long to compare.
-Ordered = tuple[int, float, str, str, int]
-Timed = tuple[float, str, int]
+BackoffKey = tuple[float, str]
 # Priority (negative), whether it is not urgent, creation time, since when it is complete, and the entry's name.
 AgeKey = tuple[int, bool, str, float, str]
 
 
 @dataclass(slots=True)
 class Entry:
-    """A pod in the queue; ``ticket`` tells its valid heap entry from those left behind.
+    """A pod in the queue; ``ticket`` tells its valid heap item from those left behind.
 
     ``since`` is since when a group is complete, None for a pod. ``tried`` is the ticket of its last try, and
     ``is_awaited`` is whether an event that may help has brought it here.
@@ -45,23 +41,11 @@ class Entry:
         return (-self.priority, _FIRST if self.is_urgent else self.queued_at, self.created, self.uid)
 
     @property
+    def backoff_key(self) -> BackoffKey:
+        """Return the key of those in backoff."""
+        return (self.ready_at, self.uid)
+
+    @property
     def age_key(self) -> AgeKey:
         """Return the key of groups among each other, which no try changes."""
         return (-self.priority, not self.is_urgent, self.created, self.since or 0.0, self.uid)
-
-
-@dataclass(slots=True)
-class SignatureGroup:
-    """The unschedulable pods that share an answer, in two heaps.
-
-    Those whose backoff is over are ordered as in the active queue, the others by the end of their backoff.
-    """
-
-    waits_for: ClusterEvent
-    members: set[str] = field(default_factory=set)
-    ready: list[Ordered] = field(default_factory=list)
-    in_backoff: list[Timed] = field(default_factory=list)
-    # The pod that an event has requeued for the group; empty while none is under way.
-    probe: str = ""
-    # The pod whose answer holds for the group.
-    answer_of: str = ""

@@ -20,8 +20,7 @@ event that can help it brings it back without backoff.
 
 Why it is right:
 
-- A heap entry counts only while it carries its pod's ticket. Each move gives the pod a new ticket, so that an old entry
-  needs no search: it is dropped when it comes to the top.
+- A move needs no search in a heap (`entry_heap.py`).
 - A group either waits for events or has a probe under way, never neither (`check`). A probe that is deleted, changes
   itself or gets another signature is replaced at once, since what it was sent for may still help the others.
 - No event is lost on a pod that is being decided about. `missed` has what happened since the last pop; the
@@ -33,18 +32,20 @@ Why it is right:
 What it costs: an operation on one pod takes O(log n), amortised. An event takes a look at each distinct set of awaited
 events, of which there are about as many as combinations of plugins that refuse pods, and O(log n) for each group that
 it requeues. 10,000 replicas that fit nowhere cost one decision when they come and one for each event that may help, not
-10,000. The memory is one entry a pod and one tuple a heap entry, including old ones that have not come to the top.
+10,000. The memory is one entry a pod and one tuple a heap item, including old ones that have not come to the top.
 """
 
-import heapq
 from collections import Counter
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping
 from itertools import islice
+from operator import attrgetter
 from typing import Literal
 
 from scheduler.kube.cluster_event import NO_EVENT, ClusterEvent
-from scheduler.queue.entry import Entry, Ordered, SignatureGroup, Timed
+from scheduler.queue.entry import Entry
+from scheduler.queue.entry_heap import EntryHeap
 from scheduler.queue.group_turns import GroupTurns
+from scheduler.queue.probes import SignatureGroup
 
 _FIRST_BACKOFF_S = 1.0
 _LONGEST_BACKOFF_S = 10.0
@@ -55,19 +56,16 @@ Incoming = Literal["PodAdd", "BackoffComplete", "ScheduleAttemptFailure", "Clust
 # kube-scheduler's metrics know no held pods.
 _COUNTED_AS: Mapping[str, str] = {"held": "backoff"}
 
-# Heap entries that are left behind by pods that change again and again, beyond as many as there are pods.
-_STALE = 1024
-
 
 class Queue:
     """Pods by uid, each in exactly one place: active, backoff, unschedulable, held or in flight."""
 
     def __init__(self) -> None:
         self._entries: dict[str, Entry] = {}
-        self._active: list[Ordered] = []
-        self._active_groups: list[Ordered] = []
+        self._active = EntryHeap(self._entries, attrgetter("sort_key"))
+        self._active_groups = EntryHeap(self._entries, attrgetter("sort_key"))
         self._turns = GroupTurns()
-        self._backoff: list[Timed] = []
+        self._backoff = EntryHeap(self._entries, attrgetter("backoff_key"))
         self._groups: dict[Hashable, SignatureGroup] = {}
         # In the order in which they came: a set of texts has another order in each process.
         self._waiting: dict[ClusterEvent, dict[Hashable, None]] = {}
@@ -221,14 +219,13 @@ class Queue:
         signature = uid if signature is None or not waits_for else signature
         if entry.signature != signature:
             self._send_next(entry)
-        group = self._groups.setdefault(signature, SignatureGroup(waits_for))
+        group = self._groups.setdefault(signature, SignatureGroup(self._entries, waits_for))
         differs = frozenset(group.members) if group.waits_for != waits_for else frozenset()
         self._stop_waiting(signature, group)
         group.waits_for, group.probe, group.answer_of = waits_for, "", uid
         self._waiting.setdefault(waits_for, {})[signature] = None
         self._move(entry, "unschedulable", signature, "ScheduleAttemptFailure")
-        group.members.add(uid)
-        heapq.heappush(group.in_backoff, (entry.ready_at, uid, entry.ticket))
+        group.add(entry)
         return differs
 
     def retry(self, uid: str) -> None:
@@ -292,10 +289,9 @@ class Queue:
 
     def next_ready(self) -> float | None:
         """Return when the first pod in backoff becomes ready, or a group takes the next turn; None if none does."""
-        while self._backoff and not self._is_valid(self._backoff[0]):
-            heapq.heappop(self._backoff)
-        times = [self._backoff[0][0]] if self._backoff else []
-        if self._first(self._active_groups) is not None:
+        entry = self._backoff.first()
+        times = [entry.ready_at] if entry is not None else []
+        if self._active_groups.first() is not None:
             times.append(self._turns.early_at)
         return min(times, default=None)
 
@@ -311,7 +307,7 @@ class Queue:
 
     def check(self) -> None:
         """Assert that every pod is in exactly one place, and that every unschedulable one can be requeued."""
-        active, backoff = self._valid(self._active + self._active_groups), self._valid(self._backoff)
+        active, backoff = [*self._active.uids(), *self._active_groups.uids()], list(self._backoff.uids())
         unschedulable = [uid for group in self._groups.values() for uid in group.members]
         held_uids = [uid for uids in self._held.values() for uid in uids]
         places = (("active", active), ("backoff", backoff), ("unschedulable", unschedulable), ("held", held_uids))
@@ -320,11 +316,7 @@ class Queue:
             assert len(uids) == len(set(uids)), f"{place}: a pod is in it twice"
             assert set(uids) == uids_there, f"{place}: {sorted(set(uids) ^ uids_there)} differ"
         for signature, group in self._groups.items():
-            assert group.members, f"signature {signature!r} is kept without a pod"
-            inside = self._valid(group.ready) + self._valid(group.in_backoff)
-            assert sorted(inside) == sorted(group.members), (
-                f"signature {signature!r}: its heaps differ from its members"
-            )
+            group.check(signature)
             is_waiting = signature in self._waiting.get(group.waits_for, ())
             assert is_waiting != bool(group.probe), (
                 f"signature {signature!r} neither waits nor has a probe, or does both"
@@ -337,47 +329,26 @@ class Queue:
         turns = {uid for uid, one in self._entries.items() if one.since is not None and one.place != "unschedulable"}
         self._turns.check(turns)
 
-    def _valid(self, heap: Sequence[Ordered | Timed]) -> list[str]:
-        return [item[-2] for item in heap if self._is_valid(item)]
-
     def _next(self, now: float) -> Entry | None:
         """Return what is tried next; None if nothing is."""
         self._end_backoffs(now)
-        pod = self._first(self._active)
-        group = self._first(self._active_groups) if self._active_groups else None
+        pod, group = self._active.first(), self._active_groups.first()
         if group is not None and (pod is None or group.sort_key < pod.sort_key):
             choice = self._turns.choose(group, self._now)
             if choice is not None:
                 return choice
         return pod
 
-    def _first(self, heap: list[Ordered]) -> Entry | None:
-        while heap:
-            entry = self._entries.get(heap[0][-2])
-            if entry is not None and entry.ticket == heap[0][-1]:
-                return entry
-            heapq.heappop(heap)
-        return None
-
     def _end_backoffs(self, now: float) -> None:
         self._now = max(self._now, now)
-        while self._backoff and (self._backoff[0][0] <= now or not self._is_valid(self._backoff[0])):
-            heap_entry = heapq.heappop(self._backoff)
-            if self._is_valid(heap_entry):
-                self._activate(self._entries[heap_entry[-2]], "BackoffComplete")
-
-    def _is_valid(self, heap_entry: Ordered | Timed) -> bool:
-        entry = self._entries.get(heap_entry[-2])
-        return entry is not None and entry.ticket == heap_entry[-1]
+        while (entry := self._backoff.first()) is not None and entry.ready_at <= now:
+            self._backoff.pop()
+            self._activate(entry, "BackoffComplete")
 
     def _activate(self, entry: Entry, event: Incoming) -> None:
         self._move(entry, "active", entry.signature, event)
         entry.active_at = self._now
-        active = self._active if entry.since is None else self._active_groups
-        if len(active) > 2 * len(self._entries) + _STALE:
-            # A sorted list is a heap.
-            active[:] = sorted(filter(self._is_valid, active))
-        heapq.heappush(active, (*entry.sort_key, entry.ticket))
+        (self._active if entry.since is None else self._active_groups).push(entry)
 
     def _come_again(self, entry: Entry) -> None:
         """Let a pod come again that an event can help."""
@@ -385,9 +356,7 @@ class Queue:
 
     def _defer(self, entry: Entry, event: Incoming) -> None:
         self._move(entry, "backoff", entry.signature, event)
-        if len(self._backoff) > 2 * len(self._entries) + _STALE:
-            self._backoff = sorted(filter(self._is_valid, self._backoff))
-        heapq.heappush(self._backoff, (entry.ready_at, entry.uid, entry.ticket))
+        self._backoff.push(entry)
 
     def _move(self, entry: Entry, place: str, signature: Hashable, event: Incoming) -> None:
         self._tickets += 1
@@ -401,12 +370,12 @@ class Queue:
     def _leave_group(self, entry: Entry) -> None:
         group = self._groups[entry.signature]
         group.members.discard(entry.uid)
-        if not group.members:
-            self._drop(entry.signature, group)
+        self._drop_if_empty(entry.signature, group)
 
-    def _drop(self, signature: Hashable, group: SignatureGroup) -> None:
-        self._stop_waiting(signature, group)
-        del self._groups[signature]
+    def _drop_if_empty(self, signature: Hashable, group: SignatureGroup) -> None:
+        if not group.members:
+            self._stop_waiting(signature, group)
+            del self._groups[signature]
 
     def _stop_waiting(self, signature: Hashable, group: SignatureGroup) -> None:
         signatures = self._waiting.get(group.waits_for, {})
@@ -422,16 +391,6 @@ class Queue:
 
     def _send_probe(self, group: SignatureGroup) -> None:
         """Requeue the first pod whose backoff is over; if there is none, the one whose backoff ends first."""
-        while group.in_backoff and (group.in_backoff[0][0] <= self._now or not self._is_valid(group.in_backoff[0])):
-            heap_entry = heapq.heappop(group.in_backoff)
-            if self._is_valid(heap_entry):
-                heapq.heappush(group.ready, (*self._entries[heap_entry[-2]].sort_key, heap_entry[-1]))
-        while group.ready and not self._is_valid(group.ready[0]):
-            heapq.heappop(group.ready)
-        uid = (heapq.heappop(group.ready) if group.ready else heapq.heappop(group.in_backoff))[-2]
-        entry = self._entries[uid]
-        group.probe = uid
-        group.members.discard(uid)
-        if not group.members:
-            self._drop(entry.signature, group)
+        entry = group.take_probe(self._now)
+        self._drop_if_empty(entry.signature, group)
         self._come_again(entry)

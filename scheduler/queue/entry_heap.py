@@ -1,0 +1,52 @@
+"""Entries of the queue in an order. Pure.
+
+Each move gives an entry a new ticket, and an item of the heap counts only while its entry carries the item's ticket. So
+an item that a move leaves behind needs no search: it is dropped when it comes to the top, or with many others.
+"""
+
+import heapq
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from scheduler.queue.entry import Entry
+
+# Items that are left behind by pods that change again and again, beyond as many as there are entries.
+_STALE = 1024
+
+
+class EntryHeap:
+    """Some of the ``entries``, by their ``key``, which ends in the uid."""
+
+    def __init__(self, entries: Mapping[str, Entry], key: Callable[[Entry], tuple[Any, ...]]) -> None:
+        self._entries, self._key = entries, key
+        # Key and ticket in one flat tuple: nested tuples take twice as long to compare.
+        self._items: list[tuple[Any, ...]] = []
+
+    def push(self, entry: Entry) -> None:
+        if len(self._items) > 2 * len(self._entries) + _STALE:
+            # A sorted list is a heap.
+            self._items = sorted(item for item in self._items if self._is_valid(item))
+        heapq.heappush(self._items, (*self._key(entry), entry.ticket))
+
+    def first(self) -> Entry | None:
+        while self._items:
+            entry = self._entries.get(self._items[0][-2])
+            if entry is not None and entry.ticket == self._items[0][-1]:
+                return entry
+            heapq.heappop(self._items)
+        return None
+
+    def pop(self) -> Entry | None:
+        """Remove the first entry and return it."""
+        entry = self.first()
+        if entry is not None:
+            heapq.heappop(self._items)
+        return entry
+
+    def uids(self) -> Iterator[str]:
+        """Yield the entries that are here, in no order."""
+        return (item[-2] for item in self._items if self._is_valid(item))
+
+    def _is_valid(self, item: tuple[Any, ...]) -> bool:
+        entry = self._entries.get(item[-2])
+        return entry is not None and entry.ticket == item[-1]
