@@ -1,6 +1,6 @@
 """Watch events about storage: which pods they requeue, and which waiting volumes they concern. Pure."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from mooring.kube.events import Change, Identity
 from scheduler.cache.volumes.volume_cache import StorageChange, Stored, VolumeCache
@@ -20,11 +20,9 @@ class VolumeEvents:
         self._volume_waits = volume_waits
         self._claim_index = ClaimIndex()
 
-    def take(self, kind: type[Stored], event: Change[Stored], now: float) -> Sequence[tuple[Identity, str]]:
-        """Apply a watch event of one kind; return which objects are left out and why."""
-        change = self._volume_cache.take(kind, event)
-        self._requeue(change, now)
-        return change.unreadable_objects
+    def take(self, kind: type[Stored], event: Change[Stored], now: float) -> None:
+        """Apply a watch event of one kind."""
+        self._requeue(self._volume_cache.take(kind, event), now)
 
     def keep(self, kind: type[Stored], identities: Iterable[Identity], now: float) -> None:
         """Record that these are all objects of this kind."""

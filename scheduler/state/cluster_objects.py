@@ -6,7 +6,7 @@ Objects that cannot be read are left out: they select nothing, and do not stop a
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from mooring.kube.events import Changed, Event, Identity, Removed, Synced, Unreadable
+from mooring.kube.events import Change, Changed, Identity
 from scheduler.cache.pod_counts import PodCounts
 from scheduler.cycle.preemption.disruption_budgets import Budgets
 from scheduler.kube.cluster_event import NO_EVENT, ClusterEvent
@@ -32,33 +32,20 @@ PATHS: Mapping[type[ClusterObject], str] = {
 
 @dataclass(slots=True)
 class ClusterObjects:
-    """Keeps the namespaces and selectors of pod counts, and the budgets, up to date with the watches.
-
-    Objects that are left out are returned with the reason.
-    """
+    """Keeps the namespaces and selectors of pod counts, and the budgets, up to date with the watches."""
 
     pod_counts: PodCounts
     budgets: Budgets = field(default_factory=Budgets)
     _keys: dict[type[ClusterObject], set[tuple[str, str]]] = field(default_factory=dict)
 
-    def take(
-        self, kind: type[ClusterObject], event: Event[ClusterObject]
-    ) -> tuple[ClusterEvent, list[tuple[Identity, str]]]:
-        """Return the events that can help pods, and which objects are left out and why."""
-        match event:
-            case Synced(entries):
-                cluster_event, unreadable_objects = self.keep(kind, [entry.identity for entry in entries]), []
-                for entry in entries:
-                    entry_event, entry_objects = self.take(kind, entry)
-                    cluster_event |= entry_event
-                    unreadable_objects += entry_objects
-                return cluster_event, unreadable_objects
-            case Changed(identity, item):
-                return self._put(kind, identity, item)
-            case Unreadable(identity, reason):
-                return self._remove(kind, identity), [(identity, reason)]
-            case Removed(identity):
-                return self._remove(kind, identity), []
+    def take(self, kind: type[ClusterObject], event: Change[ClusterObject]) -> tuple[ClusterEvent, str]:
+        """Apply a watch event; return the events that can help pods, and why the object is left out if it is."""
+        if not isinstance(event, Changed):
+            return self._remove(kind, event.identity), ""
+        try:
+            return self._put(kind, event.identity, event.item), ""
+        except ValueError as error:
+            return self._remove(kind, event.identity), str(error)
 
     def keep(self, kind: type[ClusterObject], identities: Iterable[Identity]) -> ClusterEvent:
         """Record that these are all objects of this kind; return the events that can help pods."""
@@ -68,32 +55,21 @@ class ClusterObjects:
             cluster_event |= self._remove(kind, Identity(name, namespace))
         return cluster_event
 
-    def _put(
-        self, kind: type[ClusterObject], identity: Identity, item: ClusterObject
-    ) -> tuple[ClusterEvent, list[tuple[Identity, str]]]:
+    def _put(self, kind: type[ClusterObject], identity: Identity, item: ClusterObject) -> ClusterEvent:
+        """Add or update an object; raise ValueError for a malformed selector."""
         self._keys.setdefault(kind, set()).add((identity.namespace, identity.name))
-        match item:
-            case Namespace():
-                is_change = self.pod_counts.put_namespace(item.metadata.name, item.metadata.labels or {})
-                return (ClusterEvent.NAMESPACE if is_change else NO_EVENT), []
-            case _:
-                try:
-                    self._put_selecting(item)
-                except ValueError as error:
-                    return self._remove(kind, identity), [(identity, str(error))]
-        # A selector only spreads pods as a preference: it refuses no node, so its change can help no pod. The same
-        # holds for a budget: it only affects which pods are victims.
-        return NO_EVENT, []
-
-    def _put_selecting(
-        self, item: Service | ReplicationController | ReplicaSet | StatefulSet | PodDisruptionBudget
-    ) -> None:
+        if isinstance(item, Namespace):
+            is_change = self.pod_counts.put_namespace(item.metadata.name, item.metadata.labels or {})
+            return ClusterEvent.NAMESPACE if is_change else NO_EVENT
         if isinstance(item, PodDisruptionBudget):
             self.budgets.put(item)
         elif isinstance(item, Service):
             self.pod_counts.default_selectors.put_service(item)
         else:
             self.pod_counts.default_selectors.put_controller(item)
+        # A selector only spreads pods as a preference: it refuses no node, so its change can help no pod. The same
+        # holds for a budget: it only affects which pods are victims.
+        return NO_EVENT
 
     def _remove(self, kind: type[ClusterObject], identity: Identity) -> ClusterEvent:
         self._keys.get(kind, set()).discard((identity.namespace, identity.name))

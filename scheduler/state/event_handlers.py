@@ -21,7 +21,7 @@ from scheduler.kube.group_membership import membership_if_readable
 from scheduler.kube.objects import Node, Pod
 from scheduler.pending.event_hints import of_assigned_pod, of_leaving, of_node
 from scheduler.pending.part import Part, PodChange
-from scheduler.state.cluster_objects import ClusterObject, ClusterObjects
+from scheduler.state.cluster_objects import ClusterObject
 from scheduler.state.groups.group_scheduling import GroupScheduling
 from scheduler.state.relist_diff import find_missing
 from scheduler.state.shared_state import SharedState
@@ -35,7 +35,6 @@ class EventHandlers:
     state: SharedState
     group_scheduling: GroupScheduling
     parts: Sequence[Part]
-    cluster_objects: ClusterObjects
     unreadable_objects: UnreadableObjects = field(default_factory=UnreadableObjects)
 
     def nodes(self, event: Change[Node], now: float) -> list[Instruction]:
@@ -106,33 +105,33 @@ class EventHandlers:
         elif kind in known_pod_groups.PATHS:
             self.state.pending_groups.keep_pod_groups(kind, identities, now)
         else:
-            self.state.queue.move_on_event(self.cluster_objects.keep(kind, identities), now)
+            self.state.queue.move_on_event(self.state.cluster_objects.keep(kind, identities), now)
         self.unreadable_objects.keep(kind, identities)
 
     def handle_volume_object(
         self, kind: type[volume_cache.Stored], event: Change[volume_cache.Stored], now: float
     ) -> list[Instruction]:
         """Apply a watch event of volumes, claims, storage classes and attach limits of nodes."""
-        return self._leave_out_objects(kind, event, "storage", self.state.volume_events.take(kind, event, now))
+        self.state.volume_events.take(kind, event, now)
+        return self._note_readability(kind, event, "storage")
 
     def handle_cluster_object(
         self, kind: type[ClusterObject], event: Change[ClusterObject], now: float
     ) -> list[Instruction]:
         """Apply a watch event of namespaces, services and controllers."""
-        cluster_event, unreadable_objects = self.cluster_objects.take(kind, event)
+        cluster_event, fault = self.state.cluster_objects.take(kind, event)
         self.state.queue.move_on_event(cluster_event, now)
-        return self._leave_out_objects(kind, event, "cluster_objects", unreadable_objects)
+        return self._note_readability(kind, event, "cluster_objects", fault)
 
-    def _leave_out_objects(
-        self, kind: type[Any], event: Change[Any], subject: Subject, unreadable_objects: Sequence[tuple[Identity, str]]
+    def _note_readability(
+        self, kind: type[Any], event: Change[Any], subject: Subject, fault: str = ""
     ) -> list[Instruction]:
-        if not unreadable_objects:
-            self.unreadable_objects.drop(kind, event.identity)
-        return [
-            instruction
-            for identity, reason in unreadable_objects
-            for instruction in self.unreadable_objects.leave_out_object(kind, identity, subject, reason)
-        ]
+        """Report an object that is left out; ``fault`` is what is wrong with one that was decoded."""
+        reason = event.why if isinstance(event, Unreadable) else fault
+        if reason:
+            return self.unreadable_objects.leave_out_object(kind, event.identity, subject, reason)
+        self.unreadable_objects.drop(kind, event.identity)
+        return []
 
     def _put_node(self, node: Node, identity: Identity, now: float) -> list[Instruction]:
         previous = self.state.cache.node(node.metadata.name)

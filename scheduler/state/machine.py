@@ -32,7 +32,6 @@ from scheduler.kube.objects import Node, Pod
 from scheduler.pending.groups.marked_members import MarkedMembers
 from scheduler.pending.groups.options import NO_OPTIONS, GroupOptions
 from scheduler.pending.part import Part
-from scheduler.state.cluster_objects import ClusterObjects
 from scheduler.state.constraint_faults import ConstraintFaults
 from scheduler.state.event_handlers import EventHandlers
 from scheduler.state.groups.group_scheduling import GroupScheduling
@@ -73,22 +72,16 @@ class Machine:
         self.pending_pods, self.pending_groups = state.pending_pods, state.pending_groups
         self.groups_by_pod, self.placed_groups = state.groups_by_pod, state.placed_groups
         preemption = Preemption(state.cache, state.nominator, state.budgets, state.placed_groups)
-        self._scheduling_cycle = cycle = SchedulingCycle(state.cache, state.nominator, preemption, sign=sign)
-        self.pod_scheduling = PodScheduling(state, cycle, portion)
-        group_cycle = GroupCycle(state.cache, cycle, state.nominator)
-        group_preemption = GroupPreemption(
-            state.cache, cycle, state.nominator, state.budgets, state.placed_groups, preemption
-        )
-        self.group_scheduling = GroupScheduling(
-            state, group_cycle, group_preemption, group_options, min(portion, MEMBERS_A_TURN)
-        )
+        self._scheduling_cycle = SchedulingCycle(state.cache, state.nominator, preemption, sign=sign)
+        self.pod_scheduling = PodScheduling(state, self._scheduling_cycle, portion)
+        self.group_scheduling = _group_scheduling(state, self._scheduling_cycle, preemption, group_options, portion)
         never_started = NeverStarted()
-        self.vf_disputes = VfDisputes(state.cache, never_started, scheduler_name, evicts=evict_never_started)
-        self.lost_vfs = LostVfs(state.cache, state.groups_by_pod, never_started, lost_vf_options)
-        self.rate_changes = RateChanges(state.cache, state.queue, state.nominator, scheduler_name, sign_rates)
+        self.vf_disputes = VfDisputes(state, never_started, evicts=evict_never_started)
+        self.lost_vfs = LostVfs(state, never_started, lost_vf_options)
+        self.rate_changes = RateChanges(state, sign_rates)
         bound_without_vfs = BoundWithoutVfs(scheduler_name)
         self._open_binds = OpenBinds(state)
-        # Each is told of an event after those before it. A new feature is a `Part`, and an entry here.
+        # An event reaches each part after those before it. A new feature is a `Part`, and an entry here.
         self.parts: tuple[Part, ...] = (
             BindResults(state),
             EvictionReports(),
@@ -97,7 +90,7 @@ class Machine:
             self.pod_scheduling,
             self.group_scheduling,
             MarkedMembers(scheduler_name, state.cache, state.placed_groups),
-            # Which pods have never started is what lost VFs are judged by.
+            # `lost_vfs` asks it which pods have never started.
             self.vf_disputes,
             self.lost_vfs,
             self.rate_changes,
@@ -105,22 +98,9 @@ class Machine:
             ConstraintFaults(kinds),
             self._open_binds,
         )
-        self.event_handlers = EventHandlers(
-            state, self.group_scheduling, self.parts, ClusterObjects(state.cache.pod_counts, state.budgets)
-        )
+        self.event_handlers = EventHandlers(state, self.group_scheduling, self.parts)
         self.nomination_takeover = NominationTakeover(state)
-        self.extender_pods = ExtenderPods(
-            scheduler_name=scheduler_name,
-            cache=state.cache,
-            pending_pods=state.pending_pods,
-            queue=state.queue,
-            nominated_pods=state.nominator,
-            budgets=state.budgets,
-            is_spared=state.placed_groups.is_whole,
-            kinds=kinds,
-            bound_without_vfs=bound_without_vfs,
-            sign=sign,
-        )
+        self.extender_pods = _extender_pods(state, kinds, bound_without_vfs, sign)
         # The entry of the queue that is being decided about.
         self._current_entry = ""
         self._is_group = False
@@ -245,3 +225,30 @@ class Machine:
         self.state.check()
         for part in self.parts:
             part.check()
+
+
+def _group_scheduling(
+    state: SharedState, cycle: SchedulingCycle, preemption: Preemption, options: GroupOptions, portion: int
+) -> GroupScheduling:
+    group_cycle = GroupCycle(state.cache, cycle, state.nominator)
+    group_preemption = GroupPreemption(
+        state.cache, cycle, state.nominator, state.budgets, state.placed_groups, preemption
+    )
+    return GroupScheduling(state, group_cycle, group_preemption, options, min(portion, MEMBERS_A_TURN))
+
+
+def _extender_pods(
+    state: SharedState, kinds: Kinds, bound_without_vfs: BoundWithoutVfs, sign: SignAssignment | None
+) -> ExtenderPods:
+    return ExtenderPods(
+        scheduler_name=state.scheduler_name,
+        cache=state.cache,
+        pending_pods=state.pending_pods,
+        queue=state.queue,
+        nominated_pods=state.nominator,
+        budgets=state.budgets,
+        is_spared=state.placed_groups.is_whole,
+        kinds=kinds,
+        bound_without_vfs=bound_without_vfs,
+        sign=sign,
+    )

@@ -15,6 +15,7 @@ from scheduler.pending.pending_pods import PendingPods
 from scheduler.pending.volume_events import VolumeEvents
 from scheduler.pending.volume_waits import VolumeWaits
 from scheduler.queue.queue import Queue
+from scheduler.state.cluster_objects import ClusterObjects
 
 
 class SharedState:
@@ -24,6 +25,7 @@ class SharedState:
         self.scheduler_name = scheduler_name
         self.cache = Cache(kinds)
         self.budgets = Budgets()
+        self.cluster_objects = ClusterObjects(self.cache.pod_counts, self.budgets)
         self.groups_by_pod, self.known_pod_groups = GroupsByPod(), KnownPodGroups()
         self.placed_groups = PlacedGroups(self.groups_by_pod, self.known_pod_groups)
         self.queue = Queue()

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from mooring.kube.events import Change, Changed, Identity, Removed, Unreadable
+from mooring.kube.events import Change, Changed, Identity
 from scheduler.cache.volumes.plan import AssumedVolumes, VolumePlan
 from scheduler.cache.volumes.pv_index import PvIndex
 from scheduler.cache.volumes.storage_capacity import Capacities
@@ -43,16 +43,13 @@ _NO_KEYS: Mapping[str, Collection[str]] = {}
 
 @dataclass(frozen=True, slots=True)
 class StorageChange:
-    """What a change means: which cluster event it is, its claims, and the unreadable objects with the reason."""
+    """What a change means: which cluster event it is, and its claims."""
 
     helps: ClusterEvent = NO_EVENT
     claims: frozenset[str] = frozenset()
-    unreadable_objects: tuple[tuple[Identity, str], ...] = ()
 
     def __or__(self, other: "StorageChange") -> "StorageChange":
-        return StorageChange(
-            self.helps | other.helps, self.claims | other.claims, self.unreadable_objects + other.unreadable_objects
-        )
+        return StorageChange(self.helps | other.helps, self.claims | other.claims)
 
 
 class VolumeCache:
@@ -153,13 +150,7 @@ class VolumeCache:
     def take(self, kind: type[Stored], event: Change[Stored]) -> StorageChange:
         """Apply a watch event of one kind."""
         self.changes += 1
-        match event:
-            case Changed(_, item):
-                return self._put(item)
-            case Unreadable(identity, why):
-                return self._remove(kind, _key(kind, identity)) | StorageChange(unreadable_objects=((identity, why),))
-            case Removed(identity):
-                return self._remove(kind, _key(kind, identity))
+        return self._put(event.item) if isinstance(event, Changed) else self._remove(kind, _key(kind, event.identity))
 
     def keep(self, kind: type[Stored], identities: Iterable[Identity]) -> StorageChange:
         """Drop the objects of this kind that are not in ``identities``."""

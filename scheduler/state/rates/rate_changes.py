@@ -1,27 +1,23 @@
-"""Rates of running pods that their users change: what is allocated, what waits, and what is told. Pure.
+"""Rates of running pods that their users change: what is allocated, what waits, and what is reported. Pure.
 
 A user edits the rates in the request of a bound pod. `pod_assigned` records what is asked; `tick`, which only a leader
 calls, decides: rates that fit are written (`WriteRates`), and reserved from that moment; others wait until something
-changes on their node, the pods of higher priority and those that wait longer first. All that a new leader needs is in
-the API: the request, the annotations of pod and node, and since when the condition says Deferred.
+changes on their node. Pods of higher priority go first, then those that have waited longer. All that a new leader needs
+is in the API: the request, the annotations of pod and node, and since when the condition says Deferred.
 
-One user's edits must not cost others: a pod has one write under way, and a second between two writes; a node's pods are
-looked at in portions, and nodes take turns.
+One user's edits must not cost others. A pod has one write under way, and a second between two writes. A node's pods are
+judged in portions, and nodes take turns.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import lru_cache
 from operator import gt
 from typing import get_args
 
 from mooring import names
 from mooring.annotations.assignment import Assignment
-from mooring.annotations.rates import LAST_GENERATION, PodRates, VfRates, assigned_rates, dump_rates
-from mooring.annotations.request import PodRequest, read_request
-from mooring.errors import AnnotationError
-from scheduler.cache.cache import AssignedPod, Cache
+from mooring.annotations.rates import PodRates, VfRates, assigned_rates, dump_rates
+from scheduler.cache.cache import AssignedPod
 from scheduler.cache.node_info import NodeInfo
 from scheduler.cycle.instructions import (
     Instruction,
@@ -37,30 +33,26 @@ from scheduler.kube.cluster_event import ClusterEvent
 from scheduler.kube.objects import Pod
 from scheduler.kube.refused import Refused
 from scheduler.kube.timestamps import unix_time
-from scheduler.pending.nominator import Nominator
 from scheduler.pending.part import Part, PodChange
-from scheduler.placement import rate_change
-from scheduler.placement.rate_change import Fits, Misfit, asks_as_assigned, judge_rates, removed_request, wanted_rates
-from scheduler.placement.vf_accounting import FreeVfs
-from scheduler.plugins.rdma_vfs import FAULTS
-from scheduler.queue.queue import Queue
+from scheduler.placement.rate_change import Misfit
 from scheduler.state.due_nodes import DueNodes
 from scheduler.state.open_writes import OpenWrites
-from scheduler.state.pods_by_node import PodsByNode
 from scheduler.state.rates import rates_condition
+from scheduler.state.rates.feasibility import judge
+from scheduler.state.rates.in_force import changes_rates, is_in_force, may_apply, newest_generation
+from scheduler.state.rates.new_rates import read_new_rates
 from scheduler.state.rates.rates_condition import CONDITION, EVENTS, RatesReport
+from scheduler.state.shared_state import SharedState
 
-# Pods that one step looks at, and writes under way at once: fewer than a client has connections.
+# Pods that one step judges, and writes under way at once: fewer than a client has connections.
 _PORTION, _MAX_WRITES = 32, 8
 # Seconds between two writes of one pod, after a conflict (the watch shows what has changed), and after a refusal.
 _WRITE_INTERVAL_S, _CONFLICT_S, _REFUSAL_S = 1.0, 0.5, 60.0
-# What waits is looked at again after so many seconds whatever happens: a pod that was to come to its node may not come.
+# What waits is judged again after so many seconds whatever happens: a pod that was to come to its node may not come.
 _REVIEW_S = 60.0
-# A condition that the API server shows so long after another one was told has taken its place: it is told again.
+# If the API server shows another condition so long after a report, it has replaced ours, and we report again.
 _WATCH_S = 10.0
 
-# Replicas have equal texts, and share one value. Long texts are rare, and must not fill the memory.
-_SHORT = 1024
 SignRates = Callable[[str], str]
 
 
@@ -89,7 +81,6 @@ class _Change:
     """
 
     pod: Pod
-    node: str
     new_rates: tuple[VfRates, ...] | Refused
     priority: int
     start: float
@@ -106,34 +97,26 @@ class _Change:
         return -self.priority, self.start, not self.shown_start, self.shown_start, self.pod.metadata.uid
 
     def goes_first(self, now: float) -> bool:
-        """Return whether nobody after it may take what it has just been given, and not got because of a conflict.
+        """Return whether later changes wait because the write of this one has met a conflict.
 
-        Once in a row: whoever changes his pod all the time holds up nobody.
+        A pod that changes constantly goes first at most once in a row.
         """
         return self.conflict_count == 1 and self.next_write > now
 
 
 class RateChanges(Part):
-    """The changes that are not settled, by pod uid."""
+    """The changes that are not settled, by pod uid; each pod is on a node in the cache."""
 
-    def __init__(
-        self,
-        cache: Cache,
-        queue: Queue,
-        nominator: Nominator,
-        scheduler_name: str,
-        sign: SignRates | None,
-    ) -> None:
-        self._cache, self._queue, self._nominator = cache, queue, nominator
-        self._scheduler_name, self._sign = scheduler_name, sign
+    def __init__(self, state: SharedState, sign: SignRates | None) -> None:
+        self._cache, self._queue, self._nominator = state.cache, state.queue, state.nominator
+        self._scheduler_name, self._sign = state.scheduler_name, sign
         self._changes: dict[str, _Change] = {}
-        self._uids_by_node: dict[str, set[str]] = {}
         # Pods whose changed rates are in force, and whose condition says so.
-        self._pods_in_force = PodsByNode()
+        self._uids_in_force: set[str] = set()
         self._due_nodes = DueNodes()
-        # Of nodes that are looked at in portions: the pods that are left, in reverse order.
+        # Nodes that are judged in portions: the pods that remain, in reverse order.
         self._rest_by_node: dict[str, list[str]] = {}
-        # Of these, nodes where something has changed since: their pods are looked at once more.
+        # Those of these nodes where something has changed since: their pods are judged once more.
         self._changed_nodes: set[str] = set()
         self._writes = OpenWrites(_MAX_WRITES)
 
@@ -155,11 +138,11 @@ class RateChanges(Part):
     def _record(self, pod: Pod, assigned_pod: AssignedPod, now: float) -> None:
         if pod.spec.scheduler_name != self._scheduler_name:
             return
-        new_rates, uid = self._read_new_rates(pod, assigned_pod), pod.metadata.uid
+        new_rates, uid = read_new_rates(pod, assigned_pod, self._cache), pod.metadata.uid
         if new_rates is None:
             self._drop(uid)
             if assigned_pod.rates is not None and pod.metadata.deletion_timestamp is None:
-                self._pods_in_force.add(uid, assigned_pod.node)
+                self._uids_in_force.add(uid)
             return
         condition = pod.condition(CONDITION)
         change = self._changes.get(uid)
@@ -171,7 +154,9 @@ class RateChanges(Part):
         change.pod, change.new_rates = rates_condition.reference(pod, condition), new_rates
         change.is_unsigned = self._is_unsigned(pod, assigned_pod)
         generation = (
-            None if assigned_pod.rates is None or self._is_in_force(assigned_pod) else assigned_pod.rates.generation
+            None
+            if assigned_pod.rates is None or is_in_force(assigned_pod, self._cache)
+            else assigned_pod.rates.generation
         )
         if generation is None:
             change.late_generation = None
@@ -185,17 +170,15 @@ class RateChanges(Part):
     def _open(
         self, pod: Pod, assigned_pod: AssignedPod, new_rates: tuple[VfRates, ...] | Refused, start: float
     ) -> _Change:
-        uid, node = assigned_pod.uid, assigned_pod.node
-        self._pods_in_force.drop(uid)
-        change = self._changes[uid] = _Change(pod, node, new_rates, assigned_pod.priority, start)
-        self._uids_by_node.setdefault(node, set()).add(uid)
+        self._uids_in_force.discard(assigned_pod.uid)
+        change = self._changes[assigned_pod.uid] = _Change(pod, new_rates, assigned_pod.priority, start)
         return change
 
     def node_changed(self, previous: NodeInfo | None, node: NodeInfo, now: float) -> Iterable[Instruction]:
-        """Record that a node says something else: what was in force may not be so any more."""
-        for uid in self._pods_in_force.on(node.name):
-            assigned_pod = self._cache.assigned(uid)
-            if assigned_pod is not None and assigned_pod.rates is not None and not self._is_in_force(assigned_pod):
+        """Record that a node reports another state: what was in force may not be so any more."""
+        for assigned_pod in self._cache.assigned_pods_on(node.name) if self._uids_in_force else ():
+            is_listed = assigned_pod.uid in self._uids_in_force
+            if is_listed and assigned_pod.rates is not None and not is_in_force(assigned_pod, self._cache):
                 change = self._open(rates_condition.pod_of(assigned_pod), assigned_pod, assigned_pod.rates.rates, now)
                 change.last_report = rates_condition.in_force_report(node.name)
                 change.late_generation = _LateGeneration(assigned_pod.rates.generation, now)
@@ -204,21 +187,12 @@ class RateChanges(Part):
 
     def _drop(self, uid: str) -> None:
         """Record that a pod is gone, or that nothing is left to do about it."""
-        self._pods_in_force.drop(uid)
-        change = self._changes.pop(uid, None)
-        if change is None:
-            return
-        uids = self._uids_by_node[change.node]
-        uids.discard(uid)
-        if not uids:
-            del self._uids_by_node[change.node]
-            self._rest_by_node.pop(change.node, None)
-            self._changed_nodes.discard(change.node)
-            self._due_nodes.drop(change.node)
+        self._uids_in_force.discard(uid)
+        self._changes.pop(uid, None)
 
     def touch(self, node: str, at: float) -> None:
         """Record that something has changed on a node: what waits there may fit at that time."""
-        if node in self._uids_by_node:
+        if self._has_changes(node):
             self._due_nodes.add(node, at)
             if node in self._rest_by_node:
                 self._changed_nodes.add(node)
@@ -245,7 +219,7 @@ class RateChanges(Part):
 
     def _late_generation(self, uid: str, change: _Change) -> _LateGeneration | None:
         assigned_pod = self._cache.assigned(uid)
-        return change.late_generation if assigned_pod is not None and self._may_apply(assigned_pod) else None
+        return change.late_generation if assigned_pod is not None and may_apply(assigned_pod, self._cache) else None
 
     def next_due(self) -> float | None:
         due = self._due_nodes.next()
@@ -254,7 +228,7 @@ class RateChanges(Part):
     def tick(self, now: float) -> Iterator[Instruction]:
         """Yield what is due about a portion of the pods of one node."""
         node = self._due_nodes.take(now) if self._writes.next_at() <= now else None
-        if node is None or node not in self._uids_by_node:
+        if node is None:
             return
         uids = self._rest_by_node.pop(node, None) or self._sort_uids(node)
         for _ in range(_PORTION):
@@ -302,35 +276,20 @@ class RateChanges(Part):
             change.next_write = now + _WRITE_INTERVAL_S
         elif result.kind == "refused":
             change.next_write = now + _REFUSAL_S
-            yield from _tell(change, ("Deferred", f"the API server refuses the rates: {result.reason}"), now)
+            yield from _report(change, ("Deferred", f"the API server refuses the rates: {result.reason}"), now)
         else:
             change.next_write = now + _CONFLICT_S
         self.touch(assigned_pod.node, change.next_write)
 
-    def _read_new_rates(self, pod: Pod, assigned_pod: AssignedPod) -> tuple[VfRates, ...] | Refused | None:
-        """Return the rates that a pod asks for, or why they are refused; None if nothing is to be done or told."""
-        assignment, text = assigned_pod.assignment, pod.annotations.get(names.REQUEST)
-        if assignment is None or pod.metadata.deletion_timestamp is not None or not (assignment.vfs or text):
-            return None
-        allocated = assigned_pod.rates.rates if assigned_pod.rates is not None else None
-        condition = pod.condition(CONDITION)
-        try:
-            if text is None and names.RIT_REQUEST not in pod.annotations:
-                return Refused(removed_request(assignment))
-            request = _read(text) if text is not None else None
-            if allocated is None and (request is None or asks_as_assigned(request.interfaces, assignment.vfs)):
-                return assigned_rates(assignment) if rates_condition.is_open(condition) else None
-            new_rates = wanted_rates(request, assignment) if request is not None else allocated
-        except AnnotationError as error:
-            return Refused(str(error))
-        is_settled = (
-            new_rates == allocated and self._is_in_force(assigned_pod) and rates_condition.says_in_force(condition)
-        )
-        return None if is_settled else new_rates
-
     def _sort_uids(self, node: str) -> list[str]:
-        """Return a node's pods, those to look at first at the end."""
-        return sorted(self._uids_by_node[node], key=lambda uid: self._changes[uid].order, reverse=True)
+        """Return a node's pods with a change, those to judge first at the end."""
+        uids = [pod.uid for pod in self._cache.assigned_pods_on(node) if pod.uid in self._changes]
+        return sorted(uids, key=lambda uid: self._changes[uid].order, reverse=True)
+
+    def _has_changes(self, node: str) -> bool:
+        if not self._changes:
+            return False
+        return any(pod.uid in self._changes for pod in self._cache.assigned_pods_on(node))
 
     def _settle(self, change: _Change, now: float) -> Iterator[Instruction]:
         """Yield what becomes of a change now."""
@@ -342,7 +301,7 @@ class RateChanges(Part):
             # It may come back; its pods are deleted if it does not.
             self._due_nodes.add(assigned_pod.node, now + _REVIEW_S)
             return
-        if change.is_unsigned and assigned_pod.rates is not None and self._may_apply(assigned_pod):
+        if change.is_unsigned and assigned_pod.rates is not None and may_apply(assigned_pod, self._cache):
             if change.next_write <= now and self._writes.room(change.pod.metadata.namespace, now):
                 yield self._write(change, assigned_pod.rates, now)
                 return
@@ -354,11 +313,11 @@ class RateChanges(Part):
     ) -> Iterator[Instruction]:
         """Yield the write of what a pod asks for, or what is to be told instead."""
         if isinstance(change.new_rates, Refused):
-            yield from _tell(change, ("Refused", change.new_rates.reason), now)
+            yield from _report(change, ("Refused", change.new_rates.reason), now)
             return
         allocated = assigned_pod.rates.rates if assigned_pod.rates is not None else assigned_rates(assignment)
         if change.new_rates == allocated:
-            yield from _tell(change, self._allocation_report(assigned_pod), now)
+            yield from _report(change, self._allocation_report(assigned_pod), now)
             return
         if change.next_write > now:
             self._due_nodes.add(assigned_pod.node, change.next_write)
@@ -366,12 +325,12 @@ class RateChanges(Part):
         if not self._writes.room(change.pod.metadata.namespace, now):
             self._due_nodes.add(assigned_pod.node, now + _WRITE_INTERVAL_S)
             return
-        outcome = self._judge(change.new_rates, allocated, assigned_pod)
+        outcome = judge(assigned_pod, allocated, change.new_rates, self._cache, self._nominator)
         if isinstance(outcome, Misfit):
             self._due_nodes.add(assigned_pod.node, now + _REVIEW_S)
-            yield from _tell(change, (outcome.reason, outcome.message), now)
+            yield from _report(change, (outcome.reason, outcome.message), now)
             return
-        generation = self._generation(assigned_pod) + 1
+        generation = newest_generation(assigned_pod, self._cache) + 1
         rates = PodRates(assigned_pod.uid, assigned_pod.node, generation, change.new_rates, outcome.reserved)
         yield self._write(change, rates, now)
 
@@ -385,101 +344,33 @@ class RateChanges(Part):
         """Return what is to be told of rates that are allocated."""
         if assigned_pod.rates is None:
             return rates_condition.in_force_report(assigned_pod.node)
-        if not self._changes_rates(assigned_pod.node):
+        if not changes_rates(assigned_pod.node, self._cache):
             return rates_condition.no_change_report(assigned_pod.rates)
-        if self._is_in_force(assigned_pod):
+        if is_in_force(assigned_pod, self._cache):
             return rates_condition.in_force_report(assigned_pod.node)
         return "Allocated", rates_condition.allocation_message(assigned_pod.rates)
-
-    def _changes_rates(self, node: str) -> bool:
-        """Return whether a node changes rates of running pods."""
-        node_info = self._cache.node(node)
-        return node_info is not None and node_info.rates_in_force is not None
-
-    def _may_apply(self, assigned_pod: AssignedPod) -> bool:
-        """Return whether a pod's node has not put in force what is allocated, and may yet."""
-        return self._changes_rates(assigned_pod.node) and not self._is_in_force(assigned_pod)
 
     def _is_unsigned(self, pod: Pod, assigned_pod: AssignedPod) -> bool:
         """Return whether what is allocated is not signed by this scheduler's key.
 
         Signatures may have been turned on, or the key replaced, since it was written: a node with keys refuses it.
         """
-        if self._sign is None or assigned_pod.rates is None or self._is_in_force(assigned_pod):
+        if self._sign is None or assigned_pod.rates is None or is_in_force(assigned_pod, self._cache):
             return False
         text = dump_rates(assigned_pod.rates)
         # A watch that is behind shows an earlier generation.
         is_shown = pod.annotations.get(names.RATES) == text
         return is_shown and pod.annotations.get(names.RATES_SIGNATURE) != self._sign(text)
 
-    def _judge(
-        self, new_rates: tuple[VfRates, ...], allocated: tuple[VfRates, ...], assigned_pod: AssignedPod
-    ) -> Fits | Misfit:
-        assert assigned_pod.assignment is not None, "only a pod with VFs has rates"
-        if not self._changes_rates(assigned_pod.node):
-            return Misfit("Infeasible", rates_condition.no_change_message(assigned_pod.node))
-        if self._generation(assigned_pod) >= LAST_GENERATION:
-            return Misfit("Infeasible", f"node {assigned_pod.node} says that the last generation is in force")
-        limit = assigned_pod.resources.get(names.RESERVED_MBPS)
-        if limit is not None and (reason := rate_change.contradicts_limit(limit, new_rates)):
-            return Misfit("Infeasible", reason)
-        reserved = assigned_pod.reserved
-        with _with_nominated_pods(self._cache, self._nominator, assigned_pod) as free_vfs:
-            outcome = judge_rates(assigned_pod.assignment, allocated, new_rates, reserved, free_vfs)
-        fault = self._cache.nodes.offers[self._cache.nodes.row_of[assigned_pod.node]][0]
-        if isinstance(outcome, Fits) and outcome.reserved != reserved and fault is not None:
-            return Misfit("Deferred", f"node {assigned_pod.node}: {FAULTS[fault]}")
-        return outcome
-
-    def _is_in_force(self, assigned_pod: AssignedPod) -> bool:
-        """Return whether a pod's node has put in force what is allocated."""
-        return assigned_pod.rates is None or self._in_force(assigned_pod) == assigned_pod.rates.generation
-
-    def _in_force(self, assigned_pod: AssignedPod) -> int | None:
-        node = self._cache.node(assigned_pod.node)
-        return (node.rates_in_force or {}).get(assigned_pod.uid) if node is not None else None
-
-    def _generation(self, assigned_pod: AssignedPod) -> int:
-        generation = assigned_pod.rates.generation if assigned_pod.rates is not None else 0
-        return max(generation, self._in_force(assigned_pod) or 0)
-
     def _annotations(self, rates: PodRates) -> dict[str, str]:
         text = dump_rates(rates)
         return {names.RATES: text} | ({names.RATES_SIGNATURE: self._sign(text)} if self._sign is not None else {})
 
 
-def _read(text: str) -> PodRequest | None:
-    return read_request({names.REQUEST: text}) if len(text) > _SHORT else _read_short(text)
-
-
-@lru_cache(maxsize=1024)
-def _read_short(text: str) -> PodRequest | None:
-    return read_request({names.REQUEST: text})
-
-
-def _tell(change: _Change, rates_report: RatesReport, now: float) -> Iterator[Instruction]:
+def _report(change: _Change, rates_report: RatesReport, now: float) -> Iterator[Instruction]:
     """Yield a condition and an event, unless that was told last."""
     if change.last_report != rates_report:
         change.last_report, change.report_time = rates_report, now
         reason, message = rates_report
         yield ReportRates(change.pod, reason, message)
         yield Report(change.pod, EVENTS[reason], message)
-
-
-@contextmanager
-def _with_nominated_pods(cache: Cache, nominator: Nominator, assigned_pod: AssignedPod) -> Iterator[FreeVfs]:
-    """Give what is left on a pod's node beside the pods that wait there for room, those below its priority excepted."""
-    accounting = cache.vf_accounting(assigned_pod.node)
-    nominated_pods = nominator.on(assigned_pod.node) if nominator else []
-    claims = [
-        claim
-        for nominated_pod in nominated_pods
-        if nominated_pod.priority >= assigned_pod.priority and (claim := nominated_pod.claim) is not None
-    ]
-    for claim in claims:
-        accounting.add(claim)
-    try:
-        yield accounting.free_vfs
-    finally:
-        for claim in claims:
-            accounting.remove(claim)

@@ -17,11 +17,11 @@ from dataclasses import dataclass
 from math import inf
 
 from scheduler.cache.assigned_pod import pod_reference
-from scheduler.cache.cache import AssignedPod, Cache
-from scheduler.cache.groups.groups_by_pod import GroupsByPod
+from scheduler.cache.cache import AssignedPod
 from scheduler.cache.node_info import NodeInfo
 from scheduler.cycle.instructions import Evict, Instruction, Order, Report, Result
 from scheduler.pending.part import Part, PodChange
+from scheduler.state.shared_state import SharedState
 from scheduler.state.vfs.never_started import NeverStarted, NodeClaims
 
 # An eviction that the API server did not accept (a disruption budget, an outage) is tried again after this long, and
@@ -81,11 +81,8 @@ class _OpenEviction:
 class LostVfs(Part):
     """The running pods that are due, by uid."""
 
-    def __init__(
-        self, cache: Cache, groups_by_pod: GroupsByPod, never_started: NeverStarted, options: LostVfOptions
-    ) -> None:
-        self._cache = cache
-        self._groups_by_pod = groups_by_pod
+    def __init__(self, state: SharedState, never_started: NeverStarted, options: LostVfOptions) -> None:
+        self._cache, self._groups_by_pod = state.cache, state.groups_by_pod
         self._never_started = never_started
         self._options = options
         self._losses: dict[str, _Loss] = {}

@@ -10,28 +10,21 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
 from scheduler.cache.assigned_pod import pod_reference
-from scheduler.cache.cache import AssignedPod, Cache
+from scheduler.cache.cache import AssignedPod
 from scheduler.cache.node_info import NodeInfo
 from scheduler.cache.unit_pools import Unit
 from scheduler.constraints.protocol import VFS
 from scheduler.cycle.instructions import Evict, Instruction, Notice, Order, Report, Result
 from scheduler.pending.part import Part, PodChange
+from scheduler.state.shared_state import SharedState
 from scheduler.state.vfs.never_started import Disputes, NeverStarted, NodeClaims, Overdue
 
 
 class VfDisputes(Part):
     """The disputes of each node, and the pods that never started."""
 
-    def __init__(
-        self,
-        cache: Cache,
-        never_started: NeverStarted,
-        scheduler_name: str,
-        *,
-        evicts: bool,
-    ) -> None:
-        self._cache = cache
-        self._scheduler_name = scheduler_name
+    def __init__(self, state: SharedState, never_started: NeverStarted, *, evicts: bool) -> None:
+        self._cache, self._scheduler_name = state.cache, state.scheduler_name
         self._evicts = evicts
         self._never_started = never_started
         self._disputes: dict[str, Disputes] = {}

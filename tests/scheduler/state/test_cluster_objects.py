@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from mooring.kube.events import Changed, Identity, Removed, Synced, Unreadable
+from mooring.kube.events import Changed, Identity, Removed, Unreadable
 from scheduler.cache.pod_counts import PodCounts
 from scheduler.kube.cluster_event import NO_EVENT, ClusterEvent
 from scheduler.kube.objects import Pod
@@ -36,21 +36,22 @@ def pod(owner: str = "") -> Pod:
 
 def test_only_a_namespace_that_changed_can_help_a_pod(around: ClusterObjects) -> None:
     """A namespaceSelector selects by its labels; a heartbeat changes nothing."""
-    assert around.take(Namespace, changed(Namespace, "n", labels={"team": "x"})) == (ClusterEvent.NAMESPACE, [])
-    assert around.take(Namespace, changed(Namespace, "n", labels={"team": "x"})) == (NO_EVENT, [])
+    assert around.take(Namespace, changed(Namespace, "n", labels={"team": "x"})) == (ClusterEvent.NAMESPACE, "")
+    assert around.take(Namespace, changed(Namespace, "n", labels={"team": "x"})) == (NO_EVENT, "")
     assert around.pod_counts.namespace_labels("n") == {"team": "x"}
-    assert around.take(Namespace, Removed(Identity("n"))) == (ClusterEvent.NAMESPACE, [])
+    assert around.take(Namespace, Removed(Identity("n"))) == (ClusterEvent.NAMESPACE, "")
     assert around.pod_counts.namespace_labels("n") == {}
 
 
 def test_what_is_no_longer_listed_is_gone(around: ClusterObjects) -> None:
     """A list is complete: after a gap in the watch, the objects that are gone are removed here too."""
-    around.take(Namespace, Synced((changed(Namespace, "n", labels={"a": "1"}), changed(Namespace, "m"))))
+    around.take(Namespace, changed(Namespace, "n", labels={"a": "1"}))
+    around.take(Namespace, changed(Namespace, "m"))
     around.take(Service, changed(Service, "s", {"selector": {"app": "x"}}))
-    assert around.take(Namespace, Synced((changed(Namespace, "m"),))) == (ClusterEvent.NAMESPACE, [])
+    assert around.keep(Namespace, [Identity("m")]) == ClusterEvent.NAMESPACE
     assert around.pod_counts.namespace_names() == {"m"}
     assert around.pod_counts.default_selectors.selector_of(pod()) == select_labels({"app": "x"})
-    around.take(Service, Synced(()))
+    around.keep(Service, ())
     assert around.pod_counts.default_selectors.selector_of(pod()) is None
 
 
@@ -68,7 +69,9 @@ def test_what_cannot_be_read_is_left_out_with_its_reason(around: ClusterObjects)
     """It selects nothing from then on, even if it did before."""
     around.take(StatefulSet, changed(StatefulSet, "o", {"selector": {"matchLabels": {"app": "x"}}}))
     bad = {"selector": {"matchExpressions": [{"key": "a", "operator": "Gt", "values": ["1"]}]}}
-    _, ((identity, why),) = around.take(StatefulSet, Synced((changed(StatefulSet, "o", bad),)))
-    assert (identity, "operator 'Gt' of key 'a' is not known" in why) == (Identity("o", "a"), True)
+    _, fault = around.take(StatefulSet, changed(StatefulSet, "o", bad))
+    assert "operator 'Gt' of key 'a' is not known" in fault
     assert around.pod_counts.default_selectors.selector_of(pod("StatefulSet")) is None
-    assert around.take(Service, Unreadable(Identity("s", "a"), "why")) == (NO_EVENT, [(Identity("s", "a"), "why")])
+    around.take(Service, changed(Service, "s", {"selector": {"app": "x"}}))
+    assert around.take(Service, Unreadable(Identity("s", "a"), "why")) == (NO_EVENT, "")
+    assert around.pod_counts.default_selectors.selector_of(pod()) is None

@@ -70,7 +70,7 @@ def test_what_a_settled_pod_leaves_is_nothing(edited: EditedRates) -> None:
     edited.in_force = {}
     edited.show_node()
     assert edited.decide() == []
-    assert edited.machine.rate_changes._pods_in_force.on("n1") == ()
+    assert edited.machine.rate_changes._uids_in_force == set()
 
 
 def test_an_advertiser_of_an_older_version_changes_no_rates(edited: EditedRates) -> None:

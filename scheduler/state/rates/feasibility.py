@@ -1,0 +1,58 @@
+"""Whether a running pod can have other rates now, beside the pods that are nominated on its node. Pure."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from mooring import names
+from mooring.annotations.rates import LAST_GENERATION, VfRates
+from scheduler.cache.cache import AssignedPod, Cache
+from scheduler.pending.nominator import Nominator
+from scheduler.placement.rate_change import Fits, Misfit, contradicts_limit, judge_rates
+from scheduler.placement.vf_accounting import FreeVfs
+from scheduler.plugins.rdma_vfs import FAULTS
+from scheduler.state.rates.in_force import changes_rates, newest_generation
+from scheduler.state.rates.rates_condition import no_change_message
+
+
+def judge(
+    assigned_pod: AssignedPod,
+    allocated: tuple[VfRates, ...],
+    new_rates: tuple[VfRates, ...],
+    cache: Cache,
+    nominator: Nominator,
+) -> Fits | Misfit:
+    """Return whether a pod's VFs can have these rates in place of those that are allocated."""
+    assert assigned_pod.assignment is not None, "only a pod with VFs has rates"
+    if not changes_rates(assigned_pod.node, cache):
+        return Misfit("Infeasible", no_change_message(assigned_pod.node))
+    if newest_generation(assigned_pod, cache) >= LAST_GENERATION:
+        return Misfit("Infeasible", f"node {assigned_pod.node} says that the last generation is in force")
+    limit = assigned_pod.resources.get(names.RESERVED_MBPS)
+    if limit is not None and (reason := contradicts_limit(limit, new_rates)):
+        return Misfit("Infeasible", reason)
+    reserved = assigned_pod.reserved
+    with _with_nominated_pods(assigned_pod, cache, nominator) as free_vfs:
+        outcome = judge_rates(assigned_pod.assignment, allocated, new_rates, reserved, free_vfs)
+    fault = cache.nodes.offers[cache.nodes.row_of[assigned_pod.node]][0]
+    if isinstance(outcome, Fits) and outcome.reserved != reserved and fault is not None:
+        return Misfit("Deferred", f"node {assigned_pod.node}: {FAULTS[fault]}")
+    return outcome
+
+
+@contextmanager
+def _with_nominated_pods(assigned_pod: AssignedPod, cache: Cache, nominator: Nominator) -> Iterator[FreeVfs]:
+    """Give what remains on a pod's node beside the nominated pods there of the same or a higher priority."""
+    accounting = cache.vf_accounting(assigned_pod.node)
+    nominated_pods = nominator.on(assigned_pod.node) if nominator else []
+    claims = [
+        claim
+        for nominated_pod in nominated_pods
+        if nominated_pod.priority >= assigned_pod.priority and (claim := nominated_pod.claim) is not None
+    ]
+    for claim in claims:
+        accounting.add(claim)
+    try:
+        yield accounting.free_vfs
+    finally:
+        for claim in claims:
+            accounting.remove(claim)

@@ -1,0 +1,48 @@
+"""Which rates a running pod asks for now. Pure."""
+
+from functools import lru_cache
+
+from mooring import names
+from mooring.annotations.rates import VfRates, assigned_rates
+from mooring.annotations.request import PodRequest, read_request
+from mooring.errors import AnnotationError
+from scheduler.cache.cache import AssignedPod, Cache
+from scheduler.kube.objects import Pod
+from scheduler.kube.refused import Refused
+from scheduler.placement.rate_change import asks_as_assigned, removed_request, wanted_rates
+from scheduler.state.rates import rates_condition
+from scheduler.state.rates.in_force import is_in_force
+
+# Replicas have equal texts, and share one value. Long texts are rare, and must not fill the memory.
+_SHORT = 1024
+
+
+def read_new_rates(pod: Pod, assigned_pod: AssignedPod, cache: Cache) -> tuple[VfRates, ...] | Refused | None:
+    """Return the rates that a pod asks for, or why they are refused; None if nothing is to be done or reported."""
+    assignment, text = assigned_pod.assignment, pod.annotations.get(names.REQUEST)
+    if assignment is None or pod.metadata.deletion_timestamp is not None or not (assignment.vfs or text):
+        return None
+    allocated = assigned_pod.rates.rates if assigned_pod.rates is not None else None
+    condition = pod.condition(rates_condition.CONDITION)
+    try:
+        if text is None and names.RIT_REQUEST not in pod.annotations:
+            return Refused(removed_request(assignment))
+        request = _read(text) if text is not None else None
+        if allocated is None and (request is None or asks_as_assigned(request.interfaces, assignment.vfs)):
+            return assigned_rates(assignment) if rates_condition.is_open(condition) else None
+        new_rates = wanted_rates(request, assignment) if request is not None else allocated
+    except AnnotationError as error:
+        return Refused(str(error))
+    is_settled = (
+        new_rates == allocated and is_in_force(assigned_pod, cache) and rates_condition.says_in_force(condition)
+    )
+    return None if is_settled else new_rates
+
+
+def _read(text: str) -> PodRequest | None:
+    return read_request({names.REQUEST: text}) if len(text) > _SHORT else _read_short(text)
+
+
+@lru_cache(maxsize=1024)
+def _read_short(text: str) -> PodRequest | None:
+    return read_request({names.REQUEST: text})
