@@ -22,6 +22,9 @@ class DueNodes:
                 self._heap = [(at, node) for node, at in self._at.items()]
                 heapq.heapify(self._heap)
 
+    def drop(self, node: str) -> None:
+        self._at.pop(node, None)
+
     def next(self) -> float | None:
         while self._heap and self._at.get(self._heap[0][1]) != self._heap[0][0]:
             heapq.heappop(self._heap)

@@ -81,6 +81,7 @@ class _Change:
     """
 
     pod: Pod
+    node: str
     new_rates: tuple[VfRates, ...] | Refused
     priority: int
     start: float
@@ -171,7 +172,9 @@ class RateChanges(Part):
         self, pod: Pod, assigned_pod: AssignedPod, new_rates: tuple[VfRates, ...] | Refused, start: float
     ) -> _Change:
         self._uids_in_force.discard(assigned_pod.uid)
-        change = self._changes[assigned_pod.uid] = _Change(pod, new_rates, assigned_pod.priority, start)
+        change = self._changes[assigned_pod.uid] = _Change(
+            pod, assigned_pod.node, new_rates, assigned_pod.priority, start
+        )
         return change
 
     def node_changed(self, previous: NodeInfo | None, node: NodeInfo, now: float) -> Iterable[Instruction]:
@@ -188,7 +191,11 @@ class RateChanges(Part):
     def _drop(self, uid: str) -> None:
         """Record that a pod is gone, or that nothing is left to do about it."""
         self._uids_in_force.discard(uid)
-        self._changes.pop(uid, None)
+        change = self._changes.pop(uid, None)
+        if change is not None and not self._has_changes(change.node):
+            self._rest_by_node.pop(change.node, None)
+            self._changed_nodes.discard(change.node)
+            self._due_nodes.drop(change.node)
 
     def touch(self, node: str, at: float) -> None:
         """Record that something has changed on a node: what waits there may fit at that time."""
