@@ -3,7 +3,7 @@
 A constraint reads what a pod requests and what a node has, says how well what is left on a node suits, and proposes
 exact units. It decides nothing by itself. The scheduler keeps what is used (from the assignments of all pods, never
 from the constraint's own memory), checks each proposal against it, and writes what was chosen into the assignment.
-`docs/constraints.md` shows how to write one; the VFs themselves are one (`scheduler.placement.vfs_constraint`).
+`docs/constraints.md` shows how to write one.
 """
 
 from collections.abc import Hashable, Iterable, Mapping
@@ -91,9 +91,7 @@ class Unmet(Exception):  # noqa: N818 - an outcome, not an error
 class Constraint(Protocol[RequestT, InventoryT_co, LeftT_contra]):
     """One kind of resource. Every method is pure: equal arguments, equal results, no I/O, nothing kept.
 
-    For a plug-in's kind, the inventory is a mapping from a unit's id to a hashable value about it, and what is left
-    of it are `Units`; for the VFs they are `mooring.annotations.inventory.Inventory` and
-    `scheduler.placement.vf_accounting.FreeVfs`.
+    The inventory is a mapping from a unit's id to a hashable value about it, and what is left of it are `Units`.
     """
 
     def read_request(self, pod: PodSide) -> RequestT | None:

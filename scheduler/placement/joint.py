@@ -14,14 +14,13 @@ from mooring.annotations.request import PodRequest
 from scheduler.constraints.kinds import Fault, Wish, words
 from scheduler.constraints.protocol import VFS, Beside, Proposal, Units, Unmet
 from scheduler.kube.refused import Refused
-from scheduler.placement.assign import OUT_OF_BUDGET, Placement
+from scheduler.placement.assign import OUT_OF_BUDGET, Placement, demands_on, place_on
+from scheduler.placement.place import VfDemand
 from scheduler.placement.steps import Steps
 from scheduler.placement.vf_accounting import FreeVfs
-from scheduler.placement.vfs_constraint import Vfs
 
 # A proposal and its check cost some ten microseconds, and a search for VFs under one up to 5 ms.
 BUDGET = 256
-_VFS = Vfs()
 
 
 class Part(Protocol):
@@ -56,7 +55,7 @@ class KindPart:
 
 @dataclass(frozen=True, slots=True)
 class VfPart:
-    """The VFs: our own code, so it needs no isolation."""
+    """The VFs, the last to be placed: a unit is named by its PF here, and its VF is chosen afterwards."""
 
     request: PodRequest
     free_vfs: FreeVfs
@@ -66,7 +65,30 @@ class VfPart:
         return VFS
 
     def proposals(self, beside: Beside, steps: Steps) -> Iterator[Proposal]:
-        return _VFS.place(self.request, self.free_vfs, beside, steps)
+        """Yield the one placement that is found within the other kinds' proposals."""
+        pfs, demands = self.free_vfs.pfs, demands_on(self.request, self.free_vfs.pfs)
+        if isinstance(demands, Refused):
+            raise Unmet(demands.reason)
+        for proposal in beside.values():
+            demands = _narrow(demands, proposal.narrows.get(VFS, {}), pfs)
+        placement = place_on(
+            demands, self.free_vfs.capacities, self.request.pfs, self.free_vfs.shared_ports, steps=steps
+        )
+        if isinstance(placement, Refused):
+            raise Unmet(placement.reason)
+        yield Proposal(tuple(pfs[index].name for index in placement.pfs))
+
+
+def _narrow(
+    demands: tuple[VfDemand, ...], narrowing: Mapping[int, frozenset[str]], pfs: tuple[Pf, ...]
+) -> tuple[VfDemand, ...]:
+    result = list(demands)
+    for interface, pf_names in narrowing.items():
+        if 0 <= interface < len(demands):
+            rate, able = demands[interface]
+            mask = sum([1 << index for index, pf in enumerate(pfs) if pf.name in pf_names])
+            result[interface] = VfDemand(rate, able & mask)
+    return tuple(result)
 
 
 class _Search:

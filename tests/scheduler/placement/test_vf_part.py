@@ -1,32 +1,29 @@
-"""The VFs as a constraint: the protocol judges and places them as the plugin over columns does."""
+"""The VFs beside other kinds: they are placed as the plugin over columns places them."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from mooring.annotations.inventory import Pf, dump_inventory, read_inventory
+from mooring.annotations.inventory import Pf
 from scheduler.constraints.kinds import NONE
-from scheduler.constraints.protocol import Constraint, NodeSide, PodSide, Proposal, Unmet
+from scheduler.constraints.protocol import Proposal, Unmet
 from scheduler.cycle.placement_budget import PlacementBudget
 from scheduler.cycle.signature_scores import SignatureScores
 from scheduler.kube.objects import Node, Pod
 from scheduler.kube.pod_info import PodInfo, read_pod_info
 from scheduler.kube.refused import Refused
+from scheduler.placement.joint import VfPart
 from scheduler.placement.steps import Steps
 from scheduler.placement.vf_accounting import FreeVfs
-from scheduler.placement.vfs_constraint import Vfs
-from scheduler.plugins import rdma_vfs
 from scheduler.state.machine import Machine
 from tests.scheduler.constraints.life import Life
 
 MakePf = Callable[..., Pf]
 MakeNode = Callable[..., Node]
 MakePod = Callable[..., Pod]
-VFS: Constraint[Any, Any, Any] = Vfs()
 _interfaces = st.lists(
     st.fixed_dictionaries(
         {}, optional={"min_tx_rate": st.sampled_from([1, 30_000, 60_000]), "pf": st.sampled_from(["pf0", "pf*", "x"])}
@@ -67,7 +64,7 @@ def _pod_info(pod: Pod) -> PodInfo:
     counts=st.lists(st.integers(1, 3), min_size=1, max_size=3),
     before=st.lists(_interfaces, max_size=2),
 )
-def test_protocol_and_columns_agree(
+def test_vfs_beside_other_kinds_are_placed_as_vfs_alone(
     interfaces: list[dict[str, Any]],
     pfs: str | None,
     counts: Sequence[int],
@@ -75,26 +72,21 @@ def test_protocol_and_columns_agree(
     free_vfs: Callable[..., tuple[Machine, FreeVfs]],
     make_pod: MakePod,
 ) -> None:
-    """The same reason or the same score, and the same PFs, whatever is requested and whatever is left."""
+    """The same PFs, or none, whatever is requested and whatever is left."""
     machine, left = free_vfs(counts, [make_pod(request=one) for one in before])
     placement = {} if pfs is None else {"mooring.dev/placement": f'{{"pfs":"{pfs}"}}'}
     pod_info = _pod_info(make_pod(request=interfaces, annotations=placement))
-    nodes, judged = machine.cache.nodes, VFS.judge(pod_info.request, left)
-    signature_scores = SignatureScores(pod_info, nodes, Steps())
-    refused = [texts for rule, texts, _ in signature_scores.refused() if rule.name == "RdmaVfs"]
-    assert refused == ([(judged,)] if isinstance(judged, str) else [])
-    if isinstance(judged, str):
-        return
-    scorer = rdma_vfs.SCORE.pre_filter(pod_info, nodes)
-    assert scorer is not None
-    assert judged == scorer(nodes.view(np.array([0])))[0]
-    chosen = signature_scores.exact(0, PlacementBudget())
+    assert pod_info.request is not None
+    part = VfPart(pod_info.request, left)
+    signature_scores = SignatureScores(pod_info, machine.cache.nodes, Steps())
+    reasons = [text for rule, texts, _ in signature_scores.refused() if rule.name == "RdmaVfs" for text in texts]
+    chosen = signature_scores.exact(0, PlacementBudget()) if not reasons else Refused(reasons[0])
     assert chosen is not None
     if isinstance(chosen, Refused):
-        with pytest.raises(Unmet, match=chosen.reason):
-            next(iter(VFS.place(pod_info.request, left, {})))
+        with pytest.raises(Unmet):
+            next(part.proposals({}, Steps()))
     else:
-        (proposal,) = VFS.place(pod_info.request, left, {})
+        (proposal,) = part.proposals({}, Steps())
         assert proposal.units == tuple(left.pfs[index].name for index in chosen.pfs)
 
 
@@ -104,22 +96,12 @@ def test_vfs_are_placed_within_what_other_kinds_require(
     """An interface lies where all narrowings leave it, or nowhere."""
     _, left = free_vfs((2, 2, 2))
     request = _pod_info(make_pod(request=[{}, {}])).request
+    assert request is not None
+    part = VfPart(request, left)
     one = Proposal((), narrows={"vfs": {1: frozenset({"pf1", "pf2"})}})
     two = Proposal((), narrows={"vfs": {1: frozenset({"pf0", "pf2"}), 0: frozenset({"pf1"})}})
-    (proposal,) = VFS.place(request, left, {"a": one, "b": two})
+    (proposal,) = part.proposals({"a": one, "b": two}, Steps())
     assert proposal.units == ("pf1", "pf2")
     three = Proposal((), narrows={"vfs": {1: frozenset({"pf0"})}})
     with pytest.raises(Unmet, match="no PF may give an interface where the other resources of the pod are"):
-        next(iter(VFS.place(request, left, {"a": one, "c": three})))
-
-
-def test_the_vfs_constraint_reads_requests_and_inventories_as_the_plugin_does(
-    make_pf: MakePf, make_node: MakeNode
-) -> None:
-    """The texts are those of the annotations."""
-    request = VFS.read_request(PodSide('[{"min_tx_rate":5},{}]'))
-    assert request is not None
-    assert [one.min_tx_rate for one in request.interfaces] == [5, 0]
-    text = (make_node(pfs=(make_pf(),)).metadata.annotations or {})["mooring.dev/inventory"]
-    assert VFS.read_inventory(NodeSide(text)) == read_inventory(text)
-    assert dump_inventory(VFS.read_inventory(NodeSide(text))) == text
+        next(part.proposals({"a": one, "c": three}, Steps()))
