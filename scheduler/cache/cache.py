@@ -21,7 +21,8 @@ from typing import Literal
 
 from mooring.annotations.assignment import Assignment
 from mooring.annotations.rates import PodRates
-from scheduler.cache.node_columns import NO_OFFER, NodeColumns
+from scheduler.cache.node_columns import NodeColumns
+from scheduler.cache.node_facts import NO_OFFER
 from scheduler.cache.node_info import DerivedUsage, NodeInfo, UnreadyNodes
 from scheduler.cache.pod_counts import PodCounts
 from scheduler.cache.pod_counts_snapshot import PodCountsSnapshot
@@ -105,7 +106,6 @@ class Cache:
         self.unit_pools = UnitPools(kinds, self.nodes)
         self.pod_counts: PodCounts = PodCounts()
         self.volumes = VolumeCache()
-        self._node_info: dict[str, NodeInfo] = {}
         self._assigned_pods: dict[str, AssignedPod] = {}
         # By node and uid; a node's pods, and since when its VFs are free, are replaced when they change.
         self._on: dict[str, Mapping[str, AssignedPod]] = {}
@@ -128,11 +128,7 @@ class Cache:
         snapshot.nodes, snapshot.pod_counts = self.nodes.snapshot(), PodCountsSnapshot(self.pod_counts)
         snapshot.unit_pools = self.unit_pools.snapshot(snapshot.nodes)
         snapshot.volumes = self.volumes.snapshot(has_volumes=has_volumes)
-        snapshot._node_info, snapshot._on, snapshot._priorities = (
-            self._node_info.copy(),
-            self._on.copy(),
-            self._priorities.copy(),
-        )
+        snapshot._on, snapshot._priorities = self._on.copy(), self._priorities.copy()
         snapshot._release_times, snapshot._assigned_pods = self._release_times.copy(), {}
         # Derived when it is needed: a decision puts pods on few nodes.
         snapshot._vf_accountings, snapshot._unready = {}, UnreadyNodes()
@@ -140,14 +136,14 @@ class Cache:
         return snapshot
 
     def node(self, name: str) -> NodeInfo | None:
-        return self._node_info.get(name)
+        row = self.nodes.row_of.get(name)
+        return None if row is None else self.nodes.facts[row]
 
     def node_names(self) -> frozenset[str]:
-        return frozenset(self._node_info)
+        return frozenset(self.nodes.row_of)
 
     def put_node(self, node_info: NodeInfo) -> None:
-        previous = self._node_info.get(node_info.name)
-        self._node_info[node_info.name] = node_info
+        previous = self.node(node_info.name)
         row = self.nodes.put(node_info)
         self._unready.await_end(node_info)
         if previous is None or previous.rates_in_force != node_info.rates_in_force:
@@ -167,9 +163,9 @@ class Cache:
             self.unit_pools.put(row, node_info, self._assignments(node_info.name))
 
     def remove_node(self, name: str) -> None:
-        if self._node_info.pop(name, None) is None:
+        row = self.nodes.row_of.get(name)
+        if row is None:
             return
-        row = self.nodes.row_of[name]
         for assigned_pod in self._on.get(name, {}).values():
             self._count(row, assigned_pod, -1)
         self.nodes.ports[row] = frozenset()
@@ -182,7 +178,7 @@ class Cache:
     def tick(self, now: float) -> None:
         """Let time pass: stop giving VFs of a node that has been not Ready for too long."""
         for name in self._unready.over(now):
-            node_info = self._node_info.get(name)
+            node_info = self.node(name)
             if node_info is not None and (fault := node_info.inventory_fault(now)) != node_info.fault:
                 row = self.nodes.row_of[name]
                 accounting = self._vf_accountings[name]
@@ -218,7 +214,12 @@ class Cache:
             live, change_number = self._live
             if not live.nodes.changes.has_changed(self.nodes.row_of[node], change_number):
                 return live.vf_accounting(node).copy()
-        return VfAccounting(self._node_info[node].inventory, self._claims(node))
+        return VfAccounting(self._known_node(node).inventory, self._claims(node))
+
+    def _known_node(self, name: str) -> NodeInfo:
+        node_info = self.node(name)
+        assert node_info is not None, f"node {name!r} is not known"
+        return node_info
 
     def lowest_priority(self) -> int | None:
         """Return the lowest priority of any pod; None without pods."""
@@ -251,7 +252,7 @@ class Cache:
         if assigned_pod is None:
             return None
         self._take_off(assigned_pod)
-        node_info = self._node_info.get(assigned_pod.node)
+        node_info = self.node(assigned_pod.node)
         if assigned_pod.assignment is not None and node_info is not None and node_info.inventory is not None:
             release_times = {
                 (vf.pf, vf.vf): now for vf in vfs_in_inventory(node_info.inventory, assigned_pod.assignment)
@@ -350,7 +351,7 @@ class Cache:
 
     def derive_usage(self, name: str) -> DerivedUsage:
         """Derive the usage of a known node from scratch."""
-        node_info, assigned_pods = self._node_info[name], self._on.get(name, {}).values()
+        node_info, assigned_pods = self._known_node(name), self._on.get(name, {}).values()
         amounts: dict[str, int] = {}
         for assigned_pod in assigned_pods:
             amounts = add(amounts, dict(_amounts(assigned_pod)))
@@ -359,7 +360,7 @@ class Cache:
 
     def disputes(self, name: str) -> Mapping[Unit, tuple[str, ...]]:
         """Return what more than one pod claims on a node, with the uids of the pods."""
-        node_info = self._node_info.get(name)
+        node_info = self.node(name)
         has_vfs = node_info is not None and self._vf_accountings[name].is_disputed
         if node_info is None or not (has_vfs or self.nodes.unit_pools):
             return {}
@@ -382,7 +383,7 @@ class Cache:
         assert self._priorities == Counter(assigned_pod.priority for assigned_pod in self._assigned_pods.values()), (
             "priorities are miscounted"
         )
-        assert self.nodes.row_of.keys() == self._node_info.keys() == self._vf_accountings.keys()
+        assert self.nodes.row_of.keys() == self._vf_accountings.keys()
         for name, row in self.nodes.row_of.items():
             self._check_row(name, row)
         self.volumes.check()
@@ -391,7 +392,7 @@ class Cache:
         self.pod_counts.check(
             (self.nodes.row_of[assigned_pod.node], assigned_pod.affinity_info)
             for assigned_pod in self._assigned_pods.values()
-            if assigned_pod.affinity_info is not None and assigned_pod.node in self._node_info
+            if assigned_pod.affinity_info is not None and assigned_pod.node in self.nodes.row_of
         )
 
     def _check_row(self, name: str, row: int) -> None:
@@ -437,7 +438,7 @@ class Cache:
 
     def _reservation(self, assigned_pod: AssignedPod) -> Assignment | None:
         """Derive what a pod's VFs reserve where that may be another rate than the assignment's."""
-        node_info = self._node_info.get(assigned_pod.node)
+        node_info = self.node(assigned_pod.node)
         in_force = node_info.rates_in_force if node_info is not None else None
         return self._reserved_rates.derive(assigned_pod.uid, assigned_pod.assignment, assigned_pod.rates, in_force)
 

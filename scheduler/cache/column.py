@@ -195,10 +195,11 @@ class Journal:
         self.end = 0
         self._last: dict[int, int] = {}
 
-    def copy(self) -> "Journal":
-        copy = Journal()
-        copy.end, copy._last = self.end, self._last.copy()
-        return copy
+    def successor(self) -> "Journal":
+        """Return an empty journal that goes on with the numbers of this one."""
+        journal = Journal()
+        journal.end = self.end
+        return journal
 
     def note(self, row: int) -> None:
         self._last.pop(row, None)

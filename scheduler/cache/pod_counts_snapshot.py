@@ -37,10 +37,14 @@ class PodCountsSnapshot(PodCounts):
         self._counts_of: OrderedDict[Question, RowCounts] = OrderedDict()
         # Whether not all that was asked is kept.
         self._has_dropped_questions = False
-        self.anti_affinity_terms = _TermsSnapshot(live, "anti_affinity", live.anti_affinity_terms, self._moves)
-        self.affinity_terms = _TermsSnapshot(live, "affinity", live.affinity_terms, self._moves)
-        self.preferred_terms = _TermsSnapshot(live, "preferred", live.preferred_terms, self._moves)
-        self._all_terms = self.anti_affinity_terms, self.affinity_terms, self.preferred_terms
+        self._terms_of_kind: dict[TermKind, _TermsSnapshot] = {
+            "anti_affinity": _TermsSnapshot(live, "anti_affinity", live.anti_affinity_terms, self._moves),
+            "affinity": _TermsSnapshot(live, "affinity", live.affinity_terms, self._moves),
+            "preferred": _TermsSnapshot(live, "preferred", live.preferred_terms, self._moves),
+        }
+        self.anti_affinity_terms = self._terms_of_kind["anti_affinity"]
+        self.affinity_terms = self._terms_of_kind["affinity"]
+        self.preferred_terms = self._terms_of_kind["preferred"]
         live.followers.add(self)
 
     def pod_moved(self, row: int, affinity_info: AffinityInfo, by: int) -> None:
@@ -54,7 +58,7 @@ class PodCountsSnapshot(PodCounts):
         return any(
             self._has_dropped_questions
             or any(question.counts(info, self.namespace_labels(info.namespace)) for question in self._counts_of)
-            or any(terms.counts(info) for terms in self._all_terms)
+            or any(self._terms_of_kind[kind].has_selected(term) for kind, term, _ in weighted_terms(info))
             for _, info in self._live_moves
         )
 
@@ -98,8 +102,8 @@ class PodCountsSnapshot(PodCounts):
         for question, row_counts in self._counts_of.items():
             if question.counts(affinity_info, self.namespace_labels(affinity_info.namespace)):
                 row_counts.shift(row, by)
-        for terms in self._all_terms:
-            terms.shift(row, affinity_info, by)
+        for kind, term, weight in weighted_terms(affinity_info):
+            self._terms_of_kind[kind].shift(row, term, by * weight)
 
 
 class _TermsSnapshot(Terms):
@@ -117,31 +121,27 @@ class _TermsSnapshot(Terms):
             live = self._live.about(affinity_info, namespace_labels)
             terms = {term: row_counts.copy() for term, row_counts in live.items()}
             for (row, mover), by in self._moves.items():
-                self._shift(terms, affinity_info, row, mover, by)
+                for kind, term, weight in weighted_terms(mover):
+                    if kind == self._kind and self._selects(term, affinity_info):
+                        terms.setdefault(term, RowCounts()).shift(row, by * weight)
             if len(self._terms_of) == _MAX_PODS:
                 self._terms_of.popitem(last=False)
                 self._has_dropped_pods = True
             self._terms_of[affinity_info] = terms
         return terms
 
-    def counts(self, affinity_info: AffinityInfo) -> bool:
-        """Return whether a pod has a term that selects one that was asked about, or may do so."""
-        terms = [term for kind, term, _ in weighted_terms(affinity_info) if kind == self._kind]
-        return any(
-            self._has_dropped_pods or selects(term, pod, self._counts.namespace_labels(pod.namespace))
-            for term in terms
-            for pod in self._terms_of
-        )
+    def has_selected(self, term: Term) -> bool:
+        """Return whether a term selects a pod that was asked about, or may do so."""
+        return self._has_dropped_pods or any(self._selects(term, pod) for pod in self._terms_of)
 
-    def shift(self, row: int, mover: AffinityInfo, by: int) -> None:
-        """Count a pod's terms on a row, or no longer."""
-        for affinity_info, terms in self._terms_of.items():
-            self._shift(terms, affinity_info, row, mover, by)
+    def shift(self, row: int, term: Term, by: int) -> None:
+        """Count a term on a row so many times more."""
+        for pod, terms in self._terms_of.items():
+            if self._selects(term, pod):
+                terms.setdefault(term, RowCounts()).shift(row, by)
 
-    def _shift(self, terms: dict[Term, RowCounts], pod: AffinityInfo, row: int, mover: AffinityInfo, by: int) -> None:
-        for kind, term, weight in weighted_terms(mover):
-            if kind == self._kind and selects(term, pod, self._counts.namespace_labels(pod.namespace)):
-                terms.setdefault(term, RowCounts()).shift(row, by * weight)
+    def _selects(self, term: Term, pod: AffinityInfo) -> bool:
+        return selects(term, pod, self._counts.namespace_labels(pod.namespace))
 
 
 def _shift(moves: Moves, row: int, affinity_info: AffinityInfo, by: int) -> None:

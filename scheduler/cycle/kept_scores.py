@@ -97,7 +97,7 @@ class KeptSignatureScores:
         if self._live is not None:
             live, changes_end, renewals_end = self._live
             if live._nodes.renewals.end == renewals_end:
-                return live.of(pod_info, budget).snapshot(judged_alone(pod_info), self._nodes, changes_end, budget)
+                return live.of(pod_info, budget).snapshot(self._nodes, changes_end, budget)
         return SignatureScores(judged_alone(pod_info), self._nodes, budget, self._on_budget_spent)
 
     def _make_room(self, pod_info: PodInfo, characters: int) -> _Shapes:

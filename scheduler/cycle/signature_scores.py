@@ -105,18 +105,17 @@ class SignatureScores:
         reserves = ((plugin, plugin.pre_filter(pod_info, nodes)) for plugin in RESERVES)
         self._reserve = next(((plugin, choose) for plugin, choose in reserves if choose is not None), None)
 
-    def snapshot(self, pod_info: PodInfo, nodes: NodeColumns, since: int, steps: Steps) -> "SignatureScores":
+    def snapshot(self, nodes: NodeColumns, since: int, steps: Steps) -> "SignatureScores":
         """Return the scores for a snapshot of the columns that has the changes before number ``since``.
 
-        ``pod_info`` is of the same shape. What nodes are must be as it was then.
+        What nodes are must be as it was then.
         """
         snapshot = copy.copy(self)
-        snapshot._pod_info, snapshot._nodes = pod_info, nodes
+        snapshot._nodes = nodes
         snapshot._legend, snapshot._code_of = self._legend.copy(), self._code_of.copy()
         snapshot._open_rows = self._open_rows.copy()
         snapshot._prepare()
-        snapshot._codes, snapshot._fact_codes = self._codes.copy(), self._fact_codes.copy()
-        snapshot._totals, snapshot._fact_scores = self._totals.copy(), self._fact_scores.copy()
+        snapshot._codes, snapshot._totals = self._codes.copy(), self._totals.copy()
         parts = [part.copy() for *_, part in self._usage_parts]
         snapshot._usage_parts = [(*scorer, part) for scorer, part in zip(snapshot._scorers, parts, strict=True)]
         if rows := {*self._nodes.changes.since(since), *nodes.changes.since(since)}:
@@ -260,6 +259,8 @@ class SignatureScores:
         if self._fact_parts:
             return False
         rows = np.array(renewals, np.intp)
+        # Snapshots may have the same.
+        self._fact_codes = self._fact_codes.copy()
         self._fact_codes[rows] = _NO_NODE
         self._codes[rows] = _NO_NODE
         self._totals[rows] = _OUT
@@ -273,7 +274,7 @@ class SignatureScores:
 
     def _score_facts(self) -> None:
         """Score what nodes are, scaled over all rows that pass by it."""
-        self._fact_parts = []
+        self._fact_parts, self._fact_scores = [], self._fact_scores.copy()
         candidates = (self._fact_codes == 0).nonzero()[0]
         for plugin, raw in self._raw_fact_scores(candidates):
             if not raw.any():

@@ -13,7 +13,8 @@ from mooring.annotations.inventory import Pf
 from mooring.annotations.request import PodRequest, Spreading
 from scheduler.cache.cache import AssignedPod, Cache
 from scheduler.cache.column import NOT_KEPT, Column
-from scheduler.cache.node_columns import MBPS, VFS, NodeColumns, Offer
+from scheduler.cache.node_columns import MBPS, VFS, NodeColumns
+from scheduler.cache.node_facts import Offer
 from scheduler.cache.node_info import NOT_READY_S, InventoryFault
 from scheduler.cache.node_view import Measure, NodeView
 from scheduler.kube.cluster_event import ClusterEvent

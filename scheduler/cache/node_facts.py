@@ -1,0 +1,243 @@
+"""What all nodes are, a row each: names, labels, taints, images, published resources, and the PFs that they list.
+
+`scheduler.cache.node_columns` says what a row and a column are, and keeps what pods leave of the nodes.
+
+Nodes change rarely. Snapshots therefore share all of this, until the next node changes: `_own_facts` then gives the
+live nodes copies of their own. A column that is made meanwhile (of a label, of an image's sizes) serves both.
+"""
+
+import copy
+from collections import Counter
+from collections.abc import Mapping, Set
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mooring.annotations.inventory import Pf
+from scheduler.cache.column import Amounts, Column, Journal, grown
+from scheduler.cache.node_info import InventoryFault, NodeInfo
+from scheduler.kube.objects import Taint
+
+Flags = NDArray[np.bool_]
+# A node's PFs, and why nothing new may be given of them.
+Offer = tuple[InventoryFault | None, tuple[Pf, ...]]
+NO_OFFER: Offer = (None, ())
+SMALLEST = 64
+# At most so many labels and images that pods name are kept as columns; beyond that all are dropped and built on demand.
+MAX_COLUMNS = 1024
+# Images' sizes on all rows together, 8 MiB, but at least of so many images: any node may name some, and any pod.
+_MOST_SIZES, _FEWEST_IMAGES = 1 << 20, 64
+# What `_own_facts` copies, and the columns, whose arrays are copied when they are written.
+_FIELDS = (
+    *("row_of", "names", "facts", "valid", "cordoned"),
+    *("_label_keys", "_image_names", "_images", "_publishers", "_empty_rows"),
+)
+_COLUMNS = ("taints", "published", "offers", "models")
+Self = TypeVar("Self", bound="NodeFacts")
+
+
+class NodeFacts:
+    """All nodes, without what their pods use."""
+
+    def __init__(self) -> None:
+        self.size = 0
+        self.row_of: dict[str, int] = {}
+        self.names: list[str] = []
+        self.facts: list[NodeInfo | None] = []
+        self._capacity = SMALLEST
+        self.valid: Flags = np.zeros(SMALLEST, np.bool_)
+        self.cordoned: Flags = np.zeros(SMALLEST, np.bool_)
+        self.taints: Column[tuple[tuple[str, str, str], ...]] = Column(SMALLEST, ())
+        # The resources that a node publishes at all, even with amount 0: all others are 0 in `allocatable`.
+        self.published: Column[frozenset[str]] = Column(SMALLEST, frozenset())
+        # Why nothing may be given from a node's inventory (empty if it may), and the PFs that it lists.
+        self.offers: Column[Offer] = Column(SMALLEST, NO_OFFER)
+        # The same, as requests see the PFs that select none by its PCIe root: judged once for all nodes of one model.
+        self.models: Column[Offer] = Column(SMALLEST, NO_OFFER)
+        self._labels: dict[str, Column[str | None]] = {}
+        # How many nodes have each label, and the column of one that none has.
+        self._label_keys: Counter[str] = Counter()
+        self._no_label: Column[str | None] = Column(SMALLEST, None)
+        # How many nodes have each image, and the column of one that none has.
+        self._image_names: Counter[str] = Counter()
+        self._no_image: Amounts = np.zeros(SMALLEST, np.int64)
+        self._images: dict[str, Amounts] = {}
+        # How many nodes publish each resource.
+        self._publishers: Counter[str] = Counter()
+        self._empty_rows: list[int] = []
+        # Changes of what a node is: labels, taints, capacity.
+        self.renewals = Journal()
+        # Whether a snapshot has the same facts.
+        self._is_shared = False
+
+    def snapshot(self: Self) -> Self:
+        """Return all nodes as they are now; what is written later to one of both is not in the other."""
+        self._is_shared = True
+        snapshot = copy.copy(self)
+        snapshot.renewals = self.renewals.successor()
+        return snapshot
+
+    def _own_facts(self) -> None:
+        """Go on with copies before something is written, if snapshots have the same facts."""
+        if not self._is_shared:
+            return
+        for name in _FIELDS:
+            setattr(self, name, getattr(self, name).copy())
+        for name in _COLUMNS:
+            setattr(self, name, getattr(self, name).snapshot())
+        self._labels = {key: column.snapshot() for key, column in self._labels.items()}
+        self._is_shared = False
+
+    @property
+    def published_names(self) -> Set[str]:
+        """The resources that any node publishes."""
+        return self._publishers.keys()
+
+    def label(self, key: str) -> Column[str | None]:
+        """Return the column of a label; None where a node lacks it."""
+        if key not in self._label_keys:
+            return self._no_label
+        column = self._labels.get(key)
+        if column is None:
+            make_room(self._labels)
+            column = self._labels[key] = Column(self._capacity, None)
+            for row, node_info in enumerate(self.facts):
+                if node_info is not None and key in node_info.labels:
+                    column[row] = node_info.labels[key]
+        return column
+
+    def has_label_column(self, key: str) -> bool:
+        """Return whether `label` has nothing to make: a column of a label is made when it is first asked for."""
+        return key in self._labels or key not in self._label_keys
+
+    def image(self, name: str) -> Amounts:
+        """Return an image's size in bytes on each row, 0 where a node does not have it; read-only."""
+        if name not in self._image_names:
+            return self._no_image
+        sizes = self._images.get(name)
+        if sizes is None:
+            make_room(self._images, max(_MOST_SIZES // self._capacity, _FEWEST_IMAGES))
+            sizes = self._images[name] = np.zeros(self._capacity, np.int64)
+            for row, node_info in enumerate(self.facts):
+                if node_info is not None and name in node_info.images:
+                    sizes[row] = node_info.images[name]
+        return sizes
+
+    def show_pfs(self, row: int, fault: InventoryFault | None, pfs: tuple[Pf, ...], model: tuple[Pf, ...] = ()) -> None:
+        """Note which PFs a node lists, and why nothing may be given of them; None if it may."""
+        self._own_facts()
+        self.offers[row], self.models[row] = (fault, pfs), (fault, model)
+
+    def put(self, node_info: NodeInfo) -> int:
+        """Write a node into its row; return the row."""
+        self._own_facts()
+        row = self.row_of.get(node_info.name)
+        if row is None:
+            row = self._new_row(node_info.name)
+        self._write(row, node_info)
+        self.renewals.note(row)
+        return row
+
+    def remove(self, name: str) -> None:
+        self._own_facts()
+        row = self.row_of.pop(name)
+        self._clear(row)
+        self._empty_rows.append(row)
+        self.renewals.note(row)
+
+    def _new_row(self, name: str) -> int:
+        if self._empty_rows:
+            row = self._empty_rows.pop()
+        else:
+            row = self.size
+            if row == self._capacity:
+                self._grow(2 * self._capacity)
+            self.size += 1
+            self.names.append(name)
+            self.facts.append(None)
+        self.row_of[name], self.names[row] = row, name
+        return row
+
+    def _write(self, row: int, node_info: NodeInfo) -> None:
+        self._replace_labels(row, node_info.labels)
+        self._replace_images(row, node_info.images)
+        self.facts[row] = node_info
+        self.valid[row] = True
+        self.cordoned[row] = node_info.unschedulable
+        self.taints[row] = tuple(_plain(taint) for taint in node_info.taints)
+        self._publish(row, frozenset(node_info.allocatable))
+
+    def _clear(self, row: int) -> None:
+        self._replace_labels(row, {})
+        self._replace_images(row, {})
+        self._publish(row, frozenset())
+        # What nobody has any more must not be kept.
+        self.taints[row] = ()
+        self.show_pfs(row, *NO_OFFER)
+        self.facts[row], self.valid[row] = None, False
+
+    def _replace_labels(self, row: int, labels: Mapping[str, str]) -> None:
+        """Replace a row's labels; a label that no node has any more needs no column."""
+        old_facts = self.facts[row]
+        old_labels = old_facts.labels if old_facts is not None else {}
+        if labels == old_labels:
+            return
+        self._label_keys.update(labels.keys() - old_labels.keys())
+        for key in old_labels.keys() - labels.keys():
+            self._label_keys[key] -= 1
+            if not self._label_keys[key]:
+                del self._label_keys[key]
+                self._labels.pop(key, None)
+        for key, column in self._labels.items():
+            column[row] = labels.get(key)
+
+    def _replace_images(self, row: int, images: Mapping[str, int]) -> None:
+        """Replace a row's images; one that no node has any more needs no column."""
+        old_facts = self.facts[row]
+        old_images = old_facts.images if old_facts is not None else {}
+        if images == old_images:
+            return
+        self._image_names.update(images.keys() - old_images.keys())
+        for name in old_images.keys() - images.keys():
+            self._image_names[name] -= 1
+            if not self._image_names[name]:
+                del self._image_names[name]
+                self._images.pop(name, None)
+        for name, sizes in self._images.items():
+            if sizes[row] != images.get(name, 0):
+                self._images[name] = sizes.copy()
+                self._images[name][row] = images.get(name, 0)
+
+    def _publish(self, row: int, resources: frozenset[str]) -> None:
+        """Replace which resources a node publishes; nobody can get one that no node publishes any more."""
+        old_resources = self.published[row]
+        if resources == old_resources:
+            return
+        self.published[row] = resources
+        self._publishers.update(resources - old_resources)
+        for name in old_resources - resources:
+            self._publishers[name] -= 1
+            if not self._publishers[name]:
+                del self._publishers[name]
+
+    def _grow(self, capacity: int) -> None:
+        self._capacity = capacity
+        columns: list[Column[Any]] = [self.taints, self.published, self.offers, self.models, self._no_label]
+        for column in (*columns, *self._labels.values()):
+            column.grow(capacity)
+        self.valid = grown(self.valid, (capacity,))
+        self.cordoned = grown(self.cordoned, (capacity,))
+        self._no_image = np.zeros(capacity, np.int64)
+        for name, sizes in self._images.items():
+            self._images[name] = grown(sizes, (capacity,))
+
+
+def make_room(columns: dict[str, Any], max_count: int = MAX_COLUMNS) -> None:
+    """Drop all columns if there are too many: each is made again when it is asked for."""
+    if len(columns) >= max_count:
+        columns.clear()
+
+
+def _plain(taint: Taint) -> tuple[str, str, str]:
+    return taint.key, taint.value or "", taint.effect
