@@ -7,8 +7,8 @@ Why it is right: what is in the snapshot at any time fits together, by the ordin
 members are placed as long as a node takes one without all that may go: if they cannot be placed so, they cannot be
 placed at all. No victims are searched for if members have rules about pods on other nodes.
 
-Source: kube-scheduler 1.37's framework/preemption/podgrouppreemption.go. It removes all that may go at once and then
-places the group. Here free room is used before anybody goes, and less must be put back.
+Source: selectVictimsOnDomain in kube-scheduler 1.36's framework/preemption/podgrouppreemption.go. It removes all that
+may go at once and then places the group. Here free room is used before anybody goes, and less must be put back.
 """
 
 from collections import Counter
@@ -71,10 +71,7 @@ class LeastLoss:
 
 
 class VictimPlacement:
-    """One attempt to place members ``inside`` a domain, None for all rows.
-
-    ``most`` is what the search may spend (`RowVictims.spent`).
-    """
+    """One attempt to place members ``inside`` a domain, None for all rows."""
 
     def __init__(
         self,
@@ -83,18 +80,13 @@ class VictimPlacement:
         objections: Objections,
         inside: Flags | None,
         budget: GroupBudget,
-        most: int,
     ) -> None:
-        self._snapshot, self._row_victims, self._budget, self._most = snapshot, row_victims, budget, most
+        self._snapshot, self._row_victims, self._budget = snapshot, row_victims, budget
         self._inside, self._objections = inside, objections
         self._removed = RemovedVictims(objections)
         # The rows that victims have left.
         self._vacated_rows: Flags = np.zeros(snapshot.cache.nodes.size, np.bool_)
         self._candidates: dict[Hashable, RowCandidates] = {}
-
-    @property
-    def is_spent(self) -> bool:
-        return self._row_victims.spent >= self._most
 
     def place(
         self, members: Sequence[PodInfo], wanted: int, rows_of_kinds: dict[Hashable, Rows], limit: Loss | None
@@ -115,7 +107,10 @@ class VictimPlacement:
             placed = len(self._snapshot.binds)
             if placed >= wanted:
                 return LeastLoss(tuple(self._snapshot.binds.values()), self._removed, self._inside)
-            if placed + sum(remaining[other_kind] for other_kind in rows_of_kinds) < wanted or self.is_spent:
+            if (
+                placed + sum(remaining[other_kind] for other_kind in rows_of_kinds) < wanted
+                or self._row_victims.is_spent
+            ):
                 return None
             if limit is not None and self._removed.loss > limit:
                 return None
@@ -143,7 +138,7 @@ class VictimPlacement:
     def _place_for_victims(self, member: PodInfo, candidates: RowCandidates) -> Steps[Bind | None]:
         """Remove the victims of the row where the least is lost, and place a member there."""
         size = self._snapshot.cache.nodes.size
-        while not self.is_spent:
+        while not self._row_victims.is_spent:
             find = self._row_victims.finder(member, self._removed)
             best = yield from candidates.take(find, self._removed, self._budget)
             if best is None:

@@ -8,7 +8,9 @@ at in the end: if it is a node of the result, a victim's group or priority, or d
 violated, the search begins again, a few times. Nothing of it is in the cache, so others may be decided about meanwhile.
 
 For a group with first call on what becomes free (`--group-hold`) the same search finds the nodes that it waits for:
-there, pods up to its own priority leave by themselves. Few nodes are looked at (`awaited_nodes` beside this module).
+there, pods up to its own priority leave by themselves. Those are the last choice that do not end by themselves: with
+restartPolicy Always a pod is Running when all of its containers have ended. Source: getPhase in the kubelet's
+pkg/kubelet/kubelet_pods.go.
 """
 
 from collections.abc import Sequence
@@ -22,7 +24,6 @@ from scheduler.cycle.groups.group_demand import GroupDemand
 from scheduler.cycle.groups.group_placement import Steps
 from scheduler.cycle.groups.group_snapshot import GroupSnapshot
 from scheduler.cycle.groups.members import reads_other_nodes
-from scheduler.cycle.groups.preemption.awaited_nodes import AwaitedNodes, LastingPods
 from scheduler.cycle.groups.preemption.least_loss import LeastLoss, RemovedVictims, remove_victims
 from scheduler.cycle.groups.preemption.reprieve import Reprieve
 from scheduler.cycle.groups.preemption.row_victims import RowVictims, is_terminating
@@ -33,10 +34,8 @@ from scheduler.cycle.preemption.potential_victims import PotentialVictims, pods_
 from scheduler.cycle.preemption.preemption import NEVER, VF_PATIENCE_S, Preemption
 
 NOT_HELPFUL = "no pods of lower priority were found without which enough members fit."
-# What one search may spend, some 10 s (`RowVictims.spent`); and the search for room to wait for: so much, and for each
-# member.
-_A_SEARCH = 100_000
-_ROOM, _ROOM_A_MEMBER = 2_000, 32
+# What one search may spend (`RowVictims.spent`): some 10 s for victims, some 2 s for room to wait for.
+_A_SEARCH, _A_ROOM_SEARCH = 100_000, 20_000
 _MAX_ROUNDS = 10
 _TERMINATING = "not eligible due to terminating pods on the nominated nodes."
 _VF_AWAITED = "not eligible due to VFs that the nominated nodes still hold for pods that are gone."
@@ -62,6 +61,16 @@ class GroupPreempted:
 
 
 NOBODY_PREEMPTED = GroupPreempted()
+
+
+class LastingPods:
+    """Objects to waiting for pods that do not end by themselves."""
+
+    has_any = True
+
+    def violations(self, assigned_pods: Sequence[AssignedPod], counts: dict[int, int]) -> int:
+        """Return how many of these pods do not end by themselves."""
+        return sum(assigned_pod.always_restarts for assigned_pod in assigned_pods)
 
 
 class GroupPreemption:
@@ -108,11 +117,10 @@ class GroupPreemption:
             return ()
         kept = self._nominated_members(demand)
         first = frozenset(assigned_pod.node for assigned_pod in (*fitting, *kept))
-        most = _ROOM + _ROOM_A_MEMBER * demand.needed
-        found = yield from self._search(demand, budget, LastingPods(), demand.priority + 1, most, first)
-        if not found.nominations and found.reason != NOT_HELPFUL:
+        result = yield from self._search(demand, budget, LastingPods(), demand.priority + 1, _A_ROOM_SEARCH, first)
+        if not result.nominations and result.reason != NOT_HELPFUL:
             return kept
-        return tuple(nomination.assigned for nomination in found.nominations)
+        return tuple(nomination.assigned for nomination in result.nominations)
 
     def _nominated_members(self, demand: GroupDemand) -> tuple[AssignedPod, ...]:
         """Return the group's members that are nominated, as they are counted."""
@@ -137,12 +145,9 @@ class GroupPreemption:
             budget.renew_placement()
             budget_changes = self._budgets.changes
             snapshot = GroupSnapshot(demand, self._cache, self._cycle, self._nominated_pods)
-            row_victims = RowVictims(
-                snapshot, demand, self._victims, below, frozenset(self._preemption.stuck_nodes()), budget
-            )
-            search = GroupVictimSearch(demand, snapshot, budget, row_victims, objections, most - spent)
-            if first is not None:
-                search.awaited = AwaitedNodes(snapshot.cache.nodes, first, demand, row_victims, budget)
+            stuck_nodes = frozenset(self._preemption.stuck_nodes())
+            row_victims = RowVictims(snapshot, demand, self._victims, below, stuck_nodes, budget, most - spent)
+            search = GroupVictimSearch(demand, snapshot, budget, row_victims, objections, first)
             best = yield from search.best()
             if best is None:
                 reason = _SPENT if search.is_spent else NOT_HELPFUL

@@ -1,18 +1,29 @@
 """On which row the least is lost for one more member. Pure.
 
-What it costs: a dry run for each row, and one for each row that changes. With disruption budgets also one for each row
-that is taken out.
+What it is: rows are judged in order, first those where room is kept, then those where the least is missing. As many
+are compared as for a single pod (`scheduler.cycle.preemption.select_victims`), and more as long as removing pods from
+each of them meets an objection.
+
+What it costs: a dry run for each row that is judged, and one for each row that changes. With disruption budgets also
+one for each row that is taken out.
 """
 
 import heapq
+from collections.abc import Collection
 
-from scheduler.cache.node_columns import NodeColumns, Rows
+import numpy as np
+
+from scheduler.cache.node_columns import LINES, NodeColumns, Rows
 from scheduler.cycle.groups.group_budget import GroupBudget
 from scheduler.cycle.groups.group_placement import Steps
+from scheduler.cycle.groups.members import needs
 from scheduler.cycle.preemption.disruption_budgets import Objections
 from scheduler.cycle.preemption.potential_victims import Loss
 from scheduler.cycle.preemption.select_victims import Candidate, Found, SelectVictims
+from scheduler.kube.pod_info import PodInfo
 
+# Rows to compare: this share of them in percent, but at least so many.
+_SHARE, _FEWEST = 10, 100
 # What is lost, and since when, the latest first.
 Cost = tuple[Loss, tuple[int, ...]]
 
@@ -22,11 +33,22 @@ def cost_of(loss: Loss, since: str) -> Cost:
     return loss, tuple(-ord(letter) for letter in since)
 
 
+def in_order(rows: Rows, member: PodInfo, first: Collection[str], nodes: NodeColumns) -> Rows:
+    """Return rows in the order in which they are judged; ``first`` are the nodes that come before all others."""
+    view, amounts = nodes.view(rows), np.array(needs(member), np.int64)[:, None]
+    missing = (np.maximum(amounts - view.free, 0) / np.maximum(amounts, 1)).max(axis=0)
+    is_later = np.isin(rows, [nodes.row_of[name] for name in first if name in nodes.row_of], invert=True)
+    pods = view.allocatable[LINES["pods"]] - view.free[LINES["pods"]]
+    ordered_rows: Rows = rows[np.lexsort((pods, missing, is_later))]
+    return ordered_rows
+
+
 class RowCandidates:
     """The rows for one more member of a kind, that of the least loss first; a verdict holds until its row changes."""
 
     def __init__(self, rows: Rows, nodes: NodeColumns) -> None:
         self._rows, self._nodes, self._changes_end = set[int](rows.tolist()), nodes, nodes.changes.end
+        self._enough = max(len(rows) * _SHARE // 100, _FEWEST)
         # An ordered set.
         self._untried = dict[int, None].fromkeys(rows.tolist())
         self._heap = list[tuple[Cost, int, int, Candidate]]()
@@ -41,27 +63,31 @@ class RowCandidates:
                 self._untried[row] = None
         self._changes_end = self._nodes.changes.end
         while True:
-            while self._untried:
+            best = self._best()
+            while self._untried and (best is None or len(self._candidates) < self._enough or best.broken_budgets):
                 if budget.turn_is_over:
                     yield
                 row = next(iter(self._untried))
                 del self._untried[row]
                 self._push(row, find(row)[0])
-            if not self._heap:
+                best = self._best()
+            if best is None:
                 return None
-            _, row, _, candidate = heapq.heappop(self._heap)
-            if self._candidates.get(row) is not candidate:
-                continue
-            if objections.has_any and (now := find(row)[0]) != candidate:
+            if objections.has_any and (now := find(best.row)[0]) != best:
                 # Victims elsewhere have used up a budget since.
-                self._push(row, now)
+                self._push(best.row, now)
             else:
-                del self._candidates[row]
-                return candidate
+                del self._candidates[best.row]
+                return best
 
     def leave_out(self, row: int) -> None:
         """Judge a row no more."""
         self._rows.discard(row)
+
+    def _best(self) -> Candidate | None:
+        while self._heap and self._candidates.get(self._heap[0][1]) is not self._heap[0][3]:
+            heapq.heappop(self._heap)
+        return self._heap[0][3] if self._heap else None
 
     def _push(self, row: int, found: Found) -> None:
         self._candidates.pop(row, None)

@@ -7,8 +7,7 @@ Why it is right: a member of the group is never a victim, whether it is placed o
 would count then. What is removed from the snapshot leaves anyway, and is no victim again.
 """
 
-from collections.abc import Iterable, Sequence, Set
-from typing import Literal
+from collections.abc import Set
 
 import numpy as np
 
@@ -21,15 +20,11 @@ from scheduler.cycle.groups.group_snapshot import GroupSnapshot
 from scheduler.cycle.node_dry_run import DryRuns
 from scheduler.cycle.placement_budget import TurnSpent
 from scheduler.cycle.preemption.disruption_budgets import Objections
-from scheduler.cycle.preemption.potential_victims import PotentialVictims, here
-from scheduler.cycle.preemption.select_victims import Found, SelectVictims, select_victims_on_node
+from scheduler.cycle.preemption.potential_victims import PotentialVictims
+from scheduler.cycle.preemption.select_victims import NO_VICTIMS, Found, SelectVictims, select_victims_on_node
 from scheduler.kube.pod_info import PodInfo
-from scheduler.placement.place import PfCapacity
 from scheduler.placement.steps import Steps as PlacementSteps
-from scheduler.placement.vf_accounting import FreeVfs, unused
 
-# When a member fits on a row: once those pods have left that end by themselves, once all have left that may, or never.
-Leaving = Literal["ending", "lasting", "never"]
 # So many pods that are taken off and put back, or that are only listed, as those of whole groups on other nodes, and so
 # many steps of a search for VFs take as long as a dry run besides.
 _PODS_AS_LONG, _LISTED_AS_LONG, _STEPS_AS_LONG = 4, 40, 60
@@ -38,7 +33,7 @@ _NODES_AT_ONCE = 64
 
 
 class RowVictims:
-    """The victims for one group; ``spent`` counts dry runs, and what takes as long.
+    """The victims for one group; ``spent`` counts dry runs, and what takes as long, and may be ``most``.
 
     What is ``below`` a priority may leave. Members with VFs find no victims on the ``stuck_nodes``.
     """
@@ -51,13 +46,19 @@ class RowVictims:
         below: int,
         stuck_nodes: Set[str],
         budget: GroupBudget,
+        most: int,
     ) -> None:
-        self._snapshot, self._below, self._stuck_nodes, self._budget = snapshot, below, stuck_nodes, budget
+        self._snapshot, self._below, self._stuck_nodes = snapshot, below, stuck_nodes
+        self._budget, self._most = budget, most
         self._victims, self._exempt_uids = victims.on(snapshot.cache), victims.placed(demand.group.key) | demand.uids
         self._nominated = snapshot.nominated_pods.counting_for_group(demand.group.key, demand.priority)
         self._rows_of_shapes: dict[bytes, Rows] = {}
         self._steps = PlacementSteps()
         self.spent = 0
+
+    @property
+    def is_spent(self) -> bool:
+        return self.spent >= self._most
 
     def charge(self, dry_runs: int) -> None:
         """Count what takes as long as so many dry runs."""
@@ -101,6 +102,10 @@ class RowVictims:
 
         def find(row: int) -> tuple[Found, int]:
             old_steps, lower = self._steps.spent, self._victims.below(names[row], self._below, self._exempt_uids)
+            if not lower:
+                # It costs time, and none of what the search may spend: there may be thousands of such nodes.
+                self._budget.charge_move()
+                return (NO_VICTIMS,), 0
             nominated = self._nominated.get(names[row], ())
             found = select_victims_on_node(dry_runs, row, lower, nominated, objections)
             pod_count = len(lower) // _PODS_AS_LONG + sum(len(victim.pods) for victim in lower) // _LISTED_AS_LONG
@@ -108,42 +113,6 @@ class RowVictims:
             return found, len(lower)
 
         return find
-
-    def leaving_for(self, row: int, member: PodInfo) -> Leaving:
-        """Return who must leave a row for a member to fit; free VFs are only counted where that suffices."""
-        node = self._snapshot.cache.nodes.names[row]
-        leaving = self._leaving(node)
-        lasting = [assigned_pod for assigned_pod in leaving if assigned_pod.always_restarts]
-        ending = [assigned_pod for assigned_pod in leaving if not assigned_pod.always_restarts]
-        dry_runs = DryRuns(member, self._snapshot.cache, self._steps)
-        with dry_runs.on(row, self._nominated.get(node, ()), off=ending, by_sums=True) as dry_run:
-            if not dry_run.refusal():
-                return "ending"
-            dry_run.take_off(*lasting)
-            return "never" if not lasting or dry_run.refusal() else "lasting"
-
-    def room(self, rows: Iterable[int]) -> list[FreeVfs]:
-        """Return what the PFs of rows have if all leave that may."""
-        nodes = self._snapshot.cache.nodes
-        return [self._without(nodes.names[row], nodes.free_vfs_of_row[row]) for row in rows]
-
-    def _leaving(self, node: str) -> Sequence[AssignedPod]:
-        return here(self._victims.below(node, self._below, self._exempt_uids))
-
-    def _without(self, node: str, free_vfs: FreeVfs) -> FreeVfs:
-        """Return what a node's PFs have left and what these pods hold, as if nobody else held it."""
-        leaving = self._leaving(node) if free_vfs.pfs else ()
-        if not leaving:
-            return free_vfs
-        if free_vfs.shared_ports:
-            return unused(free_vfs.pfs)
-        accounting, capacities = self._snapshot.cache.vf_accounting(node), list(free_vfs.capacities)
-        for assigned_pod in leaving:
-            assignment = assigned_pod.assignment
-            for index, rate in accounting.held(assigned_pod.uid, assignment) if assignment is not None else ():
-                vfs, mbps = capacities[index]
-                capacities[index] = PfCapacity(vfs + 1, mbps + rate)
-        return FreeVfs(free_vfs.pfs, capacities=tuple(capacities))
 
 
 def is_terminating(assigned_pod: AssignedPod) -> bool:

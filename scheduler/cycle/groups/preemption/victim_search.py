@@ -3,8 +3,8 @@
 The attempt that costs the least counts, by the order in which kube-scheduler chooses a node, summed over the group.
 """
 
-from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Hashable, Iterator, Sequence, Set
+from dataclasses import dataclass
 from functools import partial
 
 from scheduler.cache.node_columns import Flags, Rows
@@ -15,27 +15,25 @@ from scheduler.cycle.groups.group_placement import Steps
 from scheduler.cycle.groups.group_snapshot import GroupSnapshot
 from scheduler.cycle.groups.members import alike, distinct, requests_of
 from scheduler.cycle.groups.network_sums import NetworkSums
-from scheduler.cycle.groups.preemption.awaited_nodes import AwaitedNodes
 from scheduler.cycle.groups.preemption.least_loss import LeastLoss, VictimPlacement
+from scheduler.cycle.groups.preemption.row_candidates import in_order
 from scheduler.cycle.groups.preemption.row_victims import RowVictims
 from scheduler.cycle.groups.rails import choices, networks_in, on_rails
 from scheduler.cycle.preemption.disruption_budgets import Objections
-from scheduler.cycle.preemption.potential_victims import pods_of
 from scheduler.kube.pod_info import PodInfo
 from scheduler.placement.vf_accounting import FreeVfs, unused
 
 # So many members take as long as a dry run when they are tried on other networks or in another domain.
 _MEMBERS_AS_LONG = 50
-# Nodes whose PFs are counted between two turns.
-_NODES_AT_ONCE = 32
+# Rows whose sorting takes as long as a dry run.
+_SORTED_AS_LONG = 100
 
 
 @dataclass(slots=True)
 class GroupVictimSearch:
-    """What one search has in common; ``most`` is what it may spend (`RowVictims.spent`).
+    """What one search has in common; ``objections`` are what speaks against removing pods.
 
-    If the group waits for room, ``awaited`` are the nodes where it may; otherwise it is None. ``objections`` are what
-    speaks against removing pods.
+    If the group waits for room, ``first`` are the nodes to look at first; otherwise it is None.
     """
 
     demand: GroupDemand
@@ -43,21 +41,20 @@ class GroupVictimSearch:
     budget: GroupBudget
     row_victims: RowVictims
     objections: Objections
-    most: int
-    awaited: AwaitedNodes | None = None
-    _unused: dict[int, FreeVfs] = field(default_factory=dict)
+    first: Set[str] | None = None
 
     @property
     def is_spent(self) -> bool:
-        return self.row_victims.spent >= self.most or self.budget.placement.is_spent
+        return self.row_victims.is_spent or self.budget.placement.is_spent
 
     def best(self) -> Steps[LeastLoss | None]:
         """Return the best attempt; nothing of it is left on the snapshot, which has no pods that are being deleted."""
         demand, budget, best = self.demand, self.budget, None
         yield from self.row_victims.remove_terminating()
-        orders = demand.orders(demand.needed)
-        for domain in self._domains():
-            if self.awaited is not None and best is not None and self._is_good(best) and not self._has_room(domain):
+        orders, first_domains = demand.orders(demand.needed), self._first_domains()
+        for domain in sorted(self._domains(), key=lambda domain: domain not in first_domains):
+            if self.first is not None and best is not None and not best.removed.loss[0] and domain not in first_domains:
+                # The group can wait here, and only for pods that end: there may be thousands of domains.
                 break
             budget.charge_column(self.snapshot.cache.nodes.size)
             for networks in (yield from self._networks(domain)):
@@ -76,7 +73,7 @@ class GroupVictimSearch:
     def _attempt(self, members: Sequence[PodInfo], domain: Domain, best: LeastLoss | None) -> Steps[LeastLoss | None]:
         inside = domain.rows(self.snapshot.cache.nodes)
         rows_of_kinds = yield from self._rows_of_kinds(members, inside)
-        placement = VictimPlacement(self.snapshot, self.row_victims, self.objections, inside, self.budget, self.most)
+        placement = VictimPlacement(self.snapshot, self.row_victims, self.objections, inside, self.budget)
         limit = best.removed.loss if best is not None else None
         attempt = yield from placement.place(members, self.demand.needed, rows_of_kinds, limit)
         yield from placement.clear()
@@ -88,54 +85,40 @@ class GroupVictimSearch:
             rows = yield from self.row_victims.rows_for(member)
             if inside is not None:
                 rows = rows[inside[rows]]
-            if self.awaited is not None:
-                rows = yield from self.awaited.among(rows, member)
-            rows_of_kinds[alike(member)] = rows
+            self.budget.charge_dry_runs(1 + len(rows) // _SORTED_AS_LONG)
+            rows_of_kinds[alike(member)] = in_order(rows, member, self.first or (), self.snapshot.cache.nodes)
         return rows_of_kinds
 
     def _networks(self, domain: Domain) -> Steps[Iterator[tuple[str, ...]]]:
-        """Return the choices of networks to try in a domain."""
+        """Return the choices of networks to try in a domain: those where there is room if all others have left."""
         nodes, demand = self.snapshot.cache.nodes, self.demand
         rows = domain.row_numbers(nodes)
         sums, is_same = NetworkSums(nodes.size, requests_of(demand.members)), demand.group.rails == "same"
-        for start in range(0, len(rows) if is_same else 0, _NODES_AT_ONCE):
-            some_rows = rows[start : start + _NODES_AT_ONCE].tolist()
-            list(sums.add(zip(some_rows, self._room(some_rows), strict=True)))
-            self.budget.charge_column(len(some_rows))
+        for count in sums.add(self._unused_vfs(rows)) if is_same else ():
+            self.budget.charge_column(count)
             if self.budget.turn_is_over:
                 yield
         networks = networks_in(domain, nodes) if is_same else ()
         all_choices = choices(demand, demand.needed, networks, partial(sums.admitted, among=rows))
         return (choice for choice in all_choices if choice is not None)
 
-    def _room(self, rows: Sequence[int]) -> list[FreeVfs]:
-        """Return what the PFs of rows have if all leave that may."""
-        if self.awaited is None:
-            return self.row_victims.room(rows)
-        # Nearly all pods may leave, and nodes of one model share their PFs.
-        all_pfs = [self.snapshot.cache.nodes.free_vfs_of_row[row].pfs for row in rows]
-        for pfs in all_pfs:
-            if id(pfs) not in self._unused:
-                self._unused[id(pfs)] = unused(pfs)
-        return [self._unused[id(pfs)] for pfs in all_pfs]
+    def _unused_vfs(self, rows: Rows) -> Iterator[tuple[int, FreeVfs]]:
+        """Yield what the PFs of rows have if nobody uses them; nodes of one model share their PFs."""
+        free_vfs_of_model, free_vfs_of_row = dict[int, FreeVfs](), self.snapshot.cache.nodes.free_vfs_of_row
+        for row in rows.tolist():
+            pfs = free_vfs_of_row[row].pfs
+            if id(pfs) not in free_vfs_of_model:
+                free_vfs_of_model[id(pfs)] = unused(pfs)
+            yield row, free_vfs_of_model[id(pfs)]
 
-    def _domains(self) -> Sequence[Domain]:
-        """Return the topology domains to try; of a group that waits for room, those first where it has some."""
+    def _domains(self) -> Iterator[Domain]:
         placed_on = [assigned_pod.node for assigned_pod in self.demand.placed]
-        domains = domains_within(self.demand.group, placed_on, self.snapshot.cache)
-        if self.awaited is None:
-            return list(domains)
-        return sorted(domains, key=self._has_room, reverse=True)
+        return domains_within(self.demand.group, placed_on, self.snapshot.cache)
 
-    def _has_room(self, domain: Domain) -> bool:
-        """Return whether a group that waits for room has some in a domain."""
+    def _first_domains(self) -> Set[Domain]:
+        """Return the domains of the nodes to look at first."""
         nodes, within = self.snapshot.cache.nodes, self.demand.group.within
         if not within:
-            return True
-        first = self.awaited.first if self.awaited is not None else ()
-        rows = [nodes.row_of[node] for node in first if node in nodes.row_of]
-        return any(domain.labels == ((within, nodes.label(within)[row]),) for row in rows)
-
-    def _is_good(self, best: LeastLoss) -> bool:
-        """Return whether a group can wait there, and only for pods that end: there may be thousands of domains."""
-        return not any(assigned_pod.always_restarts for assigned_pod in pods_of(best.removed.victims))
+            return frozenset()
+        values = [nodes.label(within)[nodes.row_of[node]] for node in self.first or () if node in nodes.row_of]
+        return {Domain(((within, value),)) for value in values if value is not None}

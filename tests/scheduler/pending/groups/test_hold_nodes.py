@@ -8,7 +8,8 @@ import pytest
 
 from mooring.annotations.inventory import Pf
 from mooring.kube.events import Changed, Identity
-from scheduler.cycle.groups.preemption import awaited_nodes, preempt, victim_search
+from scheduler.cycle.groups import group_budget
+from scheduler.cycle.groups.preemption import preempt, row_candidates, victim_search
 from scheduler.kube.objects import Node, Pod
 from scheduler.placement import vf_accounting
 from scheduler.placement.vf_accounting import FreeVfs
@@ -22,6 +23,8 @@ from tests.scheduler.pending.groups.hold_life import (
     small_ones,
     small_stream,
 )
+
+_ENDS: dict[str, Any] = {"spec": {"restartPolicy": "Never"}}
 
 
 @pytest.fixture
@@ -85,10 +88,9 @@ def test_room_is_kept_in_the_domain_where_the_most_fit(life: Life) -> None:
 def test_the_nodes_that_are_looked_at_are_those_with_room_and_then_the_emptiest(
     life: Life, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As many as there are members here."""
-    monkeypatch.setattr(awaited_nodes, "_NODES", 0)
-    monkeypatch.setattr(awaited_nodes, "_NODES_A_MEMBER", 1)
-    running = small_ones(life, "n1", "n2", "n3", "n4")
+    """One at a time is compared here."""
+    monkeypatch.setattr(row_candidates, "_FEWEST", 1)
+    running = small_ones(life, "n1", "n2", "n3", "n4", **_ENDS)
     life.see(*(life.member(f"m{number}", PAIR) for number in range(2)))
     life.gone(*(pod for pod in list(running)[4::2]))
     life.work(2 * HOLD_S)
@@ -115,14 +117,11 @@ def _full(life: Life, *nodes: str, labels: dict[str, str] | None = None, **field
     return life.bound(*binds(life.work()))
 
 
-_ENDS: dict[str, Any] = {"spec": {"restartPolicy": "Never"}}
-
-
 def test_nodes_full_of_pods_of_a_higher_priority_do_not_hide_those_to_wait_for(
     life: Life, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each has one pod only, and there are more of them than are looked at closely."""
-    monkeypatch.setattr(awaited_nodes, "_NODES", 4)
+    monkeypatch.setattr(row_candidates, "_FEWEST", 4)
     _full(life, *(f"high{number}" for number in range(10)), spec={"priority": 7})
     running = small_ones(life, "n1", "n2", "n3", "n4")
     life.see(*(life.member(f"m{number}", PAIR) for number in range(2)))
@@ -134,8 +133,7 @@ def test_domains_full_of_pods_of_a_higher_priority_do_not_use_up_the_search(
     life: Life, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The budget is for nodes that may be waited for, however many others there are."""
-    monkeypatch.setattr(preempt, "_ROOM", 0)
-    monkeypatch.setattr(awaited_nodes, "_JUDGED_AS_LONG", 1)
+    monkeypatch.setattr(preempt, "_A_ROOM_SEARCH", 64)
     # The last one of equal ones comes first.
     small_ones(life, "n1", "n2", labels={"rack": "first"})
     for rack in range(8):
@@ -151,7 +149,7 @@ def test_pods_that_do_not_end_are_not_waited_for_where_others_do(
     life: Life, monkeypatch: pytest.MonkeyPatch, services: int
 ) -> None:
     """One pod of a Deployment is in the way on some nodes, two pods of Jobs are on each of the others."""
-    monkeypatch.setattr(awaited_nodes, "_NODES", 4)
+    monkeypatch.setattr(row_candidates, "_FEWEST", 4)
     _full(life, *(f"service{number}" for number in range(services)))
     running = small_ones(life, "n3", "n4", **_ENDS)
     life.see(*(life.member(f"m{number}", PAIR) for number in range(2)))
@@ -164,8 +162,7 @@ def test_pods_that_are_being_deleted_end_whatever_their_restart_policy(
     life: Life, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Their nodes are not taken for those of pods that stay."""
-    monkeypatch.setattr(awaited_nodes, "_NODES", 0)
-    monkeypatch.setattr(awaited_nodes, "_NODES_A_MEMBER", 1)
+    monkeypatch.setattr(row_candidates, "_FEWEST", 1)
     services = _full(life, "n1", "n2")
     small_ones(life, "n3", "n4", **_ENDS)
     life.see(*(life.member(f"m{number}", PAIR) for number in range(2)))
@@ -199,7 +196,7 @@ def test_a_domain_with_room_is_left_for_one_where_all_in_the_way_end(life: Life)
 
 def test_nodes_are_judged_in_portions(life: Life, monkeypatch: pytest.MonkeyPatch) -> None:
     """What was found out about a node holds in the next turn."""
-    monkeypatch.setattr(awaited_nodes, "_AT_ONCE", 1)
+    monkeypatch.setattr(group_budget, "A_TURN", 1)
     _full(life, *(f"high{number}" for number in range(6)), spec={"priority": 7})
     _full(life, "n1", "n2")
     life.see(*(life.member(f"m{number}", PAIR) for number in range(2)))
@@ -255,8 +252,7 @@ def test_a_search_for_room_that_is_not_finished_leaves_what_is_kept(
     life.see(*(life.member(f"m{number}", PAIR) for number in range(2)))
     life.work(2 * HOLD_S)
     kept = kept_on(life)
-    monkeypatch.setattr(preempt, "_ROOM", 0)
-    monkeypatch.setattr(preempt, "_ROOM_A_MEMBER", 0)
+    monkeypatch.setattr(preempt, "_A_ROOM_SEARCH", 0)
     life.gone(next(pod for pod in running if pod.spec.node_name == kept[0]))
     life.see(small(life, 50))
     assert names_of(life.work(1.0)) == []
