@@ -1,7 +1,7 @@
 """Which group a pod names: by its PodGroup, by the annotation ``mooring.dev/group``, or by its controller."""
 
 from dataclasses import replace
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 from mooring import names
 from mooring.annotations.group import GroupRequest, read_group
@@ -24,6 +24,14 @@ class GroupKey(NamedTuple):
     def entry(self) -> str:
         """Return the group's name in the scheduling queue; no pod's uid has a colon."""
         return f"{self.naming}:{self.namespace}/{self.name}"
+
+    @classmethod
+    def of_entry(cls, entry: str) -> "GroupKey | None":
+        """Return the group with this name in the queue; None for a pod's uid."""
+        naming, _, namespaced_name = entry.partition(":")
+        kind = next((kind for kind in get_args(Naming) if kind == naming), None)
+        namespace, _, name = namespaced_name.partition("/")
+        return None if kind is None else cls(kind, namespace, name)
 
     @property
     def has_pod_group(self) -> bool:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from typing import Literal
 
 from scheduler.cache.cache import Cache
-from scheduler.cache.groups.groups_by_pod import GroupsByPod
+from scheduler.cache.groups.groups_by_pod import GroupsByPod, MemberState
 from scheduler.constraints.kinds import Kinds
 from scheduler.cycle.decisions import Why
 from scheduler.cycle.instructions import Instruction, Report
@@ -92,7 +92,10 @@ class PendingPods:
             self._pending_groups.wait(uid, membership, _rank(pod), now, is_known=is_known)
             return
         group = membership_of_refused(pod) if isinstance(pending.pod_info, Refusal) else None
-        self._pending_groups.note(uid, group, "refused", now)
+        if group is None:
+            self._pending_groups.drop(uid, now)
+        else:
+            self._pending_groups.put(uid, group, MemberState("refused"), now)
         self._queue.add(uid, *_rank(pod), now)
 
     def has_changed(self, pod: Pod) -> bool:

@@ -11,8 +11,8 @@ from typing import Any
 from mooring.kube.events import Change, Changed, Event, Identity, Removed, Synced, Unreadable
 from scheduler.cache.assigned_pod import read_assigned_pod
 from scheduler.cache.groups import known_pod_groups
-from scheduler.cache.groups.groups_by_pod import Standing
-from scheduler.cache.groups.run import NOW, node_times
+from scheduler.cache.groups.groups_by_pod import MemberState, Standing
+from scheduler.cache.groups.run import node_times
 from scheduler.cache.node_info import NodeInfo, read_node
 from scheduler.cache.volumes import volume_cache
 from scheduler.cycle.instructions import Instruction, Notice, Subject
@@ -231,11 +231,12 @@ class EventHandlers:
     def _note_standing(self, pod: Pod, standing: Standing | None, now: float, *, is_latecomer: bool = False) -> None:
         """Record what a pod that does not wait for us counts for in its group, if it is in one."""
         membership = membership_if_readable(pod)
-        times = node_times(pod) if membership is not None else NOW
+        if membership is None or standing is None:
+            self.state.pending_groups.drop(pod.metadata.uid, now)
+            return
         is_foreign = pod.spec.scheduler_name != self.state.scheduler_name
-        self.state.pending_groups.note(
-            pod.metadata.uid, membership, standing, now, is_latecomer=is_latecomer, times=times, is_foreign=is_foreign
-        )
+        state = MemberState(standing, node_times(pod), is_latecomer=is_latecomer, is_foreign=is_foreign)
+        self.state.pending_groups.put(pod.metadata.uid, membership, state, now)
 
     def _had_no_group(self, uid: str) -> bool:
         """Return whether a pod has been on a node on its own."""

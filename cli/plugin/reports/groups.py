@@ -16,7 +16,7 @@ from cli.plugin.reports.objects import Node as ShownNode
 from cli.plugin.reports.tables import Answer, Cell, Table, Tone, cells
 from mooring.annotations.group import GroupRequest
 from mooring.kube.events import Changed, Identity
-from scheduler.cache.groups.groups_by_pod import GroupsByPod, Members, Standing
+from scheduler.cache.groups.groups_by_pod import GroupsByPod, Members, MemberState, Standing
 from scheduler.cache.groups.known_pod_groups import PATHS, AnyPodGroup, KnownPodGroups
 from scheduler.cache.groups.order import by_index
 from scheduler.cache.groups.run import node_times
@@ -78,7 +78,7 @@ class FoundGroup:
 
     @property
     def state(self) -> State:
-        if self.members.counts["succeeded"] == len(self.members.standings):
+        if self.members.counts["succeeded"] == len(self.members.states):
             return "Finished"
         if isinstance(self.group, Refused):
             return "Refused"
@@ -150,7 +150,7 @@ def find(listed: ListedObjects) -> list[FoundGroup]:
         if membership is None and standing in ("waiting", "refused"):
             membership, standing = membership_of_refused(pod), "refused"
         if membership is not None and standing is not None:
-            groups.put(pod.metadata.uid, membership, standing, times=node_times(pod))
+            groups.put(pod.metadata.uid, membership, MemberState(standing, node_times(pod)))
             pods[pod.metadata.uid] = pod
     known = _known(listed.pod_groups)
     labels = None
@@ -159,21 +159,21 @@ def find(listed: ListedObjects) -> list[FoundGroup]:
     events = _by_uid(listed.events or ())
     found = []
     for members in groups:
-        if not any(pods[uid].spec.scheduler_name in listed.schedulers for uid in members.standings):
+        if not any(pods[uid].spec.scheduler_name in listed.schedulers for uid in members.states):
             continue
         group = read_group(members.key, known.of(members.key), members.requests or _asked(members, groups))
         if members.key.has_pod_group and known.of(members.key) is None and _is_unlisted(members.key, listed):
             group = Refused(UNLISTED)
         told = (explain.latest(events.get(uid, ()), uid) for uid in members.of("waiting"))
         decision = max((one for one in told if one is not None), key=lambda one: one.when, default=None)
-        own = {uid: pods[uid] for uid in members.standings}
+        own = {uid: pods[uid] for uid in members.states}
         found.append(FoundGroup(members, group, own, decision, labels))
     return sorted(found, key=lambda one: (one.key.namespace, one.members.title, one.key))
 
 
 def _asked(members: Members, groups: GroupsByPod) -> list[GroupRequest]:
     """Return what most members asked for of a group of which none waits."""
-    found = Counter(one.asked for uid in members.standings if (one := groups.of(uid)) is not None)
+    found = Counter(one.asked for uid in members.states if (one := groups.of(uid)) is not None)
     return [asked for asked, _ in found.most_common(1)]
 
 
@@ -319,7 +319,7 @@ def facts(one: FoundGroup, decision: str, known_from: str = "") -> Table:
 
 def member_table(one: FoundGroup) -> Table:
     """Return a row for each pod of a group."""
-    listed = [(pod, one.members.standings[uid]) for uid, pod in _in_order(one)]
+    listed = [(pod, one.members.states[uid].standing) for uid, pod in _in_order(one)]
     rows = [cells(pod.metadata.name, _TEXTS[standing], pod.spec.node_name) for pod, standing in listed]
     return Table(("MEMBER", "STATE", "NODE"), rows, "its members")
 
@@ -367,7 +367,7 @@ def as_item(one: FoundGroup) -> dict[str, object]:
             {
                 "name": pod.metadata.name,
                 "uid": uid,
-                "state": _TEXTS[one.members.standings[uid]],
+                "state": _TEXTS[one.members.states[uid].standing],
                 "node": pod.spec.node_name or "",
             }
             for uid, pod in _in_order(one)

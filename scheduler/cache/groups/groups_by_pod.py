@@ -5,8 +5,8 @@ against the cache.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Set
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from mooring.annotations.group import GroupRequest
@@ -20,24 +20,37 @@ _NOTHING = GroupRequest()
 _ON_A_NODE = ("placed", "leaving")
 
 
+@dataclass(frozen=True, slots=True)
+class MemberState:
+    """What a pod is to its group, and when it had a node.
+
+    ``is_latecomer``: it has come to the group with a node. ``is_foreign``: it names another scheduler. ``start_min`` is
+    the min of the start that has placed it, 0 if that is not known, None if none has. ``request`` is its annotation, if
+    that counts for the group.
+    """
+
+    standing: Standing
+    times: NodeTimes = NOW
+    is_latecomer: bool = False
+    is_foreign: bool = False
+    start_min: int | None = None
+    request: GroupRequest | None = None
+
+
 @dataclass(slots=True)
 class Members:
-    """One group's pods, each with its standing."""
+    """One group's pods, each with what it is to the group."""
 
     key: GroupKey
     title: str
-    standings: dict[str, Standing] = field(default_factory=dict)
+    states: dict[str, MemberState] = field(default_factory=dict)
     counts: Counter[Standing] = field(default_factory=Counter)
     # The annotations of the waiting members: with how many each is.
     requests: Counter[GroupRequest] = field(default_factory=Counter)
     # How often one has come to be placed.
     arrivals: int = 0
     run: Run = field(default_factory=Run)
-    # Those that name another scheduler.
-    _foreign: set[str] = field(default_factory=set)
-    _request_of: dict[str, GroupRequest] = field(default_factory=dict)
-    # The min for which each was placed as a member, 0 if it is not known; and how many there are of each.
-    _began_for: dict[str, int] = field(default_factory=dict)
+    # Those that a start has placed: how many there are by its min.
     _starts: Counter[int] = field(default_factory=Counter)
 
     @property
@@ -48,7 +61,7 @@ class Members:
     @property
     def any_ours(self) -> bool:
         """Return whether a member names this scheduler."""
-        return len(self._foreign) < len(self.standings)
+        return not all(state.is_foreign for state in self.states.values())
 
     @property
     def refusal(self) -> str:
@@ -62,85 +75,70 @@ class Members:
         Those count that were placed as members. A pod's owner can change its annotation when it has a node, and what
         the others ask for: neither makes the group one whose start was cut short.
         """
-        if not self._began_for:
+        if not self._starts:
             return False
-        starts = len(self._began_for) + self.run.succeeded
-        return starts < (min_members if 0 in self._starts else min(min_members, max(self._starts)))
+        count = self._starts.total() + self.run.succeeded
+        return count < (min_members if 0 in self._starts else min(min_members, max(self._starts)))
 
     def of(self, *standings: Standing) -> list[str]:
         """Return the uids of the members of these standings."""
-        return [uid for uid, standing in self.standings.items() if standing in standings]
+        return [uid for uid, state in self.states.items() if state.standing in standings]
 
-    def put(
-        self,
-        uid: str,
-        standing: Standing,
-        request: GroupRequest,
-        *,
-        is_latecomer: bool = False,
-        start_min: int = 0,
-        times: NodeTimes = NOW,
-        is_foreign: bool = False,
-    ) -> None:
-        """Record a pod's standing; a latecomer has come to the group with a node, a foreign one is another scheduler's.
-
-        ``start_min``: the min of its start; ``times``: when it had a node.
-        """
-        previous = self.standings.get(uid)
-        self.arrivals += standing == "placed" and previous != "placed"
-        old_min = self._began_for.get(uid, 0)
+    def put(self, uid: str, state: MemberState, asked: GroupRequest) -> None:
+        """Record what a pod is; ``asked`` is what its own annotation says. Once a latecomer it stays one."""
+        previous = self.states.get(uid)
+        is_latecomer = state.is_latecomer or (previous is not None and previous.is_latecomer)
+        start_min, request = None, None
+        if state.standing == "placed":
+            self.arrivals += previous is None or previous.standing != "placed"
+            if not is_latecomer:
+                start_min = state.start_min or (previous.start_min if previous is not None else 0) or asked.min or 0
+        elif state.standing == "waiting" or (state.standing == "refused" and asked != _NOTHING):
+            # Of a refused pod that names its group wrongly only the PodGroup can be read.
+            request = asked
         self._remove(uid)
-        self.standings[uid] = standing
-        self.counts[standing] += 1
-        if is_foreign:
-            self._foreign.add(uid)
-        # Of a refused pod that names its group wrongly nothing is known but the PodGroup.
-        if standing == "waiting" or (standing == "refused" and request != _NOTHING):
-            self._request_of[uid] = request
-            self.requests[request] += 1
-        if standing == "placed" and not is_latecomer:
-            self._began_for[uid] = start_min or old_min or request.min or 0
-            self._starts[self._began_for[uid]] += 1
-        self._update_run(uid, standing, times, was_on_node=previous in _ON_A_NODE)
+        self.states[uid] = replace(state, is_latecomer=is_latecomer, start_min=start_min, request=request)
+        self._count(self.states[uid], 1)
+        self._update_run(uid, state, was_on_node=previous is not None and previous.standing in _ON_A_NODE)
 
     def drop(self, uid: str) -> None:
         """Forget a pod."""
         self._remove(uid)
         self._update_run(uid)
 
-    def _update_run(
-        self, uid: str, standing: Standing | None = None, times: NodeTimes = NOW, *, was_on_node: bool = False
-    ) -> None:
-        """Record what a pod's standing, None for one that is gone, is to the group's run."""
+    def _update_run(self, uid: str, state: MemberState | None = None, *, was_on_node: bool = False) -> None:
+        """Record what a pod, None for one that is gone, is to the group's run."""
         if not self.counts["placed"]:
             self.run.end()
-        if standing != "succeeded":
+        if state is None or state.standing != "succeeded":
             self.run.drop(uid)
-        if standing == "placed":
-            self.run.place(times)
-        elif standing == "succeeded":
-            self.run.succeed(uid, times, was_on_node=was_on_node)
+        if state is not None and state.standing == "placed":
+            self.run.place(state.times)
+        elif state is not None and state.standing == "succeeded":
+            self.run.succeed(uid, state.times, was_on_node=was_on_node)
 
     def _remove(self, uid: str) -> None:
-        standing = self.standings.pop(uid, None)
-        if standing is None:
-            return
-        self._foreign.discard(uid)
-        self.counts[standing] -= 1
-        start_min = self._began_for.pop(uid, None)
-        if start_min is not None:
-            self._starts[start_min] -= 1
-            self._starts = self._starts if self._starts[start_min] else +self._starts
-        request = self._request_of.pop(uid, None)
-        if request is not None:
-            self.requests[request] -= 1
-            if not self.requests[request]:
-                del self.requests[request]
+        if (state := self.states.pop(uid, None)) is not None:
+            self._count(state, -1)
 
-    def check(self, latecomers: Set[str]) -> None:
-        """Raise AssertionError unless those that a start has placed are the placed ones that are no latecomers."""
-        assert self._began_for.keys() == set(self.of("placed")) - latecomers, f"who began in {self.key} differs"
-        assert self._starts == Counter(self._began_for.values()), f"group {self.key} is miscounted"
+    def _count(self, state: MemberState, change: int) -> None:
+        self.counts[state.standing] += change
+        if state.start_min is not None:
+            self._starts[state.start_min] += change
+            if not self._starts[state.start_min]:
+                del self._starts[state.start_min]
+        if state.request is not None:
+            self.requests[state.request] += change
+            if not self.requests[state.request]:
+                del self.requests[state.request]
+
+    def check(self) -> None:
+        """Raise AssertionError unless what is counted is what the members are."""
+        states = self.states.values()
+        assert self.counts == Counter(state.standing for state in states), f"group {self.key} is miscounted"
+        placed_by_start = [state.standing == "placed" and not state.is_latecomer for state in states]
+        assert placed_by_start == [state.start_min is not None for state in states], f"who began in {self.key} differs"
+        assert self._starts == Counter(state.start_min for state in states if state.start_min is not None)
         assert (self.run.began is not None) == bool(self.counts["placed"]), f"a run of {self.key} differs"
         self.run.check(set(self.of("succeeded")))
 
@@ -151,8 +149,6 @@ class GroupsByPod:
     def __init__(self) -> None:
         self._groups: dict[GroupKey, Members] = {}
         self._of: dict[str, GroupMembership] = {}
-        # Those that have come to their group with a node.
-        self._latecomers: set[str] = set()
 
     def __iter__(self) -> Iterator[Members]:
         yield from self._groups.values()
@@ -166,20 +162,10 @@ class GroupsByPod:
 
     def standing(self, uid: str) -> Standing | None:
         membership = self._of.get(uid)
-        return self._groups[membership.key].standings[uid] if membership is not None else None
+        return self._groups[membership.key].states[uid].standing if membership is not None else None
 
-    def put(
-        self,
-        uid: str,
-        membership: GroupMembership,
-        standing: Standing,
-        *,
-        is_latecomer: bool = False,
-        start_min: int = 0,
-        times: NodeTimes = NOW,
-        is_foreign: bool = False,
-    ) -> None:
-        """Record what a pod is to its group, in place of what it was to any; once a latecomer it stays one."""
+    def put(self, uid: str, membership: GroupMembership, state: MemberState) -> None:
+        """Record what a pod is to its group, in place of what it was to any."""
         previous = self._of.get(uid)
         if previous is not None and previous.key != membership.key:
             self.drop(uid)
@@ -187,22 +173,16 @@ class GroupsByPod:
         members = self._groups.get(membership.key)
         if members is None:
             members = self._groups[membership.key] = Members(membership.key, membership.title)
-        if is_latecomer:
-            self._latecomers.add(uid)
-        is_latecomer, request = uid in self._latecomers, membership.asked
-        members.put(
-            uid, standing, request, is_latecomer=is_latecomer, start_min=start_min, times=times, is_foreign=is_foreign
-        )
+        members.put(uid, state, membership.asked)
 
     def drop(self, uid: str) -> GroupKey | None:
         """Delete a pod; return the group that it was in."""
         membership = self._of.pop(uid, None)
-        self._latecomers.discard(uid)
         if membership is None:
             return None
         members = self._groups[membership.key]
         members.drop(uid)
-        if not members.standings:
+        if not members.states:
             del self._groups[membership.key]
         return membership.key
 
@@ -212,10 +192,8 @@ class GroupsByPod:
     def check(self, is_assigned: Callable[[str], bool]) -> None:
         """Raise AssertionError unless the placed members are those that the cache has."""
         for members in self._groups.values():
-            assert members.standings, f"group {members.key} is kept without a pod"
-            assert members.counts == Counter(members.standings.values()), f"group {members.key} is miscounted"
-            for uid, standing in members.standings.items():
-                assert is_assigned(uid) == (standing in ("placed", "leaving")), f"{uid} is {standing} in {members.key}"
+            assert members.states, f"group {members.key} is kept without a pod"
+            for uid, state in members.states.items():
+                assert is_assigned(uid) == (state.standing in _ON_A_NODE), f"{uid} is {state.standing}"
                 assert self._of[uid].key == members.key
-            members.check(self._latecomers)
-        assert self._latecomers <= self._of.keys(), "pods are kept as latecomers that are in no group"
+            members.check()

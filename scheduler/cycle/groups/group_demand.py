@@ -6,7 +6,7 @@ from functools import cached_property
 
 from scheduler.cache.cache import AssignedPod
 from scheduler.cache.groups.sources import Group
-from scheduler.cycle.groups.members import alike, by_shape, by_size, distinct
+from scheduler.cycle.groups.members import by_shape, by_size, distinct
 from scheduler.kube.pod_info import PodInfo
 
 
@@ -51,8 +51,3 @@ class GroupDemand:
         orders = [self._by_size, self.members]
         # Of what is small the most fit.
         return [*orders, self._by_size[::-1]] if wanted < len(self.members) else orders
-
-    @property
-    def about(self) -> object:
-        """What is decided about: equal for another decision about the same group and members."""
-        return self.group, self.needed, self.priority, {member.uid: alike(member) for member in self.members}

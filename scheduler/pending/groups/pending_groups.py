@@ -1,4 +1,4 @@
-"""Groups of waiting pods: which are complete and in the queue, and what their members are told. Pure.
+"""Groups of waiting pods: which are complete and in the queue, and messages for the members of the others. Pure.
 
 What it is: the waiting members of a group have no place of their own in the scheduling queue. Once at least ``min`` of
 them exist, with those that count already, the group is one entry there. Before that, and while its sources contradict
@@ -8,17 +8,16 @@ Why it is right: every change of a member's standing and of a PodGroup ends in `
 state again from the members and the sources. A change during a decision that only adds something counts when the
 decision ends; one that takes something away ends the decision.
 
-What it costs: `_refresh` takes the same time for groups of any size. What members are told waits for a
-few seconds without a change, so that a job of n pods is not told n times of n different numbers.
+What it costs: `_refresh` takes the same time for groups of any size. A message waits for a few seconds without a
+change, so that the n pods of a job do not get n messages with different numbers each.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from mooring.kube.events import Change, Identity
-from scheduler.cache.groups.groups_by_pod import GroupsByPod, Members, Standing
+from scheduler.cache.groups.groups_by_pod import GroupsByPod, Members, MemberState
 from scheduler.cache.groups.known_pod_groups import AnyPodGroup, KnownPodGroups
-from scheduler.cache.groups.run import NOW, NodeTimes
 from scheduler.cache.groups.sources import Group, read_group
 from scheduler.kube.cluster_event import LEAVING
 from scheduler.kube.group_membership import GroupKey, GroupMembership
@@ -30,8 +29,7 @@ from scheduler.pending.groups.member_messages import MemberMessage, incomplete
 from scheduler.pending.groups.ranks import GroupRanks, Rank
 from scheduler.queue.queue import Queue
 
-# Members are told why their group is not decided about after so many seconds without a change, at the most after the
-# second number.
+# Seconds without a change after which members get the reason why their group is not decided about; and the most.
 _QUIET_S, _LOUD_S = 3.0, 30.0
 
 
@@ -47,8 +45,11 @@ class _State:
     is_urgent: bool = False
     # Since when it is in the queue.
     queue_time: float = 0.0
-    # A change that the decision under way does not know.
+    # A change came after the decision under way had begun.
     is_dirty: bool = False
+    # The domain from which the next decision goes on, because the last one has left some untried; and the number of the
+    # event after which the first of such decisions began.
+    rest: tuple[int, int] | None = None
 
 
 class PendingGroups:
@@ -62,8 +63,7 @@ class PendingGroups:
         self._by_pod = groups_by_pod
         self._known_pod_groups = known_pod_groups
         self._states: dict[GroupKey, _State] = {}
-        self._keys: dict[str, GroupKey] = {}
-        # Those that are not in the queue, and whose members are still to be told why.
+        # Those that are not in the queue, and whose members have no message yet.
         self._reports = Debounce[GroupKey](_QUIET_S, _LOUD_S)
         # The group that has first call on what becomes free, if any.
         self.holder: GroupKey | None = None
@@ -76,30 +76,30 @@ class PendingGroups:
         if is_known and not self.holds(uid):
             self._ranks.join(uid)
         self._ranks.put(uid, membership.key, rank)
-        self._put(uid, membership, "waiting", now)
+        self.put(uid, membership, MemberState("waiting"), now)
 
-    def note(
-        self,
-        uid: str,
-        membership: GroupMembership | None,
-        standing: Standing | None,
-        now: float,
-        *,
-        is_latecomer: bool = False,
-        times: NodeTimes = NOW,
-        is_foreign: bool = False,
-    ) -> None:
-        """Record what a pod is that is not waiting to be decided about; None: nothing to any group."""
-        if membership is None or standing is None:
-            self.drop(uid, now)
-        else:
-            self._put(uid, membership, standing, now, is_latecomer=is_latecomer, times=times, is_foreign=is_foreign)
+    def put(self, uid: str, membership: GroupMembership, state: MemberState, now: float) -> None:
+        """Record what a pod is to its group."""
+        standing = self._by_pod.standing(uid)
+        if standing in ("placed", "leaving") and self._by_pod.of(uid) != membership:
+            state = replace(state, is_latecomer=True)
+        self._leave_old_group(uid, membership, now)
+        if self._by_pod.of(uid) == membership and state.standing != "waiting" and standing == state.standing:
+            # Assumed before, and perhaps bound now.
+            self._conditions.note(membership.key, now)
+            return
+        self._stand(uid, membership, state)
+        if state.standing == "placed" and self._known_pod_groups.pod_group(membership.key) is not None:
+            self._conditions.note(membership.key, now)
+        self._refresh(membership.key, now)
 
     def place(self, key: GroupKey, uids: Iterable[str]) -> None:
         """Record that members of a group that was decided about are assumed on nodes."""
         members, state, min_members = self.members(key), self._states[key], self.group(key).min
         for uid in uids:
-            self._stand(uid, "placed", min_members)
+            membership = self._by_pod.of(uid)
+            assert membership is not None, "a member is in a group"
+            self._stand(uid, membership, MemberState("placed", start_min=min_members))
         if not members.counts["waiting"]:
             self._end(key)
             return
@@ -117,7 +117,7 @@ class PendingGroups:
             keys[membership.key] = None
             if uid in ranks:
                 self._ranks.put(uid, membership.key, ranks[uid])
-                self._stand(uid, "waiting")
+                self._stand(uid, membership, MemberState("waiting"))
             else:
                 self._by_pod.drop(uid)
                 self._ranks.forget(uid)
@@ -173,7 +173,7 @@ class PendingGroups:
 
     def key_of(self, entry: str) -> GroupKey | None:
         """Return the group that an entry of the queue stands for; None if it is a pod's."""
-        return self._keys.get(entry)
+        return GroupKey.of_entry(entry)
 
     def group(self, key: GroupKey) -> Group:
         """Return a group that is in the queue."""
@@ -223,6 +223,17 @@ class PendingGroups:
         """Let a group be decided about again when its decision has ended: it was not about all waiting members."""
         if (state := self._states.get(key)) is not None:
             state.is_dirty = True
+
+    def keep_rest(self, key: GroupKey, first_domain: int, since: int) -> None:
+        """Let the next decision go on from a domain, unless the group has changed."""
+        state = self._states[key]
+        state.rest = None if state.is_dirty else (first_domain, since)
+
+    def take_rest(self, key: GroupKey) -> tuple[int, int] | None:
+        """Return where the last decision has ended, if it left domains untried: the next one may end elsewhere."""
+        state = self._states[key]
+        rest, state.rest = state.rest, None
+        return rest
 
     def come_again(self, key: GroupKey, now: float) -> None:
         """Let a group come again at once whose decision was ended, if it is still in the queue."""
@@ -279,7 +290,7 @@ class PendingGroups:
     def half_placed(self) -> Iterator[tuple[GroupKey, int]]:
         """Yield the groups with waiting members of which some are placed, but fewer than are needed, and how many are.
 
-        Of a group that is refused nobody knows how many it needs.
+        A rejected group has no known number that it needs.
         """
         for key, state in self._states.items():
             if isinstance(state.group, Group) and 0 < self.counting(key) < state.group.min:
@@ -305,36 +316,11 @@ class PendingGroups:
         """Raise AssertionError if a group's state is not what its members and sources make it."""
         keys = {members.key for members in self._by_pod if members.counts["waiting"]}
         assert keys == self._states.keys(), "the groups with waiting members differ"
-        assert self._keys == {key.entry: key for key in self._states}
         assert self._ranks.uids() == set(self._by_pod.uids("waiting")), "ranks are kept of members that do not wait"
         for key, state in self._states.items():
             group, message = self._read(key)
             assert (state.group, state.message) == (group, message), f"group {key}: its state is not renewed"
-            assert message or key not in self._reports, f"group {key}: members of a group in the queue are to be told"
-
-    def _put(
-        self,
-        uid: str,
-        membership: GroupMembership,
-        standing: Standing,
-        now: float,
-        *,
-        is_latecomer: bool = False,
-        times: NodeTimes = NOW,
-        is_foreign: bool = False,
-    ) -> None:
-        has_node = self._by_pod.standing(uid) in ("placed", "leaving")
-        is_latecomer |= has_node and self._by_pod.of(uid) != membership
-        self._leave_old_group(uid, membership, now)
-        if self._by_pod.of(uid) == membership and standing != "waiting" and self._by_pod.standing(uid) == standing:
-            # Assumed before, and perhaps bound now.
-            self._conditions.note(membership.key, now)
-            return
-        self._by_pod.put(uid, membership, standing, is_latecomer=is_latecomer, times=times, is_foreign=is_foreign)
-        self._queue_as(uid, standing, membership)
-        if standing == "placed" and self._known_pod_groups.pod_group(membership.key) is not None:
-            self._conditions.note(membership.key, now)
-        self._refresh(membership.key, now)
+            assert message or key not in self._reports, f"group {key}: it is in the queue, and a message says it is not"
 
     def _leave_old_group(self, uid: str, membership: GroupMembership, now: float) -> None:
         """Take a pod out of another group than this, if it was in one."""
@@ -342,14 +328,9 @@ class PendingGroups:
         if previous is not None and previous.key != membership.key:
             self.drop(uid, now)
 
-    def _stand(self, uid: str, standing: Standing, min_members: int = 0) -> None:
-        membership = self._by_pod.of(uid)
-        assert membership is not None, "a pod without a group stands for nothing"
-        self._by_pod.put(uid, membership, standing, start_min=min_members)
-        self._queue_as(uid, standing, membership)
-
-    def _queue_as(self, uid: str, standing: Standing, membership: GroupMembership) -> None:
-        if standing == "waiting":
+    def _stand(self, uid: str, membership: GroupMembership, state: MemberState) -> None:
+        self._by_pod.put(uid, membership, state)
+        if state.standing == "waiting":
             self._queue.stand_for(uid, membership.key.entry)
         else:
             self._ranks.drop(uid)
@@ -358,7 +339,6 @@ class PendingGroups:
     def _end(self, key: GroupKey) -> None:
         """Forget a group without waiting members."""
         if self._states.pop(key, None) is not None:
-            del self._keys[key.entry]
             self._reports.drop(key)
             self._queue.delete(key.entry)
 
@@ -373,8 +353,7 @@ class PendingGroups:
         state = self._states.get(key)
         if state is None:
             state = self._states[key] = _State(Refused(""), message="new")
-            self._keys[key.entry] = key
-        was_in_queue = not state.message
+        was_in_queue, state.rest = not state.message, None
         state.group, state.message = self._read(key)
         if state.message:
             self._queue.delete(key.entry)

@@ -1,37 +1,24 @@
 """The priorities and creation times of groups' waiting members, and the lowest of each group. Pure.
 
-A job may have any number of pods, and each of them comes and goes by itself: the lowest is known without a look at the
-others. Each group has two heaps. An entry of a member that is gone stays until it comes to the top, or until such
-entries are more than the others.
+A job may have any number of pods, and each of them comes and goes by itself. They have few priorities, and as many
+creation times as there were seconds in which some were made: these are counted, and looked through for the lowest.
 """
 
 from collections import Counter
 from collections.abc import Set
-from heapq import heappop, heappush
 
 from scheduler.kube.group_membership import GroupKey
 
 # A pod's priority, and the RFC 3339 time of its creation.
 Rank = tuple[int, str]
-# Entries of members that are gone, beyond as many as there are members.
-_MAX_STALE_ENTRIES = 64
-
-
-class _Lowest:
-    """The heaps of one group."""
-
-    def __init__(self) -> None:
-        self.priorities: list[tuple[int, str]] = []
-        self.creations: list[tuple[str, str]] = []
 
 
 class GroupRanks:
-    """The ranks by uid."""
+    """The ranks by uid, and how many members of each group have each priority and each creation time."""
 
     def __init__(self) -> None:
         self._of: dict[str, tuple[GroupKey, Rank]] = {}
-        self._lowest: dict[GroupKey, _Lowest] = {}
-        self._counts: Counter[GroupKey] = Counter()
+        self._counts: dict[GroupKey, tuple[Counter[int], Counter[str]]] = {}
         # The latest creation of a member that has been seen: the API server's time, as far as it is visible here.
         self._latest = ""
         # Of members that moved to their group: the latest creation of then.
@@ -50,44 +37,29 @@ class GroupRanks:
 
     def put(self, uid: str, key: GroupKey, rank: Rank) -> None:
         """Record a waiting member, or that it has changed."""
+        self.drop(uid)
         self._latest = max(self._latest, rank[1])
         rank = rank[0], max(rank[1], self._join_times.get(uid, ""))
-        entry = self._of.get(uid)
-        if entry == (key, rank):
-            return
-        if entry is not None:
-            self.drop(uid)
         self._of[uid] = key, rank
-        self._counts[key] += 1
-        lowest = self._lowest.setdefault(key, _Lowest())
-        heappush(lowest.priorities, (rank[0], uid))
-        heappush(lowest.creations, (rank[1], uid))
-        if len(lowest.priorities) > 2 * self._counts[key] + _MAX_STALE_ENTRIES:
-            self._compact(key, lowest)
+        self._count(key, rank, 1)
 
     def drop(self, uid: str) -> None:
         """Forget a member that does not wait any more."""
-        entry = self._of.pop(uid, None)
-        if entry is None:
-            return
-        self._counts[entry[0]] -= 1
-        if not self._counts[entry[0]]:
-            del self._counts[entry[0]], self._lowest[entry[0]]
+        if (entry := self._of.pop(uid, None)) is not None:
+            self._count(*entry, -1)
 
     def lowest(self, key: GroupKey) -> Rank:
         """Return the lowest priority and the earliest creation of a group's waiting members; there are some."""
-        lowest = self._lowest[key]
-        while not self._holds(key, 0, *lowest.priorities[0]):
-            heappop(lowest.priorities)
-        while not self._holds(key, 1, *lowest.creations[0]):
-            heappop(lowest.creations)
-        return lowest.priorities[0][0], lowest.creations[0][0]
+        priorities, creations = self._counts[key]
+        return min(priorities), min(creations)
 
-    def _holds(self, key: GroupKey, field: int, value: int | str, uid: str) -> bool:
-        entry = self._of.get(uid)
-        return entry is not None and entry[0] == key and entry[1][field] == value
-
-    def _compact(self, key: GroupKey, lowest: _Lowest) -> None:
-        # A sorted list is a heap.
-        lowest.priorities = sorted({entry for entry in lowest.priorities if self._holds(key, 0, *entry)})
-        lowest.creations = sorted({entry for entry in lowest.creations if self._holds(key, 1, *entry)})
+    def _count(self, key: GroupKey, rank: Rank, change: int) -> None:
+        priorities, creations = self._counts.setdefault(key, (Counter(), Counter()))
+        priorities[rank[0]] += change
+        creations[rank[1]] += change
+        if not priorities[rank[0]]:
+            del priorities[rank[0]]
+        if not creations[rank[1]]:
+            del creations[rank[1]]
+        if not priorities:
+            del self._counts[key]

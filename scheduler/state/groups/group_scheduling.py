@@ -31,7 +31,6 @@ from scheduler.pending.groups.half_groups import HalfGroups
 from scheduler.pending.groups.held_binds import Batch
 from scheduler.pending.groups.hold import GroupHold
 from scheduler.pending.groups.options import GroupOptions
-from scheduler.pending.groups.untried_domains import UntriedDomains
 from scheduler.pending.groups.urgent_turn import UrgentTurn
 from scheduler.pending.part import Part
 from scheduler.pending.pending_pod import waits_as_before
@@ -74,7 +73,6 @@ class GroupScheduling(Part):
     half_groups: HalfGroups = field(init=False)
     group_pre_binding: GroupPreBinding = field(init=False)
     urgent_turn: UrgentTurn = field(init=False)
-    _untried_domains: UntriedDomains = field(default_factory=UntriedDomains)
     _decision: GroupDecision | None = None
     _is_at_start: bool = False
     # The decisions that others have interrupted, and when one is to go on.
@@ -105,10 +103,10 @@ class GroupScheduling(Part):
             assigned_pod for uid in members.of("placed") if (assigned_pod := self.state.cache.assigned(uid)) is not None
         ]
         sorted_infos = sorted(pod_infos, key=lambda pod_info: by_index(pod_info.pod))
-        min_members, event_number = count_missing_members(key, self.state.pending_groups), self.state.queue.happened
-        demand = self._untried_domains.take(
-            GroupDemand(group, sorted_infos, min_members, priority, placed_pods, event_number)
-        )
+        needed = count_missing_members(key, self.state.pending_groups)
+        # What has happened since the first decision about these members may have helped in domains that it has tried.
+        first_domain, since = self.state.pending_groups.take_rest(key) or (0, self.state.queue.happened)
+        demand = GroupDemand(group, sorted_infos, needed, priority, placed_pods, since, first_domain)
         budget = GroupBudget(self.portion)
         self._decision = GroupDecision(demand, budget, self._decide(demand, budget), members.arrivals)
         self._is_at_start = len(pod_infos) > _SORTING_STEP
@@ -209,7 +207,8 @@ class GroupScheduling(Part):
             self.placement_count += len(verdict.binds)
             return self._carry_out(demand, verdict, now)
         self.decisions["unschedulable"] += 1
-        self._untried_domains.put(demand, verdict.go_on_from)
+        if verdict.go_on_from:
+            self.state.pending_groups.keep_rest(demand.group.key, verdict.go_on_from, demand.since)
         message = shortage(self.state.pending_groups.members(demand.group.key), demand, verdict, self.state.cache)
         if preemption.reason:
             message = f"{message} preemption: {preemption.reason}"
@@ -235,7 +234,7 @@ class GroupScheduling(Part):
         """Set a group aside whose decision failed by a bug."""
         self.abandon()
         key = self.state.pending_groups.key_of(entry)
-        if key is None:
+        if key is None or not self.state.pending_groups.is_queued(key):
             return []
         self.decisions["error"] += 1
         self.state.queue.add_unschedulable(entry, NO_EVENT)
@@ -276,7 +275,6 @@ class GroupScheduling(Part):
         for key in self.state.nominator.groups() if self.state.nominator else ():
             if not self.state.pending_groups.is_queued(key):
                 self.state.nominator.delete_group(key, now)
-        self._untried_domains.keep(self.state.pending_groups.is_queued)
         instructions += self.half_groups.overdue(now)
         for batch in self.state.held_binds.touched():
             binds = self.group_pre_binding.take_binds(batch)

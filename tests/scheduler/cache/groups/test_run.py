@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from scheduler.cache.groups.groups_by_pod import GroupsByPod
+from scheduler.cache.groups.groups_by_pod import GroupsByPod, MemberState
 from scheduler.cache.groups.run import NodeTimes, node_times
 from scheduler.kube.group_membership import GroupKey, GroupMembership
 from scheduler.kube.objects import Pod
@@ -20,9 +20,9 @@ def _listed(placed: Mapping[str, float], succeeded: Mapping[str, NodeTimes], ord
     groups = GroupsByPod()
     for uid in order:
         if uid in placed:
-            groups.put(uid, OF, "placed", times=NodeTimes(placed[uid], placed[uid]))
+            groups.put(uid, OF, MemberState("placed", times=NodeTimes(placed[uid], placed[uid])))
         else:
-            groups.put(uid, OF, "succeeded", times=succeeded[uid])
+            groups.put(uid, OF, MemberState("succeeded", times=succeeded[uid]))
     groups.check(placed.__contains__)
     members = groups.get(OF.key)
     return members.counting if members is not None else 0
@@ -46,10 +46,10 @@ def test_a_scheduler_that_starts_counts_as_one_that_has_seen_all(seed: int) -> N
                 groups.drop(uid)
             else:
                 succeeded[uid] = NodeTimes(bound, now)
-                groups.put(uid, OF, "succeeded", times=succeeded[uid])
+                groups.put(uid, OF, MemberState("succeeded", times=succeeded[uid]))
         else:
             uid, placed[f"u{at}"] = f"u{at}", now
-            groups.put(uid, OF, "placed")
+            groups.put(uid, OF, MemberState("placed"))
         groups.check(placed.__contains__)
         members = groups.get(OF.key)
         expected = members.counting if members is not None else 0
@@ -62,11 +62,11 @@ def test_a_scheduler_that_starts_counts_as_one_that_has_seen_all(seed: int) -> N
 def test_one_that_succeeds_while_it_is_deleted_counts_for_the_run_of_then() -> None:
     groups = GroupsByPod()
     for uid in ("a", "b"):
-        groups.put(uid, OF, "placed")
+        groups.put(uid, OF, MemberState("placed"))
     for uid in ("a", "b"):
-        groups.put(uid, OF, "leaving")
-        groups.put(uid, OF, "succeeded", times=NodeTimes(8.0, 9.0))
-    groups.put("c", OF, "placed")
+        groups.put(uid, OF, MemberState("leaving"))
+        groups.put(uid, OF, MemberState("succeeded", times=NodeTimes(8.0, 9.0)))
+    groups.put("c", OF, MemberState("placed"))
     members = groups.get(OF.key)
     assert members is not None
     assert (members.counting, members.run.bound_since(8.0), members.run.bound_since(9.0)) == (1, 2, 0)

@@ -8,7 +8,6 @@ from mooring.annotations.group import MOST_MEMBERS
 from mooring.annotations.inventory import Pf
 from scheduler.kube.group_membership import GroupKey
 from scheduler.kube.objects import Node, Pod
-from scheduler.pending.groups import ranks as group_ranks
 from scheduler.pending.groups.member_messages import AT_ONCE
 from scheduler.pending.groups.ranks import GroupRanks
 from tests.scheduler.group_life import Life, binds, told
@@ -97,6 +96,7 @@ def test_members_that_come_and_go_leave_nothing() -> None:
     for number in range(1000):
         ranks.put(f"u{number}", key, (1, f"{number}"))
         ranks.drop(f"u{number}")
-    assert len(ranks._lowest[key].priorities) <= 3 + group_ranks._MAX_STALE_ENTRIES
+    assert ranks.lowest(key) == (0, "")
+    assert [len(counts) for counts in ranks._counts[key]] == [1, 1]
     ranks.drop("stays")
-    assert not ranks._lowest
+    assert not ranks._counts
