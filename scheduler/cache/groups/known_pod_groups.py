@@ -3,6 +3,7 @@
 Their APIs are optional: while one is not served, or not to this account, there are none of its PodGroups.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from mooring.kube.events import Change, Changed, Identity, Removed, Unreadable
@@ -36,7 +37,7 @@ class KnownPodGroups:
         # The groups that may only be disrupted as a whole, as far as is known: one that cannot be read could be such.
         self.whole_groups: set[GroupKey] = set()
         # How many PodGroups give each priority.
-        self._priorities: dict[int, int] = {}
+        self._priorities = Counter[int]()
 
     @property
     def has_any(self) -> bool:
@@ -70,19 +71,13 @@ class KnownPodGroups:
         """Apply a watch event; return the group about which something has changed."""
         key = _key(kind, event.identity)
         old_policy = self._policies.get(key)
-        self._count(key, -1)
         match event:
             case Changed(_, item):
-                self._objects[key] = item
-                self._policies[key] = _read(item)
+                self._put(key, item, _read(item))
             case Unreadable(_, why):
-                self._objects.pop(key, None)
-                self._policies[key] = Refused(f"its PodGroup cannot be read: {why}")
+                self._put(key, None, Refused(f"its PodGroup cannot be read: {why}"))
             case Removed():
-                self._objects.pop(key, None)
-                self._policies.pop(key, None)
-        self._count(key, 1)
-        self._note_disruption(key)
+                self._put(key, None, None)
         return key if self._policies.get(key) != old_policy else None
 
     def keep(self, kind: type[AnyPodGroup], identities: Iterable[Identity]) -> list[GroupKey]:
@@ -90,24 +85,21 @@ class KnownPodGroups:
         keys = {_key(kind, identity) for identity in identities}
         removals = sorted(key for key in self._policies if key.naming == _NAMING[kind] and key not in keys)
         for key in removals:
-            self._count(key, -1)
-            del self._policies[key]
-            self._objects.pop(key, None)
-            self._note_disruption(key)
+            self._put(key, None, None)
         return removals
 
-    def _count(self, key: GroupKey, change: int) -> None:
-        """Count a group's priority, or no longer."""
-        priority = self.priority(key)
-        if priority is None:
-            return
-        self._priorities[priority] = self._priorities.get(priority, 0) + change
-        if not self._priorities[priority]:
-            del self._priorities[priority]
-
-    def _note_disruption(self, key: GroupKey) -> None:
-        item = self._objects.get(key)
-        if disrupted_as_a_whole(item) if item is not None else key in self._policies:
+    def _put(self, key: GroupKey, item: AnyPodGroup | None, policy: Known) -> None:
+        """Record a group's PodGroup, None if it cannot be read or is gone, and what it says."""
+        for change, known in ((-1, self._policies.pop(key, None)), (1, policy)):
+            if isinstance(known, GroupPolicy) and known.priority is not None:
+                self._priorities[known.priority] += change
+        self._priorities = +self._priorities
+        self._objects.pop(key, None)
+        if policy is not None:
+            self._policies[key] = policy
+        if item is not None:
+            self._objects[key] = item
+        if disrupted_as_a_whole(item) if item is not None else policy is not None:
             self.whole_groups.add(key)
         else:
             self.whole_groups.discard(key)

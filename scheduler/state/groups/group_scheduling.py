@@ -74,7 +74,6 @@ class GroupScheduling(Part):
     group_pre_binding: GroupPreBinding = field(init=False)
     urgent_turn: UrgentTurn = field(init=False)
     _decision: GroupDecision | None = None
-    _is_at_start: bool = False
     # The decisions that others have interrupted, and when one is to go on.
     _decisions_aside: dict[GroupKey, GroupDecision] = field(default_factory=dict)
     _resume_at: float = 0.0
@@ -109,7 +108,6 @@ class GroupScheduling(Part):
         demand = GroupDemand(group, sorted_infos, needed, priority, placed_pods, since, first_domain)
         budget = GroupBudget(self.portion)
         self._decision = GroupDecision(demand, budget, self._decide(demand, budget), members.arrivals)
-        self._is_at_start = len(pod_infos) > _SORTING_STEP
 
     def resume(self, now: float) -> str:
         """Go on with a decision that was set aside, if it is time; return its entry of the queue, else empty."""
@@ -168,9 +166,6 @@ class GroupScheduling(Part):
             self.begin(decision.demand.group.key)
             return None
         self._last_proceed = now
-        if self._is_at_start:
-            self._is_at_start = False
-            return None
         decision.budget.begin_turn(record_phase)
         try:
             next(decision.steps)
@@ -183,6 +178,8 @@ class GroupScheduling(Part):
 
     def _decide(self, demand: GroupDemand, budget: GroupBudget) -> Steps[DecisionOutcome]:
         """Place a group; if too few of its members fit, search for pods that must go, then for room to wait for."""
+        if len(demand.members) > _SORTING_STEP:
+            yield
         verdict = yield from self.group_cycle.decide(demand, budget)
         if isinstance(verdict, GroupPlacement) or verdict.go_on_from or not verdict.refusal.requeue_on & LEAVING:
             # Nobody is sent away before all is tried.

@@ -33,12 +33,11 @@ from scheduler.kube.pod_info import PodInfo
 
 
 class RemovedVictims:
-    """The victims that were removed. As objections, it counts the budgets beside them."""
+    """The victims that were removed, and what is lost with them. As objections, it counts budgets beside them."""
 
     def __init__(self, objections: Objections, victims: Sequence[Victim] = ()) -> None:
-        self._objections, self._counts = objections, dict[int, int]()
+        self._objections, self._counts, self._broken = objections, dict[int, int](), 0
         self.victims = list[Victim]()
-        self.loss: Loss = loss_of((), 0)
         self.add(victims)
 
     @property
@@ -55,10 +54,9 @@ class RemovedVictims:
         return self._objections.violations(assigned_pods, counts)
 
     def add(self, victims: Sequence[Victim]) -> None:
-        broken, highest, total, count = loss_of(victims, self._objections.violations(pods_of(victims), self._counts))
-        old = self.loss
+        self._broken += self._objections.violations(pods_of(victims), self._counts)
         self.victims += victims
-        self.loss = old[0] + broken, max(old[1], highest), old[2] + total, old[3] + count
+        self.loss = loss_of(self.victims, self._broken)
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,29 +29,23 @@ class Reprieve:
         self._snapshot, self._inside, self._budget = snapshot, inside, budget
         # Of each kind of members, whether one more fits anywhere; what fits nowhere does not go to other nodes.
         self._has_room: dict[Hashable, bool] = {}
-        self._uids_on: dict[str, list[str]] = {}
         self._move_count = 0
 
     def choose(self, victims: Sequence[Victim], objections: Objections) -> Steps[list[Victim]]:
         """Put back those that may stay; return those that must go, the most important first."""
         violators, rest = split(objections, sorted(victims, key=importance))
         chosen = list[Victim]()
-        self._list_members()
         for victim in (*violators, *rest):
             if self._move_count >= _MAX_MOVES or not (yield from self._stays(victim)):
                 chosen.append(victim)
         return sorted(chosen, key=importance)
 
-    def _list_members(self) -> None:
-        self._has_room, self._uids_on = {}, {}
-        for uid, bind in self._snapshot.binds.items():
-            self._uids_on.setdefault(bind.assigned.node, []).append(uid)
-
     def _stays(self, victim: Victim) -> Steps[bool]:
         """Put a victim back if the members of its nodes have other places then."""
         snapshot = self._snapshot
-        nodes = dict.fromkeys(assigned_pod.node for assigned_pod in victim.pods)
-        displaced_binds = [snapshot.binds[uid] for node in nodes for uid in self._uids_on.get(node, ())]
+        nodes = {assigned_pod.node for assigned_pod in victim.pods}
+        self._budget.charge(len(snapshot.binds))
+        displaced_binds = [bind for bind in snapshot.binds.values() if bind.assigned.node in nodes]
         for bind in displaced_binds:
             kind = alike(bind.pod_info)
             if kind not in self._has_room:
@@ -63,7 +57,7 @@ class Reprieve:
             own_rows &= self._inside
         if (yield from self._put_elsewhere(displaced_binds, own_rows)):
             if displaced_binds:
-                self._list_members()
+                self._has_room.clear()
             return True
         yield from self._take_off(displaced_binds)
         yield from remove_victims(snapshot, [victim], self._budget)
