@@ -284,9 +284,11 @@ class Cache:
     def assume_all(self, snapshot: "Cache", assigned_pods: Collection[AssignedPod]) -> None:
         """Assume pods that a snapshot counts on nodes that have not changed here since: its rows hold here too.
 
-        Thousands are assumed in one step.
+        Thousands are assumed in one step. The snapshot ends with it.
         """
-        by_node: dict[str, dict[str, AssignedPod]] = {}
+        if isinstance(snapshot.pod_counts, PodCountsSnapshot):
+            self.pod_counts.followers.discard(snapshot.pod_counts)
+        by_node, rows_by_info = dict[str, dict[str, AssignedPod]](), dict[AffinityInfo, list[int]]()
         for assigned_pod in assigned_pods:
             row, uid = self.nodes.row_of[assigned_pod.node], assigned_pod.uid
             by_node.setdefault(assigned_pod.node, {})[uid] = self._assigned_pods[uid] = assigned_pod
@@ -294,7 +296,9 @@ class Cache:
             if assigned_pod.volumes:
                 self.volumes.usage.shift(assigned_pod.node, assigned_pod.volumes, 1)
             if assigned_pod.affinity_info is not None:
-                self.pod_counts.add(row, assigned_pod.affinity_info)
+                rows_by_info.setdefault(assigned_pod.affinity_info, []).append(row)
+        for affinity_info, rows in rows_by_info.items():
+            self.pod_counts.add_all(rows, affinity_info)
         for node, pods in by_node.items():
             self._on[node] = {**self._on.get(node, {}), **pods}
             self._vf_accountings[node] = snapshot.vf_accounting(node)

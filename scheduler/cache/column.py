@@ -153,7 +153,7 @@ class Column(Generic[Fact]):
             codes = judgements.codes.take(ids)
         return codes
 
-    def among(self, values: Collection[Fact], rows: Rows) -> NDArray[np.bool_]:
+    def among(self, values: Collection[Fact], rows: Rows | slice) -> NDArray[np.bool_]:
         """Return which rows have one of these values, none of which is the empty one."""
         if len(values) <= len(self._ids_of):
             numbers = [number for value in values if (number := self._ids_of.get(value)) is not None]
@@ -161,7 +161,7 @@ class Column(Generic[Fact]):
             numbers = [number for value, number in self._ids_of.items() if value in values]
         present = np.zeros(len(self.values), np.bool_)
         present[numbers] = True
-        return present.take(self.ids.take(rows))
+        return present[self.ids[rows]]
 
     def _new_number(self, value: Fact) -> int:
         if self._free_ids:

@@ -139,6 +139,11 @@ class NodeColumns(NodeFacts):
             return BatchView(rows, self._allocatable[:, : self.size], self._free[:, : self.size], steps)
         return BatchView(rows, self._allocatable.take(rows, 1), self._free.take(rows, 1), steps)
 
+    def free(self, line: int, rows: Rows) -> Amounts:
+        """Return what these rows have left of one line."""
+        free: Amounts = self._free[line].take(rows)
+        return free
+
     def row_view(self, row: int) -> RowView:
         """Return what one row has and has left; read-only, and up to date until the node changes."""
         view = self._row_views.get(row)

@@ -8,7 +8,7 @@ A pod costs next to nothing here unless it has terms, or a question counts pods 
 """
 
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Literal, Protocol
 from weakref import WeakSet
 
@@ -195,13 +195,19 @@ class PodCounts:
 
     def add(self, row: int, affinity_info: AffinityInfo) -> None:
         """Add an assigned pod."""
+        self.add_all((row,), affinity_info)
+
+    def add_all(self, rows: Sequence[int], affinity_info: AffinityInfo) -> None:
+        """Add assigned pods with equal affinity info, one on each of these rows."""
         for follower in self.followers:
-            follower.pod_moved(row, affinity_info, 1)
+            for row in rows:
+                follower.pod_moved(row, affinity_info, 1)
         group = self._groups.get(affinity_info.namespace, {}).get(affinity_info) or self._open(affinity_info)
-        group.pods += 1
-        group.rows[row] = group.rows.get(row, 0) + 1
-        for row_counts, by in group.moves:
-            row_counts.shift(row, by)
+        group.pods += len(rows)
+        for row in rows:
+            group.rows[row] = group.rows.get(row, 0) + 1
+            for row_counts, by in group.moves:
+                row_counts.shift(row, by)
 
     def remove(self, row: int, affinity_info: AffinityInfo) -> None:
         """Remove an assigned pod."""

@@ -11,7 +11,7 @@ What it costs: nothing for a pod that is not moved; a copy of the counts for eac
 """
 
 from collections import Counter, OrderedDict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from scheduler.cache.pod_counts import CountedTerms, PodCounts, Question, TermKind, Terms, selects, weighted_terms
 from scheduler.cache.row_counts import RowCounts
@@ -62,8 +62,9 @@ class PodCountsSnapshot(PodCounts):
             for _, info in self._live_moves
         )
 
-    def add(self, row: int, affinity_info: AffinityInfo) -> None:
-        self._move(row, affinity_info, 1)
+    def add_all(self, rows: Sequence[int], affinity_info: AffinityInfo) -> None:
+        for row in rows:
+            self._move(row, affinity_info, 1)
 
     def remove(self, row: int, affinity_info: AffinityInfo) -> None:
         self._move(row, affinity_info, -1)

@@ -16,7 +16,7 @@ What it costs: some arrays over all nodes for each shape of members and level.
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,9 +51,7 @@ class Domain:
             return None
         inside: Flags = nodes.valid[: nodes.size].copy()
         for key, value in self.labels:
-            column = nodes.label(key)
-            number = next((index for index, other_value in enumerate(column.values) if other_value == value), -1)
-            inside &= column.ids[: nodes.size] == number
+            inside &= nodes.label(key).among((value,), slice(nodes.size))
         return inside
 
     def row_numbers(self, nodes: NodeColumns) -> Rows:
@@ -172,18 +170,26 @@ class _Level:
             rows = rows[nodes.label(key).ids[rows] > 0]
         # One number for the values of all labels together: there are never as many rows as 64 bits hold.
         numbers: NDArray[np.int64] = np.zeros(len(rows), np.int64)
-        for key in keys:
+        for index, key in enumerate(keys):
+            if index > 1:
+                _, numbers = np.unique(numbers, return_inverse=True)
             column = nodes.label(key)
-            _, numbers = np.unique(numbers * len(column.values) + column.ids[rows], return_inverse=True)
+            numbers = numbers * len(column.values) + column.ids[rows]
         kinds, first, domain_of_row = np.unique(numbers, return_index=True, return_inverse=True)
         zeros: Amounts = np.zeros(len(kinds), np.int64)
         admits = room.of_all(rows, domain_of_row, len(kinds)) if room is not None else zeros
         # Of equal ones the first row decides.
         order = np.lexsort((rows[first], admits))
-        self._rows, self._domain_of_row, self._kinds = rows, domain_of_row, order
+        self._room, self._rows, self._domain_of_row, self._kinds = room, rows, domain_of_row, order
         self._first: Rows = rows[first][order]
         self._admits: Amounts = admits[order]
-        self._admits_any: Amounts = (room.of_any(rows, domain_of_row, len(kinds)) if room is not None else zeros)[order]
+
+    @cached_property
+    def _admits_any(self) -> Amounts:
+        """How many of the group's members each domain admits if others are left out."""
+        if self._room is None:
+            return self._admits
+        return self._room.of_any(self._rows, self._domain_of_row, len(self._kinds))[self._kinds]
 
     def at_least(self, count: int) -> Iterator[int]:
         """Yield the domains that admit so many members, the smallest first."""

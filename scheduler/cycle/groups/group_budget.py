@@ -15,7 +15,7 @@ _STEPS = 8
 # What costs how many looks: a member before any node is looked at, a step of a search for VFs, all nodes by one shape
 # of members, a label that each node has a value of, a dry run, a value that is judged for the first time (as the PFs of
 # a node are by a request), and a member that is put where its node is known.
-_A_MEMBER, _A_STEP, _A_SHAPE, _A_COLUMN, _A_DRY_RUN, _A_VALUE, _A_MOVE = 1_000, 8, 4, 10, 700, 100, 150
+_A_MEMBER, _A_STEP, _A_SHAPE, _A_COLUMN, _A_DRY_RUN, _A_VALUE, _A_MOVE = 1_000, 8, 4, 10, 700, 250, 150
 # Members that one turn tries at the most; a machine with smaller portions has smaller slices too.
 MEMBERS_A_TURN = 16
 # Some 15 ms.

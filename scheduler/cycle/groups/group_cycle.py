@@ -30,7 +30,6 @@ from scheduler.cycle.groups.group_refusals import overtaken, too_many_shapes
 from scheduler.cycle.groups.group_snapshot import GroupSnapshot
 from scheduler.cycle.groups.members import needs_order
 from scheduler.cycle.nominations import NominatedPods
-from scheduler.cycle.placement_budget import TurnSpent
 from scheduler.cycle.refusals import Among
 from scheduler.kube.pod_info import PodInfo
 
@@ -71,7 +70,7 @@ class GroupCycle:
         return GroupSnapshot(demand, self._cache, self._cycle, self._nominated_pods)
 
     def _prepare(self, demand: GroupDemand, budget: GroupBudget) -> Steps[None]:
-        """Judge all nodes in the live cache, and make its columns of labels, so that the next decision finds them."""
+        """Make the columns of labels, one after another: the snapshot has them too, and the next decision."""
         nodes = self._cache.nodes
         for key in dict.fromkeys(_labels(demand)):
             if not nodes.has_label_column(key):
@@ -79,16 +78,6 @@ class GroupCycle:
                     yield
                 nodes.label(key)
                 budget.charge_column(nodes.size)
-        for member in demand.shapes:
-            while True:
-                if budget.turn_is_over:
-                    yield
-                try:
-                    self._cycle.passing(member, budget.placement)
-                    break
-                except TurnSpent:
-                    yield
-            budget.charge_shape(nodes.size)
 
     def _commit(self, snapshot: GroupSnapshot, placement: DomainPlacement) -> GroupPlacement:
         binds = tuple(snapshot.binds.values())

@@ -10,11 +10,13 @@ What it costs: a member costs what a pod costs. After one that fits nowhere, its
 bounds all domains together. A decision that has tried as many leaves the rest to the next one.
 """
 
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Generator, Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import TypeVar
+
+import numpy as np
 
 from scheduler.cache.cache import AssignedPod
 from scheduler.cache.groups.sources import Group
@@ -66,15 +68,19 @@ class _LazySums:
     """The sums of what the networks have left, read when they are first needed: mostly they are not."""
 
     def __init__(self, snapshot: GroupSnapshot, demand: GroupDemand, rows_of_shapes: Sequence[Rows]) -> None:
-        self._nodes, self._rows_of_shapes, self._is_read = snapshot.cache.nodes, rows_of_shapes, False
-        self._sums = NetworkSums(snapshot.cache.nodes.size, requests_of(demand.members))
+        self._nodes, self._rows_of_shapes, self._members = snapshot.cache.nodes, rows_of_shapes, demand.members
+        self._is_read = False
+
+    @cached_property
+    def _sums(self) -> NetworkSums:
+        return NetworkSums(self._nodes.size, requests_of(self._members))
 
     def read(self, budget: GroupBudget) -> Steps[None]:
         """Read them while no member is on its node."""
         if self._is_read:
             return
         self._is_read = True
-        rows = sorted({row for shape_rows in self._rows_of_shapes for row in shape_rows.tolist()})
+        rows = np.unique(np.concatenate(self._rows_of_shapes)).tolist()
         for count in self._sums.add((row, self._nodes.free_vfs_of_row[row]) for row in rows):
             budget.charge_column(count)
             if budget.turn_is_over:
@@ -262,13 +268,11 @@ def _fill(
 
     They fill its parts one after another: who fits in none of these goes anywhere.
     """
-    nodes, refusals, count = snapshot.cache.nodes, dict[Hashable, Unschedulable](), 0
+    nodes, refusals = snapshot.cache.nodes, dict[Hashable, Unschedulable]()
     among, parts = among_rows(target, within, nodes), deque(map(Among, target.parts()))
-    counts = Counter(map(alike, members))
-    for member in members:
-        kind = alike(member)
-        counts[kind] -= 1
-        if kind in refusals:
+    count = 0
+    for number, member in enumerate(members, start=1):
+        if refusals and alike(member) in refusals:
             continue
         decision: Decision | None = None
         while parts and not isinstance(decision, Bind):
@@ -281,8 +285,8 @@ def _fill(
         if isinstance(decision, Bind):
             snapshot.put_on(decision)
             continue
-        refusals[kind] = decision
-        remaining = sum(number for other_kind, number in counts.items() if other_kind not in refusals)
+        refusals[alike(member)] = decision
+        remaining = sum(alike(later) not in refusals for later in members[number:])
         if len(snapshot.binds) + remaining < target.wanted:
             break
     return refusals, count

@@ -30,15 +30,19 @@ class MemberRoom:
         self, members: Sequence[PodInfo], shapes: Sequence[PodInfo], rows_of_shapes: Sequence[Rows], nodes: NodeColumns
     ) -> None:
         self._count, self._shapes, self._rows_of_shapes, self._nodes = len(members), shapes, rows_of_shapes, nodes
-        counts = Counter(member.shape for member in members)
-        self._counts = [counts[member.shape] for member in shapes]
-        self._is_apart = HOSTNAME in apart_by(members)
+        self._members = members
+
+    @cached_property
+    def _counts(self) -> list[int]:
+        """How many members have each shape."""
+        counts = Counter(member.shape for member in self._members)
+        return [counts[member.shape] for member in self._shapes]
 
     @cached_property
     def _rooms(self) -> list[Amounts]:
         """What each row admits of each shape."""
-        pairs = zip(self._shapes, self._rows_of_shapes, strict=True)
-        return [_room(member, rows, self._nodes, is_apart=self._is_apart) for member, rows in pairs]
+        pairs, is_apart = zip(self._shapes, self._rows_of_shapes, strict=True), HOSTNAME in apart_by(self._members)
+        return [_room(member, rows, self._nodes, is_apart=is_apart) for member, rows in pairs]
 
     @cached_property
     def _free_and_demands(self) -> list[tuple[Amounts, Amounts]]:
@@ -94,7 +98,7 @@ def _room(member: PodInfo, rows: Rows, nodes: NodeColumns, *, is_apart: bool) ->
 
 def _amounts(member: PodInfo, rows: Rows, nodes: NodeColumns) -> Iterator[tuple[Amounts, int]]:
     """Yield for each resource what the rows have left, and what a member takes."""
-    yield from ((free, demand) for free, demand in zip(nodes.view(rows).free, needs(member), strict=True) if demand)
+    yield from ((nodes.free(line, rows), demand) for line, demand in enumerate(needs(member)) if demand)
     for name, demand in member.resources.items():
         if demand and name not in LINES and (scalar := nodes.scalar(name)) is not None:
             yield scalar.free[rows], demand
