@@ -1,9 +1,10 @@
-"""Read what a bound pod uses on its node from the pod object of the API server."""
+"""A pod on a node: what it uses there, as it is read from the pod object of the API server."""
 
 from collections.abc import Mapping, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from functools import lru_cache
 from itertools import islice
+from operator import attrgetter
 from typing import Literal
 
 import msgspec
@@ -12,8 +13,7 @@ from mooring import names
 from mooring.annotations.assignment import Assignment, verified_assignment
 from mooring.annotations.rates import PodRates, verified_rates
 from mooring.errors import AnnotationError
-from scheduler.cache.cache import AssignedPod
-from scheduler.kube.host_ports import HostPorts, host_ports, ports_taken
+from scheduler.kube.host_ports import NO_PORTS, HostPorts, host_ports, ports_taken
 from scheduler.kube.objects import Condition, Container, OwnedMetadata, Pod, PodSpec, Quantities, Resources
 from scheduler.kube.pod_info import MOST_PORTS
 from scheduler.kube.pod_resources import (
@@ -24,11 +24,72 @@ from scheduler.kube.pod_resources import (
     pod_requests,
     scored_requests,
 )
-from scheduler.kube.pod_volumes import NO_VOLUMES, read_pod_volumes
-from scheduler.kube.selection.affinity import read_affinity_info, without_terms
+from scheduler.kube.pod_volumes import NO_VOLUMES, PodVolumes, read_pod_volumes
+from scheduler.kube.selection.affinity import AffinityInfo, read_affinity_info, without_terms
+from scheduler.placement.vf_accounting import Claim
 
 # The reason of the condition DisruptionTarget of a pod that a scheduler preempts.
 PREEMPTED = "PreemptionByScheduler"
+
+
+# What differs from what was known of a pod: nothing, only its affinity info (its labels, or that it terminates), or
+# what it uses.
+Difference = Literal["", "affinity", "use"]
+
+
+@dataclass(slots=True)
+class AssignedPod:
+    """A pod on a node: what it uses there, and what it counts for when nodes are scored (``scored``).
+
+    Nothing of it changes once the cache has it but ``assumed``, which is true until the API server has shown the pod
+    bound. ``affinity_info`` is what plugins about other pods read. ``preempted`` is true while the pod is deleted in
+    favour of one of higher priority; ``started`` is RFC 3339, empty until it has started. One that ``always_restarts``
+    never ends by itself.
+    """
+
+    uid: str
+    pod: str
+    node: str
+    resources: Amounts = field(default_factory=dict)
+    scored: Amounts = field(default_factory=dict)
+    ports: HostPorts = NO_PORTS
+    assignment: Assignment | None = None
+    assumed: bool = field(default=False, compare=False)
+    affinity_info: AffinityInfo | None = None
+    volumes: PodVolumes = NO_VOLUMES
+    priority: int = 0
+    preempted: bool = False
+    started: str = field(default="", compare=False)
+    always_restarts: bool = field(default=True, compare=False)
+    # The pod's resourceVersion when it was read; empty while it is assumed.
+    version: str = field(default="", compare=False)
+    # The assignment as our Binding carries it, until the API server has shown it: then it need not be parsed.
+    annotation: str = field(default="", compare=False)
+    # The rates that were changed after the assignment.
+    rates: PodRates | None = field(default=None, compare=False)
+    # The assignment with what its VFs reserve, where those are not its own rates: the cache keeps it.
+    reservation: Assignment | None = field(default=None, compare=False)
+
+    @property
+    def claim(self) -> Claim | None:
+        return None if self.assignment is None else Claim(self.uid, self.reservation or self.assignment)
+
+    @property
+    def reserved(self) -> tuple[int, ...]:
+        """What each VF of the pod reserves, in Mb/s."""
+        claim = self.claim
+        return () if claim is None else tuple(vf.min_tx_rate for vf in claim.assignment.vfs)
+
+    def differs(self, previous: "AssignedPod | None") -> Difference:
+        """Return in what a pod differs from what was known of it."""
+        if previous is None or _besides_affinity(self) != _besides_affinity(previous):
+            return "use"
+        return "" if self.affinity_info == previous.affinity_info else "affinity"
+
+
+_besides_affinity = attrgetter(
+    *(column.name for column in fields(AssignedPod) if column.compare and column.name != "affinity_info")
+)
 
 
 @dataclass(frozen=True, slots=True)

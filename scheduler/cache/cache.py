@@ -15,12 +15,11 @@ watch shows holds), the bind is refused for good (`forget`), or the pod is delet
 import copy
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field, fields, replace
-from operator import attrgetter
-from typing import Literal
+from dataclasses import replace
 
 from mooring.annotations.assignment import Assignment
 from mooring.annotations.rates import PodRates
+from scheduler.cache.assigned_pod import AssignedPod, Difference
 from scheduler.cache.node_columns import NodeColumns
 from scheduler.cache.node_facts import NO_OFFER
 from scheduler.cache.node_info import DerivedUsage, NodeInfo, UnreadyNodes
@@ -32,70 +31,9 @@ from scheduler.cache.volumes.usage import Usage
 from scheduler.cache.volumes.volume_cache import VolumeCache
 from scheduler.constraints.kinds import NONE, Kinds
 from scheduler.constraints.protocol import VFS
-from scheduler.kube.host_ports import NO_PORTS, HostPorts
-from scheduler.kube.pod_resources import SCORED, Amounts, add
-from scheduler.kube.pod_volumes import NO_VOLUMES, PodVolumes
+from scheduler.kube.pod_resources import SCORED, add
 from scheduler.kube.selection.affinity import AffinityInfo
 from scheduler.placement.vf_accounting import Claim, VfAccounting, disputes, free_vfs_of, vfs_in_inventory
-
-# What differs from what was known of a pod: nothing, only its affinity info (its labels, or that it terminates), or
-# what it uses.
-Difference = Literal["", "affinity", "use"]
-
-
-@dataclass(slots=True)
-class AssignedPod:
-    """A pod on a node: what it uses there, and what it counts for when nodes are scored (``scored``).
-
-    Nothing of it changes once the cache has it but ``assumed``, which is true until the API server has shown the pod
-    bound. ``affinity_info`` is what plugins about other pods read. ``preempted`` is true while the pod is deleted in
-    favour of one of higher priority; ``started`` is RFC 3339, empty until it has started. One that ``always_restarts``
-    never ends by itself.
-    """
-
-    uid: str
-    pod: str
-    node: str
-    resources: Amounts = field(default_factory=dict)
-    scored: Amounts = field(default_factory=dict)
-    ports: HostPorts = NO_PORTS
-    assignment: Assignment | None = None
-    assumed: bool = field(default=False, compare=False)
-    affinity_info: AffinityInfo | None = None
-    volumes: PodVolumes = NO_VOLUMES
-    priority: int = 0
-    preempted: bool = False
-    started: str = field(default="", compare=False)
-    always_restarts: bool = field(default=True, compare=False)
-    # The pod's resourceVersion when it was read; empty while it is assumed.
-    version: str = field(default="", compare=False)
-    # The assignment as our Binding carries it, until the API server has shown it: then it need not be parsed.
-    annotation: str = field(default="", compare=False)
-    # The rates that were changed after the assignment.
-    rates: PodRates | None = field(default=None, compare=False)
-    # The assignment with what its VFs reserve, where those are not its own rates: the cache keeps it.
-    reservation: Assignment | None = field(default=None, compare=False)
-
-    @property
-    def claim(self) -> Claim | None:
-        return None if self.assignment is None else Claim(self.uid, self.reservation or self.assignment)
-
-    @property
-    def reserved(self) -> tuple[int, ...]:
-        """What each VF of the pod reserves, in Mb/s."""
-        claim = self.claim
-        return () if claim is None else tuple(vf.min_tx_rate for vf in claim.assignment.vfs)
-
-    def differs(self, previous: "AssignedPod | None") -> Difference:
-        """Return in what a pod differs from what was known of it."""
-        if previous is None or _besides_affinity(self) != _besides_affinity(previous):
-            return "use"
-        return "" if self.affinity_info == previous.affinity_info else "affinity"
-
-
-_besides_affinity = attrgetter(
-    *(column.name for column in fields(AssignedPod) if column.compare and column.name != "affinity_info")
-)
 
 
 class Cache:
@@ -110,7 +48,7 @@ class Cache:
         # By node and uid; a node's pods, and since when its VFs are free, are replaced when they change.
         self._on: dict[str, Mapping[str, AssignedPod]] = {}
         # The number of pods of each priority.
-        self._priorities: dict[int, int] = {}
+        self._priorities = Counter[int]()
         self._vf_accountings: dict[str, VfAccounting] = {}
         self._release_times: dict[str, Mapping[tuple[str, int], float]] = {}
         self._unready = UnreadyNodes()
@@ -241,9 +179,8 @@ class Cache:
             return difference
         if previous is not None:
             self.remove(assigned_pod.uid, now)
-        self._priorities[assigned_pod.priority] = self._priorities.get(assigned_pod.priority, 0) + 1
-        self._replace(assigned_pod)
-        self._move(assigned_pod, 1)
+        self._assigned_pods[assigned_pod.uid] = assigned_pod
+        self.put_back(assigned_pod)
         return difference
 
     def remove(self, uid: str, now: float) -> AssignedPod | None:
@@ -251,7 +188,7 @@ class Cache:
         assigned_pod = self._assigned_pods.pop(uid, None)
         if assigned_pod is None:
             return None
-        self._take_off(assigned_pod)
+        self.take_off(assigned_pod)
         node_info = self.node(assigned_pod.node)
         if assigned_pod.assignment is not None and node_info is not None and node_info.inventory is not None:
             release_times = {
@@ -260,7 +197,8 @@ class Cache:
             self._release_times[assigned_pod.node] = {**self._release_times.get(assigned_pod.node, {}), **release_times}
         return assigned_pod
 
-    def _take_off(self, assigned_pod: AssignedPod) -> None:
+    def take_off(self, assigned_pod: AssignedPod) -> None:
+        """Take a pod off its node; in a snapshot it is found by its node only."""
         self._priorities[assigned_pod.priority] -= 1
         if not self._priorities[assigned_pod.priority]:
             del self._priorities[assigned_pod.priority]
@@ -274,6 +212,9 @@ class Cache:
     def _replace(self, assigned_pod: AssignedPod) -> None:
         """Let a pod be found as it is now."""
         self._assigned_pods[assigned_pod.uid] = assigned_pod
+        self._list(assigned_pod)
+
+    def _list(self, assigned_pod: AssignedPod) -> None:
         self._on[assigned_pod.node] = {**self._on.get(assigned_pod.node, {}), assigned_pod.uid: assigned_pod}
 
     def assume(self, assigned_pod: AssignedPod, now: float) -> None:
@@ -292,7 +233,7 @@ class Cache:
         for assigned_pod in assigned_pods:
             row, uid = self.nodes.row_of[assigned_pod.node], assigned_pod.uid
             by_node.setdefault(assigned_pod.node, {})[uid] = self._assigned_pods[uid] = assigned_pod
-            self._priorities[assigned_pod.priority] = self._priorities.get(assigned_pod.priority, 0) + 1
+            self._priorities[assigned_pod.priority] += 1
             if assigned_pod.volumes:
                 self.volumes.usage.shift(assigned_pod.node, assigned_pod.volumes, 1)
             if assigned_pod.affinity_info is not None:
@@ -308,16 +249,12 @@ class Cache:
         """Take off a pod that was only tried on its node: its VFs are free for as long as they were before."""
         if self._assigned_pods.get(assigned_pod.uid) is assigned_pod:
             del self._assigned_pods[assigned_pod.uid]
-            self._take_off(assigned_pod)
-
-    def take_off(self, assigned_pod: AssignedPod) -> None:
-        """Take a pod off its node in a snapshot, which finds it by its node only."""
-        self._take_off(assigned_pod)
+            self.take_off(assigned_pod)
 
     def put_back(self, assigned_pod: AssignedPod) -> None:
-        """Count a pod on its node again that was taken off a snapshot."""
-        self._priorities[assigned_pod.priority] = self._priorities.get(assigned_pod.priority, 0) + 1
-        self._on[assigned_pod.node] = {**self._on.get(assigned_pod.node, {}), assigned_pod.uid: assigned_pod}
+        """Count a pod on its node, again if it was taken off."""
+        self._priorities[assigned_pod.priority] += 1
+        self._list(assigned_pod)
         self._move(assigned_pod, 1)
 
     def forget(self, uid: str, now: float) -> AssignedPod | None:

@@ -5,7 +5,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from scheduler.cache.cache import AssignedPod, Cache
+from scheduler.cache.assigned_pod import AssignedPod
+from scheduler.cache.cache import Cache
 from scheduler.cache.node_columns import Rows
 from scheduler.kube.cluster_event import NO_EVENT, ClusterEvent
 from scheduler.kube.pod_info import PodInfo

@@ -9,7 +9,7 @@ import msgspec
 
 from mooring import names
 from mooring.parsing import MAX_BYTES
-from scheduler.cache.cache import AssignedPod
+from scheduler.cache.assigned_pod import AssignedPod
 from scheduler.cache.volumes.plan import VolumePlan
 from scheduler.cycle.preemption.preemption import Nominate
 from scheduler.kube.cluster_event import ClusterEvent

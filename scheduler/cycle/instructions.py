@@ -7,7 +7,7 @@ from typing import Literal
 import msgspec
 
 from mooring.annotations.rates import PodRates
-from scheduler.cache.cache import AssignedPod
+from scheduler.cache.assigned_pod import AssignedPod
 from scheduler.cache.volumes.plan import VolumePlan
 from scheduler.cycle.decisions import Bind, Why
 from scheduler.kube.binding_outcome import Outcome

@@ -13,12 +13,17 @@ that several pods have take 180 MiB at most. All of it goes a minute after the l
 
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+import msgspec
 
 from scheduler.cache.node_columns import NodeColumns
 from scheduler.cycle.placement_budget import PlacementBudget
-from scheduler.cycle.signature_scores import SignatureScores, judged_alone, rows_kept
+from scheduler.cycle.signature_scores import SignatureScores, rows_kept
+from scheduler.kube.objects import Affinity, Container, OwnedMetadata, Pod, PodSpec
 from scheduler.kube.pod_info import PodInfo
+from scheduler.kube.pod_volumes import NO_VOLUMES
+from scheduler.kube.selection.affinity import NO_AFFINITY
 
 # The limits on rows of all shapes that one pod has had, and of those that several had; but at least so many are kept.
 # The larger one is enough for 211 shapes on 20,000 nodes.
@@ -98,7 +103,7 @@ class KeptSignatureScores:
             live, changes_end, renewals_end = self._live
             if live._nodes.renewals.end == renewals_end:
                 return live.of(pod_info, budget).snapshot(self._nodes, changes_end, budget)
-        return SignatureScores(judged_alone(pod_info), self._nodes, budget, self._on_budget_spent)
+        return SignatureScores(_judged_alone(pod_info), self._nodes, budget, self._on_budget_spent)
 
     def _make_room(self, pod_info: PodInfo, characters: int) -> _Shapes:
         """Return the list that a pod's shape belongs in, with room for it and so many characters more."""
@@ -121,3 +126,23 @@ class KeptSignatureScores:
 
     def _count_spent(self) -> None:
         self.budget_spent += 1
+
+
+def _judged_alone(pod_info: PodInfo) -> PodInfo:
+    """Return as much of a pod as the plugins that judge each node by itself read: that is in its shape."""
+    spec, request = pod_info.pod.spec, pod_info.request
+    own_spec = PodSpec(
+        containers=[Container("", image=image) for image in spec.images],
+        node_name=spec.node_name,
+        node_selector=spec.node_selector,
+        affinity=Affinity(node_affinity=spec.affinity.node_affinity) if spec.affinity is not None else None,
+        tolerations=spec.tolerations,
+    )
+    if request is not None and any(interface.containers for interface in request.interfaces):
+        request = replace(
+            request, interfaces=tuple([replace(interface, containers=None) for interface in request.interfaces])
+        )
+    pod = Pod(OwnedMetadata(name=""), own_spec)
+    return msgspec.structs.replace(
+        pod_info, pod=pod, affinity_info=NO_AFFINITY, spread=(), volumes=NO_VOLUMES, request=request
+    )

@@ -24,7 +24,8 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from mooring.annotations.assignment import Assignment
-from scheduler.cache.cache import AssignedPod, Cache
+from scheduler.cache.assigned_pod import AssignedPod
+from scheduler.cache.cache import Cache
 from scheduler.cache.node_columns import Rows
 from scheduler.cycle.cluster_filters import ClusterDryRun
 from scheduler.kube.pod_info import PodInfo

@@ -7,7 +7,7 @@ as if it were assigned there already, VFs and rates included. `scheduler.pending
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from scheduler.cache.cache import AssignedPod
+from scheduler.cache.assigned_pod import AssignedPod
 from scheduler.kube.group_membership import GroupKey
 from scheduler.kube.pod_info import PodInfo
 

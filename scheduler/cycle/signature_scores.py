@@ -17,9 +17,7 @@ A row that a decision has no steps left to search is refused for that decision o
 
 import copy
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -27,11 +25,8 @@ from scheduler.cache.column import Amounts
 from scheduler.cache.node_columns import Flags, NodeColumns, Rows
 from scheduler.cache.node_view import BatchView
 from scheduler.cycle.placement_budget import PlacementBudget
-from scheduler.kube.objects import Affinity, Container, OwnedMetadata, Pod, PodSpec
 from scheduler.kube.pod_info import PodInfo
-from scheduler.kube.pod_volumes import NO_VOLUMES
 from scheduler.kube.refused import Refused
-from scheduler.kube.selection.affinity import NO_AFFINITY
 from scheduler.placement.assign import NOT_SEARCHED, OUT_OF_BUDGET, Placement
 from scheduler.placement.steps import Steps
 from scheduler.plugins.interface import (
@@ -384,23 +379,3 @@ class SignatureScores:
 def rows_kept(nodes: NodeColumns) -> int:
     """Return for how many rows a shape that is judged now keeps its scores."""
     return nodes.size + nodes.size // _SPARE + _SPARE
-
-
-def judged_alone(pod_info: PodInfo) -> PodInfo:
-    """Return as much of a pod as the plugins that judge each node by itself read: that is in its shape."""
-    spec, request = pod_info.pod.spec, pod_info.request
-    own_spec = PodSpec(
-        containers=[Container("", image=image) for image in spec.images],
-        node_name=spec.node_name,
-        node_selector=spec.node_selector,
-        affinity=Affinity(node_affinity=spec.affinity.node_affinity) if spec.affinity is not None else None,
-        tolerations=spec.tolerations,
-    )
-    if request is not None and any(interface.containers for interface in request.interfaces):
-        request = replace(
-            request, interfaces=tuple([replace(interface, containers=None) for interface in request.interfaces])
-        )
-    pod = Pod(OwnedMetadata(name=""), own_spec)
-    return msgspec.structs.replace(
-        pod_info, pod=pod, affinity_info=NO_AFFINITY, spread=(), volumes=NO_VOLUMES, request=request
-    )

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from mooring import names
 from mooring.annotations.request import read_request
 from mooring.errors import AnnotationError
-from scheduler.cache.cache import AssignedPod
+from scheduler.cache.assigned_pod import AssignedPod
 from scheduler.cycle.instructions import Instruction, Notice, Report
 from scheduler.kube.objects import Pod
 from scheduler.pending.part import Part, PodChange

@@ -14,7 +14,8 @@ import msgspec
 from mooring import names
 from mooring.annotations.assignment import dump_assignment
 from mooring.nic.pci import pcie_root
-from scheduler.cache.cache import AssignedPod, Cache
+from scheduler.cache.assigned_pod import AssignedPod
+from scheduler.cache.cache import Cache
 from scheduler.constraints.kinds import Kinds
 from scheduler.cycle.decisions import Bind, SignAssignment, annotations_of, validate_annotations
 from scheduler.cycle.node_dry_run import DryRuns, NodeDryRun, assigned_pod_for

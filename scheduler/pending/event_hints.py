@@ -2,7 +2,7 @@
 
 from operator import gt
 
-from scheduler.cache.cache import AssignedPod, Difference
+from scheduler.cache.assigned_pod import AssignedPod, Difference
 from scheduler.cache.node_info import NodeInfo
 from scheduler.kube.cluster_event import NO_EVENT, ClusterEvent
 

@@ -5,7 +5,7 @@ Named after kube-scheduler's nominator, which keeps the same map beside its queu
 
 from collections.abc import Iterator, Sequence
 
-from scheduler.cache.cache import AssignedPod
+from scheduler.cache.assigned_pod import AssignedPod
 from scheduler.cycle.nominations import NominatedPods, Nomination
 from scheduler.kube.group_membership import GroupKey
 from scheduler.pending.event_hints import of_leaving

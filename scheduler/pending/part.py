@@ -8,7 +8,7 @@ otherwise. Pure: time is an argument, instructions are returned.
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from scheduler.cache.cache import AssignedPod
+from scheduler.cache.assigned_pod import AssignedPod
 from scheduler.cache.node_info import NodeInfo
 from scheduler.cycle.instructions import Instruction, Order, Result
 from scheduler.kube.cluster_event import ClusterEvent

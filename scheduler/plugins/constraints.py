@@ -7,7 +7,8 @@ everything fits together on one node, VFs included, when that node is about to b
 from collections.abc import Callable, Hashable, Sequence
 from functools import lru_cache
 
-from scheduler.cache.cache import AssignedPod, Cache
+from scheduler.cache.assigned_pod import AssignedPod
+from scheduler.cache.cache import Cache
 from scheduler.cache.node_columns import NodeColumns
 from scheduler.cache.node_info import InventoryFault
 from scheduler.cache.node_view import Measure, NodeView

@@ -25,7 +25,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mooring.annotations.assignment import Assignment
-from scheduler.cache.cache import AssignedPod, Cache
+from scheduler.cache.assigned_pod import AssignedPod
+from scheduler.cache.cache import Cache
 from scheduler.cache.column import Amounts, Column, Judgements
 from scheduler.cache.node_columns import Flags, NodeColumns
 from scheduler.cache.node_view import Fact, Measure, NodeView, Rows

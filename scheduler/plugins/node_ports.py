@@ -2,7 +2,8 @@
 
 from collections.abc import Collection, Sequence
 
-from scheduler.cache.cache import AssignedPod, Cache
+from scheduler.cache.assigned_pod import AssignedPod
+from scheduler.cache.cache import Cache
 from scheduler.cache.node_columns import NodeColumns
 from scheduler.kube.cluster_event import ClusterEvent
 from scheduler.kube.host_ports import HostPorts, Wanted

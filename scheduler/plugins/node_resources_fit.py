@@ -7,7 +7,8 @@ Scored by LeastAllocated over cpu and memory. Source: kube-scheduler's noderesou
 from collections.abc import Container, Sequence
 from functools import partial
 
-from scheduler.cache.cache import AssignedPod, Cache
+from scheduler.cache.assigned_pod import AssignedPod
+from scheduler.cache.cache import Cache
 from scheduler.cache.node_columns import CPU, LINES, MEMORY, PODS, SCORED_CPU, SCORED_MEMORY, NodeColumns
 from scheduler.cache.node_view import Measure, NodeView
 from scheduler.kube.cluster_event import ClusterEvent

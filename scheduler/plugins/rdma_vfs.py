@@ -11,7 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from mooring.annotations.assignment import Assignment
 from mooring.annotations.inventory import Pf
 from mooring.annotations.request import PodRequest, Spreading
-from scheduler.cache.cache import AssignedPod, Cache
+from scheduler.cache.assigned_pod import AssignedPod
+from scheduler.cache.cache import Cache
 from scheduler.cache.column import NOT_KEPT, Column
 from scheduler.cache.node_columns import MBPS, VFS, NodeColumns
 from scheduler.cache.node_facts import Offer

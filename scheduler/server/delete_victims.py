@@ -15,8 +15,7 @@ import structlog
 from mooring.kube.client import STRATEGIC_PATCH, Client
 from mooring.kube.failures import Conflict, Denied, KubeError, NotFound, Throttled, Unknown
 from mooring.kube.write import Write
-from scheduler.cache.assigned_pod import PREEMPTED
-from scheduler.cache.cache import AssignedPod
+from scheduler.cache.assigned_pod import PREEMPTED, AssignedPod
 from scheduler.cycle.instructions import DeleteVictims, DeleteVictimsResult
 
 _log = structlog.get_logger()

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from itertools import islice, takewhile
 
 from mooring.annotations.group import MOST_MEMBERS
-from scheduler.cache.cache import AssignedPod
+from scheduler.cache.assigned_pod import AssignedPod
 from scheduler.cycle.groups.rails import on_rails
 from scheduler.cycle.node_dry_run import DryRuns
 from scheduler.cycle.nominations import Nomination

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from scheduler.cache.cache import AssignedPod
+from scheduler.cache.assigned_pod import AssignedPod
 from scheduler.cache.groups.sources import Group
 from scheduler.cycle.groups.members import by_shape, by_size, distinct
 from scheduler.kube.pod_info import PodInfo

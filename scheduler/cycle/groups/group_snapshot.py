@@ -6,7 +6,8 @@ changed there since.
 
 from collections.abc import Collection, Iterable, Sequence, Set
 
-from scheduler.cache.cache import AssignedPod, Cache
+from scheduler.cache.assigned_pod import AssignedPod
+from scheduler.cache.cache import Cache
 from scheduler.cycle.cycle import SchedulingCycle
 from scheduler.cycle.decisions import Bind
 from scheduler.cycle.groups.group_demand import GroupDemand

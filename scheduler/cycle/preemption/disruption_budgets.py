@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Protocol
 from weakref import WeakKeyDictionary
 
-from scheduler.cache.cache import AssignedPod
+from scheduler.cache.assigned_pod import AssignedPod
 from scheduler.kube.selecting_objects import PodDisruptionBudget
 from scheduler.kube.selection.affinity import AffinityInfo
 from scheduler.kube.selection.selectors import EVERYTHING, NOTHING, Selector, read_selector

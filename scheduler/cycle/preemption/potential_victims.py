@@ -11,7 +11,8 @@ from collections.abc import Iterable, Iterator, Sequence, Set
 
 import msgspec
 
-from scheduler.cache.cache import AssignedPod, Cache
+from scheduler.cache.assigned_pod import AssignedPod
+from scheduler.cache.cache import Cache
 from scheduler.cache.groups.placed_groups import PlacedGroups
 from scheduler.cycle.preemption.disruption_budgets import Objections
 from scheduler.kube.group_membership import GroupKey

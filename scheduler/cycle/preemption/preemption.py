@@ -15,7 +15,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from mooring.annotations.inventory import HELD_BY
-from scheduler.cache.cache import AssignedPod, Cache
+from scheduler.cache.assigned_pod import AssignedPod
+from scheduler.cache.cache import Cache
 from scheduler.cache.groups.groups_by_pod import GroupsByPod
 from scheduler.cache.groups.known_pod_groups import KnownPodGroups
 from scheduler.cache.groups.placed_groups import PlacedGroups

@@ -18,7 +18,7 @@ in each decision.
 from collections.abc import Sequence
 from dataclasses import replace
 
-from scheduler.cache.cache import AssignedPod
+from scheduler.cache.assigned_pod import AssignedPod
 from scheduler.cache.groups.groups_by_pod import GroupsByPod
 from scheduler.cycle.nominations import Nomination
 from scheduler.kube.group_membership import GroupKey

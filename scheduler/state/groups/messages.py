@@ -1,6 +1,7 @@
 """What the members of a group that waits are told, in words that count members and nodes. Pure."""
 
-from scheduler.cache.cache import AssignedPod, Cache
+from scheduler.cache.assigned_pod import AssignedPod
+from scheduler.cache.cache import Cache
 from scheduler.cache.groups.groups_by_pod import Members
 from scheduler.cycle.decisions import GroupUnschedulable, Unschedulable
 from scheduler.cycle.groups.group_demand import GroupDemand

@@ -5,7 +5,8 @@ from contextlib import contextmanager
 
 from mooring import names
 from mooring.annotations.rates import LAST_GENERATION, VfRates
-from scheduler.cache.cache import AssignedPod, Cache
+from scheduler.cache.assigned_pod import AssignedPod
+from scheduler.cache.cache import Cache
 from scheduler.pending.nominator import Nominator
 from scheduler.placement.rate_change import Fits, Misfit, contradicts_limit, judge_rates
 from scheduler.placement.vf_accounting import FreeVfs

@@ -1,6 +1,7 @@
 """What a pod's node has put in force of the rates that are allocated to it. Pure."""
 
-from scheduler.cache.cache import AssignedPod, Cache
+from scheduler.cache.assigned_pod import AssignedPod
+from scheduler.cache.cache import Cache
 
 
 def changes_rates(node: str, cache: Cache) -> bool:

@@ -6,7 +6,8 @@ from mooring import names
 from mooring.annotations.rates import VfRates, assigned_rates
 from mooring.annotations.request import PodRequest, read_request
 from mooring.errors import AnnotationError
-from scheduler.cache.cache import AssignedPod, Cache
+from scheduler.cache.assigned_pod import AssignedPod
+from scheduler.cache.cache import Cache
 from scheduler.kube.objects import Pod
 from scheduler.kube.refused import Refused
 from scheduler.placement.rate_change import asks_as_assigned, removed_request, wanted_rates

@@ -17,7 +17,7 @@ from typing import get_args
 from mooring import names
 from mooring.annotations.assignment import Assignment
 from mooring.annotations.rates import PodRates, VfRates, assigned_rates, dump_rates
-from scheduler.cache.cache import AssignedPod
+from scheduler.cache.assigned_pod import AssignedPod
 from scheduler.cache.node_info import NodeInfo
 from scheduler.cycle.instructions import (
     Instruction,

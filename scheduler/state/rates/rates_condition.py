@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Literal, get_args
 
 from mooring.annotations.rates import PodRates
-from scheduler.cache.cache import AssignedPod
+from scheduler.cache.assigned_pod import AssignedPod
 from scheduler.cycle.instructions import RatesReason
 from scheduler.kube.objects import Condition, OwnedMetadata, Pod, PodStatus
 

@@ -16,8 +16,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from math import inf
 
-from scheduler.cache.assigned_pod import pod_reference
-from scheduler.cache.cache import AssignedPod
+from scheduler.cache.assigned_pod import AssignedPod, pod_reference
 from scheduler.cache.node_info import NodeInfo
 from scheduler.cycle.instructions import Evict, Instruction, Order, Report, Result
 from scheduler.pending.part import Part, PodChange

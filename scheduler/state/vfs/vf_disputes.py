@@ -9,8 +9,7 @@ instructions are returned.
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
-from scheduler.cache.assigned_pod import pod_reference
-from scheduler.cache.cache import AssignedPod
+from scheduler.cache.assigned_pod import AssignedPod, pod_reference
 from scheduler.cache.node_info import NodeInfo
 from scheduler.cache.unit_pools import Unit
 from scheduler.constraints.protocol import VFS

@@ -7,8 +7,7 @@ import pytest
 
 from mooring import names
 from mooring.annotations.assignment import AssignedVf, Assignment, dump_assignment
-from scheduler.cache.assigned_pod import read_assigned_pod
-from scheduler.cache.cache import AssignedPod
+from scheduler.cache.assigned_pod import AssignedPod, read_assigned_pod
 from scheduler.kube.objects import Pod
 
 MakePod = Callable[..., Pod]

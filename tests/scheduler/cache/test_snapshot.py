@@ -9,7 +9,8 @@ import pytest
 
 from mooring.annotations.assignment import AssignedVf, Assignment
 from mooring.annotations.inventory import Pf
-from scheduler.cache.cache import AssignedPod, Cache
+from scheduler.cache.assigned_pod import AssignedPod
+from scheduler.cache.cache import Cache
 from scheduler.cache.node_info import NodeInfo, read_node
 from scheduler.cache.pod_counts import PodCounts, Question
 from scheduler.kube.host_ports import NO_PORTS

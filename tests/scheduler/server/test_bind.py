@@ -13,7 +13,7 @@ from devcluster.apiserver.serve import ApiServer
 from mooring import names
 from mooring.kube.client import MERGE_PATCH, Client
 from mooring.kube.failures import KubeError, failure
-from scheduler.cache.cache import AssignedPod
+from scheduler.cache.assigned_pod import AssignedPod
 from scheduler.cycle.decisions import Bind
 from scheduler.kube.objects import Pod
 from scheduler.kube.pod_info import PodInfo

@@ -12,7 +12,7 @@ from devcluster.apiserver.http.faults import Fault, webhook_fails
 from devcluster.apiserver.serve import ApiServer
 from mooring.annotations.inventory import Pf
 from mooring.kube.client import Client
-from scheduler.cache.cache import AssignedPod
+from scheduler.cache.assigned_pod import AssignedPod
 from scheduler.cycle.instructions import DeleteVictims
 from scheduler.kube.objects import Node, OwnedMetadata, Pod
 from scheduler.server.delete_victims import delete_victims

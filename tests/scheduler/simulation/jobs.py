@@ -17,7 +17,7 @@ from typing import Any
 
 from mooring import names
 from mooring.annotations.request import read_request
-from scheduler.cache.cache import AssignedPod
+from scheduler.cache.assigned_pod import AssignedPod
 from scheduler.cycle.decisions import Bind
 from scheduler.cycle.instructions import DeleteVictims
 from scheduler.state.machine import Machine

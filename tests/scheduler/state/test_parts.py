@@ -10,8 +10,8 @@ import scheduler
 from mooring.annotations.inventory import Out
 from mooring.indexes import Indexes
 from mooring.kube.events import Identity, Removed, Unreadable
-from scheduler.cache.assigned_pod import pod_reference
-from scheduler.cache.cache import AssignedPod, Cache
+from scheduler.cache.assigned_pod import AssignedPod, pod_reference
+from scheduler.cache.cache import Cache
 from scheduler.cache.node_info import NodeInfo
 from scheduler.cycle.instructions import Evict, Instruction, Notice, Order, Result
 from scheduler.kube.objects import Pod

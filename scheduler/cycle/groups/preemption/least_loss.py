@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from scheduler.cache.cache import AssignedPod
+from scheduler.cache.assigned_pod import AssignedPod
 from scheduler.cache.node_columns import Flags, Rows
 from scheduler.cycle.decisions import Bind, Decision
 from scheduler.cycle.groups.group_budget import GroupBudget

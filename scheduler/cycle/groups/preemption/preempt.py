@@ -16,7 +16,8 @@ pkg/kubelet/kubelet_pods.go.
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from scheduler.cache.cache import AssignedPod, Cache
+from scheduler.cache.assigned_pod import AssignedPod
+from scheduler.cache.cache import Cache
 from scheduler.cache.groups.placed_groups import PlacedGroups
 from scheduler.cycle.cycle import SchedulingCycle
 from scheduler.cycle.groups.group_budget import GroupBudget

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from scheduler.cache.cache import AssignedPod
+from scheduler.cache.assigned_pod import AssignedPod
 from scheduler.cycle.preemption.disruption_budgets import MOST_OF_NAMESPACE, Budgets
 from scheduler.kube.selecting_objects import PodDisruptionBudget
 from scheduler.kube.selection.affinity import AffinityInfo

@@ -8,7 +8,7 @@ import pytest
 
 from mooring import names
 from mooring.kube.events import Identity, Removed
-from scheduler.cache.cache import AssignedPod
+from scheduler.cache.assigned_pod import AssignedPod
 from scheduler.cycle.decisions import Bind
 from scheduler.cycle.instructions import Instruction, PreBind, PreBindResult
 from scheduler.kube.binding_outcome import Outcome
