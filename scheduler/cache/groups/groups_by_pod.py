@@ -5,9 +5,9 @@ against the cache.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Literal, TypeVar
 
 from mooring.annotations.group import GroupRequest
 from scheduler.cache.groups.run import NOW, NodeTimes, Run
@@ -16,8 +16,11 @@ from scheduler.kube.group_membership import GroupKey, GroupMembership
 # waiting: may be decided about. refused: ours, but what it asks for cannot be read or is not supported. gated: has
 # scheduling gates. foreign: waits for another scheduler. placed: assumed or bound. leaving: placed, and being deleted.
 Standing = Literal["waiting", "refused", "gated", "foreign", "placed", "leaving", "succeeded"]
+# A pod's priority, and the RFC 3339 time of its creation.
+Rank = tuple[int, str]
 _NOTHING = GroupRequest()
 _ON_A_NODE = ("placed", "leaving")
+K = TypeVar("K", bound=Hashable)
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +29,7 @@ class MemberState:
 
     ``is_latecomer``: it has come to the group with a node. ``is_foreign``: it names another scheduler. ``start_min`` is
     the min of the start that has placed it, 0 if that is not known, None if none has. ``request`` is its annotation, if
-    that counts for the group.
+    that counts for the group. ``rank`` is that of a waiting member.
     """
 
     standing: Standing
@@ -35,6 +38,7 @@ class MemberState:
     is_foreign: bool = False
     start_min: int | None = None
     request: GroupRequest | None = None
+    rank: Rank | None = None
 
 
 @dataclass(slots=True)
@@ -52,11 +56,20 @@ class Members:
     run: Run = field(default_factory=Run)
     # Those that a start has placed: how many there are by its min.
     _starts: Counter[int] = field(default_factory=Counter)
+    # Of the waiting members. They have few priorities, and as many creation times as there were seconds in which some
+    # were made: there may be any number of members, and each of them comes and goes by itself.
+    _priorities: Counter[int] = field(default_factory=Counter)
+    _creations: Counter[str] = field(default_factory=Counter)
 
     @property
     def counting(self) -> int:
         """How many members count as placed: those that have succeeded do so until the end of their run."""
         return self.counts["placed"] + self.run.succeeded
+
+    @property
+    def lowest_rank(self) -> Rank:
+        """Return the lowest priority and the earliest creation of the waiting members; there are some."""
+        return min(self._priorities), min(self._creations)
 
     @property
     def any_ours(self) -> bool:
@@ -65,7 +78,7 @@ class Members:
 
     @property
     def refusal(self) -> str:
-        """Return why none is decided about, whatever the group's sources say; empty if nothing speaks against it."""
+        """Return why none is decided about, whatever the group's sources say; empty if some may be."""
         foreign = self.counts["foreign"]
         return f"waiting pods of it that name another scheduler: {foreign}" if foreign else ""
 
@@ -122,15 +135,12 @@ class Members:
             self._count(state, -1)
 
     def _count(self, state: MemberState, change: int) -> None:
-        self.counts[state.standing] += change
-        if state.start_min is not None:
-            self._starts[state.start_min] += change
-            if not self._starts[state.start_min]:
-                del self._starts[state.start_min]
-        if state.request is not None:
-            self.requests[state.request] += change
-            if not self.requests[state.request]:
-                del self.requests[state.request]
+        priority, creation = state.rank or (None, None)
+        _add(self.counts, state.standing, change)
+        _add(self._starts, state.start_min, change)
+        _add(self.requests, state.request, change)
+        _add(self._priorities, priority, change)
+        _add(self._creations, creation, change)
 
     def check(self) -> None:
         """Raise AssertionError unless what is counted is what the members are."""
@@ -139,8 +149,17 @@ class Members:
         placed_by_start = [state.standing == "placed" and not state.is_latecomer for state in states]
         assert placed_by_start == [state.start_min is not None for state in states], f"who began in {self.key} differs"
         assert self._starts == Counter(state.start_min for state in states if state.start_min is not None)
+        assert self._priorities.total() == self._creations.total() == self.counts["waiting"], "ranks are missing"
         assert (self.run.began is not None) == bool(self.counts["placed"]), f"a run of {self.key} differs"
         self.run.check(set(self.of("succeeded")))
+
+
+def _add(counts: Counter[K], key: K | None, change: int) -> None:
+    """Count what there is of a key, None for nothing; keep no zeros."""
+    if key is not None:
+        counts[key] += change
+        if not counts[key]:
+            del counts[key]
 
 
 class GroupsByPod:

@@ -58,7 +58,7 @@ class PodGroupConditions:
         # In the order of their times.
         self._due: dict[GroupKey, float] = {}
         self._refusals: dict[GroupKey, ConditionValue] = {}
-        self._last_values: dict[GroupKey, tuple[str, ConditionValue]] = {}
+        self._last_values: dict[GroupKey, ConditionValue] = {}
         # The PodGroups that are shown: another one may take a name in one event.
         self._uids: dict[GroupKey, str] = {}
 
@@ -101,8 +101,8 @@ class PodGroupConditions:
                 self.forget(key)
                 continue
             value = self._value_to_write(key, progress)
-            if value is not None and self._last_values.get(key) != (progress.pod_group.metadata.uid, value):
-                self._last_values[key] = progress.pod_group.metadata.uid, value
+            if value is not None and self._last_values.get(key) != value:
+                self._last_values[key] = value
                 yield ReportGroup(progress.pod_group, value.status, value.reason, value.message)
 
     def next_due(self) -> float | None:
@@ -114,9 +114,10 @@ class PodGroupConditions:
         if not progress.is_ours:
             return None
         conditions = shown_conditions(progress.pod_group)
-        uid, last_value = self._last_values.get(key, ("", None))
-        was_true = last_value is not None and last_value.status == "True" and uid == progress.pod_group.metadata.uid
-        if was_true or any(condition.status == "True" for condition in conditions.values()):
+        last_value = self._last_values.get(key)
+        if (last_value is not None and last_value.status == "True") or any(
+            condition.status == "True" for condition in conditions.values()
+        ):
             return None
         if progress.min is not None and progress.bound >= progress.min:
             message = f"members bound: {progress.bound}, needed: at least {progress.min}"

@@ -1,7 +1,6 @@
-"""What members of groups are to be told, some at a time: a group may have any number of members. Pure."""
+"""Messages for members of groups, some at a time: a group may have any number of members. Pure."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from scheduler.cache.groups.groups_by_pod import Members, Standing
 from scheduler.cycle.decisions import Why
@@ -15,17 +14,8 @@ _HINT = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class MemberMessage:
-    """A message for some waiting members of a group."""
-
-    key: GroupKey
-    uids: tuple[str, ...]
-    message: str
-
-
 class MemberMessages:
-    """The last message for each group, and who has not been told yet."""
+    """The last message for each group, and the members that do not have it yet."""
 
     def __init__(self) -> None:
         self._messages: dict[GroupKey, tuple[Iterator[str], str, Why | None]] = {}
@@ -34,11 +24,11 @@ class MemberMessages:
         return bool(self._messages)
 
     def put(self, key: GroupKey, uids: Sequence[str], message: str, reason: Why | None = None) -> None:
-        """Let members be told; what others of the group were still to be told is not true any more."""
+        """Replace the last message of a group: it is not true any more, also for members that do not have it yet."""
         self._messages[key] = iter(uids), message, reason
 
     def drop(self, key: GroupKey) -> None:
-        """Tell nobody else of a group."""
+        """Forget the message of a group."""
         self._messages.pop(key, None)
 
     def take(self) -> Iterator[tuple[str, str, Why | None]]:

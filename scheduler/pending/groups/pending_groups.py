@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from mooring.kube.events import Change, Identity
-from scheduler.cache.groups.groups_by_pod import GroupsByPod, Members, MemberState
+from scheduler.cache.groups.groups_by_pod import GroupsByPod, Members, MemberState, Rank
 from scheduler.cache.groups.known_pod_groups import AnyPodGroup, KnownPodGroups
 from scheduler.cache.groups.sources import Group, read_group
 from scheduler.kube.cluster_event import LEAVING
@@ -25,8 +25,8 @@ from scheduler.kube.refused import Refused
 from scheduler.pending.groups.backoffs import GroupBackoffs
 from scheduler.pending.groups.conditions import PodGroupConditions
 from scheduler.pending.groups.debounce import Debounce
-from scheduler.pending.groups.member_messages import MemberMessage, incomplete
-from scheduler.pending.groups.ranks import GroupRanks, Rank
+from scheduler.pending.groups.join_times import JoinTimes
+from scheduler.pending.groups.member_messages import incomplete
 from scheduler.queue.queue import Queue
 
 # Seconds without a change after which members get the reason why their group is not decided about; and the most.
@@ -35,7 +35,7 @@ _QUIET_S, _LOUD_S = 3.0, 30.0
 
 @dataclass(slots=True)
 class _State:
-    """What a group with waiting members is: in the queue, if it is complete and nothing speaks against it."""
+    """What a group with waiting members is: in the queue, if it is complete and not refused."""
 
     group: Group | Refused
     # The message for its members while it is not in the queue.
@@ -67,16 +67,15 @@ class PendingGroups:
         self._reports = Debounce[GroupKey](_QUIET_S, _LOUD_S)
         # The group that has first call on what becomes free, if any.
         self.holder: GroupKey | None = None
-        self._ranks = GroupRanks()
+        self._join_times = JoinTimes()
         self._backoffs = GroupBackoffs()
 
     def wait(self, uid: str, membership: GroupMembership, rank: Rank, now: float, *, is_known: bool = False) -> None:
         """Take in a waiting member, or one that has changed; its owner may have moved one that ``is_known``."""
         self._leave_old_group(uid, membership, now)
         if is_known and not self.holds(uid):
-            self._ranks.join(uid)
-        self._ranks.put(uid, membership.key, rank)
-        self.put(uid, membership, MemberState("waiting"), now)
+            self._join_times.join(uid)
+        self.put(uid, membership, MemberState("waiting", rank=self._join_times.rank(uid, rank)), now)
 
     def put(self, uid: str, membership: GroupMembership, state: MemberState, now: float) -> None:
         """Record what a pod is to its group."""
@@ -116,20 +115,19 @@ class PendingGroups:
                 continue
             keys[membership.key] = None
             if uid in ranks:
-                self._ranks.put(uid, membership.key, ranks[uid])
-                self._stand(uid, membership, MemberState("waiting"))
+                rank = self._join_times.rank(uid, ranks[uid])
+                self._stand(uid, membership, MemberState("waiting", rank=rank))
             else:
                 self._by_pod.drop(uid)
-                self._ranks.forget(uid)
+                self._join_times.forget(uid)
         for key in keys:
             self._refresh(key, now)
 
     def drop(self, uid: str, now: float) -> None:
         """Forget a pod."""
         key = self._by_pod.drop(uid)
-        self._ranks.forget(uid)
+        self._join_times.forget(uid)
         if key is not None:
-            self._ranks.drop(uid)
             self._queue.stand_for(uid, None)
             self._refresh(key, now)
 
@@ -182,7 +180,7 @@ class PendingGroups:
         return group
 
     def is_queued(self, key: GroupKey) -> bool:
-        """Return whether a group has waiting members, and nothing speaks against it."""
+        """Return whether a group has waiting members, and is complete and not refused."""
         state = self._states.get(key)
         return state is not None and not state.message
 
@@ -260,11 +258,10 @@ class PendingGroups:
         if self._backoffs and (membership := self._by_pod.of(uid)) is not None:
             self._backoffs.forget(membership.key)
 
-    def due(self, now: float) -> Iterator[MemberMessage]:
-        """Yield the messages for the members of groups that are not in the queue."""
+    def due(self, now: float) -> Iterator[tuple[GroupKey, str]]:
+        """Yield groups that are not in the queue, with the message for their waiting members."""
         for key in self._reports.take(now):
-            members = self.members(key)
-            yield MemberMessage(key, tuple(members.of("waiting")), f"group {members.title}: {self.why_not_queued(key)}")
+            yield key, f"group {self.members(key).title}: {self.why_not_queued(key)}"
 
     def next_due(self) -> float | None:
         """Return when `due` has something, if nothing changes before."""
@@ -316,7 +313,6 @@ class PendingGroups:
         """Raise AssertionError if a group's state is not what its members and sources make it."""
         keys = {members.key for members in self._by_pod if members.counts["waiting"]}
         assert keys == self._states.keys(), "the groups with waiting members differ"
-        assert self._ranks.uids() == set(self._by_pod.uids("waiting")), "ranks are kept of members that do not wait"
         for key, state in self._states.items():
             group, message = self._read(key)
             assert (state.group, state.message) == (group, message), f"group {key}: its state is not renewed"
@@ -330,11 +326,7 @@ class PendingGroups:
 
     def _stand(self, uid: str, membership: GroupMembership, state: MemberState) -> None:
         self._by_pod.put(uid, membership, state)
-        if state.standing == "waiting":
-            self._queue.stand_for(uid, membership.key.entry)
-        else:
-            self._ranks.drop(uid)
-            self._queue.stand_for(uid, None)
+        self._queue.stand_for(uid, membership.key.entry if state.standing == "waiting" else None)
 
     def _end(self, key: GroupKey) -> None:
         """Forget a group without waiting members."""
@@ -381,7 +373,7 @@ class PendingGroups:
 
     def _rank(self, state: _State, members: Members) -> None:
         assert isinstance(state.group, Group), "a group in the queue is not refused"
-        lowest, state.creation = self._ranks.lowest(members.key)
+        lowest, state.creation = members.lowest_rank
         state.priority = lowest if state.group.priority is None else state.group.priority
         state.is_urgent = members.is_cut_short(state.group.min) or self.holder == members.key
 

@@ -1,1 +1,1 @@
-"""Groups of pods: the decision under way, what its members are told, and their way to the Binds."""
+"""Groups of pods: the decision under way, the messages for its members, and their way to the Binds."""

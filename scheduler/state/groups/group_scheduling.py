@@ -1,4 +1,4 @@
-"""Groups, from the queue to their Binds: the decision under way, what it leads to, and what its members are told.
+"""Groups, from the queue to their Binds: the decision under way, what it leads to, and the messages for its members.
 
 Promise 9 of the architecture is kept here: a decision places nobody unless enough of the group are placed with it, and
 no Bind of it leaves before the volumes of all of its members are bound.
@@ -238,7 +238,7 @@ class GroupScheduling(Part):
         members = self.state.pending_groups.members(key)
         message = f"the scheduler failed to decide about group {members.title}: see its log"
         self.state.group_conditions.refuse(key, message, self._last_proceed, is_bug=True)
-        return self._tell(key, members.of("waiting"), message)
+        return self._report(key, members.of("waiting"), message)
 
     def interrupt(self, uid: str, now: float, pod: Pod | None = None) -> None:
         """End the decision if it is about a pod that goes or changes; ``pod`` is the pod as it is now, if it is."""
@@ -276,10 +276,10 @@ class GroupScheduling(Part):
         for batch in self.state.held_binds.touched():
             binds = self.group_pre_binding.take_binds(batch)
             instructions += self._release(batch, binds.reason, now) if isinstance(binds, Refused) else binds
-        for group_message in self.state.pending_groups.due(now):
-            self.state.group_conditions.refuse(group_message.key, group_message.message, now)
-            self.state.member_messages.put(group_message.key, group_message.uids, group_message.message)
-        instructions += self._tell_next()
+        for key, message in self.state.pending_groups.due(now):
+            self.state.group_conditions.refuse(key, message, now)
+            self.state.member_messages.put(key, self.state.pending_groups.members(key).of("waiting"), message)
+        instructions += self._report_some()
         instructions += self.state.group_conditions.due(
             now,
             lambda key: group_progress(key, self.state.known_pod_groups, self.state.groups_by_pod, self.state.cache),
@@ -332,12 +332,12 @@ class GroupScheduling(Part):
         )
 
     def _release(self, batch: Batch, reason: str, now: float) -> list[Instruction]:
-        """Release all members of a decision that cannot be carried out, and tell them why."""
+        """Release all members of a decision that cannot be carried out, and report why."""
         uids = self.group_pre_binding.release(batch, now)
         members = self.state.groups_by_pod.get(batch.key)
         message = f"group {members.title if members else batch.key.name}: {reason}"
         self.state.group_conditions.refuse(batch.key, message, now)
-        return self._tell(batch.key, uids, message)
+        return self._report(batch.key, uids, message)
 
     def _refuse(
         self,
@@ -366,14 +366,16 @@ class GroupScheduling(Part):
             if missed_events & refusal.requeue_on or needs_retry:
                 self.state.queue.requeue(key.entry)
         self.state.group_conditions.refuse(key, message, now)
-        return self._tell(key, uids, message, refusal.why)
+        return self._report(key, uids, message, refusal.why)
 
-    def _tell(self, key: GroupKey, uids: Sequence[str], message: str, details: Why | None = None) -> list[Instruction]:
-        """Tell the first of these members now, and others later."""
+    def _report(
+        self, key: GroupKey, uids: Sequence[str], message: str, details: Why | None = None
+    ) -> list[Instruction]:
+        """Report to the first of these members now, and to others later."""
         self.state.member_messages.put(key, uids, message, details)
-        return self._tell_next()
+        return self._report_some()
 
-    def _tell_next(self) -> list[Instruction]:
+    def _report_some(self) -> list[Instruction]:
         reports = list[Instruction]()
         for uid, message, details in self.state.member_messages.take():
             pending = self.state.pending_pods.get(uid)

@@ -1,4 +1,4 @@
-"""What the members of a group that waits are told, in words that count members and nodes. Pure."""
+"""The messages for the members of a group that waits, in words that count members and nodes. Pure."""
 
 from scheduler.cache.assigned_pod import AssignedPod
 from scheduler.cache.cache import Cache

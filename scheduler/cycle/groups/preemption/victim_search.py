@@ -31,7 +31,7 @@ _SORTED_AS_LONG = 100
 
 @dataclass(slots=True)
 class GroupVictimSearch:
-    """What one search has in common; ``objections`` are what speaks against removing pods.
+    """What one search has in common; ``objections`` are the reasons against removing pods.
 
     If the group waits for room, ``first`` are the nodes to look at first; otherwise it is None.
     """

@@ -6,10 +6,10 @@ import pytest
 
 from mooring.annotations.group import MOST_MEMBERS
 from mooring.annotations.inventory import Pf
-from scheduler.kube.group_membership import GroupKey
+from scheduler.cache.groups.groups_by_pod import GroupsByPod, Members, MemberState, Rank
+from scheduler.kube.group_membership import GroupKey, GroupMembership
 from scheduler.kube.objects import Node, Pod
 from scheduler.pending.groups.member_messages import AT_ONCE
-from scheduler.pending.groups.ranks import GroupRanks
 from tests.scheduler.group_life import Life, binds, told
 
 MakePf = Callable[..., Pf]
@@ -70,33 +70,37 @@ def test_a_waiting_member_may_change_its_group(life: Life) -> None:
     life.machine.check()
 
 
-def _key(name: str = "g") -> GroupKey:
-    return GroupKey("annotation", "default", name)
+def _waiting(groups: GroupsByPod, uid: str, rank: Rank, name: str = "g") -> Members:
+    """Let a member of a group wait; return the group's members."""
+    key = GroupKey("annotation", "default", name)
+    groups.put(uid, GroupMembership(key, name), MemberState("waiting", rank=rank))
+    members = groups.get(key)
+    assert members is not None
+    return members
 
 
 def test_the_lowest_rank_is_that_of_the_members_that_wait() -> None:
     """Whatever order they come and go in, and come again."""
-    ranks, key = GroupRanks(), _key()
-    for number in range(10):
-        ranks.put(f"u{number}", key, (number, f"{9 - number}"))
-    assert ranks.lowest(key) == (0, "0")
-    ranks.drop("u0")
-    ranks.drop("u9")
-    assert ranks.lowest(key) == (1, "1")
-    ranks.put("u0", key, (0, "9"))
-    ranks.put("u1", _key("other"), (1, "8"))
-    assert ranks.lowest(key) == (0, "1")
-    assert ranks.lowest(_key("other")) == (1, "8")
+    groups = GroupsByPod()
+    for number in range(9):
+        _waiting(groups, f"u{number}", (number, f"{9 - number}"))
+    members = _waiting(groups, "u9", (9, "0"))
+    assert members.lowest_rank == (0, "0")
+    groups.drop("u0")
+    groups.drop("u9")
+    assert members.lowest_rank == (1, "1")
+    _waiting(groups, "u0", (0, "9"))
+    other = _waiting(groups, "u1", (1, "8"), "other")
+    assert members.lowest_rank == (0, "1")
+    assert other.lowest_rank == (1, "8")
 
 
 def test_members_that_come_and_go_leave_nothing() -> None:
     """While one stays."""
-    ranks, key = GroupRanks(), _key()
-    ranks.put("stays", key, (0, ""))
+    groups = GroupsByPod()
+    members = _waiting(groups, "stays", (0, ""))
     for number in range(1000):
-        ranks.put(f"u{number}", key, (1, f"{number}"))
-        ranks.drop(f"u{number}")
-    assert ranks.lowest(key) == (0, "")
-    assert [len(counts) for counts in ranks._counts[key]] == [1, 1]
-    ranks.drop("stays")
-    assert not ranks._counts
+        _waiting(groups, f"u{number}", (1, f"{number}"))
+        groups.drop(f"u{number}")
+    assert members.lowest_rank == (0, "")
+    assert [len(counts) for counts in (members._priorities, members._creations)] == [1, 1]
