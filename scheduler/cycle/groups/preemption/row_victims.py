@@ -20,10 +20,12 @@ from scheduler.cycle.groups.group_snapshot import GroupSnapshot
 from scheduler.cycle.node_dry_run import DryRuns
 from scheduler.cycle.placement_budget import TurnSpent
 from scheduler.cycle.preemption.disruption_budgets import Objections
-from scheduler.cycle.preemption.potential_victims import PotentialVictims
+from scheduler.cycle.preemption.potential_victims import PotentialVictims, here
 from scheduler.cycle.preemption.select_victims import NO_VICTIMS, Found, SelectVictims, select_victims_on_node
 from scheduler.kube.pod_info import PodInfo
+from scheduler.placement.place import PfCapacity
 from scheduler.placement.steps import Steps as PlacementSteps
+from scheduler.placement.vf_accounting import FreeVfs, unused
 
 # So many pods that are taken off and put back, or that are only listed, as those of whole groups on other nodes, and so
 # many steps of a search for VFs take as long as a dry run besides.
@@ -113,6 +115,23 @@ class RowVictims:
             return found, len(lower)
 
         return find
+
+    def free_vfs(self, row: int) -> FreeVfs:
+        """Return what a row's PFs have left and what pods hold that may leave, as if nobody else held that."""
+        nodes = self._snapshot.cache.nodes
+        node, free_vfs = nodes.names[row], nodes.free_vfs_of_row[row]
+        leaving = here(self._victims.below(node, self._below, self._exempt_uids)) if free_vfs.pfs else ()
+        if not leaving:
+            return free_vfs
+        if free_vfs.shared_ports:
+            return unused(free_vfs.pfs)
+        accounting, capacities = self._snapshot.cache.vf_accounting(node), list(free_vfs.capacities)
+        for assigned_pod in leaving:
+            assignment = assigned_pod.assignment
+            for index, rate in accounting.held(assigned_pod.uid, assignment) if assignment is not None else ():
+                vfs, mbps = capacities[index]
+                capacities[index] = PfCapacity(vfs + 1, mbps + rate)
+        return FreeVfs(free_vfs.pfs, capacities=tuple(capacities))
 
 
 def is_terminating(assigned_pod: AssignedPod) -> bool:

@@ -4,7 +4,7 @@ The attempt that costs the least counts, by the order in which kube-scheduler ch
 """
 
 from collections.abc import Hashable, Iterator, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 from scheduler.cache.node_columns import Flags, Rows
@@ -25,8 +25,8 @@ from scheduler.placement.vf_accounting import FreeVfs, unused
 
 # So many members take as long as a dry run when they are tried on other networks or in another domain.
 _MEMBERS_AS_LONG = 50
-# Rows whose sorting takes as long as a dry run.
-_SORTED_AS_LONG = 100
+# Rows that take as long as a dry run to sort, and to sum up.
+_SORTED_AS_LONG, _SUMMED_AS_LONG = 100, 4
 
 
 @dataclass(slots=True)
@@ -42,6 +42,7 @@ class GroupVictimSearch:
     row_victims: RowVictims
     objections: Objections
     first: Set[str] | None = None
+    _unused: dict[int, FreeVfs] = field(default_factory=dict)
 
     @property
     def is_spent(self) -> bool:
@@ -90,26 +91,26 @@ class GroupVictimSearch:
         return rows_of_kinds
 
     def _networks(self, domain: Domain) -> Steps[Iterator[tuple[str, ...]]]:
-        """Return the choices of networks to try in a domain: those where there is room if all others have left."""
+        """Return the choices of networks to try in a domain: those where there is room if all leave that may."""
         nodes, demand = self.snapshot.cache.nodes, self.demand
         rows = domain.row_numbers(nodes)
         sums, is_same = NetworkSums(nodes.size, requests_of(demand.members)), demand.group.rails == "same"
-        for count in sums.add(self._unused_vfs(rows)) if is_same else ():
-            self.budget.charge_column(count)
+        for count in sums.add((row, self._free_vfs(row)) for row in rows.tolist()) if is_same else ():
+            self.budget.charge_dry_runs(count // _SUMMED_AS_LONG)
             if self.budget.turn_is_over:
                 yield
         networks = networks_in(domain, nodes) if is_same else ()
         all_choices = choices(demand, demand.needed, networks, partial(sums.admitted, among=rows))
         return (choice for choice in all_choices if choice is not None)
 
-    def _unused_vfs(self, rows: Rows) -> Iterator[tuple[int, FreeVfs]]:
-        """Yield what the PFs of rows have if nobody uses them; nodes of one model share their PFs."""
-        free_vfs_of_model, free_vfs_of_row = dict[int, FreeVfs](), self.snapshot.cache.nodes.free_vfs_of_row
-        for row in rows.tolist():
-            pfs = free_vfs_of_row[row].pfs
-            if id(pfs) not in free_vfs_of_model:
-                free_vfs_of_model[id(pfs)] = unused(pfs)
-            yield row, free_vfs_of_model[id(pfs)]
+    def _free_vfs(self, row: int) -> FreeVfs:
+        if self.first is None:
+            return self.row_victims.free_vfs(row)
+        # Nearly all pods may leave, and nodes of one model share their PFs.
+        pfs = self.snapshot.cache.nodes.free_vfs_of_row[row].pfs
+        if id(pfs) not in self._unused:
+            self._unused[id(pfs)] = unused(pfs)
+        return self._unused[id(pfs)]
 
     def _domains(self) -> Iterator[Domain]:
         placed_on = [assigned_pod.node for assigned_pod in self.demand.placed]
