@@ -13,7 +13,6 @@ watch shows holds), the bind is refused for good (`forget`), or the pod is delet
 """
 
 import copy
-from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 
@@ -25,6 +24,7 @@ from scheduler.cache.node_facts import NO_OFFER
 from scheduler.cache.node_info import DerivedUsage, NodeInfo, UnreadyNodes
 from scheduler.cache.pod_counts import PodCounts
 from scheduler.cache.pod_counts_snapshot import PodCountsSnapshot
+from scheduler.cache.pods_by_node import PodsByNode
 from scheduler.cache.reserved_rates import ReservedRates
 from scheduler.cache.unit_pools import Unit, UnitPools
 from scheduler.cache.volumes.usage import Usage
@@ -33,7 +33,7 @@ from scheduler.constraints.kinds import NONE, Kinds
 from scheduler.constraints.protocol import VFS
 from scheduler.kube.pod_resources import SCORED, add
 from scheduler.kube.selection.affinity import AffinityInfo
-from scheduler.placement.vf_accounting import Claim, VfAccounting, disputes, free_vfs_of, vfs_in_inventory
+from scheduler.placement.vf_accounting import VfAccounting, disputes, free_vfs_of, vfs_in_inventory
 
 
 class Cache:
@@ -44,12 +44,9 @@ class Cache:
         self.unit_pools = UnitPools(kinds, self.nodes)
         self.pod_counts: PodCounts = PodCounts()
         self.volumes = VolumeCache()
-        self._assigned_pods: dict[str, AssignedPod] = {}
-        # By node and uid; a node's pods, and since when its VFs are free, are replaced when they change.
-        self._on: dict[str, Mapping[str, AssignedPod]] = {}
-        # The number of pods of each priority.
-        self._priorities = Counter[int]()
+        self._pods = PodsByNode()
         self._vf_accountings: dict[str, VfAccounting] = {}
+        # Since when a node's VFs are free: replaced when they change.
         self._release_times: dict[str, Mapping[tuple[str, int], float]] = {}
         self._unready = UnreadyNodes()
         self._reserved_rates = ReservedRates()
@@ -66,8 +63,7 @@ class Cache:
         snapshot.nodes, snapshot.pod_counts = self.nodes.snapshot(), PodCountsSnapshot(self.pod_counts)
         snapshot.unit_pools = self.unit_pools.snapshot(snapshot.nodes)
         snapshot.volumes = self.volumes.snapshot(has_volumes=has_volumes)
-        snapshot._on, snapshot._priorities = self._on.copy(), self._priorities.copy()
-        snapshot._release_times, snapshot._assigned_pods = self._release_times.copy(), {}
+        snapshot._pods, snapshot._release_times = self._pods.snapshot(), self._release_times.copy()
         # Derived when it is needed: a decision puts pods on few nodes.
         snapshot._vf_accountings, snapshot._unready = {}, UnreadyNodes()
         snapshot._live = self, self.nodes.changes.end
@@ -85,26 +81,26 @@ class Cache:
         row = self.nodes.put(node_info)
         self._unready.await_end(node_info)
         if previous is None or previous.rates_in_force != node_info.rates_in_force:
-            for assigned_pod in list(self._on.get(node_info.name, {}).values()):
+            for assigned_pod in list(self._pods.on(node_info.name).values()):
                 self._reserve(assigned_pod)
         if previous is None or previous.inventory != node_info.inventory:
-            self._vf_accountings[node_info.name] = VfAccounting(node_info.inventory, self._claims(node_info.name))
+            self._vf_accountings[node_info.name] = VfAccounting(node_info.inventory, self._pods.claims(node_info.name))
         if previous is None:
-            for assigned_pod in self._on.get(node_info.name, {}).values():
+            for assigned_pod in self._pods.on(node_info.name).values():
                 self._count(row, assigned_pod, 1)
-            self._list_ports(row, node_info.name)
+            self.nodes.ports[row] = self._pods.ports(node_info.name)
         accounting = self._vf_accountings[node_info.name]
         self.nodes.show_pfs(row, node_info.fault, accounting.pfs, accounting.model)
         self.nodes.offer(row, accounting.free_vfs.offered_vfs)
         self.nodes.show_free_vfs(row, accounting.free_vfs)
         if self.nodes.unit_pools:
-            self.unit_pools.put(row, node_info, self._assignments(node_info.name))
+            self.unit_pools.put(row, node_info, self._pods.assignments(node_info.name))
 
     def remove_node(self, name: str) -> None:
         row = self.nodes.row_of.get(name)
         if row is None:
             return
-        for assigned_pod in self._on.get(name, {}).values():
+        for assigned_pod in self._pods.on(name).values():
             self._count(row, assigned_pod, -1)
         self.nodes.ports[row] = frozenset()
         self.nodes.show_pfs(row, *NO_OFFER)
@@ -125,20 +121,20 @@ class Cache:
                 self.nodes.touch(row, is_renewal=True)
 
     def assigned(self, uid: str) -> AssignedPod | None:
-        return self._assigned_pods.get(uid)
+        return self._pods.by_uid.get(uid)
 
     def uids(self) -> list[str]:
-        return list(self._assigned_pods)
+        return list(self._pods.by_uid)
 
     def assigned_pods(self) -> Iterator[AssignedPod]:
-        yield from self._assigned_pods.values()
+        yield from self._pods.by_uid.values()
 
     def assigned_pods_on(self, node: str) -> Collection[AssignedPod]:
-        return self._on.get(node, {}).values()
+        return self._pods.on(node).values()
 
     def assigned_on(self, node: str, uid: str) -> AssignedPod | None:
         """Return a pod of a node; None if it is not there."""
-        return self._on.get(node, {}).get(uid)
+        return self._pods.on(node).get(uid)
 
     def vf_accounting(self, node: str) -> VfAccounting:
         """Return what a known node has left; a caller that changes it undoes that before anything else reads it."""
@@ -152,7 +148,7 @@ class Cache:
             live, change_number = self._live
             if not live.nodes.changes.has_changed(self.nodes.row_of[node], change_number):
                 return live.vf_accounting(node).copy()
-        return VfAccounting(self._known_node(node).inventory, self._claims(node))
+        return VfAccounting(self._known_node(node).inventory, self._pods.claims(node))
 
     def _known_node(self, name: str) -> NodeInfo:
         node_info = self.node(name)
@@ -161,17 +157,17 @@ class Cache:
 
     def lowest_priority(self) -> int | None:
         """Return the lowest priority of any pod; None without pods."""
-        return min(self._priorities, default=None)
+        return self._pods.lowest_priority()
 
     def put(self, assigned_pod: AssignedPod, now: float) -> Difference:
         """Add an assigned pod, or replace what was known of it; return what differs."""
-        previous = self._assigned_pods.get(assigned_pod.uid)
+        previous = self.assigned(assigned_pod.uid)
         if assigned_pod.rates is not None or self._reserved_rates:
             assigned_pod.reservation = self._reservation(assigned_pod)
         difference = assigned_pod.differs(previous)
         if previous is not None and difference != "use":
             # The watch shows what was assumed, or what is known; API servers copy a node's zone to its pods.
-            self._replace(assigned_pod)
+            self._pods.replace(assigned_pod)
             if difference == "affinity":
                 self._recount(previous, assigned_pod)
             if previous.reservation != assigned_pod.reservation:
@@ -179,13 +175,12 @@ class Cache:
             return difference
         if previous is not None:
             self.remove(assigned_pod.uid, now)
-        self._assigned_pods[assigned_pod.uid] = assigned_pod
         self.put_back(assigned_pod)
         return difference
 
     def remove(self, uid: str, now: float) -> AssignedPod | None:
         """Take a pod off its node; its VFs are free since ``now`` unless another pod claims them too."""
-        assigned_pod = self._assigned_pods.pop(uid, None)
+        assigned_pod = self.assigned(uid)
         if assigned_pod is None:
             return None
         self.take_off(assigned_pod)
@@ -198,24 +193,9 @@ class Cache:
         return assigned_pod
 
     def take_off(self, assigned_pod: AssignedPod) -> None:
-        """Take a pod off its node; in a snapshot it is found by its node only."""
-        self._priorities[assigned_pod.priority] -= 1
-        if not self._priorities[assigned_pod.priority]:
-            del self._priorities[assigned_pod.priority]
-        rest = {uid: pod for uid, pod in self._on[assigned_pod.node].items() if uid != assigned_pod.uid}
-        if rest:
-            self._on[assigned_pod.node] = rest
-        else:
-            del self._on[assigned_pod.node]
+        """Take a pod off its node: its VFs are free for as long as they were before."""
+        self._pods.remove(assigned_pod)
         self._move(assigned_pod, -1)
-
-    def _replace(self, assigned_pod: AssignedPod) -> None:
-        """Let a pod be found as it is now."""
-        self._assigned_pods[assigned_pod.uid] = assigned_pod
-        self._list(assigned_pod)
-
-    def _list(self, assigned_pod: AssignedPod) -> None:
-        self._on[assigned_pod.node] = {**self._on.get(assigned_pod.node, {}), assigned_pod.uid: assigned_pod}
 
     def assume(self, assigned_pod: AssignedPod, now: float) -> None:
         """Count a pod on the node that was chosen for it, before the API server knows of it."""
@@ -229,58 +209,49 @@ class Cache:
         """
         if isinstance(snapshot.pod_counts, PodCountsSnapshot):
             self.pod_counts.followers.discard(snapshot.pod_counts)
-        by_node, rows_by_info = dict[str, dict[str, AssignedPod]](), dict[AffinityInfo, list[int]]()
+        rows_by_info: dict[AffinityInfo, list[int]] = {}
+        self._pods.add(assigned_pods)
         for assigned_pod in assigned_pods:
-            row, uid = self.nodes.row_of[assigned_pod.node], assigned_pod.uid
-            by_node.setdefault(assigned_pod.node, {})[uid] = self._assigned_pods[uid] = assigned_pod
-            self._priorities[assigned_pod.priority] += 1
             if assigned_pod.volumes:
                 self.volumes.usage.shift(assigned_pod.node, assigned_pod.volumes, 1)
             if assigned_pod.affinity_info is not None:
+                row = self.nodes.row_of[assigned_pod.node]
                 rows_by_info.setdefault(assigned_pod.affinity_info, []).append(row)
         for affinity_info, rows in rows_by_info.items():
             self.pod_counts.add_all(rows, affinity_info)
-        for node, pods in by_node.items():
-            self._on[node] = {**self._on.get(node, {}), **pods}
-            self._vf_accountings[node] = snapshot.vf_accounting(node)
-        self.nodes.adopt(snapshot.nodes, [self.nodes.row_of[node] for node in by_node])
-
-    def retract(self, assigned_pod: AssignedPod) -> None:
-        """Take off a pod that was only tried on its node: its VFs are free for as long as they were before."""
-        if self._assigned_pods.get(assigned_pod.uid) is assigned_pod:
-            del self._assigned_pods[assigned_pod.uid]
-            self.take_off(assigned_pod)
+        nodes = dict.fromkeys(assigned_pod.node for assigned_pod in assigned_pods)
+        self._vf_accountings.update((node, snapshot.vf_accounting(node)) for node in nodes)
+        self.nodes.adopt(snapshot.nodes, [self.nodes.row_of[node] for node in nodes])
 
     def put_back(self, assigned_pod: AssignedPod) -> None:
         """Count a pod on its node, again if it was taken off."""
-        self._priorities[assigned_pod.priority] += 1
-        self._list(assigned_pod)
+        self._pods.add((assigned_pod,))
         self._move(assigned_pod, 1)
 
     def forget(self, uid: str, now: float) -> AssignedPod | None:
         """Take an assumed pod off its node and return it; None if nothing is assumed for it."""
-        assigned_pod = self._assigned_pods.get(uid)
+        assigned_pod = self.assigned(uid)
         return self.remove(uid, now) if assigned_pod is not None and assigned_pod.assumed else None
 
     def finish_binding(self, uid: str) -> None:
         """Mark an assumed pod as bound: the API server has confirmed it."""
-        assigned_pod = self._assigned_pods.get(uid)
+        assigned_pod = self.assigned(uid)
         if assigned_pod is not None:
             assigned_pod.assumed = False
 
     def write_rates(self, rates: PodRates) -> None:
         """Reserve at once what rates need that are going to be written for an assigned pod."""
         self._reserved_rates.write(rates)
-        self._reserve(self._assigned_pods[rates.uid])
+        self._reserve(self._pods.by_uid[rates.uid])
 
     def finish_rates(self, uid: str, *, is_written: bool) -> None:
         """Record that the write of rates has a definite result: they are allocated, or reserve nothing any more."""
-        rates, assigned_pod = self._reserved_rates.finish(uid), self._assigned_pods.get(uid)
+        rates, assigned_pod = self._reserved_rates.finish(uid), self.assigned(uid)
         if rates is None or assigned_pod is None:
             return
         if is_written and (assigned_pod.rates is None or assigned_pod.rates.generation < rates.generation):
             assigned_pod = replace(assigned_pod, rates=rates)
-            self._replace(assigned_pod)
+            self._pods.replace(assigned_pod)
         self._reserve(assigned_pod)
 
     def is_writing_rates(self, uid: str) -> bool:
@@ -292,12 +263,12 @@ class Cache:
 
     def derive_usage(self, name: str) -> DerivedUsage:
         """Derive the usage of a known node from scratch."""
-        node_info, assigned_pods = self._known_node(name), self._on.get(name, {}).values()
+        node_info, assigned_pods = self._known_node(name), self._pods.on(name).values()
         amounts: dict[str, int] = {}
         for assigned_pod in assigned_pods:
             amounts = add(amounts, dict(_amounts(assigned_pod)))
         ports = frozenset(assigned_pod.ports for assigned_pod in assigned_pods if assigned_pod.ports)
-        return DerivedUsage(node_info, amounts, ports, free_vfs_of(node_info.inventory, self._claims(name)))
+        return DerivedUsage(node_info, amounts, ports, free_vfs_of(node_info.inventory, self._pods.claims(name)))
 
     def disputes(self, name: str) -> Mapping[Unit, tuple[str, ...]]:
         """Return what more than one pod claims on a node, with the uids of the pods."""
@@ -305,34 +276,23 @@ class Cache:
         has_vfs = node_info is not None and self._vf_accountings[name].is_disputed
         if node_info is None or not (has_vfs or self.nodes.unit_pools):
             return {}
-        claims = self._claims(name)
+        claims = self._pods.claims(name)
         unit_disputes = self.unit_pools.disputes(name, claims) if self.nodes.unit_pools else {}
         vfs = disputes(node_info.inventory, claims) if node_info.inventory is not None and has_vfs else {}
         return unit_disputes | {Unit(VFS, pci): uids for pci, uids in vfs.items()}
 
     def check(self) -> None:
         """Prove what is kept against what it is derived from; raise AssertionError with the difference."""
-        on_nodes = {
-            uid: assigned_pod for assigned_pods in self._on.values() for uid, assigned_pod in assigned_pods.items()
-        }
-        assert on_nodes == self._assigned_pods, "pods by node differ from pods by uid"
-        assert all(
-            assigned_pod.node == node
-            for node, assigned_pods in self._on.items()
-            for assigned_pod in assigned_pods.values()
-        )
-        assert self._priorities == Counter(assigned_pod.priority for assigned_pod in self._assigned_pods.values()), (
-            "priorities are miscounted"
-        )
+        self._pods.check()
         assert self.nodes.row_of.keys() == self._vf_accountings.keys()
         for name, row in self.nodes.row_of.items():
             self._check_row(name, row)
         self.volumes.check()
-        usage = Usage((assigned_pod.node, assigned_pod.volumes) for assigned_pod in self._assigned_pods.values())
+        usage = Usage((assigned_pod.node, assigned_pod.volumes) for assigned_pod in self._pods.by_uid.values())
         assert self.volumes.usage == usage, "the volumes in use are not those of the pods"
         self.pod_counts.check(
             (self.nodes.row_of[assigned_pod.node], assigned_pod.affinity_info)
-            for assigned_pod in self._assigned_pods.values()
+            for assigned_pod in self._pods.by_uid.values()
             if assigned_pod.affinity_info is not None and assigned_pod.node in self.nodes.row_of
         )
 
@@ -340,7 +300,7 @@ class Cache:
         view, nodes = self.derive_usage(name), self.nodes
         assert nodes.facts[row] == view.node_info, f"node {name!r}: the row's facts are not the node's"
         assert nodes.ports[row] == view.ports, f"node {name!r}: the ports differ"
-        claimed_twice = disputes(view.node_info.inventory, self._claims(name)) if view.node_info.inventory else {}
+        claimed_twice = disputes(view.node_info.inventory, self._pods.claims(name)) if view.node_info.inventory else {}
         assert self._vf_accountings[name].is_disputed == bool(claimed_twice), (
             f"node {name!r}: disputes are missed or made up"
         )
@@ -350,12 +310,12 @@ class Cache:
         assert nodes.used_of(row) == {name: amount for name, amount in view.used.items() if amount}, f"node {name!r}"
         capacity = view.free_vfs.offered_vfs, view.free_vfs.vf_count, view.free_vfs.free_mbps
         assert nodes.vfs_of(row) == capacity, f"node {name!r}: its VFs are not counted as newly derived ones are"
-        self.unit_pools.check(row, name, self._assignments(name))
+        self.unit_pools.check(row, name, self._pods.assignments(name))
         assert all(
             assigned_pod.reservation == self._reservation(assigned_pod) for assigned_pod in self.assigned_pods_on(name)
         ), f"node {name!r}: a pod reserves other rates than it may have"
         free = {pf.name: mask for pf, mask in zip(view.free_vfs.pfs, view.free_vfs.free, strict=True)}
-        for claim in self._claims(name) if view.node_info.inventory is not None else ():
+        for claim in self._pods.claims(name) if view.node_info.inventory is not None else ():
             for vf in vfs_in_inventory(view.node_info.inventory, claim.assignment) if view.node_info.inventory else ():
                 assert not free[vf.pf] >> vf.vf & 1, f"node {name!r}: {vf.pci} is free and pod {claim.uid!r} has it"
 
@@ -368,13 +328,13 @@ class Cache:
             return
         self._count(row, assigned_pod, sign)
         if assigned_pod.ports:
-            self._list_ports(row, assigned_pod.node)
+            self.nodes.ports[row] = self._pods.ports(assigned_pod.node)
         if (claim := assigned_pod.claim) is not None:
             vf_accounting = self.vf_accounting(assigned_pod.node)
             (vf_accounting.add if sign > 0 else vf_accounting.remove)(claim)
             self.nodes.show_free_vfs(row, vf_accounting.free_vfs)
             if claim.assignment.ext:
-                self.unit_pools.show(row, assigned_pod.node, self._assignments(assigned_pod.node))
+                self.unit_pools.show(row, assigned_pod.node, self._pods.assignments(assigned_pod.node))
         self.nodes.touch(row)
 
     def _reservation(self, assigned_pod: AssignedPod) -> Assignment | None:
@@ -388,7 +348,7 @@ class Cache:
         reservation = self._reservation(assigned_pod)
         if reservation != assigned_pod.reservation:
             assigned_pod = replace(assigned_pod, reservation=reservation)
-            self._replace(assigned_pod)
+            self._pods.replace(assigned_pod)
             self._renew_claim(assigned_pod)
 
     def _renew_claim(self, assigned_pod: AssignedPod) -> None:
@@ -415,20 +375,6 @@ class Cache:
         self.nodes.use(row, _amounts(assigned_pod), sign)
         if assigned_pod.affinity_info is not None:
             (self.pod_counts.add if sign > 0 else self.pod_counts.remove)(row, assigned_pod.affinity_info)
-
-    def _list_ports(self, row: int, name: str) -> None:
-        assigned_pods = self._on.get(name, {}).values()
-        self.nodes.ports[row] = frozenset(assigned_pod.ports for assigned_pod in assigned_pods if assigned_pod.ports)
-
-    def _claims(self, name: str) -> list[Claim]:
-        return [claim for assigned_pod in self._on.get(name, {}).values() if (claim := assigned_pod.claim) is not None]
-
-    def _assignments(self, name: str) -> list[Assignment]:
-        return [
-            assigned_pod.assignment
-            for assigned_pod in self._on.get(name, {}).values()
-            if assigned_pod.assignment is not None
-        ]
 
 
 def _amounts(assigned_pod: AssignedPod) -> list[tuple[str, int]]:

@@ -44,7 +44,7 @@ class GroupSnapshot:
     def take_off(self, uid: str) -> None:
         """Count a member on no node any more."""
         bind = self.binds.pop(uid)
-        self.cache.retract(bind.assigned)
+        self.cache.take_off(bind.assigned)
         if bind.plan is not None:
             self.cache.volumes.forget(uid)
 

@@ -223,7 +223,7 @@ def test_a_snapshot_of_a_snapshot_is_private_too(make_node: MakeNode, make_pf: M
     assert facts(second) != before
     assert facts(snapshot) == before
     for pod in pods:
-        second.retract(pod)
+        second.take_off(pod)
     assert facts(second) == before
 
 
