@@ -2,8 +2,9 @@
 
     {"name":"train-1","min":8,"within":"topology.kubernetes.io/rack","prefer":["network.topology.nvidia.com/leaf"],"rails":"same"}
 
-Members of a group start together or not at all. Without ``name`` the group is the pods of one controller. Beside a
-PodGroup, which has a name and a number of its own, ``min`` may be absent.
+Members of a group start together or not at all. ``name_from`` in the place of ``name`` is a label of the pod whose
+value is the name, for templates of which a controller makes several groups. Without either the group is the pods of
+one controller. Beside a PodGroup, which has a name and a number of its own, ``min`` may be absent.
 """
 
 import re
@@ -24,9 +25,9 @@ MOST_LEVELS = 8
 Rails = Literal["same", "index"]
 # Values that are named where members differ.
 _NAMED = 3
-_KNOWN = frozenset({"name", "min", "within", "prefer", "rails"})
+_KNOWN = frozenset({"name", "name_from", "min", "within", "prefer", "rails"})
 _NAME = re.compile(r"[a-z0-9](?:[-a-z0-9.]{0,251}[a-z0-9])?", re.ASCII)
-# A node label's key. Source: apimachinery's IsQualifiedName.
+# A label's key. Source: apimachinery's IsQualifiedName.
 _LABEL_KEY = re.compile(
     r"(?:[a-z0-9](?:[-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9](?:[-\w.]{0,61}[A-Za-z0-9])?", re.ASCII
 )
@@ -37,7 +38,7 @@ class GroupRequest:
     """What a pod says about its group; None or empty for what it leaves out.
 
     ``min`` is how many members must start together, ``within`` the node label whose value all share, ``prefer`` such
-    labels from narrow to wide.
+    labels from narrow to wide. ``name_from`` is the label of the pod whose value is the name.
     """
 
     name: str | None = None
@@ -45,6 +46,7 @@ class GroupRequest:
     within: str | None = None
     prefer: tuple[str, ...] = ()
     rails: Rails | None = None
+    name_from: str | None = None
 
 
 def read_group(annotations: Mapping[str, str]) -> GroupRequest | None:
@@ -70,12 +72,14 @@ def _said(value: object) -> str:
 
 def _read(text: str) -> GroupRequest:
     document = parse(text, names.GROUP, AnnotationError).fields(_KNOWN)
+    name = document.optional("name", _name)
     return GroupRequest(
-        name=document.optional("name", _name),
+        name=name,
         min=document.optional("min", lambda value: value.integer(1, MOST_MEMBERS)),
         within=document.optional("within", _label_key),
         prefer=document.optional("prefer", _levels) or (),
         rails=document.optional("rails", _rails),
+        name_from=document.optional("name_from", lambda value: _name_from(value, name)),
     )
 
 
@@ -86,6 +90,13 @@ _read_short = lru_cache(maxsize=4096)(_read)
 
 def _name(value: Value) -> str:
     return value.match(_NAME, "a group's name (at most 253 of a-z 0-9 . -, alphanumeric at both ends)")
+
+
+def _name_from(value: Value, name: str | None) -> str:
+    key = value.match(_LABEL_KEY, "a pod label's key such as 'leaderworkerset.sigs.k8s.io/group-key'")
+    if name is not None:
+        value.fail(f"{key!r} cannot give a name beside field 'name', which says {name!r}")
+    return key
 
 
 def _label_key(value: Value) -> str:

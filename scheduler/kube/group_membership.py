@@ -39,7 +39,10 @@ class GroupKey(NamedTuple):
 
 
 class GroupMembership(NamedTuple):
-    """A pod's group, its name in messages, and what the pod's own annotation says about it."""
+    """A pod's group, its name in messages, and what the pod's own annotation says about it.
+
+    A name that the annotation takes from a label is the request's ``name``, as if the annotation gave it.
+    """
 
     key: GroupKey
     title: str
@@ -52,19 +55,21 @@ def read_membership(pod: Pod) -> GroupMembership | None:
         raise ValueError("spec.workloadRef (Kubernetes 1.35) is not supported: name a PodGroup by spec.schedulingGroup")
     own, label = _pod_groups(pod)
     if not own and not label:
-        group_request = read_group(pod.annotations)
+        group_request = _read_named(pod)
         return None if group_request is None else _by_annotation(pod, group_request)
     if own and label:
         raise ValueError(
             f"the pod belongs to two PodGroups: {own!r} by spec.schedulingGroup, and {label!r} by label "
             f"{names.POD_GROUP_LABEL!r}"
         )
-    membership, group_request = _by_pod_group(pod), read_group(pod.annotations) or _NOTHING
+    membership, group_request = _by_pod_group(pod), _read_named(pod) or _NOTHING
     if group_request.name not in (None, membership.title):
-        rule = f"{group_request.name!r} is not the name of the pod's PodGroup, {membership.title!r}"
-        raise AnnotationError(names.GROUP, "name", rule)
+        key = group_request.name_from
+        source = "" if key is None else f", the value of label {key!r},"
+        rule = f"{group_request.name!r}{source} is not the name of the pod's PodGroup, {membership.title!r}"
+        raise AnnotationError(names.GROUP, "name" if key is None else "name_from", rule)
     # The PodGroup's name again says nothing that a member without it does not say.
-    return membership._replace(asked=replace(group_request, name=None))
+    return membership._replace(asked=replace(group_request, name=None, name_from=None))
 
 
 def membership_if_readable(pod: Pod) -> GroupMembership | None:
@@ -79,6 +84,18 @@ def membership_of_refused(pod: Pod) -> GroupMembership | None:
     """Return which group a pod that is refused belongs to, by its PodGroup also if it names a second group."""
     membership = membership_if_readable(pod)
     return _by_pod_group(pod) if membership is None and any(_pod_groups(pod)) else membership
+
+
+def _read_named(pod: Pod) -> GroupRequest | None:
+    """Return what a pod's annotation says, with the name that a label gives; None if it has none."""
+    group_request = read_group(pod.annotations)
+    if group_request is None or group_request.name_from is None:
+        return group_request
+    name = (pod.metadata.labels or {}).get(group_request.name_from)
+    if not name:
+        rule = f"label {group_request.name_from!r} of the pod is missing or empty"
+        raise AnnotationError(names.GROUP, "name_from", rule)
+    return replace(group_request, name=name)
 
 
 def _pod_groups(pod: Pod) -> tuple[str, str]:
@@ -96,10 +113,9 @@ def _by_pod_group(pod: Pod) -> GroupMembership:
 def _by_annotation(pod: Pod, group_request: GroupRequest) -> GroupMembership:
     if group_request.min is None:
         raise AnnotationError(names.GROUP, "", "field 'min' is missing, and the pod names no PodGroup that has one")
-    if group_request.name is not None:
-        return GroupMembership(
-            GroupKey("annotation", pod.metadata.namespace, group_request.name), group_request.name, group_request
-        )
+    if (name := group_request.name) is not None:
+        key = GroupKey("annotation", pod.metadata.namespace, name)
+        return GroupMembership(key, name, replace(group_request, name_from=None))
     owner = next((reference for reference in pod.metadata.owner_references or () if reference.controller), None)
     if owner is None:
         raise AnnotationError(names.GROUP, "", "field 'name' is missing, and no controller owns the pod")

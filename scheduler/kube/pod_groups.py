@@ -2,6 +2,7 @@
 
 ``scheduling.k8s.io/v1alpha2`` is Kubernetes 1.36's, ``v1beta1`` 1.37's; they differ in ``disruptionMode``, which is a
 word in the first (``Pod``, ``PodGroup``) and an object with one field in the second (``single``, ``all``).
+With ``parentCompositePodGroupName`` (KEP-6012, 1.37) only the whole of several PodGroups may start.
 ``scheduling.x-k8s.io/v1alpha1`` is scheduler-plugins' (apis/scheduling/v1alpha1/types.go there).
 """
 
@@ -46,6 +47,7 @@ class PodGroupSpec(Struct):
     resource_claims: list[NamedItem] | None = None
     disruption_mode: str | dict[str, object] | None = None
     priority: Int32 | None = None
+    parent_composite_pod_group_name: str | None = None
 
 
 class PodGroupStatus(Struct):
@@ -92,6 +94,9 @@ def read_pod_group(pod_group: PodGroup | CoschedulingPodGroup) -> GroupPolicy:
     if isinstance(pod_group, CoschedulingPodGroup):
         return GroupPolicy(_limited("minMember", max(pod_group.spec.min_member, 1)))
     spec = pod_group.spec
+    if spec.parent_composite_pod_group_name:
+        parent = spec.parent_composite_pod_group_name
+        raise ValueError(f"its parentCompositePodGroupName {parent!r} (CompositePodGroup) is not supported")
     if spec.resource_claims:
         raise ValueError("its resourceClaims (dynamic resource allocation) are not supported")
     topology = spec.scheduling_constraints.topology if spec.scheduling_constraints else None

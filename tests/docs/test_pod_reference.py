@@ -79,13 +79,21 @@ def _templates(job: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
                 for number in range(jobs["replicas"]):
                     one = {"kind": "Job", "metadata": {"name": f"{name}-{number}"}, "spec": jobs["template"]["spec"]}
                     yield from _templates(one)
+        case "LeaderWorkerSet":
+            group = spec["leaderWorkerTemplate"]
+            template = group["workerTemplate"]
+            # As the webhook labels leaders, and the controller their workers: lws, pkg/webhooks/pod_webhook.go, Default,
+            # and pkg/controllers/pod_controller.go, constructWorkerStatefulSetApplyConfiguration.
+            labels = {"leaderworkerset.sigs.k8s.io/group-key": name}
+            labelled = {**template, "metadata": {**template["metadata"], "labels": labels}}
+            yield from [(f"{name}-0", labelled)] * group["size"]
         case "MPIJob" | "PyTorchJob":
             for role, replicas in (spec.get("mpiReplicaSpecs") or spec["pytorchReplicaSpecs"]).items():
                 controller = f"{name}-launcher" if role == "Launcher" else name
                 yield from [(controller, replicas["template"])] * replicas["replicas"]
 
 
-@pytest.mark.parametrize("kind", ["Job", "JobSet", "MPIJob", "PyTorchJob"])
+@pytest.mark.parametrize("kind", ["Job", "JobSet", "MPIJob", "PyTorchJob", "LeaderWorkerSet"])
 def test_the_manifests_of_jobs_are_groups(kind: str) -> None:
     """The scheduler reads all ranks of a job as one group of as many as it needs; a launcher is none of them."""
     (job,) = [one for one in JOBS if one["kind"] == kind]

@@ -115,7 +115,7 @@ def _asked(pod: Place) -> GroupRequest | None:
         asked = read_group({names.GROUP: text})
     except AnnotationError:
         return None
-    return asked if asked is not None and asked.min is not None else None
+    return asked if asked is not None and asked.min is not None and asked.name_from is None else None
 
 
 def _judge(members: Sequence[_Member]) -> Iterator[SizeFinding]:

@@ -1,6 +1,6 @@
 """`kubectl mooring lint FILE`: what of a manifest would be refused, by line, field and rule. Pure."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -12,6 +12,7 @@ from cli.plugin.reports.lint.other_groups import other_groups
 from cli.plugin.reports.objects import REQUESTS, SCHEDULERS, UNKNOWN, unknown_annotations
 from cli.plugin.reports.tables import Answer, Cell, Table
 from mooring import names
+from mooring.annotations.group import read_group
 from mooring.annotations.request import PodRequest, read_request
 from mooring.errors import AnnotationError
 from mooring.gpu.assignment import KIND as GPU
@@ -178,9 +179,12 @@ def _as_the_scheduler(there: PodPlace) -> Iterator[tuple[Place, str]]:
     metadata = value.get("metadata") if isinstance(value.get("metadata"), dict) else {}
     # A template's pods have a controller, which is their group if that has no name.
     kind, _, name = there.owner.partition("/")
-    owners = {} if kind == "Pod" else {"ownerReferences": [{"kind": kind, "name": name, "controller": True}]}
+    of_template: dict[str, Any] = {}
+    if kind != "Pod":
+        of_template["ownerReferences"] = [{"kind": kind, "name": name, "controller": True}]
+        of_template["labels"] = _labels(metadata)
     try:
-        read = msgspec.convert({**value, "metadata": {"name": "", **owners, **metadata}}, Pod)
+        read = msgspec.convert({**value, "metadata": {"name": "", **metadata, **of_template}}, Pod)
     except msgspec.ValidationError as unreadable:
         yield pod, f"not a pod: {unreadable}"
         return
@@ -191,6 +195,18 @@ def _as_the_scheduler(there: PodPlace) -> Iterator[tuple[Place, str]]:
     # What plug-ins of the scheduler would say is not known here.
     if isinstance(pod_info, Refusal) and not others:
         yield _place_of(pod, pod_info.reason)
+
+
+def _labels(metadata: Mapping[str, Any]) -> object:
+    """Return a template's labels, and the one that gives its group's name: the controller may set that one."""
+    labels, annotations = metadata.get("labels") or {}, metadata.get("annotations")
+    text = annotations.get(names.GROUP) if isinstance(annotations, dict) else None
+    try:
+        group_request = read_group({names.GROUP: text}) if isinstance(text, str) else None
+    except AnnotationError:
+        group_request = None
+    key = group_request.name_from if group_request is not None else None
+    return {key: "value", **labels} if key is not None and isinstance(labels, dict) else labels
 
 
 def _place_of(pod: Place, reason: str) -> tuple[Place, str]:

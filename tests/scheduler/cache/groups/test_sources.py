@@ -48,11 +48,16 @@ def test_the_annotation_is_read() -> None:
     [
         ('{"min":0}', ".min: 0 is not an integer from 1 to 4096"),
         ('{"min":4097}', ".min: 4097 is not an integer from 1 to 4096"),
-        ('{"size":3}', ".size: unknown field; known are min, name, prefer, rails, within"),
+        ('{"size":3}', ".size: unknown field; known are min, name, name_from, prefer, rails, within"),
         ('{"name":"A"}', ".name: 'A' is not a group's name (at most 253 of a-z 0-9 . -, alphanumeric at both ends)"),
         ('{"within":"a/b/c"}', ".within: 'a/b/c' is not a node label's key such as 'topology.kubernetes.io/rack'"),
         ('{"prefer":["a","a"]}', ".prefer: names label 'a' twice"),
         ('{"rails":"any"}', ".rails: 'any' is not one of same, index"),
+        ('{"name":"a","name_from":"app"}', ".name_from: 'app' cannot give a name beside field 'name', which says 'a'"),
+        (
+            '{"name_from":"a/b/c"}',
+            ".name_from: 'a/b/c' is not a pod label's key such as 'leaderworkerset.sigs.k8s.io/group-key'",
+        ),
         ("[]", ": a list of 0 is not an object"),
     ],
 )
@@ -79,6 +84,24 @@ def test_a_pod_names_its_group_in_one_of_four_ways(make_pod: MakePod) -> None:
     assert read_membership(make_pod()) is None
 
 
+@pytest.mark.parametrize("value", ["c", "9fd2a1", "Group_7.a"])
+def test_a_group_takes_its_name_from_a_label_of_the_pod(make_pod: MakePod, value: str) -> None:
+    """As a label's value may be; members that give the same name as a text are in the same group."""
+    labels = {"labels": {"example.com/key": value}}
+    by_label = _pod(make_pod, '{"name_from":"example.com/key","min":2}', metadata=labels)
+    asked = GroupRequest(value, 2)
+    assert read_membership(by_label) == (("annotation", "default", value), value, asked)
+    if value == "c":
+        assert read_membership(_pod(make_pod, '{"name":"c","min":2}')) == read_membership(by_label)
+
+
+def test_a_label_may_repeat_the_name_of_the_pods_pod_group(make_pod: MakePod) -> None:
+    """As the annotation's own name may."""
+    labels = {"labels": {"set": "a"}}
+    again = _pod(make_pod, '{"name_from":"set","rails":"same"}', pod_group="a", metadata=labels)
+    assert read_membership(again) == (("PodGroup", "default", "a"), "a", GroupRequest(rails="same"))
+
+
 @pytest.mark.parametrize(
     ("ways", "reason"),
     [
@@ -90,6 +113,19 @@ def test_a_pod_names_its_group_in_one_of_four_ways(make_pod: MakePod) -> None:
         (
             {"group": '{"name":"b"}', "pod_group": "a"},
             "annotation 'mooring.dev/group'.name: 'b' is not the name of the pod's PodGroup, 'a'",
+        ),
+        (
+            {"group": '{"name_from":"set"}', "pod_group": "a", "metadata": {"labels": {"set": "b"}}},
+            "annotation 'mooring.dev/group'.name_from: 'b', the value of label 'set', is not the name of the pod's "
+            "PodGroup, 'a'",
+        ),
+        (
+            {"group": '{"name_from":"set","min":2}'},
+            "annotation 'mooring.dev/group'.name_from: label 'set' of the pod is missing or empty",
+        ),
+        (
+            {"group": '{"name_from":"set","min":2}', "metadata": {"labels": {"set": ""}}},
+            "annotation 'mooring.dev/group'.name_from: label 'set' of the pod is missing or empty",
         ),
         (
             {"group": '{"name":"b"}'},
@@ -131,6 +167,10 @@ def test_scheduler_plugins_pod_group_gives_its_number() -> None:
     ("spec", "reason"),
     [
         ({"resourceClaims": [{"name": "c"}]}, "its resourceClaims (dynamic resource allocation) are not supported"),
+        (
+            {"schedulingPolicy": {"gang": {"minCount": 2}}, "parentCompositePodGroupName": "whole"},
+            "its parentCompositePodGroupName 'whole' (CompositePodGroup) is not supported",
+        ),
         ({}, "schedulingPolicy must be either gang or basic"),
         ({"schedulingPolicy": {"gang": {"minCount": 5000}}}, "minCount 5000 is not from 1 to 4096"),
         (
