@@ -82,8 +82,8 @@ def _templates(job: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
         case "LeaderWorkerSet":
             group = spec["leaderWorkerTemplate"]
             template = group["workerTemplate"]
-            # As the webhook labels leaders, and the controller their workers: lws, pkg/webhooks/pod_webhook.go, Default,
-            # and pkg/controllers/pod_controller.go, constructWorkerStatefulSetApplyConfiguration.
+            # As the webhook labels leaders, and the controller their workers. Source: lws, pkg/webhooks/pod_webhook.go,
+            # Default, and pkg/controllers/pod_controller.go, constructWorkerStatefulSetApplyConfiguration.
             labels = {"leaderworkerset.sigs.k8s.io/group-key": name}
             labelled = {**template, "metadata": {**template["metadata"], "labels": labels}}
             yield from [(f"{name}-0", labelled)] * group["size"]
