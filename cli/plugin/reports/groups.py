@@ -11,6 +11,7 @@ from typing import Literal
 
 from cli.plugin.reports import explain
 from cli.plugin.reports.explain import DecisionReport
+from cli.plugin.reports.level_use import LevelUse, level_uses
 from cli.plugin.reports.objects import Event
 from cli.plugin.reports.objects import Node as ShownNode
 from cli.plugin.reports.tables import Answer, Cell, Table, Tone, cells
@@ -25,7 +26,7 @@ from scheduler.kube.group_membership import GroupKey, Naming, membership_if_read
 from scheduler.kube.objects import Pod
 from scheduler.kube.refused import Refused
 
-_COLUMNS = ("NAMESPACE", "NAME", "STATE", "MIN", "BOUND", "WAITING", "DOMAIN", "UNPLACED", "REFUSED-BY")
+_COLUMNS = ("NAMESPACE", "NAME", "STATE", "MIN", "BOUND", "WAITING", "DOMAIN", "HOPS", "UNPLACED", "REFUSED-BY")
 _WIDE = ("SOURCE", "WITHIN", "PREFER", "RAILS", "WHY")
 _SOURCES: Mapping[Naming, str] = {
     "PodGroup": "podgroups.scheduling.k8s.io",
@@ -107,16 +108,20 @@ class FoundGroup:
         return said.most_common(1)[0][0] if said else self.refusal
 
     @property
+    def levels(self) -> list[LevelUse]:
+        """Return how the placed members use each level that the group names, from narrow to wide."""
+        if isinstance(self.group, Refused) or self.labels is None:
+            return []
+        keys = dict.fromkeys((*self.group.prefer, *((self.group.within,) if self.group.within else ())))
+        placed = set(self.members.of("placed", "leaving"))
+        nodes = [pod.spec.node_name or "" for uid, pod in in_order(self) if uid in placed]
+        return list(level_uses(keys, [self.labels.get(node, {}) for node in nodes]))
+
+    @property
     def domain(self) -> tuple[str, str] | None:
         """Return the label, and its value, of the narrowest level that the placed members share."""
-        if isinstance(self.group, Refused) or self.labels is None:
-            return None
-        nodes = {self.pods[uid].spec.node_name or "" for uid in self.members.of("placed", "leaving")}
-        for key in (*self.group.prefer, self.group.within):
-            values = {self.labels.get(node, {}).get(key) for node in nodes}
-            if key and len(values) == 1 and (value := values.pop()):
-                return key, value
-        return None
+        shared = (one for one in self.levels if len(one.domains) == 1 and one.domains[0])
+        return next(((one.label, one.domains[0]) for one in shared), None)
 
     @property
     def hangs_on(self) -> HangsOn | None:
@@ -244,7 +249,7 @@ def _row(one: FoundGroup, *, wide: bool) -> tuple[Cell, ...]:
         group.min if group else "?",
         one.members.counting,
         one.waiting,
-        _domain(one),
+        *_domain(one),
         hangs_on.member if hangs_on else "",
         some(hangs_on.nodes) if hangs_on else "",
     )
@@ -254,10 +259,15 @@ def _row(one: FoundGroup, *, wide: bool) -> tuple[Cell, ...]:
     return (*own, *cells(_SOURCES[one.key.naming], *asked, one.why if one.waiting else ""))
 
 
-def _domain(one: FoundGroup) -> Cell:
+def _domain(one: FoundGroup) -> tuple[Cell, ...]:
+    """Return the domain that the members share, or how many of the narrowest level, and the hops that leave one."""
     if one.labels is None:
-        return Cell("?", "warning")
-    return cells(one.domain[1] if one.domain else "")[0]
+        return Cell("?", "warning"), Cell("?", "warning")
+    if not one.levels:
+        return cells("", "")
+    narrowest = one.levels[0]
+    domain = one.domain[1] if one.domain else f"{len(narrowest.domains)} domains"
+    return cells(domain, f"{narrowest.crossing}/{narrowest.hops}")
 
 
 def some(names: Sequence[str]) -> str:
@@ -309,6 +319,7 @@ def facts(one: FoundGroup, decision: str, known_from: str = "") -> Table:
         ("prefer", ", ".join(group.prefer) if group else ""),
         ("rails", group.rails if group else ""),
         ("domain", f"{domain[0]} {domain[1]!r}" if domain else ""),
+        *((f"in {level.label}", level.text) for level in one.levels),
         ("unplaced", f"{hangs_on.member}, after {hangs_on.fitting} of {hangs_on.wanted}" if hangs_on else ""),
         ("refused by", some(hangs_on.nodes) if hangs_on else ""),
         ("decision", decision),
@@ -319,7 +330,7 @@ def facts(one: FoundGroup, decision: str, known_from: str = "") -> Table:
 
 def member_table(one: FoundGroup) -> Table:
     """Return a row for each pod of a group."""
-    listed = [(pod, one.members.states[uid].standing) for uid, pod in _in_order(one)]
+    listed = [(pod, one.members.states[uid].standing) for uid, pod in in_order(one)]
     rows = [cells(pod.metadata.name, _TEXTS[standing], pod.spec.node_name) for pod, standing in listed]
     return Table(("MEMBER", "STATE", "NODE"), rows, "its members")
 
@@ -335,7 +346,7 @@ _TEXTS: Mapping[Standing, str] = {
 }
 
 
-def _in_order(one: FoundGroup) -> list[tuple[str, Pod]]:
+def in_order(one: FoundGroup) -> list[tuple[str, Pod]]:
     return sorted(one.pods.items(), key=lambda each: by_index(each[1]))
 
 
@@ -355,6 +366,10 @@ def as_item(one: FoundGroup) -> dict[str, object]:
         "prefer": list(group.prefer) if group else [],
         "rails": group.rails if group else None,
         "domain": {"label": domain[0], "value": domain[1]} if domain else None,
+        "levels": [
+            {"label": level.label, "domains": list(level.domains), "hops": level.hops, "crossing": level.crossing}
+            for level in one.levels
+        ],
         "hangs_on": {
             "member": hangs_on.member,
             "fitting": hangs_on.fitting,
@@ -370,6 +385,6 @@ def as_item(one: FoundGroup) -> dict[str, object]:
                 "state": _TEXTS[one.members.states[uid].standing],
                 "node": pod.spec.node_name or "",
             }
-            for uid, pod in _in_order(one)
+            for uid, pod in in_order(one)
         ],
     }

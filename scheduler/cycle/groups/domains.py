@@ -5,15 +5,17 @@ of racks repeat. ``prefer`` gives the levels from narrow to wide, ``within`` the
 that admit the whole group by plain sums (`scheduler.cycle.groups.member_room`) are tried, the smallest first. On the
 widest one, in the end, those are tried that admit at least as many as are needed, the largest first. Without
 ``within`` the whole cluster is that level. A domain that is tried although no narrower one admits the group is filled
-by the fewest of the narrower ones that do, one after another, so that consecutive ranks are together.
+by the fewest of the narrower ones that do, one after another, and each of these likewise: consecutive ranks are
+together on every level. Of as few domains those are taken of which the group leaves the least over.
 
 Why it is right: a domain that is tried is tried exactly. While members are placed, only the domains in which they are
-count: on the narrowest level that they share, and wider ones. While none of their nodes is known, nobody joins them in
-a domain that all must share.
+count: on the narrowest level that they share, and wider ones, in which the domains of the narrowest level that have
+members are filled first. While none of their nodes is known, nobody joins them in a domain that all must share.
 
 What it costs: some arrays over all nodes for each shape of members and level.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -87,21 +89,18 @@ def targets(demand: GroupDemand, room: MemberRoom, cache: Cache) -> Iterator[Tar
     if demand.placed and group.within:
         yield Target(_empty_domain(group), min_members)
         return
-    narrower: _Level | None = None
+    level: _Level | None = None
     for keys in levels:
-        level = _Level(keys, nodes, room)
-        yield from (level.target(number, count, narrower) for number in level.at_least(count))
+        level = _Level(keys, nodes, room, level)
+        yield from map(partial(level.target, count=count), level.at_least(count))
         if keys[0] == group.within:
             if min_members < count:
-                yield from (level.target(number, min_members, narrower) for number in level.largest(min_members))
+                yield from map(partial(level.target, count=min_members), level.largest(min_members))
             # For the reasons of its nodes: no domain may be large enough.
             first = next(level.largest(0), None)
-            empty = Target(_empty_domain(group), min_members)
-            yield empty if first is None else level.target(first, min_members, narrower)
-        narrower = level
+            yield Target(_empty_domain(group), min_members) if first is None else level.target(first, min_members)
     if not group.within:
-        parts = partial(narrower.fewest, None, count) if narrower is not None else _no_parts
-        yield Target(EVERYWHERE, min_members, parts)
+        yield Target(EVERYWHERE, min_members, partial(level.parts, None, count) if level is not None else _no_parts)
 
 
 def domains_within(group: Group, placed_on: Sequence[str], cache: Cache) -> Iterator[Domain]:
@@ -151,7 +150,14 @@ def _shared_domains(
             # Labels have changed since: where most of the members are.
             yield Target(Domain(max(sorted(set(values)), key=values.count)), min_members)
     if not is_hard:
-        yield Target(EVERYWHERE, min_members)
+        yield Target(EVERYWHERE, min_members, partial(_domains_of, nodes, levels[:1], anchors))
+
+
+def _domains_of(nodes: NodeColumns, levels: Sequence[tuple[str, ...]], anchors: Sequence[int]) -> list[Flags]:
+    """Return the domains of a level that have members, those with the most first."""
+    counts = Counter(_values(nodes, keys, row) for keys in levels for row in anchors)
+    flags = (Domain(values).rows(nodes) for values, _ in counts.most_common() if values[0][1] != _NO_VALUE)
+    return [one for one in flags if one is not None]
 
 
 def _values(nodes: NodeColumns, keys: Sequence[str], row: int) -> tuple[tuple[str, str], ...]:
@@ -163,8 +169,10 @@ def _values(nodes: NodeColumns, keys: Sequence[str], row: int) -> tuple[tuple[st
 class _Level:
     """The domains of a level, the smallest first: how many members each admits, and its rows."""
 
-    def __init__(self, keys: Sequence[str], nodes: NodeColumns, room: MemberRoom | None) -> None:
-        self._keys, self._nodes = keys, nodes
+    def __init__(
+        self, keys: Sequence[str], nodes: NodeColumns, room: MemberRoom | None, narrower: "_Level | None" = None
+    ) -> None:
+        self._keys, self._nodes, self._narrower = keys, nodes, narrower
         rows = nodes.all_rows()
         for key in keys:
             rows = rows[nodes.label(key).ids[rows] > 0]
@@ -203,22 +211,46 @@ class _Level:
     def domain(self, number: int) -> Domain:
         return Domain(_values(self._nodes, self._keys, int(self._first[number])))
 
-    def target(self, number: int, count: int, narrower: "_Level | None") -> Target:
-        if narrower is None:
+    def target(self, number: int, count: int) -> Target:
+        if self._narrower is None:
             return Target(self.domain(number), count)
-        return Target(self.domain(number), count, partial(narrower.fewest, self._flags(number), count))
+        return Target(self.domain(number), count, partial(self._narrower.parts, self._flags(number), count))
 
-    def fewest(self, inside: Flags | None, count: int) -> Sequence[Flags]:
-        """Return the fewest domains, of those inside if given, that admit so many members together."""
-        parts, member_count = list[Flags](), 0
-        for number in self.largest(1):
-            if inside is not None and not inside[self._first[number]]:
-                continue
-            parts.append(self._flags(number))
-            member_count += int(self._admits_any[number])
-            if member_count >= count:
-                return parts
-        return ()
+    def parts(self, inside: Flags | None, count: int) -> list[Flags]:
+        """Return the domains to fill one after another by so many members, each behind the narrower ones in it.
+
+        These are the fewest of those inside a wider domain, if given.
+        """
+        parts = list[Flags]()
+        for number, share in self._fewest(inside, count):
+            flags = self._flags(number)
+            parts += self._narrower.parts(flags, share) if self._narrower is not None else ()
+            parts.append(flags)
+        return parts
+
+    def _fewest(self, inside: Flags | None, count: int) -> Iterator[tuple[int, int]]:
+        """Yield the fewest domains that admit so many members, or all if none do, the largest first, with their shares.
+
+        Of as many each is the smallest that leaves enough for the rest: the one that just fits comes before others.
+        """
+        numbers = np.argsort(self._admits_any, kind="stable")
+        numbers = numbers[self._admits_any[numbers] > 0]
+        if inside is not None:
+            numbers = numbers[inside[self._first[numbers]]]
+        admits = self._admits_any[numbers]
+        count = min(count, int(admits.sum()))
+        few = int(np.searchsorted(np.cumsum(admits[::-1]), count)) + 1 if count else 0
+        chosen, missing = list[int](), count
+        for others in reversed(range(few)):
+            most_of_others = int(admits[len(admits) - others :].sum())
+            position = min(int(np.searchsorted(admits, missing - most_of_others)), len(admits) - others - 1)
+            chosen.append(int(numbers[position]))
+            missing -= int(admits[position])
+            numbers, admits = np.delete(numbers, position), np.delete(admits, position)
+        for number in sorted(chosen, key=lambda one: -int(self._admits_any[one])):
+            share = min(int(self._admits_any[number]), count)
+            count -= share
+            yield number, share
 
     def _flags(self, number: int) -> Flags:
         flags: Flags = np.zeros(self._nodes.size, np.bool_)

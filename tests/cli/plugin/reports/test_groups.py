@@ -66,7 +66,7 @@ def test_a_group_that_waits_shows_the_member_and_the_node_that_it_hangs_on() -> 
     """They come from the event of the decision; before one the row has neither."""
     waiting = [member(index) for index in range(3)]
     answer = groups.report(find(*waiting, events=[event("uid-rank-1", _WHY)]), wide=False)
-    assert rows(answer) == [["default", "train", "Waiting", "3", "0", "3", "-", "rank-2", "n3"]]
+    assert rows(answer) == [["default", "train", "Waiting", "3", "0", "3", "-", "-", "rank-2", "n3"]]
     assert rows(groups.report(find(*waiting), wide=False))[0][-2:] == ["-", "-"]
     wide = draw(groups.report(find(*waiting), wide=True).tables, coloured=False)
     assert wide.endswith(_MESSAGE)
@@ -78,10 +78,24 @@ def test_a_group_that_runs_shows_the_domain_that_its_members_share() -> None:
     placed = [member(index, f"n{index}", group) for index in range(3)]
     racks = {"n0": "r1", "n1": "r1", "n2": "r1"}
     assert rows(groups.report(find(*placed, racks=racks), wide=False)) == [
-        ["default", "train", "Scheduled", "3", "3", "0", "r1", "-", "-"]
+        ["default", "train", "Scheduled", "3", "3", "0", "r1", "0/3", "-", "-"]
     ]
     (apart,) = find(*placed, racks=racks | {"n2": "r2"})
     assert apart.domain is None
+
+
+def test_a_group_in_several_racks_shows_how_many_and_how_often_its_ring_leaves_one() -> None:
+    """Ranks 0, 1 in one rack and 2, 3 in another: two of four hops cross, the last one back to rank 0 included."""
+    placed = [member(index, f"n{index}") for index in range(4)]
+    found = find(*placed, racks={"n0": "r2", "n1": "r2", "n2": "r1", "n3": "r1"})
+    row = draw(groups.report(found, wide=False).tables[:1], coloured=False).splitlines()[1]
+    assert row.split("0   ")[-1].split() == ["2", "domains", "2/4", "-", "-"]
+    level = {"label": _GROUP["within"], "domains": ["r2", "r1"], "hops": 4, "crossing": 2}
+    assert groups.as_item(found[0])["levels"] == [level]
+    said = draw(groups.detail(found[0]).tables[:1], coloured=False)
+    assert "2 domain(s): 'r2', 'r1'; 2 of 4 ring hops leave one" in said
+    (mixed,) = find(*placed, racks={"n0": "r2", "n1": "r1", "n2": "r2", "n3": "r1"})
+    assert [one.crossing for one in mixed.levels] == [4]
 
 
 @pytest.mark.parametrize(
@@ -142,7 +156,7 @@ async def test_one_group_is_shown_with_its_members(served: Served) -> None:
     assert item["members"][1] == {"name": "rank-1", "uid": uids[1], "state": "waiting", "node": ""}
     assert list(item) == [
         *("namespace", "name", "source", "state", "why", "min", "bound", "waiting", "within", "prefer", "rails"),
-        *("domain", "hangs_on", "members"),
+        *("domain", "levels", "hangs_on", "members"),
     ]
     status, _, err = await served.run("groups", "nobody")
     assert (status, err) == (1, "kubectl mooring: namespace 'default' has no group 'nobody'\n")

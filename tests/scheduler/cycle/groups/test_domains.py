@@ -190,6 +190,40 @@ def test_without_a_domain_that_is_large_enough_the_fewest_are_filled_and_consecu
     assert [rack for _, rack in by_rank] == ["b"] * 4 + ["d"] * 3
 
 
+def test_of_as_few_domains_those_that_just_fit_are_filled(racks: Racks) -> None:
+    """Two whole racks of four, and the larger one stays for a job of six."""
+    for rack, count in (("a", 6), ("b", 4), ("c", 4)):
+        racks.rack(rack, count)
+    racks.job(8, prefer=[RACK])
+    assert racks.placed() == ["b"] * 4 + ["c"] * 4
+
+
+def test_on_each_level_the_fewest_domains_are_filled_one_inside_the_other(racks: Racks) -> None:
+    """Two of three racks, and in each its leaves one after another, by the order of the ranks."""
+    for rack in "ab":
+        for number in range(3):
+            for leaf in ("1", "2"):
+                racks.nodes(f"{rack}{leaf}-{number}", labels={RACK: rack, LEAF: rack + leaf})
+    racks.rack("c", 2)
+    group = json.dumps({"name": "train", "min": 9, "prefer": [LEAF, RACK]})
+    racks.see(*(racks.member(f"m{number}", group) for number in range(9)))
+    made = {one.pod_info.pod.metadata.name: one.assigned.node for one in binds(racks.work())}
+    assert [made[f"m{number}"].partition("-")[0] for number in range(9)] == ["a1"] * 3 + ["a2"] * 3 + ["b1"] * 3
+
+
+def test_a_rank_that_is_made_again_stays_in_the_racks_of_the_others(racks: Racks) -> None:
+    """No rack holds all of them, and a third one has more room."""
+    for rack, count in (("a", 3), ("b", 3), ("z", 2)):
+        racks.rack(rack, count)
+    group = json.dumps({"name": "train", "min": 6, "prefer": [RACK]})
+    racks.see(*(racks.member(f"m{number}", group) for number in range(6)))
+    bound = racks.bound(*binds(racks.work()))
+    racks.gone(bound[2])
+    racks.rack("c", 3)
+    racks.see(racks.member("again", group))
+    assert racks.placed(1.0) == ["a"]
+
+
 def test_names_of_racks_repeat(racks: Racks) -> None:
     """A domain is its label's value and those of all wider levels: rack 1 of one zone is not rack 1 of another."""
     racks.rack("1", 2, zone="x")
