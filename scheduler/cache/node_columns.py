@@ -16,7 +16,8 @@ Why it is right:
 - A judgement depends on the value alone, so that rows with equal values can share it.
 - What a row's pods use is summed without a limit, and what they leave is at least `_MIN_FREE`: nothing wraps.
 - Only `Cache` writes (and `UnitPools`, a part of it). Its `check` derives every row again from the node and its pods.
-- A snapshot shares what nodes are (`scheduler.cache.node_facts`) and what a row's pods use, and copies the rest.
+- A snapshot shares what nodes are (`scheduler.cache.node_facts`) and, until they change, columns and what is kept by
+  row (`RowList`); it copies what pods leave.
 
 What it costs: a change of a pod or a node is written to one row, and `since` takes time for the changed rows only. A
 plugin over all nodes is a few numpy calls, each of which costs as much for one row as for a hundred; for a single row
@@ -32,7 +33,7 @@ from typing import Any
 
 import numpy as np
 
-from scheduler.cache.column import Amounts, Column, Journal, grown
+from scheduler.cache.column import Amounts, Column, Journal, RowList, grown
 from scheduler.cache.node_facts import SMALLEST, NodeFacts, make_room
 from scheduler.cache.node_facts import Flags as Flags
 from scheduler.cache.node_info import NodeInfo
@@ -62,8 +63,6 @@ _PUBLISHED_AS: Mapping[str, str] = {score_name: name for name, score_name in SCO
 _MIN_FREE = -(2**62)
 # Views of single rows that are kept, some 6 MiB: a search for victims looks at every row, again for each pod.
 _MOST_ROW_VIEWS = 8192
-# What `NodeColumns.snapshot` copies.
-_FIELDS = ("free_vfs_of_row", "_usage", "_free")
 
 
 @dataclass(slots=True)
@@ -93,13 +92,13 @@ class NodeColumns(NodeFacts):
 
     def __init__(self) -> None:
         super().__init__()
-        self.free_vfs_of_row: list[FreeVfs] = []
+        self.free_vfs_of_row = RowList[FreeVfs]()
         # The host ports of each pod that takes any: a pod may take thousands, and its own are hashed once.
         self.ports: Column[frozenset[HostPorts]] = Column(SMALLEST, frozenset())
         # What is left of other kinds of resource, by kind.
         self.unit_pools: dict[str, Column[Any]] = {}
         # What the pods of each row use, without zeros: no dict is changed.
-        self._usage: list[dict[str, int]] = []
+        self._usage = RowList[dict[str, int]]()
         self._scalars: dict[str, ScalarResource] = {}
         self._allocatable: Amounts = np.zeros((LINE_COUNT, SMALLEST), np.int64)
         self._free: Amounts = np.zeros((LINE_COUNT, SMALLEST), np.int64)
@@ -111,8 +110,8 @@ class NodeColumns(NodeFacts):
     def snapshot(self) -> "NodeColumns":
         """Return all nodes as they are now; what is written later to one of both is not in the other."""
         snapshot = super().snapshot()
-        for name in _FIELDS:
-            setattr(snapshot, name, getattr(self, name).copy())
+        snapshot.free_vfs_of_row, snapshot._usage = self.free_vfs_of_row.snapshot(), self._usage.snapshot()
+        snapshot._free = self._free.copy()
         snapshot.ports, snapshot.changes = self.ports.snapshot(), self.changes.successor()
         snapshot.unit_pools = {kind: column.snapshot() for kind, column in self.unit_pools.items()}
         snapshot._scalars = {name: scalar.copy() for name, scalar in self._scalars.items()}
