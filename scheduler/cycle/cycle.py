@@ -40,6 +40,7 @@ from scheduler.cycle.placement_budget import PlacementBudget, TurnSpent
 from scheduler.cycle.preemption.preemption import Futile, Preemption
 from scheduler.cycle.preemption.select_victims import VictimSearch
 from scheduler.cycle.refusals import Among, RefusedRows, batches, no_node_available, none_available, refused_rows, sift
+from scheduler.cycle.refusing_nodes import RefusingNodes
 from scheduler.cycle.signature_scores import SignatureScores
 from scheduler.kube.cluster_event import LEAVING, NO_EVENT, ClusterEvent
 from scheduler.kube.pod_info import PodInfo
@@ -87,6 +88,7 @@ class SchedulingCycle:
         cache: Cache,
         nominated_pods: NominatedPods,
         preemption: Preemption,
+        refusing_nodes: RefusingNodes | None = None,
         max_named_nodes: int = NAMED,
         sign: SignAssignment | None = None,
     ) -> None:
@@ -96,6 +98,7 @@ class SchedulingCycle:
         self._signature_scores = KeptSignatureScores(cache.nodes)
         self._nominated_pods = nominated_pods
         self._preemption = preemption
+        self._refusing_nodes = refusing_nodes or RefusingNodes()
 
     def on(self, cache: Cache, nominated_pods: NominatedPods) -> "SchedulingCycle":
         """Return a cycle that decides on a snapshot of the cache that was made just now."""
@@ -188,8 +191,20 @@ class SchedulingCycle:
     def _choose(
         self, pod_info: PodInfo, now: float, budget: PlacementBudget, among: Among | None, record_phase: RecordPhase
     ) -> "_Choice | list[RefusedRows] | NoNode":
-        """Choose the best node, of those ``among`` if given; return why none passes if none does."""
+        """Choose the best node, of those ``among`` if given; return why none passes if none does.
+
+        Nodes that have just refused such a pod come after all others.
+        """
         self._cache.tick(now)
+        if elsewhere := self._refusing_nodes.elsewhere(pod_info.pod, among, self._cache.nodes):
+            outcome = self._choose_among_rows(pod_info, budget, elsewhere, record_phase)
+            if isinstance(outcome, _Choice):
+                return outcome
+        return self._choose_among_rows(pod_info, budget, among, record_phase)
+
+    def _choose_among_rows(
+        self, pod_info: PodInfo, budget: PlacementBudget, among: Among | None, record_phase: RecordPhase
+    ) -> "_Choice | list[RefusedRows] | NoNode":
         filters = cluster_filters(pod_info, self._cache)
         volumes = volume_filters(pod_info, self._cache)
         record_phase("PreFilter")

@@ -26,6 +26,7 @@ from scheduler.cycle.instructions import (
 )
 from scheduler.cycle.preemption.preemption import Preemption
 from scheduler.cycle.preemption.select_victims import PORTION
+from scheduler.cycle.refusing_nodes import RefusingNodes
 from scheduler.extender.bound_without_vfs import BoundWithoutVfs
 from scheduler.extender.extender_pods import ExtenderPods
 from scheduler.kube.objects import Node, Pod
@@ -44,6 +45,7 @@ from scheduler.state.rates.rate_changes import RateChanges, SignRates
 from scheduler.state.shared_state import SharedState
 from scheduler.state.vfs.lost_vfs import NO_EVICTIONS, LostVfOptions, LostVfs
 from scheduler.state.vfs.never_started import NeverStarted
+from scheduler.state.vfs.refused_pods import RefusedPods
 from scheduler.state.vfs.vf_disputes import VfDisputes
 from scheduler.state.write_results import BindResults, EvictionReports, check_result
 
@@ -71,8 +73,9 @@ class Machine:
         self.cache, self.queue, self.nominator = state.cache, state.queue, state.nominator
         self.pending_pods, self.pending_groups = state.pending_pods, state.pending_groups
         self.groups_by_pod, self.placed_groups = state.groups_by_pod, state.placed_groups
+        refusing_nodes = RefusingNodes()
         preemption = Preemption(state.cache, state.nominator, state.budgets, state.placed_groups)
-        self._scheduling_cycle = SchedulingCycle(state.cache, state.nominator, preemption, sign=sign)
+        self._scheduling_cycle = SchedulingCycle(state.cache, state.nominator, preemption, refusing_nodes, sign=sign)
         self.pod_scheduling = PodScheduling(state, self._scheduling_cycle, portion)
         self.group_scheduling = _group_scheduling(state, self._scheduling_cycle, preemption, group_options, portion)
         never_started = NeverStarted()
@@ -90,6 +93,7 @@ class Machine:
             self.pod_scheduling,
             self.group_scheduling,
             MarkedMembers(scheduler_name, state.cache, state.placed_groups),
+            RefusedPods(state.cache, refusing_nodes),
             # `lost_vfs` asks it which pods have never started.
             self.vf_disputes,
             self.lost_vfs,

@@ -141,6 +141,12 @@ def has_started(pod: Pod) -> bool:
     for condition in status.conditions or ():
         if condition.type == "PodReadyToStartContainers" and condition.status == "True":
             return True
+    return has_run(pod)
+
+
+def has_run(pod: Pod) -> bool:
+    """Return whether a container of a pod has ever run."""
+    status = pod.status
     return any(map(_has_run, (*(status.container_statuses or ()), *(status.init_container_statuses or ()))))
 
 
