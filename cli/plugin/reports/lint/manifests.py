@@ -30,6 +30,15 @@ _TEMPLATES: Mapping[str, tuple[str, ...]] = {
     "XGBoostJob": ("spec.xgbReplicaSpecs.*.template",),
     # lws, api/leaderworkerset/v1/leaderworkerset_types.go: the leader's template may be left out.
     "LeaderWorkerSet": ("spec.leaderWorkerTemplate.leaderTemplate", "spec.leaderWorkerTemplate.workerTemplate"),
+    # lws, api/disaggregatedset/v1/disaggregatedset_types.go: each role has a LeaderWorkerSet's.
+    "DisaggregatedSet": (
+        "spec.roles.*.spec.leaderWorkerTemplate.leaderTemplate",
+        "spec.roles.*.spec.leaderWorkerTemplate.workerTemplate",
+    ),
+    # aibrix, api/orchestration/v1alpha1/stormservice_types.go and roleset_types.go.
+    "StormService": ("spec.template.spec.roles.*.template",),
+    # dynamo, deploy/operator/api/v1beta1/dynamocomponentdeployment_types.go; v1alpha1 has no pod templates.
+    "DynamoGraphDeployment": ("spec.components.*.podTemplate",),
     # kuberay, ray-operator/apis/ray/v1/{raycluster,rayjob,raycronjob,rayservice}_types.go.
     "RayCluster": ("spec.headGroupSpec.template", "spec.workerGroupSpecs.*.template"),
     "RayJob": (

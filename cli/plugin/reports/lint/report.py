@@ -1,26 +1,21 @@
 """`kubectl mooring lint FILE`: what of a manifest would be refused, by line, field and rule. Pure."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
 
 import msgspec
 
-from cli.plugin.reports.lint.group_sizes import oversized_groups
+from cli.plugin.reports.lint.group_sizes import judge_groups
 from cli.plugin.reports.lint.manifests import ManifestError, Place, PodPlace, WithoutPods, pods, render
 from cli.plugin.reports.lint.other_groups import other_groups
+from cli.plugin.reports.lint.template_pods import read_template
 from cli.plugin.reports.objects import REQUESTS, SCHEDULERS, UNKNOWN, unknown_annotations
 from cli.plugin.reports.tables import Answer, Cell, Table
 from mooring import names
-from mooring.annotations.group import read_group
 from mooring.annotations.request import PodRequest, read_request
 from mooring.errors import AnnotationError
-from mooring.gpu.assignment import KIND as GPU
 from mooring.parsing import MAX_BYTES, shorten
-from scheduler.constraints.kinds import Kinds, asked_kinds
-from scheduler.kube.objects import Pod
-from scheduler.kube.pod_info import Refusal, read_pod_info
-from scheduler.placement.gpus_constraint import gpu_kind
+from scheduler.kube.pod_info import Refusal
 
 # As in the admission policy (manifests/base/guard/interfaces.yaml).
 _LONGEST = {names.REQUEST: 32_768, names.RIT_REQUEST: 32_768, names.PLACEMENT: 256}
@@ -55,11 +50,15 @@ def report(files: Iterable[tuple[str, str]], schedulers: tuple[str, ...]) -> Ans
                     found += _pod(file, place, schedulers)
         except ManifestError as broken:
             found.append(Finding(file, broken.line, "", "", f"not YAML: {broken.rule}"))
-    found += [
-        Finding(one.file, one.place.line, one.owner, one.place.field, one.rule) for one in oversized_groups(looked_at)
-    ]
+    notes = [_note(several) for several in without.values()]
+    for one in judge_groups(looked_at):
+        finding = Finding(one.file, one.place.line, one.owner, one.place.field, one.rule)
+        if one.is_note:
+            notes.append(_line(finding))
+        else:
+            found.append(finding)
     found.sort(key=lambda one: (order[one.file], one.line))
-    return _answer(list(dict.fromkeys(found)), len(looked_at), tuple(_note(several) for several in without.values()))
+    return _answer(list(dict.fromkeys(found)), len(looked_at), tuple(dict.fromkeys(notes)))
 
 
 def _answer(found: Sequence[Finding], looked_at: int, notes: tuple[str, ...]) -> Answer:
@@ -174,39 +173,13 @@ def _containers(pod: Place, request: PodRequest, annotations: Place) -> Iterator
 
 def _as_the_scheduler(there: PodPlace) -> Iterator[tuple[Place, str]]:
     """Apply the scheduler's own reading of a pod, which refuses some more."""
-    pod = there.pod
-    value: Any = pod.value if isinstance(pod.value, dict) else {}
-    metadata = value.get("metadata") if isinstance(value.get("metadata"), dict) else {}
-    # A template's pods have a controller, which is their group if that has no name.
-    kind, _, name = there.owner.partition("/")
-    of_template: dict[str, Any] = {}
-    if kind != "Pod":
-        of_template["ownerReferences"] = [{"kind": kind, "name": name, "controller": True}]
-        of_template["labels"] = _labels(metadata)
     try:
-        read = msgspec.convert({**value, "metadata": {"name": "", **metadata, **of_template}}, Pod)
+        pod_info = read_template(there)
     except msgspec.ValidationError as unreadable:
-        yield pod, f"not a pod: {unreadable}"
+        yield there.pod, f"not a pod: {unreadable}"
         return
-    # The pods of another scheduler have their claims from it, and their VFs from its extender.
-    others = any(kind != GPU for kind, _ in asked_kinds(read.annotations))
-    has_claims_allocated = read.spec.scheduler_name != names.SCHEDULER_NAME
-    pod_info = read_pod_info(read, Kinds([gpu_kind()]), has_claims_allocated=has_claims_allocated)
-    # What plug-ins of the scheduler would say is not known here.
-    if isinstance(pod_info, Refusal) and not others:
-        yield _place_of(pod, pod_info.reason)
-
-
-def _labels(metadata: Mapping[str, Any]) -> object:
-    """Return a template's labels, and the one that gives its group's name: the controller may set that one."""
-    labels, annotations = metadata.get("labels") or {}, metadata.get("annotations")
-    text = annotations.get(names.GROUP) if isinstance(annotations, dict) else None
-    try:
-        group_request = read_group({names.GROUP: text}) if isinstance(text, str) else None
-    except AnnotationError:
-        group_request = None
-    key = group_request.name_from if group_request is not None else None
-    return {key: "value", **labels} if key is not None and isinstance(labels, dict) else labels
+    if isinstance(pod_info, Refusal):
+        yield _place_of(there.pod, pod_info.reason)
 
 
 def _place_of(pod: Place, reason: str) -> tuple[Place, str]:

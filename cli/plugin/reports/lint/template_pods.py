@@ -1,0 +1,51 @@
+"""A pod or pod template as the scheduler reads it. Pure."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from cli.plugin.reports.lint.manifests import Place, PodPlace
+from mooring import names
+from mooring.annotations.group import GroupRequest, read_group
+from mooring.errors import AnnotationError
+from mooring.gpu.assignment import KIND as GPU
+from scheduler.constraints.kinds import Kinds, asked_kinds
+from scheduler.kube.objects import Pod
+from scheduler.kube.pod_info import PodInfo, Refusal, read_pod_info
+from scheduler.placement.gpus_constraint import gpu_kind
+
+
+def read_template(there: PodPlace) -> PodInfo | Refusal | None:
+    """Return what the scheduler reads; None if it asks its plug-ins, which are not here. Raise ValidationError."""
+    value: Any = there.pod.value if isinstance(there.pod.value, dict) else {}
+    metadata = value.get("metadata") if isinstance(value.get("metadata"), dict) else {}
+    # A template's pods have a controller, which is their group if that has no name.
+    kind, _, name = there.owner.partition("/")
+    of_template: dict[str, Any] = {}
+    if kind != "Pod":
+        of_template["ownerReferences"] = [{"kind": kind, "name": name, "controller": True}]
+        of_template["labels"] = _labels(there.pod, metadata)
+    read = msgspec.convert({**value, "metadata": {"name": "", **metadata, **of_template}}, Pod)
+    # The pods of another scheduler have their claims from it, and their VFs from its extender.
+    others = any(kind != GPU for kind, _ in asked_kinds(read.annotations))
+    has_claims_allocated = read.spec.scheduler_name != names.SCHEDULER_NAME
+    pod_info = read_pod_info(read, Kinds([gpu_kind()]), has_claims_allocated=has_claims_allocated)
+    return None if isinstance(pod_info, Refusal) and others else pod_info
+
+
+def group_request(pod: Place) -> GroupRequest | None:
+    """Return what a pod's annotation says about its group; None if it says nothing that can be read."""
+    annotations = pod.at("metadata", "annotations").value
+    text = annotations.get(names.GROUP) if isinstance(annotations, dict) else None
+    try:
+        return read_group({names.GROUP: text}) if isinstance(text, str) else None
+    except AnnotationError:
+        return None
+
+
+def _labels(pod: Place, metadata: Mapping[str, Any]) -> object:
+    """Return a template's labels, and the one that gives its group's name: the controller may set that one."""
+    labels, request = metadata.get("labels") or {}, group_request(pod)
+    key = request.name_from if request is not None else None
+    return {key: "value", **labels} if key is not None and isinstance(labels, dict) else labels
