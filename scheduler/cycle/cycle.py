@@ -196,7 +196,10 @@ class SchedulingCycle:
         Nodes that have just refused such a pod come after all others.
         """
         self._cache.tick(now)
-        if elsewhere := self._refusing_nodes.elsewhere(pod_info.pod, among, self._cache.nodes):
+        # Where it is nominated, others have gone for it.
+        is_nominated = self._nominated_pods.of(pod_info.uid) is not None
+        elsewhere = self._refusing_nodes.elsewhere(pod_info.pod, among, self._cache.nodes)
+        if elsewhere is not None and not is_nominated:
             outcome = self._choose_among_rows(pod_info, budget, elsewhere, record_phase)
             if isinstance(outcome, _Choice):
                 return outcome

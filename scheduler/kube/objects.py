@@ -326,6 +326,7 @@ class ContainerStatus(Struct):
 
 
 class PodStatus(PodPhase):
+    reason: str | None = None
     container_statuses: list[ContainerStatus] | None = None
     init_container_statuses: list[ContainerStatus] | None = None
     start_time: str | None = None

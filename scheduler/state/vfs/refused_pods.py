@@ -21,8 +21,9 @@ class RefusedPods(Part):
         if assigned_pod is None or not (pod.is_over or pod.metadata.deletion_timestamp is not None):
             return
         node, assignment = assigned_pod.node, assigned_pod.assignment
-        is_rejected = pod.status.phase == "Failed" and not has_run(pod)
-        if is_rejected or (assignment is not None and NodeClaims(self._cache.node(node), {}).loss(assignment)):
+        # As `rejectPod` writes it; a pod that ran has the statuses of its containers.
+        is_rejected = pod.status.phase == "Failed" and bool(pod.status.reason) and not has_run(pod)
+        if is_rejected or (assignment is not None and NodeClaims(self._cache.node(node), {}).has_lost_vf(assignment)):
             self._refusing_nodes.note(pod, node, now)
 
     def tick(self, now: float) -> Iterable[Instruction]:
