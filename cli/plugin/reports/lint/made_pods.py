@@ -305,9 +305,10 @@ def _replica_labels(part: str, pods: int | None, replicas: int | None) -> Mappin
 def _dynamo_graph(there: PodPlace) -> Iterator[MadePods]:
     """Read a component, which is a LeaderWorkerSet if it has several nodes, and else a Deployment.
 
-    Source: dynamo, deploy/operator/api/v1beta1/dynamocomponentdeployment_types.go, Multinode and Replicas.
+    Source: dynamo, deploy/operator/api/v1beta1/dynamocomponentdeployment_types.go, Multinode and Replicas. A service
+    of v1alpha1 is a component.
     """
-    component = _above(there)
+    component = there.pod if there.pod.renamed else _above(there)
     replicas, nodes = _number(component.at("replicas"), 1), _number(component.at("multinode", "nodeCount"), 1)
     if nodes == 1:
         yield MadePods(replicas)

@@ -1,7 +1,7 @@
 """Parse manifests and record the line of each value; find the pods in them. Pure."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import yaml
@@ -37,8 +37,8 @@ _TEMPLATES: Mapping[str, tuple[str, ...]] = {
     ),
     # aibrix, api/orchestration/v1alpha1/stormservice_types.go and roleset_types.go.
     "StormService": ("spec.template.spec.roles.*.template",),
-    # dynamo, deploy/operator/api/v1beta1/dynamocomponentdeployment_types.go; v1alpha1 has no pod templates.
-    "DynamoGraphDeployment": ("spec.components.*.podTemplate",),
+    # dynamo, deploy/operator/api/v1beta1 and v1alpha1/dynamocomponentdeployment_types.go.
+    "DynamoGraphDeployment": ("spec.components.*.podTemplate", "spec.services.*"),
     # kuberay, ray-operator/apis/ray/v1/{raycluster,rayjob,raycronjob,rayservice}_types.go.
     "RayCluster": ("spec.headGroupSpec.template", "spec.workerGroupSpecs.*.template"),
     "RayJob": (
@@ -55,6 +55,10 @@ _TEMPLATES: Mapping[str, tuple[str, ...]] = {
         "spec.rayClusterConfig.headGroupSpec.template",
         "spec.rayClusterConfig.workerGroupSpecs.*.template",
     ),
+}
+# Where a pod's parts have other names.
+_RENAMED: Mapping[str, Mapping[str, str]] = {
+    "spec.services.*": {"metadata": "extraPodMetadata", "spec": "extraPodSpec"},
 }
 # Other kinds that are made after a Deployment have it here; it is one if it has containers.
 _USUAL = "spec.template"
@@ -74,16 +78,20 @@ class ManifestError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A value of a document, its path, and the lines of all values (counted from 1) by their whole paths."""
+    """A value of a document, its path, and the lines of all values (counted from 1) by their whole paths.
+
+    ``renamed`` has the fields of a pod that have other names in this value.
+    """
 
     value: Any
     path: Path
     lines: Mapping[Path, int]
+    renamed: Mapping[str, str] = field(default_factory=dict)
 
     def at(self, *steps: str) -> "Place":
         """Step into the value; a missing one is None, at the place of its parent."""
         value, path = self.value, self.path
-        for step in steps:
+        for step in (self.renamed.get(steps[0], steps[0]), *steps[1:]) if steps else ():
             if isinstance(value, list):
                 value = value[int(step)] if step.isdecimal() and int(step) < len(value) else None
             else:
@@ -176,7 +184,7 @@ def _templates(kind: str, whole: Place) -> Iterator[tuple[Path, Place]]:
         pattern = tuple(path.split("."))
         for pod in _expand(whole, pattern):
             if kind in _TEMPLATES or isinstance(pod.at("spec", "containers").value, list):
-                yield pattern, pod
+                yield pattern, replace(pod, renamed=_RENAMED.get(path, {}))
 
 
 def _expand(place: Place, pattern: Path) -> Iterator[Place]:

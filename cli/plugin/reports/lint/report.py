@@ -114,7 +114,8 @@ def _misplaced(there: PodPlace) -> Iterator[tuple[Place, str]]:
     start = len(there.whole.path)
     for depth in range(len(there.pattern)):
         own = there.whole.at(*there.pod.path[start : start + depth], "metadata", "annotations")
-        where = render((*there.pod.path[start : start + depth], *there.pattern[depth:], "metadata", "annotations"))
+        metadata = there.pod.renamed.get("metadata", "metadata")
+        where = render((*there.pod.path[start : start + depth], *there.pattern[depth:], metadata, "annotations"))
         for key in own.value if isinstance(own.value, dict) else ():
             if key in _OF_PODS or key.startswith(names.REQUEST_OF):
                 yield own.at(key), f"stands on the object and not on its pods: move it to {where}"

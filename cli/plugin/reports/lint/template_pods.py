@@ -18,8 +18,10 @@ from scheduler.placement.gpus_constraint import gpu_kind
 
 def read_template(there: PodPlace) -> PodInfo | Refusal | None:
     """Return what the scheduler reads; None if it asks its plug-ins, which are not here. Raise ValidationError."""
-    value: Any = there.pod.value if isinstance(there.pod.value, dict) else {}
-    metadata = value.get("metadata") if isinstance(value.get("metadata"), dict) else {}
+    value: dict[str, Any] = dict(there.pod.value) if isinstance(there.pod.value, dict) else {}
+    for part in there.pod.renamed:
+        value[part] = there.pod.at(part).value or {}
+    metadata: Any = value.get("metadata") if isinstance(value.get("metadata"), dict) else {}
     # A template's pods have a controller, which is their group if that has no name.
     kind, _, name = there.owner.partition("/")
     of_template: dict[str, Any] = {}

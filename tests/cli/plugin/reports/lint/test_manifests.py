@@ -182,3 +182,27 @@ def test_one_line_says_it_of_all_objects_of_a_kind(tmp_path: Path, capsys: pytes
 def test_kubernetes_own_kinds_without_pods_are_passed_over(api_version: str) -> None:
     """A manifest is full of Services and ConfigMaps; which of its kinds have pods is known."""
     assert document(f"apiVersion: {api_version}\nkind: Role\nmetadata: {{name: a}}\n")["notes"] == []
+
+
+def test_a_dynamo_graph_of_the_older_version_has_a_pods_parts_beside_each_other() -> None:
+    """Metadata and specification of a service's pods have names of their own there."""
+    annotations = {"mooring.dev/interfaces": '[{"x": 1}]', "mooring.dev/groups": "{}"}
+    services = {
+        "Frontend": {"extraPodSpec": {"mainContainer": {"image": "x"}}},
+        "decode": {
+            "replicas": 2,
+            "multinode": {"nodeCount": 4},
+            "extraPodMetadata": {"annotations": annotations},
+            "extraPodSpec": {"mainContainer": {"image": "x"}},
+        },
+    }
+    graph = {"apiVersion": "nvidia.com/v1alpha1", "kind": "DynamoGraphDeployment", "metadata": {"name": "g"}}
+    document = report([("g.yaml", json.dumps(graph | {"spec": {"services": services}}))], ("mooring",)).document
+    fields = {one["field"]: one["rule"] for one in json.loads(json.dumps(document))["findings"]}
+    start = "spec.services.decode"
+    assert set(fields) == {
+        f"{start}.extraPodMetadata.annotations.mooring.dev/interfaces",
+        f"{start}.extraPodMetadata.annotations.mooring.dev/groups",
+        f"{start}.extraPodSpec.schedulerName",
+    }
+    assert "is missing" in fields[f"{start}.extraPodSpec.schedulerName"]

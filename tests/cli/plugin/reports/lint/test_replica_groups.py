@@ -59,6 +59,14 @@ spec:
   - {name: Frontend, type: frontend, podTemplate: {spec: {containers: [{name: main, image: x}]}}}
   - {name: decode, type: decode, replicas: 2, multinode: {nodeCount: 4}, podTemplate: POD}
 """,
+    "DynamoGraphDeployment of v1alpha1": """
+apiVersion: nvidia.com/v1alpha1
+metadata: {name: graph}
+spec:
+  services:
+    Frontend: {componentType: frontend, extraPodSpec: {mainContainer: {image: x}}}
+    decode: {replicas: 2, multinode: {nodeCount: 4}, extraPodMetadata: METADATA, extraPodSpec: SPEC}
+""",
     "RayCluster": """
 apiVersion: ray.io/v1
 metadata: {name: tpu}
@@ -82,6 +90,7 @@ LABELS = {
     "DisaggregatedSet": LWS_KEY,
     "StormService": "roleset-name",
     "DynamoGraphDeployment": LWS_KEY,
+    "DynamoGraphDeployment of v1alpha1": LWS_KEY,
     "RayCluster": "ray.io/worker-group-replica-name",
     "JobSet": JOB_KEY,
 }
@@ -94,7 +103,10 @@ def manifest(kind: str, **group: Any) -> dict[str, Any]:
         pod["metadata"]["annotations"]["mooring.dev/group"] = json.dumps(group)
     else:
         del pod["metadata"]["annotations"]["mooring.dev/group"]
-    return {"kind": kind, **yaml.safe_load(MANIFESTS[kind].replace("POD", json.dumps(pod)))}
+    text = MANIFESTS[kind]
+    for name, value in (("POD", pod), ("METADATA", pod["metadata"]), ("SPEC", pod["spec"])):
+        text = text.replace(name, json.dumps(value))
+    return {"kind": kind.partition(" ")[0], **yaml.safe_load(text)}
 
 
 def said(*objects: dict[str, Any]) -> tuple[list[tuple[str, str]], list[str]]:
@@ -114,7 +126,7 @@ def test_a_group_named_by_the_replicas_own_label_starts(kind: str) -> None:
 def test_a_min_that_does_not_fit_one_replica_is_named_with_the_number_that_fits(kind: str) -> None:
     """More than are made never start, and fewer start without the others."""
     ((field, rule),), _ = said(manifest(kind, name_from=LABELS[kind], min=5))
-    assert field.endswith("metadata.annotations.mooring.dev/group")
+    assert field.lower().endswith("metadata.annotations.mooring.dev/group")
     assert rule == f"min: 5 exceeds 4, the number of pods with one value of label {LABELS[kind]!r}: it never starts"
     found, (note,) = said(manifest(kind, name_from=LABELS[kind], min=3))
     assert found == []
