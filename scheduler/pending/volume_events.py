@@ -6,7 +6,7 @@ from mooring.kube.events import Change, Identity
 from scheduler.cache.volumes.volume_cache import StorageChange, Stored, VolumeCache
 from scheduler.kube.cluster_event import ClusterEvent
 from scheduler.kube.pod_info import PodInfo, Refusal
-from scheduler.pending.claim_index import ClaimIndex
+from scheduler.pending.uid_index import UidIndex
 from scheduler.pending.volume_waits import VolumeWaits
 from scheduler.queue.queue import Queue
 
@@ -18,7 +18,7 @@ class VolumeEvents:
         self._volume_cache = volume_cache
         self._queue = queue
         self._volume_waits = volume_waits
-        self._claim_index = ClaimIndex()
+        self._uids_by_claim = UidIndex()
 
     def take(self, kind: type[Stored], event: Change[Stored], now: float) -> None:
         """Apply a watch event of one kind."""
@@ -31,13 +31,13 @@ class VolumeEvents:
     def add(self, uid: str, pod_info: PodInfo | Refusal) -> None:
         """Record which claims a pod in the queue uses."""
         if isinstance(pod_info, PodInfo) and pod_info.volumes:
-            self._claim_index.put(uid, pod_info.volumes)
+            self._uids_by_claim.put(uid, (claim.key for claim in pod_info.volumes.claims))
         else:
-            self._claim_index.drop(uid)
+            self._uids_by_claim.drop(uid)
 
     def delete(self, uid: str, now: float) -> None:
         """Delete the data about a pod: it is bound, or it is gone."""
-        self._claim_index.drop(uid)
+        self._uids_by_claim.drop(uid)
         if self._volume_waits.drop(uid) is not None:
             self.give_up(now)
 
@@ -48,5 +48,5 @@ class VolumeEvents:
     def _requeue(self, change: StorageChange, now: float) -> None:
         self._volume_waits.touch(change.claims)
         if change.helps & ClusterEvent.CLAIM:
-            self._queue.move_pods_on_event(self._claim_index.for_claims(change.claims), ClusterEvent.CLAIM, now)
+            self._queue.move_pods_on_event(self._uids_by_claim.of(change.claims), ClusterEvent.CLAIM, now)
         self._queue.move_on_event(change.helps & ~ClusterEvent.CLAIM, now)

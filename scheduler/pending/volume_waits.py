@@ -14,6 +14,7 @@ from scheduler.cache.volumes.volume_cache import VolumeCache
 from scheduler.cycle.decisions import Bind
 from scheduler.kube.refused import Refused
 from scheduler.kube.storage_objects import PersistentVolume, PersistentVolumeClaim
+from scheduler.pending.uid_index import UidIndex
 from scheduler.plugins.volume_binding import claim_deleted, claim_not_found, volume_not_found
 from scheduler.plugins.volume_matching import affinity_holds
 
@@ -39,8 +40,7 @@ class VolumeWaits:
         self._storage = storage
         self._node = node
         self._cases: dict[str, _Case] = {}
-        self._by_claim: dict[str, set[str]] = {}
-        self._by_node: dict[str, set[str]] = {}
+        self._by_claim, self._by_node = UidIndex(), UidIndex()
         # Pods with a changed claim, in that order.
         self._changed_uids: dict[str, None] = {}
 
@@ -55,9 +55,8 @@ class VolumeWaits:
         uid = decision.pod_info.uid
         self._cases[uid] = _Case(decision, now + PATIENCE_S)
         self._storage.assume(uid, decision.plan)
-        for key in decision.plan.claims():
-            self._by_claim.setdefault(key, set()).add(uid)
-        self._by_node.setdefault(decision.plan.node, set()).add(uid)
+        self._by_claim.put(uid, decision.plan.claims())
+        self._by_node.put(uid, (decision.plan.node,))
 
     def written(self, decision: Bind, versions: Mapping[str, str]) -> None:
         """Record that the plan is written."""
@@ -72,18 +71,17 @@ class VolumeWaits:
             return None
         self._changed_uids.pop(uid, None)
         self._storage.forget(uid)
-        for key in case.decision.plan.claims():
-            _discard(self._by_claim, key, uid)
-        _discard(self._by_node, case.decision.plan.node, uid)
+        self._by_claim.drop(uid)
+        self._by_node.drop(uid)
         return case.decision
 
     def touch(self, claims: Iterable[str]) -> None:
         """Check again those that wait for these claims."""
-        for key in claims:
-            self._changed_uids |= dict.fromkeys(sorted(self._by_claim.get(key, ())))
+        for claim in claims:
+            self._changed_uids |= dict.fromkeys(self._by_claim.of((claim,)))
 
     def touch_node(self, node: str) -> None:
-        self._changed_uids |= dict.fromkeys(sorted(self._by_node.get(node, ())))
+        self._changed_uids |= dict.fromkeys(self._by_node.of((node,)))
 
     def failed(self, decision: Bind) -> bool:
         """Drop a decision that could not be written; return whether it still waited."""
@@ -194,9 +192,3 @@ def _is_older(item: PersistentVolume | PersistentVolumeClaim, write: str | None)
     """Return whether the watch has not yet shown our write; versions may be compared as numbers."""
     version = item.metadata.resource_version
     return write is not None and version.isdecimal() and write.isdecimal() and int(version) < int(write)
-
-
-def _discard(uids_by: dict[str, set[str]], key: str, uid: str) -> None:
-    uids_by[key].discard(uid)
-    if not uids_by[key]:
-        del uids_by[key]

@@ -1,0 +1,84 @@
+"""What a node's fresh inventory shows of the VFs that its pods were given. Pure.
+
+An inventory that is not fresh (another boot's, a node that is not Ready, no inventory) contradicts nothing.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+
+from mooring.annotations.assignment import AssignedVf, Assignment
+from mooring.annotations.inventory import LOST, Out, Pf
+from scheduler.cache.node_info import NodeInfo
+from scheduler.cache.unit_pools import Unit
+from scheduler.constraints.protocol import VFS
+
+# Reasons of the advertiser that do not count against a pod that already has the VF by assignment.
+_HARMLESS = frozenset({"drained", "preparing"})
+# Devices that more than one live pod claims, and the pods' uids.
+Disputes = Mapping[Unit, tuple[str, ...]]
+NO_DISPUTES: Disputes = {}
+
+
+class NodeClaims:
+    """A node's current inventory and what is claimed twice there, to compare the assignments of its pods with.
+
+    One is made for all pods that are judged at a time: its PFs are read once, and only those that a pod names.
+    """
+
+    def __init__(self, node_info: NodeInfo | None, disputes: Disputes = NO_DISPUTES) -> None:
+        is_fresh = node_info is not None and node_info.fault is None and node_info.unready_since is None
+        inventory = node_info.inventory if node_info is not None and is_fresh else None
+        self._pfs = {pf.name: pf for pf in inventory.pfs} if inventory is not None else None
+        self._disputes = disputes
+        self._outs: dict[str, dict[int, Out]] = {}
+
+    def contradiction(self, assignment: Assignment, leaves: Callable[[str], bool]) -> str:
+        """Return how a fresh inventory contradicts an assignment; empty if it does not, or is not fresh.
+
+        ``leaves`` says of a pod that its claims are about to end.
+        """
+        if self._pfs is None:
+            return ""
+        for vf in assignment.vfs:
+            reason = self._describe_contradiction(vf, self._pfs.get(vf.pf), assignment.uid)
+            if reason or (reason := self._describe_dispute(vf, assignment.uid, leaves)):
+                return f"VF {vf.pci} ({vf.pf}/{vf.vf}) {reason}"
+        return ""
+
+    def loss(self, assignment: Assignment) -> str:
+        """Return which VF of a running pod a fresh inventory shows as lost, or below a PF that is down; else empty."""
+        for vf in assignment.vfs if self._pfs is not None else ():
+            pf = self._pfs.get(vf.pf) if self._pfs is not None else None
+            if reason := self._describe_loss(vf, pf) or self._describe_contradiction(vf, pf, assignment.uid):
+                return f"VF {vf.pci} ({vf.pf}/{vf.vf}) {reason}"
+        return ""
+
+    def _describe_loss(self, vf: AssignedVf, pf: Pf | None) -> str:
+        if pf is None or pf.up:
+            out = None if pf is None else self._outs_of(pf).get(vf.vf)
+            return "is back in the host's network namespace" if out is not None and out.why.startswith(LOST) else ""
+        return "has no network: the link of its PF is down"
+
+    def _describe_contradiction(self, vf: AssignedVf, pf: Pf | None, uid: str) -> str:
+        if pf is None or vf.vf not in pf.vfs or pf.vf_pci(vf.vf) != vf.pci:
+            return "does not exist any more"
+        if (pf.link, pf.network) != (vf.link, vf.network):
+            return f"is on {pf.link} network {pf.network!r} now, not on {vf.link} network {vf.network!r}"
+        out = self._outs_of(pf).get(vf.vf)
+        if out is not None and out.why not in _HARMLESS and uid not in out.why:
+            return f"cannot be used: {out.why}"
+        return ""
+
+    def _outs_of(self, pf: Pf) -> dict[int, Out]:
+        """Return a PF's VFs that are out, each of which is named once."""
+        if pf.name not in self._outs:
+            self._outs[pf.name] = {index: out for out in pf.out for index in out.vfs}
+        return self._outs[pf.name]
+
+    def _describe_dispute(self, vf: AssignedVf, uid: str, leaves: Callable[[str], bool]) -> str:
+        claimants = self._disputes.get(Unit(VFS, vf.pci), ()) if self._disputes else ()
+        other_uids = [claimant for claimant in claimants if claimant != uid and not leaves(claimant)]
+        return f"is claimed by another pod too: {_list_uids(other_uids)}" if other_uids else ""
+
+
+def _list_uids(uids: Iterable[str]) -> str:
+    return ", ".join(f"uid {uid}" for uid in uids)
