@@ -137,9 +137,7 @@ def _serve(options: Options, vf_settings: Callable[[], VfSettingsApi]) -> int:
     # Imported here, because a one-shot call must not pay for the metrics' library.
     from cni.server.changed_rates import ChangedRates
     from cni.server.counters.collector import VfCountersCollector
-    from cni.server.extracts import make_folders, show_recorded_pods
     from cni.server.metrics import Metrics
-    from cni.server.rates_states import take_over
     from cni.server.reconcile import Reconciler
     from cni.server.vf_faults import FaultReport
     from mooring.annotations.assignment_keys import AssignmentKeys
@@ -154,16 +152,7 @@ def _serve(options: Options, vf_settings: Callable[[], VfSettingsApi]) -> int:
         ipam_files=options.ipam_files(),
         enforces_offer=options.enforce_offer,
     ) as server:
-        is_new = not (options.run / extract.PODS).is_dir()
-        make_folders(options.run)
-        if is_new:
-            show_recorded_pods(options.state, options.run)
-        try:
-            take_over(options.run)
-            write_shared(options.run / run_folder.VERSIONS / PROGRAM, version("mooring"), mode=0o644)
-        except OSError as refused:
-            # Plain pods need neither; without a version the node offers no VFs.
-            _log.error("version of this process not written", reason=str(refused))
+        _take_over(options)
         metrics = Metrics()
         server.observe = metrics.call
         if options.metrics_addr:
@@ -172,25 +161,39 @@ def _serve(options: Options, vf_settings: Callable[[], VfSettingsApi]) -> int:
         report = FaultReport(
             lambda: options.node(vf_settings), metrics, options.ipam_files(), awaits_init=options.await_init
         )
-        accept = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.1}, name="accept")
-        reconcile = threading.Thread(target=reconciler.run, args=(ended, options.reconcile_s), name="reconcile")
-        changed_rates = ChangedRates(
-            lambda: options.node(vf_settings), AssignmentKeys(options.assignment_keys), metrics
+        keys = AssignmentKeys(options.assignment_keys)
+        changed_rates = ChangedRates(lambda: options.node(vf_settings), keys, metrics)
+        threads = (
+            threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.1}, name="accept"),
+            threading.Thread(target=report.run, args=(ended, options.reconcile_s), name="faults"),
+            threading.Thread(target=reconciler.run, args=(ended, options.reconcile_s), name="reconcile"),
+            threading.Thread(target=changed_rates.run, args=(ended,), name="rates"),
         )
-        change_rates = threading.Thread(target=changed_rates.run, args=(ended,), name="rates")
-        look = threading.Thread(target=report.run, args=(ended, options.reconcile_s), name="faults")
-        accept.start()
-        look.start()
-        reconcile.start()
-        change_rates.start()
+        for thread in threads:
+            thread.start()
         _log.info("mooring-cni serves", node=options.node_name, socket=str(options.socket))
         ended.wait()
         server.shutdown()
-        accept.join()
-        reconcile.join()
-        change_rates.join()
-        look.join()
+        for thread in threads:
+            thread.join()
     return 0
+
+
+def _take_over(options: Options) -> None:
+    """Make the folders of this boot, and write which version serves now."""
+    from cni.server.extracts import make_folders, show_recorded_pods
+    from cni.server.rates_states import take_over
+
+    is_new = not (options.run / extract.PODS).is_dir()
+    make_folders(options.run)
+    if is_new:
+        show_recorded_pods(options.state, options.run)
+    try:
+        take_over(options.run)
+        write_shared(options.run / run_folder.VERSIONS / PROGRAM, version("mooring"), mode=0o644)
+    except OSError as refused:
+        # Plain pods need neither; without a version the node offers no VFs.
+        _log.error("version of this process not written", reason=str(refused))
 
 
 def _show(options: Options, vf_settings: Callable[[], VfSettingsApi]) -> int:

@@ -78,62 +78,72 @@ def _parser() -> tuple[argparse.ArgumentParser, Mapping[str, argparse.ArgumentPa
     )
     add_version_flag(parser)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    commands.add_parser(
-        "nodes", parents=[shared, cluster, watched], help="VFs free, used and out of each PF, bandwidth left"
+    add = commands.add_parser
+    add("nodes", parents=[shared, cluster, watched], help="VFs free, used and out of each PF, bandwidth left")
+    add("pods", parents=[shared, cluster, scoped, watched], help="who holds which VFs, and who waits for some")
+    add("gpus", parents=[shared, cluster, watched], help="each node's GPUs, who has them, and the VF beside each")
+    _add_explain(
+        add("explain", parents=[shared, cluster, scoped], help="why this node and these VFs, or why not each node")
     )
-    commands.add_parser(
-        "pods", parents=[shared, cluster, scoped, watched], help="who holds which VFs, and who waits for some"
+    _add_groups(
+        add(
+            "groups",
+            parents=[shared, cluster, scoped, watched],
+            help="groups of pods: bound, waiting, and which member cannot be placed",
+        )
     )
-    commands.add_parser(
-        "gpus", parents=[shared, cluster, watched], help="each node's GPUs, who has them, and the VF beside each"
+    _add_top(add("top", parents=[shared, cluster], help="bandwidth reserved, and the pods with most of it"))
+    _add_doctor(
+        add(
+            "doctor",
+            parents=[shared, cluster],
+            help="what is wrong: programs, versions, guard, refused pods and groups",
+        )
     )
-    explain = commands.add_parser(
-        "explain", parents=[shared, cluster, scoped], help="why this node and these VFs, or why not each node"
+    _add_connectivity(
+        add("connectivity", parents=[shared, cluster], help="measure the rails between two nodes, by two pods")
     )
+    _add_lint(add("lint", parents=[shared], help="what of a manifest would be refused; status 1 if anything"))
+    return parser, commands.choices
+
+
+def _add_explain(explain: argparse.ArgumentParser) -> None:
     explain.add_argument("about", type=_subject, metavar="POD|group/NAME")
     explain.add_argument("--recompute", action="store_true", help="decide again about what waits, and name every node")
-    groups = commands.add_parser(
-        "groups",
-        parents=[shared, cluster, scoped, watched],
-        help="groups of pods: bound, waiting, and which member cannot be placed",
-    )
+    _add_scheduler(explain, "schedulerName of the pods that form groups")
+
+
+def _add_groups(groups: argparse.ArgumentParser) -> None:
     groups.add_argument(
         "group", nargs="?", type=_name_or_empty, default="", metavar="NAME", help="one group, with its members"
     )
-    top = commands.add_parser("top", parents=[shared, cluster], help="bandwidth reserved, and the pods with most of it")
+    _add_scheduler(groups, "schedulerName of the pods that form groups")
+
+
+def _add_top(top: argparse.ArgumentParser) -> None:
     top.add_argument("--most", type=_count, default=10, metavar="N", help="nodes, PFs and pods to show (default 10)")
-    doctor = commands.add_parser(
-        "doctor",
-        parents=[shared, cluster],
-        help="what is wrong: programs, versions, guard, refused pods and groups",
-    )
+
+
+def _add_doctor(doctor: argparse.ArgumentParser) -> None:
     doctor.add_argument(
         "--without-guard", action="store_true", help="admission policies that are missing are a warning, not an error"
     )
-    for command in (explain, groups, doctor):
-        command.add_argument(
-            "--scheduler",
-            action="append",
-            metavar="NAME",
-            help=f"schedulerName of the pods that form groups; may be repeated (default {names.SCHEDULER_NAME})",
-        )
-    _add_connectivity(
-        commands.add_parser(
-            "connectivity", parents=[shared, cluster], help="measure the rails between two nodes, by two pods"
-        )
-    )
-    lint = commands.add_parser(
-        "lint", parents=[shared], help="what of a manifest would be refused; status 1 if anything"
-    )
+    _add_scheduler(doctor, "schedulerName of the pods that form groups")
+
+
+def _add_lint(lint: argparse.ArgumentParser) -> None:
     lint.add_argument("files", nargs="*", action="extend", metavar="FILE", help="YAML or JSON; - is standard input")
     lint.add_argument("-f", "--filename", dest="files", action="append", metavar="FILE", help="the same, as of kubectl")
-    lint.add_argument(
+    _add_scheduler(lint, "a schedulerName that gives interfaces")
+
+
+def _add_scheduler(command: argparse.ArgumentParser, subject: str) -> None:
+    command.add_argument(
         "--scheduler",
         action="append",
         metavar="NAME",
-        help=f"a schedulerName that gives interfaces; may be repeated (default {names.SCHEDULER_NAME})",
+        help=f"{subject}; may be repeated (default {names.SCHEDULER_NAME})",
     )
-    return parser, commands.choices
 
 
 def _add_connectivity(connectivity: argparse.ArgumentParser) -> None:

@@ -2,6 +2,7 @@
 
 import collections
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import get_args
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
@@ -19,74 +20,62 @@ class Metrics:
     """Counters in a registry of their own; one-shot calls are not counted."""
 
     def __init__(self) -> None:
-        own = self.registry = CollectorRegistry()
-        self._calls = Counter(
-            "mooring_cni_calls", "CNI calls answered, by error code; 0 is success.", ("command", "code"), registry=own
+        self.registry = CollectorRegistry()
+        counter, gauge = partial(Counter, registry=self.registry), partial(Gauge, registry=self.registry)
+        self._calls = counter(
+            "mooring_cni_calls", "CNI calls answered, by error code; 0 is success.", ("command", "code")
         )
         self._call_s = Histogram(
             "mooring_cni_call_duration_seconds",
             "Time from a call's arrival to its answer.",
             ("command",),
             buckets=_BUCKETS_S,
-            registry=own,
+            registry=self.registry,
         )
-        self._repairs = Counter(
-            "mooring_cni_repairs", "Orphaned VFs given back to the host.", ("reason",), registry=own
+        self._repairs = counter("mooring_cni_repairs", "Orphaned VFs given back to the host.", ("reason",))
+        self._failed = counter("mooring_cni_repair_failures", "Repairs of orphaned VFs that failed.", ("reason",))
+        self._unreadable = counter(
+            "mooring_cni_unreadable_ledger_entries", "Ledger entries that cannot be read, each counted once."
         )
-        self._failed = Counter(
-            "mooring_cni_repair_failures", "Repairs of orphaned VFs that failed.", ("reason",), registry=own
+        self._entries = gauge("mooring_cni_ledger_entries", "Ledger entries at the last reconcile.", ("phase",))
+        self._held = gauge("mooring_cni_held_vfs", "VFs held by pods at the last reconcile.", ("pf",))
+        self._last_reconcile = gauge(
+            "mooring_cni_last_reconcile_timestamp_seconds", "When the last reconcile of the ledger ended."
         )
-        self._unreadable = Counter(
-            "mooring_cni_unreadable_ledger_entries",
-            "Ledger entries that cannot be read, each counted once.",
-            registry=own,
-        )
-        self._entries = Gauge(
-            "mooring_cni_ledger_entries", "Ledger entries at the last reconcile.", ("phase",), registry=own
-        )
-        self._held = Gauge("mooring_cni_held_vfs", "VFs held by pods at the last reconcile.", ("pf",), registry=own)
-        self._resets = Counter(
-            "mooring_cni_resets", "Held VFs whose settings the PF had forgotten, set again.", registry=own
-        )
-        self._failed_resets = Counter(
-            "mooring_cni_reset_failures", "Tries to set forgotten settings again that failed.", registry=own
-        )
-        self._changed = Gauge(
-            "mooring_cni_changed_vfs",
-            "Held VFs with settings that somebody changed, at the last reconcile.",
-            registry=own,
-        )
-        self._rates_changed = Counter(
-            "mooring_cni_rates_changes", "Changed rates of running pods put in force, by pod.", registry=own
-        )
-        self._rates_refused = Counter(
-            "mooring_cni_rates_failures",
-            "Changed rates of running pods that were not believed, and tries to put them in force that failed.",
-            registry=own,
-        )
-        self._pending_rates = Gauge(
-            "mooring_cni_pending_rates", "Pods whose changed rates are recorded and not in force.", registry=own
-        )
-        self._last_reconcile = Gauge(
-            "mooring_cni_last_reconcile_timestamp_seconds", "When the last reconcile of the ledger ended.", registry=own
-        )
-        self._without_counters = Gauge(
+        self._without_counters = gauge(
             "mooring_cni_vfs_without_counters",
             "Held VFs some of whose counters this page lacks: read too late, nothing found, beyond the bound.",
             ("reason",),
-            registry=own,
         )
-        self._faults = Gauge(
-            "mooring_cni_vf_faults", "What keeps pods of this node from VFs, as the condition says.", registry=own
-        )
-        self._foreign = Gauge(
+        self._faults = gauge("mooring_cni_vf_faults", "What keeps pods of this node from VFs, as the condition says.")
+        self._foreign = gauge(
             "mooring_cni_foreign_entries",
             "Entries in the folders of the records that none of Mooring's programs has written.",
-            registry=own,
         )
         for reason in REASONS:
             self._repairs.labels(reason)
             self._failed.labels(reason)
+        self._add_settings(counter, gauge)
+
+    def _add_settings(self, counter: "partial[Counter]", gauge: "partial[Gauge]") -> None:
+        """Make the metrics of held VFs whose settings change."""
+        self._resets = counter("mooring_cni_resets", "Held VFs whose settings the PF had forgotten, set again.")
+        self._failed_resets = counter(
+            "mooring_cni_reset_failures", "Tries to set forgotten settings again that failed."
+        )
+        self._changed = gauge(
+            "mooring_cni_changed_vfs", "Held VFs with settings that somebody changed, at the last reconcile."
+        )
+        self._rates_changed = counter(
+            "mooring_cni_rates_changes", "Changed rates of running pods put in force, by pod."
+        )
+        self._rates_refused = counter(
+            "mooring_cni_rates_failures",
+            "Changed rates of running pods that were not believed, and tries to put them in force that failed.",
+        )
+        self._pending_rates = gauge(
+            "mooring_cni_pending_rates", "Pods whose changed rates are recorded and not in force."
+        )
 
     def call(self, command: str, code: int, seconds: float) -> None:
         """Count one call; all commands that the specification does not have share one label."""

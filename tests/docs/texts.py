@@ -18,7 +18,8 @@ BLANK = "…"
 
 # What these calls are given describes options, metrics and threads (`--help`, /metrics), or names what to look for.
 _NO_MESSAGES = frozenset(
-    {"option", "add_argument", "ArgumentParser", "Counter", "Gauge", "Histogram", "GaugeMetricFamily"}
+    {"option", "add_argument", "_add_scheduler", "ArgumentParser"}
+    | {"Counter", "counter", "Gauge", "gauge", "_gauge", "Histogram", "GaugeMetricFamily"}
     | {
         "CounterMetricFamily",
         "Family",
