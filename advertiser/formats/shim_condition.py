@@ -1,8 +1,8 @@
 """The node's condition that its kubelet does not speak to the CRI shim, and the Event on the node when that changes.
 
-Both are made of what `mooring-node check` has left on the host (`mooring.records.node_check`), and of what
-mooring-shim-bypass has, which leads the kubelet past a shim that has failed (`mooring.records.shim_bypass`). No file
-says nothing: then Mooring's part of the node is not installed.
+Both come from a file of `mooring-node check` on the host (`mooring.records.node_check`), and from one of
+mooring-shim-bypass, which leads the kubelet past a shim that has failed (`mooring.records.shim_bypass`). Without either
+file there is no condition: Mooring's part of the node is not installed.
 """
 
 from datetime import datetime, timedelta
@@ -14,9 +14,9 @@ from mooring.records.shim_bypass import ShimBypass
 
 TYPE = "mooring.dev/ShimBypassed"
 Status = Literal["True", "False", "Unknown"]
-# Of the metric: what the kubelet is told, that it is led past a failed shim, and that nobody has looked for long.
+# Of the metric: which socket the kubelet uses, that it is led past a failed shim, and that the last check is old.
 SocketState = Literal["shim", "runtime", "bypass", "failed", "unknown", "stale"]
-# The check runs every two minutes: some may fail or wait before it is said.
+# The check runs every two minutes: some may fail or wait before this is reported.
 STALE = timedelta(minutes=15)
 _COMPONENT = "mooring-advertiser"
 SHIM_FAILED = "ShimFailed"
@@ -31,17 +31,17 @@ _REASONS: dict[SocketState, tuple[Status, str]] = {
 
 
 def socket_state(check: NodeCheck | None, now: datetime, failed: ShimBypass | None = None) -> SocketState:
-    """Return what a check says at the time ``now``: after a while it says that nobody looks any more.
+    """Return the state that a check shows at the time ``now``; an old check is stale.
 
-    So does one of far in the future: the clock was set back since, and nobody has looked by the new one. ``failed`` is
-    seen without a check; it does not count while the kubelet is not told the shim's socket, by the operator's word.
+    A check from far in the future is stale too: the clock was set back since. ``failed`` counts without a check, but
+    not while the operator has turned the bypass on.
     """
-    found = "stale" if check is None or abs(now - check.at) > STALE else check.kubelet
-    return "failed" if failed is not None and found != "bypass" else found
+    state = "stale" if check is None or abs(now - check.at) > STALE else check.kubelet
+    return "failed" if failed is not None and state != "bypass" else state
 
 
 def condition_of(check: NodeCheck, now: datetime) -> ConditionState:
-    """Return the condition that the check's last words give at the time ``now``."""
+    """Return the condition by the last check at the time ``now``."""
     state = socket_state(check, now)
     status, reason = _REASONS[state]
     messages: dict[SocketState, str] = {
@@ -58,13 +58,13 @@ def shim_failed(bypass: ShimBypass) -> ConditionState:
 
 
 def not_checked() -> ConditionState:
-    """Return the condition where the check's file is gone and does not come back."""
+    """Return the condition of a node whose check has left no file for a while."""
     status, reason = _REASONS["stale"]
     return ConditionState(status, reason, "mooring-node check has left nothing in this boot")
 
 
 def is_told(wanted: ConditionState, before: ConditionState | None) -> bool:
-    """Return whether a change is worth an Event: not that all is well when a node is first seen."""
+    """Return whether a change gets an Event: the first condition of a node gets one only if something is wrong."""
     return wanted.status != ("False" if before is None else before.status) or (
         before is not None and wanted.reason != before.reason
     )
@@ -73,8 +73,8 @@ def is_told(wanted: ConditionState, before: ConditionState | None) -> bool:
 def condition_event(node: str, wanted: ConditionState, now: datetime) -> dict[str, object]:
     """Return the Event on the node; `kubectl describe node` finds it by the node's name in place of its uid.
 
-    So it is with the kubelet's own (nodeRef in pkg/kubelet/kubelet.go of Kubernetes); Events on nodes are in the
-    namespace default.
+    The kubelet's own Events have the name there too (nodeRef in pkg/kubelet/kubelet.go of Kubernetes). Events on nodes
+    are in the namespace default.
     """
     at = rfc3339(now)
     return {
