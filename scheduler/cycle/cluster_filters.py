@@ -122,19 +122,13 @@ class _OnRow(PreFilterExtensions):
         # Valid as long as only pods were moved that no filter counts.
         self._texts: Texts | None = cluster.refusal_before(row)
 
-    def add_pods(self, assigned_pods: Sequence[AssignedPod]) -> None:
-        self._move(assigned_pods, 1)
-
-    def remove_pods(self, assigned_pods: Sequence[AssignedPod]) -> None:
-        self._move(assigned_pods, -1)
+    def move_pods(self, assigned_pods: Sequence[AssignedPod], sign: int) -> None:
+        for assigned_pod in assigned_pods:
+            for move in self._cluster.moves:
+                if move(self._row, assigned_pod, sign):
+                    self._texts = None
 
     def filter(self) -> Texts:
         if self._texts is None:
             self._texts = self._cluster.refusals(np.array([self._row])).get(self._row, ())
         return self._texts
-
-    def _move(self, assigned_pods: Sequence[AssignedPod], sign: int) -> None:
-        for assigned_pod in assigned_pods:
-            for move in self._cluster.moves:
-                if move(self._row, assigned_pod, sign):
-                    self._texts = None

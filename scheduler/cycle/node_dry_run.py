@@ -123,20 +123,10 @@ class NodeDryRun:
         self.restore()
 
     def take_off(self, *assigned_pods: AssignedPod) -> None:
-        if not assigned_pods:
-            return
-        if self._cache_movers:
-            self._note(assigned_pods, -1)
-        for part in self._parts:
-            part.remove_pods(assigned_pods)
+        self._move(assigned_pods, -1)
 
     def put_on(self, *assigned_pods: AssignedPod) -> None:
-        if not assigned_pods:
-            return
-        if self._cache_movers:
-            self._note(assigned_pods, 1)
-        for part in self._parts:
-            part.add_pods(assigned_pods)
+        self._move(assigned_pods, 1)
 
     def admits(self, assigned_pods: Sequence[AssignedPod]) -> bool:
         """Put pods back if the dry run's pod, which fits now, still fits beside them; return whether they are back."""
@@ -180,9 +170,13 @@ class NodeDryRun:
         for part in self._cache_movers:
             part.close()
 
-    def _note(self, assigned_pods: Sequence[AssignedPod], sign: int) -> None:
-        for assigned_pod in assigned_pods:
+    def _move(self, assigned_pods: Sequence[AssignedPod], sign: int) -> None:
+        if not assigned_pods:
+            return
+        for assigned_pod in assigned_pods if self._cache_movers else ():
             self._moves[id(assigned_pod)] = assigned_pod, self._moves.get(id(assigned_pod), (assigned_pod, 0))[1] + sign
+        for part in self._parts:
+            part.move_pods(assigned_pods, sign)
 
     def _refusal(self) -> Texts:
         for part in self._parts:

@@ -153,18 +153,12 @@ class _Units(ExactDevices):
             assigned.uid: assigned.assignment for assigned in assigned_pods if assigned.assignment is not None
         }
 
-    def add_pods(self, assigned_pods: Sequence[AssignedPod]) -> None:
-        super().add_pods(assigned_pods)
-        for assigned in assigned_pods:
-            if assigned.assignment is not None:
-                self._assignments[assigned.uid] = assigned.assignment
-            else:
-                self._assignments.pop(assigned.uid, None)
-
-    def remove_pods(self, assigned_pods: Sequence[AssignedPod]) -> None:
-        super().remove_pods(assigned_pods)
+    def move_pods(self, assigned_pods: Sequence[AssignedPod], sign: int) -> None:
+        super().move_pods(assigned_pods, sign)
         for assigned in assigned_pods:
             self._assignments.pop(assigned.uid, None)
+            if sign > 0 and assigned.assignment is not None:
+                self._assignments[assigned.uid] = assigned.assignment
 
     def close(self) -> None:
         self._show()

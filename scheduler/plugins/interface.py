@@ -240,12 +240,8 @@ class PreFilterExtensions(ABC):
     moves_cache: ClassVar[bool] = False
 
     @abstractmethod
-    def add_pods(self, assigned_pods: Sequence[AssignedPod]) -> None:
-        """Put pods on the node."""
-
-    @abstractmethod
-    def remove_pods(self, assigned_pods: Sequence[AssignedPod]) -> None:
-        """Take pods off the node."""
+    def move_pods(self, assigned_pods: Sequence[AssignedPod], sign: int) -> None:
+        """Put pods on the node (``sign`` 1), or take them off (-1)."""
 
     @abstractmethod
     def filter(self) -> Texts:

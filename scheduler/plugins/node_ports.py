@@ -38,13 +38,11 @@ class _UsedPorts(PreFilterExtensions):
             assigned_pod.uid: assigned_pod.ports for assigned_pod in assigned_pods if assigned_pod.ports
         }
 
-    def add_pods(self, assigned_pods: Sequence[AssignedPod]) -> None:
-        for assigned_pod in assigned_pods:
-            self._ports_of_pod[assigned_pod.uid] = assigned_pod.ports
-
-    def remove_pods(self, assigned_pods: Sequence[AssignedPod]) -> None:
+    def move_pods(self, assigned_pods: Sequence[AssignedPod], sign: int) -> None:
         for assigned_pod in assigned_pods:
             self._ports_of_pod.pop(assigned_pod.uid, None)
+            if sign > 0 and assigned_pod.ports:
+                self._ports_of_pod[assigned_pod.uid] = assigned_pod.ports
 
     def filter(self) -> Texts:
         return _REASONS if self._request.clash(self._ports_of_pod.values()) else ()

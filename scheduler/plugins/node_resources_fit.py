@@ -107,11 +107,10 @@ class _AmountsLeft(PreFilterExtensions):
         """Take by how much the number of pods, and each amount that counts here, exceeds what the pod needs."""
         self._pods, self._spare = pods, spare
 
-    def add_pods(self, assigned_pods: Sequence[AssignedPod]) -> None:
-        self._move(assigned_pods, 1)
-
-    def remove_pods(self, assigned_pods: Sequence[AssignedPod]) -> None:
-        self._move(assigned_pods, -1)
+    def move_pods(self, assigned_pods: Sequence[AssignedPod], sign: int) -> None:
+        self._pods -= sign * len(assigned_pods)
+        for name in self._spare:
+            self._spare[name] -= sign * sum([assigned_pod.resources.get(name, 0) for assigned_pod in assigned_pods])
 
     def has_room_for(self, assigned_pods: Sequence[AssignedPod]) -> bool:
         if self._pods < len(assigned_pods):
@@ -124,11 +123,6 @@ class _AmountsLeft(PreFilterExtensions):
     def filter(self) -> Texts:
         reasons = tuple([_insufficient(name) for name, spare in self._spare.items() if spare < 0])
         return (_TOO_MANY_PODS, *reasons) if self._pods < 0 else reasons
-
-    def _move(self, assigned_pods: Sequence[AssignedPod], sign: int) -> None:
-        self._pods -= sign * len(assigned_pods)
-        for name in self._spare:
-            self._spare[name] -= sign * sum([assigned_pod.resources.get(name, 0) for assigned_pod in assigned_pods])
 
 
 def dry_run(pod_info: PodInfo, cache: Cache, _: Steps) -> DryRun:

@@ -179,15 +179,11 @@ class ExactDevices(PreFilterExtensions):
         self._node = cache.nodes.names[row]
         self._vf_accounting = cache.vf_accounting(self._node)
 
-    def add_pods(self, assigned_pods: Sequence[AssignedPod]) -> None:
+    def move_pods(self, assigned_pods: Sequence[AssignedPod], sign: int) -> None:
+        count = self._vf_accounting.add if sign > 0 else self._vf_accounting.remove
         for assigned in assigned_pods:
             if (claim := assigned.claim) is not None:
-                self._vf_accounting.add(claim)
-
-    def remove_pods(self, assigned_pods: Sequence[AssignedPod]) -> None:
-        for assigned in assigned_pods:
-            if (claim := assigned.claim) is not None:
-                self._vf_accounting.remove(claim)
+                count(claim)
 
     def filter(self) -> Texts:
         found = self._place()
@@ -229,18 +225,12 @@ class _VfSums(PreFilterExtensions):
         # The VFs of each moved pod: a pair of PF index and rate for each VF.
         self._held: dict[str, list[tuple[int, int]]] = {}
 
-    def add_pods(self, assigned_pods: Sequence[AssignedPod]) -> None:
-        self._move(assigned_pods, 1)
-
-    def remove_pods(self, assigned_pods: Sequence[AssignedPod]) -> None:
-        self._move(assigned_pods, -1)
-
     def filter(self) -> Texts:
         capacities = tuple(map(PfCapacity, self._vfs, self._mbps))
         found = place_on(self._demands, capacities, self._spreading, self._shared_ports, steps=self._steps)
         return (found.reason,) if isinstance(found, Refused) else ()
 
-    def _move(self, assigned_pods: Sequence[AssignedPod], sign: int) -> None:
+    def move_pods(self, assigned_pods: Sequence[AssignedPod], sign: int) -> None:
         for assigned in assigned_pods:
             if assigned.assignment is None:
                 continue
