@@ -111,18 +111,8 @@ def read_assigned_pod(
     """
     uid, node = pod.metadata.uid, pod.spec.node_name or ""
     faults: list[UnreadablePart] = []
-    assignment = _previous_assignment(previous, node)
     about = {"pod": pod.key, "uid": uid, "node": node}
-    try:
-        assignment = _read_assignment(pod, previous) or assignment
-    except AnnotationError as unreadable:
-        faults.append(UnreadablePart("assignment", "assignment is not believed", about | {"reason": str(unreadable)}))
-    rates = None if previous is None or previous.rates is None else _previous_rates(previous, assignment)
-    try:
-        if assignment is not None and names.RATES in pod.annotations:
-            rates = _read_rates(pod.annotations[names.RATES], assignment, rates)
-    except AnnotationError as unreadable:
-        faults.append(UnreadablePart("assignment", "rates are not believed", about | {"reason": str(unreadable)}))
+    assignment, rates = _read_claims(pod, previous, about, faults)
     use = _use_of(pod.spec, node_resources)
     if use.error:
         faults.append(UnreadablePart("pod", "pod's resources cannot be read", about | {"reason": use.error}))
@@ -154,6 +144,24 @@ def read_assigned_pod(
         rates=rates,
     )
     return assigned_pod, faults
+
+
+def _read_claims(
+    pod: Pod, previous: AssignedPod | None, about: Mapping[str, str], faults: list[UnreadablePart]
+) -> tuple[Assignment | None, PodRates | None]:
+    """Return a pod's assignment and its changed rates; what cannot be read leaves what was known."""
+    assignment = _previous_assignment(previous, about["node"])
+    try:
+        assignment = _read_assignment(pod, previous) or assignment
+    except AnnotationError as unreadable:
+        faults.append(UnreadablePart("assignment", "assignment is not believed", {**about, "reason": str(unreadable)}))
+    rates = None if previous is None or previous.rates is None else _previous_rates(previous, assignment)
+    try:
+        if assignment is not None and names.RATES in pod.annotations:
+            rates = _read_rates(pod.annotations[names.RATES], assignment, rates)
+    except AnnotationError as unreadable:
+        faults.append(UnreadablePart("assignment", "rates are not believed", {**about, "reason": str(unreadable)}))
+    return assignment, rates
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,6 +55,12 @@ __all__ = ["DeleteVictims", "Evict", "EvictionResult", "Instruction", "Machine",
 class Machine:
     """State and its transitions. Its parts are separate, and each is given the others that it calls."""
 
+    # The entry of the queue that is being decided about, and whether it is a group's.
+    _current_entry = ""
+    _is_group = False
+    # Whether the last step has set a decision aside: it goes on after others.
+    has_set_aside = False
+
     def __init__(
         self,
         scheduler_name: str,
@@ -78,38 +84,44 @@ class Machine:
         self._scheduling_cycle = SchedulingCycle(state.cache, state.nominator, preemption, refusing_nodes, sign=sign)
         self.pod_scheduling = PodScheduling(state, self._scheduling_cycle, portion)
         self.group_scheduling = _group_scheduling(state, self._scheduling_cycle, preemption, group_options, portion)
-        never_started = NeverStarted()
-        self.vf_disputes = VfDisputes(state, never_started, evicts=evict_never_started)
+        self.vf_disputes = VfDisputes(state)
+        never_started = NeverStarted(state, self.vf_disputes, evicts=evict_never_started)
         self.lost_vfs = LostVfs(state, never_started, lost_vf_options)
         self.rate_changes = RateChanges(state, sign_rates)
         bound_without_vfs = BoundWithoutVfs(scheduler_name)
         self._open_binds = OpenBinds(state)
-        # An event reaches each part after those before it. A new feature is a `Part`, and an entry here.
-        self.parts: tuple[Part, ...] = (
-            BindResults(state),
+        self.parts = self._parts(kinds, preemption, refusing_nodes, never_started, bound_without_vfs)
+        self.event_handlers = EventHandlers(state, self.group_scheduling, self.parts)
+        self.nomination_takeover = NominationTakeover(state)
+        self.extender_pods = _extender_pods(state, kinds, bound_without_vfs, sign)
+
+    def _parts(
+        self,
+        kinds: Kinds,
+        preemption: Preemption,
+        refusing_nodes: RefusingNodes,
+        never_started: NeverStarted,
+        bound_without_vfs: BoundWithoutVfs,
+    ) -> tuple[Part, ...]:
+        """Return the parts in the order in which events reach them; a new feature is a `Part`, and an entry here."""
+        return (
+            BindResults(self.state),
             EvictionReports(),
-            PreBinding(state, self.group_scheduling),
-            NominationWaits(state, preemption),
+            PreBinding(self.state, self.group_scheduling),
+            NominationWaits(self.state, preemption),
             self.pod_scheduling,
             self.group_scheduling,
-            MarkedMembers(scheduler_name, state.cache, state.placed_groups),
-            RefusedPods(state.cache, refusing_nodes),
-            # `lost_vfs` asks it which pods have never started.
+            MarkedMembers(self.scheduler_name, self.cache, self.placed_groups),
+            RefusedPods(self.cache, refusing_nodes),
+            # Each asks those before it.
             self.vf_disputes,
+            never_started,
             self.lost_vfs,
             self.rate_changes,
             bound_without_vfs,
             ConstraintFaults(kinds),
             self._open_binds,
         )
-        self.event_handlers = EventHandlers(state, self.group_scheduling, self.parts)
-        self.nomination_takeover = NominationTakeover(state)
-        self.extender_pods = _extender_pods(state, kinds, bound_without_vfs, sign)
-        # The entry of the queue that is being decided about.
-        self._current_entry = ""
-        self._is_group = False
-        # Whether the last step has set a decision aside: it goes on after others.
-        self.has_set_aside = False
 
     def nodes(self, event: Change[Node], now: float) -> list[Instruction]:
         """Apply a watch event of a node."""

@@ -205,7 +205,7 @@ class RateChanges(Part):
                 self._changed_nodes.add(node)
 
     def states(self) -> Mapping[RatesReason, int]:
-        """Return how many pods have an edit that is not in force, by what was told of it last."""
+        """Return how many pods have an edit that is not in force, by what was reported of it last."""
         counts = dict.fromkeys(get_args(RatesReason), 0)
         for change in self._changes.values():
             if change.last_report is not None:
@@ -318,7 +318,7 @@ class RateChanges(Part):
     def _decide(
         self, change: _Change, assigned_pod: AssignedPod, assignment: Assignment, now: float
     ) -> Iterator[Instruction]:
-        """Yield the write of what a pod asks for, or what is to be told instead."""
+        """Yield the write of what a pod asks for, or the report in its place."""
         if isinstance(change.new_rates, Refused):
             yield from _report(change, ("Refused", change.new_rates.reason), now)
             return
@@ -348,7 +348,7 @@ class RateChanges(Part):
         return WriteRates(change.pod, rates, self._annotations(rates), rates_condition.allocation_message(rates))
 
     def _allocation_report(self, assigned_pod: AssignedPod) -> RatesReport:
-        """Return what is to be told of rates that are allocated."""
+        """Return the report about rates that are allocated."""
         if assigned_pod.rates is None:
             return rates_condition.in_force_report(assigned_pod.node)
         if not changes_rates(assigned_pod.node, self._cache):
@@ -375,7 +375,7 @@ class RateChanges(Part):
 
 
 def _report(change: _Change, rates_report: RatesReport, now: float) -> Iterator[Instruction]:
-    """Yield a condition and an event, unless that was told last."""
+    """Yield a condition and an event, unless the last report was the same."""
     if change.last_report != rates_report:
         change.last_report, change.report_time = rates_report, now
         reason, message = rates_report

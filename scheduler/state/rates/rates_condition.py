@@ -35,7 +35,7 @@ def no_change_message(node: str) -> str:
 
 
 def no_change_report(rates: PodRates) -> RatesReport:
-    """Return what is told of allocated rates whose node changes none: an earlier version may set the assignment's."""
+    """Report allocated rates whose node changes none: an earlier version may set the assignment's."""
     rule = f"the largest of generation {rates.generation}, the rates before it and the assignment's stays reserved"
     return "Infeasible", f"{no_change_message(rates.node)}: {rule}"
 
@@ -46,7 +46,7 @@ def says_in_force(condition: Condition | None) -> bool:
 
 
 def is_open(condition: Condition | None) -> bool:
-    """Return whether a condition says of what the pod asked for before that it is not in force."""
+    """Return whether a condition says that what the pod asked for before is not in force."""
     return condition is not None and condition.reason != "InForce"
 
 
@@ -71,6 +71,6 @@ def reference(pod: Pod, condition: Condition | None) -> Pod:
 
 
 def pod_of(assigned_pod: AssignedPod) -> Pod:
-    """Return the same of a pod whose object is not at hand; its condition is not known."""
+    """Return the same without the pod's object, and so without its condition."""
     namespace, _, name = assigned_pod.pod.partition("/")
     return Pod(OwnedMetadata(name, namespace, assigned_pod.uid, assigned_pod.version))

@@ -21,7 +21,8 @@ from scheduler.cache.node_info import NodeInfo
 from scheduler.cycle.instructions import Evict, Instruction, Order, Report, Result
 from scheduler.pending.part import Part, PodChange
 from scheduler.state.shared_state import SharedState
-from scheduler.state.vfs.never_started import NeverStarted, NodeClaims
+from scheduler.state.vfs.never_started import NeverStarted
+from scheduler.state.vfs.node_claims import NodeClaims
 
 # An eviction that the API server did not accept (a disruption budget, an outage) is tried again after this long, and
 # so often: what is left of a group then may have become whole again with new members.
@@ -100,13 +101,13 @@ class LostVfs(Part):
     def node_removed(self, name: str, now: float) -> None:
         """Compare the assignments of a node's running pods with its present inventory."""
         if self._options.after_s:
-            claims = NodeClaims(self._cache.node(name), {})
+            claims = NodeClaims(self._cache.node(name))
             for assigned_pod in self._cache.assigned_pods_on(name):
                 self._judge(assigned_pod, claims, now)
 
     def pod_assigned(self, change: PodChange, now: float) -> Iterable[Instruction]:
         if self._options.after_s:
-            self._judge(change.assigned, NodeClaims(self._cache.node(change.assigned.node), {}), now)
+            self._judge(change.assigned, NodeClaims(self._cache.node(change.assigned.node)), now)
         return ()
 
     def _judge(self, assigned_pod: AssignedPod, claims: NodeClaims, now: float) -> None:

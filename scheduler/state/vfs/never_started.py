@@ -1,42 +1,30 @@
-"""Pods that are bound and never started, and whether their nodes contradict their assignments. Pure.
+"""Pods that are bound and never started, though their nodes contradict their assignments. Pure.
 
 A VF may be gone after a reboot, a NIC may be swapped, two pods may claim one VF: the node refuses such a pod
 permanently, and no other program gives it another VF. If a fresh inventory contradicts its assignment for `PATIENCE_S`
-without a break, the pod is evicted if a controller will create it again. Otherwise its owner gets a report. An
-inventory that is not fresh (another boot's, a node that is not Ready, no inventory) contradicts nothing, and the time
-starts again. Time is an argument.
+without a break, the pod is evicted if a controller will create it again. Otherwise its owner gets a report. While the
+inventory is not fresh the time starts again.
 """
 
 import heapq
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from mooring.annotations.assignment import AssignedVf, Assignment
-from mooring.annotations.inventory import LOST, Out, Pf
+from mooring.annotations.assignment import Assignment
+from scheduler.cache.assigned_pod import AssignedPod
 from scheduler.cache.node_info import NodeInfo
-from scheduler.cache.unit_pools import Unit
-from scheduler.constraints.protocol import VFS
+from scheduler.cycle.instructions import Evict, Instruction, Order, Report, Result
 from scheduler.kube.objects import ContainerStatus, Pod
+from scheduler.pending.part import Part, PodChange
+from scheduler.state.shared_state import SharedState
+from scheduler.state.vfs.node_claims import NodeClaims
+from scheduler.state.vfs.vf_disputes import VfDisputes
 
 PATIENCE_S = 300.0
 # An eviction that the API server did not accept (a disruption budget, an outage) is tried again after this long.
 _RETRY_S = 60.0
 # Pods that are settled in one step.
 _MOST_AT_ONCE = 64
-# Reasons of the advertiser that do not count against a pod that already has the VF by assignment.
-_HARMLESS = frozenset({"drained", "preparing"})
-# Devices that more than one live pod claims, and the pods' uids.
-Disputes = Mapping[Unit, tuple[str, ...]]
-
-
-@dataclass(frozen=True, slots=True)
-class Overdue:
-    """A pod that its node has contradicted for too long, why, and whether to evict it or only to report it."""
-
-    pod: Pod
-    node: str
-    reason: str
-    evict: bool
 
 
 @dataclass(slots=True)
@@ -48,89 +36,114 @@ class _Case:
     is_settled: bool = False
 
 
-class NeverStarted:
+class NeverStarted(Part):
     """The bound pods with VFs that have never started, by uid; a few, however large the cluster."""
 
-    def __init__(self) -> None:
+    def __init__(self, state: SharedState, vf_disputes: VfDisputes, *, evicts: bool) -> None:
+        self._cache, self._scheduler_name = state.cache, state.scheduler_name
+        self._vf_disputes, self._evicts = vf_disputes, evicts
         self._cases: dict[str, _Case] = {}
-        self._uids_by_node: dict[str, set[str]] = {}
         # For the contradicted ones only: when their time is over.
         self._due: dict[str, float] = {}
 
-    def record(self, pod: Pod, assignment: Assignment | None) -> bool:
-        """Record a bound pod; return whether it is one of these."""
+    def __contains__(self, uid: str) -> bool:
+        return uid in self._cases
+
+    def pod_assigned(self, change: PodChange, now: float) -> Iterable[Instruction]:
+        """Record a bound pod; only pods of ours are evicted for the contents of their annotation."""
+        is_ours = change.pod.spec.scheduler_name == self._scheduler_name
+        self._record(change.pod, change.assigned.assignment if is_ours else None)
+        self._judge(change.assigned.node, now)
+        return ()
+
+    def pod_deleted(self, uid: str, assigned_pod: AssignedPod | None, now: float) -> None:
+        self._drop(uid)
+        if assigned_pod is not None:
+            # Its end may settle a dispute.
+            self._judge(assigned_pod.node, now)
+
+    def node_changed(self, previous: NodeInfo | None, node: NodeInfo, now: float) -> Iterable[Instruction]:
+        self._judge(node.name, now)
+        return ()
+
+    def node_removed(self, name: str, now: float) -> None:
+        self._judge(name, now)
+
+    def finished(self, order: Order, result: Result, now: float) -> Iterable[Instruction]:
+        """Try an eviction again later if the API server did not accept it."""
+        if isinstance(order, Evict) and result == "refused":
+            case = self._cases.get(order.pod.metadata.uid)
+            if case is not None and case.reason:
+                case.is_settled = False
+                self._due[order.pod.metadata.uid] = now + _RETRY_S
+        return ()
+
+    def tick(self, now: float) -> Iterator[Instruction]:
+        """Yield the instructions for pods whose time to start is over; of many for a part, the rest stays due."""
+        due_pods = [(due, uid) for uid, due in self._due.items() if due <= now]
+        claims = dict[str, NodeClaims]()
+        for _, uid in heapq.nsmallest(_MOST_AT_ONCE, due_pods):
+            case = self._cases[uid]
+            node = case.assignment.node
+            if node not in claims:
+                claims[node] = self._claims(node)
+            # Another that was settled meanwhile may leave it its VFs.
+            self._judge_pod(uid, claims[node], now)
+            if self._due.pop(uid, None) is not None:
+                case.is_settled = True
+                yield self._evict_or_report(case)
+        for node in claims:
+            self._judge(node, now)
+
+    def next_due(self) -> float | None:
+        """Return when the first pod's time is over; None if no pod is contradicted."""
+        return min(self._due.values(), default=None)
+
+    def _record(self, pod: Pod, assignment: Assignment | None) -> None:
         uid = pod.metadata.uid
-        if assignment is None or not assignment.vfs or has_started(pod) or pod.metadata.deletion_timestamp is not None:
-            self.drop(uid)
-            return False
         case = self._cases.get(uid)
-        if case is not None and case.assignment == assignment:
+        if assignment is None or not assignment.vfs or has_started(pod) or pod.metadata.deletion_timestamp is not None:
+            self._drop(uid)
+        elif case is not None and case.assignment == assignment:
             case.pod = pod
-            return True
-        self.drop(uid)
-        self._cases[uid] = _Case(pod, assignment)
-        self._uids_by_node.setdefault(assignment.node, set()).add(uid)
-        return True
+        else:
+            self._drop(uid)
+            self._cases[uid] = _Case(pod, assignment)
 
-    def drop(self, uid: str) -> None:
+    def _drop(self, uid: str) -> None:
         self._due.pop(uid, None)
-        case = self._cases.pop(uid, None)
-        if case is not None:
-            on_node = self._uids_by_node[case.assignment.node]
-            on_node.discard(uid)
-            if not on_node:
-                del self._uids_by_node[case.assignment.node]
+        self._cases.pop(uid, None)
 
-    def judge(self, node: str, current: "NodeClaims", now: float) -> None:
+    def _judge(self, node: str, now: float) -> None:
         """Compare the assignments of a node's pods with the node's current inventory."""
-        for uid in self._uids_by_node.get(node, ()):
-            self.judge_pod(uid, current, now)
+        pods = self._cache.assigned_pods_on(node) if self._cases else ()
+        if uids := [pod.uid for pod in pods if pod.uid in self._cases]:
+            claims = self._claims(node)
+            for uid in uids:
+                self._judge_pod(uid, claims, now)
 
-    def judge_pod(self, uid: str, current: "NodeClaims", now: float) -> None:
-        """Compare one pod's assignment with its node's current inventory."""
+    def _judge_pod(self, uid: str, claims: NodeClaims, now: float) -> None:
         case = self._cases[uid]
-        case.reason = current.contradiction(case.assignment, self._leaves)
+        case.reason = claims.contradiction(case.assignment, self._leaves)
         if not case.reason:
             case.is_settled = False
             self._due.pop(uid, None)
         elif not case.is_settled:
             self._due.setdefault(uid, now + PATIENCE_S)
 
-    def __contains__(self, uid: str) -> bool:
-        return uid in self._cases
-
-    def next_due(self) -> float | None:
-        """Return when the first pod's time is over; None if no pod is contradicted."""
-        return min(self._due.values(), default=None)
-
-    def overdue(self, now: float) -> list[str]:
-        """Return the pods whose time is over, the first first, and of many only a part."""
-        due_pods = [(due, uid) for uid, due in self._due.items() if due <= now]
-        return [uid for _, uid in heapq.nsmallest(_MOST_AT_ONCE, due_pods)]
-
-    def node_of(self, uid: str) -> str:
-        return self._cases[uid].assignment.node
-
-    def take_overdue(self, uid: str, current: "NodeClaims", now: float) -> Overdue | None:
-        """Settle, once, a pod whose time is over; None if another that was settled meanwhile leaves it its VFs."""
-        self.judge_pod(uid, current, now)
-        if self._due.pop(uid, None) is None:
-            return None
-        case = self._cases[uid]
-        case.is_settled = True
-        return Overdue(case.pod, case.assignment.node, case.reason, evict=is_controlled(case.pod))
-
-    def retry(self, uid: str, now: float) -> None:
-        """Record that an eviction did not happen."""
-        case = self._cases.get(uid)
-        if case is not None and case.reason:
-            case.is_settled = False
-            self._due[uid] = now + _RETRY_S
+    def _claims(self, node: str) -> NodeClaims:
+        return NodeClaims(self._cache.node(node), self._vf_disputes.of(node))
 
     def _leaves(self, uid: str) -> bool:
         """Return whether a pod is being evicted."""
         case = self._cases.get(uid)
         return case is not None and case.is_settled and is_controlled(case.pod)
+
+    def _evict_or_report(self, case: _Case) -> Instruction:
+        message = f"cannot start on node {case.assignment.node}: {case.reason}"
+        if self._evicts and is_controlled(case.pod):
+            return Evict(case.pod, message)
+        return Report(case.pod, "NeverStarts", f"{message}; delete it")
 
 
 def has_started(pod: Pod) -> bool:
@@ -158,75 +171,3 @@ def _has_run(container: ContainerStatus) -> bool:
 def is_controlled(pod: Pod) -> bool:
     """Return whether a controller creates the pod again after deletion; a static pod's node does not."""
     return any(owner.controller and owner.kind != "Node" for owner in pod.metadata.owner_references or ())
-
-
-class NodeClaims:
-    """A node's current inventory and what is claimed twice there, to compare the assignments of its pods with.
-
-    One is made for all pods that are judged at a time: its PFs are read once, and only those that a pod names.
-    """
-
-    def __init__(self, node_info: NodeInfo | None, disputes: Disputes) -> None:
-        is_fresh = node_info is not None and node_info.fault is None and node_info.unready_since is None
-        inventory = node_info.inventory if node_info is not None and is_fresh else None
-        self._pfs = {pf.name: pf for pf in inventory.pfs} if inventory is not None else None
-        self._disputes = disputes
-        self._outs: dict[str, dict[int, Out]] = {}
-
-    def contradiction(self, assignment: Assignment, leaves: Callable[[str], bool]) -> str:
-        """Return how a fresh inventory contradicts an assignment; empty if it does not, or is not fresh.
-
-        ``leaves`` says of a pod that its claims are about to end.
-        """
-        if self._pfs is None:
-            return ""
-        for vf in assignment.vfs:
-            reason = self._describe_contradiction(vf, self._pfs.get(vf.pf), assignment.uid)
-            if reason or (reason := self._describe_dispute(vf, assignment.uid, leaves)):
-                return f"VF {vf.pci} ({vf.pf}/{vf.vf}) {reason}"
-        return ""
-
-    def loss(self, assignment: Assignment) -> str:
-        """Return which VF of a running pod a fresh inventory shows as lost, or below a PF that is down; else empty."""
-        for vf in assignment.vfs if self._pfs is not None else ():
-            pf = self._pfs.get(vf.pf) if self._pfs is not None else None
-            reason = "" if pf is None or pf.up else "has no network: the link of its PF is down"
-            if reason := reason or self._describe_loss(vf, pf, assignment.uid):
-                return f"VF {vf.pci} ({vf.pf}/{vf.vf}) {reason}"
-        return ""
-
-    def has_lost_vf(self, assignment: Assignment) -> bool:
-        """Return whether a fresh inventory shows a VF of a pod as lost."""
-        pfs = self._pfs
-        return pfs is not None and any(self._describe_loss(vf, pfs.get(vf.pf), assignment.uid) for vf in assignment.vfs)
-
-    def _describe_loss(self, vf: AssignedVf, pf: Pf | None, uid: str) -> str:
-        out = None if pf is None else self._outs_of(pf).get(vf.vf)
-        if out is not None and out.why.startswith(LOST):
-            return "is back in the host's network namespace"
-        return self._describe_contradiction(vf, pf, uid)
-
-    def _describe_contradiction(self, vf: AssignedVf, pf: Pf | None, uid: str) -> str:
-        if pf is None or vf.vf not in pf.vfs or pf.vf_pci(vf.vf) != vf.pci:
-            return "does not exist any more"
-        if (pf.link, pf.network) != (vf.link, vf.network):
-            return f"is on {pf.link} network {pf.network!r} now, not on {vf.link} network {vf.network!r}"
-        out = self._outs_of(pf).get(vf.vf)
-        if out is not None and out.why not in _HARMLESS and uid not in out.why:
-            return f"cannot be used: {out.why}"
-        return ""
-
-    def _outs_of(self, pf: Pf) -> dict[int, Out]:
-        """Return a PF's VFs that are out, each of which is named once."""
-        if pf.name not in self._outs:
-            self._outs[pf.name] = {index: out for out in pf.out for index in out.vfs}
-        return self._outs[pf.name]
-
-    def _describe_dispute(self, vf: AssignedVf, uid: str, leaves: Callable[[str], bool]) -> str:
-        claimants = self._disputes.get(Unit(VFS, vf.pci), ()) if self._disputes else ()
-        other_uids = [claimant for claimant in claimants if claimant != uid and not leaves(claimant)]
-        return f"is claimed by another pod too: {_list_uids(other_uids)}" if other_uids else ""
-
-
-def _list_uids(uids: Iterable[str]) -> str:
-    return ", ".join(f"uid {uid}" for uid in uids)

@@ -4,6 +4,7 @@ An inventory that is not fresh (another boot's, a node that is not Ready, no inv
 """
 
 from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
 
 from mooring.annotations.assignment import AssignedVf, Assignment
 from mooring.annotations.inventory import LOST, Out, Pf
@@ -15,7 +16,7 @@ from scheduler.constraints.protocol import VFS
 _HARMLESS = frozenset({"drained", "preparing"})
 # Devices that more than one live pod claims, and the pods' uids.
 Disputes = Mapping[Unit, tuple[str, ...]]
-NO_DISPUTES: Disputes = {}
+NO_DISPUTES: Disputes = MappingProxyType({})
 
 
 class NodeClaims:
@@ -48,15 +49,21 @@ class NodeClaims:
         """Return which VF of a running pod a fresh inventory shows as lost, or below a PF that is down; else empty."""
         for vf in assignment.vfs if self._pfs is not None else ():
             pf = self._pfs.get(vf.pf) if self._pfs is not None else None
-            if reason := self._describe_loss(vf, pf) or self._describe_contradiction(vf, pf, assignment.uid):
+            reason = "" if pf is None or pf.up else "has no network: the link of its PF is down"
+            if reason := reason or self._describe_loss(vf, pf, assignment.uid):
                 return f"VF {vf.pci} ({vf.pf}/{vf.vf}) {reason}"
         return ""
 
-    def _describe_loss(self, vf: AssignedVf, pf: Pf | None) -> str:
-        if pf is None or pf.up:
-            out = None if pf is None else self._outs_of(pf).get(vf.vf)
-            return "is back in the host's network namespace" if out is not None and out.why.startswith(LOST) else ""
-        return "has no network: the link of its PF is down"
+    def has_lost_vf(self, assignment: Assignment) -> bool:
+        """Return whether a fresh inventory shows a VF of a pod as lost."""
+        pfs = self._pfs
+        return pfs is not None and any(self._describe_loss(vf, pfs.get(vf.pf), assignment.uid) for vf in assignment.vfs)
+
+    def _describe_loss(self, vf: AssignedVf, pf: Pf | None, uid: str) -> str:
+        out = None if pf is None else self._outs_of(pf).get(vf.vf)
+        if out is not None and out.why.startswith(LOST):
+            return "is back in the host's network namespace"
+        return self._describe_contradiction(vf, pf, uid)
 
     def _describe_contradiction(self, vf: AssignedVf, pf: Pf | None, uid: str) -> str:
         if pf is None or vf.vf not in pf.vfs or pf.vf_pci(vf.vf) != vf.pci:

@@ -7,7 +7,8 @@ from scheduler.cycle.instructions import Instruction
 from scheduler.cycle.refusing_nodes import RefusingNodes
 from scheduler.kube.objects import Pod
 from scheduler.pending.part import Part
-from scheduler.state.vfs.never_started import NodeClaims, has_run
+from scheduler.state.vfs.never_started import has_run
+from scheduler.state.vfs.node_claims import NodeClaims
 
 
 class RefusedPods(Part):
@@ -23,7 +24,7 @@ class RefusedPods(Part):
         node, assignment = assigned_pod.node, assigned_pod.assignment
         # As `rejectPod` writes it; a pod that ran has the statuses of its containers.
         is_rejected = pod.status.phase == "Failed" and bool(pod.status.reason) and not has_run(pod)
-        if is_rejected or (assignment is not None and NodeClaims(self._cache.node(node), {}).has_lost_vf(assignment)):
+        if is_rejected or (assignment is not None and NodeClaims(self._cache.node(node)).has_lost_vf(assignment)):
             self._refusing_nodes.note(pod, node, now)
 
     def tick(self, now: float) -> Iterable[Instruction]:
