@@ -112,14 +112,9 @@ def read_preemption(body: bytes | memoryview) -> ExtenderPreemptionArgs:
     try:
         fields = _fields(body)
         pod = _read_pod(fields)
-        if (victims_sent := fields.get("nodenametometavictims")) is not None:
-            return ExtenderPreemptionArgs(
-                pod, {node: _victims(victims) for node, victims in _raw_fields(victims_sent).items()}
-            )
-        victims_sent = fields.get("nodenametovictims") or fields.get("nodetovictims") or msgspec.Raw(b"{}")
-        return ExtenderPreemptionArgs(
-            pod, {node: _victims(victims) for node, victims in _raw_fields(victims_sent).items()}
-        )
+        keys = ("nodenametometavictims", "nodenametovictims", "nodetovictims")
+        sent = next((fields[key] for key in keys if key in fields), msgspec.Raw(b"{}"))
+        return ExtenderPreemptionArgs(pod, {node: _victims(victims) for node, victims in _raw_fields(sent).items()})
     except msgspec.MsgspecError as wrong:
         raise ProtocolError(f"request is no ExtenderPreemptionArgs: {wrong}") from wrong
 

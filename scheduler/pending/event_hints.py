@@ -29,10 +29,6 @@ def of_node(previous: NodeInfo | None, node_info: NodeInfo) -> ClusterEvent:
     return events
 
 
-def _taints(node_info: NodeInfo) -> tuple[object, ...]:
-    return node_info.taints, node_info.unschedulable
-
-
 def _offer(node_info: NodeInfo) -> tuple[object, ...]:
     # The versions of a node's programs are in its inventory too. No plugin reads them; a missing shim is a fault.
     pfs = node_info.inventory.pfs if node_info.inventory else ()

@@ -1,13 +1,12 @@
 """Delete the victims of a preemption: patch the condition with the reason on all, then delete them; uids guard both.
 
-Nobody is deleted before all are marked: so who bears the mark after a crash was to go, and where one cannot be marked
-nobody goes. The mark of a victim whose deletion is refused is taken back. Source: kube-scheduler's PreemptPod, which
-marks and deletes one after another.
+All are marked before the first is deleted. So after a crash every marked pod was a chosen victim, and if one cannot be
+marked, none is deleted. The mark of a victim whose deletion is refused is taken back. Source: kube-scheduler's
+PreemptPod, which marks and deletes one after another.
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from datetime import UTC, datetime
 
 import msgspec
 import structlog
@@ -17,6 +16,7 @@ from mooring.kube.failures import Conflict, Denied, KubeError, NotFound, Throttl
 from mooring.kube.write import Write
 from scheduler.cache.assigned_pod import PREEMPTED, AssignedPod
 from scheduler.cycle.instructions import DeleteVictims, DeleteVictimsResult
+from scheduler.server.reporting.writer import timestamp
 
 _log = structlog.get_logger()
 # How many of an order are deleted at once, so that a group's many victims keep no other write waiting. Source: the
@@ -80,11 +80,11 @@ class _Victims:
 
     async def mark(self, assigned_pod: AssignedPod) -> None:
         message = f"{self._name}: preempting to accommodate a higher priority pod"
-        await self._patch_status(assigned_pod, disruption(assigned_pod, message, _now()))
+        await self._patch_status(assigned_pod, disruption(assigned_pod, message, timestamp()))
 
     async def take_back(self, assigned_pod: AssignedPod) -> None:
         message = f"{self._name}: the preemption was refused"
-        await self._patch_status(assigned_pod, disruption(assigned_pod, message, _now(), is_victim=False))
+        await self._patch_status(assigned_pod, disruption(assigned_pod, message, timestamp(), is_victim=False))
         _log.info("pod no longer to preempt", **self._fields(assigned_pod))
 
     async def delete(self, assigned_pod: AssignedPod) -> None:
@@ -119,10 +119,6 @@ class _Victims:
 
 def _path(assigned_pod: AssignedPod) -> str:
     return "/api/v1/namespaces/{}/pods/{}".format(*assigned_pod.pod.split("/", 1))
-
-
-def _now() -> str:
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _is_gone(error: KubeError) -> bool:

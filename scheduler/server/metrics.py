@@ -7,9 +7,9 @@ no lock is needed, and counting is adding to an entry of a dictionary.
 import time
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import accumulate, product
-from typing import get_args, get_type_hints
+from typing import TypeVar, get_args, get_type_hints
 
 from prometheus_client import Gauge
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
@@ -21,6 +21,8 @@ from scheduler.cycle.instructions import EvictionCause, EvictionResult, Instruct
 from scheduler.kube.binding_outcome import Outcome
 from scheduler.plugins.rdma_vfs import FAULTS
 from scheduler.state.machine import Machine
+
+LabelT = TypeVar("LabelT", bound=str)
 
 
 class Count(Collector):
@@ -218,93 +220,78 @@ class _MachineCollector(Collector):
         return []
 
     def collect(self) -> Iterable[Metric]:
-        pending = GaugeMetricFamily("scheduler_pending_pods", "Pods by place in the queue", labels=["queue"])
-        for place, count in self._machine.pending_pods.depths().items():
-            pending.add_metric([_QUEUES.get(place, place)], count)
-        yield pending
+        machine, disputes = self._machine, self._machine.vf_disputes.dispute_counts
+        depths = {_QUEUES.get(place, place): count for place, count in machine.pending_pods.depths().items()}
+        yield _gauge("scheduler_pending_pods", "Pods by place in the queue", "queue", depths)
         incoming = CounterMetricFamily(
             "scheduler_queue_incoming_pods",
             "Pods that came to a queue, by what brought them",
             labels=["queue", "event"],
         )
-        for (place, event), count in self._machine.pending_pods.incoming.items():
+        for (place, event), count in machine.pending_pods.incoming.items():
             incoming.add_metric([_QUEUES.get(place, place), event], count)
         yield incoming
         yield from self._groups()
         disputed = "VFs that more than one live pod claims"
-        yield GaugeMetricFamily("mooring_disputed_vfs", disputed, self._machine.vf_disputes.dispute_counts[VFS])
+        yield GaugeMetricFamily("mooring_disputed_vfs", disputed, disputes[VFS])
         spent = "Searches for a placement on one node that ran out of steps"
-        yield CounterMetricFamily("mooring_placement_budget_exhausted", spent, self._machine.budget_spent)
+        yield CounterMetricFamily("mooring_placement_budget_exhausted", spent, machine.budget_spent)
         yield from self._networks()
-        yield from self._units()
-        yield from self._rates()
-        faults = GaugeMetricFamily(
-            "mooring_nodes_without_inventory", "Nodes without a usable inventory, by reason", labels=["reason"]
+        pools, rows = machine.cache.nodes.unit_pools, machine.cache.nodes.all_rows()
+        free = {kind: sum(len(column[row].units.free) for row in rows) for kind, column in pools.items()}
+        yield _gauge("mooring_free_units", "Units of other kinds that may be given now", "kind", free)
+        yield _gauge(
+            "mooring_disputed_units",
+            "Units of other kinds that more than one live pod claims",
+            "kind",
+            {kind: disputes[kind] for kind in pools},
         )
-        for reason, count in self._faults().items():
-            faults.add_metric([reason], count)
-        yield faults
+        yield _gauge(
+            "mooring_edited_rates",
+            "Running pods with an edit of rates that is not in force",
+            "state",
+            machine.rate_changes.states(),
+        )
+        yield GaugeMetricFamily(
+            "mooring_rates_late_since_timestamp_seconds",
+            "When the oldest rates were allocated that are not in force",
+            machine.rate_changes.late_start(self._unix_offset_s()) or 0,
+        )
+        yield _gauge(
+            "mooring_nodes_without_inventory", "Nodes without a usable inventory, by reason", "reason", self._faults()
+        )
 
     def _groups(self) -> Iterable[Metric]:
-        waiting = GaugeMetricFamily("mooring_waiting_groups", "Groups with members that wait", labels=["state"])
-        for state, count in self._machine.pending_groups.waiting().items():
-            waiting.add_metric([state], count)
-        scheduling = self._machine.group_scheduling
+        scheduling, waiting = self._machine.group_scheduling, self._machine.pending_groups.waiting()
+        yield _gauge("mooring_waiting_groups", "Groups with members that wait", "state", waiting)
         decisions = CounterMetricFamily("mooring_group_decisions", "Decisions about groups", labels=["result"])
         for result, count in scheduling.decisions.items():
             decisions.add_metric([result], count)
-        placed = scheduling.placement_count
-        return waiting, decisions, CounterMetricFamily("mooring_group_members_placed", "Members placed", placed)
+        yield decisions
+        yield CounterMetricFamily("mooring_group_members_placed", "Members placed", scheduling.placement_count)
 
     def _networks(self) -> Iterable[GaugeMetricFamily]:
-        vfs = GaugeMetricFamily("mooring_free_vfs", "VFs that may be given now", labels=["network"])
-        rates = GaugeMetricFamily("mooring_free_bits_per_second", "Rate not reserved", labels=["network"])
-        free: dict[str, tuple[int, int]] = {}
+        vfs, rates = Counter[str](), Counter[str]()
         nodes = self._machine.cache.nodes
         for row in nodes.all_rows():
-            fault, _ = nodes.offers[row]
-            if fault is not None:
-                continue
-            for pf, capacity in zip(nodes.free_vfs_of_row[row].pfs, nodes.free_vfs_of_row[row].capacities, strict=True):
-                known = free.get(pf.network, (0, 0))
-                free[pf.network] = (known[0] + capacity.vfs, known[1] + max(capacity.mbps, 0))
-        for network, (count, mbps) in free.items():
-            vfs.add_metric([network], count)
-            rates.add_metric([network], mbps * 1_000_000)
-        return (vfs, rates)
+            fault, free_vfs = nodes.offers[row][0], nodes.free_vfs_of_row[row]
+            for pf, capacity in zip(free_vfs.pfs, free_vfs.capacities, strict=True) if fault is None else ():
+                vfs[pf.network] += capacity.vfs
+                rates[pf.network] += max(capacity.mbps, 0) * 1_000_000
+        yield _gauge("mooring_free_vfs", "VFs that may be given now", "network", vfs)
+        yield _gauge("mooring_free_bits_per_second", "Rate not reserved", "network", rates)
 
-    def _units(self) -> Iterable[GaugeMetricFamily]:
-        free = GaugeMetricFamily("mooring_free_units", "Units of other kinds that may be given now", labels=["kind"])
-        disputed = GaugeMetricFamily(
-            "mooring_disputed_units", "Units of other kinds that more than one live pod claims", labels=["kind"]
-        )
-        nodes, claimed_twice = self._machine.cache.nodes, self._machine.vf_disputes.dispute_counts
-        for kind, unit_pools in nodes.unit_pools.items():
-            free.add_metric([kind], sum(len(unit_pools[row].units.free) for row in nodes.all_rows()))
-            disputed.add_metric([kind], claimed_twice[kind])
-        return (free, disputed)
-
-    def _rates(self) -> Iterable[GaugeMetricFamily]:
-        edited = GaugeMetricFamily(
-            "mooring_edited_rates", "Running pods with an edit of rates that is not in force", labels=["state"]
-        )
-        for reason, count in self._machine.rate_changes.states().items():
-            edited.add_metric([reason], count)
-        late = GaugeMetricFamily(
-            "mooring_rates_late_since_timestamp_seconds",
-            "When the oldest rates were allocated that are not in force",
-            self._machine.rate_changes.late_start(self._unix_offset_s()) or 0,
-        )
-        return edited, late
-
-    def _faults(self) -> dict[str, int]:
-        faults: dict[str, int] = {}
+    def _faults(self) -> Mapping[str, int]:
         nodes = self._machine.cache.nodes
-        for row in nodes.all_rows():
-            fault, _ = nodes.offers[row]
-            if fault is not None:
-                faults[FAULTS[fault]] = faults.get(FAULTS[fault], 0) + 1
-        return faults
+        faults = (nodes.offers[row][0] for row in nodes.all_rows())
+        return Counter(FAULTS[fault] for fault in faults if fault is not None)
+
+
+def _gauge(name: str, text: str, label: str, values: Mapping[LabelT, int]) -> GaugeMetricFamily:
+    family = GaugeMetricFamily(name, text, labels=[label])
+    for value, count in values.items():
+        family.add_metric([value], count)
+    return family
 
 
 def expose(machine: Machine) -> None:

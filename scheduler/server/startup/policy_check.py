@@ -7,7 +7,6 @@ a change of them is logged, and where the scheduler knows its own pod they are a
 import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 
 import msgspec
 import structlog
@@ -17,6 +16,7 @@ from mooring.kube.admission_policies import read_policies
 from mooring.kube.client import STRATEGIC_PATCH, Client
 from mooring.kube.failures import KubeError
 from mooring.kube.guard import STATES, PolicyState
+from scheduler.server.reporting.writer import timestamp
 
 # A type of ours among a pod's conditions, as those of readiness gates have a prefix.
 CONDITION = "mooring.dev/AdmissionPoliciesBound"
@@ -67,7 +67,7 @@ class PolicyCheck:
         if not self._pod.name:
             return True
         path = f"/api/v1/namespaces/{self._pod.namespace}/pods/{self._pod.name}/status"
-        patch = {"status": {"conditions": [condition(states, datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"))]}}
+        patch = {"status": {"conditions": [condition(states, timestamp())]}}
         try:
             await self._client.request("PATCH", path, msgspec.json.encode(patch), STRATEGIC_PATCH)
         except KubeError as refused:
