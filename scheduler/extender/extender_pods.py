@@ -131,8 +131,8 @@ class ExtenderPods:
         if verdict.reason:
             return Refused(f"node {node!r}: {verdict.reason}")
         assigned_pod = self._assigned(dry_runs, node, nominated)
-        written = dump_assignment(assigned_pod.assignment) if assigned_pod.assignment is not None else ""
-        annotations = annotations_of(written, self.sign)
+        text = dump_assignment(assigned_pod.assignment) if assigned_pod.assignment is not None else ""
+        annotations = annotations_of(text, self.sign)
         if fault := validate_annotations(pod_info.pod.annotations, annotations):
             return Refused(fault)
         self.cache.assume(assigned_pod, now)
@@ -167,10 +167,10 @@ class ExtenderPods:
             return None
         unused = full_capacities(self.cache.nodes.offers[row][1])
         steps = Steps()
-        tried = [pod_info] if claimed is None else self._beside(pod_info, row, node, claimed, steps, unused)
+        divisions = [pod_info] if claimed is None else self._beside(pod_info, row, node, claimed, steps, unused)
         try:
-            found = (self._room_for(one, node, row, victims, steps) for one in tried)
-            return next((enough for enough in found if enough is not None), None)
+            rooms = (self._room_for(division, node, row, victims, steps) for division in divisions)
+            return next((room for room in rooms if room is not None), None)
         except OutOfSteps:
             return None
 
@@ -198,7 +198,7 @@ class ExtenderPods:
             dry_run.take_off(assigned_pod)
         if dry_run.refusal():
             return None
-        singles = sorted((single(one, one.priority) for one in lower), key=importance)
+        singles = sorted((single(assigned_pod, assigned_pod.priority) for assigned_pod in lower), key=importance)
         breaking, others = split(self.budgets, singles)
         doomed = not_reprieved(dry_run, breaking)
         more = pods_of([*doomed, *not_reprieved(dry_run, others)])
@@ -224,12 +224,13 @@ class ExtenderPods:
         try:
             if next(self._beside(pod_info, row, node, claimed, steps), None) is None:
                 return dry_runs, Verdict(claimed.refusal(_NO_SHARES), for_good=True)
-            for one in self._beside(
+            for division in self._beside(
                 pod_info, row, node, claimed, steps, self.cache.nodes.free_vfs_of_row[row].capacities
             ):
-                verdict = self._judge(divided := self._dry_runs(one, steps), node, nominated)
+                division_runs = self._dry_runs(division, steps)
+                verdict = self._judge(division_runs, node, nominated)
                 if not verdict.reason:
-                    return divided, verdict
+                    return division_runs, verdict
                 reasons.append(verdict.reason)
         except OutOfSteps:
             reasons.append(OUT_OF_BUDGET)
@@ -257,8 +258,9 @@ class ExtenderPods:
         for number, division in enumerate(divisions(request.interfaces, claimed.devices, admitted, by_root)):
             if number >= MOST_DIVISIONS or steps.spent > SEARCHED_AT_ONCE:
                 raise OutOfSteps
-            placed = [replace(one, root=root) for one, root in zip(request.interfaces, division, strict=True)]
-            yield msgspec.structs.replace(pod_info, request=replace(request, interfaces=tuple(placed)))
+            pairs = zip(request.interfaces, division, strict=True)
+            interfaces = tuple([replace(interface, root=root) for interface, root in pairs])
+            yield msgspec.structs.replace(pod_info, request=replace(request, interfaces=interfaces))
 
     def _judge(self, dry_runs: DryRuns, node: str, nominated: list[AssignedPod]) -> Verdict:
         pod_info, row = dry_runs.pod_info, self.cache.nodes.row_of.get(node)
@@ -307,12 +309,12 @@ def _why(reasons: Sequence[str]) -> str:
 
 
 def _capacity_by_root(roots: Sequence[str], capacities: Sequence[PfCapacity]) -> Mapping[str, RootCapacity]:
-    found: dict[str, RootCapacity] = {}
+    capacity_by_root: dict[str, RootCapacity] = {}
     for root, capacity in zip(roots, capacities, strict=True):
-        here = found.setdefault(root, RootCapacity())
-        here.vfs += capacity.vfs
-        here.mbps += max(capacity.mbps, 0)
-    return found
+        root_capacity = capacity_by_root.setdefault(root, RootCapacity())
+        root_capacity.vfs += capacity.vfs
+        root_capacity.mbps += max(capacity.mbps, 0)
+    return capacity_by_root
 
 
 def _elsewhere(assigned_pod: AssignedPod) -> str:
@@ -321,5 +323,5 @@ def _elsewhere(assigned_pod: AssignedPod) -> str:
 
 def _is_managed(pod_info: PodInfo) -> bool:
     """Return whether kube-scheduler had a reason to ask us: a request, be it an empty one, or a managed resource."""
-    asked = pod_info.request is not None or bool(pod_info.wishes)
-    return asked or bool(pod_info.resources.keys() & names.EXTENDED_RESOURCES)
+    has_request = pod_info.request is not None or bool(pod_info.wishes)
+    return has_request or bool(pod_info.resources.keys() & names.EXTENDED_RESOURCES)

@@ -67,11 +67,11 @@ def pre_filter(pod_info: PodInfo, nodes: NodeColumns) -> UsageFilter | None:
     judges = [(nodes.unit_pools[wish.kind.name], _refusing(wish, reasons)) for wish in pod_info.wishes]
 
     def filter_rows(view: NodeView) -> Measure:
-        found: Measure = 0
+        marks: Measure = 0
         for column, judge in judges:
             # The first kind that refuses a node gives the reason.
-            found = found + (found == 0) * view.judge(column, judge, name)
-        return found
+            marks = marks + (marks == 0) * view.judge(column, judge, name)
+        return marks
 
     return UsageFilter(filter_rows, reasons.of)
 

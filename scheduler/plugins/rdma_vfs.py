@@ -53,7 +53,7 @@ FAULTS: Mapping[InventoryFault, str] = {
     InventoryFault.NOT_READY: f"node(s) were not Ready for over {NOT_READY_S:.0f} s",
 }
 # PFs of nodes as they are or were, with their entries that are out, for which a shape's demands are kept.
-_MOST_KNOWN = 1 << 14
+_MOST_KEPT = 1 << 14
 
 
 def pre_filter_inventory(pod_info: PodInfo, nodes: NodeColumns) -> NodeFilter | None:
@@ -72,7 +72,7 @@ def pre_filter_inventory(pod_info: PodInfo, nodes: NodeColumns) -> NodeFilter | 
 
 def _offers(request: PodRequest, nodes: NodeColumns) -> Column[Offer]:
     """Return the PFs of all nodes, with what a request asks of them: few nodes share their PCI addresses with many."""
-    return nodes.offers if any(one.root is not None for one in request.interfaces) else nodes.models
+    return nodes.offers if any(interface.root is not None for interface in request.interfaces) else nodes.models
 
 
 def pre_filter(pod_info: PodInfo, nodes: NodeColumns) -> UsageFilter | None:
@@ -119,21 +119,21 @@ class _Demands:
         self.eligibility, self.offers, self._nodes = eligibility(request), _offers(request, nodes), nodes
         # The Mb/s and VFs without which no node can serve it.
         self.least = sum(self.eligibility.rates), len(request.interfaces)
-        self._known: dict[int, tuple[tuple[Pf, ...], tuple[VfDemand, ...] | Refused]] = {}
+        self._entries: dict[int, tuple[tuple[Pf, ...], tuple[VfDemand, ...] | Refused]] = {}
         # The PFs in it, with their entries that are out.
         self._size = 0
 
     def on(self, pfs: tuple[Pf, ...]) -> tuple[VfDemand, ...] | Refused:
         """Return which of these PFs may serve each interface; if none may serve one of them, return why."""
-        known = self._known.get(id(pfs))
-        if known is None:
+        entry = self._entries.get(id(pfs))
+        if entry is None:
             size = sum([1 + len(pf.out) for pf in pfs])
-            if len(self._known) > len(self._nodes.valid) or self._size + size > _MOST_KNOWN:
-                self._known.clear()
+            if len(self._entries) > len(self._nodes.valid) or self._size + size > _MOST_KEPT:
+                self._entries.clear()
                 self._size = 0
             self._size += size
-            known = self._known[id(pfs)] = pfs, self.eligibility.demands(pfs)
-        return known[1]
+            entry = self._entries[id(pfs)] = pfs, self.eligibility.demands(pfs)
+        return entry[1]
 
     def place(
         self, pfs: tuple[Pf, ...], capacities: tuple[PfCapacity, ...], ports: SharedPorts, steps: Steps
@@ -186,14 +186,14 @@ class ExactDevices(PreFilterExtensions):
                 count(claim)
 
     def filter(self) -> Texts:
-        found = self._place()
-        return (found.reason,) if isinstance(found, Refused) else ()
+        placement = self._place()
+        return (placement.reason,) if isinstance(placement, Refused) else ()
 
     def assignment(self) -> Assignment | None:
-        found = self._place()
-        if isinstance(found, Refused):
+        placement = self._place()
+        if isinstance(placement, Refused):
             return None
-        return assign(self._pod_info, self._cache, self._node, self._vf_accounting.free_vfs, found)
+        return assign(self._pod_info, self._cache, self._node, self._vf_accounting.free_vfs, placement)
 
     @abstractmethod
     def _place(self) -> Placement | Refused:
@@ -227,8 +227,8 @@ class _VfSums(PreFilterExtensions):
 
     def filter(self) -> Texts:
         capacities = tuple(map(PfCapacity, self._vfs, self._mbps))
-        found = place_on(self._demands, capacities, self._spreading, self._shared_ports, steps=self._steps)
-        return (found.reason,) if isinstance(found, Refused) else ()
+        placement = place_on(self._demands, capacities, self._spreading, self._shared_ports, steps=self._steps)
+        return (placement.reason,) if isinstance(placement, Refused) else ()
 
     def move_pods(self, assigned_pods: Sequence[AssignedPod], sign: int) -> None:
         for assigned in assigned_pods:
@@ -287,11 +287,11 @@ def _fits_alone(demands: _Demands) -> Callable[[NodeView], Measure]:
             return NOT_KEPT
         _, pfs = offer
         unused = full_capacities(pfs)
-        if sum([one.mbps for one in unused]) < rate or sum([one.vfs for one in unused]) < count:
+        if sum([pf.mbps for pf in unused]) < rate or sum([pf.vfs for pf in unused]) < count:
             # Most nodes, where a request is too large for any: a search that takes no step is not free.
             return False
-        found = demands.place(pfs, unused, shared_ports_of(pfs), steps)
-        return not isinstance(found, Refused) or found.reason == OUT_OF_BUDGET
+        placement = demands.place(pfs, unused, shared_ports_of(pfs), steps)
+        return not isinstance(placement, Refused) or placement.reason == OUT_OF_BUDGET
 
     def fits(view: NodeView) -> Measure:
         nonlocal steps
