@@ -29,7 +29,7 @@ from scheduler.extender.wire_format import MAX_PRIORITY, Victims
 from scheduler.kube.binding_outcome import Outcome
 from scheduler.kube.cluster_event import ClusterEvent
 from scheduler.kube.objects import Pod
-from scheduler.kube.pod_info import PodInfo, Refusal, read_pod_info
+from scheduler.kube.pod_info import PodInfo, read_pod_info
 from scheduler.kube.refused import Refused
 from scheduler.pending.pending_pods import PendingPods
 from scheduler.placement.assign import NOT_ENOUGH, OUT_OF_BUDGET, demands_on
@@ -78,11 +78,11 @@ class ExtenderPods:
     bound_without_vfs: BoundWithoutVfs = field(default_factory=BoundWithoutVfs)
     sign: SignAssignment | None = None
 
-    def read(self, pod: Pod) -> PodInfo | Refusal:
+    def read(self, pod: Pod) -> PodInfo | Refused:
         """Read what a pod requests; resource claims are kube-scheduler's to allocate."""
         pod_info = read_pod_info(pod, self.kinds, has_claims_allocated=True)
         if isinstance(pod_info, PodInfo) and pod_info.membership is not None:
-            return Refusal("unsupported", f"group {pod_info.membership.title}: {_NO_GROUPS}")
+            return Refused(f"group {pod_info.membership.title}: {_NO_GROUPS}")
         return pod_info
 
     def knows(self, uid: str) -> bool:

@@ -1,13 +1,12 @@
 """A pod that waits for a node, with everything about it that a plugin reads, checked once.
 
-`read_pod_info` gives a `PodInfo`, or a `Refusal` in words: what is malformed, or what the pod uses that is not
+`read_pod_info` gives a `PodInfo`, or a `Refused` in words: what is malformed, or what the pod uses that is not
 supported yet. A refused pod waits for a change of its own; nothing else can help it.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-from typing import Literal
 
 import msgspec
 
@@ -28,11 +27,11 @@ from scheduler.kube.pod_resources import (
 )
 from scheduler.kube.pod_volumes import NO_VOLUMES, PodVolumes, read_pod_volumes
 from scheduler.kube.quantity import parse_resources
+from scheduler.kube.refused import Refused
 from scheduler.kube.selection.affinity import NO_AFFINITY, AffinityInfo, read_affinity_info
 from scheduler.kube.selection.spread_constraints import TopologySpreadConstraint, read_constraints
 
 _encode = msgspec.msgpack.Encoder(order="deterministic").encode
-Cause = Literal["malformed", "unsupported"]
 
 
 class PodInfo(msgspec.Struct, frozen=True):
@@ -82,27 +81,19 @@ MOST_PORTS = 4096
 MOST_CONTAINERS = 1000
 
 
-@dataclass(frozen=True, slots=True)
-class Refusal:
-    """Why a pod is not scheduled at all, in words for its owner."""
-
-    cause: Cause
-    reason: str
-
-
-def read_pod_info(pod: Pod, kinds: Kinds = NONE, *, has_claims_allocated: bool = False) -> PodInfo | Refusal:
+def read_pod_info(pod: Pod, kinds: Kinds = NONE, *, has_claims_allocated: bool = False) -> PodInfo | Refused:
     """Read all that the plugins need; whatever the pod contains, the result is one of these two.
 
     ``has_claims_allocated`` if somebody else allocates the pod's resource claims.
     """
     spec = pod.spec
     if reason := next(_too_much(spec), ""):
-        return Refusal("malformed", reason)
+        return Refused(reason)
     try:
         affinity_info, spread, volumes = read_affinity_info(pod), read_constraints(pod), read_pod_volumes(pod)
         membership = read_membership(pod)
     except ValueError as unreadable:
-        return Refusal("malformed", str(unreadable))
+        return Refused(str(unreadable))
     try:
         resources, ports = pod_requests(spec), ports_taken(host_ports(spec))
         scored = scored_requests(spec, resources)
@@ -113,16 +104,16 @@ def read_pod_info(pod: Pod, kinds: Kinds = NONE, *, has_claims_allocated: bool =
         wishes = kinds.wishes(pod.annotations, interfaces, resources, partial(container_sides, spec))
         shape = _shape(pod, resources, scored, ports, interfaces)
     except AnnotationError as unreadable:
-        return Refusal("malformed", str(unreadable))
+        return Refused(str(unreadable))
     except ValueError as unreadable:
-        return Refusal("malformed", f"container resources cannot be read: {unreadable}")
+        return Refused(f"container resources cannot be read: {unreadable}")
     if len(resources) > MOST_RESOURCES:
-        return Refusal("malformed", f"{len(resources)} kinds of resource are requested, more than {MOST_RESOURCES}")
+        return Refused(f"{len(resources)} kinds of resource are requested, more than {MOST_RESOURCES}")
     pod_info = PodInfo(
         pod, resources, scored, affinity_info, ports, spread, request, shape, wishes, volumes, membership
     )
     unsupported = next(_unsupported(pod_info, has_claims_allocated=has_claims_allocated), None)
-    return pod_info if unsupported is None else Refusal("unsupported", unsupported)
+    return pod_info if unsupported is None else Refused(unsupported)
 
 
 def _too_much(spec: PodSpec) -> Iterator[str]:

@@ -8,7 +8,8 @@ from mooring import names
 from scheduler.constraints.kinds import NONE, Kinds, asked_kinds
 from scheduler.cycle.decisions import Unschedulable
 from scheduler.kube.objects import Pod
-from scheduler.kube.pod_info import PodInfo, Refusal, read_pod_info
+from scheduler.kube.pod_info import PodInfo, read_pod_info
+from scheduler.kube.refused import Refused
 
 # The annotations of a pod's request; of the others only their size counts.
 _DECISION_KEYS = (names.REQUEST, names.RIT_REQUEST, names.PLACEMENT, names.ASSIGNMENT, names.GROUP)
@@ -23,7 +24,7 @@ class PendingPod:
     """
 
     pod: Pod
-    pod_info: PodInfo | Refusal
+    pod_info: PodInfo | Refused
     since: float
     reported_message: str = ""
     # The nominated node in the last report; None before the first report.

@@ -10,7 +10,8 @@ from scheduler.cycle.decisions import Why
 from scheduler.cycle.instructions import Instruction, Report
 from scheduler.kube.group_membership import GroupMembership, membership_of_refused
 from scheduler.kube.objects import Pod
-from scheduler.kube.pod_info import PodInfo, Refusal, read_pod_info
+from scheduler.kube.pod_info import PodInfo, read_pod_info
+from scheduler.kube.refused import Refused
 from scheduler.pending.event_hints import of_leaving
 from scheduler.pending.groups.pending_groups import PendingGroups
 from scheduler.pending.nominator import Nominator
@@ -80,7 +81,7 @@ class PendingPods:
         """Put a pod where it waits by what it requests now: in the queue, or in its group."""
         pod, membership = pending.pod, _membership(pending)
         self._volume_events.add(uid, pending.pod_info)
-        if isinstance(pending.pod_info, Refusal):
+        if isinstance(pending.pod_info, Refused):
             # What is refused until its owner changes it keeps no room from others.
             self._nominator.delete(uid, now)
         nominated = self._nominator.of(uid)
@@ -91,7 +92,7 @@ class PendingPods:
             self._queue.delete(uid)
             self._pending_groups.wait(uid, membership, _rank(pod), now, is_known=is_known)
             return
-        group = membership_of_refused(pod) if isinstance(pending.pod_info, Refusal) else None
+        group = membership_of_refused(pod) if isinstance(pending.pod_info, Refused) else None
         if group is None:
             self._pending_groups.drop(uid, now)
         else:

@@ -5,7 +5,8 @@ from collections.abc import Iterable
 from mooring.kube.events import Change, Identity
 from scheduler.cache.volumes.volume_cache import StorageChange, Stored, VolumeCache
 from scheduler.kube.cluster_event import ClusterEvent
-from scheduler.kube.pod_info import PodInfo, Refusal
+from scheduler.kube.pod_info import PodInfo
+from scheduler.kube.refused import Refused
 from scheduler.pending.uid_index import UidIndex
 from scheduler.pending.volume_waits import VolumeWaits
 from scheduler.queue.queue import Queue
@@ -28,7 +29,7 @@ class VolumeEvents:
         """Record that these are all objects of this kind."""
         self._requeue(self._volume_cache.keep(kind, identities), now)
 
-    def add(self, uid: str, pod_info: PodInfo | Refusal) -> None:
+    def add(self, uid: str, pod_info: PodInfo | Refused) -> None:
         """Record which claims a pod in the queue uses."""
         if isinstance(pod_info, PodInfo) and pod_info.volumes:
             self._uids_by_claim.put(uid, (claim.key for claim in pod_info.volumes.claims))

@@ -12,7 +12,8 @@ from scheduler.cycle.decisions import Bind, Unschedulable
 from scheduler.cycle.instructions import DeleteVictims, Instruction, PreBind
 from scheduler.cycle.preemption.select_victims import VictimSearch
 from scheduler.kube.cluster_event import NO_EVENT, ClusterEvent
-from scheduler.kube.pod_info import PodInfo, Refusal
+from scheduler.kube.pod_info import PodInfo
+from scheduler.kube.refused import Refused
 from scheduler.pending.part import Part
 from scheduler.pending.unfinished_searches import UnfinishedSearches
 from scheduler.state.shared_state import SharedState
@@ -44,7 +45,7 @@ class PodScheduling(Part):
     def proceed(self, uid: str, now: float, record_phase: RecordPhase) -> list[Instruction] | None:
         """Go on with the decision about a pod; return None if that takes another step."""
         pending = self.state.pending_pods[uid]
-        if isinstance(pending.pod_info, Refusal):
+        if isinstance(pending.pod_info, Refused):
             self.state.queue.add_unschedulable(uid, NO_EVENT)
             return self.state.pending_pods.report_unschedulable(pending, "InvalidRequest", pending.pod_info.reason)
         decision = self._shared_result(pending.pod_info) or self.scheduling_cycle.proceed(

@@ -28,7 +28,8 @@ from scheduler.cycle.preemption.disruption_budgets import Budgets
 from scheduler.cycle.preemption.preemption import Preemption
 from scheduler.kube.group_membership import GroupKey
 from scheduler.kube.objects import Node, Pod
-from scheduler.kube.pod_info import PodInfo, Refusal, read_pod_info
+from scheduler.kube.pod_info import PodInfo, read_pod_info
+from scheduler.kube.refused import Refused
 from scheduler.pending.nominator import Nominator
 from scheduler.placement.gpus_constraint import gpu_kind
 from scheduler.queue.queue import Queue
@@ -46,7 +47,7 @@ def recompute(objects: Mapping[type[Any], Sequence[Any]], uid: str, now: float) 
         return DecisionReport("none", "the pod is gone", {})
     kinds = Kinds([gpu_kind()])
     pod_info = read_pod_info(pod, kinds)
-    if isinstance(pod_info, Refusal):
+    if isinstance(pod_info, Refused):
         return DecisionReport("recomputed", pod_info.reason, {"v": 1})
     decision = _scheduling_cycle(objects, pod.spec.scheduler_name, kinds, now).decide(pod_info, now)
     found = f"would be bound to {decision.assigned.node}" if isinstance(decision, Bind) else decision.reason

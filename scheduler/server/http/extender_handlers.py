@@ -27,7 +27,7 @@ from scheduler.extender.roots import Claimed
 from scheduler.extender.wire_format import Binding, ExtenderArgs, FailedNodes
 from scheduler.kube.binding_outcome import Outcome
 from scheduler.kube.objects import Pod
-from scheduler.kube.pod_info import PodInfo, Refusal
+from scheduler.kube.pod_info import PodInfo
 from scheduler.kube.refused import Refused
 from scheduler.server import metrics
 from scheduler.server.bind import bind
@@ -48,7 +48,7 @@ RIT_FULL = "RDMA Scheduler Extension: Node did not have enough free RDMA resourc
 RIT_MALFORMED = "RDMA Scheduler Extension: 'rdma_interfaces_required' field in pod YAML file is malformatted."
 _UNALLOCATED = "the pod's resource claims are not allocated, beside whose devices its VFs must lie"
 _decode_pod = msgspec.json.Decoder(Pod).decode
-Wording = Callable[[Refusal | Verdict], str]
+Wording = Callable[[Refused | Verdict], str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ class ExtenderHandlers:
         """Score nodes."""
         args = wire_format.read_extender_args(body)
         pod_info = self._extender_pods.read(args.pod)
-        if isinstance(pod_info, Refusal):
+        if isinstance(pod_info, Refused):
             return wire_format.prioritized(dict.fromkeys(args.nodes, 0))
         return wire_format.prioritized(
             {node: self._extender_pods.score(pod_info, node) async for node in self._in_slices(args.nodes)}
@@ -123,7 +123,7 @@ class ExtenderHandlers:
     async def _filter(self, body: Body, word: Wording) -> bytes:
         args = wire_format.read_extender_args(body)
         pod_info = self._extender_pods.read(args.pod)
-        if isinstance(pod_info, Refusal):
+        if isinstance(pod_info, Refused):
             return wire_format.filtered(args, _nowhere(args, word(pod_info)))
         if fault := self._extender_pods.bound_without_vfs.fault:
             return wire_format.filtered(args, _nowhere(args, fault))
@@ -204,7 +204,7 @@ class ExtenderHandlers:
     async def _claimed_at_bind(self, pod: Pod, args: Binding) -> Claimed | Refused | None:
         """Return the devices that a waiting pod's VFs must lie beside: kube-scheduler allocates before it binds."""
         pod_info = self._extender_pods.read(pod)
-        if pod.metadata.uid != args.uid or pod.spec.node_name or isinstance(pod_info, Refusal):
+        if pod.metadata.uid != args.uid or pod.spec.node_name or isinstance(pod_info, Refused):
             return None
         if pod_info.request is None or pod_info.request.vfs is None:
             return None
@@ -217,8 +217,8 @@ class ExtenderHandlers:
         if pod.metadata.uid != args.uid:
             return Refused(f"pod {args.key} has the uid {pod.metadata.uid!r} now, not {args.uid!r}")
         pod_info = self._extender_pods.read(pod)
-        if isinstance(pod_info, Refusal):
-            return Refused(pod_info.reason)
+        if isinstance(pod_info, Refused):
+            return pod_info
         if pod.spec.node_name:
             return Refused(_bound_already(pod_info, args.node))
         decision = self._extender_pods.reserve(pod_info, args.node, self._clock(), claimed)
@@ -262,11 +262,11 @@ def _bound_already(pod_info: PodInfo, node: str) -> str:
     )
 
 
-def _reason(verdict: Refusal | Verdict) -> str:
+def _reason(verdict: Refused | Verdict) -> str:
     return verdict.reason
 
 
-def _seed_reason(verdict: Refusal | Verdict) -> str:
-    if isinstance(verdict, Refusal):
+def _seed_reason(verdict: Refused | Verdict) -> str:
+    if isinstance(verdict, Refused):
         return RIT_MALFORMED
     return RIT_BLIND if verdict.blind else RIT_FULL

@@ -13,7 +13,8 @@ from scheduler.cycle.decisions import Bind
 from scheduler.extender.extender_pods import Verdict
 from scheduler.extender.roots import Claimed
 from scheduler.kube.objects import Node, Pod
-from scheduler.kube.pod_info import PodInfo, Refusal
+from scheduler.kube.pod_info import PodInfo
+from scheduler.kube.refused import Refused
 from scheduler.state.machine import Machine
 
 MakePf = Callable[..., Pf]
@@ -122,6 +123,4 @@ def test_a_pod_without_claims_cannot_have_vfs_beside_them(machine: Machine, make
     placed = {names.PLACEMENT: '{"vfs": "root"}'}
     for spec in ({"schedulerName": "default-scheduler"}, {}):
         refused = machine.extender_pods.read(make_pod(request=[{}], annotations=placed, spec=spec))
-        assert refused == Refusal(
-            "unsupported", "annotation 'mooring.dev/placement'.vfs: the pod has no resource claims"
-        )
+        assert refused == Refused("annotation 'mooring.dev/placement'.vfs: the pod has no resource claims")

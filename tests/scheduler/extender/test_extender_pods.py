@@ -17,7 +17,7 @@ from scheduler.extender.wire_format import Victims
 from scheduler.kube.binding_outcome import BOUND, Outcome
 from scheduler.kube.objects import Pod
 from scheduler.kube.pod_groups import PodGroup
-from scheduler.kube.pod_info import PodInfo, Refusal
+from scheduler.kube.pod_info import PodInfo
 from scheduler.kube.refused import Refused
 from scheduler.placement.gpus_constraint import gpu_kind
 from scheduler.state.machine import Machine
@@ -176,7 +176,7 @@ def test_vfs_for_a_nominated_pod_are_kept(scene: Scene, make_pod: MakePod) -> No
 def test_resource_claims_are_kube_schedulers(scene: Scene) -> None:
     """A pod of our own scheduler would be refused for them; malformed requests are refused here too."""
     assert isinstance(scene.extender_pods.read(scene.pod(spec={"resourceClaims": [{"name": "gpu"}]})), PodInfo)
-    assert isinstance(scene.extender_pods.read(scene.pod("no request")), Refusal)
+    assert isinstance(scene.extender_pods.read(scene.pod("no request")), Refused)
 
 
 def test_the_extender_does_not_bind_pods_of_our_own_scheduler(scene: Scene, make_pod: MakePod) -> None:
@@ -259,7 +259,7 @@ def test_a_member_of_a_group_is_refused_in_words(scene: Scene, make_pod: MakePod
     else:
         fields["metadata"] = {"labels": {names.POD_GROUP_LABEL: "train"}}
     refusal = scene.extender_pods.read(make_pod("member", request_, **fields))
-    assert isinstance(refusal, Refusal)
+    assert isinstance(refusal, Refused)
     assert refusal.reason == (
         "group train: pods of a group are placed by Mooring's own scheduler only, not by its extender"
     )

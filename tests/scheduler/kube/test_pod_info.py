@@ -7,7 +7,8 @@ import msgspec
 import pytest
 
 from scheduler.kube.objects import Pod
-from scheduler.kube.pod_info import PodInfo, Refusal, read_pod_info
+from scheduler.kube.pod_info import PodInfo, read_pod_info
+from scheduler.kube.refused import Refused
 
 MakePod = Callable[..., Pod]
 
@@ -92,7 +93,7 @@ def test_a_pods_requests_are_those_of_its_peak(spec: dict[str, Any], expected: i
 def test_an_unsupported_feature_is_refused_in_words(fields: dict[str, Any], reason: str, make_pod: MakePod) -> None:
     """Nothing that a pod requests is silently ignored."""
     refusal = read_pod_info(make_pod(**fields))
-    assert isinstance(refusal, Refusal)
+    assert isinstance(refusal, Refused)
     assert reason in refusal.reason
 
 
@@ -146,7 +147,7 @@ def test_a_count_of_hustcats_resource_asks_for_as_many_plain_vfs(make_pod: MakeP
     assert len(pod_info.interfaces) == 1
     greedy = {"name": "greedy", "resources": {"limits": {"tencent.com/rdma": "65"}}}
     refusal = read_pod_info(make_pod(spec={"containers": [greedy]}))
-    assert isinstance(refusal, Refusal)
+    assert isinstance(refusal, Refused)
     assert "'tencent.com/rdma' stands for it: 65 is more than 64 VFs" in refusal.reason
 
 
@@ -189,8 +190,8 @@ def test_a_limit_of_vfs_must_be_as_many_as_the_interfaces(
     """A quota counts the limit, the scheduler the interfaces: where they differ, one of them would be wrong."""
     container = {"name": "c", "resources": {"limits": {"rdma-sriov/vf": limited} | others}}
     pod_info = read_pod_info(make_pod(request=request_, spec={"containers": [container]}))
-    assert isinstance(pod_info, Refusal) == bool(refused)
-    assert not isinstance(pod_info, Refusal) or refused in pod_info.reason
+    assert isinstance(pod_info, Refused) == bool(refused)
+    assert not isinstance(pod_info, Refused) or refused in pod_info.reason
 
 
 @pytest.mark.parametrize(
@@ -208,12 +209,12 @@ def test_a_limit_of_mbps_must_be_what_the_interfaces_reserve(
     """A quota and an autoscaler count the limit, the scheduler the interfaces."""
     container = {"name": "c", "resources": {"limits": {"rdma-sriov/mbps": limited}}}
     pod_info = read_pod_info(make_pod(request=request_, spec={"containers": [container]}))
-    assert isinstance(pod_info, Refusal) == bool(refused)
-    assert not isinstance(pod_info, Refusal) or refused in pod_info.reason
+    assert isinstance(pod_info, Refused) == bool(refused)
+    assert not isinstance(pod_info, Refused) or refused in pod_info.reason
 
 
 def test_the_limits_of_all_containers_count_together(make_pod: MakePod) -> None:
     """As a quota counts them: those that run at once are added up."""
     using = [{"name": name, "resources": {"limits": {"rdma-sriov/vf": "1"}}} for name in ("a", "b")]
     assert isinstance(read_pod_info(make_pod(request=[{}, {}], spec={"containers": using})), PodInfo)
-    assert isinstance(read_pod_info(make_pod(request=[{}], spec={"containers": using})), Refusal)
+    assert isinstance(read_pod_info(make_pod(request=[{}], spec={"containers": using})), Refused)

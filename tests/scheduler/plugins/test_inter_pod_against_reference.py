@@ -11,14 +11,14 @@ from tests.scheduler.reference import plugins as rules
 from tests.scheduler.reference.cluster import Cluster, pod_info_of, refusals, scores
 from tests.scheduler.reference.world import Json, World, random_node, random_pod, random_world
 
-Refusal = Callable[[World, Json, Json], str]
+Refused = Callable[[World, Json, Json], str]
 Scores = Callable[[World, Json, Sequence[Json]], list[int]]
 
 
 def compare(cluster: Cluster, pod: Json, candidates: Sequence[Json]) -> None:
     """Compare each plugin with the reference: its refusals on all nodes, its scores on some."""
     world = cluster.world
-    cases: tuple[tuple[Any, Refusal, Scores], ...] = (
+    cases: tuple[tuple[Any, Refused, Scores], ...] = (
         (inter_pod_affinity, rules.affinity_refusal, rules.affinity_scores),
         (pod_topology_spread, rules.spread_refusal, rules.spread_scores),
     )

@@ -11,7 +11,8 @@ from mooring.kube.access import load_access
 from mooring.kube.client import MERGE_PATCH, Client
 from mooring.kube.failures import KubeError
 from scheduler.kube.objects import Pod
-from scheduler.kube.pod_info import Refusal, read_pod_info
+from scheduler.kube.pod_info import read_pod_info
+from scheduler.kube.refused import Refused
 
 COUNTED = "requests.rdma-sriov/vf"
 FOLDER = "/api/v1/namespaces/quota"
@@ -50,12 +51,12 @@ async def _create(client: Client, name: str, interfaces: int, limit: int | None)
 
 async def test_a_quota_counts_the_vfs_that_pods_get(real: Client) -> None:
     """Limits use it up; a pod with a lower limit than request is not scheduled, one without a limit not counted."""
-    assert not isinstance(read_pod_info(await _create(real, "two", 2, 2)), Refusal)
+    assert not isinstance(read_pod_info(await _create(real, "two", 2, 2)), Refused)
     with pytest.raises(KubeError, match=r"exceeded quota: vfs, requested: requests.rdma-sriov/vf=2, used: .*=2"):
         await _create(real, "beyond", 2, 2)
     cheating = read_pod_info(await _create(real, "cheating", 5, 1))
-    assert isinstance(cheating, Refusal)
+    assert isinstance(cheating, Refused)
     assert "the pod's interfaces are 5, its containers' limits of 'rdma-sriov/vf' 1" in cheating.reason
-    assert not isinstance(read_pod_info(await _create(real, "unlimited", 1, None)), Refusal)
+    assert not isinstance(read_pod_info(await _create(real, "unlimited", 1, None)), Refused)
     quota = msgspec.json.decode(await real.request("GET", f"{FOLDER}/resourcequotas/vfs"))
     assert quota["status"]["used"] == {COUNTED: "3"}

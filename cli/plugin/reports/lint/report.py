@@ -15,7 +15,7 @@ from mooring import names
 from mooring.annotations.request import PodRequest, read_request
 from mooring.errors import AnnotationError
 from mooring.parsing import MAX_BYTES, shorten
-from scheduler.kube.pod_info import Refusal
+from scheduler.kube.refused import Refused
 
 # As in the admission policy (manifests/base/guard/interfaces.yaml).
 _LONGEST = {names.REQUEST: 32_768, names.RIT_REQUEST: 32_768, names.PLACEMENT: 256}
@@ -179,7 +179,7 @@ def _as_the_scheduler(there: PodPlace) -> Iterator[tuple[Place, str]]:
     except msgspec.ValidationError as unreadable:
         yield there.pod, f"not a pod: {unreadable}"
         return
-    if isinstance(pod_info, Refusal):
+    if isinstance(pod_info, Refused):
         yield _place_of(there.pod, pod_info.reason)
 
 

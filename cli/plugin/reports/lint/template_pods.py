@@ -12,11 +12,12 @@ from mooring.errors import AnnotationError
 from mooring.gpu.assignment import KIND as GPU
 from scheduler.constraints.kinds import Kinds, asked_kinds
 from scheduler.kube.objects import Pod
-from scheduler.kube.pod_info import PodInfo, Refusal, read_pod_info
+from scheduler.kube.pod_info import PodInfo, read_pod_info
+from scheduler.kube.refused import Refused
 from scheduler.placement.gpus_constraint import gpu_kind
 
 
-def read_template(there: PodPlace) -> PodInfo | Refusal | None:
+def read_template(there: PodPlace) -> PodInfo | Refused | None:
     """Return what the scheduler reads; None if it asks its plug-ins, which are not here. Raise ValidationError."""
     value: dict[str, Any] = dict(there.pod.value) if isinstance(there.pod.value, dict) else {}
     for part in there.pod.renamed:
@@ -33,7 +34,7 @@ def read_template(there: PodPlace) -> PodInfo | Refusal | None:
     others = any(kind != GPU for kind, _ in asked_kinds(read.annotations))
     has_claims_allocated = read.spec.scheduler_name != names.SCHEDULER_NAME
     pod_info = read_pod_info(read, Kinds([gpu_kind()]), has_claims_allocated=has_claims_allocated)
-    return None if isinstance(pod_info, Refusal) and others else pod_info
+    return None if isinstance(pod_info, Refused) and others else pod_info
 
 
 def group_request(pod: Place) -> GroupRequest | None:

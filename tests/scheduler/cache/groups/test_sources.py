@@ -13,7 +13,7 @@ from scheduler.cache.groups.sources import Group
 from scheduler.kube.group_membership import GroupKey, GroupMembership, read_membership
 from scheduler.kube.objects import Pod
 from scheduler.kube.pod_groups import CoschedulingPodGroup, GroupPolicy, PodGroup, read_pod_group
-from scheduler.kube.pod_info import Refusal, read_pod_info
+from scheduler.kube.pod_info import read_pod_info
 from scheduler.kube.refused import Refused
 
 MakePod = Callable[..., Pod]
@@ -143,7 +143,7 @@ def test_a_label_may_repeat_the_name_of_the_pods_pod_group(make_pod: MakePod) ->
 )
 def test_a_pod_that_names_no_one_group_is_refused(make_pod: MakePod, ways: dict[str, Any], reason: str) -> None:
     """In words, and nothing of what it says is silently ignored."""
-    assert read_pod_info(_pod(make_pod, **ways)) == Refusal("malformed", reason)
+    assert read_pod_info(_pod(make_pod, **ways)) == Refused(reason)
 
 
 def test_the_clusters_own_pod_group_is_read_in_both_versions() -> None:
