@@ -244,7 +244,7 @@ def _training_job(there: PodPlace) -> Iterator[MadePods]:
 
 
 def _leader_worker_set(there: PodPlace) -> Iterator[MadePods]:
-    yield from _leaders_and_workers(there, there.whole)
+    yield from _leaders_and_workers(there, there.whole, there.whole.at("spec"))
 
 
 def _disaggregated_set(there: PodPlace) -> Iterator[MadePods]:
@@ -253,13 +253,18 @@ def _disaggregated_set(there: PodPlace) -> Iterator[MadePods]:
     Source: lws, api/disaggregatedset/v1/disaggregatedset_types.go, Slices and RoleScalingExternal, and
     pkg/controllers/disaggregatedset/lws_manager.go, Create.
     """
-    role = _above(there, 3)
+    index = there.pod.path[len(there.whole.path) + 2]
+    role = there.whole.at("spec", "roles", index)
     is_external = role.at("scaling", "mode").value == "External"
     slices = None if is_external else _number(there.whole.at("spec", "slices"), 1)
-    yield from _leaders_and_workers(there, role, role.path[-1], slices)
+    # A role of v1alpha1 has the fields of the set's spec itself.
+    spec = role if role.at("spec").value is None else role.at("spec")
+    yield from _leaders_and_workers(there, role, spec, index, slices)
 
 
-def _leaders_and_workers(there: PodPlace, of_set: Place, part: str = "", copies: int | None = 1) -> Iterator[MadePods]:
+def _leaders_and_workers(
+    there: PodPlace, of_set: Place, spec: Place, part: str = "", copies: int | None = 1
+) -> Iterator[MadePods]:
     """Read a template of a LeaderWorkerSet; that of the workers is the leaders' too, if they have none.
 
     Leaders are the pods of one StatefulSet, and the workers of each those of another one, both parallel. Source: lws,
@@ -267,7 +272,7 @@ def _leaders_and_workers(there: PodPlace, of_set: Place, part: str = "", copies:
     topology, workers are made when their leader has a node. GroupUniqueHashLabelKey is on leaders by
     pkg/webhooks/pod_webhook.go, Default, and on workers by constructWorkerStatefulSetApplyConfiguration.
     """
-    spec, exclusive = of_set.at("spec"), of_set.at("metadata", "annotations", f"{_LWS}/exclusive-topology")
+    exclusive = of_set.at("metadata", "annotations", f"{_LWS}/exclusive-topology")
     replicas, policy = _product(_number(spec.at("replicas"), 1), copies), spec.at("startupPolicy")
     size = _number(spec.at("leaderWorkerTemplate", "size"), 1)
     is_leaders = there.pod.path[-1] == "leaderTemplate"

@@ -30,8 +30,10 @@ _TEMPLATES: Mapping[str, tuple[str, ...]] = {
     "XGBoostJob": ("spec.xgbReplicaSpecs.*.template",),
     # lws, api/leaderworkerset/v1/leaderworkerset_types.go: the leader's template may be left out.
     "LeaderWorkerSet": ("spec.leaderWorkerTemplate.leaderTemplate", "spec.leaderWorkerTemplate.workerTemplate"),
-    # lws, api/disaggregatedset/v1/disaggregatedset_types.go: each role has a LeaderWorkerSet's.
+    # lws, api/disaggregatedset/v1/disaggregatedset_types.go: each role is a LeaderWorkerSet, in v1alpha1 without spec.
     "DisaggregatedSet": (
+        "spec.roles.*.leaderWorkerTemplate.leaderTemplate",
+        "spec.roles.*.leaderWorkerTemplate.workerTemplate",
         "spec.roles.*.spec.leaderWorkerTemplate.leaderTemplate",
         "spec.roles.*.spec.leaderWorkerTemplate.workerTemplate",
     ),

@@ -39,6 +39,13 @@ spec:
   - name: decode
     spec: {replicas: 1, leaderWorkerTemplate: {size: 2, workerTemplate: {spec: {containers: [{name: c}]}}}}
 """,
+    "DisaggregatedSet of v1alpha1": """
+apiVersion: disaggregatedset.x-k8s.io/v1alpha1
+metadata: {name: pd}
+spec:
+  roles:
+  - {name: prefill, replicas: 2, leaderWorkerTemplate: {size: 4, workerTemplate: POD}}
+""",
     "StormService": """
 apiVersion: orchestration.aibrix.ai/v1alpha1
 metadata: {name: vllm-pd}
@@ -88,6 +95,7 @@ spec:
 LABELS = {
     "LeaderWorkerSet": LWS_KEY,
     "DisaggregatedSet": LWS_KEY,
+    "DisaggregatedSet of v1alpha1": LWS_KEY,
     "StormService": "roleset-name",
     "DynamoGraphDeployment": LWS_KEY,
     "DynamoGraphDeployment of v1alpha1": LWS_KEY,
