@@ -8,7 +8,7 @@ import msgspec
 from cli.plugin.reports.lint.group_sizes import judge_groups
 from cli.plugin.reports.lint.manifests import ManifestError, Place, PodPlace, WithoutPods, pods, render
 from cli.plugin.reports.lint.other_groups import other_groups
-from cli.plugin.reports.lint.template_pods import read_template
+from cli.plugin.reports.lint.template_pods import main_containers, read_template
 from cli.plugin.reports.objects import REQUESTS, SCHEDULERS, UNKNOWN, unknown_annotations
 from cli.plugin.reports.tables import Answer, Cell, Table
 from mooring import names
@@ -160,12 +160,9 @@ def _spec(pod: Place, schedulers: tuple[str, ...]) -> Iterator[tuple[Place, str]
 
 
 def _containers(pod: Place, request: PodRequest, annotations: Place) -> Iterator[tuple[Place, str]]:
-    known = {
-        one.get("name")
-        for kind in ("initContainers", "containers")
-        for one in pod.at("spec", kind).value or ()
-        if isinstance(one, dict)
-    }
+    lists = (pod.at("spec", kind).value for kind in ("initContainers", "containers"))
+    containers = [one for several in lists if isinstance(several, list) for one in several]
+    known = {one.get("name") for one in (*containers, *main_containers(pod)) if isinstance(one, dict)}
     key = names.REQUEST if names.REQUEST in annotations.value else names.RIT_REQUEST
     for index, interface in enumerate(request.interfaces):
         for name in sorted(set(interface.containers or ()) - known):

@@ -22,6 +22,9 @@ def read_template(there: PodPlace) -> PodInfo | Refused | None:
     value: dict[str, Any] = dict(there.pod.value) if isinstance(there.pod.value, dict) else {}
     for part in there.pod.renamed:
         value[part] = there.pod.at(part).value or {}
+    if main := main_containers(there.pod):
+        others = value["spec"].get("containers")
+        value["spec"] = {**value["spec"], "containers": main + (others if isinstance(others, list) else [])}
     metadata: Any = value.get("metadata") if isinstance(value.get("metadata"), dict) else {}
     # A template's pods have a controller, which is their group if that has no name.
     kind, _, name = there.owner.partition("/")
@@ -35,6 +38,12 @@ def read_template(there: PodPlace) -> PodInfo | Refused | None:
     has_claims_allocated = read.spec.scheduler_name != names.SCHEDULER_NAME
     pod_info = read_pod_info(read, Kinds([gpu_kind()]), has_claims_allocated=has_claims_allocated)
     return None if isinstance(pod_info, Refused) and others else pod_info
+
+
+def main_containers(pod: Place) -> list[dict[str, Any]]:
+    """Return the container of a Dynamo service that is beside the others, and has no name."""
+    main = pod.at("spec", "mainContainer").value if pod.renamed else None
+    return [{"name": "main", **main}] if isinstance(main, dict) else []
 
 
 def group_request(pod: Place) -> GroupRequest | None:

@@ -206,3 +206,22 @@ def test_a_dynamo_graph_of_the_older_version_has_a_pods_parts_beside_each_other(
         f"{start}.extraPodSpec.schedulerName",
     }
     assert "is missing" in fields[f"{start}.extraPodSpec.schedulerName"]
+
+
+def test_the_main_container_of_a_dynamo_service_is_one_of_the_pods() -> None:
+    """It has no name there, and is `main`."""
+    annotations = {"mooring.dev/interfaces": '[{"containers": ["main"]}, {"containers": ["other"]}]'}
+    spec = {"schedulerName": "mooring", "mainContainer": {"image": "x"}}
+    services = {"decode": {"extraPodMetadata": {"annotations": annotations}, "extraPodSpec": spec}}
+    graph = {"apiVersion": "nvidia.com/v1alpha1", "kind": "DynamoGraphDeployment", "spec": {"services": services}}
+    findings = json.loads(json.dumps(report([("g.yaml", json.dumps(graph))], ("mooring",)).document))["findings"]
+    assert [one["rule"] for one in findings] == ["[1].containers: 'other' is not a container of this pod"]
+
+
+def test_containers_that_are_not_a_list_raise_nothing() -> None:
+    """The pod cannot be read, and that is said."""
+    metadata = {"name": "a", "annotations": {"mooring.dev/interfaces": '[{"containers": ["c"]}]'}}
+    spec = {"schedulerName": "mooring", "containers": 5}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+    document = report([("p.yaml", json.dumps(pod))], ("mooring",)).document
+    assert json.loads(json.dumps(document))["findings"]
