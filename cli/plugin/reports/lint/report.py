@@ -162,7 +162,8 @@ def _spec(pod: Place, schedulers: tuple[str, ...]) -> Iterator[tuple[Place, str]
 def _containers(pod: Place, request: PodRequest, annotations: Place) -> Iterator[tuple[Place, str]]:
     lists = (pod.at("spec", kind).value for kind in ("initContainers", "containers"))
     containers = [one for several in lists if isinstance(several, list) for one in several]
-    known = {one.get("name") for one in (*containers, *main_containers(pod)) if isinstance(one, dict)}
+    names_of = (one.get("name") for one in (*containers, *main_containers(pod)) if isinstance(one, dict))
+    known = {name for name in names_of if isinstance(name, str)}
     key = names.REQUEST if names.REQUEST in annotations.value else names.RIT_REQUEST
     for index, interface in enumerate(request.interfaces):
         for name in sorted(set(interface.containers or ()) - known):

@@ -218,10 +218,11 @@ def test_the_main_container_of_a_dynamo_service_is_one_of_the_pods() -> None:
     assert [one["rule"] for one in findings] == ["[1].containers: 'other' is not a container of this pod"]
 
 
-def test_containers_that_are_not_a_list_raise_nothing() -> None:
+@pytest.mark.parametrize("containers", [5, [{"name": []}]])
+def test_containers_of_a_wrong_shape_raise_nothing(containers: object) -> None:
     """The pod cannot be read, and that is said."""
     metadata = {"name": "a", "annotations": {"mooring.dev/interfaces": '[{"containers": ["c"]}]'}}
-    spec = {"schedulerName": "mooring", "containers": 5}
+    spec = {"schedulerName": "mooring", "containers": containers}
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
     document = report([("p.yaml", json.dumps(pod))], ("mooring",)).document
     assert json.loads(json.dumps(document))["findings"]
