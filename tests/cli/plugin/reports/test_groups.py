@@ -307,3 +307,12 @@ def test_a_pod_that_names_two_pod_groups_is_a_refused_member_of_the_first() -> N
     assert (found.state, found.waiting, found.members.counts["refused"]) == ("Incomplete", 3, 1)
     text = draw(groups.detail(found).tables, coloured=False)
     assert ["two", "refused", "-"] in [line.split() for line in text.splitlines()]
+
+
+def test_each_value_of_a_label_that_names_groups_is_a_group() -> None:
+    """Shown under that value, as it is for the scheduler."""
+    members = [member(index, group={"name_from": "replica", "min": 2}) for index in range(4)]
+    for index, one in enumerate(members):
+        one["metadata"]["labels"] = {"replica": f"Key_{index // 2}"}
+    shown = rows(groups.report(find(*members), wide=False))
+    assert [row[1:6] for row in shown] == [[f"Key_{number}", "Waiting", "2", "0", "2"] for number in range(2)]
