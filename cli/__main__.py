@@ -8,7 +8,8 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -18,6 +19,7 @@ from cli.plugin.commands import Invocation, read_uses, run
 from cli.plugin.progress import Progress
 from cli.plugin.reading import Reader
 from cli.plugin.reports.changes import ItemChanges, RowChanges
+from cli.plugin.reports.status import failing_checks
 from cli.plugin.reports.tables import Answer, draw, printable
 from cli.plugin.reports.yaml_document import dump
 from cli.plugin.watching import WatchingReader, follow
@@ -28,6 +30,8 @@ from mooring.program import log
 
 # Most of the work is two lists; each connection starts with a handshake of some milliseconds.
 _CONNECTIONS = 4
+# Seconds between two looks of `status --wait`: as often as a leader renews its Lease.
+_REPEAT_S = 2.0
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -87,8 +91,9 @@ def _ask(arguments: Arguments) -> Answer:
     try:
         access = load_access(kubeconfig, context)
         namespace = arguments.namespace or context_namespace(kubeconfig, context)
-        begin = _connectivity if arguments.command == "connectivity" else _watch if arguments.watch else _run
-        return asyncio.run(begin(access, Invocation(arguments, namespace, time.time())))
+        begin = _way(arguments)
+        symbols = sys.stdout.isatty() and sys.stdout.encoding.lower() == "utf-8"
+        return asyncio.run(begin(access, Invocation(arguments, namespace, time.time(), access.server, symbols)))
     except (AccessError, KubeError) as failed:
         raise RuntimeError(str(failed)) from failed
 
@@ -100,6 +105,24 @@ async def _run(access: Access, invocation: Invocation) -> Answer:
             return await run(Reader(client, progress.tell), invocation)
     finally:
         progress.end()
+
+
+async def _wait(access: Access, invocation: Invocation) -> Answer:
+    """Repeat the checks until all is well, or the time is over; what is not well yet is shown when it changes."""
+    timeout_s = invocation.arguments.timeout
+    until, last = time.monotonic() + timeout_s, ""
+    async with Client(access, _CONNECTIONS, invocation.arguments.request_timeout) as client:
+        while True:
+            answer = await run(Reader(client), replace(invocation, now=time.time()))
+            left = until - time.monotonic()
+            if answer.status == 0:
+                return answer
+            if left <= 0:
+                return replace(answer, notes=(*answer.notes, f"not all is well after {timeout_s:g} s"))
+            if (failing := ", ".join(failing_checks(answer))) != last:
+                _tell([f"waiting for: {failing}"])
+                last = failing
+            await asyncio.sleep(min(left, _REPEAT_S))
 
 
 async def _watch(access: Access, invocation: Invocation) -> Answer:
@@ -123,6 +146,13 @@ async def _connectivity(access: Access, invocation: Invocation) -> Answer:
         options = PodOptions(arguments.image, arguments.seconds, arguments.scheduler[0])
         test = ConnectivityTest(client, invocation.namespace, options, arguments.start, lambda told: _tell([told]))
         return await test.run(plan, keep=arguments.keep)
+
+
+def _way(arguments: Arguments) -> Callable[[Access, Invocation], Coroutine[None, None, Answer]]:
+    """Return what runs the command: once, or again and again."""
+    if arguments.command == "connectivity":
+        return _connectivity
+    return _watch if arguments.watch else _wait if arguments.wait else _run
 
 
 def _shower(arguments: Arguments) -> Callable[[Answer], None]:

@@ -31,6 +31,8 @@ class Arguments:
     watch: bool = False
     most: int = 10
     without_guard: bool = False
+    wait: bool = False
+    timeout: float = 300.0
     files: tuple[str, ...] = ()
     nodes: tuple[str, ...] = ()
     networks: tuple[str, ...] = ()
@@ -93,12 +95,9 @@ def _parser() -> tuple[argparse.ArgumentParser, Mapping[str, argparse.ArgumentPa
         )
     )
     _add_top(add("top", parents=[shared, cluster], help="bandwidth reserved, and the pods with most of it"))
-    _add_doctor(
-        add(
-            "doctor",
-            parents=[shared, cluster],
-            help="what is wrong: programs, versions, guard, refused pods and groups",
-        )
+    _add_status(add("status", parents=[shared, cluster], help="is all well? one line a check; status 1 if not"))
+    _add_checks(
+        add("doctor", parents=[shared, cluster], help="the checks of status with all findings, programs and versions")
     )
     _add_connectivity(
         add("connectivity", parents=[shared, cluster], help="measure the rails between two nodes, by two pods")
@@ -124,11 +123,19 @@ def _add_top(top: argparse.ArgumentParser) -> None:
     top.add_argument("--most", type=_count, default=10, metavar="N", help="nodes, PFs and pods to show (default 10)")
 
 
-def _add_doctor(doctor: argparse.ArgumentParser) -> None:
-    doctor.add_argument(
+def _add_status(status: argparse.ArgumentParser) -> None:
+    status.add_argument("--wait", action="store_true", help="repeat until all is well, or --timeout is over")
+    status.add_argument(
+        "--timeout", type=_seconds, default=300.0, metavar="S", help="seconds that --wait waits (default 300)"
+    )
+    _add_checks(status)
+
+
+def _add_checks(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
         "--without-guard", action="store_true", help="admission policies that are missing are a warning, not an error"
     )
-    _add_scheduler(doctor, "schedulerName of the pods that form groups")
+    _add_scheduler(command, "schedulerName whose scheduler and groups are checked")
 
 
 def _add_lint(lint: argparse.ArgumentParser) -> None:

@@ -8,11 +8,12 @@ from typing import Any
 
 from cli.plugin.arguments import Arguments
 from cli.plugin.reading import Reader, UnreadableError
-from cli.plugin.reports import doctor, explain, gpus, groups, nodes, pods, top
-from cli.plugin.reports.objects import Event, Guard, Node, Pod
+from cli.plugin.reports import doctor, explain, gpus, groups, leadership, nodes, pods, status, top
+from cli.plugin.reports.checks import Patient
+from cli.plugin.reports.objects import Event, Guard, Lease, Node, Pod
 from cli.plugin.reports.tables import Answer
 from cli.plugin.reports.use import NodeUse, uses
-from mooring.kube.failures import NotFound
+from mooring.kube.failures import KubeError, NotFound
 from mooring.kube.guard import BINDINGS_PATH, POLICIES_PATH
 from scheduler.cache.groups import known_pod_groups
 from scheduler.kube import objects
@@ -27,11 +28,13 @@ _UNDECIDABLE = explain.DecisionReport("none", "nothing can be decided without al
 
 @dataclass(frozen=True, slots=True)
 class Invocation:
-    """A command line, its namespace, and the UNIX time."""
+    """A command line, its namespace, the UNIX time, the API server, and whether the output shows symbols."""
 
     arguments: Arguments
     namespace: str
     now: float
+    server: str = ""
+    symbols: bool = False
 
     @property
     def is_wide(self) -> bool:
@@ -128,7 +131,19 @@ async def _explain_group(reader: Reader, invocation: Invocation) -> Answer:
             listed = listed or await _listed(reader)
             decision = _recomputed_group(listed, one, invocation)
         answers.append(groups.explanation(one, decision))
-    return groups.together(answers)
+    leader = await _leader(reader, invocation, invocation.arguments.scheduler[0]) if _any_waits(named) else None
+    return explain.with_leadership(groups.together(answers), leader)
+
+
+def _any_waits(named: Sequence[groups.FoundGroup]) -> bool:
+    return any(one.waiting for one in named)
+
+
+async def _leader(reader: Reader, invocation: Invocation, scheduler: str) -> leadership.Leadership | None:
+    """Return whether the scheduler of this name leads; None, with a note, if its Lease cannot be read."""
+    name = leadership.lease_name(scheduler)
+    leases = await reader.all(leadership.LEASES, Lease, {"fieldSelector": f"metadata.name={name}"})
+    return None if leases is None else leadership.judge(leases, name, invocation.now)
 
 
 def _recomputed_group(
@@ -159,7 +174,10 @@ async def _explain(reader: Reader, invocation: Invocation) -> Answer:
         found = explain.DecisionReport(
             "none", "the event that says why is gone: an API server keeps events for an hour", {}
         )
-    return explain.report(pod, found, await _its_node(reader, pod) if gpus.held_by(pod) else None)
+    answer = explain.report(pod, found, await _its_node(reader, pod) if gpus.held_by(pod) else None)
+    waits = not pod.spec.node_name and not pod.is_over
+    leader = await _leader(reader, invocation, pod.spec.scheduler_name) if waits else None
+    return explain.with_leadership(answer, leader)
 
 
 async def _its_node(reader: Reader, pod: Pod) -> Node | None:
@@ -195,21 +213,44 @@ async def _top(reader: Reader, invocation: Invocation) -> Answer:
     return top.report(uses(listed, live), live, invocation.arguments.most)
 
 
-async def _doctor(reader: Reader, invocation: Invocation) -> Answer:
-    listed, live, policies, bindings = await asyncio.gather(
+async def _patient(reader: Reader, invocation: Invocation) -> Patient:
+    """Return what `status` and `doctor` check."""
+    arguments = invocation.arguments
+    listed, live, policies, bindings, leaders = await asyncio.gather(
         reader.must(_NODES, Node),
         reader.all(_PODS, Pod, _LIVE),
         reader.all(POLICIES_PATH, Guard),
         reader.all(BINDINGS_PATH, Guard),
+        asyncio.gather(*(_leader(reader, invocation, one) for one in arguments.scheduler)),
     )
     found: Sequence[groups.FoundGroup] = ()
     if live is not None:
         members, known = await _pods_and_groups(reader, "")
-        found = groups.find(groups.ListedObjects(members, known, schedulers=invocation.arguments.scheduler))
-    patient = doctor.Patient(
-        uses(listed, live), live, policies, bindings, version("mooring"), invocation.arguments.without_guard, found
+        found = groups.find(groups.ListedObjects(members, known, schedulers=arguments.scheduler))
+    leaderships = [one for one in leaders if one is not None]
+    return Patient(
+        uses(listed, live),
+        live,
+        policies,
+        bindings,
+        leaderships if len(leaderships) == len(leaders) else None,
+        version("mooring"),
+        arguments.without_guard,
+        found,
+        invocation.server,
     )
-    return doctor.report(patient)
+
+
+async def _status(reader: Reader, invocation: Invocation) -> Answer:
+    try:
+        results = status.examine(await _patient(reader, invocation))
+    except KubeError as failed:
+        results = status.unreachable(str(failed))
+    return status.report(results, symbols=invocation.symbols)
+
+
+async def _doctor(reader: Reader, invocation: Invocation) -> Answer:
+    return doctor.report(await _patient(reader, invocation), symbols=invocation.symbols)
 
 
 COMMANDS: Mapping[str, Callable[[Reader, Invocation], Awaitable[Answer]]] = {
@@ -219,5 +260,6 @@ COMMANDS: Mapping[str, Callable[[Reader, Invocation], Awaitable[Answer]]] = {
     "groups": _groups,
     "explain": _explain,
     "top": _top,
+    "status": _status,
     "doctor": _doctor,
 }

@@ -209,7 +209,7 @@ def _lose_the_scheduler(person: Person) -> None:
     """Pods wait; doctor prints the reason; the page's command brings the schedulers back."""
     person.type("kubectl -n mooring-system scale deployment mooring-scheduler --replicas=0")
     wait_until(
-        lambda: "no pod has the label" in person.type("kubectl mooring doctor; :"), "doctor misses the scheduler"
+        lambda: "no scheduler leads: " in person.type("kubectl mooring doctor; :"), "doctor misses the scheduler"
     )
     _apply_on(person, "third", "n2")
     for command in commands(INSTALL, "The cluster's part")[:1]:

@@ -8,6 +8,7 @@ from typing import Literal
 import msgspec
 
 from cli.plugin.reports import gpus
+from cli.plugin.reports.leadership import Leadership
 from cli.plugin.reports.objects import UNKNOWN, Event, Node, Pod, unknown_annotations
 from cli.plugin.reports.pods import as_item, summarize, vf_table
 from cli.plugin.reports.tables import Answer, Cell, Table, cells
@@ -76,6 +77,20 @@ def report(pod: Pod, found: DecisionReport, node: Node | None = None) -> Answer:
     if its_gpus:
         tables.append(gpus.pairs(its_gpus, node))
     return Answer(document, (*tables, *reasons(found.why)))
+
+
+def with_leadership(answer: Answer, leader: Leadership | None) -> Answer:
+    """Return an answer about what waits, after the news that no scheduler leads: then nothing is bound; status 1.
+
+    ``leader`` is None where the Lease was not read.
+    """
+    if leader is None:
+        return answer
+    document = {**answer.document, "scheduler": {"leads": leader.leads, "text": leader.text}}
+    if leader.leads:
+        return replace(answer, document=document)
+    warning = Table(("",), [(Cell(f"{leader.text}; nothing is bound until one does", "bad"),)])
+    return replace(answer, document=document, tables=(warning, *answer.tables), status=1)
 
 
 def reasons(why: Why) -> Iterator[Table]:

@@ -92,6 +92,19 @@ class Event(Struct):
     event_time: Time | None = None
 
 
+class LeaseSpec(Struct):
+    holder_identity: str | None = None
+    lease_duration_seconds: int | None = None
+    renew_time: Time | None = None
+
+
+class Lease(Struct):
+    """A scheduler's Lease: the holder decides as long as it renews."""
+
+    metadata: Metadata
+    spec: LeaseSpec = msgspec.field(default_factory=LeaseSpec)
+
+
 class GuardSpec(Struct):
     policy_name: str = ""
     validation_actions: list[str] | None = None

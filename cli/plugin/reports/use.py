@@ -13,6 +13,8 @@ from scheduler.placement.shared_ports import offers_of, shared_ports_of
 from scheduler.placement.vf_accounting import Claim, disputes, free_vfs_of, reserve_rates, vfs_in_inventory
 
 NO_INVENTORY = "no inventory"
+NO_SHIM = "mooring-cri-shim has not started in this boot"
+_OURS = "mooring.dev/"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +39,8 @@ class NodeUse:
     """One node; ``fault`` is why nothing new is given there, empty if it may be.
 
     ``disputed`` names for each VF's PCI address the pods that claim it, if there are several. ``reserved`` are the Mb/s
-    that each pod there reserves, by uid.
+    that each pod there reserves, by uid. ``impaired`` are the messages of its conditions of Mooring's that are True, by
+    type: as of the kubelet's own, False is good.
     """
 
     name: str
@@ -47,6 +50,7 @@ class NodeUse:
     pfs: tuple[PfUse, ...]
     disputed: Mapping[str, tuple[str, ...]]
     reserved: Mapping[str, int]
+    impaired: Mapping[str, str]
 
 
 def uses(nodes: Iterable[Node], pods: Sequence[Pod] | None) -> list[NodeUse]:
@@ -80,7 +84,12 @@ def _use(node: Node, claims: Sequence[Claim] | None, keys: Mapping[str, str]) ->
         found = disputes(inventory, claims or ())
         disputed = {pci: tuple(keys[uid] for uid in uids) for pci, uids in found.items()}
     reserved = {claim.uid: sum(vf.min_tx_rate for vf in claim.assignment.vfs) for claim in claims or ()}
-    return NodeUse(node.metadata.name, node.is_ready, fault, inventory, pfs, disputed, reserved)
+    impaired = {
+        one.type: one.message or one.reason or ""
+        for one in node.status.conditions or ()
+        if one.type.startswith(_OURS) and one.status == "True"
+    }
+    return NodeUse(node.metadata.name, node.is_ready, fault, inventory, pfs, disputed, reserved, impaired)
 
 
 def _inventory(node: Node) -> tuple[Inventory | None, str]:
@@ -95,7 +104,7 @@ def _inventory(node: Node) -> tuple[Inventory | None, str]:
     if inventory.boot != boot:
         return inventory, "inventory of another boot"
     if inventory.lacks_shim:
-        return inventory, "mooring-cri-shim has not started in this boot"
+        return inventory, NO_SHIM
     return inventory, "" if node.is_ready else "node is not Ready"
 
 

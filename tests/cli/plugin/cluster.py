@@ -2,9 +2,11 @@
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,7 @@ from mooring.nic.settings import VfSettings
 
 Json = dict[str, Any]
 _RBAC = "/apis/rbac.authorization.k8s.io/v1"
+LEASES_OF_SYSTEM = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"
 BOOT = "boot-1"
 PROGRAMS = {"mooring-advertiser": "0.1.0", "mooring-cni": "0.1.0", "mooring-cri-shim": "0.1.0"}
 
@@ -136,6 +139,13 @@ class Served:
             await self.post(f"{path}/binding", {"metadata": about, "target": {"kind": "Node", "name": node}})
         await self.patch(f"{path}/status", {"status": document["status"]})
         return str(uid)
+
+    async def lead(self, age_s: float = 0.0, holder: str = "s-1") -> None:
+        """Write the Lease of a scheduler that renewed it so many seconds ago."""
+        renewed = datetime.fromtimestamp(time.time() - age_s, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        spec = {"holderIdentity": holder, "leaseDurationSeconds": 15, "renewTime": renewed}
+        metadata = {"name": "mooring-scheduler", "namespace": "kube-system"}
+        await self.post(LEASES_OF_SYSTEM, {"metadata": metadata, "spec": spec})
 
     async def restrict(self, *resources: str, verbs: Sequence[str] = ("list",)) -> None:
         """Run the command from now on as an account that may only do this with these."""

@@ -78,8 +78,13 @@ async def test_json_keeps_its_fields_and_yaml_says_the_same(served: Served) -> N
     about = dict.fromkeys(("namespace", "name", "uid", "state", "why", "node"), "str")
     assert keys(json.loads(out)) == {"kind": "str", "v": "int", "items": [about | {"vfs": [vf]}], "notes": "list"}
     _, out, _ = await served.run("doctor", "-o", "json")
-    fields = ("kind", "v", "ok", "version", "scheduler", "nodes", "findings", "notes")
+    fields = ("kind", "v", "ok", "version", "scheduler", "checks", "nodes", "findings", "notes")
     assert tuple(json.loads(out)) == fields
+
+
+def found_by(out: str) -> set[tuple[str, str, str]]:
+    """Return level, subject and text of what `doctor -o json` has found."""
+    return {(one["level"], one["subject"], one["found"]) for one in json.loads(out)["findings"]}
 
 
 async def test_the_doctor_names_groups_that_are_half_placed(served: Served) -> None:
@@ -91,10 +96,10 @@ async def test_the_doctor_names_groups_that_are_half_placed(served: Served) -> N
     await served.add_pod(half)
     await served.add_pod(pod("rank-1", "[{}]", annotations=group))
     _, out, _ = await served.run("doctor", "-o", "json")
-    finding = {"level": "warning", "subject": "group/default/train", "found": "1 of at least 2 members are placed"}
-    assert finding in json.loads(out)["findings"]
+    finding = ("warning", "group/default/train", "1 of at least 2 members are placed")
+    assert finding in found_by(out)
     _, out, _ = await served.run("doctor", "-o", "json", "--scheduler", "other")
-    assert finding not in json.loads(out)["findings"]
+    assert finding not in found_by(out)
 
 
 async def test_explain_tells_the_latest_decision_by_its_event(served: Served) -> None:
@@ -125,6 +130,7 @@ async def test_explain_decides_again_about_a_pending_pod_and_names_every_node(se
     for number in range(12):
         await served.add_node(node(f"n{number:02}", (pf(0, vfs=1),)))
     await served.add_node(node("other"))
+    await served.lead()
     await served.add_pod(pod("wants", "[{},{}]"))
     status, out, _ = await served.run("explain", "wants", "-o", "json")
     assert status == 0
@@ -257,7 +263,8 @@ async def test_a_right_that_is_missing_is_named_and_the_rest_is_shown(guarded: S
     assert (status, out) == (1, "")
     assert err == "kubectl mooring: forbidden: needs the right to list pods in namespace 'default'\n"
     status, out, _ = await guarded.run("doctor", "-o", "json")
-    assert json.loads(out)["notes"] == [
+    assert sorted(json.loads(out)["notes"]) == [
+        "forbidden: needs the right to list leases.coordination.k8s.io",
         "forbidden: needs the right to list pods",
         "forbidden: needs the right to list validatingadmissionpolicies.admissionregistration.k8s.io",
         "forbidden: needs the right to list validatingadmissionpolicybindings.admissionregistration.k8s.io",

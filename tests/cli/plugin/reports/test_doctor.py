@@ -8,6 +8,8 @@ import msgspec
 import pytest
 
 from cli.plugin.reports import doctor, explain, groups
+from cli.plugin.reports.checks import Patient
+from cli.plugin.reports.leadership import Leadership
 from cli.plugin.reports.objects import Guard, unknown_annotations
 from cli.plugin.reports.tables import draw
 from cli.plugin.reports.use import uses
@@ -18,23 +20,26 @@ from scheduler.kube import objects
 from scheduler.kube.pod_groups import CoschedulingPodGroup, PodGroup
 from tests.cli.plugin.cluster import as_nodes, as_pods, bound, node, pf, pod, waiting
 
+LEADS = [Leadership(True, "s leads: it renewed Lease 'mooring-system/mooring-scheduler' 1 s ago", "s", 1.0)]
+
 
 def binding_of(policy: str, action: str) -> Guard:
     spec = {"policyName": policy, "validationActions": [action]}
     return msgspec.convert({"metadata": {"name": policy}, "spec": spec}, Guard)
 
 
-def well() -> doctor.Patient:
+def well() -> Patient:
     """Return an installation of which nothing is wrong."""
     label = {"app.kubernetes.io/name": "mooring-scheduler", "app.kubernetes.io/version": "0.1.0"}
     running = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
     guard = [msgspec.convert({"metadata": {"name": name}}, Guard) for name in POLICIES]
     binding = [binding_of(name, "Deny") for name in POLICIES]
     scheduler = as_pods(pod("s", labels=label, status=running))
-    return doctor.Patient(uses(as_nodes(node("n1", (pf(),))), scheduler), scheduler, guard, binding, "0.1.0")
+    nodes = uses(as_nodes(node("n1", (pf(),))), scheduler)
+    return Patient(nodes, scheduler, guard, binding, LEADS, "0.1.0", server="https://h:6443")
 
 
-def found_by(patient: doctor.Patient) -> dict[str, str]:
+def found_by(patient: Patient) -> dict[str, str]:
     """Return the doctor's findings by subject."""
     findings = json.loads(json.dumps(doctor.report(patient).document))["findings"]
     return {one["subject"]: f"{one['level']}: {one['found']}" for one in findings}
@@ -87,9 +92,7 @@ def test_the_doctor_finds_a_guard_that_is_missing_or_only_audits() -> None:
     audits = binding_of("mooring-bindings", "Audit")
     assert patient.policies is not None
     assert patient.bindings is not None
-    sick = doctor.Patient(
-        patient.nodes, patient.pods, patient.policies[1:], [*patient.bindings[2:], audits], patient.version
-    )
+    sick = replace(patient, policies=patient.policies[1:], bindings=[*patient.bindings[2:], audits])
     found = found_by(sick)
     assert sorted(found) == ["guard/mooring-assignment", "guard/mooring-bindings"]
     assert all(one.startswith("error") for one in found.values())
@@ -123,8 +126,9 @@ def test_a_guard_that_guards_only_in_part_is_found_and_an_operators_word_makes_i
 def test_what_the_doctor_may_not_read_is_told_as_that() -> None:
     """A user without the right to read the guard sees neither that it is missing nor that all is well."""
     patient = well()
-    assert found_by(doctor.Patient(patient.nodes, None, None, None, "0.1.0")) == {
+    assert found_by(Patient(patient.nodes, None, None, None, None, "0.1.0")) == {
         "guard": "warning: could not be listed: whether it guards is not known",
+        "scheduler": "warning: its Lease could not be read: whether a scheduler leads is not known",
         "pods": "warning: could not be listed: neither they nor the scheduler are judged",
     }
 
@@ -141,19 +145,20 @@ def test_the_doctor_finds_skew_disputes_refused_pods_and_stale_nodes() -> None:
     all_nodes = as_nodes(
         node("n1", (pf(),)), node("n2", (pf(),), programs=old), node("n3", (pf(),), boot="boot-0"), node("n4")
     )
-    sick = doctor.Patient(uses(all_nodes, claimants), claimants, patient.policies, patient.bindings, "0.1.0")
+    stale = [Leadership(False, "no scheduler leads: its Lease 'a/b' was last renewed 69 s ago")]
+    sick = replace(patient, nodes=uses(all_nodes, claimants), pods=claimants, leaderships=stale)
     answer = doctor.report(sick)
-    lines = [" ".join(line.split()) for line in draw(answer.tables[1:], coloured=False).splitlines()[2:]]
+    lines = [" ".join(line.split()) for line in draw(answer.tables[2:], coloured=False).splitlines()[2:]]
     assert lines == [
         "error node/n1 VF 0000:04:00.2 is claimed by default/a and default/b",
         "error node/n1 PF pf0 has 30000 Mb/s more reserved than it offers",
         "error node/n2 mooring-cri-shim has not started in this boot",
         "error node/n3 inventory of another boot",
+        "error scheduler no scheduler leads: its Lease 'a/b' was last renewed 69 s ago",
         "warning node/n2 mooring-cni has not said its version: it may not run",
         "warning nodes 1 without an inventory: n4",
         "warning pod/default/c refused: unknown field",
         "warning program/mooring-advertiser several versions run: 0.0.9 (1), 0.1.0 (2)",
-        "warning scheduler no pod has the label app.kubernetes.io/name=mooring-scheduler: it may run elsewhere",
     ]
     assert answer.status == 1
 
@@ -194,4 +199,4 @@ def test_what_mooring_writes_into_pods_is_no_misspelt_annotation() -> None:
 def _found_among(*documents: dict[str, Any]) -> dict[str, str]:
     there, patient = as_pods(*documents), well()
     used = uses(as_nodes(node("n1", (pf(),))), there)
-    return found_by(doctor.Patient(used, there, patient.policies, patient.bindings, "0.1.0"))
+    return found_by(replace(patient, nodes=used, pods=there))

@@ -169,6 +169,7 @@ async def test_explain_tells_a_groups_last_decision_and_decides_again(served: Se
     for name in ("n1", "n2"):
         await served.add_node(node(name, (pf(0, vfs=1),)))
     group = {"name": "train", "min": 3}
+    await served.lead()
     uids = [await served.add_pod(member(index, group=group)) for index in range(3)]
     told = event("uid-rank-2", _WHY | {"nodes": 2, "counts": {"told": 2}})
     told["involvedObject"]["uid"] = uids[2]

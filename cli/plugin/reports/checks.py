@@ -1,0 +1,310 @@
+"""The checks of an installation, as far as the API shows it: `status` shows a line each, `doctor` all findings. Pure.
+
+A check is a function that yields what is wrong, and one that says in a line what is well.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from cli.plugin.reports.groups import UNLISTED, FoundGroup
+from cli.plugin.reports.leadership import Leadership
+from cli.plugin.reports.objects import UNKNOWN, Guard, Pod, unknown_annotations
+from cli.plugin.reports.pods import concerns
+from cli.plugin.reports.use import NO_INVENTORY, NO_SHIM, NodeUse
+from mooring import names
+from mooring.annotations.inventory import CRI_SHIM, NODE_PROGRAMS
+from mooring.kube.guard import POLICIES, PolicyBinding, exempts, judge
+from mooring.parsing import shorten
+from scheduler.kube.refused import Refused
+
+SCHEDULER, ADVERTISER = "mooring-scheduler", "mooring-advertiser"
+NAME, VERSION = "app.kubernetes.io/name", "app.kubernetes.io/version"
+_CHECK = "run `mooring-node check` there"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that is not as it should be: its subject, what is wrong, and what to do about it."""
+
+    level: Literal["error", "warning"]
+    subject: str
+    found: str
+    remedy: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Patient:
+    """What is checked; None is what could not be read, which is neither good nor bad.
+
+    ``without_guard`` is an operator's word that the cluster goes without the policies. ``leaderships`` are those of the
+    schedulers that are asked about.
+    """
+
+    nodes: Sequence[NodeUse]
+    pods: Sequence[Pod] | None
+    policies: Sequence[Guard] | None
+    bindings: Sequence[Guard] | None
+    leaderships: Sequence[Leadership] | None
+    version: str
+    without_guard: bool = False
+    groups: Sequence[FoundGroup] = ()
+    server: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """A check: ``find`` yields what is wrong, ``good`` says what is well, ``page`` of the documentation has more."""
+
+    name: str
+    find: Callable[[Patient], Iterator[Finding]]
+    good: Callable[[Patient], str]
+    page: str
+
+
+def some(texts: Sequence[str]) -> str:
+    """Return the first three of some texts, and how many there are beside them."""
+    return ", ".join(texts[:3]) + (f" and {len(texts) - 3} more" if len(texts) > 3 else "")
+
+
+def pods_of(pods: Sequence[Pod] | None, program: str) -> list[Pod]:
+    """Return the pods of one of Mooring's programs, by its label."""
+    return [pod for pod in pods or () if (pod.metadata.labels or {}).get(NAME) == program and not pod.is_over]
+
+
+def scheduler_versions(pods: Sequence[Pod] | None) -> list[str]:
+    return sorted({(pod.metadata.labels or {}).get(VERSION, "") for pod in pods_of(pods, SCHEDULER)} - {""})
+
+
+def _is_ready(pod: Pod) -> bool:
+    return (ready := pod.condition("Ready")) is not None and ready.status == "True"
+
+
+def _api_server(patient: Patient) -> Iterator[Finding]:
+    """Yield nothing: whoever reads this has an answer of the API server."""
+    yield from ()
+
+
+def _scheduler(patient: Patient) -> Iterator[Finding]:
+    if patient.leaderships is None:
+        yield Finding("warning", "scheduler", "its Lease could not be read: whether a scheduler leads is not known")
+    for leadership in patient.leaderships or ():
+        if not leadership.leads:
+            remedy = (
+                "nothing is bound until one runs: `kubectl get pods -A -l app.kubernetes.io/name=mooring-scheduler`"
+            )
+            yield Finding("error", "scheduler", leadership.text, remedy)
+    ours = pods_of(patient.pods, SCHEDULER)
+    if ours and not any(map(_is_ready, ours)):
+        first = ours[0].metadata
+        remedy = f"look at `kubectl -n {first.namespace} describe pod {first.name}` and at its log"
+        yield Finding("error", "scheduler", f"none of {len(ours)} pods is ready", remedy)
+
+
+def _leaders(patient: Patient) -> str:
+    return "; ".join(one.text for one in patient.leaderships or ())
+
+
+def _nodes(patient: Patient) -> Iterator[Finding]:
+    for node in patient.nodes:
+        if node.fault not in ("", NO_INVENTORY, NO_SHIM):
+            remedy = f"look at `kubectl describe node {node.name}`, and at the advertiser's log of this node"
+            yield Finding("error", f"node/{node.name}", node.fault, remedy)
+    yield from _advertisers(patient)
+    bare = [node.name for node in patient.nodes if node.fault == NO_INVENTORY]
+    if bare and len(bare) == len(patient.nodes):
+        remedy = "install the advertiser, and its offer with the NICs of your nodes"
+        yield Finding("error", "nodes", f"none of {len(bare)} publishes an inventory", remedy)
+    elif bare:
+        # Not every node has an SR-IOV NIC: this may be intended.
+        where = {pod.spec.node_name for pod in pods_of(patient.pods, ADVERTISER)}
+        without = [name for name in bare if name not in where]
+        of_pods = f"; no pod of the advertiser is on {some(without)}" if without and where else ""
+        yield Finding("warning", "nodes", f"{len(bare)} without an inventory: {some(bare)}{of_pods}")
+
+
+def _advertisers(patient: Patient) -> Iterator[Finding]:
+    for pod in pods_of(patient.pods, ADVERTISER):
+        if not _is_ready(pod):
+            about = f"{pod.metadata.name} -n {pod.metadata.namespace}"
+            found = f"the advertiser on {pod.spec.node_name or 'no node'} is not ready"
+            yield Finding("error", f"pod/{pod.key}", found, f"look at `kubectl logs {about} --all-containers`")
+
+
+def _inventories(patient: Patient) -> str:
+    count = sum(node.inventory is not None for node in patient.nodes)
+    pfs = [use for node in patient.nodes for use in node.pfs]
+    return f"{count} of {len(patient.nodes)} publish an inventory: {len(pfs)} PFs, {_offered(patient)} VFs"
+
+
+def _offered(patient: Patient) -> int:
+    return sum(len(use.pf.vfs) for node in patient.nodes for use in node.pfs)
+
+
+def _node_part(patient: Patient) -> Iterator[Finding]:
+    for node in patient.nodes:
+        subject = f"node/{node.name}"
+        if node.fault == NO_SHIM:
+            yield Finding("error", subject, NO_SHIM, f"{_CHECK}, or `mooring-node install` if it never ran")
+        for kind, message in node.impaired.items():
+            yield Finding("error", subject, f"{kind}: {message}", _CHECK)
+        if node.inventory is not None and node.inventory.programs:
+            # A missing shim is the node's fault already.
+            for program in NODE_PROGRAMS:
+                if program not in node.inventory.programs and program != CRI_SHIM:
+                    yield Finding("warning", subject, f"{program} has not said its version: it may not run", _CHECK)
+
+
+def _running(patient: Patient) -> str:
+    of_nodes = [node for node in patient.nodes if node.inventory and CRI_SHIM in node.inventory.programs]
+    return f"CRI shim and CNI plugin run on {len(of_nodes)} nodes"
+
+
+def _guard(patient: Patient) -> Iterator[Finding]:
+    policies, bindings = patient.policies, patient.bindings
+    if policies is None or bindings is None:
+        yield Finding("warning", "guard", "could not be listed: whether it guards is not known")
+        return
+    failure_policies = {policy.metadata.name: policy.spec.failure_policy or "Fail" for policy in policies}
+    specs = [one.spec for one in bindings]
+    bound = [
+        PolicyBinding(one.policy_name, frozenset(one.validation_actions or ()), exempts(one.match_resources))
+        for one in specs
+    ]
+    for policy in POLICIES:
+        if (found := judge(policy, failure_policies.get(policy), bound)).state != "bound":
+            level: Literal["error", "warning"] = "warning" if patient.without_guard else "error"
+            yield Finding(level, f"guard/{policy}", found.why, "apply `manifests/base/guard`")
+
+
+def _all_deny(_patient: Patient) -> str:
+    return f"all {len(POLICIES)} exist and deny"
+
+
+def _vfs(patient: Patient) -> Iterator[Finding]:
+    for node in patient.nodes:
+        subject = f"node/{node.name}"
+        for pci, pods in node.disputed.items():
+            yield Finding("error", subject, f"VF {pci} is claimed by {' and '.join(pods)}", "delete one of the pods")
+        for use in node.pfs:
+            if not use.pf.up:
+                remedy = "check the cable and the switch"
+                yield Finding("warning", subject, f"link of PF {use.pf.name} is down", remedy)
+            if use.left_mbps is not None and use.left_mbps < 0:
+                over = f"PF {use.pf.name} has {-use.left_mbps} Mb/s more reserved than it offers"
+                yield Finding("error", subject, over, "delete pods until the rates fit")
+            for entry in use.pf.out:
+                yield Finding("warning", subject, f"PF {use.pf.name} VF {entry.vfs} out: {entry.why}")
+
+
+def _held(patient: Patient) -> str:
+    used = [use.used for node in patient.nodes for use in node.pfs]
+    held = "?" if None in used else sum(one or 0 for one in used)
+    return f"{held} of {_offered(patient)} are held, each by one pod"
+
+
+def _pods(patient: Patient) -> Iterator[Finding]:
+    if patient.pods is None:
+        yield Finding("warning", "pods", "could not be listed: neither they nor the scheduler are judged")
+        return
+    yield from _unsigned(patient.pods)
+    for pod in patient.pods:
+        yield from _of_pod(pod)
+    waiting = [(pod.key, why) for pod in patient.pods if concerns(pod) and (why := _why_waiting(pod))]
+    if waiting:
+        more = f" and {len(waiting) - 1} more" if len(waiting) > 1 else ""
+        key, why = waiting[0]
+        name = key.rpartition("/")[2]
+        remedy = f"`kubectl mooring explain {name} -n {key.partition('/')[0]}` names each node's reason"
+        yield Finding("warning", "pods", f"{len(waiting)} wait: {key}{more}: {why}", remedy)
+
+
+def _why_waiting(pod: Pod) -> str:
+    """Return why a pod has no node yet; empty if it has one, or if nobody has decided about it."""
+    told = pod.condition("PodScheduled")
+    is_waiting = told is not None and told.status == "False" and told.reason != "InvalidRequest" and not pod.is_over
+    return (told.message or told.reason or "no reason is given") if told is not None and is_waiting else ""
+
+
+def _unsigned(pods: Sequence[Pod]) -> Iterator[Finding]:
+    """Yield the pods without a signature where others have one: a node with keys does not start them again."""
+    given = [pod for pod in pods if names.ASSIGNMENT in pod.annotations and not pod.is_over]
+    unsigned = [pod.key for pod in given if names.SIGNATURE not in pod.annotations]
+    if unsigned and len(unsigned) < len(given):
+        rule = f"{len(unsigned)} assignments have no signature, others have: {some(unsigned)}"
+        yield Finding("warning", "signatures", f"{rule}; nodes with assignment keys refuse such pods")
+
+
+def _of_pod(pod: Pod) -> Iterator[Finding]:
+    subject = f"pod/{pod.key}"
+    _, wrong = pod.held()
+    if wrong and not pod.is_over:
+        yield Finding("error", subject, f"assignment is not believed: {wrong}", "delete the pod")
+    scheduled = pod.condition("PodScheduled")
+    if scheduled is not None and scheduled.status == "False" and scheduled.reason == "InvalidRequest":
+        yield Finding("warning", subject, f"refused: {scheduled.message or ''}", "correct the pod's annotation")
+    for key in () if pod.is_over else unknown_annotations(pod.annotations):
+        yield Finding("warning", subject, f"counts for nothing: {shorten(key)}: {UNKNOWN}")
+
+
+def _requesting(patient: Patient) -> str:
+    ours = [pod for pod in patient.pods or () if concerns(pod)]
+    return f"{len(ours)} request interfaces, none is refused or fits nowhere"
+
+
+def _groups(patient: Patient) -> Iterator[Finding]:
+    """Yield what a person has to mend: not a group that waits for room, nor one that these rights do not show."""
+    for found in patient.groups:
+        subject = f"group/{found.name}"
+        if found.state == "Refused" and found.refusal != UNLISTED:
+            yield Finding("warning", subject, f"refused: {found.refusal}")
+        elif not isinstance(found.group, Refused) and found.state == "Partial":
+            half = f"{found.members.counting} of at least {found.group.min} members are placed"
+            why = f"{half}: {found.why}" if found.why else half
+            yield Finding("warning", subject, why, "see why the others wait: `kubectl mooring groups`")
+
+
+def _whole(patient: Patient) -> str:
+    return f"{len(patient.groups)}, none refused or half placed"
+
+
+def _versions(patient: Patient) -> Iterator[Finding]:
+    versions = _versions_of(patient)
+    for program, counted in sorted(versions.items()):
+        if len(counted) > 1:
+            listed = ", ".join(f"{version} ({count})" for version, count in sorted(counted.items()))
+            yield Finding("warning", f"program/{program}", f"several versions run: {listed}")
+    every = {version for counted in versions.values() for version in counted}
+    if every and patient.version not in every:
+        yield Finding("warning", "program/kubectl-mooring", f"is of {patient.version}, the cluster of {_listed(every)}")
+    elif len(every) > 1 and not any(len(counted) > 1 for counted in versions.values()):
+        yield Finding("warning", "program", f"programs are of several versions: {_listed(every)}")
+
+
+def _versions_of(patient: Patient) -> dict[str, Counter[str]]:
+    versions: dict[str, Counter[str]] = {}
+    for node in patient.nodes:
+        for program, version in (node.inventory.programs if node.inventory else {}).items():
+            versions.setdefault(program, Counter())[version] += 1
+    for version in scheduler_versions(patient.pods):
+        versions.setdefault(SCHEDULER, Counter())[version] += 1
+    return versions
+
+
+def _listed(versions: Iterable[str]) -> str:
+    return ", ".join(sorted(versions))
+
+
+# In the order in which an installation comes to life: what is wrong first explains what is wrong later.
+CHECKS: tuple[Check, ...] = (
+    Check("API server", _api_server, lambda patient: f"{patient.server} answers", "kubectl-mooring.md#install"),
+    Check("scheduler", _scheduler, _leaders, "messages-scheduler.md#it-does-not-start-or-is-not-ready"),
+    Check("nodes", _nodes, _inventories, "advertiser.md"),
+    Check("node part", _node_part, _running, "install-node.md"),
+    Check("admission policies", _guard, _all_deny, "guard.md"),
+    Check("VFs", _vfs, _held, "messages-advertiser.md#a-vf-that-may-not-be-used-now"),
+    Check("pods", _pods, _requesting, "messages-pods.md"),
+    Check("groups", _groups, _whole, "jobs.md"),
+    Check("versions", _versions, lambda patient: f"all {patient.version}", "operations.md#upgrade"),
+)

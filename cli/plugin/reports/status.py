@@ -1,0 +1,84 @@
+"""`kubectl mooring status`: one line for each check, and what to do where one fails. Pure."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from cli.plugin.reports.checks import CHECKS, Check, Finding, Patient, some
+from cli.plugin.reports.tables import Answer, Cell, Table, Tone
+
+State = Literal["ok", "warning", "error"]
+_TONES: Mapping[State, Tone] = {"ok": "good", "warning": "warning", "error": "bad"}
+_SYMBOLS: Mapping[State, str] = {"ok": "\N{HEAVY CHECK MARK}", "warning": "!", "error": "\N{BALLOT X}"}
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What a check has found; ``text`` is a line about it."""
+
+    check: str
+    state: State
+    text: str
+    findings: tuple[Finding, ...] = ()
+    remedy: str = ""
+    page: str = ""
+
+
+def examine(patient: Patient) -> list[Result]:
+    """Return the results of all checks."""
+    return [_result(check, tuple(check.find(patient)), patient) for check in CHECKS]
+
+
+def unreachable(why: str) -> list[Result]:
+    """Return the results where the API server gives no usable answer: of the other checks nothing is known."""
+    check = CHECKS[0]
+    finding = Finding("error", check.name, why, "check the kubeconfig with `kubectl cluster-info`")
+    return [_failed(check, (finding,))]
+
+
+def _result(check: Check, findings: tuple[Finding, ...], patient: Patient) -> Result:
+    return _failed(check, findings) if findings else Result(check.name, "ok", check.good(patient))
+
+
+def _failed(check: Check, findings: tuple[Finding, ...]) -> Result:
+    """Return a result in the words of its first finding, an error if there is one, and all subjects of it."""
+    first = min(findings, key=lambda one: one.level)
+    subjects = [one.subject for one in findings if (one.level, one.found) == (first.level, first.found)]
+    about = "" if subjects == [check.name] else f"{some(subjects)}: "
+    more = len(findings) - len(subjects)
+    text = f"{about}{first.found}" + (f" (and {more} more: see doctor)" if more else "")
+    return Result(check.name, first.level, text, findings, first.remedy, f"docs/{check.page}")
+
+
+def report(results: Sequence[Result], *, symbols: bool) -> Answer:
+    """Return the results as lines; status 1 if any is an error."""
+    is_well = not any(one.state == "error" for one in results)
+    document = {"kind": "MooringStatus", "v": 1, "ok": is_well, "checks": items(results)}
+    return Answer(document, (table(results, symbols=symbols),), status=0 if is_well else 1)
+
+
+def failing_checks(answer: Answer) -> list[str]:
+    """Return the names of the checks of a report that found an error."""
+    checks = answer.document["checks"]
+    assert isinstance(checks, list), "a report has its checks"
+    return [one["check"] for one in checks if one["state"] == "error"]
+
+
+def items(results: Sequence[Result]) -> list[dict[str, object]]:
+    """Return the results for programs."""
+    return [
+        {"check": one.check, "state": one.state, "text": one.text, "remedy": one.remedy, "page": one.page}
+        for one in results
+    ]
+
+
+def table(results: Sequence[Result], *, symbols: bool) -> Table:
+    """Return a row for each check, and below one that fails what to do and where to read on."""
+    rows: list[tuple[Cell, ...]] = []
+    for one in results:
+        mark = Cell(_SYMBOLS[one.state] if symbols else one.state, _TONES[one.state])
+        rows.append((mark, Cell(one.check), Cell(one.text)))
+        if one.state != "ok":
+            advice = "; ".join(filter(None, (one.remedy, f"see {one.page}")))
+            rows.append((Cell(""), Cell(""), Cell(advice, "faint")))
+    return Table(("", "", ""), rows)
