@@ -16,13 +16,11 @@ from cli.plugin.reports.use import NodeUse, uses
 from mooring.kube.failures import KubeError, NotFound
 from mooring.kube.guard import BINDINGS_PATH, POLICIES_PATH
 from scheduler.cache.groups import known_pod_groups
-from scheduler.kube import objects
+from scheduler.kube import jobs, objects
 
 _NODES, _PODS = "/api/v1/nodes", "/api/v1/pods"
 # Pods that have ended hold nothing.
 _LIVE = {"fieldSelector": "status.phase!=Succeeded,status.phase!=Failed"}
-# A member of a group that has succeeded counts while others live.
-_NOT_FAILED = {"fieldSelector": "status.phase!=Failed"}
 _UNDECIDABLE = explain.DecisionReport("none", "nothing can be decided without all nodes and pods", {})
 
 
@@ -81,21 +79,19 @@ async def _groups(reader: Reader, invocation: Invocation) -> Answer:
 async def _found_groups(reader: Reader, invocation: Invocation) -> list[groups.FoundGroup]:
     scope = "" if invocation.arguments.all_namespaces else f"/namespaces/{invocation.namespace}"
     about = {"fieldSelector": "involvedObject.kind=Pod,reason=FailedScheduling"}
-    found, events, listed_nodes = await asyncio.gather(
+    listed, events, listed_nodes = await asyncio.gather(
         _pods_and_groups(reader, scope),
         reader.all(f"/api/v1{scope}/events", Event, about),
         reader.all(_NODES, Node),
     )
-    listed, known = found
-    return groups.find(groups.ListedObjects(listed, known, events, listed_nodes, invocation.arguments.scheduler))
+    return groups.find(replace(listed, events=events, nodes=listed_nodes, schedulers=invocation.arguments.scheduler))
 
 
-async def _pods_and_groups(
-    reader: Reader, scope: str
-) -> tuple[list[objects.Pod], Mapping[type[known_pod_groups.AnyPodGroup], list[known_pod_groups.AnyPodGroup] | None]]:
-    """Return the pods, and the PodGroups of each kind, of a namespace or, where ``scope`` is empty, of all."""
-    listed, of_kinds = await asyncio.gather(
-        reader.must(f"/api/v1{scope}/pods", objects.Pod, _NOT_FAILED),
+async def _pods_and_groups(reader: Reader, scope: str) -> groups.ListedObjects:
+    """Return pods, PodGroups of each kind, and Jobs of a namespace or, where ``scope`` is empty, of all."""
+    listed, listed_jobs, of_kinds = await asyncio.gather(
+        reader.must(f"/api/v1{scope}/pods", objects.Pod),
+        reader.optional([_scoped(path, scope) for path in jobs.PATHS], jobs.Job),
         asyncio.gather(
             *(
                 reader.optional([_scoped(path, scope) for path in paths], kind)
@@ -103,7 +99,9 @@ async def _pods_and_groups(
             )
         ),
     )
-    return listed, dict(zip(known_pod_groups.PATHS, of_kinds, strict=True))
+    return groups.ListedObjects(
+        listed, dict(zip(known_pod_groups.PATHS, of_kinds, strict=True)), jobs=listed_jobs or ()
+    )
 
 
 def _scoped(path: str, scope: str) -> str:
@@ -200,12 +198,12 @@ async def _listed(reader: Reader) -> Mapping[type[Any], Sequence[Any] | None]:
     """Return all that the scheduler's decisions depend on, by kind; None for what is forbidden or not served."""
     from cli.plugin.reports.recompute import PATHS
 
-    there = {_PODS: _NOT_FAILED}
+    optional: Mapping[type[Any], Sequence[str]] = {**known_pod_groups.PATHS, jobs.Job: jobs.PATHS}
     listed = await asyncio.gather(
-        *(reader.all(path, kind, there.get(path)) for kind, path in PATHS.items()),
-        *(reader.optional(paths, kind) for kind, paths in known_pod_groups.PATHS.items()),
+        *(reader.all(path, kind) for kind, path in PATHS.items()),
+        *(reader.optional(paths, kind) for kind, paths in optional.items()),
     )
-    return dict(zip((*PATHS, *known_pod_groups.PATHS), listed, strict=True))
+    return dict(zip((*PATHS, *optional), listed, strict=True))
 
 
 async def _top(reader: Reader, invocation: Invocation) -> Answer:
@@ -225,8 +223,8 @@ async def _patient(reader: Reader, invocation: Invocation) -> Patient:
     )
     found: Sequence[groups.FoundGroup] = ()
     if live is not None:
-        members, known = await _pods_and_groups(reader, "")
-        found = groups.find(groups.ListedObjects(members, known, schedulers=arguments.scheduler))
+        listed_members = await _pods_and_groups(reader, "")
+        found = groups.find(replace(listed_members, schedulers=arguments.scheduler))
     leaderships = [one for one in leaders if one is not None]
     return Patient(
         uses(listed, live),

@@ -6,7 +6,7 @@ from typing import Literal, NamedTuple, get_args
 from mooring import names
 from mooring.annotations.group import GroupRequest, read_group
 from mooring.errors import AnnotationError
-from scheduler.kube.objects import Pod
+from scheduler.kube.objects import Owner, Pod
 
 # What gives a group its name: a PodGroup of scheduling.k8s.io or scheduling.x-k8s.io, the annotation, a controller.
 Naming = Literal["PodGroup", "coscheduling", "annotation", "controller"]
@@ -41,12 +41,14 @@ class GroupKey(NamedTuple):
 class GroupMembership(NamedTuple):
     """A pod's group, its name in messages, and what the pod's own annotation says about it.
 
-    A name that the annotation takes from a label is the request's ``name``, as if the annotation gave it.
+    A name that the annotation takes from a label is the request's ``name``, as if the annotation gave it. ``owner`` is
+    the uid of the pod's controller, empty if it has none.
     """
 
     key: GroupKey
     title: str
     asked: GroupRequest = _NOTHING
+    owner: str = ""
 
 
 def read_membership(pod: Pod) -> GroupMembership | None:
@@ -107,16 +109,25 @@ def _pod_groups(pod: Pod) -> tuple[str, str]:
 def _by_pod_group(pod: Pod) -> GroupMembership:
     own, label = _pod_groups(pod)
     naming: Naming = "PodGroup" if own else "coscheduling"
-    return GroupMembership(GroupKey(naming, pod.metadata.namespace, own or label), own or label)
+    owner = _controller(pod)
+    key = GroupKey(naming, pod.metadata.namespace, own or label)
+    return GroupMembership(key, own or label, owner=owner.uid if owner is not None else "")
 
 
 def _by_annotation(pod: Pod, group_request: GroupRequest) -> GroupMembership:
     if group_request.min is None:
         raise AnnotationError(names.GROUP, "", "field 'min' is missing, and the pod names no PodGroup that has one")
+    owner = _controller(pod)
     if (name := group_request.name) is not None:
         key = GroupKey("annotation", pod.metadata.namespace, name)
-        return GroupMembership(key, name, replace(group_request, name_from=None))
-    owner = next((reference for reference in pod.metadata.owner_references or () if reference.controller), None)
+        asked = replace(group_request, name_from=None)
+        return GroupMembership(key, name, asked, owner.uid if owner is not None else "")
     if owner is None:
         raise AnnotationError(names.GROUP, "", "field 'name' is missing, and no controller owns the pod")
-    return GroupMembership(GroupKey("controller", pod.metadata.namespace, owner.uid), owner.name, group_request)
+    key = GroupKey("controller", pod.metadata.namespace, owner.uid)
+    return GroupMembership(key, owner.name, group_request, owner.uid)
+
+
+def _controller(pod: Pod) -> Owner | None:
+    """Return the reference to the controller of a pod; None if it has none."""
+    return next((reference for reference in pod.metadata.owner_references or () if reference.controller), None)

@@ -22,7 +22,7 @@ from scheduler.queue.queue import Incoming, Queue
 # Far more than kube-scheduler's messages have; what a user wrote may be part of one.
 _LONGEST_MESSAGE = 4096
 # Standings in a group of pods that do not wait.
-_ON_A_NODE = ("placed", "leaving", "succeeded")
+_ON_A_NODE = ("placed", "leaving", "succeeded", "failed")
 
 
 class PendingPods:

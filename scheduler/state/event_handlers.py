@@ -12,12 +12,13 @@ from mooring.kube.events import Change, Changed, Event, Identity, Removed, Synce
 from scheduler.cache.assigned_pod import read_assigned_pod
 from scheduler.cache.groups import known_pod_groups
 from scheduler.cache.groups.groups_by_pod import MemberState, Standing
-from scheduler.cache.groups.run import node_times
+from scheduler.cache.groups.start import node_times
 from scheduler.cache.node_info import NodeInfo, read_node
 from scheduler.cache.volumes import volume_cache
 from scheduler.cycle.instructions import Instruction, Notice, Subject
 from scheduler.kube.cluster_event import ClusterEvent
 from scheduler.kube.group_membership import membership_if_readable
+from scheduler.kube.jobs import Job
 from scheduler.kube.objects import Node, Pod
 from scheduler.pending.event_hints import of_assigned_pod, of_leaving, of_node
 from scheduler.pending.part import Part, PodChange
@@ -72,12 +73,15 @@ class EventHandlers:
             return self.nodes(event, now)
         if kind is Pod:
             return self.pods(event, now)
-        if kind in known_pod_groups.PATHS:
-            self.state.pending_groups.take_pod_group(kind, event, now)
-            return []
         if kind in volume_cache.PATHS:
             return self.handle_volume_object(kind, event, now)
-        return self.handle_cluster_object(kind, event, now)
+        if kind in known_pod_groups.PATHS:
+            self.state.pending_groups.take_pod_group(kind, event, now)
+        elif kind is Job:
+            self.state.pending_groups.take_job(event, now)
+        else:
+            return self.handle_cluster_object(kind, event, now)
+        return []
 
     def has(self, kind: type[Any], identity: Identity) -> bool:
         """Return whether an object is present in exactly this version; only for bound pods, which are many."""
@@ -94,8 +98,8 @@ class EventHandlers:
             for name in sorted(self.state.cache.node_names() - {identity.name for identity in identities}):
                 self._remove_node(name, now)
         elif kind is Pod:
-            succeeded_uids = self.state.groups_by_pod.uids("succeeded")
-            uids = [*self.state.pending_pods.uids(), *self.state.cache.uids(), *succeeded_uids]
+            ended_uids = self.state.groups_by_pod.uids("succeeded", "failed")
+            uids = [*self.state.pending_pods.uids(), *self.state.cache.uids(), *ended_uids]
             for uid in find_missing(uids, [identity.uid for identity in identities]):
                 if uid is not None:
                     self._leave(uid, now)
@@ -104,6 +108,8 @@ class EventHandlers:
             self.state.volume_events.keep(kind, identities, now)
         elif kind in known_pod_groups.PATHS:
             self.state.pending_groups.keep_pod_groups(kind, identities, now)
+        elif kind is Job:
+            self.state.pending_groups.keep_jobs(identities, now)
         else:
             self.state.queue.move_on_event(self.state.cluster_objects.keep(kind, identities), now)
         self.unreadable_objects.keep(kind, identities)
@@ -186,7 +192,7 @@ class EventHandlers:
             part.pod_updated(pod, now)
         if pod.is_over:
             self._leave_node(uid, now)
-            self._note_standing(pod, "succeeded" if pod.status.phase == "Succeeded" else None, now)
+            self._note_standing(pod, "succeeded" if pod.status.phase == "Succeeded" else "failed", now)
             return []
         if pod.spec.node_name:
             is_latecomer = pod.spec.scheduler_name != self.state.scheduler_name or self._had_no_group(uid)

@@ -20,9 +20,10 @@ from mooring.kube.events import Changed, Identity
 from scheduler.cache.groups.groups_by_pod import GroupsByPod, Members, MemberState, Standing
 from scheduler.cache.groups.known_pod_groups import PATHS, AnyPodGroup, KnownPodGroups
 from scheduler.cache.groups.order import by_index
-from scheduler.cache.groups.run import node_times
 from scheduler.cache.groups.sources import Group, read_group
+from scheduler.cache.groups.start import node_times
 from scheduler.kube.group_membership import GroupKey, Naming, membership_if_readable, membership_of_refused
+from scheduler.kube.jobs import Job
 from scheduler.kube.objects import Pod
 from scheduler.kube.refused import Refused
 
@@ -79,15 +80,18 @@ class FoundGroup:
 
     @property
     def state(self) -> State:
-        if self.members.counts["succeeded"] == len(self.members.states):
+        ended_count = self.members.counts["succeeded"] + self.members.counts["failed"]
+        if self.members.counts["succeeded"] and ended_count == len(self.members.states):
             return "Finished"
         if isinstance(self.group, Refused):
             return "Refused"
-        if self.members.counting >= self.group.min:
+        waiting_count, owners = self.members.counts["waiting"], self.members.next_owners
+        missing_count = self.members.count_missing(owners, self.group.min) if owners else 0
+        if self.members.counting >= self.group.min and not missing_count:
             return "Scheduled"
         if self.refusal:
             return "Refused"
-        if self.members.counting + self.members.counts["waiting"] < self.group.min:
+        if missing_count > waiting_count or self.members.counting + waiting_count < self.group.min:
             return "Incomplete"
         return "Partial" if self.members.counting else "Waiting"
 
@@ -145,11 +149,14 @@ class ListedObjects:
     events: Sequence[Event] | None = None
     nodes: Sequence[ShownNode] | None = None
     schedulers: tuple[str, ...] = field(default=("mooring",))
+    jobs: Sequence[Job] = ()
 
 
 def find(listed: ListedObjects) -> list[FoundGroup]:
     """Return the groups of which a pod names the scheduler, by namespace and name."""
     groups, pods = GroupsByPod(), dict[str, Pod]()
+    for job in listed.jobs:
+        groups.job_changed(job.metadata.uid, job.status.succeeded or 0)
     for pod in listed.pods:
         membership, standing = membership_if_readable(pod), _standing(pod, listed.schedulers)
         if membership is None and standing in ("waiting", "refused"):
@@ -169,6 +176,7 @@ def find(listed: ListedObjects) -> list[FoundGroup]:
         group = read_group(members.key, known.of(members.key), members.requests or _asked(members, groups))
         if members.key.has_pod_group and known.of(members.key) is None and _is_unlisted(members.key, listed):
             group = Refused(UNLISTED)
+        members.judge(group.min if isinstance(group, Group) else 0)
         told = (explain.latest(events.get(uid, ()), uid) for uid in members.of("waiting"))
         decision = max((one for one in told if one is not None), key=lambda one: one.when, default=None)
         own = {uid: pods[uid] for uid in members.states}
@@ -208,7 +216,7 @@ def _standing(pod: Pod, schedulers: tuple[str, ...]) -> Standing | None:
     """Return what a pod is to its group, by what the API server shows; None: nothing."""
     is_going = pod.metadata.deletion_timestamp is not None
     if pod.is_over:
-        return "succeeded" if pod.status.phase == "Succeeded" else None
+        return "succeeded" if pod.status.phase == "Succeeded" else "failed"
     if pod.spec.node_name:
         return "leaving" if is_going else "placed"
     if is_going:
@@ -343,6 +351,7 @@ _TEXTS: Mapping[Standing, str] = {
     "placed": "bound",
     "leaving": "terminating",
     "succeeded": "succeeded",
+    "failed": "failed",
 }
 
 

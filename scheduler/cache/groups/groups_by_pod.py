@@ -5,38 +5,45 @@ against the cache.
 """
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field, replace
 from typing import Literal, TypeVar
 
 from mooring.annotations.group import GroupRequest
-from scheduler.cache.groups.run import NOW, NodeTimes, Run
+from scheduler.cache.groups.start import NodeTimes, Phase, Start
 from scheduler.kube.group_membership import GroupKey, GroupMembership
 
 # waiting: may be decided about. refused: ours, but what it asks for cannot be read or is not supported. gated: has
 # scheduling gates. foreign: waits for another scheduler. placed: assumed or bound. leaving: placed, and being deleted.
-Standing = Literal["waiting", "refused", "gated", "foreign", "placed", "leaving", "succeeded"]
+# failed: it had a node.
+Standing = Literal["waiting", "refused", "gated", "foreign", "placed", "leaving", "succeeded", "failed"]
 # A pod's priority, and the RFC 3339 time of its creation.
 Rank = tuple[int, str]
 _NOTHING = GroupRequest()
 _ON_A_NODE = ("placed", "leaving")
+_PHASES: Mapping[Standing, Phase] = {
+    "placed": "alive",
+    "leaving": "gone",
+    "succeeded": "succeeded",
+    "failed": "gone",
+}
 K = TypeVar("K", bound=Hashable)
 
 
 @dataclass(frozen=True, slots=True)
 class MemberState:
-    """What a pod is to its group, and when it had a node.
+    """What a pod is to its group; ``times`` is when it was created and bound, None while it is not bound.
 
-    ``is_latecomer``: it has come to the group with a node. ``is_foreign``: it names another scheduler. ``start_min`` is
-    the min of the start that has placed it, 0 if that is not known, None if none has. ``request`` is its annotation, if
-    that counts for the group. ``rank`` is that of a waiting member.
+    ``is_latecomer``: it has come to the group with a node. ``is_foreign``: it names another scheduler. ``owner`` is the
+    uid of its controller, and ``request`` its annotation, if that counts for the group. ``rank`` is that of a waiting
+    member.
     """
 
     standing: Standing
-    times: NodeTimes = NOW
+    times: NodeTimes | None = None
     is_latecomer: bool = False
     is_foreign: bool = False
-    start_min: int | None = None
+    owner: str = ""
     request: GroupRequest | None = None
     rank: Rank | None = None
 
@@ -47,15 +54,20 @@ class Members:
 
     key: GroupKey
     title: str
+    start: Start = field(default_factory=Start)
     states: dict[str, MemberState] = field(default_factory=dict)
     counts: Counter[Standing] = field(default_factory=Counter)
     # The annotations of the waiting members: with how many each is.
     requests: Counter[GroupRequest] = field(default_factory=Counter)
     # How often one has come to be placed.
     arrivals: int = 0
-    run: Run = field(default_factory=Run)
-    # Those that a start has placed: how many there are by its min.
-    _starts: Counter[int] = field(default_factory=Counter)
+    # The min for which the last one was placed; 0 if it is not known.
+    start_min: int = 0
+    # How many are placed that have come with a node.
+    _latecomers: int = 0
+    # How many wait, and how many are placed, by owner.
+    _waiting: Counter[str] = field(default_factory=Counter)
+    _placed: Counter[str] = field(default_factory=Counter)
     # Of the waiting members. They have few priorities, and as many creation times as there were seconds in which some
     # were made: there may be any number of members, and each of them comes and goes by itself.
     _priorities: Counter[int] = field(default_factory=Counter)
@@ -63,8 +75,36 @@ class Members:
 
     @property
     def counting(self) -> int:
-        """How many members count as placed: those that have succeeded do so until the end of their run."""
-        return self.counts["placed"] + self.run.succeeded
+        """How many members count for those that are placed or wait, these included."""
+        return self.count_for(self._placed.keys() | self._waiting.keys())
+
+    def count_for(self, owners: Set[str]) -> int:
+        """Return how many members count for those of these owners: all that are placed, and of theirs the succeeded."""
+        return self.counts["placed"] + self.start.succeeded(self.start.with_partners(owners))
+
+    def count_missing(self, owners: Set[str], min_members: int) -> int:
+        """Return how many more members must be placed for waiting ones of these owners to be; 0 if any number may."""
+        return 0 if owners <= self.start.owners else max(min_members - self.count_for(owners), 0)
+
+    @property
+    def next_owners(self) -> Set[str]:
+        """The owners of the waiting members that are decided about next: first those that only join others."""
+        return (self._waiting.keys() & self.start.owners) or self._waiting.keys()
+
+    def next_members(self) -> list[str]:
+        """Return the uids of the waiting members that are decided about next."""
+        owners = self.next_owners
+        return [uid for uid in self.of("waiting") if self.states[uid].owner in owners]
+
+    def owners(self, uids: Iterable[str]) -> frozenset[str]:
+        """Return the owners of these members."""
+        return frozenset(self.states[uid].owner for uid in uids if uid in self.states)
+
+    @property
+    def succeeded_of_others(self) -> int:
+        """How many have succeeded and do not count for the waiting members, whose owners are others."""
+        owners = self.start.with_partners(self.next_owners)
+        return self.counts["succeeded"] - sum(map(self.start.succeeded_pods, owners))
 
     @property
     def lowest_rank(self) -> Rank:
@@ -82,53 +122,50 @@ class Members:
         foreign = self.counts["foreign"]
         return f"waiting pods of it that name another scheduler: {foreign}" if foreign else ""
 
-    def is_cut_short(self, min_members: int) -> bool:
-        """Return whether some were placed by a start for more than are placed now; ``min_members`` are needed now.
+    def is_short(self, min_members: int) -> bool:
+        """Return whether some were placed as members, but fewer count than need be; ``min_members`` are needed now.
 
-        Those count that were placed as members. A pod's owner can change its annotation when it has a node, and what
-        the others ask for: neither makes the group one whose start was cut short.
+        A pod's owner can change its annotation when it has a node, and what the others ask for: neither makes the group
+        short.
         """
-        if not self._starts:
+        if self.counts["placed"] == self._latecomers:
             return False
-        count = self._starts.total() + self.run.succeeded
-        return count < (min_members if 0 in self._starts else min(min_members, max(self._starts)))
+        return self.counting - self._latecomers < min(min_members, self.start_min or min_members)
+
+    def judge(self, min_members: int) -> None:
+        """Record whether the group has started; ``min_members`` is what its PodGroup says, 0 if none does."""
+        numbers = [number for number in (min_members, self.start_min) if number]
+        if numbers:
+            self.start.judge(min(numbers))
 
     def of(self, *standings: Standing) -> list[str]:
         """Return the uids of the members of these standings."""
         return [uid for uid, state in self.states.items() if state.standing in standings]
 
-    def put(self, uid: str, state: MemberState, asked: GroupRequest) -> None:
-        """Record what a pod is; ``asked`` is what its own annotation says. Once a latecomer it stays one."""
-        previous = self.states.get(uid)
+    def put(self, uid: str, state: MemberState, membership: GroupMembership) -> None:
+        """Record what a pod is, given what its own annotation says. Once a latecomer it stays one."""
+        previous, asked = self.states.get(uid), membership.asked
         is_latecomer = state.is_latecomer or (previous is not None and previous.is_latecomer)
-        start_min, request = None, None
-        if state.standing == "placed":
-            self.arrivals += previous is None or previous.standing != "placed"
-            if not is_latecomer:
-                start_min = state.start_min or (previous.start_min if previous is not None else 0) or asked.min or 0
-        elif state.standing == "waiting" or (state.standing == "refused" and asked != _NOTHING):
-            # Of a refused pod that names its group wrongly only the PodGroup can be read.
-            request = asked
+        if state.standing == "placed" and (previous is None or previous.standing != "placed"):
+            self.arrivals += 1
+            self.start_min = self.start_min if is_latecomer else asked.min or self.start_min
+        # Of a refused pod that names its group wrongly only the PodGroup can be read.
+        counts = state.standing == "waiting" or (state.standing == "refused" and asked != _NOTHING)
         self._remove(uid)
-        self.states[uid] = replace(state, is_latecomer=is_latecomer, start_min=start_min, request=request)
-        self._count(self.states[uid], 1)
-        self._update_run(uid, state, was_on_node=previous is not None and previous.standing in _ON_A_NODE)
+        state = self.states[uid] = replace(
+            state, is_latecomer=is_latecomer, owner=membership.owner, request=asked if counts else None
+        )
+        self._count(state, 1)
+        phase = _PHASES.get(state.standing)
+        if phase is None or state.times is None or is_latecomer:
+            self.start.drop(uid)
+        else:
+            self.start.put(uid, phase, state.owner, state.times)
 
     def drop(self, uid: str) -> None:
         """Forget a pod."""
         self._remove(uid)
-        self._update_run(uid)
-
-    def _update_run(self, uid: str, state: MemberState | None = None, *, was_on_node: bool = False) -> None:
-        """Record what a pod, None for one that is gone, is to the group's run."""
-        if not self.counts["placed"]:
-            self.run.end()
-        if state is None or state.standing != "succeeded":
-            self.run.drop(uid)
-        if state is not None and state.standing == "placed":
-            self.run.place(state.times)
-        elif state is not None and state.standing == "succeeded":
-            self.run.succeed(uid, state.times, was_on_node=was_on_node)
+        self.start.drop(uid)
 
     def _remove(self, uid: str) -> None:
         if (state := self.states.pop(uid, None)) is not None:
@@ -137,7 +174,9 @@ class Members:
     def _count(self, state: MemberState, change: int) -> None:
         priority, creation = state.rank or (None, None)
         _add(self.counts, state.standing, change)
-        _add(self._starts, state.start_min, change)
+        _add(self._waiting, state.owner if state.standing == "waiting" else None, change)
+        _add(self._placed, state.owner if state.standing == "placed" else None, change)
+        self._latecomers += change if state.is_latecomer and state.standing == "placed" else 0
         _add(self.requests, state.request, change)
         _add(self._priorities, priority, change)
         _add(self._creations, creation, change)
@@ -146,12 +185,12 @@ class Members:
         """Raise AssertionError unless what is counted is what the members are."""
         states = self.states.values()
         assert self.counts == Counter(state.standing for state in states), f"group {self.key} is miscounted"
-        placed_by_start = [state.standing == "placed" and not state.is_latecomer for state in states]
-        assert placed_by_start == [state.start_min is not None for state in states], f"who began in {self.key} differs"
-        assert self._starts == Counter(state.start_min for state in states if state.start_min is not None)
+        for standing, owners in (("waiting", self._waiting), ("placed", self._placed)):
+            owners_of = Counter(state.owner for state in states if state.standing == standing)
+            assert owners == owners_of, f"the owners of those that are {standing} in {self.key} differ"
+        assert self._latecomers == sum(state.is_latecomer and state.standing == "placed" for state in states)
         assert self._priorities.total() == self._creations.total() == self.counts["waiting"], "ranks are missing"
-        assert (self.run.began is not None) == bool(self.counts["placed"]), f"a run of {self.key} differs"
-        self.run.check(set(self.of("succeeded")))
+        self.start.check()
 
 
 def _add(counts: Counter[K], key: K | None, change: int) -> None:
@@ -168,6 +207,10 @@ class GroupsByPod:
     def __init__(self) -> None:
         self._groups: dict[GroupKey, Members] = {}
         self._of: dict[str, GroupMembership] = {}
+        # By owner: the groups of its pods, with how many are in each.
+        self._keys_of: dict[str, Counter[GroupKey]] = {}
+        # How many pods have succeeded by what each Job says of which any has, by its uid.
+        self._job_successes: dict[str, int] = {}
 
     def __iter__(self) -> Iterator[Members]:
         yield from self._groups.values()
@@ -188,22 +231,49 @@ class GroupsByPod:
         previous = self._of.get(uid)
         if previous is not None and previous.key != membership.key:
             self.drop(uid)
+        elif previous is not None:
+            self._index(previous, -1)
         self._of[uid] = membership
+        self._index(membership, 1)
         members = self._groups.get(membership.key)
         if members is None:
-            members = self._groups[membership.key] = Members(membership.key, membership.title)
-        members.put(uid, state, membership.asked)
+            start = Start(self._job_successes)
+            members = self._groups[membership.key] = Members(membership.key, membership.title, start)
+        members.put(uid, state, membership)
 
     def drop(self, uid: str) -> GroupKey | None:
         """Delete a pod; return the group that it was in."""
         membership = self._of.pop(uid, None)
         if membership is None:
             return None
+        self._index(membership, -1)
         members = self._groups[membership.key]
         members.drop(uid)
         if not members.states:
             del self._groups[membership.key]
         return membership.key
+
+    def _index(self, membership: GroupMembership, change: int) -> None:
+        keys = self._keys_of.setdefault(membership.owner, Counter())
+        _add(keys, membership.key, change)
+        if not keys:
+            del self._keys_of[membership.owner]
+
+    def job_changed(self, uid: str, succeeded: int) -> list[GroupKey]:
+        """Record how many pods of a Job have succeeded, 0 for one that is gone; return groups that are others now."""
+        if not uid or self._job_successes.get(uid, 0) == succeeded:
+            return []
+        self._job_successes[uid] = succeeded
+        if not succeeded:
+            del self._job_successes[uid]
+        keys = list(self._keys_of.get(uid, ()))
+        for key in keys:
+            self._groups[key].start.end()
+        return keys
+
+    def keep_jobs(self, uids: Set[str]) -> list[GroupKey]:
+        """Forget all Jobs but these; return groups that are others now."""
+        return [key for uid in self._job_successes.keys() - uids for key in self.job_changed(uid, 0)]
 
     def uids(self, *standings: Standing) -> list[str]:
         return [uid for members in self._groups.values() for uid in members.of(*standings)]
@@ -216,3 +286,6 @@ class GroupsByPod:
                 assert is_assigned(uid) == (state.standing in _ON_A_NODE), f"{uid} is {state.standing}"
                 assert self._of[uid].key == members.key
             members.check()
+        owners = Counter((membership.owner, membership.key) for membership in self._of.values())
+        keys_of = {(owner, key): count for owner, keys in self._keys_of.items() for key, count in keys.items()}
+        assert owners == keys_of, "the groups of owners differ"

@@ -148,10 +148,8 @@ def group_progress(
     members = groups_by_pod.get(key)
     pods = [cache.assigned(uid) for uid in members.of("placed")] if members is not None else []
     bound = sum(1 for pod in pods if pod is not None and not pod.assumed)
-    if members is not None and pods:
-        bound += members.run.succeeded
-    elif members is not None:
+    if members is not None:
         # A short job may be over before its condition is written. Those of earlier jobs had an earlier PodGroup.
-        bound = members.run.bound_since(unix_time(pod_group.metadata.creation_timestamp, 0.0))
+        bound += members.start.bound_since(unix_time(pod_group.metadata.creation_timestamp, 0.0))
     min_members = policy.min if isinstance(policy, GroupPolicy) else None
     return GroupProgress(pod_group, bound, min_members, members is not None and members.any_ours)

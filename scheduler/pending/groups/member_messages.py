@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from scheduler.cache.groups.groups_by_pod import Members, Standing
+from scheduler.cache.groups.groups_by_pod import Members
 from scheduler.cycle.decisions import Why
 from scheduler.kube.group_membership import GroupKey
 
@@ -50,15 +50,14 @@ class MemberMessages:
 
 def incomplete(members: Members, min_members: int) -> str:
     """Return how many members exist, and why others do not count."""
-    member_count = members.counting + members.counts["waiting"]
+    member_count = members.count_for(members.next_owners) + members.counts["waiting"]
     message = f"{member_count} of at least {min_members} members exist"
-    reasons: tuple[tuple[Standing, str], ...] = (
-        ("gated", "with scheduling gates"),
-        ("refused", "refused as invalid"),
-        ("succeeded", "succeeded, which counts only until no member has a node"),
+    reasons = (
+        (members.counts["gated"], "with scheduling gates"),
+        (members.counts["refused"], "refused as invalid"),
+        (members.succeeded_of_others, "succeeded for another controller, which does not count"),
     )
-    for standing, text in reasons:
-        count = members.counts[standing] - (members.run.succeeded if standing == "succeeded" else 0)
+    for count, text in reasons:
         if count:
             message += f", {count} {text}"
     # Members that are there and do not count need no other reason.

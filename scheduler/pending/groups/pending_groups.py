@@ -15,12 +15,14 @@ change, so that the n pods of a job do not get n messages with different numbers
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from mooring.kube.events import Change, Identity
+from mooring.kube.events import Change, Changed, Identity
 from scheduler.cache.groups.groups_by_pod import GroupsByPod, Members, MemberState, Rank
 from scheduler.cache.groups.known_pod_groups import AnyPodGroup, KnownPodGroups
 from scheduler.cache.groups.sources import Group, read_group
 from scheduler.kube.cluster_event import LEAVING
 from scheduler.kube.group_membership import GroupKey, GroupMembership
+from scheduler.kube.jobs import Job
+from scheduler.kube.pod_groups import GroupPolicy
 from scheduler.kube.refused import Refused
 from scheduler.pending.groups.backoffs import GroupBackoffs
 from scheduler.pending.groups.conditions import PodGroupConditions
@@ -80,30 +82,38 @@ class PendingGroups:
     def put(self, uid: str, membership: GroupMembership, state: MemberState, now: float) -> None:
         """Record what a pod is to its group."""
         standing = self._by_pod.standing(uid)
-        if standing in ("placed", "leaving") and self._by_pod.of(uid) != membership:
+        previous = self._by_pod.of(uid)
+        if standing in ("placed", "leaving") and previous is not None and previous.key != membership.key:
             state = replace(state, is_latecomer=True)
         self._leave_old_group(uid, membership, now)
-        if self._by_pod.of(uid) == membership and state.standing != "waiting" and standing == state.standing:
+        if previous == membership and state.standing != "waiting" and standing == state.standing:
             # Assumed before, and perhaps bound now.
             self._conditions.note(membership.key, now)
-            return
+            if state.times is None or self.members(membership.key).states[uid].times is not None:
+                return
         self._stand(uid, membership, state)
         if state.standing == "placed" and self._known_pod_groups.pod_group(membership.key) is not None:
             self._conditions.note(membership.key, now)
         self._refresh(membership.key, now)
 
-    def place(self, key: GroupKey, uids: Iterable[str]) -> None:
+    def place(self, key: GroupKey, uids: Iterable[str], now: float) -> None:
         """Record that members of a group that was decided about are assumed on nodes."""
         members, state, min_members = self.members(key), self._states[key], self.group(key).min
         for uid in uids:
             membership = self._by_pod.of(uid)
             assert membership is not None, "a member is in a group"
-            self._stand(uid, membership, MemberState("placed", start_min=min_members))
+            self._stand(uid, membership, MemberState("placed"))
+        members.start_min = min_members
         if not members.counts["waiting"]:
             self._end(key)
             return
         state.group, state.message = self._read(key)
-        assert not state.message, "placed members make no group incomplete"
+        if state.message:
+            # Those that are left have other owners: they start together.
+            state.is_dirty = False
+            self._queue.delete(key.entry)
+            self._reports.change(key, now)
+            return
         self._rank(state, members)
 
     def release(self, uids: Iterable[str], ranks: Mapping[str, Rank], now: float) -> None:
@@ -154,6 +164,17 @@ class PendingGroups:
         self._requeue_after_disruption(old_count, now)
         for key in keys:
             self._conditions.forget(key)
+            self._refresh(key, now)
+
+    def take_job(self, event: Change[Job], now: float) -> None:
+        """Apply a watch event of a Job; of one that cannot be read its pods say how many have succeeded."""
+        count = event.item.status.succeeded if isinstance(event, Changed) else 0
+        for key in self._by_pod.job_changed(event.identity.uid, max(count or 0, 0)):
+            self._refresh(key, now)
+
+    def keep_jobs(self, identities: Iterable[Identity], now: float) -> None:
+        """Record that these are all Jobs."""
+        for key in self._by_pod.keep_jobs({identity.uid for identity in identities}):
             self._refresh(key, now)
 
     def _note_condition(self, key: GroupKey, now: float) -> bool:
@@ -219,7 +240,7 @@ class PendingGroups:
 
     def look_again(self, key: GroupKey) -> None:
         """Let a group be decided about again when its decision has ended: it was not about all waiting members."""
-        if (state := self._states.get(key)) is not None:
+        if (state := self._states.get(key)) is not None and not state.message:
             state.is_dirty = True
 
     def keep_rest(self, key: GroupKey, first_domain: int, since: int) -> None:
@@ -250,7 +271,7 @@ class PendingGroups:
         if membership is None or state is None or state.message:
             return
         assert isinstance(state.group, Group), "a group in the queue is not refused"
-        is_half = self.members(membership.key).is_cut_short(state.group.min)
+        is_half = self.members(membership.key).is_short(state.group.min)
         self._enqueue(membership.key, state, now, self._backoffs.fail(membership.key, now, is_half=is_half))
 
     def bound(self, uid: str) -> None:
@@ -290,7 +311,8 @@ class PendingGroups:
         A rejected group has no known number that it needs.
         """
         for key, state in self._states.items():
-            if isinstance(state.group, Group) and 0 < self.counting(key) < state.group.min:
+            members = self.members(key)
+            if isinstance(state.group, Group) and members.counts["placed"] and members.counting < state.group.min:
                 yield key, state.group.min
 
     def hold_for(self, key: GroupKey | None, now: float) -> None:
@@ -339,6 +361,9 @@ class PendingGroups:
         members = self._by_pod.get(key)
         if members is None:
             self._backoffs.forget(key)
+        else:
+            policy = self._known_pod_groups.of(key)
+            members.judge(policy.min if isinstance(policy, GroupPolicy) else 0)
         if members is None or not members.counts["waiting"]:
             self._end(key)
             return
@@ -368,14 +393,14 @@ class PendingGroups:
             return group, group.reason
         if members.refusal:
             return group, members.refusal
-        missing = group.min - members.counting - members.counts["waiting"]
+        missing = members.count_missing(members.next_owners, group.min) - members.counts["waiting"]
         return group, incomplete(members, group.min) if missing > 0 else ""
 
     def _rank(self, state: _State, members: Members) -> None:
         assert isinstance(state.group, Group), "a group in the queue is not refused"
         lowest, state.creation = members.lowest_rank
         state.priority = lowest if state.group.priority is None else state.group.priority
-        state.is_urgent = members.is_cut_short(state.group.min) or self.holder == members.key
+        state.is_urgent = members.is_short(state.group.min) or self.holder == members.key
 
     def _enqueue(self, key: GroupKey, state: _State, now: float, backoff_s: float = 0.0) -> None:
         self._queue.add(

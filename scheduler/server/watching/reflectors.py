@@ -16,6 +16,8 @@ from mooring.kube.failures import NotFound, Refused
 from mooring.kube.watch import watch
 from scheduler.cache.groups import known_pod_groups
 from scheduler.cache.volumes import volume_cache as volume_cache
+from scheduler.kube import jobs
+from scheduler.kube.jobs import Job
 from scheduler.kube.objects import Node, Pod
 from scheduler.server.watching.decoders import decoder_of
 from scheduler.state.cluster_objects import PATHS
@@ -23,7 +25,7 @@ from scheduler.state.cluster_objects import PATHS
 _log = structlog.get_logger()
 SOURCES: Mapping[type[Any], str] = {Node: "/api/v1/nodes", Pod: "/api/v1/pods", **PATHS, **volume_cache.PATHS}
 # Kinds of which there may be none: their API is not served, or not to this account. Each has its paths in order.
-OPTIONAL: Mapping[type[Any], tuple[str, ...]] = known_pod_groups.PATHS
+OPTIONAL: Mapping[type[Any], tuple[str, ...]] = {**known_pod_groups.PATHS, Job: jobs.PATHS}
 _EVERY = SOURCES.keys() | OPTIONAL.keys()
 # Seconds after which such an API is looked for again.
 _LOOK_S = 60.0

@@ -1,5 +1,6 @@
 """A decision about a group from its begin to its outcome, as data; and whether it must begin again. Pure."""
 
+from collections.abc import Set
 from dataclasses import dataclass
 from typing import Literal
 
@@ -21,7 +22,7 @@ DecisionOutcome = tuple[GroupPlacement | GroupUnschedulable, GroupPreempted]
 
 @dataclass(slots=True)
 class GroupDecision:
-    """A decision under way.
+    """A decision under way, about members of these ``owners``.
 
     ``arrivals`` is how often a member had come to be placed when it began, and ``exclusive_end`` until when others wait
     for it, if they do.
@@ -30,13 +31,14 @@ class GroupDecision:
     demand: GroupDemand
     budget: GroupBudget
     steps: Steps[DecisionOutcome]
+    owners: frozenset[str]
     arrivals: int
     exclusive_end: float | None = None
 
 
-def count_missing_members(key: GroupKey, pending_groups: PendingGroups) -> int:
-    """Return how many more members of a group must be placed for any of them to be."""
-    return max(pending_groups.group(key).min - pending_groups.counting(key), 1)
+def count_missing_members(key: GroupKey, owners: Set[str], pending_groups: PendingGroups) -> int:
+    """Return how many more members of a group must be placed for any of those of these owners to be."""
+    return max(pending_groups.members(key).count_missing(owners, pending_groups.group(key).min), 1)
 
 
 def must_restart(decision: GroupDecision, pending_groups: PendingGroups) -> bool:
@@ -49,4 +51,6 @@ def must_restart(decision: GroupDecision, pending_groups: PendingGroups) -> bool
         return True
     if pending_groups.members(key).arrivals != decision.arrivals:
         return True
-    return pending_groups.group(key) != demand.group or count_missing_members(key, pending_groups) > demand.needed
+    if pending_groups.group(key) != demand.group:
+        return True
+    return count_missing_members(key, decision.owners, pending_groups) > demand.needed

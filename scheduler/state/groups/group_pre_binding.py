@@ -31,7 +31,8 @@ class GroupPreBinding:
 
     def take_binds(self, batch: Batch) -> Sequence[Bind] | Refused:
         """Return the Binds of a batch whose volumes are all bound, none while it waits, or why it must be released."""
-        if self.state.pending_groups.counting(batch.key) < batch.min:
+        members = self.state.pending_groups.members(batch.key)
+        if members.count_missing(members.owners(batch.binds), batch.min):
             return Refused("too few of its members are left")
         if batch.awaited:
             return ()

@@ -93,7 +93,7 @@ class GroupScheduling(Part):
         self.state.member_messages.drop(key)
         group, members = self.state.pending_groups.group(key), self.state.pending_groups.members(key)
         # No group needs more at once: the others are decided about when these are placed.
-        pending_pods = [self.state.pending_pods[uid] for uid in islice(members.of("waiting"), MOST_MEMBERS)]
+        pending_pods = [self.state.pending_pods[uid] for uid in islice(members.next_members(), MOST_MEMBERS)]
         for pending_pod in pending_pods:
             pending_pod.attempts += 1
         priority = self.state.pending_groups.priority(key)
@@ -102,12 +102,13 @@ class GroupScheduling(Part):
             assigned_pod for uid in members.of("placed") if (assigned_pod := self.state.cache.assigned(uid)) is not None
         ]
         sorted_infos = sorted(pod_infos, key=lambda pod_info: by_index(pod_info.pod))
-        needed = count_missing_members(key, self.state.pending_groups)
+        owners = members.owners(pod_info.uid for pod_info in pod_infos)
+        needed = count_missing_members(key, owners, self.state.pending_groups)
         # What has happened since the first decision about these members may have helped in domains that it has tried.
         first_domain, since = self.state.pending_groups.take_rest(key) or (0, self.state.queue.happened)
         demand = GroupDemand(group, sorted_infos, needed, priority, placed_pods, since, first_domain)
         budget = GroupBudget(self.portion)
-        self._decision = GroupDecision(demand, budget, self._decide(demand, budget), members.arrivals)
+        self._decision = GroupDecision(demand, budget, self._decide(demand, budget), owners, members.arrivals)
 
     def resume(self, now: float) -> str:
         """Go on with a decision that was set aside, if it is time; return its entry of the queue, else empty."""
@@ -304,7 +305,7 @@ class GroupScheduling(Part):
         uids = [bind.pod_info.uid for bind in verdict.binds]
         for uid in uids:
             self.state.nominator.delete(uid, now)
-        self.state.pending_groups.place(key, uids)
+        self.state.pending_groups.place(key, uids, now)
         self.state.queue.placed(key.entry)
         self.state.queue.move_on_event(ClusterEvent.POD_ASSIGNED, now)
         members = self.state.pending_groups.members(key)

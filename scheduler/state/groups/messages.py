@@ -23,13 +23,14 @@ def shortage(members: Members, demand: GroupDemand, verdict: GroupUnschedulable,
     those go.
     """
     min_members = demand.group.min
-    if members.counting >= min_members:
+    placed_count = members.count_for(members.owners(demand.uids))
+    if placed_count >= min_members:
         return surplus(members, demand, verdict.refusal)
     reason = for_member(verdict.refusal.reason, _ordinal(verdict.fitting + 1))
     domain = f" in {verdict.where}, where the most do" if verdict.where else ""
     if verdict.is_cut:
         domain += _MORE_DOMAINS if verdict.go_on_from else _MORE_COMBINATIONS
-    if placed_count := members.counting:
+    if placed_count:
         half = f"{placed_count} of at least {min_members} members are placed, and {verdict.fitting} of"
         blockers = _name_blockers(members, verdict.refusal, cache)
         return f"group {members.title}: {half} {verdict.wanted} others fit{domain}: {reason}{blockers}"

@@ -185,13 +185,13 @@ class Actions:
         if not self._jobs.jobs:
             return
         job = self._source.choice(list(self._jobs.jobs.values()))
-        made = self._jobs.made[job.name]
+        collected, made = self._jobs.sync(job), self._jobs.made[job.name]
         there = [pod for pod in self._jobs.pods(job) if pod.uid in made and not pod.is_going and pod.phase != "Failed"]
         if self._source.random() < 0.2:
             for pod in there:
                 self._cluster.delete_pod(pod.name)
         elif self._jobs.size() < _MOST_MEMBERS:
-            for _ in range(job.size - len(there)):
+            for _ in range(job.size - len(there) - collected):
                 self._jobs.add_member(job)
 
     def _run_again(self) -> None:
@@ -304,7 +304,9 @@ class Actions:
 
     def _end_pod(self) -> None:
         if (pod := self._pod(lambda one: one.phase == "Running")) and pod.node in self._world.agents:
-            self._world.agents[pod.node].end(pod)
+            # Some ranks of jobs fail.
+            fails = self._jobs.of(pod.uid) is not None and int(pod.name[1:]) % 3 == 0
+            self._world.agents[pod.node].end(pod, "Failed" if fails else "Succeeded")
 
     def _sync_node(self) -> None:
         name = self._node()

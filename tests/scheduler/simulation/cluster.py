@@ -202,13 +202,14 @@ class Cluster:
             # kube-scheduler sends a pod to its extender only if a container names a managed resource.
             resources["limits"] = {names.RIT_DEVICES: "1"}
         container = {"name": "c", "image": "i", "resources": resources}
-        owners = [{"apiVersion": "v1", "kind": "ReplicaSet", "name": "r", "uid": "r", "controller": True}]
+        replica_set = {"apiVersion": "v1", "kind": "ReplicaSet", "name": "r", "uid": "r", "controller": True}
+        owner: Json | None = replica_set if more.get("owned") else more.get("owner")
         body = {
             "metadata": {
                 "name": name,
                 "annotations": annotations,
                 "labels": {"owned": "yes"} if more.get("owned") else {},
-                "ownerReferences": owners if more.get("owned") else [],
+                "ownerReferences": [owner] if owner else [],
             },
             "spec": {"schedulerName": "mooring", "containers": [container], **more.get("spec", {})},
         }

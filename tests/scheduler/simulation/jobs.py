@@ -4,8 +4,8 @@ A job's members are equal, so that whether it fits is a question of how many go 
 tried here, with nothing shared with the scheduler. Promise 9 is checked at each decision, by what that scheduler knows,
 and at each Binding, by the volumes of those that were decided with it.
 
-Which members that have succeeded may count is told here by the decisions: members that a scheduler places beside others
-are of the same run as these, and those that it places when it knows of no others begin a new one.
+Whether a group may have started is told here by its Bindings, as they were: members that were ever bound while others
+of them lived are of one life. Its members may only be joined if there were as many as the group needs.
 """
 
 import itertools
@@ -21,15 +21,14 @@ from scheduler.cache.assigned_pod import AssignedPod
 from scheduler.cycle.decisions import Bind
 from scheduler.cycle.instructions import DeleteVictims
 from scheduler.state.machine import Machine
-from tests.scheduler.simulation.api import Api, Json
+from tests.scheduler.simulation.api import MERGE, Api, Json
 from tests.scheduler.simulation.cluster import CPUS, RACK, Cluster, PodState, rack_of
 from tests.scheduler.simulation.oracle import has_cpu, is_ready, told, vfs_fit
 from tests.scheduler.simulation.storage import ANYWHERE, Storage
 
 _POD_GROUPS = "/apis/scheduling.k8s.io/v1beta1/namespaces/default/podgroups"
 _API = "scheduling.k8s.io/v1beta1"
-# The run of those that were never decided about here.
-_UNKNOWN = 0
+_CONTROLLERS = "/apis/batch/v1/namespaces/default/jobs"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +60,14 @@ class Jobs:
     made: dict[str, set[str]] = field(default_factory=dict)
     # By uid those that were decided together with it, and when.
     batches: dict[str, tuple[frozenset[str], str]] = field(default_factory=dict)
-    # By uid the runs in which schedulers have placed it: two that know different things may both have done so.
-    runs: dict[str, frozenset[int]] = field(default_factory=dict)
+    # The reference to the controller of a job's last run; pods of other jobs have none.
+    controllers: dict[str, Json] = field(default_factory=dict)
+    # By uid the uid of the pod's controller, when the pod was created and bound, and in which life of its job.
+    owners: dict[str, str] = field(default_factory=dict)
+    times: dict[str, tuple[str, str]] = field(default_factory=dict)
+    lives: dict[str, int] = field(default_factory=dict)
+    # Those that have succeeded by what the Job of a run says.
+    counted: set[str] = field(default_factory=set)
     broken: list[str] = field(default_factory=list)
     decided: int = 0
     completed: int = 0
@@ -70,8 +75,9 @@ class Jobs:
     preempted: int = 0
     # Of these, those that had first call on what became free.
     after_hold: int = 0
-    # How many decisions were beside members that succeeded in an earlier run.
+    # How many decisions were beside members that succeeded in an earlier run, and how many only joined others.
     run_again: int = 0
+    joined: int = 0
     _claims: int = 0
 
     def create(self, job: Job) -> None:
@@ -80,8 +86,18 @@ class Jobs:
         self.start(job)
 
     def start(self, job: Job) -> None:
-        """Let a job run, also again: the pods of earlier runs stay."""
+        """Let a job run, also again: the pods of earlier runs stay. Each third job has no controller."""
         self.made[job.name] = set()
+        if sum(job.name.encode()) % 3:
+            run = f"{job.name}-{len(self.owners)}"
+            made = self.api.call("POST", _CONTROLLERS, {"metadata": {"name": run}})
+            self.controllers[job.name] = {
+                "apiVersion": "batch/v1",
+                "kind": "Job",
+                "name": run,
+                "uid": made["metadata"]["uid"],
+                "controller": True,
+            }
         for _ in range(job.size):
             self.add_member(job)
 
@@ -110,10 +126,27 @@ class Jobs:
         group |= {"rails": job.rails} if job.rails else {}
         if group:
             annotations[names.GROUP] = json.dumps(group)
-        name = self.cluster.create_pod(job.request, cpu=job.cpu, spec=spec, annotations=annotations)
+        owner = self.controllers.get(job.name)
+        name = self.cluster.create_pod(job.request, cpu=job.cpu, spec=spec, annotations=annotations, owner=owner)
         uid = next(pod.uid for pod in self.cluster.pods() if pod.name == name)
+        self.owners[uid] = owner["uid"] if owner else ""
         self.members[job.name].add(uid)
         self.made[job.name].add(uid)
+
+    def sync(self, job: Job) -> int:
+        """Let the Job count its pods that have succeeded, and every second one be deleted; return how many were."""
+        owner = self.controllers.get(job.name)
+        if owner is None:
+            return 0
+        mine = {uid for uid in self.made[job.name] if self.owners[uid] == owner["uid"]}
+        there = {pod.uid: pod for pod in self.pods(job) if pod.uid in mine}
+        self.counted |= {uid for uid, pod in there.items() if pod.phase == "Succeeded"}
+        path = f"{_CONTROLLERS}/{owner['name']}/status"
+        self.api.call("PATCH", path, {"status": {"succeeded": len(mine & self.counted)}}, MERGE)
+        for pod in there.values():
+            if pod.uid in self.counted and int(pod.name[1:]) % 2:
+                self.cluster.delete_pod(pod.name, 0)
+        return sum(int(uid in self.counted and uid not in {one.uid for one in self.pods(job)}) for uid in mine)
 
     def put_pod_group(self, job: Job) -> None:
         spec: Json = {"schedulingPolicy": {"gang": {"minCount": job.min}}}
@@ -156,11 +189,14 @@ class Jobs:
             known = [assigned for uid in uids if (assigned := machine.cache.assigned(uid)) is not None]
             placed = [one for one in known if one.affinity_info is None or not one.affinity_info.terminating]
             before = [one for one in placed if one.uid not in mine]
-            over, may_count = self._succeeded(job, machine, {one.uid for one in before})
-            if len(placed) + may_count < job.min:
-                self.broken.append(f"{len(placed)} members of {name} are placed, of at least {job.min}")
-            self.run_again += bool(before) and may_count < over
-            self._join(mine, {one.uid for one in before})
+            owners = {self.owners[uid] for uid in mine}
+            count = len(placed) + len(self._succeeded(job, machine, owners))
+            uids_before = {one.uid for one in before}
+            if count < job.min and not self._may_have_started(job, machine, owners, uids_before):
+                self.broken.append(f"{count} members of {name} count, of at least {job.min}, and it has not started")
+            self.joined += count < job.min
+            others = set(self.owners.values()) - owners
+            self.run_again += bool(before) and bool(self._succeeded(job, machine, others))
             self.batches |= dict.fromkeys(mine, (mine, self.api.cluster.now()))
             self._check_racks(job, machine, before, binds, mine)
             # Another scheduler binds where it likes.
@@ -169,26 +205,50 @@ class Jobs:
             if job.rails == "same" and len(networks) > 1:
                 self.broken.append(f"members of {name} are on two networks: {sorted(networks)}")
 
-    def _succeeded(self, job: Job, machine: Machine, placed: Set[str]) -> tuple[int, int]:
-        """Return how many members have succeeded, and how many of these may count beside those that are placed."""
-        # Which have is not in the cache.
+    def _succeeded(self, job: Job, machine: Machine, owners: Set[str]) -> set[str]:
+        """Return the members of these owners that have succeeded, as far as a scheduler may know."""
         there = {pod.uid: pod.phase for pod in self.pods(job)}
-        over = {uid for uid, phase in there.items() if phase == "Succeeded"}
-        # A scheduler's watch may show later that one of those is deleted.
+        # A scheduler's watch may show later that one is deleted; and a Job counts those that are.
         standing = machine.groups_by_pod.standing
-        over |= {uid for uid in self.members[job.name] - there.keys() if standing(uid) == "succeeded"}
-        runs = self._runs(placed)
-        may_count = {uid for uid in over if runs and (_UNKNOWN in runs | self._runs({uid}) or runs & self._runs({uid}))}
-        return len(over), len(may_count)
+        return {
+            uid
+            for uid in self.members[job.name]
+            if self.owners[uid] in owners
+            and (there.get(uid) == "Succeeded" or standing(uid) == "succeeded" or uid in self.counted)
+        }
 
-    def _join(self, mine: Set[str], before: Set[str]) -> None:
-        """Note the run of those that are decided about beside others."""
-        runs = self._runs(before) or {max(map(max, self.runs.values()), default=_UNKNOWN) + 1}
-        self.runs |= {uid: self.runs.get(uid, frozenset()) | runs for uid in mine}
+    def _may_have_started(self, job: Job, machine: Machine, owners: Set[str], before: Set[str]) -> bool:
+        """Return whether enough members were bound together with those that live, or have succeeded for these owners.
 
-    def _runs(self, uids: Set[str]) -> frozenset[int]:
-        """Return the runs of members; another scheduler binds them in any."""
-        return frozenset[int]().union(*(self.runs.get(uid, {_UNKNOWN}) for uid in uids))
+        Those of one life were; a scheduler that starts knows it of all that were bound since the oldest was created.
+        """
+        self._note_bound(job)
+        known = {uid for uid in before | self._succeeded(job, machine, owners) if uid in self.times}
+        if not known:
+            return False
+        lives, since = {self.lives[uid] for uid in known}, min(self.times[uid][0] for uid in known)
+        ever = {
+            uid
+            for uid in self.members[job.name]
+            if uid in self.times and (self.lives[uid] in lives or self.times[uid][1] >= since)
+        }
+        return len(ever) >= job.min and owners <= {self.owners[uid] for uid in ever}
+
+    def _note_bound(self, job: Job) -> None:
+        """Note the members that have come to have a node: they are of the life of those that live, or begin one."""
+        pods = self.pods(job)
+        for pod in pods:
+            if pod.node and pod.uid not in self.times:
+                owner = self.owners[pod.uid]
+                of_others = [
+                    self.lives[other.uid]
+                    for other in pods
+                    if other.uid in self.lives
+                    and (other.is_live or (other.phase == "Succeeded" and self.owners[other.uid] == owner))
+                ]
+                of_others += [self.lives[uid] for uid in self.counted & self.lives.keys() if self.owners[uid] == owner]
+                self.lives[pod.uid] = max(of_others, default=len(self.lives))
+                self.times[pod.uid] = pod.document["metadata"]["creationTimestamp"], _bound_at(pod)
 
     def _check_racks(
         self, job: Job, machine: Machine, before: Sequence[AssignedPod], binds: Sequence[Bind], mine: Set[str]
@@ -214,8 +274,9 @@ class Jobs:
         uids, cache = self.members[job.name], machine.cache
         kept = [one.assigned for uid in uids if (one := machine.nominator.of(uid)) is not None]
         placed = {uid for uid in uids if machine.groups_by_pod.standing(uid) == "placed"}
-        there = len(placed) + self._succeeded(job, machine, placed)[1]
-        if len(kept) + there < job.min:
+        owners = {self.owners[uid] for uid in uids if machine.nominator.of(uid) is not None}
+        there = len(placed) + len(self._succeeded(job, machine, owners))
+        if len(kept) + there < job.min and not self._may_have_started(job, machine, owners, placed):
             self.broken.append(f"pods go for {len(kept)} members of {job.name}, {there} are placed, of {job.min}")
         for node in {one.node for one in kept}:
             stay = [one for one in cache.assigned_pods_on(node) if one.uid not in gone and not _is_leaving(one)]
@@ -228,6 +289,8 @@ class Jobs:
 
     def see_binding(self, uid: str) -> None:
         """Check that the volumes of all that were decided together are bound."""
+        if (job := self.of(uid)) is not None:
+            self._note_bound(job)
         batch, since = self.batches.get(uid, (frozenset[str](), ""))
         claims = self.storage.claims()
         for pod in self.cluster.pods() if batch else ():
@@ -247,9 +310,11 @@ class Jobs:
         for job in self.jobs.values():
             pods = self.pods(job)
             waiting = [one for one in pods if not one.node and not one.is_gated and not one.is_going]
-            bound = [_bound_at(one) for one in pods if one.is_live and not one.is_going]
-            # More may count: a scheduler that has seen others meanwhile knows that the run is older.
-            counting = len(bound) + sum(_ended_at(one) > min(bound) for one in pods if bound)
+            owners = {self.owners[one.uid] for one in waiting}
+            done = {one.uid for one in pods if one.phase == "Succeeded"} | (self.counted & self.members[job.name])
+            # Fewer are needed if it has started.
+            counting = sum(one.is_live and not one.is_going for one in pods)
+            counting += sum(self.owners[uid] in owners for uid in done) if len(owners) == 1 else 0
             needed = max(job.min - counting, 1)
             exists = not job.by_pod_group or self.has_pod_group(job)
             kept = self.kept(but_for=job.name)
@@ -291,12 +356,6 @@ def _bound_at(pod: PodState) -> str:
     conditions: list[dict[str, str]] = pod.document["status"].get("conditions") or []
     scheduled = (one["lastTransitionTime"] for one in conditions if one["type"] == "PodScheduled")
     return next(scheduled, pod.document["metadata"]["creationTimestamp"])
-
-
-def _ended_at(pod: PodState) -> str:
-    """Return when a pod has succeeded; empty if it has not."""
-    states = [one["state"] for one in pod.document["status"].get("containerStatuses") or []]
-    return max((one["terminated"]["finishedAt"] for one in states if "terminated" in one), default="")
 
 
 def _claims_of(pod: PodState) -> list[str]:

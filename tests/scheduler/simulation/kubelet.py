@@ -52,7 +52,7 @@ class NodeAgent:
         if self.hardware.held != before:
             self.tell()
 
-    def end(self, pod: PodState) -> None:
+    def end(self, pod: PodState, phase: str = "Succeeded") -> None:
         """Let a pod's containers end."""
         self.give_back({pod.uid})
         ended = {
@@ -60,7 +60,7 @@ class NodeAgent:
             "ready": False,
             "state": {"terminated": {"exitCode": 0, "finishedAt": self.cluster.now()}},
         }
-        self.cluster.patch_pod(pod.name, {"status": {"phase": "Succeeded", "containerStatuses": [ended]}}, "/status")
+        self.cluster.patch_pod(pod.name, {"status": {"phase": phase, "containerStatuses": [ended]}}, "/status")
 
     def reboot(self, boot: str) -> None:
         """Forget everything that a boot does not survive."""

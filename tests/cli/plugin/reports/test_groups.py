@@ -1,7 +1,8 @@
 """`kubectl mooring groups`, and `explain group/NAME`: what a group is, and what it hangs on."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -12,6 +13,7 @@ from cli.plugin.reports.objects import Event, Node
 from cli.plugin.reports.tables import Answer, draw
 from mooring import names
 from scheduler.cache.groups.known_pod_groups import AnyPodGroup
+from scheduler.kube.jobs import Job
 from scheduler.kube.objects import Pod
 from scheduler.kube.pod_groups import CoschedulingPodGroup, PodGroup
 from tests.cli.plugin.cluster import Json, Served, bound, node, pf, pod
@@ -44,7 +46,11 @@ def event(uid: str, why: Json) -> Json:
 
 
 def find(
-    *pods: Json, pod_groups: Sequence[AnyPodGroup] | None = (), events: Sequence[Json] = (), racks: Json | None = None
+    *pods: Json,
+    pod_groups: Sequence[AnyPodGroup] | None = (),
+    events: Sequence[Json] = (),
+    racks: Json | None = None,
+    jobs: Mapping[str, int] = MappingProxyType({}),
 ) -> list[groups.FoundGroup]:
     nodes = [{"metadata": {"name": name, "labels": {"rack": rack}}} for name, rack in (racks or {}).items()]
     return groups.find(
@@ -53,6 +59,10 @@ def find(
             {PodGroup: pod_groups, CoschedulingPodGroup: ()},
             [msgspec.convert(one, Event, strict=False) for one in events],
             [msgspec.convert(one, Node) for one in nodes],
+            jobs=[
+                msgspec.convert({"metadata": {"name": uid, "uid": uid}, "status": {"succeeded": count}}, Job)
+                for uid, count in jobs.items()
+            ],
         )
     )
 
@@ -104,16 +114,16 @@ def test_a_group_in_several_racks_shows_how_many_and_how_often_its_ring_leaves_o
         ([member(0, "n0"), member(1), member(2)], "Partial", (1, 2)),
         ([member(0), member(1)], "Incomplete", (0, 2)),
         ([member(index, "n0") | {"status": {"phase": "Succeeded"}} for index in range(3)], "Finished", (0, 0)),
-        ([member(0), member(1, "n0") | {"status": {"phase": "Succeeded"}}], "Incomplete", (0, 1)),
+        ([member(0), member(1, "n0") | {"status": {"phase": "Succeeded"}}], "Incomplete", (1, 1)),
         ([member(0), member(1), member(2, spec={"schedulingGates": [{"name": "g"}]})], "Incomplete", (0, 3)),
         ([member(0), member(1), member(2, group={**_GROUP, "min": 2})], "Refused", (0, 3)),
         ([member(0, "n0"), member(1, "n1"), member(2, "n2"), member(3)], "Scheduled", (3, 1)),
-        ([member(0, "n0"), member(1, "n1"), member(2) | {"status": {"phase": "Succeeded"}}], "Scheduled", (3, 0)),
+        ([member(0, "n0"), member(1, "n1"), member(2, "n2") | {"status": {"phase": "Succeeded"}}], "Scheduled", (3, 0)),
         ([member(0), member(1), member(2), member(3) | {"status": {"phase": "Failed"}}], "Waiting", (0, 3)),
     ],
 )
 def test_members_count_as_they_do_for_the_scheduler(pods: list[Json], state: str, counts: tuple[int, int]) -> None:
-    """One that has succeeded counts while others live; gated ones do not count, and wait."""
+    """One that has succeeded counts for those of its controller; gated ones do not count, and wait."""
     (found,) = find(*pods)
     assert (found.state, (found.members.counting, found.waiting)) == (state, counts)
 
@@ -192,28 +202,34 @@ async def test_explain_tells_a_groups_last_decision_and_decides_again(served: Se
     assert "group train: 2 of at least 3 members exist" in out
 
 
+def _of_job(uid: str, member: Json, phase: str = "", minute: int = 0) -> Json:
+    """Return a member of a Job, bound in this minute if it has a node."""
+    owners = [{"apiVersion": "batch/v1", "kind": "Job", "name": uid, "uid": uid, "controller": True}]
+    created = f"2026-01-01T00:{minute:02}:00Z"
+    status: Json = {"phase": phase or "Pending"}
+    if phase:
+        status["conditions"] = [{"type": "PodScheduled", "status": "True", "lastTransitionTime": created}]
+    metadata = member["metadata"] | {"ownerReferences": owners, "creationTimestamp": created}
+    return member | {"metadata": metadata, "status": status}
+
+
 async def test_members_that_have_succeeded_count_where_a_group_is_decided_about_again(served: Served) -> None:
-    """Those of its run do; not those that had ended when the oldest of it was bound."""
-
-    def times(minute: int) -> Json:
-        return {"type": "PodScheduled", "status": "True", "lastTransitionTime": f"2026-01-01T00:{minute:02}:00Z"}
-
+    """Those of its controller do, also by what the Job says; not those of another one."""
     await served.add_node(node("n1", (pf(0, vfs=4),)))
     group = {"name": "train", "min": 3}
-    for index, ended in enumerate((9, 31)):
-        over = member(index, "n1", group=group)
-        ends = [{"name": "c", "state": {"terminated": {"exitCode": 0, "finishedAt": f"2026-01-01T00:{ended:02}:00Z"}}}]
-        over["status"] = {"phase": "Succeeded", "conditions": [times(ended - 8)], "containerStatuses": ends}
-        await served.add_pod(over)
-    runs = member(2, "n1", group=group)
-    runs["status"] = {"phase": "Running", "conditions": [times(30)]}
-    await served.add_pod(runs)
-    await served.add_pod(member(3, group=group))
+    job = {"metadata": {"name": "train"}, "status": {"succeeded": 1}}
+    jobs = "/apis/batch/v1/namespaces/default/jobs"
+    shown = msgspec.json.decode(await served.client.request("POST", jobs, msgspec.json.encode(job)))
+    uid = shown["metadata"]["uid"]
+    await served.add_pod(_of_job("old", member(0, "n1", group=group), "Succeeded"))
+    await served.add_pod(_of_job(uid, member(1, "n1", group=group), "Running", 30))
+    await served.add_pod(_of_job(uid, member(2, group=group)))
+    _, out, _ = await served.run("explain", "group/train", "--recompute")
+    assert "2 of at least 3 members exist, 1 succeeded for another controller" in out
+    succeeded = msgspec.json.encode({"status": {"succeeded": 1}})
+    await served.client.request("PATCH", f"{jobs}/train/status", succeeded, "application/merge-patch+json")
     _, out, _ = await served.run("explain", "group/train", "--recompute")
     assert "1 of 1 waiting members would be bound, to n1" in out
-    await served.client.request("DELETE", "/api/v1/namespaces/default/pods/rank-1")
-    _, out, _ = await served.run("explain", "group/train", "--recompute")
-    assert "2 of at least 3 members exist, 1 succeeded" in out
 
 
 async def test_a_group_is_decided_about_again_though_others_come_before_it(served: Served) -> None:
@@ -264,23 +280,25 @@ async def test_without_the_rights_a_group_is_shown_as_far_as_they_go(guarded: Se
 
 
 def test_members_that_succeeded_in_an_earlier_run_do_not_count() -> None:
-    """A job was run again under the name of its group: as for the scheduler, they are told by their times."""
-
-    def scheduled(minute: int) -> Json:
-        return {"type": "PodScheduled", "status": "True", "lastTransitionTime": f"2026-01-01T00:{minute:02}:00Z"}
-
-    def over(index: int, bound: int, ended: int) -> Json:
-        ends = [{"state": {"terminated": {"finishedAt": f"2026-01-01T00:{ended:02}:00Z"}}}]
-        return member(index, "n0") | {
-            "status": {"phase": "Succeeded", "conditions": [scheduled(bound)], "containerStatuses": ends}
-        }
-
-    runs = [member(5, "n0") | {"status": {"phase": "Running", "conditions": [scheduled(30)]}}, member(6)]
-    (found,) = find(over(0, 1, 9), over(1, 1, 10), *runs)
+    """A job was run again under the name of its group: as for the scheduler, they have another controller."""
+    over = [_of_job("old", member(index, "n0"), "Succeeded", index) for index in range(2)]
+    runs = [_of_job("new", member(5, "n0"), "Running", 30), _of_job("new", member(6))]
+    (found,) = find(*over, *runs)
     assert (found.state, found.members.counting) == ("Incomplete", 1)
-    # Each was there when the one after it was bound.
-    (found,) = find(over(0, 1, 9), over(1, 20, 31), *runs, over(2, 8, 21))
-    assert (found.state, found.members.counting) == ("Scheduled", 4)
+    (found,) = find(*over, *runs, jobs={"old": 2, "new": 1})
+    assert (found.state, found.members.counting) == ("Partial", 2)
+
+
+def test_a_group_has_started_though_a_job_of_it_is_complete() -> None:
+    """Of a JobSet: its ranks were placed together with those that run and those that failed."""
+    done = [_of_job("first", member(0, "n0"), "Succeeded", 5)]
+    rest = [_of_job("second", member(1, "n1"), "Running", 5), _of_job("second", member(2, "n2"), "Failed", 5)]
+    (found,) = find(*done, *rest)
+    assert (found.state, found.members.counting) == ("Incomplete", 2)
+    (found,) = find(*done, *rest, _of_job("second", member(3)))
+    assert (found.state, found.members.counting) == ("Partial", 2)
+    (found,) = find(*done, *rest, _of_job("second", member(3, "n3"), "Running", 9))
+    assert (found.state, found.members.counting) == ("Scheduled", 3)
 
 
 def test_a_group_with_waiting_pods_of_another_scheduler_is_refused() -> None:

@@ -72,15 +72,15 @@ def test_a_pod_names_its_group_in_one_of_four_ways(make_pod: MakePod) -> None:
     """By a PodGroup of either API, whose name the annotation may repeat, by its name alone, or by its controller."""
     owners = [{"kind": "Job", "name": "j", "uid": "u1", "controller": True}]
     asked = GroupRequest(min=2)
-    assert read_membership(_pod(make_pod, pod_group="a")) == (("PodGroup", "default", "a"), "a", GroupRequest())
-    assert read_membership(_pod(make_pod, label="b")) == (("coscheduling", "default", "b"), "b", GroupRequest())
+    assert read_membership(_pod(make_pod, pod_group="a")) == (("PodGroup", "default", "a"), "a", GroupRequest(), "")
+    assert read_membership(_pod(make_pod, label="b")) == (("coscheduling", "default", "b"), "b", GroupRequest(), "")
     assert read_membership(_pod(make_pod, '{"min":2}', metadata={"ownerReferences": owners})) == GroupMembership(
-        GroupKey("controller", "default", "u1"), "j", asked
+        GroupKey("controller", "default", "u1"), "j", asked, "u1"
     )
     again = _pod(make_pod, '{"name":"a","rails":"same"}', pod_group="a")
-    assert read_membership(again) == (("PodGroup", "default", "a"), "a", GroupRequest(rails="same"))
+    assert read_membership(again) == (("PodGroup", "default", "a"), "a", GroupRequest(rails="same"), "")
     named = GroupRequest("c", 2)
-    assert read_membership(_pod(make_pod, '{"name":"c","min":2}')) == (("annotation", "default", "c"), "c", named)
+    assert read_membership(_pod(make_pod, '{"name":"c","min":2}')) == (("annotation", "default", "c"), "c", named, "")
     assert read_membership(make_pod()) is None
 
 
@@ -90,7 +90,7 @@ def test_a_group_takes_its_name_from_a_label_of_the_pod(make_pod: MakePod, value
     labels = {"labels": {"example.com/key": value}}
     by_label = _pod(make_pod, '{"name_from":"example.com/key","min":2}', metadata=labels)
     asked = GroupRequest(value, 2)
-    assert read_membership(by_label) == (("annotation", "default", value), value, asked)
+    assert read_membership(by_label) == (("annotation", "default", value), value, asked, "")
     if value == "c":
         assert read_membership(_pod(make_pod, '{"name":"c","min":2}')) == read_membership(by_label)
 
@@ -99,7 +99,7 @@ def test_a_label_may_repeat_the_name_of_the_pods_pod_group(make_pod: MakePod) ->
     """As the annotation's own name may."""
     labels = {"labels": {"set": "a"}}
     again = _pod(make_pod, '{"name_from":"set","rails":"same"}', pod_group="a", metadata=labels)
-    assert read_membership(again) == (("PodGroup", "default", "a"), "a", GroupRequest(rails="same"))
+    assert read_membership(again) == (("PodGroup", "default", "a"), "a", GroupRequest(rails="same"), "")
 
 
 @pytest.mark.parametrize(

@@ -120,34 +120,24 @@ def test_two_groups_that_need_the_whole_cluster_do_not_share_it(life: Life) -> N
 
 
 def test_members_count_by_uid(life: Life) -> None:
-    """A gated one does not count, one that failed does not; one that succeeded does while another one is placed.
+    """A gated one does not count, one that failed does not; one that succeeded does for those of its controller.
 
     The message says so.
     """
     life.nodes("n1", "n2", "n3", "n4")
     life.see(life.member(), life.member(), life.member(spec={"schedulingGates": [{"name": "g"}]}))
-    life.see(life.member(status={"phase": "Succeeded"}), life.member(status={"phase": "Failed"}))
+    owners = [{"name": "other", "kind": "Job", "uid": "other", "controller": True}]
+    done = life.member(status={"phase": "Succeeded"}, node="n1", metadata={"ownerReferences": owners})
+    life.see(done, life.member(status={"phase": "Failed"}, node="n1"))
     assert binds(life.work()) == []
     (message,) = set(told(life.work(3.0)).values())
-    others = "1 with scheduling gates, 1 succeeded, which counts only until no member has a node"
+    others = "1 with scheduling gates, 1 succeeded for another controller, which does not count"
     assert message == f"group train: 2 of at least 3 members exist, {others}"
     life.see(life.member())
     first, second, _ = life.bound(*binds(life.work()))
     life.see(changed(first, status={"phase": "Succeeded"}), changed(second, status={"phase": "Succeeded"}))
     life.see(life.member("late"))
     assert [one.pod_info.pod.metadata.name for one in binds(life.work())] == ["late"]
-
-
-def test_when_no_member_is_placed_the_group_begins_again(life: Life) -> None:
-    """Those that have succeeded count no longer."""
-    life.nodes("n1", "n2", "n3", "n4")
-    life.see(*(life.member() for _ in range(3)))
-    for pod in life.bound(*binds(life.work())):
-        life.see(changed(pod, status={"phase": "Succeeded"}))
-    life.see(life.member(), life.member())
-    assert binds(life.work(1.0)) == []
-    life.see(life.member())
-    assert len(binds(life.work(1.0))) == 3
 
 
 def test_a_member_that_comes_again_joins_the_placed_ones(life: Life) -> None:

@@ -31,17 +31,18 @@ def _condition(now: float) -> dict[str, str]:
     return {"type": "PodScheduled", "status": "True", "lastTransitionTime": _time(now)}
 
 
-def _succeeded(life: Life, pod: Pod) -> Pod:
-    ended = {"state": {"terminated": {"finishedAt": _time(life.now)}}}
-    return changed(pod, status={"phase": "Succeeded", "containerStatuses": [ended]})
+def _member(life: Life, run: int, number: int, **fields: Any) -> Pod:
+    """Make a pod of the Job of a run."""
+    owners = [{"name": "train", "kind": "Job", "uid": f"job-{run}", "controller": True}]
+    return life.member(f"run{run}-{number}", metadata={"ownerReferences": owners}, **fields)
 
 
 def _run_to_end(life: Life, **fields: Any) -> list[Pod]:
     """Let the group of a job run to its end; its pods stay, as those of a Job do."""
-    life.see(*(life.member(f"run1-{number}", **fields) for number in range(3)))
+    life.see(*(_member(life, 1, number, **fields) for number in range(3)))
     pods = [_bound(life, pod) for pod in life.bound(*binds(life.work()))]
     life.now += 600
-    pods = [_succeeded(life, pod) for pod in pods]
+    pods = [changed(pod, status={"phase": "Succeeded"}) for pod in pods]
     life.see(*pods)
     life.now += 3600
     return pods
@@ -66,7 +67,7 @@ def second_life(request: pytest.FixtureRequest, life: Life) -> Life:
 def test_a_start_that_is_cut_short_is_as_urgent_in_the_second_run(second_life: Life) -> None:
     """Two Bindings of three are lost, and one node is left: nobody else is placed before all have a place."""
     life = second_life
-    life.see(*(life.member(f"run2-{number}") for number in range(3)))
+    life.see(*(_member(life, 2, number) for number in range(3)))
     first, second, third = binds(life.work())
     life.bound(first)
     life.remove_node(second.assigned.node)
@@ -79,31 +80,14 @@ def test_a_start_that_is_cut_short_is_as_urgent_in_the_second_run(second_life: L
     assert all("1 of at least 3 members are placed, and 1 of 2 others fit" in one for one in told(out).values())
 
 
-def test_members_that_are_made_again_start_together_in_the_second_run(second_life: Life) -> None:
-    """Two of it fail, then one comes again: it waits until enough do."""
+def test_a_member_that_is_made_again_joins_the_second_run(second_life: Life) -> None:
+    """Two of it fail, then one comes again: it does not wait for the other."""
     life = second_life
-    life.see(*(life.member(f"run2-{number}") for number in range(3)))
+    life.see(*(_member(life, 2, number) for number in range(3)))
     _, *failed = life.bound(*binds(life.work()))
     life.see(*(changed(pod, status={"phase": "Failed"}) for pod in failed))
-    life.see(life.member("again-1"))
-    assert binds(life.work(20.0)) == []
-    life.see(life.member("again-2"))
-    assert len(binds(life.work(20.0))) == 2
-
-
-def test_those_of_the_run_that_have_succeeded_count_for_a_scheduler_that_starts(life: Life) -> None:
-    """One of the second run has succeeded, one runs, one failed: the one in its place is placed alone."""
-    life.nodes(*NODES)
-    pods = _run_to_end(life)
-    life.see(*(life.member(f"run2-{number}") for number in range(3)))
-    first, second, _ = (_bound(life, pod) for pod in life.bound(*binds(life.work())))
-    life.now += 600
-    for order in (1, -1):
-        other = Life(Machine("mooring"), life.make_node, life.make_pf, life.make_pod)
-        other.nodes(*NODES)
-        other.see(*[*pods, second, _succeeded(life, first)][::order])
-        other.see(other.member("again"))
-        assert [one.pod_info.pod.metadata.name for one in binds(other.work(1.0))] == ["again"]
+    life.see(_member(life, 2, 3))
+    assert len(binds(life.work(20.0))) == 1
 
 
 @pytest.mark.parametrize("has_run", [False, True])
@@ -115,7 +99,7 @@ def test_half_of_the_second_run_is_ended(
     life.nodes(*NODES)
     if has_run:
         _run_to_end(life)
-    life.see(*(life.member(f"run2-{number}") for number in range(3)))
+    life.see(*(_member(life, 2, number) for number in range(3)))
     first, *lost = binds(life.work())
     life.bound(first)
     for one in lost:
@@ -134,7 +118,7 @@ def test_a_pod_group_that_is_made_again_does_not_say_that_members_of_an_earlier_
     life.machine.handle(PodGroup, Removed(Identity("train", "default")), life.now)
     _show(life, "u2")
     assert [one for _ in range(3) for one in life.work(1.0) if isinstance(one, ReportGroup)] == []
-    life.see(*(life.member(f"run2-{number}", **of_train) for number in range(3)))
+    life.see(*(_member(life, 2, number, **of_train) for number in range(3)))
     life.bound(*binds(life.work()))
     found = [one for _ in range(3) for one in life.work(1.0) if isinstance(one, ReportGroup)]
     assert [(one.status, one.message) for one in found] == [("True", "members bound: 3, needed: at least 3")]

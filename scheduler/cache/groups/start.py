@@ -1,0 +1,147 @@
+"""Whether a group has started, and for whose pods: then those that are made again join the others one by one. Pure.
+
+What it is: a group has started once at least ``min`` members were bound, for the owners (controllers) that had members
+then. It lives while a member of these owners has a node, or one has succeeded. When it lives no more it begins again.
+Members of another owner, such as those of a job that is run again under the same name, start together themselves.
+
+Why it is right: all is derived from what the API server shows of the pods and Jobs, so that a scheduler that starts
+finds the same as one that has seen all. Those that have ended were placed beside those that live if they were bound no
+earlier than the oldest of these was created: pods of an attempt that has failed before were not. Both times are the API
+server's. Where too much of this is deleted, the group counts as one whose start was cut short.
+
+What it costs: a search in sorted times for each owner with pods that have ended, until the group has started.
+"""
+
+from bisect import bisect_left, insort
+from collections.abc import Iterator, Mapping, Set
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
+
+from scheduler.kube.objects import Pod
+from scheduler.kube.timestamps import unix_time
+
+# Bound, and neither over nor being deleted; succeeded; failed or being deleted.
+Phase = Literal["alive", "succeeded", "gone"]
+
+
+class NodeTimes(NamedTuple):
+    """When a pod that has a node was created and bound, in UNIX time."""
+
+    created: float
+    bound: float
+
+
+def node_times(pod: Pod) -> NodeTimes | None:
+    """Return when a pod was created and bound by the API server's clock; None for one without a node."""
+    if not pod.spec.node_name:
+        return None
+    created = unix_time(pod.metadata.creation_timestamp, 0.0)
+    scheduled = pod.condition("PodScheduled")
+    is_shown = scheduled is not None and scheduled.status == "True"
+    return NodeTimes(created, unix_time(scheduled.last_transition_time, created) if scheduled and is_shown else created)
+
+
+class _PodTime(NamedTuple):
+    """When one that is alive was created, or when another one was bound."""
+
+    phase: Phase
+    owner: str
+    time: float
+
+
+@dataclass(slots=True)
+class Start:
+    """The start of one group.
+
+    ``job_successes`` are the pods that have succeeded by what each Job says, by its uid: the pods may be deleted.
+    """
+
+    job_successes: Mapping[str, int] = field(default_factory=dict)
+    # Whose members took part; none while it has not started.
+    owners: Set[str] = frozenset()
+    _pods: dict[str, _PodTime] = field(default_factory=dict)
+    # The times of each owner's pods, in order.
+    _alive: dict[str, list[float]] = field(default_factory=dict)
+    _succeeded: dict[str, list[float]] = field(default_factory=dict)
+    _gone: dict[str, list[float]] = field(default_factory=dict)
+
+    def with_partners(self, owners: Set[str]) -> Set[str]:
+        """Return owners, and if one of them took part in the start all others that did."""
+        return owners | self.owners if owners & self.owners else owners
+
+    def succeeded(self, owners: Set[str]) -> int:
+        """Return how many pods of these owners have succeeded."""
+        shown = (owners & self._succeeded.keys()) | (owners & self.job_successes.keys())
+        return sum(max(self.succeeded_pods(owner), self.job_successes.get(owner, 0)) for owner in shown)
+
+    def succeeded_pods(self, owner: str) -> int:
+        """Return how many pods of an owner that have succeeded are still there."""
+        return len(self._succeeded.get(owner, ()))
+
+    def bound_since(self, time: float) -> int:
+        """Return how many have succeeded that were bound no earlier than this."""
+        return sum(_count_since(times, time) for times in self._succeeded.values())
+
+    def put(self, uid: str, phase: Phase, owner: str, times: NodeTimes) -> None:
+        """Record a pod that is bound, or was."""
+        self._remove(uid)
+        entry = self._pods[uid] = _PodTime(phase, owner, times.created if phase == "alive" else times.bound)
+        insort(self._times(phase).setdefault(owner, []), entry.time)
+        self.end()
+
+    def drop(self, uid: str) -> None:
+        """Forget a pod."""
+        if uid in self._pods:
+            self._remove(uid)
+            self.end()
+
+    def _remove(self, uid: str) -> None:
+        entry = self._pods.pop(uid, None)
+        if entry is None:
+            return
+        times_by_owner = self._times(entry.phase)
+        times = times_by_owner[entry.owner]
+        del times[bisect_left(times, entry.time)]
+        if not times:
+            del times_by_owner[entry.owner]
+
+    def _times(self, phase: Phase) -> dict[str, list[float]]:
+        return {"alive": self._alive, "succeeded": self._succeeded, "gone": self._gone}[phase]
+
+    def end(self) -> None:
+        """Let the group begin again if it lives no more."""
+        if self.owners and not self.owners & self._alive.keys() and not self.succeeded(self.owners):
+            self.owners = frozenset()
+
+    def judge(self, min_members: int) -> None:
+        """Record that the group has started if so many members were placed, for owners of whom that is not known."""
+        owners = self._alive.keys() - self.owners
+        if not owners:
+            return
+        since = min(self._alive[owner][0] for owner in owners)
+        ended = dict(self._ended_since(since, owners))
+        count = sum(map(len, self._alive.values())) + self.succeeded(owners) + sum(ended.values())
+        if count >= min_members:
+            lives_on = bool(self.owners & self._alive.keys())
+            self.owners = (self.owners if lives_on else frozenset()) | owners | ended.keys()
+
+    def _ended_since(self, since: float, owners: Set[str]) -> Iterator[tuple[str, int]]:
+        """Yield how many pods of each owner were bound since then and have ended; of ``owners`` none that succeeded."""
+        for owner in self._succeeded.keys() | self._gone.keys():
+            count = _count_since(self._gone.get(owner, ()), since)
+            if owner not in owners:
+                count += _count_since(self._succeeded.get(owner, ()), since)
+            if count:
+                yield owner, count
+
+    def check(self) -> None:
+        """Raise AssertionError if what is kept contradicts itself."""
+        for phase in ("alive", "succeeded", "gone"):
+            pods = sorted((entry.owner, entry.time) for entry in self._pods.values() if entry.phase == phase)
+            times = sorted((owner, time) for owner, times in self._times(phase).items() for time in times)
+            assert pods == times, f"the times of pods that are {phase} differ"
+        assert not self.owners or self.owners & self._alive.keys() or self.succeeded(self.owners), "a start has no end"
+
+
+def _count_since(times: list[float] | tuple[()], since: float) -> int:
+    return len(times) - bisect_left(times, since)

@@ -1,0 +1,113 @@
+"""Whether a group has started, by what the API shows of its pods: the same in whatever order they are shown."""
+
+import random
+from typing import Any
+
+import msgspec
+import pytest
+
+from scheduler.cache.groups.groups_by_pod import GroupsByPod, MemberState, Standing
+from scheduler.cache.groups.start import NodeTimes, node_times
+from scheduler.kube.group_membership import GroupKey, GroupMembership
+from scheduler.kube.objects import Pod
+
+KEY = GroupKey("PodGroup", "default", "train")
+_STANDINGS: tuple[Standing, ...] = ("placed", "placed", "leaving", "succeeded", "failed")
+Shown = tuple[str, GroupMembership, MemberState]
+
+
+def _pods(source: random.Random) -> list[Shown]:
+    """Return pods of two Jobs that were made in three attempts."""
+    shown = list[Shown]()
+    for number in range(source.randrange(1, 9)):
+        created = source.choice((0.0, 100.0, 200.0))
+        times = NodeTimes(created, created + source.randrange(100))
+        membership = GroupMembership(KEY, "train", owner=source.choice(("job-1", "job-2")))
+        shown.append((f"u{number}", membership, MemberState(source.choice(_STANDINGS), times)))
+    return shown
+
+
+def _listed(shown: list[Shown], min_members: int) -> frozenset[str]:
+    """Return for which controllers the group has started, for a scheduler that has listed these pods."""
+    groups = GroupsByPod()
+    for uid, membership, state in shown:
+        groups.put(uid, membership, state)
+    members = groups.get(KEY)
+    assert members is not None
+    members.judge(min_members)
+    groups.check(lambda uid: members.states[uid].standing in ("placed", "leaving"))
+    return frozenset(members.start.owners)
+
+
+@pytest.mark.parametrize("seed", range(100))
+def test_the_order_in_which_pods_are_shown_does_not_matter(seed: int) -> None:
+    source = random.Random(seed)
+    shown, min_members = _pods(source), source.randrange(1, 6)
+    started = _listed(shown, min_members)
+    for _ in range(5):
+        source.shuffle(shown)
+        assert _listed(shown, min_members) == started
+
+
+@pytest.mark.parametrize("seed", range(100))
+def test_a_group_has_started_if_as_many_are_shown_to_have_been_placed(seed: int) -> None:
+    """Reckoned for each pod by itself."""
+    source = random.Random(seed)
+    shown, min_members = _pods(source), source.randrange(1, 6)
+    alive = [(membership.owner, state.times) for _, membership, state in shown if state.standing == "placed"]
+    owners = {owner for owner, _ in alive}
+    since = min((times.created for _, times in alive if times is not None), default=0.0)
+    counts = [
+        state.times is not None
+        and (
+            state.standing == "placed"
+            or (state.standing == "succeeded" and membership.owner in owners)
+            or state.times.bound >= since
+        )
+        for _, membership, state in shown
+    ]
+    took_part = {membership.owner for (_, membership, _), is_part in zip(shown, counts, strict=True) if is_part}
+    expected = took_part if alive and sum(counts) >= min_members else set()
+    assert _listed(shown, min_members) == expected
+
+
+def test_what_is_known_once_stays_until_the_group_lives_no_more() -> None:
+    """Pods that took part may be deleted, one by one, and the last one that succeeds keeps it alive."""
+    membership = GroupMembership(KEY, "train", owner="job-1")
+    groups = GroupsByPod()
+    for number, uid in enumerate("abcd"):
+        groups.put(uid, membership, MemberState("placed", NodeTimes(number, number)))
+    members = groups.get(KEY)
+    assert members is not None
+    members.judge(4)
+    for uid in "abc":
+        groups.drop(uid)
+        members.judge(4)
+        assert members.start.owners == {"job-1"}
+    groups.put("d", membership, MemberState("succeeded", NodeTimes(3, 3)))
+    assert members.start.owners == {"job-1"}
+    assert groups.job_changed("job-1", 4) == [KEY]
+    groups.put("e", membership, MemberState("waiting", rank=(0, "")))
+    groups.drop("d")
+    assert members.start.owners == {"job-1"}
+    assert groups.keep_jobs(set()) == [KEY]
+    assert members.start.owners == set()
+
+
+def _status(**fields: Any) -> Pod:
+    scheduled = {"type": "PodScheduled", "status": "True", "lastTransitionTime": "1970-01-01T00:01:00Z"}
+    document = {
+        "metadata": {"name": "p", "creationTimestamp": "1970-01-01T00:00:30Z"},
+        "spec": {"nodeName": "n1"},
+        "status": {"conditions": [scheduled], **fields},
+    }
+    return msgspec.convert(document, Pod)
+
+
+def test_times_are_those_of_the_creation_and_of_the_binding() -> None:
+    """One whose Binding is not shown had its node when it was created, at the earliest; a node's clock is not read."""
+    ends = [{"state": {"terminated": {"finishedAt": f"1970-01-01T00:0{minute}:00Z"}}} for minute in (3, 4, 2)]
+    for fields in ({}, {"containerStatuses": ends}):
+        assert node_times(_status(**fields)) == NodeTimes(30.0, 60.0)
+    assert node_times(_status(conditions=[])) == NodeTimes(30.0, 30.0)
+    assert node_times(msgspec.convert({"metadata": {"name": "p"}}, Pod)) is None
