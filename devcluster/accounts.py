@@ -14,17 +14,17 @@ import yaml
 from devcluster.api import Api, Object
 
 _MANIFESTS = Path(__file__).parents[1] / "manifests"
-_NAMESPACE = "mooring-system"
+NAMESPACE = "mooring-system"
 _RBAC, _ADMISSION = "/apis/rbac.authorization.k8s.io/v1", "/apis/admissionregistration.k8s.io/v1"
-_OWN = f"/api/v1/namespaces/{_NAMESPACE}"
+_OWN = f"/api/v1/namespaces/{NAMESPACE}"
 _PATHS = {
     "Namespace": "/api/v1/namespaces",
     "ServiceAccount": f"{_OWN}/serviceaccounts",
     "ConfigMap": f"{_OWN}/configmaps",
     "ClusterRole": f"{_RBAC}/clusterroles",
     "ClusterRoleBinding": f"{_RBAC}/clusterrolebindings",
-    "Role": f"{_RBAC}/namespaces/{_NAMESPACE}/roles",
-    "RoleBinding": f"{_RBAC}/namespaces/{_NAMESPACE}/rolebindings",
+    "Role": f"{_RBAC}/namespaces/{NAMESPACE}/roles",
+    "RoleBinding": f"{_RBAC}/namespaces/{NAMESPACE}/rolebindings",
     "ValidatingAdmissionPolicy": f"{_ADMISSION}/validatingadmissionpolicies",
     "ValidatingAdmissionPolicyBinding": f"{_ADMISSION}/validatingadmissionpolicybindings",
 }

@@ -13,14 +13,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from devcluster.accounts import Accounts
+from devcluster.accounts import NAMESPACE, Accounts
 from devcluster.hosts.layout import Layout
 from devcluster.processes import Processes
 from devcluster.runtime.containerd import Containerd, Place, fetched, takes_cdi
 from devcluster.runtime.images import write_images
 from devcluster.without_mooring import certificate
 
-RUNTIMES = ("containerd", "small")
 _PYTHON = (sys.executable, "-m")
 _KEEP_ENV = {"PYTHONUNBUFFERED": "1"}
 
@@ -30,7 +29,8 @@ class Cluster:
     """A cluster below ``root``; ``runtime`` is what runs behind each shim, ``gpus_on`` are the hosts with GPUs.
 
     Those need a containerd that does CDI: the installed one, else one of ``fetched_runtimes``, else the small runtime.
-    On the hosts in ``rates_on`` rates of running pods may change.
+    On the hosts in ``rates_on`` rates of running pods may change. ``is_whole``: with leader election, and with the
+    controllers that give each namespace its account; tests of single programs need neither.
     """
 
     root: Path
@@ -39,6 +39,7 @@ class Cluster:
     vfs: int = 8
     gpus_on: Sequence[str] = ()
     rates_on: Sequence[str] = ()
+    is_whole: bool = False
     fetched_runtimes: Path | None = None
     processes: Processes = field(init=False)
     port: int = field(init=False)
@@ -109,6 +110,10 @@ class Cluster:
         self._start("apiserver", "devcluster.apiserver", *access, *tls, *options)
         self.processes.await_ready("apiserver", self.kubeconfig.exists)
         self._accounts.install(("rates",) if self.rates_on else ())
+        if self.is_whole:
+            self._start(
+                "controllers", "devcluster.controllers", "--kubeconfig", str(self.kubeconfig), "--root-ca", str(own)
+            )
 
     def _with_cdi(self) -> tuple[str, Path | None]:
         """Return the runtime of hosts with GPUs, and the folder of its programs where it is not the installed one."""
@@ -176,7 +181,8 @@ class Cluster:
     def _start_scheduler(self) -> None:
         access = str(self._accounts.kubeconfig("scheduler"))
         flags = ("--kubeconfig", access, "--metrics-addr", f"127.0.0.1:{_free_port()}")
-        self._start("scheduler", "scheduler", *flags, "--leader-elect", "false")
+        elects = ("--lease-namespace", NAMESPACE) if self.is_whole else ("--leader-elect", "false")
+        self._start("scheduler", "scheduler", *flags, *elects)
 
     def _gpu_flags(self, node: str) -> tuple[str, ...]:
         host = self.layout(node)

@@ -1,6 +1,5 @@
 """The demonstration, `./run demo`: a cluster on this machine, pods with exact VFs, every promise checked."""
 
-import argparse
 import contextlib
 import json
 import os
@@ -18,8 +17,9 @@ from rich.console import Console
 from rich.live import Live
 
 from devcluster.api import POD_GROUPS, PODS, PRIORITY_CLASSES, Api, Object, Recorder
-from devcluster.cluster import RUNTIMES, Cluster, has_containerd
+from devcluster.cluster import Cluster, has_containerd
 from devcluster.demo import check, gpus, hosts, view
+from devcluster.demo.arguments import parser
 from devcluster.demo.scenario import FIRST, PAIRS, POD_GROUP, WHOLE_NODE, DemoPod, late_pod, pods, ranks
 from devcluster.processes import StartError
 from mooring import names
@@ -32,20 +32,22 @@ _POLL_S = 0.3
 _READY_S = 120.0
 _SETTLE_S = 180.0
 _FAILED = "failed"
+_ALL_PODS = "/api/v1/pods"
 
 
 def main() -> int:
     """Return 0 only if every guarantee held."""
-    arguments = _parser().parse_args()
-    console = Console(highlight=False, width=None if sys.stdout.isatty() else 160)
+    arguments = parser().parse_args()
+    console = view.console()
     if os.geteuid() != 0 or shutil.which("nsenter") is None or shutil.which("ip") is None:
         console.print(
             "demo: needs root (or a user namespace) and iproute2, util-linux: simulated hosts are network namespaces"
         )
         return 1
-    root = Path(tempfile.mkdtemp(prefix="mooring-demo-"))
-    runtime = _runtime(arguments.runtime)
-    cluster = Cluster(root, NODES, runtime=runtime, gpus_on=WITH_GPUS, fetched_runtimes=_fetched_runtimes())
+    root, runtime = Path(tempfile.mkdtemp(prefix="mooring-demo-")), _runtime(arguments.runtime)
+    cluster = Cluster(
+        root, NODES, runtime=runtime, gpus_on=WITH_GPUS, is_whole=True, fetched_runtimes=_fetched_runtimes()
+    )
     # SIGHUP: its terminal was closed.
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda _number, _frame: sys.exit(1))
@@ -55,7 +57,7 @@ def main() -> int:
         console.print("\ndemo: interrupted")
         return 130
     finally:
-        console.print("[dim]ending all programs[/]")
+        console.print("[dim]Ending all programs.[/]")
         cluster.stop()
         # The logs of what failed stay.
         if not (root / _FAILED).exists():
@@ -65,7 +67,8 @@ def main() -> int:
 def _run(console: Console, cluster: Cluster, *, keep: bool) -> int:
     """Return the exit status; mark a failure, whose logs stay, by a file in the root folder."""
     try:
-        cluster.start(lambda text: console.print(f"[dim]start[/] {text}"))
+        view.print_step(console, 1, "start a cluster of three hosts on this machine")
+        cluster.start(lambda text: console.print(f"  {text}", markup=False))
         verdicts = Demo(console, cluster).play(keep=keep)
     except (StartError, OSError) as failed:
         (cluster.root / _FAILED).touch()
@@ -74,19 +77,10 @@ def _run(console: Console, cluster: Cluster, *, keep: bool) -> int:
     broken = [verdict for verdict in verdicts if not verdict.held]
     if broken:
         (cluster.root / _FAILED).touch()
-        console.print(f"{len(broken)} promises were broken; logs: {cluster.root}/logs")
+        console.print(f"\n[red]✗[/] {len(broken)} of {len(verdicts)} checks failed; logs: {cluster.root}/logs")
         return 1
-    console.print(f"all {len({verdict.promise for verdict in verdicts})} promises held")
+    console.print(f"\nAll {len({verdict.promise for verdict in verdicts})} promises held.")
     return 0
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="./run demo", description=__doc__)
-    parser.add_argument(
-        "--keep", action="store_true", help="leave the cluster up until Ctrl-C and print its kubeconfig"
-    )
-    parser.add_argument("--runtime", choices=RUNTIMES, help="container runtime (default: containerd where it can run)")
-    return parser
 
 
 def _runtime(wanted: str | None) -> str:
@@ -111,21 +105,36 @@ class Demo:
         self._denied: dict[str, str] = {}
 
     def play(self, *, keep: bool) -> list[check.Verdict]:
-        """Return a verdict for each guarantee, in their order."""
+        """Return a verdict for each guarantee; each is printed as soon as nothing can change it any more."""
         self._await_nodes()
         before = {node: hosts.state(self._cluster.layout(node)) for node in self._cluster.nodes}
         self._recorder.start()
+        self._step(2, "create ten pods, of which three must be refused")
         self._api.request("POST", PRIORITY_CLASSES, FIRST)
         self._apply(self._pods)
         self._await_pods(self._pods)
+        self._step(3, "kill one program of each kind, and create one more pod")
         undisturbed = self._kill_and_restart()
-        verdicts = [*self._look(), undisturbed, self._start_job()]
+        self._step(4, "look at what the pods have been given")
+        verdicts = [*self._look(), undisturbed]
+        self._step(5, "start a job of six ranks, for which there is no room at first")
+        verdicts.append(self._start_job())
         if keep:
+            self._print_verdicts(verdicts)
             self._leave_up()
+        self._step(6, "delete all pods, and look at every VF again")
         verdicts.append(self._delete_all(before))
+        self._console.print()
+        self._print_verdicts(verdicts)
+        return verdicts
+
+    def _step(self, number: int, title: str) -> None:
+        view.print_step(self._console, number, title)
+
+    def _print_verdicts(self, verdicts: Sequence[check.Verdict]) -> None:
+        self._console.print("[bold]Promises[/]")
         for verdict in sorted(verdicts, key=lambda verdict: verdict.promise):
             view.print_verdict(self._console, verdict)
-        return verdicts
 
     def _await_nodes(self) -> None:
         def published() -> bool:
@@ -134,9 +143,7 @@ class Demo:
             return len(ready) == len(self._cluster.nodes) and not any(node["spec"].get("taints") for node in nodes)
 
         _await(published, _READY_S, "nodes Ready, each with its inventory")
-        self._console.print(
-            f"[dim]start[/] {len(self._cluster.nodes)} nodes are Ready and have published their inventory"
-        )
+        self._console.print(f"  {len(self._cluster.nodes)} nodes are Ready and have published their inventory\n")
 
     def _has_published(self, metadata: Object) -> bool:
         kinds = {names.INVENTORY} | ({GPUS} if metadata["name"] in self._cluster.gpus_on else set())
@@ -149,12 +156,12 @@ class Demo:
             except urllib.error.HTTPError as denied:
                 self._denied[pod.name] = json.load(denied).get("message", "")
 
-    def _await_pods(self, wanted: Sequence[DemoPod]) -> None:
+    def _await_pods(self, wanted: Sequence[DemoPod], shown: Sequence[DemoPod] | None = None) -> None:
         with self._live() as live:
 
             def settled() -> bool:
                 found, said = self._api.pods(), {**self._latest_events(), **self._denied}
-                live.update(view.progress(wanted, found, said), refresh=True)
+                live.update(view.progress(shown or wanted, found, said), refresh=True)
                 return all(_settled(pod, found.get(pod.name), said.get(pod.name, "")) for pod in wanted)
 
             _await(settled, _SETTLE_S, "every pod Running or refused with its reason")
@@ -163,6 +170,7 @@ class Demo:
     def _live(self) -> Iterator[Live]:
         with Live(console=self._console, auto_refresh=False, transient=False) as live:
             yield live
+        # Behind the last line, which stays where it is.
         self._console.print()
 
     def _latest_events(self) -> Mapping[str, str]:
@@ -173,7 +181,7 @@ class Demo:
         """Kill one program of each kind with SIGKILL, start them again, and create one more pod."""
         killed = ("scheduler", "n1-shim", "n2-cni", "n3-advertiser")
         before = self._api.pods()
-        self._console.print(f"[dim]SIGKILL[/] {', '.join(killed)}: started again, and one more pod is created")
+        self._console.print(f"  SIGKILL to {', '.join(killed)}; all start again")
         for name in killed:
             self._cluster.processes.kill(name)
         late = late_pod()
@@ -181,7 +189,7 @@ class Demo:
         for name in killed:
             self._cluster.processes.restart(name)
         self._pods.append(late)
-        self._await_pods(self._pods)
+        self._await_pods(self._pods, shown=[late])
         return check.undisturbed(before, self._api.pods(), killed, late.name)
 
     def _look(self) -> list[check.Verdict]:
@@ -189,7 +197,9 @@ class Demo:
         given, views = check.look(self._cluster, found)
         self._console.print(view.given_table(given, views))
         in_use = gpus.look(self._cluster, found)
+        self._console.print()
         self._console.print(view.gpu_table(in_use, views))
+        self._console.print()
         plain = [pod.name for pod in self._pods if pod.expect == "Running" and not pod.annotations]
         refused = [pod for pod in self._pods if pod.expect != "Running"]
         return [
@@ -209,26 +219,34 @@ class Demo:
         self._apply(job)
         self._await_pods(job)
         said, waiting = self._latest_events(), self._api.pods()
-        self._console.print(f"[dim]deleting {WHOLE_NODE}: then there is room for all {len(job)} ranks[/]")
+        self._console.print(f"  {WHOLE_NODE} is deleted: now there is room for all {len(job)} ranks")
         self._api.request("DELETE", f"{PODS}/{WHOLE_NODE}")
         self._await_pods([replace(rank, expect="Running") for rank in job])
         return check.all_or_none(waiting, said, self._api.pods(), job)
 
     def _leave_up(self) -> None:
+        self._console.print("\nThe cluster stays up until Ctrl-C. In another terminal, in this folder:\n")
         # Never broken over two lines, however narrow the terminal: people paste it.
-        self._console.print(
-            f"the cluster stays up until Ctrl-C: export KUBECONFIG={self._cluster.kubeconfig}", soft_wrap=True
-        )
+        for line in (
+            f"export KUBECONFIG={self._cluster.kubeconfig}",
+            f'export PATH="{Path(sys.executable).parent}:$PATH"',
+            "kubectl mooring nodes",
+            "kubectl mooring pods",
+            "kubectl mooring explain misspelt",
+        ):
+            self._console.print(f"    {line}", soft_wrap=True, markup=False)
         with contextlib.suppress(KeyboardInterrupt):
             signal.pause()
         self._console.print()
 
     def _delete_all(self, before: Mapping[str, hosts.HostState]) -> check.Verdict:
-        self._console.print(
-            "deleting all pods; then every VF must be as it was before them (up to two minutes on a slow machine)"
-        )
-        self._api.delete_pods()
-        _await(lambda: not self._api.pods(), _SETTLE_S, "every pod deleted")
+        self._console.print("  This may take two minutes on a slow machine.")
+        # Also those that a person has made in a cluster that was kept up, in any namespace: nothing makes them again.
+        self._cluster.processes.kill("controllers")
+        for metadata in [pod["metadata"] for pod in self._api.items(_ALL_PODS)]:
+            with contextlib.suppress(urllib.error.HTTPError):
+                self._api.request("DELETE", f"/api/v1/namespaces/{metadata['namespace']}/pods/{metadata['name']}")
+        _await(lambda: not self._api.items(_ALL_PODS), _SETTLE_S, "every pod deleted")
 
         def after() -> dict[str, hosts.HostState]:
             return {node: hosts.state(self._cluster.layout(node)) for node in self._cluster.nodes}

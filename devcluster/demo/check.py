@@ -21,7 +21,7 @@ _COMMON_DEVICES = {"rdma_cm"}
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The result for one guarantee: ``breaches`` is empty if it held."""
+    """The result for one guarantee, which ``text`` states: ``breaches`` is empty if it held."""
 
     promise: int
     text: str
@@ -119,7 +119,7 @@ def given_once(given: Sequence[VfInUse]) -> Verdict:
     strangers = [
         f"{vf.pod}: the ledger of {vf.entry['pci']} names {vf.ledger.get('uid')!r}" for vf in given if _stranger(vf)
     ]
-    return Verdict(1, "VFs given twice", len(given), (*twice, *strangers))
+    return Verdict(1, "no VF is given twice", len(given), (*twice, *strangers))
 
 
 def _stranger(vf: VfInUse) -> bool:
@@ -139,9 +139,7 @@ def one_write(seen: Mapping[str, Sequence[Object]]) -> Verdict:
         breaches += [f"pod {uid}: assignment for another" for pod in bound if not _names_itself(pod)]
         unbound = [pod for pod in ours if not pod["spec"].get("nodeName")]
         breaches += [f"pod {uid} was seen assigned and not bound" for pod in unbound if assignment(pod)]
-    return Verdict(
-        2, "pods bound without their assignment, or assigned without being bound", looked_at, tuple(breaches)
-    )
+    return Verdict(2, "each pod is bound with its assignment, in one write", looked_at, tuple(breaches))
 
 
 def _asks(pod: Object) -> bool:
@@ -165,7 +163,7 @@ def exactly_applied(given: Sequence[VfInUse], views: Sequence[ContainerView], po
         wanted = set() if others or not own else own | _COMMON_DEVICES
         if view.devices != wanted:
             breaches.append(f"{view.pod}/{view.name} sees {sorted(view.devices)}, its own are {sorted(wanted)}")
-    return Verdict(3, "VFs, rates or devices other than decided", len(given) + len(views), tuple(breaches))
+    return Verdict(3, "VFs, rates and devices are those decided", len(given) + len(views), tuple(breaches))
 
 
 def _wished(vf: VfInUse) -> tuple[int, int]:
@@ -180,7 +178,7 @@ def untouched(pods: Mapping[str, Object], views: Sequence[ContainerView], plain:
         if view.devices or view.variables
     ]
     breaches += [f"{name}: has an assignment" for name in plain if assignment(pods[name])]
-    return Verdict(4, "pods without a request that were touched", len(seen), tuple(breaches))
+    return Verdict(4, "a pod that asks for nothing is left alone", len(seen), tuple(breaches))
 
 
 def given_back(before: Mapping[str, hosts.HostState], after: Mapping[str, hosts.HostState]) -> Verdict:
@@ -191,7 +189,7 @@ def given_back(before: Mapping[str, hosts.HostState], after: Mapping[str, hosts.
             if was != now:
                 breaches.append(f"{node}: {name} was {was!r} and is {now!r}")
     return Verdict(
-        5, "VFs not back in their original state", sum(len(s.links) for s in before.values()), tuple(breaches)
+        5, "every VF is back in its original state", sum(len(s.links) for s in before.values()), tuple(breaches)
     )
 
 
@@ -208,7 +206,7 @@ def refused_by_name(
             breaches.append(f"{pod.name}: whether the API server has it is not as expected")
         if not any(pod.says in message for message in messages):
             breaches.append(f"{pod.name}: nothing says {pod.says!r}: {messages}")
-    return Verdict(6, "bad requests that ran, or were refused without a reason", len(refused), tuple(breaches))
+    return Verdict(6, "bad requests are refused, each with its reason", len(refused), tuple(breaches))
 
 
 def undisturbed(before: Mapping[str, Object], after: Mapping[str, Object], killed: Sequence[str], late: str) -> Verdict:
@@ -219,7 +217,7 @@ def undisturbed(before: Mapping[str, Object], after: Mapping[str, Object], kille
         f"{name} has another assignment" for name in running if assignment(before[name]) != assignment(after[name])
     ]
     breaches += [] if is_running(after[late]) else [f"{late} does not run"]
-    text = f"pods disturbed by SIGKILL to {', '.join(killed)}"
+    text = f"SIGKILL to {len(killed)} programs disturbs no pod"
     return Verdict(7, text, len(running) + 1, tuple(breaches))
 
 
@@ -233,7 +231,7 @@ def within_offer(nodes: Sequence[Object], given: Sequence[VfInUse]) -> Verdict:
     for vf in given:
         reserved[vf.node, vf.entry["pf"]] += vf.rates[0]
     breaches = [f"{key}: {reserved[key]} of {offers[key]} Mb/s" for key in reserved if reserved[key] > offers[key]]
-    return Verdict(8, "PFs whose reserved rates exceed what they offer", len(reserved), tuple(breaches))
+    return Verdict(8, "no PF has more rates reserved than it offers", len(reserved), tuple(breaches))
 
 
 def all_or_none(
@@ -246,6 +244,4 @@ def all_or_none(
         breaches += [f"{rank.name} was bound to {bound} before all had a place"] if bound else []
         breaches += [] if rank.says in text else [f"{rank.name}: its event does not say {rank.says!r}: {text!r}"]
         breaches += [] if is_running(after[rank.name]) else [f"{rank.name} does not run though there is room for all"]
-    return Verdict(
-        9, "ranks of a job that did not wait together, or did not start together", len(ranks), tuple(breaches)
-    )
+    return Verdict(9, "a job's ranks wait together and start together", len(ranks), tuple(breaches))

@@ -93,7 +93,7 @@ def exactly_given(gpus: Sequence[GpuInUse], views: Sequence[ContainerView], pair
     beside = [gpu for gpu in gpus if gpu.vf is not None]
     breaches += [f"{gpu.pod}: {gpu.pci} meets {gpu.vf} at {gpu.meets or 'no bridge'}" for gpu in beside if _apart(gpu)]
     breaches += [] if len(beside) == pairs else [f"{len(beside)} GPUs have a VF beside them, not {pairs}"]
-    return Verdict(3, "GPUs other than decided, or not below one switch with their VF", len(gpus), tuple(breaches))
+    return Verdict(3, "GPUs are those decided, each below one switch with its VF", len(gpus), tuple(breaches))
 
 
 def _apart(gpu: GpuInUse) -> bool:

@@ -1,10 +1,18 @@
 """The demonstration itself, as `./run demo` starts it: every promise held, exit status 0."""
 
+import itertools
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
+
+from devcluster.api import Api
+from devcluster.demo.check import is_running
+from devcluster.demo.scenario import DemoPod
+from mooring import names
 
 pytestmark = pytest.mark.timeout(600)
 DEMO = (sys.executable, "-m", "devcluster.demo")
@@ -21,8 +29,9 @@ def test_every_promise_holds_with_containerd() -> None:
     """The demonstration runs three hosts with real containerd and runc behind the shim."""
     done = play(*DEMO, "--runtime", "containerd")
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-2000:]
-    assert "all 9 promises held" in done.stdout
-    assert "GPUs other than decided, or not below one switch with their VF: 0 (looked at 2)" in done.stdout
+    assert "All 9 promises held." in done.stdout
+    assert max(len(line.rstrip()) for line in done.stdout.splitlines()) <= 80
+    assert "✔ 3 GPUs are those decided, each below one switch with its VF (2 checked)" in done.stdout
 
 
 @pytest.mark.root
@@ -39,3 +48,31 @@ def test_every_promise_holds_in_a_user_namespace() -> None:
     inside = ("sh", "-c", 'ip link set lo up && exec "$@"', "sh", *DEMO)
     done = play("unshare", "--user", "--map-root-user", "--net", "--mount", "--", *inside)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-2000:]
+
+
+@pytest.mark.root
+@pytest.mark.slow
+def test_a_person_may_use_the_cluster_that_is_kept_up_until_ctrl_c() -> None:
+    """The promises are told before it waits; a pod in a namespace of one's own runs, and its VF comes back too."""
+    with subprocess.Popen((*DEMO, "--runtime", "small", "--keep"), stdout=subprocess.PIPE, text=True, cwd=ROOT) as demo:
+        assert demo.stdout is not None
+        told = list(itertools.takewhile(lambda line: "kubectl mooring explain" not in line, demo.stdout))
+        assert "✔ 9 a job's ranks wait together and start together (6 checked)\n" in told
+        kubeconfig = next(line.partition("KUBECONFIG=")[2].strip() for line in told if "KUBECONFIG=" in line)
+        api = Api.of(Path(kubeconfig))
+        api.request("POST", "/api/v1/namespaces", {"metadata": {"name": "mine"}})
+        pod = DemoPod("own", "Running", "a person's", {names.REQUEST: "[{}]"}).manifest()
+        pod["metadata"] = {**pod["metadata"], "namespace": "mine"}  # type: ignore[dict-item]
+        pods = "/api/v1/namespaces/mine/pods"
+        deadline = time.monotonic() + 60
+        # The controllers give a new namespace its account.
+        while not api.items("/api/v1/namespaces/mine/serviceaccounts") and time.monotonic() < deadline:
+            time.sleep(0.2)
+        api.request("POST", pods, pod)
+        while not [one for one in api.items(pods) if is_running(one)]:
+            assert time.monotonic() < deadline, api.items(pods)
+            time.sleep(0.2)
+        demo.send_signal(signal.SIGINT)
+        rest = demo.stdout.read()
+    assert demo.returncode == 0, rest
+    assert "All 9 promises held." in rest
