@@ -19,6 +19,7 @@ from tempfile import NamedTemporaryFile
 from types import SimpleNamespace
 
 import pytest
+from hypothesis import settings
 
 from bench.host.lab import MISSING, find_lab
 from bench.served import apiservers
@@ -101,6 +102,10 @@ def _part(config: pytest.Config) -> Part:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    if not os.access(config.rootpath, os.W_OK):
+        # Hypothesis keeps failing examples in the repository, and warns where it cannot.
+        settings.register_profile("read-only", database=None)
+        settings.load_profile("read-only")
     config.pluginmanager.register(Timings(), "timings")
 
 
