@@ -65,7 +65,7 @@ def test_commands_name_containers_and_labels_that_exist(page: Path) -> None:
 WRITTEN_BY_THE_READER = {"manifests/overlays/ours/kustomization.yaml", "scheduler/plugins/dedicated_nodes.py"}
 
 
-@pytest.mark.parametrize("page", [*PAGES, ROOT / "README.md", ROOT / "CHANGELOG.md"], ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", [*PAGES, *sorted(ROOT.glob("*.md"))], ids=lambda page: page.stem)
 def test_paths_and_modules_that_pages_name_exist(page: Path) -> None:
     """A module that was moved is named by its new place: `folder/file` and `python -m package.module`."""
     text = page.read_text(encoding="utf-8")

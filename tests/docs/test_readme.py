@@ -1,27 +1,57 @@
 """What README and the site's first page show equals what the tested pages show."""
 
 import re
+from pathlib import Path
 
 from tests.docs.pages import ROOT, commands, files, section
 
 README = "../README.md"
 
 
-def test_the_readme_leads_from_the_picture_to_eight_links() -> None:
-    """What it is, how to try it, beside what, what it needs, how to install it, a pod, and eight pages to read on."""
+def test_the_readme_has_its_parts_in_the_order_of_a_readers_questions() -> None:
+    """What it is and its status, why, how to try it, what it promises, beside what, and when to take something else."""
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     before, *headings = re.split(r"^## ", text, flags=re.MULTILINE)
-    assert before.index("[start:picture]") < before.index("**Status:**")
-    assert [one.splitlines()[0] for one in headings] == [
+    assert "**Status:**" in before
+    assert "Reports from real hardware: 0 " in before
+    assert [part.splitlines()[0] for part in headings] == [
+        "The problem",
+        "Features",
         "Try it",
-        "Beside other systems",
-        "Requirements and compatibility",
-        "Install",
         "First pod",
-        "Documentation",
+        "Install",
+        "What it promises",
+        "Compared with other systems",
+        "Compatibility",
+        "When not to use Mooring",
+        "Documentation and help",
         "Licence",
     ]
-    assert len(re.findall(r"\]\(", section(README, "Documentation"))) == 8
+
+
+def test_every_file_and_section_that_the_files_at_the_top_link_exists() -> None:
+    """`mkdocs build --strict` checks the links of docs/, these tests those of the pages that stand beside it."""
+    missing = []
+    for page in ("README.md", "CONTRIBUTING.md", "SECURITY.md", "MAINTAINERS.md"):
+        for link in re.findall(r"\]\((?!https?:)([^)]+)\)", (ROOT / page).read_text(encoding="utf-8")):
+            path, _, anchor = link.partition("#")
+            if not (ROOT / path).exists() or (anchor and anchor not in _anchors(ROOT / path)):
+                missing.append(f"{page}: {link}")
+    assert missing == []
+
+
+def _anchors(page: Path) -> set[str]:
+    """Return the anchors of a page's headings, made as mkdocs and code hosts make them."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_the_readmes_promises_are_those_of_the_architecture() -> None:
+    """A promise that is new or gone is new or gone in the table, and InfiniBand has no rates there."""
+    rows = re.findall(r"^\| (\d)\. .+ \| (.+?) \|$", section(README, "What it promises"), re.MULTILINE)
+    promises = re.findall(r"^(\d)\. ", section("architecture.md", "What it promises"), re.MULTILINE)
+    assert [number for number, _ in rows] == promises
+    assert dict(rows)["8"] == "no: it has no rates"
 
 
 def test_the_readme_installs_by_six_commands_of_the_installation_page() -> None:
@@ -39,13 +69,12 @@ def test_the_readmes_first_pod_is_the_quick_starts() -> None:
     assert files(README, "First pod")[0] == files("quick-start.md", "Your first pod")[0]
 
 
-def test_the_first_page_of_the_site_shows_parts_of_the_readme_that_exist() -> None:
-    """The picture, the table and the first pod are taken from README: a part without its marks would be empty."""
-    page, readme = (ROOT / path for path in ("docs/index.md", "README.md"))
-    for part in ("picture", "peers", "first-pod"):
-        assert f'--8<-- "README.md:{part}"' in page.read_text(encoding="utf-8")
-        begin, end = (f"<!-- --8<-- [{mark}:{part}] -->\n" for mark in ("start", "end"))
-        assert readme.read_text(encoding="utf-8").partition(begin)[2].partition(end)[0].strip()
+def test_the_first_page_of_the_site_shows_the_readmes_first_pod() -> None:
+    """A part without its marks would be empty."""
+    page, readme = ((ROOT / path).read_text(encoding="utf-8") for path in ("docs/index.md", "README.md"))
+    assert '--8<-- "README.md:first-pod"' in page
+    begin, end = (f"<!-- --8<-- [{mark}:first-pod] -->\n" for mark in ("start", "end"))
+    assert readme.partition(begin)[2].partition(end)[0].strip()
 
 
 def test_the_first_page_of_the_site_leads_to_every_page() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from tests.docs.pages import ROOT
 
-PAGES = sorted([*(ROOT / "docs").glob("*.md"), ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "manifests/README.md"])
+PAGES = sorted([*(ROOT / "docs").glob("*.md"), *ROOT.glob("*.md"), ROOT / "manifests/README.md"])
 
 
 @dataclass(frozen=True, slots=True)
