@@ -1,6 +1,7 @@
 """A real systemd of one's own, the first process of a PID namespace: it runs units, and nothing on the host changes.
 
-`isolate` comes first: the root folder read-only, and fresh folders where programs write. Units need
+`isolate` comes first: the root folder read-only, and fresh folders where programs write. The working folder, where this
+repository and its interpreter are, stays in place also below one of these. Units need
 ``DefaultDependencies=no`` (`LEAVE_THE_HOST`): what sysinit.target starts is for a machine of one's own, for instance
 systemd-tmpfiles, which empties /tmp.
 """
@@ -19,8 +20,12 @@ _FIRST = (
     "mount -t proc proc /proc; exec env -i container=lab PATH=$PATH /lib/systemd/systemd --system --unit=lab.target"
 )
 _ISOLATE = """\
-mount --make-rprivate / &&
+mount --make-rprivate / && exec 9<. &&
 for folder in /run /tmp /opt /var /mnt; do mount -t tmpfs tmpfs $folder || exit 1; done &&
+case $PWD in /run/* | /tmp/* | /opt/* | /var/* | /mnt/*)
+  mkdir -p "$PWD" && mount --no-canonicalize --bind /proc/self/fd/9 "$PWD" && mount -o remount,bind,ro "$PWD" &&
+  cd "$PWD" || exit 1 ;;
+esac && exec 9<&- &&
 mkdir -p /run/systemd/system /run/lock /var/lib /var/log /mnt/etc &&
 cp -a /etc/. /mnt/etc && mount --bind /mnt/etc /etc && mount -t tmpfs tmpfs /etc/systemd/system &&
 mount -o remount,bind,ro / && (umount -R /sys/fs/cgroup || true) && mount -t cgroup2 cgroup2 /sys/fs/cgroup &&
