@@ -14,7 +14,8 @@ changes ends the decision: the caller closes the generator, and nothing of it is
 What it costs: a snapshot for each round, and what a pod costs for each member; in the commit for few of them.
 """
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
+from dataclasses import replace
 
 import numpy as np
 
@@ -22,13 +23,13 @@ from scheduler.cache.cache import Cache
 from scheduler.cache.groups.sources import MOST_SHAPES
 from scheduler.cache.node_columns import Flags
 from scheduler.cycle.cycle import SchedulingCycle
-from scheduler.cycle.decisions import Bind, GroupPlacement, GroupUnschedulable
+from scheduler.cycle.decisions import Bind, GroupPlacement, GroupUnschedulable, Unschedulable
 from scheduler.cycle.groups.group_budget import GroupBudget
 from scheduler.cycle.groups.group_demand import GroupDemand
 from scheduler.cycle.groups.group_placement import DomainPlacement, Steps, among_rows, place_group, place_member
-from scheduler.cycle.groups.group_refusals import overtaken, too_many_shapes
+from scheduler.cycle.groups.group_refusals import left_over, overtaken, too_many_shapes
 from scheduler.cycle.groups.group_snapshot import GroupSnapshot
-from scheduler.cycle.groups.members import needs_order
+from scheduler.cycle.groups.members import alike, needs_order
 from scheduler.cycle.nominations import NominatedPods
 from scheduler.cycle.refusals import Among
 from scheduler.kube.pod_info import PodInfo
@@ -54,14 +55,18 @@ class GroupCycle:
         while isinstance(outcome, DomainPlacement):
             stale_uids = snapshot.outdated(demand.kinds)
             if not stale_uids:
-                return self._commit(snapshot, outcome)
+                self._cache.assume_all(snapshot.cache, [bind.assigned for bind in outcome.placement.binds])
+                return outcome.placement
             rounds += 1
             if rounds > _MOST_ROUNDS:
                 return overtaken(demand)
             budget.is_exclusive = rounds >= _ROUNDS
             old_snapshot, snapshot = snapshot, self._snapshot(demand)
-            is_whole = yield from _put_back(old_snapshot, snapshot, frozenset(stale_uids), outcome, demand, budget)
-            if not is_whole:
+            stale = frozenset(stale_uids)
+            renewed = yield from _put_back(old_snapshot, snapshot, stale, outcome, demand, budget)
+            if renewed is not None:
+                outcome = renewed
+            else:
                 snapshot = self._snapshot(demand)
                 outcome = yield from place_group(snapshot, demand, budget)
         return outcome
@@ -79,11 +84,6 @@ class GroupCycle:
                 nodes.label(key)
                 budget.charge_column(nodes.size)
 
-    def _commit(self, snapshot: GroupSnapshot, placement: DomainPlacement) -> GroupPlacement:
-        binds = tuple(snapshot.binds.values())
-        self._cache.assume_all(snapshot.cache, [bind.assigned for bind in binds])
-        return GroupPlacement(binds, placement.placement.refusal)
-
 
 def _put_back(
     old_snapshot: GroupSnapshot,
@@ -92,11 +92,11 @@ def _put_back(
     placement: DomainPlacement,
     demand: GroupDemand,
     budget: GroupBudget,
-) -> Steps[bool]:
+) -> Steps[DomainPlacement | None]:
     """Put members where they were, those that are outdated if they still fit there, else in the same domain.
 
-    Return False if the group is to be placed as a whole again: too few fit, or the others may be where they are because
-    of one that has moved.
+    Return where all are now, and why one is left over; None if the group is to be placed as a whole again: too few fit,
+    or the others may be where they are because of one that has moved.
     """
     for uid, bind in old_snapshot.binds.items():
         if uid not in stale_uids:
@@ -116,13 +116,19 @@ def _put_back(
         else:
             displaced_members.append(bind.pod_info)
     if displaced_members and any(map(needs_order, demand.kinds)):
-        return False
+        return None
     among = among_rows(placement.target, demand.group.within, nodes)
+    refusals = dict[Hashable, Unschedulable]()
     for member in displaced_members:
         decision = yield from place_member(snapshot, member, among, budget)
         if isinstance(decision, Bind):
             snapshot.put_on(decision)
-    return len(snapshot.binds) >= placement.target.wanted
+        else:
+            refusals.setdefault(alike(member), decision)
+    if len(snapshot.binds) < placement.target.wanted:
+        return None
+    refusal = left_over(snapshot, placement.target, refusals) or placement.placement.refusal
+    return replace(placement, placement=GroupPlacement(tuple(snapshot.binds.values()), refusal))
 
 
 def _labels(demand: GroupDemand) -> Iterator[str]:

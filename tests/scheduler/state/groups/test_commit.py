@@ -153,3 +153,17 @@ def test_others_wait_for_a_group_for_a_quarter_of_a_second_at_the_most(
     """A round that takes longer gives way to them again."""
     first, second, third, fourth = _start_beside_binds(life, monkeypatch, 0.02)
     assert min(first, second, third, fourth) > 0
+
+
+def test_a_member_beyond_the_minimum_whose_node_was_taken_is_told_and_placed_later(life: Life) -> None:
+    """Enough others are placed: it waits like any pod, and for room of its own."""
+    life.nodes("n0", "n1", "n2")
+    life.see(*(life.member(f"m{number}", '{"name":"train","min":2}') for number in range(3)))
+    _steps(life, 2)
+    life.nodes("n1", vfs=1)
+    found = life.work()
+    assert [one.assigned.node for one in binds(found)] == ["n0", "n2"]
+    assert "3 not enough free RDMA VFs" in told(found)["m1"]
+    life.bound(*binds(found))
+    life.nodes("n3")
+    assert [one.assigned.node for one in binds(life.work(20.0))] == ["n3"]
