@@ -73,9 +73,11 @@ def make_host() -> None:
     (UNITS / "containerd.service").write_text(SERVICE.format("/opt/runtime", here))
     restarts = f"EnvironmentFile={FLAGS}\nRestart=always\nRestartSec=1\n"
     (UNITS / "kubelet.service").write_text(SERVICE.format("/opt/kubelet $KUBELET_KUBEADM_ARGS", restarts))
+    # A unit with PrivateTmp sees no repository below /tmp otherwise.
+    visible = f"BindReadOnlyPaths={Path.cwd()}\n"
     for unit in ("mooring-cri-shim", "mooring-cni", "mooring-shim-bypass", "mooring-node-check", "mooring-init"):
         (UNITS / f"{unit}.service.d").mkdir()
-        (UNITS / f"{unit}.service.d/lab.conf").write_text(DROP_IN + here)
+        (UNITS / f"{unit}.service.d/lab.conf").write_text(DROP_IN + here + visible)
 
 
 def tree() -> dict[str, str]:
