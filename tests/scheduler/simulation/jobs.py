@@ -75,9 +75,8 @@ class Jobs:
     preempted: int = 0
     # Of these, those that had first call on what became free.
     after_hold: int = 0
-    # How many decisions were beside members that succeeded in an earlier run, and how many only joined others.
+    # How many decisions were made while members of an earlier run had succeeded.
     run_again: int = 0
-    joined: int = 0
     _claims: int = 0
 
     def create(self, job: Job) -> None:
@@ -194,9 +193,8 @@ class Jobs:
             uids_before = {one.uid for one in before}
             if count < job.min and not self._may_have_started(job, machine, owners, uids_before):
                 self.broken.append(f"{count} members of {name} count, of at least {job.min}, and it has not started")
-            self.joined += count < job.min
             others = set(self.owners.values()) - owners
-            self.run_again += bool(before) and bool(self._succeeded(job, machine, others))
+            self.run_again += bool(self._succeeded(job, machine, others))
             self.batches |= dict.fromkeys(mine, (mine, self.api.cluster.now()))
             self._check_racks(job, machine, before, binds, mine)
             # Another scheduler binds where it likes.
