@@ -138,7 +138,9 @@ def _do(command: str, options: Options) -> int:
     if command == "remove" and not options.force and (held := holders(site.root)):
         raise NodeError(f"pods of this node have VFs ({', '.join(held[:5])}): drain it first, or --force")
     if options.dry_run:
-        return _tell_removal(command, site)
+        for step, words in run.planned_removal(site, choices, whole=command == "remove"):
+            _say(step, f"would {words}")
+        return 0
     taken = run.remove(site, choices) if command == "remove" else run.take_back(site, choices)
     _say(command, "done" if taken else "nothing to do")
     return 0
@@ -168,6 +170,8 @@ def _install(command: str, site: Site, options: Options) -> int:
         for step, changes in run.planned(site.look(choices), choices):
             for change in changes:
                 _say(step.name, f"would {change}")
+            for command_line in step.then if changes else ():
+                _say(step.name, f"would run {' '.join(command_line)}")
         return 0
     _say(command, "done" if run.install(site, choices) else "nothing to do")
     return 0
@@ -207,8 +211,8 @@ def _bypass(command: str, site: Site, options: Options, choices: steps.Choices) 
                 "Drain the node first, or --force"
             )
     if options.dry_run:
-        for change in run.planned_bypass(site, choices, on=command == BYPASS_ON):
-            _say("kubelet", f"would {change}")
+        for words in run.planned_bypass(site, choices, on=command == BYPASS_ON):
+            _say("kubelet", f"would {words}")
         return 0
     now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     done = run.bypass_on(site, choices, now) if command == BYPASS_ON else run.bypass_off(site, choices)
@@ -252,13 +256,6 @@ def _tell(found: Sequence[Finding]) -> None:
     for each in found:
         print(f"{each.step:12} {each.subject}: {each.found}" if each.subject else f"{each.step:12} {each.found}")
     print(f"{len(found)} finding{'s' * (len(found) > 1)}" if found else "all is as it was installed", flush=True)
-
-
-def _tell_removal(command: str, site: Site) -> int:
-    journal = journals.read(site.root) or journals.Journal()
-    for step, change in reversed(journal.whole() if command == "remove" else journal.open or ()):
-        _say(step, f"would take back: {change}")
-    return 0
 
 
 def _known_bypassed(root: Path) -> bool:

@@ -16,7 +16,7 @@ from cli.node.errors import NodeError
 from cli.node.journal import Entries, Journal
 from cli.node.kubelet_calls import judge, restart_kubelet
 from cli.node.look import below
-from cli.node.plan.states import Change, Host, Link, PathChange, VenvBuild, undone
+from cli.node.plan.states import Change, Host, Link, PathChange, VenvBuild, undoing
 from cli.node.plan.steps import CURRENT, HOME, KUBELET, OURS, Choices, Step, steps
 from cli.node.site import Site
 from mooring.annotations.inventory import CNI, CRI_SHIM
@@ -46,6 +46,17 @@ def planned(host: Host, choices: Choices) -> Iterator[tuple[Step, Sequence[Chang
         yield step, step.plan(host)
 
 
+def planned_removal(site: Site, choices: Choices, *, whole: bool) -> Iterator[tuple[str, str]]:
+    """Yield what a removal would do, or with ``whole`` false an undo of a run that was killed: step and words."""
+    journal = journals.read(site.root) or Journal()
+    changes = journal.whole() if whole else journal.open or ()
+    for step in reversed(steps(site.look(choices), choices)):
+        if own := [change for name, change in changes if name == step.name]:
+            yield from ((step.name, f"run {' '.join(command)}") for command in step.leaving)
+            yield from ((step.name, undoing(change)) for change in reversed(own))
+            yield from ((step.name, f"run {' '.join(command)}") for command in step.left)
+
+
 def install(site: Site, choices: Choices) -> bool:
     """Bring the host to ``choices``, continuing a run that was killed; return whether anything was done.
 
@@ -61,7 +72,7 @@ def install(site: Site, choices: Choices) -> bool:
             for step in plan:
                 journal = _forward(site, choices, step, journal)
         except (NodeError, OSError, subprocess.SubprocessError, KeyboardInterrupt):
-            site.say("rollback", "taking back what this run has changed")
+            site.say("rollback", "undoing what this run has changed")
             _backward(site, journals.read(site.root) or Journal(), plan, choices)
             raise
         if journal.open is not None:
@@ -93,15 +104,15 @@ def remove(site: Site, choices: Choices) -> bool:
     return True
 
 
-def planned_bypass(site: Site, choices: Choices, *, on: bool) -> Sequence[Change]:
-    """Return what turning the bypass on or off would change now; with ``on`` the changes that would be taken back."""
-    step = _kubelet_step(site, choices)
-    if not on:
-        return step.plan(site.look(choices)) if bypasses.read(site.root) else ()
-    if _is_bypassed(site, step, choices):
-        return ()
-    journal = journals.read(site.root) or Journal()
-    return [undone(change) for name, change in reversed(journal.whole()) if name == KUBELET]
+def planned_bypass(site: Site, choices: Choices, *, on: bool) -> Sequence[str]:
+    """Return in words what turning the bypass on or off would do now."""
+    step, journal = _kubelet_step(site, choices), journals.read(site.root) or Journal()
+    if on:
+        ours = [change for name, change in reversed(journal.whole()) if name == KUBELET]
+        words = [] if _is_bypassed(site, step, choices) else [undoing(change) for change in ours]
+    else:
+        words = list(map(str, step.plan(site.look(choices)))) if bypasses.read(site.root) else []
+    return [*words, *(f"run {' '.join(command)}" for command in step.then if words)]
 
 
 def bypass_on(site: Site, choices: Choices, now: str) -> bool:
@@ -147,7 +158,7 @@ def bypass_off(site: Site, choices: Choices) -> bool:
                 # An earlier run may have been killed before the kubelet's restart.
                 restart_kubelet(site, step)
         except (NodeError, OSError, subprocess.SubprocessError, KeyboardInterrupt):
-            site.say("rollback", "taking back what this run has changed")
+            site.say("rollback", "undoing what this run has changed")
             _backward(site, journals.read(site.root) or Journal(), [step], choices)
             bypasses.write(site.root, replace(known, state="on"))
             raise
@@ -216,7 +227,7 @@ def _backward(site: Site, journal: Journal, plan: Sequence[Step], choices: Choic
         site.run(step.name, step.left if for_good else step.then, check=False)
     if resisting:
         journals.write(site.root, Journal(journal.settled, tuple(reversed(resisting))))
-        raise NodeError("not everything could be taken back: mend what is said above, then undo")
+        raise NodeError("not everything could be undone: mend what is said above, then undo")
     _leave(site.root, Journal(journal.settled))
 
 
@@ -225,11 +236,11 @@ def _nothing_left(_: Host) -> Sequence[Change]:
 
 
 def _taken_back(site: Site, step: Step, change: Change) -> bool:
-    site.say(step.name, f"take back: {change}")
+    site.say(step.name, undoing(change))
     try:
         undo(site.root, change)
     except (NodeError, OSError) as resists:
-        site.say(step.name, f"NOT taken back: {resists}")
+        site.say(step.name, f"NOT undone: {resists}")
         return False
     return True
 

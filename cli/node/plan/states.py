@@ -93,8 +93,11 @@ class PathChange:
     def __str__(self) -> str:
         if self.after is None:
             return f"remove {self.path}"
-        what = f"link to {self.after.target}" if isinstance(self.after, Link) else "file"
-        return f"{'make' if self.before is None else 'replace'} {self.path} ({what})"
+        return f"{'make' if self.before is None else 'replace'} {self.path} ({_shown(self.after)})"
+
+
+def _shown(state: File | Link) -> str:
+    return f"link to {state.target}" if isinstance(state, Link) else "file"
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +175,18 @@ def undone(change: Change) -> Change:
     if isinstance(change, PathChange):
         return PathChange(change.path, change.after, change.before)
     return Edit(change.path, change.new, change.old) if isinstance(change, Edit) else change
+
+
+def undoing(change: Change) -> str:
+    """Say in words what undoing a change does."""
+    if isinstance(change, VenvBuild):
+        return f"remove {change.folder}"
+    back = undone(change)
+    if isinstance(back, Edit):
+        return f"restore {back.path}: {back.old.strip() or '(nothing)'} -> {back.new.strip() or '(nothing)'}"
+    if isinstance(back, PathChange) and back.after is not None:
+        return f"restore {back.path} ({_shown(back.after)})"
+    return str(back)
 
 
 def merge(changes: tuple[Change, ...], later: Change) -> tuple[Change, ...]:

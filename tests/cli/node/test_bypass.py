@@ -153,7 +153,9 @@ def test_a_dry_run_of_the_bypass_names_the_files(kubeadm: NodeHost) -> None:
     before = kubeadm.tree()
     status, said = kubeadm.run("bypass on", "--dry-run")
     assert (status, kubeadm.tree()) == (0, before)
-    assert f"kubelet      would edit {_FLAGS_AT}: --container-runtime-endpoint=unix:///run/mooring/cri.sock -> " in said
+    assert (
+        f"kubelet      would restore {_FLAGS_AT}: --container-runtime-endpoint=unix:///run/mooring/cri.sock -> " in said
+    )
 
 
 def test_a_dry_run_of_a_bypass_that_is_on_names_nothing(kubeadm: NodeHost) -> None:

@@ -169,7 +169,7 @@ def test_a_kubelet_that_is_part_of_another_program_is_refused_by_name(host_of: H
     host = host_of({FLANNEL_AT: FLANNEL, **files})
     wheels, before = str(host.wheelhouse("first")), host.tree()
     status, said = host.run("install", "--wheelhouse", wheels)
-    assert (status, recipe in said, "taking back" in said) == (1, True, False)
+    assert (status, recipe in said, "undoing what" in said) == (1, True, False)
     assert host.tree() == before
 
 

@@ -26,7 +26,7 @@ def test_what_resists_removal_is_named_and_left_to_undo(host_of: HostOf) -> None
     there.mkdir()
     status, said = host.run("remove")
     assert status == 1
-    assert "NOT taken back" in said
+    assert "NOT undone" in said
     assert not (host.root / "opt/mooring/current").is_symlink()
     there.rmdir()
     assert host.run("undo")[0] == 0
