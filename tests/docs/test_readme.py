@@ -40,6 +40,12 @@ def test_every_file_and_section_that_the_files_at_the_top_link_exists() -> None:
     assert missing == []
 
 
+def test_the_changelog_has_no_relative_links() -> None:
+    """The site shows it in another folder: a link would be right in one of both places only."""
+    text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    assert re.findall(r"\]\((?!https?:)[^)]+\)", text) == []
+
+
 def _anchors(page: Path) -> set[str]:
     """Return the anchors of a page's headings, made as mkdocs and code hosts make them."""
     headings = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
