@@ -1,18 +1,25 @@
-"""Find the API server and the credentials for it.
+"""Find the API server and the credentials for it, as kubectl does.
 
-They are read by `kubernetes`' own loader, so that every kubeconfig that kubectl takes works here too: tokens, client
-certificates, exec plugins, in-cluster service accounts. Only the loader is used, and it is imported when called: the
-generated client costs half a second to import and a millisecond a pod to decode.
+Kubeconfigs are read by `mooring.kube.kubeconfig`: tokens, client certificates, exec plugins, impersonation, proxies. A
+pod without a kubeconfig has its service account.
 """
 
+import base64
 import os
 import ssl
+import tempfile
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-import yaml
+from mooring.kube.kubeconfig.document import Cluster, Target, User, impersonation, read_data, read_kubeconfig
+from mooring.kube.kubeconfig.errors import KubeconfigError
+from mooring.kube.kubeconfig.exec_plugin import Credentials, ExecCredentials, cluster_info
+from mooring.kube.kubeconfig.proxy import Proxy, find_proxy
+
+SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+_DEFAULT = "~/.kube/config"
 
 
 class AccessError(Exception):
@@ -24,13 +31,17 @@ class Access:
     """An API server (``https://host:port``, no slash at the end) and the credentials for it.
 
     ``headers`` returns the current authorization headers; it may run an exec plugin or read a file, so call it from a
-    thread. Tokens expire: call it again every minute and after a 401.
+    thread. Tokens expire: call it again every minute and after a 401, then after ``forget``. It may raise AccessError.
+    ``fixed_headers`` go with every request, some several times.
     """
 
     server: str
     tls: ssl.SSLContext | None = None
     server_name: str | None = None
     headers: Callable[[], Mapping[str, str]] = dict
+    forget: Callable[[], None] = lambda: None
+    fixed_headers: tuple[tuple[str, str], ...] = ()
+    proxy: Proxy | None = None
 
 
 def load_access(kubeconfig: str | None, context: str | None = None) -> Access:
@@ -38,80 +49,130 @@ def load_access(kubeconfig: str | None, context: str | None = None) -> Access:
 
     ``context`` names one of the file's contexts; None is its current one.
     """
-    from kubernetes import client, config
-
-    settings = client.Configuration()
+    if kubeconfig is None and context is None and not os.environ.get("KUBECONFIG") and (found := _in_cluster()):
+        files, target = str(SERVICE_ACCOUNT), found
+    else:
+        files = _files(kubeconfig)
+        try:
+            target = read_kubeconfig(_paths(files)).target(context)
+        except (KubeconfigError, OSError) as unusable:
+            raise _unusable(files, unusable) from unusable
     try:
-        _load(config, kubeconfig, context, settings)
-        tls = _tls(settings) if settings.host.startswith("https") else None
-    except (config.ConfigException, yaml.YAMLError, OSError, ValueError, TypeError, AttributeError) as unusable:
-        files = kubeconfig or config.KUBE_CONFIG_DEFAULT_LOCATION
-        what = f"kubeconfig {files!r} cannot be used: {_why(config, files, context, unusable)}"
-        raise AccessError(f"{what}; another one is named by --kubeconfig or KUBECONFIG") from unusable
-    return Access(settings.host.rstrip("/"), tls, settings.tls_server_name, lambda: _headers(settings))
+        return _access(target)
+    except (AccessError, KubeconfigError, OSError, ValueError) as unusable:
+        raise _unusable(files, unusable) from unusable
 
 
 def context_namespace(kubeconfig: str | None, context: str | None = None) -> str:
     """Return the namespace of a kubeconfig's context, ``default`` if it has none."""
-    from kubernetes import config
-
-    contexts, current = _contexts(config, kubeconfig or config.KUBE_CONFIG_DEFAULT_LOCATION)
-    chosen = contexts.get(context or current)
-    return str((chosen.get("namespace") if isinstance(chosen, dict) else None) or "default")
-
-
-def _load(config: Any, kubeconfig: str | None, context: str | None, settings: Any) -> None:
-    # The loader's default location holds KUBECONFIG's value where that is set.
-    if kubeconfig is None and context is None and config.KUBE_CONFIG_DEFAULT_LOCATION == "~/.kube/config":
-        try:
-            config.load_incluster_config(client_configuration=settings)
-        except config.ConfigException:
-            pass
-        else:
-            return
-    config.load_kube_config(config_file=kubeconfig, context=context, client_configuration=settings)
-
-
-def _contexts(config: Any, files: str) -> tuple[Mapping[str, Any], str]:
-    """Return the contexts of kubeconfig files by name, and the current one's name; none if they cannot be read.
-
-    The loader's own list of them takes a current context that exists.
-    """
     try:
-        merged = config.kube_config.KubeConfigMerger(files).config.value
-        contexts = {str(one.value["name"]): one.value.get("context") for one in merged["contexts"]}
-        return contexts, str(merged.get("current-context") or "")
-    except (config.ConfigException, yaml.YAMLError, OSError, ValueError, TypeError, AttributeError, KeyError):
-        return {}, ""
+        return read_kubeconfig(_paths(_files(kubeconfig))).namespace(context) or "default"
+    except (KubeconfigError, OSError):
+        return "default"
 
 
-def _why(config: Any, files: str, context: str | None, unusable: Exception) -> str:
-    """Return the reason in one line: the loader's, but for files and contexts that are not there."""
-    if not any(Path(file).expanduser().exists() for file in files.split(os.pathsep)):
-        return "it does not exist"
-    contexts, current = _contexts(config, files)
-    known = ", ".join(map(repr, contexts))
-    if not contexts or (context or current) in contexts:
-        return " ".join(str(unusable).split())
-    if not (context or current):
-        return f"it has no current-context, and its contexts are {known}"
-    which = "" if context else ", which is its current-context"
-    return f"it has no context {context or current!r}{which}; its contexts are {known}"
+def _files(kubeconfig: str | None) -> str:
+    return kubeconfig or os.environ.get("KUBECONFIG") or _DEFAULT
 
 
-def _tls(settings: Any) -> ssl.SSLContext:
-    context = ssl.create_default_context(cafile=settings.ssl_ca_cert)
-    if settings.cert_file:
-        context.load_cert_chain(settings.cert_file, settings.key_file)
-    if not settings.verify_ssl:
+def _paths(files: str) -> list[Path]:
+    return [Path(file).expanduser() for file in files.split(os.pathsep) if file]
+
+
+def _unusable(files: str, why: Exception) -> AccessError:
+    what = f"kubeconfig {files!r} cannot be used: {why}"
+    return AccessError(f"{what}; another one is named by --kubeconfig or KUBECONFIG")
+
+
+def _in_cluster() -> Target | None:
+    """Return the API server and the service account of the pod that this runs in, None outside of one.
+
+    Source: InClusterConfig in rest/config.go of client-go.
+    """
+    host, port = os.environ.get("KUBERNETES_SERVICE_HOST"), os.environ.get("KUBERNETES_SERVICE_PORT")
+    token, authority = SERVICE_ACCOUNT / "token", SERVICE_ACCOUNT / "ca.crt"
+    if not host or not port or not token.is_file() or not authority.is_file():
+        return None
+    server = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
+    return Target(Cluster(server=server, certificate_authority=str(authority)), User(token_file=str(token)))
+
+
+def _access(target: Target) -> Access:
+    cluster, user = target.cluster, target.user
+    server = (cluster.server or "").rstrip("/")
+    server = server if "://" in server else f"http://{server}"
+    proxy = find_proxy(server, cluster.proxy_url, os.environ)
+    tls = _tls(cluster, user) if server.startswith("https://") else None
+    fixed = [(name, value) for name, values in impersonation(user).items() for value in values]
+    if cluster.disable_compression:
+        fixed.append(("Accept-Encoding", "identity"))
+    bearer = _Bearer(user, _plugin(cluster, user, proxy), tls)
+    # What fails is said now, and not by the first request.
+    bearer.headers()
+    return Access(server, tls, cluster.tls_server_name or None, bearer.headers, bearer.forget, tuple(fixed), proxy)
+
+
+def _plugin(cluster: Cluster, user: User, proxy: Proxy | None) -> ExecCredentials | None:
+    if user.exec is None:
+        return None
+    authority = read_data(cluster.certificate_authority_data, cluster.certificate_authority, "certificate-authority")
+    info = cluster_info(cluster, authority, str(proxy.url) if proxy else "")
+    return ExecCredentials(user.exec, info, os.environ, time.time)
+
+
+class _Bearer:
+    """The authorization of requests: a token, a file with one, a password, or what an exec plugin prints."""
+
+    def __init__(self, user: User, plugin: ExecCredentials | None, tls: ssl.SSLContext | None) -> None:
+        self._user = user
+        self._plugin = plugin
+        self._tls = tls
+        self._loaded = Credentials()
+
+    def forget(self) -> None:
+        if self._plugin is not None:
+            self._plugin.forget()
+
+    def headers(self) -> Mapping[str, str]:
+        try:
+            return self._headers()
+        except (KubeconfigError, OSError, ValueError) as failed:
+            raise AccessError(str(failed)) from failed
+
+    def _headers(self) -> Mapping[str, str]:
+        user = self._user
+        token = Path(user.token_file).read_text(encoding="utf-8") if user.token_file else user.token
+        if token:
+            return {"Authorization": f"Bearer {token.strip()}"}
+        if user.username or user.password:
+            pair = f"{user.username or ''}:{user.password or ''}".encode()
+            return {"Authorization": f"Basic {base64.b64encode(pair).decode()}"}
+        if self._plugin is None:
+            return {}
+        found = self._plugin.get()
+        if found.certificate and found != self._loaded and self._tls is not None:
+            # Connections that are opened from now on show it.
+            _load_certificate(self._tls, found.certificate.encode(), found.key.encode())
+            self._loaded = found
+        return {"Authorization": f"Bearer {found.token}"} if found.token else {}
+
+
+def _tls(cluster: Cluster, user: User) -> ssl.SSLContext:
+    authority = read_data(cluster.certificate_authority_data, cluster.certificate_authority, "certificate-authority")
+    context = ssl.create_default_context(cadata=authority.decode() if authority else None)
+    certificate = read_data(user.client_certificate_data, user.client_certificate, "client-certificate")
+    key = read_data(user.client_key_data, user.client_key, "client-key")
+    if certificate and key:
+        _load_certificate(context, certificate, key)
+    if cluster.insecure_skip_tls_verify:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
     return context
 
 
-def _headers(settings: Any) -> Mapping[str, str]:
-    """Return the authorization header; the loader's hook behind the first call refreshes what has expired."""
-    token = settings.get_api_key_with_prefix("BearerToken", alias="authorization")
-    if not token and settings.username:
-        token = settings.get_basic_auth_token()
-    return {"Authorization": token.strip()} if token else {}
+def _load_certificate(context: ssl.SSLContext, certificate: bytes, key: bytes) -> None:
+    """Load a client certificate; Python reads it from a file only."""
+    with tempfile.NamedTemporaryFile() as file:
+        file.write(certificate.rstrip() + b"\n" + key)
+        file.flush()
+        context.load_cert_chain(file.name)

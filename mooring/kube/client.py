@@ -19,9 +19,10 @@ from typing import Self
 from urllib.parse import quote, urlencode
 
 import aiohttp
+from multidict import CIMultiDict
 from yarl import URL
 
-from mooring.kube.access import Access
+from mooring.kube.access import Access, AccessError
 from mooring.kube.answers import check_read, check_write
 from mooring.kube.connections import Answer, Connections
 from mooring.kube.failures import Status, Unknown, failure, of_object
@@ -65,13 +66,13 @@ class Client:
         self._timeout_s = timeout_s
         self._short = aiohttp.ClientTimeout(total=timeout_s)
         self._guard = guard
-        self._headers: Mapping[str, str] = {}
+        self._headers: CIMultiDict[str] = CIMultiDict()
         self._headers_until = float("-inf")
         # The headers of a write after its request line, down to its content.
         self._fields = ""
         self._reads = asyncio.Semaphore(connections)
         self._writes = RequestSlots(connections)
-        self._connections = Connections(self._server, access.tls, access.server_name)
+        self._connections = Connections(self._server, access.tls, access.server_name, access.proxy)
         self._session: aiohttp.ClientSession | None = None
 
     async def __aenter__(self) -> Self:
@@ -137,7 +138,7 @@ class Client:
         try:
             answer = await self._ask(target, content, body, patience_s)
             if answer.status == 401:
-                self._headers_until = float("-inf")
+                self._forget_headers()
                 answer = await self._ask(target, content, body, patience_s)
         finally:
             slot.end()
@@ -158,7 +159,7 @@ class Client:
         answer = await self._get(path, params, timeout)
         if answer.status == 401:
             answer.release()
-            self._headers_until = float("-inf")
+            self._forget_headers()
             answer = await self._get(path, params, timeout)
         if not 200 <= answer.status < 300:
             async with answer:
@@ -178,11 +179,22 @@ class Client:
             timeout=timeout,
             allow_redirects=False,
             server_hostname=self._access.server_name,
+            proxy=proxy.url if (proxy := self._access.proxy) else None,
+            proxy_headers={"Proxy-Authorization": proxy.authorization} if proxy and proxy.authorization else None,
         )
+
+    def _forget_headers(self) -> None:
+        self._access.forget()
+        self._headers_until = float("-inf")
 
     async def _authorize(self) -> None:
         asked = time.monotonic()
-        self._headers = {"Accept": JSON, "User-Agent": _AGENT, **await asyncio.to_thread(self._access.headers)}
+        try:
+            found = await asyncio.to_thread(self._access.headers)
+        except AccessError as failed:
+            raise Unknown(Status(0, message=str(failed))) from failed
+        own = [("Accept", JSON), ("User-Agent", _AGENT)]
+        self._headers = CIMultiDict([*own, *found.items(), *self._access.fixed_headers])
         lines = [f"{name}: {value}" for name, value in self._headers.items()]
         if not all(line.isascii() and line.isprintable() for line in lines):
             raise Unknown(Status(0, message="the credentials hold what no header may: one line of printable ASCII"))

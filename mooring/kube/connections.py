@@ -10,6 +10,7 @@ first resume its TLS session: an API server signs nothing for them, which is mos
 """
 
 import asyncio
+import re
 import socket
 import ssl
 from collections.abc import Callable
@@ -20,6 +21,8 @@ import httptools
 from aiohappyeyeballs import start_connection
 from yarl import URL
 
+from mooring.kube.kubeconfig.proxy import Proxy
+
 # The server, or a proxy before it, closes idle connections: one that was idle for this many seconds is not used again.
 _IDLE_S = 15.0
 # Source: RFC 8305, Connection Attempt Delay.
@@ -27,6 +30,9 @@ _NEXT_ADDRESS_S = 0.25
 # Connections that are opened at once: a TLS handshake costs as much CPU as a request or two, and meanwhile others
 # become free, so that a short burst of requests opens few.
 _OPENED_AT_ONCE = 8
+# What a proxy may answer to CONNECT: a status line and headers, in bytes.
+_LONGEST_ANSWER = 1 << 16
+_CONNECTED = re.compile(r"HTTP/1\.[01] 2\d\d").match
 
 
 class ResumingTls(ssl.SSLObject):
@@ -73,8 +79,11 @@ class Connections:
     ``tls`` is for this server alone: all that use it resume its sessions.
     """
 
-    def __init__(self, server: URL, tls: ssl.SSLContext | None, server_name: str | None) -> None:
+    def __init__(
+        self, server: URL, tls: ssl.SSLContext | None, server_name: str | None, proxy: Proxy | None = None
+    ) -> None:
         self._host, self._port = server.host or "", server.port or 0
+        self._proxy = proxy
         self._tls = (tls or True) if server.scheme == "https" else None
         if tls is not None:
             tls.sslobject_class = ResumingTls
@@ -133,13 +142,40 @@ class Connections:
 
     async def _open(self) -> "_Connection":
         loop = asyncio.get_running_loop()
-        addresses = await loop.getaddrinfo(self._host, self._port, type=socket.SOCK_STREAM)
+        host, port = (self._proxy.host, self._proxy.port) if self._proxy else (self._host, self._port)
+        addresses = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
         # The next address is tried before the first one, perhaps of a dead server, has used up all the time.
         connected = await start_connection(addresses, happy_eyeballs_delay=_NEXT_ADDRESS_S)
+        if self._proxy is not None:
+            await self._lead_through(self._proxy, connected)
         _, connection = await loop.create_connection(
             _Connection, sock=connected, ssl=self._tls, server_hostname=self._server_name
         )
         return connection
+
+    async def _lead_through(self, proxy: Proxy, connected: socket.socket) -> None:
+        """Let a proxy connect to the server (RFC 9110, 9.3.6); raise ConnectionError if it does not.
+
+        The server sends nothing before our handshake, so that all that arrives is the proxy's answer.
+        """
+        loop, there = asyncio.get_running_loop(), f"{self._host}:{self._port}"
+        if ":" in self._host:
+            there = f"[{self._host}]:{self._port}"
+        authorization = f"Proxy-Authorization: {proxy.authorization}\r\n" if proxy.authorization else ""
+        try:
+            request = f"CONNECT {there} HTTP/1.1\r\nHost: {there}\r\n{authorization}\r\n"
+            await loop.sock_sendall(connected, request.encode("latin-1"))
+            answer = b""
+            while b"\r\n\r\n" not in answer and len(answer) < _LONGEST_ANSWER:
+                if not (part := await loop.sock_recv(connected, 4096)):
+                    break
+                answer += part
+            first = answer.partition(b"\r\n")[0].decode("latin-1")
+            if not _CONNECTED(first) or not answer.endswith(b"\r\n\r\n"):
+                raise ConnectionError(f"the proxy {proxy.host}:{proxy.port} does not connect to {there}: {first!r}")
+        except BaseException:
+            connected.close()
+            raise
 
 
 class _Connection(asyncio.Protocol):

@@ -19,6 +19,7 @@ _LITERAL = re.compile(r'"((?:[^"\\]|\\.)*)"')
 NOT_PRINTED = {
     "#!… -ISE": "the forwarder's own source; what it prints has entries",
     "HTTP/1.1 …": "the head of an HTTP answer",
+    "CONNECT … HTTP/1.1": "the head of a request",
     "import sys; open(": "a program for a subprocess",
     "# ": "files that mooring-node writes",
     "[Service] Environment=": "likewise",

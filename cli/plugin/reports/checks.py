@@ -298,7 +298,12 @@ def _listed(versions: Iterable[str]) -> str:
 
 # In the order in which an installation comes to life: what is wrong first explains what is wrong later.
 CHECKS: tuple[Check, ...] = (
-    Check("API server", _api_server, lambda patient: f"{patient.server} answers", "kubectl-mooring.md#install"),
+    Check(
+        "API server",
+        _api_server,
+        lambda patient: f"{patient.server} answers",
+        "kubectl-mooring.md#kubeconfigs-and-proxies",
+    ),
     Check("scheduler", _scheduler, _leaders, "messages-scheduler.md#it-does-not-start-or-is-not-ready"),
     Check("nodes", _nodes, _inventories, "advertiser.md"),
     Check("node part", _node_part, _running, "install-node.md"),

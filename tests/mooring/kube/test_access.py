@@ -143,7 +143,7 @@ def test_the_reason_of_a_file_that_is_no_yaml_is_one_line(tmp_path: Path) -> Non
 
 
 def test_without_a_kubeconfig_the_default_file_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    """That is the value of KUBECONFIG, which the loader keeps, or ~/.kube/config."""
-    monkeypatch.setattr("kubernetes.config.KUBE_CONFIG_DEFAULT_LOCATION", "/none/config")
+    """That is the value of KUBECONFIG, or ~/.kube/config."""
+    monkeypatch.setenv("KUBECONFIG", "/none/config")
     with pytest.raises(AccessError, match=r"kubeconfig '/none/config' cannot be used: it does not exist;"):
         load_access(None)

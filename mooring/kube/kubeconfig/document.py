@@ -1,0 +1,289 @@
+"""A kubeconfig: several files become one document, of which one context is chosen and checked.
+
+Sources, in k8s.io/client-go 1.36: tools/clientcmd/loader.go (which files, the first one wins, relative paths) and
+tools/clientcmd/validation.go (what is refused).
+"""
+
+import base64
+import binascii
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+import yaml
+
+from mooring.kube.kubeconfig.errors import KubeconfigError
+
+Entry = TypeVar("Entry", bound="_Named")
+_MODES = ("Never", "IfAvailable", "Always")
+API_VERSIONS = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
+# A cluster's extension of this name is handed to its exec plugin.
+_EXEC_EXTENSION = "client.authentication.k8s.io/exec"
+
+
+class _Kebab(msgspec.Struct, rename="kebab"):
+    """A part of the document; an absent field and null are the same."""
+
+
+class Extension(_Kebab):
+    name: str = ""
+    extension: Any = None
+
+
+class Cluster(_Kebab):
+    server: str | None = None
+    tls_server_name: str | None = None
+    insecure_skip_tls_verify: bool | None = None
+    certificate_authority: str | None = None
+    certificate_authority_data: str | None = None
+    proxy_url: str | None = None
+    disable_compression: bool | None = None
+    extensions: list[Extension] | None = None
+
+    @property
+    def exec_config(self) -> Any:
+        """What the cluster hands to its exec plugin; None without any."""
+        return next((one.extension for one in self.extensions or () if one.name == _EXEC_EXTENSION), None)
+
+
+class ExecVariable(_Kebab):
+    name: str = ""
+    value: str = ""
+
+
+class ExecPlugin(msgspec.Struct, rename="camel"):
+    command: str = ""
+    args: list[str] | None = None
+    env: list[ExecVariable] | None = None
+    api_version: str = ""
+    install_hint: str | None = None
+    provide_cluster_info: bool | None = None
+    interactive_mode: str | None = None
+
+
+class User(_Kebab):
+    client_certificate: str | None = None
+    client_certificate_data: str | None = None
+    client_key: str | None = None
+    client_key_data: str | None = None
+    token: str | None = None
+    token_file: str | None = msgspec.field(default=None, name="tokenFile")
+    impersonate: str | None = msgspec.field(default=None, name="as")
+    impersonate_uid: str | None = msgspec.field(default=None, name="as-uid")
+    impersonate_groups: list[str] | None = msgspec.field(default=None, name="as-groups")
+    impersonate_user_extra: dict[str, list[str]] | None = msgspec.field(default=None, name="as-user-extra")
+    username: str | None = None
+    password: str | None = None
+    auth_provider: dict[str, Any] | None = None
+    exec: ExecPlugin | None = None
+
+
+class Context(_Kebab):
+    cluster: str | None = None
+    user: str | None = None
+    namespace: str | None = None
+
+
+class _Named(_Kebab):
+    name: str = ""
+
+
+class _NamedCluster(_Named):
+    cluster: Cluster = msgspec.field(default_factory=Cluster)
+
+
+class _NamedUser(_Named):
+    user: User = msgspec.field(default_factory=User)
+
+
+class _NamedContext(_Named):
+    context: Context = msgspec.field(default_factory=Context)
+
+
+class _Document(_Kebab):
+    clusters: list[_NamedCluster] | None = None
+    users: list[_NamedUser] | None = None
+    contexts: list[_NamedContext] | None = None
+    current_context: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A cluster and a user of it, by one context."""
+
+    cluster: Cluster
+    user: User
+
+
+@dataclass(slots=True)
+class Kubeconfig:
+    """The document of all files; of entries of one name the first counts."""
+
+    clusters: dict[str, Cluster] = field(default_factory=dict)
+    users: dict[str, User] = field(default_factory=dict)
+    contexts: dict[str, Context] = field(default_factory=dict)
+    current_context: str = ""
+
+    def target(self, context: str | None) -> Target:
+        """Return what a context names, or the current one; raise KubeconfigError if it cannot be used."""
+        chosen = self.contexts[self._context_name(context)]
+        cluster, user = self.clusters.get(chosen.cluster or ""), self.users.get(chosen.user or "")
+        if cluster is None:
+            raise KubeconfigError(f"context {context or self.current_context!r}: cluster {chosen.cluster!r} is missing")
+        if user is None and chosen.user:
+            raise KubeconfigError(f"context {context or self.current_context!r}: user {chosen.user!r} is missing")
+        wrong = [*_cluster_faults(chosen.cluster or "", cluster), *_user_faults(chosen.user or "", user or User())]
+        if wrong:
+            raise KubeconfigError("; ".join(wrong))
+        return Target(cluster, user or User())
+
+    def namespace(self, context: str | None) -> str:
+        """Return a context's namespace, empty if it has none or is not there."""
+        chosen = self.contexts.get(context or self.current_context)
+        return (chosen.namespace or "") if chosen else ""
+
+    def _context_name(self, context: str | None) -> str:
+        name = context or self.current_context
+        if name in self.contexts:
+            return name
+        known = ", ".join(map(repr, self.contexts)) or "none"
+        if not name:
+            raise KubeconfigError(f"it has no current-context, and its contexts are {known}")
+        which = "" if context else ", which is its current-context"
+        raise KubeconfigError(f"it has no context {name!r}{which}; its contexts are {known}")
+
+    def _merge(self, document: _Document, folder: Path) -> None:
+        for cluster in _unique(document.clusters, "clusters"):
+            self.clusters.setdefault(cluster.name, _absolute(cluster.cluster, folder, ("certificate_authority",)))
+        for user in _unique(document.users, "users"):
+            paths = ("client_certificate", "client_key", "token_file")
+            self.users.setdefault(user.name, _with_plugin(_absolute(user.user, folder, paths), folder))
+        for context in _unique(document.contexts, "contexts"):
+            self.contexts.setdefault(context.name, context.context)
+        self.current_context = self.current_context or document.current_context or ""
+
+
+def read_kubeconfig(files: Sequence[Path]) -> Kubeconfig:
+    """Read files that exist; raise KubeconfigError, or OSError."""
+    merged = Kubeconfig()
+    present = [file for file in files if file.exists()]
+    if not present:
+        raise KubeconfigError("it does not exist")
+    for file in present:
+        merged._merge(_read(file), file.absolute().parent)
+    return merged
+
+
+def read_data(data: str | None, file: str | None, what: str) -> bytes | None:
+    """Return the content of a field that may be given as base64 or as a file, None without either."""
+    if data:
+        try:
+            return base64.b64decode(data, validate=True)
+        except (binascii.Error, ValueError) as wrong:
+            raise KubeconfigError(f"{what}-data is not base64: {wrong}") from wrong
+    return Path(file).read_bytes() if file else None
+
+
+def _read(file: Path) -> _Document:
+    try:
+        document = yaml.load(file.read_text(encoding="utf-8"), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+        return msgspec.convert({} if document is None else document, _Document, strict=True)
+    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as wrong:
+        raise KubeconfigError(f"{file} is not YAML: {' '.join(str(wrong).split())}") from wrong
+    except (msgspec.ValidationError, TypeError) as wrong:
+        raise KubeconfigError(f"{file}: {wrong}") from wrong
+
+
+def _unique(entries: Sequence[Entry] | None, what: str) -> Iterator[Entry]:
+    names: set[str] = set()
+    for entry in entries or ():
+        if entry.name in names:
+            raise KubeconfigError(f"{what} has two entries with the name {entry.name!r}")
+        names.add(entry.name)
+        yield entry
+
+
+def _absolute(part: Any, folder: Path, names: Sequence[str]) -> Any:
+    """Return a part of the document whose paths are relative to no file any more."""
+    paths = {name: str(folder / value) for name in names if (value := getattr(part, name))}
+    return msgspec.structs.replace(part, **paths)
+
+
+def _with_plugin(user: User, folder: Path) -> User:
+    """Return a user whose exec plugin is looked for as client-go does: a name on the PATH, a path beside the file.
+
+    For an apiVersion before v1 the interactiveMode has a default.
+    """
+    plugin = user.exec
+    if plugin is None:
+        return user
+    command = str(folder / plugin.command) if os.sep in plugin.command else plugin.command
+    is_old = plugin.api_version != API_VERSIONS[0]
+    mode = plugin.interactive_mode or ("IfAvailable" if is_old else None)
+    return msgspec.structs.replace(user, exec=msgspec.structs.replace(plugin, command=command, interactive_mode=mode))
+
+
+def _cluster_faults(name: str, cluster: Cluster) -> Iterator[str]:
+    about = f"cluster {name!r}"
+    if not cluster.server:
+        yield f"{about}: server is missing"
+    if cluster.certificate_authority and cluster.certificate_authority_data:
+        yield f"{about}: certificate-authority and certificate-authority-data are both given"
+    if cluster.insecure_skip_tls_verify and (cluster.certificate_authority or cluster.certificate_authority_data):
+        yield f"{about}: insecure-skip-tls-verify and a certificate-authority are both given"
+
+
+def _user_faults(name: str, user: User) -> Iterator[str]:
+    about = f"user {name!r}"
+    if user.token and (user.username or user.password):
+        yield f"{about}: token and username or password are both given"
+    if (user.client_certificate or user.client_certificate_data) and not (user.client_key or user.client_key_data):
+        yield f"{about}: client-certificate has no client-key"
+    if user.auth_provider is not None:
+        provider = user.auth_provider.get("name")
+        yield f"{about}: auth-provider {provider!r} is not supported: use an exec plugin"
+    others = (user.impersonate_uid, user.impersonate_groups, user.impersonate_user_extra)
+    if any(others) and not user.impersonate:
+        yield f"{about}: as-uid, as-groups and as-user-extra need as"
+    if user.exec is not None:
+        yield from _plugin_faults(f"{about}: exec", user.exec)
+
+
+def _plugin_faults(about: str, plugin: ExecPlugin) -> Iterator[str]:
+    if not plugin.command:
+        yield f"{about}.command is missing"
+    if plugin.api_version not in API_VERSIONS:
+        yield f"{about}.apiVersion: {plugin.api_version!r} is neither {API_VERSIONS[0]} nor {API_VERSIONS[1]}"
+    if plugin.interactive_mode not in _MODES:
+        yield f"{about}.interactiveMode: {plugin.interactive_mode!r} is none of {', '.join(_MODES)}"
+    if not all(one.name for one in plugin.env or ()):
+        yield f"{about}.env has an entry without name"
+
+
+def impersonation(user: User) -> Mapping[str, Sequence[str]]:
+    """Return the headers by which a user acts as another one."""
+    if not user.impersonate:
+        return {}
+    headers: dict[str, Sequence[str]] = {"Impersonate-User": (user.impersonate,)}
+    if user.impersonate_uid:
+        headers["Impersonate-Uid"] = (user.impersonate_uid,)
+    if user.impersonate_groups:
+        headers["Impersonate-Group"] = tuple(user.impersonate_groups)
+    for key, values in (user.impersonate_user_extra or {}).items():
+        headers[f"Impersonate-Extra-{_escaped(key)}"] = tuple(values)
+    return headers
+
+
+def _escaped(key: str) -> str:
+    """Return a key as a part of a header's name: all but RFC 7230's token characters, and %, as %XX.
+
+    Source: headerKeyEscape in transport/round_trippers.go of client-go.
+    """
+    plain = "!#$&'*+-.^_`|~"
+    return "".join(
+        chr(byte) if chr(byte).isascii() and (chr(byte).isalnum() or chr(byte) in plain) else f"%{byte:02X}"
+        for byte in key.encode()
+    )
