@@ -4,7 +4,8 @@
 
 Members of a group start together or not at all. ``name_from`` in the place of ``name`` is a label of the pod whose
 value is the name, for templates of which a controller makes several groups. Without either the group is the pods of
-one controller. Beside a PodGroup, which has a name and a number of its own, ``min`` may be absent.
+one controller. Beside a PodGroup, which has a name and a number of its own, ``min`` may be absent. ``disruption`` says
+whether preemption may send members away one by one.
 """
 
 import re
@@ -23,9 +24,11 @@ MOST_MEMBERS = 4096
 MOST_LEVELS = 8
 # same: interface k of all members on one network. index: interface k on the k-th network of its node.
 Rails = Literal["same", "index"]
+# group: all members or none; only those beyond min go one by one. pod: each goes one by one.
+Disruption = Literal["group", "pod"]
 # Values that are named where members differ.
 _NAMED = 3
-_KNOWN = frozenset({"name", "name_from", "min", "within", "prefer", "rails"})
+_KNOWN = frozenset({"name", "name_from", "min", "within", "prefer", "rails", "disruption"})
 _NAME = re.compile(r"[a-z0-9](?:[-a-z0-9.]{0,251}[a-z0-9])?", re.ASCII)
 # A label's key. Source: apimachinery's IsQualifiedName.
 _LABEL_KEY = re.compile(
@@ -38,7 +41,8 @@ class GroupRequest:
     """What a pod says about its group; None or empty for what it leaves out.
 
     ``min`` is how many members must start together, ``within`` the node label whose value all share, ``prefer`` such
-    labels from narrow to wide. ``name_from`` is the label of the pod whose value is the name.
+    labels from narrow to wide. ``name_from`` is the label of the pod whose value is the name. ``disruption`` is how
+    preemption treats its members, "group" if it is left out.
     """
 
     name: str | None = None
@@ -47,6 +51,7 @@ class GroupRequest:
     prefer: tuple[str, ...] = ()
     rails: Rails | None = None
     name_from: str | None = None
+    disruption: Disruption | None = None
 
 
 def read_group(annotations: Mapping[str, str]) -> GroupRequest | None:
@@ -80,6 +85,7 @@ def _read(text: str) -> GroupRequest:
         prefer=document.optional("prefer", _levels) or (),
         rails=document.optional("rails", _rails),
         name_from=document.optional("name_from", lambda value: _name_from(value, name)),
+        disruption=document.optional("disruption", _disruption),
     )
 
 
@@ -112,4 +118,9 @@ def _levels(value: Value) -> tuple[str, ...]:
 
 def _rails(value: Value) -> Rails:
     choices: tuple[Rails, Rails] = ("same", "index")
+    return value.choice(*choices)
+
+
+def _disruption(value: Value) -> Disruption:
+    choices: tuple[Disruption, Disruption] = ("group", "pod")
     return value.choice(*choices)

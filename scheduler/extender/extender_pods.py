@@ -6,7 +6,7 @@ here: they are reserved from `reserve` on, until `ended` or the watch shows what
 the watch has shown get any: a list requested earlier may lack the others, and would free their VFs.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import msgspec
@@ -16,12 +16,13 @@ from mooring.annotations.assignment import dump_assignment
 from mooring.nic.pci import pcie_root
 from scheduler.cache.assigned_pod import AssignedPod
 from scheduler.cache.cache import Cache
+from scheduler.cache.groups.placed_groups import PlacedGroups
 from scheduler.constraints.kinds import Kinds
 from scheduler.cycle.decisions import Bind, SignAssignment, annotations_of, validate_annotations
 from scheduler.cycle.node_dry_run import DryRuns, NodeDryRun, assigned_pod_for
 from scheduler.cycle.nominations import NominatedPods
 from scheduler.cycle.preemption.disruption_budgets import Budgets
-from scheduler.cycle.preemption.potential_victims import importance, pods_of, single, split
+from scheduler.cycle.preemption.potential_victims import PotentialVictims, Victim, importance, pods_of, split
 from scheduler.cycle.preemption.select_victims import not_reprieved
 from scheduler.extender.bound_without_vfs import BoundWithoutVfs
 from scheduler.extender.roots import Claimed, OutOfSteps, RootCapacity, divisions
@@ -72,8 +73,7 @@ class ExtenderPods:
     queue: Queue
     nominated_pods: NominatedPods
     budgets: Budgets
-    # Whether a pod, by its uid, is in a group that may only be disrupted as a whole.
-    is_spared: Callable[[str], bool]
+    groups: PlacedGroups
     kinds: Kinds
     bound_without_vfs: BoundWithoutVfs = field(default_factory=BoundWithoutVfs)
     sign: SignAssignment | None = None
@@ -183,23 +183,19 @@ class ExtenderPods:
                     dry_run.take_off(assigned_pods.pop(uid))
             if not dry_run.refusal():
                 return victims
-            return self._more(
-                dry_run,
-                victims,
-                [assigned_pod for assigned_pod in assigned_pods.values() if assigned_pod.priority < pod_info.priority],
-            )
+            potential_victims = PotentialVictims(self.cache, self.groups).on(self.cache, frozenset(victims.uids))
+            return self._more(dry_run, victims, potential_victims.below(node, pod_info.priority))
 
-    def _more(self, dry_run: NodeDryRun, victims: Victims, lower: list[AssignedPod]) -> Victims | None:
-        """Add the less important pods that must go as well; kube-scheduler does not know the assumed ones."""
-        lower = [
-            assigned_pod for assigned_pod in lower if not assigned_pod.assumed and not self.is_spared(assigned_pod.uid)
-        ]
-        for assigned_pod in lower:
-            dry_run.take_off(assigned_pod)
+    def _more(self, dry_run: NodeDryRun, victims: Victims, lower: list[Victim]) -> Victims | None:
+        """Add the less important pods that must go as well; kube-scheduler does not know the assumed ones.
+
+        No group goes as a whole: kube-scheduler deletes pods of the one node only.
+        """
+        singles = [victim for victim in lower if not victim.is_whole and not victim.pods[0].assumed]
+        dry_run.take_off(*pods_of(singles))
         if dry_run.refusal():
             return None
-        singles = sorted((single(assigned_pod, assigned_pod.priority) for assigned_pod in lower), key=importance)
-        breaking, others = split(self.budgets, singles)
+        breaking, others = split(self.budgets, sorted(singles, key=importance))
         doomed = not_reprieved(dry_run, breaking)
         more = pods_of([*doomed, *not_reprieved(dry_run, others)])
         return Victims(

@@ -39,6 +39,7 @@ from scheduler.state.groups.group_scheduling import GroupScheduling
 from scheduler.state.nomination_takeover import NominationTakeover
 from scheduler.state.nomination_waits import NominationWaits
 from scheduler.state.open_binds import OpenBinds
+from scheduler.state.open_removals import OpenRemovals
 from scheduler.state.pod_scheduling import PodScheduling
 from scheduler.state.pre_binding import PreBinding
 from scheduler.state.rates.rate_changes import RateChanges, SignRates
@@ -89,7 +90,7 @@ class Machine:
         self.lost_vfs = LostVfs(state, never_started, lost_vf_options)
         self.rate_changes = RateChanges(state, sign_rates)
         bound_without_vfs = BoundWithoutVfs(scheduler_name)
-        self._open_binds = OpenBinds(state)
+        self._open_binds, self._open_removals = OpenBinds(state), OpenRemovals(state.removals)
         self.parts = self._parts(kinds, preemption, refusing_nodes, never_started, bound_without_vfs)
         self.event_handlers = EventHandlers(state, self.group_scheduling, self.parts)
         self.nomination_takeover = NominationTakeover(state)
@@ -121,6 +122,7 @@ class Machine:
             bound_without_vfs,
             ConstraintFaults(kinds),
             self._open_binds,
+            self._open_removals,
         )
 
     def nodes(self, event: Change[Node], now: float) -> list[Instruction]:
@@ -141,6 +143,10 @@ class Machine:
         instructions: list[Instruction] = []
         for part in self.parts:
             instructions += part.finished(order, result, now)
+        return self._begin_writes(instructions, now)
+
+    def _begin_writes(self, instructions: list[Instruction], now: float) -> list[Instruction]:
+        self._open_removals.begin(instructions)
         return self._open_binds.begin(instructions, now)
 
     def step(self, now: float, record_phase: RecordPhase = ignore_phase) -> list[Instruction] | None:
@@ -149,7 +155,7 @@ class Machine:
         ``record_phase`` is called with each phase that ends.
         """
         instructions = self._step(now, record_phase)
-        return None if instructions is None else self._open_binds.begin(instructions, now)
+        return None if instructions is None else self._begin_writes(instructions, now)
 
     def _step(self, now: float, record_phase: RecordPhase) -> list[Instruction] | None:
         self.has_set_aside = False
@@ -218,7 +224,7 @@ class Machine:
         instructions: list[Instruction] = []
         for part in self.parts:
             instructions += part.tick(now)
-        return self._open_binds.begin(instructions, now)
+        return self._begin_writes(instructions, now)
 
     def report_again(self) -> list[Instruction]:
         """Return the reports that hold until a person acts: a new leader sends them again."""
@@ -263,7 +269,7 @@ def _extender_pods(
         queue=state.queue,
         nominated_pods=state.nominator,
         budgets=state.budgets,
-        is_spared=state.placed_groups.is_whole,
+        groups=state.placed_groups,
         kinds=kinds,
         bound_without_vfs=bound_without_vfs,
         sign=sign,

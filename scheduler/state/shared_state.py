@@ -27,7 +27,9 @@ class SharedState:
         self.budgets = Budgets()
         self.cluster_objects = ClusterObjects(self.cache.pod_counts, self.budgets)
         self.groups_by_pod, self.known_pod_groups = GroupsByPod(), KnownPodGroups()
-        self.placed_groups = PlacedGroups(self.groups_by_pod, self.known_pod_groups)
+        # By uid the pods whose removal is ordered and not shown yet.
+        self.removals: set[str] = set()
+        self.placed_groups = PlacedGroups(self.groups_by_pod, self.known_pod_groups, self.removals)
         self.queue = Queue()
         self.nominator = Nominator(self.queue)
         self.volume_waits = VolumeWaits(self.cache.volumes, self.cache.node)

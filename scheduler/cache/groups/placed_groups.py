@@ -1,36 +1,90 @@
 """What preemption asks about the groups of assigned pods. Pure."""
 
+from collections.abc import Set
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from scheduler.cache.groups.groups_by_pod import GroupsByPod
 from scheduler.cache.groups.known_pod_groups import KnownPodGroups
 from scheduler.kube.group_membership import GroupKey
+from scheduler.kube.pod_groups import GroupPolicy
+
+
+class PlacedMembers(NamedTuple):
+    """A group's members that have a node; ``spare`` of ``uids`` may go one by one, more only with all.
+
+    ``leaving`` are further ones, which go anyway.
+    """
+
+    uids: list[str]
+    spare: int
+    leaving: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
 class PlacedGroups:
-    """The groups of pods that have a node, read from the members and the PodGroups; it keeps nothing itself."""
+    """The groups of pods that have a node, read from the members and the PodGroups; it keeps nothing itself.
+
+    ``removals`` are the uids of pods whose deletion or eviction is ordered and not shown yet.
+    """
 
     groups_by_pod: GroupsByPod
     known_pod_groups: KnownPodGroups
+    removals: Set[str] = frozenset()
 
     @property
     def any_known(self) -> bool:
-        """Return whether there is any PodGroup: without one every pod is a victim by itself, of its own priority."""
-        return self.known_pod_groups.has_any or bool(self.known_pod_groups.whole_groups)
-
-    def is_whole(self, uid: str) -> bool:
-        """Return whether a pod is a placed member of a group that may only be disrupted as a whole."""
-        return self.whole_group_of(uid) is not None
+        """Return whether there is any group: without one every pod is a victim by itself, of its own priority."""
+        return self.known_pod_groups.has_any or next(iter(self.groups_by_pod), None) is not None
 
     def whole_group_of(self, uid: str) -> GroupKey | None:
-        """Return the group of a placed pod that may only be disrupted as a whole; None for any other pod."""
-        if not self.known_pod_groups.whole_groups or self.groups_by_pod.standing(uid) != "placed":
+        """Return the group of a placed pod that goes as a whole by its PodGroup; None for any other pod."""
+        membership, whole_groups = self.groups_by_pod.of(uid), self.known_pod_groups.whole_groups
+        if membership is None or membership.key not in whole_groups:
             return None
+        return membership.key if self.groups_by_pod.standing(uid) == "placed" else None
+
+    def group_of(self, uid: str) -> GroupKey | None:
+        """Return the group of a placed pod, unless its PodGroup lets each member go; None for any other pod."""
         membership = self.groups_by_pod.of(uid)
-        return (
-            membership.key if membership is not None and membership.key in self.known_pod_groups.whole_groups else None
-        )
+        if membership is None or membership.key.has_pod_group:
+            return self.whole_group_of(uid)
+        return membership.key if self.groups_by_pod.standing(uid) == "placed" else None
+
+    def members(self, key: GroupKey) -> PlacedMembers:
+        """Return the placed members, and how many of them may go one by one.
+
+        A PodGroup says whether any may. By the annotation those may that are more than ``min``, and all if each member
+        says so. Members that have a node may differ: the largest ``min`` counts. Where all are to go, they go together.
+        """
+        placed = self.placed(key)
+        staying = [uid for uid in placed if uid not in self.removals]
+        uids = staying or placed
+        if key.has_pod_group:
+            spare = 0 if key in self.known_pod_groups.whole_groups else len(uids)
+        else:
+            min_members = self._annotated_min(uids)
+            spare = max(len(staying) - min_members, 0) if min_members > 1 else len(uids)
+        return PlacedMembers(uids, spare, frozenset(placed).difference(uids))
+
+    def whole_min(self, key: GroupKey) -> int:
+        """Return how many members a group needs that goes as a whole; 0 for another one, and if that is not known."""
+        if not key.has_pod_group:
+            min_members = self._annotated_min(self.placed(key))
+            return min_members if min_members > 1 else 0
+        policy = self.known_pod_groups.of(key) if key in self.known_pod_groups.whole_groups else None
+        return policy.min if isinstance(policy, GroupPolicy) else 0
+
+    def _annotated_min(self, uids: list[str]) -> int:
+        """Return the largest min of members by annotation; 0 if all let each of them go."""
+        asked = {membership.asked for uid in uids if (membership := self.groups_by_pod.of(uid)) is not None}
+        return 0 if all(one.disruption == "pod" for one in asked) else max(one.min or 1 for one in asked)
+
+    def may_go(self, uid: str) -> bool:
+        """Return whether a pod may go without others of its group."""
+        key = self.group_of(uid)
+        members = self.members(key) if key is not None else None
+        return members is None or members.spare > 0 or uid in members.leaving
 
     def placed(self, key: GroupKey) -> list[str]:
         """Return the uids of a group's placed members."""

@@ -54,6 +54,7 @@ def read_group(key: GroupKey, pod_group: Known, requests: Collection[GroupReques
     for field, own, group_value in (
         ("min", request.min, pod_group.min),
         ("within", request.within, pod_group.within or None),
+        ("disruption", request.disruption, "group" if pod_group.as_a_whole else "pod"),
     ):
         if own is not None and own != group_value:
             says = "names none" if group_value is None else f"says {group_value!r}"

@@ -1,13 +1,18 @@
-"""What preemption can send away: a pod, or a group that may only be disrupted as a whole. Pure.
+"""What preemption can send away: a pod, or a group that goes as a whole. Pure.
 
-Such a group is one victim: all of its placed members go, wherever they are, or none. It counts as one where victims are
-compared, and each of its pods counts against its disruption budgets. A member of a PodGroup with a priority has that
-priority as a victim too. Source: kube-scheduler 1.37's framework/preemption (types.go: getCrossNodesVictims,
-getPodPriority; util.go: MoreImportantVictim, FilterVictimsWithPDBViolation).
+A group goes as a whole if its PodGroup says so, or if the annotation of its members does not say otherwise: all of its
+placed members go, wherever they are, or none. Of a group by annotation the members beyond ``min`` also go one by one,
+as pods on their own do, until ``min`` are left. Each pod counts against its disruption budgets.
+
+Where victims are compared, a PodGroup counts as one, and its members have its priority if it has one. Source:
+kube-scheduler 1.37's framework/preemption (types.go: getCrossNodesVictims, getPodPriority; util.go:
+MoreImportantVictim, FilterVictimsWithPDBViolation). A group by annotation counts as all of its pods, and at the same
+highest priority any number of pods on their own goes before it.
 """
 
 import copy
 from collections.abc import Iterable, Iterator, Sequence, Set
+from typing import NamedTuple
 
 import msgspec
 
@@ -24,9 +29,10 @@ _NOT_STARTED = "~"
 
 
 class Victim(msgspec.Struct, frozen=True):
-    """Pods that go together; ``here`` are those on the node that is looked at. ``group`` is None for a single pod.
+    """Pods that go together; ``here`` are those on the node that is looked at.
 
-    ``started`` is since when the longest running of the pods has run.
+    ``started`` is since when the longest running of the pods has run. ``group`` is that of which it is the whole, or a
+    member beyond ``min``: then it goes whenever the whole does. It is None for other pods.
     """
 
     pods: tuple[AssignedPod, ...]
@@ -34,22 +40,32 @@ class Victim(msgspec.Struct, frozen=True):
     priority: int
     started: str
     group: GroupKey | None = None
+    is_whole: bool = False
+
+    @property
+    def count(self) -> int:
+        """As how many victims it is compared."""
+        return len(self.pods) if self.is_whole and self.group is not None and not self.group.has_pod_group else 1
 
 
-def single(assigned_pod: AssignedPod, priority: int) -> Victim:
+def single(assigned_pod: AssignedPod, priority: int, group: GroupKey | None = None) -> Victim:
     """Return a pod as a victim by itself, with its priority as one."""
     pods = (assigned_pod,)
-    return Victim(pods, pods, priority, assigned_pod.started or _NOT_STARTED)
+    return Victim(pods, pods, priority, assigned_pod.started or _NOT_STARTED, group)
 
 
-# What a set of victims costs, the least first: violated budgets, highest priority, sum of priorities, victims.
-Loss = tuple[int, int, int, int]
+# What a set of victims costs, the least first: violated budgets, highest priority, groups by annotation of that
+# priority, sum of priorities, victims, pods of groups by annotation.
+Loss = tuple[int, int, int, int, int, int]
 
 
 def loss_of(victims: Sequence[Victim], broken_budgets: int) -> Loss:
-    """Return the loss in kube-scheduler's order; no victims cost the least."""
-    priorities = [victim.priority + _ABOVE_ZERO for victim in victims]
-    return broken_budgets, max(priorities, default=-1), sum(priorities), len(priorities)
+    """Return the loss in kube-scheduler's order, with groups in their places; no victims cost the least."""
+    highest = max((victim.priority + _ABOVE_ZERO for victim in victims), default=-1)
+    groups = sum(victim.count > 1 and victim.priority + _ABOVE_ZERO == highest for victim in victims)
+    priorities = sum((victim.priority + _ABOVE_ZERO) * victim.count for victim in victims)
+    pods_of_groups = sum(victim.count for victim in victims if victim.count > 1)
+    return broken_budgets, highest, groups, priorities, sum(victim.count for victim in victims), pods_of_groups
 
 
 def since(victims: Sequence[Victim]) -> str:
@@ -63,7 +79,15 @@ def importance(victim: Victim) -> tuple[int, bool, int, str]:
 
     By priority, then groups before pods, large groups before small ones, then by the earliest start.
     """
-    return -victim.priority, victim.group is None, -len(victim.pods), victim.started
+    return -victim.priority, not victim.is_whole, -len(victim.pods), victim.started
+
+
+def with_spare_members(victims: Sequence[Victim], candidates: Iterable[Victim]) -> list[Victim]:
+    """Return victims, and of the groups that go as a whole also the candidates that are members beyond ``min``."""
+    whole_groups = {victim.group for victim in victims if victim.is_whole}
+    chosen = set(map(id, victims))
+    spare_members = (victim for victim in candidates if victim.group in whole_groups and id(victim) not in chosen)
+    return [*victims, *spare_members] if whole_groups else list(victims)
 
 
 def here(victims: Iterable[Victim]) -> list[AssignedPod]:
@@ -87,41 +111,74 @@ def split(budgets: Objections, victims: Sequence[Victim]) -> tuple[list[Victim],
     return violators, rest
 
 
+class _Group(NamedTuple):
+    """A group on the nodes that are looked at: its pods there, of which ``spare`` may go one by one.
+
+    The pods that are ``leaving`` go without the others.
+    """
+
+    key: GroupKey
+    pods: tuple[AssignedPod, ...]
+    spare: int
+    leaving: Set[str]
+    priority: int
+    started: str
+
+
 class PotentialVictims:
-    """What is assigned, as victims of lower priority than some pod."""
+    """What is assigned, as victims of lower priority than some pod.
+
+    It holds as long as no pod comes or leaves, since it reads each group once: then another one is taken by `on`.
+    """
 
     def __init__(self, cache: Cache, groups: PlacedGroups) -> None:
         self._cache, self._groups, self._snapshot = cache, groups, cache
+        self._exempt_uids: Set[str] = frozenset()
+        self._by_key: dict[GroupKey, _Group] = {}
 
-    def on(self, snapshot: Cache) -> "PotentialVictims":
-        """Return what is on the nodes of a snapshot; the groups, and their pods elsewhere, are those of now."""
+    def on(self, snapshot: Cache, exempt_uids: Set[str] = frozenset()) -> "PotentialVictims":
+        """Return what is on the nodes of a snapshot without the pods of ``exempt_uids``; the groups are those of now.
+
+        What is not there any more counts as gone from its group.
+        """
         victims = copy.copy(self)
-        victims._snapshot = snapshot
+        victims._snapshot, victims._exempt_uids = snapshot, exempt_uids
+        victims._by_key = {}
         return victims
 
-    def below(self, node: str, priority: int, exempt_uids: Set[str] = frozenset()) -> list[Victim]:
-        """Return what is on a node of a lower priority, without the pods of ``exempt_uids``."""
+    def below(self, node: str, priority: int) -> list[Victim]:
+        """Return what is on a node of a lower priority."""
         on_node = self._snapshot.assigned_pods_on(node)
         if not self._groups.any_known:
             # As `single`, without a call for each: every node that is looked at has such pods.
             return [
                 Victim((pod,), (pod,), pod.priority, pod.started or _NOT_STARTED)
                 for pod in on_node
-                if pod.priority < priority and pod.uid not in exempt_uids
+                if pod.priority < priority and pod.uid not in self._exempt_uids
             ]
         groups = dict[GroupKey, list[AssignedPod]]()
-        singles = list[Victim]()
+        victims = list[Victim]()
         for assigned_pod in on_node:
-            if assigned_pod.uid in exempt_uids:
+            if assigned_pod.uid in self._exempt_uids:
                 continue
-            key = self._groups.whole_group_of(assigned_pod.uid)
-            if key is None:
-                if (rank := self._rank(assigned_pod)) < priority:
-                    singles.append(single(assigned_pod, rank))
+            group = self._group_of(assigned_pod.uid)
+            if group is None:
+                victims.append(single(assigned_pod, self._rank(assigned_pod)))
             else:
-                groups.setdefault(key, []).append(assigned_pod)
-        whole_groups = (self._group(key, pods) for key, pods in groups.items())
-        return [*singles, *(victim for victim in whole_groups if victim.priority < priority)]
+                groups.setdefault(group.key, []).append(assigned_pod)
+        for key, pods in groups.items():
+            victims += self._divide(self._group(key), pods)
+        return [victim for victim in victims if victim.priority < priority]
+
+    def _divide(self, group: _Group, pods_here: Sequence[AssignedPod]) -> Iterator[Victim]:
+        """Yield a group's members on a node as victims: the least important that it can spare, and the whole."""
+        singles = sorted((single(pod, self._rank(pod), group.key) for pod in pods_here), key=importance)
+        rest = max(len(singles) - group.spare, 0)
+        yield from singles[rest:]
+        if rest:
+            spare_uids = {pod.uid for pod in pods_of(singles[rest:])}
+            pods = tuple(pod for pod in group.pods if pod.uid not in spare_uids) if spare_uids else group.pods
+            yield Victim(pods, pods_of(singles[:rest]), group.priority, group.started, group.key, is_whole=True)
 
     def has_below(self, priority: int) -> bool:
         """Return whether anything may be below a priority; False only if nothing is."""
@@ -135,27 +192,51 @@ class PotentialVictims:
         """Return the uids of a group's placed members."""
         return frozenset(self._groups.placed(key))
 
-    def is_unchanged(self, victim: Victim) -> bool:
-        """Return whether the same pods are one victim of the same priority now."""
-        first = victim.pods[0]
-        key = self._groups.whole_group_of(first.uid)
-        now = self._group(key) if key is not None else single(first, self._rank(first))
-        is_same = (now.group, now.priority) == (victim.group, victim.priority)
-        return is_same and {pod.uid for pod in now.pods} == {pod.uid for pod in victim.pods}
+    def are_unchanged(self, victims: Iterable[Victim]) -> bool:
+        """Return whether these are victims of the same priorities now, and leave of each group nothing or enough."""
+        now, by_group = self.on(self._cache), dict[GroupKey, set[str]]()
+        for victim in victims:
+            first = victim.pods[0]
+            group = now._group_of(first.uid)
+            if (group.key if group is not None else None) != victim.group:
+                return False
+            if victim.priority != (group.priority if group is not None and victim.is_whole else now._rank(first)):
+                return False
+            if group is not None:
+                by_group.setdefault(group.key, set()).update(pod.uid for pod in victim.pods)
+        groups = ((now._group(key), uids) for key, uids in by_group.items())
+        return all(len(uids) <= group.spare or uids == {pod.uid for pod in group.pods} for group, uids in groups)
 
     def _rank(self, assigned_pod: AssignedPod) -> int:
         """Return the priority of a pod as a victim by itself."""
         own = self._groups.priority_as_victim(assigned_pod.uid)
         return assigned_pod.priority if own is None else own
 
-    def _group(self, key: GroupKey, pods_here: Sequence[AssignedPod] = ()) -> Victim:
-        pods = tuple(self._pods(key))
-        own = self._groups.priority_as_victim(pods[0].uid)
-        rank = max(assigned_pod.priority for assigned_pod in pods) if own is None else own
-        start = min(assigned_pod.started or _NOT_STARTED for assigned_pod in pods)
-        return Victim(pods, tuple(pods_here), rank, start, key)
+    def _group_of(self, uid: str) -> _Group | None:
+        """Return the group of a pod of which not every member may go by itself."""
+        key = self._groups.group_of(uid)
+        group = self._group(key) if key is not None else None
+        return group if group is not None and group.spare < len(group.pods) and uid not in group.leaving else None
 
-    def _pods(self, key: GroupKey) -> Iterator[AssignedPod]:
-        for uid in self._groups.placed(key):
-            if (assigned_pod := self._cache.assigned(uid)) is not None:
-                yield assigned_pod
+    def _group(self, key: GroupKey) -> _Group:
+        if key not in self._by_key:
+            self._by_key[key] = self._read_group(key)
+        return self._by_key[key]
+
+    def _read_group(self, key: GroupKey) -> _Group:
+        members = self._groups.members(key)
+        pods = tuple(pod for uid in members.uids if (pod := self._pod(uid)) is not None)
+        own = self._groups.priority_as_victim(pods[0].uid) if pods else None
+        rank = max((assigned_pod.priority for assigned_pod in pods), default=0) if own is None else own
+        start = min((assigned_pod.started or _NOT_STARTED for assigned_pod in pods), default=_NOT_STARTED)
+        may_each_go = members.spare == len(members.uids)
+        spare = len(pods) if may_each_go else max(members.spare - (len(members.uids) - len(pods)), 0)
+        return _Group(key, pods, spare, members.leaving, rank, start)
+
+    def _pod(self, uid: str) -> AssignedPod | None:
+        """Return a pod, unless it is exempt or not on the nodes that are looked at."""
+        assigned_pod = self._cache.assigned(uid)
+        if assigned_pod is None or uid in self._exempt_uids:
+            return None
+        is_there = self._snapshot is self._cache or self._snapshot.assigned_on(assigned_pod.node, uid) is not None
+        return assigned_pod if is_there else None

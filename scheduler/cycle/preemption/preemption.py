@@ -199,12 +199,13 @@ class Preemption:
         pod_info, names, priority = dry_runs.pod_info, self._cache.nodes.names, dry_runs.pod_info.priority
         nominated = self._nominated_pods.counting_for(pod_info)
         stuck = self._still_stuck() if pod_info.interfaces else frozenset[str]()
+        potential_victims = self._victims.on(self._cache)
 
         def find(row: int) -> tuple[Found, int]:
             node = names[row]
             if node in stuck:
                 return (_STUCK,), 0
-            lower, comparisons = self._victims.below(node, priority), self._budgets.compared
+            lower, comparisons = potential_victims.below(node, priority), self._budgets.compared
             result = select_victims_on_node(dry_runs, row, lower, nominated.get(node, ()), self._budgets)
             return result, len(lower) + (self._budgets.compared - comparisons) // _BUDGETS_AS_LONG
 

@@ -18,7 +18,17 @@ from scheduler.cache.node_columns import NodeColumns
 from scheduler.cycle.node_dry_run import DryRuns, NodeDryRun
 from scheduler.cycle.placement_budget import PlacementBudget
 from scheduler.cycle.preemption.disruption_budgets import Objections
-from scheduler.cycle.preemption.potential_victims import Loss, Victim, here, importance, loss_of, pods_of, since, split
+from scheduler.cycle.preemption.potential_victims import (
+    Loss,
+    Victim,
+    here,
+    importance,
+    loss_of,
+    pods_of,
+    since,
+    split,
+    with_spare_members,
+)
 from scheduler.placement.place import SEARCHED_AT_ONCE
 from scheduler.plugins.interface import Texts
 
@@ -73,7 +83,8 @@ def select_victims_on_node(
             return refusal
         violators, rest = split(budgets, sorted(lower, key=importance))
         violating_victims = not_reprieved(dry_run, violators)
-        victims = sorted([*violating_victims, *not_reprieved(dry_run, rest)], key=importance)
+        victims = with_spare_members([*violating_victims, *not_reprieved(dry_run, rest)], lower)
+        victims.sort(key=importance)
     if not victims:
         return (NO_VICTIMS,)
     return Candidate(row, tuple(victims), _count_violations(violating_victims, budgets))

@@ -22,9 +22,8 @@ from scheduler.cache.assigned_pod import mark_of, pod_reference
 from scheduler.cache.cache import Cache
 from scheduler.cache.groups.placed_groups import PlacedGroups
 from scheduler.cycle.instructions import Evict, Instruction, Order, Result
-from scheduler.kube.group_membership import GroupKey
+from scheduler.kube.group_membership import GroupKey, membership_if_readable
 from scheduler.kube.objects import Pod
-from scheduler.kube.pod_groups import GroupPolicy
 from scheduler.pending.part import Part
 
 # How long the deletions of an order may be under way.
@@ -68,8 +67,9 @@ class MarkedMembers(Part):
 
     def pod_updated(self, pod: Pod, now: float) -> None:
         uid = pod.metadata.uid
-        is_member = pod.spec.scheduling_group is not None and bool(pod.spec.node_name)
-        mark = mark_of(pod, self._scheduler_name) if is_member else None
+        mark = mark_of(pod, self._scheduler_name) if pod.spec.node_name else None
+        if mark is not None and membership_if_readable(pod) is None:
+            mark = None
         member = self._members.get(uid)
         if mark is None:
             if member is not None and member.stage in ("seen", "waiting"):
@@ -137,18 +137,14 @@ class MarkedMembers(Part):
 
     def _is_cut_short(self, key: GroupKey) -> bool:
         """Return whether it is certain that some of a group were deleted by an order, and the others were to be."""
-        policy, members = self._groups.known_pod_groups.of(key), self._groups.groups_by_pod.get(key)
-        if (
-            members is None
-            or not isinstance(policy, GroupPolicy)
-            or key not in self._groups.known_pod_groups.whole_groups
-        ):
+        members, min_members = self._groups.groups_by_pod.get(key), self._groups.whole_min(key)
+        if members is None or not min_members:
             return False
         marks = [self._members.get(uid) for uid in members.of("placed")]
         waiting_marks = [mark for mark in marks if mark is not None and mark.stage == "waiting"]
         if len(waiting_marks) < len(marks):
             return False
-        return members.counting < policy.min or any(mark.is_evident for mark in waiting_marks)
+        return members.counting < min_members or any(mark.is_evident for mark in waiting_marks)
 
     def _drop_deleted_pods(self) -> None:
         self._members = {uid: member for uid, member in self._members.items() if self._cache.assigned(uid) is not None}

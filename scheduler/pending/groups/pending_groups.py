@@ -91,6 +91,9 @@ class PendingGroups:
             self._conditions.note(membership.key, now)
             if state.times is None or self.members(membership.key).states[uid].times is not None:
                 return
+        elif standing == state.standing == "placed":
+            # Its annotation has changed: others of it may be victims now.
+            self._queue.move_on_event(LEAVING, now)
         self._stand(uid, membership, state)
         if state.standing == "placed" and self._known_pod_groups.pod_group(membership.key) is not None:
             self._conditions.note(membership.key, now)

@@ -82,7 +82,7 @@ class LostVfs(Part):
     """The running pods that are due, by uid."""
 
     def __init__(self, state: SharedState, never_started: NeverStarted, options: LostVfOptions) -> None:
-        self._cache, self._groups_by_pod = state.cache, state.groups_by_pod
+        self._cache, self._groups = state.cache, state.placed_groups
         self._never_started = never_started
         self._options = options
         self._losses: dict[str, _Loss] = {}
@@ -227,10 +227,10 @@ class LostVfs(Part):
                 yield Evict(pod_reference(assigned_pod), f"{about}, {time}", "LostVfs")
 
     def _group_of(self, uid: str) -> list[AssignedPod]:
-        """Return the pods that go with one: the bound members of its group, or itself."""
-        membership = self._groups_by_pod.of(uid)
-        members = self._groups_by_pod.get(membership.key) if membership is not None else None
-        uids = members.of("placed") if members is not None else []
+        """Return the pods that go with one: the bound members of its group, unless that can spare it."""
+        membership = self._groups.groups_by_pod.of(uid)
+        is_spared = membership is None or (not membership.key.has_pod_group and self._groups.may_go(uid))
+        uids = [] if is_spared or membership is None else self._groups.placed(membership.key)
         assigned_pods = [
             assigned_pod
             for member_uid in {uid: None, **dict.fromkeys(uids)}

@@ -247,6 +247,19 @@ def test_a_member_of_a_group_that_is_disrupted_as_a_whole_is_not_added_to_the_vi
     assert scene.extender_pods.make_room(one, "n1", chosen, NOW) == chosen
 
 
+def test_only_members_that_a_group_can_spare_are_added_to_the_victims(scene: Scene) -> None:
+    """Of three of at least two: one, unless kube-scheduler has chosen one itself."""
+    scene.add_node("n1", vfs=3)
+    members = [scene.member("n1", [vf], '{"name":"train","min":2}') for vf in range(3)]
+    one, two = (scene.pod_info([{}] * count, spec={"priority": 10}) for count in (1, 2))
+    nobody, chosen = Victims((), 0), Victims((members[0].metadata.uid,), 0)
+    spared = scene.extender_pods.make_room(one, "n1", nobody, NOW)
+    assert spared is not None
+    assert len(spared.uids) == 1
+    assert scene.extender_pods.make_room(two, "n1", nobody, NOW) is None
+    assert scene.extender_pods.make_room(two, "n1", chosen, NOW) is None
+
+
 @pytest.mark.parametrize("request_", [[{}], [], None], ids=["vfs", "none", "no-annotation"])
 @pytest.mark.parametrize("how", ["annotation", "PodGroup", "coscheduling"])
 def test_a_member_of_a_group_is_refused_in_words(scene: Scene, make_pod: MakePod, how: str, request_: object) -> None:

@@ -265,6 +265,9 @@ class Jobs:
         for key in {key for uid in gone if (key := groups.whole_group_of(uid)) is not None}:
             if left := set(groups.placed(key)) - gone:
                 self.broken.append(f"{sorted(left)} of {key.name} stay, which may only be disrupted as a whole")
+        for key in {key for uid in gone if (key := groups.group_of(uid)) is not None and not key.has_pod_group}:
+            if 0 < len(left := set(groups.placed(key)) - gone - groups.removals) < groups.whole_min(key):
+                self.broken.append(f"{sorted(left)} of {key.name} stay, which are fewer than it needs")
         job = self.of(order.pod.metadata.uid)
         if job is None:
             return

@@ -179,7 +179,7 @@ class GroupPreemption:
         victims = best.removed.victims
         nodes = {bind.assigned.node for bind in best.binds} | {pod.node for pod in pods_of(victims)}
         is_same = nodes.isdisjoint(snapshot.changed_nodes())
-        return is_same and all(map(self._victims.is_unchanged, victims))
+        return is_same and self._victims.are_unchanged(victims)
 
     def _awaited(self, demand: GroupDemand, now: float) -> GroupPreempted | None:
         """Return a group's nominations while pods on its nodes are being deleted for it, or their VFs are not free."""

@@ -14,7 +14,7 @@ from scheduler.cycle.groups.group_snapshot import GroupSnapshot
 from scheduler.cycle.groups.members import alike
 from scheduler.cycle.groups.preemption.least_loss import flags_of, remove_victims, restore_victims, rows_of
 from scheduler.cycle.preemption.disruption_budgets import Objections
-from scheduler.cycle.preemption.potential_victims import Victim, importance, split
+from scheduler.cycle.preemption.potential_victims import Victim, importance, split, with_spare_members
 from scheduler.cycle.refusals import Among
 from scheduler.kube.pod_info import PodInfo
 
@@ -38,7 +38,7 @@ class Reprieve:
         for victim in (*violators, *rest):
             if self._move_count >= _MAX_MOVES or not (yield from self._stays(victim)):
                 chosen.append(victim)
-        return sorted(chosen, key=importance)
+        return sorted(with_spare_members(chosen, victims), key=importance)
 
     def _stays(self, victim: Victim) -> Steps[bool]:
         """Put a victim back if the members of its nodes have other places then."""

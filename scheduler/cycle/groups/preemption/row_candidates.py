@@ -73,8 +73,9 @@ class RowCandidates:
                 best = self._best()
             if best is None:
                 return None
-            if objections.has_any and (now := find(best.row)[0]) != best:
-                # Victims elsewhere have used up a budget since.
+            depends_on_others = objections.has_any or any(victim.group is not None for victim in best.chosen)
+            if depends_on_others and (now := find(best.row)[0]) != best:
+                # Victims elsewhere have used up a budget since, or what a group can spare.
                 self._push(best.row, now)
             else:
                 del self._candidates[best.row]

@@ -52,7 +52,8 @@ class RowVictims:
     ) -> None:
         self._snapshot, self._below, self._stuck_nodes = snapshot, below, stuck_nodes
         self._budget, self._most = budget, most
-        self._victims, self._exempt_uids = victims.on(snapshot.cache), victims.placed(demand.group.key) | demand.uids
+        self._exempt_uids = victims.placed(demand.group.key) | demand.uids
+        self._victims = victims.on(snapshot.cache, self._exempt_uids)
         self._nominated = snapshot.nominated_pods.counting_for_group(demand.group.key, demand.priority)
         self._rows_of_shapes: dict[bytes, Rows] = {}
         self._steps = PlacementSteps()
@@ -100,10 +101,10 @@ class RowVictims:
     def finder(self, member: PodInfo, objections: Objections) -> SelectVictims:
         """Return a function that finds the victims on a row, as long as nothing in the snapshot moves."""
         dry_runs = DryRuns(member, self._snapshot.cache, self._steps)
-        names = self._snapshot.cache.nodes.names
+        names, victims = self._snapshot.cache.nodes.names, self._victims.on(self._snapshot.cache, self._exempt_uids)
 
         def find(row: int) -> tuple[Found, int]:
-            old_steps, lower = self._steps.spent, self._victims.below(names[row], self._below, self._exempt_uids)
+            old_steps, lower = self._steps.spent, victims.below(names[row], self._below)
             if not lower:
                 # It costs time, and none of what the search may spend: there may be thousands of such nodes.
                 self._budget.charge_move()
@@ -117,10 +118,13 @@ class RowVictims:
         return find
 
     def free_vfs(self, row: int) -> FreeVfs:
-        """Return what a row's PFs have left and what pods hold that may leave, as if nobody else held that."""
+        """Return what a row's PFs have left and what pods hold that may leave, as if nobody else held that.
+
+        Nobody has been removed then for a member.
+        """
         nodes = self._snapshot.cache.nodes
         node, free_vfs = nodes.names[row], nodes.free_vfs_of_row[row]
-        leaving = here(self._victims.below(node, self._below, self._exempt_uids)) if free_vfs.pfs else ()
+        leaving = here(self._victims.below(node, self._below)) if free_vfs.pfs else ()
         if not leaving:
             return free_vfs
         if free_vfs.shared_ports:

@@ -48,11 +48,12 @@ def test_the_annotation_is_read() -> None:
     [
         ('{"min":0}', ".min: 0 is not an integer from 1 to 4096"),
         ('{"min":4097}', ".min: 4097 is not an integer from 1 to 4096"),
-        ('{"size":3}', ".size: unknown field; known are min, name, name_from, prefer, rails, within"),
+        ('{"size":3}', ".size: unknown field; known are disruption, min, name, name_from, prefer, rails, within"),
         ('{"name":"A"}', ".name: 'A' is not a group's name (at most 253 of a-z 0-9 . -, alphanumeric at both ends)"),
         ('{"within":"a/b/c"}', ".within: 'a/b/c' is not a node label's key such as 'topology.kubernetes.io/rack'"),
         ('{"prefer":["a","a"]}', ".prefer: names label 'a' twice"),
         ('{"rails":"any"}', ".rails: 'any' is not one of same, index"),
+        ('{"disruption":"PodGroup"}', ".disruption: 'PodGroup' is not one of group, pod"),
         ('{"name":"a","name_from":"app"}', ".name_from: 'app' cannot give a name beside field 'name', which says 'a'"),
         (
             '{"name_from":"a/b/c"}',
@@ -197,6 +198,10 @@ def test_the_annotation_adds_to_a_pod_group_and_contradicts_nothing() -> None:
     )
     assert sources.read_group(KEY, GroupPolicy(4), [GroupRequest(within=RACK)]) == Refused(
         f"annotation 'mooring.dev/group'.within: {RACK!r} contradicts its PodGroup, which names none"
+    )
+    assert sources.read_group(KEY, GroupPolicy(4), [GroupRequest(disruption="pod")]) == Group(KEY, 4)
+    assert sources.read_group(KEY, GroupPolicy(4), [GroupRequest(disruption="group")]) == Refused(
+        "annotation 'mooring.dev/group'.disruption: 'group' contradicts its PodGroup, which says 'pod'"
     )
 
 

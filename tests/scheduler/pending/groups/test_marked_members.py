@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from mooring import names
 from mooring.kube.events import Changed, Identity, Removed, Unreadable
 from scheduler.cycle.instructions import Evict, Instruction, Report
 from scheduler.kube.objects import Pod
@@ -52,6 +53,11 @@ def _member(
     return life.make_pod(name, None, node="n1", spec=group, metadata=metadata, status=status)
 
 
+def _marked(pod: Pod) -> Pod:
+    mark = {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler", "message": OURS}
+    return changed(pod, status={"conditions": [mark | {"lastTransitionTime": MARKED}]})
+
+
 def _leaving(life: Life, name: str) -> Pod:
     return _member(life, name, OURS, deletionTimestamp=DELETED)
 
@@ -80,6 +86,14 @@ def test_the_rest_of_an_order_is_evicted(life: Life, mode: object) -> None:
     assert (report.reason, report.message) == ("Preempted", f"evicted: {REASON}")
     life.see(changed(member, metadata={"deletionTimestamp": DELETED}))
     assert _in_time(life) == []
+
+
+@pytest.mark.parametrize(("disruption", "evicted"), [("", ["m0"]), (',"disruption":"pod"', [])])
+def test_the_rest_of_a_group_by_annotation_is_evicted(life: Life, disruption: str, evicted: list[str]) -> None:
+    """Unless its members go one by one."""
+    group = {names.GROUP: f'{{"name":"train","min":{MIN}{disruption}}}'}
+    life.see(_marked(life.make_pod("m0", None, node="n1", annotations=group)))
+    assert _in_time(life) == evicted
 
 
 def test_more_than_the_group_needs_go_too_where_others_are_seen_to_go(life: Life) -> None:

@@ -119,6 +119,17 @@ def test_the_placed_members_of_its_group_go_with_it(life: Life) -> None:
     assert evicted(life.work(AFTER_S)) == {"m0": about, "m2": f"pod default/m0 of the same group: {about}"}
 
 
+@pytest.mark.parametrize(
+    ("fields", "others"), [('"min":2', []), ('"min":3,"disruption":"pod"', []), ('"min":3', ["m1", "m2"])]
+)
+def test_a_member_that_its_group_can_spare_goes_alone(life: Life, fields: str, others: list[str]) -> None:
+    """As for preemption: one beyond ``min``, or one of a group whose pods go one by one."""
+    life.nodes("n1", "n2", "n3")
+    first, *_ = running(life, *(life.member(f"m{number}", f'{{"name":"train",{fields}}}') for number in range(3)))
+    publish(life, first.spec.node_name or "", up=False)
+    assert sorted(evicted(life.work(AFTER_S))) == ["m0", *others]
+
+
 def test_only_so_many_are_evicted_in_a_minute(life: Life) -> None:
     """A group counts as one; those that wait keep their turn."""
     life.nodes(*(f"n{number}" for number in range(6)))
