@@ -20,7 +20,7 @@ PAGE = "quick-start.md"
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[Cluster]:
     """Three hosts, as the demo has them."""
-    started = Cluster(tmp_path / "cluster", ("n1", "n2", "n3"), runtime="small")
+    started = Cluster(tmp_path / "cluster", ("n1", "n2", "n3"), runtime="small", is_whole=True)
     try:
         started.start()
         yield started
