@@ -174,6 +174,24 @@ class ExtenderPods:
         except OutOfSteps:
             return None
 
+    def sparing_groups(self, victims_by_node: Mapping[str, Victims]) -> dict[str, Victims]:
+        """Leave out nodes where a group loses more than it can spare, if another node loses nothing more important.
+
+        Kube-scheduler does not know groups by annotation, and chooses among the nodes that are left.
+        """
+        highest, harmless = dict[str, int](), list[int]()
+        for node, victims in victims_by_node.items():
+            pods = [pod for uid in victims.uids if (pod := self.cache.assigned(uid)) is not None]
+            highest[node] = max((pod.priority for pod in pods), default=0)
+            if self.groups.can_spare(victims.uids):
+                harmless.append(highest[node])
+        least = min(harmless, default=None)
+        return {
+            node: victims
+            for node, victims in victims_by_node.items()
+            if least is None or least > highest[node] or self.groups.can_spare(victims.uids)
+        }
+
     def _room_for(self, pod_info: PodInfo, node: str, row: int, victims: Victims, steps: Steps) -> Victims | None:
         dry_runs, nominated = self._dry_runs(pod_info, steps), self._nominated_for(pod_info).get(node, [])
         assigned_pods = {assigned_pod.uid: assigned_pod for assigned_pod in self.cache.assigned_pods_on(node)}

@@ -1,6 +1,6 @@
 """What preemption asks about the groups of assigned pods. Pure."""
 
-from collections.abc import Set
+from collections.abc import Iterable, Set
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -80,11 +80,14 @@ class PlacedGroups:
         asked = {membership.asked for uid in uids if (membership := self.groups_by_pod.of(uid)) is not None}
         return 0 if all(one.disruption == "pod" for one in asked) else max(one.min or 1 for one in asked)
 
-    def may_go(self, uid: str) -> bool:
-        """Return whether a pod may go without others of its group."""
-        key = self.group_of(uid)
-        members = self.members(key) if key is not None else None
-        return members is None or members.spare > 0 or uid in members.leaving
+    def can_spare(self, uids: Iterable[str]) -> bool:
+        """Return whether these pods may go together without others of their groups."""
+        by_group = dict[GroupKey, set[str]]()
+        for uid in uids:
+            if (key := self.group_of(uid)) is not None:
+                by_group.setdefault(key, set()).add(uid)
+        groups = ((self.members(key), chosen) for key, chosen in by_group.items())
+        return all(len(chosen - members.leaving) <= members.spare for members, chosen in groups)
 
     def placed(self, key: GroupKey) -> list[str]:
         """Return the uids of a group's placed members."""

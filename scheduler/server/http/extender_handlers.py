@@ -105,7 +105,7 @@ class ExtenderHandlers:
             async for node in self._in_slices(args.victims):
                 victims = self._extender_pods.make_room(pod_info, node, args.victims[node], self._clock(), claimed)
                 victims_by_node |= {node: victims} if victims is not None else {}
-        return wire_format.preempted(victims_by_node)
+        return wire_format.preempted(self._extender_pods.sparing_groups(victims_by_node))
 
     async def bind(self, body: Body) -> bytes:
         """Bind a pod to the chosen node, with exact VFs."""

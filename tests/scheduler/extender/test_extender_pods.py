@@ -260,6 +260,18 @@ def test_only_members_that_a_group_can_spare_are_added_to_the_victims(scene: Sce
     assert scene.extender_pods.make_room(two, "n1", chosen, NOW) is None
 
 
+@pytest.mark.parametrize(("priority", "nodes"), [(0, {"n2"}), (5, {"n1", "n2"})])
+def test_nodes_are_left_out_where_a_group_would_be_torn(scene: Scene, priority: int, nodes: set[str]) -> None:
+    """Unless all others lose a pod of a higher priority; where there is no other node the choice stands."""
+    for name in ("n1", "n2"):
+        scene.add_node(name, vfs=2)
+    member, _ = (scene.member("n1", [vf], '{"name":"train","min":2}') for vf in range(2))
+    alone = scene.assigned("n2", [0], priority=priority)
+    chosen = {"n1": Victims((member.metadata.uid,), 0), "n2": Victims((alone.metadata.uid,), 0)}
+    assert scene.extender_pods.sparing_groups(chosen).keys() == nodes
+    assert scene.extender_pods.sparing_groups({"n1": chosen["n1"]}).keys() == {"n1"}
+
+
 @pytest.mark.parametrize("request_", [[{}], [], None], ids=["vfs", "none", "no-annotation"])
 @pytest.mark.parametrize("how", ["annotation", "PodGroup", "coscheduling"])
 def test_a_member_of_a_group_is_refused_in_words(scene: Scene, make_pod: MakePod, how: str, request_: object) -> None:
