@@ -16,6 +16,9 @@ from mooring.kube.events import Changed, Identity
 from mooring.natural_order import natural
 from scheduler.cache.assigned_pod import read_assigned_pod
 from scheduler.cache.cache import Cache
+from scheduler.cache.groups.groups_by_pod import GroupsByPod, MemberState
+from scheduler.cache.groups.known_pod_groups import KnownPodGroups
+from scheduler.cache.groups.placed_groups import PlacedGroups
 from scheduler.cache.node_info import read_node
 from scheduler.cache.volumes.volume_cache import PATHS as STORED
 from scheduler.constraints.kinds import Kinds
@@ -26,7 +29,7 @@ from scheduler.cycle.node_dry_run import assigned_pod_for
 from scheduler.cycle.nominations import Nomination
 from scheduler.cycle.preemption.disruption_budgets import Budgets
 from scheduler.cycle.preemption.preemption import Preemption
-from scheduler.kube.group_membership import GroupKey
+from scheduler.kube.group_membership import GroupKey, membership_if_readable
 from scheduler.kube.objects import Node, Pod
 from scheduler.kube.pod_info import PodInfo, read_pod_info
 from scheduler.kube.refused import Refused
@@ -102,11 +105,15 @@ def _scheduling_cycle(
     """Return a scheduling cycle over all that was listed."""
     cache = Cache(kinds)
     nominator, budgets = Nominator(Queue()), Budgets()
-    preemption = Preemption(cache, nominator, budgets)
+    groups_by_pod = GroupsByPod()
+    preemption = Preemption(cache, nominator, budgets, PlacedGroups(groups_by_pod, KnownPodGroups()))
     live = [pod for pod in objects[Pod] if pod.metadata.uid and not pod.is_over]
     for pod in live:
         if pod.spec.node_name:
             cache.put(read_assigned_pod(pod)[0], now)
+            membership = membership_if_readable(pod) if pod.metadata.deletion_timestamp is None else None
+            if membership is not None:
+                groups_by_pod.put(pod.metadata.uid, membership, MemberState("placed"))
     # After the pods, so that what a node has left is computed once.
     for node in objects[Node]:
         _put_node(cache, node, now)

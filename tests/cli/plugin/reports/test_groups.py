@@ -232,6 +232,20 @@ async def test_members_that_have_succeeded_count_where_a_group_is_decided_about_
     assert "1 of 1 waiting members would be bound, to n1" in out
 
 
+async def test_a_pod_that_is_decided_about_again_has_the_schedulers_victims(served: Served) -> None:
+    """A pod on its own goes before a rank of a full group, which has started later."""
+    for name in ("n1", "n2", "n3"):
+        await served.add_node(node(name, (pf(0, vfs=1),)))
+    for index in range(2):
+        await served.add_pod(member(index, f"n{index + 1}", group={"name": "train", "min": 2}))
+    alone = bound("alone", "n3", (pf(), 0, 0))
+    alone["status"]["startTime"] = "2026-01-01T00:00:00Z"
+    await served.add_pod(alone)
+    await served.add_pod(pod("urgent", "[{}]", spec={"priorityClassName": "system-cluster-critical"}))
+    _, out, _ = await served.run("explain", "pod/urgent", "--recompute", "-o", "json")
+    assert json.loads(out)["decision"]["preemption"] == {"node": "n3", "victims": ["default/alone"]}
+
+
 async def test_a_group_is_decided_about_again_though_others_come_before_it(served: Served) -> None:
     """Neither an older group nor single pods that wait hold up the answer."""
     await served.add_node(node("n1", (pf(0, vfs=1),)))
