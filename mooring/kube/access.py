@@ -1,7 +1,7 @@
 """Find the API server and the credentials for it, as kubectl does.
 
-Kubeconfigs are read by `mooring.kube.kubeconfig`: tokens, client certificates, exec plugins, impersonation, proxies. A
-pod without a kubeconfig has its service account.
+Kubeconfigs are read by `mooring.kube.kubeconfig`; the package `kubernetes` handles their auth-providers. A pod without
+a kubeconfig has its service account.
 """
 
 import base64
@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from mooring.kube.kubeconfig.auth_provider import provider_token
 from mooring.kube.kubeconfig.document import Cluster, Target, User, impersonation, read_data, read_kubeconfig
 from mooring.kube.kubeconfig.errors import KubeconfigError
 from mooring.kube.kubeconfig.exec_plugin import Credentials, ExecCredentials, cluster_info
@@ -58,7 +59,7 @@ def load_access(kubeconfig: str | None, context: str | None = None) -> Access:
         except (KubeconfigError, OSError) as unusable:
             raise _unusable(files, unusable) from unusable
     try:
-        return _access(target)
+        return _access(target, files)
     except (AccessError, KubeconfigError, OSError, ValueError) as unusable:
         raise _unusable(files, unusable) from unusable
 
@@ -97,7 +98,7 @@ def _in_cluster() -> Target | None:
     return Target(Cluster(server=server, certificate_authority=str(authority)), User(token_file=str(token)))
 
 
-def _access(target: Target) -> Access:
+def _access(target: Target, files: str) -> Access:
     cluster, user = target.cluster, target.user
     server = (cluster.server or "").rstrip("/")
     server = server if "://" in server else f"http://{server}"
@@ -106,7 +107,8 @@ def _access(target: Target) -> Access:
     fixed = [(name, value) for name, values in impersonation(user).items() for value in values]
     if cluster.disable_compression:
         fixed.append(("Accept-Encoding", "identity"))
-    bearer = _Bearer(user, _plugin(cluster, user, proxy), tls)
+    provider = (lambda: provider_token(files, target.user_name)) if user.auth_provider is not None else None
+    bearer = _Bearer(user, provider, _plugin(cluster, user, proxy), tls)
     # What fails is said now, and not by the first request.
     bearer.headers()
     return Access(server, tls, cluster.tls_server_name or None, bearer.headers, bearer.forget, tuple(fixed), proxy)
@@ -121,10 +123,17 @@ def _plugin(cluster: Cluster, user: User, proxy: Proxy | None) -> ExecCredential
 
 
 class _Bearer:
-    """The authorization of requests: a token, a file with one, a password, or what an exec plugin prints."""
+    """The authorization of requests: a token, a password, or what an auth-provider or an exec plugin gives."""
 
-    def __init__(self, user: User, plugin: ExecCredentials | None, tls: ssl.SSLContext | None) -> None:
+    def __init__(
+        self,
+        user: User,
+        provider: Callable[[], str] | None,
+        plugin: ExecCredentials | None,
+        tls: ssl.SSLContext | None,
+    ) -> None:
         self._user = user
+        self._provider = provider
         self._plugin = plugin
         self._tls = tls
         self._loaded = Credentials()
@@ -147,6 +156,8 @@ class _Bearer:
         if user.username or user.password:
             pair = f"{user.username or ''}:{user.password or ''}".encode()
             return {"Authorization": f"Basic {base64.b64encode(pair).decode()}"}
+        if self._provider is not None:
+            return {"Authorization": f"Bearer {self._provider()}"}
         if self._plugin is None:
             return {}
         found = self._plugin.get()

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 import msgspec
 import yaml
 
+from mooring.kube.kubeconfig.auth_provider import PROVIDERS
 from mooring.kube.kubeconfig.errors import KubeconfigError
 
 Entry = TypeVar("Entry", bound="_Named")
@@ -116,6 +117,7 @@ class Target:
 
     cluster: Cluster
     user: User
+    user_name: str = ""
 
 
 @dataclass(slots=True)
@@ -138,7 +140,7 @@ class Kubeconfig:
         wrong = [*_cluster_faults(chosen.cluster or "", cluster), *_user_faults(chosen.user or "", user or User())]
         if wrong:
             raise KubeconfigError("; ".join(wrong))
-        return Target(cluster, user or User())
+        return Target(cluster, user or User(), chosen.user or "")
 
     def namespace(self, context: str | None) -> str:
         """Return a context's namespace, empty if it has none or is not there."""
@@ -242,9 +244,11 @@ def _user_faults(name: str, user: User) -> Iterator[str]:
         yield f"{about}: token and username or password are both given"
     if (user.client_certificate or user.client_certificate_data) and not (user.client_key or user.client_key_data):
         yield f"{about}: client-certificate has no client-key"
-    if user.auth_provider is not None:
+    if user.auth_provider is not None and user.auth_provider.get("name") not in PROVIDERS:
         provider = user.auth_provider.get("name")
-        yield f"{about}: auth-provider {provider!r} is not supported: use an exec plugin"
+        yield f"{about}: auth-provider {provider!r} is none of {', '.join(PROVIDERS)}: use an exec plugin"
+    if user.auth_provider is not None and user.exec is not None:
+        yield f"{about}: auth-provider and exec are both given"
     others = (user.impersonate_uid, user.impersonate_groups, user.impersonate_user_extra)
     if any(others) and not user.impersonate:
         yield f"{about}: as-uid, as-groups and as-user-extra need as"

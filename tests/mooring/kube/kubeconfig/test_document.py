@@ -30,9 +30,9 @@ def write(path: Path, user: Json | None = None, cluster: Json | None = None) -> 
     ("user", "cluster", "why"),
     [
         (
-            {"auth-provider": {"name": "oidc"}},
+            {"auth-provider": {"name": "azure"}},
             {},
-            "user 'u': auth-provider 'oidc' is not supported: use an exec plugin",
+            "user 'u': auth-provider 'azure' is none of gcp, oidc: use an exec plugin",
         ),
         ({"as-groups": ["g"]}, {}, "user 'u': as-uid, as-groups and as-user-extra need as"),
         ({"token": "t", "username": "n", "password": "p"}, {}, "token and username or password are both given"),
