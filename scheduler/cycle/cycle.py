@@ -98,12 +98,15 @@ class SchedulingCycle:
         self._signature_scores = KeptSignatureScores(cache.nodes)
         self._nominated_pods = nominated_pods
         self._preemption = preemption
-        self._refusing_nodes = refusing_nodes or RefusingNodes()
+        self.refusing_nodes, self._only_elsewhere = refusing_nodes or RefusingNodes(), False
 
-    def on(self, cache: Cache, nominated_pods: NominatedPods) -> "SchedulingCycle":
-        """Return a cycle that decides on a snapshot of the cache that was made just now."""
+    def on(self, cache: Cache, nominated_pods: NominatedPods, *, only_elsewhere: bool = False) -> "SchedulingCycle":
+        """Return a cycle that decides on a snapshot of the cache that was made just now.
+
+        With ``only_elsewhere`` no pod goes to a node that has just refused such a pod.
+        """
         cycle = copy.copy(self)
-        cycle._cache, cycle._nominated_pods = cache, nominated_pods
+        cycle._cache, cycle._nominated_pods, cycle._only_elsewhere = cache, nominated_pods, only_elsewhere
         cycle._signature_scores = self._signature_scores.snapshot(cache.nodes)
         return cycle
 
@@ -162,7 +165,9 @@ class SchedulingCycle:
         Raise TurnSpent where judging them goes on in another turn.
         """
         with budget.judging():
-            return self._signature_scores.of(pod_info, budget).passing()
+            rows = self._signature_scores.of(pod_info, budget).passing()
+        avoided = self.refusing_nodes.rows(pod_info.pod, self._cache.nodes) if self._only_elsewhere else ()
+        return rows[~np.isin(rows, avoided)] if avoided else rows
 
     def passing_without_pods(self, pod_info: PodInfo, budget: PlacementBudget) -> Rows:
         """Return the rows that a pod passes by itself, and those that it may pass once pods have left.
@@ -191,17 +196,13 @@ class SchedulingCycle:
     def _choose(
         self, pod_info: PodInfo, now: float, budget: PlacementBudget, among: Among | None, record_phase: RecordPhase
     ) -> "_Choice | list[RefusedRows] | NoNode":
-        """Choose the best node, of those ``among`` if given; return why none passes if none does.
-
-        Nodes that have just refused such a pod come after all others.
-        """
+        """Choose the best node, of those ``among`` if given; those that have just refused such a pod come last."""
         self._cache.tick(now)
+        elsewhere = self.refusing_nodes.elsewhere(pod_info.pod, among, self._cache.nodes)
         # Where it is nominated, others have gone for it.
-        is_nominated = self._nominated_pods.of(pod_info.uid) is not None
-        elsewhere = self._refusing_nodes.elsewhere(pod_info.pod, among, self._cache.nodes)
-        if elsewhere is not None and not is_nominated:
+        if elsewhere is not None and self._nominated_pods.of(pod_info.uid) is None:
             outcome = self._choose_among_rows(pod_info, budget, elsewhere, record_phase)
-            if isinstance(outcome, _Choice):
+            if isinstance(outcome, _Choice) or self._only_elsewhere:
                 return outcome
         return self._choose_among_rows(pod_info, budget, among, record_phase)
 

@@ -1,23 +1,24 @@
 """In which topology domains a group is tried, and in which order. Pure.
 
 What it is: a domain is the nodes with one value of a level's label and of the labels of all wider levels, because names
-of racks repeat. ``prefer`` gives the levels from narrow to wide, ``within`` the widest one. On each level the domains
-that admit the whole group by plain sums (`scheduler.cycle.groups.member_room`) are tried, the smallest first. On the
-widest one, in the end, those are tried that admit at least as many as are needed, the largest first. Without
-``within`` the whole cluster is that level. A domain that is tried although no narrower one admits the group is filled
-by the fewest of the narrower ones that do, one after another, and each of these likewise: consecutive ranks are
-together on every level. Of as few domains those are taken of which the group leaves the least over.
+of racks repeat; nodes without the label of a wider level that is only preferred are alike in it. ``prefer`` gives the
+levels from narrow to wide, ``within`` the widest one. On each level the domains that admit the whole group by plain
+sums (`scheduler.cycle.groups.member_room`) are tried, the smallest first. On the widest one, in the end, those are
+tried that admit at least as many as are needed, the largest first. Without ``within`` the whole cluster is that level.
+A domain that is tried although no narrower one admits the group is filled by the fewest of the narrower ones that do,
+one after another, and each of these likewise: consecutive ranks are together on every level. Of as few domains those
+are taken of which the group leaves the least over.
 
 Why it is right: a domain that is tried is tried exactly. While members are placed, only the domains in which they are
-count: on the narrowest level that they share, and wider ones, in which the domains of the narrowest level that have
-members are filled first. While none of their nodes is known, nobody joins them in a domain that all must share.
+count: on the narrowest level that they share, and wider ones, in which narrower domains that have members are filled
+first. While none of their nodes is known, nobody joins them in a domain that all must share.
 
 What it costs: some arrays over all nodes for each shape of members and level.
 """
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 
 import numpy as np
@@ -52,8 +53,10 @@ class Domain:
         if not self.labels:
             return None
         inside: Flags = nodes.valid[: nodes.size].copy()
-        for key, value in self.labels:
-            inside &= nodes.label(key).among((value,), slice(nodes.size))
+        for number, (key, value) in enumerate(self.labels):
+            column = nodes.label(key)
+            is_without = number > 0 and value == _NO_VALUE
+            inside &= column.ids[: nodes.size] == 0 if is_without else column.among((value,), slice(nodes.size))
         return inside
 
     def row_numbers(self, nodes: NodeColumns) -> Rows:
@@ -84,14 +87,15 @@ def targets(demand: GroupDemand, room: MemberRoom, cache: Cache) -> Iterator[Tar
     levels = _levels(group)
     anchors = [nodes.row_of[assigned_pod.node] for assigned_pod in demand.placed if assigned_pod.node in nodes.row_of]
     if anchors:
-        yield from _shared_domains(nodes, levels, anchors, count, min_members, is_hard=bool(group.within))
+        parts = partial(_parts_beside, nodes, group, room, anchors, count)
+        yield from _shared_domains(nodes, group, anchors, count, min_members, parts)
         return
     if demand.placed and group.within:
         yield Target(_empty_domain(group), min_members)
         return
     level: _Level | None = None
     for keys in levels:
-        level = _Level(keys, nodes, room, level)
+        level = _Level(keys, nodes, room, group.within, level)
         yield from map(partial(level.target, count=count), level.at_least(count))
         if keys[0] == group.within:
             if min_members < count:
@@ -108,15 +112,15 @@ def domains_within(group: Group, placed_on: Sequence[str], cache: Cache) -> Iter
     if not group.within:
         yield EVERYWHERE
         return
-    nodes, keys = cache.nodes, (group.within,)
+    nodes = cache.nodes
     anchors = [nodes.row_of[node] for node in placed_on if node in nodes.row_of]
     if anchors:
-        yield from (target.domain for target in _shared_domains(nodes, [keys], anchors, 0, 0, is_hard=True))
+        yield from (target.domain for target in _shared_domains(nodes, replace(group, prefer=()), anchors, 0, 0))
         return
     if placed_on:
         yield _empty_domain(group)
         return
-    level = _Level(keys, nodes, None)
+    level = _Level((group.within,), nodes, None, group.within)
     yield from (level.domain(number) for number in level.largest(0))
 
 
@@ -133,31 +137,57 @@ def _levels(group: Group) -> list[tuple[str, ...]]:
 
 def _shared_domains(
     nodes: NodeColumns,
-    levels: Sequence[tuple[str, ...]],
+    group: Group,
     anchors: Sequence[int],
     count: int,
     min_members: int,
-    *,
-    is_hard: bool,
+    parts: Callable[[Sequence[tuple[str, ...]], Domain], Sequence[Flags]] = lambda _levels, _domain: (),
 ) -> Iterator[Target]:
-    """Yield the domains that the placed members share, from narrow to wide."""
-    for keys in levels:
+    """Yield the domains that the placed members share, from narrow to wide; ``parts`` are those to fill first in one.
+
+    It is given the narrower levels, and the domain.
+    """
+    levels = _levels(group)
+    for number, keys in enumerate(levels):
         values = [_values(nodes, keys, row) for row in anchors]
-        is_last = is_hard and keys is levels[-1]
-        if len(set(values)) == 1 and all(value != _NO_VALUE for _, value in values[0]):
-            yield Target(Domain(values[0]), min_members if is_last else count)
+        is_last = keys[0] == group.within
+        if len(set(values)) == 1 and not _lacks_label(values[0], group):
+            domain = Domain(values[0])
+            yield Target(domain, min_members if is_last else count, partial(parts, levels[:number], domain))
         elif is_last:
             # Labels have changed since: where most of the members are.
             yield Target(Domain(max(sorted(set(values)), key=values.count)), min_members)
-    if not is_hard:
-        yield Target(EVERYWHERE, min_members, partial(_domains_of, nodes, levels[:1], anchors))
+    if not group.within:
+        yield Target(EVERYWHERE, min_members, partial(parts, levels, EVERYWHERE))
 
 
-def _domains_of(nodes: NodeColumns, levels: Sequence[tuple[str, ...]], anchors: Sequence[int]) -> list[Flags]:
-    """Return the domains of a level that have members, those with the most first."""
-    counts = Counter(_values(nodes, keys, row) for keys in levels for row in anchors)
-    flags = (Domain(values).rows(nodes) for values, _ in counts.most_common() if values[0][1] != _NO_VALUE)
-    return [one for one in flags if one is not None]
+def _lacks_label(values: Sequence[tuple[str, str]], group: Group) -> bool:
+    """Return whether a row is in no domain of a level: it has not the level's own label, or that of ``within``."""
+    return values[0][1] == _NO_VALUE or (bool(group.within) and values[-1][1] == _NO_VALUE)
+
+
+def _parts_beside(
+    nodes: NodeColumns,
+    group: Group,
+    room: MemberRoom,
+    anchors: Sequence[int],
+    count: int,
+    levels: Sequence[tuple[str, ...]],
+    domain: Domain,
+) -> Sequence[Flags]:
+    """Return the parts of a domain to fill beside placed members: first the domains that have some, narrow ones first.
+
+    Those with the most members come first, and then the fewest of the others.
+    """
+    parts, level = list[Flags](), None
+    for keys in levels:
+        counts = Counter(values for row in anchors if not _lacks_label(values := _values(nodes, keys, row), group))
+        for values, _ in counts.most_common():
+            flags = Domain(values).rows(nodes)
+            assert flags is not None, "a domain of a level is not the whole cluster"
+            parts += [*(level.parts(flags, count) if level is not None else ()), flags]
+        level = _Level(keys, nodes, room, group.within, level)
+    return [*parts, *(level.parts(domain.rows(nodes), count) if level is not None else ())]
 
 
 def _values(nodes: NodeColumns, keys: Sequence[str], row: int) -> tuple[tuple[str, str], ...]:
@@ -170,11 +200,16 @@ class _Level:
     """The domains of a level, the smallest first: how many members each admits, and its rows."""
 
     def __init__(
-        self, keys: Sequence[str], nodes: NodeColumns, room: MemberRoom | None, narrower: "_Level | None" = None
+        self,
+        keys: Sequence[str],
+        nodes: NodeColumns,
+        room: MemberRoom | None,
+        within: str,
+        narrower: "_Level | None" = None,
     ) -> None:
         self._keys, self._nodes, self._narrower = keys, nodes, narrower
         rows = nodes.all_rows()
-        for key in keys:
+        for key in {keys[0], within or keys[0]}:
             rows = rows[nodes.label(key).ids[rows] > 0]
         # One number for the values of all labels together: there are never as many rows as 64 bits hold.
         numbers: NDArray[np.int64] = np.zeros(len(rows), np.int64)

@@ -49,8 +49,7 @@ class GroupCycle:
         if (refusal := too_many_shapes(demand)) is not None:
             return refusal
         yield from self._prepare(demand, budget)
-        snapshot = self._snapshot(demand)
-        outcome = yield from place_group(snapshot, demand, budget)
+        snapshot, outcome = yield from self._place(demand, budget)
         rounds = 0
         while isinstance(outcome, DomainPlacement):
             stale_uids = snapshot.outdated(demand.kinds)
@@ -67,12 +66,23 @@ class GroupCycle:
             if renewed is not None:
                 outcome = renewed
             else:
-                snapshot = self._snapshot(demand)
-                outcome = yield from place_group(snapshot, demand, budget)
+                snapshot, outcome = yield from self._place(demand, budget)
         return outcome
 
-    def _snapshot(self, demand: GroupDemand) -> GroupSnapshot:
-        return GroupSnapshot(demand, self._cache, self._cycle, self._nominated_pods)
+    def _place(
+        self, demand: GroupDemand, budget: GroupBudget
+    ) -> Steps[tuple[GroupSnapshot, DomainPlacement | GroupUnschedulable]]:
+        """Place a group on a fresh snapshot; first without the nodes that have just refused such members, if any."""
+        if self._cycle.refusing_nodes.concern(member.pod for member in demand.members):
+            snapshot = self._snapshot(demand, only_elsewhere=True)
+            outcome = yield from place_group(snapshot, demand, budget)
+            if isinstance(outcome, DomainPlacement):
+                return snapshot, outcome
+        snapshot = self._snapshot(demand)
+        return snapshot, (yield from place_group(snapshot, demand, budget))
+
+    def _snapshot(self, demand: GroupDemand, *, only_elsewhere: bool = False) -> GroupSnapshot:
+        return GroupSnapshot(demand, self._cache, self._cycle, self._nominated_pods, only_elsewhere=only_elsewhere)
 
     def _prepare(self, demand: GroupDemand, budget: GroupBudget) -> Steps[None]:
         """Make the columns of labels, one after another: the snapshot has them too, and the next decision."""

@@ -16,17 +16,26 @@ from scheduler.kube.pod_info import PodInfo
 
 
 class GroupSnapshot:
-    """A snapshot of the live cache and of the nominations; ``cycle`` decides on it."""
+    """A snapshot of the live cache and of the nominations; ``cycle`` decides on it.
+
+    With ``only_elsewhere`` on no node that has just refused such a member.
+    """
 
     def __init__(
-        self, demand: GroupDemand, cache: Cache, cycle: SchedulingCycle, nominated_pods: NominatedPods
+        self,
+        demand: GroupDemand,
+        cache: Cache,
+        cycle: SchedulingCycle,
+        nominated_pods: NominatedPods,
+        *,
+        only_elsewhere: bool = False,
     ) -> None:
         self._live, self._live_nominations = cache, nominated_pods
         self._group, self._priority = demand.group.key, demand.priority
         self._has_volumes = any(kind.volumes for kind in demand.kinds)
         self.cache = cache.snapshot(has_volumes=self._has_volumes)
         self.nominated_pods = nominated_pods.snapshot()
-        self.cycle = cycle.on(self.cache, self.nominated_pods)
+        self.cycle = cycle.on(self.cache, self.nominated_pods, only_elsewhere=only_elsewhere)
         self._end, self._renewals_end = self.cache.nodes.changes.end, self.cache.nodes.renewals.end
         self._volume_changes = self.cache.volumes.changes
         # The members that were put on nodes, by uid.

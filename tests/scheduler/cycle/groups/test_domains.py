@@ -404,3 +404,51 @@ def test_a_domain_may_have_an_empty_name(racks: Racks) -> None:
     racks.rack("", 2)
     racks.job(2, within=RACK)
     assert racks.placed() == ["", ""]
+
+
+def test_a_wider_level_whose_label_some_nodes_lack_keeps_nobody_from_the_narrower_ones(racks: Racks) -> None:
+    """topograph sets no label for a tier that a cluster does not have: four ranks are in one rack all the same."""
+    for rack, zone in (("a", ""), ("b", ""), ("c", "z")):
+        for number in range(4):
+            racks.nodes(f"{rack}-{number}", labels={RACK: rack} | ({"zone": zone} if zone else {}), vfs=2)
+    racks.job(4, prefer=[RACK, "zone", "region"])
+    assert len(set(racks.placed())) == 1
+
+
+@pytest.mark.parametrize(
+    "levels", [{"prefer": [RACK]}, {"prefer": [RACK, "zone"]}, {"prefer": [RACK], "within": "zone"}]
+)
+def test_ranks_of_a_rack_that_died_take_the_fewest_racks(racks: Racks, levels: dict[str, Any]) -> None:
+    """Beside the others' rack, which is full, one is free and three have some room."""
+    for number in range(4):
+        for rack in "abcdef":
+            if rack not in "cd" or number < 2:
+                racks.nodes(f"{rack}-{number}", labels={RACK: rack, "zone": "z"})
+    group = json.dumps({"name": "train", "min": 8, **levels})
+    racks.see(*(racks.member(f"m{number}", group) for number in range(8)))
+    bound = racks.bound(*binds(racks.work()))
+    dead = (bound[0].spec.node_name or "")[0]
+    for number in range(4):
+        racks.remove_node(f"{dead}-{number}")
+    racks.gone(*(pod for pod in bound if (pod.spec.node_name or "").startswith(dead)))
+    racks.see(*(racks.member(f"again{number}", group) for number in range(4)))
+    again = racks.placed(1.0)
+    assert len(again) == 4
+    assert len(set(again)) == 1
+
+
+def test_a_rank_that_is_made_again_stays_in_the_racks_of_the_others_inside_a_wider_domain(racks: Racks) -> None:
+    """All are in one zone, on two racks of it; a third one is seen first."""
+    for rack in "abc":
+        for number in range(5):
+            racks.nodes(f"{rack}-{number}", labels={RACK: rack, "zone": "z"})
+    racks.nodes("b-0", labels={RACK: "b", "zone": "z"}, vfs=1)
+    group = json.dumps({"name": "train", "min": 8, "prefer": [RACK, "zone"]})
+    racks.see(*(racks.member(f"m{number}", group) for number in range(8)))
+    bound = racks.bound(*binds(racks.work()))
+    used = {(pod.spec.node_name or "")[0] for pod in bound}
+    lost = bound[1].spec.node_name or ""
+    racks.remove_node(lost)
+    racks.gone(bound[1])
+    racks.see(racks.member("again", group))
+    assert set(racks.placed(1.0)) <= used

@@ -110,8 +110,8 @@ def _start_beside_binds(life: Life, monkeypatch: pytest.MonkeyPatch, step_s: flo
     others, of_group = list[int](), 0
 
     class Counted(GroupSnapshot):
-        def __init__(self, *args: Any) -> None:
-            super().__init__(*args)
+        def __init__(self, *args: Any, **options: Any) -> None:
+            super().__init__(*args, **options)
             others.append(0)
 
     monkeypatch.setattr("scheduler.cycle.groups.group_cycle.GroupSnapshot", Counted)

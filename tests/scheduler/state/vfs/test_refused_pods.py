@@ -88,3 +88,26 @@ def test_the_node_on_which_a_vf_was_lost_is_avoided(life: Life) -> None:
     life.see(going)
     life.gone(going)
     assert place(life, "b").spec.node_name != node
+
+
+@pytest.mark.parametrize("level", ["within", "prefer"])
+def test_a_group_in_racks_leaves_the_rack_where_it_would_need_the_node(life: Life, level: str) -> None:
+    """Each rack has only the nodes that the group needs; both pods are rejected, and made again."""
+    for rack in "ab":
+        for number in range(2):
+            life.nodes(f"{rack}{number}", vfs=1, labels={"rack": rack})
+    levels = '"within": "rack"' if level == "within" else '"prefer": ["rack"]'
+    group = f'{{"name": "train", "min": 2, {levels}}}'
+    placed = dict[str, Pod]()
+    for attempt in ("first", "again"):
+        pods = [life.member(f"{attempt}{rank}", group, request=[{"pf": "*"}]) for rank in range(2)]
+        life.see(*pods)
+        bound = life.bound(*binds(life.work(1.0)))
+        assert len(bound) == 2
+        placed |= {pod.metadata.name: pod for pod in bound}
+        life.see(*(changed(pod, **REJECTED) for pod in bound))
+    racks = [
+        {(placed[f"{attempt}{rank}"].spec.node_name or "")[0] for rank in range(2)} for attempt in ("first", "again")
+    ]
+    assert len(racks[0]) == 1
+    assert racks[0] != racks[1]
