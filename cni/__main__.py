@@ -181,13 +181,14 @@ def _serve(options: Options, vf_settings: Callable[[], VfSettingsApi]) -> int:
 
 def _take_over(options: Options) -> None:
     """Make the folders of this boot, and write which version serves now."""
-    from cni.server.extracts import make_folders, show_recorded_pods
+    from cni.server.extracts import make_folders, show_hardware_results, show_recorded_pods
     from cni.server.rates_states import take_over
 
     is_new = not (options.run / extract.PODS).is_dir()
     make_folders(options.run)
     if is_new:
         show_recorded_pods(options.state, options.run)
+    show_hardware_results(options.state, options.run)
     try:
         take_over(options.run)
         write_shared(options.run / run_folder.VERSIONS / PROGRAM, version("mooring"), mode=0o644)

@@ -14,7 +14,7 @@ from mooring.errors import RecordError
 from mooring.files import ForeignFileError, make_folder, write_shared
 from mooring.folders import read_folder
 from mooring.locks import LockBusyError, hold
-from mooring.records import extract, ledger, pod_record
+from mooring.records import extract, hardware_result, ledger, pod_record
 from mooring.records.ledger import LedgerEntry
 from mooring.records.run_folder import ADVERTISER, PREPARING, READERS, READY, VERSIONS
 
@@ -26,7 +26,7 @@ _UNREADABLE = ""
 def make_folders(run: Path) -> None:
     """Make the folders, and give what is in them to the advertiser's group; raise OSError."""
     make_folder(run / extract.FOLDER, 0o750, READERS)
-    for folder in (extract.VFS, extract.PODS):
+    for folder in (extract.VFS, extract.PODS, hardware_result.SHOWN):
         make_folder(run / folder, 0o750, READERS)
     make_folder(run / ADVERTISER, 0o770, READERS)
     for public in (VERSIONS, Path(READY).parent, PREPARING):
@@ -41,6 +41,16 @@ def show_recorded_pods(state: Path, run: Path) -> None:
                 write_shared(run / extract.PODS / name, text)
         except OSError as refused:
             _log.warning("extract of a pod record is not written", entry=name, reason=str(refused))
+
+
+def show_hardware_results(state: Path, run: Path) -> None:
+    """Show what hardware tests of earlier boots have found; the test itself shows what it finds in this one."""
+    for name, text in read_folder(state / hardware_result.FOLDER, hardware_result.IS_NAME):
+        try:
+            if isinstance(text, str):
+                write_shared(run / hardware_result.SHOWN / name, text)
+        except OSError as refused:
+            _log.warning("extract of a hardware test is not written", entry=name, reason=str(refused))
 
 
 def mend(node: Node, entries: Mapping[str, LedgerEntry], unreadable: Collection[str]) -> None:

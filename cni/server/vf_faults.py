@@ -19,7 +19,16 @@ from mooring.errors import RecordError
 from mooring.files import is_text_of, write_shared
 from mooring.folders import IsName, foreign_entries
 from mooring.nic.pci import is_address
-from mooring.records import extract, ledger, pod_record, rates_exchange, rates_record, run_folder, sandbox_marks
+from mooring.records import (
+    extract,
+    hardware_result,
+    ledger,
+    pod_record,
+    rates_exchange,
+    rates_record,
+    run_folder,
+    sandbox_marks,
+)
 from mooring.records.vf_faults import NAME, ForeignEntry, VfFaults, dump_vf_faults
 
 _log = structlog.get_logger()
@@ -124,6 +133,8 @@ def _record_folders(node: Node) -> Mapping[Path, IsName]:
         state / ledger.FOLDER: ledger.IS_NAME,
         state / pod_record.FOLDER: lambda name: pod_record.IS_NAME(name) or pod_record.IS_NOTE(name),
         state / rates_record.FOLDER: rates_record.IS_NAME,
+        state / hardware_result.FOLDER: hardware_result.IS_NAME,
+        run / hardware_result.SHOWN: hardware_result.IS_NAME,
         run / sandbox_marks.FOLDER: sandbox_marks.is_name,
         run / extract.VFS: ledger.IS_NAME,
         run / extract.PODS: pod_record.IS_NAME,

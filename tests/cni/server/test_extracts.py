@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from cni.kernel.sysfs import Sysfs
-from cni.server.extracts import make_folders, mend, show_recorded_pods
+from cni.server.extracts import make_folders, mend, show_hardware_results, show_recorded_pods
 from cni.vf.ledger import Ledger
 from cni.vf.node import Node
 from mooring.locks import hold
 from mooring.nic.settings import VfSettings
-from mooring.records import extract
+from mooring.records import extract, hardware_result
 from mooring.records.ledger import Attachment, Ipam, LedgerEntry, Netns, Original, ledger_name, read_ledger_entry
 from mooring.records.run_folder import ADVERTISER, READY, VERSIONS
 from tests.cni.no_vf_settings import NoVfSettings
@@ -120,3 +120,12 @@ def test_a_node_without_the_folders_has_no_extracts(tmp_path: Path) -> None:
     ledger.write(ENTRY)
     ledger.remove(PCI)
     assert not (tmp_path / "run").exists()
+
+
+def test_a_boot_shows_the_results_of_earlier_hardware_tests(node: Node, tmp_path: Path) -> None:
+    """The run folder begins empty with each boot, and the state folder is root's."""
+    (tmp_path / "state" / hardware_result.FOLDER).mkdir(parents=True)
+    (tmp_path / "state" / hardware_result.FOLDER / "0000:04:00.0.json").write_text("what the test has written")
+    show_hardware_results(tmp_path / "state", node.run)
+    path = node.run / hardware_result.SHOWN / "0000:04:00.0.json"
+    assert (path.read_text(), mode(path)) == ("what the test has written", "640")

@@ -1,0 +1,88 @@
+"""What `mooring-node hardware-test` last showed of a PF, ``<state>/hardware/<pci>.json``: one file a PF.
+
+    {"v":1,"pf":"0000:04:00.0","driver":"mlx5_core","kernel":"6.12.57+deb13-amd64","firmware":"22.43.1014",
+      "mooring":"0.9","at":"2026-11-22T14:00:00Z","checks":{"max_rate":"shown","min_rate":"differs","mac":"not_asked"}}
+
+``driver`` is the PF's, ``kernel`` the release (``uname -r``), ``firmware`` may be empty. ``checks`` has an outcome by
+the check's name: ``shown`` (traffic or device did what was requested), ``differs`` (it did not), ``not_asked``.
+Names that a reader does not know are ignored; the inventory needs ``min_rate`` and ``max_rate``.
+
+A result holds for the driver and kernel of its test (`HardwareResult.outcome`): another kernel may write something else
+to the same firmware. The test replaces the file whole (`mooring.hardware_folder.keep_result`). It writes the same text
+to ``<run>/extract/hardware``, where the advertiser may read it; at a boot `mooring-cni serve` copies it there.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Literal
+
+from mooring import names
+from mooring.errors import RecordError
+from mooring.nic.pci import is_address
+from mooring.parsing import Value, dump, parse
+from mooring.records import extract
+
+FOLDER = "hardware"
+SHOWN = f"{extract.FOLDER}/{FOLDER}"
+IS_NAME = names.with_suffix(is_address)
+# The checks that the inventory has, by their names here: whether the NIC keeps to a rate that was set.
+MIN_RATE, MAX_RATE = "min_rate", "max_rate"
+Outcome = Literal["shown", "differs", "not_asked"]
+_LONGEST = 128
+_FORMAT = "%Y-%m-%dT%H:%M:%SZ"
+_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
+
+
+@dataclass(frozen=True, slots=True)
+class HardwareResult:
+    """The last test of one PF; ``at`` is its time in UTC."""
+
+    pf: str
+    driver: str
+    kernel: str
+    at: datetime
+    checks: Mapping[str, Outcome] = field(default_factory=dict, hash=False)
+    firmware: str = ""
+    mooring: str = ""
+
+    def outcome(self, check: str, driver: str | None, kernel: str) -> Outcome:
+        """Return a check's outcome with this driver and kernel; a test of others says nothing."""
+        return self.checks.get(check, "not_asked") if (self.driver, self.kernel) == (driver, kernel) else "not_asked"
+
+
+def read_hardware_result(text: str, name: str) -> HardwareResult:
+    """Read a file's text; raise RecordError with ``name``."""
+    document = parse(text, name, RecordError).version(1).fields()
+    driver, kernel = (document.required(each).string(_LONGEST) for each in ("driver", "kernel"))
+    firmware, mooring = (
+        document.optional(each, lambda value: value.string(_LONGEST)) for each in ("firmware", "mooring")
+    )
+    return HardwareResult(
+        pf=names.address(document.required("pf")),
+        driver=driver,
+        kernel=kernel,
+        at=_time(document.required("at")),
+        checks=_checks(document.required("checks")),
+        firmware=firmware or "",
+        mooring=mooring or "",
+    )
+
+
+def dump_hardware_result(result: HardwareResult) -> str:
+    texts = {name: getattr(result, name)[:_LONGEST] for name in ("driver", "kernel", "firmware", "mooring")}
+    at = result.at.strftime(_FORMAT)
+    return dump({"v": 1, "pf": result.pf, "at": at, "checks": dict(result.checks)} | texts)
+
+
+def _checks(value: Value) -> dict[str, Outcome]:
+    return {name: each.choice("shown", "differs", "not_asked") for name, each in value.fields().items()}
+
+
+def _time(value: Value) -> datetime:
+    text = value.match(_TIME, "a time such as '2026-11-22T14:00:00Z'")
+    try:
+        return datetime.strptime(text, _FORMAT).replace(tzinfo=UTC)
+    except ValueError:
+        value.fail(f"{text!r} is not a date of the calendar")
