@@ -8,8 +8,7 @@ that fits that node only must be bound by kube-scheduler, for the same victims. 
 without that limit must lose as much: the same number of pods, of the same priorities. Where a pod waits, it must
 wait with kube-scheduler too, for the same reasons. Scores are not compared: ours has others.
 
-What differs is tried a second time, when both have certainly seen all. A difference that is gone when no pod is in the
-middle of a resize in place is listed only: Mooring counts what a pod's spec requests (docs/scheduler-plugins.md).
+What differs is tried a second time, when both have certainly seen all.
 ``--self`` lets a second profile of kube-scheduler take the part of ours: that must give no difference. Exit status 1 if
 anything differs.
 """
@@ -55,14 +54,7 @@ class Comparison:
             if not await self._difference(pod, again=False):
                 continue
             # With a scheduler that had not seen everything, the first try says nothing.
-            difference = await self._difference(pod, again=True)
-            if difference and self._cluster.is_resizing:
-                await self._cluster.end_resizes()
-                listed, difference = difference, await self._difference(pod, again=True)
-                if not difference:
-                    self.counts["listed"] += 1
-                    print(f"case {number}, listed (in-place resize): {listed}", flush=True)
-            if difference:
+            if difference := await self._difference(pod, again=True):
                 self.counts["differences"] += 1
                 print(f"case {number} differs: {difference}\n    {describe(pod)}", flush=True)
 
@@ -135,7 +127,7 @@ def main() -> int:
     print(
         f"seed {options.seed}: {options.cases} cases, {counts['bound']} bound, {counts['preempting']} of them by"
         f" preemption, {counts['unschedulable']} unschedulable, {counts['none']} not decided;"
-        f" {counts['differences']} differences, {counts['listed']} listed"
+        f" {counts['differences']} differences"
     )
     return 1 if counts["differences"] or counts["none"] else 0
 

@@ -53,7 +53,6 @@ class RandomCluster:
         self._namespace = ""
         # By namespace and name.
         self._running: dict[tuple[str, str], Json] = {}
-        self._resizing: set[tuple[str, str]] = set()
 
     async def create_classes(self) -> None:
         for name, (value, preempts) in random_pods.CLASSES.items():
@@ -69,7 +68,6 @@ class RandomCluster:
             await self._delete(*key)
         await self._client.request("DELETE", f"{_CORE}/nodes")
         self._running.clear()
-        self._resizing.clear()
         self._namespace, other = name, f"{name}-other"
         nodes = [random_pods.node(self._random, number) for number in range(node_count)]
         await served_cluster.add_nodes(self._client, nodes)
@@ -81,8 +79,8 @@ class RandomCluster:
         for number in range(self._random.randint(node_count, 4 * node_count)):
             await self._add_running(number, self._random.choice((name, name, name, other)), node_count)
         if self._random.random() < 0.3:
-            self._resizing = set(self._random.sample(sorted(self._running), min(2, len(self._running))))
-            await self._show_resizes(_ALLOCATED)
+            for key in self._random.sample(sorted(self._running), min(2, len(self._running))):
+                await self._show_resize(*key)
         await asyncio.sleep(2 * _SEEN_S)
 
     async def _add_claims(self, namespace: str) -> None:
@@ -110,21 +108,18 @@ class RandomCluster:
         if "status" in pod:
             await send(self._client, "PATCH", f"{path}/{pod['metadata']['name']}/status", {"status": pod["status"]})
 
-    async def _show_resizes(self, cpu: int) -> None:
-        for namespace, name in self._resizing:
-            allocated = {"cpu": f"{cpu}m"}
-            container = {"name": "c", "image": "pause", "imageID": "pause", "ready": True, "restartCount": 0}
-            container |= {"allocatedResources": allocated, "resources": {"requests": allocated}}
-            path = f"{_CORE}/namespaces/{namespace}/pods/{name}/status"
-            await send(self._client, "PATCH", path, {"status": {"containerStatuses": [container] if cpu else []}})
-
-    @property
-    def is_resizing(self) -> bool:
-        return bool(self._resizing)
-
-    async def end_resizes(self) -> None:
-        await self._show_resizes(0)
-        self._resizing.clear()
+    async def _show_resize(self, namespace: str, name: str) -> None:
+        """Show a running pod in the middle of a resize in place, some of them infeasible."""
+        allocated = {"cpu": f"{_ALLOCATED}m"}
+        container = {"name": "c", "image": "pause", "imageID": "pause", "ready": True, "restartCount": 0}
+        container |= {"allocatedResources": allocated, "resources": {"requests": allocated}}
+        status: Json = {"containerStatuses": [container]}
+        if self._random.random() < 0.3:
+            status["conditions"] = [{"type": "PodResizePending", "status": "True", "reason": "Infeasible"}]
+        # A victim that is created again is in the middle of its resize again.
+        self._running[namespace, name]["status"] |= status
+        path = f"{_CORE}/namespaces/{namespace}/pods/{name}/status"
+        await send(self._client, "PATCH", path, {"status": status})
 
     async def attempt(self, pod: Json, scheduler: str, only: str = "", *, again: bool = False) -> Outcome:
         """Let a scheduler decide about a copy of a pod, which may go to node ``only``, empty for all; undo it all."""

@@ -25,6 +25,7 @@ from scheduler.kube.pod_resources import (
     scored_requests,
 )
 from scheduler.kube.pod_volumes import NO_VOLUMES, PodVolumes, read_pod_volumes
+from scheduler.kube.resize import spec_in_force
 from scheduler.kube.selection.affinity import AffinityInfo, read_affinity_info, without_terms
 from scheduler.placement.vf_accounting import Claim
 
@@ -113,7 +114,7 @@ def read_assigned_pod(
     faults: list[UnreadablePart] = []
     about = {"pod": pod.key, "uid": uid, "node": node}
     assignment, rates = _read_claims(pod, previous, about, faults)
-    use = _use_of(pod.spec, node_resources)
+    use = _use_of(pod, node_resources)
     if use.error:
         faults.append(UnreadablePart("pod", "pod's resources cannot be read", about | {"reason": use.error}))
     try:
@@ -184,8 +185,14 @@ _SHORT, _FEW = 2048, 32
 _COMMON_RESOURCES = frozenset({"cpu", "memory"})
 
 
-def _use_of(spec: PodSpec, node_resources: Set[str]) -> _Use:
+def _use_of(pod: Pod, node_resources: Set[str]) -> _Use:
     """Return what the containers use; replicas request the same and share one value."""
+    spec = pod.spec
+    if amounts_named(spec) <= MOST_AMOUNTS:
+        try:
+            spec = spec_in_force(pod)
+        except ValueError as unreadable:
+            return _Use(NO_DEFAULTS, NO_DEFAULTS, _ports_of(spec), str(unreadable))
     if len(spec.containers or ()) + len(spec.init_containers or ()) > _FEW or amounts_named(spec) > MOST_AMOUNTS:
         return _read_use(spec, node_resources | _COMMON_RESOURCES)
     text = _encode((spec.containers, spec.init_containers, spec.overhead, spec.resources))
@@ -201,13 +208,17 @@ def _read_short(text: bytes) -> _Use:
 
 
 def _read_use(spec: PodSpec, node_resources: Set[str] | None = None) -> _Use:
-    ports = ports_taken(islice(host_ports(spec), MOST_PORTS))
+    ports = _ports_of(spec)
     only = node_resources if amounts_named(spec) > MOST_AMOUNTS else None
     try:
         resources = pod_requests(spec, only=only)
         return _Use(resources, scored_requests(spec, resources), ports)
     except ValueError as unreadable:
         return _Use(NO_DEFAULTS, NO_DEFAULTS, ports, str(unreadable))
+
+
+def _ports_of(spec: PodSpec) -> HostPorts:
+    return ports_taken(islice(host_ports(spec), MOST_PORTS))
 
 
 def mark_of(pod: Pod, scheduler_name: str) -> Condition | None:

@@ -318,8 +318,11 @@ class ContainerState(Struct):
 
 
 class ContainerStatus(Struct):
-    """Whether a container has ever run."""
+    """Whether a container has ever run, and what the kubelet has allocated to it while it is resized in place."""
 
+    name: str = ""
+    resources: Resources | None = None
+    allocated_resources: Quantities | None = None
     state: ContainerState | None = None
     last_state: ContainerState | None = None
     restart_count: Int32 = 0
@@ -332,6 +335,9 @@ class PodStatus(PodPhase):
     start_time: str | None = None
     nominated_node_name: str | None = None
     resource_claim_statuses: list[PodResourceClaim] | None = None
+    # Of the pod as a whole: pod-level resources are resized in place, too.
+    resources: Resources | None = None
+    allocated_resources: Quantities | None = None
 
 
 class Pod(PodOutline):
