@@ -9,9 +9,14 @@ from pathlib import Path
 
 from advertiser.host.sysfs import NETNS_MODE
 from advertiser.inventory.offer import RdmaNetns
+from mooring.files import read_file
 from mooring.nic import rdma_netlink
 
 _MODES: dict[RdmaNetns, int] = {"exclusive": 0, "shared": 1}
+
+
+_WRITTEN_IN = "# Written by mooring-advertiser init during the boot "
+_REBUILD = "make the initramfs again (`dracut -f`, `update-initramfs -u`)"
 
 
 class RebootNeededError(RuntimeError):
@@ -26,10 +31,10 @@ def read_mode(sysfs: Path) -> RdmaNetns | None:
         return None
 
 
-def ensure_mode(wanted: RdmaNetns, sysfs: Path, options: Path) -> None:
+def ensure_mode(wanted: RdmaNetns, sysfs: Path, options: Path, boot: str) -> None:
     """Set the stack's mode; raise RebootNeededError if that takes a reboot, OSError if it is refused.
 
-    ``options`` is the modprobe.d file that sets the mode at the next boot.
+    ``options`` is the modprobe.d file that sets the mode at the next boot, ``boot`` this boot's id.
     """
     if read_mode(sysfs) == wanted:
         return
@@ -38,7 +43,27 @@ def ensure_mode(wanted: RdmaNetns, sysfs: Path, options: Path) -> None:
     except OSError as refused:
         if refused.errno != errno.EBUSY:
             raise
+        raise RebootNeededError(leave_for_next_boot(wanted, options, boot)) from refused
+
+
+def leave_for_next_boot(wanted: RdmaNetns, options: Path, boot: str) -> str:
+    """Write the module option, and return what the operator has to do; raise OSError.
+
+    The file names the boot in which it was written. If an earlier one did, this boot has loaded ib_core without it:
+    rdma-core's dracut module (50rdma) has ib_core loaded by the initramfs. Dracut and initramfs-tools copy modprobe.d
+    when they make that, and a module that is loaded there gets its options from the copy. The kernel command line
+    counts in either place (modprobe reads /proc/cmdline: Documentation/admin-guide/kernel-parameters.rst).
+    """
+    option = f"options ib_core netns_mode={_MODES[wanted]}"
+    lines = (read_file(options) or "").splitlines()
+    comment = f"{_WRITTEN_IN}{boot}"
+    if option not in lines:
         options.parent.mkdir(parents=True, exist_ok=True)
-        options.write_text(f"options ib_core netns_mode={_MODES[wanted]}\n")
-        why = "network namespaces exist already, so the kernel keeps the RDMA stack's mode until it restarts"
-        raise RebootNeededError(f"{why}: {str(options)!r} now says {wanted}; reboot this node") from refused
+        options.write_text(f"{comment}\n{option}\n")
+    elif comment not in lines:
+        return (
+            f"{str(options)!r} said {wanted} before this boot, and ib_core was loaded without it: {_REBUILD}, or boot "
+            f"with ib_core.netns_mode={_MODES[wanted]} on the kernel command line"
+        )
+    why = "network namespaces exist already, so the kernel keeps the RDMA stack's mode until it restarts"
+    return f"{why}: {str(options)!r} now says {wanted}; if the initramfs loads ib_core, {_REBUILD}; reboot this node"
