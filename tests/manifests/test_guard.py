@@ -347,19 +347,20 @@ async def test_a_request_for_another_kind_is_bounded_and_guarded_like_one_for_vf
     assert await guarded.patch(ALICE, "pods", "p", annotated(other="two")) == ""
 
 
+@pytest.mark.parametrize("resource", ["mooring.dev/gpu", *names.EXTENDED_RESOURCES])
 @pytest.mark.parametrize("where", ["containers", "initContainers"])
-async def test_a_limit_of_gpus_is_guarded_like_a_request(guarded: Guarded, where: str) -> None:
-    """Another scheduler would bind the pod without GPUs; one with other limits is not concerned."""
+async def test_a_limit_of_our_resources_is_guarded_like_a_request(guarded: Guarded, where: str, resource: str) -> None:
+    """Another scheduler would bind the pod without VFs or GPUs. Pods with other limits are not concerned."""
 
     def limiting(name: str, resource: str) -> dict[str, Any]:
         container = {"name": name, "image": "i", "resources": {"limits": {resource: "1"}, "requests": {resource: "1"}}}
         return {"containers": [{"name": "c", "image": "i"}]} | {where: [container]}
 
-    ours = "a pod with a limit of 'mooring.dev/gpu' names Mooring's scheduler"
-    assert await guarded.create(ALICE, "pods", pod("p", **limiting("g", "mooring.dev/gpu"))) == ""
-    other = limiting("g", "mooring.dev/gpu") | {"schedulerName": "default-scheduler"}
+    ours = f"a pod with a limit of '{resource}' must come without spec.nodeName and name one of these"
+    assert await guarded.create(ALICE, "pods", pod("p", **limiting("g", resource))) == ""
+    other = limiting("g", resource) | {"schedulerName": "default-scheduler"}
     assert ours in await guarded.create(ALICE, "pods", pod("q", **other))
-    assert ours in await guarded.create(ALICE, "pods", pod("q", **limiting("g", "mooring.dev/gpu"), nodeName="n"))
+    assert ours in await guarded.create(ALICE, "pods", pod("q", **limiting("g", resource), nodeName="n"))
     theirs = limiting("g", "nvidia.com/gpu") | {"schedulerName": "default-scheduler"}
     assert await guarded.create(ALICE, "pods", pod("q", **theirs)) == ""
     assert await guarded.bind(SCHEDULER, "p", {}) == ""

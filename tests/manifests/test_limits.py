@@ -20,7 +20,7 @@ from tests.support.polling import eventually
 FOLDER = "components/limits"
 VFS = names.RIT_VFS
 ALICE = User("alice")
-REFUSED = "a pod with interfaces limits 'rdma-sriov/vf' to their number"
+REFUSED = "a pod with interfaces must limit 'rdma-sriov/vf' to their number"
 
 
 def policy(kind: str) -> dict[str, Any]:
@@ -129,6 +129,32 @@ async def test_pods_that_ask_for_nothing_are_not_concerned(text: str | None) -> 
     """They get no limit and are not refused."""
     assert mutated(pod(text)) == {}
     assert await refusal(pod(text)) == ""
+
+
+@pytest.mark.parametrize("before", [None, "[]", "[{}]"])
+@pytest.mark.parametrize("subresource", ["", "status"])
+async def test_a_request_that_comes_after_the_pod_needs_a_limit(before: str | None, subresource: str) -> None:
+    """A quota counts limits, and those are fixed at creation: without one 64 VFs would cost nothing."""
+    api = Rehearsal(Judge([policy("ValidatingAdmissionPolicy")], {}))
+    limit = {"limits": {VFS: "1"}} if before == "[{}]" else None
+    assert await api.create(ALICE, "pods", pod(before, limit)) == ""
+    change = {"metadata": {"annotations": {names.REQUEST: "[{},{}]"}}}
+    refusal = await api.patch(ALICE, "pods", "p", change, subresource)
+    # A limit that is there is compared by the scheduler, whose message has both numbers.
+    assert (REFUSED in refusal) == (limit is None)
+    assert await api.patch(ALICE, "pods", "p", {"metadata": {"annotations": {"other": "x"}}}, subresource) == ""
+
+
+async def test_a_pod_without_a_limit_that_is_older_than_the_policy_goes_on() -> None:
+    """It may get other annotations, and, on a node, other rates."""
+    api, older = Rehearsal(Judge([], {})), pod("[{}]")
+    assert await api.create(ALICE, "pods", older) == ""
+    api.judge.policies = [policy("ValidatingAdmissionPolicy")]
+    assert await api.patch(ALICE, "pods", "p", {"metadata": {"annotations": {"other": "x"}}}) == ""
+    assert REFUSED in await api.patch(ALICE, "pods", "p", {"metadata": {"annotations": {names.REQUEST: "[{},{}]"}}})
+    await api.bind(ALICE, "p", {})
+    rates = {"metadata": {"annotations": {names.REQUEST: '[{"min_tx_rate":5000}]'}}}
+    assert await api.patch(ALICE, "pods", "p", rates) == ""
 
 
 def test_its_objects_are_as_kubernetes_schemas_want_them() -> None:
