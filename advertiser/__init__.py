@@ -1,4 +1,5 @@
-"""The advertiser: publishes what a node offers, and by `init` makes the node's VFs.
+"""The advertiser: publishes a node's PFs and VFs, and with `init` creates the VFs.
 
-Each room uses only those below it: publish/ and init/, host/, formats/, inventory/. It never imports another program.
+Its packages are layers: publish/ and init/ import host/, host/ imports formats/, formats/ imports inventory/. None
+imports another program.
 """

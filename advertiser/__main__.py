@@ -1,4 +1,4 @@
-"""mooring-advertiser: publish what this node offers, show it, or capture it for elsewhere."""
+"""mooring-advertiser: publish what this node offers, print it, or capture it for another machine."""
 
 import asyncio
 import os
@@ -65,31 +65,36 @@ _log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """Publish this node's PFs and VFs: serve (for ever) or once; show prints, capture packs them.
+    """Publish this node's PFs and VFs in its inventory annotation: serve (until stopped) or once.
 
-    init makes VFs by the offer; hand-over leaves the offer for an init on the host, and waits for it.
+    show prints what the node offers, capture packs it into an archive. init makes the VFs that the offer names;
+    hand-over gives the offer to the init of the host and waits until it is done.
     """
 
-    kubeconfig: str = option("", "kubeconfig file; without one KUBECONFIG, then in-cluster, then ~/.kube/config")
-    node_name: str = option("", "this node's name; an empty one is the host name in lower case")
+    kubeconfig: str = option(
+        "", "kubeconfig file; if empty: KUBECONFIG, then the pod's service account, then ~/.kube/config"
+    )
+    node_name: str = option("", "this node's name; if empty: the host name in lower case")
     sysfs: Path = option(Path("/sys"), "where sysfs is mounted")
-    state: Path = option(Path("/var/lib/mooring"), "folder of the records; serve reads their extract in the run folder")
-    run: Path = option(Path("/run/mooring"), "folder of what lasts until the next boot")
-    getpfs_addr: str = option(":54005", "host:port of /getpfs, /metrics, /healthz and /readyz; off where empty")
-    offer: Path = option(DEFAULT_OFFER, "what the operator offers; without this file every PF whose VFs have RDMA")
-    handed_over: bool = option(False, "init: whether the offer is the one that hand-over has left in the state folder")
-    gpus: bool = option(False, "whether the node's GPUs are shown and published too, as mooring.dev/inventory.gpu")
-    gpus_file: Path = option(DEFAULT_GPUS, "what the operator says of GPUs where nothing else does; may be absent")
-    proc: Path = option(Path("/proc"), "where procfs is mounted: NVIDIA's driver says there what its GPUs are")
-    cdi: str = option(DEFAULT_FOLDERS, "folders of CDI specifications; of two, the later has precedence")
+    state: Path = option(
+        Path("/var/lib/mooring"), "folder of the node's records; serve reads their extract in the run folder"
+    )
+    run: Path = option(Path("/run/mooring"), "folder for files that last until the next boot")
+    getpfs_addr: str = option(":54005", "host:port of /getpfs, /metrics, /healthz and /readyz; if empty: none")
+    offer: Path = option(DEFAULT_OFFER, "file of the offer; without it, every PF whose VFs have RDMA is on offer")
+    handed_over: bool = option(False, "init: use the offer that hand-over has written into the state folder")
+    gpus: bool = option(False, "show and publish the node's GPUs, too, as mooring.dev/inventory.gpu")
+    gpus_file: Path = option(DEFAULT_GPUS, "file with facts about GPUs that no other source reports; optional")
+    proc: Path = option(Path("/proc"), "where procfs is mounted; NVIDIA's driver describes its GPUs there")
+    cdi: str = option(DEFAULT_FOLDERS, "folders of CDI specifications; later ones take precedence")
     runtime_config: str = option(DEFAULT_RUNTIME, "files and folders of the container runtime's configuration")
     nvidia_runtime_config: Path = option(Path(DEFAULT_TOOLKIT), "configuration of NVIDIA's container runtime")
-    network_status: bool = option(False, "whether pods' VFs are written into their annotation network-status too")
-    rates: bool = option(False, "whether rates of this node's running pods may change: its pods are watched for that")
-    resync: float = option(60.0, "seconds without an event after which the host is looked at all the same")
-    modprobe: Path = option(MODPROBE, "file that init writes where the RDMA stack's mode takes a reboot")
-    output: str = option("table", "form of show: table or json", short="o")
-    archive: str = option("", "file that capture writes; an empty one is mooring-<node>.tar.gz in this folder")
+    network_status: bool = option(False, "write pods' VFs into their annotation network-status")
+    rates: bool = option(False, "let the rates of this node's running pods change; needs the right to watch its pods")
+    resync: float = option(60.0, "seconds without an event after which the host is scanned again")
+    modprobe: Path = option(MODPROBE, "modprobe file that init writes if changing the RDMA mode needs a reboot")
+    output: str = option("table", "output format of show: table or json", short="o")
+    archive: str = option("", "file that capture writes; if empty: mooring-<node>.tar.gz in the current folder")
 
     @property
     def node(self) -> str:
@@ -100,13 +105,13 @@ class Config:
         return Roots(self.sysfs, self.state, self.run)
 
     def scanner(self) -> Scanner:
-        """Open what a scan needs; raise ContractError or OSError if the offer or the GPU file cannot be used."""
+        """Return a scanner; raise ContractError or OSError if the offer or the GPU file cannot be used."""
         offer = OfferFile(self.offer, required=self.offer != DEFAULT_OFFER)
         return Scanner(self.roots, offer, self.node, self._gpu_sources())
 
     @property
     def gpu_folders(self) -> tuple[Path, ...]:
-        """The folders in which a changed file changes what is said of GPUs."""
+        """The folders whose files describe GPUs: a change there triggers a scan. Empty without ``gpus``."""
         return (*map(Path, filter(None, self.cdi.split(":"))), self.gpus_file.parent) if self.gpus else ()
 
     def _gpu_sources(self) -> GpuSources | None:
@@ -160,18 +165,19 @@ def _show(config: Config) -> None:
     if config.output == "json":
         print(as_json(found, config.node, gpus))
     else:
-        # A pipe has no width, and folded text cannot be searched.
+        # A pipe has no width, and wrapped lines cannot be searched.
         print_table(found, config.node, Console(width=None if sys.stdout.isatty() else 160), gpus)
 
 
 def _capture(config: Config) -> None:
     archive = Path(config.archive or f"mooring-{config.node}.tar.gz")
     size = capture(config.sysfs, read_host(config.roots), archive)
-    print(f"{archive}: {size} bytes; unpacked in FOLDER, `{PROGRAM} show --sysfs FOLDER/sys` answers as here")
+    command = f"`{PROGRAM} show --sysfs FOLDER/sys`"
+    print(f"{archive}: {size} bytes. Unpack it in FOLDER and run {command} to get the same output")
 
 
 def _init(config: Config) -> int:
-    """Prepare what the offer names, showing progress; return 1 if anything could not be prepared."""
+    """Prepare the PFs that the offer names and show progress; return the exit status, 1 if a PF failed."""
     operators = OperatorsOffer(config.offer, required=config.offer != DEFAULT_OFFER)
     source = HandedOffer(config.state) if config.handed_over else operators
     run = InitRun(source, BindRequests(config.run), lambda offer: _prepare(config, offer), time.sleep)

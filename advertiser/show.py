@@ -33,7 +33,7 @@ def as_json(result: InventoryResult, node: str, gpus: GpuInventory | None = None
 
 def print_table(result: InventoryResult, node: str, console: Console, gpus: GpuInventory | None = None) -> None:
     """Print the PFs, then the NICs that are ignored, then the GPUs."""
-    console.print(_pfs(result, node) if result.inventory.pfs else Text(f"{node} offers no PF"))
+    console.print(_pfs(result, node) if result.inventory.pfs else Text(f"no PF of {node} is on offer"))
     if result.ignored:
         console.print(_ignored(result.ignored))
     if gpus is not None:
@@ -42,20 +42,20 @@ def print_table(result: InventoryResult, node: str, console: Console, gpus: GpuI
 
 def _gpus(inventory: GpuInventory, node: str) -> RenderableType:
     size = len(dump_gpu_inventory(inventory).encode())
-    table = Table(title=f"{node}: {len(inventory.gpus)} GPUs on offer in {size} bytes of annotation")
+    table = Table(title=f"{node}: {len(inventory.gpus)} GPUs on offer, annotation of {size} bytes")
     for column in _GPU_COLUMNS:
         right = column in ("MiB", "NUMA", "link")
         table.add_column(column, justify="right" if right else "left", no_wrap=column == "GPU", overflow="fold")
     for gpu in inventory.gpus:
         numbers = ("-" if value is None else str(value) for value in (gpu.memory_mb, gpu.numa, gpu.link))
         table.add_row(*map(Text, (gpu.pci, gpu.uuid, gpu.model or "-", *numbers, " ".join(gpu.pcie) or "-")))
-    return Group(table, *(Text(f"GPU {gpu.pci} out: {gpu.why}") for gpu in inventory.out))
+    return Group(table, *(Text(f"GPU {gpu.pci} is out: {gpu.why}") for gpu in inventory.out))
 
 
 def _pfs(result: InventoryResult, node: str) -> RenderableType:
     inventory = result.inventory
     size = len(dump_inventory(inventory).encode())
-    table = Table(title=f"{node}: {len(inventory.pfs)} PFs on offer in {size} bytes of annotation")
+    table = Table(title=f"{node}: {len(inventory.pfs)} PFs on offer, annotation of {size} bytes")
     for column in _COLUMNS:
         right = column in ("Mb/s", "NUMA", "usable")
         whole = column in _WHOLE
@@ -63,7 +63,7 @@ def _pfs(result: InventoryResult, node: str) -> RenderableType:
     for pf in inventory.pfs:
         table.add_row(*_row(pf))
     notes = [note for pf in inventory.pfs for note in _notes(pf)]
-    notes += [f"{found.pf} VF {found.vfs} on offer, but: {found.why}" for found in result.warnings]
+    notes += [f"{found.pf} VF {found.vfs} is on offer with a fault: {found.why}" for found in result.warnings]
     return Group(table, *(Text(note) for note in notes))
 
 
@@ -84,16 +84,16 @@ def _row(pf: Pf) -> tuple[str | Text, ...]:
 
 
 def _notes(pf: Pf) -> Iterator[str]:
-    yield f"{pf.name} takes {', '.join(sorted(pf.can)) or 'no settings'}"
+    yield f"{pf.name} supports {', '.join(sorted(pf.can)) or 'no settings'}"
     if pf.port is not None:
         yield f"{pf.name} shares the cable {pf.port} with other PFs"
     for entry in pf.out:
         held = f" ({entry.min_tx_rate} Mb/s each)" if entry.min_tx_rate else ""
-        yield f"{pf.name} VF {entry.vfs} out: {entry.why}{held}"
+        yield f"{pf.name} VF {entry.vfs} is out: {entry.why}{held}"
 
 
 def _ignored(devices: tuple[IgnoredNic, ...]) -> Table:
-    table = Table(title="left out")
+    table = Table(title="not on offer")
     for column in ("PCI", "name", "why"):
         table.add_column(column, overflow="fold")
     for device in devices:

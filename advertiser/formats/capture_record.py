@@ -1,11 +1,11 @@
-"""Host data that discovery reads outside sysfs: the record ``captured.json`` beside a captured tree.
+"""Read and write ``captured.json``: the host data of a capture that is not in sysfs.
 
     {"v":1,"boot":"5f1c…","altnames":{"ens1f0np0":["enp59s0f0np0"]},"programs":{"mooring-cni":"0.1.0"},
      "preparing":["0000:3b:00.1"],"eswitch":{"0000:3b:00.0":"legacy"},
      "held":{"0000:3b:00.2":{"phase":"held","boot":"5f1c…","uid":"8c2f…"},"0000:3b:00.3":null}}
 
-Of the ledger it has only what the judgement of a VF needs (null: an entry that cannot be read): no pod's name, no
-address. ``eswitch``, the modes that devlink reported, is absent in older records.
+``held`` has only those fields of the ledger that decide whether a VF is usable, so no pod name and no address; null is
+an entry that cannot be read. ``eswitch`` are the modes that devlink reported; older records lack it.
 """
 
 import re
@@ -25,7 +25,7 @@ _BY_MAC = re.compile(r"[a-z]{2}x[0-9a-f]{12}", re.ASCII)
 
 
 def dump_capture_record(host: Host) -> str:
-    """Write the record that `restore_record` reads, without the altnames that are made of a MAC address."""
+    """Return the record as JSON, without altnames that contain a MAC address."""
     altnames = {
         netdev: [name for name in found if not _BY_MAC.fullmatch(name)] for netdev, found in host.altnames.items()
     }
@@ -43,7 +43,7 @@ def dump_capture_record(host: Host) -> str:
 
 
 def restore_record(host: Host, text: str) -> Host:
-    """Return a host that was read from a captured tree as it was when captured; raise RecordError."""
+    """Return ``host``, read from a captured tree, with the data of the record ``text``; raise RecordError."""
     document = parse(text, FILE, RecordError).version(1).fields(_KNOWN)
     held = document.required("held").fields().items()
     altnames = document.required("altnames").fields().items()

@@ -1,4 +1,4 @@
-"""The cluster's facts about this node: what is drained, its extended resources and its conditions."""
+"""Read from the node object what the advertiser needs: the drain annotation, extended resources and conditions."""
 
 from collections.abc import Mapping, Sequence
 
@@ -31,7 +31,7 @@ class _NodeStatus(msgspec.Struct):
 
 
 class Node(msgspec.Struct):
-    """The fields of a node that matter here."""
+    """The fields of a node object that the advertiser uses."""
 
     metadata: _Metadata = msgspec.field(default_factory=_Metadata)
     status: _NodeStatus = msgspec.field(default_factory=_NodeStatus)

@@ -1,14 +1,14 @@
-"""The extended resources in node status: for manifests of earlier systems, quotas and autoscalers.
+"""Derive a node's extended resources from its inventory, for quotas, autoscalers and manifests of earlier systems.
 
-Takes an inventory, returns the resources for node status. ``rdma-sriov/vf`` and ``tencent.com/rdma`` are the number of
-VFs that may be used now, ``rdma-sriov/mbps`` the Mb/s that may be reserved on the PFs. None is below what pods of the
-node hold: a kubelet admits its pods again after a restart or reboot, and ends those that its node's allocatable has no
-room for (Admit in pkg/kubelet/lifecycle/predicate.go of Kubernetes; a resource that the node does not have at all is
-left out by removeMissingExtendedResources there, one that it has 0 of is not).
+``rdma-sriov/vf`` and ``tencent.com/rdma`` count the VFs that can be used now; ``rdma-sriov/mbps`` is the sum of the
+Mb/s that can be reserved on the PFs. No count falls below what pods of the node hold. After a restart or reboot a
+kubelet admits its pods again, and rejects those that do not fit the node's allocatable (Admit in
+pkg/kubelet/lifecycle/predicate.go of Kubernetes; removeMissingExtendedResources there ignores a resource that the node
+lacks, but not one with the count 0).
 
-``rdma-sriov/dev-infiniband-mount`` is more than any node runs containers, as in rit-k8s-rdma's own plugin.
-``mooring.dev/gpu`` is beside them, where the node's GPUs are published. Capacity and allocatable are equal. For
-resources that none of its device plugins provides, a kubelet sets one to the other at each update (MachineInfo in
+``rdma-sriov/dev-infiniband-mount`` is more than the containers of any node, as in rit-k8s-rdma's own plugin.
+``mooring.dev/gpu`` is there if the node's GPUs are published. Capacity and allocatable are equal: for resources without
+a device plugin the kubelet copies capacity to allocatable at each update (MachineInfo in
 pkg/kubelet/nodestatus/setters.go of Kubernetes).
 """
 
@@ -29,7 +29,7 @@ _SUFFIXES = ("", "k", "M", "G")
 
 @dataclass(frozen=True, slots=True)
 class HeldVf:
-    """A VF that a pod of this node has: its PF and address, and the Mb/s that the pod reserves on it."""
+    """A VF that a pod of this node has: PF, PCI address, and the Mb/s that the pod reserves on it."""
 
     pf: str
     pci: str
@@ -39,7 +39,7 @@ class HeldVf:
 def counted_resources(
     offered: Sequence[str], inventory: Inventory, held: Iterable[HeldVf] = (), gpus: int = 0
 ) -> dict[str, int]:
-    """Return how much the node has of each resource on offer."""
+    """Return the count of each resource that the offer names, and of ``mooring.dev/gpu``."""
     held = tuple(held)
     vfs = _counted_vfs(inventory, held)
     known = {
@@ -51,19 +51,19 @@ def counted_resources(
 
 
 def dump_resources(counts: Mapping[str, int]) -> str:
-    """Return capacity and allocatable as text in the form of `observed_resources`."""
+    """Return the counts as the text that `observed_resources` returns, to compare the two."""
     amounts = {name: quantity(count) for name, count in counts.items()}
     return dump({"allocatable": amounts, "capacity": amounts})
 
 
 def _counted_vfs(inventory: Inventory, held: Collection[HeldVf]) -> int:
-    """Count the VFs on offer, and those that are out or gone while a pod has them."""
+    """Count the usable VFs, and those that a pod has although they are out or gone."""
     usable = {pf.vf_pci(index) for pf in inventory.pfs for index in pf.usable}
     return len(usable | {vf.pci for vf in held})
 
 
 def _counted_mbps(inventory: Inventory, held: Collection[HeldVf]) -> int:
-    """Add up what each port offers, or what pods reserve on it where that is more; PFs of one port share its rate."""
+    """Add up the Mb/s of each port: its offer, or the pods' reservations if they are more. PFs of a port share it."""
     port_of = {pf.name: pf.port or pf.pci for pf in inventory.pfs}
     offers: dict[str, int] = {}
     for pf in inventory.pfs:
@@ -76,15 +76,15 @@ def _counted_mbps(inventory: Inventory, held: Collection[HeldVf]) -> int:
 
 
 def counted_gpus(inventory: GpuInventory, of_pods: Collection[str]) -> int:
-    """Return how many GPUs the node has: those on offer, and those that are out or gone while a pod has them.
+    """Count the GPUs on offer, and those that a pod has although they are out or gone.
 
-    A kubelet admits its pods again after a restart, and would refuse those for which the node has become too small.
+    A kubelet admits its pods again after a restart, and would reject pods that no longer fit the node.
     """
     return len({*(gpu.pci for gpu in inventory.gpus), *of_pods})
 
 
 def observed_resources(offered: Sequence[str], capacity: Mapping[str, Any], allocatable: Mapping[str, Any]) -> str:
-    """Return the current values in node status of the resources on offer, in the same form."""
+    """Return the node's current values of the resources on offer as text."""
     return dump(
         {
             "allocatable": {name: allocatable.get(name) for name in offered},
@@ -94,13 +94,13 @@ def observed_resources(offered: Sequence[str], capacity: Mapping[str, Any], allo
 
 
 def read_quantity(text: object) -> int:
-    """Read a count in node status; 0 for what no count is, such as a resource that the node does not have."""
+    """Return a count of node status; 0 if it is not a count, such as None for a resource that the node lacks."""
     digits, suffix = (str(text)[:-1], str(text)[-1:]) if str(text)[-1:] in _SUFFIXES[1:] else (str(text), "")
     return int(digits) * 1000 ** _SUFFIXES.index(suffix) if digits.isascii() and digits.isdigit() else 0
 
 
 def quantity(count: int) -> str:
-    """Write a count as the API server returns it: 10000 is ``10k``; any other form would look like an edit."""
+    """Return a count in the API server's form, such as ``10k``. Any other form would look like somebody's edit."""
     exponent = 0
     while count and count % 1000 == 0 and exponent < len(_SUFFIXES) - 1:
         count, exponent = count // 1000, exponent + 1

@@ -1,9 +1,9 @@
-"""The ``/getpfs`` of rit-k8s-rdma: every PF with its VFs, field for field as its daemon gave it, from live state.
+"""Build the answer of ``/getpfs``: every PF with its VFs, in the format of rit-k8s-rdma's daemon, from live state.
 
     [{"name":"enp4s0f0","used_tx_rate":0,"capacity_tx_rate":100000,"used_vfs":0,"capacity_vfs":120,"vfs":[{"vf":0,…}]}]
 
-``used_tx_rate`` is the sum of min_tx_rate over the VFs, with those of other PFs on the same cable; ``used_vfs`` counts
-those that are not available, whether assigned or out of use; rates in Mb/s.
+``used_tx_rate`` is the sum of min_tx_rate over the VFs of the PF and of other PFs on the same cable. ``used_vfs``
+counts the VFs that are not available, assigned or out. Rates are in Mb/s.
 """
 
 from collections import Counter
@@ -13,7 +13,7 @@ from mooring.annotations.inventory import Inventory, Pf
 from mooring.nic.settings import LinkState, VfSettings
 from mooring.records.ledger import LedgerEntry
 
-# The words of MOFED's sysfs, which the daemon passed on.
+# The values in MOFED's sysfs, which rit-k8s-rdma's daemon returned.
 _LINK_STATES: dict[LinkState, str] = {"auto": "Follow", "enable": "Up", "disable": "Down"}
 _NO_MAC = "00:00:00:00:00:00"
 
@@ -23,7 +23,7 @@ Settings = Mapping[str, Mapping[int, VfSettings]]
 def pfs_document(
     inventory: Inventory, settings: Settings, held: Mapping[str, LedgerEntry | None]
 ) -> list[dict[str, object]]:
-    """Return the document; ``settings`` by PF and VF as the kernel reports them, ``held`` by PCI address."""
+    """Return the document. ``settings`` are the kernel's by PF and VF, ``held`` the ledger's entries by PCI address."""
     found = [(pf, _pf(pf, settings.get(pf.name, {}), held)) for pf in inventory.pfs]
     rates: Counter[str] = Counter()
     for pf, (_, rate) in found:
@@ -58,7 +58,7 @@ def _pf(
 def _settings(
     pf: Pf, index: int, settings: Mapping[int, VfSettings], held: Mapping[str, LedgerEntry | None]
 ) -> VfSettings:
-    """Return a VF's settings: the kernel's, or if its driver reports none, those that the ledger records as set."""
+    """Return a VF's settings from the kernel or, if its driver reports none, from the ledger."""
     if index in settings:
         return settings[index]
     entry = held.get(pf.vf_pci(index))

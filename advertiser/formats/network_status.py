@@ -1,4 +1,4 @@
-"""The annotation ``k8s.v1.cni.cncf.io/network-status``: what Multus tells of a pod's interfaces, without Multus.
+"""Build the annotation ``k8s.v1.cni.cncf.io/network-status``, which describes a pod's interfaces as Multus does.
 
 A list of NetworkStatus (k8snetworkplumbingwg/network-attachment-definition-client, k8s.cni.cncf.io/v1/types.go), with
 device-info of the type pci, version 1.1.0 (k8snetworkplumbingwg/device-info-spec):
@@ -6,12 +6,12 @@ device-info of the type pci, version 1.1.0 (k8snetworkplumbingwg/device-info-spe
     [{"name":"rail0","interface":"net1","ips":["10.0.0.2"],"mac":"02:…","dns":{},
       "device-info":{"type":"pci","version":"1.1.0","pci":{"pci-address":"0000:3b:00.2","rdma-device":"mlx5_3"}}}]
 
-``name`` is Mooring's network: there is no NetworkAttachmentDefinition to name. ``rdma-device`` is the device's name on
-the host when the pod got it. A VF that the pod has without an interface (``"netdev": false``, or it has no netdev) has
-no ``interface`` here, which the type leaves out when it is empty. The pod's default network, of another plugin, is not
-in the list.
+``name`` is Mooring's network, because there is no NetworkAttachmentDefinition. ``rdma-device`` is the device's name on
+the host when the pod got it. A VF without an interface (``"netdev": false``, or no netdev) has no ``interface``, as the
+type omits empty fields. The pod's default network belongs to another plugin and is not in the list.
 
-Beside it is ``mooring.dev/network-status``, the digest of what was written: another value is another writer's.
+The annotation ``mooring.dev/network-status`` is the digest of what the advertiser wrote. If it does not match the
+network status, another writer has written that.
 """
 
 import hashlib
@@ -24,14 +24,14 @@ from mooring.parsing import dump
 from mooring.records.ledger import LedgerEntry
 
 KEY, DIGEST_KEY = "k8s.v1.cni.cncf.io/network-status", "mooring.dev/network-status"
-# 64 VFs of about 250 characters and 8 addresses each stay below what the admission policy allows (65,536).
+# 64 VFs of about 250 characters and 8 addresses each stay below the admission policy's limit of 65,536 characters.
 _MOST_IPS = 8
 _MAC_LENGTH = len("02:00:00:00:00:01")
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class NetworkStatus:
-    """What a pod (namespace/name, uid) was given: the annotation's value."""
+    """The network status of a pod: ``pod`` is namespace/name, ``text`` the annotation's value."""
 
     pod: str
     uid: str
@@ -47,14 +47,14 @@ def digest(text: str) -> str:
 
 
 def is_another_writers(annotations: Mapping[str, str]) -> bool:
-    """Return whether a pod has a network status that no advertiser has written."""
+    """Return whether another program than the advertiser has written the pod's network status."""
     return KEY in annotations and annotations.get(DIGEST_KEY) != digest(annotations[KEY])
 
 
 def network_statuses(
     ledger: Mapping[str, LedgerEntry | None], assigned: Collection[AssignedVfKey]
 ) -> Iterator[NetworkStatus]:
-    """Yield the status of each pod all of whose assigned VFs one sandbox holds."""
+    """Yield the status of each pod with all of its assigned VFs in one sandbox."""
     vfs: defaultdict[str, set[str]] = defaultdict(set)
     for uid, _, _, pci in assigned:
         vfs[uid].add(pci)
@@ -79,7 +79,7 @@ def _interface(entry: LedgerEntry) -> dict[str, object]:
 
 
 def _has_netdev(entry: LedgerEntry) -> bool:
-    """Return whether the pod has an interface; of how the VF was, an extract has its netdev's MAC alone."""
+    """Return whether the pod has an interface for the VF: its extract then has the MAC that the netdev had before."""
     return entry.original.netdev_mac is not None and not entry.rdma_only
 
 
@@ -88,7 +88,7 @@ def _netdev(entry: LedgerEntry) -> dict[str, object]:
     own: dict[str, object] = {
         "interface": entry.ifname,
         "ips": [address.partition("/")[0] for address in entry.addresses[:_MOST_IPS]] or None,
-        # IPoIB's begins with the number of a queue pair, which the move has changed.
+        # An IPoIB address begins with a queue pair number, which changed when the netdev moved.
         "mac": mac if mac is not None and len(mac) == _MAC_LENGTH else None,
         # Mooring as the main plugin: the first VF has the name that the runtime gave.
         "default": (entry.attachment is not None and entry.attachment.ifname == entry.ifname) or None,

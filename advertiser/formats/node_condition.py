@@ -1,6 +1,6 @@
-"""A condition of the node that the advertiser writes: its text, and the patch that writes it.
+"""Format the node conditions that the advertiser writes, and the patch that writes them.
 
-As with the kubelet's own ones, MemoryPressure and its like, False is good.
+As in the kubelet's own conditions, such as MemoryPressure, the status False is good.
 """
 
 import json
@@ -11,12 +11,12 @@ from typing import Protocol, Self
 
 from mooring.parsing import dump
 
-# A node's condition is read by people; the guard's bound.
+# The longest message of a condition in characters; the admission policy has the same limit.
 LONGEST = 1024
 
 
 class _Condition(Protocol):
-    """A condition of the node as it was decoded."""
+    """A decoded condition of a node object."""
 
     type: str
     status: str
@@ -26,7 +26,7 @@ class _Condition(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ConditionState:
-    """What a condition says, without its times."""
+    """A condition without its times."""
 
     status: str
     reason: str
@@ -34,7 +34,7 @@ class ConditionState:
 
     @classmethod
     def read(cls, text: str) -> Self:
-        """Read the text of `dump`."""
+        """Return the state that `dump` wrote as ``text``."""
         return cls(**json.loads(text))
 
     def dump(self) -> str:
@@ -42,13 +42,13 @@ class ConditionState:
 
 
 def observed_condition(kind: str, conditions: Iterable[_Condition]) -> ConditionState | None:
-    """Return the node's own condition of a type, None without one."""
+    """Return the node's condition of type ``kind``, None if there is none."""
     found = (each for each in conditions if each.type == kind)
     return next((ConditionState(each.status, each.reason, each.message) for each in found), None)
 
 
 def condition_patch(kind: str, wanted: ConditionState, before: ConditionState | None, now: datetime) -> bytes:
-    """Return the strategic merge patch of nodes/status: conditions merge by their type, and no other is named."""
+    """Return the strategic merge patch of nodes/status, which merges conditions by type and changes no other one."""
     condition = {"type": kind, **asdict(wanted), "lastHeartbeatTime": rfc3339(now)}
     if before is None or before.status != wanted.status:
         condition["lastTransitionTime"] = rfc3339(now)

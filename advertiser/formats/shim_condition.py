@@ -1,8 +1,8 @@
-"""The node's condition that its kubelet does not speak to the CRI shim, and the Event on the node when that changes.
+"""Format the node condition `ShimBypassed`, which reports that the kubelet does not use the CRI shim, and its Event.
 
-Both come from a file of `mooring-node check` on the host (`mooring.records.node_check`), and from one of
-mooring-shim-bypass, which leads the kubelet past a shim that has failed (`mooring.records.shim_bypass`). Without either
-file there is no condition: Mooring's part of the node is not installed.
+The condition is derived from two files on the host: `mooring-node check` writes one (`mooring.records.node_check`), and
+mooring-shim-bypass the other, when it bypasses a shim that has failed (`mooring.records.shim_bypass`). Without both
+files Mooring is not installed on the host, and there is no condition.
 """
 
 from datetime import datetime, timedelta
@@ -14,9 +14,10 @@ from mooring.records.shim_bypass import ShimBypass
 
 TYPE = "mooring.dev/ShimBypassed"
 Status = Literal["True", "False", "Unknown"]
-# Of the metric: which socket the kubelet uses, that it is led past a failed shim, and that the last check is old.
+# The states of the metric. ``failed``: the shim has failed and is bypassed; ``stale``: the last check is too old; the
+# others say which socket the kubelet uses.
 SocketState = Literal["shim", "runtime", "bypass", "failed", "unknown", "stale"]
-# The check runs every two minutes: some may fail or wait before this is reported.
+# The check runs every two minutes; some runs may fail or wait before the check counts as stale.
 STALE = timedelta(minutes=15)
 _COMPONENT = "mooring-advertiser"
 SHIM_FAILED = "ShimFailed"
@@ -31,50 +32,50 @@ _REASONS: dict[SocketState, tuple[Status, str]] = {
 
 
 def socket_state(check: NodeCheck | None, now: datetime, failed: ShimBypass | None = None) -> SocketState:
-    """Return the state that a check shows at the time ``now``; an old check is stale.
+    """Return the state at the time ``now``; an old check is stale.
 
-    A check from far in the future is stale too: the clock was set back since. ``failed`` counts without a check, but
-    not while the operator has turned the bypass on.
+    A check from far in the future is stale, too, because the clock was set back. ``failed`` is the bypass of a failed
+    shim; it takes precedence, except while the operator has turned the bypass on.
     """
     state = "stale" if check is None or abs(now - check.at) > STALE else check.kubelet
     return "failed" if failed is not None and state != "bypass" else state
 
 
 def condition_of(check: NodeCheck, now: datetime) -> ConditionState:
-    """Return the condition by the last check at the time ``now``."""
+    """Return the condition at the time ``now``, from the last check."""
     state = socket_state(check, now)
     status, reason = _REASONS[state]
     messages: dict[SocketState, str] = {
-        "shim": "; ".join(filter(None, ("the kubelet is told the socket of mooring-cri-shim", check.why))),
-        "stale": f"mooring-node check last looked at {rfc3339(check.at)}: systemctl status mooring-node-check.timer",
+        "shim": "; ".join(filter(None, ("the kubelet is configured with the socket of mooring-cri-shim", check.why))),
+        "stale": f"mooring-node check last ran at {rfc3339(check.at)}: see systemctl status mooring-node-check.timer",
     }
     return ConditionState(status, reason, messages.get(state, check.why)[:LONGEST])
 
 
 def shim_failed(bypass: ShimBypass) -> ConditionState:
-    """Return the condition of a node whose kubelet is led past a shim that has failed."""
+    """Return the condition of a node whose failed shim is bypassed."""
     status, reason = _REASONS["failed"]
     return ConditionState(status, reason, f"bypassed since {bypass.since}: {bypass.why}"[:LONGEST])
 
 
 def not_checked() -> ConditionState:
-    """Return the condition of a node whose check has left no file for a while."""
+    """Return the condition of a node without a file of `mooring-node check`."""
     status, reason = _REASONS["stale"]
-    return ConditionState(status, reason, "mooring-node check has left nothing in this boot")
+    return ConditionState(status, reason, "mooring-node check has not reported since this node booted")
 
 
 def is_told(wanted: ConditionState, before: ConditionState | None) -> bool:
-    """Return whether a change gets an Event: the first condition of a node gets one only if something is wrong."""
+    """Return whether to write an Event for a change; the first condition of a node gets one only if it is bad."""
     return wanted.status != ("False" if before is None else before.status) or (
         before is not None and wanted.reason != before.reason
     )
 
 
 def condition_event(node: str, wanted: ConditionState, now: datetime) -> dict[str, object]:
-    """Return the Event on the node; `kubectl describe node` finds it by the node's name in place of its uid.
+    """Return the Event on the node.
 
-    The kubelet's own Events have the name there too (nodeRef in pkg/kubelet/kubelet.go of Kubernetes). Events on nodes
-    are in the namespace default.
+    Its involvedObject has the node's name as uid, as in the kubelet's own Events (nodeRef in pkg/kubelet/kubelet.go of
+    Kubernetes): `kubectl describe node` finds it by that. Events on nodes are in the namespace default.
     """
     at = rfc3339(now)
     return {

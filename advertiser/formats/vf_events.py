@@ -1,7 +1,7 @@
-"""The Events on a pod about its VFs: one is back in the host, its PF had forgotten its settings, devices are missing.
+"""Build the Events on a pod about its VFs: a VF is lost, its settings were reset, devices are missing, rates rejected.
 
-Without them the owner would not notice the lost network, why it was without limits for some seconds, why RDMA fails, or
-why a changed rate does not come into force.
+From them the pod's owner learns why the network is gone, why a VF had no limits for some seconds, why RDMA fails, or
+why a changed rate is not in force.
 """
 
 from collections.abc import Iterator, Mapping
@@ -20,13 +20,13 @@ _COMPONENT = "mooring-advertiser"
 _LONGEST_NAME = 150
 # events.k8s.io allows 1,024 characters of an Event (NoteLengthLimit in pkg/apis/core/validation/events.go).
 _LONGEST_WHY = 800
-# An API server keeps Events for one hour (--event-ttl): an older reset was reported, or its time is over.
+# An API server keeps Events for one hour (--event-ttl), so older resets need no Event.
 _REPORTED = timedelta(hours=1)
 
 
 @dataclass(frozen=True, slots=True)
 class LostVf:
-    """A VF that the ledger assigns to a pod, found in the host, or gone; ``pod`` is namespace/name."""
+    """A VF that a pod holds by the ledger, but that is on the host, or ``gone``; ``pod`` is namespace/name."""
 
     pod: str
     uid: str
@@ -42,7 +42,7 @@ class LostVf:
     def event(self, node: str, now: str) -> dict[str, object]:
         """Return the Event at the time ``now``."""
         what = (
-            "no longer exists, as after a reload of its PF's driver"
+            "no longer exists, for example because its PF's driver was reloaded"
             if self.gone
             else "is back in the host's network namespace although this pod holds it"
         )
@@ -55,7 +55,7 @@ class LostVf:
 
 @dataclass(frozen=True, slots=True)
 class ResetVf:
-    """A VF whose settings its PF had forgotten, and that mooring-cni has set again at the time ``at``."""
+    """A VF whose settings its PF lost, and which mooring-cni set again at the time ``at``."""
 
     pod: str
     uid: str
@@ -69,10 +69,10 @@ class ResetVf:
         return RESET_REASON
 
     def event(self, node: str, _now: str) -> dict[str, object]:
-        """Return the Event at the time of the reset."""
+        """Return the Event, with the time of the reset."""
         message = (
-            f"{self.pf} had forgotten settings of VF {self.vf} ({self.pci}), as after a reload of its driver or a "
-            "reset of its firmware; they are set again as assigned"
+            f"{self.pf} lost settings of VF {self.vf} ({self.pci}), for example because its driver was reloaded or its "
+            "firmware reset; mooring-cni has set them again"
         )
         digits = "".join(filter(str.isdigit, self.at))
         name = f"vf-reset.{digits}.{self.uid[:36].lower()}.{self.pci.replace(':', '-')}"
@@ -81,7 +81,7 @@ class ResetVf:
 
 @dataclass(frozen=True, slots=True)
 class MissingDevices:
-    """A container that lacks devices of its pod's VFs or GPUs, as the CRI shim has found."""
+    """A container without devices of its pod's VFs or GPUs, as reported by the CRI shim."""
 
     found: WithoutDevices
 
@@ -102,14 +102,14 @@ class MissingDevices:
         return DEVICES_REASON
 
     def event(self, node: str, now: str) -> dict[str, object]:
-        """Return the Event at the time ``now``; a container has one, and one more when it is stopped."""
+        """Return the Event at the time ``now``; a container gets one, and another one when the shim stops it."""
         found = self.found
-        then = "it is stopped, for the kubelet to start it again" if found.stopped else "delete the pod to get them"
+        then = "it is stopped, and the kubelet restarts it" if found.stopped else "delete the pod to get them"
         message = (
-            f"container {found.container} runs without the devices of {found.what}: the kubelet started it past "
-            f"mooring-cri-shim, or a driver was bound again since; {then}"
+            f"container {found.container} runs without the devices of {found.what}: the kubelet started it without "
+            f"mooring-cri-shim, or a driver was rebound since; {then}"
         )
-        # Container ids are hexadecimal; of any other, only what a name may have.
+        # Container ids are hexadecimal; from any other id only the characters that a name can have are kept.
         short = "".join(letter for letter in found.id.lower() if letter.isascii() and letter.isalnum())[:20]
         name = f"vf-devices{'-stopped' if found.stopped else ''}.{found.uid[:36].lower()}.{short or 'x'}"
         return _event(found.pod, found.uid, name, node, self.reason, message, now)
@@ -117,7 +117,7 @@ class MissingDevices:
 
 @dataclass(frozen=True, slots=True)
 class RefusedRates:
-    """A generation of a pod's changed rates that one of its VFs does not get."""
+    """A generation of a pod's changed rates that could not be set on one of its VFs."""
 
     pod: str
     uid: str
@@ -133,17 +133,17 @@ class RefusedRates:
         return RATES_REASON
 
     def event(self, node: str, now: str) -> dict[str, object]:
-        """Return the Event at the time ``now``; a generation has one for each VF."""
+        """Return the Event at the time ``now``; a generation gets one for each VF."""
         message = (
             f"rates of generation {self.generation} are not in force: {self.refused.why[:_LONGEST_WHY]}; mooring-cni "
-            "tries again, and what is reserved meanwhile is the larger of old and new"
+            "retries, and until then the larger of the old and new rates is reserved"
         )
         name = f"vf-rates.{self.generation}.{self.uid[:36].lower()}.{self.pci.replace(':', '-')}"
         return _event(self.pod, self.uid, name, node, self.reason, message, now)
 
 
 def refused_rates(states: Mapping[str, RatesState]) -> Iterator[RefusedRates]:
-    """Yield the changed rates that a VF does not get, as the CNI server says; ``states`` are by pod uid."""
+    """Yield the changed rates that could not be set; ``states`` are the CNI server's reports by pod uid."""
     for uid, state in states.items():
         if state.refused is not None:
             yield RefusedRates(state.pod, uid, state.generation, state.refused)
@@ -155,9 +155,9 @@ def missing_devices(host: Host) -> Iterator[MissingDevices]:
 
 
 def lost_vfs(inventory: Inventory, host: Host) -> Iterator[LostVf]:
-    """Yield the VFs that an inventory marks as lost, and those that are gone, with their pods.
+    """Yield the pods' VFs that the inventory marks as lost, and those that no longer exist.
 
-    No VF is gone for a moment only: a rebind of its driver keeps the PCI function.
+    A VF never disappears temporarily: a rebind of its driver keeps the PCI function.
     """
     yield from _gone_vfs(host)
     for pf in inventory.pfs:
@@ -193,7 +193,7 @@ def _is_recent(at: str, now: datetime) -> bool:
 
 def _event(pod: str, uid: str, name: str, node: str, reason: str, message: str, time: str) -> dict[str, object]:
     namespace, _, pod_name = pod.partition("/")
-    # The name is a subdomain of DNS: no part of it may end in a dash.
+    # The name must be a DNS subdomain: no part of it may end with a dash.
     short = pod_name[:_LONGEST_NAME].rstrip("-.")
     return {
         "apiVersion": "v1",

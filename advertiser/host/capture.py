@@ -1,15 +1,15 @@
-"""Pack the files that discovery reads on a host into an archive, which gives the same result on any machine.
+"""Pack the files that discovery reads on a host into an archive; discovery gives the same result on any machine.
 
     sys/devices/pci0000:3a/0000:3a:00.0/0000:3b:00.0/...   every NIC, its VFs, the bridges above
     sys/bus/pci/..., sys/class/...                         the kernel's own links to them
     captured.json                                          what sysfs does not show (`formats/capture_record.py`)
 
-Only what ``_ALLOWLIST`` names is included: no MAC, GUID, serial number, VPD or configuration space, unless a netdev's
-name is made of its MAC. A node GUID is included if it is one that a VF has before it has its own. Most drivers make
-``phys_switch_id`` and ``sys_image_guid`` of a MAC or GUID. In their place there are numbers, 1 for the first in the
-tree, 2 for the next other one, so that equal ones stay equal. A file that the kernel refuses to read (speed without a
-link: EINVAL) becomes an empty folder of its name: it exists, and is unreadable. Equal hosts give equal archives, byte
-for byte.
+The archive contains only files that ``_ALLOWLIST`` names: no MAC, GUID, serial number, VPD or configuration space,
+except that a netdev's name can contain its MAC. A node GUID is included only if it is a default that VFs have before
+they get their own. Most drivers derive ``phys_switch_id`` and ``sys_image_guid`` from a MAC or GUID; the archive
+replaces them by numbers, so that equal ones stay equal. A file that the kernel does not let us read (speed without a
+link: EINVAL) becomes an empty folder of the same name: it exists, and is unreadable. Equal hosts give archives that
+are equal byte for byte.
 """
 
 import gzip
@@ -37,7 +37,7 @@ def _allowed_names(names: str) -> Allowlist:
     return {name: {} for name in names.split()}
 
 
-# By glob, in sysfs's own shape: links are kept as links, and of a folder only what is named below it.
+# Globs in the structure of sysfs. Links stay links; of a folder only the entries named below it are included.
 _BRIDGE = _allowed_names("class vendor device numa_node")
 _NETDEV = _allowed_names(
     "type speed operstate carrier dev_port phys_port_name phys_switch_id parent bonding_slave device"
@@ -55,12 +55,12 @@ _NUMBERED = frozenset({"phys_switch_id", "sys_image_guid"})
 _NODE_GUID = "node_guid"
 _ALPHANUMERIC = re.compile(rb"[0-9A-Za-z]")
 
-# A file's content, a link's target, or None for a folder.
+# The content of a file, the target of a link, None for a folder.
 Content: TypeAlias = bytes | str | None
 
 
 def capture(sysfs: Path, host: Host, archive: Path) -> int:
-    """Write the archive of a host, reading its tree again; return its size in bytes. Raise OSError."""
+    """Read the host's sysfs tree and write the archive; return its size in bytes. Raise OSError."""
     contents: dict[str, Content] = {f"sys/{path}": content for path, content in tree(sysfs)}
     contents[FILE] = dump_capture_record(host).encode()
     packed = _pack(contents)
@@ -69,13 +69,13 @@ def capture(sysfs: Path, host: Host, archive: Path) -> int:
 
 
 def with_capture_record(host: Host, sysfs: Path) -> Host:
-    """Return a host as captured if a record is beside its tree, else unchanged; raise RecordError or OSError."""
+    """Return the host with the data of the record beside its tree, if there is one; raise RecordError or OSError."""
     text = read_file(sysfs.parent / FILE)
     return host if text is None else restore_record(host, text)
 
 
 def tree(sysfs: Path) -> Iterator[tuple[PurePosixPath, Content]]:
-    """Yield the captured part of a sysfs tree, by path below its root; raise SysfsError without a PCI bus."""
+    """Yield path (below the root) and content of each captured entry; raise SysfsError without a PCI bus."""
     root = sysfs.resolve()
     numbers: dict[bytes, int] = {}
     yield PurePosixPath("bus/pci/devices"), None
@@ -89,7 +89,7 @@ def tree(sysfs: Path) -> Iterator[tuple[PurePosixPath, Content]]:
 
 
 def _numbered(identity: Content, numbers: dict[bytes, int]) -> Content:
-    """Return an identity with its number in place of its digits, and as many of them; zeros stay, they mean none."""
+    """Replace the digits of an identity by its number, padded to the same length; zeros stay, as they mean "none"."""
     assert isinstance(identity, bytes)
     digits = b"".join(_ALPHANUMERIC.findall(identity)).lower()
     if not digits.strip(b"0"):
@@ -136,7 +136,7 @@ def _file(path: Path) -> Iterator[tuple[Path, Content]]:
         with path.open("rb") as file:
             content = file.read(_PAGE)
     except FileNotFoundError:
-        # Removed since its folder was listed.
+        # The entry was removed after its folder was listed.
         return
     except OSError:
         yield path, None
@@ -145,7 +145,7 @@ def _file(path: Path) -> Iterator[tuple[Path, Content]]:
 
 
 def _mask(name: str, content: bytes) -> bytes:
-    """Return a node GUID of a VF's own without its digits: the capture shows only that it is one."""
+    """Mask the digits of a node GUID that a VF has of its own: the capture shows only that it has one."""
     if name == _NODE_GUID and not node_guid.is_missing(content.decode(errors="replace").strip()):
         return _ALPHANUMERIC.sub(b"x", content)
     return content
@@ -168,7 +168,7 @@ def _pack(contents: Mapping[str, Content]) -> bytes:
 
 
 def _member(path: str, content: Content) -> tuple[tarfile.TarInfo, bytes]:
-    """Return the archive's member, owned by root and without a time, and its data."""
+    """Return the archive member, owned by root and without a time, and its data."""
     member = tarfile.TarInfo(path)
     if isinstance(content, bytes):
         member.size, member.mode = len(content), 0o644

@@ -1,13 +1,13 @@
-"""Devlink, by generic netlink: the mode of a PF's embedded switch.
+"""Read the mode of a PF's embedded switch through devlink, by generic netlink.
 
-A netdev's ``phys_switch_id`` does not show it: mlx5 has one in either mode since Linux 5.13
-(mlx5e_devlink_port_register), and so do ice (ice_devlink_set_switch_id) and bnxt_en. ESWITCH_GET returns it to a
-process with CAP_NET_ADMIN in the first user namespace (GENL_ADMIN_PERM in net/devlink/netlink_gen.c). The list of ports
-needs no privilege, and has ports of VFs, SFs or other PFs in switchdev mode only. Without VFs there are no such ports,
-so that it proves one mode and not the other.
+A netdev's ``phys_switch_id`` does not show the mode: mlx5 has one in both modes since Linux 5.13
+(mlx5e_devlink_port_register), and so do ice (ice_devlink_set_switch_id) and bnxt_en. ESWITCH_GET returns the mode to a
+process with CAP_NET_ADMIN in the initial user namespace (GENL_ADMIN_PERM in net/devlink/netlink_gen.c). The list of
+ports needs no privilege; only in switchdev mode it has ports of VFs, SFs or other PFs. Without VFs there are no such
+ports, so their absence proves nothing.
 
-Commands and attributes: include/uapi/linux/devlink.h; the family's id: include/uapi/linux/genetlink.h. pyroute2
-supports devlink too, but if the kernel has none it logs at every request and leaves its event loop open.
+Commands and attributes are from include/uapi/linux/devlink.h, the family's id from include/uapi/linux/genetlink.h.
+pyroute2 supports devlink, too, but on a kernel without devlink it logs at every request and leaves its event loop open.
 """
 
 import errno
@@ -21,14 +21,14 @@ from typing import Protocol
 from advertiser.inventory.facts import EswitchMode
 from mooring.nic.netlink_codec import ACK, DUMP, REQUEST, number, pack_attributes, pack_message, read_answer, text
 
-# Returns the modes of the PFs at these PCI addresses, those that are known.
+# Returns the known modes of the PFs at these PCI addresses.
 ReadModes = Callable[[Path, Iterable[str]], Mapping[str, EswitchMode]]
 
 _GENERIC = 16
 _CONTROL, _GET_FAMILY, _FAMILY_ID, _FAMILY_NAME = 0x10, 3, 1, 2
 _PORT_GET, _ESWITCH_GET = 5, 29
 _BUS_NAME, _DEV_NAME, _ESWITCH_MODE, _PORT_FLAVOUR = 1, 2, 25, 77
-# DEVLINK_ESWITCH_MODE_*; the third, SWITCHDEV_INACTIVE, is of November 2025.
+# DEVLINK_ESWITCH_MODE_*; the third, SWITCHDEV_INACTIVE, was added in November 2025.
 _MODES: dict[int, EswitchMode] = {0: "legacy", 1: "switchdev", 2: "switchdev"}
 # DEVLINK_PORT_FLAVOUR_PCI_PF, _PCI_VF, _PCI_SF: the ports on the switch's inner side.
 _INNER = frozenset({3, 4, 7})
@@ -38,7 +38,7 @@ _SYSFS = Path("/sys")
 
 
 def read_modes(sysfs: Path, addresses: Iterable[str]) -> Mapping[str, EswitchMode]:
-    """Return the modes of this machine's PFs; empty for a captured tree, whose addresses are other devices'."""
+    """Return the modes of this machine's PFs; empty for a captured tree, whose addresses belong to another machine."""
     try:
         own = sysfs.stat().st_dev == _SYSFS.stat().st_dev
     except OSError:
@@ -47,7 +47,7 @@ def read_modes(sysfs: Path, addresses: Iterable[str]) -> Mapping[str, EswitchMod
 
 
 def eswitch_modes(devices: Iterable[str], bus: str = "pci") -> dict[str, EswitchMode]:
-    """Return the modes that devlink reports; raises nothing, whatever the kernel lacks or refuses."""
+    """Return the modes that devlink reports; never raise, whatever the kernel lacks or rejects."""
     modes: dict[str, EswitchMode] = {}
     unknown: list[str] = []
     try:
@@ -65,7 +65,7 @@ def eswitch_modes(devices: Iterable[str], bus: str = "pci") -> dict[str, Eswitch
 
 
 class Datagrams(Protocol):
-    """A netlink socket as a session uses it: one datagram out, one in."""
+    """The part of a netlink socket that a session uses: send one datagram, receive one."""
 
     def send(self, data: bytes, /) -> int: ...
 
@@ -88,16 +88,16 @@ class Session:
             answers = self._exchange(self._family, _ESWITCH_GET, handle)
         except OSError as refused:
             # A device without a switch (mlx5_eswitch_check: InfiniBand, a PF that another host manages) has no
-            # switchdev mode either. EPERM is the kernel's reply to a process without the privilege, and on some kernels
-            # the driver's for such a PF.
+            # switchdev mode, so it counts as legacy. EPERM proves nothing: the kernel returns it to a process without
+            # the privilege, and some drivers return it for such a PF.
             return "legacy" if refused.errno == errno.EOPNOTSUPP else None
-        # Without the attribute the driver has no modes. Any other number is meaningless: ice_eswitch_mode_get sets none
-        # in a kernel without CONFIG_ICE_SWITCHDEV, and the reply is uninitialised memory.
+        # Without the attribute the driver has no modes. An unknown number is meaningless: in a kernel without
+        # CONFIG_ICE_SWITCHDEV, ice_eswitch_mode_get sets no mode, and the reply is uninitialised memory.
         mode = next((number(answer[_ESWITCH_MODE]) for answer in answers if _ESWITCH_MODE in answer), 0)
         return _MODES.get(mode)
 
     def switched(self, bus: str) -> frozenset[str]:
-        """Return the devices of a bus that have a port on the inner side."""
+        """Return the devices of a bus that have a port on the switch's inner side: they are in switchdev mode."""
         ports = self._exchange(self._family, _PORT_GET, {}, dump=True)
         inner = (port for port in ports if number(port.get(_PORT_FLAVOUR, b"")) in _INNER)
         return frozenset(text(port[_DEV_NAME]) for port in inner if text(port.get(_BUS_NAME, b"")) == bus)

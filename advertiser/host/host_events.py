@@ -1,7 +1,7 @@
 """Wake the scan loop when something on the host may have changed: a link, a PCI or RDMA device, a file in a folder.
 
-The contents of events are not read: the scan reads the host again, so that a lost or merged message costs nothing. The
-scan cannot watch sysfs itself (inotify reports no attribute change), so the kernel's two event streams replace it.
+The contents of events do not matter, because a scan reads the whole host again. So lost or merged messages do no harm.
+inotify does not report changes of sysfs attributes, so two of the kernel's event streams are used instead.
 """
 
 import asyncio
@@ -17,21 +17,22 @@ from typing import Self
 _LINK_GROUP = 1
 # NETLINK_KOBJECT_UEVENT in include/uapi/linux/netlink.h; its one group carries the kernel's own events.
 _UEVENTS, _UEVENT_GROUP = 15, 1
-# Drivers bound and unbound, RDMA and vdpa devices; links arrive by RTNETLINK, block devices do not matter.
+# Drivers bound and unbound, RDMA and vdpa devices. Links are reported by RTNETLINK; block devices do not matter.
 _SUBSYSTEMS = (b"SUBSYSTEM=pci\0", b"SUBSYSTEM=infiniband\0", b"SUBSYSTEM=infiniband_verbs\0", b"SUBSYSTEM=vdpa\0")
 # IN_ONLYDIR and close-after-write, moved from, moved to, created, deleted: sys/inotify.h.
 _FILE_CHANGES = 0x01000000 | 0x8 | 0x40 | 0x80 | 0x100 | 0x200
 _BUFFER = 1 << 16
-# Changes often arrive in groups: a scan starts this long after the first, in seconds, for all of them ...
+# Changes often arrive in groups: one scan starts so many seconds after the first change, for all of them ...
 _GATHER_S = 0.1
-# ... but not sooner than this after the previous scan, in seconds, however many arrive.
+# ... but not less than so many seconds after the previous scan.
 _BETWEEN_SCANS_S = 0.5
-# Drivers announce first and finish later (speed after carrier, RDMA device after netdev): scan once more, in seconds.
+# Drivers announce first and finish later (speed after carrier, RDMA device after netdev): scan again after so many
+# seconds.
 _SETTLED_S = 1.0
 
 
 class HostEvents:
-    """Events of the network namespace in which it was made, of the kernel's devices, and of ``folders``."""
+    """Events of the network namespace in which the object was created, of the kernel's devices, and of ``folders``."""
 
     def __init__(self, folders: Sequence[Path]) -> None:
         self._folders = folders
@@ -43,7 +44,7 @@ class HostEvents:
     def __enter__(self) -> Self:
         with ExitStack() as opening:
             self._listen(opening, socket.NETLINK_ROUTE, _LINK_GROUP, lambda _: True)
-            # Only the first network namespace of a user namespace gets uevents: elsewhere the resync must suffice.
+            # Only the initial network namespace of a user namespace gets uevents; elsewhere the resync must suffice.
             with suppress(OSError):
                 self._listen(opening, _UEVENTS, _UEVENT_GROUP, _is_of_a_device)
             self._inotify = _open_inotify()
@@ -59,9 +60,9 @@ class HostEvents:
         self._changed.set()
 
     async def wait(self, resync_s: float) -> None:
-        """Return when a scan is due: soon after an event, once more when that has settled, or after ``resync_s``.
+        """Wait until a scan is due: soon after an event, again after it has settled, or after ``resync_s`` seconds.
 
-        A shorter wait than it takes to settle does not replace the scan that is due then.
+        If ``resync_s`` is shorter than the settling time, the scan after settling still happens.
         """
         self._watch_folders()
         now = asyncio.get_running_loop().time
@@ -101,7 +102,7 @@ class HostEvents:
         stack.callback(loop.remove_reader, descriptor)
 
     def _watch_folders(self) -> None:
-        """Watch the folders that exist by now; watching one twice changes nothing."""
+        """Watch the folders that exist now; watching a folder twice has no effect."""
         for folder in self._folders:
             _libc.inotify_add_watch(self._inotify, os.fsencode(folder), _FILE_CHANGES)
 

@@ -1,4 +1,4 @@
-"""The operator's offer as a file of this host: YAML, read again at every scan."""
+"""Read the operator's offer from a YAML file of this host, again at every scan."""
 
 import json
 from pathlib import Path
@@ -13,7 +13,7 @@ _log = structlog.get_logger()
 
 
 class OfferFile:
-    """The operator's offer, read again at every call; if the file becomes invalid, the last good offer is used."""
+    """The operator's offer, read again at every call; while the file is invalid, the last valid offer is used."""
 
     def __init__(self, path: Path, *, required: bool) -> None:
         """Read the file; raise OfferError or OSError if it cannot be used, FileNotFoundError only if required."""
@@ -27,7 +27,7 @@ class OfferFile:
         try:
             self._offer = self._read()
         except (OfferError, OSError) as broken:
-            _log.error("offer cannot be read, the last good one stands", path=str(self._path), reason=str(broken))
+            _log.error("offer cannot be read, using the last valid one", path=str(self._path), reason=str(broken))
         return self._offer
 
     def _read(self) -> Offer:
@@ -46,7 +46,7 @@ def read_offer_text(path: Path, *, required: bool) -> str | None:
 def parse_offer(text: str, name: str) -> Offer:
     """Read an offer in YAML, from the file ``name``; raise OfferError."""
     try:
-        # YAML has dates: values that JSON does not have become text, which the rules then refuse.
+        # YAML has dates, JSON has not: such values become text, which the rules then reject.
         document = json.dumps(yaml.safe_load(text), default=str)
     except (yaml.YAMLError, ValueError, TypeError, RecursionError) as broken:
         raise OfferError(name, "", f"not valid YAML: {broken}") from broken

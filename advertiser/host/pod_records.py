@@ -1,4 +1,4 @@
-"""The VFs of the pods that the CRI shim has recorded on this node."""
+"""Read which VFs and GPUs the pods have that the CRI shim has recorded on this node."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,7 +18,10 @@ _log = structlog.get_logger()
 
 
 def recorded_vfs(state: Path) -> frozenset[str]:
-    """Return the PCI addresses: a sandbox may be about to get them. Raise RecordError or OSError."""
+    """Return the PCI addresses of all VFs in pod records, also of pods that do not have them yet.
+
+    Raise RecordError or OSError.
+    """
     found: set[str] = set()
     for _, record in _records(state):
         if isinstance(record, RecordError | OSError):
@@ -28,9 +31,9 @@ def recorded_vfs(state: Path) -> frozenset[str]:
 
 
 def assigned_vfs(records: Path) -> frozenset[AssignedVfKey]:
-    """Return the VFs of the pods that are to run here, by all of their names.
+    """Return the VFs of the recorded pods, each by pod uid, PF, index and PCI address; raise OSError.
 
-    A record that cannot be read explains no VF: its VFs show up as held by that pod. Raise OSError.
+    A record that cannot be read is logged and skipped, so its VFs appear as held by an unknown pod.
     """
     found: set[AssignedVfKey] = set()
     for name, record in _records(records):
@@ -42,9 +45,9 @@ def assigned_vfs(records: Path) -> frozenset[AssignedVfKey]:
 
 
 def held_vfs(records: Path) -> frozenset[HeldVf] | None:
-    """Return the VFs of the pods that are to run here, None where nobody has recorded any yet since the boot.
+    """Return the VFs of the recorded pods; None if there are no records yet since boot. Raise OSError.
 
-    A record that cannot be read counts as nothing: `assigned_vfs` has logged it. Raise OSError.
+    A record that cannot be read is skipped; `assigned_vfs` logs it.
     """
     if not (records / pod_record.FOLDER).is_dir():
         return None
@@ -53,9 +56,9 @@ def held_vfs(records: Path) -> frozenset[HeldVf] | None:
 
 
 def assigned_gpus_of(records: Path) -> frozenset[str]:
-    """Return the PCI addresses of the GPUs of the pods that are to run here; raise OSError.
+    """Return the PCI addresses of the recorded pods' GPUs; raise OSError.
 
-    A record that cannot be read counts as nothing: `assigned_vfs` has logged it.
+    A record that cannot be read is skipped.
     """
     found: set[str] = set()
     for name, record in _records(records):
@@ -69,7 +72,7 @@ def assigned_gpus_of(records: Path) -> frozenset[str]:
 
 
 def _records(records: Path) -> Iterator[tuple[str, PodRecord | RecordError | OSError]]:
-    """Yield each record by its file's name, or why it cannot be read; what is no record is passed over."""
+    """Yield file name and record, or the error why it cannot be read; other files are skipped."""
     for name, text in read_folder(records / pod_record.FOLDER, pod_record.IS_NAME):
         if isinstance(text, str):
             yield name, _read(name, text)

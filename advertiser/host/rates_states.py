@@ -1,4 +1,4 @@
-"""What the CNI server says of the changed rates of this node's pods."""
+"""Read the CNI server's reports about changed rates of this node's pods."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,9 +14,9 @@ _log = structlog.get_logger()
 
 
 def read_rates_states(run: Path) -> Mapping[str, RatesState] | None:
-    """Return the states by pod uid, None where no server has shown them since the boot; raise OSError.
+    """Return the reported states by pod uid, None if no server has reported since boot; raise OSError.
 
-    One that cannot be read counts as not in force.
+    Rates whose state cannot be read count as not in force.
     """
     folder = run / STATES
     if not folder.is_dir():

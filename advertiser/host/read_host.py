@@ -1,8 +1,8 @@
-"""Read a whole host at one moment: sysfs, devlink, the ledger, altnames and versions.
+"""Read a whole host: sysfs, devlink, the ledger, altnames and versions.
 
-A VF moves during the reads, and neither order of reading is right. With the ledger first, a VF just taken has no netdev
-and no holder. With sysfs first, it is on the host and held. So the ledger is read before and after, and what differs is
-marked unsettled. The next scan, which that change triggers, reads it settled.
+A VF can move to a pod during the reads. If the ledger were read first, such a VF would have neither netdev nor holder;
+if sysfs were read first, it would be on the host and held. So the ledger is read before and after sysfs, and VFs whose
+entry differs are marked unsettled. The change triggers another scan, which reads them again.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -59,26 +59,26 @@ class Roots:
 
     @property
     def records(self) -> Path:
-        """The folder with ledger and pods: the extract, or where no server has made one the records themselves."""
+        """The folder with ledger and pod records: the extract or, if no CNI server has made one, the records."""
         return self.run / extract.FOLDER if (self.run / extract.VFS).is_dir() else self.state
 
     @property
     def folders(self) -> tuple[Path, ...]:
-        """The folders in which a changed file changes what is published."""
+        """The folders whose files affect the inventory: a change there triggers a scan."""
         records = (root / name for root in (self.state, self.run / extract.FOLDER) for name in _RECORDS)
         public = (self.run / VERSIONS, self.run / PREPARING, self.run / rates_exchange.STATES)
         return (self.run, *public, self.run / extract.FOLDER, *records)
 
 
 def read_boot_id() -> str:
-    """Return the kernel's id of this boot, which the kubelet reports as ``status.nodeInfo.bootID`` too."""
+    """Return the kernel's boot id, which the kubelet also reports as ``status.nodeInfo.bootID``."""
     return _BOOT_ID.read_text(encoding="ascii").strip()
 
 
 def read_host(roots: Roots, modes: ReadModes = read_modes) -> Host:
-    """Return the facts; raise OSError if the PCI bus or the ledger cannot be read.
+    """Return the host's facts; raise OSError if the PCI bus or the ledger cannot be read.
 
-    ``modes`` reads devlink; a test passes its own, since a machine without such a NIC has no modes.
+    ``modes`` reads devlink. Tests pass their own, because machines without SR-IOV NICs have no modes.
     """
     before = _read_ledger(roots.records)
     functions = read_functions(roots.sysfs)
@@ -108,7 +108,7 @@ def _vfs(functions: Iterable[PciFunction]) -> Iterator[VfDevices]:
 
 
 def _read_ledger(state: Path) -> Mapping[str, LedgerEntry | None]:
-    """Return the entries by PCI address, None for one that cannot be read; raise OSError if there are too many."""
+    """Return the ledger's entries by PCI address, None for unreadable ones; raise OSError if there are too many."""
     found: dict[str, LedgerEntry | None] = {}
     for name, text in read_folder(state / ledger.FOLDER, ledger.IS_NAME):
         if not name and isinstance(text, OSError):
@@ -128,7 +128,7 @@ def _entry(name: str, text: str | OSError) -> LedgerEntry | None:
 
 
 def _programs(run: Path) -> dict[str, str]:
-    """Return the versions that the programs here have recorded, by program."""
+    """Return the recorded versions of the programs on this host, by program."""
     versions = dict(read_folder(run / VERSIONS, NODE_PROGRAMS.__contains__))
     with suppress(OSError):
         if (own := read_record(run / ADVERTISER_VERSION)) is not None:

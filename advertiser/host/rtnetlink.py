@@ -1,4 +1,4 @@
-"""Data that sysfs does not have, by RTNETLINK in the current network namespace: altnames, and a link's uses."""
+"""Read altnames and uses of links by RTNETLINK in the current network namespace, as sysfs does not have them."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from socket import AF_INET, AF_INET6
@@ -12,16 +12,16 @@ _LINK_SCOPE = 253
 
 
 def altnames(netdevs: Iterable[str]) -> dict[str, tuple[str, ...]]:
-    """Return the altnames of those netdevs that have any; a missing netdev has none."""
+    """Return the altnames of the netdevs that have any; netdevs that do not exist are skipped."""
     with IPRoute() as route:
         found = {netdev: _altnames(_link(route, netdev)) for netdev in netdevs}
     return {netdev: names for netdev, names in found.items() if names}
 
 
 def host_uses(netdev: str) -> tuple[str, ...]:
-    """Return how the host itself uses a netdev: its addresses, default routes, its bond or bridge, and its VLANs.
+    """Return how the host uses a netdev: addresses, default routes, its bond or bridge, and links on top of it.
 
-    Link-local addresses are not listed: every netdev that is up has one.
+    Link-local addresses do not count: every netdev that is up has one.
     """
     with IPRoute() as route:
         link = _link(route, netdev)
@@ -55,12 +55,12 @@ def _default_routes(route: Any, index: int) -> Iterator[str]:
 
 
 def _stacked(route: Any, index: int, names: Mapping[int, str]) -> Iterator[str]:
-    """Yield the bond or bridge that a netdev is a port of, and the links on top of it, such as VLANs."""
+    """Yield the bond or bridge of a netdev, and the links on top of it, such as VLANs."""
     for each in route.get_links():
         name, kind = names.get(each["index"], "?"), _kind(each)
         if each["index"] == index and (master := each.get_attr("IFLA_MASTER")):
             yield f"port of {names.get(master, master)}"
-        # A veth names its peer there (veth_get_iflink), which is not below it.
+        # A veth's IFLA_LINK is its peer (veth_get_iflink), which is not below it.
         elif each.get_attr("IFLA_LINK") == index and each["index"] != index and kind != "veth":
             yield f"{kind} {name}"
 

@@ -1,8 +1,8 @@
-"""Read SR-IOV devices from a sysfs tree, whole or broken: unreadable values are None, the rest is still read.
+"""Read SR-IOV devices from a sysfs tree, even if it is incomplete: unreadable values are None.
 
-No vendor's tool and no vendor's layout is used. RDMA devices are found below their PCI function, which is right for
-inbox and MOFED drivers and under any name that udev gives. A VF's ``infiniband/`` is empty while its RDMA device is in
-another network namespace (exclusive mode), its ``infiniband_verbs/`` is not.
+Uses no vendor's tools or layouts. RDMA devices are found below their PCI function, which works for inbox and MOFED
+drivers and for any name that udev gives. While a VF's RDMA device is in another network namespace (exclusive mode), the
+VF's ``infiniband/`` is empty, but its ``infiniband_verbs/`` is not.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -18,7 +18,7 @@ from mooring.nic.pci import is_address
 _PAGE = 4096
 _VIRTFN = "virtfn"
 _Read = TypeVar("_Read")
-# How often the devices below one function are read again because one was renamed meanwhile.
+# How often the devices of a function are read again after one was renamed during the read.
 _RENAMED_AT_MOST = 5
 # PCI_BASE_CLASS_NETWORK in include/linux/pci_ids.h: Ethernet, InfiniBand and other network controllers. GPUs, NVMe
 # drives and accelerators have VFs too.
@@ -28,11 +28,11 @@ NETNS_MODE = Path("module/ib_core/parameters/netns_mode")
 
 
 class SysfsError(OSError):
-    """A tree without a PCI bus."""
+    """The tree has no PCI bus."""
 
 
 def read_functions(root: Path) -> tuple[PciFunction, ...]:
-    """Return every NIC by address, except this machine's own VFs; raise SysfsError without a PCI bus."""
+    """Return every NIC, ordered by address, except this machine's own VFs; raise SysfsError without a PCI bus."""
     devices = root / "bus" / "pci" / "devices"
     try:
         addresses = sorted(path.name for path in devices.iterdir() if is_address(path.name))
@@ -42,7 +42,7 @@ def read_functions(root: Path) -> tuple[PciFunction, ...]:
 
 
 def _is_nic(folder: Path) -> bool:
-    # A VF of this machine's own is found from its PF.
+    # This machine's own VFs are read with their PFs.
     if link_target(folder / "physfn") is not None:
         return False
     kind = read_attribute(folder / "class")
@@ -74,10 +74,9 @@ def _function(folder: Path) -> PciFunction:
 
 
 def _read_each(folder: Path, read: Callable[[Path], _Read]) -> tuple[_Read, ...]:
-    """Read the devices of one class below a function; again where one had gone before its reading ended.
+    """Read the devices of one class below a function; read again if one disappeared during the read.
 
-    udev renames netdevs and RDMA devices milliseconds after they appear: what was read of one by its old name is
-    incomplete.
+    udev renames netdevs and RDMA devices milliseconds after they appear, so a read under the old name is incomplete.
     """
     found: tuple[_Read, ...] = ()
     for _ in range(_RENAMED_AT_MOST):
@@ -89,7 +88,7 @@ def _read_each(folder: Path, read: Callable[[Path], _Read]) -> tuple[_Read, ...]
 
 
 def bridges_above(folder: Path) -> tuple[str, ...]:
-    """Return the bridges that a PCI function lies under, from the root down: its real path in sysfs."""
+    """Return the PCI bridges above a function, from the root down, by its real path in sysfs."""
     try:
         parts = folder.resolve().parts
     except (OSError, RuntimeError):  # RuntimeError: links in a circle
@@ -152,7 +151,7 @@ def _vf(link: Path) -> Vf:
 
 
 def read_attribute(path: Path) -> Text:
-    """Return an attribute without the white space around it; None if it cannot be read, often by EINVAL."""
+    """Return a stripped attribute; None if it cannot be read, often with EINVAL."""
     try:
         with path.open("rb") as file:
             return file.read(_PAGE).decode(errors="replace").strip()
@@ -169,7 +168,7 @@ def link_target(link: Path) -> str | None:
 
 
 def list_entries(folder: Path) -> list[Path]:
-    """Return what a folder holds, by name; nothing if it cannot be read."""
+    """Return a folder's entries, sorted by name; empty if it cannot be read."""
     try:
         return sorted(folder.iterdir())
     except OSError:

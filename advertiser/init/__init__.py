@@ -1,4 +1,4 @@
-"""What `mooring-advertiser init` does to the host: VFs, their settings and drivers, the RDMA stack's mode, progress.
+"""`mooring-advertiser init`: create VFs, set them, bind their drivers, set the RDMA mode, and show progress.
 
-The only package that changes the host; `inventory/init_plan.py` decides how many VFs and which settings.
+No other package changes the host. `inventory/init_plan.py` decides how many VFs to create and which settings to write.
 """

@@ -1,8 +1,8 @@
-"""Which PFs' drivers were bound: udev leaves a folder for each below ``<run>/init/bound``.
+"""Read which PFs had their driver bound: udev makes a folder for each below ``<run>/init/bound``.
 
-The kernel reports a driver that has taken a device by a uevent `bind` (driver_bound in drivers/base/dd.c, Linux 6.12).
-A folder stays until `init` takes it, before it looks at the host. So a bind that comes while `init` runs is not lost:
-mooring-init.path starts `init` again as long as the folder is not empty.
+The kernel sends a uevent `bind` when a driver has bound a device (driver_bound in drivers/base/dd.c, Linux 6.12).
+`init` removes the folders before it reads the host. So no bind is lost: if one comes while `init` runs,
+mooring-init.path starts `init` again, because ``bound`` is not empty.
 """
 
 import shutil
@@ -14,12 +14,12 @@ from mooring.records.run_folder import BOUND
 
 @dataclass(frozen=True, slots=True)
 class BindRequests:
-    """The requests below the run folder."""
+    """The folders that udev has made below the run folder."""
 
     run: Path
 
     def take(self) -> list[str]:
-        """Remove whatever lies there; return the names, which are the PFs' PCI addresses."""
+        """Remove all entries and return their names: the PFs' PCI addresses."""
         taken = self._paths()
         for path in taken:
             if path.is_dir() and not path.is_symlink():

@@ -1,7 +1,7 @@
-"""Hand the cluster's offer to this node, and wait until `init` on the host is done with it: the init container's part.
+"""Hand the cluster's offer to this node and wait until `init` on the host has used it; runs in an init container.
 
-It changes one file. An offer that cannot be read is not handed over. Where no `init` has run in this boot, no
-mooring-init.service is installed: it takes the offer when `mooring-node install` starts it, and is not waited for.
+Writes one file. An invalid offer is not handed over. If no `init` has run since boot, mooring-init.service is not
+installed, and there is nothing to wait for: the unit takes the offer when `mooring-node install` starts it.
 """
 
 import time
@@ -17,9 +17,9 @@ from mooring.locks import is_shared
 from mooring.records import handed_offer
 from mooring.records.handed_offer import InitResult, read_init_result
 
-# What a node has without an offer, as `advertiser.inventory.offer.EVERYTHING`.
+# The offer of a cluster without one; equals `advertiser.inventory.offer.EVERYTHING`.
 NO_OFFER = "# The cluster has no offer: every PF is offered.\nv: 1\npfs:\n- {}\n"
-# As long as systemd lets mooring-init.service run.
+# TimeoutStartSec of mooring-init.service.
 _LIMIT_S = 900.0
 _SAID_EVERY_S = 30.0
 _POLL_S = 0.5
@@ -27,11 +27,11 @@ _log = structlog.get_logger()
 
 
 class NotPreparedError(RuntimeError):
-    """An offer by which `init` could not prepare the node: its failures."""
+    """`init` could not prepare the node for an offer; the message has its failures."""
 
 
 def hand_over(state: Path, offer: Path, *, required: bool) -> str:
-    """Put the offer into the state folder, durably; return its text. Raise OfferError or OSError."""
+    """Write the offer durably into the state folder and return its text; raise OfferError or OSError."""
     text = read_offer_text(offer, required=required)
     if text is None:
         text = NO_OFFER
@@ -42,15 +42,18 @@ def hand_over(state: Path, offer: Path, *, required: bool) -> str:
 
 
 def await_init(state: Path, run: Path, text: str, pause: Callable[[float], None] = time.sleep) -> None:
-    """Return once `init` is done with the offer; raise NotPreparedError or OSError."""
+    """Wait until `init` has prepared the node for the offer; raise NotPreparedError or OSError.
+
+    ``text`` is the offer that `hand_over` returned.
+    """
     waited_s = 0.0
     while True:
         result = _read_result(run)
         if result is None:
-            _log.warning("nothing on this node takes the offer yet: mooring-node install")
+            _log.warning("no program on this node takes the offer: run mooring-node install")
             return
         if not (state / handed_offer.NEXT).exists():
-            # Read again: the run that has taken it says so before it takes it.
+            # Read again: a run records that it is running before it takes the offer.
             result = _read_result(run)
             if result is not None and result.state == "done":
                 _check(result, text)
@@ -59,7 +62,7 @@ def await_init(state: Path, run: Path, text: str, pause: Callable[[float], None]
                 raise NotPreparedError("mooring-init.service was stopped or killed: see its log on the node")
         if waited_s >= _LIMIT_S:
             raise NotPreparedError(
-                f"mooring-init.service is not done with the offer after {_LIMIT_S:.0f} s: see its log on the node"
+                f"mooring-init.service has not finished with the offer after {_LIMIT_S:.0f} s: see its log on the node"
             )
         if waited_s % _SAID_EVERY_S == 0:
             _log.info("waiting for mooring-init.service", state=result.state if result else None)
@@ -71,12 +74,12 @@ def _check(result: InitResult, text: str) -> None:
     if result.failures:
         raise NotPreparedError(f"mooring-init.service: {'; '.join(result.failures)}")
     if result.offer != handed_offer.digest(text):
-        raise NotPreparedError("mooring-init.service was handed another offer since")
+        raise NotPreparedError("mooring-init.service has received another offer")
     _log.info("mooring-init.service has prepared this node")
 
 
 def _was_killed(run: Path) -> bool:
-    """Return whether no `init` runs although the result says so; of one of an earlier release that is not known."""
+    """Return whether no `init` runs although its result says so; False for an earlier release, which has no lock."""
     try:
         return not is_shared(run / handed_offer.LOCK) and _read(run) == InitResult("running")
     except (RecordError, OSError):
@@ -87,7 +90,7 @@ def _read_result(run: Path) -> InitResult | None:
     try:
         return _read(run)
     except RecordError:
-        # Of another version, and replaced by the next run.
+        # A result of another version: the next run replaces it.
         return InitResult("running")
 
 

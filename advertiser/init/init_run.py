@@ -1,9 +1,9 @@
-"""One run of `init` from its start to its result: take what is asked for, prepare the PFs, try again after a reload.
+"""Run `init` until nothing is left to do: take the offer and the bind requests, prepare the PFs, write the result.
 
-Started at boot, by a PF's driver that was bound, and by an offer that was handed over. All of these may come again
-while it runs, and systemd starts no unit twice. So each is taken before the host is looked at, and the run goes on
-until nothing new has come. A reload of a driver has three tries: udev, the driver's other modules and the firmware may
-need some seconds more.
+systemd starts `init` at boot, after a PF's driver was bound, and after an offer was handed over. The latter two can
+happen again while `init` runs, and systemd does not start a running unit again. So a run takes all requests before it
+reads the host, and repeats until there are no new ones. After a driver reload it tries three times: udev, other modules
+of the driver and the firmware can need some seconds more.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -27,13 +27,17 @@ _SETTLE_S = 1.0
 PAUSES_S = (5.0, 20.0)
 _POLL_S = 0.2
 _log = structlog.get_logger()
-# Prepares the PFs; returns what failed.
+# Prepares the PFs; returns the failures.
 Prepare = Callable[[Offer], Sequence[object]]
 
 
 @dataclass(frozen=True, slots=True)
 class _Attempt:
-    """The text of the offer that was taken last, why it cannot be used, and what could not be prepared."""
+    """The outcome of one try.
+
+    ``text`` is the newest offer, None without one. ``refusal`` is why it is invalid, ``failures`` are the PFs that
+    could not be prepared. ``stays``: the invalid offer could not be removed.
+    """
 
     text: str | None
     refusal: object | None
@@ -47,7 +51,7 @@ class _Attempt:
 
 @dataclass(frozen=True, slots=True)
 class InitRun:
-    """A run of `init`; ``pause`` sleeps for some seconds."""
+    """A run of `init`; ``pause`` sleeps for the given number of seconds."""
 
     source: OfferSource
     requests: BindRequests
@@ -55,9 +59,9 @@ class InitRun:
     pause: Callable[[float], None]
 
     def run(self) -> bool:
-        """Prepare the host until nothing new is asked for; return whether everything is prepared."""
+        """Prepare the host until there are no new requests; return whether every PF is prepared."""
         with self._shown_as_running():
-            result = handed_offer.done(None, ["init ended unexpectedly: its log has why"])
+            result = handed_offer.done(None, ["init ended unexpectedly: see its log"])
             try:
                 result = self._run()
             finally:
@@ -76,13 +80,13 @@ class InitRun:
             self._report(InitResult("running"))
             attempt = self._try()
             if attempt.stays and not is_stuck:
-                # mooring-init.path would start this unit again at once, until systemd gives up.
+                # An offer that cannot be removed would make mooring-init.path start this unit at once, again and again.
                 pauses, is_stuck = iter(PAUSES_S), True
             if self._is_asked_again(attempt):
                 continue
             if not (attempt.failures or attempt.stays) or (pause_s := next(pauses, None)) is None:
                 return attempt.result
-            _log.warning("init tries again", after_s=pause_s, reason=attempt.result.failures[0])
+            _log.warning("init retries", after_s=pause_s, reason=attempt.result.failures[0])
             self._wait(pause_s, attempt)
 
     def _try(self) -> _Attempt:
@@ -91,13 +95,13 @@ class InitRun:
         try:
             taken = self.source.take()
             if taken.refusal is not None:
-                _log.error("offer refused", reason=str(taken.refusal))
+                _log.error("offer rejected", reason=str(taken.refusal))
             elif taken.offer is None:
-                _log.info("no offer was handed to this node yet")
+                _log.info("this node has not received an offer yet")
             if taken.offer is not None:
                 failures = self.prepare(taken.offer)
         except (ContractError, OSError) as failed:
-            _log.error("init fails", reason=str(failed))
+            _log.error("init failed", reason=str(failed))
             failures = (failed,)
         return _Attempt(taken.text, taken.refusal, failures, taken.stays)
 
@@ -112,21 +116,21 @@ class InitRun:
 
     @contextmanager
     def _shown_as_running(self) -> Iterator[None]:
-        """Hold the lock by which a result that says ``running`` is told from that of a run that was killed."""
+        """Hold the run's lock: a result ``running`` without a held lock belongs to a run that was killed."""
         path = self.requests.run / handed_offer.LOCK
         with ExitStack() as stack:
             try:
                 make_folder(path.parent, 0o755)
                 stack.enter_context(share(path))
             except OSError as refused:
-                _log.error("init cannot show that it runs", reason=str(refused))
+                _log.error("init cannot record that it runs", reason=str(refused))
             yield
 
     def _report(self, result: InitResult) -> None:
-        """Leave the result: whoever waits for it has a limit, and the VFs are made without it too."""
+        """Write the result. A failure is only logged: readers have a time limit, and the VFs exist anyway."""
         path = self.requests.run / handed_offer.RESULT
         try:
             make_folder(path.parent, 0o755)
             write_shared(path, dump_init_result(result), mode=0o644)
         except OSError as refused:
-            _log.error("init cannot leave its result", reason=str(refused))
+            _log.error("init cannot write its result", reason=str(refused))

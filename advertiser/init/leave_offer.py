@@ -1,4 +1,4 @@
-"""Leave the node's part of the offer in the state folder, where mooring-cni reads it at ADD."""
+"""Write the node's part of the offer into the state folder, where mooring-cni reads it at ADD."""
 
 import structlog
 
@@ -16,7 +16,7 @@ _log = structlog.get_logger()
 
 
 def leave_offer(roots: Roots, host: Host, offer: Offer, node: str) -> None:
-    """Write what the offer says about each PF on offer, with or without ``init``; raise OSError."""
+    """Write the offer's terms for each PF on offer, with or without ``init``; raise OSError."""
     pfs = {
         function.address: _of_pf(function, found)
         for function in host.functions
@@ -24,18 +24,18 @@ def leave_offer(roots: Roots, host: Host, offer: Offer, node: str) -> None:
     }
     mark_set_aside(roots.state, roots.sysfs, host, pfs)
     text = dump_node_offer(pfs)
-    # Its time tells how long the offer has been as it is: ADD answers "try again" only while it may be changing.
+    # An unchanged file keeps its time: ADD answers "try again later" only shortly after the offer has changed.
     if read_file(roots.state / NAME) != text:
         write_file(roots.state / NAME, text)
 
 
 def _of_pf(function: PciFunction, found: OfferedPf) -> PfOffer:
-    """Return a PF's part; a share is for NICs on which min_tx_rate is one, and elsewhere left out with a warning."""
+    """Return a PF's terms; drop ``default_share_mbps``, with a warning, if min_tx_rate is not a share on this NIC."""
     share = found.terms.default_share_mbps
     is_share = function.driver in MIN_RATE_IS_A_WEIGHT and "min_tx_rate" in settings_of(function, found.link)
     if share and not is_share:
         _log.warning(
-            "setting of the offer is left out: min_tx_rate is no share on this NIC",
+            "setting of the offer ignored: min_tx_rate is not a share on this NIC",
             pf=found.name,
             pci=function.address,
             driver=function.driver,

@@ -1,4 +1,4 @@
-"""Where `init` has its offer from: the one that the cluster handed over, or a file that the operator wrote here."""
+"""The sources of `init`'s offer: the offer that the cluster handed over, or a file that the operator wrote here."""
 
 import shutil
 from dataclasses import dataclass, replace
@@ -14,31 +14,31 @@ from mooring.records import handed_offer
 
 @dataclass(frozen=True, slots=True)
 class TakenOffer:
-    """What `init` is to prepare by: nothing yet where ``offer`` is None.
+    """The offer that `init` uses; ``offer`` is None if there is none yet.
 
-    ``text`` is what was taken last. Where that cannot be used, ``refusal`` is why, and the offer is the one before it.
+    ``text`` is the newest offer. If it is invalid, ``refusal`` says why, and ``offer`` is the previous valid one.
+    ``stays``: the invalid offer could not be removed.
     """
 
     text: str | None
     offer: Offer | None
     refusal: ContractError | OSError | None = None
-    # The refused one is still where it was handed over.
     stays: bool = False
 
 
 class OfferSource(Protocol):
-    """An offer of which another one may come at any moment."""
+    """A source of offers; a newer offer can arrive at any time."""
 
     def take(self) -> TakenOffer:
         """Return the newest offer; raise OSError."""
 
     def has_newer(self, text: str | None) -> bool:
-        """Return whether there is another text by now."""
+        """Return whether the newest offer differs from ``text``."""
 
 
 @dataclass(frozen=True, slots=True)
 class OperatorsOffer:
-    """A file of this host; without it every PF is offered, unless it is ``required``."""
+    """A file of this host. Without the file every PF is on offer, unless the file is ``required``."""
 
     path: Path
     required: bool = False
@@ -62,17 +62,17 @@ class OperatorsOffer:
 
 @dataclass(slots=True)
 class HandedOffer:
-    """The offer in the state folder, where only root may write: without one nothing was handed over yet.
+    """The offer that the cluster handed over, in the state folder, where only root can write.
 
-    One that was handed over and cannot be used is removed, since mooring-init.path would start `init` for it again and
-    again. What was taken before it stays. The refusal is the answer until another one is handed over.
+    `take` removes an invalid offer, because mooring-init.path would start `init` for it again and again. The previous
+    offer stays in use, and the refusal is reported until the cluster hands over another offer.
     """
 
     state: Path
     _refused: TakenOffer | None = None
 
     def take(self) -> TakenOffer:
-        """Return the newest offer, and make it the one of the next boot."""
+        """Return the newest offer and keep it for the next boot."""
         current, handed = self.state / handed_offer.CURRENT, self.state / handed_offer.NEXT
         text = None
         try:
@@ -102,7 +102,7 @@ class HandedOffer:
 
 
 def _is_removed(handed: Path) -> bool:
-    """Remove an offer, or what is in its place; return whether that is gone."""
+    """Remove an offer, or whatever is in its place; return whether the path is free."""
     try:
         if handed.is_dir() and not handed.is_symlink():
             shutil.rmtree(handed)

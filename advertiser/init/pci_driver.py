@@ -1,22 +1,22 @@
-"""Unbind a VF from its driver, and bind it to one, through sysfs.
+"""Bind a VF to a driver, and unbind it, through sysfs.
 
-While autoprobe is 0 the kernel binds a VF only if its driver_override names the driver (pci_device_can_probe in
-drivers/pci/pci-driver.c of Linux 6.12).
+While sriov_drivers_autoprobe is 0, the kernel binds a VF only to the driver in its driver_override
+(pci_device_can_probe in drivers/pci/pci-driver.c of Linux 6.12).
 """
 
 from pathlib import Path
 
 from mooring.files import read_file
 
-# What driver_override reads as where it names none (driver_override_show in drivers/pci/pci-sysfs.c).
+# The values of driver_override that name no driver (driver_override_show in drivers/pci/pci-sysfs.c).
 _NONE = ("", "(null)")
 
 
 def bind(sysfs: Path, vf: str, driver: str) -> None:
     """Bind a VF that has no driver; raise OSError with the kernel's errno.
 
-    A driver_override that names another driver is the operator's, and is there again afterwards. One that names this
-    driver may be of an `init` that was killed.
+    If driver_override names another driver, the operator has set it, and `bind` restores it afterwards. If it names
+    this driver, an `init` that was killed may have set it, and `bind` clears it.
     """
     override = _override(sysfs, vf)
     kept = reserved_for(sysfs, vf, driver)
@@ -28,7 +28,7 @@ def bind(sysfs: Path, vf: str, driver: str) -> None:
 
 
 def reserved_for(sysfs: Path, vf: str, driver: str) -> str | None:
-    """Return the other driver than ``driver`` that a VF's driver_override names; None without one."""
+    """Return the driver that a VF's driver_override names if it is not ``driver``, None otherwise."""
     named = (read_file(_override(sysfs, vf)) or "").strip()
     return named if named not in (*_NONE, driver) else None
 
@@ -38,11 +38,11 @@ def _override(sysfs: Path, vf: str) -> Path:
 
 
 def unbind(sysfs: Path, vf: str, driver: str) -> None:
-    """Take a VF from its driver; raise OSError with the kernel's errno."""
+    """Unbind a VF from its driver; raise OSError with the kernel's errno."""
     write(sysfs / "bus/pci/drivers" / driver / "unbind", vf)
 
 
 def write(path: Path, text: str) -> None:
-    """Write an attribute of sysfs in one go; raise OSError with the kernel's errno."""
+    """Write a sysfs attribute with one write(2); raise OSError with the kernel's errno."""
     with path.open("w") as file:
         file.write(text)

@@ -1,9 +1,9 @@
-"""Bring a PF's netdev into the state that its VFs need: up, with the MTU that the offer names.
+"""Set a PF's netdev up and give it the MTU of the offer, as its VFs need.
 
-A closed mlx5 PF takes its port and the uplink's vport down, and with them the network of every VF (mlx5e_close and
-mlx5e_modify_admin_state in the kernel's drivers/net/ethernet/mellanox/mlx5/core/en_main.c). A reload of the PF's driver
-makes its netdev again, down and with the default MTU (mlx5_detach_device in mlx5/core/dev.c). So `init` does this also
-for a PF that has its VFs already.
+An mlx5 PF that is down takes its port and the uplink's vport down, and with them the network of every VF (mlx5e_close
+and mlx5e_modify_admin_state in the kernel's drivers/net/ethernet/mellanox/mlx5/core/en_main.c). A reload of the PF's
+driver recreates its netdev, down and with the default MTU (mlx5_detach_device in mlx5/core/dev.c). So `init` also does
+this for a PF that already has its VFs.
 """
 
 import errno
@@ -25,7 +25,7 @@ _log = structlog.get_logger()
 
 
 def bring_up(device: Path, pf: str, writer: VfSettingsWriter) -> None:
-    """Open a PF; ``device`` is its PCI function's folder in sysfs. Raise ForbiddenError."""
+    """Set a PF's netdev up; ``device`` is the folder of its PCI function in sysfs. Raise ForbiddenError."""
     was_up = _is_up(device, pf)
     try:
         writer.bring_up(pf)
@@ -38,22 +38,23 @@ def bring_up(device: Path, pf: str, writer: VfSettingsWriter) -> None:
 
 
 def set_mtu(device: Path, plan: Plan, writer: VfSettingsWriter) -> None:
-    """Give a PF the MTU of its plan, with a warning where the host itself uses that link; raise ForbiddenError."""
+    """Set the MTU of a PF's plan; warn if the host itself uses that link. Raise ForbiddenError."""
     before = mtu_of(device, plan.pf)
     if plan.mtu is None or plan.mtu == before:
         return
     if uses := host_uses(plan.pf):
-        _log.warning("MTU of a PF that the host uses is changed", pf=plan.pf, mtu=plan.mtu, before=before, uses=uses)
+        _log.warning("changing the MTU of a PF that the host uses", pf=plan.pf, mtu=plan.mtu, before=before, uses=uses)
     try:
         writer.set_mtu(plan.pf, plan.mtu)
     except OSError as refused:
-        raise ForbiddenError(f"{plan.pf}: the PF refuses mtu {plan.mtu} ({_symbol(refused)})") from refused
+        raise ForbiddenError(f"{plan.pf}: the PF rejects mtu {plan.mtu} ({_symbol(refused)})") from refused
 
 
 def with_team(function: PciFunction, pf: str, kind_of: Callable[[str], str | None] = master_kind) -> PciFunction:
-    """Return a PF with its netdev as bonded also where it is a port of a team, which sysfs does not tell.
+    """Return the PF, with its netdev marked as bonded if it is a port of a team, which sysfs does not show.
 
-    mlx5_core makes its LAG of either (netif_is_lag_master in mlx5_handle_changeupper_event of lag/lag.c, Linux 6.12).
+    mlx5_core builds its LAG of bonds and teams (netif_is_lag_master in mlx5_handle_changeupper_event of lag/lag.c,
+    Linux 6.12).
     """
     if kind_of(pf) != "team":
         return function
@@ -62,18 +63,18 @@ def with_team(function: PciFunction, pf: str, kind_of: Callable[[str], str | Non
 
 
 def warn_of_lost_frames(sysfs: Path, function: PciFunction, pf: str) -> None:
-    """Warn about VFs in the host whose MTU is above their PF's, where the port drops what is longer than the PF's."""
+    """Warn about VFs on the host whose MTU exceeds their PF's: the port drops longer frames."""
     if function.driver not in PF_MTU_LIMITS_VFS:
         return
     devices = sysfs / "bus/pci/devices"
     limit = mtu_of(devices / function.address, pf)
     above = [f"{name} ({mtu})" for name, mtu in _vf_mtus(devices, function) if limit is not None and mtu > limit]
     if above:
-        _log.warning("frames of VFs are lost: their MTU is above their PF's", pf=pf, mtu=limit, vfs=above)
+        _log.warning("VFs have a larger MTU than their PF, which drops longer frames", pf=pf, mtu=limit, vfs=above)
 
 
 def mtu_of(device: Path, netdev: str) -> int | None:
-    """Return the MTU of a PCI function's netdev, None if it cannot be read."""
+    """Return the MTU of a PCI function's netdev in bytes, None if it cannot be read."""
     text = (read_file(device / "net" / netdev / "mtu") or "").strip()
     return int(text) if text.isascii() and text.isdigit() else None
 
@@ -87,7 +88,7 @@ def _vf_mtus(devices: Path, function: PciFunction) -> Iterator[tuple[str, int]]:
 
 
 def _netdevs(device: Path) -> list[str]:
-    """Return a function's netdevs; none where its driver has just been unbound, as that of a VF that is taken."""
+    """Return a function's netdevs; none if its driver was just unbound, for example because a pod gets the VF."""
     try:
         return sorted(netdev.name for netdev in (device / "net").iterdir())
     except OSError:

@@ -1,7 +1,8 @@
-"""Prepare a host's PFs by the operator's offer (`mooring-advertiser init`): the only code here that changes a host.
+"""Prepare a host's PFs as the operator's offer asks (`mooring-advertiser init`).
 
-One PF at a time, under its lock, with a marker below ``<run>/init/preparing`` meanwhile: its VFs are then published as
-out. The marker stores what must be restored, so that the next init completes one that was killed.
+`init` prepares one PF at a time, under the PF's lock. Meanwhile a marker below ``<run>/init/preparing`` makes the
+advertiser publish the PF's VFs as out. The marker stores what must be restored, so the next `init` can complete a run
+that was killed.
 """
 
 import contextlib
@@ -37,7 +38,7 @@ from mooring.records.run_folder import PREPARING, READY
 _NUMVFS, _AUTOPROBE = "sriov_numvfs", "sriov_drivers_autoprobe"
 _LOCK_S = 60.0  # longer than any ADD or DEL
 _VF_LOCK_S = 1.0
-# udev renames a netdev once; an operator's tool may do so after it.
+# udev renames a netdev once; an operator's tool may rename it again.
 _RENAMED_AT_MOST = 3
 _log = structlog.get_logger()
 # (PF, VFs done, VFs in all)
@@ -45,7 +46,7 @@ ProgressCallback = Callable[[str, int, int], None]
 
 
 class NoSuchSettingError(ForbiddenError):
-    """A setting that the NIC does not have."""
+    """A setting that the NIC does not support."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,10 +59,10 @@ class PfPreparer:
     modes: ReadModes = read_modes
 
     def prepare_all(self, offer: Offer, node: str) -> tuple[ForbiddenError | OSError, ...]:
-        """Prepare every PF that the offer prepares; continue after failures and return them.
+        """Prepare every PF that has ``init`` in the offer; continue after failures and return them.
 
-        First the node's part of the offer is left in the state folder. Raise OSError if that or the host fails.
-        An entry that matches no PF is a failure too: the PF may be without SR-IOV, or without its driver yet.
+        First write the node's part of the offer into the state folder. Raise OSError if that fails, or if the host
+        cannot be read. An entry that matches no PF is a failure, too: the PF may lack SR-IOV, or its driver yet.
         """
         host = self._read()
         leave_offer(self.roots, host, offer, node)
@@ -86,10 +87,10 @@ class PfPreparer:
         return tuple(failures)
 
     def _prepare_by_address(self, function: PciFunction, found: OfferedPf, offer: Offer, node: str) -> OfferedPf:
-        """Prepare a PF, and return it under the name that it has by now.
+        """Prepare a PF and return it with its current name.
 
-        At a boot `init` may come before udev has renamed the PF's netdev. A failure under a name that is no longer the
-        PF's is tried again under the new one.
+        At boot udev may rename the PF's netdev while `init` runs. If preparing fails and the PF has a new name, try
+        again with that name.
         """
         for _ in range(_RENAMED_AT_MOST):
             try:
@@ -100,15 +101,15 @@ class PfPreparer:
                 renamed = offered_pf(function, host, offer, node)
                 if renamed is None or renamed.name == found.name:
                     raise
-                _log.info("PF was renamed and is prepared again", pf=renamed.name, before=found.name)
+                _log.info("PF was renamed, preparing it again", pf=renamed.name, before=found.name)
                 found = renamed
             else:
                 return found
-        raise ForbiddenError(f"{function.address}: the PF's netdev is renamed again and again")
+        raise ForbiddenError(f"{function.address}: the PF's netdev keeps being renamed")
 
     def _prepare(self, function: PciFunction, pf: str, link: LinkType, offer: Offer, node: str) -> None:
         with hold(self.roots.run, function.address, _LOCK_S), self._marked(function, pf):
-            # Read again: the previous holder of the lock may have changed what was read.
+            # Read again: the previous holder of the lock may have changed the host.
             host = self._read()
             function = _function(host, function.address)
             found = offered_pf(function, host, offer, node)
@@ -120,13 +121,13 @@ class PfPreparer:
             plan = judge(still_held(host), mode, host.uses)
             if plan.left_out:
                 names = ", ".join(plan.left_out)
-                _log.warning("settings of the offer are left out", pf=pf, pci=plan.pci, link=link, settings=names)
-            # bnxt_en makes no VFs on a PF that is down. An InfiniBand PF's netdev is IPoIB's, on which no VF depends.
+                _log.warning("settings of the offer ignored", pf=pf, pci=plan.pci, link=link, settings=names)
+            # bnxt_en creates no VFs on a PF that is down. On InfiniBand no VF depends on the PF's IPoIB netdev.
             if link == "ethernet":
                 pf_link.bring_up(self._device(plan.pci), pf, self.writer)
                 pf_link.set_mtu(self._device(plan.pci), plan, self.writer)
             if plan.recreate:
-                # An ADD takes a VF under its lock: what took one since the host was read is seen under all of them.
+                # ADD takes a VF under the VF's lock. So with all locks held, no ADD can take one unnoticed.
                 with hold_all(self.roots.run, _vf_addresses(function), _VF_LOCK_S):
                     host = self._read()
                     judge(still_held(host), mode, host.uses)
@@ -143,7 +144,7 @@ class PfPreparer:
             _log.info("PF prepared", pf=pf, pci=plan.pci, vfs=plan.vfs, recreated=plan.recreate)
 
     def _warn_of_unchecked(self, plan: Plan, kept: Indexes) -> None:
-        """Warn of VFs that keep spoof check off, as those of an earlier version do: their pods may rely on that."""
+        """Warn of VFs with spoof check off, as earlier versions left it; `init` does not change it under their pods."""
         with contextlib.suppress(OSError):
             if kept and (vfs := init_plan.unchecked_vfs(plan, kept, self.writer.read_all(plan.pf))):
                 _log.warning("VFs keep spoof check off", pf=plan.pf, pci=plan.pci, vfs=str(vfs))
@@ -153,7 +154,7 @@ class PfPreparer:
 
     @contextlib.contextmanager
     def _marked(self, function: PciFunction, pf: str) -> Iterator[None]:
-        """Keep drivers from binding to the VFs meanwhile; the marker stores the value of autoprobe."""
+        """Mark the PF as in preparation and turn autoprobe off meanwhile; the marker stores autoprobe's old value."""
         marker = self.roots.run / PREPARING / function.address
         autoprobe = self._device(function.address) / _AUTOPROBE
         is_new = not marker.exists()
@@ -165,7 +166,7 @@ class PfPreparer:
             if before:
                 _write(autoprobe, "0")
         except OSError as refused:
-            if is_new:  # nothing was changed: the PF is on offer as before
+            if is_new:  # Nothing was changed, so the PF is on offer as before.
                 remove_file(marker)
             raise init_plan.refusal(function, pf, _AUTOPROBE, "0", refused) from refused
         try:
@@ -176,10 +177,10 @@ class PfPreparer:
             remove_file(marker)
 
     def _make_vfs(self, function: PciFunction, plan: Plan) -> None:
-        """Write sriov_numvfs, and read it again: bnxt_en creates none or fewer without an error.
+        """Write sriov_numvfs and read it back: bnxt_en can create fewer VFs, or none, without an error.
 
         Source: bnxt_sriov_configure in Linux 6.12, which does nothing on a PF that is down, and sriov_numvfs_store in
-        drivers/pci/iov.c, which only logs fewer VFs.
+        drivers/pci/iov.c, which only logs a lower number.
         """
         numvfs = self._device(plan.pci) / _NUMVFS
         try:
@@ -193,26 +194,26 @@ class PfPreparer:
             raise init_plan.shortfall(function, plan, made)
 
     def _enrol(self, plan: Plan) -> None:
-        """Give every VF without a rate the rates 0/0, those of pods too: their settings stay as they are.
+        """Write the rates 0/0 to every VF without a rate, also to VFs of pods, whose settings this does not change.
 
-        `mooring.nic.pf_drivers` explains why; the CNI plugin does the same before it sets the first min of a PF.
+        `mooring.nic.pf_drivers` explains why. The CNI plugin does the same before it sets the first min rate of a PF.
         """
         try:
             found = self.writer.read_all(plan.pf)
             self.writer.clear_rates(plan.pf, without_rates(found))
         except OSError as refused:
-            # A device without the capability for rates: such a VF has no min to compete with.
+            # EOPNOTSUPP: the device does not support rates, so no VF can have a min rate.
             if refused.errno != errno.EOPNOTSUPP:
                 name = errno.errorcode.get(refused.errno or 0, str(refused.errno))
-                raise ForbiddenError(f"{plan.pf}: the NIC refuses rates 0/0 for its VFs ({name})") from refused
+                raise ForbiddenError(f"{plan.pf}: the NIC rejects rates 0/0 for its VFs ({name})") from refused
 
     def _prepare_vfs(self, function: PciFunction, plan: Plan, link: LinkType, host: Host) -> None:
         address = self._pf_address(plan, function, link)
         for index in range(plan.vfs):
             vf = function.vfs.get(index)
             if vf is None or vf.address is None:
-                raise ForbiddenError(f"{plan.pf}: VF {index} is not there although sriov_numvfs is {plan.vfs}")
-            # A VF that has its driver was prepared before, or is a pod's: neither is changed.
+                raise ForbiddenError(f"{plan.pf}: VF {index} does not exist although sriov_numvfs is {plan.vfs}")
+            # A VF with a driver was prepared before or belongs to a pod: leave it.
             if vf.driver is None and not self._is_reserved(plan, vf.address):
                 with self._alone(vf.address, plan, host) as is_free:
                     if is_free:
@@ -222,11 +223,11 @@ class PfPreparer:
 
     @contextlib.contextmanager
     def _alone(self, vf: str, plan: Plan, host: Host) -> Iterator[bool]:
-        """Keep the CNI plugin from a VF without a driver; yield whether it still has none.
+        """Keep the CNI plugin away from a VF without a driver; yield whether it still has none.
 
-        An entry of the ledger may be of a VF that is gone, as after a reload of the PF's driver, and stands until its
-        pod ends. What this run has made cannot be in use. A VF that was there may be on its way through a rebind: then
-        a call holds its lock, and may wait for the lock of this PF.
+        A ledger entry can belong to a VF that no longer exists, for example after a reload of the PF's driver; the
+        entry stays until its pod ends. VFs that this run has created cannot be in use. For other VFs a CNI call may be
+        rebinding the driver: it holds the VF's lock, and may be waiting for this PF's lock.
         """
         if plan.recreate or vf not in host.ledger:
             yield True
@@ -235,24 +236,24 @@ class PfPreparer:
             yield not (self._device(vf) / "driver").exists()
 
     def _is_reserved(self, plan: Plan, vf: str) -> bool:
-        """Return whether the operator keeps a VF for another driver, by its driver_override: it is left as it is."""
+        """Return whether the operator's driver_override reserves the VF for another driver; `init` then leaves it."""
         other = pci_driver.reserved_for(self.roots.sysfs, vf, plan.driver)
         if other is not None:
-            _log.warning("VF is kept for another driver", pf=plan.pf, pci=vf, driver_override=other)
+            _log.warning("VF is reserved for another driver", pf=plan.pf, pci=vf, driver_override=other)
         return other is not None
 
     def _pf_address(self, plan: Plan, function: PciFunction, link: LinkType) -> str:
-        """Return what the VFs' MACs or GUIDs are made from."""
+        """Return the PF's MAC or GUID, from which the VFs' are derived; raise ForbiddenError."""
         if link == "infiniband":
             if not function.rdma:
-                where = "no RDMA device in the host's network namespace"
-                raise ForbiddenError(f"{plan.pf}: {where}, from which its VFs' GUIDs are made")
+                why = "its RDMA device is not in the host's network namespace, and its VFs' GUIDs derive from it"
+                raise ForbiddenError(f"{plan.pf}: {why}")
             path = self._device(plan.pci) / "infiniband" / function.rdma[0].name / "node_guid"
         else:
             path = self._device(plan.pci) / "net" / plan.pf / "address"
         text = (read_file(path) or "").strip()
         if not text:
-            raise ForbiddenError(f"{plan.pf}: {str(path)!r} cannot be read, from which its VFs' addresses are made")
+            raise ForbiddenError(f"{plan.pf}: {str(path)!r} cannot be read, and its VFs' addresses derive from it")
         return text
 
     def _write_settings(self, plan: Plan, index: int, link: LinkType, address: str) -> None:
@@ -262,19 +263,19 @@ class PfPreparer:
         mac = None if link == "infiniband" else init_plan.vf_mac(address, index)
         for wish in init_plan.settings_in_order(plan.settings, mac, has_rates=plan.has_rates):
             if wish.spoofchk:
-                # A run before may have been refused it, and some drivers skip what they remember (`write_again`).
+                # The NIC may have rejected it in an earlier run, and some drivers skip equal values (`write_again`).
                 self._turn_check_off(plan.pf, index)
             try:
                 self._set(plan.pf, index, ", ".join(wish.to_fields()), partial(self.writer.write, plan.pf, index, wish))
             except NoSuchSettingError:
-                # A NIC that does not support rates has none to reset.
+                # A NIC without rates has none to reset.
                 if wish.max_tx_rate is None:
                     raise
             if wish.trust is not None:
                 self._check_trust(plan.pf, index, wish.trust)
 
     def _turn_check_off(self, pf: str, index: int) -> None:
-        """Raise ForbiddenError unless it is off now, or was never changed."""
+        """Turn spoof check off; raise ForbiddenError unless it is off now, or the NIC certainly did not change it."""
 
         def write() -> None:
             try:
@@ -286,10 +287,10 @@ class PfPreparer:
         self._set(pf, index, "spoofchk", write)
 
     def _check_trust(self, pf: str, index: int, wanted: bool) -> None:
-        """Read trust back, as ADD does: a driver may return 0 without it. Some hide even that (`write_again`)."""
+        """Read trust back, as ADD does: a driver may report success without setting it (`write_again`)."""
         found = self.writer.read_all(pf).get(index)
         if found is not None and found.trust not in (None, wanted):
-            raise ForbiddenError(f"{pf}: VF {index}: trust reads as {found.trust} after {wanted} was set")
+            raise ForbiddenError(f"{pf}: VF {index}: trust is {found.trust} after it was set to {wanted}")
 
     def _set(self, pf: str, index: int, names: str, write: Callable[[], None]) -> None:
         try:
@@ -297,13 +298,13 @@ class PfPreparer:
         except OSError as refused:
             name = errno.errorcode.get(refused.errno or 0, str(refused.errno))
             kind = NoSuchSettingError if refused.errno in NO_SUCH_SETTING else ForbiddenError
-            raise kind(f"{pf}: VF {index}: the NIC refuses {names} ({name})") from refused
+            raise kind(f"{pf}: VF {index}: the NIC rejects {names} ({name})") from refused
 
     def _bind(self, vf: str, plan: Plan) -> None:
         try:
             pci_driver.bind(self.roots.sysfs, vf, plan.driver)
         except OSError as refused:
-            why = f"driver {plan.driver!r} does not take it ({refused.strerror}); is its module loaded?"
+            why = f"driver {plan.driver!r} does not bind ({refused.strerror}): check that its module is loaded"
             raise ForbiddenError(f"{plan.pf}: VF {vf}: {why}") from refused
 
     def _device(self, pci: str) -> Path:
@@ -311,7 +312,7 @@ class PfPreparer:
 
 
 def mark_ready(run: Path, boot: str) -> None:
-    """Mark this boot's VFs as prepared: until then a CNI plugin that waits for init returns 11."""
+    """Record that this boot's VFs are prepared. Until then a CNI plugin that waits for `init` returns error 11."""
     write_file(run / READY, boot)
 
 

@@ -1,4 +1,4 @@
-"""Show the progress of `init`: 120 VFs take minutes on real NICs. A bar on a terminal, some lines in a log."""
+"""Show the progress of `init`, which can take minutes: a bar on a terminal, some lines in a log."""
 
 import time
 from typing import Self
@@ -12,7 +12,7 @@ _log = structlog.get_logger()
 
 
 class ProgressDisplay:
-    """Counts the VFs of each PF; a context manager, because a bar must be removed from the screen."""
+    """Counts the prepared VFs of each PF; a context manager, which removes the bar from the screen."""
 
     def __init__(self) -> None:
         self._console = Console(stderr=True)

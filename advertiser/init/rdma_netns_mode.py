@@ -1,7 +1,7 @@
-"""The mode of the RDMA stack: its devices shared by all network namespaces, or exclusively in one each.
+"""Read and set the mode of the RDMA stack: all network namespaces share its devices, or each device is in one.
 
-One message of NETLINK_RDMA sets the mode. The kernel refuses with EBUSY once a network namespace exists beside the
-first (rdma_compatdev_set in drivers/infiniband/core).
+One message of NETLINK_RDMA sets the mode. The kernel returns EBUSY if a second network namespace exists
+(rdma_compatdev_set in drivers/infiniband/core).
 """
 
 import errno
@@ -16,11 +16,11 @@ _MODES: dict[RdmaNetns, int] = {"exclusive": 0, "shared": 1}
 
 
 _WRITTEN_IN = "# Written by mooring-advertiser init during the boot "
-_REBUILD = "make the initramfs again (`dracut -f`, `update-initramfs -u`)"
+_REBUILD = "rebuild the initramfs (`dracut -f`, `update-initramfs -u`)"
 
 
 class RebootNeededError(RuntimeError):
-    """A mode that needs a reboot: what was written for it, and why."""
+    """The mode changes only after a reboot; the message says why, and which file sets it then."""
 
 
 def read_mode(sysfs: Path) -> RdmaNetns | None:
@@ -32,7 +32,7 @@ def read_mode(sysfs: Path) -> RdmaNetns | None:
 
 
 def ensure_mode(wanted: RdmaNetns, sysfs: Path, options: Path, boot: str) -> None:
-    """Set the stack's mode; raise RebootNeededError if that takes a reboot, OSError if it is refused.
+    """Set the stack's mode; raise RebootNeededError if that needs a reboot, OSError if the kernel rejects it.
 
     ``options`` is the modprobe.d file that sets the mode at the next boot, ``boot`` this boot's id.
     """
@@ -47,12 +47,12 @@ def ensure_mode(wanted: RdmaNetns, sysfs: Path, options: Path, boot: str) -> Non
 
 
 def leave_for_next_boot(wanted: RdmaNetns, options: Path, boot: str) -> str:
-    """Write the module option, and return what the operator has to do; raise OSError.
+    """Write the module option and return what the operator has to do; raise OSError.
 
-    The file names the boot in which it was written. If an earlier one did, this boot has loaded ib_core without it:
-    rdma-core's dracut module (50rdma) has ib_core loaded by the initramfs. Dracut and initramfs-tools copy modprobe.d
-    when they make that, and a module that is loaded there gets its options from the copy. The kernel command line
-    counts in either place (modprobe reads /proc/cmdline: Documentation/admin-guide/kernel-parameters.rst).
+    The file names the boot in which it was written. If that was an earlier boot, this boot has loaded ib_core without
+    the file's option. rdma-core's dracut module (50rdma) loads ib_core in the initramfs, and dracut and initramfs-tools
+    copy modprobe.d when they build the initramfs: modules that it loads get their options from the copy. The kernel
+    command line counts in both places (modprobe reads /proc/cmdline: Documentation/admin-guide/kernel-parameters.rst).
     """
     option = f"options ib_core netns_mode={_MODES[wanted]}"
     lines = (read_file(options) or "").splitlines()
@@ -62,8 +62,8 @@ def leave_for_next_boot(wanted: RdmaNetns, options: Path, boot: str) -> str:
         options.write_text(f"{comment}\n{option}\n")
     elif comment not in lines:
         return (
-            f"{str(options)!r} said {wanted} before this boot, and ib_core was loaded without it: {_REBUILD}, or boot "
+            f"{str(options)!r} set mode {wanted} before this boot, but ib_core was loaded without it: {_REBUILD}, or boot "
             f"with ib_core.netns_mode={_MODES[wanted]} on the kernel command line"
         )
-    why = "network namespaces exist already, so the kernel keeps the RDMA stack's mode until it restarts"
-    return f"{why}: {str(options)!r} now says {wanted}; if the initramfs loads ib_core, {_REBUILD}; reboot this node"
+    why = "other network namespaces exist, so the kernel can change the RDMA mode only after a reboot"
+    return f"{why}: {str(options)!r} now sets mode {wanted}; if the initramfs loads ib_core, {_REBUILD}; reboot this node"

@@ -1,9 +1,9 @@
-"""Give a node GUID to VFs that were made without one: a MAC, then their driver again (`mooring.nic.node_guid`).
+"""Give a node GUID to VFs that lack one: set a MAC, then rebind the driver (`mooring.nic.node_guid`).
 
-A VF that a pod holds, or is about to get, is left to the CNI plugin, which does the same at ADD. One that the host
-itself uses is left as it is: a rebind would take its netdev and its RDMA device from whoever has them. One VF at a
-time, under its lock and its PF's. A run that is killed leaves at most one VF without a driver, which the next run
-prepares as a fresh one.
+VFs that a pod holds or is about to get are left to the CNI plugin, which does the same at ADD. VFs that the host uses
+are left alone: a rebind would remove the netdev and the RDMA device that are in use. `run` repairs one VF at a time,
+under the locks of the VF and its PF. A run that is killed leaves at most one VF without a driver, which the next run
+prepares as a new VF.
 """
 
 from collections.abc import Callable, Mapping
@@ -27,7 +27,7 @@ from mooring.nic.settings import VfSettings
 from mooring.nic.vf_users import user_of
 from mooring.nic.write_again import write_again
 
-# A VF whose lock is busy is in use by a call; a PF's is held while a call sets its VFs.
+# Seconds to wait for a lock. A VF's lock is held while a CNI call uses the VF, a PF's while one configures its VFs.
 _VF_LOCK_S, _PF_LOCK_S = 1.0, 60.0
 _log = structlog.get_logger()
 
@@ -49,22 +49,22 @@ class NodeGuidRepair:
     read: Callable[[], Host]
 
     def run(self, pci: str, offered: OfferedPf) -> None:
-        """Repair those VFs of a PF that nobody has; raise ForbiddenError for one that its driver does not take back."""
+        """Repair the unused VFs of a PF; raise ForbiddenError if a VF cannot be bound to its driver again."""
         for index in self._candidates(pci, offered):
             vf = self._vf(self.read(), pci, index)
             if vf is None or vf.address is None:
                 continue
             try:
                 with hold(self.roots.run, vf.address, _VF_LOCK_S), hold(self.roots.run, pci, _PF_LOCK_S):
-                    # Read again: the previous holder of the lock may have taken it.
+                    # Read again: the previous holder of the lock may have taken the VF.
                     if index not in self._candidates(pci, offered):
                         continue
                     if user := self._user(pci, index):
-                        _log.warning("VF keeps no node GUID", pf=offered.name, vf=index, reason=user)
+                        _log.warning("VF still has no node GUID", pf=offered.name, vf=index, reason=user)
                         continue
                     self._repair(pci, offered.name, index, vf)
             except LockBusyError as busy:
-                _log.warning("VF keeps no node GUID", pf=offered.name, vf=index, reason=str(busy))
+                _log.warning("VF still has no node GUID", pf=offered.name, vf=index, reason=str(busy))
 
     def _vf(self, host: Host, pci: str, index: int) -> Vf | None:
         function = _function(host, pci)
@@ -83,7 +83,7 @@ class NodeGuidRepair:
         try:
             held = recorded_vfs(self.roots.state) | host.ledger.keys()
         except (RecordError, OSError) as unreadable:
-            _log.warning("VFs keep no node GUID", pf=offered.name, reason=str(unreadable))
+            _log.warning("VFs still have no node GUID", pf=offered.name, reason=str(unreadable))
             return ()
         return vfs_without_guid(function, offered.link, offered.terms, held)
 
@@ -94,7 +94,7 @@ class NodeGuidRepair:
             own = read_file(self._device(pci) / "net" / pf / "address") or ""
             mac = None if has_mac else vf_mac(own.strip(), index)
         except (OSError, KeyError, ValueError) as unknown:
-            _log.warning("VF keeps no node GUID", pf=pf, vf=index, reason=f"it gets no MAC: {unknown}")
+            _log.warning("VF still has no node GUID", pf=pf, vf=index, reason=f"its MAC cannot be set: {unknown}")
             return
         if mac is not None and not self._takes_mac(pf, index, vf, mac):
             return
@@ -102,23 +102,23 @@ class NodeGuidRepair:
             pci_driver.unbind(self.roots.sysfs, address, driver)
             pci_driver.bind(self.roots.sysfs, address, driver)
         except OSError as refused:
-            why = f"driver {driver!r} does not take it back ({refused.strerror})"
+            why = f"driver {driver!r} does not bind again ({refused.strerror})"
             raise ForbiddenError(f"{pf}: VF {address}: {why}; see the kernel's log") from refused
-        _log.info("VF has got a node GUID", pf=pf, vf=index, pci=address)
+        _log.info("VF now has a node GUID", pf=pf, vf=index, pci=address)
 
     def _takes_mac(self, pf: str, index: int, vf: Vf, mac: str) -> bool:
         try:
             self.macs.write(pf, index, VfSettings(mac=mac))
         except OSError as refused:
-            _log.warning("VF keeps no node GUID", pf=pf, vf=index, reason=f"it gets no MAC: {refused}")
+            _log.warning("VF still has no node GUID", pf=pf, vf=index, reason=f"its MAC cannot be set: {refused}")
             self._write_again(pf, index, vf)
             return False
         return True
 
     def _write_again(self, pf: str, index: int, vf: Vf) -> None:
-        """Write MAC and spoof check as they read after a refusal; a VF whose PF refuses them too loses its driver.
+        """Restore MAC and spoof check after the NIC has rejected a MAC; if it rejects them, too, unbind the VF.
 
-        So nobody gets it until a run of `init` has set all of it.
+        No pod can get the VF then until a run of `init` has set both.
         """
         try:
             found = self.macs.read_all(pf)[index]
@@ -126,7 +126,7 @@ class NodeGuidRepair:
             write_again(partial(self.macs.write, pf, index), VfSettings(mac=mac, spoofchk=found.spoofchk))
         except (OSError, KeyError) as refused:
             pci_driver.unbind(self.roots.sysfs, vf.address or "", vf.driver or "")
-            why = f"the NIC refuses its MAC and spoof check ({refused}); it is without its driver until they are set"
+            why = f"the NIC rejects its MAC and spoof check ({refused}); the VF has no driver until init sets both"
             raise ForbiddenError(f"{pf}: VF {vf.address}: {why}") from refused
 
     def _device(self, pci: str) -> Path:

@@ -1,7 +1,7 @@
-"""Mark the VFs that pods are not to get, for the host's udev rules: such a VF is the host's own to configure.
+"""Mark the VFs that are set aside for the host, so that the host's udev rules configure them.
 
-A file for each below the state folder, by PCI address: udev can ask for a file's existence, and for no content. VFs
-that are still to be made are marked before they appear. A netdev that is there already is told by a uevent.
+Each such VF has a file below the state folder, named by PCI address: udev can test whether a file exists, but not read
+it. VFs are marked before they are created. For netdevs that already exist, a uevent makes udev apply its rules again.
 """
 
 import contextlib
@@ -18,7 +18,7 @@ from mooring.records.node_offer import SET_ASIDE, PfOffer
 
 
 def mark_set_aside(state: Path, sysfs: Path, host: Host, offers: Mapping[str, PfOffer]) -> None:
-    """Mark the VFs that ``offers`` sets aside, and all of PFs that are not in it; raise OSError."""
+    """Mark the VFs that ``offers`` sets aside, and all VFs of PFs that are not in it; raise OSError."""
     folder = state / SET_ASIDE
     wanted = {pci for function in host.functions for pci in _set_aside(function, offers.get(function.address))}
     present = set(record_names(folder, is_address))
@@ -39,7 +39,7 @@ def _set_aside(function: PciFunction, offer: PfOffer | None) -> Iterator[str]:
 
 
 def _addresses(function: PciFunction) -> Iterator[tuple[int, str]]:
-    """Yield index and address of each VF that a PF has or can have, as far as it reports where they lie."""
+    """Yield index and PCI address of each VF that a PF has or can have, if it reports offset and stride."""
     for index, vf in function.vfs.items():
         if vf.address is not None:
             yield index, vf.address
@@ -47,14 +47,14 @@ def _addresses(function: PciFunction) -> Iterator[tuple[int, str]]:
     total, offset, stride = (port.number(text, LAST) for text in facts)
     if total is None or offset is None or stride is None:
         return
-    with contextlib.suppress(ValueError):  # They end past the last bus.
+    with contextlib.suppress(ValueError):  # The addresses go beyond the last bus.
         for index in range(total):
             if index not in function.vfs:
                 yield index, vf_address(vf_address(function.address, 1, offset), stride, index)
 
 
 def _announce(function: Path) -> None:
-    """Let udev apply its rules again to a VF's netdevs (Documentation/ABI/testing/sysfs-uevent)."""
+    """Make udev apply its rules to a VF's netdevs again (Documentation/ABI/testing/sysfs-uevent)."""
     for uevent in function.glob("net/*/uevent"):
         with contextlib.suppress(OSError):
             uevent.write_text("change")

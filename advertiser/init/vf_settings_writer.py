@@ -1,4 +1,4 @@
-"""What `init` asks of a PF's netdev; `mooring.nic.vf_settings.RtnetlinkVfSettings` is the kernel's."""
+"""The interface through which `init` configures a PF; `mooring.nic.vf_settings.RtnetlinkVfSettings` implements it."""
 
 from collections.abc import Iterable, Mapping
 from typing import Protocol
@@ -7,7 +7,7 @@ from mooring.nic.settings import VfSettings
 
 
 class VfSettingsWriter(Protocol):
-    """Opens a PF and sets it and its VFs; raises OSError with the kernel's errno."""
+    """Sets a PF up, and configures it and its VFs; methods raise OSError with the kernel's errno."""
 
     def bring_up(self, pf: str) -> None: ...
 

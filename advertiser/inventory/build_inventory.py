@@ -78,11 +78,13 @@ def _warnings(function: PciFunction, pf: Pf) -> Iterator[VfWarning]:
     """
     if pf.rdma is None and function.rdma:
         name = function.rdma[0].name
-        yield VfWarning(pf.name, pf.usable, f"the PF's RDMA device has the name {name!r}, which is not published")
+        yield VfWarning(
+            pf.name, pf.usable, f"the PF's RDMA device has the invalid name {name!r}, which is not published"
+        )
     without = [index for index, vf in sorted(function.vfs.items()) if node_guid.is_missing(vf.node_guid)]
     found = Indexes.of(index for index in without if index in pf.usable)
     if found and pf.link == "ethernet":
-        yield VfWarning(pf.name, found, "no node GUID: rdma_cm fails until a MAC is set and the driver is bound again")
+        yield VfWarning(pf.name, found, "no node GUID: rdma_cm fails until a MAC is set and the driver is rebound")
 
 
 def _describe(
@@ -97,7 +99,9 @@ def _describe(
     keeps_settings = port.main_netdev(function.netdevs) is not None or function.vf_settings
     can = settings_of(function, at.link) if keeps_settings else frozenset[str]()
     if terms.vlan is not None and "vlan" not in can:
-        raise UnfitError(f"its VFs cannot have the offer's vlan {terms.vlan}: PF or driver set none")
+        raise UnfitError(
+            f"its VFs cannot get the offer's vlan {terms.vlan}: the PF or its driver does not support VLANs"
+        )
     context = PfContext(host, cluster_facts, name, _obstacle(function, host), at.link)
     pf = Pf(
         name=name,
@@ -197,7 +201,7 @@ def _place(function: PciFunction, vfs: int) -> tuple[str, int]:
 def _place_by_vfs(function: PciFunction) -> tuple[str, int]:
     first, second = (function.vfs[index].address if index in function.vfs else None for index in (0, 1))
     if first is None:
-        raise UnfitError(f"sriov_offset is {_shown(function.offset)} and virtfn0 leads nowhere")
+        raise UnfitError(f"sriov_offset is {_shown(function.offset)} and virtfn0 is not a link to a VF")
     if second is None:
         return first, 1
     stride = next((stride for stride in range(1, 257) if vf_address(first, stride, 1) == second), None)
@@ -227,7 +231,7 @@ def _outs(judged: Iterator[tuple[int, tuple[str, int]]]) -> tuple[Out, ...]:
 def _refuse_unreadable(pf: Pf, others: list[Pf]) -> None:
     """Leave out of the annotation what its readers would refuse: an invalid name would hide every other PF."""
     if pf.name in (other.name for other in others):
-        raise UnfitError(f"the netdev {pf.name!r} belongs to another PF too")
+        raise UnfitError(f"the netdev {pf.name!r} belongs to another PF, too")
     try:
         read_inventory(dump_inventory(Inventory("", (pf,))))
     except AnnotationError as broken:
@@ -235,7 +239,7 @@ def _refuse_unreadable(pf: Pf, others: list[Pf]) -> None:
     try:
         read_inventory(dump_inventory(Inventory("", (*others, pf))))
     except AnnotationError as broken:
-        raise UnfitError(f"the node's inventory with it: {broken.rule}") from None
+        raise UnfitError(f"the node's inventory would be invalid with it: {broken.rule}") from None
 
 
 def _shown(text: str | None) -> str:

@@ -43,5 +43,5 @@ def why_without_sriov(function: PciFunction) -> str:
     ids = ":".join((text or "").removeprefix("0x") for text in (function.vendor, function.device))
     if ids in _IDS or function.driver in _VF_DRIVERS:
         kind = _CLOUD_NAMES.get(function.driver or "", ids)
-        return f"the NIC is a VF that a hypervisor gave to this machine ({kind}), and has no VFs of its own"
-    return "no sriov_totalvfs: SR-IOV is off in the device's firmware or in the BIOS, or the device has none"
+        return f"the NIC is a VF that a hypervisor passed to this machine ({kind}), and a VF has no VFs"
+    return "no sriov_totalvfs: SR-IOV is off in the device's firmware or in the BIOS, or the device does not support it"

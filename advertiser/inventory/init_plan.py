@@ -32,18 +32,18 @@ _FIRMWARE = (
 )
 # What a refusal of sriov_numvfs by the kernel means (drivers/pci/iov.c, sriov_enable), and what a person can do.
 _ADVICE = {
-    errno.ENOMEM: "the BIOS gave the device too little address space or too few buses: switch on SR-IOV and "
+    errno.ENOMEM: "the BIOS gave the device too little address space or too few buses: enable SR-IOV and "
     "'above 4G decoding' there, or boot with pci=realloc",
-    errno.ENOENT: "the driver {driver!r} makes no VFs: load one that does",
-    errno.EBUSY: "other VFs exist already and cannot be removed: somebody else prepares this PF too",
+    errno.ENOENT: "the driver {driver!r} does not support SR-IOV: load one that does",
+    errno.EBUSY: "other VFs exist and cannot be removed: another program makes VFs of this PF, too",
     errno.ERANGE: _FIRMWARE,
     errno.EINVAL: _FIRMWARE,
     errno.ENOSPC: _FIRMWARE,
-    errno.EIO: "the device did not answer: switch on the IOMMU in the BIOS and boot with iommu=pt",
-    errno.ENODEV: "the device has no SR-IOV capability: switch SR-IOV on in the BIOS",
-    errno.EROFS: "sysfs is mounted read-only here: init needs it writable",
-    errno.EACCES: "init needs to be privileged",
-    errno.EPERM: "init needs to be privileged",
+    errno.EIO: "the device did not answer: enable the IOMMU in the BIOS and boot with iommu=pt",
+    errno.ENODEV: "the device has no SR-IOV capability: enable SR-IOV in the BIOS",
+    errno.EROFS: "sysfs is mounted read-only, but init writes to it",
+    errno.EACCES: "init must run privileged",
+    errno.EPERM: "init must run privileged",
 }
 
 
@@ -88,25 +88,27 @@ def plan(
     """
     if is_in_switchdev(function, mode):
         command = f"`devlink dev eswitch set pci/{function.address} mode legacy`"
-        raise ForbiddenError(f"{pf}: the PF is in switchdev mode, in which its VFs are not given away: {command}")
+        raise ForbiddenError(f"{pf}: the PF is in switchdev mode, which Mooring does not support: {command}")
     if link == "infiniband" and main_netdev(function.netdevs) is None:
-        why = "the PF has no netdev, through which init gives its VFs GUIDs and a link state"
-        raise ForbiddenError(f"{pf}: {why}: load ib_ipoib in the host's network namespace, or make the VFs otherwise")
+        why = "the PF has no netdev, and init needs one to set its VFs' GUIDs and link state"
+        raise ForbiddenError(
+            f"{pf}: {why}: load ib_ipoib in the host's network namespace, or make the VFs without init"
+        )
     total, present = (_number(function, name) for name in ("totalvfs", "numvfs"))
     if total == 0:
         raise ForbiddenError(f"{pf}: SR-IOV is off in the device's firmware (sriov_totalvfs 0): {_advice(function, 1)}")
     wanted = total if init.vfs is None else init.vfs
     if wanted > total:
-        why = f"{wanted} VFs are wanted, sriov_totalvfs is {total}"
+        why = f"the offer asks for {wanted} VFs, but sriov_totalvfs is {total}"
         raise ForbiddenError(f"{pf}: {why}: {_advice(function, wanted)}")
     users = dict(_users(function, link, replace(uses, pods=holders(held)))) if present != wanted else {}
     if users:
         some = ", ".join(f"{address} ({who})" for address, who in sorted(users.items())[:3])
-        why = f"has {present} VFs, {wanted} are wanted, and {len(users)} are in use: {some}"
+        why = f"has {present} VFs, the offer asks for {wanted}, and {len(users)} are in use: {some}"
         raise ForbiddenError(f"{pf}: {why}: drain the node first")
     if present == 0 and not init.end_lag and link == "ethernet" and _may_be_in_roce_lag(function):
-        why = "the PF is in a bond or team, and its VFs would end the RoCE LAG that mlx5_core makes of PFs without VFs"
-        raise ForbiddenError(f"{pf}: {why}: write `end_lag: true` beside `vfs` in the offer if that is as it should be")
+        why = "the PF is in a bond or team: VFs would end the RoCE LAG, which mlx5_core makes only of PFs without VFs"
+        raise ForbiddenError(f"{pf}: {why}: to accept that, add `end_lag: true` beside `vfs` in the offer")
     own = function.driver or ""
     left_out = refused_settings(init.settings, function, link)
     # IPoIB's MTU is its multicast group's, and the PF's netdev limits no VF.
@@ -158,13 +160,13 @@ def refusal(function: PciFunction, pf: str, attribute: str, value: str, failure:
     advice = _ADVICE.get(failure.errno or 0, "see the kernel's log")
     text = advice.format(pci=function.address, vfs=value, driver=function.driver)
     name = errno.errorcode.get(failure.errno or 0, str(failure.errno))
-    return ForbiddenError(f"{pf}: the kernel refused {attribute} {value} ({name}): {text}")
+    return ForbiddenError(f"{pf}: the kernel rejected {attribute} {value} ({name}): {text}")
 
 
 def shortfall(function: PciFunction, plan: Plan, made: str) -> ForbiddenError:
     """Return the error for a driver that creates fewer VFs than requested, and reports success."""
-    what = f"the driver {function.driver!r} took sriov_numvfs {plan.vfs} without an error, and made {made}"
-    why = "it has too few rings left for more VFs, VFs in virtual machines, or its firmware is being reset"
+    what = f"the driver {function.driver!r} accepted sriov_numvfs {plan.vfs} without an error, but made {made}"
+    why = "too few rings are free, virtual machines use VFs, or the firmware is being reset"
     return ForbiddenError(f"{plan.pf}: {what}: {why}; see the kernel's log")
 
 

@@ -81,15 +81,15 @@ def entries_without_pf(host: Host, offer: Offer, node: str) -> Iterator[str]:
             continue
         unfit = [(function.address, _unfit(function)) for function, each in candidates if entry.matches(each)]
         if all(why is not None for _, why in unfit):
-            advice = "if that is as it should be, name the nodes that the entry is for by `node`"
-            yield f"pfs[{index}] of the offer makes VFs, {_found(unfit)}: {advice}"
+            advice = "if that is intended, limit the entry to other nodes with `node` in its match"
+            yield f"pfs[{index}] of the offer has init, but {_found(unfit)}: {advice}"
 
 
 def _found(unfit: list[tuple[str, str | None]]) -> str:
     if not unfit:
-        return "and no NIC of this node matches it"
+        return "no NIC of this node matches it"
     some = ", ".join(f"{address} ({why})" for address, why in unfit[:_MOST_NAMED])
-    return f"and no NIC that it matches can have any: {some}"
+    return f"no NIC that it matches can have VFs: {some}"
 
 
 def _unfit(function: PciFunction) -> str | None:

@@ -176,14 +176,17 @@ def _refuse_two_vlans(items: Sequence[Value], entries: Sequence[OfferEntry]) -> 
     for item, entry in zip(items, entries, strict=True):
         if (terms := entry.terms) is not None and known.setdefault(terms.network, terms.vlan) != terms.vlan:
             first, own = (vlan if vlan is not None else "none" for vlan in (known[terms.network], terms.vlan))
-            item.fail(f"network {terms.network!r} has vlan {own} here and {first} in an entry before: it needs one")
+            rule = "all entries of a network need the same vlan"
+            item.fail(f"network {terms.network!r} has vlan {own} here and {first} in an earlier entry: {rule}")
 
 
 def _terms(value: Value) -> Terms:
     document = value.fields()
     vlan, allow = document.optional("vlan", inventory.forced_vlan), document.optional("allow", _allow) or Allow()
     if vlan is not None and allow.vlan:
-        document.required("allow").at("vlan", None).fail(f"every VF of the network has vlan {vlan}: pods choose none")
+        document.required("allow").at("vlan", None).fail(
+            f"every VF of the network has vlan {vlan}, so pods cannot choose one"
+        )
     return Terms(
         network=document.optional("network", names.network) or DEFAULT_NETWORK,
         set_aside=document.optional("set_aside", inventory.indexes) or Indexes(),

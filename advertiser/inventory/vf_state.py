@@ -76,21 +76,21 @@ def _not_given(address: str, context: PfContext) -> str | None:
     faults = context.host.vf_faults
     if faults is None or not faults.unavailable or address in context.host.ledger:
         return None
-    return f"cannot be given: {faults.unavailable}"
+    return f"the CNI plugin cannot give it: {faults.unavailable}"
 
 
 def _misplaced(vf: Vf | None, address: str) -> str | None:
     if vf is None or not vf.exists or vf.address is None:
         return _GONE
     # Without its own address: equal reasons share one entry.
-    return None if vf.address == address else "does not lie where offset and stride say"
+    return None if vf.address == address else "its PCI address does not match sriov_offset and sriov_stride"
 
 
 def _held_wrongly(vf: Vf | None, address: str, context: PfContext) -> str | None:
     entry = context.host.ledger.get(address)
     if entry is None or not is_lost(vf, entry, context.host):
         return None
-    return f"{LOST}in the host, yet held by pod {entry.uid}"
+    return f"{LOST}on the host although pod {entry.uid} holds it"
 
 
 def is_lost(vf: Vf | None, entry: LedgerEntry, host: Host) -> bool:

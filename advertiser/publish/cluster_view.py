@@ -26,7 +26,7 @@ def read_drained(text: str | None, node: str) -> frozenset[str] | None:
     try:
         return read_drain(text)
     except AnnotationError as broken:
-        _log.error("drain annotation cannot be read and changes nothing", node=node, reason=str(broken))
+        _log.error("drain annotation cannot be read and is ignored", node=node, reason=str(broken))
         return None
 
 
@@ -82,7 +82,7 @@ class ClusterView:
         elif isinstance(last, Unreadable):
             _log.error("node cannot be read", node=self._node, reason=last.why)
         else:
-            _log.warning("there is no such node yet", node=self._node)
+            _log.warning("the node does not exist yet", node=self._node)
             self._publisher.node_gone()
             self._resources.node_gone()
             for publisher in (self._gpus, self._rates, *self._conditions):
@@ -93,7 +93,7 @@ class ClusterView:
         """Say once that a device plugin gives GPUs here too."""
         conflict = device_plugins.conflict(device_plugins.counted(allocatable))
         if conflict and conflict != self._conflict:
-            _log.error("GPUs are given twice", node=self._node, reason=conflict)
+            _log.error("GPUs are allocated twice", node=self._node, reason=conflict)
         self._conflict = conflict
 
     def _drain(self, text: str | None) -> None:

@@ -20,20 +20,20 @@ class Metrics:
             "mooring_inventory_patches", "Patches of the node's inventory annotation.", registry=self._registry
         )
         self._failures = Counter(
-            "mooring_inventory_scan_failures", "Scans of the host that gave no inventory.", registry=self._registry
+            "mooring_inventory_scan_failures", "Scans of the host that failed.", registry=self._registry
         )
         self._last_scan = Gauge(
             "mooring_inventory_last_scan_timestamp_seconds", "When the host was last scanned.", registry=self._registry
         )
         self._usable = Gauge(
-            "mooring_inventory_usable_vfs", "VFs on offer that may be used now.", ("pf",), registry=self._registry
+            "mooring_inventory_usable_vfs", "VFs on offer that can be assigned now.", ("pf",), registry=self._registry
         )
-        self._up = Gauge("mooring_inventory_pf_up", "1 where the PF's link is up.", ("pf",), registry=self._registry)
-        self._ignored = Gauge("mooring_inventory_ignored_nics", "NICs that are not offered.", registry=self._registry)
+        self._up = Gauge("mooring_inventory_pf_up", "1 if the PF's link is up.", ("pf",), registry=self._registry)
+        self._ignored = Gauge("mooring_inventory_ignored_nics", "NICs that are not on offer.", registry=self._registry)
 
         self._gpus = Gauge(
             "mooring_inventory_gpus",
-            "GPUs, on offer and out, where they are published.",
+            "GPUs by state: offered or out.",
             ("state",),
             registry=self._registry,
         )
@@ -46,23 +46,25 @@ class Metrics:
 
         self._kubelet = Gauge(
             "mooring_node_check_kubelet",
-            "1 for the socket that the kubelet is told: shim, runtime, bypass, unknown; failed: it leads past a failed "
-            "shim; stale: nobody has looked.",
+            "1 for the socket that the kubelet uses: shim, runtime, bypass, unknown; failed: the shim failed and is "
+            "bypassed; stale: the last check is too old.",
             ("state",),
             registry=self._registry,
         )
         self._findings = Gauge(
             "mooring_node_check_findings",
-            "What mooring-node check found to differ from what was installed.",
+            "Findings of the last mooring-node check.",
             registry=self._registry,
         )
 
         self._vf_faults = Gauge(
-            "mooring_inventory_vf_faults", "What keeps pods of this node from VFs.", registry=self._registry
+            "mooring_inventory_vf_faults",
+            "Faults that keep pods of this node from getting VFs.",
+            registry=self._registry,
         )
         self._foreign = Gauge(
             "mooring_inventory_foreign_entries",
-            "Entries in the folders of this node's records that none of Mooring's programs has written.",
+            "Entries in this node's record folders that no program of Mooring has written.",
             registry=self._registry,
         )
 

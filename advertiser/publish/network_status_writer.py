@@ -81,7 +81,7 @@ class NetworkStatusWriter:
             pod = await self._patch(path, {"uid": status.uid})
             annotations = pod.metadata.annotations or {}
             if is_another_writers(annotations):
-                _log.info("network status is another writer's", pod=status.pod, uid=status.uid)
+                _log.info("network status belongs to another writer", pod=status.pod, uid=status.uid)
                 return
             if annotations.get(KEY) == status.text:
                 return

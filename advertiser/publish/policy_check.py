@@ -45,18 +45,18 @@ class PolicyCheck:
             if found == "bound":
                 _log.info("admission policy is bound", policy=POLICY, node=self._node)
             elif found == "missing":
-                _log.error("admission policy does not guard", policy=POLICY, node=self._node, reason=why)
+                _log.error("admission policy is not enforced", policy=POLICY, node=self._node, reason=why)
             else:
-                _log.warning("not known whether the admission policy is bound", policy=POLICY, reason=why)
+                _log.warning("cannot determine whether the admission policy is bound", policy=POLICY, reason=why)
         self.found = found
 
     async def _try(self) -> tuple[Found, str]:
         try:
             await self._client.request("PATCH", node_path(self._node), _PROBE, MERGE_PATCH, {"dryRun": "All"})
         except NotFound:
-            return "unknown", "there is no such node yet"
+            return "unknown", "the node does not exist yet"
         except Refused as refused:
             return ("bound", "") if POLICY in refused.status.message else ("unknown", str(refused))
         except KubeError as failed:
             return "unknown", str(failed)
-        return "missing", "this account may write other annotations of this node, and of every other node"
+        return "missing", "this account can write other annotations of this node and of every other node"

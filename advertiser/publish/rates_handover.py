@@ -139,7 +139,7 @@ class RatesHandOver:
             refusals.append(record(self._listed, ""))
         refused = next((str(one) for one in refusals if one is not None), "")
         if refused and refused != self._refused:
-            _log.error("rates are not handed over to the CNI server", reason=refused)
+            _log.error("rates cannot be handed over to the CNI server", reason=refused)
         self._refused = refused
 
     def _publish(self) -> None:
@@ -167,4 +167,4 @@ def take_back(run: Path) -> None:
     # First: without it no file's absence says anything.
     for path in (run / LISTED, *(run / HANDED_OVER / name for name in _handed_over(run / HANDED_OVER))):
         if (refused := record(path, None)) is not None:
-            _log.warning("rates stay handed over to the CNI server", path=str(path), reason=str(refused))
+            _log.warning("rates cannot be withdrawn from the CNI server", path=str(path), reason=str(refused))

@@ -92,7 +92,7 @@ class ScanLoop:
                     self.take(await self.scan(), began_s)
             except Exception:  # noqa: BLE001 - the one of this program
                 # Whatever is wrong with this host now, the published inventory stays and the next scan may correct it.
-                _log.exception("host cannot be read, the last inventory stands")
+                _log.exception("host cannot be read, keeping the last inventory")
                 self.metrics.scan_failed()
                 self._due_s = None
             await changes.wait(self.wait_s(resync_s))
@@ -137,11 +137,11 @@ class ScanLoop:
         if scan.result.ignored != self._ignored:
             self._ignored = scan.result.ignored
             for device in self._ignored:
-                _log.warning("device is left out", pci=device.pci, name=device.name, reason=device.why)
+                _log.warning("NIC is not on offer", pci=device.pci, name=device.name, reason=device.why)
         if scan.result.warnings != self._warnings:
             self._warnings = scan.result.warnings
             for found in self._warnings:
-                _log.warning("VFs are on offer with a fault", pf=found.pf, vfs=str(found.vfs), reason=found.why)
+                _log.warning("VFs on offer have a fault", pf=found.pf, vfs=str(found.vfs), reason=found.why)
         if scan.gpus is not None and self._publishers.gpus is not None:
             self._publish_gpus(scan.gpus, self._publishers.gpus)
 

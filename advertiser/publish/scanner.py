@@ -88,7 +88,7 @@ def record_shared_ports(run: Path, shared: SharedPorts) -> None:
     """Write which PFs share a port where the record does not say so yet; without any there is no record."""
     refused = record(run / shared_ports.FILE, dump_shared_ports(shared) if shared else None)
     if refused is not None:
-        _log.error("shared ports are not recorded for the CNI plugin", reason=str(refused))
+        _log.error("shared ports cannot be recorded for the CNI plugin", reason=str(refused))
 
 
 def record(path: Path, text: str | None) -> OSError | None:

@@ -67,4 +67,4 @@ class ShimConditionWriter(NodeConditionWriter):
             event = msgspec.json.encode(condition_event(self._node, wanted, now))
             await self._client.request("POST", _EVENTS, event)
         except KubeError as refused:
-            _log.warning("event on the node not written", node=self._node, reason=str(refused))
+            _log.warning("event on the node cannot be written", node=self._node, reason=str(refused))

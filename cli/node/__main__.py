@@ -184,7 +184,7 @@ def _check_admission_policies(command: str, options: Options) -> None:
     for name, why in absent.items():
         _say("guard", f"{name}: {why}")
     if unknown := next((one.why for one in states.values() if one.state == "unknown"), None):
-        _say("guard", f"not known whether all admission policies are bound: {unknown}")
+        _say("guard", f"cannot determine whether all admission policies are bound: {unknown}")
     if absent and command == "install" and not (options.without_guard or options.dry_run):
         raise NodeError(
             f"{len(absent)} of {len(states)} admission policies do not guard: others could say which VFs a pod gets "

@@ -102,7 +102,7 @@ def _past_shim(host: Host, choices: Choices) -> str:
     # What kubeadm keeps for its next upgrade is not what the kubelet has been told.
     past = [one for one in kubelet.switch(host, listen, choices.kubelet_config) if one.path != kubelet.INSTANCE]
     told = kubelet.endpoint(host, choices.kubelet_config)
-    return f"{past[0].path}: the kubelet is told {told or 'no socket'}, not {listen}" if past else ""
+    return f"{past[0].path}: the kubelet is configured with {told or 'no socket'}, not {listen}" if past else ""
 
 
 def _seen(root: Path, host: Host) -> Seen:

@@ -25,7 +25,7 @@ _KERNEL, _LEASED = 2, frozenset({1, 9, 16})
 _PAIRS = frozenset({"veth", "netkit", "vxcan"})
 _MAIN_TABLE = 254
 _MOST_USES = 3
-_UNTOLD = "the kernel does not tell who uses its RDMA device "
+_UNTOLD = "the kernel does not report who uses its RDMA device "
 AWAY = "its RDMA device is in another network namespace"
 
 Prefix = IPv4Network | IPv6Network

@@ -15,7 +15,7 @@ from advertiser.__main__ import main
 from mooring.records.run_folder import READY
 
 ARCHIVE = Path(__file__).parent / "hosts/hosts.tar.xz"
-NO_SRIOV = "no sriov_totalvfs: SR-IOV is off in the device's firmware or in the BIOS, or the device has none"
+NO_SRIOV = "no sriov_totalvfs: SR-IOV is off in the device's firmware or in the BIOS, or the device does not support it"
 SWITCHDEV = "the PF is in switchdev mode"
 NO_RDMA = "none of its VFs has an RDMA device"
 
@@ -33,7 +33,7 @@ def without_vfs(total: int, *addresses: str) -> dict[str, str]:
 
 
 def given(kind: str, *addresses: str) -> dict[str, str]:
-    why = f"the NIC is a VF that a hypervisor gave to this machine ({kind}), and has no VFs of its own"
+    why = f"the NIC is a VF that a hypervisor passed to this machine ({kind}), and a VF has no VFs"
     return dict.fromkeys(addresses, why)
 
 
@@ -151,10 +151,10 @@ def test_a_captured_host_is_seen_alike(
 @pytest.mark.parametrize(
     ("name", "match", "complaint"),
     [
-        ("23-cx7-sriov-off-in-firmware", "{name: ens3np0}", f"can have any: 0000:41:00.0 ({NO_SRIOV})"),
+        ("23-cx7-sriov-off-in-firmware", "{name: ens3np0}", f"can have VFs: 0000:41:00.0 ({NO_SRIOV})"),
         ("09-azure-nd96-vm-vfs-are-the-nics", "{driver: mlx5_core}", "0101:00:00.0 (the NIC is a VF that a hypervisor"),
-        ("07a-h100-cx7-ib-no-vfs", "{name: ens3np0}", "and no NIC of this node matches it"),
-        ("07a-h100-cx7-ib-no-vfs", "{vendor: 10de}", "and no NIC of this node matches it"),
+        ("07a-h100-cx7-ib-no-vfs", "{name: ens3np0}", "no NIC of this node matches it"),
+        ("07a-h100-cx7-ib-no-vfs", "{vendor: 10de}", "no NIC of this node matches it"),
     ],
 )
 def test_init_fails_where_an_entry_of_the_offer_finds_no_pf(
@@ -163,7 +163,7 @@ def test_init_fails_where_an_entry_of_the_offer_finds_no_pf(
     """The complaint names the entry, the NICs and why; the node is not marked as ready."""
     done = init(hosts / name / "sys", tmp_path, match)
     assert done.returncode == 1
-    assert "pfs[1] of the offer makes VFs, " in done.stderr
+    assert "pfs[1] of the offer has init, but " in done.stderr
     assert complaint in done.stderr
     assert not (tmp_path / "run" / READY).exists()
 

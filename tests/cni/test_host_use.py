@@ -86,4 +86,4 @@ def test_init_removes_no_vf_that_the_host_uses(ip: SimulatedHost, tmp_path: Path
         assert (done.returncode, (numvfs.read_text(), network(ip))) == (1, before)
         if wanted:
             reason = f"1 are in use: {VF_PCI} (the host uses {VF} (IPv4 default route)): drain the node first"
-            assert f"{PF}: has 4 VFs, {wanted} are wanted, and {reason}" in done.stderr
+            assert f"{PF}: has 4 VFs, the offer asks for {wanted}, and {reason}" in done.stderr

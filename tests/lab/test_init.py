@@ -149,8 +149,8 @@ def test_what_the_kernel_refuses_is_told_with_what_to_do(lab: Lab, nic: Nic) -> 
     )
     for line in ("EBUSY 1", "ERANGE 1", "too many 1", "in use 1", "vfs 4 5"):
         assert line in done.stdout.splitlines(), done.stdout + done.stderr
-    assert f"{nic.pf}: 99 VFs are wanted, sriov_totalvfs is 16: raise the limit" in done.stdout
-    assert f"{nic.pf}: has 4 VFs, 5 are wanted, and 1 are in use: " in done.stdout
+    assert f"{nic.pf}: the offer asks for 99 VFs, but sriov_totalvfs is 16: raise the limit" in done.stdout
+    assert f"{nic.pf}: has 4 VFs, the offer asks for 5, and 1 are in use: " in done.stdout
 
 
 def test_the_rdma_stacks_mode_is_set_or_left_for_the_next_boot(lab: Lab) -> None:
@@ -190,4 +190,4 @@ def test_an_mlx5_pf_is_opened_gets_its_mtu_and_all_its_vfs_take_part(lab: Lab) -
     assert (link, shares) == ([9000, True], ["0 0 1 0 2 0 "])
     assert left == {"0000:3b:00.0": {"default_share_mbps": 500, "network": "default"}}
     assert uses == ["address 10.0.0.1/24"]
-    assert "MTU of a PF that the host uses is changed" not in again
+    assert "changing the MTU of a PF that the host uses" not in again

@@ -29,5 +29,5 @@ def test_vfs_come_back_after_their_pfs_driver_was_reloaded(lab: Lab) -> None:
     assert (vfs, runs in (1, 2)) == ([2, 2], True)
     assert seen["many"] == [[2, 2], "active"]
     status, said = seen["late_offer"]
-    assert (status, "mooring-init.service: pfs[0] of the offer makes VFs" in said) == (1, True)
+    assert (status, "mooring-init.service: pfs[0] of the offer has init" in said) == (1, True)
     assert seen["third_try"] == [3, "inactive"]

@@ -114,7 +114,7 @@ def test_init_leaves_vfs_that_the_host_uses(lab: Lab) -> None:
         ip link add link $(name 1) name over type macvlan
         {sys.executable} tests/lab/inside/verbs_process.py 0000:3b:01.2 context >/tmp/heard & pid=$!
         until grep -q ready /tmp/heard 2>/dev/null; do sleep 0.05; done
-        init; jq -r 'select(.event == "VF keeps no node GUID") | "\\(.vf) \\(.reason)"' /tmp/log |
+        init; jq -r 'select(.event == "VF still has no node GUID") | "\\(.vf) \\(.reason)"' /tmp/log |
           sed "s/$(name 0)\\|$(name 1)/netdev/; s/uses .* (process .*/process/"
         kill $pid; wait $pid 2>/dev/null || true
         ip address del 10.9.0.1/24 dev $(name 0); ip link del over; init

@@ -107,7 +107,7 @@ def test_in_exclusive_mode_a_device_is_lost_or_forgotten_and_found(lab: Lab) -> 
         add; show '.inventory.pfs[0] | [.vf_netdevs, .out]'; rebind; show '.inventory.pfs[0].out'; del; same
         add; rm $entry; devices pod inside; del; devices pod inside; devices host; same
         """
-    lost = '[{"vfs":"0","why":"lost: in the host, yet held by pod pod"}]'
+    lost = '[{"vfs":"0","why":"lost: on the host although pod pod holds it"}]'
     home = ("pod []", 'host ["mlx5_0","mlx5_1","mlx5_2"]', "same")
     lines = run(lab, script, ALONE, mode="exclusive")
     assert lines == ["add 0", "[false,null]", lost, "del 0", "same", "add 0", 'pod ["mlx5_1"]', "del 0", *home]

@@ -1,4 +1,4 @@
-"""What this host's files and libraries say of its GPUs; roots are parameters, so that trees of other hosts work.
+"""Read facts about this host's GPUs from files and libraries; roots are parameters, so other hosts' trees work, too.
 
-Nothing here judges a GPU: that is `advertiser.inventory.gpu`.
+Nothing here evaluates a GPU: `advertiser.inventory.gpu` does.
 """

@@ -1,4 +1,4 @@
-"""Read the operator's GPU file from disk, as YAML or JSON; one that becomes unreadable is logged."""
+"""Read the operator's GPU file, YAML or JSON; log when it becomes invalid."""
 
 from pathlib import Path
 
@@ -13,7 +13,7 @@ _log = structlog.get_logger()
 
 
 class GpusFile:
-    """The operator's GPU file, read again at every call; if it becomes invalid, the last good one is used."""
+    """The operator's GPU file, read again at every call; while it is invalid, the last valid content is used."""
 
     def __init__(self, path: Path, *, required: bool) -> None:
         """Read the file; raise GpusFileError or OSError if it cannot be used, FileNotFoundError only if required."""
@@ -26,7 +26,7 @@ class GpusFile:
         try:
             self._entries = self._read()
         except (GpusFileError, OSError) as broken:
-            _log.error("GPU file cannot be read, the last good one stands", path=str(self._path), reason=str(broken))
+            _log.error("GPU file cannot be read, using the last valid one", path=str(self._path), reason=str(broken))
         return self._entries
 
     def _read(self) -> tuple[GpuEntry, ...]:

@@ -1,7 +1,8 @@
-"""AMD's KFD topology in sysfs: ``class/kfd/kfd/topology/nodes/<n>/{gpu_id,properties,io_links/<m>/properties}``.
+"""Read AMD's KFD topology: ``class/kfd/kfd/topology/nodes/<n>/{gpu_id,properties,io_links/<m>/properties}`` in sysfs.
 
-A node without a ``gpu_id`` is a CPU. A process whose device cgroup does not allow a GPU's render node gets EPERM for it
-(``kfd_devcgroup_check_permission``): in such a container the hive in the PCI function's folder tells the links instead.
+A node without a ``gpu_id`` is a CPU. If a process's device cgroup does not allow a GPU's render node, reading the GPU's
+node fails with EPERM (``kfd_devcgroup_check_permission``). In such a container the hive in the PCI function's folder
+shows the links instead.
 
 Source: drivers/gpu/drm/amd/amdkfd/kfd_topology.c, ``node_show``, ``iolink_show`` and ``kfd_topology_add_device``.
 """
@@ -18,7 +19,7 @@ Properties = dict[str, str]
 
 
 def read_kfd(sysfs: Path) -> dict[str, KfdNode]:
-    """Return the GPUs of the topology by PCI address; nothing without amdgpu's KFD."""
+    """Return the GPUs of the topology by PCI address; empty without amdgpu's KFD."""
     folders = {folder.name: folder for folder in list_entries(sysfs / _NODES)}
     nodes = {
         number: (folder, _properties(folder / "properties")) for number, folder in folders.items() if _is_gpu(folder)
@@ -35,10 +36,10 @@ def _is_gpu(folder: Path) -> bool:
 
 
 def _address(properties: Properties) -> str:
-    """Return the PCI address: ``location_id`` is bus, device and function, as ``pci_dev_id`` gives them.
+    """Return the PCI address from ``location_id``: bus, device and function as in ``pci_dev_id``.
 
-    Of a GPU in several partitions each node but the first has its number in the function's bits, so that its address is
-    no function's.
+    If a GPU is partitioned, each node but the first has its partition number in the function's bits, so its address
+    belongs to no function.
     """
     location = _number(properties.get("location_id"))
     return (
@@ -53,7 +54,7 @@ def _reached(folder: Path, addresses: dict[str, str]) -> frozenset[str]:
 
 
 def _properties(path: Path) -> Properties:
-    """Return the lines of a properties file: a name, a space and a decimal number each."""
+    """Return a properties file as a mapping; each line is a name, a space and a decimal number."""
     lines = (line.split(" ", 1) for line in (read_attribute(path) or "").splitlines())
     return {pair[0]: pair[1] for pair in lines if len(pair) == 2}
 

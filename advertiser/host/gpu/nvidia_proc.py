@@ -1,6 +1,7 @@
-"""NVIDIA's driver in procfs: ``driver/nvidia/gpus/<address>/information`` and MIG's ``capabilities``.
+"""Read what NVIDIA's driver shows in procfs: ``driver/nvidia/gpus/<address>/information`` and MIG's ``capabilities``.
 
-Source of the latter: the MIG user guide, "Device nodes and capabilities". `mooring.gpu.identity` reads the former.
+`mooring.gpu.identity` parses ``information``. Source for ``capabilities``: the MIG user guide, "Device nodes and
+capabilities".
 """
 
 from pathlib import Path
@@ -14,7 +15,7 @@ _DRIVER = Path("driver/nvidia")
 
 
 def read_nvidia_proc(proc: Path) -> dict[str, NvidiaInformation]:
-    """Return what the driver writes of each GPU, by PCI address; nothing without the driver."""
+    """Return the driver's information about each GPU by PCI address; empty without the driver."""
     folders = ((folder.name.lower(), folder) for folder in list_entries(proc / NVIDIA_GPUS))
     return {address: _information(proc / _DRIVER, folder) for address, folder in folders if is_address(address)}
 
@@ -31,6 +32,6 @@ def _information(driver: Path, folder: Path) -> NvidiaInformation:
 
 
 def _has_instances(driver: Path, minor: int) -> bool:
-    """Return whether MIG has cut GPU instances; without any it is MIG mode all the same, which only NVML tells."""
+    """Return whether MIG instances exist. MIG mode can be on without instances; only NVML shows that."""
     mig = driver / "capabilities" / f"gpu{minor}" / "mig"
     return any(path.name.startswith("gi") for path in list_entries(mig))

@@ -1,7 +1,7 @@
-"""NVML through nvidia-ml-py, where both are: NVLink, memory, MIG mode and Xid errors.
+"""Read NVLinks, memory, MIG mode and Xid errors from NVML through nvidia-ml-py.
 
-The package (module ``pynvml``) is no requirement: without it, without NVIDIA's library or without its driver there is
-simply nothing to read. NVML tells Xid errors as events only, so this program knows those since it began to listen.
+The package (module ``pynvml``) is optional: without it, NVIDIA's library or the driver there is nothing to read. NVML
+reports Xid errors only as events, so errors from before this program listened are not seen.
 
 Source: NVIDIA's NVML API reference, device queries, NVLink methods and event handling; nvidia-ml-py's ``pynvml.py``.
 """
@@ -19,17 +19,17 @@ Answer = TypeVar("Answer")
 _log = structlog.get_logger()
 # nvmlIntNvLinkDeviceType_t: GPU, an IBM NPU, NVSwitch.
 _GPU, _SWITCH = 0, 2
-# The library has no limit of time of its own, and a GPU that is failing can keep it for minutes, in seconds. What is
-# known of VFs must not wait for it.
+# Seconds to wait for the library, which has no timeout: a failing GPU can block it for minutes, and the inventory of
+# VFs must not wait for that.
 _LONGEST_S = 10.0
-# Of more events at once the rest is read at the next scan.
+# At most so many events are read in one scan; the next scan reads the rest.
 _MOST_EVENTS = 1024
 
 
 class Nvml:
-    """The library, opened at the first reading and held: the events since the last one are kept for us.
+    """The library. It is opened at the first `read` and stays open, so that it collects events between reads.
 
-    It is asked in a thread of its own; one that does not return in time is waited for at the next reading.
+    Calls run in a separate thread. If a call does not return in time, the next `read` waits for it again.
     """
 
     def __init__(
@@ -45,9 +45,9 @@ class Nvml:
         self._xids: dict[str, set[int]] = {}
 
     def read(self) -> dict[str, NvmlGpu] | None:
-        """Return what NVML says, by PCI address, or what it said last while it does not answer.
+        """Return NVML's answer by PCI address; its last answer while it does not respond in time.
 
-        None where it cannot be asked, and before its first answer.
+        None if NVML is not available, and before its first answer.
         """
         asking = self._asking
         if asking is None or not asking.is_alive():
@@ -56,7 +56,7 @@ class Nvml:
         asking.join(self._longest_s)
         late = asking.is_alive()
         if late and not self._late:
-            _log.error("NVML keeps this program waiting, its last answer stands", seconds=self._longest_s)
+            _log.error("NVML does not answer in time, using its last answer", seconds=self._longest_s)
         self._late = late
         return self._answer
 
@@ -69,7 +69,7 @@ class Nvml:
         try:
             count = self._library.nvmlDeviceGetCount()
         except self._library.NVMLError as failed:
-            _log.error("NVML does not answer any more", reason=str(failed))
+            _log.error("NVML no longer answers", reason=str(failed))
             self._library = self._events = None
             return None
         handles = [handle for index in range(count) if (handle := self._ask("HandleByIndex", index)) is not None]
@@ -84,14 +84,14 @@ class Nvml:
         try:
             library.nvmlInit()
         except library.NVMLError:
-            # No library or no driver of NVIDIA's: a host without their GPUs, or one where the driver is not loaded yet.
+            # NVIDIA's library or driver is missing: a host without its GPUs, or the driver is not loaded yet.
             return False
         self._library = library
         self._listen()
         return True
 
     def _listen(self) -> None:
-        """Ask for Xid errors of each GPU that can tell them."""
+        """Register for the Xid errors of each GPU that can report them."""
         library = self._library
         try:
             self._events = library.nvmlEventSetCreate()
@@ -103,7 +103,7 @@ class Nvml:
             try:
                 library.nvmlDeviceRegisterEvents(handle, library.nvmlEventTypeXidCriticalError, self._events)
             except library.NVMLError as refused:
-                _log.warning("a GPU does not tell its Xid errors", index=index, reason=str(refused))
+                _log.warning("a GPU does not report its Xid errors", index=index, reason=str(refused))
 
     def _take_events(self) -> None:
         library = self._library
@@ -111,7 +111,7 @@ class Nvml:
             try:
                 event = library.nvmlEventSetWait_v2(self._events, 0)
             except library.NVMLError:
-                # A timeout: there are no more.
+                # A timeout: there are no more events.
                 return
             if (address := self._address(event.device)) is not None:
                 self._xids.setdefault(address, set()).add(int(event.eventData))
@@ -123,7 +123,7 @@ class Nvml:
             uuid=_text(self._ask("UUID", handle)),
             model=_text(self._ask("Name", handle)),
             memory_bytes=None if memory is None else int(memory.total),
-            # The mode now, and the one after a reset: one that is to be on will cut the GPU under its pod.
+            # The current mode and the mode after a reset: a reset could partition the GPU while a pod has it.
             mig=mig is not None and any(mode == 1 for mode in mig),
             nvlinks=frozenset(peer for kind, peer in ends if kind == _GPU and peer is not None),
             switched=any(kind == _SWITCH for kind, _ in ends),
@@ -131,7 +131,7 @@ class Nvml:
         )
 
     def _link_ends(self, handle: Any) -> Iterator[tuple[int, str | None]]:
-        """Yield what is at the other end of each active NVLink: its type and its PCI address."""
+        """Yield type and PCI address of the device at the other end of each active NVLink."""
         for link in range(self._library.NVML_NVLINK_MAX_LINKS):
             if self._ask("NvLinkState", handle, link) != 1:
                 continue
@@ -139,7 +139,7 @@ class Nvml:
                 self._ask("NvLinkRemoteDeviceType", handle, link),
                 self._ask("NvLinkRemotePciInfo", handle, link),
             )
-            # A virtual machine sees no NVSwitch, and its links lead to no address.
+            # In a virtual machine NVSwitches are hidden, and links to them have no address.
             yield _GPU if kind is None else int(kind), None if remote is None else _address(remote.busId)
 
     def _address(self, handle: Any) -> str | None:
@@ -147,7 +147,7 @@ class Nvml:
         return None if found is None else _address(found.busId)
 
     def _ask(self, what: str, *arguments: Any) -> Any:
-        """Return the answer of ``nvmlDeviceGet<what>``; None where the GPU or the library does not know it."""
+        """Return the answer of ``nvmlDeviceGet<what>``; None if the GPU or the library does not support it."""
         query = getattr(self._library, f"nvmlDeviceGet{what}", None)
         if query is None:
             return None
@@ -158,13 +158,13 @@ class Nvml:
 
 
 def _text(answer: Any) -> str | None:
-    """Return a string; older versions of nvidia-ml-py give bytes."""
+    """Return the answer as a string; older versions of nvidia-ml-py return bytes."""
     text = answer.decode(errors="replace") if isinstance(answer, bytes) else answer
     return text or None
 
 
 def _address(bus_id: Any) -> str | None:
-    """Return sysfs' form of NVML's bus id: ``00000000:1B:00.0`` has eight digits of domain and capital letters."""
+    """Return a bus id of NVML, such as ``00000000:1B:00.0``, in the form of sysfs, such as ``0000:1b:00.0``."""
     text = (_text(bus_id) or "").lower()
     domain, colon, rest = text.partition(":")
     return f"{domain[-8:].lstrip('0').rjust(4, '0')}{colon}{rest}" if colon else None

@@ -1,4 +1,4 @@
-"""GPUs in sysfs: PCI functions of NVIDIA and AMD whose class is that of a GPU."""
+"""Find GPUs in sysfs: PCI functions of NVIDIA and AMD with the class of a GPU."""
 
 from pathlib import Path
 
@@ -14,7 +14,7 @@ _CLASSES = ("0x0300", "0x0302", "0x0380", "0x1200")
 
 
 def read_gpu_functions(sysfs: Path) -> tuple[GpuFunction, ...]:
-    """Return every GPU by address; VFs of this machine's own GPUs (vGPU) are none."""
+    """Return every GPU, ordered by address, without VFs of this machine's own GPUs (vGPU)."""
     folders = [path for path in list_entries(sysfs / "bus/pci/devices") if is_address(path.name)]
     found = ((folder, PCI_VENDORS.get(read_attribute(folder / "vendor") or "")) for folder in folders)
     return tuple(_function(folder, vendor) for folder, vendor in found if vendor is not None and _is_gpu(folder))

@@ -1,4 +1,4 @@
-"""Read all that this host says of its GPUs, at one moment."""
+"""Read all facts about this host's GPUs at one moment."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,8 +17,7 @@ from mooring.gpu.runtime_files import RuntimeFiles
 
 @dataclass(frozen=True, slots=True)
 class GpuSources:
-    """Where a host's GPUs are described: sysfs, procfs, CDI specifications, NVML and the operator's file; and
-    the configuration of the container runtime."""
+    """The sources of facts about a host's GPUs, and the configuration of its container runtime."""
 
     sysfs: Path
     proc: Path
@@ -28,7 +27,7 @@ class GpuSources:
     runtime: RuntimeFiles = field(default_factory=RuntimeFiles)
 
     def facts(self) -> GpuFacts:
-        """Return what each source says; a source that is not there says nothing."""
+        """Return the facts of all sources; missing sources contribute nothing."""
         return GpuFacts(
             functions=read_gpu_functions(self.sysfs),
             nvidia=read_nvidia_proc(self.proc),

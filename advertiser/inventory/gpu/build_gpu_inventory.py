@@ -113,7 +113,7 @@ def _shared_uuids(sources: Iterable[_Sources]) -> set[str]:
 def _why_out(one: _Sources, shared: set[str]) -> Iterator[str]:
     """Yield every reason against a GPU, the most helpful first."""
     if one.entry.out is not None:
-        yield one.entry.out or "the GPU file says so"
+        yield one.entry.out or "the GPU file excludes it"
     if one.exposed:
         yield one.exposed
     function = one.function
@@ -126,17 +126,17 @@ def _why_out(one: _Sources, shared: set[str]) -> Iterator[str]:
     if xids := sorted(one.nvml.xids - XIDS_OF_APPLICATIONS):
         yield f"Xid {', '.join(map(str, xids))} since the advertiser started"
     if uuid is None:
-        yield "no UUID is known"
+        yield "its UUID is unknown"
     elif uuid in shared:
         yield f"another GPU has the UUID {uuid} too"
     if not one.in_cdi:
-        yield "in no CDI specification"
+        yield "no CDI specification describes it"
 
 
 def _why_cut(one: _Sources) -> Iterator[str]:
     """Yield why a GPU is not there as a whole."""
     if one.nvidia is not None and one.nvidia.excluded:
-        yield "excluded in NVIDIA's driver"
+        yield "NVIDIA's driver excludes it"
     if one.nvml.mig or (one.nvidia is not None and one.nvidia.instances):
         yield "MIG is on"
     if (one.function.partition or "") not in _WHOLE:

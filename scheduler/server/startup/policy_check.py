@@ -94,6 +94,6 @@ def _tell(states: Mapping[str, PolicyState]) -> None:
         _log.info("admission policies are bound", policies=sorted(states))
     for name, state in states.items():
         if state.state == "unknown":
-            _log.warning("not known whether the admission policy is bound", policy=name, reason=state.why)
+            _log.warning("cannot determine whether the admission policy is bound", policy=name, reason=state.why)
         elif state.state != "bound":
-            _log.error("admission policy does not guard", policy=name, reason=state.why)
+            _log.error("admission policy is not enforced", policy=name, reason=state.why)

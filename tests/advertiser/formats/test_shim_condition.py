@@ -39,8 +39,10 @@ def test_what_the_kubelet_is_told_decides(kubelet: KubeletSocket, status: str, r
     """False is good, as of the kubelet's own conditions; the message is the check's own."""
     found = condition_of(NodeCheck(NOW, kubelet, "why"), NOW)
     assert (found.status, found.reason) == (status, reason)
-    assert found.message == ("why" if kubelet != "shim" else "the kubelet is told the socket of mooring-cri-shim; why")
-    assert GOOD.message == "the kubelet is told the socket of mooring-cri-shim"
+    assert found.message == (
+        "why" if kubelet != "shim" else "the kubelet is configured with the socket of mooring-cri-shim; why"
+    )
+    assert GOOD.message == "the kubelet is configured with the socket of mooring-cri-shim"
 
 
 def test_a_check_that_is_long_ago_says_nothing_any_more() -> None:
@@ -50,7 +52,7 @@ def test_a_check_that_is_long_ago_says_nothing_any_more() -> None:
     after = [condition_of(old, NOW + timedelta(seconds=seconds)) for seconds in (1, 1000)]
     assert after[0] == after[1]
     assert (after[0].status, after[0].reason) == ("Unknown", "NotChecked")
-    assert "last looked at 2026-11-22T13:45:00Z" in after[0].message
+    assert "last ran at 2026-11-22T13:45:00Z" in after[0].message
 
 
 def test_a_check_of_a_time_to_come_says_nothing_either() -> None:

@@ -56,7 +56,7 @@ def test_a_container_without_devices_has_one_event_and_another_when_it_is_stoppe
     first = one.event("n1", AT)
     assert first["metadata"] == {"name": "train.vf-devices.8c2f.5f0e", "namespace": "ns"}
     assert (first["reason"], first["type"], one.uid, one.pod) == ("VfDevicesMissing", "Warning", "8C2F", "ns/train")
-    assert str(first["message"]).endswith("bound again since; delete the pod to get them")
+    assert str(first["message"]).endswith("rebound since; delete the pod to get them")
     (more,) = missing_devices(Host("b", (), without_devices=frozenset({replace(found, gpus=("0000:1b:00.0",))})))
     assert f"without the devices of VF {PCI}; GPU 0000:1b:00.0: " in str(more.event("n1", AT)["message"])
     (stopped,) = missing_devices(Host("b", (), without_devices=frozenset({replace(found, stopped=True)})))
@@ -90,5 +90,7 @@ def test_a_pod_whose_vf_no_longer_exists_has_lost_it(
     for one in found:
         event, back = one.event("n1", AT), replace(one, gone=False).event("n1", AT)
         assert event["reason"] == "VfLost"
-        assert "(0000:04:00.2) no longer exists, as after a reload of its PF's driver: " in str(event["message"])
+        assert "(0000:04:00.2) no longer exists, for example because its PF's driver was reloaded: " in str(
+            event["message"]
+        )
         assert event["metadata"] == back["metadata"]

@@ -78,7 +78,7 @@ def test_mig_instances_are_seen_without_nvml(h100: Host) -> None:
 def test_a_gpu_that_the_driver_excludes(h100: Host) -> None:
     """NVIDIA's driver leaves GPUs out that an administrator or a failed NVSwitch excludes."""
     _information(h100, "GPU Excluded:\t No", "GPU Excluded:\t Yes")
-    assert _only_out(h100) == "excluded in NVIDIA's driver"
+    assert _only_out(h100) == "NVIDIA's driver excludes it"
 
 
 def test_a_partitioned_gpu_of_amd(mi300x: Host) -> None:
@@ -103,7 +103,7 @@ def test_a_gpu_in_no_cdi_specification_is_out(h100: Host) -> None:
     """Then no container could get it; the other GPUs' devices stay."""
     devices = {str(index): [f"nvidia{index}"] for index in range(1, 8)}
     write_cdi(h100.root, "nvidia.com/gpu", devices)
-    assert _only_out(h100) == "in no CDI specification"
+    assert _only_out(h100) == "no CDI specification describes it"
 
 
 @pytest.mark.parametrize(
@@ -113,19 +113,19 @@ def test_a_device_that_does_not_hold_exactly_the_gpu(h100: Host, nodes: list[str
     """With a second GPU, with a MIG slice, without any GPU, or with a name that only resembles the GPU's."""
     devices = {str(index): [f"nvidia{index}"] for index in range(1, 8)}
     write_cdi(h100.root, "nvidia.com/gpu", devices | {"odd": nodes})
-    assert _only_out(h100) == "in no CDI specification"
+    assert _only_out(h100) == "no CDI specification describes it"
 
 
 def test_a_later_folder_has_precedence_and_twice_in_one_is_none(h100: Host) -> None:
     """As container runtimes resolve a name."""
     two_gpus = {uuid_of(h100.layout, 0): ["nvidia0", "nvidia1"], "0": ["nvidia0", "nvidia1"]}
     late = write_cdi(h100.root, "nvidia.com/gpu", two_gpus, folder="var/run/cdi")
-    assert _only_out(h100) == "in no CDI specification"
+    assert _only_out(h100) == "no CDI specification describes it"
     late.unlink()
     assert h100.sources().inventory("n1").out == ()
     path = h100.root / "etc/cdi/nvidia.com-gpu.yaml"
     (path.parent / "again.yaml").write_text(path.read_text())
-    assert {gpu.why for gpu in h100.sources().inventory("n1").out} == {"in no CDI specification"}
+    assert {gpu.why for gpu in h100.sources().inventory("n1").out} == {"no CDI specification describes it"}
 
 
 @pytest.mark.parametrize("text", ["", "[", "kind: 3", "{kind: a.com/b}", "{kind: a.com/b, devices: [{name: x}, 1]}"])
@@ -141,7 +141,7 @@ def test_a_gpu_whose_uuid_is_not_known_is_out(h100: Host) -> None:
     del h100.nvml.gpus[0].UUID
     uuid = uuid_of(h100.layout, 0)
     _information(h100, uuid, "GPU-????????-????-????-????-????????????")
-    assert _only_out(h100) == "no UUID is known"
+    assert _only_out(h100) == "its UUID is unknown"
     (h100.root / "gpus.yaml").write_text(f'{{v: 1, gpus: [{{match: {{pci: "{h100.gpus[0]}"}}, uuid: {uuid}}}]}}')
     assert h100.sources().inventory("n1").out == ()
 

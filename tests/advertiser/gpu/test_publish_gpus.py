@@ -66,7 +66,7 @@ async def test_the_gpus_are_published_kept_and_changed(server: ApiServer, host: 
         await _write(server, "forged")
         await _until(server, lambda text: text != "forged")
         (host.root / "etc/cdi/amd.com-gpu.json").unlink()
-        await _until(server, lambda text: text.count("in no CDI specification") == len(host.gpus))
+        await _until(server, lambda text: text.count("no CDI specification describes it") == len(host.gpus))
 
 
 async def _until_counted(server: ApiServer, expected: str) -> None:
@@ -113,7 +113,7 @@ async def test_after_a_boot_the_resource_does_not_fall_before_pods_are_known(ser
     text = specification.read_text()
     specification.unlink()
     async with advertising(host.root, *_flags(host), "--resync", "0.2"):
-        await _until(server, lambda found: found.count("in no CDI specification") == len(host.gpus))
+        await _until(server, lambda found: found.count("no CDI specification describes it") == len(host.gpus))
         # A kubelet without a device plugin's checkpoint sets it to 0 when it registers.
         await _write_status(server, "0")
         await _until_counted(server, "8")
@@ -178,7 +178,7 @@ def test_show_has_them_as_json_and_as_a_table(capsys: pytest.CaptureFixture[str]
     assert ([gpu.pci for gpu in found.gpus], len(found.out)) == (host.gpus[1:], 1)
     _, table = _show(capsys, host, *_flags(host))
     assert "n1: 7 GPUs on offer" in table
-    assert "GPU 0000:0c:00.0 out: no driver" in table
+    assert "GPU 0000:0c:00.0 is out: no driver" in table
     assert "gpu_inventory" not in json.loads(_show(capsys, host, "-o", "json")[1])
 
 

@@ -176,7 +176,7 @@ def test_what_sysfs_does_not_show_is_recalled(
     at_home = judged(host, offer)
     assert at_home == judged(there_and_back(host, sysfs, tmp_path), offer)
     reasons = {out.why for pf in at_home.inventory.pfs for out in pf.out}
-    assert reasons == {"lost: in the host, yet held by pod pod-1", "its ledger entry cannot be read", "preparing"}
+    assert reasons == {"lost: on the host although pod pod-1 holds it", "its ledger entry cannot be read", "preparing"}
 
 
 def test_a_file_that_cannot_be_read_is_there_and_unreadable_elsewhere(tmp_path: Path) -> None:

@@ -264,7 +264,7 @@ def test_the_container_does_not_wait_for_ever(node: Node) -> None:
     """A run that was killed leaves no answer."""
     node.init()
     text = node.hand(OFFER)
-    with pytest.raises(NotPreparedError, match="not done with the offer after 900 s"):
+    with pytest.raises(NotPreparedError, match="not finished with the offer after 900 s"):
         node.await_init(text)
 
 
@@ -278,7 +278,7 @@ def test_a_run_that_ends_unexpectedly_says_so(node: Node) -> None:
     node.meanwhile = broken
     with pytest.raises(RuntimeError):
         node.init()
-    assert node.result == InitResult("done", None, ("init ended unexpectedly: its log has why",))
+    assert node.result == InitResult("done", None, ("init ended unexpectedly: see its log",))
 
 
 def test_an_offer_that_cannot_be_taken_is_tried_three_times_and_no_more(node: Node, monkeypatch: Any) -> None:
@@ -360,7 +360,7 @@ def test_the_container_does_not_wait_for_a_run_that_was_killed(node: Node, numbe
     assert len(waited) == 3
 
 
-@pytest.mark.parametrize("failures", [(), ("init ended unexpectedly: its log has why",)])
+@pytest.mark.parametrize("failures", [(), ("init ended unexpectedly: see its log",)])
 def test_the_container_does_not_wait_for_an_answer_about_its_offer_that_cannot_come(
     node: Node, failures: tuple[str, ...]
 ) -> None:
@@ -369,7 +369,7 @@ def test_the_container_does_not_wait_for_an_answer_about_its_offer_that_cannot_c
     (node.state / NEXT).unlink()
     (node.run / RESULT).parent.mkdir(parents=True)
     (node.run / RESULT).write_text(dump_init_result(InitResult("done", digest(OTHER), failures)))
-    with pytest.raises(NotPreparedError, match="; ".join(failures) or "was handed another offer since"):
+    with pytest.raises(NotPreparedError, match="; ".join(failures) or "has received another offer"):
         await_init(node.state, node.run, text, node.pause)
     assert node.waited_s == 0.0
 

@@ -45,7 +45,9 @@ def test_an_infiniband_pf_without_its_rdma_device_is_one_that_cannot_be_prepared
     for gone in (device(roots, FIRST) / "infiniband").iterdir():
         gone.rename(roots.sysfs / gone.name)
     failures, done = prepared(roots)
-    assert failures == ["enp4s0f0: no RDMA device in the host's network namespace, from which its VFs' GUIDs are made"]
+    assert failures == [
+        "enp4s0f0: its RDMA device is not in the host's network namespace, and its VFs' GUIDs derive from it"
+    ]
     assert done == ["enp4s0f1"]
 
 
@@ -58,7 +60,7 @@ def test_a_nic_without_rates_is_prepared_and_one_that_fails_is_named(roots: Root
             raise OSError(code, "")
 
     said, _ = prepared(roots, Refusing())
-    assert said == [f"enp4s0f{pf}: the NIC refuses rates 0/0 for its VFs (EIO)" for pf in range(failures)]
+    assert said == [f"enp4s0f{pf}: the NIC rejects rates 0/0 for its VFs (EIO)" for pf in range(failures)]
 
 
 @pytest.fixture

@@ -102,7 +102,7 @@ def test_a_pf_that_the_kernel_refuses_is_on_offer_as_before(roots: Roots) -> Non
     autoprobe.symlink_to(REFUSES)
     failures, done = prepared(roots)
     (failure,) = failures
-    assert failure.startswith("enp4s0f0: the kernel refused sriov_drivers_autoprobe 0 (EIO): ")
+    assert failure.startswith("enp4s0f0: the kernel rejected sriov_drivers_autoprobe 0 (EIO): ")
     assert done == ["enp4s0f1"]
     assert list((roots.run / PREPARING).iterdir()) == []
 
@@ -151,8 +151,8 @@ def test_a_driver_that_makes_fewer_vfs_without_an_error_is_named(
     nic = Bnxt(room)
     monkeypatch.setattr(prepare_pf, "_write", nic.sriov_configure)
     failures, done = prepared(without_vfs, nic)
-    assert [failure.partition(": it has")[0] for failure in failures] == [
-        f"enp4s0f{index}: the driver 'mlx5_core' took sriov_numvfs 2 without an error, and made {room}"
+    assert [failure.partition(": too few")[0] for failure in failures] == [
+        f"enp4s0f{index}: the driver 'mlx5_core' accepted sriov_numvfs 2 without an error, but made {room}"
         for index in (0, 1)
     ]
     assert done == []
@@ -200,7 +200,7 @@ def test_a_pf_that_refuses_its_mtu_is_not_prepared(roots: Roots) -> None:
             raise OSError(errno.EINVAL, "Invalid argument")
 
     (failure, _) = PfPreparer(roots, Small(), lambda *_: None).prepare_all(offer_of(Init(2, mtu=65000)), "n1")
-    assert str(failure) == "enp4s0f0: the PF refuses mtu 65000 (EINVAL)"
+    assert str(failure) == "enp4s0f0: the PF rejects mtu 65000 (EINVAL)"
 
 
 def test_vfs_with_a_larger_mtu_than_their_pf_are_named(roots: Roots) -> None:
@@ -210,7 +210,7 @@ def test_vfs_with_a_larger_mtu_than_their_pf_are_named(roots: Roots) -> None:
     with structlog.testing.capture_logs() as logs:
         assert prepared(roots)[0] == []
     (warning,) = [each for each in logs if each["log_level"] == "warning"]
-    assert warning["event"] == "frames of VFs are lost: their MTU is above their PF's"
+    assert warning["event"] == "VFs have a larger MTU than their PF, which drops longer frames"
     assert (warning["pf"], warning["mtu"], warning["vfs"]) == ("enp4s0f0", 1500, ["enp4s0f0v0 (9000)"])
 
 
@@ -290,7 +290,7 @@ def test_trust_that_does_not_read_back_keeps_the_vf_without_its_driver(tmp_path:
     roots, table = unbound(tmp_path, "ice")
     offer = offer_of(Init(2, VfSettings(trust=True)))
     failures = PfPreparer(roots, WithoutTrust(table), lambda *_: None).prepare_all(offer, "n1")
-    said = "enp4s0f{}: VF 0: trust reads as False after True was set"
+    said = "enp4s0f{}: VF 0: trust is False after it was set to True"
     assert [str(each) for each in failures] == [said.format(0), said.format(1)]
     assert not (device(roots, "0000:04:00.2") / "driver").exists()
 
@@ -302,7 +302,7 @@ def test_spoof_check_that_a_firmware_refuses_for_good_is_not_taken_for_set(tmp_p
         table.write("enp4s0f0", vf, VfSettings(spoofchk=True))
     table.change_pf("enp4s0f0", firmware_refuses=1000)
     failures = PfPreparer(roots, TableNic(table), lambda *_: None).prepare_all(offer_of(Init(2)), "n1")
-    assert [str(each) for each in failures] == ["enp4s0f0: VF 0: the NIC refuses spoofchk (EIO)"]
+    assert [str(each) for each in failures] == ["enp4s0f0: VF 0: the NIC rejects spoofchk (EIO)"]
 
 
 def test_spoof_check_that_a_run_before_was_refused_is_in_force_after_the_next(tmp_path: Path) -> None:
@@ -314,7 +314,7 @@ def test_spoof_check_that_a_run_before_was_refused_is_in_force_after_the_next(tm
         table.change_pf("enp4s0f0", firmware_refuses=1)
         preparer = PfPreparer(roots, TableNic(table), lambda *_: None)
         (failure,) = preparer.prepare_all(offer_of(Init(2)), "n1")
-        assert str(failure) == "enp4s0f0: VF 0: the NIC refuses spoofchk (EIO)"
+        assert str(failure) == "enp4s0f0: VF 0: the NIC rejects spoofchk (EIO)"
         assert not (device(roots, "0000:04:00.2") / "driver").exists()
         assert preparer.prepare_all(offer_of(Init(2)), "n1") == ()
         assert [table.checks_macs("enp4s0f0", vf) for vf in (0, 1)] == [True, True]

@@ -16,7 +16,7 @@ def test_the_option_is_written_once_and_a_reboot_is_asked_for(options: Path) -> 
     """An initramfs that loads ib_core has its own copy of modprobe.d."""
     first = leave_for_next_boot("exclusive", options, "boot-1")
     assert "options ib_core netns_mode=0" in options.read_text().splitlines()
-    assert "now says exclusive" in first
+    assert "now sets mode exclusive" in first
     assert "reboot this node" in first
     assert "`dracut -f`" in first
     assert leave_for_next_boot("exclusive", options, "boot-1") == first
@@ -27,7 +27,7 @@ def test_an_option_that_a_boot_has_not_heeded_is_told_with_another_remedy(option
     leave_for_next_boot("exclusive", options, "boot-1")
     for _ in range(2):
         second = leave_for_next_boot("exclusive", options, "boot-2")
-        assert "said exclusive before this boot" in second
+        assert "set mode exclusive before this boot" in second
         for remedy in ("`dracut -f`", "`update-initramfs -u`", "ib_core.netns_mode=0"):
             assert remedy in second
 
@@ -35,7 +35,7 @@ def test_an_option_that_a_boot_has_not_heeded_is_told_with_another_remedy(option
 def test_a_mode_that_the_operator_changes_is_new_in_this_boot(options: Path) -> None:
     """What an earlier boot found is the other mode's."""
     leave_for_next_boot("exclusive", options, "boot-1")
-    assert "now says shared" in leave_for_next_boot("shared", options, "boot-2")
+    assert "now sets mode shared" in leave_for_next_boot("shared", options, "boot-2")
     assert "ib_core.netns_mode=1" in leave_for_next_boot("shared", options, "boot-3")
 
 
@@ -43,4 +43,4 @@ def test_a_file_of_an_earlier_version_was_there_before_this_boot(options: Path) 
     """It has the option alone: the remedy with the initramfs helps in either case."""
     options.parent.mkdir()
     options.write_text("options ib_core netns_mode=0\n")
-    assert "said exclusive before this boot" in leave_for_next_boot("exclusive", options, "boot-2")
+    assert "set mode exclusive before this boot" in leave_for_next_boot("exclusive", options, "boot-2")

@@ -109,7 +109,7 @@ def test_a_vf_whose_lock_is_busy_is_left(machine: Machine, monkeypatch: pytest.M
     with hold(machine.roots.run, VFS[1], 0), capture_logs() as logs:
         assert machine.prepare() == []
     assert machine.bus.bound == [VFS[0]]
-    assert [line["vf"] for line in logs if line["event"] == "VF keeps no node GUID"] == [1]
+    assert [line["vf"] for line in logs if line["event"] == "VF still has no node GUID"] == [1]
 
 
 PORT = (Link(7, "br0", "bridge"), Link(8, "eth9", parent=VFS[1], master=7))
@@ -120,7 +120,7 @@ PORT = (Link(7, "br0", "bridge"), Link(8, "eth9", parent=VFS[1], master=7))
     [
         (PORT, {}, "the host uses eth9 (port of br0)"),
         ((), {VFS[1]: (Contexts("mlx5_9", ("perftest 71",)),)}, "the host uses mlx5_9 (process perftest 71)"),
-        ((), {"0000:07:00.2": (Contexts("mlx5_9"),)}, "the kernel does not tell who uses its RDMA device {}"),
+        ((), {"0000:07:00.2": (Contexts("mlx5_9"),)}, "the kernel does not report who uses its RDMA device {}"),
     ],
 )
 def test_a_vf_that_the_host_uses_is_left(
@@ -137,7 +137,7 @@ def test_a_vf_that_the_host_uses_is_left(
     with capture_logs() as logs:
         assert machine.prepare() == []
     assert machine.bus.bound == [VFS[0]]
-    (told,) = (line for line in logs if line["event"] == "VF keeps no node GUID")
+    (told,) = (line for line in logs if line["event"] == "VF still has no node GUID")
     assert (told["vf"], told["reason"]) == (1, reason.format(used))
 
 
@@ -147,7 +147,7 @@ def test_a_record_that_cannot_be_read_may_name_any_vf(machine: Machine) -> None:
     with capture_logs() as logs:
         assert machine.prepare() == []
     assert machine.bus.bound == []
-    assert [line["pf"] for line in logs if line["event"] == "VFs keep no node GUID"] == [PF]
+    assert [line["pf"] for line in logs if line["event"] == "VFs still have no node GUID"] == [PF]
 
 
 def test_the_offer_keeps_vfs_as_they_are(machine: Machine) -> None:
@@ -188,7 +188,7 @@ def test_a_vf_that_its_driver_does_not_take_back_is_a_failure(
 
     monkeypatch.setattr(pci_driver, "bind", refuse)
     (failure,) = machine.prepare()
-    assert failure.startswith(f"{PF}: VF {VFS[0]}: driver 'mlx5_core' does not take it back (Input/output error)")
+    assert failure.startswith(f"{PF}: VF {VFS[0]}: driver 'mlx5_core' does not bind again (Input/output error)")
 
 
 def test_vfs_that_keep_spoof_check_off_are_named(machine: Machine) -> None:
@@ -206,7 +206,7 @@ def test_a_vf_whose_mac_is_refused_keeps_its_spoof_check(machine: Machine) -> No
     machine.table.change_pf(PF, firmware_refuses=1)
     with capture_logs() as logs:
         assert machine.prepare() == []
-    assert [line["vf"] for line in logs if line["event"] == "VF keeps no node GUID"] == [0]
+    assert [line["vf"] for line in logs if line["event"] == "VF still has no node GUID"] == [0]
     assert machine.table.checks_macs(PF, 0)
 
 
@@ -215,7 +215,7 @@ def test_a_vf_that_is_refused_its_spoof_check_too_is_nobodys_until_the_next_run(
     machine.table.write(PF, 0, VfSettings(spoofchk=True))
     machine.table.change_pf(PF, firmware_refuses=1000)
     (failure,) = machine.prepare()
-    assert failure.startswith(f"{PF}: VF {VFS[0]}: the NIC refuses its MAC and spoof check")
+    assert failure.startswith(f"{PF}: VF {VFS[0]}: the NIC rejects its MAC and spoof check")
     assert not (machine.roots.sysfs / "bus/pci/devices" / VFS[0] / "driver").exists()
     machine.table.change_pf(PF, firmware_refuses=0)
     assert machine.prepare() == []

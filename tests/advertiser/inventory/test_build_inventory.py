@@ -59,7 +59,7 @@ def test_offered_vfs_without_a_node_guid_are_named(tmp_path: Path) -> None:
     assert {(each["pf"], each["vfs"]) for each in document["warnings"]} == {("enp4s0f0", "0,2-3"), ("enp4s0f1", "0-3")}
     shown = Console(width=160, record=True, file=io.StringIO())
     print_table(found, "n1", shown)
-    assert "enp4s0f0 VF 0,2-3 on offer, but: no node GUID" in shown.export_text()
+    assert "enp4s0f0 VF 0,2-3 is on offer with a fault: no node GUID" in shown.export_text()
 
 
 @pytest.mark.parametrize("name", [b"a b", b"mlx5\xff"])
@@ -73,7 +73,7 @@ def test_a_pf_whose_rdma_device_was_renamed_stays_in_the_inventory(name: bytes, 
     found = judged(tmp_path)
     assert published(found) == [{key: pf[key] for key in pf if key != "rdma" or pf != before[0]} for pf in before]
     (text,) = {each.why for each in found.warnings if "RDMA" in each.why}
-    assert text == f"the PF's RDMA device has the name {os.fsdecode(name)!r}, which is not published"
+    assert text == f"the PF's RDMA device has the invalid name {os.fsdecode(name)!r}, which is not published"
 
 
 def test_on_infiniband_a_node_guid_of_zeros_is_not_named(tmp_path: Path) -> None:
@@ -142,7 +142,9 @@ def test_a_pf_that_cannot_have_the_forced_vlan_is_not_offered(tmp_path: Path) ->
     build(tmp_path, replace(host, pfs=tuple(replace(pf, link="infiniband") for pf in host.pfs)))
     found = judged(tmp_path, Offer((OfferEntry((), Terms(vlan=100)),)))
     assert found.inventory.pfs == ()
-    assert {nic.why for nic in found.ignored} == {"its VFs cannot have the offer's vlan 100: PF or driver set none"}
+    assert {nic.why for nic in found.ignored} == {
+        "its VFs cannot get the offer's vlan 100: the PF or its driver does not support VLANs"
+    }
 
 
 def test_240_vfs_fit_into_two_kibibytes(named_layout: Callable[[str], Tree], tree: Callable[[Tree], Path]) -> None:

@@ -8,7 +8,7 @@ from advertiser.inventory.debounce import CONFIRM_S, DebounceResult, ScanPeriod,
 from mooring.annotations.inventory import Inventory, Out, Pf
 from mooring.indexes import Indexes
 
-HELD, LOST, GONE = "held by pod 8c2f", "lost: in the host, yet held by pod 8c2f", "the VF is gone"
+HELD, LOST, GONE = "held by pod 8c2f", "lost: on the host although pod 8c2f holds it", "the VF is gone"
 KEY = ("0000:04:00.0", 3)
 
 

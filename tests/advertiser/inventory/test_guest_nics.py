@@ -22,7 +22,7 @@ def why(ids: str, driver: str | None) -> str:
 )
 def test_a_vf_is_known_by_its_ids_whatever_drives_it(ids: str, driver: str | None) -> None:
     """A guest passes VFs on with vfio-pci, or lacks the driver; hns3 drives PFs and VFs."""
-    assert why(ids, driver).startswith(f"the NIC is a VF that a hypervisor gave to this machine ({ids})")
+    assert why(ids, driver).startswith(f"the NIC is a VF that a hypervisor passed to this machine ({ids})")
 
 
 @pytest.mark.parametrize("ids", ["15b3:101d", "8086:1592", "8086:1452", "19e5:a222", "14e4:1750"])

@@ -43,7 +43,9 @@ def test_a_vf_in_use_forbids_another_number_and_is_named() -> None:
 
     The present number stays allowed.
     """
-    with pytest.raises(ForbiddenError, match=r"has 2 VFs, 4 are wanted, and 1 are in use: 0000:3b:00.2 \(its ledger"):
+    with pytest.raises(
+        ForbiddenError, match=r"has 2 VFs, the offer asks for 4, and 1 are in use: 0000:3b:00.2 \(its ledger"
+    ):
         plan(function(2), "eth0", "ethernet", Init(4), {"0000:3b:00.2": None})
     with pytest.raises(ForbiddenError, match="no netdev in the host"):
         plan(function(2, netdev=False), "eth0", "ethernet", Init(4), {})
@@ -85,7 +87,7 @@ def test_vfs_do_not_end_a_roce_lag_unless_the_offer_says_so(pf: PciFunction, wis
     bonded = replace(pf, netdevs=(Netdev("eth0", type="1", bonded=True),))
     assert plan(replace(bonded, netdevs=(Netdev("eth0", type="1"),)), "eth0", "ethernet", wish, {}).vfs == wish.vfs
     if is_refused:
-        with pytest.raises(ForbiddenError, match=r"^eth0: the PF is in a bond or team, .*`end_lag: true` beside"):
+        with pytest.raises(ForbiddenError, match=r"^eth0: the PF is in a bond or team: .*`end_lag: true` beside"):
             plan(bonded, "eth0", "ethernet", wish, {})
     else:
         assert plan(bonded, "eth0", "ethernet", wish, {}).vfs == wish.vfs
@@ -103,7 +105,7 @@ def test_a_roce_lag_of_a_team_is_kept_too(kind: str | None, is_refused: bool) ->
     pf = replace(function(0), netdevs=(Netdev("eth0", type="1"),))
     found = with_team(pf, "eth0", {"eth0": kind}.get)
     if is_refused:
-        with pytest.raises(ForbiddenError, match=r"^eth0: the PF is in a bond or team, .*`end_lag: true`"):
+        with pytest.raises(ForbiddenError, match=r"^eth0: the PF is in a bond or team: .*`end_lag: true`"):
             plan(found, "eth0", "ethernet", Init(4), {})
     else:
         assert plan(found, "eth0", "ethernet", Init(4), {}).vfs == 4
@@ -116,7 +118,7 @@ def test_an_infiniband_pf_without_a_netdev_gets_no_vfs_from_init() -> None:
 
 
 def test_a_limit_of_the_firmware_is_told_with_what_to_do() -> None:
-    with pytest.raises(ForbiddenError, match=r"64 VFs are wanted, sriov_totalvfs is 16: .*NUM_OF_VFS=64"):
+    with pytest.raises(ForbiddenError, match=r"the offer asks for 64 VFs, but sriov_totalvfs is 16: .*NUM_OF_VFS=64"):
         plan(function(0), "eth0", "ethernet", Init(64), {})
     with pytest.raises(ForbiddenError, match=r"SR-IOV is off in the device's firmware.*SRIOV_EN=1"):
         plan(function(0, total=0), "eth0", "ethernet", Init(None), {})
@@ -130,7 +132,7 @@ def test_a_limit_of_the_firmware_is_told_with_what_to_do() -> None:
 )
 def test_each_refusal_of_the_kernel_comes_with_advice(code: int, advice: str) -> None:
     text = str(refusal(function(0), "eth0", "sriov_numvfs", "8", OSError(code, "")))
-    assert text.startswith(f"eth0: the kernel refused sriov_numvfs 8 ({errno.errorcode[code]}): ")
+    assert text.startswith(f"eth0: the kernel rejected sriov_numvfs 8 ({errno.errorcode[code]}): ")
     assert advice in text
 
 

@@ -77,7 +77,7 @@ def test_without_a_cluster_holders_are_taken_as_explained() -> None:
 
 def test_a_held_vf_found_in_the_hosts_namespace_is_lost() -> None:
     """The pod's netns died without a DEL: the pod has lost its VF."""
-    assert why(HOME, ENTRY) == ("lost: in the host, yet held by pod pod-1", 0)
+    assert why(HOME, ENTRY) == ("lost: on the host although pod pod-1 holds it", 0)
 
 
 @pytest.mark.parametrize("phase", ["taking", "returning"])
@@ -120,7 +120,7 @@ def test_a_held_vf_that_is_its_rdma_device_alone_is_lost_where_that_is_back(
     host = Host("now", (), {ADDRESS: replace(ENTRY, rdma_only=rdma_only)}, rdma_exclusive=exclusive)
     found = unusable_reason(3, vf, EXPECTED, PfContext(host, ClusterFacts(LIVE), "enp4s0f0", None, "infiniband"))
     lost = exclusive and here
-    assert found == (("lost: in the host, yet held by pod pod-1", 0) if lost else None)
+    assert found == (("lost: on the host although pod pod-1 holds it", 0) if lost else None)
 
 
 @pytest.mark.parametrize("entry", ["enp4s0f1", "enp4s0f0/30", "enp4s0"])
@@ -135,7 +135,7 @@ def test_a_drain_of_another_pf_or_vf_changes_nothing(entry: str) -> None:
         (None, "the VF is gone"),
         (Vf(None), "the VF is gone"),
         (replace(HOME, exists=False), "the VF is gone"),
-        (replace(HOME, address="0000:04:00.6"), "does not lie where offset and stride say"),
+        (replace(HOME, address="0000:04:00.6"), "its PCI address does not match sriov_offset and sriov_stride"),
         (replace(AWAY, driver=None), "no driver"),
         (replace(AWAY, driver="mlx5_vfio_pci"), "bound to mlx5_vfio_pci"),
         (AWAY, "no netdev in the host's network namespace"),

@@ -34,7 +34,7 @@ def _told(view: ClusterView, *statuses: Mapping[str, str]) -> list[str]:
     with capture_logs() as logs:
         for allocatable in statuses:
             view._take_node(Changed(Identity("n1"), _node(allocatable)))
-    return [line["reason"] for line in logs if line["event"] == "GPUs are given twice"]
+    return [line["reason"] for line in logs if line["event"] == "GPUs are allocated twice"]
 
 
 def _node(allocatable: Mapping[str, str]) -> Node:

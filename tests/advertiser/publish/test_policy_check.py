@@ -61,7 +61,7 @@ async def test_a_missing_policy_is_said_and_so_is_its_return(server: ApiServer, 
         with capture_logs() as said:
             await check.check()
             await check.check()
-        assert [(one["log_level"], one["event"]) for one in said] == [("error", "admission policy does not guard")]
+        assert [(one["log_level"], one["event"]) for one in said] == [("error", "admission policy is not enforced")]
         assert (check.found, state(metrics)) == ("missing", ["missing"])
         for document in raw("base/guard/inventory.yaml"):
             await put(admin, _PATHS[document["kind"]], document)

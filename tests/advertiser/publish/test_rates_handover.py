@@ -217,8 +217,8 @@ async def test_the_owner_is_told_what_a_nic_refuses(server: ApiServer, tmp_path:
         (event,) = await eventually(told)
         assert event["involvedObject"]["uid"] == uid
         assert event["message"] == (
-            f"rates of generation 2 are not in force: {why}; mooring-cni tries again, "
-            "and what is reserved meanwhile is the larger of old and new"
+            f"rates of generation 2 are not in force: {why}; mooring-cni retries, "
+            "and until then the larger of the old and new rates is reserved"
         )
         await advertiser.scanned()
         assert len(await told()) == 1

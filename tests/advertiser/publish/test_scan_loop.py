@@ -163,7 +163,7 @@ def test_a_vf_that_stays_lost_is_told_and_cleared_without_an_event_of_the_host(h
     assert host.loop.wait_s(60.0) == pytest.approx(CONFIRM_S)
     host.now_s += CONFIRM_S - STEP_S + 0.001
     host.look()
-    assert host.written.outs == ["lost: in the host, yet held by pod pod-1"]
+    assert host.written.outs == ["lost: on the host although pod pod-1 holds it"]
     assert [(each.reason, each.uid, each.pci) for each in host.written.events] == [("VfLost", "pod-1", PCI[1])]
     shutil.rmtree(host.netdev(1))
     assert host.loop.wait_s(60.0) == pytest.approx(CONFIRM_S, abs=0.01)

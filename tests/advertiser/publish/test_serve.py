@@ -195,7 +195,7 @@ async def test_a_held_vf_found_in_the_host_is_lost_and_its_pod_is_told_once(
         await until(server, lambda annotations: '"out"' not in annotations[INVENTORY])
         (tmp_path / "sys/bus/pci/devices" / VF1 / "net/eth0").mkdir()
         found = await until(server, lambda annotations: '"out"' in annotations[INVENTORY])
-        assert inventory_of(found)["out"] == [{"vfs": "1", "why": f"lost: in the host, yet held by pod {uid}"}]
+        assert inventory_of(found)["out"] == [{"vfs": "1", "why": f"lost: on the host although pod {uid} holds it"}]
         (event,) = await events(server)
         await first.scanned()
     assert (event["reason"], event["type"], event["involvedObject"]["uid"]) == ("VfLost", "Warning", uid)

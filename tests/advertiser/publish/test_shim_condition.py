@@ -40,14 +40,17 @@ async def test_the_node_says_whether_its_kubelet_speaks_to_the_shim(tmp_path: Pa
             async with advertising(tmp_path, "--resync", "0.2") as advertiser:
                 _leave(tmp_path, "shim")
                 good = await _condition(session, lambda found: found["status"] == "False")
-                _leave(tmp_path, "runtime", "config.yaml: the kubelet is told …", _PAST)
+                _leave(tmp_path, "runtime", "config.yaml: the kubelet is configured with …", _PAST)
                 bad = await _condition(session, lambda found: found["status"] == "True")
-                assert (bad["reason"], bad["message"]) == ("KubeletPastShim", "config.yaml: the kubelet is told …")
+                assert (bad["reason"], bad["message"]) == (
+                    "KubeletPastShim",
+                    "config.yaml: the kubelet is configured with …",
+                )
                 assert good["lastTransitionTime"] <= bad["lastTransitionTime"]
                 # As a kubelet writes its node: the advertiser compares again, and writes nothing.
                 written = await _label(session)
                 for _ in range(2):
-                    _leave(tmp_path, "runtime", "config.yaml: the kubelet is told …", _PAST)
+                    _leave(tmp_path, "runtime", "config.yaml: the kubelet is configured with …", _PAST)
                     await advertiser.scanned()
                 assert (await _get(session, _NODE))["metadata"]["resourceVersion"] == written
                 _, page = await advertiser.page("/metrics")
@@ -104,12 +107,12 @@ async def test_a_file_that_is_gone_is_said_after_a_while_and_only_of_a_node_that
                 assert writer._publisher._desired is None
                 writer.take(None, now + STALE + timedelta(seconds=1))
             assert never._publisher._desired is None
-            assert "has left nothing in this boot" in str(once._publisher._desired)
+            assert "has not reported since this node booted" in str(once._publisher._desired)
             # The end of a bypass is seen without the check.
             over = ShimConditionWriter(client, "n1", Metrics())
             over.set_observed([NodeCondition(TYPE, "True", SHIM_FAILED, "")])
             over.take(None, now)
-            assert "has left nothing in this boot" in str(over._publisher._desired)
+            assert "has not reported since this node booted" in str(over._publisher._desired)
 
 
 def _leave(folder: Path, kubelet: KubeletSocket, why: str = "", *found: Finding, age: timedelta = timedelta()) -> None:

@@ -46,7 +46,8 @@ async def test_the_node_says_what_keeps_its_vfs_and_what_lies_in_its_folders(tmp
                 await _node(session, lambda found: found["reason"] == "VfsUnavailable")
 
                 async def are_out() -> bool:
-                    return _outs(await _get(session)) == {"cannot be given: the node's offer cannot be used: x"}
+                    reason = "the CNI plugin cannot give it: the node's offer cannot be used: x"
+                    return _outs(await _get(session)) == {reason}
 
                 await eventually(are_out)
 

@@ -134,4 +134,4 @@ def test_without_a_kubeconfig_the_installation_says_that_it_does_not_know(host_o
     host = host_of(KUBEADM)
     status, said = host.run("install", "--wheelhouse", str(host.wheelhouse("first")))
     assert status == 0
-    assert "not known whether all admission policies are bound: no kubeconfig of the kubelet is known" in said
+    assert "cannot determine whether all admission policies are bound: no kubeconfig of the kubelet is known" in said

@@ -52,7 +52,10 @@ def test_check_tells_a_kubelet_past_the_shim_from_a_file_that_only_kubeadm_reads
     kubeadm_upgrade_node(host)
     assert host.run("check")[0] == 1
     report = _reported(host)
-    assert (report["kubelet"], report["why"]) == ("runtime", f"{CONFIG}: the kubelet is told {RUNTIME}, not {LISTEN}")
+    assert (report["kubelet"], report["why"]) == (
+        "runtime",
+        f"{CONFIG}: the kubelet is configured with {RUNTIME}, not {LISTEN}",
+    )
     assert {each["subject"] for each in report["findings"]} == {CONFIG, INSTANCE}
     assert host.run("install", "--wheelhouse", str(host.root.parent / "first"))[0] == 0
     assert _reported(host) | {"at": ""} == {"v": 1, "at": "", "kubelet": "shim", "why": "", "findings": []}

@@ -80,7 +80,7 @@ _STEPS = ("environment", "quiet", "limits", "services", "network", "kubelet", "c
 _WHY = "no kubeconfig of the kubelet is known: --kubeconfig"
 
 
-_SAID = f"guard        not known whether all admission policies are bound: {_WHY}\n"
+_SAID = f"guard        cannot determine whether all admission policies are bound: {_WHY}\n"
 
 
 _NOTHING = _SAID + "".join(f"{step:12} nothing to do\n" for step in _STEPS)

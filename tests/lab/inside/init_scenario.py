@@ -150,10 +150,10 @@ def main() -> None:
     # The PF's netdev gets the name that the offer has only after the second try.
     late = {"match": {"name": "late0"}, "init": {"vfs": 3}}
     seen["late_offer"] = hand_over(late)
-    tries = logged("init tries again")
+    tries = logged("init retries")
     unbind(PFS[0])
     bind(driver, PFS[0])
-    until(lambda: logged("init tries again") == tries + 2)
+    until(lambda: logged("init retries") == tries + 2)
     (netdev,) = (path.name for path in (DEVICES / PFS[0] / "net").iterdir() if not path.name.startswith("wire"))
     subprocess.run(["ip", "link", "set", netdev, "down"], check=True)
     subprocess.run(["ip", "link", "set", netdev, "name", "late0"], check=True)

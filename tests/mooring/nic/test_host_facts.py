@@ -167,4 +167,4 @@ def test_an_rdma_device_that_leaves_or_is_never_listed_is_not_known(
         (vf / "infiniband/rx2").rmdir()
     monkeypatch.setattr(rdma_netlink, "exchange", lists_of_devices(iter(["other"] * (1 if leaves else 99))))
     user = user_of(found, read_facts(tmp_path, {}, [found]))
-    assert user == "the kernel does not tell who uses its RDMA device rx2"
+    assert user == "the kernel does not report who uses its RDMA device rx2"

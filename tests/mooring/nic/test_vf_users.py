@@ -141,7 +141,10 @@ def test_a_pod_and_a_vdpa_device_are_users() -> None:
         (HostFacts(contexts={PCI: (Contexts("rx2", ("perftest 7",)),)}), "the host uses rx2 (process perftest 7)"),
         (HostFacts(contexts={PCI: (Contexts("rx2", (), 2),)}), "the host uses rx2 (process unknown)"),
         (HostFacts(contexts={PCI: (Contexts("rx2"), Contexts("rx4", (), 2))}), "the host uses rx4 (process unknown)"),
-        (HostFacts(contexts={OTHER_PCI: (Contexts("rx3"),)}), "the kernel does not tell who uses its RDMA device rx2"),
+        (
+            HostFacts(contexts={OTHER_PCI: (Contexts("rx3"),)}),
+            "the kernel does not report who uses its RDMA device rx2",
+        ),
         # Pods that see the host's devices may have them open; the host's own processes count all the same.
         (HostFacts(contexts={PCI: (Contexts("rx2", (), 2),)}, pods={OTHER_PCI: "pod ns/p"}), None),
         (

@@ -43,7 +43,7 @@ _SETTLED_WITHIN_S = 90.0
 # And what an order has left that was cut is evicted within this long: a leader waits for a minute, and looks each 5 s.
 _LEFT_WITHIN_S = 70.0
 # The simulated cluster has no admission policies, and says so as it must.
-_UNGUARDED = "admission policy does not guard"
+_UNGUARDED = "admission policy is not enforced"
 # Longer than any request is under way, in seconds.
 _FLUSH_S = 60.0
 

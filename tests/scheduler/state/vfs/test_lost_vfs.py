@@ -51,7 +51,7 @@ def evicted(found: Sequence[Instruction]) -> dict[str, str]:
     return {one.pod.metadata.name: one.reason for one in found if isinstance(one, Evict) and one.cause == "LostVfs"}
 
 
-BACK = (Out(Indexes.of([0]), f"{LOST}in the host, yet held by pod uid-a"),)
+BACK = (Out(Indexes.of([0]), f"{LOST}on the host although pod uid-a holds it"),)
 OUT = (Out(Indexes.of([0]), "bound to vfio-pci"),)
 
 

@@ -105,7 +105,7 @@ def test_the_nodes_objection_to_an_assignment_is_the_reason(change: dict[str, An
     assert reason in order.reason
 
 
-@pytest.mark.parametrize("why", ["drained", "preparing", "lost in the host, yet held by pod uid-0"])
+@pytest.mark.parametrize("why", ["drained", "preparing", "lost on the host although pod uid-0 holds it"])
 def test_a_fault_that_is_not_about_the_pod_lets_it_wait(why: str, life: Life) -> None:
     """A drained VF still belongs to its holder, one that is being prepared will be there soon."""
     life.node(0.0, out=(Out(Indexes.of([3]), why),))

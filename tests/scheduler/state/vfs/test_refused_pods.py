@@ -81,7 +81,7 @@ def test_the_node_on_which_a_vf_was_lost_is_avoided(life: Life) -> None:
     """The pod is deleted by whoever: its owner, or the scheduler."""
     first = place(life, "a")
     node, uid = first.spec.node_name or "", first.metadata.uid
-    lost = (Out(Indexes.of([0]), f"{LOST}in the host, yet held by pod {uid}"),)
+    lost = (Out(Indexes.of([0]), f"{LOST}on the host although pod {uid} holds it"),)
     shown = life.make_node(node, (life.make_pf(vfs=8, out=lost),))
     life.machine.nodes(Changed(Identity(node), shown), life.now)
     going = changed(first, metadata={"deletionTimestamp": "2026-01-01T00:00:00Z"}, status={"phase": "Running"})
