@@ -62,8 +62,10 @@ def leave_for_next_boot(wanted: RdmaNetns, options: Path, boot: str) -> str:
         options.write_text(f"{comment}\n{option}\n")
     elif comment not in lines:
         return (
-            f"{str(options)!r} set mode {wanted} before this boot, but ib_core was loaded without it: {_REBUILD}, or boot "
-            f"with ib_core.netns_mode={_MODES[wanted]} on the kernel command line"
+            f"{str(options)!r} set mode {wanted} before this boot, but ib_core was loaded without it: {_REBUILD}, or "
+            f"boot with ib_core.netns_mode={_MODES[wanted]} on the kernel command line"
         )
     why = "other network namespaces exist, so the kernel can change the RDMA mode only after a reboot"
-    return f"{why}: {str(options)!r} now sets mode {wanted}; if the initramfs loads ib_core, {_REBUILD}; reboot this node"
+    return (
+        f"{why}: {str(options)!r} now sets mode {wanted}; if the initramfs loads ib_core, {_REBUILD}; reboot this node"
+    )
