@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 
 from cli.plugin.arguments import PROGRAM, Arguments, parse
-from cli.plugin.commands import Invocation, read_uses, run
+from cli.plugin.commands import Invocation, read_uses, run, with_notes
 from cli.plugin.progress import Progress
 from cli.plugin.reading import Reader
 from cli.plugin.reports.changes import ItemChanges, RowChanges
@@ -134,8 +134,17 @@ async def _watch(access: Access, invocation: Invocation) -> Answer:
     raise AssertionError("a watch ends by an exception")
 
 
+async def _edit_drain(access: Access, invocation: Invocation) -> Answer:
+    """Write a node's drain annotation."""
+    from cli.plugin.edit_drain import edit_drain
+
+    async with Client(access, _CONNECTIONS, invocation.arguments.request_timeout) as client:
+        reader = Reader(client)
+        return with_notes(await edit_drain(client, reader, invocation.arguments), reader)
+
+
 async def _connectivity(access: Access, invocation: Invocation) -> Answer:
-    """Start pods that measure; the only command that changes something in the cluster."""
+    """Start pods that measure."""
     from cli.plugin.connectivity.connectivity_test import ConnectivityTest
     from cli.plugin.connectivity.plan import PodOptions, make_plan
 
@@ -152,6 +161,8 @@ def _way(arguments: Arguments) -> Callable[[Access, Invocation], Coroutine[None,
     """Return what runs the command: once, or again and again."""
     if arguments.command == "connectivity":
         return _connectivity
+    if arguments.command in ("drain", "undrain"):
+        return _edit_drain
     return _watch if arguments.watch else _wait if arguments.wait else _run
 
 

@@ -18,6 +18,7 @@ RATES_SIGNATURE = "mooring.dev/rates-signature"
 RATES_IN_FORCE = "mooring.dev/rates-in-force"
 WHY = "mooring.dev/why"
 DRAIN = "mooring.dev/drain"
+DRAIN_REASONS = "mooring.dev/drain-reasons"
 # Inventories of other kinds of resource: followed by the kind's name; in the assignment they are ``ext.<kind>``.
 INVENTORY_OF = "mooring.dev/inventory."
 REQUEST_OF = "mooring.dev/request."

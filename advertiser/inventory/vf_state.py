@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from advertiser.inventory.facts import ClusterFacts, Host, Vf
+from mooring.annotations.drain import DRAINED
 from mooring.annotations.inventory import HELD_BY, LOST
 from mooring.names import LinkType
 from mooring.nic import vf_users
@@ -120,7 +121,7 @@ def still_held(host: Host) -> Mapping[str, LedgerEntry | None]:
 
 
 def _drained(index: int, context: PfContext) -> str | None:
-    return "drained" if {context.pf, f"{context.pf}/{index}"} & context.cluster_facts.drained else None
+    return DRAINED if {context.pf, f"{context.pf}/{index}"} & context.cluster_facts.drained else None
 
 
 def _unfit(vf: Vf | None, address: str, context: PfContext) -> str | None:

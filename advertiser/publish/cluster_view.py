@@ -4,12 +4,13 @@ from collections.abc import Callable, Mapping, Sequence
 
 import structlog
 
-from advertiser.formats.cluster_facts import Node, read_drain
+from advertiser.formats.cluster_facts import Node
 from advertiser.inventory.facts import ClusterFacts
 from advertiser.publish.node_condition_writer import NodeConditionWriter
 from advertiser.publish.node_resources import NodeResources
 from advertiser.publish.publisher import Publisher
 from mooring import names
+from mooring.annotations.drain import read_drain
 from mooring.errors import AnnotationError
 from mooring.gpu import device_plugins
 from mooring.gpu.inventory import KEY

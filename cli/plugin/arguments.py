@@ -5,8 +5,10 @@ import math
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from mooring import names
+from mooring.annotations.drain import LONGEST_REASON
 from mooring.program.version_flag import add_version_flag
 
 PROGRAM = "kubectl mooring"
@@ -41,6 +43,11 @@ class Arguments:
     start: float = 120.0
     across: bool = False
     keep: bool = False
+    node: str = ""
+    pfs: tuple[str, ...] = ()
+    vfs: str = ""
+    reason: str | None = None
+    dry_run: Literal["none", "client", "server"] = "none"
     scheduler: tuple[str, ...] = (names.SCHEDULER_NAME,)
 
 
@@ -99,6 +106,10 @@ def _parser() -> tuple[argparse.ArgumentParser, Mapping[str, argparse.ArgumentPa
     _add_checks(
         add("doctor", parents=[shared, cluster], help="the checks of status with all findings, programs and versions")
     )
+    _add_drain(
+        add("drain", parents=[shared, cluster], help="take PFs or VFs of a node out of scheduling; evicts no pod")
+    )
+    _add_drain_scope(add("undrain", parents=[shared, cluster], help="give drained PFs or VFs back to scheduling"))
     _add_connectivity(
         add("connectivity", parents=[shared, cluster], help="measure the rails between two nodes, by two pods")
     )
@@ -136,6 +147,30 @@ def _add_checks(command: argparse.ArgumentParser) -> None:
         "--without-guard", action="store_true", help="admission policies that are missing are a warning, not an error"
     )
     _add_scheduler(command, "schedulerName whose scheduler and groups are checked")
+
+
+def _add_drain(drain: argparse.ArgumentParser) -> None:
+    drain.description = "No new pod gets a drained PF or VF. Running pods keep their VFs: no pod is evicted."
+    _add_drain_scope(drain)
+    drain.add_argument(
+        "--reason", type=_reason, metavar="TEXT", help="why, for those who see it in `nodes` and `explain`"
+    )
+
+
+def _add_drain_scope(command: argparse.ArgumentParser) -> None:
+    command.add_argument("node", type=_name, metavar="NODE")
+    command.add_argument(
+        "--pf", dest="pfs", type=_texts, default=(), metavar="PF,…", help="these PFs (default: all PFs of the node)"
+    )
+    command.add_argument(
+        "--vf", dest="vfs", default="", metavar="VFS", help="VFs only: 3-5,7 of one --pf, or their PCI addresses"
+    )
+    command.add_argument(
+        "--dry-run",
+        choices=("none", "client", "server"),
+        default="none",
+        help="show what would change; server lets the API server check it",
+    )
 
 
 def _add_lint(lint: argparse.ArgumentParser) -> None:
@@ -180,6 +215,13 @@ def _add_connectivity(connectivity: argparse.ArgumentParser) -> None:
     connectivity.add_argument(
         "--scheduler", action="append", metavar="NAME", help=f"their schedulerName (default {names.SCHEDULER_NAME})"
     )
+
+
+def _reason(text: str) -> str:
+    """Parse a reason, which people read in a table's cell."""
+    if len(text) > LONGEST_REASON or not text.isprintable():
+        raise argparse.ArgumentTypeError(f"a reason is one line of at most {LONGEST_REASON} characters")
+    return text
 
 
 def _texts(text: str) -> tuple[str, ...]:

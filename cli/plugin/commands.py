@@ -41,7 +41,11 @@ class Invocation:
 
 async def run(reader: Reader, invocation: Invocation) -> Answer:
     """Run a command; raise a KubeError, or UnreadableError, if the API gives no usable answer."""
-    answer = await COMMANDS[invocation.arguments.command](reader, invocation)
+    return with_notes(await COMMANDS[invocation.arguments.command](reader, invocation), reader)
+
+
+def with_notes(answer: Answer, reader: Reader) -> Answer:
+    """Return an answer with what could not be read."""
     notes = tuple(dict.fromkeys(reader.notes))
     return replace(answer, document={**answer.document, "notes": list(notes)}, notes=notes)
 
@@ -129,12 +133,11 @@ async def _explain_group(reader: Reader, invocation: Invocation) -> Answer:
             listed = listed or await _listed(reader)
             decision = _recomputed_group(listed, one, invocation)
         answers.append(groups.explanation(one, decision))
-    leader = await _leader(reader, invocation, invocation.arguments.scheduler[0]) if _any_waits(named) else None
-    return explain.with_leadership(groups.together(answers), leader)
-
-
-def _any_waits(named: Sequence[groups.FoundGroup]) -> bool:
-    return any(one.waiting for one in named)
+    answer = groups.together(answers)
+    if not any(one.waiting for one in named):
+        return answer
+    answer = explain.with_drained_vfs(answer, uses(await reader.all(_NODES, Node) or (), None))
+    return explain.with_leadership(answer, await _leader(reader, invocation, invocation.arguments.scheduler[0]))
 
 
 async def _leader(reader: Reader, invocation: Invocation, scheduler: str) -> leadership.Leadership | None:
@@ -172,14 +175,26 @@ async def _explain(reader: Reader, invocation: Invocation) -> Answer:
         found = explain.DecisionReport(
             "none", "the event that says why is gone: an API server keeps events for an hour", {}
         )
-    answer = explain.report(pod, found, await _its_node(reader, pod) if gpus.held_by(pod) else None)
-    waits = not pod.spec.node_name and not pod.is_over
-    leader = await _leader(reader, invocation, pod.spec.scheduler_name) if waits else None
-    return explain.with_leadership(answer, leader)
+    its_node = (
+        await _its_node(reader, pod) if pod.spec.node_name and (pods.concerns(pod) or gpus.held_by(pod)) else None
+    )
+    answer = explain.report(pod, found, its_node)
+    if pod.is_over:
+        return answer
+    if pod.spec.node_name:
+        return explain.with_its_drained_vfs(answer, pod, its_node)
+    if pods.concerns(pod):
+        answer = explain.with_drained_vfs(answer, uses(await reader.all(_NODES, Node) or (), None))
+    return explain.with_leadership(answer, await _leader(reader, invocation, pod.spec.scheduler_name))
 
 
 async def _its_node(reader: Reader, pod: Pod) -> Node | None:
-    """Return the node of a pod with GPUs, whose bridges are shown; None, with a note, if it cannot be read."""
+    """Return the node of a pod with GPUs or VFs: it has their bridges, and what is drained.
+
+    None without them or a node, and with a note if it cannot be read.
+    """
+    if not pod.spec.node_name or not (pods.concerns(pod) or gpus.held_by(pod)):
+        return None
     listed = await reader.all(_NODES, Node, {"fieldSelector": f"metadata.name={pod.spec.node_name}"})
     return next(iter(listed or ()), None)
 

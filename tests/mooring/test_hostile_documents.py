@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from advertiser.formats.cluster_facts import read_drain
 from mooring import names
 from mooring.annotations.assignment import read_assignment, verified_assignment
+from mooring.annotations.drain import read_drain
 from mooring.annotations.inventory import MOST_INVENTORY_CHARACTERS, read_inventory
 from mooring.annotations.request import MOST_CHARACTERS, read_request
 from mooring.errors import ContractError

@@ -12,7 +12,9 @@ from cli.plugin.reports.leadership import Leadership
 from cli.plugin.reports.objects import UNKNOWN, Event, Node, Pod, unknown_annotations
 from cli.plugin.reports.pods import as_item, summarize, vf_table
 from cli.plugin.reports.tables import Answer, Cell, Table, cells
+from cli.plugin.reports.use import DrainedVfs, NodeUse, drained_vfs, uses
 from mooring import names
+from mooring.indexes import Indexes
 from mooring.parsing import shorten
 
 _TOLD = ("Scheduled", "FailedScheduling")
@@ -77,6 +79,33 @@ def report(pod: Pod, found: DecisionReport, node: Node | None = None) -> Answer:
     if its_gpus:
         tables.append(gpus.pairs(its_gpus, node))
     return Answer(document, (*tables, *reasons(found.why)))
+
+
+def with_drained_vfs(answer: Answer, nodes: Iterable[NodeUse]) -> Answer:
+    """Return an answer about what waits, with the drained VFs of all nodes: no new pod gets them."""
+    return _with_drained(answer, [*drained_vfs(nodes)], "drained VFs, which no new pod gets")
+
+
+def with_its_drained_vfs(answer: Answer, pod: Pod, node: Node | None) -> Answer:
+    """Return an answer about a pod on a node, with those of its VFs that are drained."""
+    assignment, _ = pod.held()
+    held: dict[str, list[int]] = {}
+    for vf in assignment.vfs if assignment is not None else ():
+        held.setdefault(vf.pf, []).append(vf.vf)
+    drained = [
+        replace(one, vfs=one.vfs & Indexes.of(held.get(one.pf, ())))
+        for one in drained_vfs(uses([node], None) if node is not None else ())
+    ]
+    return _with_drained(answer, [one for one in drained if one.vfs], "its drained VFs, which it keeps until it ends")
+
+
+def _with_drained(answer: Answer, drained: Sequence[DrainedVfs], title: str) -> Answer:
+    if not drained:
+        return answer
+    rows = [cells(one.node, one.pf, str(one.vfs), one.reason) for one in drained]
+    items = [{"node": one.node, "pf": one.pf, "vfs": str(one.vfs), "reason": one.reason} for one in drained]
+    tables = (*answer.tables, Table(("NODE", "PF", "VFS", "REASON"), rows, title))
+    return replace(answer, document={**answer.document, "drained": items}, tables=tables)
 
 
 def with_leadership(answer: Answer, leader: Leadership | None) -> Answer:

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 
 from cli.plugin.reports.tables import Answer, Cell, Table, cells, unknown
 from cli.plugin.reports.use import NodeUse, PfUse
+from mooring.annotations.drain import DRAINED
 
 _COLUMNS = ("NODE", "STATE", "PF", "NETWORK", "LINK", "VFS", "FREE", "USED", "OUT", "LEFT-MBPS", "OFFER-MBPS")
 _WIDE = ("PCI", "RDMA", "NUMA", "WHY-OUT")
@@ -22,7 +23,14 @@ def _rows(node: NodeUse, *, wide: bool) -> Iterable[tuple[Cell, ...]]:
     if not node.pfs:
         yield cells(node.name, state, *[None] * (len(_COLUMNS) - 2 + (len(_WIDE) if wide else 0)))
     for use in node.pfs:
-        yield cells(node.name, state, *_row(use), *(_more(use) if wide else ()))
+        of_pf = Cell(f"{state.text},drained", "warning") if _is_drained(use) and not node.fault else state
+        yield cells(node.name, of_pf, *_row(use), *(_more(use) if wide else ()))
+
+
+def _is_drained(use: PfUse) -> bool:
+    """Return whether all VFs of a PF are drained, but for those that are out for another reason."""
+    outs = [entry.why.partition(":")[0] for entry in use.pf.out]
+    return DRAINED in outs and not use.pf.usable
 
 
 def _row(use: PfUse) -> tuple[object, ...]:

@@ -12,6 +12,7 @@ import msgspec
 from mooring import names
 from mooring.annotations.assignment import Assignment, verified_assignment
 from mooring.annotations.assignment_signature import read_signature
+from mooring.annotations.drain import Drain, read_drain_with_reasons
 from mooring.annotations.inventory import read_inventory
 from mooring.annotations.rates import PodRates, read_rates_in_force, verified_rates
 from mooring.errors import AnnotationError
@@ -34,6 +35,13 @@ class Node(NodeOutline):
     @property
     def is_ready(self) -> bool:
         return (ready := self.condition("Ready")) is not None and ready.status == "True"
+
+    def drain(self) -> Drain:
+        """Return what is drained, and why; nothing if the annotations cannot be read, as for the advertiser."""
+        try:
+            return read_drain_with_reasons(self.metadata.annotations or {})
+        except AnnotationError:
+            return {}
 
     def rates_in_force(self) -> Mapping[str, int] | None:
         """Return which generation of its rates each pod has, by uid; None if the node changes no rates."""

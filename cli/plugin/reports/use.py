@@ -1,14 +1,16 @@
 """The use of each node's PFs: the VFs that live pods hold, by the scheduler's own derivation. Pure."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from cli.plugin.reports.objects import Node, Pod
 from mooring import names
 from mooring.annotations.assignment import Assignment
-from mooring.annotations.inventory import Inventory, Pf, read_inventory
+from mooring.annotations.drain import DRAINED, Drain
+from mooring.annotations.inventory import Inventory, Out, Pf, read_inventory
 from mooring.annotations.rates import reserved_rates
 from mooring.errors import AnnotationError
+from mooring.indexes import Indexes
 from scheduler.placement.shared_ports import offers_of, shared_ports_of
 from scheduler.placement.vf_accounting import Claim, disputes, free_vfs_of, reserve_rates, vfs_in_inventory
 
@@ -51,6 +53,25 @@ class NodeUse:
     disputed: Mapping[str, tuple[str, ...]]
     reserved: Mapping[str, int]
     impaired: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class DrainedVfs:
+    """VFs of a PF that the advertiser shows as drained, and the operator's reason."""
+
+    node: str
+    pf: str
+    vfs: Indexes
+    reason: str
+
+
+def drained_vfs(nodes: Iterable[NodeUse]) -> Iterator[DrainedVfs]:
+    for node in nodes:
+        for use in node.pfs:
+            for entry in use.pf.out:
+                why, _, reason = entry.why.partition(": ")
+                if why == DRAINED:
+                    yield DrainedVfs(node.name, use.pf.name, entry.vfs, reason)
 
 
 def uses(nodes: Iterable[Node], pods: Sequence[Pod] | None) -> list[NodeUse]:
@@ -97,7 +118,7 @@ def _inventory(node: Node) -> tuple[Inventory | None, str]:
     if text is None:
         return None, NO_INVENTORY
     try:
-        inventory = read_inventory(text)
+        inventory = _with_drain_reasons(read_inventory(text), node.drain())
     except AnnotationError as unreadable:
         return None, str(unreadable)
     boot = node.status.node_info.boot_id if node.status.node_info else ""
@@ -106,6 +127,29 @@ def _inventory(node: Node) -> tuple[Inventory | None, str]:
     if inventory.lacks_shim:
         return inventory, NO_SHIM
     return inventory, "" if node.is_ready else "node is not Ready"
+
+
+def _with_drain_reasons(inventory: Inventory, drain: Drain) -> Inventory:
+    """Return an inventory in which drained VFs are out for the reason that the operator gave: `drained: new cable`."""
+    if not any(drain.values()):
+        return inventory
+    pfs = (
+        replace(pf, out=tuple(out for entry in pf.out for out in _by_drain_reason(pf.name, entry, drain)))
+        for pf in inventory.pfs
+    )
+    return replace(inventory, pfs=tuple(pfs))
+
+
+def _by_drain_reason(pf: str, entry: Out, drain: Drain) -> Iterable[Out]:
+    if entry.why != DRAINED:
+        return (entry,)
+    by_reason: dict[str, list[int]] = {}
+    for vf in entry.vfs:
+        by_reason.setdefault(drain.get(f"{pf}/{vf}") or drain.get(pf) or "", []).append(vf)
+    return [
+        replace(entry, vfs=Indexes.of(vfs), why=f"{DRAINED}: {reason}" if reason else DRAINED)
+        for reason, vfs in by_reason.items()
+    ]
 
 
 def _pfs(inventory: Inventory, claims: Sequence[Claim] | None) -> tuple[PfUse, ...]:

@@ -7,13 +7,14 @@ from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 
 from mooring.annotations.assignment import AssignedVf, Assignment
+from mooring.annotations.drain import DRAINED
 from mooring.annotations.inventory import LOST, Out, Pf
 from scheduler.cache.node_info import NodeInfo
 from scheduler.cache.unit_pools import Unit
 from scheduler.constraints.protocol import VFS
 
 # Reasons of the advertiser that do not count against a pod that already has the VF by assignment.
-_HARMLESS = frozenset({"drained", "preparing"})
+_HARMLESS = frozenset({DRAINED, "preparing"})
 # Devices that more than one live pod claims, and the pods' uids.
 Disputes = Mapping[Unit, tuple[str, ...]]
 NO_DISPUTES: Disputes = MappingProxyType({})
