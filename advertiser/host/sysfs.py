@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from advertiser.inventory.facts import Netdev, PciFunction, RdmaDevice, RdmaPort, Text, Vf
 from mooring.nic import vf_settings_sysfs
-from mooring.nic.host_facts import netdevs_of
+from mooring.nic.function_devices import all_netdevs, is_child, names_in, own_netdevs, own_rdma_devices
 from mooring.nic.pci import is_address
 
 # An attribute is at most a page (Documentation/filesystems/sysfs.rst).
@@ -67,7 +67,7 @@ def _function(folder: Path) -> PciFunction:
         numa_node=read_attribute(folder / "numa_node"),
         path=bridges_above(folder),
         netdevs=_read_each(folder / "net", _netdev),
-        rdma=_read_each(folder / "infiniband", _rdma_device),
+        rdma=_own_rdma(folder, _rdma_device),
         vfs=_vfs(folder),
         vf_settings=_exists(folder / vf_settings_sysfs.FOLDER),
     )
@@ -85,6 +85,13 @@ def _read_each(folder: Path, read: Callable[[Path], _Read]) -> tuple[_Read, ...]
         if all(_exists(device) for device in devices):
             break
     return found
+
+
+def _own_rdma(function: Path, read: Callable[[Path], _Read]) -> tuple[_Read, ...]:
+    """Read a function's RDMA devices as `_read_each`, without sub-devices."""
+    devices = dict(_read_each(function / "infiniband", lambda device: (device.name, read(device))))
+    own = own_rdma_devices(function) if len(devices) > 1 else devices
+    return tuple(device for name, device in devices.items() if name in own)
 
 
 def bridges_above(folder: Path) -> tuple[str, ...]:
@@ -107,7 +114,7 @@ def _netdev(folder: Path) -> Netdev:
         phys_port_name=read_attribute(folder / "phys_port_name"),
         phys_switch_id=read_attribute(folder / "phys_switch_id"),
         bonded=_exists(folder / "bonding_slave"),
-        child=_exists(folder / "parent"),
+        child=is_child(folder),
     )
 
 
@@ -134,19 +141,19 @@ def _vf(link: Path) -> Vf:
     address = link_target(link)
     if address is None or not is_address(address):
         return Vf(None)
-    guids = dict(_read_each(link / "infiniband", lambda device: (device.name, read_attribute(device / "node_guid"))))
+    guids = dict(_own_rdma(link, lambda device: (device.name, read_attribute(device / "node_guid"))))
     return Vf(
         address=address,
         exists=_exists(link),
         driver=link_target(link / "driver"),
-        netdev=bool(list_entries(link / "net")),
+        netdev=bool(own_netdevs(link)),
         rdma=bool(guids) or bool(list_entries(link / "infiniband_verbs")),
         rdma_here=bool(guids),
         node_guid=next(iter(guids.values()), None),
         # A netdev in another network namespace leaves an empty folder here.
         lacks_netdev=not _exists(link / "net"),
-        netdevs=netdevs_of(link),
-        rdma_names=tuple(guids),
+        netdevs=all_netdevs(link),
+        rdma_names=tuple(names_in(link / "infiniband")),
     )
 
 

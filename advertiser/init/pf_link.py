@@ -18,6 +18,7 @@ from advertiser.init.vf_settings_writer import VfSettingsWriter
 from advertiser.inventory.facts import PciFunction
 from advertiser.inventory.init_plan import ForbiddenError, Plan
 from mooring.files import read_file
+from mooring.nic.function_devices import own_netdevs
 from mooring.nic.pf_drivers import PF_MTU_LIMITS_VFS
 
 _IFF_UP = 0x1
@@ -82,17 +83,9 @@ def mtu_of(device: Path, netdev: str) -> int | None:
 def _vf_mtus(devices: Path, function: PciFunction) -> Iterator[tuple[str, int]]:
     here = [devices / vf.address for _, vf in sorted(function.vfs.items()) if vf.address is not None and vf.netdev]
     for device in here:
-        for name in _netdevs(device):
+        for name in own_netdevs(device):
             if (mtu := mtu_of(device, name)) is not None:
                 yield name, mtu
-
-
-def _netdevs(device: Path) -> list[str]:
-    """Return a function's netdevs; none if its driver was just unbound, for example because a pod gets the VF."""
-    try:
-        return sorted(netdev.name for netdev in (device / "net").iterdir())
-    except OSError:
-        return []
 
 
 def _is_up(device: Path, pf: str) -> bool | None:
