@@ -21,8 +21,9 @@ _Read = TypeVar("_Read")
 # How often the devices of a function are read again after one was renamed during the read.
 _RENAMED_AT_MOST = 5
 # PCI_BASE_CLASS_NETWORK in include/linux/pci_ids.h: Ethernet, InfiniBand and other network controllers. GPUs, NVMe
-# drives and accelerators have VFs too.
+# drives and accelerators have VFs too. A function of another class is a NIC if it has an RDMA device (Alibaba's eRDMA).
 _NETWORK_CLASS = "0x02"
+_RDMA_FOLDERS = ("infiniband", "infiniband_verbs")
 # Y where all network namespaces share the RDMA devices (ib_devices_shared_netns in drivers/infiniband/core/device.c).
 NETNS_MODE = Path("module/ib_core/parameters/netns_mode")
 
@@ -46,7 +47,9 @@ def _is_nic(folder: Path) -> bool:
     if link_target(folder / "physfn") is not None:
         return False
     kind = read_attribute(folder / "class")
-    return _has_sriov(folder) if kind is None else kind.startswith(_NETWORK_CLASS)
+    if kind is None:
+        return _has_sriov(folder)
+    return kind.startswith(_NETWORK_CLASS) or any(list_entries(folder / name) for name in _RDMA_FOLDERS)
 
 
 def _has_sriov(folder: Path) -> bool:

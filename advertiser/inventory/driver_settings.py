@@ -1,8 +1,9 @@
 """List which VF settings each PF driver supports through rtnetlink.
 
-Source: the ``ndo_set_vf_*`` functions of each driver in Linux 6.12. A driver that is not listed supports no setting, so
-the scheduler rejects a request for one, instead of the node. On InfiniBand the netdev is IPoIB's: it has only a GUID
-and a link state to set, and passes both to the RDMA driver (ib_set_vf_guid, ib_set_vf_link_state in
+Source: the ``ndo_set_vf_*`` functions of each driver in Linux 6.12 and 7.2, which agree here. The lists in
+`tests/advertiser/inventory/drivers` have them all. A driver that is not listed supports no setting, so the scheduler
+rejects a request for one, instead of the node. On InfiniBand the netdev is IPoIB's: it has only a GUID and a link
+state to set, and passes both to the RDMA driver (ib_set_vf_guid, ib_set_vf_link_state in
 drivers/infiniband/core/verbs.c). Only mlx5_ib implements them (mlx5_ib_dev_sriov_ops); mlx4 rejects both.
 """
 
@@ -32,6 +33,11 @@ _BY_DRIVER = {
     "bnxt_en": _ETHERNET | _BOTH_RATES,
     # hclge_vf_rate_param_check rejects any min_tx_rate.
     "hns3": _ETHERNET | _MAX_RATE,
+    # ionic_set_vf_vlan rejects any priority, ionic_set_vf_rate any min_tx_rate.
+    "ionic": (_ETHERNET - {"qos"}) | _MAX_RATE,
+    # be_set_vf_tx_rate rejects any min_tx_rate, and a max_tx_rate that is no whole percentage of the link's speed. Only
+    # the firmware says whether a VF has RDMA (be_roce_supported).
+    "be2net": _ETHERNET - {"trust"},
     # The software NIC that tests use with the kernel's own SR-IOV core.
     "simvf": _ETHERNET | _BOTH_RATES,
 }

@@ -17,6 +17,7 @@ from mooring.indexes import LAST, Indexes
 from mooring.names import LinkType
 from mooring.nic import node_guid
 from mooring.nic.pf_drivers import MIN_RATE_IS_A_WEIGHT
+from mooring.nic.refusals import errno_name
 from mooring.nic.settings import VfSettings
 from mooring.nic.vf_addresses import vf_guid as vf_guid
 from mooring.nic.vf_addresses import vf_mac as vf_mac
@@ -31,7 +32,8 @@ _FIRMWARE = (
     "raise the limit in the device's firmware, for NVIDIA `mlxconfig -d {pci} set SRIOV_EN=1 NUM_OF_VFS={vfs}`, and "
     "restart the machine"
 )
-# What the kernel's error for sriov_numvfs means (sriov_enable in drivers/pci/iov.c), and what the operator can do.
+# What the kernel's error for sriov_numvfs means (sriov_numvfs_store and sriov_enable in drivers/pci/iov.c, the same in
+# Linux 6.12 and 7.2), and what the operator can do.
 _ADVICE = {
     errno.ENOMEM: "the BIOS gave the device too little address space or too few buses: enable SR-IOV and "
     "'above 4G decoding' there, or boot with pci=realloc",
@@ -40,8 +42,12 @@ _ADVICE = {
     errno.ERANGE: _FIRMWARE,
     errno.EINVAL: _FIRMWARE,
     errno.ENOSPC: _FIRMWARE,
-    errno.EIO: "the device did not answer: enable the IOMMU in the BIOS and boot with iommu=pt",
-    errno.ENODEV: "the device has no SR-IOV capability: enable SR-IOV in the BIOS",
+    # InitialVFs in the SR-IOV capability differs from TotalVFs (sriov_enable), or a command of the driver failed, which
+    # mlx5 reports so for most reasons (cmd_status_to_err).
+    errno.EIO: "the device's firmware is at fault: it reports another number of initial VFs than of all VFs, or it "
+    "rejected a command of the driver: see the kernel's log, update the firmware, or set the number of VFs there again "
+    "and restart the machine",
+    errno.ENODEV: "the device or the function that its VFs depend on is gone: see the kernel's log",
     errno.EROFS: "sysfs is mounted read-only, but init writes to it",
     errno.EACCES: "init must run privileged",
     errno.EPERM: "init must run privileged",
@@ -161,7 +167,7 @@ def refusal(function: PciFunction, pf: str, attribute: str, value: str, failure:
     """Return the error for a value of a PF's sysfs attribute that the kernel rejected."""
     advice = _ADVICE.get(failure.errno or 0, "see the kernel's log")
     text = advice.format(pci=function.address, vfs=value, driver=function.driver)
-    name = errno.errorcode.get(failure.errno or 0, str(failure.errno))
+    name = errno_name(failure)
     return ForbiddenError(f"{pf}: the kernel rejected {attribute} {value} ({name}): {text}")
 
 
