@@ -178,12 +178,22 @@ def environment(given: Sequence[tuple[AssignedVf, LedgerEntry, VfDevices]]) -> d
         }
         for vf, entry, found in given
     ]
+    variables = {"MOORING_DEVICES": dump(described)}
     named = [found.rdma for _, _, found in given if found.rdma is not None]
     if len(named) < len(given):
-        # NCCL would not use the others; without names it takes what the container has.
-        return {"MOORING_DEVICES": dump(described)}
-    # After a leading "=" NCCL takes the names exactly; without it mlx5_1 would match mlx5_10 as well.
-    return {"MOORING_DEVICES": dump(described), "NCCL_IB_HCA": "=" + ",".join(named)}
+        # The programs would not use the others. Without names they take what the container has.
+        return variables
+    # The first port. Only a VF of mlx4 may have a second one.
+    ports = ",".join(f"{name}:1" for name in named)
+    return variables | {
+        "MOORING_RDMA_DEVICES": ",".join(named),
+        # After a leading "=" NCCL takes the names exactly; without it mlx5_1 would match mlx5_10 as well.
+        "NCCL_IB_HCA": "=" + ",".join(named),
+        # UCX, and with it NIXL, which vLLM, llm-d and Dynamo use. Source: vLLM's "NixlConnector Usage Guide".
+        "UCX_NET_DEVICES": ports,
+        # NVSHMEM, and with it DeepEP. Source: NVSHMEM's "Environment Variables".
+        "NVSHMEM_HCA_LIST": ports,
+    }
 
 
 @dataclass(frozen=True, slots=True)

@@ -227,7 +227,13 @@ def test_the_environment_names_the_vfs_and_their_rdma_devices_exactly(make: Any)
         "uverbs": "uverbs3",
         "ips": ["10.0.0.2/24"],
     }
-    assert variables["NCCL_IB_HCA"] == "=mlx5_3,mlx5_4"
+    del variables["MOORING_DEVICES"]
+    assert variables == {
+        "MOORING_RDMA_DEVICES": "mlx5_3,mlx5_4",
+        "NCCL_IB_HCA": "=mlx5_3,mlx5_4",
+        "UCX_NET_DEVICES": "mlx5_3:1,mlx5_4:1",
+        "NVSHMEM_HCA_LIST": "mlx5_3:1,mlx5_4:1",
+    }
 
 
 @pytest.mark.parametrize("entry", [{"original": Original()}, {"rdma_only": True}])
@@ -247,7 +253,7 @@ def test_a_name_that_cannot_be_told_leaves_nccl_all_that_the_container_has(make:
     variables = environment([(vf, make.entry(make.first), DEVICES[0]), (vf, make.entry(make.first), renamed)])
     described = json.loads(variables["MOORING_DEVICES"])
     assert [(one["rdma"], one["uverbs"]) for one in described] == [("mlx5_3", "uverbs3"), (None, "uverbs4")]
-    assert "NCCL_IB_HCA" not in variables
+    assert variables.keys() == {"MOORING_DEVICES"}
 
 
 def seen_by_the_runtime(raw: bytes) -> Any:

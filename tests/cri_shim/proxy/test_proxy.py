@@ -284,4 +284,10 @@ async def test_a_pods_life_through_the_shim(shim: Shim, channel: Any, make: Any)
     seen = cri.CreateContainerRequest.FromString(forwarded).config
     paths = [f"{shim.folder}/dev/infiniband/{node}" for node in ("uverbs3", "rdma_cm", "uverbs4")]
     assert [device.host_path for device in seen.devices] == paths
-    assert {variable.key for variable in seen.envs} == {"MOORING_DEVICES", "NCCL_IB_HCA"}
+    assert {variable.key for variable in seen.envs} == {
+        "MOORING_DEVICES",
+        "MOORING_RDMA_DEVICES",
+        "NCCL_IB_HCA",
+        "NVSHMEM_HCA_LIST",
+        "UCX_NET_DEVICES",
+    }
