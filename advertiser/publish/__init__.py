@@ -1,4 +1,4 @@
-"""Run `serve` and `once`: scans, watches of the API server, patches, Events, metrics and HTTP pages.
+"""What `serve` and `once` run: scans, watches of the API server, patches, Events, metrics and HTTP pages.
 
-`host` reads the host, and `inventory` decides what is on offer. Nothing here changes the host.
+Nothing here reads the host itself (`host`), decides what is on offer (`inventory`), or changes the host.
 """

@@ -16,7 +16,7 @@ _TEMPLATES: Mapping[str, tuple[str, ...]] = {
     "PodTemplate": ("template",),
     # jobset, api/jobset/v1alpha2/jobset_types.go: ReplicatedJob.Template is a JobTemplateSpec of batch/v1.
     "JobSet": ("spec.replicatedJobs.*.template.spec.template",),
-    # trainer, pkg/apis/trainer/v1alpha1/trainingruntime_types.go: the template of a JobSet. A TrainJob has none.
+    # trainer, pkg/apis/trainer/v1alpha1/trainingruntime_types.go: the template of a JobSet.
     **dict.fromkeys(
         ("ClusterTrainingRuntime", "TrainingRuntime"), ("spec.template.spec.replicatedJobs.*.template.spec.template",)
     ),
@@ -57,13 +57,13 @@ _TEMPLATES: Mapping[str, tuple[str, ...]] = {
         "spec.rayClusterConfig.headGroupSpec.template",
         "spec.rayClusterConfig.workerGroupSpecs.*.template",
     ),
+    # trainer, pkg/apis/trainer/v1alpha1/trainjob_types.go: its pods come from a TrainingRuntime.
+    "TrainJob": (),
 }
 # Where a pod's parts have other names.
 _RENAMED: Mapping[str, Mapping[str, str]] = {
     "spec.services.*": {"metadata": "extraPodMetadata", "spec": "extraPodSpec"},
 }
-# Other kinds that are made after a Deployment have it here; it is one if it has containers.
-_USUAL = "spec.template"
 _DEEPEST = 64
 # In one document; a few aliases of aliases expand to any number of values.
 _MOST_VALUES = 200_000
@@ -132,15 +132,16 @@ class PodPlace:
 
 @dataclass(frozen=True, slots=True)
 class WithoutPods:
-    """An object that may have pods by its kind, and in which no pod template was found."""
+    """An object without pod templates; of a kind that ``has_pods`` they come from another object, or are misspelt."""
 
     owner: str
     kind: str
     whole: Place
+    has_pods: bool
 
 
 def pods(text: str) -> Iterator[PodPlace | WithoutPods]:
-    """Yield the pods of a file in order, and the objects in which none were found; raise ManifestError."""
+    """Yield a file's pods and its objects without pods, in order; raise ManifestError."""
     try:
         loader = yaml.SafeLoader(text)
         while loader.check_node():
@@ -176,17 +177,36 @@ def _pods(whole: Place, of: str = "") -> Iterator[PodPlace | WithoutPods]:
         return
     found = [PodPlace(owner, pod, whole, pattern) for pattern, pod in _templates(kind, whole)]
     yield from found
-    if not found and (kind in _TEMPLATES or not _is_kubernetes_own(whole.at("apiVersion").value)):
-        yield WithoutPods(owner, kind, whole)
+    if not found:
+        yield WithoutPods(owner, kind, whole, kind in _TEMPLATES)
 
 
 def _templates(kind: str, whole: Place) -> Iterator[tuple[Path, Place]]:
-    """Yield an object's pod templates, each with its path where ``*`` stands for any entry."""
-    for path in _TEMPLATES.get(kind, (_USUAL,)):
+    """Yield an object's pod templates, each with its path where ``*`` stands for any entry.
+
+    Where a kind is unknown, or has none of the templates that it is known for, they are searched at any depth.
+    Volcano's Job shares its kind with Kubernetes' own.
+    """
+    is_found = False
+    for path in _TEMPLATES.get(kind, ()):
         pattern = tuple(path.split("."))
         for pod in _expand(whole, pattern):
-            if kind in _TEMPLATES or isinstance(pod.at("spec", "containers").value, list):
-                yield pattern, replace(pod, renamed=_RENAMED.get(path, {}))
+            is_found = True
+            yield pattern, replace(pod, renamed=_RENAMED.get(path, {}))
+    if not is_found:
+        for pod in _search(whole):
+            yield pod.path[len(whole.path) :], pod
+
+
+def _search(place: Place) -> Iterator[Place]:
+    """Yield the outermost values at or below a place that have a pod's ``spec.containers``."""
+    containers = place.at("spec", "containers").value
+    if isinstance(containers, list) and any(isinstance(container, dict) for container in containers):
+        yield place
+        return
+    keys = map(str, range(len(place.value))) if isinstance(place.value, list) else place.value
+    for key in keys if isinstance(place.value, list | dict) else ():
+        yield from _search(place.at(key))
 
 
 def _expand(place: Place, pattern: Path) -> Iterator[Place]:
@@ -201,15 +221,6 @@ def _expand(place: Place, pattern: Path) -> Iterator[Place]:
     keys = map(str, range(len(several.value))) if isinstance(several.value, list) else several.value
     for key in keys if isinstance(several.value, list | dict) else ():
         yield from _expand(several.at(key), pattern[star + 1 :])
-
-
-def _is_kubernetes_own(api_version: object) -> bool:
-    """Return whether a group is of Kubernetes or approved by it: the kinds with pods among these are all known.
-
-    Such groups have no dot, or end in ``k8s.io`` (kubernetes/enhancements, KEP-2337); ``x-k8s.io`` is for others.
-    """
-    group, slash, _ = str(api_version or "").partition("/")
-    return not slash or "." not in group or group.endswith(".k8s.io")
 
 
 def _read(loader: Any, node: Any, path: Path, lines: dict[Path, int]) -> Any:

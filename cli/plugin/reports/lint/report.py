@@ -8,6 +8,8 @@ import msgspec
 from cli.plugin.reports.lint.group_sizes import judge_groups
 from cli.plugin.reports.lint.manifests import ManifestError, Place, PodPlace, WithoutPods, pods, render
 from cli.plugin.reports.lint.other_groups import other_groups
+from cli.plugin.reports.lint.other_networks import read_networks
+from cli.plugin.reports.lint.other_requests import advise
 from cli.plugin.reports.lint.template_pods import main_containers, read_template
 from cli.plugin.reports.objects import REQUESTS, SCHEDULERS, UNKNOWN, unknown_annotations
 from cli.plugin.reports.tables import Answer, Cell, Table
@@ -36,21 +38,33 @@ class Finding:
 def report(files: Iterable[tuple[str, str]], schedulers: tuple[str, ...]) -> Answer:
     """Check files, given as names and texts; status 1 if anything would be refused."""
     found: list[Finding] = []
-    without: dict[str, list[Finding]] = {}
-    looked_at: list[tuple[str, PodPlace]] = []
+    objects: list[tuple[str, PodPlace | WithoutPods]] = []
     order: dict[str, int] = {}
     for file, text in files:
         order.setdefault(file, len(order))
         try:
-            for place in pods(text):
-                if isinstance(place, WithoutPods):
-                    without.setdefault(place.kind, []).append(_without(file, place))
-                else:
-                    looked_at.append((file, place))
-                    found += _pod(file, place, schedulers)
+            objects.extend((file, there) for there in pods(text))
         except ManifestError as broken:
             found.append(Finding(file, broken.line, "", "", f"not YAML: {broken.rule}"))
-    notes = [_note(several) for several in without.values()]
+    networks = read_networks((there.kind, there.whole) for _, there in objects if isinstance(there, WithoutPods))
+    without: dict[str, list[Finding]] = {}
+    looked_at: list[tuple[str, PodPlace]] = []
+    notes: list[str] = []
+    others = 0
+    for file, there in objects:
+        if isinstance(there, PodPlace):
+            looked_at.append((file, there))
+            found += _pod(file, there, schedulers)
+            advice = advise(there, networks, schedulers)
+            remarks = [Finding(file, place.line, there.owner, place.field, rule) for place, rule in advice.remarks]
+            if advice.is_refused:
+                found += remarks
+            else:
+                notes += map(_line, remarks)
+            others += advice.is_for_others
+        elif there.has_pods:
+            without.setdefault(there.kind, []).append(_without(file, there))
+    notes += [_note(several) for several in without.values()]
     for one in judge_groups(looked_at):
         finding = Finding(one.file, one.place.line, one.owner, one.place.field, one.rule)
         if one.is_note:
@@ -58,12 +72,14 @@ def report(files: Iterable[tuple[str, str]], schedulers: tuple[str, ...]) -> Ans
         else:
             found.append(finding)
     found.sort(key=lambda one: (order[one.file], one.line))
-    return _answer(list(dict.fromkeys(found)), len(looked_at), tuple(dict.fromkeys(notes)))
+    return _answer(list(dict.fromkeys(found)), len(looked_at), others, tuple(dict.fromkeys(notes)))
 
 
-def _answer(found: Sequence[Finding], looked_at: int, notes: tuple[str, ...]) -> Answer:
+def _answer(found: Sequence[Finding], looked_at: int, others: int, notes: tuple[str, ...]) -> Answer:
     rows = [(Cell(_line(one), "bad"),) for one in found]
     empty = f"nothing would be refused (pods and templates looked at: {looked_at})"
+    if others:
+        empty += f", but {others} request RDMA of other programs and no VFs of Mooring"
     document = {
         "kind": "MooringLint",
         "v": 1,

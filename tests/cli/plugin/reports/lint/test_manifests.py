@@ -154,7 +154,6 @@ def test_each_line_is_that_of_the_template_it_is_about() -> None:
         "apiVersion: trainer.kubeflow.org/v1alpha1\nkind: TrainJob\nmetadata: {name: a}\nspec: {trainer: {}}",
         "apiVersion: kubeflow.org/v1\nkind: PyTorchJob\nmetadata: {name: a}\nspec: {replicaSpecs: {}}",
         "apiVersion: kubeflow.org/v1\nkind: PyTorchJob\nmetadata: {name: a}\nspec: {pytorchReplicaSpecs: 3}",
-        "apiVersion: karpenter.sh/v1\nkind: NodePool\nmetadata: {name: a}\nspec: {template: {spec: {}}}",
         "apiVersion: batch.volcano.sh/v1alpha1\nkind: Job\nmetadata: {name: a}\nspec: {tasks: []}",
     ],
 )
@@ -168,19 +167,38 @@ def test_an_object_in_which_no_template_was_found_is_named_and_is_no_fault(text:
 
 def test_one_line_says_it_of_all_objects_of_a_kind(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """It is on stderr, so that the findings stay as editors read them."""
-    text = "---\n".join(f"apiVersion: example.com/v1\nkind: Fabric\nmetadata: {{name: f{one}}}\n" for one in range(3))
+    text = "---\n".join(
+        f"apiVersion: trainer.kubeflow.org/v1alpha1\nkind: TrainJob\nmetadata: {{name: f{one}}}\n" for one in range(3)
+    )
     file = tmp_path / "f.yaml"
     file.write_text(text)
     assert main(["lint", str(file)]) == 0
     shown = capsys.readouterr()
     assert shown.out == "nothing would be refused (pods and templates looked at: 0)\n"
-    said = f"kubectl mooring: {file}:1: Fabric/f0: no pod template was found in it (2 more of its kind)\n"
+    said = f"kubectl mooring: {file}:1: TrainJob/f0: no pod template was found in it (2 more of its kind)\n"
     assert shown.err == said
 
 
-@pytest.mark.parametrize("api_version", ["v1", "rbac.authorization.k8s.io/v1", "autoscaling/v2", "''"])
-def test_kubernetes_own_kinds_without_pods_are_passed_over(api_version: str) -> None:
-    """A manifest is full of Services and ConfigMaps; which of its kinds have pods is known."""
+def test_templates_of_unknown_kinds_are_found_at_any_depth() -> None:
+    """An operator that nobody has heard of, and a kind that shares its name with one of Kubernetes."""
+    pod = {
+        "metadata": {"annotations": {"mooring.dev/interfaces": '[{"x": 1}]'}},
+        "spec": {"containers": [{"name": "c"}]},
+    }
+    fleet = {"kind": "Fleet", "metadata": {"name": "a"}, "spec": {"pools": [{"roles": {"worker": {"pod": pod}}}]}}
+    volcano = {"kind": "Job", "metadata": {"name": "b"}, "spec": {"tasks": [{"name": "t", "template": pod}]}}
+    read = document(json.dumps(fleet) + "\n---\n" + json.dumps(volcano))
+    assert [
+        (one["subject"], one["field"].removesuffix(ANNOTATION)) for one in read["findings"] if "[0].x" in one["rule"]
+    ] == [
+        ("Fleet/a", "spec.pools[0].roles.worker.pod"),
+        ("Job/b", "spec.tasks[0].template"),
+    ]
+
+
+@pytest.mark.parametrize("api_version", ["v1", "karpenter.sh/v1", "sriovnetwork.openshift.io/v1", "''"])
+def test_kinds_without_pods_are_passed_over(api_version: str) -> None:
+    """A manifest is full of Services, ConfigMaps and objects of operators."""
     assert document(f"apiVersion: {api_version}\nkind: Role\nmetadata: {{name: a}}\n")["notes"] == []
 
 

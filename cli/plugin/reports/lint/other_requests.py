@@ -1,0 +1,239 @@
+"""RDMA and networks requested in the words of other systems: what each becomes with Mooring. Pure.
+
+Read are limits of device plugins, Multus' and GKE's annotations, claims of devices, the host's network and its
+/dev/infiniband, and device names in the environment and in arguments.
+"""
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from cli.plugin.reports.lint.manifests import Place, PodPlace
+from cli.plugin.reports.lint.other_networks import Networks
+from mooring import names
+
+GPU = "mooring.dev/gpu"
+# Other vendors' GPUs, whole or in parts: no network devices.
+_GPU = re.compile(r"nvidia\.com/(p?gpu\b|vgpu|mig-).*|amd\.com/gpu.*|gpu\.intel\.com/.*|[^/]+/gpu")
+# Source of the prefixes: k8s-rdma-shared-dev-plugin (`rdma/`), sriov-network-device-plugin (the pool's own, else
+# `intel.com/`), sriov-network-operator (`openshift.io/`), NVIDIA's network operator (`nvidia.com/`).
+_NETWORK = re.compile(
+    r"rdma/.*|openshift\.io/.*|nvidia\.com/.*|mellanox\.com/.*"
+    r"|[^/]+/.*(rdma|sriov|infiniband|roce|hca|mlnx|hostdev|vnic|efa|(^|[-_./])vfs?\b).*"
+)
+# Every pod with a limit has the same devices, however high the limit is.
+_SHARED = "rdma/"
+_OURS = (*names.EXTENDED_RESOURCES, GPU)
+
+_MULTUS = "k8s.v1.cni.cncf.io/networks"
+# GKE: cloud.google.com/kubernetes-engine/docs/how-to/multi-network, the annotation of pods.
+_GKE = "networking.gke.io/interfaces"
+_VOLCENGINE = "k8s.volcengine.com/pod-networks"
+
+_DEVICE_VARIABLES = ("NCCL_IB_HCA", "UCX_NET_DEVICES", "NVSHMEM_HCA_LIST", "NVSHMEM_HCA_PE_MAPPING", "PCIDEVICE_")
+# The names that the kernel's drivers and rdma-core's udev rules give RDMA devices.
+_DEVICE_NAME = re.compile(r"\b(mlx[45]_(bond_)?\d+|bnxt_re\d+|irdma\d+|ib[ps]\d+|roce[ps]\d+|erdma_\d+|ionic_\d+)")
+_SETS_DEVICES = re.compile(rf"\b({'|'.join(_DEVICE_VARIABLES)})\w*=")
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """What a pod requests of other systems, in order.
+
+    It ``is_refused`` if Mooring would place the pod without that, and ``is_for_others`` if the pod requests nothing of
+    Mooring.
+    """
+
+    remarks: Sequence[tuple[Place, str]]
+    is_refused: bool = False
+    is_for_others: bool = False
+
+
+@dataclass(slots=True)
+class _Requests:
+    """What a pod requests of other systems: interfaces of its own, and what is to be removed or changed for them."""
+
+    interfaces: list[dict[str, Any]] = field(default_factory=list)
+    # Of these neither number nor networks are in the manifest.
+    is_shared: bool = False
+    remarks: list[tuple[Place, str]] = field(default_factory=list)
+
+
+def advise(there: PodPlace, networks: Networks, schedulers: Sequence[str]) -> Advice:
+    """Return what to write in place of a pod's requests to other systems, and what to remove."""
+    pod = there.pod
+    annotations = pod.at("metadata", "annotations").value
+    keys = annotations.keys() if isinstance(annotations, dict) else set[str]()
+    scheduler = pod.at("spec", "schedulerName").value
+    limits = _limits(there)
+    ours = [name for name in limits if name in _OURS]
+    has_annotation = not keys.isdisjoint((names.REQUEST, names.RIT_REQUEST))
+    is_asking = has_annotation or bool(ours)
+    requests = _Requests()
+    _read_device_limits(limits, requests)
+    _read_networks(pod, networks, requests, has_devices=bool(requests.remarks))
+    _read_claims(pod, networks, requests)
+    has_request = bool(requests.remarks)
+    _read_host_devices(there, requests, is_asking=is_asking)
+    is_placed, wants_vfs = scheduler in schedulers, bool(requests.remarks)
+    remarks = [*requests.remarks, *_two_gpus(limits)]
+    if ours and not is_placed and not has_annotation:
+        remarks.append((limits[ours[0]][0], _needs_scheduler(schedulers)))
+    elif wants_vfs and not is_asking:
+        remarks += _host_network(pod)
+        remarks.insert(0, (pod.at("metadata", "annotations"), _line(requests, schedulers)))
+    remarks += _device_names(there)
+    is_refused = (is_placed and has_request) or bool(ours and not is_placed)
+    return Advice(remarks, is_refused, is_for_others=wants_vfs and not is_asking)
+
+
+def _needs_scheduler(schedulers: Sequence[str]) -> str:
+    return f"requests devices of Mooring: write schedulerName: {' or '.join(schedulers)}"
+
+
+def _line(requests: _Requests, schedulers: Sequence[str]) -> str:
+    interfaces = json.dumps(requests.interfaces or [{}])
+    number = "" if requests.interfaces else ", with one entry for each NIC that the pod uses,"
+    return (
+        f"nothing requests VFs of Mooring. Write {names.REQUEST}: {interfaces!r}{number} and in spec schedulerName:"
+        f" {schedulers[0]}. A network has the name that your nodes' offers give it"
+    )
+
+
+def _limits(there: PodPlace) -> dict[str, tuple[Place, int]]:
+    """Return the extended resources of all containers, each with its first place and its sum."""
+    found: dict[str, tuple[Place, int]] = {}
+    for container in _containers(there):
+        resources = container.at("resources")
+        both = [resources.at("limits"), resources.at("requests")]
+        # A Dynamo service has extended resources below `custom`.
+        maps = [place for amounts in both for place in (amounts.at("custom"), amounts) if isinstance(place.value, dict)]
+        seen = set[str]()
+        for amounts in maps:
+            for name, amount in amounts.value.items():
+                if "/" in name and name not in seen and str(amount) != "0":
+                    seen.add(name)
+                    place, before = found.get(name, (amounts.at(name), 0))
+                    found[name] = place, before + (int(amount) if str(amount).isdecimal() else 1)
+    return found
+
+
+def _containers(there: PodPlace) -> Iterator[Place]:
+    spec = there.pod.at("spec")
+    for kind in ("initContainers", "containers"):
+        several = spec.at(kind)
+        for index in range(len(several.value) if isinstance(several.value, list) else 0):
+            yield several.at(str(index))
+    if there.pod.renamed:
+        yield spec.at("mainContainer")
+        # Of a Dynamo service the resources are beside its pod.
+        yield there.pod
+
+
+def _read_device_limits(limits: Mapping[str, tuple[Place, int]], requests: _Requests) -> None:
+    for name, (place, count) in limits.items():
+        if name in _OURS or _GPU.fullmatch(name) or not _NETWORK.fullmatch(name):
+            continue
+        if name.startswith(_SHARED):
+            requests.is_shared = True
+            rule = (
+                "a device plugin shares the host's RDMA devices among pods, and Mooring gives each pod its own VFs:"
+                " remove it"
+            )
+        else:
+            requests.interfaces += [{} for _ in range(count)]
+            devices = "a device" if count == 1 else f"{count} devices"
+            rule = f"a device plugin gives the pod {devices}, which the kubelet chooses after scheduling: remove it"
+        requests.remarks.append((place, rule))
+
+
+def _read_networks(pod: Place, networks: Networks, requests: _Requests, *, has_devices: bool) -> None:
+    annotations = pod.at("metadata", "annotations")
+    texts = annotations.value if isinstance(annotations.value, dict) else {}
+    entries = networks.of_multus(texts.get(_MULTUS)) + networks.of_gke(texts.get(_GKE))
+    # Of more networks than devices the others need none: a bond's own attachment, or a bridge.
+    count = len(requests.interfaces) if requests.interfaces and not requests.is_shared else len(entries)
+    entries, others = entries[:count], entries[count:]
+    if entries:
+        requests.interfaces = [entry.interface for entry in entries]
+        requests.is_shared = False
+    for key in (_MULTUS, _GKE, _VOLCENGINE):
+        if key in texts and (has_devices or key != _MULTUS or networks.are_on_vfs(entries)):
+            rest = f", but leave {', '.join(entry.name for entry in others)}" if others and key == _MULTUS else ""
+            addresses = any(entry.has_addresses for entry in entries)
+            ipam = ". Addresses come from the network's ipam in /etc/mooring/cni.json" if addresses else ""
+            rule = "another program attaches these networks. Remove those that are on VFs"
+            requests.remarks.append((annotations.at(key), f"{rule}{rest}{ipam}"))
+
+
+def _read_claims(pod: Place, networks: Networks, requests: _Requests) -> None:
+    claims = pod.at("spec", "resourceClaims")
+    for index in range(len(claims.value) if isinstance(claims.value, list) else 0):
+        claim = claims.at(str(index))
+        name = claim.at("resourceClaimTemplateName").value or claim.at("resourceClaimName").value
+        if (devices := networks.claims.get(str(name))) is not None:
+            requests.interfaces += [{} for _ in range(devices.count)]
+            rule = f"claims {devices.count} devices of class {devices.device_class!r}: remove the claim"
+            requests.remarks.append((claim, f"{rule}, and where containers name it"))
+
+
+def _read_host_devices(there: PodPlace, requests: _Requests, *, is_asking: bool) -> None:
+    volumes = there.pod.at("spec", "volumes")
+    for index in range(len(volumes.value) if isinstance(volumes.value, list) else 0):
+        path = volumes.at(str(index)).at("hostPath", "path")
+        if isinstance(path.value, str) and path.value.rstrip("/") in ("/dev/infiniband", "/dev"):
+            requests.remarks.append((path, "shows every RDMA device of the host: remove volume and mounts"))
+    if not requests.remarks and not is_asking:
+        return
+    for container in _containers(there):
+        privileged = container.at("securityContext", "privileged")
+        if privileged.value is True:
+            rule = "a privileged container opens every device of the host, other pods' VFs too. RDMA does not need it"
+            requests.remarks.append((privileged, rule))
+
+
+def _host_network(pod: Place) -> Iterator[tuple[Place, str]]:
+    spec = pod.at("spec")
+    if spec.at("hostNetwork").value is True:
+        yield (
+            spec.at("hostNetwork"),
+            "a pod with VFs has a network of its own: remove it. Its interfaces are eth0 and net1, net2, …, or as"
+            " 'name' says",
+        )
+        if spec.at("dnsPolicy").value == "ClusterFirstWithHostNet":
+            yield spec.at("dnsPolicy"), "is for the host's network: remove it"
+
+
+def _device_names(there: PodPlace) -> Iterator[tuple[Place, str]]:
+    """Yield where RDMA devices are named by hand, in variables and in arguments."""
+    for container in _containers(there):
+        variables = container.at("env")
+        for index in range(len(variables.value) if isinstance(variables.value, list) else 0):
+            variable = variables.at(str(index))
+            name, value = variable.at("name").value, variable.at("value").value
+            if isinstance(name, str) and (name.startswith(_DEVICE_VARIABLES) or _DEVICE_NAME.search(str(value))):
+                yield variable, f"{name} names devices by hand, and every pod has others. {_instead(name)}"
+        for kind in ("command", "args"):
+            words = container.at(kind)
+            for index, word in enumerate(words.value if isinstance(words.value, list) else ()):
+                if isinstance(word, str) and (_DEVICE_NAME.search(word) or _SETS_DEVICES.search(word)):
+                    yield (
+                        words.at(str(index)),
+                        "names devices by hand, and every pod has others. Let a shell read MOORING_RDMA_DEVICES",
+                    )
+
+
+def _instead(variable: str) -> str:
+    if variable in ("NCCL_IB_HCA", "UCX_NET_DEVICES", "NVSHMEM_HCA_LIST"):
+        return "Remove it: Mooring sets it to the pod's own"
+    if variable == "NVSHMEM_HCA_PE_MAPPING":
+        return "Remove it: Mooring sets NVSHMEM_HCA_LIST to the pod's own"
+    return "Read MOORING_DEVICES instead"
+
+
+def _two_gpus(limits: Mapping[str, tuple[Place, int]]) -> Iterator[tuple[Place, str]]:
+    for name, (place, _) in limits.items():
+        if GPU in limits and name != GPU and _GPU.fullmatch(name):
+            yield place, f"a device plugin would give GPUs beside those of {GPU!r}: remove it"
