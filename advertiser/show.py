@@ -1,4 +1,4 @@
-"""Show what a host offers: as a table for a person, as JSON for a program."""
+"""Format what a host offers, as a table or as JSON."""
 
 import json
 from collections.abc import Iterator
@@ -13,13 +13,13 @@ from mooring.gpu.inventory import GpuInventory, dump_gpu_inventory
 
 _GPU_COLUMNS = ("GPU", "UUID", "model", "MiB", "NUMA", "link", "bridges from the root")
 _COLUMNS = ("PF", "PCI", "RDMA", "Mb/s", "up", "NUMA", "network", "VFs", "usable")
-# Not broken over two lines: people paste it. A least width instead would let the table outgrow a narrow terminal.
+# Columns that are not wrapped, because people copy the value. A minimum width would exceed a narrow terminal.
 _WHOLE = ("PCI",)
 _SHORT_LINKS = {"ethernet": "", "infiniband": " IB"}
 
 
 def as_json(result: InventoryResult, node: str, gpus: GpuInventory | None = None) -> str:
-    """Return the inventories as they are published, and beside them what is ignored and why."""
+    """Return the inventories as published, and the ignored NICs with the reasons, as JSON."""
     document: dict[str, object] = {
         "node": node,
         "inventory": json.loads(dump_inventory(result.inventory)),
@@ -68,7 +68,7 @@ def _pfs(result: InventoryResult, node: str) -> RenderableType:
 
 
 def _row(pf: Pf) -> tuple[str | Text, ...]:
-    # In a plain string rich shows a picture for the bus of 0000:cd:00.0, which is the name of one.
+    # rich replaces :cd: in a plain string by an emoji, as in 0000:cd:00.0.
     rate = str(pf.mbps) if pf.mbps == pf.offer_mbps else f"{pf.offer_mbps} of {pf.mbps}"
     return (
         Text(pf.name),

@@ -59,47 +59,52 @@ _WRITES = 128
 class Config:
     """Choose the node and the exact VFs for pods that name this scheduler."""
 
-    kubeconfig: str = option("", "kubeconfig file; without it KUBECONFIG, in-cluster, then ~/.kube/config")
-    scheduler_name: str = option(names.SCHEDULER_NAME, "pods with this schedulerName are ours")
-    leader_elect: bool = option(True, "hold a Lease before deciding anything, so that several may run")
+    kubeconfig: str = option(
+        "", "path to a kubeconfig file; if empty, KUBECONFIG, then the in-cluster configuration, then ~/.kube/config"
+    )
+    scheduler_name: str = option(names.SCHEDULER_NAME, "schedule the pods with this schedulerName")
+    leader_elect: bool = option(True, "acquire a Lease before scheduling, so that several replicas can run")
     lease_namespace: str = option("kube-system", "namespace of the Lease")
     evict_never_started: bool = option(
         True,
-        "evict a pod whose assignment its node contradicts for 5 min, if it never started and a controller owns it",
+        "evict a pod that never started if its node has contradicted its assignment for 5 min and a controller owns it",
     )
-    metrics_addr: str = option("127.0.0.1:10259", "host:port of /metrics, /healthz, /livez and /readyz, empty for none")
+    metrics_addr: str = option(
+        "127.0.0.1:10259", "host:port to serve /metrics, /healthz, /livez and /readyz; not served if empty"
+    )
     pod_name: str = option(
-        "", "this scheduler's own pod in that namespace, which gets a condition about the admission policies"
+        "",
+        "name of this scheduler's own pod in the Lease's namespace; it gets a condition about the admission policies",
     )
-    extender_addr: str = option(
-        "", "host:port on which a stock kube-scheduler is answered as its extender, empty for none"
-    )
-    extender_tls_cert: str = option("", "certificate file of that server, for HTTPS; reloaded when it changes")
-    extender_tls_key: str = option("", "key file of that certificate")
+    extender_addr: str = option("", "host:port to serve the extender of a stock kube-scheduler; not served if empty")
+    extender_tls_cert: str = option("", "certificate file of the extender, for HTTPS; reloaded when it changes")
+    extender_tls_key: str = option("", "key file of the extender's certificate")
     signing_key: str = option(
         "",
-        "PEM file of an ed25519 private key that signs each assignment, for nodes that believe no other; off if empty",
+        "PEM file of an ed25519 private key that signs each assignment, for nodes that require it; off if empty",
     )
     group_hold: float = option(
         0.0,
-        "seconds after which the oldest waiting group of the highest priority has first call on what becomes free; off "
-        "if 0, because what is kept for it stays idle until it starts",
+        "seconds after which resources that become free are kept for the oldest waiting group of the highest priority; "
+        "off if 0, because kept resources stay idle until the group starts",
     )
     end_half_groups: float = option(
         0.0,
-        "seconds after which the members of a group are evicted of which fewer than it needs are placed while others "
-        "wait; off if 0",
+        "seconds after which the members of a group are evicted if fewer than it needs are placed while others wait; "
+        "off if 0",
     )
     evict_lost_vfs: float = option(
         0.0,
-        "seconds after which running pods are evicted whose node has lost their VFs, or whose PF is down, whole groups "
-        "together; off if 0",
+        "seconds after which running pods with lost VFs, or with a PF that is down, are evicted, groups as a whole; "
+        "off if 0",
     )
     evict_lost_vfs_per_minute: int = option(
-        5, "how many of these pods, or groups of them, at most: a switch that fails must not empty a cluster"
+        5, "maximum number of these pods or groups to evict per minute, so that a failed switch cannot empty a cluster"
     )
-    evict_lost_vfs_dry_run: bool = option(False, "evict none of these, and say by an event which would be")
-    extender_client_ca: str = option("", "file of the CA that signs the clients' certificates: no others are answered")
+    evict_lost_vfs_dry_run: bool = option(
+        False, "do not evict these pods; report by an event which ones would be evicted"
+    )
+    extender_client_ca: str = option("", "CA file; the extender accepts only clients with a certificate of this CA")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

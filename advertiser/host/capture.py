@@ -40,7 +40,7 @@ def _allowed_names(names: str) -> Allowlist:
 # Globs in the structure of sysfs. Links stay links; of a folder only the entries named below it are included.
 _BRIDGE = _allowed_names("class vendor device numa_node")
 _NETDEV = _allowed_names(
-    "type speed operstate carrier dev_port phys_port_name phys_switch_id parent bonding_slave device"
+    "type speed operstate carrier dev_port phys_port_name phys_switch_id ifindex iflink parent bonding_slave device"
 )
 _PORT = _allowed_names("link_layer rate state")
 _RDMA: Allowlist = {**_allowed_names("device node_type node_guid sys_image_guid"), "ports": {"*": _PORT}}

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from advertiser.inventory.facts import Netdev, PciFunction, RdmaDevice, RdmaPort, Text, Vf
 from mooring.nic import vf_settings_sysfs
-from mooring.nic.host_facts import netdevs_of
+from mooring.nic.function_devices import all_netdevs, is_child, names_in, own_netdevs, own_rdma_devices
 from mooring.nic.pci import is_address
 
 # An attribute is at most a page (Documentation/filesystems/sysfs.rst).
@@ -21,8 +21,9 @@ _Read = TypeVar("_Read")
 # How often the devices of a function are read again after one was renamed during the read.
 _RENAMED_AT_MOST = 5
 # PCI_BASE_CLASS_NETWORK in include/linux/pci_ids.h: Ethernet, InfiniBand and other network controllers. GPUs, NVMe
-# drives and accelerators have VFs too.
+# drives and accelerators have VFs too. A function of another class is a NIC if it has an RDMA device (Alibaba's eRDMA).
 _NETWORK_CLASS = "0x02"
+_RDMA_FOLDERS = ("infiniband", "infiniband_verbs")
 # Y where all network namespaces share the RDMA devices (ib_devices_shared_netns in drivers/infiniband/core/device.c).
 NETNS_MODE = Path("module/ib_core/parameters/netns_mode")
 
@@ -46,7 +47,9 @@ def _is_nic(folder: Path) -> bool:
     if link_target(folder / "physfn") is not None:
         return False
     kind = read_attribute(folder / "class")
-    return _has_sriov(folder) if kind is None else kind.startswith(_NETWORK_CLASS)
+    if kind is None:
+        return _has_sriov(folder)
+    return kind.startswith(_NETWORK_CLASS) or any(list_entries(folder / name) for name in _RDMA_FOLDERS)
 
 
 def _has_sriov(folder: Path) -> bool:
@@ -67,7 +70,7 @@ def _function(folder: Path) -> PciFunction:
         numa_node=read_attribute(folder / "numa_node"),
         path=bridges_above(folder),
         netdevs=_read_each(folder / "net", _netdev),
-        rdma=_read_each(folder / "infiniband", _rdma_device),
+        rdma=_own_rdma(folder, _rdma_device),
         vfs=_vfs(folder),
         vf_settings=_exists(folder / vf_settings_sysfs.FOLDER),
     )
@@ -85,6 +88,13 @@ def _read_each(folder: Path, read: Callable[[Path], _Read]) -> tuple[_Read, ...]
         if all(_exists(device) for device in devices):
             break
     return found
+
+
+def _own_rdma(function: Path, read: Callable[[Path], _Read]) -> tuple[_Read, ...]:
+    """Read a function's RDMA devices as `_read_each`, without sub-devices."""
+    devices = dict(_read_each(function / "infiniband", lambda device: (device.name, read(device))))
+    own = own_rdma_devices(function) if len(devices) > 1 else devices
+    return tuple(device for name, device in devices.items() if name in own)
 
 
 def bridges_above(folder: Path) -> tuple[str, ...]:
@@ -107,7 +117,7 @@ def _netdev(folder: Path) -> Netdev:
         phys_port_name=read_attribute(folder / "phys_port_name"),
         phys_switch_id=read_attribute(folder / "phys_switch_id"),
         bonded=_exists(folder / "bonding_slave"),
-        child=_exists(folder / "parent"),
+        child=is_child(folder),
     )
 
 
@@ -134,19 +144,19 @@ def _vf(link: Path) -> Vf:
     address = link_target(link)
     if address is None or not is_address(address):
         return Vf(None)
-    guids = dict(_read_each(link / "infiniband", lambda device: (device.name, read_attribute(device / "node_guid"))))
+    guids = dict(_own_rdma(link, lambda device: (device.name, read_attribute(device / "node_guid"))))
     return Vf(
         address=address,
         exists=_exists(link),
         driver=link_target(link / "driver"),
-        netdev=bool(list_entries(link / "net")),
+        netdev=bool(own_netdevs(link)),
         rdma=bool(guids) or bool(list_entries(link / "infiniband_verbs")),
         rdma_here=bool(guids),
         node_guid=next(iter(guids.values()), None),
         # A netdev in another network namespace leaves an empty folder here.
         lacks_netdev=not _exists(link / "net"),
-        netdevs=netdevs_of(link),
-        rdma_names=tuple(guids),
+        netdevs=all_netdevs(link),
+        rdma_names=tuple(names_in(link / "infiniband")),
     )
 
 

@@ -6,7 +6,6 @@ driver recreates its netdev, down and with the default MTU (mlx5_detach_device i
 this for a PF that already has its VFs.
 """
 
-import errno
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +17,9 @@ from advertiser.init.vf_settings_writer import VfSettingsWriter
 from advertiser.inventory.facts import PciFunction
 from advertiser.inventory.init_plan import ForbiddenError, Plan
 from mooring.files import read_file
+from mooring.nic.function_devices import own_netdevs
 from mooring.nic.pf_drivers import PF_MTU_LIMITS_VFS
+from mooring.nic.refusals import errno_name
 
 _IFF_UP = 0x1
 _log = structlog.get_logger()
@@ -31,7 +32,7 @@ def bring_up(device: Path, pf: str, writer: VfSettingsWriter) -> None:
         writer.bring_up(pf)
     except OSError as refused:
         raise ForbiddenError(
-            f"{pf}: the PF cannot be brought up ({_symbol(refused)}); see the kernel's log"
+            f"{pf}: the PF cannot be brought up ({errno_name(refused)}); see the kernel's log"
         ) from refused
     if was_up is False:
         _log.info("PF was down and is up now", pf=pf)
@@ -47,7 +48,7 @@ def set_mtu(device: Path, plan: Plan, writer: VfSettingsWriter) -> None:
     try:
         writer.set_mtu(plan.pf, plan.mtu)
     except OSError as refused:
-        raise ForbiddenError(f"{plan.pf}: the PF rejects mtu {plan.mtu} ({_symbol(refused)})") from refused
+        raise ForbiddenError(f"{plan.pf}: the PF rejects mtu {plan.mtu} ({errno_name(refused)})") from refused
 
 
 def with_team(function: PciFunction, pf: str, kind_of: Callable[[str], str | None] = master_kind) -> PciFunction:
@@ -82,17 +83,9 @@ def mtu_of(device: Path, netdev: str) -> int | None:
 def _vf_mtus(devices: Path, function: PciFunction) -> Iterator[tuple[str, int]]:
     here = [devices / vf.address for _, vf in sorted(function.vfs.items()) if vf.address is not None and vf.netdev]
     for device in here:
-        for name in _netdevs(device):
+        for name in own_netdevs(device):
             if (mtu := mtu_of(device, name)) is not None:
                 yield name, mtu
-
-
-def _netdevs(device: Path) -> list[str]:
-    """Return a function's netdevs; none if its driver was just unbound, for example because a pod gets the VF."""
-    try:
-        return sorted(netdev.name for netdev in (device / "net").iterdir())
-    except OSError:
-        return []
 
 
 def _is_up(device: Path, pf: str) -> bool | None:
@@ -101,7 +94,3 @@ def _is_up(device: Path, pf: str) -> bool | None:
         return bool(int(text, 16) & _IFF_UP)
     except ValueError:
         return None
-
-
-def _symbol(refused: OSError) -> str:
-    return errno.errorcode.get(refused.errno or 0, str(refused.errno))

@@ -31,8 +31,9 @@ from mooring.indexes import Indexes
 from mooring.locks import hold, hold_all
 from mooring.names import LinkType
 from mooring.nic.pf_drivers import without_rates
+from mooring.nic.refusals import NO_SUCH_SETTING, errno_name
 from mooring.nic.settings import VfSettings
-from mooring.nic.write_again import NO_SUCH_SETTING, OFF_IS_NOT_TAKEN
+from mooring.nic.write_again import OFF_IS_NOT_TAKEN
 from mooring.records.run_folder import PREPARING, READY
 
 _NUMVFS, _AUTOPROBE = "sriov_numvfs", "sriov_drivers_autoprobe"
@@ -204,7 +205,7 @@ class PfPreparer:
         except OSError as refused:
             # EOPNOTSUPP: the device does not support rates, so no VF can have a min rate.
             if refused.errno != errno.EOPNOTSUPP:
-                name = errno.errorcode.get(refused.errno or 0, str(refused.errno))
+                name = errno_name(refused)
                 raise ForbiddenError(f"{plan.pf}: the NIC rejects rates 0/0 for its VFs ({name})") from refused
 
     def _prepare_vfs(self, function: PciFunction, plan: Plan, link: LinkType, host: Host) -> None:
@@ -296,7 +297,7 @@ class PfPreparer:
         try:
             write()
         except OSError as refused:
-            name = errno.errorcode.get(refused.errno or 0, str(refused.errno))
+            name = errno_name(refused)
             kind = NoSuchSettingError if refused.errno in NO_SUCH_SETTING else ForbiddenError
             raise kind(f"{pf}: VF {index}: the NIC rejects {names} ({name})") from refused
 

@@ -1,4 +1,4 @@
-"""What a host offers: its facts as read, the offer, and the rules that derive an inventory or a plan of `init`.
+"""Derive an inventory, or a plan for `init`, from a host's facts and the operator's offer.
 
-Pure: values in, values out. Nothing here reads a file, calls the kernel or depends on the API server.
+Pure: values in, values out. Reads no files, calls no kernel, and does not use the API server.
 """

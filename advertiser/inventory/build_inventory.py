@@ -1,7 +1,7 @@
-"""Build an inventory from a host's facts: values in, an inventory and the reasons for what is not in it, out.
+"""Build an inventory from a host's facts; return with it the reasons why NICs and VFs are not on offer.
 
-A NIC that cannot be described is ignored by name and never hides the others. A PF that can be described, but whose VFs
-may not be used, is in the inventory with them ``out``, so that the scheduler can report why.
+A NIC that cannot be described is ignored, with a reason, and does not affect others. A PF with unusable VFs is in the
+inventory, and the VFs are ``out``, so that the scheduler can report why.
 """
 
 from collections import defaultdict
@@ -26,7 +26,7 @@ from mooring.nic.pci import vf_address
 
 @dataclass(frozen=True, slots=True)
 class IgnoredNic:
-    """A NIC that is not in the inventory; ``name`` is its netdev's, where it has one."""
+    """A NIC that is not in the inventory; ``name`` is its netdev, None without one."""
 
     pci: str
     why: str
@@ -35,7 +35,7 @@ class IgnoredNic:
 
 @dataclass(frozen=True, slots=True)
 class VfWarning:
-    """VFs of the PF ``pf`` that are on offer although something is wrong with them."""
+    """A fault of VFs of the PF ``pf`` that are on offer nevertheless."""
 
     pf: str
     vfs: Indexes
@@ -44,7 +44,7 @@ class VfWarning:
 
 @dataclass(frozen=True, slots=True)
 class InventoryResult:
-    """What a host offers, what it has but does not offer, and what is wrong with VFs that it offers."""
+    """A host's inventory, the NICs that are not in it, and faults of VFs on offer."""
 
     inventory: Inventory
     ignored: tuple[IgnoredNic, ...]
@@ -52,7 +52,7 @@ class InventoryResult:
 
 
 def build_inventory(host: Host, offer: Offer, cluster_facts: ClusterFacts, node: str) -> InventoryResult:
-    """Judge every NIC of a host; raises nothing, whatever the facts are."""
+    """Return the inventory of the node ``node``; never raise, whatever the facts are."""
     pfs: list[Pf] = []
     keys: list[PortKey | None] = []
     ignored: list[IgnoredNic] = []
@@ -71,10 +71,10 @@ def build_inventory(host: Host, offer: Offer, cluster_facts: ClusterFacts, node:
 
 
 def _warnings(function: PciFunction, pf: Pf) -> Iterator[VfWarning]:
-    """Yield what is wrong with a PF's VFs on offer; on InfiniBand GUIDs are the subnet's and the pod's affair.
+    """Yield the faults of a PF's VFs on offer. On InfiniBand the subnet and the pod decide about GUIDs.
 
     In shared mode any pod with NET_ADMIN can rename the RDMA device of a PF (nldev_set_doit in the kernel's
-    drivers/infiniband/core/nldev.c): that takes nothing off the inventory but the name.
+    drivers/infiniband/core/nldev.c). Then only the name is missing from the inventory.
     """
     if pf.rdma is None and function.rdma:
         name = function.rdma[0].name
@@ -90,7 +90,7 @@ def _warnings(function: PciFunction, pf: Pf) -> Iterator[VfWarning]:
 def _describe(
     function: PciFunction, host: Host, offer: Offer, cluster_facts: ClusterFacts, node: str
 ) -> tuple[Pf, PortKey | None]:
-    """Return a PF, and what it has in common with others on its cable."""
+    """Return a PF and its `PortKey`, which PFs on the same cable share; raise UnfitError."""
     vfs = _count(function)
     name, at = pf_port(function)
     terms = _terms(function, offer, host, node)
@@ -127,9 +127,10 @@ def _describe(
 
 
 def _have_netdevs(function: PciFunction, host: Host) -> bool:
-    """Return whether every VF of an InfiniBand PF has a netdev, on the host or in a pod.
+    """Return whether the VFs of an InfiniBand PF have netdevs, on the host or in pods.
 
-    One that moves lacks it for a moment, and counts only where all do: IPoIB's netdev is made again with its device.
+    A VF that is being moved lacks its netdev for a moment, because IPoIB recreates the netdev with the RDMA device.
+    Such VFs count as without a netdev only if all VFs lack one.
     """
     with_device = [vf for vf in function.vfs.values() if vf.rdma]
     return not any(vf.lacks_netdev for vf in [vf for vf in with_device if not _moves(vf, host)] or with_device)
@@ -141,7 +142,7 @@ def _moves(vf: Vf, host: Host) -> bool:
 
 
 def _allow(terms: Terms) -> Allow:
-    """Return what pods may request; a forced VLAN too, so that a scheduler that does not know it refuses no other."""
+    """Return what pods may request; with a forced VLAN also that VLAN, for schedulers that do not know ``vlan``."""
     return terms.allow if terms.vlan is None else replace(terms.allow, vlan=Indexes.of([terms.vlan]))
 
 
@@ -152,7 +153,7 @@ def _obstacle(function: PciFunction, host: Host) -> str | None:
 
 
 def _count(function: PciFunction) -> int:
-    """Return how many VFs the PF has now."""
+    """Return the PF's current number of VFs; raise UnfitError if it has none or sysfs is inconsistent."""
     if not function.sriov:
         raise UnfitError(why_without_sriov(function))
     counts: dict[str, int] = {}
@@ -175,19 +176,22 @@ def _terms(function: PciFunction, offer: Offer, host: Host, node: str) -> Terms:
     terms = offer.terms(candidate(function, host, node))
     if terms is None:
         raise UnfitError("not on offer")
-    # A VF that was assigned had an RDMA device then, wherever it is now; one whose entry went meanwhile, too.
+    # An assigned VF had an RDMA device when it was assigned, wherever that is now. That also holds for unsettled VFs.
     if not any(vf.rdma or vf.address in host.ledger or vf.address in host.unsettled for vf in function.vfs.values()):
         raise UnfitError("none of its VFs has an RDMA device")
     return terms
 
 
 def _place(function: PciFunction, vfs: int) -> tuple[str, int]:
-    """Return VF 0's address and the stride: as the device reports, else (kernels before 4.13) from the first VFs."""
+    """Return VF 0's PCI address and the stride, from sriov_offset and sriov_stride.
+
+    Kernels before 4.13 do not have these files; there both come from the addresses of the first VFs.
+    """
     offset, stride = port.number(function.offset, LAST), port.number(function.stride, LAST)
     try:
         if offset is None or stride is None:
             return _place_by_vfs(function)
-        # A device with one VF may have any stride (PCIe base specification, SR-IOV, VF Stride).
+        # With one VF the stride can have any value (PCIe base specification, SR-IOV, VF Stride).
         stride = max(stride, 1) if vfs == 1 else stride
         if stride == 0:
             raise UnfitError(f"sriov_stride is 0 with {vfs} VFs")
@@ -213,10 +217,10 @@ def _place_by_vfs(function: PciFunction) -> tuple[str, int]:
 def _judged(
     function: PciFunction, layout: VfLayout, on_offer: Indexes, context: PfContext
 ) -> Iterator[tuple[int, tuple[str, int]]]:
-    """Yield each VF that may not be used, with the reason and the min rate that it still holds."""
+    """Yield index, reason and reserved min rate in Mb/s of each VF that cannot be used."""
     for index in range(layout.vfs):
         found = unusable_reason(index, function.vfs.get(index), layout, context)
-        # A VF that the operator has set aside matters only for a rate that is still held on it.
+        # A VF that the operator has set aside is listed only if a rate is still reserved on it.
         if found is not None and (index in on_offer or found[1]):
             yield index, found
 
@@ -229,7 +233,7 @@ def _outs(judged: Iterator[tuple[int, tuple[str, int]]]) -> tuple[Out, ...]:
 
 
 def _refuse_unreadable(pf: Pf, others: list[Pf]) -> None:
-    """Leave out of the annotation what its readers would refuse: an invalid name would hide every other PF."""
+    """Raise UnfitError if readers would reject an inventory with this PF: one invalid PF would hide all others."""
     if pf.name in (other.name for other in others):
         raise UnfitError(f"the netdev {pf.name!r} belongs to another PF, too")
     try:

@@ -1,9 +1,9 @@
-"""Tell a VF's reason to be out only once it has lasted: one look may fall between two changes of the host.
+"""Publish transient reasons of VFs only after they have lasted.
 
-A VF moves in several steps, and the API server's watch comes after them: for some milliseconds a ledger entry has no
-assignment yet, or a VF neither netdev nor pod. Such a reason is looked at again after `CONFIRM_S` before it is told.
-One that was told is looked at again too, since its end may announce itself by no event. That is after as long as it
-has lasted already, `LONGEST_S` at most, so that a reason that stays costs few looks.
+A VF moves in several steps, and the API server's watch reports them later. For some milliseconds a ledger entry has no
+assignment, or a VF has neither netdev nor pod. A reason that can be transient is published only if another scan after
+`CONFIRM_S` finds it again. A published reason is also scanned again, because no event may report its end: after as
+long as it has lasted, but at most `LONGEST_S`. So a permanent reason costs few scans.
 """
 
 from collections.abc import Iterator, Mapping
@@ -13,31 +13,35 @@ from advertiser.inventory.vf_state import may_be_transient
 from mooring.annotations.inventory import Inventory, Out, Pf
 from mooring.indexes import Indexes
 
-# A VF's move and the news of it take well under a second.
+# Seconds until a reason is confirmed. A VF's move and the events about it take well under a second.
 CONFIRM_S = 1.5
 LONGEST_S = 10.0
-# The VF ``index`` of the PF at an address.
+# The PCI address of a PF and the index of its VF.
 VfKey = tuple[str, int]
 _Reason = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True)
 class Sighting:
-    """A reason that was found at every scan since ``since_s``; ``told`` is what the inventory says until it lasts."""
+    """A reason that every scan has found since ``since_s``; ``told`` is published until the reason is confirmed."""
 
     reason: _Reason
     since_s: float
     told: _Reason | None = None
 
     def due_s(self, now_s: float) -> float:
-        """Return when to scan again, in seconds of the same clock."""
+        """Return when to scan again, in seconds of the clock of ``since_s``."""
         age_s = now_s - self.since_s
         return self.since_s + CONFIRM_S if age_s < CONFIRM_S else now_s + min(age_s, LONGEST_S)
 
 
 @dataclass(frozen=True, slots=True)
 class DebounceResult:
-    """An inventory that tells only what has lasted, what is waited for, and when to scan again (None: no need to)."""
+    """The inventory with confirmed reasons only.
+
+    ``sightings`` are for the next call, ``due_s`` is when to scan again (None: no need). ``pending``: a reason waits
+    for confirmation.
+    """
 
     inventory: Inventory
     sightings: Mapping[VfKey, Sighting] = field(default_factory=dict)
@@ -47,14 +51,14 @@ class DebounceResult:
 
 @dataclass(frozen=True, slots=True)
 class ScanPeriod:
-    """When a scan began and ended, in seconds of a monotonic clock: what it found held at some moment between."""
+    """When a scan began and ended, in seconds of a monotonic clock."""
 
     began_s: float
     ended_s: float
 
 
 def debounce(inventory: Inventory, before: Mapping[VfKey, Sighting], at: ScanPeriod) -> DebounceResult:
-    """Judge one scan; ``before`` are the sightings of the previous one."""
+    """Return the debounced result of one scan; ``before`` are the sightings of the previous scan."""
     sightings: dict[VfKey, Sighting] = {}
     pfs = tuple(_debounced(pf, before, sightings, at) for pf in inventory.pfs)
     return DebounceResult(
@@ -78,7 +82,7 @@ def _debounced(pf: Pf, before: Mapping[VfKey, Sighting], found: dict[VfKey, Sigh
 
 
 def _reasons(pf: Pf) -> Iterator[tuple[int, _Reason]]:
-    """Yield each VF that is out, in the order of their indexes, as the inventory is built."""
+    """Yield index and reason of each VF that is out, ordered by index."""
     yield from sorted((index, (out.why, out.min_tx_rate)) for out in pf.out for index in out.vfs)
 
 

@@ -1,9 +1,10 @@
-"""Which settings of a VF each PF supports through rtnetlink, by the name of the setting.
+"""List which VF settings each PF driver supports through rtnetlink.
 
-Read from the ``ndo_set_vf_*`` functions of each driver in Linux 6.12. A driver that is not listed supports none, so a
-request for one is refused before placement rather than on the node. On InfiniBand the netdev is IPoIB's, which only has
-a GUID and a link state to set, and hands both to the RDMA driver below (ib_set_vf_guid, ib_set_vf_link_state in
-drivers/infiniband/core/verbs.c). Only mlx5_ib has operations for them (mlx5_ib_dev_sriov_ops): mlx4 refuses both.
+Source: the ``ndo_set_vf_*`` functions of each driver in Linux 6.12 and 7.2, which agree here. The lists in
+`tests/advertiser/inventory/drivers` have them all. A driver that is not listed supports no setting, so the scheduler
+rejects a request for one, instead of the node. On InfiniBand the netdev is IPoIB's: it has only a GUID and a link
+state to set, and passes both to the RDMA driver (ib_set_vf_guid, ib_set_vf_link_state in
+drivers/infiniband/core/verbs.c). Only mlx5_ib implements them (mlx5_ib_dev_sriov_ops); mlx4 rejects both.
 """
 
 from advertiser.inventory.facts import PciFunction
@@ -19,24 +20,29 @@ _INFINIBAND = frozenset({"guid", "link_state"})
 
 _BY_DRIVER = {
     "mlx5_core": _ETHERNET | _BOTH_RATES,
-    # mlx4_set_vf_rate refuses any min_tx_rate (EPROTONOSUPPORT), and a max_tx_rate is in force only with a VLAN and
-    # priority 0 (mlx4_is_vf_vst_and_prio_qos): a pod with one and without the other would not get what it requests.
+    # mlx4_set_vf_rate rejects any min_tx_rate (EPROTONOSUPPORT), and a max_tx_rate is in force only with a VLAN and
+    # priority 0 (mlx4_is_vf_vst_and_prio_qos). A pod without that VLAN would not get the rate that it requests.
     "mlx4_core": _ETHERNET - {"trust"},
     "ice": _ETHERNET | _BOTH_RATES,
-    # i40e_ndo_set_vf_bw and ixgbe_ndo_set_vf_bw refuse any min_tx_rate.
+    # i40e_ndo_set_vf_bw and ixgbe_ndo_set_vf_bw reject any min_tx_rate.
     "i40e": _ETHERNET | _MAX_RATE,
     "ixgbe": _ETHERNET | _MAX_RATE,
     # igb_ndo_set_vf_bw supports only the 82576.
     "igb": _ETHERNET - {"link_state"},
-    # bnxt_set_vf_vlan refuses a priority without a VLAN only, as Mooring does.
+    # bnxt_set_vf_vlan rejects only a priority without a VLAN, as Mooring does.
     "bnxt_en": _ETHERNET | _BOTH_RATES,
-    # hclge_vf_rate_param_check refuses any min_tx_rate.
+    # hclge_vf_rate_param_check rejects any min_tx_rate.
     "hns3": _ETHERNET | _MAX_RATE,
-    # The software NIC on which Mooring is tested with the kernel's own SR-IOV core.
+    # ionic_set_vf_vlan rejects any priority, ionic_set_vf_rate any min_tx_rate.
+    "ionic": (_ETHERNET - {"qos"}) | _MAX_RATE,
+    # be_set_vf_tx_rate rejects any min_tx_rate, and a max_tx_rate that is no whole percentage of the link's speed. Only
+    # the firmware says whether a VF has RDMA (be_roce_supported).
+    "be2net": _ETHERNET - {"trust"},
+    # The software NIC that tests use with the kernel's own SR-IOV core.
     "simvf": _ETHERNET | _BOTH_RATES,
 }
-# BlueField's devices (mlx5_core_pci_table), and what one supports whose switch another system manages:
-# mlx5_eswitch_set_vport_mac is the one function of these that does not ask mlx5_esw_allowed.
+# BlueField's devices (mlx5_core_pci_table), and the settings of a PF whose switch another system manages: of these
+# functions only mlx5_eswitch_set_vport_mac does not check mlx5_esw_allowed.
 _BLUEFIELD = frozenset({"0xa2d2", "0xa2d6", "0xa2dc", "0xa2df"})
 _UNMANAGED = frozenset({"mac"})
 
@@ -50,11 +56,11 @@ def settings_of(function: PciFunction, link: LinkType) -> frozenset[str]:
 
 
 def refused_settings(settings: VfSettings, function: PciFunction, link: LinkType) -> tuple[str, ...]:
-    """Return the names of those of ``settings`` that a PF has no operation for, or none that it is allowed.
+    """Return the names of ``settings`` that a PF does not support or is not allowed to change.
 
-    On Ethernet a driver that is not listed must be tried: only then is it known what it refuses. On InfiniBand IPoIB
-    handles settings for every driver (ipoib_netdev_ops_pf in drivers/infiniband/ulp/ipoib/ipoib_main.c), and those that
-    have the operations are known.
+    On Ethernet a driver that is not listed may support any setting, so the kernel decides. On InfiniBand IPoIB accepts
+    settings for every driver (ipoib_netdev_ops_pf in drivers/infiniband/ulp/ipoib/ipoib_main.c), and the drivers that
+    support them are listed.
     """
     taken = settings_of(function, link)
     if link == "ethernet" and taken == frozenset():
@@ -63,12 +69,12 @@ def refused_settings(settings: VfSettings, function: PciFunction, link: LinkType
 
 
 def manages_switch(function: PciFunction) -> bool:
-    """Return whether a PF is the manager of its embedded switch; on the host of a BlueField the ARM side may be.
+    """Return whether a PF manages its embedded switch; a BlueField's ARM side can manage it instead of the host.
 
-    mlx5 refuses the other PFs a VLAN, rates, trust, spoof check and link state of their VFs with EPERM
-    (mlx5_esw_allowed in drivers/net/ethernet/mellanox/mlx5/core/eswitch.h). The same capability of the firmware decides
-    whether the PF's port has a switch id (mlx5e_devlink_port_register, since Linux 5.13), so that nothing has to be
-    tried on a VF. Before that no PF had one in legacy mode: without a BlueField's device id the answer is yes.
+    For other PFs mlx5 rejects VLAN, rates, trust, spoof check and link state of VFs with EPERM (mlx5_esw_allowed in
+    drivers/net/ethernet/mellanox/mlx5/core/eswitch.h). The same firmware capability decides whether the PF's port has a
+    switch id (mlx5e_devlink_port_register, since Linux 5.13), so no setting has to be tried on a VF. On older kernels
+    no PF in legacy mode has one: there only a BlueField's device id means no.
     """
     if function.driver != "mlx5_core" or function.device not in _BLUEFIELD:
         return True

@@ -1,4 +1,4 @@
-"""A host's SR-IOV devices, as read and not judged: text of sysfs files, None where unreadable.
+"""Types for a host's SR-IOV devices as read from sysfs: the text of each file, None if it cannot be read.
 
 Sources: Documentation/ABI/testing/sysfs-bus-pci and sysfs-class-net, ABI/stable/sysfs-class-infiniband in the kernel.
 """
@@ -17,13 +17,13 @@ from mooring.records.without_devices import WithoutDevices
 Text = str | None
 # DEVLINK_ESWITCH_MODE_* in include/uapi/linux/devlink.h.
 EswitchMode = Literal["legacy", "switchdev"]
-# Which VF a pod holds: the pod's uid, then PF, VF and PCI address as its assignment names them.
+# A VF that a pod holds: the pod's uid, and PF, VF index and PCI address as in its assignment.
 AssignedVfKey = tuple[str, str, int, str]
 
 
 @dataclass(frozen=True, slots=True)
 class Netdev:
-    """A network device of a PF: ``bonded`` is a slave of a bond, ``child`` an IPoIB child on another one's port."""
+    """A netdev of a PF. ``bonded``: it is a port of a bond; ``child``: it is an IPoIB child of another netdev."""
 
     name: str
     type: Text = None
@@ -59,9 +59,10 @@ class RdmaDevice:
 class Vf:
     """A VF behind its PF's link ``virtfnN``; ``address`` is None if that is not a link to a PCI function.
 
-    ``exists``: the function exists, ``netdev``: it has one in this namespace, ``lacks_netdev``: it has none in any,
-    ``rdma``: it has an RDMA device, in whichever namespace, ``rdma_here``: in this one. ``node_guid`` is that device's,
-    None if it is not in this namespace. ``netdevs`` and ``rdma_names`` are those in this namespace.
+    ``exists``: the PCI function exists. ``netdev``: it has a netdev in this namespace; ``lacks_netdev``: in no
+    namespace. ``rdma``: it has an RDMA device in any namespace; ``rdma_here``: in this one. ``node_guid`` is that
+    device's, None if it is not in this namespace. ``netdevs`` (name and index) and ``rdma_names`` are in this
+    namespace.
     """
 
     address: str | None
@@ -77,16 +78,16 @@ class Vf:
 
     @property
     def devices(self) -> VfDevices:
-        """Return what decides who uses it."""
+        """Return the devices by which `mooring.nic.vf_users` decides who uses the VF."""
         is_away = self.rdma and not self.rdma_here
         return VfDevices(self.address or "", self.driver, self.netdevs, self.rdma_names, is_away)
 
 
 @dataclass(frozen=True, slots=True)
 class PciFunction:
-    """A NIC's PCI function, except this machine's own VFs; ``path`` are the PCI functions above it, from the root.
+    """A NIC's PCI function that is not a VF of this machine; ``path`` are the PCI bridges above it, from the root.
 
-    ``sriov``: the kernel shows SR-IOV's files for it. ``vf_settings``: its driver has settings of its VFs in sysfs.
+    ``sriov``: sysfs has SR-IOV's files for it. ``vf_settings``: its driver shows the settings of its VFs in sysfs.
     """
 
     address: str
@@ -110,14 +111,13 @@ class PciFunction:
 class Host:
     """A whole host at one moment.
 
-    ``ledger`` has the entries by PCI address, None for one that cannot be read; ``unsettled`` are the addresses whose
-    entry changed while the rest was read. ``altnames`` are by PF netdev; ``preparing`` are the PFs that `init` works
-    on. ``eswitch`` are the modes of the PFs' switches by PCI address, without those that devlink does not report.
-    ``without_devices`` are the containers that the CRI shim has found so. ``rdma_exclusive``: an RDMA device is in one
-    network namespace only. ``node_check`` is what `mooring-node check` has left, None where it has left nothing;
-    ``shim_bypass`` is that the kubelet is led past a shim that has failed, None where it is not.
-    ``vf_faults`` is what the CNI server has found wrong, None where it has left nothing.
-    ``uses`` decides who uses a VF.
+    ``ledger`` has the entries by PCI address, None for one that cannot be read. ``unsettled`` are the addresses whose
+    entry changed during the read. ``altnames`` are by PF netdev. ``preparing`` are the PCI addresses of the PFs that
+    `init` is preparing. ``eswitch`` are the modes of the PFs' switches by PCI address, as far as devlink reports them.
+    ``without_devices`` are the containers that lack devices, as the CRI shim reports. ``rdma_exclusive``: each RDMA
+    device is in one network namespace. ``node_check`` is the report of `mooring-node check`, ``shim_bypass`` describes
+    the bypass of a failed shim, ``vf_faults`` is the CNI server's report; each is None if it does not exist.
+    ``uses`` are the facts that decide who uses a VF.
     """
 
     boot: str
@@ -140,8 +140,8 @@ class Host:
 class ClusterFacts:
     """The cluster's facts about this node.
 
-    ``assigned`` maps VFs to the pods with live assignments, None if the cluster was not read; ``drained`` are the
-    entries of the drain annotation, ``<pf>`` or ``<pf>/<vf>``.
+    ``assigned`` are the VFs of pods with live assignments, None if they were not read. ``drained`` are the entries of
+    the drain annotation, ``<pf>`` or ``<pf>/<vf>``.
     """
 
     assigned: frozenset[AssignedVfKey] | None = None

@@ -1,12 +1,12 @@
-"""NICs without SR-IOV's files in sysfs: why they have none.
+"""Explain why a NIC has no SR-IOV files in sysfs.
 
-The kernel shows ``sriov_*`` only for a physical function that can have VFs. A function whose TotalVFs is 0, as from
-firmware with SR-IOV off (sriov_init in drivers/pci/iov.c), and a VF do not have them. A VF of this machine's own has
-the link ``physfn`` (pci_iov_sysfs_link). One that a hypervisor gave to this machine does not; its ids or its driver
-identify it, whichever driver it has or none. These are those of Linux 6.12: mlx5_core_pci_table and mlx4_pci_table
-(``*_PCI_DEV_IS_VF``), bnxt_pci_tbl, iavf_devids.h, IDPF_DEV_ID_VF, ixgbevf/defines.h, igbvf/vf.h, hnae3.h
-(HNAE3_DEV_ID_VF and HNAE3_DEV_ID_RDMA_DCB_PFC_VF; hns3 drives PFs too), efa_pci_tbl, ena_pci_id_tbl.h,
-MANA_VF_DEVICE_ID in include/net/mana/gdma.h.
+The kernel shows ``sriov_*`` only for a physical function that can have VFs. VFs do not have these files, nor do
+functions whose TotalVFs is 0, for example because SR-IOV is off in the firmware (sriov_init in drivers/pci/iov.c). This
+machine's own VFs have a link ``physfn`` (pci_iov_sysfs_link). VFs that a hypervisor passed to this machine do not;
+their PCI ids or their driver identify them. The ids are those of Linux 6.12 and 7.2: mlx5_core_pci_table and
+mlx4_pci_table (``*_PCI_DEV_IS_VF``), bnxt_pci_tbl, iavf_devids.h, IDPF_DEV_ID_VF, ixgbevf/defines.h, igbvf/vf.h,
+hnae3.h (HNAE3_DEV_ID_VF and HNAE3_DEV_ID_RDMA_DCB_PFC_VF; hns3 drives PFs too), efa_pci_tbl,
+ena_pci_id_tbl.h, MANA_VF_DEVICE_ID in include/net/mana/gdma.h, ionic_id_table, erdma_pci_tbl (its PCI class is not a NIC's).
 """
 
 from advertiser.inventory.facts import PciFunction
@@ -24,6 +24,7 @@ _INTEL = (
 )
 _HNS3 = (0xA22E, 0xA22F)
 _EFA, _ENA, _MANA = (0xEFA0, 0xEFA1, 0xEFA2, 0xEFA3), (0xEC20, 0xEC21), (0x00BA,)
+_IONIC, _ERDMA = (0x1003,), (0x107F,)
 _VFS = {
     0x15B3: {*_MLX4, *_MLX5},
     0x14E4: {*_BNXT},
@@ -31,15 +32,17 @@ _VFS = {
     0x19E5: {*_HNS3},
     0x1D0F: {*_EFA, *_ENA},
     0x1414: {*_MANA},
+    0x1DD8: {*_IONIC},
+    0x1DED: {*_ERDMA},
 }
 _IDS = frozenset(f"{vendor:04x}:{device:04x}" for vendor, devices in _VFS.items() for device in devices)
-# Drivers that only drive VFs.
+# Drivers for VFs only.
 _VF_DRIVERS = frozenset({"efa", "iavf", "igbvf", "ixgbevf"})
-_CLOUD_NAMES = {"efa": "EFA", "ena": "ENA", "mana": "MANA"}
+_CLOUD_NAMES = {"efa": "EFA", "ena": "ENA", "erdma": "eRDMA", "mana": "MANA"}
 
 
 def why_without_sriov(function: PciFunction) -> str:
-    """Return why a NIC does not have SR-IOV's files, as far as its ids and its driver show."""
+    """Return why a NIC has no SR-IOV files, as far as its PCI ids and its driver show."""
     ids = ":".join((text or "").removeprefix("0x") for text in (function.vendor, function.device))
     if ids in _IDS or function.driver in _VF_DRIVERS:
         kind = _CLOUD_NAMES.get(function.driver or "", ids)

@@ -1,7 +1,8 @@
-"""Decide from a host's facts what `init` makes of a PF: how many VFs, which settings each, what forbids it.
+"""Plan what `init` does with a PF: how many VFs to create, and which settings to write; or why it must not.
 
-Takes facts and terms, returns a `Plan` or raises `ForbiddenError`; reads and changes nothing. VFs that exist in the
-wanted number stay: only missing settings are added, so that a second run, or one after a crash, has the same result.
+Takes facts and terms and returns a `Plan` or raises `ForbiddenError`; does no I/O. If the PF already has the requested
+number of VFs, they stay, and only missing settings are added. So a second run, or a run after a crash, has the same
+result.
 """
 
 import errno
@@ -16,6 +17,7 @@ from mooring.indexes import LAST, Indexes
 from mooring.names import LinkType
 from mooring.nic import node_guid
 from mooring.nic.pf_drivers import MIN_RATE_IS_A_WEIGHT
+from mooring.nic.refusals import errno_name
 from mooring.nic.settings import VfSettings
 from mooring.nic.vf_addresses import vf_guid as vf_guid
 from mooring.nic.vf_addresses import vf_mac as vf_mac
@@ -24,13 +26,14 @@ from mooring.records.ledger import LedgerEntry
 
 # The driver of a PF's VFs, if it differs from the PF's.
 _VF_DRIVERS = {"ice": "iavf", "i40e": "iavf", "ixgbe": "ixgbevf", "igb": "igbvf"}
-# A PF's answer for a VF without an admin MAC.
+# A PF reports this MAC for a VF without an admin MAC.
 NO_MAC = "00:00:00:00:00:00"
 _FIRMWARE = (
     "raise the limit in the device's firmware, for NVIDIA `mlxconfig -d {pci} set SRIOV_EN=1 NUM_OF_VFS={vfs}`, and "
     "restart the machine"
 )
-# What a refusal of sriov_numvfs by the kernel means (drivers/pci/iov.c, sriov_enable), and what a person can do.
+# What the kernel's error for sriov_numvfs means (sriov_numvfs_store and sriov_enable in drivers/pci/iov.c, the same in
+# Linux 6.12 and 7.2), and what the operator can do.
 _ADVICE = {
     errno.ENOMEM: "the BIOS gave the device too little address space or too few buses: enable SR-IOV and "
     "'above 4G decoding' there, or boot with pci=realloc",
@@ -39,8 +42,12 @@ _ADVICE = {
     errno.ERANGE: _FIRMWARE,
     errno.EINVAL: _FIRMWARE,
     errno.ENOSPC: _FIRMWARE,
-    errno.EIO: "the device did not answer: enable the IOMMU in the BIOS and boot with iommu=pt",
-    errno.ENODEV: "the device has no SR-IOV capability: enable SR-IOV in the BIOS",
+    # InitialVFs in the SR-IOV capability differs from TotalVFs (sriov_enable), or a command of the driver failed, which
+    # mlx5 reports so for most reasons (cmd_status_to_err).
+    errno.EIO: "the device's firmware is at fault: it reports another number of initial VFs than of all VFs, or it "
+    "rejected a command of the driver: see the kernel's log, update the firmware, or set the number of VFs there again "
+    "and restart the machine",
+    errno.ENODEV: "the device or the function that its VFs depend on is gone: see the kernel's log",
     errno.EROFS: "sysfs is mounted read-only, but init writes to it",
     errno.EACCES: "init must run privileged",
     errno.EPERM: "init must run privileged",
@@ -48,16 +55,16 @@ _ADVICE = {
 
 
 class ForbiddenError(RuntimeError):
-    """A PF that cannot be prepared: which, why, and what to do."""
+    """A PF cannot be prepared; the message says which, why, and what to do."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What to make of one PF.
+    """What `init` does with one PF.
 
-    ``recreate``: its present VFs are removed first, ``left_out`` names the settings of the offer that it does not
-    support. ``has_rates``: whether the VFs' rates can be reset; ``enrols``: all of them must be given rates before the
-    first one gets a min. ``mtu`` is what the PF's netdev gets, None to leave it.
+    ``recreate``: remove its current VFs first. ``left_out`` names settings of the offer that it does not support.
+    ``has_rates``: the VFs' rates can be reset. ``enrols``: every VF must get rates before one gets a min rate. ``mtu``
+    is for the PF's netdev, None to leave it. ``sets_guids``: the VFs' GUIDs can be set.
     """
 
     pci: str
@@ -82,9 +89,10 @@ def plan(
     mode: EswitchMode | None = None,
     uses: HostFacts = NO_FACTS,
 ) -> Plan:
-    """Decide; ``held`` are the ledger's entries by PCI address, ``mode`` is devlink's. Raise ForbiddenError.
+    """Return the plan for a PF; raise ForbiddenError.
 
-    ``uses`` are the facts that decide who uses a VF.
+    ``held`` are the ledger's entries by PCI address, ``mode`` is the eswitch mode that devlink reports, and ``uses``
+    are the facts that decide who uses a VF.
     """
     if is_in_switchdev(function, mode):
         command = f"`devlink dev eswitch set pci/{function.address} mode legacy`"
@@ -111,7 +119,7 @@ def plan(
         raise ForbiddenError(f"{pf}: {why}: to accept that, add `end_lag: true` beside `vfs` in the offer")
     own = function.driver or ""
     left_out = refused_settings(init.settings, function, link)
-    # IPoIB's MTU is its multicast group's, and the PF's netdev limits no VF.
+    # On InfiniBand the multicast group determines IPoIB's MTU, and the PF's netdev does not limit VFs.
     has_mtu = link == "ethernet"
     has_rates = link == "ethernet" and manages_switch(function)
     return Plan(
@@ -132,20 +140,20 @@ def plan(
 def _may_be_in_roce_lag(function: PciFunction) -> bool:
     """Return whether a PF without VFs may be part of a RoCE LAG, whose RDMA device the host may use.
 
-    mlx5_core makes one of bonded PFs in legacy mode without VFs (mlx5_lag_is_roce_lag), and VFs end it:
-    mlx5_eswitch_enable takes the LAG down, and mlx5_lag_check_prereq then refuses to make it again. Only Ethernet PFs
-    join one: mlx5_lag_add_netdev is called by en_main.c and en_rep.c, not by IPoIB (Linux 6.12).
+    mlx5_core builds one from bonded PFs in legacy mode without VFs (mlx5_lag_is_roce_lag). VFs end it:
+    mlx5_eswitch_enable takes the LAG down, and mlx5_lag_check_prereq prevents a new one. Only Ethernet PFs join a LAG:
+    en_main.c and en_rep.c call mlx5_lag_add_netdev, IPoIB does not (Linux 6.12).
     """
     return function.driver == "mlx5_core" and any(netdev.bonded for netdev in function.netdevs)
 
 
 def _settings(wished: VfSettings, left_out: tuple[str, ...], link: LinkType, function: PciFunction) -> VfSettings:
-    """Return what the PF supports of an offer's settings, and what it gets where the offer names none.
+    """Return the supported settings of an offer, with defaults for what the offer does not set.
 
-    On Ethernet spoof check: without it a pod may send from any MAC, and on mlx5 take another VF's (mlx5e_set_mac in
-    drivers/net/ethernet/mellanox/mlx5/core/en_main.c asks nobody). On InfiniBand link state "auto": mlx5's VFs start
-    with the policy Down (mlx5_ib_get_vf_config in the kernel's drivers/infiniband/hw/mlx5/ib_virt.c), and no port of
-    theirs would become active.
+    The default on Ethernet is spoof check on: without it a pod can send from any MAC, and on mlx5 take another VF's MAC
+    (mlx5e_set_mac in drivers/net/ethernet/mellanox/mlx5/core/en_main.c does not check). The default on InfiniBand is
+    link state "auto": mlx5's VFs start with the policy Down (mlx5_ib_get_vf_config in the kernel's
+    drivers/infiniband/hw/mlx5/ib_virt.c), with which no port of theirs becomes active.
     """
     taken = replace(wished, **dict.fromkeys(left_out))
     if link == "ethernet" and taken.spoofchk is None and "spoofchk" in settings_of(function, link):
@@ -156,24 +164,24 @@ def _settings(wished: VfSettings, left_out: tuple[str, ...], link: LinkType, fun
 
 
 def refusal(function: PciFunction, pf: str, attribute: str, value: str, failure: OSError) -> ForbiddenError:
-    """Return the error for a kernel that refused this value of a PF's attribute in sysfs."""
+    """Return the error for a value of a PF's sysfs attribute that the kernel rejected."""
     advice = _ADVICE.get(failure.errno or 0, "see the kernel's log")
     text = advice.format(pci=function.address, vfs=value, driver=function.driver)
-    name = errno.errorcode.get(failure.errno or 0, str(failure.errno))
+    name = errno_name(failure)
     return ForbiddenError(f"{pf}: the kernel rejected {attribute} {value} ({name}): {text}")
 
 
 def shortfall(function: PciFunction, plan: Plan, made: str) -> ForbiddenError:
-    """Return the error for a driver that creates fewer VFs than requested, and reports success."""
+    """Return the error for a driver that reported success, but created only ``made`` VFs."""
     what = f"the driver {function.driver!r} accepted sriov_numvfs {plan.vfs} without an error, but made {made}"
     why = "too few rings are free, virtual machines use VFs, or the firmware is being reset"
     return ForbiddenError(f"{plan.pf}: {what}: {why}; see the kernel's log")
 
 
 def vfs_without_guid(function: PciFunction, link: LinkType, terms: Terms, held: Collection[str]) -> tuple[int, ...]:
-    """Return the VFs that `init` gives a node GUID: bound, on the host, offered, and held by nobody.
+    """Return the indexes of the VFs that lack a node GUID and are bound, on the host, on offer and not held.
 
-    ``held`` are PCI addresses. An InfiniBand VF's GUID is set by itself, before its driver is bound.
+    ``held`` are the PCI addresses of held VFs. On InfiniBand `init` sets the GUID before it binds the driver.
     """
     if link != "ethernet" or not terms.repair_node_guid:
         return ()
@@ -182,17 +190,17 @@ def vfs_without_guid(function: PciFunction, link: LinkType, terms: Terms, held: 
 
 
 def unchecked_vfs(plan: Plan, kept: Indexes, found: Mapping[int, VfSettings]) -> Indexes:
-    """Return those of the VFs that keep their settings whose spoof check is off although the plan has it on."""
+    """Return the VFs of ``kept`` whose spoof check is off although the plan turns it on; ``kept`` are not changed."""
     if not plan.settings.spoofchk:
         return Indexes()
     return Indexes.of(index for index in kept if index in found and found[index].spoofchk is False)
 
 
 def settings_in_order(settings: VfSettings, mac: str | None, *, has_rates: bool = True) -> tuple[VfSettings, ...]:
-    """Return what to write, one message each: MAC, rates, trust, spoofchk, link state.
+    """Return the settings to write, one message each: MAC, rates, trust, spoofchk, link state.
 
-    spoofchk follows the MAC: some drivers check frames against the MAC that the PF has by then. ``mac`` is None on
-    InfiniBand, which does not support rates either.
+    spoofchk comes after the MAC, because some drivers check frames against the MAC that is set then. ``mac`` is None on
+    InfiniBand, which has no rates either.
     """
     rates = VfSettings(min_tx_rate=0, max_tx_rate=0) if mac is not None and has_rates else VfSettings()
     wishes = (
@@ -217,13 +225,13 @@ def _advice(function: PciFunction, vfs: int) -> str:
 
 
 def holders(ledger: Mapping[str, LedgerEntry | None]) -> Mapping[str, str]:
-    """Return who holds each VF that has a ledger entry."""
+    """Return the holder of each VF with a ledger entry, by PCI address."""
     unreadable = "its ledger entry cannot be read"
     return {pci: unreadable if entry is None else f"pod {entry.pod}" for pci, entry in ledger.items()}
 
 
 def _users(function: PciFunction, link: LinkType, uses: HostFacts) -> Iterator[tuple[str, str]]:
-    """Yield the VFs that must stay, and the user of each."""
+    """Yield PCI address and user of each VF that must not be removed."""
     for vf in function.vfs.values():
         if vf.address is None:
             continue
@@ -235,5 +243,5 @@ def _users(function: PciFunction, link: LinkType, uses: HostFacts) -> Iterator[t
 
 
 def _is_by_device(vf: Vf, link: LinkType) -> bool:
-    """Return whether a VF is on the host by its RDMA device alone: InfiniBand without IPoIB."""
+    """Return whether a VF on the host has only an RDMA device and no netdev: InfiniBand without IPoIB."""
     return link == "infiniband" and vf.lacks_netdev and vf.rdma

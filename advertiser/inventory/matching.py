@@ -16,12 +16,12 @@ _MOST_NAMED = 3
 
 
 class UnfitError(ValueError):
-    """Why a NIC cannot be described."""
+    """The NIC cannot be described; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class OfferedPf:
-    """A PF that the offer matches: its name, its link type, and the terms."""
+    """A PF on offer: its name, link type and terms."""
 
     name: str
     link: LinkType
@@ -29,7 +29,7 @@ class OfferedPf:
 
 
 def candidate(function: PciFunction, host: Host, node: str) -> Candidate:
-    """Return the values that the offer's globs match; those that the NIC does not have are empty."""
+    """Return the values that the offer's globs match; values that the NIC lacks are empty."""
     netdev = port.main_netdev(function.netdevs)
     at = port.read_port(netdev, function.rdma)
     own = () if at is None else (pf_name(function.address), *(device.name for device in function.rdma))
@@ -62,7 +62,7 @@ def pf_port(function: PciFunction) -> tuple[str, Port]:
 
 
 def offered_pf(function: PciFunction, host: Host, offer: Offer, node: str) -> OfferedPf | None:
-    """Return how a PF is offered whether or not it has VFs; None if it cannot have any, or is not on offer."""
+    """Return how a PF is offered, even if it has no VFs yet; None if it cannot have VFs or is not on offer."""
     terms = offer.terms(candidate(function, host, node))
     if terms is None or _unfit(function) is not None:
         return None
@@ -71,9 +71,9 @@ def offered_pf(function: PciFunction, host: Host, offer: Offer, node: str) -> Of
 
 
 def entries_without_pf(host: Host, offer: Offer, node: str) -> Iterator[str]:
-    """Yield a complaint for each entry with ``init`` for this node that matches no PF with possible VFs.
+    """Yield a complaint for each entry with ``init`` for this node that matches no PF that can have VFs.
 
-    An earlier entry that decides about a PF causes no complaint: the later entry still matches its PF.
+    An entry counts as matching its PF even if an earlier entry decides about that PF.
     """
     candidates = [(function, candidate(function, host, node)) for function in host.functions]
     for index, entry in enumerate(offer.entries):

@@ -1,32 +1,32 @@
-"""What the operator offers: which PFs, under which network, how much of each. The same file serves all nodes.
+"""Read the operator's offer: which PFs are offered, on which network, and how. One file serves all nodes.
 
     v: 1
-    pfs:                                    # the first entry that matches a PF decides; a PF without one is not offered
+    pfs:                                    # the first matching entry decides; a PF without a match is not offered
     - match: {name: "enp4s0f*", node: "gpu-*", driver: mlx5_core, vendor: "15b3", device: "101d",
               pci: "0000:04:*", link: ethernet}
-      network: rail0                        # "default" where absent
+      network: rail0                        # default: "default"
       set_aside: "0-3"                      # VFs that the host keeps
       keep_percent: 10                      # of the line rate, for the host
-      port: own                             # PFs with the same word are on one cable, and offer its rate once; with
-                                            # "own" each has a cable of its own; absent: as the NIC shows
-      allow: {vlan: "100-199", trust: true} # settings reaching beyond the pod; none where absent
-      vlan: 100                             # every VF of the network gets this VLAN id (then without allow.vlan)
+      port: own                             # PFs with the same word share a cable and its rate; with "own" each PF
+                                            # has its own cable; default: as the NIC reports
+      allow: {vlan: "100-199", trust: true} # settings that affect more than the pod; default: none
+      vlan: 100                             # every VF of the network gets this VLAN id (excludes allow.vlan)
       default_share_mbps: 500               # min_tx_rate of VFs whose pod requests none: a share on mlx5
-      repair_node_guid: true                # whether VFs without one get a MAC and are rebound; true where absent
-      rebind_after_privileged: true         # whether VFs are rebound after pods that could change them; false where
-                                            # absent
-      init: {vfs: 16, trust: false}         # what `mooring-advertiser init` makes of the PF: its VFs (or "max") and,
-                                            # where given, their trust, spoofchk, link_state and driver, the PF's
-                                            # mtu; with end_lag: true also of a bonded mlx5 PF without VFs
+      repair_node_guid: true                # whether VFs without a node GUID get a MAC and are rebound; default: true
+      rebind_after_privileged: true         # whether VFs are rebound after pods that could change them; default:
+                                            # false
+      init: {vfs: 16, trust: false}         # what `mooring-advertiser init` does: create so many VFs (or "max"), set
+                                            # trust, spoofchk, link_state and driver of the VFs and mtu of the PF as
+                                            # given; with end_lag: true also on a bonded mlx5 PF without VFs
     - match: {name: "enp5s0"}
       offer: false
     resources: [rdma-sriov/vf]              # extended resources of earlier systems to publish in node status: also
-                                            # rdma-sriov/mbps, rdma-sriov/dev-infiniband-mount, tencent.com/rdma; none
-                                            # where absent
-    rdma_netns: exclusive                   # mode of the RDMA stack, set by init; left as it is where absent
+                                            # rdma-sriov/mbps, rdma-sriov/dev-infiniband-mount, tencent.com/rdma;
+                                            # default: none
+    rdma_netns: exclusive                   # mode of the RDMA stack that init sets; default: unchanged
 
-Every word of ``match`` is a glob, and must match; ``name`` may match an altname. Unknown fields are errors. An entry
-with ``init`` has to match a PF on every node that its ``node`` names, or `init` fails there.
+Every value of ``match`` is a glob, and all must match; ``name`` can also match an altname. Unknown fields are errors.
+An entry with ``init`` must match a PF on every node that its ``node`` matches; otherwise `init` fails there.
 """
 
 import re
@@ -47,7 +47,7 @@ from mooring.records.node_offer import percent
 RdmaNetns = Literal["shared", "exclusive"]
 
 DEFAULT_NETWORK = "default"
-# The value of ``port`` for PFs that share no cable.
+# The value of ``port`` for PFs that do not share their cable.
 OWN_PORT = "own"
 _MOST_ENTRIES = 1024
 _SELECTORS = frozenset({"name", "node", "pci", "vendor", "device", "driver", "link"})
@@ -65,14 +65,14 @@ _MOST_VFS = 65_535
 
 
 class OfferError(ContractError):
-    """An offer that cannot be read; ``key`` is its file's name."""
+    """The offer is invalid; ``key`` is the name of its file."""
 
     kind = "offer"
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A PF as the rules use it; ``names`` are its netdev's name and altnames, ids are hexadecimal without 0x."""
+    """The values of a PF that ``match`` compares; ``names``: its netdev's name and altnames; ids are hex without 0x."""
 
     names: tuple[str, ...]
     node: str
@@ -85,9 +85,9 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Init:
-    """What `init` makes of a PF: so many VFs (None: as many as it can have), each with these settings and driver.
+    """What `init` does with a PF: create ``vfs`` VFs (None: as many as possible) with these settings and driver.
 
-    ``mtu`` is the PF's own, None to leave it; ``end_lag``: also where that ends a RoCE LAG.
+    ``mtu`` is for the PF's netdev, None to leave it. ``end_lag``: create VFs even if that ends a RoCE LAG.
     """
 
     vfs: int | None
@@ -101,8 +101,8 @@ class Init:
 class Terms:
     """How a PF is offered.
 
-    ``port`` names the cable, OWN_PORT one that no other PF is on; ``default_share_mbps``, ``repair_node_guid``,
-    ``rebind_after_privileged`` and ``vlan`` are as in `mooring.records.node_offer.PfOffer`.
+    ``port`` names the cable; OWN_PORT is a cable that no other PF uses. `mooring.records.node_offer.PfOffer` describes
+    ``default_share_mbps``, ``repair_node_guid``, ``rebind_after_privileged`` and ``vlan``.
     """
 
     network: str = DEFAULT_NETWORK
@@ -122,7 +122,7 @@ class Terms:
 
 @dataclass(frozen=True, slots=True)
 class OfferEntry:
-    """One entry: the globs by selector, and the terms (None: not offered)."""
+    """One entry: globs by selector, and the terms (None: not offered)."""
 
     match: tuple[tuple[str, str], ...]
     terms: Terms | None
@@ -131,13 +131,13 @@ class OfferEntry:
         return all(_matches(candidate, selector, glob) for selector, glob in self.match)
 
     def is_for(self, node: str) -> bool:
-        """Return whether the entry may match anything on this node."""
+        """Return whether the entry can match a PF of this node."""
         return all(fnmatchcase(node, glob) for selector, glob in self.match if selector == "node")
 
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """The operator's choice; ``rdma_netns`` None leaves the RDMA stack's mode as it is."""
+    """The operator's offer; with ``rdma_netns`` None, `init` does not change the RDMA stack's mode."""
 
     entries: tuple[OfferEntry, ...]
     rdma_netns: RdmaNetns | None = None
@@ -148,7 +148,7 @@ class Offer:
         return next((entry.terms for entry in self.entries if entry.matches(candidate)), None)
 
 
-# The default without an operator's offer: every PF whose VFs have RDMA, on one network.
+# The offer of a node without one: every PF whose VFs have RDMA, on one network.
 EVERYTHING = Offer((OfferEntry((), Terms()),))
 
 
@@ -171,7 +171,10 @@ def _entry(value: Value) -> OfferEntry:
 
 
 def _refuse_two_vlans(items: Sequence[Value], entries: Sequence[OfferEntry]) -> None:
-    """A forced VLAN belongs to a network: one PF without it would let a pod into the network from outside the VLAN."""
+    """Reject an offer in which PFs of one network have different VLANs, or only some have one.
+
+    A PF without the VLAN would connect pods to the network outside that VLAN.
+    """
     known: dict[str, int | None] = {}
     for item, entry in zip(items, entries, strict=True):
         if (terms := entry.terms) is not None and known.setdefault(terms.network, terms.vlan) != terms.vlan:

@@ -1,4 +1,4 @@
-"""Judge a PF's port: which of its netdevs it is, what kind of link, how fast, up or not, and what rules it out."""
+"""Determine a PF's port: its main netdev, link type, rate, whether it is up, and why its VFs are unusable."""
 
 import re
 from collections.abc import Sequence
@@ -11,18 +11,18 @@ from mooring.nic.settings import MAX_RATE_MBPS
 # ARPHRD_ETHER and ARPHRD_INFINIBAND in include/uapi/linux/if_arp.h.
 _LINK_BY_TYPE: dict[str, LinkType] = {"1": "ethernet", "32": "infiniband"}
 _LINK_BY_LAYER: dict[str, LinkType] = {"Ethernet": "ethernet", "InfiniBand": "infiniband"}
-# An unknown speed is -1, on old kernels 4294967295.
+# The kernel reports an unknown speed as -1, old kernels as 4294967295.
 _NUMBER = re.compile(r"[0-9]{1,9}", re.ASCII)
 # rate_show in drivers/infiniband/core/sysfs.c: "2.5 Gb/sec (1X SDR)".
 _RATE = re.compile(r"([0-9]{1,6})(?:\.([0-9]))? Gb/sec", re.ASCII)
-# __devlink_port_phys_port_name_get in net/devlink/port.c: the port of a VF, a subfunction or (on a BlueField's ARM
-# side: the host's) PF, as named on the switch; bnxt_vf_rep_get_phys_port_name. A PF's own port is p0.
+# __devlink_port_phys_port_name_get in net/devlink/port.c, bnxt_vf_rep_get_phys_port_name: the switch's name for the
+# port of a VF, a subfunction or a PF (the host's PF, on a BlueField's ARM side). A PF's own port is p0.
 _REPRESENTOR = re.compile(r"(?:c[0-9]+)?pf[0-9]+(?:[vs]f[0-9]+)?", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
 class Port:
-    """The port of a PF: the kind of link, whether traffic can pass, and the line rate in Mb/s, 0 where unknown."""
+    """The port of a PF: link type, whether traffic can pass, and line rate in Mb/s (0: unknown)."""
 
     link: LinkType
     up: bool
@@ -37,9 +37,9 @@ def number(text: Text, most: int) -> int | None:
 
 
 def main_netdev(netdevs: Sequence[Netdev]) -> Netdev | None:
-    """Return the netdev that represents the PF among those below its PCI function; None without one.
+    """Return the PF's own netdev among those below its PCI function; None without one.
 
-    Not a representor (of a VF, an SF or another PF), not an IPoIB child; of two ports on one function, the first.
+    Ignores representors (of VFs, SFs or other PFs) and IPoIB children. If a function has two ports, returns the first.
     """
     own = [netdev for netdev in netdevs if not (netdev.child or is_representor(netdev))]
     return min(own, key=lambda netdev: (number(netdev.dev_port, 255) or 0, netdev.name), default=None)
@@ -50,9 +50,9 @@ def is_representor(netdev: Netdev) -> bool:
 
 
 def read_port(netdev: Netdev | None, rdma: Sequence[RdmaDevice]) -> Port | None:
-    """Judge a PF's port by its netdev and the first of its RDMA devices; None if it is of another kind of link.
+    """Return a PF's port, from its netdev and its first RDMA device; None if the link type is not supported.
 
-    Only InfiniBand works without a netdev: RoCE's addresses are those of the netdev.
+    Only InfiniBand works without a netdev, because RoCE uses the netdev's addresses.
     """
     first = next((port for device in rdma[:1] for port in device.ports), RdmaPort())
     if netdev is None:
@@ -67,7 +67,7 @@ def read_port(netdev: Netdev | None, rdma: Sequence[RdmaDevice]) -> Port | None:
 
 
 def _is_up(netdev: Netdev, link: LinkType, port: RdmaPort) -> bool:
-    # On InfiniBand RDMA works with the IPoIB netdev closed, so the port decides.
+    # On InfiniBand RDMA also works while the IPoIB netdev is down, so the port's state decides.
     if link == "infiniband" and port.state is not None:
         return port.state.startswith("4:")
     # Drivers that do not set operstate leave it at "unknown" (RFC 2863 in Documentation/networking/operstates.rst).
@@ -76,29 +76,29 @@ def _is_up(netdev: Netdev, link: LinkType, port: RdmaPort) -> bool:
 
 def _rate_mbps(netdev: Netdev, link: LinkType, port: RdmaPort, *, up: bool) -> int:
     by_netdev = number(netdev.speed, MAX_RATE_MBPS) or 0
-    # The rate that an RDMA port shows while it is down is meaningless.
+    # The rate of an RDMA port that is down is meaningless.
     by_port = _text_rate_mbps(port.rate) if up else 0
     return by_port or by_netdev if link == "infiniband" else by_netdev or by_port
 
 
 def is_in_switchdev(function: PciFunction, mode: EswitchMode | None) -> bool:
-    """Return whether a PF is in switchdev mode: by devlink, else by a representor below its PCI function.
+    """Return whether a PF is in switchdev mode, by devlink or, without it, by a representor below its PCI function.
 
-    A representor in another network namespace is not visible here; devlink's ports are.
+    Representors in other network namespaces are not visible here; devlink's ports are.
     """
     return mode == "switchdev" if mode is not None else any(is_representor(netdev) for netdev in function.netdevs)
 
 
 def obstacle(function: PciFunction, mode: EswitchMode | None) -> str | None:
-    """Return why none of a PF's VFs can be assigned, if so; ``mode`` is from devlink, None if unknown.
+    """Return why no VF of a PF can be assigned, None if they can; ``mode`` is from devlink, None if unknown.
 
-    A bond is none in legacy mode: it joins the PFs' netdevs only, and each PF still sets its own VFs. mlx5 makes no
-    hardware LAG of PFs that have VFs then (mlx5_lag_check_prereq in lag.c of Linux 6.12).
+    A bond is not an obstacle in legacy mode: it joins only the PFs' netdevs, and each PF still configures its own VFs.
+    mlx5 builds no hardware LAG of PFs with VFs in that mode (mlx5_lag_check_prereq in lag.c of Linux 6.12).
     """
     own = [other for other in function.netdevs if not (other.child or is_representor(other))]
     if is_in_switchdev(function, mode):
         return "the PF is in switchdev mode"
-    # An IPoIB PF has one netdev a port, also with mlx4; dev_port distinguishes the ports of one function.
+    # An IPoIB PF has one netdev per port, also with mlx4; dev_port distinguishes the ports of a function.
     if len({other.dev_port for other in own}) > 1 or any(len(device.ports) > 1 for device in function.rdma):
         return "two ports on one PCI function"
     return None

@@ -1,17 +1,17 @@
-"""Find the PFs that are on one cable: socket direct, and hosts that reach one NIC by several PCI links.
+"""Find PFs that share a cable, as with socket direct or several PCI links to one NIC.
 
-Two PFs are on one cable if they show the same switch and the same port of it: ``phys_switch_id`` and
-``phys_port_name``. With mlx5 the first is the system image GUID, which all functions of a NIC share, and the second
-the port's number from 0 on (mlx5e_devlink_port_register): firmware's native_port_num less one, or, where firmware tells
-none, the PCI function's number (mlx5_get_dev_index in include/linux/mlx5/driver.h). devlink makes "p0" of it
-(__devlink_port_phys_port_name_get in net/devlink/port.c). With bnxt_en it is the serial number and the port that
-partitions of it share (bnxt_dl_register); all in Linux 6.12. So two ports of one NIC are two cables.
+Two PFs share a cable if they have the same switch and the same port on it: ``phys_switch_id`` and ``phys_port_name``.
+With mlx5 the first is the system image GUID, which all functions of a NIC share. The second is the port's number,
+counted from 0 (mlx5e_devlink_port_register): the firmware's native_port_num minus one or, if the firmware does not
+report it, the PCI function's number (mlx5_get_dev_index in include/linux/mlx5/driver.h); devlink turns it into "p0"
+(__devlink_port_phys_port_name_get in net/devlink/port.c). With bnxt_en they are the serial number and the port, which
+partitions of a port share (bnxt_dl_register). All sources are Linux 6.12. So two ports of one NIC are two cables.
 
-mlx5 shows no ``phys_switch_id`` on InfiniBand, and none on Ethernet before Linux 5.13 in legacy mode. There the same
-``sys_image_guid`` of the RDMA devices tells the NIC, and the PCI function's number the port. So it is on a host with
-two links to one ConnectX-7: functions 0 of both links are one cable, functions 1 are another (ibstat in
-github.com/geerlingguy/sbc-reviews/issues/92). Other drivers' ``sys_image_guid`` proves nothing: hfi1 has one for all
-NICs of a host (github.com/ROCm/rocm-systems/issues/11138).
+mlx5 has no ``phys_switch_id`` on InfiniBand, and none on Ethernet in legacy mode before Linux 5.13. There the RDMA
+devices' ``sys_image_guid`` identifies the NIC, and the PCI function's number the port. For example, on a host with two
+links to one ConnectX-7, the functions 0 of both links share a cable, and the functions 1 share another (ibstat in
+github.com/geerlingguy/sbc-reviews/issues/92). The ``sys_image_guid`` of other drivers proves nothing: hfi1 has the same
+one for all NICs of a host (github.com/ROCm/rocm-systems/issues/11138).
 """
 
 import re
@@ -25,13 +25,13 @@ from advertiser.inventory.offer import OWN_PORT
 from mooring.annotations.inventory import Pf
 
 PortKey = tuple[str, ...]
-# __devlink_port_phys_port_name_get in net/devlink/port.c: a physical port, whole or a part of one that is split.
+# __devlink_port_phys_port_name_get in net/devlink/port.c: a physical port, or a part of a split port.
 _PHYSICAL = re.compile(r"p[0-9]+(?:s[0-9]+)?", re.ASCII)
 _IMAGE_GUID_DRIVER = "mlx5_core"
 
 
 def port_key(function: PciFunction, wish: str | None) -> PortKey | None:
-    """Return what PFs on one cable have in common, None if nothing tells; ``wish`` is the offer's ``port``."""
+    """Return a key that PFs on the same cable share, None if it is unknown; ``wish`` is the offer's ``port``."""
     if wish is not None:
         return None if wish == OWN_PORT else ("offer", wish)
     netdev = port.main_netdev(function.netdevs)
@@ -45,7 +45,10 @@ def port_key(function: PciFunction, wish: str | None) -> PortKey | None:
 
 
 def with_ports(pfs: Sequence[Pf], keys: Sequence[PortKey | None]) -> tuple[Pf, ...]:
-    """Return the PFs with a common port for those with equal keys: the offer's word, else the first one's address."""
+    """Return the PFs with their ports: PFs with equal keys get the same one.
+
+    Its name is the word in the offer or, without one, the PCI address of the first PF.
+    """
     counts = Counter(key for key in keys if key is not None)
     names: dict[PortKey, str] = {}
     found = []

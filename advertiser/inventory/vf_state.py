@@ -1,4 +1,4 @@
-"""Judge one VF: may it be assigned now, and if not, why, and which rate is still held on it."""
+"""Decide whether a VF can be assigned now; if not, why, and which rate is still reserved on it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ Reason = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class VfLayout:
-    """Where a PF's VFs must be: every reader of the inventory computes their addresses from these."""
+    """VF 0's PCI address, stride and number of VFs; readers of the inventory compute all addresses from them."""
 
     vf0: str
     stride: int
@@ -29,7 +29,7 @@ class VfLayout:
 
 @dataclass(frozen=True, slots=True)
 class PfContext:
-    """The facts for all VFs of the PF ``pf``, whose link is of this type; ``obstacle`` excludes them all."""
+    """The facts about the PF ``pf``; ``obstacle`` is why none of its VFs can be assigned."""
 
     host: Host
     cluster_facts: ClusterFacts
@@ -39,10 +39,9 @@ class PfContext:
 
 
 def unusable_reason(index: int, vf: Vf | None, layout: VfLayout, context: PfContext) -> Reason | None:
-    """Return why VF ``index`` is not to be used now and the min rate in Mb/s that it holds; None if it may be used.
+    """Return why VF ``index`` cannot be assigned now and its reserved min rate in Mb/s; None if it can.
 
-    A holder by assignment is not a reason: use is derived from assignments, and a VF in a pod correctly has no netdev
-    here.
+    A pod that holds the VF by its assignment is not a reason: the scheduler knows that from the assignment.
     """
     address = vf_address(layout.vf0, layout.stride, index)
     held = _holder_without_assignment(index, address, context)
@@ -54,7 +53,7 @@ def unusable_reason(index: int, vf: Vf | None, layout: VfLayout, context: PfCont
 
 
 def may_be_transient(why: str) -> bool:
-    """Return whether a reason is also found for a moment while a VF changes hands, or its driver is bound again."""
+    """Return whether a reason can be transient, while a VF moves or its driver is rebound."""
     moves = why in (_GONE, _NO_DRIVER, _NO_NETDEV, _NO_RDMA) or why.startswith((LOST, HELD_BY))
     return moves or vf_users.may_be_transient(why)
 
@@ -66,14 +65,14 @@ def _holder_without_assignment(index: int, address: str, context: PfContext) -> 
     if entry is None:
         return "its ledger entry cannot be read", 0
     assigned = context.cluster_facts.assigned
-    # By all of its names, as the scheduler counts it: an assignment to a PF that was renamed since holds no VF there.
+    # Compare uid, PF, index and address, as the scheduler does: an assignment with a PF's old name does not count.
     if assigned is None or (entry.uid, context.pf, index, address) in assigned:
         return None
     return f"{HELD_BY}{entry.uid}", entry.reserved_mbps
 
 
 def _not_given(address: str, context: PfContext) -> str | None:
-    """Return why the CNI plugin gives no VF now; one that a pod has is not concerned."""
+    """Return why the CNI plugin cannot attach VFs now; VFs that pods have are not concerned."""
     faults = context.host.vf_faults
     if faults is None or not faults.unavailable or address in context.host.ledger:
         return None
@@ -83,7 +82,7 @@ def _not_given(address: str, context: PfContext) -> str | None:
 def _misplaced(vf: Vf | None, address: str) -> str | None:
     if vf is None or not vf.exists or vf.address is None:
         return _GONE
-    # Without its own address: equal reasons share one entry.
+    # The reason does not contain the address, so that VFs with equal reasons share one entry.
     return None if vf.address == address else "its PCI address does not match sriov_offset and sriov_stride"
 
 
@@ -95,22 +94,22 @@ def _held_wrongly(vf: Vf | None, address: str, context: PfContext) -> str | None
 
 
 def is_lost(vf: Vf | None, entry: LedgerEntry, host: Host) -> bool:
-    """Return whether the host has a VF that the ledger says a pod of this boot holds."""
+    """Return whether a VF is on the host although, by the ledger, a pod of this boot holds it."""
     if vf is None or entry.pci in host.unsettled or not should_be_away(entry, host):
         return False
     return vf.rdma_here and host.rdma_exclusive if entry.rdma_only or vf.lacks_netdev else vf.netdev
 
 
 def should_be_away(entry: LedgerEntry, host: Host) -> bool:
-    """Return whether a pod has the VF of an entry: after a reboot every VF is the host's until its entry is closed."""
+    """Return whether a pod has the VF of an entry; entries of an earlier boot do not count."""
     return entry.phase == "held" and entry.boot == host.boot
 
 
 def still_held(host: Host) -> Mapping[str, LedgerEntry | None]:
-    """Return the entries of the ledger whose VFs pods may have, by PCI address.
+    """Return the ledger's entries whose VFs pods may still have, by PCI address.
 
-    Left out are those of an earlier boot, and those whose VF the host has: the driver of its PF was reloaded, and the
-    VF that the pod had is gone.
+    Entries of an earlier boot are left out, and entries whose VF is on the host: the PF's driver was reloaded, and the
+    pod's VF no longer exists.
     """
     vfs = {vf.address: vf for function in host.functions for vf in function.vfs.values()}
     return {
@@ -125,14 +124,14 @@ def _drained(index: int, context: PfContext) -> str | None:
 
 
 def _unfit(vf: Vf | None, address: str, context: PfContext) -> str | None:
-    """Judge a VF that no pod holds: by its driver and devices, and by what the host does with them."""
+    """Return why a VF that no pod holds cannot be assigned: its driver, its devices, or the host's use of them."""
     if vf is None or address in context.host.ledger or address in context.host.unsettled:
         return None
     if vf.driver is None:
         return _NO_DRIVER
     if user := vf_users.user_of(vf.devices, context.host.uses):
         return user
-    # Without IPoIB an InfiniBand VF has only its RDMA device, which is all that is given away then.
+    # Without IPoIB an InfiniBand VF has only its RDMA device, and pods get only that.
     if not vf.netdev and not (context.link == "infiniband" and vf.lacks_netdev and vf.rdma):
         return _NO_NETDEV
     return None if vf.rdma else _NO_RDMA

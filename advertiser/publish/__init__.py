@@ -1,4 +1,4 @@
-"""What `serve` and `once` run: scans, watches of the API server, patches, Events, metrics and HTTP pages.
+"""Run `serve` and `once`: scans, watches of the API server, patches, Events, metrics and HTTP pages.
 
-Nothing here reads the host itself (`host`), decides what is on offer (`inventory`), or changes the host.
+`host` reads the host, and `inventory` decides what is on offer. Nothing here changes the host.
 """

@@ -1,4 +1,4 @@
-"""Watch this node. Its pods are known from the node's own records: no right to read pods is needed."""
+"""Watch the node object. Facts about pods come from the node's records, so this needs no right to read pods."""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -23,7 +23,7 @@ _decode_node = Decoder(Node)
 
 
 def read_drained(text: str | None, node: str) -> frozenset[str] | None:
-    """Return what a node's drain annotation names, None if it cannot be read."""
+    """Return the entries of a node's drain annotation; log and return None if it cannot be read."""
     try:
         return read_drain(text)
     except AnnotationError as broken:
@@ -32,7 +32,7 @@ def read_drained(text: str | None, node: str) -> frozenset[str] | None:
 
 
 class ClusterView:
-    """The cluster's facts about the node, followed for as long as the program runs."""
+    """The cluster's facts about the node, kept up to date by a watch."""
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class ClusterView:
 
     @property
     def cluster_facts(self) -> ClusterFacts | None:
-        """Return the facts, None before the node was listed."""
+        """Return the facts, None until the node was listed."""
         return None if self._drained is None else ClusterFacts(drained=self._drained)
 
     async def follow_node(self) -> None:
@@ -91,7 +91,7 @@ class ClusterView:
                     publisher.node_gone()
 
     def _warn(self, allocatable: Mapping[str, object]) -> None:
-        """Say once that a device plugin gives GPUs here too."""
+        """Log once if a device plugin allocates GPUs on this node, too."""
         conflict = device_plugins.conflict(device_plugins.counted(allocatable))
         if conflict and conflict != self._conflict:
             _log.error("GPUs are allocated twice", node=self._node, reason=conflict)

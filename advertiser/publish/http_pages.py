@@ -1,4 +1,4 @@
-"""Serve /getpfs, /metrics, /healthz and /readyz: read only, and errors have an error status."""
+"""Serve /getpfs, /metrics, /healthz and /readyz, all read only."""
 
 import asyncio
 import json
@@ -16,14 +16,14 @@ from mooring.http.recent import Recent, RecentAnswer
 from mooring.nic.settings import VfSettings
 from mooring.nic.vf_settings import RtnetlinkVfSettings
 
-# A scan that is older than this many resyncs is no longer fresh.
+# /readyz fails if the last scan is older than this many resyncs.
 _STALE_RESYNCS = 3
 
 
 def serve_http(
     address: str, scan_loop: ScanLoop, publisher: Publisher, resync_s: float
 ) -> AbstractAsyncContextManager[None]:
-    """Serve at ``address`` meanwhile, nowhere where it is empty; raise OSError if it cannot be bound."""
+    """Serve at ``address`` within the context; without an address do nothing. Raise OSError if it cannot be bound."""
     handlers = _Handlers(scan_loop, publisher, resync_s)
     routes = [
         web.get("/getpfs", handlers.getpfs),
@@ -39,7 +39,7 @@ class _Handlers:
         self._scan_loop = scan_loop
         self._publisher = publisher
         self._stale_s = resync_s * _STALE_RESYNCS
-        # Anybody who reaches the port may ask; a scan of a host with 256 VFs takes tens of milliseconds of CPU.
+        # Cached, because anybody who reaches the port can ask, and a scan of 256 VFs takes tens of milliseconds of CPU.
         self._pfs = RecentAnswer(self._make_pfs)
         self._metrics = Recent(scan_loop.metrics.text)
 
@@ -73,7 +73,7 @@ def _document(scan: Scan) -> bytes:
 
 
 def _vf_settings(pf: str) -> Mapping[int, VfSettings]:
-    """Return the settings of a PF's VFs by index, those that its driver reports by netlink."""
+    """Return the settings of a PF's VFs by index, as its driver reports them by netlink."""
     try:
         return RtnetlinkVfSettings().read_all(pf)
     except OSError:

@@ -12,7 +12,7 @@ from mooring.records.vf_faults import VfFaults
 
 
 class Metrics:
-    """Counters in a registry of their own."""
+    """The metrics, in their own registry."""
 
     def __init__(self) -> None:
         self._registry = CollectorRegistry()
@@ -69,18 +69,18 @@ class Metrics:
         )
 
     def node_check(self, check: NodeCheck | None, found: SocketState | None) -> None:
-        """Show what the node's own check has found; None where it has left nothing."""
+        """Set the metrics of the node's check; ``check`` is None without a report, ``found`` the kubelet's socket."""
         for state in get_args(SocketState):
             self._kubelet.labels(state).set(state == found)
         self._findings.set(0 if check is None else len(check.findings))
 
     def vf_faults(self, found: VfFaults) -> None:
-        """Show what the CNI server has found wrong."""
+        """Set the metrics of the CNI server's report."""
         self._vf_faults.set(bool(found.unavailable) + len(found.faults))
         self._foreign.set(found.count)
 
     def policy(self, policy: str, found: str) -> None:
-        """Show whether an admission policy guards."""
+        """Set the state of an admission policy: bound, missing or unknown."""
         for state in ("bound", "missing", "unknown"):
             self._policies.labels(policy, state).set(state == found)
 
@@ -91,7 +91,7 @@ class Metrics:
         self._failures.inc()
 
     def scanned(self, result: InventoryResult, gpus: GpuInventory | None = None) -> None:
-        """Show what a scan has found; ``gpus`` is None where they are not published."""
+        """Set the metrics of a scan; ``gpus`` is None if GPUs are not published."""
         if gpus is not None:
             self._gpus.labels("offered").set(len(gpus.gpus))
             self._gpus.labels("out").set(len(gpus.out))

@@ -1,8 +1,9 @@
-"""Write what pods of this node were given into their annotations, unless Multus or another has written that.
+"""Write the network status of this node's pods into their annotations, unless Multus or another program does.
 
-It reads no pods: a patch that changes nothing answers with the pod, and the admission policy lets an advertiser patch
-pods of its own node only. The write that follows has the pod's version as a precondition, so that it replaces nothing
-that was written meanwhile. Each status is written once; one that another writer has is left for as long as it is equal.
+The advertiser has no right to read pods. Instead it sends a patch without changes, whose answer is the pod; the
+admission policy allows that only for pods of its own node. The write that follows has the pod's resourceVersion as a
+precondition, so that it overwrites no concurrent change. Each status is written once. A status of another writer is
+left alone.
 """
 
 import json
@@ -19,9 +20,9 @@ from mooring.kube.lanes import Lane, Lanes
 from mooring.kube.namespace_turns import NamespaceTurns
 
 _log = structlog.get_logger()
-# Writes of a pod's status by the kubelet come in bursts while it starts.
+# The kubelet writes a pod's status in bursts while the pod starts, and each write can conflict with ours.
 _MOST_CONFLICTS = 8
-# Statuses that are written at once.
+# The number of concurrent writes.
 _AT_ONCE = 4
 
 
@@ -36,7 +37,7 @@ class _Pod(msgspec.Struct):
 
 
 class NetworkStatusWriter:
-    """The writer of one node's pods."""
+    """Writes the network status of one node's pods."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -46,7 +47,7 @@ class NetworkStatusWriter:
         self._lanes = Lanes([Lane(self._turns, self._settle, _fields)], _AT_ONCE)
 
     def set_desired(self, statuses: Iterable[NetworkStatus]) -> None:
-        """Take what the pods of this node have now."""
+        """Set the current statuses of this node's pods."""
         self._desired = {status.uid: status for status in statuses}
         self._settled = {uid: status for uid, status in self._settled.items() if uid in self._desired}
         for status in sorted(status for uid, status in self._desired.items() if self._settled.get(uid) != status):
@@ -54,11 +55,11 @@ class NetworkStatusWriter:
             self._lanes.wake()
 
     async def run(self) -> None:
-        """Write as statuses arrive; never return."""
+        """Write statuses as they arrive; never return."""
         await self._lanes.run()
 
     async def _settle(self, status: NetworkStatus) -> None:
-        """Write a status unless the pod has another by now; what may be written later is raised."""
+        """Write a status unless the pod has a newer one by now; raise errors after which a retry can succeed."""
         if self._desired.get(status.uid) != status or self._settled.get(status.uid) == status:
             return
         namespace, _, name = status.pod.partition("/")
@@ -72,7 +73,7 @@ class NetworkStatusWriter:
         except KubeError as refused:
             _log.warning("network status not written", pod=status.pod, uid=status.uid, reason=str(refused))
             if isinstance(refused, Conflict):
-                # At the next scan.
+                # The next scan tries again.
                 return
         self._settled[status.uid] = status
 

@@ -1,6 +1,6 @@
-"""Keep a condition of the node equal to what the host says.
+"""Keep a condition of the node equal to the host's state.
 
-It is written when it differs from the node's, and at no other time: it has no heartbeat of its own.
+The condition is written only when it changes; it has no heartbeat.
 """
 
 from collections.abc import Iterable
@@ -17,7 +17,7 @@ _log = structlog.get_logger()
 
 
 class NodeConditionWriter:
-    """One condition of one node: what the host says, and what the node has."""
+    """Writes one condition of one node when the desired and the observed condition differ."""
 
     def __init__(self, client: Client, node: str, kind: str) -> None:
         self._client = client
@@ -27,11 +27,11 @@ class NodeConditionWriter:
         self._observed: ConditionState | None = None
 
     def set_desired(self, wanted: ConditionState) -> None:
-        """Take what the condition is to say from now on."""
+        """Set the desired condition."""
         self._publisher.set_desired(wanted.dump())
 
     def set_observed(self, conditions: Iterable[NodeCondition]) -> None:
-        """Take the node's conditions."""
+        """Set the node's current conditions."""
         self._observed = observed_condition(self._kind, conditions)
         self._publisher.set_observed(None if self._observed is None else self._observed.dump())
 
@@ -45,7 +45,7 @@ class NodeConditionWriter:
         await self._publisher.run()
 
     async def _patch_condition(self, client: Client, node: str, text: str) -> None:
-        """Write the condition and nothing else of the node's status; raise KubeError."""
+        """Patch only this condition in the node's status; raise KubeError."""
         wanted, before, now = ConditionState.read(text), self._observed, datetime.now(UTC)
         patch = condition_patch(self._kind, wanted, before, now)
         await client.request("PATCH", f"{node_path(node)}/status", patch, STRATEGIC_PATCH)
@@ -55,4 +55,4 @@ class NodeConditionWriter:
         await self._written(wanted, before, now)
 
     async def _written(self, wanted: ConditionState, before: ConditionState | None, now: datetime) -> None:
-        """Do what follows a write."""
+        """Handle a successful write; subclasses override this."""

@@ -20,7 +20,7 @@ _HELD_BY_PODS = (frozenset(names.EXTENDED_RESOURCES) - {names.RIT_DEVICES}) | {R
 
 
 class NodeResources:
-    """The extended resources in node status: those that the offer names and GPUs, kept equal to the inventory."""
+    """Keeps the extended resources in node status equal to the inventory: those that the offer names, and GPUs."""
 
     def __init__(self, client: Client, node: str) -> None:
         self._publisher = Publisher(client, node, patch=patch_resources)
@@ -36,16 +36,15 @@ class NodeResources:
         held: frozenset[HeldVf] | None = frozenset(),
         gpus: int | None = None,
     ) -> None:
-        """Take the values that the node should have from now on.
+        """Set the desired values.
 
-        While ``held`` is None, as after a boot until the CNI server runs, none of them falls: pods may hold VFs and
-        GPUs. Nor does one at the first time that it is known: the server makes the folder before it shows the pods in
-        it.
-        ``gpus`` is None where they are not ours to publish.
+        While ``held`` is None, which is after a boot until the CNI server runs, no count decreases: pods may hold VFs
+        and GPUs. Nor does a count decrease when ``held`` becomes known, because the server creates the folder before it
+        writes the pods into it. ``gpus`` is None if GPUs are not published.
         """
         offered = offered if gpus is None else (*offered, RESOURCE)
         if offered != self._offered:
-            # Only then: if compared at every scan, our own write would look like an edit.
+            # Only on a change: compared at every scan, our own write would look like somebody's edit.
             self._offered = offered
             self._compare()
         counts = counted_resources(offered, inventory, held or (), gpus or 0)
@@ -56,12 +55,12 @@ class NodeResources:
             self._publisher.set_desired(dump_resources(counts))
 
     def _published(self, name: str) -> int:
-        """Return what the node had last, by its status or by us; a kubelet that restarts may have made it 0 since."""
+        """Return the last count of the node's status or of our writes; a restarting kubelet may have reset it to 0."""
         capacity = {} if self._status is None else self._status[0]
         return max(self._counts.get(name, 0), read_quantity(capacity.get(name)))
 
     def set_observed(self, capacity: Mapping[str, Any], allocatable: Mapping[str, Any]) -> None:
-        """Take the node's current values: a kubelet that restarts sets resources that it does not provide to 0."""
+        """Set the node's current values; a restarting kubelet sets resources that it does not provide to 0."""
         self._status = (capacity, allocatable)
         self._compare()
 

@@ -22,7 +22,7 @@ _MOST_LOOKS = 3
 
 
 async def publish_once(client: Client, scanner: Scanner) -> None:
-    """Publish what the host offers now; raise KubeError, NotFound if the node does not exist."""
+    """Publish what the host offers now; raise KubeError, which is NotFound if the node does not exist."""
     node = await _read_node(client, node_path(scanner.node))
     annotations = node.metadata.annotations or {}
     drained = read_drained(annotations.get(names.DRAIN), scanner.node) or frozenset()
@@ -39,7 +39,7 @@ async def publish_once(client: Client, scanner: Scanner) -> None:
 
 @until_definite
 async def _read_node(client: Client, path: str) -> Node:
-    """Return the node. An answer that is not whole would name no drained PFs, and all would be offered."""
+    """Return the node; raise Unknown for an incomplete answer, by which drained PFs would be offered."""
     try:
         return msgspec.json.decode(check_object("Node", await client.request("GET", path)), type=Node)
     except msgspec.MsgspecError as unreadable:
@@ -47,7 +47,7 @@ async def _read_node(client: Client, path: str) -> Node:
 
 
 async def _confirmed(scanner: Scanner, cluster_facts: ClusterFacts) -> Inventory:
-    """Look again while a reason may be transient; a host that changes all the time is not waited for."""
+    """Return the inventory; scan again while a reason may be transient, but not endlessly."""
     now = asyncio.get_running_loop().time
     found = DebounceResult(Inventory("", ()), pending=True)
     for look in range(_MOST_LOOKS):

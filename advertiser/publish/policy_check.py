@@ -1,8 +1,8 @@
-"""Find out whether this node's advertiser could write more of the cluster than its own node's inventory.
+"""Check that this node's advertiser can write nothing in the cluster but its own node's inventory.
 
-RBAC cannot tell one node's advertiser from another's, so the admission policy `mooring-inventory` does. Whether it
-guards is tried out: a change of an annotation that an advertiser must not write is sent as a dry run, which nothing
-stores and which a policy judges as any write. What the advertiser may not do needs no further right to find out.
+RBAC cannot distinguish the advertisers of different nodes; the admission policy `mooring-inventory` does. To test the
+policy, the check changes an annotation that an advertiser must not write, as a dry run: admission policies evaluate it
+like any other write, but nothing is stored. The check needs no further permissions.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ Found = Literal["bound", "missing", "unknown"]
 
 
 class PolicyCheck:
-    """The check by one client on its own node; ``found`` is what it found last."""
+    """Checks the policy with the advertiser's client on its own node; ``found`` is the last result."""
 
     def __init__(self, client: Client, node: str, metrics: Metrics) -> None:
         self._client = client
@@ -38,7 +38,7 @@ class PolicyCheck:
             await asyncio.sleep(INTERVAL_S if self.found == "bound" else SOONER_S)
 
     async def check(self) -> None:
-        """Check once, and say what has changed."""
+        """Check once, and log a changed result."""
         found, why = await self._try()
         self._metrics.policy(POLICY, found)
         if found != self.found:

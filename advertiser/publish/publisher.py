@@ -1,8 +1,8 @@
-"""Keep the node's annotation equal to what the host offers: write it only when it differs.
+"""Keep an annotation of the node equal to the desired text.
 
-Takes the wanted text and the node's current one. Patches our own keys whenever the two differ: at the start, after a
-change, and when another writer edited or removed it. It sends at most one patch a second, and repeats a patch that
-fails, with the text that is wanted by then. It writes nothing while both are equal, and nothing before both are known.
+A `Publisher` gets the desired and the observed text, and patches the annotation whenever they differ: at the start,
+after a change, and when another writer has edited or removed it. It sends at most one patch a second, and retries a
+failed patch with the text that is desired then. It writes nothing before both texts are known.
 """
 
 import asyncio
@@ -26,17 +26,17 @@ def node_path(node: str) -> str:
 
 
 async def patch_inventory(client: Client, node: str, text: str) -> None:
-    """Write the annotation and nothing else of the node; raise KubeError."""
+    """Patch only the inventory annotation of the node; raise KubeError."""
     await _patch_annotation(client, node, names.INVENTORY, text)
 
 
 async def patch_gpu_inventory(client: Client, node: str, text: str) -> None:
-    """Write the annotation of the node's GPUs and nothing else of the node; raise KubeError."""
+    """Patch only the GPU inventory annotation of the node; raise KubeError."""
     await _patch_annotation(client, node, KEY, text)
 
 
 async def patch_rates_in_force(client: Client, node: str, text: str) -> None:
-    """Write which changed rates are in force, or remove it for an empty text, and nothing else; raise KubeError."""
+    """Patch only the annotation with the changed rates in force; remove it if ``text`` is empty. Raise KubeError."""
     await _patch_annotation(client, node, names.RATES_IN_FORCE, text or None)
 
 
@@ -46,7 +46,7 @@ async def _patch_annotation(client: Client, node: str, key: str, text: str | Non
 
 
 async def patch_resources(client: Client, node: str, text: str) -> None:
-    """Write capacity and allocatable of our resources and nothing else of the node's status; raise KubeError."""
+    """Patch only capacity and allocatable of our resources in the node's status; raise KubeError."""
     patch = f'{{"status":{text}}}'.encode()
     await client.request("PATCH", f"{node_path(node)}/status", patch, content_type=MERGE_PATCH)
 
@@ -55,7 +55,7 @@ Patch = Callable[[Client, str, str], Awaitable[None]]
 
 
 class Publisher:
-    """The writer of one node's inventory, or by another ``patch`` of something else that is ours on the node.
+    """Writes one node's inventory or, with another ``patch`` function, another text of ours on the node.
 
     ``patched`` is called after each patch, for the metrics.
     """
@@ -73,12 +73,12 @@ class Publisher:
         self._changed = asyncio.Event()
 
     def set_desired(self, text: str) -> None:
-        """Take the text that the node should have from now on."""
+        """Set the desired text."""
         self._desired = text
         self._changed.set()
 
     def set_observed(self, text: str | None) -> None:
-        """Take the node's current text, None if it has none."""
+        """Set the node's current text, None if it has none."""
         self._observed, self._exists = text, True
         self._changed.set()
 
@@ -88,12 +88,12 @@ class Publisher:
 
     @property
     def observed(self) -> str | None:
-        """The node's current text, as far as it is known; None if it has none."""
+        """The node's current text; None if it has none or is unknown."""
         return self._observed
 
     @property
     def published(self) -> bool:
-        """Return whether the node has the wanted text."""
+        """Return whether the node has the desired text."""
         return self._exists and self._desired is not None and self._desired == self._observed
 
     async def run(self) -> None:
@@ -110,13 +110,13 @@ class Publisher:
 
     @retry
     async def _write(self, _path: str) -> None:
-        """Make one attempt with the currently wanted text; ``path`` is for the log of repetitions."""
+        """Try once to write the desired text; the path is used only by the caller's retry log."""
         text = self._desired
         if text is None or not self._due():
             return
         await self._patch(self._client, self._node, text)
         self._observed = text
-        # Changes that arrived during the request are compared again.
+        # Compare again: the texts may have changed during the request.
         self._changed.set()
         self._patched()
         _log.info("published", node=self._node, what=self._patch.__name__, bytes=len(text.encode()))

@@ -1,16 +1,14 @@
 """Hand the changed rates of this node's pods to the CNI server, and publish which of them are in force.
 
-The pods are followed by the API server's watch, those of this node alone; what is kept of one are its two annotations.
-Each has a file in the run folder (`mooring.records.rates_exchange`) as long as the pod exists: the server decides what
-it takes of it. What the server then says is in force is published by generation, for pods that exist. Nothing is
-published before the pods were listed, nor while the server has said nothing since the boot: what the node carries then
-stands.
+A watch follows this node's pods and keeps their two annotations about rates. While a pod exists, its rates are in a
+file of the run folder (`mooring.records.rates_exchange`); the CNI server decides whether to accept them. The advertiser
+publishes the generations that the server reports as in force, for pods that exist. It publishes nothing before the pods
+were listed, nor before the server has reported since boot: until then the node keeps its annotation.
 
-That the node changes rates its inventory says, which every advertiser writes: one of an earlier version without it. So
-what it leaves in force counts no more, and here it counts once it is true again. Where a VF has been given the
-assignment's rates meanwhile, no generation says that they are reserved; the scheduler reserves them until the inventory
-says so. So it does once everything that the server has recorded is in force, and that is published. An advertiser that
-starts goes on with what the inventory says.
+The inventory says whether the node changes rates. Advertisers of earlier versions omit that, and then the published
+generations no longer count. Meanwhile VFs can get their assignment's rates, which no published generation describes, so
+the scheduler reserves those, too, until the inventory says that the node changes rates. It says so once everything that
+the server has recorded is in force and published. A restarted advertiser continues with what the inventory says.
 """
 
 from collections.abc import Callable, Mapping
@@ -52,7 +50,7 @@ _decode_pod = Decoder(_Pod)
 
 
 class RatesHandOver:
-    """The changed rates of one node's pods: from the API server to the CNI server, and back to the node's object."""
+    """Passes the changed rates of one node's pods to the CNI server, and its reports to the node object."""
 
     def __init__(
         self, client: Client, node: str, run: Path, publisher: Publisher, notify: Callable[[], None] = lambda: None
@@ -69,7 +67,7 @@ class RatesHandOver:
         self._refused = ""
 
     async def run(self) -> None:
-        """Follow the pods; never return."""
+        """Watch the pods; never return."""
         selected = {"fieldSelector": f"spec.nodeName={self._node}"}
         async for event in watch(self._client, "/api/v1/pods", _decode_pod, selected):
             self._take(event)
@@ -79,9 +77,9 @@ class RatesHandOver:
                 self._notify()
 
     def says_so(self, inventory: str | None, *, is_served: bool) -> bool:
-        """Return whether the node is to say that it changes rates; ``inventory`` is what it has published last.
+        """Return whether the inventory should say that the node changes rates.
 
-        ``is_served`` is false where the CNI server is one that changes none.
+        ``inventory`` is the published one. ``is_served`` is False if the CNI server is of a version that changes none.
         """
         if self._says_so is None:
             self._says_so = _has_said_so(inventory)
@@ -93,18 +91,18 @@ class RatesHandOver:
         return self._states is not None and all(one.in_force for uid, one in self._states.items() if uid in given)
 
     def stays(self, uid: str) -> bool:
-        """Return whether a pod with changed rates is known, and does not leave: its owner wants to know about them."""
+        """Return whether a pod with changed rates exists and is not being deleted, so that it should get Events."""
         return self._given is not None and uid in self._given and uid not in self._leaving
 
     def set_states(self, states: Mapping[str, RatesState] | None) -> None:
-        """Take what the CNI server says, None where it has said nothing; hand over what could not be before."""
+        """Set the CNI server's reports, None without any; retry hand-overs that failed."""
         self._states = states
         if self._refused:
             self._hand_over()
         self._publish()
 
     def _take(self, event: Event[_Pod]) -> None:
-        """Take a change; a pod that cannot be read keeps what it had."""
+        """Handle a watch event; a pod that cannot be read keeps its previous rates."""
         before = {} if self._given is None else self._given
         if isinstance(event, Synced):
             kept = {one.uid: before[one.uid] for one in event.there if one.uid in before}
@@ -121,21 +119,21 @@ class RatesHandOver:
     def _take_pod(self, event: Changed[_Pod], given: dict[str, HandedOverRates]) -> None:
         annotations, uid = event.item.metadata.annotations or {}, event.identity.uid
         rates = annotations.get(names.RATES)
-        # Rates that are removed stay what they were, as for the scheduler.
+        # If the annotation is removed, the last rates stay, as in the scheduler.
         if rates is not None and names.is_uid(uid):
             given[uid] = HandedOverRates(rates, annotations.get(names.RATES_SIGNATURE))
         if uid in given and event.item.metadata.deletion_timestamp is not None:
             self._leaving.add(uid)
 
     def _hand_over(self) -> None:
-        """Make the files those of the pods that exist; what refuses that is told once, and tried again."""
+        """Write the files of existing pods and remove others; log a failure once, and retry."""
         if self._given is None:
             return
         wanted = {f"{uid}.json": dump_handed_over(given) for uid, given in self._given.items()}
         refusals = [record(self._folder / name, text) for name, text in wanted.items()]
         refusals += [record(self._folder / name, None) for name in _handed_over(self._folder) if name not in wanted]
         if not any(refusals):
-            # Not before the files: without one a pod that it may belong to is gone.
+            # Written after the files: once it exists, a missing file means that the pod no longer exists.
             refusals.append(record(self._listed, ""))
         refused = next((str(one) for one in refusals if one is not None), "")
         if refused and refused != self._refused:
@@ -163,8 +161,8 @@ def _handed_over(folder: Path) -> tuple[str, ...]:
 
 
 def take_back(run: Path) -> None:
-    """Remove what an advertiser has handed over that did so: this one does not."""
-    # First: without it no file's absence says anything.
+    """Remove the files of an earlier advertiser that handed rates over; this one does not."""
+    # Remove LISTED first: without it a missing file means nothing.
     for path in (run / LISTED, *(run / HANDED_OVER / name for name in _handed_over(run / HANDED_OVER))):
         if (refused := record(path, None)) is not None:
             _log.warning("rates cannot be withdrawn from the CNI server", path=str(path), reason=str(refused))

@@ -1,4 +1,4 @@
-"""Scan the host whenever something may have changed, and publish what it offers."""
+"""Scan the host whenever something may have changed, and publish the result."""
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping
@@ -33,10 +33,9 @@ _log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class Publishers:
-    """Where a scan's result is written: inventory, extended resources, Events about VFs, GPUs, the node's conditions.
+    """The writers of a scan's result: inventory, extended resources, Events about VFs, GPUs, node conditions.
 
-    ``networks`` is None where nobody asked that pods be told what they were given, ``rates`` where rates of running
-    pods do not change.
+    A writer is None if its feature is off: ``gpus``, ``networks`` (the pods' network status) and ``rates``.
     """
 
     inventory: Publisher
@@ -50,7 +49,7 @@ class Publishers:
 
 
 class ScanLoop:
-    """The loop that scans; ``last`` is the last scan that gave an inventory. ``clock`` is monotonic, in seconds."""
+    """The scan loop; ``last`` is the last successful scan. ``clock`` is monotonic, in seconds."""
 
     def __init__(
         self,
@@ -75,7 +74,7 @@ class ScanLoop:
         self.last: Scan | None = None
 
     def age_s(self) -> float:
-        """Return how long ago the last good scan was, in seconds."""
+        """Return the age of the last successful scan in seconds."""
         return self._clock() - self._scanned_s
 
     async def scan(self) -> Scan:
@@ -83,15 +82,15 @@ class ScanLoop:
         return await asyncio.to_thread(self._scanner.scan, self._view.cluster_facts or ClusterFacts())
 
     async def run(self, changes: HostEvents, resync_s: float) -> None:
-        """Scan after every change, when a reason is to be confirmed, and every ``resync_s`` seconds; never return."""
+        """Scan after every change, to confirm reasons, and every ``resync_s`` seconds; never return."""
         while True:
             try:
-                # Before the node is listed it is not known what is drained.
+                # Until the node was listed, the drained VFs are unknown.
                 if self._view.cluster_facts is not None:
                     began_s = self._clock()
                     self.take(await self.scan(), began_s)
             except Exception:  # noqa: BLE001 - the one of this program
-                # Whatever is wrong with this host now, the published inventory stays and the next scan may correct it.
+                # The published inventory stays, and the next scan tries again.
                 _log.exception("host cannot be read, keeping the last inventory")
                 self.metrics.scan_failed()
                 self._due_s = None
@@ -102,13 +101,13 @@ class ScanLoop:
         return resync_s if self._due_s is None else min(max(self._due_s - self._clock(), 0.0), resync_s)
 
     def take(self, found: Scan, began_s: float) -> None:
-        """Publish what a scan that began at ``began_s`` has found, as far as it has lasted."""
+        """Publish a scan that began at ``began_s``; transient reasons only once they are confirmed."""
         self._scanned_s = self._clock()
         self._first_s = self._scanned_s if self._first_s is None else self._first_s
         debounced = debounce(found.result.inventory, self._sightings, ScanPeriod(began_s, self._scanned_s))
         self._sightings, self._due_s = debounced.sightings, debounced.due_s
         if debounced.pending and began_s - self._first_s < CONFIRM_S:
-            # What an earlier run of this program has told stands until then.
+            # Until the reasons are confirmed, the inventory of an earlier run stays published.
             return
         self._publish(replace(found, result=replace(found.result, inventory=debounced.inventory)))
 
@@ -130,7 +129,7 @@ class ScanLoop:
             self._publishers.networks.set_desired(scan.networks)
         if self._publishers.shim is not None:
             self._publishers.shim.take(scan.host.node_check, datetime.now(UTC), scan.host.shim_bypass)
-        # Before the CNI server has left a report in this boot, what the node has stands.
+        # Until the CNI server has reported since boot, the node keeps its condition.
         self.metrics.vf_faults(scan.host.vf_faults or VfFaults())
         if self._publishers.vf_condition is not None and scan.host.vf_faults is not None:
             self._publishers.vf_condition.set_desired(vf_condition.condition_of(scan.host.vf_faults))
@@ -152,7 +151,7 @@ class ScanLoop:
                 yield one
 
     def _changes_rates(self, scan: Scan) -> bool:
-        """Take what the CNI server says of changed rates; return whether the node says that it changes them."""
+        """Pass on the CNI server's reports about rates; return whether the inventory should say that rates change."""
         rates = self._publishers.rates
         if rates is None:
             return False

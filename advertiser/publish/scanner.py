@@ -1,4 +1,4 @@
-"""One scan: read the host and the offer, and build the inventory."""
+"""Scan once: read the host and the offer, and build the inventory."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -30,12 +30,11 @@ _log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """One scan of the host: its facts, the inventory, which extended resources are on offer, and its GPUs.
+    """The result of a scan: the host's facts, its inventory, the extended resources on offer, and its GPUs.
 
-    ``gpus`` is None where the node's GPUs are not this program's to publish; ``gpus_of_pods`` are those that pods of
-    this node have, on offer or out. ``networks`` is what pods of this node were given. ``held`` are the VFs that pods
-    of this node have, None while that is not known. ``rates`` is what the CNI server says of changed rates, by pod uid;
-    ``rates_server``: the one that started last changes rates.
+    ``gpus`` is None if GPUs are not published; ``gpus_of_pods`` are the PCI addresses of the GPUs that this node's pods
+    have. ``networks`` are the pods' network statuses. ``held`` are the VFs that the pods have, None while unknown.
+    ``rates`` are the CNI server's reports about changed rates, by pod uid; ``rates_server``: its version changes rates.
     """
 
     host: Host
@@ -51,7 +50,7 @@ class Scan:
 
 @dataclass(frozen=True, slots=True)
 class Scanner:
-    """Everything that a scan needs except the cluster's facts."""
+    """Scans the host; has everything that a scan needs except the cluster's facts."""
 
     roots: Roots
     offer: OfferFile
@@ -59,17 +58,17 @@ class Scanner:
     gpus: GpuSources | None = None
 
     def scan(self, cluster_facts: ClusterFacts) -> Scan:
-        """Read and judge the host; raise OSError if its PCI bus or ledger cannot be read.
+        """Return a scan of the host; raise OSError if its PCI bus or ledger cannot be read.
 
-        Which PFs share a port is recorded for the CNI plugin before anything is published.
+        Also records for the CNI plugin which PFs share a port, before anything is published.
         """
         host = read_host(self.roots)
-        # Its own version is known without the record, which a node without the CNI server has no place for.
+        # Add the advertiser's own version: without the CNI server there is no folder to record it in.
         own = version("mooring")
         host = replace(host, programs={**host.programs, ADVERTISER: own})
         record(self.roots.run / ADVERTISER_VERSION, own)
         offer = self.offer.offer()
-        # After the ledger: the record of a pod comes before the entries of its VFs.
+        # Read pod records after the ledger: a pod's record is written before its VFs' entries.
         facts = replace(cluster_facts, assigned=assigned_vfs(self.roots.records))
         result = build_inventory(host, offer, facts, self.node)
         record_shared_ports(self.roots.run, shared_ports_of(result.inventory.pfs))
@@ -85,14 +84,14 @@ class Scanner:
 
 
 def record_shared_ports(run: Path, shared: SharedPorts) -> None:
-    """Write which PFs share a port where the record does not say so yet; without any there is no record."""
+    """Record which PFs share a port, if that has changed; remove the record if there are none."""
     refused = record(run / shared_ports.FILE, dump_shared_ports(shared) if shared else None)
     if refused is not None:
         _log.error("shared ports cannot be recorded for the CNI plugin", reason=str(refused))
 
 
 def record(path: Path, text: str | None) -> OSError | None:
-    """Write a file of the advertiser's own folder, or remove it, unless it is so already; return what refuses that."""
+    """Write a file of the advertiser's folder if it differs, or remove it if ``text`` is None; return an error."""
     try:
         if is_text_of(path, text):
             return None

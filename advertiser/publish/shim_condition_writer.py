@@ -1,6 +1,6 @@
-"""Keep the node's condition about its kubelet and the shim equal to what `mooring-node check` has found.
+"""Keep the node condition `ShimBypassed` equal to the report of `mooring-node check`.
 
-When its status or reason changes, an Event on the node says so.
+When its status or reason changes, an Event on the node reports that.
 """
 
 from datetime import datetime
@@ -32,7 +32,7 @@ _log = structlog.get_logger()
 
 
 class ShimConditionWriter(NodeConditionWriter):
-    """The condition about the shim, with its Events."""
+    """Writes the condition `ShimBypassed` and its Events."""
 
     def __init__(self, client: Client, node: str, metrics: Metrics) -> None:
         super().__init__(client, node, TYPE)
@@ -40,9 +40,10 @@ class ShimConditionWriter(NodeConditionWriter):
         self._missing_since: datetime | None = None
 
     def take(self, check: NodeCheck | None, now: datetime, failed: ShimBypass | None = None) -> None:
-        """Take what the check has left on the host, None where it has left nothing; ``failed``: the shim is bypassed.
+        """Set the desired condition from the check's report (None: no report) and the bypass of a failed shim.
 
-        A boot begins without the file. So only one that stays away is said, and only of a node that had the condition.
+        After a boot there is no report yet. So a missing report changes the condition only after a while, and only on a
+        node that has the condition.
         """
         if failed is not None and socket_state(check, now, failed) == "failed":
             self._metrics.node_check(check, "failed")
@@ -60,7 +61,7 @@ class ShimConditionWriter(NodeConditionWriter):
             self.set_desired(not_checked())
 
     async def _written(self, wanted: ConditionState, before: ConditionState | None, now: datetime) -> None:
-        """Write the Event, if there is to be one; a failure is logged."""
+        """Write the Event for a change that gets one; log a failure."""
         if not is_told(wanted, before):
             return
         try:

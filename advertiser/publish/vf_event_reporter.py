@@ -1,4 +1,4 @@
-"""Write an Event on a pod for each thing that has happened to one of its VFs."""
+"""Write an Event on a pod for each incident of its VFs."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -13,12 +13,12 @@ from mooring.kube.lanes import Lane, Lanes
 from mooring.kube.namespace_turns import NamespaceTurns
 
 _log = structlog.get_logger()
-# Events that are written at once, and tries of each: with the pauses between them more than a quarter of an hour.
+# The number of concurrent writes, and of tries for each Event, which with their pauses take over a quarter of an hour.
 _AT_ONCE, _TRIES = 4, 100
 
 
 class VfEvent(Protocol):
-    """Something that has happened to a VF; equal ones are the same happening. ``pod`` is namespace/name."""
+    """An incident of a VF; equal values are the same incident. ``pod`` is namespace/name."""
 
     @property
     def pod(self) -> str: ...
@@ -33,11 +33,11 @@ class VfEvent(Protocol):
     def reason(self) -> str: ...
 
     def event(self, node: str, now: str) -> dict[str, object]:
-        """Return the Event; its name is made from its contents, so that it cannot be written twice."""
+        """Return the Event; its name derives from its contents, so the API server rejects a duplicate."""
 
 
 class VfEventReporter:
-    """Writes one Event for each happening, however often a scan finds it, and whichever advertiser does."""
+    """Writes one Event for each incident, however often scans find it, also after a restart of the advertiser."""
 
     def __init__(self, client: Client, node: str) -> None:
         self._client = client
@@ -47,14 +47,14 @@ class VfEventReporter:
         self._lanes = Lanes([Lane(self._turns, self._write, _fields)], _AT_ONCE)
 
     def update(self, happened: frozenset[VfEvent]) -> None:
-        """Take what a scan has found."""
+        """Set the incidents that a scan has found."""
         for each in sorted(happened - self._known, key=lambda each: each.pci):
             self._turns.put(each.pod.partition("/")[0], f"{each.uid} {each.pci} {each.reason} {hash(each)}", each)
             self._lanes.wake()
         self._known = happened
 
     async def run(self) -> None:
-        """Write events as they arrive; never return."""
+        """Write Events as they arrive; never return."""
         await self._lanes.run()
 
     async def _write(self, each: VfEvent) -> None:
@@ -63,7 +63,7 @@ class VfEventReporter:
         try:
             await self._client.request("POST", path, body)
         except Conflict:
-            return  # written before this program was started again
+            return  # Written before this program restarted.
         _log.warning("event written", node=self._node, pod=each.pod, uid=each.uid, pci=each.pci, reason=each.reason)
 
 

@@ -13,7 +13,8 @@ from cli.node.plan.kubelet import endpoint
 from cli.node.plan.states import File, Host, Link
 from mooring.files import ForeignFileError, read_bytes
 from mooring.folders import entry_names, record_names
-from mooring.nic.host_facts import netdevs_of, read_facts
+from mooring.nic.function_devices import all_netdevs
+from mooring.nic.host_facts import read_facts
 from mooring.nic.vf_users import NO_FACTS, VfDevices, user_of
 from mooring.records import ledger
 
@@ -77,7 +78,7 @@ def _used_vfs(root: Path) -> Iterator[str]:
     sysfs, functions = below(root, "/sys"), below(root, "/sys/bus/pci/devices")
     pods = {name.removesuffix(".json") for name in record_names(below(root, _LEDGER), ledger.IS_NAME)}
     names = [path.name for path in functions.iterdir() if (path / "physfn").exists()] if functions.is_dir() else []
-    vfs = [VfDevices(pci, netdevs=netdevs_of(functions / pci)) for pci in names if pci not in pods]
+    vfs = [VfDevices(pci, netdevs=all_netdevs(functions / pci)) for pci in names if pci not in pods]
     facts = read_facts(sysfs, {}, vfs) if vfs else NO_FACTS
     return (vf.pci for vf in vfs if user_of(vf, facts) is not None)
 

@@ -71,7 +71,7 @@ def _is_there(sysfs: Sysfs, pci: str, name: str, path: str) -> bool:
 
 def _name_it(pci: str, name: str) -> bool:
     there = netlink.find(name)
-    if there is not None and there.parent in (None, pci):
+    if there is not None and (there.parent is None or there.is_of(pci)):
         return True
     link = netlink.with_parent(pci)
     if link is not None:

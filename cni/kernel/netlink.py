@@ -29,12 +29,13 @@ from mooring.nic.netlink_codec import (
     u32,
 )
 
-ETHERNET = 1
+ETHERNET, INFINIBAND = 1, 32
 _IFF_UP, _IFF_LOWER_UP = 0x1, 0x10000
 # Flags that any program may set and that survive a move: DEBUG, NOARP, PROMISC, ALLMULTI, MULTICAST, DYNAMIC.
 _KEPT_FLAGS = 0x4 | 0x80 | 0x100 | 0x200 | 0x1000 | 0x8000
 _IFADDR = struct.Struct("=BBBBI")
-_ADDRESS, _IFNAME, _MTU, _TXQLEN, _NET_NS_FD, _PROP_LIST, _ALT_IFNAME, _PARENT_NAME = 1, 3, 4, 13, 28, 52, 53, 56
+_ADDRESS, _IFNAME, _MTU, _LINK, _TXQLEN, _NET_NS_FD = 1, 3, 4, 5, 13, 28
+_PROP_LIST, _ALT_IFNAME, _PARENT_NAME = 52, 53, 56
 # IFLA_EXT_MASK with RTEXT_FILTER_SKIP_STATS.
 _WITHOUT_STATISTICS: Attribute = (29, u32(1 << 3))
 _IFA_ADDRESS, _IFA_LOCAL, _IFA_BROADCAST, _NO_DAD = 1, 2, 4, 0x02
@@ -52,7 +53,8 @@ class Link:
     """A network interface; ``parent`` is its PCI address if the kernel reports it (Linux 5.14, real devices).
 
     ``carrier`` is True if the link could send frames, ``hardware`` is its ARPHRD number, ``txqueuelen`` is in packets.
-    ``flags`` holds those IFF_* that a pod may have set and that stay when the link leaves.
+    ``flags`` holds those IFF_* that a pod may have set and that stay when the link leaves. ``lower`` is the
+    index of the link that it was made on, None without one.
     """
 
     index: int
@@ -66,6 +68,11 @@ class Link:
     hardware: int = ETHERNET
     flags: int | None = None
     txqueuelen: int | None = None
+    lower: int | None = None
+
+    def is_of(self, pci: str) -> bool:
+        """Return whether the kernel reports that this is the own netdev of a PCI function."""
+        return self.parent == pci and self.lower is None
 
 
 def links() -> tuple[Link, ...]:
@@ -83,10 +90,19 @@ def _bodies() -> list[bytes]:
 
 
 def with_parent(pci: str) -> Link | None:
-    """Return the link of this namespace with which the kernel reports this PCI address; a pod may have any number."""
+    """Return a function's own link in this namespace, by its PCI address; a pod may have any number of links."""
     needle = packed_text(pci)
     found = (_link(body) for body in _bodies() if needle in body)
-    return next((link for link in found if link.parent == pci), None)
+    return next((link for link in found if link.is_of(pci)), None)
+
+
+def remove_children(index: int) -> None:
+    """Remove the interfaces of partitions (IPoIB's children) that were made on a link of this namespace."""
+    link = get(index)
+    if link is not None and link.hardware == INFINIBAND:
+        for child in links():
+            if child.lower == index and child.hardware == INFINIBAND:
+                remove(child.index)
 
 
 def index_of(name: str) -> int | None:
@@ -301,4 +317,5 @@ def _link(body: bytes) -> Link:
         hardware=hardware,
         flags=flags & _KEPT_FLAGS,
         txqueuelen=number(found[_TXQLEN]) if _TXQLEN in found else None,
+        lower=number(found[_LINK]) if _LINK in found else None,
     )

@@ -11,6 +11,7 @@ from typing import Literal
 
 from cni.spec.skel import VF_MISSING, CniError
 from mooring.annotations.assignment import AssignedVf
+from mooring.nic.function_devices import own_index, own_netdevs, own_rdma_devices, own_verbs
 from mooring.nic.pci import pf_name
 
 # A netdev appears in sysfs within this many seconds of its return or of its driver's bind.
@@ -31,25 +32,13 @@ class Sysfs:
     def netdev(self, pci: str) -> int | None:
         """Return the index of a function's netdev in this network namespace, None if it has none here.
 
-        Of several it is the oldest one: IPoIB's netdevs of partitions are made after their parent. A folder has another
-        name once its netdev is renamed; then all are listed again.
+        It is no child of another one (`mooring.nic.function_devices`).
         """
-        for _ in range(_MOST_LISTS):
-            try:
-                folders = (entry for entry in (self._device(pci) / "net").iterdir() if entry.name[0] != ".")
-                return min((int((folder / "ifindex").read_text()) for folder in folders), default=None)
-            except FileNotFoundError:
-                continue
-            except (OSError, ValueError):
-                return None
-        return None
+        return own_index(self._device(pci))
 
     def netdev_name(self, pci: str) -> str | None:
         """Return the name of a PF's netdev in this network namespace; a VF's may change at any time."""
-        try:
-            return min((entry.name for entry in (self._device(pci) / "net").iterdir()), default=None)
-        except OSError:
-            return None
+        return next(iter(own_netdevs(self._device(pci))), None)
 
     def vf_of(self, kind: Literal["net", "infiniband"], name: str) -> str | None:
         """Return the PCI address of the VF whose netdev or RDMA device has a name in this network namespace."""
@@ -70,7 +59,7 @@ class Sysfs:
         Raise an error instead of returning None if it cannot be read: a netdev must not move without its RDMA device.
         """
         try:
-            verbs = min((self._device(pci) / "infiniband_verbs").iterdir(), default=None)
+            verbs = self._verbs(pci)
             return (verbs / "ibdev").read_text(errors="surrogateescape").strip() if verbs is not None else None
         except FileNotFoundError:
             return None
@@ -81,11 +70,8 @@ class Sysfs:
             raise
 
     def rdma_devices(self, pci: str) -> int:
-        """Return how many RDMA devices lie below a function, in whichever namespaces; raise OSError."""
-        try:
-            return sum(1 for _ in (self._device(pci) / "infiniband_verbs").iterdir())
-        except FileNotFoundError:
-            return 0
+        """Return how many RDMA devices lie below a function, in any namespace, without sub-devices; raise OSError."""
+        return len(own_verbs(self._device(pci)))
 
     def lacks_verbs(self, pci: str) -> bool:
         """Return whether a function has an RDMA device, in any namespace, that has no uverbs device now.
@@ -99,7 +85,7 @@ class Sysfs:
     def verbs_number(self, pci: str) -> str | None:
         """Return major and minor number of a function's uverbs device, ``231:192``, None if it cannot be read."""
         try:
-            verbs = min((self._device(pci) / "infiniband_verbs").iterdir(), default=None)
+            verbs = self._verbs(pci)
             return (verbs / "dev").read_text().strip() if verbs is not None else None
         except OSError:
             return None
@@ -110,7 +96,7 @@ class Sysfs:
         It is an inode number: sysfs counts them up (kernfs_new_node in fs/kernfs/dir.c).
         """
         try:
-            verbs = min((self._device(pci) / "infiniband_verbs").iterdir(), default=None)
+            verbs = self._verbs(pci)
             return verbs.stat().st_ino if verbs is not None else None
         except FileNotFoundError:
             return None
@@ -119,8 +105,10 @@ class Sysfs:
         """Return the node GUID of a function's RDMA device in this namespace, as ``0200:00ff:fe00:0001``."""
         for _ in range(_MOST_LISTS):
             try:
-                device = min((self._device(pci) / "infiniband").iterdir(), default=None)
-                return (device / "node_guid").read_text().strip() if device is not None else None
+                devices = own_rdma_devices(self._device(pci))
+                return (self._device(pci) / "infiniband" / devices[0] / "node_guid").read_text().strip()
+            except IndexError:
+                return None
             except FileNotFoundError:
                 continue
             except OSError:
@@ -181,7 +169,7 @@ class Sysfs:
         # The last known index first: a PF has up to 256 VFs.
         links = chain([device / f"virtfn{vf}"], device.glob("virtfn*"))
         index = next((link.name for link in links if link.is_symlink() and link.readlink().name == pci), None)
-        names = sorted(entry.name for entry in (device / "net").glob("*")) or [pf_name(device.name)]
+        names = own_netdevs(device) or [pf_name(device.name)]
         if index is None or (pf not in names and len(names) != 1):
             raise OSError(errno.ENODEV, f"vf {pci} is of none of the pfs {', '.join(names)}; it was of {pf!r}")
         return (pf if pf in names else names[0]), int(index.removeprefix("virtfn"))
@@ -199,6 +187,11 @@ class Sysfs:
             return int((self._device(pci) / "net" / netdev / "mtu").read_text())
         except (OSError, ValueError):
             return None
+
+    def _verbs(self, pci: str) -> Path | None:
+        """Return the folder of a function's uverbs device; raise OSError if it cannot be read."""
+        function = self._device(pci)
+        return next((function / "infiniband_verbs" / name for name in own_verbs(function)), None)
 
     def _device(self, pci: str) -> Path:
         return self.root / "bus" / "pci" / "devices" / pci

@@ -1,6 +1,5 @@
 """Decide what an ADD does, without doing it: which VFs, under which names, with which settings, at which rate."""
 
-import errno
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -11,6 +10,7 @@ from cni.spec.skel import BAD_CONFIG, NIC_REFUSED, REFUSED, Call, CniError
 from mooring import names
 from mooring.annotations.assignment import AssignedVf, verified_assignment
 from mooring.errors import AnnotationError
+from mooring.nic.refusals import symbol
 from mooring.nic.settings import SETTING_NAMES, VfSettings
 from mooring.records.ledger import LedgerEntry
 from mooring.records.pod_record import PodRecord
@@ -207,14 +207,6 @@ def refusal_text(vf: AssignedVf | LedgerEntry, settings: VfSettings, *refused: O
 def contradiction_text(vf: AssignedVf | LedgerEntry, wrong: Iterable[str]) -> str:
     """Describe a NIC that accepts settings and then has others; ``wrong`` are the `differences`."""
     return f"pf {vf.pf!r} took what vf {vf.vf} was set to, but {'; '.join(wrong)}"
-
-
-def symbol(failed: OSError) -> str:
-    """Return the kernel's name for an error: "EOPNOTSUPP (Operation not supported)"."""
-    # The kernel has no ENOTSUP: the C library has it as another name for EOPNOTSUPP.
-    unsupported = failed.errno == errno.EOPNOTSUPP
-    name = "EOPNOTSUPP" if unsupported else errno.errorcode.get(failed.errno or 0, str(failed.errno))
-    return f"{name} ({failed.strerror})"
 
 
 def reserved_mbps(

@@ -11,8 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cri_shim.plan.inject import VfDevices
+from mooring.files import read_file
 from mooring.gpu.cdi_folders import DEFAULT_FOLDERS
 from mooring.names import is_rdma
+from mooring.nic.function_devices import names_in, own_verbs
 
 _CONNECTION_MANAGER = "rdma_cm"
 
@@ -45,7 +47,7 @@ def resolve(pci: str, roots: Roots) -> VfDevices:
     try:
         uverbs = _only(pci, function / "infiniband_verbs")
         rdma = (uverbs / "ibdev").read_text(encoding="utf-8", errors="replace").strip()
-        sources = [uverbs, *(_management(function) if roots.management else ())]
+        sources = [uverbs, *(_management(function, rdma) if roots.management else ())]
         nodes = [_node(source, roots.dev / "infiniband" / source.name) for source in sources]
     except OSError as unreadable:
         raise DeviceError(f"VF {pci}: {unreadable.filename}: {unreadable.strerror}") from None
@@ -72,15 +74,16 @@ def node_number(path: Path) -> str:
 
 
 def _only(pci: str, folder: Path) -> Path:
-    found = sorted(folder.iterdir()) if folder.is_dir() else []
+    found = own_verbs(folder.parent)
     if len(found) != 1:
         raise DeviceError(f"VF {pci}: {len(found)} devices in {str(folder)!r} instead of one")
-    return found[0]
+    return folder / found[0]
 
 
-def _management(function: Path) -> list[Path]:
-    folder = function / "infiniband_mad"
-    return sorted(folder.iterdir()) if folder.is_dir() else []
+def _management(function: Path, rdma: str) -> list[Path]:
+    """Return umad and issm of an RDMA device: a sub-device below the same function has its own."""
+    nodes = (function / "infiniband_mad" / name for name in names_in(function / "infiniband_mad"))
+    return [node for node in nodes if (read_file(node / "ibdev") or rdma).strip() == rdma]
 
 
 def _node(source: Path, node: Path) -> str:

@@ -152,7 +152,7 @@ def _refuse_repeated(value: Value, entries: tuple[AssignedVf, ...]) -> None:
     for index, entry in enumerate(entries):
         for path, name in (("pci", entry.pci), ("name", entry.name)):
             if name in seen:
-                value.at(f"[{index}].{path}", None).fail(f"{name!r} stands twice in one assignment")
+                value.at(f"[{index}].{path}", None).fail(f"{name!r} is listed twice in one assignment")
             seen |= {name} if name is not None else set()
 
 

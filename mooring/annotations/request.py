@@ -162,19 +162,19 @@ def wants_netdev(document: Fields) -> bool | None:
         for name in _OF_A_NETDEV:
             document.optional(name, _refuse_without_netdev)
         if document.optional("link", names.link) == "ethernet":
-            document.required("link").fail("RDMA on Ethernet works by the netdev, and netdev is false")
+            document.required("link").fail("RDMA on Ethernet needs the netdev, but netdev is false")
     return wanted
 
 
 def _refuse_without_netdev(value: Value) -> None:
-    value.fail("is a netdev's, and netdev is false")
+    value.fail("needs a netdev, but netdev is false")
 
 
 def containers(value: Value) -> tuple[str, ...]:
     """Read a list of at least one container name, each once."""
     found = tuple(names.container(item) for item in value.items(MOST_INTERFACES))
     if not found or len(set(found)) != len(found):
-        value.fail("does not name at least one container, each once")
+        value.fail("must name at least one container, and each only once")
     return found
 
 
@@ -182,7 +182,9 @@ def refuse_repeated_names(value: Value, entries: tuple[VfRequest, ...]) -> None:
     seen: set[str] = set()
     for index, entry in enumerate(entries):
         if entry.name is not None and entry.name in seen:
-            value.at(f"[{index}].name", None).fail(f"{entry.name!r} names a second interface of this pod")
+            value.at(f"[{index}].name", None).fail(
+                f"{entry.name!r} is already the name of another interface of this pod"
+            )
         seen |= {entry.name} if entry.name is not None else set()
 
 
@@ -193,7 +195,7 @@ def _placement(text: str | None, interfaces: tuple[VfRequest, ...]) -> tuple[Spr
     choices: tuple[Spreading, Spreading, Spreading] = ("pack", "spread", "distinct")
     vfs = document.optional("vfs", _near)
     if vfs is not None and not interfaces:
-        document.required("vfs").fail("the pod asks for no VFs")
+        document.required("vfs").fail("the pod requests no VFs")
     if vfs is None:
         document.required("pfs")
     return document.optional("pfs", lambda value: value.choice(*choices)), vfs

@@ -84,7 +84,7 @@ def _units(value: Value) -> tuple[str, ...]:
 def _containers(value: Value, units: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
     fields = value.fields().items()
     if len(fields) > _MOST_CONTAINERS:
-        value.fail(f"{len(fields)} containers are more than {_MOST_CONTAINERS}")
+        value.fail(f"{len(fields)} containers exceed the limit of {_MOST_CONTAINERS}")
     found = {}
     for name, listed in fields:
         names.container(listed.instead(name))

@@ -84,7 +84,7 @@ def read_gpu_request(text: str | None, limits: Sequence[ContainerLimit], interfa
         whole.fail(f"limits of {RESOURCE!r} are {limited} in all, more than {MOST_GPUS}")
     vfs = document.optional("vfs", _vfs)
     if vfs is not None and not interfaces:
-        document.required("vfs").fail("the pod asks for no VFs")
+        document.required("vfs").fail("the pod requests no VFs")
     return GpuRequest(
         count=limited,
         model=document.optional("model", _model),

@@ -18,6 +18,7 @@ from itertools import chain
 from pathlib import Path
 
 from mooring.nic import rdma_netlink
+from mooring.nic.function_devices import all_netdevs, names_in
 from mooring.nic.netlink_codec import LINK_HEADER, ROUTE_HEADER, number, read_attributes, text, u32
 from mooring.nic.rtnetlink_dump import dump
 from mooring.nic.vf_users import Contexts, Hop, HostFacts, Link, Route, VfDevices
@@ -47,25 +48,12 @@ def read_vf(sysfs: Path, pci: str) -> VfDevices:
     except OSError:
         driver = None
     rdma = _rdma_of(device)
-    is_away = not rdma and bool(_names(device / "infiniband_verbs"))
-    return VfDevices(pci, driver, netdevs_of(device), rdma, is_away)
-
-
-def netdevs_of(device: Path) -> tuple[tuple[str, int], ...]:
-    """Return name and index of each netdev of a PCI function."""
-    for _ in range(_MOST_LISTS):
-        try:
-            names = _names(device / "net")
-            return tuple((name, int((device / "net" / name / "ifindex").read_text())) for name in names)
-        except FileNotFoundError:
-            continue
-        except (OSError, ValueError):
-            break
-    return ()
+    is_away = not rdma and bool(names_in(device / "infiniband_verbs"))
+    return VfDevices(pci, driver, all_netdevs(device), rdma, is_away)
 
 
 def _rdma_of(device: Path) -> tuple[str, ...]:
-    return tuple(_names(device / "infiniband"))
+    return tuple(names_in(device / "infiniband"))
 
 
 def read_facts(sysfs: Path, pods: Mapping[str, str], vfs: Iterable[VfDevices]) -> HostFacts:
@@ -112,7 +100,7 @@ def _with_parents(links: Sequence[Link], sysfs: Path, vfs: Collection[VfDevices]
         netdev: vf.pci
         for vf in vfs
         if vf.pci not in reported
-        for netdev in (*vf.netdevs, *netdevs_of(sysfs / _FUNCTIONS / vf.pci))
+        for netdev in (*vf.netdevs, *all_netdevs(sysfs / _FUNCTIONS / vf.pci))
     }
     for link in links:
         yield link if link.parent is not None else replace(link, parent=owners.get((link.name, link.index)))
@@ -156,7 +144,7 @@ def _vdpa(sysfs: Path) -> Mapping[str, tuple[str, ...]]:
     """Return the vdpa devices of each PCI function: their folders lie below its own."""
     found: dict[str, tuple[str, ...]] = {}
     folder = sysfs / "bus/vdpa/devices"
-    for name in _names(folder):
+    for name in names_in(folder):
         for parent in (folder / name).resolve().parents:
             found[parent.name] = (*found.get(parent.name, ()), name)
     return found
@@ -246,10 +234,3 @@ def _is_exclusive(sysfs: Path) -> bool:
         return (sysfs / "module/ib_core/parameters/netns_mode").read_text().strip() == "N"
     except OSError:
         return False
-
-
-def _names(folder: Path) -> list[str]:
-    try:
-        return sorted(path.name for path in folder.iterdir() if path.name[0] != ".")
-    except OSError:
-        return []

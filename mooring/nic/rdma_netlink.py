@@ -4,17 +4,18 @@ Numbers: include/uapi/rdma/rdma_netlink.h. The network namespace of the calling 
 visible. A kernel without the RDMA core refuses the socket with EPROTONOSUPPORT.
 """
 
+import errno
 import socket
 from collections.abc import Mapping, Sequence
 
-from mooring.nic.netlink_codec import ACK, DUMP, REQUEST, Attribute, pack_attributes, pack_message, read_answer
+from mooring.nic.netlink_codec import ACK, DUMP, REQUEST, Attribute, pack_attributes, pack_message, read_answer, text
 
 GET, SET, SYS_GET, SYS_SET, RES_GET, RES_QP_GET, RES_CM_ID_GET, RES_CTX_GET = 1, 2, 6, 7, 9, 10, 11, 22
 GET_CHARDEV, CHARDEV_TYPE, CHARDEV = 15, 69, 72
 DEV_INDEX, DEV_NAME = 1, 2
 RES_SUMMARY, RES_SUMMARY_ENTRY, RES_SUMMARY_ENTRY_NAME, RES_SUMMARY_ENTRY_CURR = 15, 16, 17, 18
 RES_QP, RES_QP_ENTRY, RES_PID, RES_CM_ID, RES_CM_ID_ENTRY, RES_CTX, RES_CTX_ENTRY = 19, 20, 28, 31, 32, 86, 87
-SYS_ATTR_NETNS_MODE, NET_NS_FD = 66, 68
+SYS_ATTR_NETNS_MODE, NET_NS_FD, PARENT_NAME = 66, 68, 100
 
 _NETLINK_RDMA = 20
 _NLDEV = 5 << 10
@@ -37,3 +38,22 @@ def exchange(command: int, attributes: Mapping[int, bytes], *, dump: bool = Fals
 def request(command: int, attributes: Mapping[int, bytes], *, dump: bool = False) -> bytes:
     """Return the bytes of a request; any but a dump requests an acknowledgement."""
     return pack_message(_NLDEV | command, REQUEST | (DUMP if dump else ACK), pack_attributes(attributes.items()))
+
+
+def sub_devices() -> frozenset[str]:
+    """Return the names of this namespace's RDMA devices that were made on another one; raise OSError.
+
+    A kernel before 6.11 makes none, and reports no parents.
+    """
+    try:
+        return sub_devices_in(exchange(GET, {}, dump=True))
+    except OSError as refused:
+        if refused.errno == errno.EPROTONOSUPPORT:
+            return frozenset()
+        raise
+
+
+def sub_devices_in(answer: Sequence[Sequence[Attribute]]) -> frozenset[str]:
+    """Return the names of those devices of an answer that have a parent."""
+    devices = map(dict, answer)
+    return frozenset(text(device[DEV_NAME]) for device in devices if PARENT_NAME in device)

@@ -22,11 +22,9 @@ Rates and link state do not change what confines a VF. Trust returns 0 whatever 
 import errno
 from collections.abc import Callable, Collection, Iterator
 
+from mooring.nic.refusals import NO_SUCH_SETTING
 from mooring.nic.settings import VfSettings
 
-# The kernel's answer for an operation that a driver lacks; mlx4's for a device without the capability (mlx4_set_vf_rate
-# without MLX4_DEV_CAP_FLAG2_QOS_VPP); bnxt_en's for old firmware, ENOTSUPP of include/linux/errno.h.
-NO_SUCH_SETTING = frozenset({errno.EOPNOTSUPP, errno.EPROTONOSUPPORT, 524})
 # Of spoof check off: a PF that lacks it, or may not turn it off (EPERM of mlx5_esw_allowed), has changed nothing. After
 # any other refusal hns3 and ice still remember "on", and the next "on" is skipped and proves nothing.
 OFF_IS_NOT_TAKEN = NO_SUCH_SETTING | {errno.EPERM}

@@ -155,13 +155,13 @@ def _read_claims(
     try:
         assignment = _read_assignment(pod, previous) or assignment
     except AnnotationError as unreadable:
-        faults.append(UnreadablePart("assignment", "assignment is not believed", {**about, "reason": str(unreadable)}))
+        faults.append(UnreadablePart("assignment", "invalid assignment ignored", {**about, "reason": str(unreadable)}))
     rates = None if previous is None or previous.rates is None else _previous_rates(previous, assignment)
     try:
         if assignment is not None and names.RATES in pod.annotations:
             rates = _read_rates(pod.annotations[names.RATES], assignment, rates)
     except AnnotationError as unreadable:
-        faults.append(UnreadablePart("assignment", "rates are not believed", {**about, "reason": str(unreadable)}))
+        faults.append(UnreadablePart("assignment", "invalid rates ignored", {**about, "reason": str(unreadable)}))
     return assignment, rates
 
 

@@ -98,7 +98,7 @@ class UnreadyNodes:
 def read_node(node: Node, previous: NodeInfo | None, now: float) -> tuple[NodeInfo, str]:
     """Return a node's facts and the error if its inventory cannot be read; raise ValueError if the node is invalid."""
     if len(node.metadata.name) > _LONGEST_NAME:
-        raise ValueError(f"metadata.name has {len(node.metadata.name)} characters, the most is {_LONGEST_NAME}")
+        raise ValueError(f"metadata.name has {len(node.metadata.name)} characters; the limit is {_LONGEST_NAME}")
     _hold_to_bounds(node)
     annotations = node.metadata.annotations or {}
     text = annotations.get(names.INVENTORY)
@@ -144,7 +144,7 @@ def _hold_to_bounds(node: Node) -> None:
         (len(node.status.allocatable or ()), "resources", MOST_RESOURCES),
     ):
         if number > max_number:
-            raise ValueError(f"{number} {subject} are more than {max_number}")
+            raise ValueError(f"{number} {subject} exceed the limit of {max_number}")
 
 
 def _inventory(text: str | None, previous: NodeInfo | None) -> tuple[Inventory | None, InventoryFault | None, str]:

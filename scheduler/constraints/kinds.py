@@ -153,7 +153,7 @@ class Kind:
             if type(score) is str and score:
                 return words(score)
             if type(score) is not int or not 0 <= score <= 100:
-                raise TypeError(f"{shorten(score)} is neither an integer from 0 to 100 nor words")
+                raise TypeError(f"{shorten(score)} is neither an integer from 0 to 100 nor a text")
             return score
 
         try:
@@ -171,7 +171,7 @@ class Kind:
         except TooSlow as slow:
             self._slow += 1
             if self._slow == _MOST_SLOW:
-                self.broken = f"is not asked any more: it took too long {_MOST_SLOW} times"
+                self.broken = f"is disabled: it took too long {_MOST_SLOW} times"
             raise self._note(step, str(slow)) from None
         except Failed as failed:
             raise self._note(step, str(failed)) from None
@@ -254,16 +254,16 @@ def words(text: str) -> str:
 def name_fault(name: str) -> str:
     """Return why a kind must not have this name; empty if it may."""
     if name == VFS:
-        return "is the name of the VFs themselves"
+        return "is reserved for VFs"
     return "" if _NAME.fullmatch(name) else "is not a name of at most 32 of a-z 0-9 -, alphanumeric at both ends"
 
 
 def _refuse_ids(units: Mapping[str, object]) -> None:
     if len(units) > _MOST_UNITS:
-        raise TypeError(f"{len(units)} units are more than {_MOST_UNITS}")
+        raise TypeError(f"{len(units)} units exceed the limit of {_MOST_UNITS}")
     for unit in units:
         if type(unit) is not str or not 0 < len(unit) <= _LONGEST_ID or words(unit) != unit[:_LONGEST_TEXT]:
-            raise TypeError(f"{shorten(unit)} is not a unit's id of 1 to {_LONGEST_ID} characters")
+            raise TypeError(f"{shorten(unit)} is not a unit ID of 1 to {_LONGEST_ID} characters")
 
 
 def _checked(proposal: Proposal, free: set[str]) -> Proposal:
@@ -271,7 +271,7 @@ def _checked(proposal: Proposal, free: set[str]) -> Proposal:
     if type(proposal) is not Proposal or type(proposal.units) is not tuple:
         raise TypeError(f"{shorten(proposal)} is not a proposal of units")
     if len(set(proposal.units)) != len(proposal.units):
-        raise TypeError("a unit stands twice in one proposal")
+        raise TypeError("a unit is listed twice in one proposal")
     for unit in proposal.units:
         if unit not in free:
             raise TypeError(f"unit {shorten(unit)} is not free on the node")
@@ -279,7 +279,7 @@ def _checked(proposal: Proposal, free: set[str]) -> Proposal:
     _refuse_narrowing(narrows)
     details = parse(dump(dict(proposal.details)), "details", ContractError).fields().raw
     if "units" in details:
-        raise TypeError("details hold a field 'units'")
+        raise TypeError("details contain the field 'units'")
     return Proposal(proposal.units, details, narrows)
 
 
@@ -287,4 +287,4 @@ def _refuse_narrowing(narrows: Mapping[str, Mapping[int, frozenset[str]]]) -> No
     for kind, narrowing in narrows.items():
         for index, allowed in narrowing.items():
             if type(index) is not int or type(allowed) is not frozenset:
-                raise TypeError(f"narrowing of {shorten(kind)} is not one from indexes to sets of names")
+                raise TypeError(f"narrowing of {shorten(kind)} is not a mapping from indexes to frozensets of names")

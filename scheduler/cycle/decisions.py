@@ -105,7 +105,7 @@ def validate_annotations(present: Mapping[str, str], added: Mapping[str, str]) -
     every = {**present, **added}
     size = len("".join([*every, *every.values()]).encode())
     if size > MAX_BYTES:
-        return f"annotations would have {size} bytes with the assignment, the most is {MAX_BYTES}"
+        return f"annotations would have {size} bytes with the assignment; the limit is {MAX_BYTES}"
     return ""
 
 

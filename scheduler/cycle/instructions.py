@@ -86,7 +86,7 @@ class WriteRates:
 class WriteRatesResult:
     """The definite result. changed: the pod is of another version, and was not written.
 
-    gone: it does not exist any more. refused: the API server does not take this write; ``reason`` is its text.
+    gone: it no longer exists. refused: the API server does not take this write; ``reason`` is its text.
     """
 
     kind: Literal["written", "changed", "gone", "refused"]

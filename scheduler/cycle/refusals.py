@@ -95,9 +95,9 @@ def no_node_available(total: int, reasons: str) -> str:
     return f"0/{total} nodes are available: {reasons}."
 
 
-def for_member(reason: str, kind: str) -> str:
-    """Return a reason of `no_node_available`, told for one member of a group; any other reason as it is."""
-    return reason.replace("nodes are available: ", f"nodes are available for the {kind}: ", 1)
+def for_member(reason: str, ordinal: str) -> str:
+    """Return a message of `no_node_available` that names one member of a group; return other messages unchanged."""
+    return reason.replace("nodes are available: ", f"nodes are available for the {ordinal} member: ", 1)
 
 
 def none_available(total: int, counts: Mapping[str, int]) -> str:

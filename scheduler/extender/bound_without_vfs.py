@@ -22,7 +22,7 @@ from scheduler.pending.part import Part, PodChange
 _MAX_OFFERS = 1 << 14
 # The kubelet's mark of a mirror pod. Source: k8s.io/api/core/v1 MirrorPodAnnotationKey.
 _MIRROR = "kubernetes.io/config.mirror"
-NO_BIND_VERB = "kube-scheduler binds pods without VFs: its extender has no bindVerb"
+NO_BIND_VERB = "kube-scheduler binds pods without VFs: its extender configuration has no bindVerb"
 
 
 class BoundWithoutVfs(Part):
@@ -47,7 +47,7 @@ class BoundWithoutVfs(Part):
             and len({self._pods[pod_uid].metadata.namespace for pod_uid in self._unasked}) == 1
         ):
             return ""
-        return "" if uid is None else f"{NO_BIND_VERB} (delete pod {self._pods[uid].key} when it has)"
+        return "" if uid is None else f"{NO_BIND_VERB} (after adding it, delete pod {self._pods[uid].key})"
 
     def offered(self, uid: str) -> None:
         """Record that kube-scheduler was told which nodes fit a pod."""
@@ -79,7 +79,7 @@ class BoundWithoutVfs(Part):
         if not is_new:
             return []
         about = {"pod": pod.key, "uid": uid, "node": pod.spec.node_name or ""}
-        return [Notice("assignment", "pod that asks for VFs was bound without any", about), _report(pod)]
+        return [Notice("assignment", "pod that requests VFs was bound without them", about), _report(pod)]
 
     def pod_deleted(self, uid: str, assigned_pod: AssignedPod | None, now: float) -> None:
         self._drop(uid)
@@ -109,11 +109,11 @@ def _is_bound_without_vfs(pod: Pod) -> bool:
 
 def _report(pod: Pod) -> Report:
     remedy = (
-        "It is the mirror of a static pod, for which no scheduler chooses VFs: take the request out of the manifest on "
-        "the node, or create the pod in the API"
+        "It is the mirror pod of a static pod, and no scheduler chooses VFs for static pods: remove the request from "
+        "the manifest on the node, or create the pod through the API server"
         if _MIRROR in pod.annotations
-        else "Delete it; kube-scheduler needs bindVerb in its extender's configuration, or the pod schedulerName "
+        else "Delete it, and set bindVerb in kube-scheduler's extender configuration or, in the pod, schedulerName "
         f"{names.SCHEDULER_NAME!r}"
     )
-    message = f"bound to node {pod.spec.node_name} without the VFs that it asks for: it cannot start. {remedy}"
+    message = f"bound to node {pod.spec.node_name} without the VFs that it requests: it cannot start. {remedy}"
     return Report(pod, "NoAssignment", message)

@@ -42,13 +42,13 @@ from scheduler.plugins import constraints, gpu_resources, rdma_vfs
 from scheduler.plugins.registry import WEIGHT_OF
 from scheduler.queue.queue import Queue
 
-UNKNOWN_NODE = "node(s) were not known to Mooring"
-_NO_GROUPS = "pods of a group are placed by Mooring's own scheduler only, not by its extender"
-_NO_SHARES = "no PFs there that could give each device its share of the interfaces"
+UNKNOWN_NODE = "node(s) were not in Mooring's cache yet"
+_NO_GROUPS = "the extender does not support groups: only Mooring's own scheduler places their pods"
+_NO_SHARES = "the PFs there cannot give each device its share of the interfaces"
 _FEW_THERE = "not enough free RDMA VFs or bandwidth there"
 # How the interfaces may be divided among roots is tried so many times on one node, up to 1 ms each.
 MOST_DIVISIONS = 16
-UNSEEN = "the pod is not known to Mooring yet"
+UNSEEN = "the pod is not in Mooring's cache yet"
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,9 +142,9 @@ class ExtenderPods:
     def _not_ours(self, pod_info: PodInfo) -> str:
         """Return why a pod is not to be bound here, or no more; empty if it is."""
         if pod_info.pod.spec.scheduler_name == self.scheduler_name:
-            return f"pods of schedulerName {self.scheduler_name!r} are bound by it alone"
+            return f"pods with schedulerName {self.scheduler_name!r} are bound by that scheduler only"
         if not _is_managed(pod_info):
-            return f"pod {pod_info.pod.key} requests nothing of Mooring"
+            return f"pod {pod_info.pod.key} requests no resource of Mooring"
         if (assigned_pod := self.cache.assigned(pod_info.uid)) is not None:
             return _elsewhere(assigned_pod)
         return "" if self.knows(pod_info.uid) else UNSEEN

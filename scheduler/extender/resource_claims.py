@@ -140,21 +140,21 @@ def claim_names(pod: Pod) -> tuple[str, ...] | Refused:
     """Return the names of a pod's claims, or why they are not known."""
     claims = pod.spec.resource_claims or ()
     if len(claims) > MOST_CLAIMS:
-        return Refused(f"{len(claims)} resource claims are more than {MOST_CLAIMS}")
+        return Refused(f"{len(claims)} resource claims exceed the limit of {MOST_CLAIMS}")
     status_of = {claim.name: claim for claim in pod.status.resource_claim_statuses or ()}
     claim_keys = []
     for claim in claims:
         if claim.resource_claim_name:
             claim_keys.append(claim.resource_claim_name)
         elif claim.name not in status_of:
-            return Refused(f"the claim {claim.name!r} of the pod has not been made from its template yet")
+            return Refused(f"claim {claim.name!r} of the pod has not been created from its template yet")
         elif generated_name := status_of[claim.name].resource_claim_name:
             claim_keys.append(generated_name)
         # Else none is needed. Source: PodResourceClaimStatus in k8s.io/api/core/v1/types.go.
     # They become parts of a path, and who asks may have sent the pod himself.
     strange = next((name for name in (*claim_keys, pod.metadata.namespace) if not is_subdomain(name)), None)
     if strange is not None:
-        return Refused(f"{shorten(strange)} is no name of a claim or namespace")
+        return Refused(f"{shorten(strange)} is not the name of a claim or namespace")
     return tuple(dict.fromkeys(claim_keys))
 
 
@@ -194,7 +194,7 @@ def roots_of(
     roots = [roots_by_device[device] for device in allocation.devices if roots_by_device[device]]
     if not roots:
         return Refused(
-            f"no device of {allocation.title} has the attribute {PCIE_ROOT!r}: its driver does not say where it lies"
+            f"no device of {allocation.title} has the attribute {PCIE_ROOT!r}: its driver does not publish the location"
         )
     return tuple(roots)
 

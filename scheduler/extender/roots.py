@@ -41,7 +41,7 @@ class Claimed:
 # A node has some eight.
 _MAX_ROOTS_SHOWN = 16
 _REMEDY = (
-    "What is claimed stays allocated: free VFs there, or delete the pod and its claim, and have the new claim select "
+    "The claimed devices stay allocated: free VFs there, or delete the pod and its claim, and let the new claim select "
     "another 'resource.kubernetes.io/pcieRoot'"
 )
 

@@ -103,7 +103,7 @@ def read_extender_args(body: bytes | memoryview) -> ExtenderArgs:
         node_list = msgspec.json.decode(fields.get("nodes", b"{}"), type=_Nodes)
         items = {_node(item).metadata.name: item for item in node_list.items or ()}
     except msgspec.MsgspecError as wrong:
-        raise ProtocolError(f"request is no ExtenderArgs: {wrong}") from wrong
+        raise ProtocolError(f"request is not an ExtenderArgs: {wrong}") from wrong
     return ExtenderArgs(pod, list(items), items)
 
 
@@ -116,7 +116,7 @@ def read_preemption(body: bytes | memoryview) -> ExtenderPreemptionArgs:
         sent = next((fields[key] for key in keys if key in fields), msgspec.Raw(b"{}"))
         return ExtenderPreemptionArgs(pod, {node: _victims(victims) for node, victims in _raw_fields(sent).items()})
     except msgspec.MsgspecError as wrong:
-        raise ProtocolError(f"request is no ExtenderPreemptionArgs: {wrong}") from wrong
+        raise ProtocolError(f"request is not an ExtenderPreemptionArgs: {wrong}") from wrong
 
 
 def read_binding(body: bytes | memoryview) -> Binding:
@@ -125,10 +125,10 @@ def read_binding(body: bytes | memoryview) -> Binding:
         fields = _fields(body)
         values = [msgspec.json.decode(fields.get(key, b'""'), type=str) for key in _BINDING]
     except msgspec.MsgspecError as wrong:
-        raise ProtocolError(f"request is no ExtenderBindingArgs: {wrong}") from wrong
+        raise ProtocolError(f"request is not an ExtenderBindingArgs: {wrong}") from wrong
     for (key, is_name), value in zip(_BINDING.items(), values, strict=True):
         if not is_name(value):
-            raise ProtocolError(f"request is no ExtenderBindingArgs: {key}: {shorten(value)} is not a name")
+            raise ProtocolError(f"request is not an ExtenderBindingArgs: {key}: {shorten(value)} is not a name")
     return Binding(*values)
 
 

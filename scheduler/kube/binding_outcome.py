@@ -68,7 +68,7 @@ def _conflict(status: Status) -> Outcome | LookAgain:
 
 def another_pod(pod: Pod) -> str:
     """Return the reason why a write to a pod's uid changed nothing: another pod has its name now."""
-    return f"a pod of that name has the uid {pod.metadata.uid!r}"
+    return f"another pod with that name has the uid {pod.metadata.uid!r}"
 
 
 def compare(pod: Pod, uid: str, node: str, annotations: Mapping[str, str]) -> Outcome:
@@ -88,4 +88,6 @@ def _compare_bound(pod: Pod, node: str, annotations: Mapping[str, str]) -> Outco
     ours = all(pod.annotations.get(key) == value for key, value in annotations.items())
     if pod.spec.node_name == node and ours:
         return BOUND
-    return Outcome("taken", f"is bound to node {pod.spec.node_name!r} without our {names.ASSIGNMENT!r}")
+    return Outcome(
+        "taken", f"is bound to node {pod.spec.node_name!r} without the expected annotation {names.ASSIGNMENT!r}"
+    )

@@ -108,7 +108,7 @@ def read_pod_info(pod: Pod, kinds: Kinds = NONE, *, has_claims_allocated: bool =
     except ValueError as unreadable:
         return Refused(f"container resources cannot be read: {unreadable}")
     if len(resources) > MOST_RESOURCES:
-        return Refused(f"{len(resources)} kinds of resource are requested, more than {MOST_RESOURCES}")
+        return Refused(f"{len(resources)} kinds of resource are requested; the limit is {MOST_RESOURCES}")
     pod_info = PodInfo(
         pod, resources, scored, affinity_info, ports, spread, request, shape, wishes, volumes, membership
     )
@@ -119,26 +119,26 @@ def read_pod_info(pod: Pod, kinds: Kinds = NONE, *, has_claims_allocated: bool =
 def _too_much(spec: PodSpec) -> Iterator[str]:
     """Yield in words of what a pod names more than is read at all."""
     if (containers := len(spec.containers or ()) + len(spec.init_containers or ())) > MOST_CONTAINERS:
-        yield f"{containers} containers are more than {MOST_CONTAINERS}"
+        yield f"{containers} containers exceed the limit of {MOST_CONTAINERS}"
     terms = list(_terms(spec))
     expressions = [requirement for term in terms for requirement in term.match_expressions or ()]
     fields = sum(len(term.match_fields or ()) for term in terms)
     for number, subject, limit in (
-        (amounts_named(spec), "amounts of resources", MOST_AMOUNTS),
+        (amounts_named(spec), "resource amounts", MOST_AMOUNTS),
         (sum(1 for _ in host_ports(spec)), "host ports", MOST_PORTS),
         (len(spec.tolerations or ()), "tolerations", MOST_TOLERATIONS),
         (len(spec.node_selector or ()) + len(terms) + len(expressions) + fields, _ON_NODES, MOST_REQUIREMENTS),
         (
             sum(requirement.operator in ("Gt", "Lt") for requirement in expressions),
-            f"{_ON_NODES} by Gt and Lt",
+            f"{_ON_NODES} with Gt or Lt",
             MOST_COMPARISONS,
         ),
     ):
         if number > limit:
-            yield f"{number} {subject} are more than {limit}"
+            yield f"{number} {subject} exceed the limit of {limit}"
 
 
-_ON_NODES = "requirements on nodes"
+_ON_NODES = "node requirements"
 
 
 def _terms(spec: PodSpec) -> Iterator[NodeSelectorTerm]:
@@ -192,8 +192,8 @@ def _hold_to_limit(resources: Mapping[str, int], interfaces: int) -> None:
     """Refuse a pod whose limit of VFs differs from the number that it requests: a quota on them would count wrongly."""
     limit = resources.get(names.RIT_VFS)
     if limit is not None and limit != interfaces:
-        rule = f"the pod's interfaces are {interfaces}, its containers' limits of {names.RIT_VFS!r} {limit}"
-        raise AnnotationError(names.REQUEST, "", f"{rule}: they must be as many")
+        rule = f"the pod has {interfaces} interface(s), but its containers limit {names.RIT_VFS!r} to {limit}"
+        raise AnnotationError(names.REQUEST, "", f"{rule}: the numbers must be equal")
 
 
 def _hold_to_reservation(resources: Mapping[str, int], request: PodRequest | None) -> None:
@@ -201,10 +201,8 @@ def _hold_to_reservation(resources: Mapping[str, int], request: PodRequest | Non
     limit = resources.get(names.RESERVED_MBPS)
     reserved_mbps = sum(interface.settings.min_tx_rate or 0 for interface in request.interfaces) if request else 0
     if limit is not None and limit != reserved_mbps:
-        rule = (
-            f"the pod's interfaces reserve {reserved_mbps} Mb/s, its containers' limits of {names.RESERVED_MBPS!r} are"
-        )
-        raise AnnotationError(names.REQUEST, "", f"{rule} {limit}: they must be equal")
+        rule = f"the pod's interfaces reserve {reserved_mbps} Mb/s, but its containers limit {names.RESERVED_MBPS!r} to"
+        raise AnnotationError(names.REQUEST, "", f"{rule} {limit}: the numbers must be equal")
 
 
 def _by_resource(spec: PodSpec) -> PodRequest | None:
@@ -215,8 +213,8 @@ def _by_resource(spec: PodSpec) -> PodRequest | None:
         vf_count = limits.get(names.HUSTCAT_VFS, 0)
         if len(interfaces) + vf_count > MOST_INTERFACES:
             total = len(interfaces) + vf_count
-            rule = f"{total} is more than {MOST_INTERFACES} VFs for one pod"
-            raise AnnotationError(names.REQUEST, "", f"resource {names.HUSTCAT_VFS!r} stands for it: {rule}")
+            rule = f"{total} VFs exceed the limit of {MOST_INTERFACES} for one pod"
+            raise AnnotationError(names.REQUEST, "", f"resource {names.HUSTCAT_VFS!r}: {rule}")
         interfaces += [VfRequest(containers=(container.name,))] * vf_count
     return PodRequest(tuple(interfaces)) if interfaces else None
 
@@ -237,8 +235,8 @@ def _unsupported(pod_info: PodInfo, *, has_claims_allocated: bool) -> Iterator[s
     if pod_info.interfaces and spec.host_network:
         yield "a pod with hostNetwork cannot get VFs: it has no network namespace of its own"
     if not pod_info.interfaces and names.ASSIGNMENT in pod_info.pod.annotations:
-        yield f"annotation {names.ASSIGNMENT!r} is written by the scheduler only, and this pod asks for no VF"
+        yield f"annotation {names.ASSIGNMENT!r} is written by the scheduler only, and this pod requests no VF"
     if spec.resource_claims and not has_claims_allocated:
-        yield "resource claims are allocated by kube-scheduler alone: such pods stay with it, with VFs by the extender"
+        yield "only kube-scheduler allocates resource claims: let it schedule this pod, with VFs from the extender"
     if pod_info.request is not None and pod_info.request.vfs and not spec.resource_claims:
         yield f"annotation {names.PLACEMENT!r}.vfs: the pod has no resource claims"

@@ -66,7 +66,7 @@ def _hold_to_bounds(volumes: Collection[Volume]) -> None:
     disks = sum(1 + len(volume.rbd.monitors or ()) for volume in volumes if volume.rbd is not None)
     disks += sum(_is_disk(volume) for volume in volumes)
     if claim_count + disks > MOST_VOLUMES:
-        raise ValueError(f"{claim_count + disks} claims, disks and monitors of disks are more than {MOST_VOLUMES}")
+        raise ValueError(f"{claim_count + disks} claims, disks and disk monitors exceed the limit of {MOST_VOLUMES}")
 
 
 def _is_disk(volume: Volume) -> bool:

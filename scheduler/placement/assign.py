@@ -23,14 +23,14 @@ from scheduler.placement.vf_accounting import FEW, FreeVfs, are_like_others
 FreeSince = Mapping[tuple[str, int], float]
 NOT_ENOUGH: Mapping[str, str] = {
     # Each interface has a PF (`demands_on`), until what other kinds propose narrows that.
-    "selectors": "no PF may give an interface where the other resources of the pod are",
+    "selectors": "no PF can provide an interface near the pod's other resources",
     "vfs": "not enough free RDMA VFs",
     "rate": "not enough free RDMA bandwidth",
-    "distinct": "not enough PFs with free VFs for one each",
+    "distinct": "not enough PFs with free VFs for distinct placement",
     "combination": "free RDMA VFs and bandwidth do not fit the interfaces together",
 }
 OUT_OF_BUDGET = "search for a placement ran out of steps"
-NOT_SEARCHED = "node(s) not searched yet for a VF placement, the search goes on"
+NOT_SEARCHED = "node(s) not searched yet for a VF placement; the search continues"
 
 
 @dataclass(frozen=True, slots=True)

@@ -236,9 +236,9 @@ def refused_netdev(netdev: bool | None, pf: Pf) -> str:
     if netdev is None or (netdev and pf.link == "ethernet"):
         return ""
     if pf.link == "ethernet":
-        return "netdev false is for InfiniBand: RDMA on Ethernet works by the netdev"
+        return "netdev false is for InfiniBand only: RDMA on Ethernet needs the netdev"
     if pf.vf_netdevs is None:
-        return "the node's advertiser does not tell which VFs have a netdev"
+        return "the node's advertiser does not report which VFs have a netdev"
     return "the PF has VFs without a netdev" if netdev and not pf.vf_netdevs else ""
 
 

@@ -69,7 +69,7 @@ def wanted_rates(request: PodRequest, assignment: Assignment) -> tuple[VfRates, 
         raise _count_error(len(vfs), str(len(interfaces)))
     for index, (interface, vf) in enumerate(zip(interfaces, vfs, strict=True)):
         if field := _other_difference(interface, vf):
-            rule = f"the pod's VF was given otherwise: {_ONLY_RATES}"
+            rule = f"differs from the assigned VF: {_ONLY_RATES}"
             raise AnnotationError(names.REQUEST, f"[{index}].{field}", rule)
     return tuple(VfRates(interface.settings.min_tx_rate, interface.settings.max_tx_rate) for interface in interfaces)
 
@@ -80,11 +80,11 @@ def removed_request(assignment: Assignment) -> str:
 
 
 def _count_error(has: int, asks: str) -> AnnotationError:
-    rule = f"the pod has {has} VFs, and asks for {asks} now: {_ONLY_RATES}"
+    rule = f"the pod has {has} VFs but now requests {asks}: {_ONLY_RATES}"
     return AnnotationError(names.REQUEST, "", rule)
 
 
-_ONLY_RATES = "only min_tx_rate and max_tx_rate change once the pod has a node"
+_ONLY_RATES = "only min_tx_rate and max_tx_rate can change once the pod has a node"
 
 
 def _other_difference(interface: VfRequest, vf: AssignedVf) -> str:
@@ -110,7 +110,7 @@ def _other_difference(interface: VfRequest, vf: AssignedVf) -> str:
 def contradicts_limit(limit: int, rates: Sequence[VfRates]) -> str:
     """Return why rates contradict the containers' limit of Mb/s, which a quota counts and which cannot change."""
     sum_mbps = sum(vf_rates.min_tx_rate or 0 for vf_rates in rates)
-    rule = f"the containers' limits of {names.RESERVED_MBPS!r} are {limit}, and the pod would reserve {sum_mbps} Mb/s"
+    rule = f"the containers limit {names.RESERVED_MBPS!r} to {limit}, but the pod would reserve {sum_mbps} Mb/s"
     return rule if limit != sum_mbps else ""
 
 
@@ -176,13 +176,16 @@ class _Needs:
             if not is_raised and (not self._deltas[index] or deltas[index] <= free_mbps):
                 continue
             if targets[index] > offer:
-                rule = f"the pod would reserve {targets[index]} Mb/s, and at most {offer} may be reserved"
+                rule = f"the pod would reserve {targets[index]} Mb/s; at most {offer} can be reserved"
                 return Misfit("Infeasible", f"PF {pf.name!r}: {rule}")
             current = peaks[index] - deltas[index]
             if targets[index] - current <= free_mbps and deltas[index] > free_mbps:
-                rule = "it fits once what is lowered is in force, and counts until then: lower first, then raise"
+                rule = (
+                    "the old rates stay reserved until the lower rates are in force: lower first, then raise in a "
+                    "second edit"
+                )
                 return Misfit("Deferred", f"PF {pf.name!r}: {rule}")
-            rule = f"{max(deltas[index], increases[index])} Mb/s more are needed, and others reserve too much"
+            rule = f"{max(deltas[index], increases[index])} more Mb/s are needed, but other pods reserve too much"
             return Misfit("Deferred", f"PF {pf.name!r}: {rule}")
         return None
 

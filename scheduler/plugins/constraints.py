@@ -45,7 +45,7 @@ class _Reasons:
 
     def mark(self, text: str, kind: str) -> int:
         if len(self._marks) >= _MOST_REASONS:
-            text = f"constraint {kind!r} refused the node(s)"
+            text = f"constraint {kind!r} rejected the node(s)"
         return self._marks.setdefault(text, len(self._marks) + 1)
 
     def of(self, mark: int) -> tuple[str, ...]:

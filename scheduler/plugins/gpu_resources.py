@@ -32,7 +32,7 @@ def _asked(pod_info: PodInfo) -> str:
 
 def _judge(asked: str, unit_pool: UnitPool) -> str:
     gives = unit_pool.fault not in (UnitFault.NO_INVENTORY, UnitFault.NOT_READY)
-    return f"node(s) gave GPUs as 'mooring.dev/gpu', not as {asked!r}" if gives else ""
+    return f"node(s) offered GPUs as 'mooring.dev/gpu', not as {asked!r}" if gives else ""
 
 
 FILTER = FilterPlugin("GpuResources", pre_filter, ClusterEvent.NODE_ADDED | ClusterEvent.NODE_UNITS)

@@ -83,9 +83,9 @@ class _Victims:
         await self._patch_status(assigned_pod, disruption(assigned_pod, message, timestamp()))
 
     async def take_back(self, assigned_pod: AssignedPod) -> None:
-        message = f"{self._name}: the preemption was refused"
+        message = f"{self._name}: the API server rejected the preemption"
         await self._patch_status(assigned_pod, disruption(assigned_pod, message, timestamp(), is_victim=False))
-        _log.info("pod no longer to preempt", **self._fields(assigned_pod))
+        _log.info("preemption of pod canceled", **self._fields(assigned_pod))
 
     async def delete(self, assigned_pod: AssignedPod) -> None:
         await Write(self._client, "DELETE", _path(assigned_pod), deletion(assigned_pod)).send()
@@ -101,7 +101,7 @@ class _Victims:
         except KubeError as failed:
             if _is_gone(failed):
                 _log.info(
-                    "pod to preempt is gone, or another has its name", **self._fields(assigned_pod), answer=str(failed)
+                    "pod to preempt is already gone or was recreated", **self._fields(assigned_pod), answer=str(failed)
                 )
                 return None
             _log.warning("pod not preempted", **self._fields(assigned_pod), answer=str(failed))

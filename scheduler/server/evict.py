@@ -35,7 +35,7 @@ async def evict(client: Client, order: Evict) -> EvictionResult:
         path = f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}/eviction"
         await client.request("POST", path, eviction(order), patience_s=PATIENCE_S)
     except (NotFound, Conflict) as gone:
-        _log.info("pod to evict is gone", **fields, answer=str(gone))
+        _log.info("pod to evict is already gone", **fields, answer=str(gone))
         return "gone"
     except KubeError as failed:
         _log.warning("pod not evicted", **fields, answer=str(failed))

@@ -122,7 +122,7 @@ class Election:
             try:
                 async with asyncio.timeout(self._renewed + RENEW_WITHIN_S - time.monotonic()):
                     if not await self._try():
-                        self._lose("another holds the lease")
+                        self._lose("another scheduler holds the lease")
             except (KubeError, TimeoutError) as failed:
                 # A conflict only shows that another process wrote to the lease: the next read shows who holds it.
                 if not self.leads:
@@ -193,7 +193,7 @@ class Election:
     async def _put(self, lease: Lease) -> None:
         answer = await self._client.request("PUT", f"{self._folder}/{self._name}", msgspec.json.encode(lease))
         if (holder := _read(answer).spec.holder_identity or "") != (lease.spec.holder_identity or ""):
-            raise incomplete_answer(f"Lease {self._name!r} with holder {holder!r} in place of the one that was written")
+            raise incomplete_answer(f"Lease {self._name!r} has holder {holder!r}, not the one that was written")
 
 
 def _read(answer: bytes) -> Lease:

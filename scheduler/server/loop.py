@@ -176,12 +176,12 @@ class Loop:
     def standing_by(self) -> str:
         """Return why the extender may not decide now; empty if it may, as a leader that has listed everything."""
         if self._stopping:
-            return "is ending"
+            return "is shutting down"
         if not self._leads or not self._may_decide():
             return "does not lead"
         if missing := self._reflectors.missing():
             return missing
-        return "" if time.monotonic() >= self._not_before else "has taken over just now"
+        return "" if time.monotonic() >= self._not_before else "has just become the leader"
 
     def start(self, write: Coroutine[None, None, _T]) -> "asyncio.Task[_T]":
         """Start a write that must finish before the end; what it frees is assigned again when it has ended."""

@@ -87,47 +87,57 @@ class Distribution(Collector):
 
 _FAST_S = [0.00001 * 4**power for power in range(9)]
 _WAITING_S = [0.01 * 2**power for power in range(20)]
-ATTEMPTS = Count("scheduler_schedule_attempts", "Attempts to schedule a pod, by result", ["result", "profile"])
+ATTEMPTS = Count("scheduler_schedule_attempts", "Number of attempts to schedule pods, by result", ["result", "profile"])
 ATTEMPT_S = Distribution(
     "scheduler_scheduling_attempt_duration_seconds",
-    "Time of one attempt: the decision, and the bind where there was one",
+    "Scheduling attempt latency in seconds (decision and binding)",
     [0.0001 * 2**power for power in range(18)],
     ["result", "profile"],
 )
-DECISION_S = Distribution("scheduler_scheduling_algorithm_duration_seconds", "Time of one decision", _FAST_S)
+DECISION_S = Distribution(
+    "scheduler_scheduling_algorithm_duration_seconds", "Scheduling algorithm latency in seconds", _FAST_S
+)
 POINT_S = Distribution(
     "scheduler_framework_extension_point_duration_seconds",
-    "Time by extension point",
+    "Latency of all plugins of an extension point, in seconds",
     [0.00001 * 4**power for power in range(11)],
     ["extension_point", "status", "profile"],
 )
 WAITED_S = Distribution(
     "scheduler_pod_scheduling_sli_duration_seconds",
-    "Time from a pod's coming into the queue to its bind, by the attempts that it took",
+    "Latency from the time a pod enters the queue to its binding, in seconds, by number of attempts",
     _WAITING_S,
     ["attempts"],
 )
-TRIES = Distribution("scheduler_pod_scheduling_attempts", "Attempts until a pod was bound", [1, 2, 4, 8, 16])
-BINDS = Count("mooring_binds", "Binds, by result", ["result"])
-IGNORED_OBJECTS = Count("mooring_ignored_objects", "Objects ignored because they are invalid, by reason", ["reason"])
+TRIES = Distribution(
+    "scheduler_pod_scheduling_attempts", "Number of attempts to successfully schedule a pod", [1, 2, 4, 8, 16]
+)
+BINDS = Count("mooring_binds", "Number of bindings, by result", ["result"])
+IGNORED_OBJECTS = Count(
+    "mooring_ignored_objects", "Number of objects ignored because they are invalid, by reason", ["reason"]
+)
 EVICTIONS = Count(
     "mooring_evictions",
-    "Evictions, by what they are for (the reason of the pod's event) and by result",
+    "Number of evictions, by cause (the reason of the pod's event) and result",
     ["cause", "result"],
 )
 # Prometheus computes an increase only from a series that exists: so the first eviction counts too.
 EVICTIONS.by.update(dict.fromkeys(product(get_args(EvictionCause), get_args(EvictionResult)), 0))
-RATE_CHANGES = Count("mooring_rate_changes", "Writes of other rates for running pods, by result", ["result"])
+RATE_CHANGES = Count(
+    "mooring_rate_changes", "Number of writes of changed rates for running pods, by result", ["result"]
+)
 RATE_CHANGES.by.update({(kind,): 0 for kind in get_args(get_type_hints(WriteRatesResult)["kind"])})
-PREEMPTIONS = Count("scheduler_preemption_attempts", "Pods for whose sake others were chosen to go")
+PREEMPTIONS = Count("scheduler_preemption_attempts", "Number of preemption attempts that selected victims")
 VICTIMS = Distribution(
-    "scheduler_preemption_victims", "Pods chosen to go for one pod", [2**power for power in range(7)]
+    "scheduler_preemption_victims", "Number of selected preemption victims", [2**power for power in range(7)]
 )
 EXTENDER_REQUESTS = Count(
-    "mooring_extender_requests", "Requests of a kube-scheduler, by verb and HTTP status", ["verb", "code"]
+    "mooring_extender_requests", "Number of requests from kube-scheduler, by verb and HTTP status", ["verb", "code"]
 )
-EVENTS_DROPPED = Count("mooring_events_dropped", "Events dropped because too many waited, or of one object")
-LEADER = Gauge("leader_election_master_status", "1 while this process leads", ["name"])
+EVENTS_DROPPED = Count(
+    "mooring_events_dropped", "Number of events dropped because too many were queued, in all or for one object"
+)
+LEADER = Gauge("leader_election_master_status", "1 if this process is the leader, otherwise 0", ["name"])
 # kube-scheduler has a label value for each of the attempts 1 to 14, and one for the rest.
 _MOST_ATTEMPTS = 15
 # One in so many decisions is timed in phases, as kube-scheduler samples its plugins.
@@ -222,53 +232,60 @@ class _MachineCollector(Collector):
     def collect(self) -> Iterable[Metric]:
         machine, disputes = self._machine, self._machine.vf_disputes.dispute_counts
         depths = {_QUEUES.get(place, place): count for place, count in machine.pending_pods.depths().items()}
-        yield _gauge("scheduler_pending_pods", "Pods by place in the queue", "queue", depths)
+        yield _gauge("scheduler_pending_pods", "Number of pending pods, by queue", "queue", depths)
         incoming = CounterMetricFamily(
             "scheduler_queue_incoming_pods",
-            "Pods that came to a queue, by what brought them",
+            "Number of pods added to scheduling queues, by event and queue",
             labels=["queue", "event"],
         )
         for (place, event), count in machine.pending_pods.incoming.items():
             incoming.add_metric([_QUEUES.get(place, place), event], count)
         yield incoming
         yield from self._groups()
-        disputed = "VFs that more than one live pod claims"
+        disputed = "Number of VFs that more than one live pod claims"
         yield GaugeMetricFamily("mooring_disputed_vfs", disputed, disputes[VFS])
-        spent = "Searches for a placement on one node that ran out of steps"
+        spent = "Number of placement searches on one node that ran out of steps"
         yield CounterMetricFamily("mooring_placement_budget_exhausted", spent, machine.budget_spent)
         yield from self._networks()
         pools, rows = machine.cache.nodes.unit_pools, machine.cache.nodes.all_rows()
         free = {kind: sum(len(column[row].units.free) for row in rows) for kind, column in pools.items()}
-        yield _gauge("mooring_free_units", "Units of other kinds that may be given now", "kind", free)
+        yield _gauge("mooring_free_units", "Number of free units of other kinds, by kind", "kind", free)
         yield _gauge(
             "mooring_disputed_units",
-            "Units of other kinds that more than one live pod claims",
+            "Number of units of other kinds that more than one live pod claims",
             "kind",
             {kind: disputes[kind] for kind in pools},
         )
         yield _gauge(
             "mooring_edited_rates",
-            "Running pods with an edit of rates that is not in force",
+            "Number of running pods with changed rates that are not in force, by state",
             "state",
             machine.rate_changes.states(),
         )
         yield GaugeMetricFamily(
             "mooring_rates_late_since_timestamp_seconds",
-            "When the oldest rates were allocated that are not in force",
+            "Time at which the oldest rates not yet in force were allocated, as UNIX time; 0 if there are none",
             machine.rate_changes.late_start(self._unix_offset_s()) or 0,
         )
         yield _gauge(
-            "mooring_nodes_without_inventory", "Nodes without a usable inventory, by reason", "reason", self._faults()
+            "mooring_nodes_without_inventory",
+            "Number of nodes without a usable inventory, by reason",
+            "reason",
+            self._faults(),
         )
 
     def _groups(self) -> Iterable[Metric]:
         scheduling, waiting = self._machine.group_scheduling, self._machine.pending_groups.waiting()
-        yield _gauge("mooring_waiting_groups", "Groups with members that wait", "state", waiting)
-        decisions = CounterMetricFamily("mooring_group_decisions", "Decisions about groups", labels=["result"])
+        yield _gauge("mooring_waiting_groups", "Number of groups with waiting members, by state", "state", waiting)
+        decisions = CounterMetricFamily(
+            "mooring_group_decisions", "Number of decisions about groups, by result", labels=["result"]
+        )
         for result, count in scheduling.decisions.items():
             decisions.add_metric([result], count)
         yield decisions
-        yield CounterMetricFamily("mooring_group_members_placed", "Members placed", scheduling.placement_count)
+        yield CounterMetricFamily(
+            "mooring_group_members_placed", "Number of group members placed", scheduling.placement_count
+        )
 
     def _networks(self) -> Iterable[GaugeMetricFamily]:
         vfs, rates = Counter[str](), Counter[str]()
@@ -278,8 +295,8 @@ class _MachineCollector(Collector):
             for pf, capacity in zip(free_vfs.pfs, free_vfs.capacities, strict=True) if fault is None else ():
                 vfs[pf.network] += capacity.vfs
                 rates[pf.network] += max(capacity.mbps, 0) * 1_000_000
-        yield _gauge("mooring_free_vfs", "VFs that may be given now", "network", vfs)
-        yield _gauge("mooring_free_bits_per_second", "Rate not reserved", "network", rates)
+        yield _gauge("mooring_free_vfs", "Number of free VFs, by network", "network", vfs)
+        yield _gauge("mooring_free_bits_per_second", "Unreserved rate in bits per second, by network", "network", rates)
 
     def _faults(self) -> Mapping[str, int]:
         nodes = self._machine.cache.nodes

@@ -155,14 +155,14 @@ class EventHandlers:
             instructions += self._inventory_notices(node_info)
         if error:
             fields = {"node": node_info.name, "reason": error}
-            instructions.append(Notice("inventory", "node left out: inventory cannot be read", fields))
+            instructions.append(Notice("inventory", "node ignored: inventory cannot be read", fields))
         return instructions
 
     def _inventory_notices(self, node_info: NodeInfo) -> Iterator[Instruction]:
         """Yield which parts of a node are left out because its inventory of another kind cannot be used."""
         for kind, reason in self.state.cache.unit_pools.unreadable(node_info.name):
             fields = {"node": node_info.name, "constraint": kind, "reason": reason}
-            yield Notice("constraint", "node left out: inventory of another kind cannot be read", fields)
+            yield Notice("constraint", "node ignored: inventory of another kind cannot be read", fields)
 
     def _remove_node(self, name: str, now: float) -> None:
         self.state.cache.remove_node(name)

@@ -56,7 +56,7 @@ class NominationWaits(Part):
         if not result.refused or nomination is None or nomination.node != order.node:
             return reports
         state.nominator.reject(uid, now)
-        message = f"preemption refused: {result.refused}"
+        message = f"the API server rejected the preemption: {result.refused}"
         if nomination.group is not None:
             state.pending_groups.back_off(uid, now)
             # Told to some now and to others later: a group may have any number of members.
@@ -77,5 +77,5 @@ class NominationWaits(Part):
         reason = self.preemption.stop_waiting(nomination)
         nominator.reject(uid, now)
         return self.state.pending_pods.report_unschedulable(
-            self.state.pending_pods[uid], "Unschedulable", f"nomination given up: {reason}"
+            self.state.pending_pods[uid], "Unschedulable", f"nomination withdrawn: {reason}"
         )

@@ -65,7 +65,7 @@ class PodScheduling(Part):
         self.state.nominator.delete(uid, now)
         self.state.queue.add_unschedulable(uid, NO_EVENT)
         return self.state.pending_pods.report_unschedulable(
-            pending, "Unschedulable", "the scheduler failed to decide about this pod: see its log"
+            pending, "Unschedulable", "internal error while scheduling this pod: see the scheduler's log"
         )
 
     def tick(self, now: float) -> Iterable[Instruction]:

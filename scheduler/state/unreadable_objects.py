@@ -18,15 +18,15 @@ class UnreadableObjects:
         return sum(len(reasons) for reasons in self._reasons.values())
 
     def leave_out_node(self, identity: Identity, reason: str) -> list[Instruction]:
-        return self._note(Node, identity, Notice("node", "node left out", {"node": identity.name, "reason": reason}))
+        return self._note(Node, identity, Notice("node", "node ignored", {"node": identity.name, "reason": reason}))
 
     def leave_out_pod(self, identity: Identity, reason: str) -> list[Instruction]:
         fields = {"pod": f"{identity.namespace}/{identity.name}", "uid": identity.uid, "reason": reason}
-        return self._note(Pod, identity, Notice("pod", "pod left out", fields))
+        return self._note(Pod, identity, Notice("pod", "pod ignored", fields))
 
     def leave_out_object(self, kind: type[Any], identity: Identity, subject: Subject, reason: str) -> list[Instruction]:
         fields = {"object": f"{identity.namespace}/{identity.name}", "kind": kind.__name__, "reason": reason}
-        return self._note(kind, identity, Notice(subject, "left out", fields))
+        return self._note(kind, identity, Notice(subject, "object ignored", fields))
 
     def _note(self, kind: type[Any], identity: Identity, notice: Notice) -> list[Instruction]:
         reasons, key = self._reasons.setdefault(kind, {}), (identity.namespace, identity.name)

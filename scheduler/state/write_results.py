@@ -94,7 +94,7 @@ class BindResults(Part):
         if outcome.kind == "refused":
             state.queue.add_unschedulable(uid, NO_EVENT)
             state.pending_groups.back_off(uid, now)
-            message = f"the API server refuses the binding: {outcome.reason}"
+            message = f"the API server rejected the binding: {outcome.reason}"
             return state.pending_pods.report_unschedulable(pending, "Unschedulable", message)
         # Bound, gated, deleting, gone: the watch shows the next state, as a change of this pod or its end.
         state.pending_pods.delete(uid, now)

@@ -17,7 +17,7 @@ pytestmark = [
     pytest.mark.root,
     pytest.mark.skipif(not Path("/usr/lib/cni/host-local").exists(), reason="containernetworking-plugins is missing"),
 ]
-NICS = ("mlx5-ethernet", "mlx5-bluefield", "bnxt", "ice", "i40e", "mlx4", "hns3")
+NICS = ("mlx5-ethernet", "mlx5-bluefield", "bnxt", "ice", "i40e", "mlx4", "hns3", "ionic")
 MAC = "02:00:00:00:00:77"
 ALL: dict[str, Any] = {"mac": MAC, "vlan": 7, "qos": 0, "spoofchk": True, "trust": True, "link_state": "enable"}
 # What a pod may request, beside what it may on every other NIC.
@@ -30,6 +30,7 @@ REQUESTS: dict[str, dict[str, Any]] = {
     "i40e": ALL | {"max_tx_rate": 5000},
     "mlx4": {name: value for name, value in ALL.items() if name != "trust"},
     "hns3": ALL | {"max_tx_rate": 5000},
+    "ionic": ALL | {"max_tx_rate": 5000},
 }
 
 

@@ -38,8 +38,8 @@ NOT_PRINTED = {
     "GPU UUID": "likewise",
     "bridges from the root": "a column's name",
     "netns exclusive": "read in the answer of `rdma system show`",
-    "VFs that more than one live pod claims": "the description of a metric",
-    "Searches for a placement on one node": "likewise",
+    "Number of VFs that more than one live pod claims": "the description of a metric",
+    "Number of placement searches on one node": "likewise",
 }
 
 

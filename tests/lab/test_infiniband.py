@@ -201,3 +201,15 @@ def test_a_process_that_keeps_verbs_objects_loses_them(lab: Lab, what: str) -> N
         """
     lines = run(lab, script, FIRST)
     assert lines == ["add 0", "del 0", "1", "alive", "none", "same"]
+
+
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_a_partitions_interface_that_a_pod_made_is_not_the_vf_and_goes_with_it(lab: Lab, *, is_killed: bool) -> None:
+    """It has a lower index; a namespace that dies gives it to the host (netns_refund of ipoib_link_ops)."""
+    ended = "ip netns delete pod; del" if is_killed else "del"
+    script = f"""
+        add; inside ip link add link net1 name a index 3 type ipoib pkey 0x8001
+        inside ip -j link show | jq -c 'map(.ifname) | sort'
+        {ended}; ip -j link show | jq -c 'map(.ifname) | index("a")'; same
+        """
+    assert run(lab, script, FIRST) == ["add 0", '["a","lo","net1"]', "del 0", "null", "same"]

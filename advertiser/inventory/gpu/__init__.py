@@ -1,4 +1,4 @@
-"""From what a host's files and libraries say of its GPUs to the inventory.
+"""Derive the inventory of a host's GPUs from facts of files and libraries.
 
-Pure: values in, values out. Nothing here reads a file or calls a library.
+Pure: values in, values out. Reads no files and calls no libraries.
 """

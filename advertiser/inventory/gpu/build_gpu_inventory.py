@@ -1,7 +1,7 @@
-"""From a host's facts about its GPUs to their inventory: what each is, and why it must not be used. Pure.
+"""Build the inventory of a host's GPUs: the properties of each, and why it cannot be used. Pure.
 
-A source that does not tell leaves a value out, and nothing is guessed from a model's name. A GPU without a UUID or
-without a CDI device could not be handed out exactly, so it is out.
+Values that no source reports stay unknown; nothing is guessed from a model's name. A GPU without a UUID or a CDI device
+is out, because a container could not get exactly this GPU.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -15,17 +15,17 @@ from mooring.gpu.identity import amd_uuid, device_nodes, read_hexadecimal
 from mooring.gpu.inventory import LONGEST_MODEL, LONGEST_WHY, MOST_GPUS, Gpu, GpuInventory, GpuOut, is_uuid
 
 _DRIVERS = {"nvidia": "nvidia", "amd": "amdgpu"}
-# One partition is the whole GPU; where amdgpu knows of no partitions it says UNKNOWN (amdgpu_gfx_compute_mode_desc).
+# Values of a GPU that is not partitioned; UNKNOWN is a GPU without partitions (amdgpu_gfx_compute_mode_desc).
 _WHOLE = frozenset({"", "SPX", "UNKNOWN"})
 _MIB = 1 << 20
-# Xid errors after which a GPU works on: a process's own fault is no reason to keep the GPU from others. Source:
-# NVIDIA's "XID Errors"; the list by which their device plugin calls a GPU unhealthy leaves out the same.
+# Xid errors that a process causes; the GPU itself stays usable. Source: NVIDIA's "XID Errors". NVIDIA's device plugin
+# ignores the same errors in its health check.
 XIDS_OF_APPLICATIONS = frozenset({13, 31, 43, 45, 68, 109})
 
 
 @dataclass(frozen=True, slots=True)
 class _Sources:
-    """All that is said of one GPU."""
+    """The facts about one GPU, by source."""
 
     function: GpuFunction
     entry: GpuEntry
@@ -37,7 +37,7 @@ class _Sources:
 
 
 def build_gpu_inventory(facts: GpuFacts, entries: Sequence[GpuEntry] = (), node: str = "") -> GpuInventory:
-    """Return the GPUs of ``node`` in the order of their addresses; of more than `MOST_GPUS` the rest is left out."""
+    """Return the inventory of ``node``, ordered by PCI address, with at most `MOST_GPUS` GPUs."""
     functions = sorted(facts.functions, key=lambda function: function.address)[:MOST_GPUS]
     in_cdi = devices_of_gpus(facts.cdi, {one.address: _nodes(one, facts.nvidia) for one in functions})
     sources = [
@@ -96,14 +96,14 @@ def _memory_mb(one: _Sources) -> int | None:
 
 
 def _uuid(one: _Sources) -> str | None:
-    """Return the UUID as the vendor's runtime takes it; AMD's is made of the GPU's unique id."""
+    """Return the UUID in the form of the vendor's runtime; AMD's derives from the GPU's unique id."""
     amd = amd_uuid(read_hexadecimal(one.function.unique_id) or one.kfd.unique_id)
     nvidia = one.nvidia.uuid if one.nvidia else None
     return next((text for text in (one.nvml.uuid, nvidia, amd, one.entry.uuid) if text and is_uuid(text)), None)
 
 
 def _shared_uuids(sources: Iterable[_Sources]) -> set[str]:
-    """Return the UUIDs that two GPUs have: a file that was copied from another node says so."""
+    """Return the UUIDs that several GPUs have, for example because the GPU file was copied from another node."""
     seen, twice = set[str](), set[str]()
     for uuid in filter(None, map(_uuid, sources)):
         (twice if uuid in seen else seen).add(uuid)
@@ -111,7 +111,7 @@ def _shared_uuids(sources: Iterable[_Sources]) -> set[str]:
 
 
 def _why_out(one: _Sources, shared: set[str]) -> Iterator[str]:
-    """Yield every reason against a GPU, the most helpful first."""
+    """Yield every reason why a GPU is out, the most helpful first."""
     if one.entry.out is not None:
         yield one.entry.out or "the GPU file excludes it"
     if one.exposed:
@@ -134,7 +134,7 @@ def _why_out(one: _Sources, shared: set[str]) -> Iterator[str]:
 
 
 def _why_cut(one: _Sources) -> Iterator[str]:
-    """Yield why a GPU is not there as a whole."""
+    """Yield why a GPU is not available as a whole."""
     if one.nvidia is not None and one.nvidia.excluded:
         yield "NVIDIA's driver excludes it"
     if one.nvml.mig or (one.nvidia is not None and one.nvidia.instances):
@@ -144,7 +144,7 @@ def _why_cut(one: _Sources) -> Iterator[str]:
 
 
 def _links(facts: GpuFacts, sources: Sequence[_Sources]) -> dict[str, int]:
-    """Return the groups that links show; where they show none, those that the operator's file names."""
+    """Return the groups of linked GPUs; if no links are found, the groups in the operator's file."""
     if shown := link_groups(facts):
         return shown
     words = {one.function.address: one.entry.link for one in sources if one.entry.link is not None}

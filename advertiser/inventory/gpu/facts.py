@@ -1,4 +1,4 @@
-"""What a host says of its GPUs, as read and not judged, by source; None where a source does not tell."""
+"""Types for facts about a host's GPUs as read, by source; None if a source does not report a value."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,8 +12,8 @@ from mooring.gpu.inventory import Vendor
 class GpuFunction:
     """A GPU's PCI function in sysfs; ``drm`` are its nodes below /dev/dri.
 
-    ``product_name``, ``vram`` (bytes), ``unique_id`` (hexadecimal), ``partition`` and ``hive`` (which GPUs are joined
-    by xGMI) are amdgpu's attributes.
+    ``product_name``, ``vram`` (bytes), ``unique_id`` (hexadecimal), ``partition`` and ``hive`` (equal for GPUs that
+    xGMI joins) are amdgpu's attributes.
     """
 
     address: str
@@ -31,7 +31,7 @@ class GpuFunction:
 
 @dataclass(frozen=True, slots=True)
 class NvidiaInformation:
-    """What NVIDIA's driver writes of a GPU in /proc/driver/nvidia; ``instances``: MIG has cut GPU instances."""
+    """What NVIDIA's driver shows of a GPU in /proc/driver/nvidia; ``instances``: MIG instances exist."""
 
     uuid: str | None = None
     model: str | None = None
@@ -42,7 +42,7 @@ class NvidiaInformation:
 
 @dataclass(frozen=True, slots=True)
 class KfdNode:
-    """A GPU in AMD's KFD topology: its id, 0 for none, and the addresses of the GPUs that it reaches by xGMI."""
+    """A GPU in AMD's KFD topology: its id (0: none), and the PCI addresses of the GPUs that it reaches by xGMI."""
 
     unique_id: int = 0
     xgmi: frozenset[str] = frozenset()
@@ -50,9 +50,10 @@ class KfdNode:
 
 @dataclass(frozen=True, slots=True)
 class NvmlGpu:
-    """What NVML says of a GPU: ``nvlinks`` are the GPUs at the other end of its links, ``switched``: one is NVSwitch.
+    """What NVML reports about a GPU.
 
-    ``xids`` are the Xid errors that it has reported since this program began to listen.
+    ``nvlinks`` are the GPUs at the other end of its NVLinks; ``switched``: a link leads to an NVSwitch. ``xids`` are
+    the Xid errors since this program started to listen.
     """
 
     uuid: str | None = None
@@ -66,9 +67,10 @@ class NvmlGpu:
 
 @dataclass(frozen=True, slots=True)
 class GpuFacts:
-    """All of a host: ``nvidia``, ``kfd`` and ``nvml`` by PCI address, ``nvml`` None where the library is not.
+    """All facts about a host's GPUs.
 
-    ``exposed`` is why any container can take GPUs by itself, empty where none can.
+    ``nvidia``, ``kfd`` and ``nvml`` are by PCI address; ``nvml`` is None without the library. ``exposed`` is why
+    containers can take GPUs without an assignment, empty if they cannot.
     """
 
     functions: tuple[GpuFunction, ...] = ()

@@ -1,19 +1,19 @@
-"""What the operator says of GPUs where nothing else does, and which are not to be used; one file for all nodes.
+"""Read the operator's GPU file: facts that no other source reports, and GPUs to exclude; one file for all nodes.
 
     v: 1
-    gpus:                                  # for each GPU all entries count that match it; of two values the first
+    gpus:                                  # all entries that match a GPU apply to it; the first value wins
     - match: {node: "gpu-*", pci: "0000:1b:00.0"}
       uuid: GPU-257d8671-d0e6-d1a7-dea9-952249a668fa
       model: NVIDIA H100 80GB HBM3
       memory_mb: 81559                     # MiB
       numa: 0
       pcie: ["0000:15:01.0", "0000:16:00.0"]
-      link: quad0                          # GPUs of one node with the same word reach each other without PCIe
+      link: quad0                          # GPUs of a node with the same word reach each other without PCIe
     - match: {pci: "0000:43:00.0"}
-      out: for the host's own displays
+      out: for the host's own displays     # excludes the GPU, with this reason
 
-Every word of ``match`` is a glob, and must match. What a file, a driver or a library of the host says has precedence;
-an ``out`` always counts. Unknown fields are errors.
+Every value of ``match`` is a glob, and all must match. Facts from files, drivers and libraries of the host take
+precedence over this file, but ``out`` always applies. Unknown fields are errors.
 """
 
 import re
@@ -32,14 +32,14 @@ _LINK = re.compile(r"[A-Za-z0-9](?:[-._A-Za-z0-9]{0,61}[A-Za-z0-9])?", re.ASCII)
 
 
 class GpusFileError(ContractError):
-    """An operator's file of GPUs that cannot be read; ``key`` is its path."""
+    """The GPU file is invalid; ``key`` is its path."""
 
     kind = "GPU file"
 
 
 @dataclass(frozen=True, slots=True)
 class GpuEntry:
-    """One entry, or all that match a GPU as one; None for what it leaves out."""
+    """One entry, or the combined entries of a GPU; absent values are None."""
 
     node: str = "*"
     pci: str = "*"
@@ -53,13 +53,13 @@ class GpuEntry:
 
 
 def read_gpus_file(text: str, path: str) -> tuple[GpuEntry, ...]:
-    """Read the file's document, as JSON text; raise GpusFileError."""
+    """Read the file, given as JSON text; raise GpusFileError."""
     document = parse(text, path, GpusFileError).version(1).fields({"v", "gpus"})
     return tuple(_entry(item) for item in document.required("gpus").items(_MOST_ENTRIES))
 
 
 def entry_of(entries: Iterable[GpuEntry], node: str, pci: str) -> GpuEntry:
-    """Return what the entries that match a GPU say of it together: of each value the first."""
+    """Combine the entries that match a GPU: the first entry with a value wins."""
     matching = [one for one in entries if fnmatchcase(node, one.node) and fnmatchcase(pci, one.pci)]
     return GpuEntry(
         uuid=next((one.uuid for one in matching if one.uuid is not None), None),

@@ -1,7 +1,7 @@
-"""Which GPUs reach each other without PCIe: groups in which every GPU has a link to every other one. Pure.
+"""Group GPUs that reach each other without PCIe: every GPU of a group has a link to every other one. Pure.
 
-NVSwitch joins all GPUs that are on one. Without a switch each pair has links or has not: in a DGX-1 each GPU reaches
-four of the seven others, and the two quads are the groups in which nothing is forwarded.
+An NVSwitch joins all GPUs on it. Without a switch, pairs of GPUs are linked or not: in a DGX-1 each GPU reaches four of
+the seven others, and its groups are the two quads.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Set
@@ -10,23 +10,23 @@ from itertools import combinations
 from advertiser.inventory.gpu.facts import GpuFacts
 
 Neighbours = Mapping[str, Set[str]]
-# Beyond so many GPUs groups are built one GPU at a time: hosts without a switch have at most 16.
+# With more GPUs, groups are built greedily. Hosts without a switch have at most 16 GPUs.
 _MOST_EXACT = 16
 
 
 def link_groups(facts: GpuFacts) -> dict[str, int]:
-    """Return each linked GPU's group, numbered in the order of their lowest PCI addresses; GPUs without a link lack."""
+    """Return the group number of each linked GPU; groups are numbered by their lowest PCI address."""
     neighbours = _neighbours(facts)
     groups = sorted(sorted(group) for group in _groups(neighbours))
     return {address: number for number, group in enumerate(groups) for address in group}
 
 
 def _neighbours(facts: GpuFacts) -> Neighbours:
-    """Return the GPUs that each GPU reaches; a link that only one end shows does not count."""
+    """Return the GPUs that each GPU reaches; both ends must show the link."""
     nvml = facts.nvml or {}
     switched = {address for address, gpu in nvml.items() if gpu.switched}
     hives = {one.address: one.hive for one in facts.functions if (one.hive or "0") != "0"}
-    # What KFD shows as links are the GPUs of one hive too (kfd_create_vcrat_image_gpu).
+    # KFD shows links between the GPUs of a hive (kfd_create_vcrat_image_gpu), so a hive means the same.
     shown: dict[str, Set[str]] = {
         address: {peer for peer, hive in hives.items() if hive == own} for address, own in hives.items()
     }
@@ -40,7 +40,7 @@ def _neighbours(facts: GpuFacts) -> Neighbours:
 
 
 def _groups(neighbours: Neighbours) -> Iterator[frozenset[str]]:
-    """Yield groups of two and more, the largest first; of equal ones that with the lowest addresses."""
+    """Yield groups of two or more GPUs, the largest first; among equal sizes the one with the lowest addresses."""
     left = {address for address, peers in neighbours.items() if peers}
     while left:
         group = _largest(neighbours, left)

@@ -17,6 +17,7 @@ from cli.node.hardware.plan.report import Subject
 from mooring.annotations.inventory import ADVERTISER, Inventory, Pf, read_inventory
 from mooring.errors import AnnotationError
 from mooring.indexes import Indexes
+from mooring.nic.function_devices import own_netdevs, own_rdma_devices
 from mooring.nic.settings import VfSettings
 from mooring.nic.vf_settings import VfSettingsApi
 from mooring.records.run_folder import ADVERTISER_VERSION, VERSIONS
@@ -243,7 +244,7 @@ def _rdma_users(target: Target) -> Answer:
 
 def _rdma_of_vfs(target: Target) -> Iterator[str]:
     for index in target.pf.vfs:
-        yield from names_in(target.device(target.pf.vf_pci(index)) / "infiniband")
+        yield from own_rdma_devices(target.device(target.pf.vf_pci(index)))
 
 
 def _limits(target: Target) -> Answer:
@@ -263,9 +264,8 @@ def _limits(target: Target) -> Answer:
 
 
 def _udev(target: Target) -> Answer:
-    netdev = next(
-        (name for index in target.pf.vfs for name in names_in(target.device(target.pf.vf_pci(index)) / "net")), None
-    )
+    devices = (target.device(target.pf.vf_pci(index)) for index in target.pf.vfs)
+    netdev = next((name for device in devices for name in own_netdevs(device)), None)
     said = attempt(("udevadm", "info", "--query=property", f"--path=/sys/class/net/{netdev}")) if netdev else None
     values = dict(line.split("=", 1) for line in (said or "").splitlines() if "=" in line)
     rules = [

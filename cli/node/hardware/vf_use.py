@@ -3,13 +3,14 @@
 from collections.abc import Mapping
 from typing import Any
 
-from cli.node.hardware.commands import CommandError, names_in, run_json, text_of
+from cli.node.hardware.commands import CommandError, run_json, text_of
 from cli.node.hardware.host import Target
 from cli.node.hardware.plan.free_vf import VfUse
 from cli.node.hardware.plan.trial import VfState
 from mooring.errors import RecordError
 from mooring.files import ForeignFileError
 from mooring.folders import read_folder
+from mooring.nic.function_devices import own_netdevs, own_verbs
 from mooring.records import ledger
 from mooring.records.pod_record import FOLDER, IS_NAME, read_pod_record
 
@@ -43,13 +44,13 @@ def state_of(target: Target, index: int) -> VfState:
 
 def netdev_of(target: Target, pci: str) -> str | None:
     """Return the name of a VF's netdev in this network namespace."""
-    return next(iter(names_in(target.device(pci) / "net")), None)
+    return next(iter(own_netdevs(target.device(pci))), None)
 
 
 def rdma_of(target: Target, pci: str) -> str | None:
     """Return the name of a VF's RDMA device, in whichever namespace it is."""
     verbs = target.device(pci) / "infiniband_verbs"
-    return next((text_of(verbs / name / "ibdev") for name in names_in(verbs)), None)
+    return next((text_of(verbs / name / "ibdev") for name in own_verbs(target.device(pci))), None)
 
 
 def driver_of(target: Target, pci: str) -> str | None:

@@ -240,7 +240,7 @@ def _of_pod(pod: Pod) -> Iterator[Finding]:
     subject = f"pod/{pod.key}"
     _, wrong = pod.held()
     if wrong and not pod.is_over:
-        yield Finding("error", subject, f"assignment is not believed: {wrong}", "delete the pod")
+        yield Finding("error", subject, f"invalid assignment ignored: {wrong}", "delete the pod")
     scheduled = pod.condition("PodScheduled")
     if scheduled is not None and scheduled.status == "False" and scheduled.reason == "InvalidRequest":
         yield Finding("warning", subject, f"refused: {scheduled.message or ''}", "correct the pod's annotation")

@@ -33,12 +33,18 @@ _MOST_DIGITS = 24
 def netdev_counters(root: int, pci: str) -> Counts:
     """Return the statistics of a function's netdev; empty if it has none in the namespace whose sysfs ``root`` is.
 
-    Of several it is the oldest one, as for `cni.kernel.sysfs.Sysfs.netdev`.
+    Of several it is the one that is no child of another, as `mooring.nic.function_devices` tells it.
     """
     with _folder(root, f"bus/pci/devices/{pci}/net") as netdevs:
-        found = ((_number(netdevs, f"{name}/ifindex"), name) for name in _names(netdevs, _MOST_DEVICES))
-        oldest = min(((index, name) for index, name in found if index is not None), default=None)
-        return _netdev(netdevs, oldest[1]) if oldest is not None else {}
+        own = (name for name in _names(netdevs, _MOST_DEVICES) if not _is_child(netdevs, name))
+        found = ((_number(netdevs, f"{name}/ifindex"), name) for name in own)
+        first = min(((index, name) for index, name in found if index is not None), default=None)
+        return _netdev(netdevs, first[1]) if first is not None else {}
+
+
+def _is_child(netdevs: int | None, name: str) -> bool:
+    iflink = _number(netdevs, f"{name}/iflink")
+    return iflink is not None and iflink != _number(netdevs, f"{name}/ifindex")
 
 
 def named_netdev_counters(root: int, name: str) -> Counts:

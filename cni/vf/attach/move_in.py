@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from cni.kernel import ipoib, netlink, netns, pod_link, rdma
 from cni.kernel.wait import NAMED_S, RACED, retry
-from cni.plan import addressing, attachment
+from cni.plan import addressing
 from cni.plan.addressing import Addressing, InterfaceConfig
 from cni.spec.conf import Conf
 from cni.spec.result import AttachedVf
@@ -16,6 +16,7 @@ from cni.spec.skel import IO_FAILURE, NIC_REFUSED, Call, CniError
 from cni.vf import ipam
 from cni.vf.node import Node, netdev_index, temporary_name
 from mooring.annotations.assignment import AssignedVf
+from mooring.nic.refusals import symbol
 from mooring.nic.settings import VfSettings
 from mooring.records.ledger import Ipam, LedgerEntry
 from mooring.records.pod_record import PodRecord
@@ -153,7 +154,7 @@ def _set_mtu(conf: Conf, pending: PendingAttachment) -> None:
         netns.run_in(entry.netns.path, lambda: _set_mtu_of(entry.ifname, mtu))
     except OSError as refused:
         what = f"vf {entry.vf} of pf {entry.pf!r} refuses mtu {mtu}"
-        raise CniError(NIC_REFUSED, what, attachment.symbol(refused)) from refused
+        raise CniError(NIC_REFUSED, what, symbol(refused)) from refused
 
 
 def _set_mtu_of(name: str, mtu: int) -> None:

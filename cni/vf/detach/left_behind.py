@@ -7,6 +7,7 @@ in any case, after pods whose containers could change a VF; then nothing has to 
 
 import structlog
 
+from cni.kernel import netlink
 from cni.kernel.netdev import netdev_state
 from cni.kernel.wait import NAMED_S, RACED, retry
 from cni.vf import offer
@@ -19,13 +20,19 @@ _log = structlog.get_logger()
 
 
 def remove_other_devices(node: Node, entry: LedgerEntry) -> None:
-    """Rebind the driver of a VF on the host if another RDMA device than its own lies below it; raise OSError, CniError.
+    """Remove other devices than its own from below a VF on the host; raise OSError, CniError.
+
+    IPoIB's children on its netdev come to the host when the pod's namespace dies (netns_refund of ipoib_link_ops).
+    Another RDMA device goes with a rebind of the VF's driver.
 
     A pod with CAP_NET_ADMIN can make one in software on the VF's netdev (RDMA_NLDEV_CMD_NEWLINK). Kernels before 6.12
     put siw's below the netdev's parent, the VF (siw_device_create), and leave it there when the netdev moves: siw did
     not heed events of other namespaces than the first (siw_netdev_event in drivers/infiniband/sw/siw/siw_main.c). The
     next pod would get it for the VF's, and the pod's users of the VF's would not be found. It ends with the netdev.
     """
+    index = node.sysfs.netdev(entry.pci)
+    if index is not None:
+        netlink.remove_children(index)
     if node.sysfs.rdma_devices(entry.pci) > 1:
         rebind(node, entry, "the pod has left another rdma device below it")
 

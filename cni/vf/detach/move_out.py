@@ -84,6 +84,7 @@ def _quiesce(entry: LedgerEntry) -> int | None:
     def quiesce() -> int | None:
         link = _find_in_pod(entry)
         if link is not None:
+            netlink.remove_children(link.index)
             pod_link.withdraw(link)
             netlink.set_up(link.index, up=False)
             # The pod's own names, which may be taken on the host; it may remove them itself.
@@ -115,7 +116,7 @@ def _leave(node: Node, entry: LedgerEntry, index: int | None) -> None:
 
 def _is_the_vfs(entry: LedgerEntry, link: netlink.Link | None) -> bool:
     """Return whether a link is the VF's, which the kernel says where ADD has read the netdev's parent."""
-    return link is not None and (entry.original.parent is None or link.parent == entry.pci)
+    return link is not None and (entry.original.parent is None or link.is_of(entry.pci))
 
 
 def _move_to_host(entry: LedgerEntry, index: int, host: str) -> None:
@@ -141,13 +142,13 @@ def _return_other(node: Node, entry: LedgerEntry) -> bool:
     """
     index = netlink.index_of(temporary_name(entry.pci)) if entry.original.parent is not None else None
     link = netlink.get(index) if index is not None else None
-    if link is None or link.parent == entry.pci:
+    if link is None or link.is_of(entry.pci):
         return False
     _log.warning("another link has come in the vf's place and is put back", pci=entry.pci, pod=entry.pod)
     try:
         if netns.is_same(entry.netns.path, entry.netns.cookie):
             netlink.move(link.index, entry.netns.path, netlink.ANY_NAME)
-        elif link.parent is None:
+        elif link.parent is None or link.lower is not None:
             netlink.remove(link.index)
         else:
             netlink.rename(link.index, netlink.ANY_NAME)

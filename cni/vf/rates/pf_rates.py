@@ -7,6 +7,7 @@ from cni.spec.skel import NIC_REFUSED, CniError
 from cni.vf import offer
 from cni.vf.node import Node
 from mooring.nic.pf_drivers import MIN_RATE_IS_A_WEIGHT, without_rates
+from mooring.nic.refusals import symbol
 from mooring.nic.settings import VfSettings
 
 # A VF by its PF's name and its own index there.
@@ -112,5 +113,5 @@ def enrol(node: Node, pf_pci: str, pf: str, found: Mapping[int, VfSettings], wan
     try:
         node.vf_settings.clear_rates(pf, without_rates(found))
     except OSError as refused:
-        what = f"pf {pf!r} refuses rates 0/0 for its vfs: {attachment.symbol(refused)}"
+        what = f"pf {pf!r} refuses rates 0/0 for its vfs: {symbol(refused)}"
         raise CniError(NIC_REFUSED, what, "without them no min_tx_rate holds there") from refused

@@ -120,7 +120,7 @@ class Members:
     def refusal(self) -> str:
         """Return why none is decided about, whatever the group's sources say; empty if some may be."""
         foreign = self.counts["foreign"]
-        return f"waiting pods of it that name another scheduler: {foreign}" if foreign else ""
+        return f"waiting members that name another scheduler: {foreign}" if foreign else ""
 
     def is_short(self, min_members: int) -> bool:
         """Return whether some were placed as members, but fewer count than need be; ``min_members`` are needed now.

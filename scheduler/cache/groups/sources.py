@@ -45,9 +45,9 @@ def read_group(key: GroupKey, pod_group: Known, requests: Collection[GroupReques
         return pod_group
     if pod_group is None and key.has_pod_group:
         # The other API may have a PodGroup of this name.
-        return Refused(f"its PodGroup of {_APIS[key.naming]} does not exist, or is not served")
+        return Refused(f"its PodGroup ({_APIS[key.naming]}) does not exist, or the API server does not serve that API")
     if len(requests) > 1:
-        return Refused(f"its waiting members differ in annotation {names.GROUP!r}.{difference(requests)}")
+        return Refused(f"waiting members differ in annotation {names.GROUP!r}.{difference(requests)}")
     request = next(iter(requests), GroupRequest())
     if pod_group is None:
         return Group(key, request.min or 1, request.within or "", request.prefer, request.rails)
@@ -57,7 +57,7 @@ def read_group(key: GroupKey, pod_group: Known, requests: Collection[GroupReques
         ("disruption", request.disruption, "group" if pod_group.as_a_whole else "pod"),
     ):
         if own is not None and own != group_value:
-            says = "names none" if group_value is None else f"says {group_value!r}"
+            says = "does not set it" if group_value is None else f"sets {group_value!r}"
             return Refused(f"annotation {names.GROUP!r}.{field}: {own!r} contradicts its PodGroup, which {says}")
     return Group(
         key,

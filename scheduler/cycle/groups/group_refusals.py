@@ -29,13 +29,13 @@ def too_many_shapes(demand: GroupDemand) -> GroupUnschedulable | None:
     """Return why a group is not decided about; None if it is."""
     if (count := len(demand.shapes)) <= MOST_SHAPES:
         return None
-    reason = f"its members request {count} different things, the most is {MOST_SHAPES}"
+    reason = f"its members make {count} different requests; the limit is {MOST_SHAPES}"
     return GroupUnschedulable(0, demand.needed, Unschedulable(demand.members[0], reason, NO_EVENT, {"v": 1}))
 
 
 def overtaken(demand: GroupDemand) -> GroupUnschedulable:
     """Return that the cluster changed faster than the group was decided about."""
-    reason = "pods that its members have rules about come faster than it is decided about"
+    reason = "the cluster changed too often while the group was scheduled"
     refusal = Unschedulable(demand.members[0], reason, ANY_EVENT, {"v": 1})
     return GroupUnschedulable(0, demand.needed, refusal, comes_again=True)
 

@@ -43,9 +43,9 @@ _BUDGETS_AS_LONG = 50
 # In kube-scheduler's words, except for the VFs.
 NEVER = "not eligible due to preemptionPolicy=Never."
 _TERMINATING = "not eligible due to a terminating pod on the nominated node."
-_VF_AWAITED = "not eligible due to a VF that the nominated node still holds for a pod that is gone."
+_VF_AWAITED = "not eligible due to an unreleased VF of a deleted pod on the nominated node."
 _NOT_HELPFUL = "Preemption is not helpful for scheduling"
-_STUCK = "node(s) did not get back the VFs of pods that are gone"
+_STUCK = "node(s) did not release the VFs of deleted pods"
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +140,7 @@ class Preemption:
         """Record that a node does not return VFs for which a pod waits there; return which VFs, in words."""
         self._stuck.add(nomination.node)
         vfs = ", ".join(self._held_for_gone_pods(nomination.node))
-        return f"node {nomination.node!r} has not got back within {VF_PATIENCE_S:.0f} s: {vfs}"
+        return f"node {nomination.node!r} did not release within {VF_PATIENCE_S:.0f} s: {vfs}"
 
     def _futile(self, counts: Mapping[str, int], helpful: int) -> Futile:
         """Return why removing pods helps on none of these nodes, nor on all others."""

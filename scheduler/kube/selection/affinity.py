@@ -97,12 +97,12 @@ _affinity_infos, _terms = InternPool[AffinityInfo](), InternPool[Term]()
 
 def _hold_to_bounds(pod: Pod) -> None:
     if (labels := len(pod.metadata.labels or ())) > MOST_LABELS:
-        raise ValueError(f"{labels} labels are more than {MOST_LABELS}")
+        raise ValueError(f"{labels} labels exceed the limit of {MOST_LABELS}")
     terms = list(_all_terms(pod))
     if len(terms) > MOST_TERMS:
-        raise ValueError(f"{len(terms)} pod affinity terms are more than {MOST_TERMS}")
+        raise ValueError(f"{len(terms)} pod affinity terms exceed the limit of {MOST_TERMS}")
     if (requirements := sum(map(_requirements, terms))) > MOST_REQUIREMENTS:
-        raise ValueError(f"{requirements} requirements of pod affinity terms are more than {MOST_REQUIREMENTS}")
+        raise ValueError(f"{requirements} requirements of pod affinity terms exceed the limit of {MOST_REQUIREMENTS}")
 
 
 def _all_terms(pod: Pod) -> Iterator[PodAffinityTerm]:

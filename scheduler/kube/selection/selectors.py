@@ -129,16 +129,16 @@ def expressions_of(selector: LabelSelector | None) -> int:
 
 def _hold_to_bounds(selector: LabelSelector) -> None:
     if (expressions := expressions_of(selector)) > MOST_EXPRESSIONS:
-        raise ValueError(f"label selector: {expressions} labels and expressions are more than {MOST_EXPRESSIONS}")
+        raise ValueError(f"label selector: {expressions} labels and expressions exceed the limit of {MOST_EXPRESSIONS}")
     if (values := sum(len(requirement.values or ()) for requirement in selector.match_expressions or ())) > MOST_VALUES:
-        raise ValueError(f"label selector: {values} values are more than {MOST_VALUES}")
+        raise ValueError(f"label selector: {values} values exceed the limit of {MOST_VALUES}")
 
 
 def _read(expression: Requirement) -> Needs:
     operator, values = expression.operator, tuple(sorted(expression.values or ()))
     about = f"label selector: operator {shorten(operator)} of key {shorten(expression.key)}"
     if operator not in (*_VALUED, *_UNVALUED):
-        raise ValueError(f"{about} is not known")
+        raise ValueError(f"{about} is unknown")
     if operator in _VALUED and not values:
         raise ValueError(f"{about} needs values")
     if operator in _UNVALUED and values:

@@ -48,9 +48,10 @@ def read_constraints(pod: Pod) -> tuple[TopologySpreadConstraint, ...]:
     """Return a pod's own constraints; raise ValueError in words for a malformed one."""
     constraints = pod.spec.topology_spread_constraints or ()
     if len(constraints) > MOST_CONSTRAINTS:
-        raise ValueError(f"{len(constraints)} topology spread constraints are more than {MOST_CONSTRAINTS}")
+        raise ValueError(f"{len(constraints)} topology spread constraints exceed the limit of {MOST_CONSTRAINTS}")
     if (expressions := sum(expressions_of(constraint.label_selector) for constraint in constraints)) > MOST_EXPRESSIONS:
-        raise ValueError(f"topology spread constraints: {expressions} expressions are more than {MOST_EXPRESSIONS}")
+        rule = f"{expressions} expressions exceed the limit of {MOST_EXPRESSIONS}"
+        raise ValueError(f"topology spread constraints: {rule}")
     return tuple(_read(constraint, pod.metadata.labels or {}) for constraint in constraints)
 
 
@@ -104,11 +105,12 @@ def _read(constraint: SpreadConstraint, labels: dict[str, str]) -> TopologySprea
     if not constraint.topology_key:
         raise ValueError("topology spread constraint: topologyKey is missing")
     if constraint.when_unsatisfiable not in (_HARD, _SOFT):
-        raise ValueError(f"topology spread constraint: whenUnsatisfiable is {shorten(constraint.when_unsatisfiable)}")
+        policy = shorten(constraint.when_unsatisfiable)
+        raise ValueError(f"topology spread constraint: whenUnsatisfiable {policy} is neither {_HARD!r} nor {_SOFT!r}")
     domains = 1 if constraint.min_domains is None else constraint.min_domains
     for field, value in (("maxSkew", constraint.max_skew), ("minDomains", domains)):
         if value < 1:
-            raise ValueError(f"topology spread constraint: {field} {value} is not above 0")
+            raise ValueError(f"topology spread constraint: {field} {value} is not greater than 0")
     selector = read_selector(constraint.label_selector)
     return TopologySpreadConstraint(
         constraint.topology_key,
@@ -123,5 +125,5 @@ def _read(constraint: SpreadConstraint, labels: dict[str, str]) -> TopologySprea
 
 def _honors(field: str, policy: str | None, default: bool) -> bool:
     if policy is not None and policy not in _POLICIES:
-        raise ValueError(f"topology spread constraint: {field} is {shorten(policy)}")
+        raise ValueError(f"topology spread constraint: {field} {shorten(policy)} is neither 'Honor' nor 'Ignore'")
     return default if policy is None else policy == "Honor"

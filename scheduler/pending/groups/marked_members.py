@@ -108,7 +108,7 @@ class MarkedMembers(Part):
                 continue
             # Nothing more until its result is known.
             self._members[uid].due = inf
-            reason = f"group {key.name}: it may only be disrupted as a whole, and its preemption was cut short"
+            reason = f"group {key.name}: it may only be disrupted as a whole, and its preemption was interrupted"
             yield Evict(pod_reference(assigned_pod), reason, "Preempted")
 
     def finished(self, order: Order, result: Result, now: float) -> Iterable[Instruction]:

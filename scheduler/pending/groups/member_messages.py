@@ -54,8 +54,8 @@ def incomplete(members: Members, min_members: int) -> str:
     message = f"{member_count} of at least {min_members} members exist"
     reasons = (
         (members.counts["gated"], "with scheduling gates"),
-        (members.counts["refused"], "refused as invalid"),
-        (members.succeeded_of_others, "succeeded for another controller, which does not count"),
+        (members.counts["refused"], "rejected as invalid"),
+        (members.succeeded_of_others, "succeeded under another controller (not counted)"),
     )
     for count, text in reasons:
         if count:

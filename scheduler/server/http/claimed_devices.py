@@ -79,7 +79,7 @@ class ClaimedDevices:
             versions = await self._versions()
             newest = next((version for version in VERSIONS if version in versions), None)
             if newest is None:
-                raise _Unfound(f"the API server serves resource.k8s.io in none of {', '.join(VERSIONS)}")
+                raise _Unfound(f"the API server serves resource.k8s.io in none of the versions {', '.join(VERSIONS)}")
             self._version = newest
         return self._version
 
@@ -91,7 +91,7 @@ class ClaimedDevices:
 
     async def _slices(self, api: str, allocation: Allocation, node: str) -> list[ResourceSlice]:
         if len(allocation.drivers) > MOST_DRIVERS:
-            raise _Unfound(f"devices of {len(allocation.drivers)} drivers are of more than {MOST_DRIVERS}")
+            raise _Unfound(f"devices of {len(allocation.drivers)} drivers are claimed; the limit is {MOST_DRIVERS}")
         slices: list[ResourceSlice] = []
         for driver in allocation.drivers:
             slices += await self._slices_of(api, driver, node)
@@ -115,6 +115,6 @@ class ClaimedDevices:
         try:
             return msgspec.json.decode(await self._api.request("GET", path, params=params), type=kind)
         except NotFound:
-            raise _NotThereError(f"{path.removeprefix('/apis/')} is not there") from None
+            raise _NotThereError(f"{path.removeprefix('/apis/')} does not exist") from None
         except msgspec.MsgspecError as unreadable:
             raise _Unfound(f"{path.removeprefix('/apis/')} cannot be read: {unreadable}") from unreadable

@@ -46,7 +46,7 @@ _SHOWN_WITHIN_S, _LOOK_S = 1.0, 0.02
 RIT_BLIND = "RDMA Scheduler Extension: Unable to collect information on available RDMA resources for node."
 RIT_FULL = "RDMA Scheduler Extension: Node did not have enough free RDMA resources."
 RIT_MALFORMED = "RDMA Scheduler Extension: 'rdma_interfaces_required' field in pod YAML file is malformatted."
-_UNALLOCATED = "the pod's resource claims are not allocated, beside whose devices its VFs must lie"
+_UNALLOCATED = "the pod's VFs must be near its claimed devices, but its resource claims are not allocated"
 _decode_pod = msgspec.json.Decoder(Pod).decode
 Wording = Callable[[Refused | Verdict], str]
 
@@ -115,7 +115,7 @@ class ExtenderHandlers:
                 return wire_format.failed(await self._bind(args))
         except TimeoutError:
             return wire_format.failed(
-                f"the API server has not answered within {_ANSWER_S:.0f} s: what is reserved stays so"
+                f"the API server did not answer within {_ANSWER_S:.0f} s: the reservation is kept"
             )
         except KubeError as failed:
             return wire_format.failed(str(failed))
@@ -215,7 +215,7 @@ class ExtenderHandlers:
         if reason := self.standing_by():
             return Refused(f"this scheduler {reason}")
         if pod.metadata.uid != args.uid:
-            return Refused(f"pod {args.key} has the uid {pod.metadata.uid!r} now, not {args.uid!r}")
+            return Refused(f"pod {args.key} now has the uid {pod.metadata.uid!r}, not {args.uid!r}")
         pod_info = self._extender_pods.read(pod)
         if isinstance(pod_info, Refused):
             return pod_info

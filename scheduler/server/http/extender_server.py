@@ -44,7 +44,7 @@ def serve(
         web.post(f"{_PREFIX}/{verb}", _route(verb, answer, extender_handlers, tell)) for verb, answer, tell in verbs
     ]
     if address and (tls is None or tls.verify_mode != ssl.CERT_REQUIRED):
-        _log.warning("extender answers every client that reaches its port", address=address)
+        _log.warning("extender accepts every client that reaches its port", address=address)
     return listen(address, routes, _LIMITS, tls)
 
 

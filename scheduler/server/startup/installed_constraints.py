@@ -31,9 +31,9 @@ def load(points: Iterable[EntryPoint], limit: TimeLimit, own: Iterable[Kind] = (
         by_name.setdefault(point.name, []).append(point)
     kinds = list(own)
     for name, points in by_name.items():
-        conflict = "is the name of a kind of Mooring's own" if name in {kind.name for kind in own} else ""
+        conflict = "is the name of a built-in kind" if name in {kind.name for kind in own} else ""
         if wrong := name_fault(name) or conflict:
-            _log.error("constraint left out", constraint=name, reason=f"{name!r} {wrong}")
+            _log.error("constraint ignored", constraint=name, reason=f"{name!r} {wrong}")
             continue
         # One package found by two paths counts once.
         distinct = {point.value for point in points}
@@ -60,7 +60,7 @@ def _make(point: EntryPoint) -> tuple[AnyConstraint, list[str]]:
 
 
 def _twice(values: Iterable[str]) -> str:
-    return f"several packages give it: {', '.join(sorted(values))}"
+    return f"several packages provide it: {', '.join(sorted(values))}"
 
 
 def _broken(name: str, reason: str) -> Kind:

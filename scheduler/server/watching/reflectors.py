@@ -165,4 +165,4 @@ def _missing(kinds: set[type[Any]]) -> str:
 def _rule(path: str) -> str:
     """Return the permission without which a kind is never listed."""
     *_, group, _version, plural = path.split("/")
-    return f"needs list and watch of {plural}" + (f".{group}" if group != "api" else "")
+    return f"needs permission to list and watch {plural}" + (f".{group}" if group != "api" else "")

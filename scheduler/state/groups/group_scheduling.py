@@ -237,7 +237,7 @@ class GroupScheduling(Part):
         self.decisions["error"] += 1
         self.state.queue.add_unschedulable(entry, NO_EVENT)
         members = self.state.pending_groups.members(key)
-        message = f"the scheduler failed to decide about group {members.title}: see its log"
+        message = f"internal error while scheduling group {members.title}: see the scheduler's log"
         self.state.group_conditions.refuse(key, message, self._last_proceed, is_bug=True)
         return self._report(key, members.of("waiting"), message)
 

@@ -27,7 +27,7 @@ def shortage(members: Members, demand: GroupDemand, verdict: GroupUnschedulable,
     if placed_count >= min_members:
         return surplus(members, demand, verdict.refusal)
     reason = for_member(verdict.refusal.reason, _ordinal(verdict.fitting + 1))
-    domain = f" in {verdict.where}, where the most do" if verdict.where else ""
+    domain = f" in {verdict.where}, the best domain" if verdict.where else ""
     if verdict.is_cut:
         domain += _MORE_DOMAINS if verdict.go_on_from else _MORE_COMBINATIONS
     if placed_count:
@@ -44,7 +44,7 @@ def surplus(members: Members, demand: GroupDemand, refusal: Unschedulable) -> st
     """
     is_mixed = any(alike(member) != alike(demand.members[0]) for member in demand.members)
     name = refusal.pod_info.pod.metadata.name if is_mixed else "this one"
-    return f"group {members.title}: at least as many members as it needs are placed, {name} is not: {refusal.reason}"
+    return f"group {members.title}: enough members are placed, but {name} is not: {refusal.reason}"
 
 
 def _name_blockers(members: Members, refusal: Unschedulable, cache: Cache) -> str:
@@ -64,7 +64,7 @@ def _name_blockers(members: Members, refusal: Unschedulable, cache: Cache) -> st
     foreign_pods.sort(key=lambda assigned_pod: (-_count_vfs(assigned_pod), assigned_pod.pod))
     pods = [f"{assigned_pod.pod} on {assigned_pod.node}" for assigned_pod in foreign_pods[:_MAX_NAMES]]
     remainder = [f"{len(foreign_pods) - _MAX_NAMES} more"] if len(foreign_pods) > _MAX_NAMES else []
-    return f" In the way: {', '.join((*pods, *remainder))}." if pods else ""
+    return f" Blocked by: {', '.join((*pods, *remainder))}." if pods else ""
 
 
 def _count_vfs(assigned_pod: AssignedPod) -> int:

@@ -27,7 +27,7 @@ def judge(
     if not changes_rates(assigned_pod.node, cache):
         return Misfit("Infeasible", no_change_message(assigned_pod.node))
     if newest_generation(assigned_pod, cache) >= LAST_GENERATION:
-        return Misfit("Infeasible", f"node {assigned_pod.node} says that the last generation is in force")
+        return Misfit("Infeasible", f"node {assigned_pod.node} reports that the last generation is in force")
     limit = assigned_pod.resources.get(names.RESERVED_MBPS)
     if limit is not None and (reason := contradicts_limit(limit, new_rates)):
         return Misfit("Infeasible", reason)

@@ -283,7 +283,7 @@ class RateChanges(Part):
             change.next_write = now + _WRITE_INTERVAL_S
         elif result.kind == "refused":
             change.next_write = now + _REFUSAL_S
-            yield from _report(change, ("Deferred", f"the API server refuses the rates: {result.reason}"), now)
+            yield from _report(change, ("Deferred", f"the API server rejected the rates: {result.reason}"), now)
         else:
             change.next_write = now + _CONFLICT_S
         self.touch(assigned_pod.node, change.next_write)

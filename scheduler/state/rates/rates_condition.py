@@ -23,7 +23,7 @@ RatesReport = tuple[RatesReason, str]
 
 
 def allocation_message(rates: PodRates) -> str:
-    return f"allocated as generation {rates.generation}: node {rates.node} has not put it in force yet"
+    return f"allocated as generation {rates.generation}: not yet in force on node {rates.node}"
 
 
 def in_force_report(node: str) -> RatesReport:
@@ -31,12 +31,12 @@ def in_force_report(node: str) -> RatesReport:
 
 
 def no_change_message(node: str) -> str:
-    return f"node {node} changes no rates of running pods"
+    return f"node {node} does not support rate changes of running pods"
 
 
 def no_change_report(rates: PodRates) -> RatesReport:
     """Report allocated rates whose node changes none: an earlier version may set the assignment's."""
-    rule = f"the largest of generation {rates.generation}, the rates before it and the assignment's stays reserved"
+    rule = f"the largest of generation {rates.generation}, the previous rates and the assigned rates stays reserved"
     return "Infeasible", f"{no_change_message(rates.node)}: {rule}"
 
 

@@ -68,9 +68,9 @@ class NodeClaims:
 
     def _describe_contradiction(self, vf: AssignedVf, pf: Pf | None, uid: str) -> str:
         if pf is None or vf.vf not in pf.vfs or pf.vf_pci(vf.vf) != vf.pci:
-            return "does not exist any more"
+            return "no longer exists"
         if (pf.link, pf.network) != (vf.link, vf.network):
-            return f"is on {pf.link} network {pf.network!r} now, not on {vf.link} network {vf.network!r}"
+            return f"is now on {pf.link} network {pf.network!r}, not on {vf.link} network {vf.network!r}"
         out = self._outs_of(pf).get(vf.vf)
         if out is not None and out.why not in _HARMLESS and uid not in out.why:
             return f"cannot be used: {out.why}"
@@ -85,7 +85,7 @@ class NodeClaims:
     def _describe_dispute(self, vf: AssignedVf, uid: str, leaves: Callable[[str], bool]) -> str:
         claimants = self._disputes.get(Unit(VFS, vf.pci), ()) if self._disputes else ()
         other_uids = [claimant for claimant in claimants if claimant != uid and not leaves(claimant)]
-        return f"is claimed by another pod too: {_list_uids(other_uids)}" if other_uids else ""
+        return f"is also claimed by another pod: {_list_uids(other_uids)}" if other_uids else ""
 
 
 def _list_uids(uids: Iterable[str]) -> str:

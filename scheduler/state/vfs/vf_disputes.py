@@ -73,5 +73,7 @@ class VfDisputes(Part):
             yield Notice("dispute", "unit is claimed twice", fields | {"constraint": unit.kind, "unit": unit.id})
         kind = "VF" if unit.kind == VFS else unit.kind
         for assigned_pod in assigned_pods:
-            message = f"{kind} {unit.id} of node {node} is {claimants}: not given again before all of them are gone"
+            message = (
+                f"{kind} {unit.id} of node {node} is {claimants}: it is not assigned again until all of them are gone"
+            )
             yield Report(pod_reference(assigned_pod), "DisputedVf" if unit.kind == VFS else "DisputedUnit", message)

@@ -100,7 +100,7 @@ def test_an_infiniband_vf_gets_what_its_pf_takes(
     assert set(read_node_offer((roots.state / "offer.json").read_text()).values()) == {PfOffer(network="default")}
 
 
-@pytest.mark.parametrize("nic", ["mlx5-ethernet", "mlx5-bluefield", "bnxt", "ice", "i40e", "mlx4", "hns3"])
+@pytest.mark.parametrize("nic", ["mlx5-ethernet", "mlx5-bluefield", "bnxt", "ice", "i40e", "mlx4", "hns3", "ionic"])
 def test_an_offer_for_all_nics_prepares_those_of_every_driver(tmp_path: Path, nic: str) -> None:
     """Each VF gets what its PF takes: MAC and settings, and on the host of a BlueField the MAC alone.
 

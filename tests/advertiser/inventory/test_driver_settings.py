@@ -43,7 +43,7 @@ def taken(table: VfTable, pf: str) -> set[str]:
     "nic",
     [
         *("mlx5-ethernet", "mlx5-infiniband", "mlx5-bluefield", "bnxt", "ice", "i40e", "mlx4", "mlx4-infiniband"),
-        "hns3",
+        *("hns3", "ionic"),
     ],
 )
 def test_a_pf_offers_what_its_driver_takes_and_reads_back(tmp_path: Path, nic: str) -> None:

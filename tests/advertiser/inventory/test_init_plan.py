@@ -128,7 +128,12 @@ def test_a_limit_of_the_firmware_is_told_with_what_to_do() -> None:
 
 @pytest.mark.parametrize(
     ("code", "advice"),
-    [(errno.ENOMEM, "above 4G decoding"), (errno.EIO, "iommu=pt"), (errno.EROFS, "read-only"), (errno.ENOENT, "mlx5")],
+    [
+        (errno.ENOMEM, "above 4G decoding"),
+        (errno.EIO, "firmware is at fault"),
+        (errno.EROFS, "read-only"),
+        (errno.ENOENT, "mlx5"),
+    ],
 )
 def test_each_refusal_of_the_kernel_comes_with_advice(code: int, advice: str) -> None:
     text = str(refusal(function(0), "eth0", "sriov_numvfs", "8", OSError(code, "")))

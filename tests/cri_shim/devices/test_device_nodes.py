@@ -87,3 +87,15 @@ def test_management_devices_come_only_where_the_config_says_so(roots: Roots, mak
     assert [Path(node).name for node in resolve(make.first, roots).nodes] == ["uverbs3", "rdma_cm"]
     managing = Roots(roots.sysfs, roots.dev, management=True)
     assert [Path(node).name for node in resolve(make.first, managing).nodes] == ["uverbs3", "issm3", "umad3", "rdma_cm"]
+
+
+def test_management_devices_of_a_sub_device_are_not_given(roots: Roots, make: Any, host: Path) -> None:
+    """mlx5's SMI device lies below the same function, and its umad manages the planes of the port."""
+    for name, number, device in (("umad3", "231:3", "mlx5_3"), ("umad4", "231:4", "smi1")):
+        folder = host / f"sys/bus/pci/devices/{make.first}/infiniband_mad/{name}"
+        folder.mkdir(parents=True)
+        (folder / "dev").write_text(number)
+        (folder / "ibdev").write_text(f"{device}\n")
+        (host / "dev/infiniband" / name).touch()
+    managing = Roots(roots.sysfs, roots.dev, management=True)
+    assert [Path(node).name for node in resolve(make.first, managing).nodes] == ["uverbs3", "umad3", "rdma_cm"]

@@ -94,7 +94,7 @@ def test_rates_are_raised_lowered_deferred_and_refused_while_the_pod_runs(cluste
     pod.await_in_force((20_000, 30_000), 2)
 
     pod.edit((60_000, 60_000))
-    told = f"PF {PF!r}: 40000 Mb/s more are needed, and others reserve too much"
+    told = f"PF {PF!r}: 40000 more Mb/s are needed, but other pods reserve too much"
     assert pod.await_reason("Deferred") == told
     assert (pod.allocated(), pod.nic()) == ((20_000, 30_000), (20_000, 30_000))
     assert pod.row() >= {"20000", "30000", "60000/60000", "Deferred/InForce"}
@@ -156,7 +156,7 @@ def test_without_the_flag_no_rate_changes_until_it_is_back(cluster: Cluster) -> 
     processes.start(ADVERTISER, [word for word in with_flag if word != "--rates"])
     wait_until(lambda: pod.in_force() is None, "the node changes no rates", pause_s=0.1)
     pod.edit((30_000, 0))
-    told = ("False", "Infeasible", f"node {NODE} changes no rates of running pods")
+    told = ("False", "Infeasible", f"node {NODE} does not support rate changes of running pods")
     wait_until(lambda: pod.condition() == told, "told", pause_s=0.1)
     assert (pod.allocated(), pod.nic()) == ((20_000, 0), (20_000, 0))
     processes.kill(ADVERTISER)
@@ -176,7 +176,7 @@ def test_a_node_whose_advertiser_is_of_an_older_version_changes_no_rates(cluster
     older = dump_inventory(replace(read_inventory(annotations[names.INVENTORY]), rates=False))
     own = Api.of(Path(command[command.index("--kubeconfig") + 1]))
     own.request("PATCH", node, {"metadata": {"annotations": {names.INVENTORY: older}}})
-    changes_none = f"node {NODE} changes no rates of running pods"
+    changes_none = f"node {NODE} does not support rate changes of running pods"
     message = pod.await_reason("Infeasible")
     assert message.startswith(f"{changes_none}: the largest of generation 1, ")
     assert pod.in_force() == 1

@@ -24,6 +24,7 @@ FRESH: dict[str, dict[str, Any]] = {
     "i40e": {"mac": OWN, "spoofchk": True},
     "mlx4": {"trust": None},
     "hns3": {},
+    "ionic": {},
 }
 ALL = sorted(FRESH)
 # (setting, its value, what each driver answers: an errno, or None for success); all others take it.
@@ -32,8 +33,8 @@ REFUSALS: list[tuple[VfSettings, dict[str, int]]] = [
     (VfSettings(mac=NONE), {}),
     (VfSettings(mac="01:00:5e:00:00:01"), dict.fromkeys(ALL, errno.EINVAL)),
     (VfSettings(vlan=0, qos=0), {}),
-    (VfSettings(vlan=5, qos=3), {"mlx5-bluefield": errno.EPERM}),
-    (VfSettings(vlan=0, qos=3), {"bnxt": errno.EINVAL}),
+    (VfSettings(vlan=5, qos=3), {"mlx5-bluefield": errno.EPERM, "ionic": errno.EINVAL}),
+    (VfSettings(vlan=0, qos=3), {"bnxt": errno.EINVAL, "ionic": errno.EINVAL}),
     (VfSettings(min_tx_rate=0, max_tx_rate=0), {"mlx5-bluefield": errno.EPERM}),
     (
         VfSettings(min_tx_rate=5000, max_tx_rate=0),
@@ -42,6 +43,7 @@ REFUSALS: list[tuple[VfSettings, dict[str, int]]] = [
             "i40e": errno.EINVAL,
             "mlx4": errno.EPROTONOSUPPORT,
             "hns3": errno.EINVAL,
+            "ionic": errno.EINVAL,
         },
     ),
     (VfSettings(max_tx_rate=5000), {"mlx5-bluefield": errno.EPERM}),

@@ -36,7 +36,7 @@ def test_the_annotation_says_which_gpus() -> None:
         ({"count": 0}, FOUR, ".count: 0 is not an integer from 1 to 64"),
         ({"together": "rack"}, FOUR, ".together: 'rack' is not one of link, switch, numa"),
         ({"vfs": "numa"}, FOUR, ".vfs: 'numa' is not one of switch"),
-        ({"vfs": "switch"}, FOUR, ".vfs: the pod asks for no VFs"),
+        ({"vfs": "switch"}, FOUR, ".vfs: the pod requests no VFs"),
         ({"modell": "x"}, FOUR, ".modell: unknown field"),
         ({"memory_mb": "80G"}, FOUR, ".memory_mb: '80G' is not an integer"),
         ({}, (ContainerLimit("main", 65),), "are 65 in all, more than 64"),

@@ -116,7 +116,7 @@ def test_a_pod_that_requests_too_many_kinds_of_resource_is_refused_in_words(
     machine.nodes(Changed(Identity("n1"), make_node()), 0.0)
     _put(machine, _requesting(make_pod, {f"example.com/{number}": "1" for number in range(61)}))
     told = " ".join(str(one) for one in machine.step(0.0) or ())
-    assert "61 kinds of resource are requested, more than 60" in told
+    assert "61 kinds of resource are requested; the limit is 60" in told
 
 
 def test_amounts_do_not_wrap_however_much_bound_pods_request(
@@ -154,7 +154,7 @@ def test_a_pod_with_too_many_requirements_on_nodes_is_refused_in_words(
     machine.nodes(Changed(Identity("n1"), make_node()), 0.0)
     _put(machine, make_pod(spec={"nodeSelector": {f"example.com/{number}": "x" for number in range(20_000)}}))
     told = " ".join(str(one) for one in machine.step(0.0) or ())
-    assert "20000 requirements on nodes are more than 1000" in told
+    assert "20000 node requirements exceed the limit of 1000" in told
 
 
 def test_pods_that_all_differ_leave_nothing_when_they_are_gone(

@@ -74,7 +74,9 @@ def test_a_unit_that_two_pods_claim_is_reported(life: Life, make_pod: MakePod) -
     assert told(claim(life, one, "a")) == []
     about = {"node": "n1", "pod": "default/two", "uid": two.metadata.uid}
     about |= {"reason": "claimed by default/one, default/two", "constraint": "box", "unit": "a"}
-    message = "box a of node n1 is claimed by default/one, default/two: not given again before all of them are gone"
+    message = (
+        "box a of node n1 is claimed by default/one, default/two: it is not assigned again until all of them are gone"
+    )
     expected = [f"unit is claimed twice: {about}"]
     expected += [f"default/{name} DisputedUnit: {message}" for name in ("one", "two")]
     assert told(claim(life, two, "b", "a")) == expected

@@ -144,7 +144,7 @@ def test_a_full_pf_moves_the_gpus_to_the_other_switch(life: Life, make_host: Mak
     [
         ('{"count":2}', {"main": 1}, "the containers' limits of 'mooring.dev/gpu' are 1 in all, not 2"),
         ('{"count":2}', {"main": 0}, "no container has a limit of 'mooring.dev/gpu'"),
-        ('{"vfs":"switch"}', {"main": 1}, "request.gpu'.vfs: the pod asks for no VFs"),
+        ('{"vfs":"switch"}', {"main": 1}, "request.gpu'.vfs: the pod requests no VFs"),
         ('[{"beside":0}]', {"main": 1}, "a list of 1 is not an object"),
         (None, {"main": 65}, "are 65 in all, more than 64"),
         (None, {"main": 5}, "Insufficient mooring.dev/gpu"),
@@ -185,7 +185,7 @@ def test_no_device_plugin_gives_gpus_where_mooring_does(
     life.see(ours)
     amounts = {"limits": {resource: "1"}, "requests": {resource: "1"}}
     refused = life.place(make_pod(spec={"containers": [{"name": "c", "resources": amounts}]}))
-    assert f"1 node(s) gave GPUs as 'mooring.dev/gpu', not as '{resource}'." in str(refused)
+    assert f"1 node(s) offered GPUs as 'mooring.dev/gpu', not as '{resource}'." in str(refused)
     assert not isinstance(life.place(make_pod()), str)
     life.see(make_node("n2", allocatable={resource: "4"}))
     found = life.step()

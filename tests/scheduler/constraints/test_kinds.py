@@ -186,7 +186,7 @@ def test_a_node_whose_inventory_breaks_the_constraint_is_left_out_alone(
         (Proposal(("a",), {"x": float("nan")}), "not a JSON number"),
         (Proposal(("a",), {"x": {1, 2}}), "not JSON serializable"),
         (Proposal(("a",), {"x": "\ud800"}), "not valid Unicode"),
-        (Proposal(("a",), {"units": []}), "hold a field 'units'"),
+        (Proposal(("a",), {"units": []}), "contain the field 'units'"),
         (Proposal(("a",), narrows={"vfs": {0: ["pf0"]}}), "narrowing"),  # type: ignore[dict-item]
         (Proposal(("a",), None), "NoneType"),  # type: ignore[arg-type]
         (Proposal(("a",), narrows={"vfs": {0: _Ajar()}}), "narrowing"),
@@ -234,7 +234,7 @@ def test_a_request_that_cannot_be_compared_is_a_fault(
 def test_a_judgement_is_an_integer_or_words(score: object) -> None:
     """Anything else is a fault, which is a reason against the node."""
     (kind,) = _faulty("judge", lambda *_: score)
-    assert "is neither an integer from 0 to 100 nor words" in str(kind.judge(1, LEFT))
+    assert "is neither an integer from 0 to 100 nor a text" in str(kind.judge(1, LEFT))
 
 
 @pytest.mark.parametrize("method", ["read_request", "judge", "place"])
@@ -270,7 +270,7 @@ def test_a_constraint_that_is_too_slow_again_and_again_is_not_asked_any_more() -
         with pytest.raises(Fault, match=r"longer than 0\.01 s"):
             kind.read_request(PodSide("1"))
     before = len(asked)
-    with pytest.raises(Fault, match="is not asked any more"):
+    with pytest.raises(Fault, match="is disabled"):
         kind.read_request(PodSide("1"))
     assert len(asked) == before
     assert kind.take_faults() == ["constraint 'box' failed in read_request: it took longer than 0.01 s"]
@@ -283,7 +283,7 @@ def test_a_constraint_that_is_too_slow_again_and_again_is_not_asked_any_more() -
         (["json:no_such_thing"], "AttributeError"),
         (["json:dumps"], "TypeError"),
         (["builtins:object"], "no method 'read_request'"),
-        (["json:dumps", "json:loads"], "several packages give it"),
+        (["json:dumps", "json:loads"], "several packages provide it"),
     ],
 )
 def test_a_pod_that_requests_a_kind_that_cannot_be_loaded_waits_with_the_reason(

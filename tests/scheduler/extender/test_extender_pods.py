@@ -91,7 +91,7 @@ def test_a_device_plugins_gpus_are_refused_where_mooring_gives_them(
     machine.nodes(Changed(Identity("", "n2", "", ""), node), NOW)
     limits = {"resources": {"limits": {"nvidia.com/gpu": "1"}, "requests": {"nvidia.com/gpu": "1"}}}
     pod_info = scene.pod_info(spec={"containers": [{"name": "c", **limits}]})
-    told = "node(s) gave GPUs as 'mooring.dev/gpu', not as 'nvidia.com/gpu'"
+    told = "node(s) offered GPUs as 'mooring.dev/gpu', not as 'nvidia.com/gpu'"
     assert scene.judge(pod_info, "n1", "n2") == {"n1": Verdict(), "n2": Verdict(told, for_good=True)}
     assert scene.extender_pods.reserve(pod_info, "n2", NOW) == Refused(f"node 'n2': {told}")
     machine.check()
@@ -102,7 +102,7 @@ def test_a_pod_that_asks_for_nothing_of_ours_is_not_bound(scene: Scene, make_pod
     scene.see(other := make_pod(spec={"schedulerName": "default-scheduler"}))
     pod_info = scene.extender_pods.read(other)
     assert isinstance(pod_info, PodInfo)
-    assert scene.extender_pods.reserve(pod_info, "n1", NOW) == Refused("pod default/p0 requests nothing of Mooring")
+    assert scene.extender_pods.reserve(pod_info, "n1", NOW) == Refused("pod default/p0 requests no resource of Mooring")
 
 
 def test_the_last_vf_is_given_once(scene: Scene) -> None:
@@ -186,7 +186,7 @@ def test_the_extender_does_not_bind_pods_of_our_own_scheduler(scene: Scene, make
     pod_info = scene.extender_pods.read(own)
     assert isinstance(pod_info, PodInfo)
     assert scene.extender_pods.reserve(pod_info, "n1", NOW) == Refused(
-        "pods of schedulerName 'mooring' are bound by it alone"
+        "pods with schedulerName 'mooring' are bound by that scheduler only"
     )
 
 
@@ -286,7 +286,7 @@ def test_a_member_of_a_group_is_refused_in_words(scene: Scene, make_pod: MakePod
     refusal = scene.extender_pods.read(make_pod("member", request_, **fields))
     assert isinstance(refusal, Refused)
     assert refusal.reason == (
-        "group train: pods of a group are placed by Mooring's own scheduler only, not by its extender"
+        "group train: the extender does not support groups: only Mooring's own scheduler places their pods"
     )
 
 
@@ -310,7 +310,7 @@ def test_the_mirror_of_a_static_pod_is_told_what_helps_there(scene: Scene) -> No
     pod = scene.pod(node="n1", spec={"nodeName": "n1"}, annotations={"kubernetes.io/config.mirror": "hash"})
     report = scene.see(pod)[-1]
     assert isinstance(report, Report)
-    assert "take the request out of the manifest on the node" in report.message
+    assert "remove the request from the manifest on the node" in report.message
     assert "Delete it" not in report.message
 
 

@@ -51,15 +51,15 @@ def test_claims_have_their_own_names_or_those_of_the_status(make_pod: MakePod) -
     """A claim that was made from a template has a name that only the pod's status tells; none may be needed."""
     claims = [{"name": "a", "resourceClaimName": "shared"}, {"name": "b", "resourceClaimTemplateName": "t"}]
     pod = make_pod(spec={"resourceClaims": claims})
-    assert claim_names(pod) == Refused("the claim 'b' of the pod has not been made from its template yet")
+    assert claim_names(pod) == Refused("claim 'b' of the pod has not been created from its template yet")
     made = {"resourceClaimStatuses": [{"name": "b", "resourceClaimName": "p0-b-x7f2"}]}
     assert claim_names(make_pod(spec={"resourceClaims": claims}, status=made)) == ("shared", "p0-b-x7f2")
     none = {"resourceClaimStatuses": [{"name": "b"}]}
     assert claim_names(make_pod(spec={"resourceClaims": claims}, status=none)) == ("shared",)
     many = [{"name": str(number), "resourceClaimName": "one"} for number in range(MOST_CLAIMS + 1)]
-    assert claim_names(make_pod(spec={"resourceClaims": many})) == Refused("17 resource claims are more than 16")
+    assert claim_names(make_pod(spec={"resourceClaims": many})) == Refused("17 resource claims exceed the limit of 16")
     beyond = [{"name": "a", "resourceClaimName": "../../../secrets"}]
-    refused = Refused("'../../../secrets' is no name of a claim or namespace")
+    refused = Refused("'../../../secrets' is not the name of a claim or namespace")
     assert claim_names(make_pod(spec={"resourceClaims": beyond})) == refused
 
 
@@ -90,8 +90,8 @@ def test_a_device_lies_under_the_root_that_its_slice_says(*, is_beta: bool) -> N
     assert roots_of(found, slices, "n1") == (frozenset({"pci0000:26", "pci0000:37"}), frozenset({"pci0000:15"}))
     (only,) = (Allocation(("gpus",), (Device(DRIVER, "n1", "imex"),)),)
     assert roots_of(only, slices, "n1") == Refused(
-        "no device of claim 'gpus' has the attribute 'resource.kubernetes.io/pcieRoot': its driver does not say where "
-        "it lies"
+        "no device of claim 'gpus' has the attribute 'resource.kubernetes.io/pcieRoot': its driver does not publish "
+        "the location"
     )
     assert roots_of(found, [_slice(*devices, driver="other.example.com")], "n1") == Refused(
         "device 'gpu.example.com/n1/gpu-1' of claim 'gpus' is in no ResourceSlice of node 'n1'"

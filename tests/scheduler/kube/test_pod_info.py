@@ -78,14 +78,14 @@ def test_a_pods_requests_are_those_of_its_peak(spec: dict[str, Any], expected: i
         ({"annotations": {"mooring.dev/assignment": "{}"}}, "written by the scheduler only"),
         ({"spec": {"resourceClaims": [{"name": "gpu"}]}}, "resource claims"),
         ({"spec": {"topologySpreadConstraints": [_spread(topologyKey="")]}}, "spread constraint: topologyKey is miss"),
-        ({"spec": {"topologySpreadConstraints": [_spread(whenUnsatisfiable="X")]}}, "whenUnsatisfiable is 'X'"),
-        ({"spec": {"topologySpreadConstraints": [_spread(maxSkew=0)]}}, "maxSkew 0 is not above 0"),
-        ({"spec": {"topologySpreadConstraints": [_spread(minDomains=0)]}}, "minDomains 0 is not above 0"),
+        ({"spec": {"topologySpreadConstraints": [_spread(whenUnsatisfiable="X")]}}, "whenUnsatisfiable 'X' is neither"),
+        ({"spec": {"topologySpreadConstraints": [_spread(maxSkew=0)]}}, "maxSkew 0 is not greater than 0"),
+        ({"spec": {"topologySpreadConstraints": [_spread(minDomains=0)]}}, "minDomains 0 is not greater than 0"),
         ({"spec": _preferred(0)}, "weight 0 is not from 1 to 100"),
         ({"spec": _preferred(101)}, "is not from 1 to 100"),
-        ({"spec": {"topologySpreadConstraints": [_spread(nodeTaintsPolicy="X")]}}, "nodeTaintsPolicy is 'X'"),
+        ({"spec": {"topologySpreadConstraints": [_spread(nodeTaintsPolicy="X")]}}, "nodeTaintsPolicy 'X' is neither"),
         ({"spec": _affinity("podAffinity", {})}, "pod affinity term: topologyKey is missing"),
-        ({"spec": _affinity("podAntiAffinity", _term("Gt", "1"))}, "operator 'Gt' of key 'a' is not known"),
+        ({"spec": _affinity("podAntiAffinity", _term("Gt", "1"))}, "operator 'Gt' of key 'a' is unknown"),
         ({"spec": _affinity("podAntiAffinity", _term("In"))}, "operator 'In' of key 'a' needs values"),
         ({"spec": _affinity("podAntiAffinity", _term("Exists", "1"))}, "operator 'Exists' of key 'a' takes no"),
     ],
@@ -148,7 +148,7 @@ def test_a_count_of_hustcats_resource_asks_for_as_many_plain_vfs(make_pod: MakeP
     greedy = {"name": "greedy", "resources": {"limits": {"tencent.com/rdma": "65"}}}
     refusal = read_pod_info(make_pod(spec={"containers": [greedy]}))
     assert isinstance(refusal, Refused)
-    assert "'tencent.com/rdma' stands for it: 65 is more than 64 VFs" in refusal.reason
+    assert "'tencent.com/rdma': 65 VFs exceed the limit of 64" in refusal.reason
 
 
 def test_pods_that_request_different_numbers_of_vfs_have_different_shapes(make_pod: MakePod) -> None:
@@ -177,11 +177,11 @@ def test_a_pod_without_containers_is_read(make_pod: MakePod) -> None:
     ("limited", "request_", "others", "refused"),
     [
         ("2", [{}, {}], {}, ""),
-        ("1", [{}, {}], {}, "the pod's interfaces are 2, its containers' limits of 'rdma-sriov/vf' 1"),
-        ("1", None, {}, "the pod's interfaces are 0, its containers' limits of 'rdma-sriov/vf' 1"),
+        ("1", [{}, {}], {}, "the pod has 2 interface(s), but its containers limit 'rdma-sriov/vf' to 1"),
+        ("1", None, {}, "the pod has 0 interface(s), but its containers limit 'rdma-sriov/vf' to 1"),
         ("0", [], {}, ""),
         ("2", None, {"tencent.com/rdma": "2"}, ""),
-        ("2", None, {"tencent.com/rdma": "1"}, "the pod's interfaces are 1, its containers' limits of"),
+        ("2", None, {"tencent.com/rdma": "1"}, "the pod has 1 interface(s), but its containers limit"),
     ],
 )
 def test_a_limit_of_vfs_must_be_as_many_as_the_interfaces(

@@ -77,11 +77,11 @@ def test_a_setting_is_refused_before_placement(
         (True, {"link": "ethernet"}, ""),
         (True, {"vf_netdevs": True}, ""),
         (True, {"vf_netdevs": False}, "the PF has VFs without a netdev"),
-        (True, {}, "the node's advertiser does not tell which VFs have a netdev"),
-        (False, {}, "the node's advertiser does not tell which VFs have a netdev"),
+        (True, {}, "the node's advertiser does not report which VFs have a netdev"),
+        (False, {}, "the node's advertiser does not report which VFs have a netdev"),
         (False, {"vf_netdevs": True}, ""),
         (False, {"vf_netdevs": False}, ""),
-        (False, {"link": "ethernet"}, "netdev false is for InfiniBand: RDMA on Ethernet works by the netdev"),
+        (False, {"link": "ethernet"}, "netdev false is for InfiniBand only: RDMA on Ethernet needs the netdev"),
     ],
 )
 def test_a_pf_is_refused_by_whether_its_vfs_have_netdevs(

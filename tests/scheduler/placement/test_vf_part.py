@@ -103,5 +103,5 @@ def test_vfs_are_placed_within_what_other_kinds_require(
     (proposal,) = part.proposals({"a": one, "b": two}, Steps())
     assert proposal.units == ("pf1", "pf2")
     three = Proposal((), narrows={"vfs": {1: frozenset({"pf0"})}})
-    with pytest.raises(Unmet, match="no PF may give an interface where the other resources of the pod are"):
+    with pytest.raises(Unmet, match="no PF can provide an interface near the pod's other resources"):
         next(part.proposals({"a": one, "c": three}, Steps()))

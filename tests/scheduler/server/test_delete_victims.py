@@ -174,7 +174,7 @@ async def test_the_mark_of_a_victim_whose_deletion_is_refused_is_taken_back(
     assert ending.deleted == victims[:1]
     assert "403" in ending.refused
     condition = _condition((await cluster.pods())["b"], "DisruptionTarget")
-    assert (condition.status, condition.message) == ("False", "mooring: the preemption was refused")
+    assert (condition.status, condition.message) == ("False", "mooring: the API server rejected the preemption")
 
 
 class _Counting(Client):

@@ -277,8 +277,8 @@ async def test_a_kind_that_may_not_be_listed_is_named_with_the_permission(server
         loop = Loop(machine, ApiClients(client, leaders), Writer(client, "mooring"), asyncio.get_running_loop().time)
         running = asyncio.create_task(loop.run())
         lacking = (
-            "not listed yet: PersistentVolume (needs list and watch of persistentvolumes), "
-            "CSINode (needs list and watch of csinodes.storage.k8s.io)"
+            "not listed yet: PersistentVolume (needs permission to list and watch persistentvolumes), "
+            "CSINode (needs permission to list and watch csinodes.storage.k8s.io)"
         )
 
         async def said() -> str:

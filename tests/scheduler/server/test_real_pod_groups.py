@@ -95,7 +95,7 @@ async def test_members_wait_for_their_pod_group_and_start_together(
     """In one rack, if the PodGroup could say so; and its condition is True then."""
     async with running(cluster, *ALONE):
         await _add_members(cluster, "m0", "m1", "m2")
-        why = "group train: its PodGroup of scheduling.k8s.io does not exist, or is not served"
+        why = "group train: its PodGroup (scheduling.k8s.io) does not exist, or the API server does not serve that API"
         assert await cluster.message_of("m0") == why
         await _create(client, GROUPS, "train", spec=SPEC)
         pods = await cluster.bound("m0", "m1", "m2")

@@ -346,7 +346,7 @@ def test_pods_are_not_preempted_again_and_again_on_a_node_that_never_releases_vf
         for _ in range(200):
             world.agents["n1"].sync()
             await asyncio.sleep(1)
-        given_up = "nomination given up: node 'n1' has not got back within 60 s: VF "
+        given_up = "nomination withdrawn: node 'n1' did not release within 60 s: VF "
         heard = [one["message"] for one in world.cluster.events("FailedScheduling")]
         assert [message.startswith(given_up) for message in heard].count(True) == 1
         assert world.promises.preempted == 1

@@ -70,7 +70,7 @@ def test_what_cannot_be_read_is_left_out_with_its_reason(around: ClusterObjects)
     around.take(StatefulSet, changed(StatefulSet, "o", {"selector": {"matchLabels": {"app": "x"}}}))
     bad = {"selector": {"matchExpressions": [{"key": "a", "operator": "Gt", "values": ["1"]}]}}
     _, fault = around.take(StatefulSet, changed(StatefulSet, "o", bad))
-    assert "operator 'Gt' of key 'a' is not known" in fault
+    assert "operator 'Gt' of key 'a' is unknown" in fault
     assert around.pod_counts.default_selectors.selector_of(pod("StatefulSet")) is None
     around.take(Service, changed(Service, "s", {"selector": {"app": "x"}}))
     assert around.take(Service, Unreadable(Identity("s", "a"), "why")) == (NO_EVENT, "")

@@ -152,7 +152,7 @@ def test_a_refused_binding_is_reported_and_its_pod_waits_for_a_change(
     take_in(machine, make_node(), make_pod())
     (decision,) = binds(steps(machine))
     assert reports_of(machine.finished(decision, Outcome("refused", "etcdserver: too large"), 0.0)) == [
-        "the API server refuses the binding: etcdserver: too large"
+        "the API server rejected the binding: etcdserver: too large"
     ]
     take_in(machine, make_node("n2"), now=50.0)
     assert steps(machine, now=100.0) == []
@@ -367,7 +367,7 @@ def test_a_bug_in_a_decision_affects_one_pod_only(
     take_in(machine, make_node(), now=10.0)
     with pytest.raises(ZeroDivisionError):
         machine.step(10.0)
-    assert reports_of(machine.give_up(10.0)) == ["the scheduler failed to decide about this pod: see its log"]
+    assert reports_of(machine.give_up(10.0)) == ["internal error while scheduling this pod: see the scheduler's log"]
     assert machine.give_up(10.0) == []
     assert [bind.pod_info.uid for bind in binds(steps(machine, 10.0))] == [second.metadata.uid]
     monkeypatch.undo()

@@ -97,7 +97,7 @@ def test_a_preemption_that_is_refused_is_reported_and_tried_again(life: Life) ->
     (order,) = orders_of(life.decide())
     (report,) = life.machine.finished(order, DeleteVictimsResult((), "pods is forbidden"), life.now)
     assert isinstance(report, Report)
-    assert (report.message, report.nominated) == ("preemption refused: pods is forbidden", "")
+    assert (report.message, report.nominated) == ("the API server rejected the preemption: pods is forbidden", "")
     assert life.decide(0.0) == []
     assert [one.pod.metadata.uid for one in orders_of(life.decide())] == [high.metadata.uid]
 

@@ -93,7 +93,7 @@ def test_a_pod_waits_until_the_node_has_the_vf_back(life: Life) -> None:
     life.gone(life.terminate(went))
     (report,) = life.decide()
     assert isinstance(report, Report)
-    waits = "not eligible due to a VF that the nominated node still holds for a pod that is gone."
+    waits = "not eligible due to an unreleased VF of a deleted pod on the nominated node."
     assert (report.message.partition(" preemption: ")[2], report.nominated) == (waits, "n1")
     life.node(vfs=2)
     assert binds_of(life.decide()) == [(high.metadata.uid, "n1")]
@@ -163,12 +163,12 @@ def test_the_wait_for_a_vf_that_the_node_does_not_get_back_ends(life: Life) -> N
     (report,) = life.machine.tick(life.now)
     assert isinstance(report, Report)
     assert report.nominated == ""
-    given_up = "nomination given up: node 'n1' has not got back within 60 s: VF 1 of PF 'pf0' (held by pod uid-1)"
+    given_up = "nomination withdrawn: node 'n1' did not release within 60 s: VF 1 of PF 'pf0' (held by pod uid-1)"
     assert report.message == given_up
     assert life.machine.next_due() == life.machine.queue.next_ready()
     (told,) = life.decide()
     assert isinstance(told, Report)
-    assert "1 node(s) did not get back the VFs of pods that are gone." in told.message
+    assert "1 node(s) did not release the VFs of deleted pods." in told.message
     life.node("n2")
     assert binds_of(life.decide()) == [(high.metadata.uid, "n2")]
 

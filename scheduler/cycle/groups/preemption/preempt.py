@@ -34,15 +34,15 @@ from scheduler.cycle.preemption.disruption_budgets import Budgets, Objections
 from scheduler.cycle.preemption.potential_victims import PotentialVictims, pods_of
 from scheduler.cycle.preemption.preemption import NEVER, VF_PATIENCE_S, Preemption
 
-NOT_HELPFUL = "no pods of lower priority were found without which enough members fit."
+NOT_HELPFUL = "no pods of lower priority were found whose eviction makes room for enough members."
 # What one search may spend (`RowVictims.spent`): some 10 s for victims, some 2 s for room to wait for.
 _A_SEARCH, _A_ROOM_SEARCH = 100_000, 20_000
 _MAX_ROUNDS = 10
 _TERMINATING = "not eligible due to terminating pods on the nominated nodes."
-_VF_AWAITED = "not eligible due to VFs that the nominated nodes still hold for pods that are gone."
-_RULED = "no pods are preempted for a group whose members have volumes, or rules about pods on other nodes."
-_SPENT = "the search for pods to preempt ran out of steps."
-_UNSTEADY = "nodes change faster than pods to preempt are searched for."
+_VF_AWAITED = "not eligible due to unreleased VFs of deleted pods on the nominated nodes."
+_RULED = "preemption is not supported for a group whose members have volumes, or rules about pods on other nodes."
+_SPENT = "the search for preemption victims ran out of steps."
+_UNSTEADY = "nodes changed too often during the search for preemption victims."
 
 
 @dataclass(frozen=True, slots=True)

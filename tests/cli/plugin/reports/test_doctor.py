@@ -72,10 +72,10 @@ def test_groups_that_are_refused_or_half_placed_are_found() -> None:
     found = groups.find(groups.ListedObjects(listed, {PodGroup: None, CoschedulingPodGroup: None}))
     assert {one.members.title: one.state for one in found}["waits"] == "Waiting"
     assert found_by(replace(well(), groups=found)) == {
-        "group/default/differs": "warning: refused: its waiting members differ in annotation "
+        "group/default/differs": "warning: refused: waiting members differ in annotation "
         "'mooring.dev/group'.rails: 'same', none",
         "group/default/half": "warning: 1 of at least 2 members are placed",
-        "group/default/mixed": "warning: refused: waiting pods of it that name another scheduler: 1",
+        "group/default/mixed": "warning: refused: waiting members that name another scheduler: 1",
     }
 
 

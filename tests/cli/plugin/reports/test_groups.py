@@ -19,7 +19,7 @@ from scheduler.kube.pod_groups import CoschedulingPodGroup, PodGroup
 from tests.cli.plugin.cluster import Json, Served, bound, node, pf, pod
 
 _GROUP = {"name": "train", "min": 3, "within": "rack"}
-_MESSAGE = "group train: 2 of 3 members fit: 0/3 nodes are available for the 3rd: 3 not enough free RDMA VFs."
+_MESSAGE = "group train: 2 of 3 members fit: 0/3 nodes are available for the 3rd member: 3 not enough free RDMA VFs."
 _WHY = {"v": 1, "group": {"member": "rank-2", "fitting": 2, "wanted": 3, "nodes": ["n3"]}}
 
 
@@ -135,7 +135,9 @@ def test_a_pod_group_gives_the_number_and_without_its_list_it_is_unknown() -> No
     item = msgspec.convert({"metadata": {"name": "train", "namespace": "default"}, "spec": spec}, PodGroup)
     (found,) = find(*pods, pod_groups=[item])
     assert (found.state, found.name) == ("Waiting", "default/train")
-    assert [one.why for one in find(*pods)] == ["its PodGroup of scheduling.k8s.io does not exist, or is not served"]
+    assert [one.why for one in find(*pods)] == [
+        "its PodGroup (scheduling.k8s.io) does not exist, or the API server does not serve that API"
+    ]
     assert [one.why for one in find(*pods, pod_groups=None)] == ["its PodGroup may not be listed with these rights"]
 
 
@@ -192,7 +194,7 @@ async def test_explain_tells_a_groups_last_decision_and_decides_again(served: Se
     _, out, _ = await served.run("explain", "group/train", "--recompute", "-o", "json")
     (item,) = json.loads(out)["items"]
     assert item["source"] == "recomputed"
-    assert item["message"].startswith("group train: 2 of 3 members fit: 0/2 nodes are available for the 3rd: ")
+    assert item["message"].startswith("group train: 2 of 3 members fit: 0/2 nodes are available for the 3rd member: ")
     assert item["decision"]["group"] == {"member": "rank-2", "fitting": 2, "wanted": 3, "nodes": ["n1", "n2"]}
     await served.add_node(node("n3", (pf(0, vfs=1),)))
     _, out, _ = await served.run("explain", "group/train", "--recompute")
@@ -225,7 +227,7 @@ async def test_members_that_have_succeeded_count_where_a_group_is_decided_about_
     await served.add_pod(_of_job(uid, member(1, "n1", group=group), "Running", 30))
     await served.add_pod(_of_job(uid, member(2, group=group)))
     _, out, _ = await served.run("explain", "group/train", "--recompute")
-    assert "2 of at least 3 members exist, 1 succeeded for another controller" in out
+    assert "2 of at least 3 members exist, 1 succeeded under another controller" in out
     succeeded = msgspec.json.encode({"status": {"succeeded": 1}})
     await served.client.request("PATCH", f"{jobs}/train/status", succeeded, "application/merge-patch+json")
     _, out, _ = await served.run("explain", "group/train", "--recompute")
@@ -258,7 +260,7 @@ async def test_a_group_is_decided_about_again_though_others_come_before_it(serve
     await served.add_pod(pod("alone", "[{}]"))
     for name in ("older", "younger"):
         _, out, _ = await served.run("explain", f"group/{name}", "--recompute")
-        assert f"group {name}: 1 of 2 members fit: 0/1 nodes are available for the 2nd: " in out
+        assert f"group {name}: 1 of 2 members fit: 0/1 nodes are available for the 2nd member: " in out
 
 
 async def test_room_that_is_kept_for_a_nominated_pod_is_not_given_to_a_group(served: Served) -> None:
@@ -268,7 +270,7 @@ async def test_room_that_is_kept_for_a_nominated_pod_is_not_given_to_a_group(ser
     for index in range(2):
         await served.add_pod(member(index, group={"name": "train", "min": 2}))
     _, out, _ = await served.run("explain", "group/train", "--recompute")
-    assert "group train: 1 of 2 members fit: 0/1 nodes are available for the 2nd: " in out
+    assert "group train: 1 of 2 members fit: 0/1 nodes are available for the 2nd member: " in out
 
 
 async def test_a_group_whose_label_no_node_has_is_told_the_label(served: Served) -> None:
@@ -277,7 +279,7 @@ async def test_a_group_whose_label_no_node_has_is_told_the_label(served: Served)
     for index in range(3):
         await served.add_pod(member(index))
     _, out, _ = await served.run("explain", "group/train", "--recompute")
-    assert "0/1 nodes are available for the 1st: 1 node(s) had no label rack." in out
+    assert "0/1 nodes are available for the 1st member: 1 node(s) had no label rack." in out
     assert out.splitlines()[-1].split() == ["1", "node(s)", "had", "no", "label", "rack", "n1"]
     assert "refused by" not in out
 
@@ -319,9 +321,9 @@ def test_a_group_with_waiting_pods_of_another_scheduler_is_refused() -> None:
     """As the scheduler refuses it; not once as many are bound as it needs, nor where no other pod waits."""
     foreign = member(3, spec={"schedulerName": "default-scheduler"}, status={"phase": "Pending"})
     (found,) = find(*(member(index) for index in range(3)), foreign)
-    assert (found.state, found.refusal) == ("Refused", "waiting pods of it that name another scheduler: 1")
+    assert (found.state, found.refusal) == ("Refused", "waiting members that name another scheduler: 1")
     (unsaid,) = find(*(member(index, status={"phase": "Pending"}) for index in range(3)), foreign)
-    assert unsaid.why == "waiting pods of it that name another scheduler: 1"
+    assert unsaid.why == "waiting members that name another scheduler: 1"
     (bound_already,) = find(*(member(index, f"n{index}") for index in range(3)), member(4), foreign)
     assert bound_already.state == "Scheduled"
     (alone,) = find(member(0, "n0"), foreign)

@@ -33,10 +33,10 @@ def put(root: Path, files: Mapping[str, object]) -> None:
         (root / path).write_text(f"{content}\n")
 
 
-def test_the_oldest_netdev_is_the_vfs(sysfs: int, tmp_path: Path) -> None:
-    """IPoIB's partitions come after their parent, and a pod may have any number of them under any name."""
-    for name, index, sent in (("aaa", 9, 1), ("net1", 5, 2), ("zzz", 7, 3)):
-        put(tmp_path / FUNCTION / "net" / name, {"ifindex": index, "statistics/tx_bytes": sent})
+def test_a_netdev_that_was_made_on_another_is_not_the_vfs(sysfs: int, tmp_path: Path) -> None:
+    """A pod may have any number of IPoIB's partitions under any name, and with lower indexes than the VF's netdev."""
+    for name, index, sent in (("aaa", 9, 1), ("net1", 57, 2), ("zzz", 3, 3)):
+        put(tmp_path / FUNCTION / "net" / name, {"ifindex": index, "iflink": 57, "statistics/tx_bytes": sent})
     assert netdev_counters(sysfs, PCI) == {"tx_bytes": 2}
 
 

@@ -194,23 +194,23 @@ def test_the_annotation_adds_to_a_pod_group_and_contradicts_nothing() -> None:
     added = GroupRequest(min=4, prefer=("leaf",), rails="index")
     assert sources.read_group(KEY, policy, [added]) == Group(KEY, 4, RACK, ("leaf",), "index", 3)
     assert sources.read_group(KEY, policy, [GroupRequest(min=5)]) == Refused(
-        "annotation 'mooring.dev/group'.min: 5 contradicts its PodGroup, which says 4"
+        "annotation 'mooring.dev/group'.min: 5 contradicts its PodGroup, which sets 4"
     )
     assert sources.read_group(KEY, GroupPolicy(4), [GroupRequest(within=RACK)]) == Refused(
-        f"annotation 'mooring.dev/group'.within: {RACK!r} contradicts its PodGroup, which names none"
+        f"annotation 'mooring.dev/group'.within: {RACK!r} contradicts its PodGroup, which does not set it"
     )
     assert sources.read_group(KEY, GroupPolicy(4), [GroupRequest(disruption="pod")]) == Group(KEY, 4)
     assert sources.read_group(KEY, GroupPolicy(4), [GroupRequest(disruption="group")]) == Refused(
-        "annotation 'mooring.dev/group'.disruption: 'group' contradicts its PodGroup, which says 'pod'"
+        "annotation 'mooring.dev/group'.disruption: 'group' contradicts its PodGroup, which sets 'pod'"
     )
 
 
 def test_a_group_without_its_pod_group_or_with_members_that_differ_is_refused() -> None:
     """All members are told the same."""
-    why = "its PodGroup of scheduling.k8s.io does not exist, or is not served"
+    why = "its PodGroup (scheduling.k8s.io) does not exist, or the API server does not serve that API"
     assert sources.read_group(KEY, None, [GroupRequest()]) == Refused(why)
     named = GroupKey("annotation", "default", "train")
     assert sources.read_group(named, None, [GroupRequest("train", 2), GroupRequest("train", 3)]) == Refused(
-        "its waiting members differ in annotation 'mooring.dev/group'.min: 2, 3"
+        "waiting members differ in annotation 'mooring.dev/group'.min: 2, 3"
     )
     assert sources.read_group(named, None, [GroupRequest("train", 2)]) == Group(named, 2)

@@ -122,9 +122,9 @@ def test_a_decision_that_may_try_no_more_is_continued_by_the_next_one(
     _unequal(life, 3, within=RACK)
     found = life.work()
     assert set(told(found).values()) == {
-        "group g: 2 of 3 members fit in rack 'a', where the most do, and not all domains were tried yet: 0/5 nodes are "
-        "available for the 3rd: 1 free RDMA VFs and bandwidth do not fit the interfaces together, 4 node(s) were "
-        "outside the group's topology domain."
+        "group g: 2 of 3 members fit in rack 'a', the best domain, and not all domains were tried yet: 0/5 nodes are "
+        "available for the 3rd member: 1 free RDMA VFs and bandwidth do not fit the interfaces together, 4 node(s) "
+        "were outside the group's topology domain."
     }
     for _ in range(5):
         assert (victims(found), binds(found)) == ([], [])

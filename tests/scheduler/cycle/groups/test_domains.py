@@ -57,7 +57,7 @@ def test_all_members_share_the_value_of_the_label(racks: Racks) -> None:
     instructions = racks.work()
     assert binds(instructions) == []
     assert set(told(instructions).values()) == {
-        f"group train: 3 of 4 members fit in {RACK} 'b', where the most do: 0/6 nodes are available for the 4th: "
+        f"group train: 3 of 4 members fit in {RACK} 'b', the best domain: 0/6 nodes are available for the 4th member: "
         f"1 node(s) had no label {RACK}, 2 node(s) were outside the group's topology domain, "
         "3 not enough free RDMA VFs."
     }
@@ -74,7 +74,7 @@ def test_where_no_member_fits_all_nodes_are_the_reason(racks: Racks) -> None:
     instructions = racks.work()
     assert binds(instructions) == []
     assert set(told(instructions).values()) == {
-        "group train: 0 of 2 members fit: 0/4 nodes are available for the 1st: "
+        "group train: 0 of 2 members fit: 0/4 nodes are available for the 1st member: "
         f"1 node(s) had no label {RACK}, 1 node(s) were unschedulable, 2 not enough free RDMA VFs."
     }
     racks.rack("c", 2)
@@ -94,7 +94,7 @@ def test_where_no_node_has_the_label_that_is_the_reason(racks: Racks, is_pod_gro
     found = racks.work()
     assert binds(found) == []
     (message,) = set(told(found).values())
-    assert f"0/2 nodes are available for the 1st: 2 node(s) had no label {RACK}." in message
+    assert f"0/2 nodes are available for the 1st member: 2 node(s) had no label {RACK}." in message
     racks.nodes("n-1", "n-2", labels={RACK: "a"})
     assert racks.placed(10.0) == ["n", "n"]
 
@@ -110,7 +110,7 @@ def test_a_label_that_is_only_preferred_is_no_reason(racks: Racks) -> None:
         *(racks.member(f"m{number}", group, request=[{"min_tx_rate": rate}]) for number, rate in enumerate(rates))
     )
     (message,) = set(told(racks.work()).values())
-    assert f"2 of 3 members fit in {RACK} 'a', where the most do: 0/2 nodes" in message
+    assert f"2 of 3 members fit in {RACK} 'a', the best domain: 0/2 nodes" in message
     assert "1 node(s) were outside the group's topology domain" in message
 
 

@@ -79,7 +79,8 @@ def test_where_no_member_fits_on_any_network_all_nodes_are_the_reason(railed: Ra
     railed.node("n2", "rail2")
     railed.job(2, rails, [{"pf": "none*"}], within="name")
     assert set(told(railed.work()).values()) == {
-        "group train: 0 of 2 members fit: 0/2 nodes are available for the 1st: 2 node(s) had no PF named 'none*'."
+        "group train: 0 of 2 members fit: 0/2 nodes are available for the 1st member: "
+        "2 node(s) had no PF named 'none*'."
     }
 
 

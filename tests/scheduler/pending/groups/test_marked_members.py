@@ -19,7 +19,7 @@ OURS = "mooring: preempting to accommodate a higher priority pod"
 MARKED = "1970-01-01T00:00:00Z"
 DELETED = "2026-01-01T00:10:30Z"
 MIN = 2
-REASON = "group train: it may only be disrupted as a whole, and its preemption was cut short"
+REASON = "group train: it may only be disrupted as a whole, and its preemption was interrupted"
 
 
 @pytest.fixture

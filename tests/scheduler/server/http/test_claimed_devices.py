@@ -27,12 +27,12 @@ from tests.support.polling import eventually
 MakePf = Callable[..., Pf]
 MakeNode = Callable[..., Node]
 GROUP = "resource.k8s.io"
-NOWHERE = "the API server serves resource.k8s.io in none of v1, v1beta2, v1beta1"
+NOWHERE = "the API server serves resource.k8s.io in none of the versions v1, v1beta2, v1beta1"
 A, B = "pci0000:15", "pci0000:26"
 BESIDE = '{"vfs": "root"}'
-UNALLOCATED = "the pod's resource claims are not allocated, beside whose devices its VFs must lie"
+UNALLOCATED = "the pod's VFs must be near its claimed devices, but its resource claims are not allocated"
 REMEDY = (
-    "What is claimed stays allocated: free VFs there, or delete the pod and its claim, and have the new claim select "
+    "The claimed devices stay allocated: free VFs there, or delete the pod and its claim, and let the new claim select "
     "another 'resource.kubernetes.io/pcieRoot'"
 )
 FULL = f"under PCIe root {A} of claim 'c': not enough free RDMA VFs or bandwidth there. {REMEDY}"
@@ -154,7 +154,7 @@ async def test_the_version_that_is_served_is_read(version: str) -> None:
         for kind in served:
             catalog.forget(GROUP, version, kind.plural)
         claim = f"resource.k8s.io/{version}/namespaces/default/resourceclaims/c"
-        for told in (f"{claim} is not there", NOWHERE):
+        for told in (f"{claim} does not exist", NOWHERE):
             assert told in str(await devices.of(msgspec.convert(pod, Pod)))
         for kind in served:
             catalog.learn(kind)

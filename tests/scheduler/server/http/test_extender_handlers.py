@@ -47,10 +47,10 @@ async def test_an_invalid_request_is_answered_with_its_error(stage: Stage, monke
     async with stage.run():
         for verb in ("filter", "bind", "rdma_scheduling"):
             status, answer = await stage.ask(verb, b"{")
-            assert (status, answer["Error"].split(":")[0][:16]) == (200, "request is no Ex")
+            assert (status, answer["Error"].split(":")[0][:16]) == (200, "request is not a")
         for verb in ("prioritize", "preempt"):
             status, answer = await stage.ask(verb, b"{")
-            assert (status, answer[:16]) == (400, "request is no Ex")
+            assert (status, answer[:16]) == (400, "request is not a")
         assert (await stage.ask("filter", b" " * 1001))[0] == 413
 
 
@@ -71,7 +71,7 @@ async def test_a_bind_writes_node_and_assignment_at_once(stage: Stage) -> None:
         assert [vf.vf for vf in given.vfs] == [0]
         assert await stage.refused("filter", loser, "n1", "n9") == {
             "n1": FULL,
-            "n9": "node(s) were not known to Mooring",
+            "n9": "node(s) were not in Mooring's cache yet",
         }
         await stage.delete(winner.metadata.name)
 
@@ -89,7 +89,7 @@ async def test_a_pod_of_another_uid_is_not_bound(stage: Stage) -> None:
         await stage.delete("a")
         assert "404" in await stage.bind(old)
         new = await stage.add_pod("a")
-        assert f"has the uid {new.metadata.uid!r} now" in await stage.bind(old)
+        assert f"now has the uid {new.metadata.uid!r}" in await stage.bind(old)
         assert stage.is_free(old.metadata.uid)
         assert await stage.bind(new) == ""
 
@@ -112,7 +112,7 @@ async def test_an_unknown_outcome_is_answered_in_time_and_resolved_later(
     async with stage.run():
         pod, other = await stage.add_pod("a"), await stage.add_pod("b")
         server.faults.plan(Fault("POST", "/a/binding", "drop_before", times=6))
-        assert "what is reserved stays so" in await stage.bind(pod)
+        assert "the reservation is kept" in await stage.bind(pod)
         assert not stage.is_free(pod.metadata.uid)
         assert await stage.bind(other) == f"node 'n1': {FULL}"
         assert await stage.bind(pod, "n2") == "pod default/a is being bound to node 'n1'"
@@ -130,7 +130,7 @@ async def test_a_lease_that_is_lost_before_the_write_is_an_error(stage: Stage) -
     async with stage.run():
         pod = await stage.add_pod("a")
         stage.holds_lease = False
-        assert (await stage.bind(pod)).endswith("what is reserved stays so")
+        assert (await stage.bind(pod)).endswith("the reservation is kept")
         assert not stage.is_free(pod.metadata.uid)
         assert not (await stage.pod("a")).spec.node_name
         stage.holds_lease = True

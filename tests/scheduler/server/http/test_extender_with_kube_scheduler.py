@@ -85,7 +85,7 @@ async def test_the_extender_lets_pods_without_vfs_pass(cluster: Cluster) -> None
         await cluster.add_pod("plain", request="[]", vfs=0)
         assert names.ASSIGNMENT not in (await cluster.bound("plain")).annotations
         await cluster.add_pod("odd", request="[]", vfs=2)
-        assert "they must be as many" in await cluster.event("odd", "as many")
+        assert "the numbers must be equal" in await cluster.event("odd", "must be equal")
 
 
 async def test_kube_scheduler_is_answered_over_tls(cluster: Cluster, tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ def test_a_group_of_which_too_few_fit_has_nobody_bound_and_reserves_nothing(life
     members = [life.member(f"m{number}") for number in range(4)]
     life.see(*members)
     instructions = life.work()
-    message = "group train: 2 of 3 members fit: 0/2 nodes are available for the 3rd: 2 not enough free RDMA VFs."
+    message = "group train: 2 of 3 members fit: 0/2 nodes are available for the 3rd member: 2 not enough free RDMA VFs."
     assert binds(instructions) == []
     assert told(instructions) == dict.fromkeys(("m0", "m1", "m2", "m3"), message)
     life.see(life.make_pod("alone", [{}]))
@@ -68,7 +68,7 @@ def test_beyond_min_as_many_are_bound_as_fit_and_the_others_follow(life: Life) -
     assert len(binds(instructions)) == 4
     (message,) = set(told(instructions).values())
     assert message == (
-        "group train: at least as many members as it needs are placed, this one is not: "
+        "group train: enough members are placed, but this one is not: "
         "0/4 nodes are available: 4 not enough free RDMA VFs."
     )
     life.bound(*binds(instructions))
@@ -83,9 +83,7 @@ def test_one_that_is_left_over_is_told_so_at_each_try(life: Life) -> None:
     life.bound(*binds(life.work()))
     life.see(life.member("m1", '{"name":"train","min":1}'))
     (message,) = told(life.work()).values()
-    assert message.startswith(
-        "group train: at least as many members as it needs are placed, this one is not: 0/1 nodes"
-    )
+    assert message.startswith("group train: enough members are placed, but this one is not: 0/1 nodes")
 
 
 def test_what_can_help_any_of_those_that_are_left_over_brings_them_back(life: Life) -> None:
@@ -98,8 +96,7 @@ def test_what_can_help_any_of_those_that_are_left_over_brings_them_back(life: Li
     found = life.work()
     assert [bind.pod_info.pod.metadata.name for bind in binds(found)] == ["m0"]
     assert set(told(found).values()) == {
-        "group train: at least as many members as it needs are placed, m1 is not: "
-        "0/1 nodes are available: 1 Insufficient cpu."
+        "group train: enough members are placed, but m1 is not: 0/1 nodes are available: 1 Insufficient cpu."
     }
     life.bound(*binds(found))
     life.nodes("n1", labels={"disk": "fast"})
@@ -131,7 +128,7 @@ def test_members_count_by_uid(life: Life) -> None:
     life.see(done, life.member(status={"phase": "Failed"}, node="n1"))
     assert binds(life.work()) == []
     (message,) = set(told(life.work(3.0)).values())
-    others = "1 with scheduling gates, 1 succeeded for another controller, which does not count"
+    others = "1 with scheduling gates, 1 succeeded under another controller (not counted)"
     assert message == f"group train: 2 of at least 3 members exist, {others}"
     life.see(life.member())
     first, second, _ = life.bound(*binds(life.work()))
@@ -169,7 +166,7 @@ def test_a_half_bound_group_that_cannot_be_completed_says_so(life: Life) -> None
     life.see(life.member("rest"))
     assert told(life.work()) == {
         "rest": "group train: 2 of at least 3 members are placed, and 0 of 1 others fit: "
-        "0/2 nodes are available for the 1st: 2 not enough free RDMA VFs."
+        "0/2 nodes are available for the 1st member: 2 not enough free RDMA VFs."
     }
 
 
@@ -182,7 +179,7 @@ def test_a_half_bound_group_says_who_is_in_its_way(life: Life) -> None:
     life.see(life.member("rest"))
     (message,) = told(life.work()).values()
     named = "default/other-2 on n2, default/other-3 on n3, default/other-4 on n4"
-    assert message.endswith(f"7 not enough free RDMA VFs. In the way: {named}, 2 more.")
+    assert message.endswith(f"7 not enough free RDMA VFs. Blocked by: {named}, 2 more.")
 
 
 def _claiming(pod: Pod, node: str) -> Pod:
@@ -231,11 +228,11 @@ def test_members_that_differ_or_are_another_schedulers_are_refused_alike(life: L
     """All waiting members are told the same."""
     life.nodes("n1", "n2", "n3")
     life.see(life.member("m0"), life.member("m1"), life.member("m2", '{"name":"train","min":2}'))
-    message = "group train: its waiting members differ in annotation 'mooring.dev/group'.min: 2, 3"
+    message = "group train: waiting members differ in annotation 'mooring.dev/group'.min: 2, 3"
     assert told(life.work(3.0)) == dict.fromkeys(("m0", "m1", "m2"), message)
     foreign = '{"name":"mixed","min":1}'
     life.see(life.member("f0", foreign), life.member("f1", foreign, spec={"schedulerName": "other"}))
-    assert told(life.work(3.0)) == {"f0": "group mixed: waiting pods of it that name another scheduler: 1"}
+    assert told(life.work(3.0)) == {"f0": "group mixed: waiting members that name another scheduler: 1"}
 
 
 def test_a_pod_group_may_come_after_its_pods(life: Life) -> None:
@@ -243,7 +240,7 @@ def test_a_pod_group_may_come_after_its_pods(life: Life) -> None:
     life.nodes("n1", "n2")
     spec = {"schedulingGroup": {"podGroupName": "train"}}
     life.see(*(life.member(f"m{number}", "", spec=spec) for number in range(2)))
-    why = "group train: its PodGroup of scheduling.k8s.io does not exist, or is not served"
+    why = "group train: its PodGroup (scheduling.k8s.io) does not exist, or the API server does not serve that API"
     assert told(life.work(3.0)) == dict.fromkeys(("m0", "m1"), why)
     life.pod_group(schedulingPolicy={"gang": {"minCount": 2}})
     assert len(binds(life.work())) == 2
@@ -256,7 +253,7 @@ def test_a_pod_group_of_another_api_is_another_group(life: Life) -> None:
     life.see(*(life.member(f"m{number}", "", metadata=labelled) for number in range(2)))
     life.pod_group(schedulingPolicy={"basic": {}})
     assert binds(life.work()) == []
-    why = "group train: its PodGroup of scheduling.x-k8s.io does not exist, or is not served"
+    why = "group train: its PodGroup (scheduling.x-k8s.io) does not exist, or the API server does not serve that API"
     assert told(life.work(3.0)) == dict.fromkeys(("m0", "m1"), why)
     document = {"metadata": {"name": "train", "namespace": "default"}, "spec": {"minMember": 2}}
     item = msgspec.convert(document, CoschedulingPodGroup)
@@ -351,7 +348,7 @@ def test_others_are_told_of_a_member_that_names_a_second_group(life: Life, secon
     found = life.see(life.member("m0", "", spec=spec))
     found += life.see(life.member("m1", second.get("group", ""), spec=spec, metadata=labels))
     found += life.work() + life.work(5.0)
-    assert told(found) == {"m0": "group train: 1 of at least 2 members exist, 1 refused as invalid"}
+    assert told(found) == {"m0": "group train: 1 of at least 2 members exist, 1 rejected as invalid"}
     (refused,) = (one.message for one in found if isinstance(one, Report) and one.pod.metadata.name == "m1")
     assert "'train'" in refused
     assert "'other'" in refused

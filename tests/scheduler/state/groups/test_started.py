@@ -200,7 +200,7 @@ def test_a_rerun_under_the_same_name_starts_together(job: Ranks, change: str, ot
     assert binds(found) == []
     (message,) = set(told(found).values())
     assert message.startswith(
-        f"group train: 3 of at least 4 members exist, {len(others)} succeeded for another controller"
+        f"group train: 3 of at least 4 members exist, {len(others)} succeeded under another controller"
     )
     job.make("b3")
     assert len(job.go()) == 4 - running
@@ -217,7 +217,7 @@ def test_a_rank_of_the_old_run_joins_it_though_the_new_run_is_incomplete(job: Ra
     assert [bind.pod_info.pod.metadata.name for bind in binds(found)] == ["again"]
     job.life.bound(*binds(found))
     assert told(job.life.work(5.0)) == {
-        "b0": "group train: 3 of at least 4 members exist, 2 succeeded for another controller, which does not count "
+        "b0": "group train: 3 of at least 4 members exist, 2 succeeded under another controller (not counted) "
         "(a StatefulSet needs podManagementPolicy Parallel, and a launcher that waits for its workers must not count "
         "in min)"
     }

@@ -89,7 +89,7 @@ def test_members_of_a_decision_that_is_set_aside_keep_nothing_from_others(turns:
     instructions = turns.work()
     assert binds(instructions) == []
     assert set(told(instructions).values()) == {
-        "group large: 218 of 219 members fit: 0/3 nodes are available for the 219th: 3 not enough free RDMA VFs."
+        "group large: 218 of 219 members fit: 0/3 nodes are available for the 219th member: 3 not enough free RDMA VFs."
     }
     (pod,) = turns.bound(bind)
     turns.gone(pod)
@@ -171,7 +171,7 @@ def test_a_group_whose_members_request_too_many_different_things_is_refused_in_w
     instructions = turns.work()
     assert binds(instructions) == []
     assert set(told(instructions).values()) == {
-        "group odd: 0 of 64 members fit: its members request 65 different things, the most is 64"
+        "group odd: 0 of 64 members fit: its members make 65 different requests; the limit is 64"
     }
     turns.gone(members[0])
     assert len(binds(turns.work())) == 64

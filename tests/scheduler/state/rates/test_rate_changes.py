@@ -77,7 +77,7 @@ def test_a_lowered_rate_that_is_no_longer_in_force_is_not_raised_into_what_other
     edited.show_node()
     edited.now += 2.0
     edited.edit("p", {"min_tx_rate": 60_000})
-    told = ("Deferred", "PF 'pf0': 40000 Mb/s more are needed, and others reserve too much")
+    told = ("Deferred", "PF 'pf0': 40000 more Mb/s are needed, but other pods reserve too much")
     assert told in edited.told()
     edited.edit("p", {"min_tx_rate": 10_000})
     assert edited.write().reserved == (80_000,)
@@ -117,7 +117,7 @@ def test_rates_wait_until_others_leave_and_are_tried_by_priority_and_age(edited:
     for name in ("old", "young", "high"):
         edited.now += 1.0
         edited.edit(name, {"min_tx_rate": 40_000})
-        rule = "30000 Mb/s more are needed, and others reserve too much"
+        rule = "30000 more Mb/s are needed, but other pods reserve too much"
         assert edited.told() == [("Deferred", f"PF 'pf0': {rule}")]
     remove(edited.machine, edited.pods["big"], edited.now)
     orders = edited.writes()
@@ -150,9 +150,9 @@ def test_a_new_leader_orders_by_since_when_the_condition_says_deferred(edited: E
 @pytest.mark.parametrize(
     ("before", "after", "told"),
     [
-        ([{}], [{}, {}], "annotation 'mooring.dev/interfaces': the pod has 1 VFs, and asks for 2 now: "),
-        ([{}], [{"vlan": 5}], "annotation 'mooring.dev/interfaces'[0].vlan: the pod's VF was given otherwise: "),
-        ([{}], [{"name": "x"}], "annotation 'mooring.dev/interfaces'[0].name: the pod's VF was given otherwise: "),
+        ([{}], [{}, {}], "annotation 'mooring.dev/interfaces': the pod has 1 VFs but now requests 2: "),
+        ([{}], [{"vlan": 5}], "annotation 'mooring.dev/interfaces'[0].vlan: differs from the assigned VF: "),
+        ([{}], [{"name": "x"}], "annotation 'mooring.dev/interfaces'[0].name: differs from the assigned VF: "),
         ([{}], [{"network": "rail9"}], "annotation 'mooring.dev/interfaces'[0].network: "),
         ([{}], [{"pf": "pf9*"}], "annotation 'mooring.dev/interfaces'[0].pf: "),
         ([{}], [{"netdev": True}], "annotation 'mooring.dev/interfaces'[0].netdev: "),
@@ -184,7 +184,7 @@ def test_a_request_that_cannot_be_read_is_refused(edited: EditedRates) -> None:
 @pytest.mark.parametrize(
     ("pf", "rate", "told"),
     [
-        ({}, 95_000, "PF 'pf0': the pod would reserve 95000 Mb/s, and at most 90000 may be reserved"),
+        ({}, 95_000, "PF 'pf0': the pod would reserve 95000 Mb/s; at most 90000 can be reserved"),
         ({"can": frozenset()}, 20_000, "PF 'pf0': min_tx_rate cannot be set by the PF's driver"),
     ],
 )
@@ -200,7 +200,7 @@ def test_what_is_lowered_on_one_vf_is_not_free_for_another_one_before_it_is_in_f
     """Both at once would reserve more than the PF offers: the pod lowers first."""
     edited.bound("p", {"min_tx_rate": 50_000}, {"min_tx_rate": 40_000})
     edited.edit("p", {"min_tx_rate": 40_000}, {"min_tx_rate": 50_000})
-    rule = "it fits once what is lowered is in force, and counts until then: lower first, then raise"
+    rule = "the old rates stay reserved until the lower rates are in force: lower first, then raise in a second edit"
     assert edited.told() == [("Deferred", f"PF 'pf0': {rule}")]
     edited.edit("p", {"min_tx_rate": 40_000}, {"min_tx_rate": 40_000})
     edited.write()
@@ -216,7 +216,7 @@ def test_a_node_that_changes_no_rates_gets_none(edited: EditedRates) -> None:
     edited.show_node()
     edited.bound("p", {"min_tx_rate": 20_000})
     edited.edit("p", {"min_tx_rate": 10_000})
-    assert edited.told() == [("Infeasible", "node n1 changes no rates of running pods")]
+    assert edited.told() == [("Infeasible", "node n1 does not support rate changes of running pods")]
     edited.in_force = {}
     edited.show_node()
     assert len(edited.writes()) == 1
@@ -238,7 +238,7 @@ def test_a_quota_is_not_passed_by_an_edit(edited: EditedRates) -> None:
     edited.edit("q", {"min_tx_rate": 20_001})
     ((reason, message),) = edited.told()
     assert reason == "Infeasible"
-    assert message == "the containers' limits of 'rdma-sriov/mbps' are 20000, and the pod would reserve 20001 Mb/s"
+    assert message == "the containers limit 'rdma-sriov/mbps' to 20000, but the pod would reserve 20001 Mb/s"
 
 
 def test_bandwidth_that_is_kept_for_a_pod_that_preempts_is_not_given_to_a_raised_rate(edited: EditedRates) -> None:

@@ -13,7 +13,7 @@ def test_no_generation_is_written_that_no_reader_would_believe(edited: EditedRat
     edited.bound("p", {"min_tx_rate": 20_000})
     edited.put_in_force("p", LAST_GENERATION)
     edited.edit("p", {"min_tx_rate": 10_000})
-    assert edited.told() == [("Infeasible", "node n1 says that the last generation is in force")]
+    assert edited.told() == [("Infeasible", "node n1 reports that the last generation is in force")]
 
 
 def test_a_write_that_was_not_carried_out_reserves_nothing(edited: EditedRates) -> None:
@@ -119,7 +119,7 @@ def test_a_refusal_of_the_api_server_is_told_and_tried_again_after_a_minute(edit
     edited.edit("p", {"min_tx_rate": 30_000})
     (order,) = edited.writes()
     told = [one for one in edited.finish(order, WriteRatesResult("refused", "no")) if isinstance(one, ReportRates)]
-    assert [(one.reason, one.message) for one in told] == [("Deferred", "the API server refuses the rates: no")]
+    assert [(one.reason, one.message) for one in told] == [("Deferred", "the API server rejected the rates: no")]
     assert edited.left == 70_000
     edited.now += 59.0
     assert edited.writes() == []

@@ -11,11 +11,11 @@ from tests.scheduler.state.rates.edited_rates import EditedRates, MakeNode, Make
 from tests.scheduler.state.steps import as_bound, binds, remove, steps, take_in
 
 IN_FORCE = ("InForce", "in force on node n1")
-ALLOCATED = ("Allocated", "allocated as generation 1: node n1 has not put it in force yet")
-CHANGES_NONE = "node n1 changes no rates of running pods"
+ALLOCATED = ("Allocated", "allocated as generation 1: not yet in force on node n1")
+CHANGES_NONE = "node n1 does not support rate changes of running pods"
 NOT_KNOWN = (
     "Infeasible",
-    f"{CHANGES_NONE}: the largest of generation 1, the rates before it and the assignment's stays reserved",
+    f"{CHANGES_NONE}: the largest of generation 1, the previous rates and the assigned rates stays reserved",
 )
 
 
@@ -133,8 +133,8 @@ def test_a_request_that_is_removed_is_refused_in_words(edited: EditedRates) -> N
     """The pod keeps its VFs and their rates; once the request is there again, that is told."""
     edited.bound("p", {"min_tx_rate": 20_000}, {})
     edited.annotate("p", {names.REQUEST: None})
-    rule = "the pod has 2 VFs, and asks for none now"
-    told = f"annotation {names.REQUEST!r}: {rule}: only min_tx_rate and max_tx_rate change once the pod has a node"
+    rule = "the pod has 2 VFs but now requests none"
+    told = f"annotation {names.REQUEST!r}: {rule}: only min_tx_rate and max_tx_rate can change once the pod has a node"
     assert edited.told() == [("Refused", told)]
     edited.tell("p", "Refused", told)
     edited.edit("p", {"min_tx_rate": 20_000}, {})
@@ -166,8 +166,8 @@ def test_a_pod_without_vfs_cannot_ask_for_some_while_it_runs(edited: EditedRates
     edited.show(pod)
     assert edited.decide() == []
     edited.edit("p", {"min_tx_rate": 20_000})
-    rule = "the pod has 0 VFs, and asks for 1 now"
-    told = f"annotation {names.REQUEST!r}: {rule}: only min_tx_rate and max_tx_rate change once the pod has a node"
+    rule = "the pod has 0 VFs but now requests 1"
+    told = f"annotation {names.REQUEST!r}: {rule}: only min_tx_rate and max_tx_rate can change once the pod has a node"
     assert edited.told() == [("Refused", told)]
     edited.tell("p", "Refused", told)
     edited.edit("p")

@@ -58,7 +58,7 @@ OUT = (Out(Indexes.of([0]), "bound to vfio-pci"),)
 @pytest.mark.parametrize(
     ("fields", "why"),
     [
-        ({"vfs": 0}, "VF 0000:04:00.2 (pf0/0) does not exist any more"),
+        ({"vfs": 0}, "VF 0000:04:00.2 (pf0/0) no longer exists"),
         ({"up": False}, "VF 0000:04:00.2 (pf0/0) has no network: the link of its PF is down"),
         ({"out": BACK}, "VF 0000:04:00.2 (pf0/0) is back in the host's network namespace"),
         ({"out": OUT}, "VF 0000:04:00.2 (pf0/0) cannot be used: bound to vfio-pci"),

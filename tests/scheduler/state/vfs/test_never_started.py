@@ -79,7 +79,7 @@ def test_a_vf_gone_after_a_reboot_evicts_its_pod_after_five_minutes(life: Life) 
     (order,) = life.machine.tick(400.0)
     assert isinstance(order, Evict)
     assert order.pod.metadata.uid == pod.metadata.uid
-    assert order.reason == "cannot start on node n1: VF 0000:04:00.5 (pf0/3) does not exist any more"
+    assert order.reason == "cannot start on node n1: VF 0000:04:00.5 (pf0/3) no longer exists"
     assert life.machine.tick(10_000.0) == []
     assert life.machine.next_due() is None
 
@@ -87,10 +87,10 @@ def test_a_vf_gone_after_a_reboot_evicts_its_pod_after_five_minutes(life: Life) 
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({"vf0": "0000:09:00.2"}, "does not exist any more"),
-        ({"name": "pf9"}, "does not exist any more"),
-        ({"network": "rail7"}, "is on ethernet network 'rail7' now, not on ethernet network 'rail0'"),
-        ({"link": "infiniband"}, "is on infiniband network 'rail0' now"),
+        ({"vf0": "0000:09:00.2"}, "no longer exists"),
+        ({"name": "pf9"}, "no longer exists"),
+        ({"network": "rail7"}, "is now on ethernet network 'rail7', not on ethernet network 'rail0'"),
+        ({"link": "infiniband"}, "is now on infiniband network 'rail0'"),
         ({"out": (Out(Indexes.of([3]), "bound to vfio-pci"),)}, "cannot be used: bound to vfio-pci"),
         ({"out": (Out(Indexes.of([3]), "held by pod another"),)}, "cannot be used: held by pod another"),
     ],
@@ -170,7 +170,7 @@ def test_a_pod_without_a_controller_is_reported_not_evicted(metadata: dict[str, 
     assert isinstance(report, Report)
     assert (report.reason, report.message) == (
         "NeverStarts",
-        "cannot start on node n1: VF 0000:04:00.5 (pf0/3) does not exist any more; delete it",
+        "cannot start on node n1: VF 0000:04:00.5 (pf0/3) no longer exists; delete it",
     )
     life.node(400.0, vfs=1)
     assert life.machine.tick(10_000.0) == []
@@ -217,7 +217,7 @@ def test_of_two_pods_that_claim_one_vf_the_running_one_stays(life: Life) -> None
     (order,) = life.machine.tick(301.0)
     assert isinstance(order, Evict)
     assert order.pod.metadata.uid == late.metadata.uid
-    assert "is claimed by another pod too" in order.reason
+    assert "is also claimed by another pod" in order.reason
 
 
 def test_an_eviction_that_was_refused_is_tried_again(life: Life) -> None:

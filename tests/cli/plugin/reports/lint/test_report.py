@@ -142,7 +142,7 @@ def test_a_request_on_the_deployment_and_not_on_its_pods_is_found() -> None:
         ("    mooring", "    rdma_interfaces_required: '[]'\n    mooring", "only one may be given"),
         ("'[{}]'", "[{}]", "is not a string: quote it"),
         ("'[{}]'", f"'[{{}}{' ' * 40_000}]'", "has 40004 characters, the most is 32768"),
-        ("name: c\n", "name: c\n      resources: {limits: {rdma-sriov/vf: 2}}\n", "they must be as many"),
+        ("name: c\n", "name: c\n      resources: {limits: {rdma-sriov/vf: 2}}\n", "the numbers must be equal"),
         ("kind: Pod\n", "kind: Pod\n\tx", "not YAML"),
     ],
 )

@@ -61,7 +61,7 @@ def test_nobody_goes_for_a_part_of_a_group(life: Life) -> None:
     pair(life)
     found = life.work()
     assert victims(found) == []
-    why = "preemption: no pods of lower priority were found without which enough members fit."
+    why = "preemption: no pods of lower priority were found whose eviction makes room for enough members."
     assert told(found)["m0"].endswith(why)
 
 
@@ -149,7 +149,9 @@ def test_the_nominations_fall_as_one_if_a_victim_cannot_be_deleted(life: Life) -
     assert len(life.machine.nominator) == 0
     assert told(reports) == {}
     assert life.machine.next_due() == 0.0
-    assert told(life.machine.tick(life.now)) == dict.fromkeys(("m0", "m1"), "preemption refused: forbidden")
+    assert told(life.machine.tick(life.now)) == dict.fromkeys(
+        ("m0", "m1"), "the API server rejected the preemption: forbidden"
+    )
     # Nothing happened that could help: it comes again by itself.
     assert victims(life.work()) == []
     assert len(victims(life.work(15.0))) == 2
