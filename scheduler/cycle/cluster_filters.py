@@ -1,4 +1,4 @@
-"""The filters that read more than one node, other pods and volumes, for one pod and the cluster's current state."""
+"""Select the filters that read other pods and volumes, and evaluate them for one pod on the cluster's current state."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
@@ -26,14 +26,14 @@ VolumeFilters = Sequence[tuple[VolumeFilterPlugin, Filter]]
 
 
 class NoNode(NamedTuple):
-    """Why a pod's volumes exclude every node."""
+    """Report why a pod's volumes exclude every node."""
 
     reason: str
     requeue_on: ClusterEvent
 
 
 def cluster_filters(pod_info: PodInfo, cache: Cache) -> ClusterFilters:
-    """Return the filters of other pods that apply to a pod."""
+    """Return the filters about other pods that apply to a pod."""
     filters, nodes, pod_counts = list[tuple[ClusterFilterPlugin, ClusterFilter]](), cache.nodes, cache.pod_counts
     for plugin in CLUSTER_FILTERS:
         cluster_filter = plugin.pre_filter(pod_info, nodes, pod_counts)
@@ -43,7 +43,7 @@ def cluster_filters(pod_info: PodInfo, cache: Cache) -> ClusterFilters:
 
 
 def volume_filters(pod_info: PodInfo, cache: Cache) -> VolumeFilters | NoNode:
-    """Return the filters of volumes that apply to a pod."""
+    """Return the filters about volumes that apply to a pod."""
     filters = list[tuple[VolumeFilterPlugin, Filter]]()
     for plugin in VOLUME_FILTERS if pod_info.volumes else ():
         volume_filter = plugin.pre_filter(pod_info, cache.nodes, cache.volumes)
@@ -55,7 +55,7 @@ def volume_filters(pod_info: PodInfo, cache: Cache) -> VolumeFilters | NoNode:
 
 
 def requeue_on(pod_info: PodInfo, cache: Cache) -> ClusterEvent:
-    """Return the events that can help by the filters of volumes and other pods, whichever nodes they refuse now."""
+    """Return the events after which the filters of volumes and other pods may decide differently for a pod."""
     events = NO_EVENT
     for plugin in VOLUME_FILTERS if pod_info.volumes else ():
         events |= plugin.requeue_on
@@ -65,31 +65,31 @@ def requeue_on(pod_info: PodInfo, cache: Cache) -> ClusterEvent:
 
 
 class ClusterDryRun:
-    """What these filters have in common in all dry runs of one pod."""
+    """Hold the state of these filters that all dry runs of one pod share."""
 
     def __init__(self, pod_info: PodInfo, cache: Cache) -> None:
         self._pod_info, self._cache = pod_info, cache
         self._has_filters = bool(pod_info.volumes) or bool(cluster_filters(pod_info, cache))
         self._refusals: Mapping[int, Texts] | None = None
         of_volumes = [plugin.moves for plugin in VOLUME_FILTERS if pod_info.volumes]
-        # Rules that read the same of other pods have the same moves.
+        # Rules that read the same facts of other pods also have the same moves.
         unique_moves = dict.fromkeys([*of_volumes, *(plugin.moves for plugin in CLUSTER_FILTERS)])
         self.moves = [moves(cache) for moves in unique_moves]
 
     @property
     def needs_others(self) -> bool:
-        """Return whether the pod requires other pods near it."""
+        """Return whether the pod has required pod affinity."""
         return any(plugin.needs_others(self._pod_info) for plugin in CLUSTER_FILTERS)
 
     def on(self, row: int, nominated: Sequence[AssignedPod]) -> "_OnRow | None":
-        """Return the part for a row on which these pods are nominated; None if no filter applies there."""
-        # Removing pods cannot make such a filter refuse the pod, but a nominated pod may.
+        """Return the filters for a row on which these pods are nominated; None if no filter applies there."""
+        # Removing pods cannot make such a filter reject the pod, but a nominated pod can.
         if self._has_filters or (nominated and _keep_others_off(nominated)):
             return _OnRow(self, row)
         return None
 
     def refusal_before(self, row: int) -> Texts:
-        """Return the reasons against a row as long as no pod has been moved."""
+        """Return the reasons against a row while no pod has been moved."""
         if self._refusals is None:
             self._refusals = self.refusals(self._cache.nodes.all_rows())
         return self._refusals.get(row, ())
@@ -99,7 +99,7 @@ class ClusterDryRun:
         volumes = volume_filters(self._pod_info, self._cache)
         judges = [item.filter for _, item in cluster_filters(self._pod_info, self._cache)]
         texts_by_row: dict[int, Texts] = {}
-        # All filters run even if one refuses: which pods a filter counts is only known after it has run.
+        # All filters run even if one rejects the row: which pods a filter counts is known only after it has run.
         for judge in (*(() if isinstance(volumes, NoNode) else [item for _, item in volumes]), *judges):
             refusals = judge(rows)
             if refusals is not None:
@@ -113,13 +113,15 @@ def _keep_others_off(nominated: Iterable[AssignedPod]) -> bool:
 
 
 class _OnRow(PreFilterExtensions):
-    """One node: pods are moved in the counts that the filters read, and only a move that counts runs them again."""
+    """Evaluate the filters on one node. Moves change the counts that the filters read; only a move that changes a count
+    runs them again.
+    """
 
     moves_cache = True
 
     def __init__(self, cluster: ClusterDryRun, row: int) -> None:
         self._cluster, self._row = cluster, row
-        # Valid as long as only pods were moved that no filter counts.
+        # Valid while only pods were moved that no filter counts.
         self._texts: Texts | None = cluster.refusal_before(row)
 
     def move_pods(self, assigned_pods: Sequence[AssignedPod], sign: int) -> None:

@@ -1,7 +1,7 @@
-"""Decide about one pod: filter the nodes, score them, take exact VFs on the best. Pure: time is an argument.
+"""Schedule one pod: filter the nodes, score them, and take exact VFs on the best one. Pure: time is an argument.
 
-`SchedulingCycle.decide` gives `Bind`, with all that the one write needs, or `Unschedulable` with the reasons counted
-over the nodes as kube-scheduler words them. ``why`` in both is what ``mooring.dev/why`` carries: data for people and
+`SchedulingCycle.decide` returns `Bind` with everything that the Binding needs, or `Unschedulable` with the reasons,
+counted by node in kube-scheduler's words. In both, ``why`` is the content of ``mooring.dev/why``: data for people and
 programs.
 """
 
@@ -52,25 +52,25 @@ from scheduler.plugins.interface import Texts
 from scheduler.plugins.rdma_vfs import assign
 from scheduler.plugins.registry import WEIGHT_OF
 
-# Called at the end of each of kube-scheduler's extension points. `Filter` judges the rows that have changed, by filters
-# and by score plugins; `Score` finds the best of all, and the pod's exact VFs there.
+# Called at the end of each of kube-scheduler's extension points. `Filter` evaluates the rows that have changed, with
+# filter and score plugins. `Score` finds the best row, and the pod's exact VFs there.
 RecordPhase = Callable[[str], None]
 _encode = msgspec.json.Encoder(order="sorted").encode
-# Node names named for one reason in `why`; an event is small.
+# Number of node names listed for one reason in `why`; an event is small.
 NAMED = 8
 
 
 def _no_reasons(_: int) -> Texts:
-    """Return no reasons: no pod is nominated on the row."""
+    """Return no reasons, for rows on which no pod is nominated."""
     return ()
 
 
 def ignore_phase(_: str) -> None:
-    """Do not record phases."""
+    """Ignore the end of a phase."""
 
 
 class _Choice(msgspec.Struct, frozen=True):
-    """The chosen node, where the interfaces go there, and the scores that led to it."""
+    """The chosen node, the PF of each interface there, and the scores that led to the choice."""
 
     row: int
     placement: Placement | None
@@ -78,9 +78,9 @@ class _Choice(msgspec.Struct, frozen=True):
 
 
 class SchedulingCycle:
-    """Decides about pods, and keeps what equal ones have in common. Equal clusters and pods give equal decisions.
+    """Schedules pods and caches results for pods with equal requests. Equal clusters and pods give equal decisions.
 
-    ``max_named_nodes`` is how many nodes are named for each reason in ``why``; with ``sign`` each assignment is signed.
+    ``max_named_nodes`` is the number of nodes listed for each reason in ``why``. ``sign`` signs each assignment.
     """
 
     def __init__(
@@ -101,9 +101,9 @@ class SchedulingCycle:
         self.refusing_nodes, self._only_elsewhere = refusing_nodes or RefusingNodes(), False
 
     def on(self, cache: Cache, nominated_pods: NominatedPods, *, only_elsewhere: bool = False) -> "SchedulingCycle":
-        """Return a cycle that decides on a snapshot of the cache that was made just now.
+        """Return a cycle for a snapshot of the cache that was taken just now.
 
-        With ``only_elsewhere`` no pod goes to a node that has just refused such a pod.
+        With ``only_elsewhere``, exclude nodes that have just refused such a pod.
         """
         cycle = copy.copy(self)
         cycle._cache, cycle._nominated_pods, cycle._only_elsewhere = cache, nominated_pods, only_elsewhere
@@ -112,15 +112,15 @@ class SchedulingCycle:
 
     @property
     def budget_spent(self) -> int:
-        """How many searches for a placement have run out of steps so far."""
+        """Return how many placement searches have run out of steps so far."""
         return self._signature_scores.budget_spent
 
     def tick(self, now: float) -> None:
-        """Let time pass: drop what no decision has used for long."""
+        """Drop scores that no decision has used for a minute."""
         self._signature_scores.tick(now)
 
     def decide(self, pod_info: PodInfo, now: float, record_phase: RecordPhase = ignore_phase) -> Decision:
-        """Decide about a pod at the monotonic time ``now``; ``record_phase`` is called with each phase that ends."""
+        """Schedule a pod at the monotonic time ``now`` in seconds; call ``record_phase`` at the end of each phase."""
         decision = self.proceed(pod_info, now, VictimSearch(), record_phase)
         assert decision is not None, "a search without a limit ends in its first turn"
         return decision
@@ -128,9 +128,10 @@ class SchedulingCycle:
     def proceed(
         self, pod_info: PodInfo, now: float, search: VictimSearch, record_phase: RecordPhase = ignore_phase
     ) -> Decision | None:
-        """Decide as `decide` does, with the current state; return None if the search for VFs or victims continues.
+        """Schedule as `decide` does, on the current state; return None if the search for VFs or victims needs another
+        turn.
 
-        Events are then taken in, and the caller calls again with the same ``search``.
+        The caller then processes events, and calls again with the same ``search``.
         """
         search.placement.begin_turn()
         try:
@@ -146,9 +147,9 @@ class SchedulingCycle:
         among: Among | None = None,
         record_phase: RecordPhase = ignore_phase,
     ) -> Decision:
-        """Decide about a pod without preemption, only on the rows ``among`` if given.
+        """Schedule a pod without preemption, on the rows ``among`` only if given.
 
-        Raise TurnSpent where the search for VFs, or judging the nodes, goes on in another turn.
+        Raise TurnSpent if the search for VFs or the evaluation of nodes needs another turn.
         """
         with budget.judging():
             outcome = self._choose(pod_info, now, budget, among, record_phase)
@@ -160,9 +161,9 @@ class SchedulingCycle:
         return replace(verdict, requeue_on=verdict.requeue_on | self.events_that_help(pod_info))
 
     def passing(self, pod_info: PodInfo, budget: PlacementBudget) -> Rows:
-        """Return the rows that a pod passes, each judged by itself.
+        """Return the rows that pass all filters that evaluate each node by itself.
 
-        Raise TurnSpent where judging them goes on in another turn.
+        Raise TurnSpent if the evaluation needs another turn.
         """
         with budget.judging():
             rows = self._signature_scores.of(pod_info, budget).passing()
@@ -170,9 +171,9 @@ class SchedulingCycle:
         return rows[~np.isin(rows, avoided)] if avoided else rows
 
     def passing_without_pods(self, pod_info: PodInfo, budget: PlacementBudget) -> Rows:
-        """Return the rows that a pod passes by itself, and those that it may pass once pods have left.
+        """Return the rows that pass for a pod by itself, and the rows that may pass after pods have left.
 
-        Raise TurnSpent where judging them goes on in another turn.
+        Raise TurnSpent if the evaluation needs another turn.
         """
         with budget.judging():
             scores = self._signature_scores.of(pod_info, budget)
@@ -196,10 +197,10 @@ class SchedulingCycle:
     def _choose(
         self, pod_info: PodInfo, now: float, budget: PlacementBudget, among: Among | None, record_phase: RecordPhase
     ) -> "_Choice | list[RefusedRows] | NoNode":
-        """Choose the best node, of those ``among`` if given; those that have just refused such a pod come last."""
+        """Choose the best node, from the rows ``among`` if given; nodes that have just refused such a pod come last."""
         self._cache.tick(now)
         elsewhere = self.refusing_nodes.elsewhere(pod_info.pod, among, self._cache.nodes)
-        # Where it is nominated, others have gone for it.
+        # Victims have left the nominated node for this pod.
         if elsewhere is not None and self._nominated_pods.of(pod_info.uid) is None:
             outcome = self._choose_among_rows(pod_info, budget, elsewhere, record_phase)
             if isinstance(outcome, _Choice) or self._only_elsewhere:
@@ -229,7 +230,7 @@ class SchedulingCycle:
         return outcome
 
     def _nowhere(self, pod_info: PodInfo, refusal: NoNode) -> Unschedulable:
-        """Refuse a pod on all nodes alike."""
+        """Return that a pod fits no node, for one reason."""
         reason = refusal.reason
         total = len(self._cache.nodes.row_of)
         reason_counts: Why = {"v": 1, "nodes": total, "counts": {reason: total}}
@@ -245,9 +246,10 @@ class SchedulingCycle:
         among: Among | None,
         record_phase: RecordPhase,
     ) -> _Choice | list[RefusedRows]:
-        """Filter and score nodes by the volumes, and by affinity and spreading among the pods there, nominated or not.
+        """Filter and score nodes by volumes, and by affinity and spreading with all pods there, nominated ones
+        included.
 
-        Volumes may give a different verdict for each node: the best nodes are checked first, unless all must be
+        Volumes may give a different result for each node. The best nodes are checked first, unless all have to be
         compared.
         """
         rows, refusals = signature_scores.passing(), list[RefusedRows]()
@@ -273,7 +275,9 @@ class SchedulingCycle:
         budget: PlacementBudget,
         record_phase: RecordPhase,
     ) -> _Choice | list[RefusedRows]:
-        """Choose the best of these rows; if none passes, return why, beside what ``signature_scores`` refuse."""
+        """Choose the best of these rows; if none passes, return the reasons in addition to those of
+        ``signature_scores``.
+        """
         rows, refusals = sift(
             rows, [*volumes, *((plugin, cluster_filter.filter) for plugin, cluster_filter in filters)]
         )
@@ -299,12 +303,14 @@ class SchedulingCycle:
         return refusals
 
     def _in_order(self, pod_info: PodInfo, rows: Rows, totals: Amounts) -> Rows:
-        """Return the order of these rows: first where the pod is nominated, as victims left there; then the best."""
+        """Return these rows in the order to try: first the pod's nominated node, which its victims have left, then by
+        score.
+        """
         nominated = self._cache.nodes.row_of.get(self._nominated_pods.node_of(pod_info.uid), -1)
         return np.lexsort((-totals, rows != nominated))
 
     def _nomination_conflicts(self, pod_info: PodInfo, budget: PlacementBudget) -> Callable[[int], Texts]:
-        """Return a function that returns why a row is not possible beside the pods that are nominated there."""
+        """Return a function that returns why the pods nominated on a row exclude the pod there."""
         by_node = self._nominated_pods.counting_for(pod_info)
         if not by_node:
             return _no_reasons
@@ -336,7 +342,7 @@ class SchedulingCycle:
         reason = f"{verdict.reason} preemption: {proposal.reason}" if proposal.reason else verdict.reason
         incomplete = search.placement.is_spent
         if isinstance(proposal, Futile):
-            # Whether victims can help may depend on filters that refuse no node with the current pods.
+            # Whether victims can help may depend on filters that reject no node with the current pods.
             helpful_events = self.events_that_help(pod_info) if rows else NO_EVENT
             events = verdict.requeue_on | helpful_events
             return replace(verdict, reason=reason, requeue_on=events, is_incomplete=incomplete)
@@ -344,7 +350,7 @@ class SchedulingCycle:
         return replace(verdict, reason=reason, nominate=proposal, why=reason_counts, is_incomplete=incomplete)
 
     def events_that_help(self, pod_info: PodInfo) -> ClusterEvent:
-        """Return the events that can help, by the filters of VFs, volumes and other pods that apply to a pod."""
+        """Return the events that can help, from the filters of VFs, volumes and other pods that apply to a pod."""
         events = ClusterEvent.NODE_INVENTORY if pod_info.interfaces else NO_EVENT
         return events | requeue_on(pod_info, self._cache)
 
@@ -355,7 +361,7 @@ class SchedulingCycle:
             return Unschedulable(pod_info, nowhere, ClusterEvent.NODE_ADDED, {"v": 1, "nodes": 0})
         counts: dict[str, int] = {}
         names: dict[str, list[str]] = {}
-        # A new node may help whatever the reasons against the old ones.
+        # A new node can help, whatever the reasons against the existing nodes.
         events = ClusterEvent.NODE_ADDED
         for refusal in refusals:
             events |= refusal.requeue_on
@@ -369,7 +375,7 @@ class SchedulingCycle:
     def _bind(self, pod_info: PodInfo, choice: _Choice) -> Decision:
         node, total = self._cache.nodes.names[choice.row], len(self._cache.nodes.row_of)
         assignment = self._assign(pod_info, choice, node)
-        # The same bytes as `dump_assignment` writes, in a sixth of the time.
+        # This writes the same bytes as `dump_assignment`, in a sixth of the time.
         annotation = _encode(assignment_fields(assignment)).decode() if assignment else ""
         annotations = annotations_of(annotation, self._sign)
         if fault := validate_annotations(pod_info.pod.annotations, annotations):
@@ -391,7 +397,7 @@ class SchedulingCycle:
             return None
         nominated = self._nominated_pods.counting_for(pod_info).get(node)
         if nominated:
-            # The exact VFs that nominated pods wait for stay reserved for them.
+            # The exact VFs for which nominated pods wait stay reserved for them.
             dry_runs = DryRuns(pod_info, self._cache, Steps(), reserves_only=True)
             with dry_runs.on(choice.row, nominated) as dry_run:
                 if (assignment := dry_run.assigned().assignment) is not None:

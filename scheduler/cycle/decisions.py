@@ -1,4 +1,4 @@
-"""A decision about a pod, as data: bind it, with all that the one write needs, or why no node is possible. Pure."""
+"""The result of a decision about a pod or a group, as data: what to bind, or why no node is possible. Pure."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -15,18 +15,18 @@ from scheduler.cycle.preemption.preemption import Nominate
 from scheduler.kube.cluster_event import ClusterEvent
 from scheduler.kube.pod_info import PodInfo
 
-# Data about a decision, for `mooring.dev/why`; written as JSON only if a report is sent.
+# Data about a decision for `mooring.dev/why`. It is encoded as JSON only if a report is sent.
 Why = Mapping[str, object]
 # Returns the signature annotation of an assignment annotation.
 SignAssignment = Callable[[str], str]
-# The pattern of validation.IsQualifiedName: the API server does not check it in a Binding.
+# The pattern of validation.IsQualifiedName. The API server does not check it in a Binding.
 _KEY = re.compile(r"(?:[a-z0-9](?:[-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9](?:[-\w.]{0,61}[A-Za-z0-9])?", re.ASCII)
 
 
 class Bind(msgspec.Struct, frozen=True):
-    """Bind this pod to this node with these annotations, in one write; ``assigned`` is what is assumed from now on.
+    """Bind this pod to this node with these annotations, in one write. ``assigned`` is the pod that the cache assumes.
 
-    ``plan`` is what must be written for the pod's volumes before that; None if nothing must.
+    ``plan`` lists the writes for the pod's volumes that come before the Binding; None if there are none.
     """
 
     pod_info: PodInfo
@@ -40,8 +40,8 @@ class Bind(msgspec.Struct, frozen=True):
 class Unschedulable:
     """No node is possible now; ``requeue_on`` lists the events that can change that.
 
-    ``nominate`` is the node where the pod waits for room that victims make; None for no node. ``is_incomplete`` if the
-    decision had no steps left for some nodes: another one goes on there.
+    ``nominate`` is the node where the pod waits for its victims to leave; None for no node. ``is_incomplete``: the
+    decision ran out of steps for some nodes, and another decision continues with them.
     """
 
     pod_info: PodInfo
@@ -57,9 +57,9 @@ Decision = Bind | Unschedulable
 
 @dataclass(frozen=True, slots=True)
 class GroupPlacement:
-    """All of a group that had to fit does: these are assumed.
+    """Enough members of a group fit. ``binds`` are assumed.
 
-    ``refusal`` is why others are not placed, None if all are.
+    ``refusal`` is why further members are not placed; None if all are placed.
     """
 
     binds: tuple[Bind, ...]
@@ -68,12 +68,12 @@ class GroupPlacement:
 
 @dataclass(frozen=True, slots=True)
 class GroupUnschedulable:
-    """Fewer members of a group fit than are needed; nothing is assumed.
+    """Too few members of a group fit; nothing is assumed.
 
-    ``fitting`` did, and ``refusal`` is why the next one did not.
-    ``where`` is the domain in which the most did, in words; empty for the whole cluster. ``binds`` is where they did.
-    ``is_cut`` if not all domains and networks were tried, and ``go_on_from`` is the domain, by its number, from which
-    another decision may find more; 0 if none can. ``comes_again`` if one may though nothing happens.
+    ``fitting`` is the number of members that fit, and ``refusal`` the reason for the next one. ``where`` is the domain
+    in which most members fit, as text; empty for the whole cluster. ``binds`` are the places of those members.
+    ``is_cut``: not all domains and networks were tried. ``go_on_from`` is the number of the domain with which the next
+    decision starts; 0 if all were tried. ``comes_again``: another decision may find more even if no event happens.
     """
 
     fitting: int
@@ -87,7 +87,7 @@ class GroupUnschedulable:
 
 
 def annotations_of(assignment: str, sign: SignAssignment | None) -> dict[str, str]:
-    """Return a Binding's annotations, given the assignment's text, empty for none."""
+    """Return the annotations of a Binding for the text of an assignment, which is empty for none."""
     if not assignment:
         return {}
     return {names.ASSIGNMENT: assignment} | ({names.SIGNATURE: sign(assignment)} if sign is not None else {})
@@ -96,8 +96,8 @@ def annotations_of(assignment: str, sign: SignAssignment | None) -> dict[str, st
 def validate_annotations(present: Mapping[str, str], added: Mapping[str, str]) -> str:
     """Return why a Binding must not carry these annotations; empty if it may.
 
-    The API server checks neither keys nor size in a Binding, and refuses every later write to such a pod, so that it
-    could only be deleted.
+    The API server checks neither the keys nor the size in a Binding, but rejects every later write to such a pod. The
+    pod could then only be deleted.
     """
     for key in added:
         if not _is_qualified(key):

@@ -1,4 +1,4 @@
-"""The machine's instructions: values, carried out at the edge."""
+"""The machine's instructions, as values that the server carries out."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -19,7 +19,7 @@ EvictionCause = Literal["NeverStarts", "HalfGroup", "Preempted", "LostVfs"]
 
 
 class Report(msgspec.Struct, frozen=True):
-    """Report to a pod's owner: by an event, and while the pod waits by its PodScheduled condition."""
+    """Report to a pod's owner by an event and, while the pod waits, by its PodScheduled condition."""
 
     pod: Pod
     reason: Literal[
@@ -41,7 +41,7 @@ class Report(msgspec.Struct, frozen=True):
     ]
     message: str
     why: Why = msgspec.field(default_factory=lambda: {"v": 1})
-    # What to write as the node on which the pod is nominated, empty for none; None leaves it as it is.
+    # The node to write as the pod's nominated node; empty removes it, None leaves it unchanged.
     nominated: str | None = None
     # The preemptor.
     related: Pod | None = None
@@ -62,7 +62,7 @@ RatesReason = Literal["Refused", "Deferred", "Infeasible", "Allocated", "InForce
 
 @dataclass(frozen=True, slots=True)
 class ReportRates:
-    """Write a pod's condition MooringRates: what became of the rates that it asks for now. True is InForce."""
+    """Write a pod's condition MooringRates: the state of the rates that it requests now. Status True is InForce."""
 
     pod: Pod
     reason: RatesReason
@@ -71,9 +71,9 @@ class ReportRates:
 
 @dataclass(frozen=True, slots=True)
 class WriteRates:
-    """Allocate other rates to a running pod: ``pod`` has the version that was decided about.
+    """Allocate changed rates to a running pod; ``pod`` has the resourceVersion for which this was decided.
 
-    The condition MooringRates is written with them: Allocated, with this message.
+    The same write sets the condition MooringRates to Allocated, with this message.
     """
 
     pod: Pod
@@ -84,9 +84,9 @@ class WriteRates:
 
 @dataclass(frozen=True, slots=True)
 class WriteRatesResult:
-    """The definite result. changed: the pod is of another version, and was not written.
+    """The definite result. changed: the pod has another version, and nothing was written.
 
-    gone: it no longer exists. refused: the API server does not take this write; ``reason`` is its text.
+    gone: the pod no longer exists. refused: the API server rejects this write; ``reason`` is its text.
     """
 
     kind: Literal["written", "changed", "gone", "refused"]
@@ -95,7 +95,7 @@ class WriteRatesResult:
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """Something to log and to count: an object left out, an assignment not believed, a VF claimed twice."""
+    """Something to log and count: an ignored object, an invalid assignment, a VF that is claimed twice."""
 
     subject: Subject
     event: str
@@ -104,11 +104,11 @@ class Notice:
 
 @dataclass(frozen=True, slots=True)
 class Evict:
-    """Evict a pod; its controller creates it again. ``reason`` is for its owner, in an event named ``cause``.
+    """Evict a pod; its controller creates a new one. ``reason`` is for its owner, in an event named ``cause``.
 
-    NeverStarts: it can never start on its node. HalfGroup: too few of its group are placed, for too long. Preempted:
-    others of its group were, which may only be disrupted as a whole. LostVfs: its node has lost its VFs, or those of
-    another of its group, for too long.
+    NeverStarts: it can never start on its node. HalfGroup: too few members of its group have been placed for too long.
+    Preempted: other members of its group were preempted, and the group may only be disrupted as a whole. LostVfs: its
+    VFs, or those of another member of its group, have been lost for too long.
     """
 
     pod: Pod
@@ -118,7 +118,7 @@ class Evict:
 
 @dataclass(frozen=True, slots=True)
 class PreBind:
-    """Write what the pod's volumes need; the pod is bound when they are bound."""
+    """Write what the pod's volumes need; the pod is bound after its volumes are bound."""
 
     decision: Bind
     plan: VolumePlan
@@ -126,7 +126,7 @@ class PreBind:
 
 @dataclass(frozen=True, slots=True)
 class PreBindResult:
-    """The result of these writes: the objects' versions since, or why one was refused."""
+    """The result of these writes: the objects' new versions, or why one was rejected."""
 
     versions: Mapping[str, str] = field(default_factory=dict)
     fault: str = ""
@@ -134,7 +134,7 @@ class PreBindResult:
 
 @dataclass(frozen=True, slots=True)
 class DeleteVictims:
-    """Delete these pods on a node for the sake of one of higher priority."""
+    """Delete these pods on a node for a pod with higher priority."""
 
     pod: Pod
     node: str
@@ -143,7 +143,7 @@ class DeleteVictims:
 
 @dataclass(frozen=True, slots=True)
 class DeleteVictimsResult:
-    """The result: which victims we deleted, and why the API server refused the others, empty if it did not."""
+    """The result: the deleted victims, and why the API server rejected the others; empty if it rejected none."""
 
     deleted: tuple[AssignedPod, ...]
     refused: str = ""
@@ -154,5 +154,5 @@ Order = Bind | PreBind | Evict | DeleteVictims | WriteRates
 Instruction = Order | Report | ReportGroup | ReportRates | Notice
 # The result of an eviction. gone: the pod no longer exists, or another pod has its name.
 EvictionResult = Literal["evicted", "gone", "refused"]
-# For each kind of write, in the same sequence.
+# The result types, in the same order as the writes above.
 Result = Outcome | PreBindResult | EvictionResult | DeleteVictimsResult | WriteRatesResult

@@ -1,14 +1,14 @@
-"""The scores by signature that are kept from decision to decision, within bounds.
+"""Cache scores by pod signature from decision to decision, within limits.
 
-What it is: two lists in the order of use. The shape of a pod is first in the short one. When a second pod has it, it
-moves to the long one, which holds nine times as many rows. What was dropped is remembered by its hash. So shapes that
-come in turns, more than the short list holds, get into the long one all the same (2Q: Johnson and Shasha, VLDB 1994).
+Method: two lists in the order of use. A new shape enters the short list. When a second pod has it, it moves to the long
+list, which holds nine times as many rows. Dropped shapes are remembered by hash, so shapes that alternate, more than
+the short list holds, still reach the long list (2Q: Johnson and Shasha, VLDB 1994).
 
-Why it is right: only what is judged again depends on it. A shape that is not kept is judged again over all nodes, which
-gives the same scores.
+Correctness: the cache only decides what is evaluated again. A shape that is not cached is evaluated on all nodes, with
+the same scores.
 
-What it costs: some 25 bytes a row and shape. Pods that all differ take 20 MiB at most, whoever creates them; shapes
-that several pods have take 180 MiB at most. All of it goes a minute after the last use.
+Cost: about 25 bytes per row and shape. Shapes of one pod each take at most 20 MiB, whoever creates them; shapes that
+several pods have take at most 180 MiB. All are dropped a minute after their last use.
 """
 
 from collections import OrderedDict
@@ -25,16 +25,16 @@ from scheduler.kube.pod_info import PodInfo
 from scheduler.kube.pod_volumes import NO_VOLUMES
 from scheduler.kube.selection.affinity import NO_AFFINITY
 
-# The limits on rows of all shapes that one pod has had, and of those that several had; but at least so many are kept.
-# The larger one is enough for 211 shapes on 20,000 nodes.
+# Limits on the rows of all shapes of one pod, and of all shapes of several pods; but at least these numbers of shapes
+# are kept. The larger limit is enough for 211 shapes on 20,000 nodes.
 _MAX_SINGLE_POD_ROWS = 500_000
 _MAX_SHARED_ROWS = 4_500_000
 _FEWEST = 8
-# Seconds after which a shape is dropped that no decision has used: the next of its pods may come soon.
+# Seconds after which an unused shape is dropped: the next of its pods may come soon.
 _UNUSED_S = 60.0
-# Shapes are dropped beyond so many characters of them all.
+# Limit in characters on the sum of all shapes.
 _MOST_CHARACTERS = 8 << 20
-# Shapes of which the first pod is remembered.
+# Number of shapes whose first pod is remembered.
 _MAX_FIRST_PODS = 4096
 
 
@@ -55,31 +55,34 @@ class KeptSignatureScores:
         self._on_budget_spent: Callable[[], None] = self._count_spent
         self._single_pod_shapes: _Shapes = OrderedDict()
         self._shared_shapes: _Shapes = OrderedDict()
-        # The first pod of each shape, both by their hashes; also of shapes that were dropped.
+        # The first pod of each shape, both by hash, including shapes that were dropped.
         self._first_pod: OrderedDict[int, int] = OrderedDict()
         self._now = 0.0
         self._characters = 0
-        # Of a snapshot, what it was made of, and the numbers of the first changes and renewals that it does not have.
+        # For a snapshot: what it was made from, and the numbers of the first changes and renewals that it does not
+        # have.
         self._live: tuple[KeptSignatureScores, int, int] | None = None
         # How many searches for a placement have run out of steps.
         self.budget_spent = 0
 
     def snapshot(self, nodes: NodeColumns) -> "KeptSignatureScores":
-        """Return the scores for a snapshot of the columns. A shape is judged here first, so that others find it."""
+        """Return the scores for a snapshot of the columns. A shape is evaluated here first, so that other snapshots
+        find it.
+        """
         snapshot = KeptSignatureScores(nodes)
         snapshot._on_budget_spent = self._on_budget_spent
         snapshot._live = self, self._nodes.changes.end, self._nodes.renewals.end
         return snapshot
 
     def tick(self, now: float) -> None:
-        """Drop the shapes that are not used any more."""
+        """Drop the shapes that are no longer used."""
         self._now = now
         for shapes in (self._single_pod_shapes, self._shared_shapes):
             while shapes and next(iter(shapes.values())).used_at < now - _UNUSED_S:
                 self._drop_first(shapes)
 
     def of(self, pod_info: PodInfo, budget: PlacementBudget) -> SignatureScores:
-        """Return a shape's scores as the nodes are now, for a decision that may spend this budget."""
+        """Return a shape's scores for the current nodes, for a decision with this budget."""
         shape = pod_info.shape
         entry = self._shared_shapes.get(shape)
         if entry is not None:
@@ -106,7 +109,7 @@ class KeptSignatureScores:
         return SignatureScores(_judged_alone(pod_info), self._nodes, budget, self._on_budget_spent)
 
     def _make_room(self, pod_info: PodInfo, characters: int) -> _Shapes:
-        """Return the list that a pod's shape belongs in, with room for it and so many characters more."""
+        """Return the list for a pod's shape, after making room for it and its characters."""
         first = self._first_pod.setdefault(hash(pod_info.shape), hash(pod_info.uid))
         if len(self._first_pod) > _MAX_FIRST_PODS:
             self._first_pod.popitem(last=False)
@@ -129,7 +132,7 @@ class KeptSignatureScores:
 
 
 def _judged_alone(pod_info: PodInfo) -> PodInfo:
-    """Return as much of a pod as the plugins that judge each node by itself read: that is in its shape."""
+    """Return the part of a pod that the plugins read which evaluate each node by itself; this part is in its shape."""
     spec, request = pod_info.pod.spec, pod_info.request
     own_spec = PodSpec(
         containers=[Container("", image=image) for image in spec.images],

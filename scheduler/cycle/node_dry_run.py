@@ -1,22 +1,22 @@
-"""One node for one pod, as it would be with other pods on it: remove pods, add pods, judge, and restore in the end.
+"""Evaluate one node for one pod with other pods on it: remove pods, add pods, evaluate, and finally restore everything.
 
-What it is: a set of parts (`PreFilterExtensions`), one for each plugin whose verdict depends on the node's pods. Each
-starts from the node as the cache has it and follows every move. The filters of volumes and of other pods are one part
-together (`scheduler.cycle.cluster_filters`). Filters of a node's own properties have no part: moving pods does not
+Method: a set of parts (`PreFilterExtensions`), one for each plugin whose result depends on the node's pods. Each starts
+with the node in the cache and follows every move. The filters of volumes and of other pods are one part together
+(`scheduler.cycle.cluster_filters`). Filters of a node's own properties have no part, because moving pods does not
 change them.
 
-Why it is right: all parts get the same moves, so they always describe the same pods, and the node passes exactly if no
-part refuses it. Most parts keep their own numbers. Where exact devices, counts of pods, or volumes in use decide, a
-copy of the cluster would cost more than the verdict. Such parts (``moves_cache``) move the pod in the cache itself.
-Moves add up and commute, so it is enough to count each pod's net moves and to undo them when the dry run ends. It
-always ends: dry runs are made only by a ``with``, and nothing else runs meanwhile. With ``by_sums``, free VFs and Mb/s
-are only counted for each PF. The verdict is the same as with exact VFs as long as each VF has one claim, because then a
-pod that leaves frees exactly what it holds.
+Correctness: all parts get the same moves, so they always describe the same pods, and the node passes exactly if no part
+rejects it. Most parts keep their own numbers. If exact devices, counts of pods, or volumes in use decide, a copy of the
+cluster would cost more than the evaluation. Such parts (``moves_cache``) move the pod in the cache itself. Moves add up
+and commute, so it is enough to count each pod's net moves and to undo them when the dry run ends. It always ends: dry
+runs are created only by a ``with``, and nothing else runs meanwhile. With ``by_sums``, free VFs and Mb/s are only
+counted for each PF. The result is the same as with exact VFs as long as each VF has one claim, because a pod that
+leaves then frees exactly what it holds.
 
-What it costs: creating one reads one row, some microseconds. A move costs an addition for each resource that the pod
-requests and each moved pod. A verdict costs a comparison each, and for VFs one placement, cached by the free VFs. The
-filters of the cluster cost as much as a decision by them, so they run again only if a moved pod is one that they count.
-`NodeDryRun.admits` refuses without a move what plain sums refuse.
+Cost: creating one reads one row, some microseconds. A move costs an addition for each resource that the pod requests
+and each moved pod. An evaluation costs a comparison each, and for VFs one placement, cached by the free VFs. The
+filters of the cluster cost as much as in a decision, so they run again only if they count a moved pod.
+`NodeDryRun.admits` rejects without a move what plain sums reject.
 """
 
 from collections.abc import Iterable, Sequence
@@ -33,15 +33,15 @@ from scheduler.placement.steps import Steps
 from scheduler.plugins.interface import PreFilterExtensions, Texts
 from scheduler.plugins.registry import DRY_RUNS
 
-# From one row in so many on, all rows are judged: a view of them all copies nothing.
+# From this share of the rows on (one in this many), all rows are evaluated: a view of all rows copies nothing.
 _MANY = 4
 
 
 class DryRuns:
-    """The dry runs of one pod, and what they have in common."""
+    """The dry runs of one pod, with the state that they share."""
 
     def __init__(self, pod_info: PodInfo, cache: Cache, steps: Steps, *, reserves_only: bool = False) -> None:
-        """With ``reserves_only``, judge only what Mooring itself assigns: VFs, and units of other kinds.
+        """With ``reserves_only``, evaluate only what Mooring itself assigns: VFs, and units of other kinds.
 
         Searches for a placement spend ``steps``.
         """
@@ -50,9 +50,9 @@ class DryRuns:
         self._steps = steps
         plugins = [plugin for plugin in DRY_RUNS if plugin.reserves or not reserves_only]
         dry_run_plugins = (plugin.pre_filter(pod_info, cache, steps) for plugin in plugins)
-        # In the order of the registry, which is kube-scheduler's: the first that refuses names the reason.
+        # In the order of the registry, which is kube-scheduler's: the first part that rejects gives the reason.
         self._plugins = [plugin for plugin in dry_run_plugins if plugin is not None]
-        # Which of the parts tell of room.
+        # The parts that depend on free room.
         self.room_parts = [number for number, plugin in enumerate(self._plugins) if plugin.tells_room]
         self._cluster = None if reserves_only else ClusterDryRun(pod_info, cache)
         self.needs_others = self._cluster is not None and self._cluster.needs_others
@@ -80,15 +80,16 @@ class DryRuns:
     def on(
         self, row: int, nominated: Iterable[AssignedPod] = (), *, off: Iterable[AssignedPod] = (), by_sums: bool = False
     ) -> "NodeDryRun":
-        """Try a node on which these pods are nominated, in the place of those that are ``off``; restore everything.
+        """Open a dry run on a node with these nominated pods and without those that are ``off``; restore everything at
+        the end.
 
-        With ``by_sums``, free VFs are only counted where that suffices: the dry run then has no `NodeDryRun.assigned`.
+        With ``by_sums``, free VFs are only counted where that suffices; `NodeDryRun.assigned` is then not available.
         """
         return NodeDryRun(self, row, tuple(nominated), off, by_sums=by_sums)
 
 
 class NodeDryRun:
-    """One node; pods that are nominated there count beside those that are assigned to it, without those ``off``."""
+    """One node with its assigned pods and the pods nominated there, without those that are ``off``."""
 
     def __init__(
         self,
@@ -102,16 +103,17 @@ class NodeDryRun:
         self._dry_runs = dry_runs
         self._row = row
         self.nominated, self._off = nominated, off
-        # What was moved in the cache itself, each with its net moves; one pod may be here with other VFs than assigned.
+        # The pods moved in the cache itself, each with its net moves; a pod may have other VFs here than its assigned
+        # ones.
         self._moves: dict[int, tuple[AssignedPod, int]] = {}
-        # A nominated pod's VFs are not in the accounting that sums are made from.
+        # A nominated pod's VFs are not in the accounting from which the sums are made.
         self._parts = dry_runs.parts(row, nominated, by_sums=by_sums and not nominated)
         self._room_parts = [self._parts[number] for number in dry_runs.room_parts]
         self._cache_movers = [part for part in self._parts if part.moves_cache]
 
     def __enter__(self) -> "NodeDryRun":
         try:
-            # A nominated pod may have VFs that these hold.
+            # A nominated pod may have VFs that these pods hold.
             self.take_off(*self._off)
             self.put_on(*self.nominated)
         except BaseException:
@@ -129,7 +131,7 @@ class NodeDryRun:
         self._move(assigned_pods, 1)
 
     def admits(self, assigned_pods: Sequence[AssignedPod]) -> bool:
-        """Put pods back if the dry run's pod, which fits now, still fits beside them; return whether they are back."""
+        """Put pods back if the dry run's pod, which fits now, still fits with them; return whether they are back."""
         for part in self._room_parts:
             if not part.has_room_for(assigned_pods):
                 return False
@@ -142,7 +144,7 @@ class NodeDryRun:
     def refusal(self) -> Texts:
         """Return why the pod may not be here now; empty if it may.
 
-        Pods that it requires near it must be among those assigned here: a nominated pod may never arrive.
+        Pods that its affinity requires must be assigned here: a nominated pod may never arrive.
         """
         refusal = self._refusal()
         if refusal or not self.nominated or not self._dry_runs.needs_others:
@@ -163,7 +165,7 @@ class NodeDryRun:
         """Restore everything; called when the dry run ends."""
         if not self._cache_movers:
             return
-        # No VF must have two claims meanwhile.
+        # No VF must have two claims in the meantime.
         moves = list(self._moves.values())
         self.take_off(*(assigned_pod for assigned_pod, net in moves if net > 0))
         self.put_on(*(assigned_pod for assigned_pod, net in moves if net < 0))

@@ -1,7 +1,7 @@
-"""Nominated pods as a decision reads them. Pure.
+"""Nominated pods, as decisions read them. Pure.
 
-A nominated pod waits on one node for the room that its victims make. For pods of the same or a lower priority it counts
-as if it were assigned there already, VFs and rates included. `scheduler.pending.nominator` keeps the nominations.
+A nominated pod waits on one node for its victims to leave. For pods of the same or a lower priority it counts as if it
+were already assigned there, including VFs and rates. `scheduler.pending.nominator` keeps the nominations.
 """
 
 from collections.abc import Iterable, Mapping
@@ -14,10 +14,12 @@ from scheduler.kube.pod_info import PodInfo
 
 @dataclass(frozen=True, slots=True)
 class Nomination:
-    """``assigned`` is what the pod counts for on its node, ``victims`` the uids of the pods that make room for it.
+    """``assigned`` is the pod with what it reserves on its node, ``victims`` are the uids of the pods that make room
+    for it.
 
-    If ``until`` is set, the victims are gone, and the pod waits until then for their VFs. ``group`` is the group whose
-    decision made it: it does not count for that group's members. ``is_kept``: nobody leaves for it, it only keeps room.
+    If ``until`` is set, the victims have left, and the pod waits until then (monotonic seconds) for their VFs.
+    ``group`` is the group whose decision made the nomination; it does not count for that group's members. ``is_kept``:
+    no pod is preempted, the nomination only reserves room.
     """
 
     assigned: AssignedPod
@@ -32,13 +34,13 @@ class Nomination:
 
 
 class NominatedPods:
-    """The nominations by pod uid; few, so a search checks all of them."""
+    """The nominations by pod uid; they are few, so a search checks all of them."""
 
     def __init__(self, nominations: dict[str, Nomination]) -> None:
         self._of = nominations
 
     def snapshot(self) -> "NominatedPods":
-        """Return the nominations as they are now."""
+        """Return a copy of the current nominations."""
         return NominatedPods(self._of.copy())
 
     def of(self, uid: str) -> Nomination | None:
@@ -46,15 +48,15 @@ class NominatedPods:
         return self._of.get(uid)
 
     def node_of(self, uid: str) -> str:
-        """Return the node that a pod is nominated on; empty if none."""
+        """Return the node on which a pod is nominated; empty if none."""
         nomination = self._of.get(uid)
         return nomination.node if nomination is not None else ""
 
     def counting_for(self, pod_info: PodInfo) -> Mapping[str, list[AssignedPod]]:
         """Return by node the other nominated pods of the same or a higher priority.
 
-        Those of the pod's own group do not count: their places are looked for together with its own. A group's members
-        have the group's priority here.
+        Pods of the pod's own group do not count, because they are placed together with it. Members have their group's
+        priority here.
         """
         if not self._of:
             return {}

@@ -1,8 +1,9 @@
-"""How many steps one decision may spend on the search for placements, over all nodes and in one turn. Pure.
+"""Limit the steps that one decision may spend on the search for placements, over all nodes and in one turn. Pure.
 
-One hard request costs a search on every node whose free VFs and rates differ: a valid pod with 23 rates took 8.8 s at
-2,000 nodes. A turn that has spent its steps ends, so that events are taken in. A decision that has spent all of its own
-leaves the other nodes unsearched, and looks for no victims there: a later decision about the pod goes on with them.
+One hard request costs a search on every node whose free VFs and rates differ: a valid pod with 23 rates took 8.8 s on
+2,000 nodes. When a turn has spent its steps, it ends and events are processed. When a decision has spent all of its
+steps, it leaves the other nodes unsearched, and searches for no victims there; a later decision about the pod continues
+with them.
 """
 
 import sys
@@ -14,18 +15,19 @@ from scheduler.placement.assign import Placement
 from scheduler.placement.place import SEARCHED_AT_ONCE
 from scheduler.placement.steps import Steps
 
-# Half a second. Most decisions take a few hundred steps.
+# About half a second. Most decisions take a few hundred steps.
 A_DECISION = 20 * SEARCHED_AT_ONCE
 
 
 class TurnSpent(Exception):  # noqa: N818 - an outcome on its way up, not an error
-    """This turn has searched enough: the decision continues in another."""
+    """This turn has searched enough: the decision continues in another turn."""
 
 
 class PlacementBudget(Steps):
-    """The steps that a decision may spend; it may spend more, and is asked before each search.
+    """The steps that a decision may spend. It is checked before each search, and the last search may exceed it.
 
-    ``values``: how many values one call may judge for the first time, as the PFs of each node are by a new request.
+    ``values``: how many values one call may evaluate for the first time, such as the PFs of each node for a new
+    request.
     """
 
     __slots__ = ("_a_decision", "_a_turn", "_began", "_value_limit", "values")
@@ -34,7 +36,7 @@ class PlacementBudget(Steps):
         super().__init__()
         self.values = values
         self._a_turn, self._a_decision = a_turn, a_decision
-        # The steps spent when this turn began, and the number of values up to which may be judged.
+        # The steps spent when this turn began, and the number of values that may be evaluated in all.
         self._began, self._value_limit = 0, sys.maxsize
 
     @property
@@ -50,7 +52,7 @@ class PlacementBudget(Steps):
 
     @contextmanager
     def judging(self) -> Iterator[None]:
-        """Let no more values be judged than one call may; else TurnSpent is raised. What was judged is kept."""
+        """Limit the values that one call evaluates; beyond that TurnSpent is raised. Evaluated values are kept."""
         self._value_limit = self.value_count + self.values
         try:
             yield

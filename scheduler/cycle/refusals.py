@@ -1,4 +1,4 @@
-"""The rows that filters refuse, with their reasons; the rows that are left; the message if none is. Pure."""
+"""The rows that filters reject, with their reasons; the rows that pass; the message if none passes. Pure."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,9 +10,10 @@ from scheduler.cycle.signature_scores import SignatureScores
 from scheduler.kube.cluster_event import ClusterEvent
 from scheduler.plugins.interface import ClusterFilterPlugin, Filter, Refusals, Texts, VolumeFilterPlugin
 
-# Rows that slow volume filters check at once; the number of rows for the quick ones grows by this factor each time.
+# Number of rows that slow volume filters check at once, and the factor by which the number for the quick ones grows
+# each time.
 _PORTION, _LARGER = 16, 2
-# Of a group whose members share a topology domain.
+# For a group whose members share a topology domain.
 OUTSIDE = "node(s) were outside the group's topology domain"
 
 
@@ -26,7 +27,7 @@ class Among:
 
 @dataclass(frozen=True, slots=True)
 class RefusedRows:
-    """Rows that a filter refuses, and its reasons; ``lasting`` if these hold whichever pods are removed."""
+    """Rows that a filter rejects, and its reasons; ``lasting`` if the reasons hold whichever pods are removed."""
 
     requeue_on: ClusterEvent
     texts: Texts
@@ -37,7 +38,7 @@ class RefusedRows:
 def batches(
     rows: Rows, quick: Sequence[tuple[VolumeFilterPlugin, Filter]], refusals: list[RefusedRows]
 ) -> Iterator[Rows]:
-    """Yield batches of growing size of the rows that pass the ``quick`` filters; add why the others do not pass."""
+    """Yield batches of growing size of the rows that pass the ``quick`` filters; append the reasons of the others."""
     start, size = 0, _PORTION
     while start < len(rows):
         candidates, batch_refusals = sift(rows[start : start + size], quick)
@@ -50,7 +51,7 @@ def batches(
 def sift(
     rows: Rows, judges: Sequence[tuple[VolumeFilterPlugin | ClusterFilterPlugin, Filter]]
 ) -> tuple[Rows, list[RefusedRows]]:
-    """Return the rows that pass all of these, and why the others do not."""
+    """Return the rows that pass all of these filters, and the reasons of the others."""
     result = list[RefusedRows]()
     for plugin, judge in judges:
         refusals = judge(rows)
@@ -79,9 +80,10 @@ def refused_rows(signature_scores: SignatureScores, among: Among | None, nodes: 
 
 
 def _outside(rows: Rows, among: Among, nodes: NodeColumns) -> Iterator[RefusedRows]:
-    """Refuse the rows outside a topology domain, those without its label apart: they are in no domain at all.
+    """Reject the rows outside a topology domain. Rows without the label get a reason of their own: they are in no
+    domain at all.
 
-    Where most placed members are is another domain once one of their nodes has gone.
+    The domain with most placed members can change when one of their nodes is removed.
     """
     mask = nodes.label(among.label).ids[rows] == 0 if among.label else np.zeros(len(rows), np.bool_)
     parts = (f"node(s) had no label {among.label}", rows[mask]), (OUTSIDE, rows[~mask])

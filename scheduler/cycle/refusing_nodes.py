@@ -1,9 +1,9 @@
-"""Nodes that refused a pod just now: what replaces it goes elsewhere, if it fits elsewhere. Pure.
+"""Nodes that have just refused a pod: its replacement goes to another node if it fits there. Pure.
 
 A kubelet that rejects a pod on arrival (`rejectPod` in pkg/kubelet/kubelet.go), or a node on which a pod's VF is lost,
-mostly does the same to the next one, and often looks emptier than the others. Pods of one controller replace each
-other, and pods of one group, whose controllers may be made again with them (LeaderWorkerSet's StatefulSets, JobSet's
-Jobs). So do pods without a controller, in one namespace.
+mostly does the same to the next pod, and often has more free room than the others. Pods of one controller replace each
+other. So do pods of one group, whose controllers may be recreated with them (LeaderWorkerSet's StatefulSets, JobSet's
+Jobs), and pods without a controller in one namespace.
 """
 
 from collections.abc import Iterable
@@ -14,7 +14,7 @@ from scheduler.cycle.refusals import Among
 from scheduler.kube.group_membership import GroupKey, membership_if_readable
 from scheduler.kube.objects import Pod
 
-# As long a node is avoided.
+# Seconds for which a node is avoided.
 AVOIDED_S = 600.0
 _Key = tuple[str, str] | GroupKey
 
@@ -27,7 +27,7 @@ class RefusingNodes:
         self._next_end = inf
 
     def note(self, pod: Pod, node: str, now: float) -> None:
-        """Let what replaces a pod avoid a node from now on."""
+        """Let replacements of a pod avoid a node from now on."""
         for key in _keys(pod):
             self._ends.setdefault(key, {})[node] = now + AVOIDED_S
         self._next_end = min(self._next_end, now + AVOIDED_S)
@@ -42,7 +42,7 @@ class RefusingNodes:
         return [nodes.row_of[name] for name in names if name in nodes.row_of]
 
     def elsewhere(self, pod: Pod, among: Among | None, nodes: NodeColumns) -> Among | None:
-        """Return the rows, of those ``among`` if given, that a pod does not avoid; None if it avoids none."""
+        """Return the rows, from those ``among`` if given, that a pod does not avoid; None if it avoids none."""
         if not (rows := self.rows(pod, nodes)):
             return None
         flags = (nodes.valid[: nodes.size] if among is None else among.flags).copy()
@@ -53,7 +53,7 @@ class RefusingNodes:
         return self._next_end if self._ends else None
 
     def forget(self, now: float) -> None:
-        """Forget what is over."""
+        """Drop entries whose time is over."""
         if now < self._next_end:
             return
         ends = {key: {node: end for node, end in nodes.items() if end > now} for key, nodes in self._ends.items()}
@@ -62,7 +62,7 @@ class RefusingNodes:
 
 
 def _keys(pod: Pod) -> tuple[_Key, ...]:
-    """Return what a pod has in common with those that replace it."""
+    """Return what a pod has in common with its replacements."""
     owners, membership = pod.metadata.owner_references or (), membership_if_readable(pod)
     controller = pod.metadata.namespace, next((owner.uid for owner in owners if owner.controller), "")
     return (controller,) if membership is None else (controller, membership.key)

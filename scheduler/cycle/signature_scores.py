@@ -1,18 +1,17 @@
-"""The best node for pods of one shape, kept from pod to pod.
+"""Filter results and scores of all nodes for pods of one shape, kept from pod to pod.
 
-What it is: pods of one shape have equal requests, so the filters and score plugins that judge each node by itself give
-the same verdict for them. `SignatureScores` keeps for each row the number of the reasons against it (0 if it passes)
-and its score. kube-scheduler calls such a shape the pod's signature.
+Method: pods of one shape have equal requests, so the filters and score plugins that evaluate each node by itself give
+equal results. `SignatureScores` keeps for each row the number of the reason against it (0 if it passes) and its score.
+kube-scheduler calls such a shape the pod's signature.
 
-Why it is right: such a verdict reads nothing but the pod's shape and the node's row. `NodeColumns` records every change
-of a row in its journals, and `refresh` judges the recorded rows again. Two cases judge all rows again: a change of a
-node's properties if scores are scaled over all passing nodes, and so many changes that this is cheaper.
+Correctness: such a result depends only on the pod's shape and the node's row. `NodeColumns` records every change of a
+row in its journals, and `refresh` evaluates the recorded rows again. All rows are evaluated again in two cases: a
+node's properties change and scores are scaled over all passing nodes, or so many rows change that this is cheaper.
 
-What it costs: a pod costs what has changed since the last pod of its shape, some 10 microseconds a row. Finding the
-best score among thousands takes a few microseconds. Kept are about 25 bytes a row and shape, and of a shape's pod what
-the shape itself says.
+Cost: a pod costs what has changed since the last pod of its shape, about 10 µs per row. Finding the best score among
+thousands takes a few µs. Memory: about 25 bytes per row and shape, and the parts of one pod that are in its shape.
 
-A row that a decision has no steps left to search is refused for that decision only: the next one goes on there.
+A row for which a decision has no search steps left is rejected for that decision only; the next one continues there.
 """
 
 import copy
@@ -42,25 +41,25 @@ from scheduler.plugins.interface import (
 )
 from scheduler.plugins.registry import NODE_FILTERS, NODE_SCORES, RESERVES, USAGE_FILTERS, USAGE_SCORES, WEIGHT_OF
 
-# Narrow types: the first decision about a shape touches new memory, and page faults are a good part of its time.
+# Narrow types: the first decision about a shape touches new memory, and page faults are a large part of its time.
 Marks = NDArray[np.int32]
 Scores = NDArray[np.int16]
-# A plugin that judges each node by itself.
+# A plugin that evaluates each node by itself.
 Refusing = FilterPlugin | UsageFilterPlugin | ReservePlugin
-# Judging all rows again costs as much as judging this share of them one by one.
+# Evaluating all rows again costs as much as evaluating this share of them one by one.
 _MANY = 4
-# There is room for one more node in so many, and for so many more.
+# There is room for one more node per this many, and for this many more.
 _SPARE = 16
-# At most this many rows are judged one by one, as plain integers.
+# At most this many rows are evaluated one by one, as plain integers.
 _FEW_ROWS = 12
-# Reasons of one shape, beyond which they are counted again: those that hold for no row any more are many then.
+# Number of reasons of one shape, beyond which they are numbered again: many of them then apply to no row any more.
 _MOST_REASONS = 4096
 _NO_NODE = -1
 _OUT = -1
 
 
 class SignatureScores:
-    """The rows as pods of one shape see them; call `refresh` first."""
+    """The rows for pods of one shape; call `refresh` first."""
 
     def __init__(
         self,
@@ -74,9 +73,9 @@ class SignatureScores:
         self._legend: list[tuple[Refusing, Texts]] = []
         self._code_of: dict[tuple[str, Texts], int] = {}
         self._changes_end = self._renewals_end = 0
-        # What there is to judge may take several turns: `TurnSpent` ends one in the midst of it.
+        # An evaluation may take several turns: `TurnSpent` interrupts it.
         self._is_judged = False
-        # The rows that a decision had no steps left for, and that decision's budget.
+        # The rows for which a decision had no steps left, and that decision's budget.
         self._open_rows: list[int] = []
         self._left_by: PlacementBudget | None = None
         self._on_budget_spent = on_budget_spent
@@ -86,7 +85,7 @@ class SignatureScores:
     def _prepare(self) -> None:
         """Run the plugins' pre-filters."""
         pod_info, nodes = self._pod_info, self._nodes
-        # Each with the number of the reasons for each of its marks.
+        # Each with the number of the reason for each of its marks.
         self._filters: list[tuple[UsageFilterPlugin, UsageFilter, dict[int, int]]] = [
             (plugin, judge, {0: 0})
             for plugin in USAGE_FILTERS
@@ -101,9 +100,9 @@ class SignatureScores:
         self._reserve = next(((plugin, choose) for plugin, choose in reserves if choose is not None), None)
 
     def snapshot(self, nodes: NodeColumns, since: int, steps: Steps) -> "SignatureScores":
-        """Return the scores for a snapshot of the columns that has the changes before number ``since``.
+        """Return the scores for a snapshot of the columns that includes the changes before number ``since``.
 
-        What nodes are must be as it was then.
+        The properties of the nodes must be unchanged since then.
         """
         snapshot = copy.copy(self)
         snapshot._nodes = nodes
@@ -119,7 +118,7 @@ class SignatureScores:
         return snapshot
 
     def refresh(self, steps: Steps) -> None:
-        """Judge again what has changed since the last time; what is judged is counted in ``steps``."""
+        """Evaluate again what has changed since the last call; count the evaluated values in ``steps``."""
         nodes = self._nodes
         if not self._is_judged:
             self._judge_all(steps)
@@ -145,16 +144,16 @@ class SignatureScores:
         self._changes_end = nodes.changes.end
 
     def begin(self, budget: PlacementBudget) -> None:
-        """Judge again the rows that another decision had no steps left for."""
+        """Evaluate again the rows for which another decision had no steps left."""
         if self._open_rows and self._left_by is not budget:
             self._judge_use(np.array(self._open_rows, np.intp), budget)
             self._open_rows = []
 
     def best(self, budget: PlacementBudget, among: Flags | None = None) -> tuple[int, Placement | None] | None:
-        """Return the best row that passes, with where the pod's interfaces go there; None if no row passes.
+        """Return the best row that passes, with the PFs of the pod's interfaces there; None if no row passes.
 
-        Only of the rows marked ``among`` if given. Raise TurnSpent where the search goes on in another turn: the rows
-        that it has refused stay so.
+        Choose from the rows marked ``among`` if given. Raise TurnSpent if the search needs another turn; the rows that
+        it has rejected stay rejected.
         """
         totals = self._totals[: self._nodes.size]
         if among is not None:
@@ -173,7 +172,7 @@ class SignatureScores:
         return None
 
     def exact(self, row: int, budget: PlacementBudget) -> Placement | Refused | None:
-        """Find the exact devices for the pod on a passing row; refuse the row, with a reason, if they do not fit.
+        """Find the exact devices for the pod on a passing row; reject the row, with a reason, if they do not fit.
 
         Raise TurnSpent if this turn has searched enough.
         """
@@ -201,7 +200,7 @@ class SignatureScores:
             self._on_budget_spent()
 
     def passing(self) -> Rows:
-        """Return the rows that no plugin refuses so far."""
+        """Return the rows that no plugin rejects so far."""
         return np.flatnonzero(self._codes == 0)
 
     def outside(self, among: Flags) -> Rows:
@@ -219,7 +218,7 @@ class SignatureScores:
         return scores
 
     def refused(self) -> Iterator[tuple[Refusing, Texts, Rows]]:
-        """Yield the refused rows with the plugin and its reasons."""
+        """Yield the rejected rows with the plugin and its reasons."""
         for code, (plugin, texts) in enumerate(self._legend, start=1):
             rows = np.flatnonzero(self._codes == code)
             if len(rows):
@@ -232,7 +231,7 @@ class SignatureScores:
         self._changes_end, self._renewals_end = nodes.changes.end, nodes.renewals.end
         self._codes: Marks = np.full(capacity, _NO_NODE, np.int32)
         self._fact_codes: Marks = np.full(capacity, _NO_NODE, np.int32)
-        # The scores of the rows that pass: the largest is the best, and of equals the first.
+        # The scores of the rows that pass: the largest is the best, and of equal ones the first.
         self._totals: Marks = np.full(capacity, _OUT, np.int32)
         self._fact_scores: Marks = np.zeros(capacity, np.int32)
         # None until a row passes: pods that pass nowhere have no score.
@@ -241,12 +240,12 @@ class SignatureScores:
             (*scorer, np.zeros(capacity, np.int16)) for scorer in self._scorers
         ]
         self._filter_by_facts(rows, steps)
-        # A slice reads and writes the arrays where they are: a first decision is about thousands of rows.
+        # A slice reads and writes the arrays in place: a first decision is about thousands of rows.
         self._judge_use(rows, steps, slice(nodes.size) if len(rows) == nodes.size else rows)
         self._is_judged = True
 
     def _renew(self, steps: Steps) -> bool:
-        """Judge renewed nodes again; return False if that changes the scale of the other nodes' scores."""
+        """Evaluate renewed nodes again; return False if that changes the scale of the other nodes' scores."""
         nodes = self._nodes
         renewals = nodes.renewals.since(self._renewals_end)
         if len(renewals) * _MANY > nodes.size or nodes.size > len(self._codes):
@@ -254,13 +253,13 @@ class SignatureScores:
         if self._fact_parts:
             return False
         rows = np.array(renewals, np.intp)
-        # Snapshots may have the same.
+        # Snapshots may share the arrays.
         self._fact_codes = self._fact_codes.copy()
         self._fact_codes[rows] = _NO_NODE
         self._codes[rows] = _NO_NODE
         self._totals[rows] = _OUT
         self._filter_by_facts(rows[nodes.valid[rows]], steps)
-        # For all rows: how many nodes have an image affects the score of each.
+        # This affects all rows: each score depends on the number of nodes that have an image.
         candidates = (self._fact_codes == 0).nonzero()[0]
         if self._fact_parts is not None and any(raw.any() for _, raw in self._raw_fact_scores(candidates)):
             return False
@@ -268,7 +267,7 @@ class SignatureScores:
         return True
 
     def _score_facts(self) -> None:
-        """Score what nodes are, scaled over all rows that pass by it."""
+        """Score the nodes' properties, scaled over all rows that pass by their properties."""
         self._fact_parts, self._fact_scores = [], self._fact_scores.copy()
         candidates = (self._fact_codes == 0).nonzero()[0]
         for plugin, raw in self._raw_fact_scores(candidates):
@@ -298,9 +297,9 @@ class SignatureScores:
         self._fact_codes[rows] = codes
 
     def _judge_use(self, rows: Rows, steps: Steps, at: Rows | slice | None = None) -> None:
-        """Judge the use of rows whose facts are already judged; skip those without a node.
+        """Evaluate the use of rows whose properties are already evaluated; skip rows without a node.
 
-        ``at`` is where they are in the arrays, if not by their numbers.
+        ``at`` is their place in the arrays, if it is not their numbers.
         """
         at = rows if at is None else at
         view, codes = self._nodes.view(rows, steps), self._fact_codes[at].copy()
@@ -328,7 +327,7 @@ class SignatureScores:
         return scores
 
     def _judge_use_of(self, row: int) -> None:
-        """Judge one row as `_judge_use` does many."""
+        """Evaluate one row as `_judge_use` does for many."""
         view, code = self._nodes.row_view(row), self._fact_codes.item(row)
         for plugin, usage_filter, codes_of in () if code else self._filters:
             if mark := usage_filter.judge(view):
@@ -362,7 +361,7 @@ class SignatureScores:
             codes[0] = 0
 
     def _refuse(self, codes: Marks, plugin: FilterPlugin, refusals: Refusals | None) -> Marks:
-        """Add the refusals of one rule to those of the rules before it."""
+        """Add the rejections of one rule to those of the rules before it."""
         if refusals is None:
             return codes
         table = np.array((0, *(self._code(plugin, texts) for texts in refusals.texts)), np.int32)
@@ -377,5 +376,5 @@ class SignatureScores:
 
 
 def rows_kept(nodes: NodeColumns) -> int:
-    """Return for how many rows a shape that is judged now keeps its scores."""
+    """Return for how many rows a shape that is evaluated now keeps its scores."""
     return nodes.size + nodes.size // _SPARE + _SPARE

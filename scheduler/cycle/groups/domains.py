@@ -1,19 +1,21 @@
-"""In which topology domains a group is tried, and in which order. Pure.
+"""Choose the topology domains in which to try a group, and their order. Pure.
 
-What it is: a domain is the nodes with one value of a level's label and of the labels of all wider levels, because names
-of racks repeat; nodes without the label of a wider level that is only preferred are alike in it. ``prefer`` gives the
-levels from narrow to wide, ``within`` the widest one. On each level the domains that admit the whole group by plain
-sums (`scheduler.cycle.groups.member_room`) are tried, the smallest first. On the widest one, in the end, those are
-tried that admit at least as many as are needed, the largest first. Without ``within`` the whole cluster is that level.
-A domain that is tried although no narrower one admits the group is filled by the fewest of the narrower ones that do,
-one after another, and each of these likewise: consecutive ranks are together on every level. Of as few domains those
-are taken of which the group leaves the least over.
+Domains: a domain is the set of nodes with one value of a level's label and of the labels of all wider levels, because
+rack names repeat. Nodes without the label of a wider level that is only preferred form one domain there. ``prefer``
+gives the levels from narrow to wide, and ``within`` the widest one. Without ``within`` the widest level is the whole
+cluster.
 
-Why it is right: a domain that is tried is tried exactly. While members are placed, only the domains in which they are
-count: on the narrowest level that they share, and wider ones, in which narrower domains that have members are filled
-first. While none of their nodes is known, nobody joins them in a domain that all must share.
+Order: on each level, try the domains that admit the whole group by plain sums (`scheduler.cycle.groups.member_room`),
+the smallest first. On the widest level, finally try those that admit at least the needed members, the largest first. If
+no narrower domain admits the group, fill the tried domain with as few narrower domains as possible, one after another,
+and each of these likewise. Consecutive ranks are then together on every level. Of equally few domains, choose those
+with the least room left over.
 
-What it costs: some arrays over all nodes for each shape of members and level.
+Correctness: each tried domain is evaluated exactly. While members are placed, only the domains that contain them count:
+the narrowest level that they share, and wider levels, where the narrower domains that have members are filled first.
+While none of their nodes is known, no member joins them in a domain that all must share.
+
+Cost: some arrays over all nodes for each shape of members and each level.
 """
 
 from collections import Counter
@@ -31,19 +33,19 @@ from scheduler.cache.node_columns import Flags, NodeColumns, Rows
 from scheduler.cycle.groups.group_demand import GroupDemand
 from scheduler.cycle.groups.member_room import MemberRoom
 
-# What no node has: a label's value may be empty, and has no slash.
+# No node has this value: a label's value may be empty, and contains no slash.
 _NO_VALUE = "/"
 
 
 @dataclass(frozen=True, slots=True)
 class Domain:
-    """The nodes with these values of some labels, the narrowest level first; no labels: the whole cluster."""
+    """The nodes with these values of some labels, the narrowest level first; without labels the whole cluster."""
 
     labels: tuple[tuple[str, str], ...] = ()
 
     @property
     def text(self) -> str:
-        """Return the domain in words; empty for the whole cluster, and for no node at all."""
+        """Return the domain as text; empty for the whole cluster and for no node."""
         if not self.labels or self.labels[0][1] == _NO_VALUE:
             return ""
         return f"{self.labels[0][0]} {self.labels[0][1]!r}"
@@ -74,7 +76,7 @@ def _no_parts() -> Sequence[Flags]:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Place members in a domain, at least ``wanted`` of them; ``parts`` returns the narrower domains to fill first."""
+    """Place at least ``wanted`` members in a domain; ``parts`` returns the narrower domains to fill first."""
 
     domain: Domain
     wanted: int
@@ -82,7 +84,7 @@ class Target:
 
 
 def targets(demand: GroupDemand, room: MemberRoom, cache: Cache) -> Iterator[Target]:
-    """Yield what to try, in order, at least one target."""
+    """Yield the targets to try in order, at least one."""
     nodes, group, min_members, count = cache.nodes, demand.group, demand.needed, len(demand.members)
     levels = _levels(group)
     anchors = [nodes.row_of[assigned_pod.node] for assigned_pod in demand.placed if assigned_pod.node in nodes.row_of]
@@ -100,7 +102,7 @@ def targets(demand: GroupDemand, room: MemberRoom, cache: Cache) -> Iterator[Tar
         if keys[0] == group.within:
             if min_members < count:
                 yield from map(partial(level.target, count=min_members), level.largest(min_members))
-            # For the reasons of its nodes: no domain may be large enough.
+            # Its nodes give the reasons: possibly no domain is large enough.
             first = next(level.largest(0), None)
             yield Target(_empty_domain(group), min_members) if first is None else level.target(first, min_members)
     if not group.within:
@@ -108,7 +110,7 @@ def targets(demand: GroupDemand, room: MemberRoom, cache: Cache) -> Iterator[Tar
 
 
 def domains_within(group: Group, placed_on: Sequence[str], cache: Cache) -> Iterator[Domain]:
-    """Yield the domains that may hold a group, whatever they have left; the placed members' one if there are any."""
+    """Yield the domains that may hold a group, whatever room they have; if members are placed, only their domain."""
     if not group.within:
         yield EVERYWHERE
         return
@@ -125,12 +127,12 @@ def domains_within(group: Group, placed_on: Sequence[str], cache: Cache) -> Iter
 
 
 def _empty_domain(group: Group) -> Domain:
-    """Return a domain without a node: where no node has the label, or those of all placed members are gone."""
+    """Return a domain without nodes: no node has the label, or the nodes of all placed members are gone."""
     return Domain(((group.within, _NO_VALUE),))
 
 
 def _levels(group: Group) -> list[tuple[str, ...]]:
-    """Return the labels of each level, its own first, from narrow to wide."""
+    """Return the labels of each level from narrow to wide; the level's own label is first."""
     keys = (*(key for key in group.prefer if key != group.within), *((group.within,) if group.within else ()))
     return [keys[index:] for index in range(len(keys))]
 
@@ -143,9 +145,9 @@ def _shared_domains(
     min_members: int,
     parts: Callable[[Sequence[tuple[str, ...]], Domain], Sequence[Flags]] = lambda _levels, _domain: (),
 ) -> Iterator[Target]:
-    """Yield the domains that the placed members share, from narrow to wide; ``parts`` are those to fill first in one.
+    """Yield the domains that the placed members share, from narrow to wide.
 
-    It is given the narrower levels, and the domain.
+    ``parts`` takes the narrower levels and the domain, and returns the domains to fill first.
     """
     levels = _levels(group)
     for number, keys in enumerate(levels):
@@ -155,14 +157,14 @@ def _shared_domains(
             domain = Domain(values[0])
             yield Target(domain, min_members if is_last else count, partial(parts, levels[:number], domain))
         elif is_last:
-            # Labels have changed since: where most of the members are.
+            # Labels have changed since then: choose the domain with most members.
             yield Target(Domain(max(sorted(set(values)), key=values.count)), min_members)
     if not group.within:
         yield Target(EVERYWHERE, min_members, partial(parts, levels, EVERYWHERE))
 
 
 def _lacks_label(values: Sequence[tuple[str, str]], group: Group) -> bool:
-    """Return whether a row is in no domain of a level: it has not the level's own label, or that of ``within``."""
+    """Return whether a row is in no domain of a level because it lacks the level's label or that of ``within``."""
     return values[0][1] == _NO_VALUE or (bool(group.within) and values[-1][1] == _NO_VALUE)
 
 
@@ -175,9 +177,10 @@ def _parts_beside(
     levels: Sequence[tuple[str, ...]],
     domain: Domain,
 ) -> Sequence[Flags]:
-    """Return the parts of a domain to fill beside placed members: first the domains that have some, narrow ones first.
+    """Return the parts of a domain to fill when some members are placed: first the domains that have members, narrow
+    ones first.
 
-    Those with the most members come first, and then the fewest of the others.
+    Domains with most members come first; then the fewest other domains.
     """
     parts, level = list[Flags](), None
     for keys in levels:
@@ -197,7 +200,7 @@ def _values(nodes: NodeColumns, keys: Sequence[str], row: int) -> tuple[tuple[st
 
 
 class _Level:
-    """The domains of a level, the smallest first: how many members each admits, and its rows."""
+    """The domains of one level with the number of members that each admits and its rows, the smallest first."""
 
     def __init__(
         self,
@@ -211,7 +214,7 @@ class _Level:
         rows = nodes.all_rows()
         for key in {keys[0], within or keys[0]}:
             rows = rows[nodes.label(key).ids[rows] > 0]
-        # One number for the values of all labels together: there are never as many rows as 64 bits hold.
+        # One number encodes the values of all labels: there are always fewer rows than 2^64.
         numbers: NDArray[np.int64] = np.zeros(len(rows), np.int64)
         for index, key in enumerate(keys):
             if index > 1:
@@ -221,7 +224,7 @@ class _Level:
         kinds, first, domain_of_row = np.unique(numbers, return_index=True, return_inverse=True)
         zeros: Amounts = np.zeros(len(kinds), np.int64)
         admits = room.of_all(rows, domain_of_row, len(kinds)) if room is not None else zeros
-        # Of equal ones the first row decides.
+        # Of equal domains the first row decides.
         order = np.lexsort((rows[first], admits))
         self._room, self._rows, self._domain_of_row, self._kinds = room, rows, domain_of_row, order
         self._first: Rows = rows[first][order]
@@ -229,17 +232,17 @@ class _Level:
 
     @cached_property
     def _admits_any(self) -> Amounts:
-        """How many of the group's members each domain admits if others are left out."""
+        """How many of the group's members each domain admits if other members are left out."""
         if self._room is None:
             return self._admits
         return self._room.of_any(self._rows, self._domain_of_row, len(self._kinds))[self._kinds]
 
     def at_least(self, count: int) -> Iterator[int]:
-        """Yield the domains that admit so many members, the smallest first."""
+        """Yield the domains that admit this many members, the smallest first."""
         yield from range(int(np.searchsorted(self._admits, count)), len(self._admits))
 
     def largest(self, count: int) -> Iterator[int]:
-        """Yield the domains that admit so many members of any kind, those of the most first."""
+        """Yield the domains that admit this many members of any shape, the largest first."""
         order = np.argsort(self._admits_any, kind="stable")
         yield from order[self._admits_any[order] >= count][::-1].tolist()
 
@@ -252,9 +255,9 @@ class _Level:
         return Target(self.domain(number), count, partial(self._narrower.parts, self._flags(number), count))
 
     def parts(self, inside: Flags | None, count: int) -> list[Flags]:
-        """Return the domains to fill one after another by so many members, each behind the narrower ones in it.
+        """Return the domains to fill one after another with this many members, each after the narrower domains in it.
 
-        These are the fewest of those inside a wider domain, if given.
+        If ``inside`` is given, these are the fewest domains within that wider domain.
         """
         parts = list[Flags]()
         for number, share in self._fewest(inside, count):
@@ -264,9 +267,11 @@ class _Level:
         return parts
 
     def _fewest(self, inside: Flags | None, count: int) -> Iterator[tuple[int, int]]:
-        """Yield the fewest domains that admit so many members, or all if none do, the largest first, with their shares.
+        """Yield the fewest domains that admit this many members, or all if none suffice, the largest first, with their
+        shares.
 
-        Of as many each is the smallest that leaves enough for the rest: the one that just fits comes before others.
+        Each one is the smallest that leaves enough room for the rest, so a domain that fits exactly comes before
+        others.
         """
         numbers = np.argsort(self._admits_any, kind="stable")
         numbers = numbers[self._admits_any[numbers] > 0]

@@ -1,8 +1,8 @@
-"""How long a decision about a group goes on before events are taken in, and before others are decided about. Pure.
+"""Limit how long a group decision runs before events are processed, and before other pods are scheduled. Pure.
 
-A group may be tried in many topology domains, member by member. What a decision does is counted, not timed, so that
-equal clusters give equal decisions. The unit is a look at a node, some 0.15 us. A turn ends, so that events are taken
-in; a slice ends, so that others have their turn, if any wait.
+A group may be tried in many topology domains, member by member. The budget counts work and not time, so equal clusters
+give equal decisions. The unit is the evaluation of one node, about 0.15 µs. At the end of a turn, events are processed.
+At the end of a slice, other pods and groups have their turn, if any wait.
 """
 
 from scheduler.cycle.cycle import RecordPhase, ignore_phase
@@ -10,25 +10,25 @@ from scheduler.cycle.placement_budget import A_DECISION, PlacementBudget
 from scheduler.kube.pod_info import PodInfo
 from scheduler.placement.place import SEARCHED_AT_ONCE
 
-# A group has so many times the steps of a pod to search for VFs.
+# A group has this many times the steps of a single pod to search for VFs.
 _STEPS = 8
-# What costs how many looks: a member before any node is looked at, a step of a search for VFs, all nodes by one shape
-# of members, a label that each node has a value of, a dry run, a value that is judged for the first time (as the PFs of
-# a node are by a request), and a member that is put where its node is known.
+# Costs in units of one node: a member before any node is evaluated, a step of a search for VFs, all nodes for one shape
+# of members, a label that every node has a value of, a dry run, a value that is evaluated for the first time (such as
+# the PFs of a node for a request), and a member that is put on a known node.
 _A_MEMBER, _A_STEP, _A_SHAPE, _A_COLUMN, _A_DRY_RUN, _A_VALUE, _A_MOVE = 1_000, 8, 4, 10, 700, 250, 150
-# Members that one turn tries at the most; a machine with smaller portions has smaller slices too.
+# Maximum number of members that one turn tries. A machine with smaller turns also has smaller slices.
 MEMBERS_A_TURN = 16
-# Some 15 ms.
+# About 15 ms.
 A_TURN = 100_000
 VALUES_A_TURN = A_TURN // _A_VALUE
-# Before a slice has ended so much must be done. The first is short: many groups may come at once, and most take less.
+# Work before the end of a slice. The first slice is short: many groups may arrive at once, and most need less.
 FIRST_SLICE, LATER_SLICE = 2 * A_TURN, 8 * A_TURN
 
 
 class GroupBudget:
-    """What one decision may do in one turn and in one slice; ``placement`` is what it may search for VFs.
+    """What one decision may do in one turn and in one slice; ``placement`` limits its searches for VFs.
 
-    ``is_exclusive``: it has been overtaken by changes a few times, and others wait until it ends, for a while.
+    ``is_exclusive``: changes invalidated the decision several times, and others wait until it ends, for a limited time.
     """
 
     def __init__(self, portion: int = MEMBERS_A_TURN) -> None:
@@ -48,36 +48,36 @@ class GroupBudget:
         self._value_count = self.placement.value_count
 
     def renew_placement(self) -> None:
-        """Search for VFs with as many steps again: members are tried without some pods."""
+        """Restore the full number of search steps, to try members again without some pods."""
         self._charge_values()
         self.placement = _placement_budget()
         self._value_count = self.placement.value_count
 
     def begin_slice(self) -> None:
-        """Begin another slice than the first."""
+        """Start a slice after the first one."""
         self._of_slice, self._slice = 0, self._later_slice
 
     def charge_member(self, member: PodInfo, nodes: int, steps: int) -> None:
-        """Count a member that was tried on so many nodes, and the steps of the search for its VFs."""
+        """Count a member that was tried on this many nodes, and the steps of the search for its VFs."""
         affinity_info = member.affinity_info
         terms = (affinity_info.required_affinity, affinity_info.required_anti_affinity, affinity_info.preferred)
         self._members_of_turn += 1
         self.charge(_A_MEMBER + nodes * (1 + len(member.spread) + sum(map(len, terms))) + _A_STEP * steps)
 
     def charge_move(self) -> None:
-        """Count a member that was put on its node, or taken off."""
+        """Count a member that was put on a node or removed from it."""
         self.charge(_A_MOVE)
 
     def charge_dry_runs(self, count: int) -> None:
-        """Count dry runs of a search for victims, and what takes as long."""
+        """Count dry runs of a search for victims, or work that takes as long."""
         self.charge(_A_DRY_RUN * count)
 
     def charge_shape(self, nodes: int) -> None:
-        """Count that all nodes were judged by one of the members' shapes."""
+        """Count the evaluation of all nodes for one shape of members."""
         self.charge(_A_SHAPE * (_A_MEMBER + nodes))
 
     def charge_column(self, nodes: int) -> None:
-        """Count a look at a fact of each node."""
+        """Count reading one fact of each node."""
         self.charge(_A_COLUMN * (_A_MEMBER + nodes))
 
     def charge(self, looks: int) -> None:

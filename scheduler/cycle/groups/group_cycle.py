@@ -1,17 +1,17 @@
-"""Decide about a group: all that is needed of it, or nothing. Pure.
+"""Schedule a group: place at least the members that it needs, or none. Pure.
 
-What it is: one generator, which yields between portions and returns one outcome. It places the group on a private
-snapshot (`scheduler.cycle.groups.group_placement`); the live cache holds no member before the commit. The commit judges
-again what may have changed: members on nodes that have, and all members if something has that rules read across
-nodes. What still holds is carried out, even if something better exists by now. Otherwise a fresh snapshot is taken, and
-only the members that do not hold are placed again. After three such rounds nobody else is decided about, for a while
-(`GroupBudget.is_exclusive`): large groups do not starve beside pods that come and go.
+Method: one generator that yields between turns and returns one outcome. It places the group on a private snapshot
+(`scheduler.cycle.groups.group_placement`); the live cache holds no member before the commit. The commit evaluates again
+what may have changed: members on changed nodes, or all members if a fact changed that rules read across nodes. Places
+that are still valid are kept, even if better ones exist by now. Otherwise the cycle takes a fresh snapshot and places
+only the invalid members again. After three such rounds others wait for a limited time (`GroupBudget.is_exclusive`), so
+that large groups do not starve while single pods come and go.
 
-Why it is right: between the last look at what has changed and the commit nothing happens, because both are in one turn.
-A member that is judged again is judged by all filters, on a snapshot with all members before it. A member that goes or
-changes ends the decision: the caller closes the generator, and nothing of it is left.
+Correctness: the last check for changes and the commit are in one turn, so nothing happens between them. A member is
+evaluated again with all filters, on a snapshot that has all members before it. If a member is deleted or changed, the
+caller closes the generator, and nothing of the decision remains.
 
-What it costs: a snapshot for each round, and what a pod costs for each member; in the commit for few of them.
+Cost: a snapshot for each round, and for each member the cost of a pod; the commit evaluates only a few members.
 """
 
 from collections.abc import Hashable, Iterator
@@ -34,18 +34,18 @@ from scheduler.cycle.nominations import NominatedPods
 from scheduler.cycle.refusals import Among
 from scheduler.kube.pod_info import PodInfo
 
-# Rounds after which others wait, and after which the group is tried later.
+# Number of rounds after which others wait, and after which the group is tried later.
 _ROUNDS, _MOST_ROUNDS = 3, 12
 
 
 class GroupCycle:
-    """Decides about groups on snapshots of the live cache."""
+    """Schedules groups on snapshots of the live cache."""
 
     def __init__(self, cache: Cache, scheduling_cycle: SchedulingCycle, nominated_pods: NominatedPods) -> None:
         self._cache, self._cycle, self._nominated_pods = cache, scheduling_cycle, nominated_pods
 
     def decide(self, demand: GroupDemand, budget: GroupBudget) -> Steps[GroupPlacement | GroupUnschedulable]:
-        """Decide about a group, turn by turn; the members of a placement are assumed in the live cache."""
+        """Schedule a group, turn by turn; the live cache assumes the members of the result."""
         if (refusal := too_many_shapes(demand)) is not None:
             return refusal
         yield from self._prepare(demand, budget)
@@ -85,7 +85,7 @@ class GroupCycle:
         return GroupSnapshot(demand, self._cache, self._cycle, self._nominated_pods, only_elsewhere=only_elsewhere)
 
     def _prepare(self, demand: GroupDemand, budget: GroupBudget) -> Steps[None]:
-        """Make the columns of labels, one after another: the snapshot has them too, and the next decision."""
+        """Build the columns of labels, one after another: this snapshot and the next decision both use them."""
         nodes = self._cache.nodes
         for key in dict.fromkeys(_labels(demand)):
             if not nodes.has_label_column(key):
@@ -103,10 +103,11 @@ def _put_back(
     demand: GroupDemand,
     budget: GroupBudget,
 ) -> Steps[DomainPlacement | None]:
-    """Put members where they were, those that are outdated if they still fit there, else in the same domain.
+    """Put members where they were before; outdated ones too if they still fit there, otherwise elsewhere in the same
+    domain.
 
-    Return where all are now, and why one is left over; None if the group is to be placed as a whole again: too few fit,
-    or the others may be where they are because of one that has moved.
+    Return where all are now, and why one is left over. Return None if the whole group must be placed again: too few
+    fit, or the places of others may depend on a member that has moved.
     """
     for uid, bind in old_snapshot.binds.items():
         if uid not in stale_uids:

@@ -1,4 +1,4 @@
-"""What a decision about a group is asked for, as data. Pure."""
+"""The input of a decision about a group, as data. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,10 +12,11 @@ from scheduler.kube.pod_info import PodInfo
 
 @dataclass(frozen=True)
 class GroupDemand:
-    """A group and its waiting ``members`` in their order, of which ``needed`` must be placed.
+    """A group and its waiting ``members`` in order, of which ``needed`` must be placed.
 
-    ``priority`` is the group's, ``placed`` are the members that have a node. ``since`` is the number of the event after
-    which the decision began, or the first one of those that go on where the last has ended: at ``first_domain``.
+    ``priority`` is the group's, and ``placed`` are the members that have a node. ``since`` is the number of the event
+    after which the decision began; a decision that continues an earlier one at ``first_domain`` keeps the number of the
+    first.
     """
 
     group: Group
@@ -28,12 +29,12 @@ class GroupDemand:
 
     @cached_property
     def shapes(self) -> list[PodInfo]:
-        """A member of each shape."""
+        """One member of each shape."""
         return by_shape(self.members)
 
     @cached_property
     def kinds(self) -> list[PodInfo]:
-        """A member of each kind: equal ones have equal rules."""
+        """One member of each kind: members of one kind have equal rules."""
         return list(distinct(self.members))
 
     @cached_property
@@ -45,9 +46,9 @@ class GroupDemand:
         return by_size(self.members)
 
     def orders(self, wanted: int) -> list[Sequence[PodInfo]]:
-        """Return the members in the orders in which they are tried, if so many of them must be placed."""
+        """Return the members in each order in which to try them if this many must be placed."""
         if len(self.shapes) == 1:
             return [self.members]
         orders = [self._by_size, self.members]
-        # Of what is small the most fit.
+        # Small members first: most of them fit.
         return [*orders, self._by_size[::-1]] if wanted < len(self.members) else orders

@@ -1,13 +1,14 @@
-"""Place a group on a snapshot: at least as many of its members as are needed, or why there is no room. Pure.
+"""Place a group on a snapshot: at least the needed members, or report why there is no room. Pure.
 
-What it is: members are counted on their nodes in the snapshot one after another, each where the ordinary cycle puts it
-beside those before it. So all rules hold among them, exact VFs included. They are tried in one topology domain after
-another (`scheduler.cycle.groups.domains`), and in each on one choice of networks after another
-(`scheduler.cycle.groups.rails`): the largest first; if then too few fit, in their order; and in the end, if not all are
-needed, the smallest first. Of the attempts in a domain in which enough fit, the one that places the most counts.
+Method: members are put on nodes of the snapshot one after another. The ordinary cycle chooses each node with all
+earlier members present, so all rules hold among members, including exact VFs. Topology domains are tried one after
+another (`scheduler.cycle.groups.domains`), and in each domain one choice of networks after another
+(`scheduler.cycle.groups.rails`). Each is tried with the largest members first. If too few fit, it is tried in the
+members' own order, and finally, if not all are needed, with the smallest first. Of the successful attempts in a domain,
+the one that places most members wins.
 
-What it costs: a member costs what a pod costs. After one that fits nowhere, its equals are not tried. `_MAX_ATTEMPTS`
-bounds all domains together. A decision that has tried as many leaves the rest to the next one.
+Cost: each member costs as much as a pod. After one fits nowhere, equal members are not tried. `_MAX_ATTEMPTS` limits
+all domains together; the next decision continues where this one stopped.
 """
 
 from collections import deque
@@ -35,10 +36,11 @@ from scheduler.cycle.placement_budget import TurnSpent
 from scheduler.cycle.refusals import Among
 from scheduler.kube.pod_info import PodInfo
 
-# Members that one decision tries in all topology domains together: some seconds. And to place more than are needed.
+# Number of members that one decision tries in all topology domains together (some seconds), and to place more than
+# needed.
 _MAX_ATTEMPTS, _MAX_EXTRA_ATTEMPTS = 20_000, 2_000
 Outcome = TypeVar("Outcome")
-# What goes on in portions: events are taken in between two of them.
+# Generators that yield between turns, so that events can be processed.
 Steps = Generator[None, None, Outcome]
 
 
@@ -52,9 +54,9 @@ class DomainPlacement:
 
 @dataclass(frozen=True, slots=True)
 class _TargetOutcome:
-    """What came of a domain: how many members were tried, and where they are, or why too few fit.
+    """The result for a domain: how many members were tried, and their places or the reason why too few fit.
 
-    ``is_cut`` if not all was tried.
+    ``is_cut``: not everything was tried.
     """
 
     target: Target
@@ -65,7 +67,7 @@ class _TargetOutcome:
 
 
 class _LazySums:
-    """The sums of what the networks have left, read when they are first needed: mostly they are not."""
+    """Sums of the free VFs and Mb/s by network, computed when first needed; mostly they are not."""
 
     def __init__(self, snapshot: GroupSnapshot, demand: GroupDemand, rows_of_shapes: Sequence[Rows]) -> None:
         self._nodes, self._rows_of_shapes, self._members = snapshot.cache.nodes, rows_of_shapes, demand.members
@@ -76,7 +78,7 @@ class _LazySums:
         return NetworkSums(self._nodes.size, requests_of(self._members))
 
     def read(self, budget: GroupBudget) -> Steps[None]:
-        """Read them while no member is on its node."""
+        """Compute the sums while no member is on its node."""
         if self._is_read:
             return
         self._is_read = True
@@ -104,7 +106,7 @@ def place_group(
 
 
 def place_member(snapshot: GroupSnapshot, member: PodInfo, among: Among | None, budget: GroupBudget) -> Steps[Decision]:
-    """Decide where a member goes in the snapshot, beside those that are there."""
+    """Choose a member's node in the snapshot, with the members that are already there."""
     while True:
         if budget.turn_is_over:
             yield
@@ -118,7 +120,7 @@ def place_member(snapshot: GroupSnapshot, member: PodInfo, among: Among | None, 
 
 
 def _passing_rows(snapshot: GroupSnapshot, demand: GroupDemand, budget: GroupBudget) -> Steps[list[Rows]]:
-    """Return the rows that each shape of members passes, each judged by itself."""
+    """Return the rows that pass for each shape of members, each row evaluated by itself."""
     rows_of_shapes = list[Rows]()
     for member in demand.shapes:
         while True:
@@ -134,10 +136,10 @@ def _passing_rows(snapshot: GroupSnapshot, demand: GroupDemand, budget: GroupBud
 
 
 def _all_targets(snapshot: GroupSnapshot, demand: GroupDemand, passing_rows: Sequence[Rows]) -> Iterator[Target]:
-    """Yield where to try the group, in order."""
+    """Yield the targets to try, in order."""
     room = MemberRoom(demand.members, demand.shapes, passing_rows, snapshot.cache.nodes)
     if not demand.placed and (key := together_by(demand.members)):
-        # The first member that is placed binds the others to where it is.
+        # The first placed member determines the domain of the others.
         yield from targets(replace(demand, group=_within(demand.group, key)), room, snapshot.cache)
     yield from targets(demand, room, snapshot.cache)
 
@@ -152,7 +154,9 @@ def _within(group: Group, key: str) -> Group:
 def _try_targets(
     snapshot: GroupSnapshot, demand: GroupDemand, budget: GroupBudget, passing_rows: Sequence[Rows], sums: _LazySums
 ) -> Steps[DomainPlacement | GroupUnschedulable]:
-    """Try one domain after another, from the demand's first one on; from the first of all if there are fewer now."""
+    """Try one domain after another, starting at the demand's first domain, or at the first of all if there are fewer
+    now.
+    """
     best, count = None, 0
     for first in dict.fromkeys((demand.first_domain, 0)):
         targets_in_order = enumerate(_all_targets(snapshot, demand, passing_rows))
@@ -167,7 +171,7 @@ def _try_targets(
             if outcome.shortage is not None and (best is None or _is_better_reason(outcome, best)):
                 best = outcome
             if outcome.is_cut and best is not None:
-                # If this one alone has taken all that a decision may try, the next one goes on behind it.
+                # If this domain alone has used all attempts, the next decision continues after it.
                 go_on_from = number if number > first else next((later for later, _ in targets_in_order), 0)
                 return replace(_shortage(best), is_cut=True, go_on_from=go_on_from, comes_again=bool(go_on_from))
         if best is not None:
@@ -177,7 +181,7 @@ def _try_targets(
 
 
 def _is_better_reason(outcome: _TargetOutcome, best: _TargetOutcome) -> bool:
-    """Return whether a try says more of why the group waits: more members fit, or as many in a wider domain."""
+    """Return whether a result explains better why the group waits: more members fit, or as many in a wider domain."""
     label_count, best_label_count = len(outcome.target.domain.labels), len(best.target.domain.labels)
     return (_shortage(outcome).fitting, -label_count) > (_shortage(best).fitting, -best_label_count)
 
@@ -190,7 +194,7 @@ def _shortage(outcome: _TargetOutcome) -> GroupUnschedulable:
 def _try_target(
     snapshot: GroupSnapshot, demand: GroupDemand, target: Target, budget: GroupBudget, sums: _LazySums, limit: int
 ) -> Steps[_TargetOutcome]:
-    """Make one attempt after another in a domain until all members fit; then the one again in which the most did."""
+    """Make attempts in a domain until all members fit; then repeat the one that placed most."""
     outcome = _TargetOutcome(target)
     best, best_fitting, extra_count = None, target.wanted - 1, 0
     for members in _attempts(snapshot, demand, target, sums):
@@ -214,7 +218,7 @@ def _try_target(
         yield from _take_all_off(snapshot, budget)
     if best is None:
         return outcome
-    # Nothing changes in a snapshot: the same members go to the same nodes.
+    # Nothing changes in a snapshot: the same members go to the same nodes again.
     refusals, _ = yield from _fill(snapshot, best, target, demand.group.within, budget)
     return replace(outcome, placement=_placement(snapshot, target, refusals))
 
@@ -225,7 +229,7 @@ def _placement(snapshot: GroupSnapshot, target: Target, refusals: Refusals) -> D
 
 
 def _take_all_off(snapshot: GroupSnapshot, budget: GroupBudget) -> Steps[None]:
-    """Take all members off the snapshot."""
+    """Remove all members from the snapshot."""
     for uid in list(snapshot.binds):
         if budget.turn_is_over:
             yield
@@ -236,9 +240,9 @@ def _take_all_off(snapshot: GroupSnapshot, budget: GroupBudget) -> Steps[None]:
 def _attempts(
     snapshot: GroupSnapshot, demand: GroupDemand, target: Target, sums: _LazySums
 ) -> Iterator[Sequence[PodInfo] | None]:
-    """Yield the members as they are tried in a domain: on each choice of networks in each order.
+    """Yield the members to try in a domain: each choice of networks, in each order.
 
-    None comes before the sums are first needed.
+    Yield None before the sums are first needed.
     """
     nodes, orders = snapshot.cache.nodes, demand.orders(target.wanted)
     if demand.group.rails != "same":
@@ -255,7 +259,7 @@ def _attempts(
 
 
 def _nominated_members(snapshot: GroupSnapshot, demand: GroupDemand, inside: Rows) -> list[AssignedPod]:
-    """Return the members that are nominated to nodes of a domain, as they are counted there."""
+    """Return the members that are nominated to nodes of a domain, with the VFs that are reserved for them."""
     row_of, rows = snapshot.cache.nodes.row_of, frozenset(inside.tolist())
     nominations = filter(None, (snapshot.nominated_pods.of(member.uid) for member in demand.members))
     return [nomination.assigned for nomination in nominations if row_of.get(nomination.node, -1) in rows]
@@ -264,9 +268,9 @@ def _nominated_members(snapshot: GroupSnapshot, demand: GroupDemand, inside: Row
 def _fill(
     snapshot: GroupSnapshot, members: Sequence[PodInfo], target: Target, within: str, budget: GroupBudget
 ) -> Steps[tuple[Refusals, int]]:
-    """Place members in a domain as far as they fit, if enough can; return why others do not, and how many were tried.
+    """Place as many members in a domain as fit, if enough can; return why others do not fit, and how many were tried.
 
-    They fill its parts one after another: who fits in none of these goes anywhere.
+    The parts of the domain are filled one after another. Members that fit in none of them go anywhere in the domain.
     """
     nodes, refusals = snapshot.cache.nodes, dict[Hashable, Unschedulable]()
     among, parts = among_rows(target, within, nodes), deque(map(Among, target.parts()))

@@ -1,7 +1,7 @@
-"""Why a group is not placed, or some of its members are left over, and what can help. Pure.
+"""Explain why a group, or some of its members, is not placed, and which events can help. Pure.
 
-What it takes: members that are on their nodes in a snapshot, and why others are not. What it returns: what the group
-hangs on, in the domain where the most members fit, with the events that can help any of them.
+Input: the members that are on their nodes in a snapshot, and why others are not. Output: the reason in the domain where
+most members fit, with the events that can help any of them.
 """
 
 from collections.abc import Hashable, Mapping, Sequence
@@ -21,12 +21,12 @@ from scheduler.cycle.placement_budget import PlacementBudget, TurnSpent
 from scheduler.cycle.refusals import Among
 from scheduler.kube.cluster_event import ANY_EVENT, LEAVING, NO_EVENT, ClusterEvent
 
-# Why members do not fit, one of each kind.
+# Why members do not fit, for one member of each kind.
 Refusals = Mapping[Hashable, Unschedulable]
 
 
 def too_many_shapes(demand: GroupDemand) -> GroupUnschedulable | None:
-    """Return why a group is not decided about; None if it is."""
+    """Return why a group with too many shapes is not scheduled; None if it has few enough."""
     if (count := len(demand.shapes)) <= MOST_SHAPES:
         return None
     reason = f"its members make {count} different requests; the limit is {MOST_SHAPES}"
@@ -34,14 +34,14 @@ def too_many_shapes(demand: GroupDemand) -> GroupUnschedulable | None:
 
 
 def overtaken(demand: GroupDemand) -> GroupUnschedulable:
-    """Return that the cluster changed faster than the group was decided about."""
+    """Return that the cluster changed faster than the group could be scheduled."""
     reason = "the cluster changed too often while the group was scheduled"
     refusal = Unschedulable(demand.members[0], reason, ANY_EVENT, {"v": 1})
     return GroupUnschedulable(0, demand.needed, refusal, comes_again=True)
 
 
 def left_over(snapshot: GroupSnapshot, target: Target, refusals: Refusals) -> Unschedulable | None:
-    """Return why members are left over beside those that are placed; None if none are."""
+    """Return why further members are not placed; None if all are placed."""
     refusal = _first(snapshot, target, refusals)
     if refusal is None:
         return None
@@ -62,9 +62,10 @@ def shortage_of(snapshot: GroupSnapshot, demand: GroupDemand, target: Target, re
 def of_all_domains(
     snapshot: GroupSnapshot, demand: GroupDemand, best: GroupUnschedulable, budget: PlacementBudget
 ) -> GroupUnschedulable:
-    """Return why a member fits in no domain, where none does: the domain that was tried is like any other one.
+    """Return why a member fits in no domain, if no member fits anywhere: the tried domain then represents all of them.
 
-    Unless its domain is given by placed members, or it would fit on other networks than those that were tried.
+    This does not apply if placed members determine the domain, or if the member would fit on networks that were not
+    tried.
     """
     label, member = demand.group.within, best.refusal.pod_info
     if best.fitting or not best.where or not label or demand.placed:
@@ -78,13 +79,13 @@ def of_all_domains(
     except TurnSpent:
         return best
     if not isinstance(decision, Unschedulable):
-        # It fits in a domain that has no room for as many as are needed.
+        # It fits, but in a domain that has too little room for the group.
         return best
     return replace(best, refusal=_hanging_on(decision, best.wanted, np.flatnonzero(inside), (), nodes), where="")
 
 
 def with_events_of_all(snapshot: GroupSnapshot, demand: GroupDemand, refusal: Unschedulable) -> Unschedulable:
-    """Return a refusal with the events that can help any member: each could leave its place to another one."""
+    """Return a refusal with the events that can help any member, because a member may free its place for another."""
     group, members = demand.group, demand.members
     is_plain = group.rails is None and not group.within and not group.prefer
     if is_plain and are_interchangeable(members) and not together_by(members):
@@ -92,7 +93,7 @@ def with_events_of_all(snapshot: GroupSnapshot, demand: GroupDemand, refusal: Un
     events = refusal.requeue_on | LEAVING | ClusterEvent.NODE
     members_by_kind = {alike(member): member for member in members}
     if len(members_by_kind) > MOST_SHAPES:
-        # Too many to ask which rules about other pods apply to each.
+        # There are too many members to check which rules about other pods apply to each.
         return replace(refusal, requeue_on=events | ANY_EVENT)
     for member_of_kind in members_by_kind.values():
         events |= snapshot.cycle.events_that_help(member_of_kind)
@@ -100,7 +101,7 @@ def with_events_of_all(snapshot: GroupSnapshot, demand: GroupDemand, refusal: Un
 
 
 def _first(snapshot: GroupSnapshot, target: Target, refusals: Refusals) -> Unschedulable | None:
-    """Return why the first member that fits nowhere does not; None if there is none."""
+    """Return why the first member that fits nowhere does not fit; None if all fit."""
     refusal = next(iter(refusals.values()), None)
     if refusal is None:
         return None
@@ -112,9 +113,10 @@ def _first(snapshot: GroupSnapshot, target: Target, refusals: Refusals) -> Unsch
 def _hanging_on(
     refusal: Unschedulable, count: int, inside: Rows, placed_on: Sequence[str], nodes: NodeColumns
 ) -> Unschedulable:
-    """Return a refusal with what the group hangs on: the member, and nodes, first those that hold none of it.
+    """Return a refusal that names the member and the nodes that block the group, first nodes without members of the
+    group.
 
-    ``inside`` are the rows on which members were tried, ``wanted`` is how many must be placed.
+    ``inside`` are the rows on which members were tried, and ``wanted`` is how many must be placed.
     """
     placed_rows = [nodes.row_of[node] for node in placed_on]
     free = inside[~np.isin(inside, placed_rows)]

@@ -1,7 +1,7 @@
-"""The cluster of one moment, private to a decision about a group, with the members that the decision has placed. Pure.
+"""A private snapshot of the cluster for one group decision, with the members that the decision has placed. Pure.
 
-A search for victims also removes other pods from it. Nothing of it is in the live cache. `changed_nodes` says what has
-changed there since.
+A search for victims also removes other pods from it. Nothing of it is in the live cache. `changed_nodes` returns what
+has changed in the live cache since.
 """
 
 from collections.abc import Collection, Iterable, Sequence, Set
@@ -16,9 +16,9 @@ from scheduler.kube.pod_info import PodInfo
 
 
 class GroupSnapshot:
-    """A snapshot of the live cache and of the nominations; ``cycle`` decides on it.
+    """A snapshot of the live cache and of the nominations; ``cycle`` schedules on it.
 
-    With ``only_elsewhere`` on no node that has just refused such a member.
+    With ``only_elsewhere``, ``cycle`` excludes nodes that have just refused such a member.
     """
 
     def __init__(
@@ -40,25 +40,25 @@ class GroupSnapshot:
         self._volume_changes = self.cache.volumes.changes
         # The members that were put on nodes, by uid.
         self.binds: dict[str, Bind] = {}
-        # The pods that were removed, as they were counted, by uid.
+        # The removed pods with the amounts that they had, by uid.
         self._removed: dict[str, AssignedPod] = {}
 
     def put_on(self, bind: Bind) -> None:
-        """Count a member on its node."""
+        """Add a member to its node."""
         self.cache.assume(bind.assigned, 0.0)
         if bind.plan is not None:
             self.cache.volumes.assume(bind.pod_info.uid, bind.plan, is_tried=True)
         self.binds[bind.pod_info.uid] = bind
 
     def take_off(self, uid: str) -> None:
-        """Count a member on no node any more."""
+        """Remove a member from its node."""
         bind = self.binds.pop(uid)
         self.cache.take_off(bind.assigned)
         if bind.plan is not None:
             self.cache.volumes.forget(uid)
 
     def remove(self, assigned_pods: Iterable[AssignedPod]) -> None:
-        """Count pods no longer that others may leave for; those that are not counted here are left out."""
+        """Remove pods that may be victims; pods that are not in the snapshot are skipped."""
         for assigned_pod in assigned_pods:
             counted = self.cache.assigned_on(assigned_pod.node, assigned_pod.uid)
             if counted is not None:
@@ -66,16 +66,16 @@ class GroupSnapshot:
                 self._removed[counted.uid] = counted
 
     def restore(self, assigned_pods: Iterable[AssignedPod]) -> None:
-        """Count removed pods again."""
+        """Add removed pods again."""
         for assigned_pod in assigned_pods:
             removed = self._removed.pop(assigned_pod.uid, None)
             if removed is not None:
                 self.cache.put_back(removed)
 
     def outdated(self, members: Collection[PodInfo]) -> list[str]:
-        """Return which of the placed members are to be judged again: those on nodes that have changed, or all.
+        """Return the placed members that must be evaluated again: those on changed nodes.
 
-        All, if something has changed in the live cache that rules read across nodes.
+        Return all of them if a fact changed in the live cache that rules read across nodes.
         """
         if self._rules_read_changes(members):
             return list(self.binds)
@@ -95,16 +95,16 @@ class GroupSnapshot:
         return bool(self._live.pod_counts.anti_affinity_terms.row_counts) or any(map(_reads_labels, members))
 
     def changed_nodes(self) -> Set[str]:
-        """Return the nodes that have changed in the live cache, or where room is kept for other pods now."""
+        """Return the nodes that changed in the live cache, or on which nominations changed."""
         names = self.cache.nodes.names
         node_names = {names[row] for row in self._live.nodes.changes.since(self._end) if row < len(names)}
-        # Room is kept for others that was free, or is free that was kept.
+        # Room has been reserved for other pods, or is no longer reserved.
         old_rooms, new_rooms = self._nominated_uids(self.nominated_pods), self._nominated_uids(self._live_nominations)
         nodes = old_rooms.keys() | new_rooms.keys()
         return node_names | {node for node in nodes if old_rooms.get(node) != new_rooms.get(node)}
 
     def _nominated_uids(self, nominated_pods: NominatedPods) -> dict[str, frozenset[str]]:
-        """Return by node the uids of the nominated pods that any member has to leave room for."""
+        """Return by node the uids of the nominated pods for which any member has to leave room."""
         by_node = nominated_pods.counting_for_group(self._group, self._priority)
         return {node: frozenset(pod.uid for pod in pods) for node, pods in by_node.items()}
 

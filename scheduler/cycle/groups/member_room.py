@@ -1,8 +1,8 @@
-"""How many members of a group rows and topology domains admit, by plain sums. Pure.
+"""Compute how many members of a group rows and topology domains admit, by plain sums. Pure.
 
-A row admits as many of one shape as the tightest of cpu, memory, pods, VFs, Mb/s, other resources and units does. A
-domain admits the group as often as the rows of it admit each shape, and as its resources suffice in sum: members are
-counted as they are mixed in the group. Both are upper bounds: a domain that is left out for them holds fewer in truth.
+A row admits as many members of one shape as its scarcest resource: cpu, memory, pods, VFs, Mb/s, other resources or
+units. A domain admits the group as often as its rows admit each shape, and as its resources suffice in sum; members
+count in the mix of the group. Both are upper bounds, so a domain that is excluded really has too little room.
 """
 
 from collections import Counter
@@ -21,9 +21,9 @@ _MANY = 1 << 30
 
 
 class MemberRoom:
-    """What each row admits of each shape; ``rows_of_shapes`` are the rows that a member of each shape passes.
+    """How many members of each shape each row admits; ``rows_of_shapes`` are the rows that pass for each shape.
 
-    It is read when it is first asked for, which groups without a label to share never do.
+    It is computed when first needed; groups without a label to share never need it.
     """
 
     def __init__(
@@ -40,13 +40,13 @@ class MemberRoom:
 
     @cached_property
     def _rooms(self) -> list[Amounts]:
-        """What each row admits of each shape."""
+        """How many members of each shape each row admits."""
         pairs, is_apart = zip(self._shapes, self._rows_of_shapes, strict=True), HOSTNAME in apart_by(self._members)
         return [_room(member, rows, self._nodes, is_apart=is_apart) for member, rows in pairs]
 
     @cached_property
     def _free_and_demands(self) -> list[tuple[Amounts, Amounts]]:
-        """What the rows have left of each resource, and what each member takes of it."""
+        """The free amount of each resource on the rows, and what each member needs."""
         if len(self._shapes) < 2:
             return []
         mask = np.zeros(self._nodes.size, np.int64)
@@ -58,7 +58,9 @@ class MemberRoom:
         return [(free_of_line, demand) for free_of_line, demand in lines if demand.any()]
 
     def of_any(self, rows: Rows, domain_of_row: Amounts, domains: int) -> Amounts:
-        """Return how many of the group's members each domain admits, if others are left out: the smallest fit best."""
+        """Return how many of the group's members each domain admits if others are left out, by counting the smallest
+        first.
+        """
         counts = np.zeros(domains, np.int64)
         for room, count in zip(self._rooms, self._counts, strict=True):
             counts += np.minimum(_sum_by_domain(domain_of_row, domains, room[rows]), count)
@@ -69,7 +71,7 @@ class MemberRoom:
         return counts
 
     def of_all(self, rows: Rows, domain_of_row: Amounts, domains: int) -> Amounts:
-        """Return how many members each domain admits as they are mixed; ``domain_of_row`` is each row's domain."""
+        """Return how many members in the group's mix each domain admits; ``domain_of_row`` is each row's domain."""
         counts = np.full(domains, _MANY, np.int64)
         for room, count in zip(self._rooms, self._counts, strict=True):
             counts = np.minimum(counts, self._members_for(_sum_by_domain(domain_of_row, domains, room[rows]), count))
@@ -79,15 +81,15 @@ class MemberRoom:
         return counts
 
     def _members_for(self, has: Amounts, amount: int) -> Amounts:
-        """Return for how many members of the group this is enough, where all of them want so much."""
+        """Return for how many members ``has`` is enough, if the whole group needs ``amount``."""
         often, rest = np.divmod(has, amount)
-        # The rest of a group's memory, times its members, is less than 64 bits.
+        # The remainder of a group's memory, times its members, is below 2^64.
         member_count: Amounts = np.minimum(often, _MANY) * self._count + rest * self._count // amount
         return member_count
 
 
 def _room(member: PodInfo, rows: Rows, nodes: NodeColumns, *, is_apart: bool) -> Amounts:
-    """Return how many members of a shape each row admits; a row that one passes admits one."""
+    """Return how many members of a shape each row admits; a row that passes admits at least one."""
     room = np.full(len(rows), 1 if is_apart or member.ports else _MANY, np.int64)
     for free, demand in _amounts(member, rows, nodes):
         room = np.minimum(room, free // demand)
@@ -97,7 +99,7 @@ def _room(member: PodInfo, rows: Rows, nodes: NodeColumns, *, is_apart: bool) ->
 
 
 def _amounts(member: PodInfo, rows: Rows, nodes: NodeColumns) -> Iterator[tuple[Amounts, int]]:
-    """Yield for each resource what the rows have left, and what a member takes."""
+    """Yield for each resource the free amounts of the rows, and the amount that a member needs."""
     yield from ((nodes.free(line, rows), demand) for line, demand in enumerate(needs(member)) if demand)
     for name, demand in member.resources.items():
         if demand and name not in LINES and (scalar := nodes.scalar(name)) is not None:
@@ -108,6 +110,6 @@ def _amounts(member: PodInfo, rows: Rows, nodes: NodeColumns) -> Iterator[tuple[
 
 def _sum_by_domain(domain_of_row: Amounts, domains: int, amounts: Amounts) -> Amounts:
     sums = np.zeros(domains, np.int64)
-    # Bytes of memory of many nodes are more than floating point sums exactly.
+    # Floating point cannot sum bytes of memory of many nodes exactly.
     np.add.at(sums, domain_of_row, amounts)
     return sums

@@ -1,4 +1,4 @@
-"""What the members of a group have in common, and how they differ. Pure."""
+"""Compare the members of a group: what they have in common, and how they differ. Pure."""
 
 from collections import Counter
 from collections.abc import Hashable, Iterator, Sequence
@@ -10,19 +10,19 @@ from scheduler.cache.node_columns import LINE_COUNT, LINES, MBPS, VFS
 from scheduler.kube.pod_info import PodInfo
 from scheduler.kube.selection.affinity import AffinityInfo, Term
 
-# The well-known label of a node's host name: mostly no other node has the same.
+# The well-known label of a node's host name, mostly unique per node.
 HOSTNAME = "kubernetes.io/hostname"
 
 
 def of_priority(pod_info: PodInfo, priority: int) -> PodInfo:
-    """Return a member as it is decided about in a group of this priority, whatever its own is."""
+    """Return a member with the group's priority in place of its own."""
     if pod_info.priority == priority:
         return pod_info
     return msgspec.structs.replace(pod_info, group_priority=priority)
 
 
 def alike(pod_info: PodInfo) -> Hashable:
-    """Return the key of the members of which none fits if one of them does not."""
+    """Return a key; if a member does not fit, no member with the same key does."""
     return pod_info.shape, pod_info.affinity_info, pod_info.spread, pod_info.volumes
 
 
@@ -32,18 +32,18 @@ def distinct(members: Sequence[PodInfo]) -> Iterator[PodInfo]:
 
 
 def are_interchangeable(members: Sequence[PodInfo]) -> bool:
-    """Return whether greedy order places as many of these as any other order does.
+    """Return whether greedy order places as many of these members as any other order does.
 
-    So it is of equal members with one rule about each other at the most. Where they keep apart by a label, each of its
-    domains takes one. Where they spread by one, a domain that takes another member leaves no less room in the others.
-    Where they keep together by one, they are tried in each of its domains (`together_by`). Two rules can be at odds: a
-    place that is as good as others by one of them can be worse by the other.
+    This holds for equal members that have at most one rule about each other. With anti-affinity over a label, each of
+    its domains takes one member. With spreading over a label, a member in one domain leaves no less room in the others.
+    With affinity over a label, members are tried in each of its domains (`together_by`). Two rules can conflict: a
+    place that is as good as others by one rule can be worse by the other.
     """
     return len({alike(member) for member in members}) == 1 and len(_rules(members[0])) < 2
 
 
 def apart_by(members: Sequence[PodInfo]) -> list[str]:
-    """Return the labels of which no two of these may share a value, by rules that they all have."""
+    """Return the labels whose values no two of these members may share, by rules that they all have."""
     kinds = list({member.affinity_info: member for member in members})
     return [
         term.key
@@ -53,7 +53,7 @@ def apart_by(members: Sequence[PodInfo]) -> list[str]:
 
 
 def together_by(members: Sequence[PodInfo]) -> str:
-    """Return a label that all of these must share, wherever the first of them is, by a rule of theirs; else empty."""
+    """Return a label whose value all of these members must share, by a rule of theirs; empty if there is none."""
     kinds = list({member.affinity_info: member for member in members})
     return next(
         (
@@ -70,7 +70,7 @@ def _selects(term: Term, affinity_info: AffinityInfo) -> bool:
 
 
 def reads_other_nodes(pod_info: PodInfo) -> bool:
-    """Return whether pods on other nodes decide where a member may be."""
+    """Return whether pods on other nodes restrict where a member may be."""
     return bool(_rules(pod_info))
 
 
@@ -83,12 +83,12 @@ def _rules(pod_info: PodInfo) -> list[object]:
 
 
 def needs_order(pod_info: PodInfo) -> bool:
-    """Return whether where a member may be depends on which others are placed already, by more than their number."""
+    """Return whether a member's possible places depend on which others are placed already, not only on their number."""
     return is_spread(pod_info) or bool(pod_info.affinity_info.required_affinity)
 
 
 def is_spread(pod_info: PodInfo) -> bool:
-    """Return whether a member has hard topology spread: then the order of equal members counts."""
+    """Return whether a member has hard topology spread constraints, so that the order of equal members matters."""
     return any(constraint.hard for constraint in pod_info.spread)
 
 
@@ -102,14 +102,14 @@ def requests_of(members: Sequence[PodInfo]) -> Counter[PodRequest | None]:
 
 
 def by_shape(members: Sequence[PodInfo]) -> list[PodInfo]:
-    """Return a member of each shape."""
+    """Return one member of each shape."""
     return list({member.shape: member for member in members}.values())
 
 
 def by_size(members: Sequence[PodInfo]) -> list[PodInfo]:
-    """Return members, those that take the most first, and equal ones one after another.
+    """Return the members with the largest first, and equal ones next to each other.
 
-    Those that require others near them come after those that do not: these may be the others.
+    Members with required affinity come after those without, which may be the pods that they require.
     """
     first: dict[Hashable, int] = {}
     for number, pod_info in enumerate(members):
@@ -123,13 +123,13 @@ def by_size(members: Sequence[PodInfo]) -> list[PodInfo]:
 
 
 def _size(pod_info: PodInfo) -> tuple[int, int, int, int]:
-    """Return how much a member takes, VFs first."""
+    """Return a sort key for the size of a member's requests, VFs first."""
     rate = sum(interface.min_tx_rate for interface in pod_info.interfaces)
     return len(pod_info.interfaces), rate, pod_info.resources.get("cpu", 0), pod_info.resources.get("memory", 0)
 
 
 def needs(pod_info: PodInfo) -> list[int]:
-    """Return what a pod takes of each line of the columns."""
+    """Return what a pod needs of each resource column."""
     amounts = [0] * LINE_COUNT
     for name, amount in pod_info.resources.items():
         if name in LINES:

@@ -1,7 +1,7 @@
-"""How many members could have their interfaces on some networks, by plain sums. Pure.
+"""Compute how many members could have their interfaces on given networks, by plain sums. Pure.
 
-For each network and node it is summed what the PFs that are up have left: VFs and Mb/s. A node admits no more members
-than the tightest of these does, so that networks that are left out for it hold too few members in truth too.
+For each network and node, the free VFs and Mb/s of the PFs that are up are summed. A node admits as many members as the
+scarcest of these sums. This is an upper bound, so networks that are excluded really have room for too few members.
 """
 
 from collections import Counter
@@ -14,29 +14,29 @@ from scheduler.cache.column import Amounts
 from scheduler.placement.place import PfCapacity
 from scheduler.placement.vf_accounting import FreeVfs
 
-# Nodes that are looked at between two turns; networks whose sums are kept as arrays over all nodes.
+# Number of nodes that are evaluated between two turns, and of networks whose sums are kept as arrays over all nodes.
 _AT_ONCE, _MAX_ARRAYS = 256, 64
 # The network of each interface.
 Networks = tuple[str, ...]
-# What the PFs of one node have left, by network: VFs and Mb/s.
+# The free VFs and Mb/s of one node's PFs, by network.
 _FreeByNetwork = dict[str, tuple[int, int]]
 
 
 class NetworkSums:
-    """What some nodes have left on each network; each is known by its number."""
+    """The free VFs and Mb/s of some nodes on each network; networks are numbered."""
 
     def __init__(self, size: int, requests: Counter[PodRequest | None]) -> None:
-        """Take the members' requests, each with the number of members that have it."""
+        """Store the members' requests, each with the number of members that have it."""
         self._size, self._count = size, sum(requests.values())
         items = requests.items()
         self._requests = [(request, count) for request, count in items if request is not None and request.interfaces]
         self._nodes: dict[str, list[tuple[int, int, int]]] = {}
         self._arrays: dict[str, tuple[Amounts, Amounts]] = {}
-        # What was read of PFs with equal capacities: nodes of one model share their PFs.
+        # Sums by PF capacities: nodes of one model share their PFs.
         self._free_by_model: dict[tuple[int, tuple[PfCapacity, ...]], _FreeByNetwork] = {}
 
     def add(self, nodes: Iterable[tuple[int, FreeVfs]]) -> Iterator[int]:
-        """Count these nodes; yield how many were looked at, in portions."""
+        """Add these nodes; yield how many were evaluated, in portions."""
         portion = 0
         for number, free_vfs in nodes:
             portion += 1
@@ -52,7 +52,7 @@ class NetworkSums:
         yield portion
 
     def admitted(self, networks: Networks, among: Amounts) -> int:
-        """Return how many members the nodes with these numbers admit whose first interfaces are on these networks."""
+        """Return how many members these nodes admit if the first interfaces are on these networks."""
         member_limit = self._count
         for request, count in self._requests:
             interfaces = request.interfaces[: len(networks)]

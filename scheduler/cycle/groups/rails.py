@@ -1,9 +1,8 @@
-"""On which networks a group's interfaces lie. Pure.
+"""Choose the networks (rails) for a group's interfaces. Pure.
 
-``index``: interface k of every member lies on the k-th network of its node, in natural order over all of the node's
-PFs, those that are down included. ``same``: interface k of all members lies on one network, which is chosen once for
-the group; placed members have chosen it already. Both restrict what a member requests; the decision then goes its
-ordinary way.
+``index``: interface k of every member is on the k-th network of its node, in natural order of all of the node's PFs,
+including those that are down. ``same``: interface k of all members is on one network, which is chosen once for the
+group; placed members determine it. Both restrict the members' requests; then they are scheduled like all requests.
 """
 
 import itertools
@@ -24,19 +23,20 @@ from scheduler.cycle.groups.group_demand import GroupDemand
 from scheduler.cycle.groups.network_sums import Networks
 from scheduler.kube.pod_info import PodInfo
 
-# Choices of networks that are tried in each topology domain; the first ones, which are tried in any case; and those of
-# which it is judged how many members they admit.
+# Number of choices of networks to try in each topology domain, of those that are tried in any case, and of those for
+# which the number of admitted members is computed.
 _MOST_CHOICES, _SAFE_CHOICES, _MAX_CHECKS = 32, 2, 128
-# Networks that are put in natural order: for 40,000 it takes 150 ms.
+# Maximum number of networks to sort in natural order: 40,000 take 150 ms.
 _MOST_NATURAL = 4_096
-# A network that no PF has.
+# No PF has this network.
 _NOWHERE = ""
 
 
 def networks_in(domain: Domain, nodes: NodeColumns) -> Sequence[str]:
-    """Return the networks of a domain's nodes, those of most nodes first; in natural order, or plain if they are many.
+    """Return the networks of a domain's nodes, those of most nodes first; in natural order, or plain order if there are
+    many.
 
-    What one node says of itself must not use up the choices.
+    The inventory of one node must not use up the choices.
     """
     models, counts = np.unique(nodes.models.ids[domain.row_numbers(nodes)], return_counts=True)
     # Many nodes have the same networks.
@@ -58,14 +58,15 @@ def choices(
     member_limit: Callable[[Networks], int],
     nominated: Sequence[AssignedPod] = (),
 ) -> Iterator[Networks | None]:
-    """Yield the networks to try for the members' interfaces, in order; at least one choice, empty for any network.
+    """Yield the networks to try for the members' interfaces, in order; at least one choice, which is empty for any
+    network.
 
-    None comes before ``member_limit`` is first called: mostly no sums are needed.
+    Yield None before ``member_limit`` is first called, because mostly no sums are needed.
 
-    ``networks`` are those of the nodes where members are tried, and ``member_limit`` returns how many members these
-    admit on some networks. Choices that admit fewer than ``min_members`` are left out but the first ones. Those of
-    members that are ``nominated`` there come before all: others have left for them. Where not all members must be
-    placed, those that admit the most come first: the others join them there.
+    ``networks`` are those of the nodes where members are tried. ``member_limit`` returns how many members these admit
+    on some networks. Choices that admit fewer than ``min_members`` are skipped, except the first ones. The choice of
+    ``nominated`` members comes first, because their victims have left. If not all members must be placed, choices that
+    admit most come first: the other members join them there.
     """
     members = demand.members
     count = max((len(member.interfaces) for member in members), default=0)
@@ -78,10 +79,10 @@ def choices(
         for k, network in enumerate(group_networks)
     ]
     if not all(candidates):
-        # No node has a network: each interface stays in the request, and fits nowhere.
+        # No node has a network: each interface stays in the request and fits nowhere.
         yield (_NOWHERE,) * count
         return
-    # On one network an interface can be beside the others on one PF.
+    # On one network, several interfaces of a member can share one PF.
     requests = [member.request for member in members if member.interfaces]
     is_packed = {request.pfs for request in requests if request is not None} == {"pack"}
     attempts: Iterator[Networks | None] = itertools.islice(
@@ -101,7 +102,7 @@ def choices(
 def _first_choices(
     candidates: Sequence[Sequence[str]], member_limit: Callable[[Networks], int], min_members: int, *, is_packed: bool
 ) -> Iterator[Networks | None]:
-    """Yield distinct choices: the first ones in any case, then None, and those that admit enough members."""
+    """Yield distinct choices: the first ones in any case, then None, then those that admit enough members."""
     favourites, previous = _favourites(candidates, is_packed=is_packed), set[Networks]()
     with_room = (choice for choice in itertools.islice(favourites, _MAX_CHECKS) if member_limit(choice) >= min_members)
     first, others = itertools.islice(favourites, _SAFE_CHOICES), _with_room(candidates, member_limit, min_members)
@@ -114,7 +115,9 @@ def _first_choices(
 
 
 def _favourites(candidates: Sequence[Sequence[str]], *, is_packed: bool) -> Iterator[Networks]:
-    """Yield a network of its own for each interface, from each one on, unless they are packed; one network for all."""
+    """Yield choices with a different network for each interface, starting at each network, unless interfaces are
+    packed; then one network for all.
+    """
     longest_first = sorted(candidates, key=len, reverse=True)
     networks = list(dict.fromkeys(itertools.chain.from_iterable(longest_first)))
     possible = [frozenset(candidate) for candidate in candidates]
@@ -132,7 +135,9 @@ def _favourites(candidates: Sequence[Sequence[str]], *, is_packed: bool) -> Iter
 def _with_room(
     candidates: Sequence[Sequence[str]], member_limit: Callable[[Networks], int], min_members: int
 ) -> Iterator[Networks]:
-    """Yield choices that admit enough members; those that begin alike are left out together, and few are judged."""
+    """Yield choices that admit enough members. Choices with the same beginning are skipped together, so few are
+    computed.
+    """
     count, iterators = 0, [iter([[network] for network in candidates[0]])]
     while iterators:
         prefix = next(iterators[-1], None)
@@ -153,9 +158,9 @@ def _with_room(
 def _candidates(
     members: Sequence[PodInfo], k: int, networks: Sequence[str], *, has_extra_members: bool
 ) -> Sequence[str]:
-    """Return the networks to try for an interface: those that members name, of most of them first, or else all.
+    """Return the networks to try for an interface: those that members name, the most frequent first, or otherwise all.
 
-    Members fit on no others than they name. Where not all are needed, the others may do without them on all networks.
+    A member that names a network fits on no other. If not all are needed, members without a name may use all networks.
     """
     member_counts = Counter(member.interfaces[k].network for member in members if k < len(member.interfaces))
     favourites = sorted(
@@ -168,7 +173,7 @@ def _candidates(
 
 
 def _networks_of(pods: Sequence[AssignedPod], count: int) -> list[str]:
-    """Return the networks on which the interfaces of placed members lie; empty where none has such an interface."""
+    """Return the networks of the interfaces of placed members; empty if none of them has such an interface."""
     lists = [pod.assignment.vfs for pod in pods if pod.assignment is not None]
     return [_first(vfs[k].network for vfs in lists if k < len(vfs)) for k in range(count)]
 
@@ -203,7 +208,9 @@ def _restrict(
 
 
 def _on_network(interface: VfRequest, network: str) -> VfRequest:
-    """Restrict an interface to a network; one that names another keeps its own, and the member fits nowhere."""
+    """Restrict an interface to a network; an interface that names another network keeps it, and the member fits
+    nowhere.
+    """
     if network == _NOWHERE or interface.network not in (None, network):
         return replace(interface, rail=NO_RAIL)
     return replace(interface, network=network)

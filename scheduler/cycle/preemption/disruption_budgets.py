@@ -1,7 +1,7 @@
-"""PodDisruptionBudgets as preemption reads them: which victims would violate one. Pure.
+"""PodDisruptionBudgets for preemption: which victims would violate one. Pure.
 
 Source: kube-scheduler's filterPodsWithPDBViolation. A budget without a selector, or with an empty one, selects no pod.
-Anybody may create budgets in a namespace of theirs, so that of one namespace's only so many count as are soon read.
+Users can create budgets in their namespaces, so only a limited number per namespace counts.
 """
 
 from collections.abc import Iterable, Sequence
@@ -14,7 +14,7 @@ from scheduler.kube.selecting_objects import PodDisruptionBudget
 from scheduler.kube.selection.affinity import AffinityInfo
 from scheduler.kube.selection.selectors import EVERYTHING, NOTHING, Selector, read_selector
 
-# What the budgets of a namespace may take: a budget `_A_BUDGET`, and 1 for each label and expression of its selector.
+# Limit of the budgets of a namespace: each costs `_A_BUDGET`, and 1 for each label and expression of its selector.
 MOST_OF_NAMESPACE, _A_BUDGET = 4096, 4
 
 
@@ -27,14 +27,14 @@ class _Budget:
 
 
 class Objections(Protocol):
-    """What speaks against removing some pods rather than others."""
+    """Reasons to remove some pods rather than others."""
 
     @property
     def has_any(self) -> bool:
-        """Return whether there is anything to count."""
+        """Return whether any removal can violate something."""
 
     def violations(self, assigned_pods: Sequence[AssignedPod], counts: dict[int, int]) -> int:
-        """Return for how many of these pods it does, after those that are counted in ``counts``."""
+        """Return how many removals of these pods violate something, in addition to those counted in ``counts``."""
 
 
 class Budgets:
@@ -42,11 +42,11 @@ class Budgets:
 
     def __init__(self) -> None:
         self._budgets: dict[str, dict[str, _Budget]] = {}
-        # Those that count, by a label that a pod must have for the budget to select it; under None the others.
+        # The budgets that count, by a label that a pod must have to be selected; under None those without such a label.
         self._by_label: dict[str, dict[tuple[str, str] | None, list[_Budget]]] = {}
         # How many selectors have been compared with pods so far.
         self.compared = 0
-        # How often any of them has changed in what is read here.
+        # How often any relevant field of a budget has changed.
         self.changes = 0
         # The budgets that select pods of one signature; cleared whenever a budget changes.
         self._about: WeakKeyDictionary[AffinityInfo, tuple[_Budget, ...]] = WeakKeyDictionary()
@@ -60,7 +60,7 @@ class Budgets:
         status, budgets = budget.status, self._budgets.setdefault(budget.metadata.namespace, {})
         new = _Budget(selector, status.disruptions_allowed, frozenset(status.disrupted_pods or ()))
         if budgets.get(budget.metadata.name) == new:
-            # Its status counts pods too, and changes with each of them.
+            # Its status also counts pods, and changes with each of them.
             return
         self._forget(budget.metadata.namespace)
         budgets[budget.metadata.name] = new
@@ -83,7 +83,7 @@ class Budgets:
         return bool(self._budgets)
 
     def violations(self, assigned_pods: Sequence[AssignedPod], counts: dict[int, int]) -> int:
-        """Return how many of these pods' removals violate a budget, after those that are counted in ``counts``."""
+        """Return how many of these pods' removals violate a budget, in addition to those counted in ``counts``."""
         violations = 0
         for assigned_pod in assigned_pods if self._budgets else ():
             if (info := assigned_pod.affinity_info) is None:
@@ -97,7 +97,7 @@ class Budgets:
         return violations
 
     def _budgets_of(self, affinity_info: AffinityInfo) -> tuple[_Budget, ...]:
-        """Return the budgets that select pods of one signature; none selects a pod without labels."""
+        """Return the budgets that select pods of one signature; no budget selects a pod without labels."""
         if not affinity_info.labels:
             return ()
         by_label = self._budgets_by_label(affinity_info.namespace)
@@ -106,7 +106,7 @@ class Budgets:
         return tuple(budget for budget in near if budget.selector.selects(affinity_info.labels))
 
     def _budgets_by_label(self, namespace: str) -> dict[tuple[str, str] | None, list[_Budget]]:
-        """Return the budgets of a namespace that count, the first by name."""
+        """Return the budgets of a namespace that count: the first ones by name."""
         if namespace not in self._by_label:
             by_label, cost = dict[tuple[str, str] | None, list[_Budget]](), 0
             for _, budget in sorted(self._budgets.get(namespace, {}).items()):

@@ -1,13 +1,14 @@
-"""What preemption can send away: a pod, or a group that goes as a whole. Pure.
+"""What preemption can remove: single pods, or groups that are disrupted as a whole. Pure.
 
-A group goes as a whole if its PodGroup says so, or if the annotation of its members does not say otherwise: all of its
-placed members go, wherever they are, or none. Of a group by annotation the members beyond ``min`` also go one by one,
-as pods on their own do, until ``min`` are left. Each pod counts against its disruption budgets.
+A group is disrupted as a whole if its PodGroup says so, or unless the annotation of its members says otherwise. Then
+all of its placed members are victims, on all nodes, or none. In a group by annotation, members beyond ``min`` can also
+be removed one by one, like pods without a group, until ``min`` are left. Each pod counts against its disruption
+budgets.
 
-Where victims are compared, a PodGroup counts as one, and its members have its priority if it has one. Source:
+In comparisons of victims, a PodGroup counts as one, and its members have its priority if it has one. Source:
 kube-scheduler 1.37's framework/preemption (types.go: getCrossNodesVictims, getPodPriority; util.go:
-MoreImportantVictim, FilterVictimsWithPDBViolation). A group by annotation counts as all of its pods, and at the same
-highest priority any number of pods on their own goes before it.
+MoreImportantVictim, FilterVictimsWithPDBViolation). A group by annotation counts as all of its pods. At the same
+highest priority, any number of pods without a group are removed before it.
 """
 
 import copy
@@ -29,10 +30,10 @@ _NOT_STARTED = "~"
 
 
 class Victim(msgspec.Struct, frozen=True):
-    """Pods that go together; ``here`` are those on the node that is looked at.
+    """Pods that are removed together; ``here`` are those on the evaluated node.
 
-    ``started`` is since when the longest running of the pods has run. ``group`` is that of which it is the whole, or a
-    member beyond ``min``: then it goes whenever the whole does. It is None for other pods.
+    ``started`` is the start time of the pod that has run longest. ``group`` is set if the victim is a whole group, or a
+    member beyond ``min`` of one that is also removed with the whole. It is None for other pods.
     """
 
     pods: tuple[AssignedPod, ...]
@@ -44,23 +45,23 @@ class Victim(msgspec.Struct, frozen=True):
 
     @property
     def count(self) -> int:
-        """As how many victims it is compared."""
+        """The number of victims as which it counts in comparisons."""
         return len(self.pods) if self.is_whole and self.group is not None and not self.group.has_pod_group else 1
 
 
 def single(assigned_pod: AssignedPod, priority: int, group: GroupKey | None = None) -> Victim:
-    """Return a pod as a victim by itself, with its priority as one."""
+    """Return a pod as a victim by itself, with its priority as a victim."""
     pods = (assigned_pod,)
     return Victim(pods, pods, priority, assigned_pod.started or _NOT_STARTED, group)
 
 
-# What a set of victims costs, the least first: violated budgets, highest priority, groups by annotation of that
-# priority, sum of priorities, victims, pods of groups by annotation.
+# The loss of a set of victims, the smallest first: violated budgets, highest priority, groups by annotation of that
+# priority, sum of priorities, number of victims, number of pods of groups by annotation.
 Loss = tuple[int, int, int, int, int, int]
 
 
 def loss_of(victims: Sequence[Victim], broken_budgets: int) -> Loss:
-    """Return the loss in kube-scheduler's order, with groups in their places; no victims cost the least."""
+    """Return the loss in kube-scheduler's order, extended by groups; no victims are the smallest loss."""
     highest = max((victim.priority + _ABOVE_ZERO for victim in victims), default=-1)
     groups = sum(victim.count > 1 and victim.priority + _ABOVE_ZERO == highest for victim in victims)
     priorities = sum((victim.priority + _ABOVE_ZERO) * victim.count for victim in victims)
@@ -69,7 +70,7 @@ def loss_of(victims: Sequence[Victim], broken_budgets: int) -> Loss:
 
 
 def since(victims: Sequence[Victim]) -> str:
-    """Return since when the longest running of the victims of the highest priority has run."""
+    """Return the start time of the longest running victim of the highest priority."""
     highest = max((victim.priority for victim in victims), default=0)
     return min((victim.started for victim in victims if victim.priority == highest), default=_NOT_STARTED)
 
@@ -77,13 +78,13 @@ def since(victims: Sequence[Victim]) -> str:
 def importance(victim: Victim) -> tuple[int, bool, int, str]:
     """Return a sort key that puts the most important victim first.
 
-    By priority, then groups before pods, large groups before small ones, then by the earliest start.
+    The order is by priority, then groups before pods, large groups before small ones, then the earliest start.
     """
     return -victim.priority, not victim.is_whole, -len(victim.pods), victim.started
 
 
 def with_spare_members(victims: Sequence[Victim], candidates: Iterable[Victim]) -> list[Victim]:
-    """Return victims, and of the groups that go as a whole also the candidates that are members beyond ``min``."""
+    """Return victims; if groups are disrupted as a whole, also the candidates that are their members beyond ``min``."""
     whole_groups = {victim.group for victim in victims if victim.is_whole}
     chosen = set(map(id, victims))
     spare_members = (victim for victim in candidates if victim.group in whole_groups and id(victim) not in chosen)
@@ -91,7 +92,7 @@ def with_spare_members(victims: Sequence[Victim], candidates: Iterable[Victim]) 
 
 
 def here(victims: Iterable[Victim]) -> list[AssignedPod]:
-    """Return the victims' pods on the node that is looked at."""
+    """Return the victims' pods on the evaluated node."""
     return [assigned_pod for victim in victims for assigned_pod in victim.here]
 
 
@@ -112,9 +113,9 @@ def split(budgets: Objections, victims: Sequence[Victim]) -> tuple[list[Victim],
 
 
 class _Group(NamedTuple):
-    """A group on the nodes that are looked at: its pods there, of which ``spare`` may go one by one.
+    """A group on the evaluated nodes: its pods there, of which ``spare`` can be removed one by one.
 
-    The pods that are ``leaving`` go without the others.
+    The pods that are ``leaving`` are being deleted without the others.
     """
 
     key: GroupKey
@@ -126,9 +127,9 @@ class _Group(NamedTuple):
 
 
 class PotentialVictims:
-    """What is assigned, as victims of lower priority than some pod.
+    """The assigned pods as victims for pods of a higher priority.
 
-    It holds as long as no pod comes or leaves, since it reads each group once: then another one is taken by `on`.
+    It reads each group once, so it is valid while no pod is added or removed; after that `on` returns another one.
     """
 
     def __init__(self, cache: Cache, groups: PlacedGroups) -> None:
@@ -137,9 +138,10 @@ class PotentialVictims:
         self._by_key: dict[GroupKey, _Group] = {}
 
     def on(self, snapshot: Cache, exempt_uids: Set[str] = frozenset()) -> "PotentialVictims":
-        """Return what is on the nodes of a snapshot without the pods of ``exempt_uids``; the groups are those of now.
+        """Return the victims on the nodes of a snapshot, without the pods of ``exempt_uids``; the groups are the
+        current ones.
 
-        What is not there any more counts as gone from its group.
+        Members that are no longer there count as removed from their group.
         """
         victims = copy.copy(self)
         victims._snapshot, victims._exempt_uids = snapshot, exempt_uids
@@ -147,10 +149,10 @@ class PotentialVictims:
         return victims
 
     def below(self, node: str, priority: int) -> list[Victim]:
-        """Return what is on a node of a lower priority."""
+        """Return the possible victims on a node below a priority."""
         on_node = self._snapshot.assigned_pods_on(node)
         if not self._groups.any_known:
-            # As `single`, without a call for each: every node that is looked at has such pods.
+            # The same as `single`, without a call for each pod: every evaluated node has such pods.
             return [
                 Victim((pod,), (pod,), pod.priority, pod.started or _NOT_STARTED)
                 for pod in on_node
@@ -171,7 +173,9 @@ class PotentialVictims:
         return [victim for victim in victims if victim.priority < priority]
 
     def _divide(self, group: _Group, pods_here: Sequence[AssignedPod]) -> Iterator[Victim]:
-        """Yield a group's members on a node as victims: the least important that it can spare, and the whole."""
+        """Yield a group's members on a node as victims: the least important ones that it can spare, and the whole
+        group.
+        """
         singles = sorted((single(pod, self._rank(pod), group.key) for pod in pods_here), key=importance)
         rest = max(len(singles) - group.spare, 0)
         yield from singles[rest:]
@@ -181,7 +185,7 @@ class PotentialVictims:
             yield Victim(pods, pods_of(singles[:rest]), group.priority, group.started, group.key, is_whole=True)
 
     def has_below(self, priority: int) -> bool:
-        """Return whether anything may be below a priority; False only if nothing is."""
+        """Return whether anything may be below a priority; False is definite."""
         lowest = self._cache.lowest_priority()
         if lowest is None:
             return False
@@ -193,7 +197,9 @@ class PotentialVictims:
         return frozenset(self._groups.placed(key))
 
     def are_unchanged(self, victims: Iterable[Victim]) -> bool:
-        """Return whether these are victims of the same priorities now, and leave of each group nothing or enough."""
+        """Return whether these are still victims of the same priorities, and leave none or enough members of each
+        group.
+        """
         now, by_group = self.on(self._cache), dict[GroupKey, set[str]]()
         for victim in victims:
             first = victim.pods[0]
@@ -213,7 +219,7 @@ class PotentialVictims:
         return assigned_pod.priority if own is None else own
 
     def _group_of(self, uid: str) -> _Group | None:
-        """Return the group of a pod of which not every member may go by itself."""
+        """Return the group of a pod if not every member may be removed by itself."""
         key = self._groups.group_of(uid)
         group = self._group(key) if key is not None else None
         return group if group is not None and group.spare < len(group.pods) and uid not in group.leaving else None
@@ -234,7 +240,7 @@ class PotentialVictims:
         return _Group(key, pods, spare, members.leaving, rank, start)
 
     def _pod(self, uid: str) -> AssignedPod | None:
-        """Return a pod, unless it is exempt or not on the nodes that are looked at."""
+        """Return a pod, unless it is exempt or not on the evaluated nodes."""
         assigned_pod = self._cache.assigned(uid)
         if assigned_pod is None or uid in self._exempt_uids:
             return None

@@ -1,11 +1,11 @@
-"""Whether pods of lower priority must go for a pod that fits nowhere: kube-scheduler's DefaultPreemption. Pure.
+"""Choose pods of lower priority to preempt for a pod that fits nowhere: kube-scheduler's DefaultPreemption. Pure.
 
-Of the nodes on which that helps (`scheduler.cycle.preemption.select_victims`), it takes the one where the least is
-lost. The pod is nominated there: it waits until its victims are gone and the node has their VFs back, and for the VFs
-only for a limited time.
+Of the nodes where preemption helps (`scheduler.cycle.preemption.select_victims`), it takes the one with the smallest
+loss. The pod is nominated there: it waits until its victims have left and the node has their VFs again. For the VFs it
+waits only for a limited time.
 
-Source: kube-scheduler's framework/preemption and plugins/defaultpreemption. kube-scheduler checks the nodes from a
-random one on. Here the pod's uid determines the first one, so that equal clusters give equal decisions.
+Source: kube-scheduler's framework/preemption and plugins/defaultpreemption. kube-scheduler checks the nodes starting
+from a random one. Here the pod's uid determines the first one, so that equal clusters give equal decisions.
 """
 
 import zlib
@@ -35,12 +35,12 @@ from scheduler.cycle.preemption.select_victims import (
 from scheduler.cycle.refusals import none_available
 from scheduler.kube.pod_info import PodInfo
 
-# A node repairs within 30 s a VF that was not released, and tries a second time 20 s later (`cni.plan.orphans`). What
-# is not returned by then, in seconds, needs an administrator, and no pod waits for that.
+# A node repairs a VF that was not released within 30 s, and tries a second time 20 s later (`cni.plan.orphans`). A VF
+# that is not returned within this many seconds needs an administrator, and no pod waits for it.
 VF_PATIENCE_S = 60.0
-# As many budgets are compared with a pod in the time in which it is taken off a node and put back.
+# Comparing this many budgets with a pod takes as long as removing it from a node and putting it back.
 _BUDGETS_AS_LONG = 50
-# In kube-scheduler's words, except for the VFs.
+# kube-scheduler's words, except for the VFs.
 NEVER = "not eligible due to preemptionPolicy=Never."
 _TERMINATING = "not eligible due to a terminating pod on the nominated node."
 _VF_AWAITED = "not eligible due to an unreleased VF of a deleted pod on the nominated node."
@@ -50,9 +50,9 @@ _STUCK = "node(s) did not release the VFs of deleted pods"
 
 @dataclass(frozen=True, slots=True)
 class Nominate:
-    """Let the pod wait for room on a node; ``victims`` must go for it, empty if they are already being deleted.
+    """Let the pod wait for room on a node; ``victims`` must be deleted for it, empty if they are already being deleted.
 
-    ``reason`` is why there are no further victims, if the pod already waits; ``why`` names the victims as data.
+    ``reason`` is why there are no further victims, if the pod already waits. ``why`` names the victims as data.
     """
 
     nomination: Nomination
@@ -72,7 +72,7 @@ class Futile:
 
 
 class Preemption:
-    """The search for victims, and the nodes where preemption failed."""
+    """Searches for victims, and remembers the nodes where preemption failed."""
 
     def __init__(
         self,
@@ -85,7 +85,7 @@ class Preemption:
         self._cache = cache
         self._nominated_pods = nominated_pods
         self._budgets = budgets
-        # Nodes where a pod has waited without success: VFs of pods that are gone have not been returned there.
+        # Nodes where a pod waited without success: they have not released the VFs of deleted pods.
         self._stuck: set[str] = set()
 
     def concerns(self, pod_info: PodInfo) -> bool:
@@ -93,7 +93,7 @@ class Preemption:
         return self._victims.has_below(pod_info.priority) or self._nominated_pods.of(pod_info.uid) is not None
 
     def seek(self, dry_runs: DryRuns, rows: Rows, search: VictimSearch, now: float) -> Nominate | Futile | None:
-        """Return where the pod waits for room and its victims, or why nowhere; None if the search continues.
+        """Return where the pod waits for room and its victims, or why nowhere; None if the search needs another turn.
 
         ``rows`` are those whose refusals may change when pods are removed.
         """
@@ -109,7 +109,7 @@ class Preemption:
         return self._choose(dry_runs, _rotate(rows, pod_info.uid, self._cache.nodes.size), search)
 
     def _choose(self, dry_runs: DryRuns, rows: Sequence[int], search: VictimSearch) -> Nominate | Futile | None:
-        """Search for a pod that is not nominated yet."""
+        """Search for victims of a pod that is not nominated yet."""
         find = self._victim_finder(dry_runs)
         if not search.turn(self._cache.nodes, rows, find):
             return None
@@ -129,21 +129,23 @@ class Preemption:
         return Futile(NEVER) if pod_info.pod.spec.preemption_policy == "Never" else self._futile({}, 0)
 
     def awaits_vf(self, node: str) -> bool:
-        """Return whether a node still holds VFs for pods that are gone, and may be waited for."""
+        """Return whether a node still holds VFs of deleted pods for which a pod may wait."""
         return node not in self._stuck and any(self._held_for_gone_pods(node))
 
     def stuck_nodes(self) -> set[str]:
-        """Return the nodes that do not return VFs: victims there would not help."""
+        """Return the nodes that do not release VFs: victims there would not help."""
         return set(self._still_stuck())
 
     def stop_waiting(self, nomination: Nomination) -> str:
-        """Record that a node does not return VFs for which a pod waits there; return which VFs, in words."""
+        """Record that a node does not release VFs for which a pod waits; return a message that names the VFs."""
         self._stuck.add(nomination.node)
         vfs = ", ".join(self._held_for_gone_pods(nomination.node))
         return f"node {nomination.node!r} did not release within {VF_PATIENCE_S:.0f} s: {vfs}"
 
     def _futile(self, counts: Mapping[str, int], helpful: int) -> Futile:
-        """Return why removing pods helps on none of these nodes, nor on all others."""
+        """Return why preemption helps on no node: the reasons on these nodes, and for all others that it is not
+        helpful.
+        """
         total = len(self._cache.nodes.row_of)
         return Futile(none_available(total, {**counts, _NOT_HELPFUL: total - helpful}))
 
@@ -160,7 +162,9 @@ class Preemption:
         return _VF_AWAITED if pod_info.interfaces and self.awaits_vf(nomination.node) else ""
 
     def _pods_in_deletion(self, nomination: Nomination, pod_info: PodInfo) -> list[AssignedPod]:
-        """Return the pods on the nominated node that are being deleted for this pod, or for one above them."""
+        """Return the pods on the nominated node that are being deleted for this pod or for another one of higher
+        priority than theirs.
+        """
         return [
             assigned_pod
             for assigned_pod in self._cache.assigned_pods_on(nomination.node)
@@ -169,7 +173,7 @@ class Preemption:
         ]
 
     def _held_for_gone_pods(self, node: str) -> Iterator[str]:
-        """Name the VFs that a node still holds for pods that are gone."""
+        """Yield descriptions of the VFs that a node still holds for deleted pods."""
         node_info = self._cache.node(node)
         inventory = node_info.inventory if node_info is not None else None
         for pf in inventory.pfs if inventory is not None else ():
@@ -212,13 +216,13 @@ class Preemption:
         return find
 
     def _still_stuck(self) -> set[str]:
-        """Return the nodes that do not return VFs: further victims there would not help either."""
+        """Return the nodes that do not release VFs: further victims there would not help either."""
         self._stuck = {node for node in self._stuck if any(self._held_for_gone_pods(node))}
         return self._stuck
 
 
 def _rotate(rows: Rows, uid: str, size: int) -> Sequence[int]:
-    """Return the rows rotated, beginning at one that the pod's uid determines."""
+    """Return the rows rotated, starting at one that the pod's uid determines."""
     sorted_rows = np.sort(rows)
     start = int(np.searchsorted(sorted_rows, zlib.crc32(uid.encode()) % max(size, 1)))
     rotation: list[int] = np.roll(sorted_rows, -start).tolist()

@@ -1,11 +1,11 @@
 """Find the victims on each of many nodes, in portions. Pure.
 
-On a node all pods of lower priority are removed. If the pod fits then, they are put back one by one as long as it still
-fits. Pods whose removal would violate a disruption budget are first, then the most important. Pods that are not put
-back are the victims. Source: kube-scheduler's plugins/defaultpreemption.
+On a node, all pods of lower priority are removed. If the pod then fits, they are put back one by one as long as it
+still fits. Pods whose removal would violate a disruption budget come first, then the most important. The pods that are
+not put back are the victims. Source: kube-scheduler's plugins/defaultpreemption.
 
-Thousands of nodes take longer than other work may be delayed. So a `VictimSearch` checks some of them at a time. Its
-result for a node holds until that node changes, and the node that is chosen in the end is checked once more.
+Thousands of nodes take longer than other work may be delayed, so a `VictimSearch` checks some of them at a time. Its
+result for a node is valid until that node changes, and the chosen node is checked once more at the end.
 """
 
 import sys
@@ -35,8 +35,8 @@ from scheduler.plugins.interface import Texts
 # Number of pods of lower priority to check in one turn: 5 to 20 ms. They are counted, not timed, so that equal clusters
 # give equal decisions.
 PORTION = 1_500
-# Number of nodes with victims to compare: this share of the candidates, but at least so many, and more as long as each
-# of them violates a budget. Source: DefaultPreemptionArgs.
+# Number of nodes with victims to compare: this share of the candidates, but at least a minimum, and more while each of
+# them violates a budget. Source: DefaultPreemptionArgs.
 _SHARE = 10
 _FEWEST = 100
 # In kube-scheduler's words.
@@ -45,7 +45,7 @@ NO_VICTIMS = "No preemption victims found for incoming pod"
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A node that the pod fits on without these, the most important first."""
+    """A node that the pod fits on without these victims, the most important first."""
 
     row: int
     chosen: tuple[Victim, ...]
@@ -53,7 +53,7 @@ class Candidate:
 
     @property
     def victims(self) -> tuple[AssignedPod, ...]:
-        """Return all pods that must leave, also those of groups on other nodes."""
+        """Return all pods that must leave, including those of groups on other nodes."""
         return pods_of(self.chosen)
 
     @property
@@ -74,7 +74,9 @@ SelectVictims = Callable[[int], tuple[Found, int]]
 def select_victims_on_node(
     dry_runs: DryRuns, row: int, lower: Sequence[Victim], nominated: Iterable[AssignedPod], budgets: Objections
 ) -> Found:
-    """Return which of the ``lower`` must leave a node for the pod to fit, or why it does not fit without them."""
+    """Return which of the ``lower`` victims must leave a node for the pod to fit, or why it does not fit
+    without them.
+    """
     if not lower:
         return (NO_VICTIMS,)
     with dry_runs.on(row, nominated, by_sums=True) as dry_run:
@@ -91,15 +93,17 @@ def select_victims_on_node(
 
 
 def _count_violations(victims: Sequence[Victim], budgets: Objections) -> int:
-    """Return how many removals violate a budget; a pod that was found to do so counts whatever goes beside it."""
+    """Return how many removals violate a budget; a pod that was found to violate one counts whatever is removed with
+    it.
+    """
     counts: dict[int, int] = {}
     return sum(max(budgets.violations(victim.pods, counts), 1) for victim in victims)
 
 
 def not_reprieved(dry_run: NodeDryRun, victims: Sequence[Victim]) -> list[Victim]:
-    """Put victims back in order as long as the dry run's pod fits; return those that must stay off.
+    """Put victims back in order as long as the dry run's pod fits; return those that must leave.
 
-    A pod that fits beside a set of pods fits beside each of them, so several are tried at once.
+    A pod that fits together with a set of pods also fits with each of them, so several are tried at once.
     """
     if not victims or dry_run.admits(here(victims)):
         return []
@@ -107,35 +111,35 @@ def not_reprieved(dry_run: NodeDryRun, victims: Sequence[Victim]) -> list[Victim
 
 
 def _split_victims(dry_run: NodeDryRun, victims: Sequence[Victim]) -> list[Victim]:
-    """Do the same with victims beside all of which the pod does not fit."""
+    """Split victims with all of which the pod does not fit, as `not_reprieved` does."""
     if len(victims) == 1:
         return list(victims)
     half = len(victims) // 2
     first = not_reprieved(dry_run, victims[:half])
-    # If the first half is back, the pod does not fit beside the second: that would be all of them again.
+    # If the first half is back, the pod does not fit with the second half: that would be all of them again.
     search = not_reprieved if first else _split_victims
     return [*first, *search(dry_run, victims[half:])]
 
 
 class VictimSearch:
-    """The results for one pod, by row; each holds until the row changes.
+    """The results for one pod, by row; each is valid until the row changes.
 
-    ``placement`` is what the decision may spend on placements.
+    ``placement`` limits what the decision may spend on placements.
     """
 
     def __init__(self, portion: int = sys.maxsize) -> None:
-        """Check at most this many pods in one turn; without a limit one turn is enough."""
+        """Check at most this many pods in one turn; without a limit, one turn is enough."""
         self._portion = portion
         self.placement = PlacementBudget(sys.maxsize if portion == sys.maxsize else SEARCHED_AT_ONCE)
         self._results: dict[int, Found] = {}
         self._candidates: list[Candidate] = []
-        # Rows checked in this turn, and the change of rows up to which the other results hold.
+        # Rows checked in this turn, and the number of the row change up to which the other results are valid.
         self._fresh: set[int] = set()
         self._changes_end = 0
 
     @property
     def is_begun(self) -> bool:
-        """Return whether anything was searched or spent: one that has not begun serves any pod."""
+        """Return whether anything was searched or spent; an unused search serves any pod."""
         return bool(self._changes_end or self.placement.spent)
 
     def turn(self, nodes: NodeColumns, rows: Sequence[int], select_victims_on_node: SelectVictims) -> bool:
@@ -162,7 +166,7 @@ class VictimSearch:
         return True
 
     def best(self) -> Candidate | None:
-        """Return the node on which the least is lost; None if preemption helps nowhere."""
+        """Return the node with the smallest loss; None if preemption helps nowhere."""
         if not self._candidates:
             return None
         min_loss = min(candidate.loss for candidate in self._candidates)

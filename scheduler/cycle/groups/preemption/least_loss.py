@@ -1,14 +1,15 @@
-"""Put members of a group on a snapshot where the least is lost. Pure.
+"""Place members of a group on a snapshot with the least loss by preemption. Pure.
 
-What it is: members go where they fit. One that fits nowhere any more goes where the least is lost for it, by
-kube-scheduler's order, and the victims there are removed from the snapshot. So the next member is judged without them.
+Method: members go where they fit. A member that fits nowhere goes to the node whose victims are the smallest loss in
+kube-scheduler's order, and these victims are removed from the snapshot. The next member is then evaluated without them.
 
-Why it is right: what is in the snapshot at any time fits together, by the ordinary cycle, without the victims. Equal
-members are placed as long as a node takes one without all that may go: if they cannot be placed so, they cannot be
-placed at all. No victims are searched for if members have rules about pods on other nodes.
+Correctness: at any time everything in the snapshot fits together by the ordinary cycle, without the victims. Equal
+members are placed as long as a node takes one after all possible victims have left, so if this fails, there is no
+placement. Victims are not searched for if members have rules about pods on other nodes.
 
-Source: selectVictimsOnDomain in kube-scheduler 1.36's framework/preemption/podgrouppreemption.go. It removes all that
-may go at once and then places the group. Here free room is used before anybody goes, and less must be put back.
+Source: selectVictimsOnDomain in kube-scheduler 1.36's framework/preemption/podgrouppreemption.go. It removes all
+possible victims at once and then places the group. This module uses free room before it removes a victim, so fewer
+victims must be put back.
 """
 
 from collections import Counter
@@ -33,7 +34,7 @@ from scheduler.kube.pod_info import PodInfo
 
 
 class RemovedVictims:
-    """The victims that were removed, and what is lost with them. As objections, it counts budgets beside them."""
+    """The removed victims and their total loss. As `Objections`, it adds the budgets that they use."""
 
     def __init__(self, objections: Objections, victims: Sequence[Victim] = ()) -> None:
         self._objections, self._counts, self._broken = objections, dict[int, int](), 0
@@ -61,7 +62,7 @@ class RemovedVictims:
 
 @dataclass(frozen=True, slots=True)
 class LeastLoss:
-    """Members on their nodes once the victims are gone; ``inside`` are the rows where they may be, None for all."""
+    """Members on their nodes after the victims have left; ``inside`` are the rows where they may be, None for all."""
 
     binds: tuple[Bind, ...]
     removed: RemovedVictims
@@ -89,7 +90,7 @@ class VictimPlacement:
     def place(
         self, members: Sequence[PodInfo], wanted: int, rows_of_kinds: dict[Hashable, Rows], limit: Loss | None
     ) -> Steps[LeastLoss | None]:
-        """Place members until so many are; None if they cannot be, or if more than a limit is lost."""
+        """Place members until enough are placed; return None if that fails or the loss exceeds a limit."""
         remaining = Counter(map(alike, members))
         rows_of_kinds = {kind: rows for kind, rows in rows_of_kinds.items() if len(rows)}
         for member in members:
@@ -115,7 +116,7 @@ class VictimPlacement:
         return None
 
     def _place(self, member: PodInfo, rows: Rows) -> Steps[Bind | None]:
-        """Place a member where it fits, or where the least is lost for it."""
+        """Place a member where it fits, or where its victims are the smallest loss."""
         kind = alike(member)
         if kind not in self._candidates:
             bind = yield from self._bind(member, self._inside)
@@ -134,7 +135,7 @@ class VictimPlacement:
         return decision if isinstance(decision, Bind) else None
 
     def _place_for_victims(self, member: PodInfo, candidates: RowCandidates) -> Steps[Bind | None]:
-        """Remove the victims of the row where the least is lost, and place a member there."""
+        """Remove the victims of the row with the smallest loss, and place a member there."""
         size = self._snapshot.cache.nodes.size
         while not self._row_victims.is_spent:
             find = self._row_victims.finder(member, self._removed)
@@ -148,13 +149,13 @@ class VictimPlacement:
                 rows = flags_of(rows_of(best.chosen, self._snapshot), size)
                 self._vacated_rows |= rows if self._inside is None else rows & self._inside
                 return bind
-            # The dry run counts VFs, and not which they are.
+            # The dry run counts VFs, and does not choose them.
             yield from restore_victims(self._snapshot, best.chosen, self._budget)
             candidates.leave_out(best.row)
         return None
 
     def clear(self) -> Steps[None]:
-        """Take the members off again, and count the victims again."""
+        """Remove the members again, and add the victims again."""
         for uid in list(self._snapshot.binds):
             if self._budget.turn_is_over:
                 yield
@@ -164,7 +165,7 @@ class VictimPlacement:
 
 
 def remove_victims(snapshot: GroupSnapshot, victims: Iterable[Victim], budget: GroupBudget) -> Steps[None]:
-    """Remove victims from a snapshot; a group that goes as a whole may have thousands of pods."""
+    """Remove victims from a snapshot; a group that is disrupted as a whole may have thousands of pods."""
     for assigned_pod in pods_of(victims):
         if budget.turn_is_over:
             yield
@@ -173,7 +174,7 @@ def remove_victims(snapshot: GroupSnapshot, victims: Iterable[Victim], budget: G
 
 
 def restore_victims(snapshot: GroupSnapshot, victims: Iterable[Victim], budget: GroupBudget) -> Steps[None]:
-    """Count removed victims again."""
+    """Add removed victims again."""
     for assigned_pod in pods_of(victims):
         if budget.turn_is_over:
             yield

@@ -1,16 +1,16 @@
-"""Whether pods of lower priority must go for a group: all of what is needed of it fits then, or nobody goes. Pure.
+"""Search for pods of lower priority to preempt for a group: the needed members fit after that, or no pod is preempted.
+Pure.
 
-What it is: one generator, as the decision itself is. On a snapshot of its own the group is tried in each topology
-domain, and on each choice of networks (`victim_search` beside this module). Members go where the least is lost, and
-their victims leave the snapshot (`least_loss`). Of the best attempt those victims stay that need not go (`reprieve`).
-The members are nominated, and wait until their victims are gone. What has changed in the live cache meanwhile is looked
-at in the end: if it is a node of the result, a victim's group or priority, or disruption budgets where one would be
-violated, the search begins again, a few times. Nothing of it is in the cache, so others may be decided about meanwhile.
+Method: one generator, like the decision itself. It tries the group on its own snapshot, in each topology domain and
+with each choice of networks (`victim_search`). Members go where the loss is smallest, and their victims leave the
+snapshot (`least_loss`). In the best attempt, victims that are not necessary stay (`reprieve`). The members are
+nominated and wait until their victims have left. At the end it checks what changed in the live cache. If a node of the
+result changed, or a victim's group or priority, or a disruption budget that would be violated, the search starts again,
+a few times. Nothing of it is in the cache, so other decisions can run meanwhile.
 
-For a group with first call on what becomes free (`--group-hold`) the same search finds the nodes that it waits for:
-there, pods up to its own priority leave by themselves. Those are the last choice that do not end by themselves: with
-restartPolicy Always a pod is Running when all of its containers have ended. Source: getPhase in the kubelet's
-pkg/kubelet/kubelet_pods.go.
+For a group with `--group-hold` priority, the same search finds the nodes where it waits until pods up to its own
+priority end by themselves. Pods that do not end by themselves are the last choice: with restartPolicy Always a pod
+stays Running when all of its containers have ended. Source: getPhase in the kubelet's pkg/kubelet/kubelet_pods.go.
 """
 
 from collections.abc import Sequence
@@ -35,7 +35,7 @@ from scheduler.cycle.preemption.potential_victims import PotentialVictims, pods_
 from scheduler.cycle.preemption.preemption import NEVER, VF_PATIENCE_S, Preemption
 
 NOT_HELPFUL = "no pods of lower priority were found whose eviction makes room for enough members."
-# What one search may spend (`RowVictims.spent`): some 10 s for victims, some 2 s for room to wait for.
+# Limits of one search (`RowVictims.spent`): about 10 s for victims, and 2 s for room to wait for.
 _A_SEARCH, _A_ROOM_SEARCH = 100_000, 20_000
 _MAX_ROUNDS = 10
 _TERMINATING = "not eligible due to terminating pods on the nominated nodes."
@@ -47,11 +47,12 @@ _UNSTEADY = "nodes changed too often during the search for preemption victims."
 
 @dataclass(frozen=True, slots=True)
 class GroupPreempted:
-    """What becomes of a group that does not fit.
+    """The result for a group that does not fit.
 
-    ``nominations`` are its members' nodes, and ``victims`` must go for them, empty if they are going already.
-    ``reason`` is why nobody goes, in words; empty if nobody could. ``comes_again`` if another search may find more
-    though nothing happens. ``room`` is where its members wait until others have left by themselves.
+    ``nominations`` are its members' nodes. ``victims`` must be deleted for them; empty if they are being deleted
+    already. ``reason`` is why no pod is preempted; empty if there are no possible victims. ``comes_again``: another
+    search may find more even if no event happens. ``room`` is where its members wait until other pods end by
+    themselves.
     """
 
     nominations: tuple[Nomination, ...] = ()
@@ -91,11 +92,11 @@ class GroupPreemption:
         self._victims = PotentialVictims(cache, groups)
 
     def concerns(self, priority: int) -> bool:
-        """Return whether a group of this priority may send anybody away."""
+        """Return whether a group of this priority may preempt any pod."""
         return self._victims.has_below(priority)
 
     def search(self, demand: GroupDemand, budget: GroupBudget, now: float) -> Steps[GroupPreempted]:
-        """Search for a group of which too few members fit, turn by turn."""
+        """Search for victims of a group of which too few members fit, turn by turn."""
         if (nominated := self._awaited(demand, now)) is not None:
             return nominated
         if not self.concerns(demand.priority):
@@ -109,10 +110,10 @@ class GroupPreemption:
     def search_room(
         self, demand: GroupDemand, budget: GroupBudget, fitting: Sequence[AssignedPod]
     ) -> Steps[tuple[AssignedPod, ...]]:
-        """Return where the members wait until others have left by themselves; ``fitting`` are those that fit now.
+        """Return where the members wait until other pods end by themselves; ``fitting`` are the members that fit now.
 
-        There is no such room if rules about other pods decide where members may be. A search that was not finished
-        changes nothing of what is kept.
+        There is no such room if rules about other pods restrict where members may be. An unfinished search changes
+        nothing that is kept.
         """
         if _has_rules(demand):
             return ()
@@ -124,7 +125,7 @@ class GroupPreemption:
         return tuple(nomination.assigned for nomination in result.nominations)
 
     def _nominated_members(self, demand: GroupDemand) -> tuple[AssignedPod, ...]:
-        """Return the group's members that are nominated, as they are counted."""
+        """Return the group's members that are nominated, with their reserved VFs."""
         nominations = (self._nominated_pods.of(member.uid) for member in demand.members)
         return tuple(nomination.assigned for nomination in nominations if nomination is not None)
 
@@ -137,9 +138,9 @@ class GroupPreemption:
         most: int,
         first: frozenset[str] | None = None,
     ) -> Steps[GroupPreempted]:
-        """Search on one snapshot after another until nothing has changed that the result rests on.
+        """Search on one snapshot after another until nothing has changed on which the result depends.
 
-        ``first`` are the nodes to look at first for room; None in a search for victims.
+        ``first`` are the nodes to try first for room; None in a search for victims.
         """
         spent = 0
         for _ in range(_MAX_ROUNDS):
@@ -164,7 +165,7 @@ class GroupPreemption:
     def _reprieve(
         self, snapshot: GroupSnapshot, best: LeastLoss, objections: Objections, budget: GroupBudget
     ) -> Steps[LeastLoss]:
-        """Put the best attempt on its snapshot again, and let those of its victims stay that need not go."""
+        """Restore the best attempt on its snapshot, and let victims stay that are not necessary."""
         yield from remove_victims(snapshot, best.removed.victims, budget)
         for bind in best.binds:
             if budget.turn_is_over:
@@ -175,21 +176,24 @@ class GroupPreemption:
         return LeastLoss(tuple(snapshot.binds.values()), RemovedVictims(objections, victims), best.inside)
 
     def _is_valid(self, snapshot: GroupSnapshot, best: LeastLoss) -> bool:
-        """Return whether the members still fit there without the same victims."""
+        """Return whether the members still fit there if the same victims leave."""
         victims = best.removed.victims
         nodes = {bind.assigned.node for bind in best.binds} | {pod.node for pod in pods_of(victims)}
         is_same = nodes.isdisjoint(snapshot.changed_nodes())
         return is_same and self._victims.are_unchanged(victims)
 
     def _awaited(self, demand: GroupDemand, now: float) -> GroupPreempted | None:
-        """Return a group's nominations while pods on its nodes are being deleted for it, or their VFs are not free."""
+        """Return a group's nominations while pods on its nodes are terminating for it, or their VFs are not
+        released.
+        """
         nominations = [self._nominated_pods.of(member.uid) for member in demand.members]
         kept = [nomination for nomination in nominations if nomination is not None]
         if len(kept) < demand.needed:
             return None
         if any(self._is_leaving(one, demand.priority) for one in kept):
             return GroupPreempted(tuple(replace(one, until=None) for one in kept), reason=_TERMINATING)
-        # Not by their assignments: of what the last leader kept, VFs that are not free yet are not known.
+        # Do not use their assignments: for nominations of the previous leader, it is unknown which VFs are not released
+        # yet.
         with_vfs = {member.uid for member in demand.members if member.interfaces}
         if not any(one.assigned.uid in with_vfs and self._preemption.awaits_vf(one.node) for one in kept):
             return None
@@ -209,7 +213,7 @@ def _has_rules(demand: GroupDemand) -> bool:
 
 
 def _outcome(best: LeastLoss, demand: GroupDemand) -> GroupPreempted:
-    """Return the nominations of the members; what is kept for them is kept from all that the group comes before."""
+    """Return the nominations of the members; their room is reserved against all pods that the group precedes."""
     pods = [pod for pod in pods_of(best.removed.victims) if not is_terminating(pod)]
     uids_by_node: dict[str, set[str]] = {}
     for pod in pods:

@@ -1,7 +1,7 @@
-"""Which victims of a placement may stay: each is put back for a try, in kube-scheduler's order. Pure.
+"""Choose which victims of a placement may stay: put each back in kube-scheduler's order and check. Pure.
 
-First come those whose removal violates a disruption budget, then the most important. A victim stays if the members of
-its nodes fit beside it, or have other places in the domain. Nobody else leaves for that.
+First come victims whose removal violates a disruption budget, then the most important. A victim stays if the members on
+its nodes fit with it, or have other places in the domain. No other pod is preempted for that.
 """
 
 from collections.abc import Collection, Hashable, Sequence
@@ -18,21 +18,21 @@ from scheduler.cycle.preemption.potential_victims import Victim, importance, spl
 from scheduler.cycle.refusals import Among
 from scheduler.kube.pod_info import PodInfo
 
-# Members that are put on nodes to let victims stay; victims that are not tried by then go.
+# Number of members that are put on nodes to let victims stay. Victims not tried by then are preempted.
 _MAX_MOVES = 10_000
 
 
 class Reprieve:
-    """Lets victims stay that need not go; the snapshot is as a placement has left it."""
+    """Lets victims stay that are not necessary; the snapshot is as a placement has left it."""
 
     def __init__(self, snapshot: GroupSnapshot, inside: Flags | None, budget: GroupBudget) -> None:
         self._snapshot, self._inside, self._budget = snapshot, inside, budget
-        # Of each kind of members, whether one more fits anywhere; what fits nowhere does not go to other nodes.
+        # Whether one more member of each kind fits anywhere. If not, such members cannot move to other nodes.
         self._has_room: dict[Hashable, bool] = {}
         self._move_count = 0
 
     def choose(self, victims: Sequence[Victim], objections: Objections) -> Steps[list[Victim]]:
-        """Put back those that may stay; return those that must go, the most important first."""
+        """Put back victims that may stay; return the others, the most important first."""
         violators, rest = split(objections, sorted(victims, key=importance))
         chosen = list[Victim]()
         for victim in (*violators, *rest):
@@ -41,7 +41,7 @@ class Reprieve:
         return sorted(with_spare_members(chosen, victims), key=importance)
 
     def _stays(self, victim: Victim) -> Steps[bool]:
-        """Put a victim back if the members of its nodes have other places then."""
+        """Put a victim back if the members on its nodes then have other places."""
         snapshot = self._snapshot
         nodes = {assigned_pod.node for assigned_pod in victim.pods}
         self._budget.charge(len(snapshot.binds))
@@ -85,7 +85,7 @@ class Reprieve:
         return decision if isinstance(decision, Bind) else None
 
     def _take_off(self, binds: Collection[Bind]) -> Steps[None]:
-        """Take the members of some binds off their nodes, wherever they are now."""
+        """Remove the members of some binds from their nodes, wherever they are now."""
         for bind in binds:
             if self._budget.turn_is_over:
                 yield

@@ -1,11 +1,11 @@
-"""On which row the least is lost for one more member. Pure.
+"""Find the row where one more member causes the smallest loss. Pure.
 
-What it is: rows are judged in order, first those where room is kept, then those where the least is missing. As many
-are compared as for a single pod (`scheduler.cycle.preemption.select_victims`), and more as long as removing pods from
-each of them meets an objection.
+Method: rows are evaluated in order: first those reserved for the group, then those that lack the least. As many are
+compared as for a single pod (`scheduler.cycle.preemption.select_victims`), and more while every one of them meets an
+objection.
 
-What it costs: a dry run for each row that is judged, and one for each row that changes. With disruption budgets also
-one for each row that is taken out.
+Cost: a dry run for each row that is evaluated, and one for each row that changes. With disruption budgets also one for
+each row that is taken.
 """
 
 import heapq
@@ -22,19 +22,19 @@ from scheduler.cycle.preemption.potential_victims import Loss
 from scheduler.cycle.preemption.select_victims import Candidate, Found, SelectVictims
 from scheduler.kube.pod_info import PodInfo
 
-# Rows to compare: this share of them in percent, but at least so many.
+# The number of rows to compare: this percentage, but at least the second number.
 _SHARE, _FEWEST = 10, 100
-# What is lost, and since when, the latest first.
+# The loss, and the start time of the victims, the latest first.
 Cost = tuple[Loss, tuple[int, ...]]
 
 
 def cost_of(loss: Loss, since: str) -> Cost:
-    """Return what kube-scheduler compares, the least first."""
+    """Return what kube-scheduler compares, as a sort key: the best first."""
     return loss, tuple(-ord(letter) for letter in since)
 
 
 def in_order(rows: Rows, member: PodInfo, first: Collection[str], nodes: NodeColumns) -> Rows:
-    """Return rows in the order in which they are judged; ``first`` are the nodes that come before all others."""
+    """Return rows in the order of evaluation; ``first`` are the nodes that come before all others."""
     view, amounts = nodes.view(rows), np.array(needs(member), np.int64)[:, None]
     missing = (np.maximum(amounts - view.free, 0) / np.maximum(amounts, 1)).max(axis=0)
     is_later = np.isin(rows, [nodes.row_of[name] for name in first if name in nodes.row_of], invert=True)
@@ -44,7 +44,7 @@ def in_order(rows: Rows, member: PodInfo, first: Collection[str], nodes: NodeCol
 
 
 class RowCandidates:
-    """The rows for one more member of a kind, that of the least loss first; a verdict holds until its row changes."""
+    """The rows for one more member of a kind, the smallest loss first; a result is valid until its row changes."""
 
     def __init__(self, rows: Rows, nodes: NodeColumns) -> None:
         self._rows, self._nodes, self._changes_end = set[int](rows.tolist()), nodes, nodes.changes.end
@@ -56,7 +56,7 @@ class RowCandidates:
         self._count = 0
 
     def take(self, find: SelectVictims, objections: Objections, budget: GroupBudget) -> Steps[Candidate | None]:
-        """Take out the row where the least is lost; it comes again when it has changed."""
+        """Take the row with the smallest loss; it becomes available again when it changes."""
         for row in self._nodes.changes.since(self._changes_end):
             if row in self._rows:
                 self._candidates.pop(row, None)
@@ -75,14 +75,14 @@ class RowCandidates:
                 return None
             depends_on_others = objections.has_any or any(victim.group is not None for victim in best.chosen)
             if depends_on_others and (now := find(best.row)[0]) != best:
-                # Victims elsewhere have used up a budget since, or what a group can spare.
+                # Victims elsewhere have since used a budget, or members that a group can spare.
                 self._push(best.row, now)
             else:
                 del self._candidates[best.row]
                 return best
 
     def leave_out(self, row: int) -> None:
-        """Judge a row no more."""
+        """Exclude a row from now on."""
         self._rows.discard(row)
 
     def _best(self) -> Candidate | None:

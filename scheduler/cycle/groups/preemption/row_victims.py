@@ -1,10 +1,11 @@
-"""Who must leave a row for one more member of a group, on the snapshot of its decision. Pure.
+"""Find the victims on a row for one more member of a group, on the snapshot of its decision. Pure.
 
-What it is: the dry run of a pod that preempts (`scheduler.cycle.preemption.select_victims`), for a member beside those
-that the snapshot counts already.
+Method: the dry run of a preempting pod (`scheduler.cycle.preemption.select_victims`), for a member in addition to those
+that the snapshot has already.
 
-Why it is right: a member of the group is never a victim, whether it is placed or was just put on the snapshot: fewer
-would count then. What is removed from the snapshot leaves anyway, and is no victim again.
+Correctness: a member of the group is never a victim, whether it is placed or was just put on the snapshot; otherwise
+fewer members would be placed. A pod that was removed from the snapshot leaves anyway, and is not counted as a victim
+again.
 """
 
 from collections.abc import Set
@@ -27,17 +28,17 @@ from scheduler.placement.place import PfCapacity
 from scheduler.placement.steps import Steps as PlacementSteps
 from scheduler.placement.vf_accounting import FreeVfs, unused
 
-# So many pods that are taken off and put back, or that are only listed, as those of whole groups on other nodes, and so
-# many steps of a search for VFs take as long as a dry run besides.
+# This many pods that are removed and put back, or only listed (such as those of whole groups on other nodes), and this
+# many steps of a search for VFs, take as long as one dry run.
 _PODS_AS_LONG, _LISTED_AS_LONG, _STEPS_AS_LONG = 4, 40, 60
-# Nodes that are looked at between two turns.
+# Number of nodes that are evaluated between two turns.
 _NODES_AT_ONCE = 64
 
 
 class RowVictims:
-    """The victims for one group; ``spent`` counts dry runs, and what takes as long, and may be ``most``.
+    """The victims for one group; ``spent`` counts dry runs and work that takes as long, up to ``most``.
 
-    What is ``below`` a priority may leave. Members with VFs find no victims on the ``stuck_nodes``.
+    Pods ``below`` a priority may be victims. Members with VFs find no victims on ``stuck_nodes``.
     """
 
     def __init__(
@@ -64,7 +65,7 @@ class RowVictims:
         return self.spent >= self._most
 
     def charge(self, dry_runs: int) -> None:
-        """Count what takes as long as so many dry runs."""
+        """Count work that takes as long as this many dry runs."""
         self.spent += dry_runs
         self._budget.charge_dry_runs(dry_runs)
 
@@ -79,7 +80,7 @@ class RowVictims:
                     yield
 
     def rows_for(self, member: PodInfo) -> Steps[Rows]:
-        """Return the rows that could take a member without other pods, and give back the VFs of those that leave."""
+        """Return the rows that could take a member without other pods, and release the VFs of the pods that leave."""
         rows = self._rows_of_shapes.get(member.shape)
         while rows is None:
             if self._budget.turn_is_over:
@@ -99,14 +100,14 @@ class RowVictims:
         return rows
 
     def finder(self, member: PodInfo, objections: Objections) -> SelectVictims:
-        """Return a function that finds the victims on a row, as long as nothing in the snapshot moves."""
+        """Return a function that finds the victims on a row; it is valid while nothing in the snapshot changes."""
         dry_runs = DryRuns(member, self._snapshot.cache, self._steps)
         names, victims = self._snapshot.cache.nodes.names, self._victims.on(self._snapshot.cache, self._exempt_uids)
 
         def find(row: int) -> tuple[Found, int]:
             old_steps, lower = self._steps.spent, victims.below(names[row], self._below)
             if not lower:
-                # It costs time, and none of what the search may spend: there may be thousands of such nodes.
+                # This takes time, but is not charged to the search: there may be thousands of such nodes.
                 self._budget.charge_move()
                 return (NO_VICTIMS,), 0
             nominated = self._nominated.get(names[row], ())
@@ -118,9 +119,9 @@ class RowVictims:
         return find
 
     def free_vfs(self, row: int) -> FreeVfs:
-        """Return what a row's PFs have left and what pods hold that may leave, as if nobody else held that.
+        """Return the free VFs of a row's PFs together with those of possible victims, as if no other pod held them.
 
-        Nobody has been removed then for a member.
+        Call it before pods are removed for a member.
         """
         nodes = self._snapshot.cache.nodes
         node, free_vfs = nodes.names[row], nodes.free_vfs_of_row[row]

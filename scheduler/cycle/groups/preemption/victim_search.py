@@ -1,6 +1,6 @@
-"""The search for the victims of one group on a snapshot: each topology domain, and each choice of networks. Pure.
+"""Search for the victims of one group on a snapshot, in each topology domain and with each choice of networks. Pure.
 
-The attempt that costs the least counts, by the order in which kube-scheduler chooses a node, summed over the group.
+The attempt with the smallest loss wins, in the order in which kube-scheduler chooses a node, summed over the group.
 """
 
 from collections.abc import Hashable, Iterator, Sequence, Set
@@ -23,17 +23,17 @@ from scheduler.cycle.preemption.disruption_budgets import Objections
 from scheduler.kube.pod_info import PodInfo
 from scheduler.placement.vf_accounting import FreeVfs, unused
 
-# So many members take as long as a dry run when they are tried on other networks or in another domain.
+# Trying this many members on other networks or in another domain takes as long as one dry run.
 _MEMBERS_AS_LONG = 50
-# Rows that take as long as a dry run to sort, and to sum up.
+# Sorting and summing this many rows takes as long as one dry run.
 _SORTED_AS_LONG, _SUMMED_AS_LONG = 100, 4
 
 
 @dataclass(slots=True)
 class GroupVictimSearch:
-    """What one search has in common; ``objections`` are the reasons against removing pods.
+    """The state of one search; ``objections`` are the reasons against removing pods.
 
-    If the group waits for room, ``first`` are the nodes to look at first; otherwise it is None.
+    If the group waits for room, ``first`` are the nodes to try first; otherwise it is None.
     """
 
     demand: GroupDemand
@@ -49,13 +49,13 @@ class GroupVictimSearch:
         return self.row_victims.is_spent or self.budget.placement.is_spent
 
     def best(self) -> Steps[LeastLoss | None]:
-        """Return the best attempt; nothing of it is left on the snapshot, which has no pods that are being deleted."""
+        """Return the best attempt; afterwards the snapshot has only lost the pods that are being deleted."""
         demand, budget, best = self.demand, self.budget, None
         yield from self.row_victims.remove_terminating()
         orders, first_domains = demand.orders(demand.needed), self._first_domains()
         for domain in sorted(self._domains(), key=lambda domain: domain not in first_domains):
             if self.first is not None and best is not None and not best.removed.loss[0] and domain not in first_domains:
-                # The group can wait here, and only for pods that end: there may be thousands of domains.
+                # The group can wait here, and only for pods that end by themselves: there may be thousands of domains.
                 break
             budget.charge_column(self.snapshot.cache.nodes.size)
             for networks in (yield from self._networks(domain)):
@@ -91,7 +91,7 @@ class GroupVictimSearch:
         return rows_of_kinds
 
     def _networks(self, domain: Domain) -> Steps[Iterator[tuple[str, ...]]]:
-        """Return the choices of networks to try in a domain: those where there is room if all leave that may."""
+        """Return the choices of networks to try in a domain: those with enough room if all possible victims leave."""
         nodes, demand = self.snapshot.cache.nodes, self.demand
         rows = domain.row_numbers(nodes)
         sums, is_same = NetworkSums(nodes.size, requests_of(demand.members)), demand.group.rails == "same"
@@ -106,7 +106,7 @@ class GroupVictimSearch:
     def _free_vfs(self, row: int) -> FreeVfs:
         if self.first is None:
             return self.row_victims.free_vfs(row)
-        # Nearly all pods may leave, and nodes of one model share their PFs.
+        # Nearly all pods are possible victims, and nodes of one model share their PFs.
         pfs = self.snapshot.cache.nodes.free_vfs_of_row[row].pfs
         if id(pfs) not in self._unused:
             self._unused[id(pfs)] = unused(pfs)
@@ -117,7 +117,7 @@ class GroupVictimSearch:
         return domains_within(self.demand.group, placed_on, self.snapshot.cache)
 
     def _first_domains(self) -> Set[Domain]:
-        """Return the domains of the nodes to look at first."""
+        """Return the domains of the nodes to try first."""
         nodes, within = self.snapshot.cache.nodes, self.demand.group.within
         if not within:
             return frozenset()
