@@ -13,7 +13,7 @@ from packaging.utils import canonicalize_name
 
 REPOSITORY = Path(__file__).parents[1]
 # What pods and nodes run, and the person's own tools.
-EXTRAS = ("scheduler", "advertiser", "cri-shim", "cni", "cli")
+EXTRAS = ("scheduler", "advertiser", "cri-shim", "cni", "cli", "recompute")
 _HASH = re.compile(r"--hash=sha256:([0-9a-f]{64})")
 
 

@@ -7,7 +7,7 @@ with a Conflict, and the change is made again on what is there then. So two oper
 import msgspec
 
 from cli.plugin.arguments import Arguments
-from cli.plugin.reading import Reader, UnreadableError
+from cli.plugin.reading import Reader
 from cli.plugin.reports.drain import (
     DrainError,
     DrainPlan,
@@ -24,34 +24,31 @@ from mooring.annotations.drain import dump_drain, read_drain_with_reasons
 from mooring.annotations.inventory import Inventory, read_inventory
 from mooring.errors import AnnotationError
 from mooring.kube.client import MERGE_PATCH, Client
-from mooring.kube.failures import Conflict, NotFound
+from mooring.kube.failures import Conflict
 
 # Kubelets and controllers write nodes too, some times a minute.
 _MOST_TRIES = 10
 
 
 async def edit_drain(client: Client, reader: Reader, arguments: Arguments) -> Answer:
-    """Drain or undrain what the arguments name; raise a KubeError, UnreadableError or DrainError."""
+    """Drain or undrain what the arguments name; raise a KubeError or DrainError."""
     plan = await _write(client, reader, arguments)
     pods = None
     if arguments.command == "drain":
-        live = {"fieldSelector": f"spec.nodeName={arguments.node}"}
+        live = {"fieldSelector": f"spec.nodeName={arguments.drain.node}"}
         pods = await reader.all("/api/v1/pods", Pod, live)
-    return report(arguments.node, plan, pods, arguments.dry_run)
+    return report(arguments.drain.node, plan, pods, arguments.drain.dry_run)
 
 
 async def _write(client: Client, reader: Reader, arguments: Arguments) -> DrainPlan:
-    path = f"/api/v1/nodes/{arguments.node}"
+    path = f"/api/v1/nodes/{arguments.drain.node}"
     for attempt in range(1, _MOST_TRIES + 1):
-        try:
-            node = await reader.one(path, Node)
-        except NotFound:
-            raise UnreadableError(f"node {arguments.node!r} does not exist") from None
+        node = await reader.one(path, Node)
         plan = _plan(node, arguments)
-        if arguments.dry_run == "client" or all(one.state.startswith(("already", "not")) for one in plan.changes):
+        if arguments.drain.dry_run == "client" or all(one.state.startswith(("already", "not")) for one in plan.changes):
             return plan
         metadata = {"resourceVersion": node.metadata.resource_version, "annotations": dump_drain(plan.drain)}
-        params = {"dryRun": "All"} if arguments.dry_run == "server" else None
+        params = {"dryRun": "All"} if arguments.drain.dry_run == "server" else None
         try:
             await client.request("PATCH", path, msgspec.json.encode({"metadata": metadata}), MERGE_PATCH, params)
         except Conflict:
@@ -63,17 +60,18 @@ async def _write(client: Client, reader: Reader, arguments: Arguments) -> DrainP
 
 
 def _plan(node: Node, arguments: Arguments) -> DrainPlan:
-    name, annotations = node.metadata.name, node.metadata.annotations or {}
+    flags, name, annotations = arguments.drain, node.metadata.name, node.metadata.annotations or {}
     inventory = _inventory(name, annotations.get(names.INVENTORY))
     try:
         drain = read_drain_with_reasons(annotations)
     except AnnotationError as unreadable:
         raise DrainError(f"node {name!r}: {unreadable}; correct or remove it: kubectl annotate") from unreadable
     if arguments.command == "undrain":
-        return plan_undrain(drain, named_targets(drain, inventory, name, arguments.pfs, arguments.vfs))
+        return plan_undrain(drain, named_targets(drain, inventory, name, flags.pfs, flags.vfs))
     if inventory is None:
         raise DrainError(f"node {name!r} publishes no inventory: its PFs are not known")
-    return plan_drain(drain, offered_targets(name, inventory, arguments.pfs, arguments.vfs), arguments.reason)
+    targets = offered_targets(name, inventory, flags.pfs, flags.vfs)
+    return plan_drain(drain, targets, flags.reason)
 
 
 def _inventory(node: str, text: str | None) -> Inventory | None:

@@ -4,6 +4,7 @@ A list that is forbidden is noted with the missing permission, and the rest is s
 decode. Without the list of a command's main objects there is nothing to show.
 """
 
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
@@ -60,12 +61,30 @@ class Reader:
         except (Unknown, *_UNDECODED) as odd:
             raise _no_answer(path, odd) from odd
 
+    async def plain(self, path: str, kind: type[T]) -> T:
+        """Return an answer that is no stored object; raise a KubeError, or UnreadableError."""
+        try:
+            return msgspec.json.decode(await self._client.request("GET", path), type=kind)
+        except _UNDECODED as odd:
+            raise _no_answer(path, odd) from odd
+
     async def must(self, path: str, kind: type[T], params: Mapping[str, str] | None = None) -> list[T]:
-        """Return all objects of a list; raise UnreadableError without the permission to list."""
-        found = await self.all(path, kind, params)
-        if found is None:
-            raise UnreadableError(self.notes[-1])
-        return found
+        """Return all objects of a list; raise a KubeError, or UnreadableError."""
+        for start in range(1, _MOST_STARTS + 1):
+            try:
+                return await self._pages(path, kind, params or {})
+            except Gone:
+                if start == _MOST_STARTS:
+                    raise
+        raise AssertionError("the last start returns or raises")
+
+    async def named(self, path: str, kind: type[T], names: Sequence[str]) -> tuple[list[T], list[str]]:
+        """Return the objects of a list that have these names, and the names that none has; raise as `must` does."""
+        lists = await asyncio.gather(
+            *(self.must(path, kind, {"fieldSelector": f"metadata.name={name}"}) for name in dict.fromkeys(names))
+        )
+        absent = [name for name, found in zip(dict.fromkeys(names), lists, strict=True) if not found]
+        return [one for found in lists for one in found], absent
 
     async def all(self, path: str, kind: type[T], params: Mapping[str, str] | None = None) -> list[T] | None:
         """Return all objects of a list; None, with a note, without the permission or for an unknown kind."""
@@ -76,18 +95,13 @@ class Reader:
             return None
 
     async def _all(self, path: str, kind: type[T], params: Mapping[str, str]) -> list[T] | None:
-        for start in range(1, _MOST_STARTS + 1):
-            try:
-                return await self._pages(path, kind, params)
-            except Gone:
-                if start == _MOST_STARTS:
-                    raise
-            except Refused as refused:
-                if refused.status.code != 403:
-                    raise
-                self.notes.append(f"forbidden: needs the right to {' and '.join(self._verbs)} {_resource(path)}")
-                return None
-        return None
+        try:
+            return await self.must(path, kind, params)
+        except Refused as refused:
+            if refused.status.code != 403:
+                raise
+            self.notes.append(f"forbidden: needs the right to {' and '.join(self._verbs)} {_resource(path)}")
+            return None
 
     async def optional(self, paths: Sequence[str], kind: type[T]) -> list[T] | None:
         """Return all objects of the first of these lists that is served, none if none is.

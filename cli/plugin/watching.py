@@ -7,7 +7,8 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-from cli.plugin.commands import Invocation, run
+from cli.plugin.commands import run
+from cli.plugin.invocation import Invocation
 from cli.plugin.reading import Reader
 from cli.plugin.reports.tables import Answer
 from mooring.kube.client import Client
@@ -103,7 +104,8 @@ async def follow(reader: WatchingReader, invocation: Invocation, show: Callable[
         while True:
             reader.changed.clear()
             reader.notes.clear()
-            show(await run(reader, invocation))
+            answer = await run(reader, invocation)
+            show(answer)
             await reader.changed.wait()
             await asyncio.sleep(_TOGETHER_S)
     finally:

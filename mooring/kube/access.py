@@ -10,8 +10,10 @@ import ssl
 import tempfile
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+
+import msgspec
 
 from mooring.kube.kubeconfig.auth_provider import provider_token
 from mooring.kube.kubeconfig.document import Cluster, Target, User, impersonation, read_data, read_kubeconfig
@@ -45,7 +47,16 @@ class Access:
     proxy: Proxy | None = None
 
 
-def load_access(kubeconfig: str | None, context: str | None = None) -> Access:
+@dataclass(frozen=True, slots=True)
+class Impersonation:
+    """Whom a user acts as; what is empty is as in the kubeconfig."""
+
+    user: str = ""
+    groups: tuple[str, ...] = ()
+    uid: str = ""
+
+
+def load_access(kubeconfig: str | None, context: str | None = None, acts_as: Impersonation | None = None) -> Access:
     """Load the kubeconfig named; without one, KUBECONFIG, then in-cluster, then ~/.kube/config. Raise AccessError.
 
     ``context`` names one of the file's contexts; None is its current one.
@@ -58,10 +69,20 @@ def load_access(kubeconfig: str | None, context: str | None = None) -> Access:
             target = read_kubeconfig(_paths(files)).target(context)
         except (KubeconfigError, OSError) as unusable:
             raise _unusable(files, unusable) from unusable
+    if acts_as is not None:
+        target = replace(target, user=_impersonate(target.user, acts_as))
     try:
         return _access(target, files)
     except (AccessError, KubeconfigError, OSError, ValueError) as unusable:
         raise _unusable(files, unusable) from unusable
+
+
+def context_names(kubeconfig: str | None) -> list[str]:
+    """Return the contexts of a kubeconfig; none if it cannot be read."""
+    try:
+        return list(read_kubeconfig(_paths(_files(kubeconfig))).contexts)
+    except (KubeconfigError, OSError):
+        return []
 
 
 def context_namespace(kubeconfig: str | None, context: str | None = None) -> str:
@@ -70,6 +91,19 @@ def context_namespace(kubeconfig: str | None, context: str | None = None) -> str
         return read_kubeconfig(_paths(_files(kubeconfig))).namespace(context) or "default"
     except (KubeconfigError, OSError):
         return "default"
+
+
+def _impersonate(user: User, acts_as: Impersonation) -> User:
+    """Return a user that acts as another one, by the flags that kubectl calls --as, --as-group and --as-uid."""
+    replaced = msgspec.structs.replace(
+        user,
+        impersonate=acts_as.user or user.impersonate,
+        impersonate_groups=list(acts_as.groups) or user.impersonate_groups,
+        impersonate_uid=acts_as.uid or user.impersonate_uid,
+    )
+    if not replaced.impersonate and (acts_as.groups or acts_as.uid):
+        raise AccessError("--as-group and --as-uid need --as: requesting groups or a uid without impersonating a user")
+    return replaced
 
 
 def _files(kubeconfig: str | None) -> str:

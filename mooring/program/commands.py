@@ -35,9 +35,14 @@ def kubectl() -> int:
     return _run("kubectl mooring", "cli", "cli")
 
 
-def _run(program: str, package: str, extra: str) -> int:
+def kubectl_complete() -> int:
+    """Run `kubectl_complete-mooring`, by which kubectl completes `kubectl mooring`."""
+    return _run("kubectl_complete-mooring", "cli", "cli", "complete")
+
+
+def _run(program: str, package: str, extra: str, function: str = "main") -> int:
     try:
-        main: Callable[[], int] = import_module(f"{package}.__main__").main
+        main: Callable[[], int] = getattr(import_module(f"{package}.__main__"), function)
         # Some libraries are imported when they are used.
         return main()
     except ModuleNotFoundError as missing:

@@ -1,7 +1,6 @@
 """The flag ``--version`` of each program. It needs no package: `mooring-shim-bypass` runs where those are broken."""
 
 import argparse
-from importlib.metadata import version
 from typing import NoReturn
 
 
@@ -9,6 +8,9 @@ class _Version(argparse.Action):
     """Print the program's name and version: argparse's own action would read the version at each start."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
+        # Its import takes as long as all else of a start.
+        from importlib.metadata import version
+
         print(parser.prog, version("mooring"))
         parser.exit()
 

@@ -50,7 +50,8 @@ def _numbered(values: Iterable[tuple[Hashable, T]]) -> dict[Hashable, T]:
 class RowChanges:
     """The rows of an answer's one table that change, as lines below one head. A column never becomes narrower."""
 
-    def __init__(self, *, coloured: bool) -> None:
+    def __init__(self, *, coloured: bool, headers: bool = True) -> None:
+        self._headers = headers
         self._changes = Changes[Sequence[Cell]]()
         self._coloured = coloured
         self._layout: Layout | None = None
@@ -64,7 +65,7 @@ class RowChanges:
         columns = ("EVENT", *table.columns)
         if not rows:
             return []
-        head = [] if self._layout else [columns]
+        head = [] if self._layout or not self._headers else [columns]
         self._layout = _wider(self._layout, layout_of(Table(columns, rows)))
         lines = [draw_head(names, self._layout, coloured=self._coloured) for names in head]
         return lines + [draw_row(row, self._layout, coloured=self._coloured) for row in rows]

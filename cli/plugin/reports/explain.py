@@ -122,6 +122,13 @@ def with_leadership(answer: Answer, leader: Leadership | None) -> Answer:
     return replace(answer, document=document, tables=(warning, *answer.tables), status=1)
 
 
+def of_job(answer: Answer, name: str, pods: int, waiting: int) -> Answer:
+    """Return an answer about one pod of a Job, after a line about the Job."""
+    document = {**answer.document, "job": {"name": name, "pods": pods, "waiting": waiting}}
+    facts = Table(("", ""), [cells("job", name), cells("pods", f"{pods}, {waiting} waiting; one of them:")])
+    return replace(answer, document=document, tables=(facts, *answer.tables))
+
+
 def reasons(why: Why) -> Iterator[Table]:
     """Yield the data of a decision as tables."""
     if scores := _mapping(why.get("scores")):

@@ -97,10 +97,13 @@ def _state(pod: Pod, wrong: str) -> tuple[str, str]:
     return pod.status.phase or "Pending", ""
 
 
-def report(pods: Iterable[Pod], nodes: Iterable[Node] = (), *, wide: bool) -> Answer:
-    """Return one row a VF, and one for each pod that requests VFs and has none; ``nodes`` are those that were read."""
+def report(pods: Iterable[Pod], nodes: Iterable[Node] = (), *, wide: bool, every: bool = False) -> Answer:
+    """Return one row a VF, and one for each pod that requests VFs and has none.
+
+    ``nodes`` are those that were read. With ``every`` a pod has a row even if it requests no VFs.
+    """
     there: Mapping[str, Node] = {node.metadata.name: node for node in nodes}
-    ordered = sorted(filter(concerns, pods), key=lambda pod: pod.key)
+    ordered = sorted((pod for pod in pods if every or concerns(pod)), key=lambda pod: pod.key)
     ours = [summarize(pod, there.get(pod.spec.node_name or "")) for pod in ordered]
     rows = [row for one in ours for row in _rows(one, wide=wide)]
     columns = (*_COLUMNS, *_WIDE) if wide else _COLUMNS

@@ -1,7 +1,7 @@
 """Tables as values, and their rendering: plain into a pipe, with colours on a terminal. Pure."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 Tone = Literal["", "good", "bad", "warning", "faint"]
@@ -33,11 +33,11 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The result of a command: the document for programs, the tables for people, notes, the exit status.
+    """The result of a command: the document for programs, the tables for people, notes, errors, the exit status.
 
-    ``identity`` are the fields that name one of the document's items.
+    ``identity`` are the fields that name one of the document's items. ``errors`` are whole lines for stderr.
 
-    Its repr shows neither of the first two: `asyncio.run` writes that of its result, whatever its length.
+    The repr has neither document nor tables: `asyncio.run` writes the repr of its result, however long it is.
     """
 
     document: Mapping[str, object] = field(repr=False)
@@ -45,6 +45,16 @@ class Answer:
     notes: tuple[str, ...] = field(default=())
     status: int = 0
     identity: tuple[str, ...] = field(default=(), repr=False)
+    errors: tuple[str, ...] = field(default=(), repr=False)
+
+
+def without_column(table: Table, name: str) -> Table:
+    """Return a table without one of its columns; the same table if it has no such column."""
+    if name not in table.columns:
+        return table
+    at = table.columns.index(name)
+    columns, rows = (*table.columns[:at], *table.columns[at + 1 :]), [(*row[:at], *row[at + 1 :]) for row in table.rows]
+    return replace(table, columns=columns, rows=rows, identity=tuple(one for one in table.identity if one != name))
 
 
 def cells(*values: object) -> tuple[Cell, ...]:
@@ -60,17 +70,19 @@ def _shown(value: object) -> str:
     return "-" if value is None or value == "" else str(value)
 
 
-def draw(tables: Sequence[Table], *, coloured: bool) -> str:
+def draw(tables: Sequence[Table], *, coloured: bool, headers: bool = True) -> str:
     """Return the tables as text."""
-    return "\n\n".join("\n".join(_lines(table, coloured=coloured)) for table in tables)
+    return "\n\n".join("\n".join(_lines(table, coloured=coloured, headers=headers)) for table in tables)
 
 
-def _lines(table: Table, *, coloured: bool) -> Iterator[str]:
+def _lines(table: Table, *, coloured: bool, headers: bool) -> Iterator[str]:
     if table.title:
         yield _paint(table.title, "head", coloured)
     if not table.rows:
         yield table.empty
         return
+    if not headers:
+        table = replace(table, columns=("",) * len(table.columns))
     layout = layout_of(table)
     if any(table.columns):
         yield draw_head(table.columns, layout, coloured=coloured)

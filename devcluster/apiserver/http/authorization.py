@@ -2,6 +2,8 @@
 
 from collections.abc import Set
 
+from multidict import CIMultiDictProxy
+
 from devcluster.apiserver.access import rbac
 from devcluster.apiserver.access.identity import User
 from devcluster.apiserver.call import Call
@@ -17,9 +19,11 @@ class Authorizer:
         self.allowed: dict[str, set[rbac.Attributes]] = {}
         self.refused: dict[str, set[rbac.Attributes]] = {}
 
-    def admit(self, authorization: str, call: Call) -> User:
+    def admit(self, headers: CIMultiDictProxy[str], call: Call) -> User:
         """Return the user of a call; raise 401 or 403 if it must not be carried out."""
+        authorization = headers.get("Authorization", "")
         user = self._cluster.tokens.user(authorization, self._cluster.store, self._cluster.clock())
+        user = self._impersonate(user, headers)
         asked = rbac.attributes_of(call)
         try:
             rbac.check(self._cluster.store, user, asked)
@@ -29,6 +33,19 @@ class Authorizer:
         if not user.is_master:
             self.allowed.setdefault(user.name, set()).add(asked)
         return user
+
+    def _impersonate(self, user: User, headers: CIMultiDictProxy[str]) -> User:
+        """Return the user as which this one acts; raise 403 without the right to.
+
+        Source: WithImpersonation in k8s.io/apiserver, pkg/endpoints/filters/impersonation.go.
+        """
+        name, groups = headers.get("Impersonate-User"), headers.getall("Impersonate-Group", [])
+        if name is None:
+            return user
+        rbac.check(self._cluster.store, user, rbac.Attributes("impersonate", "", "users", name=name))
+        for group in groups:
+            rbac.check(self._cluster.store, user, rbac.Attributes("impersonate", "", "groups", name=group))
+        return User(name, (*groups, "system:authenticated"))
 
     def asked(self, user: str) -> Set[rbac.Attributes]:
         """Return all that a user has requested, refused or not."""

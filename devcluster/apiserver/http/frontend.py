@@ -81,7 +81,7 @@ class Frontend:
             return self._discover(request)
         call = await _read(request, target)
         if self._authorizer is not None:
-            ASKING.set(self._authorizer.admit(request.headers.get("Authorization", ""), call))
+            ASKING.set(self._authorizer.admit(request.headers, call))
         if target.plural == "pods" and target.subresource == "log":
             return await logs.relay(self._cluster, self._networks, call, request)
         if call.watching:

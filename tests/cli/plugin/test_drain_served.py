@@ -76,7 +76,7 @@ async def test_the_rights_that_the_documentation_names_are_enough(guarded: Serve
     await guarded.restrict("nodes", verbs=("get", "patch"))
     status, out, err = await guarded.run("drain", "n1", "--pf", "pf0")
     assert (status, out) == (0, "node/n1 PF pf0 drained\n")
-    assert err == "kubectl mooring: forbidden: needs the right to list pods\n"
+    assert err == "Warning: forbidden: needs the right to list pods\n"
 
 
 async def test_drains_at_the_same_time_do_not_lose_each_other(served: Served) -> None:
@@ -101,12 +101,12 @@ async def test_what_cannot_be_drained_is_said_in_a_line(served: Served) -> None:
     await two_nodes(served)
     await served.add_node(node("bare"))
     for argv, said in (
-        (("drain", "n9"), "node 'n9' does not exist"),
-        (("drain", "bare"), "node 'bare' publishes no inventory: its PFs are not known"),
-        (("drain", "n1", "--pf", "pf9"), "node 'n1' offers no PF 'pf9'; its PFs are pf0, pf1"),
+        (("drain", "n9"), 'Error from server (NotFound): nodes "n9" not found'),
+        (("drain", "bare"), "error: node 'bare' publishes no inventory: its PFs are not known"),
+        (("drain", "n1", "--pf", "pf9"), "error: node 'n1' offers no PF 'pf9'; its PFs are pf0, pf1"),
     ):
         status, out, err = await served.run(*argv)
-        assert (status, out, err) == (1, "", f"kubectl mooring: {said}\n")
+        assert (status, out, err) == (1, "", f"{said}\n")
     await served.patch("/api/v1/nodes/n1", {"metadata": {"annotations": {names.DRAIN: "pf0"}}})
     status, _, err = await served.run("drain", "n1")
     assert (status, "correct or remove it" in err) == (1, True)

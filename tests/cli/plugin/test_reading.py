@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from cli.plugin.progress import Progress
+from cli.plugin.output.progress import Progress
 from cli.plugin.reading import Reader, UnreadableError
 from cli.plugin.reports.objects import Event, Node
 from mooring.kube.access import Access
@@ -112,7 +112,7 @@ async def test_without_the_right_to_what_a_command_is_about_there_is_no_answer()
     """The command fails: an empty table would mean that nothing exists."""
     forbidden = Refused(Status(403, "Forbidden", "no"))
     assert await Reader(Pages(forbidden)).all("/api/v1/nodes", Node) is None
-    with pytest.raises(UnreadableError, match=r"^forbidden: needs the right to list nodes$"):
+    with pytest.raises(Refused, match=r"^403 Forbidden: no$"):
         await Reader(Pages(forbidden)).must("/api/v1/nodes", Node)
 
 

@@ -42,8 +42,8 @@ async def test_nodes_and_pods_are_shown_as_the_api_has_them(served: Served) -> N
     ]
     _, out, _ = await served.run("pods", "-n", "default")
     assert [line.split() for line in out.splitlines()][1:] == [
-        ["default", "a", "Running", "n1", "pf0", "0", "0000:04:00.2", "rail0", "5000", "-"],
-        ["default", "a", "Running", "n1", "pf1", "1", "0000:05:00.3", "rail1", "-", "-"],
+        ["a", "Running", "n1", "pf0", "0", "0000:04:00.2", "rail0", "5000", "-"],
+        ["a", "Running", "n1", "pf1", "1", "0000:05:00.3", "rail1", "-", "-"],
     ]
     _, out, _ = await served.run("pods", "-n", "kube-system")
     assert out == "no pods with interfaces\n"
@@ -210,15 +210,15 @@ async def test_what_cannot_be_had_ends_with_a_sentence_and_status_1(served: Serv
     """No traceback, whatever is wrong: the pod, the file, the context, the server."""
     status, _, err = await served.run("explain", "nobody")
     assert status == 1
-    assert err == "kubectl mooring: namespace 'default' has no pod 'nobody'; a group is group/NAME\n"
+    assert err == 'Error from server (NotFound): pods "nobody" not found\n'
     status, _, err = await served.run("nodes", "--context", "elsewhere")
     assert status == 1
     assert err.startswith(
-        f"kubectl mooring: kubeconfig '{served.kubeconfig}' cannot be used: it has no context 'elsewhere'; its "
+        f"error: kubeconfig '{served.kubeconfig}' cannot be used: it has no context 'elsewhere'; its "
     )
     with pytest.raises(SystemExit) as usage:
         await served.run("nodes", "--colour", "some")
-    assert usage.value.code == 2
+    assert usage.value.code == 1
 
 
 @pytest.mark.parametrize(
@@ -237,7 +237,7 @@ async def test_what_is_neither_a_name_nor_a_number_is_wrong_usage(served: Served
     """A name becomes a part of a path: it must not lead elsewhere."""
     with pytest.raises(SystemExit) as usage:
         await served.run(*argv)
-    assert usage.value.code == 2
+    assert usage.value.code == 1
 
 
 async def test_an_object_that_cannot_be_read_is_left_out_by_name(served: Served) -> None:
@@ -258,10 +258,13 @@ async def test_a_right_that_is_missing_is_named_and_the_rest_is_shown(guarded: S
     status, out, err = await guarded.run("nodes")
     assert status == 0
     assert out.splitlines()[1].split()[5:] == ["4", "?", "?", "0", "?", "90000"]
-    assert err == "kubectl mooring: forbidden: needs the right to list pods\n"
+    assert err == "Warning: forbidden: needs the right to list pods\n"
     status, out, err = await guarded.run("pods")
     assert (status, out) == (1, "")
-    assert err == "kubectl mooring: forbidden: needs the right to list pods in namespace 'default'\n"
+    assert err == (
+        'Error from server (Forbidden): pods is forbidden: User "system:serviceaccount:default:person" cannot list '
+        'resource "pods" in API group "" in the namespace "default"\n'
+    )
     status, out, _ = await guarded.run("doctor", "-o", "json")
     assert sorted(json.loads(out)["notes"]) == [
         "forbidden: needs the right to list leases.coordination.k8s.io",

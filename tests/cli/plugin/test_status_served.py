@@ -85,10 +85,7 @@ async def test_a_wait_that_is_over_ends_with_what_is_wrong(served: Served) -> No
     status, out, err = await served.run("status", "--without-guard", "--wait", "--timeout", "0.5")
     assert status == 1
     assert "no scheduler leads" in out
-    assert err.splitlines() == [
-        "kubectl mooring: waiting for: scheduler",
-        "kubectl mooring: not all is well after 0.5 s",
-    ]
+    assert err.splitlines() == ["waiting for: scheduler", "error: timed out: not all is well after 0.5 s"]
 
 
 async def test_an_api_server_that_does_not_answer_is_a_check_that_fails(served: Served, tmp_path: Path) -> None:
@@ -109,4 +106,4 @@ async def test_without_the_right_to_read_the_lease_that_is_a_warning(guarded: Se
     await guarded.restrict("nodes", "pods")
     _, out, err = await guarded.run("status")
     assert "its Lease could not be read: whether a scheduler leads is not known" in out
-    assert "kubectl mooring: forbidden: needs the right to list leases.coordination.k8s.io\n" in err
+    assert "Warning: forbidden: needs the right to list leases.coordination.k8s.io\n" in err

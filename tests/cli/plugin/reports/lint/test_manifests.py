@@ -175,7 +175,7 @@ def test_one_line_says_it_of_all_objects_of_a_kind(tmp_path: Path, capsys: pytes
     assert main(["lint", str(file)]) == 0
     shown = capsys.readouterr()
     assert shown.out == "nothing would be refused (pods and templates looked at: 0)\n"
-    said = f"kubectl mooring: {file}:1: TrainJob/f0: no pod template was found in it (2 more of its kind)\n"
+    said = f"Warning: {file}:1: TrainJob/f0: no pod template was found in it (2 more of its kind)\n"
     assert shown.err == said
 
 

@@ -237,7 +237,7 @@ def test_a_file_that_cannot_be_read_is_named_with_the_rule(tmp_path: Path, capsy
         (looping, "cannot be read: Too many levels of symbolic links"),
     ):
         assert main(["lint", str(file)]) == 1
-        assert capsys.readouterr().err == f"kubectl mooring: file {str(file)!r} {rule}\n"
+        assert capsys.readouterr().err == f"error: file {str(file)!r} {rule}\n"
 
 
 def test_files_are_named_as_for_kubectl_apply(

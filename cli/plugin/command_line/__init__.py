@@ -1,0 +1,1 @@
+"""The flags of each command, their values, and how a shell completes them."""

@@ -1,0 +1,241 @@
+"""The flags of each command, as argparse takes them."""
+
+import argparse
+import re
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import NoReturn
+
+from cli.plugin.command_line import flag_values
+from mooring import names
+from mooring.program.version_flag import add_version_flag
+
+PROGRAM = "kubectl mooring"
+SHELLS = ("bash", "zsh", "fish")
+_Types = Mapping[str, Callable[[str], str]]
+# What `NAME…` is of the commands that take names.
+NAME_TYPES: _Types = {
+    "nodes": flag_values.name_of("node"),
+    "gpus": flag_values.name_of("node"),
+    "pods": flag_values.name_of("pod"),
+    "groups": flag_values.name_of("group"),
+}
+
+
+class Parser(argparse.ArgumentParser):
+    """Reports wrong usage in kubectl's words, with status 1."""
+
+    def error(self, message: str) -> NoReturn:
+        print(f"error: {_in_kubectls_words(message)}\nSee '{self.prog} --help' for usage.", file=sys.stderr)
+        self.exit(1)
+
+
+def _in_kubectls_words(message: str) -> str:
+    """Return a message of argparse as cobra, which kubectl uses, would write it."""
+    if match := re.match(r"argument COMMAND: invalid choice: '(.*)' \(choose", message):
+        return f'unknown command "{match[1]}" for "{PROGRAM}"'
+    if match := re.match(r"argument (-\S+): expected one argument", message):
+        return f"flag needs an argument: {match[1].rpartition('/')[2]}"
+    if match := re.match(r"argument (-\S+): (.*)", message, re.DOTALL):
+        return f'invalid argument for "{match[1].replace("/", ", ")}" flag: {match[2]}'
+    return re.sub(r"^argument \S+: ", "", message)
+
+
+@dataclass(frozen=True, slots=True)
+class Parsers:
+    """The parser of the whole command line, and that of each command."""
+
+    root: Parser
+    commands: Mapping[str, argparse.ArgumentParser]
+    name_types: _Types
+
+
+def make_parsers() -> Parsers:
+    """Return the parsers of the command line."""
+    shared, cluster, scoped, listed = _shared(), _cluster(), _scoped(), _listed()
+    # As other plugins of kubectl take them, these flags may come before the command too.
+    root = Parser(
+        prog=PROGRAM,
+        description="Show which pods hold which SR-IOV VFs in a cluster, and why.",
+        parents=[shared, cluster, scoped],
+        allow_abbrev=False,
+    )
+    add_version_flag(root)
+    commands = root.add_subparsers(dest="command", required=True, metavar="COMMAND")
+
+    def add(command: str, summary: str, *parents: Parser) -> argparse.ArgumentParser:
+        return commands.add_parser(command, parents=parents, help=summary, description=summary, allow_abbrev=False)
+
+    _add_names(add("nodes", "free, used and unusable VFs of each PF, and the bandwidth left", shared, cluster, listed))
+    _add_names(add("pods", "the VFs of each pod, and the pods that wait for some", shared, cluster, scoped, listed))
+    _add_names(add("gpus", "the GPUs of each node, their pods, and the VF beside each", shared, cluster, listed))
+    groups = add("groups", "groups of pods: bound, waiting, and the unplaced member", shared, cluster, scoped, listed)
+    _add_names(groups)
+    _add_scheduler(groups, "schedulerName of the pods that form groups")
+    _add_explain(add("explain", "why a pod, group or job has its nodes, or has none", shared, cluster, scoped))
+    _add_top(add("top", "the bandwidth reserved, and the pods with most of it", shared, cluster))
+    _add_status(add("status", "one line for each check; status 1 if one fails", shared, cluster))
+    _add_checks(add("doctor", "the checks of status, with all findings and versions", shared, cluster))
+    drain = add("drain", "take PFs or VFs of a node out of scheduling; evicts no pod", shared, cluster)
+    drain.description = "No new pod gets a drained PF or VF. Running pods keep their VFs: no pod is evicted."
+    _add_drain_scope(drain)
+    drain.add_argument("--reason", type=flag_values.reason, metavar="TEXT", help="shown by `nodes` and `explain`")
+    _add_drain_scope(add("undrain", "give drained PFs or VFs back to scheduling", shared, cluster))
+    _add_connectivity(add("connectivity", "measure the networks between two nodes, with two pods", shared, cluster))
+    _add_lint(add("lint", "what the scheduler would reject in a manifest; status 1 if anything", shared))
+    _add_version(add("version", "the versions of this program and of those in the cluster", shared, cluster))
+    _add_completion(add("completion", "print a script that completes `kubectl-mooring` in a shell"))
+    return Parsers(root, commands.choices, NAME_TYPES)
+
+
+def _add_names(command: argparse.ArgumentParser) -> None:
+    kind = command.prog.rpartition(" ")[2]
+    command.add_argument("names", nargs="*", type=NAME_TYPES[kind], metavar="NAME", help="show these alone")
+
+
+def _add_explain(explain: argparse.ArgumentParser) -> None:
+    explain.add_argument("subject", type=flag_values.subject, metavar="POD|group/NAME|job/NAME")
+    explain.add_argument("--recompute", action="store_true", help="decide again about waiting pods; name every node")
+    _add_scheduler(explain, "schedulerName of the pods that form groups")
+
+
+def _add_top(top: argparse.ArgumentParser) -> None:
+    top.add_argument("--most", type=flag_values.count, default=10, metavar="N", help="rows of each table (default 10)")
+
+
+def _add_status(status: argparse.ArgumentParser) -> None:
+    status.add_argument("--wait", action="store_true", help="repeat until no check fails, or --timeout is over")
+    status.add_argument(
+        "--timeout", type=flag_values.seconds, default=300.0, metavar="TIME", help="the end of --wait (default 300s)"
+    )
+    _add_checks(status)
+
+
+def _add_checks(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--without-guard", action="store_true", help="missing admission policies are a warning, not an error"
+    )
+    _add_scheduler(command, "schedulerName whose scheduler and groups are checked")
+
+
+def _add_drain_scope(command: argparse.ArgumentParser) -> None:
+    command.add_argument("node", type=flag_values.name_of("node"), metavar="NODE")
+    command.add_argument(
+        "--pf",
+        dest="pfs",
+        type=flag_values.text_list,
+        default=(),
+        metavar="PF,…",
+        help="these PFs (default: all PFs of the node)",
+    )
+    command.add_argument(
+        "--vf", dest="vfs", default="", metavar="VFS", help="VFs only: 3-5,7 of one --pf, or their PCI addresses"
+    )
+    command.add_argument(
+        "--dry-run",
+        choices=("none", "client", "server"),
+        default="none",
+        help="show what would change; server lets the API server check it",
+    )
+
+
+def _add_lint(lint: argparse.ArgumentParser) -> None:
+    lint.add_argument("files", nargs="*", action="extend", metavar="FILE", help="YAML or JSON; - is standard input")
+    lint.add_argument("-f", "--filename", dest="files", action="append", metavar="FILE", help="the same, as in kubectl")
+    _add_scheduler(lint, "a schedulerName that provides interfaces")
+
+
+def _add_version(version: argparse.ArgumentParser) -> None:
+    version.add_argument("--client", action="store_true", help="the version of this program alone; asks no server")
+
+
+def _add_completion(completion: argparse.ArgumentParser) -> None:
+    completion.add_argument("shell", choices=SHELLS)
+
+
+def _add_scheduler(command: argparse.ArgumentParser, subject: str) -> None:
+    command.add_argument(
+        "--scheduler",
+        action="append",
+        metavar="NAME",
+        help=f"{subject}; may be repeated (default {names.SCHEDULER_NAME})",
+    )
+
+
+def _add_connectivity(connectivity: argparse.ArgumentParser) -> None:
+    add = connectivity.add_argument
+    add("action", choices=("test",), help="start two pods, measure each pair of networks, delete the pods")
+    add("--image", required=True, metavar="IMAGE", help="an image with sh, awk and ib_write_bw (perftest)")
+    add("-n", "--namespace", type=flag_values.name_or_empty, default=argparse.SUPPRESS, metavar="NAME")
+    add(
+        "--nodes",
+        type=flag_values.name_list,
+        default=(),
+        metavar="A,B",
+        help="(default: the two that share most networks with a free VF)",
+    )
+    add(
+        "--networks",
+        type=flag_values.text_list,
+        default=(),
+        metavar="N,…",
+        help="(default: all with a free VF on both nodes)",
+    )
+    add("--across", action="store_true", help="measure each network with every other one too")
+    add("--seconds", type=flag_values.positive, default=5, metavar="S", help="time of one measurement (default 5)")
+    add("--start", type=flag_values.seconds, default=120.0, metavar="TIME", help="time to start a pod (default 120s)")
+    add("--keep", action="store_true", help="do not delete the pods")
+    add("--scheduler", action="append", metavar="NAME", help=f"the pods' schedulerName ({names.SCHEDULER_NAME})")
+
+
+def _shared() -> Parser:
+    shared = _flags()
+    shared.add_argument(
+        "-o",
+        "--output",
+        type=flag_values.output,
+        metavar="FORMAT",
+        help="table, wide, name, json, yaml or jsonpath=TEMPLATE (default table)",
+    )
+    shared.add_argument("--no-headers", dest="headers", action="store_false", default=argparse.SUPPRESS)
+    shared.add_argument("--colour", choices=("auto", "always", "never"), help="(default auto)")
+    return shared
+
+
+def _cluster() -> Parser:
+    cluster = _flags()
+    cluster.add_argument("--kubeconfig", metavar="FILE")
+    cluster.add_argument("--context", metavar="NAME")
+    cluster.add_argument("--request-timeout", type=flag_values.seconds, metavar="TIME", help="(default 30s)")
+    cluster.add_argument("--as", dest="as_user", metavar="USER", help="impersonate a user or service account")
+    cluster.add_argument(
+        "--as-group", dest="as_groups", action="append", metavar="GROUP", help="and a group; may be repeated"
+    )
+    cluster.add_argument("--as-uid", metavar="UID")
+    return cluster
+
+
+def _scoped() -> Parser:
+    scoped = _flags()
+    scoped.add_argument("-n", "--namespace", type=flag_values.name_or_empty, metavar="NAME")
+    scoped.add_argument(
+        "-A", "--all-namespaces", action="store_true", default=argparse.SUPPRESS, help="show all namespaces"
+    )
+    return scoped
+
+
+def _listed() -> Parser:
+    """Return the flags of commands that show a list."""
+    listed = Parser(add_help=False)
+    listed.add_argument("-w", "--watch", action="store_true", help="then show each change, until interrupted")
+    listed.add_argument(
+        "-l", "--selector", default="", metavar="LABELS", help="labels of the nodes or pods, as in kubectl"
+    )
+    listed.add_argument("--sort-by", default="", metavar="COLUMN|JSONPATH", help="order of the rows")
+    return listed
+
+
+def _flags() -> Parser:
+    """Return a parser whose flags have no defaults: where they follow the command, they would undo those before it."""
+    return Parser(add_help=False, argument_default=argparse.SUPPRESS)

@@ -1,0 +1,65 @@
+"""Read what groups of pods are made of: pods, their groups' objects, Jobs and events."""
+
+import asyncio
+from dataclasses import replace
+
+from cli.plugin.invocation import Invocation
+from cli.plugin.output.errors import all_not_found, not_found
+from cli.plugin.reading import Reader, UnreadableError
+from cli.plugin.reports import groups
+from cli.plugin.reports.objects import Event, Node, Pod
+from scheduler.cache.groups import known_pod_groups
+from scheduler.kube import jobs, objects
+
+
+async def read_groups(reader: Reader, invocation: Invocation) -> list[groups.FoundGroup]:
+    """Return the groups of the namespace, or of all; with a selector, those of which a pod has the labels."""
+    scope, labels = invocation.scope, invocation.labels
+    about = {"fieldSelector": "involvedObject.kind=Pod,reason=FailedScheduling"}
+    listed, events, listed_nodes = await asyncio.gather(
+        read_members(reader, scope),
+        reader.all(f"/api/v1{scope}/events", Event, about),
+        reader.all("/api/v1/nodes", Node),
+    )
+    found = groups.find(replace(listed, events=events, nodes=listed_nodes, schedulers=invocation.arguments.scheduler))
+    if not labels:
+        return found
+    selected = {pod.metadata.uid for pod in await reader.must(f"/api/v1{scope}/pods", Pod, labels)}
+    return [one for one in found if selected & set(one.pods)]
+
+
+async def read_members(reader: Reader, scope: str) -> groups.ListedObjects:
+    """Return pods, PodGroups of each kind, and Jobs of a namespace or, where ``scope`` is empty, of all."""
+    listed, listed_jobs, of_kinds = await asyncio.gather(
+        reader.must(f"/api/v1{scope}/pods", objects.Pod),
+        reader.optional([_scoped(path, scope) for path in jobs.PATHS], jobs.Job),
+        asyncio.gather(
+            *(
+                reader.optional([_scoped(path, scope) for path in paths], kind)
+                for kind, paths in known_pod_groups.PATHS.items()
+            )
+        ),
+    )
+    return groups.ListedObjects(
+        listed, dict(zip(known_pod_groups.PATHS, of_kinds, strict=True)), jobs=listed_jobs or ()
+    )
+
+
+def _scoped(path: str, scope: str) -> str:
+    """Return the path of a list in a namespace, given that of all namespaces."""
+    parent, _, resource = path.rpartition("/")
+    return f"{parent}{scope}/{resource}"
+
+
+def named(found: list[groups.FoundGroup], name: str, namespace: str) -> list[groups.FoundGroup]:
+    """Return the groups of this name: those of several sources may have it. Raise UnreadableError if none has it."""
+    those = [one for one in found if one.members.title == name and one.key.namespace == namespace]
+    if not those:
+        raise UnreadableError(not_found("groups", name))
+    return those
+
+
+def missing(found: list[groups.FoundGroup], names: tuple[str, ...], namespace: str) -> tuple[str, ...]:
+    """Return the errors about names that no group of a namespace has."""
+    there = {one.members.title for one in found if one.key.namespace == namespace}
+    return all_not_found("groups", [name for name in names if name not in there])

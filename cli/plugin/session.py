@@ -1,0 +1,126 @@
+"""Run a command against the API server: once, until all is well, or for each change."""
+
+import asyncio
+import gc
+import logging
+import time
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, replace
+from typing import TextIO
+
+from cli.plugin.arguments import Arguments
+from cli.plugin.command_line.flags import PROGRAM
+from cli.plugin.commands import read_uses, run, with_notes
+from cli.plugin.invocation import Invocation
+from cli.plugin.output.printer import print_notes, shower
+from cli.plugin.output.progress import Progress
+from cli.plugin.reading import Reader
+from cli.plugin.reports.status import failing_checks
+from cli.plugin.reports.tables import Answer
+from cli.plugin.watching import WatchingReader, follow
+from mooring.kube.access import Access, Impersonation, context_namespace, load_access
+from mooring.kube.client import Client
+from mooring.program import log
+
+# Most of the work is two lists; each connection starts with a handshake of some milliseconds.
+_CONNECTIONS = 4
+# Seconds between two looks of `status --wait`: as often as a leader renews its Lease.
+_REPEAT_S = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Terminal:
+    """What a person sees: whether in colours and symbols, and where progress is shown; ``now`` is the UNIX time."""
+
+    coloured: bool
+    symbols: bool
+    progress: TextIO
+    now: Callable[[], float]
+
+
+def ask(arguments: Arguments, terminal: Terminal) -> Answer:
+    """Run a command; raise AccessError, KubeError or RuntimeError with the message for a person."""
+    flags = arguments.cluster
+    kubeconfig, context = flags.kubeconfig or None, flags.context or None
+    acts_as = Impersonation(flags.as_user, flags.as_groups, flags.as_uid)
+    access = load_access(kubeconfig, context, acts_as)
+    namespace = arguments.selection.namespace or context_namespace(kubeconfig, context)
+    invocation = Invocation(arguments, namespace, terminal.now(), access.server, terminal.symbols)
+    return asyncio.run(_way(arguments)(access, invocation, terminal))
+
+
+_Way = Callable[[Access, Invocation, Terminal], Coroutine[None, None, Answer]]
+
+
+def _way(arguments: Arguments) -> _Way:
+    """Return what runs the command."""
+    if arguments.command == "connectivity":
+        return _connectivity
+    if arguments.command in ("drain", "undrain"):
+        return _edit_drain
+    return _watch if arguments.watch else _wait if arguments.wait else _run
+
+
+def _client(access: Access, invocation: Invocation) -> Client:
+    return Client(access, _CONNECTIONS, invocation.arguments.cluster.request_timeout)
+
+
+async def _run(access: Access, invocation: Invocation, terminal: Terminal) -> Answer:
+    progress = Progress(terminal.progress, time.monotonic)
+    try:
+        async with _client(access, invocation) as client:
+            return await run(Reader(client, progress.tell), invocation)
+    finally:
+        progress.end()
+
+
+async def _wait(access: Access, invocation: Invocation, terminal: Terminal) -> Answer:
+    """Repeat the checks until all is well, or the time is over; show which checks fail when that changes."""
+    timeout_s = invocation.arguments.timeout
+    until, last = time.monotonic() + timeout_s, ""
+    async with _client(access, invocation) as client:
+        while True:
+            answer = await run(Reader(client), replace(invocation, now=terminal.now()))
+            left = until - time.monotonic()
+            if answer.status == 0:
+                return answer
+            if left <= 0:
+                return replace(answer, errors=(f"error: timed out: not all is well after {timeout_s:g} s",))
+            if (failing := ", ".join(failing_checks(answer))) != last:
+                print_notes([f"waiting for: {failing}"])
+                last = failing
+            await asyncio.sleep(min(left, _REPEAT_S))
+
+
+async def _watch(access: Access, invocation: Invocation, terminal: Terminal) -> Answer:
+    """Show changes until the command is interrupted, or its right to list is withdrawn."""
+    gc.enable()
+    log.set_up(PROGRAM, logging.WARNING)
+    async with _client(access, invocation) as client:
+        show = shower(invocation.arguments.output, coloured=terminal.coloured)
+        await follow(WatchingReader(client), invocation, show)
+    raise AssertionError("a watch ends by an exception")
+
+
+async def _edit_drain(access: Access, invocation: Invocation, _: Terminal) -> Answer:
+    """Write a node's drain annotation."""
+    from cli.plugin.edit_drain import edit_drain
+
+    async with _client(access, invocation) as client:
+        reader = Reader(client)
+        return with_notes(await edit_drain(client, reader, invocation.arguments), reader)
+
+
+async def _connectivity(access: Access, invocation: Invocation, _: Terminal) -> Answer:
+    """Start pods that measure."""
+    from cli.plugin.connectivity.connectivity_test import ConnectivityTest
+    from cli.plugin.connectivity.plan import PodOptions, make_plan
+
+    arguments = invocation.arguments
+    flags = arguments.connectivity
+    async with _client(access, invocation) as client:
+        found = await read_uses(Reader(client))
+        plan = make_plan(found, flags.nodes, flags.networks, across=flags.across)
+        options = PodOptions(flags.image, flags.seconds, arguments.scheduler[0])
+        test = ConnectivityTest(client, invocation.namespace, options, flags.start, lambda told: print_notes([told]))
+        return await test.run(plan, keep=flags.keep)
