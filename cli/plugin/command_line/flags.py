@@ -5,13 +5,15 @@ import re
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from cli.plugin.command_line import flag_values
 from mooring import names
 from mooring.program.version_flag import add_version_flag
 
 PROGRAM = "kubectl mooring"
+_ABOUT = "Show which pods hold which SR-IOV VFs in a cluster, and why."
+_ABOUT_DRAIN = "No new pod gets a drained PF or VF. Running pods keep their VFs: no pod is evicted."
 SHELLS = ("bash", "zsh", "fish")
 _Types = Mapping[str, Callable[[str], str]]
 # What `NAME…` is of the commands that take names.
@@ -24,20 +26,28 @@ NAME_TYPES: _Types = {
 
 
 class Parser(argparse.ArgumentParser):
-    """Reports wrong usage in kubectl's words, with status 1."""
+    """Reports wrong usage in kubectl's words, with status 1, and takes no abbreviations of flags."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**({"allow_abbrev": False} | options))
 
     def error(self, message: str) -> NoReturn:
         print(f"error: {_in_kubectls_words(message)}\nSee '{self.prog} --help' for usage.", file=sys.stderr)
         self.exit(1)
 
 
+_UNKNOWN_COMMAND = re.compile(r"argument COMMAND: invalid choice: '(.*)' \(choose")
+_NO_VALUE = re.compile(r"argument (-\S+): expected one argument")
+_WRONG_VALUE = re.compile(r"argument (-\S+): (.*)", re.DOTALL)
+
+
 def _in_kubectls_words(message: str) -> str:
     """Return a message of argparse as cobra, which kubectl uses, would write it."""
-    if match := re.match(r"argument COMMAND: invalid choice: '(.*)' \(choose", message):
+    if match := _UNKNOWN_COMMAND.match(message):
         return f'unknown command "{match[1]}" for "{PROGRAM}"'
-    if match := re.match(r"argument (-\S+): expected one argument", message):
+    if match := _NO_VALUE.match(message):
         return f"flag needs an argument: {match[1].rpartition('/')[2]}"
-    if match := re.match(r"argument (-\S+): (.*)", message, re.DOTALL):
+    if match := _WRONG_VALUE.match(message):
         return f'invalid argument for "{match[1].replace("/", ", ")}" flag: {match[2]}'
     return re.sub(r"^argument \S+: ", "", message)
 
@@ -55,43 +65,40 @@ def make_parsers() -> Parsers:
     """Return the parsers of the command line."""
     shared, cluster, scoped, listed = _shared(), _cluster(), _scoped(), _listed()
     # As other plugins of kubectl take them, these flags may come before the command too.
-    root = Parser(
-        prog=PROGRAM,
-        description="Show which pods hold which SR-IOV VFs in a cluster, and why.",
-        parents=[shared, cluster, scoped],
-        allow_abbrev=False,
-    )
+    root = Parser(prog=PROGRAM, parents=[shared, cluster, scoped])
+    root.description = _ABOUT
     add_version_flag(root)
     commands = root.add_subparsers(dest="command", required=True, metavar="COMMAND")
-
-    def add(command: str, summary: str, *parents: Parser) -> argparse.ArgumentParser:
-        return commands.add_parser(command, parents=parents, help=summary, description=summary, allow_abbrev=False)
-
-    _add_names(add("nodes", "free, used and unusable VFs of each PF, and the bandwidth left", shared, cluster, listed))
-    _add_names(add("pods", "the VFs of each pod, and the pods that wait for some", shared, cluster, scoped, listed))
-    _add_names(add("gpus", "the GPUs of each node, their pods, and the VF beside each", shared, cluster, listed))
-    groups = add("groups", "groups of pods: bound, waiting, and the unplaced member", shared, cluster, scoped, listed)
-    _add_names(groups)
-    _add_scheduler(groups, "schedulerName of the pods that form groups")
-    _add_explain(add("explain", "why a pod, group or job has its nodes, or has none", shared, cluster, scoped))
-    _add_top(add("top", "the bandwidth reserved, and the pods with most of it", shared, cluster))
-    _add_status(add("status", "one line for each check; status 1 if one fails", shared, cluster))
-    _add_checks(add("doctor", "the checks of status, with all findings and versions", shared, cluster))
-    drain = add("drain", "take PFs or VFs of a node out of scheduling; evicts no pod", shared, cluster)
-    drain.description = "No new pod gets a drained PF or VF. Running pods keep their VFs: no pod is evicted."
-    _add_drain_scope(drain)
-    drain.add_argument("--reason", type=flag_values.reason, metavar="TEXT", help="shown by `nodes` and `explain`")
-    _add_drain_scope(add("undrain", "give drained PFs or VFs back to scheduling", shared, cluster))
-    _add_connectivity(add("connectivity", "measure the networks between two nodes, with two pods", shared, cluster))
-    _add_lint(add("lint", "what the scheduler would reject in a manifest; status 1 if anything", shared))
-    _add_version(add("version", "the versions of this program and of those in the cluster", shared, cluster))
-    _add_completion(add("completion", "print a script that completes `kubectl-mooring` in a shell"))
+    add, of_all, of_pods = commands.add_parser, [shared, cluster, listed], [shared, cluster, scoped, listed]
+    _add_names(add("nodes", parents=of_all, help="free, used and unusable VFs of each PF, and the bandwidth left"))
+    _add_names(add("pods", parents=of_pods, help="the VFs of each pod, and the pods that wait for some"))
+    _add_names(add("gpus", parents=of_all, help="the GPUs of each node, their pods, and the VF beside each"))
+    _add_groups(add("groups", parents=of_pods, help="groups of pods: bound, waiting, and the unplaced member"))
+    one = [shared, cluster]
+    _add_explain(add("explain", parents=[*one, scoped], help="why a pod, group or job has its nodes, or has none"))
+    _add_top(add("top", parents=one, help="the bandwidth reserved, and the pods with most of it"))
+    _add_status(add("status", parents=one, help="one line for each check; status 1 if one fails"))
+    _add_checks(add("doctor", parents=one, help="the checks of status, with all findings and versions"))
+    _add_drain(add("drain", parents=one, help="take PFs or VFs of a node out of scheduling; evicts no pod"))
+    _add_drain_scope(add("undrain", parents=one, help="give drained PFs or VFs back to scheduling"))
+    _add_connectivity(add("connectivity", parents=one, help="measure the networks between two nodes, with two pods"))
+    _add_lint(add("lint", parents=[shared], help="what the scheduler would reject in a manifest; status 1 if anything"))
+    _add_version(add("version", parents=one, help="the versions of this program and of those in the cluster"))
+    _add_completion(add("completion", help="print a script that completes `kubectl-mooring` in a shell"))
+    for choice in commands._choices_actions:
+        parser = commands.choices[choice.dest]
+        parser.description = parser.description or choice.help
     return Parsers(root, commands.choices, NAME_TYPES)
 
 
 def _add_names(command: argparse.ArgumentParser) -> None:
     kind = command.prog.rpartition(" ")[2]
     command.add_argument("names", nargs="*", type=NAME_TYPES[kind], metavar="NAME", help="show these alone")
+
+
+def _add_groups(groups: argparse.ArgumentParser) -> None:
+    _add_names(groups)
+    _add_scheduler(groups, "schedulerName of the pods that form groups")
 
 
 def _add_explain(explain: argparse.ArgumentParser) -> None:
@@ -117,6 +124,12 @@ def _add_checks(command: argparse.ArgumentParser) -> None:
         "--without-guard", action="store_true", help="missing admission policies are a warning, not an error"
     )
     _add_scheduler(command, "schedulerName whose scheduler and groups are checked")
+
+
+def _add_drain(drain: argparse.ArgumentParser) -> None:
+    drain.description = _ABOUT_DRAIN
+    _add_drain_scope(drain)
+    drain.add_argument("--reason", type=flag_values.reason, metavar="TEXT", help="shown by `nodes` and `explain`")
 
 
 def _add_drain_scope(command: argparse.ArgumentParser) -> None:
