@@ -6,7 +6,8 @@ machine's own VFs have a link ``physfn`` (pci_iov_sysfs_link). VFs that a hyperv
 their PCI ids or their driver identify them. The ids are those of Linux 6.12 and 7.2: mlx5_core_pci_table and
 mlx4_pci_table (``*_PCI_DEV_IS_VF``), bnxt_pci_tbl, iavf_devids.h, IDPF_DEV_ID_VF, ixgbevf/defines.h, igbvf/vf.h,
 hnae3.h (HNAE3_DEV_ID_VF and HNAE3_DEV_ID_RDMA_DCB_PFC_VF; hns3 drives PFs too), efa_pci_tbl,
-ena_pci_id_tbl.h, MANA_VF_DEVICE_ID in include/net/mana/gdma.h, ionic_id_table, erdma_pci_tbl (its PCI class is not a NIC's).
+ena_pci_id_tbl.h, MANA_VF_DEVICE_ID in include/net/mana/gdma.h, ionic_id_table, erdma_pci_tbl (its PCI class is not
+a NIC's).
 """
 
 from advertiser.inventory.facts import PciFunction
