@@ -33,34 +33,34 @@ _log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Move recorded VFs into pods and give them back: serve (the warm server), show (the ledger)."""
+    """Attach VFs to pods and release them: serve (run the CNI server), show (print the ledger)."""
 
-    socket: Path = option(Path("/run/mooring/cni.sock"), "unix socket of the warm server")
-    state: Path = option(Path("/var/lib/mooring"), "folder of pod records and ledger")
-    run: Path = option(Path("/run/mooring"), "folder of what ends with this boot")
+    socket: Path = option(Path("/run/mooring/cni.sock"), "unix socket of the CNI server")
+    state: Path = option(Path("/var/lib/mooring"), "folder of the pod records and the ledger")
+    run: Path = option(Path("/run/mooring"), "folder of files that last until the next boot")
     sysfs: Path = option(Path("/sys"), "root of sysfs")
-    node_name: str = option("", "name of this node's object; without one the host name in lower case")
-    metrics_addr: str = option("", "host:port to serve Prometheus metrics at; off where empty")
+    node_name: str = option("", "name of this node's Node object; default: the host name in lower case")
+    metrics_addr: str = option("", "host:port to serve Prometheus metrics at; empty: no metrics")
     reconcile_s: float = option(
-        10.0, "seconds between two passes over the ledger for orphaned VFs; a repair within 30 s needs 10 or less"
+        10.0, "seconds between checks of the ledger for orphaned VFs; with 10 or less a VF is repaired within 30 s"
     )
 
     await_init: bool = option(
-        False, "mooring-advertiser init makes this node's VFs: pods with VFs try again until RUN/init/ready is there"
+        False, "mooring-advertiser init creates this node's VFs: pods with VFs wait until RUN/init/ready exists"
     )
     enforce_offer: bool = option(
-        True, "false hands out VFs as assigned, beyond this node's offer too: for a test of the NIC itself"
+        True, "refuse assignments that exceed this node's offer; false is for tests of the NIC itself"
     )
     assignment_keys: Path = option(
         Path("/etc/mooring/assignment-keys.pem"),
-        "PEM file of ed25519 public keys: with it only rates of running pods that one of them signed are believed",
+        "PEM file of ed25519 public keys; if it exists, rate changes of running pods need a signature by one of them",
     )
     plugin: Path = option(
         Path("/etc/mooring/cni.json"),
-        "root's file of this plugin's own fields: beside the chains in /etc/cni/net.d it names the IPAM plugins that a "
+        "file of this plugin's own fields; it and the chains in /etc/cni/net.d list the IPAM plugins that a "
         "network's configuration may use",
     )
-    output: str = option("table", "how show writes: table or json", short="o")
+    output: str = option("table", "output format of show: table or json", short="o")
 
     def defaults(self) -> dict[str, object]:
         """Return what a network configuration may leave out."""
@@ -94,7 +94,7 @@ def main(arguments: Sequence[str] | None = None, vf_settings: Callable[[], VfSet
         command, options = load(Options, PROGRAM, words, os.environ, COMMANDS)
         return _show(options, vf_settings) if command == "show" else _serve(options, vf_settings)
     except (ConfigError, AlreadyServedError, OSError) as failed:
-        _log.error("mooring-cni ends", reason=str(failed))
+        _log.error("mooring-cni exits", reason=str(failed))
         return 2 if isinstance(failed, ConfigError) else 1
 
 
@@ -194,7 +194,7 @@ def _take_over(options: Options) -> None:
         write_shared(options.run / run_folder.VERSIONS / PROGRAM, version("mooring"), mode=0o644)
     except OSError as refused:
         # Plain pods need neither; without a version the node offers no VFs.
-        _log.error("version of this process not written", reason=str(refused))
+        _log.error("cannot write the version of this process", reason=str(refused))
 
 
 def _show(options: Options, vf_settings: Callable[[], VfSettingsApi]) -> int:

@@ -56,7 +56,7 @@ def _record(node: Node, uid: str, conf: Conf) -> PodRecord | None:
     except (RecordError, OSError) as unreadable:
         if not conf.sends_annotations or conf.asks_for_vfs:
             raise
-        _log.error("pod record is passed over", uid=uid, reason=str(unreadable))
+        _log.error("pod record is ignored", uid=uid, reason=str(unreadable))
         return None
 
 
@@ -86,12 +86,12 @@ def _check_mark(node: Node, call: Call, record: PodRecord) -> None:
     pod = record.pod
     match sandbox_marks.claim(node.run, record.assignment.uid, call.container):
         case "none":
-            what = f"the sandbox of pod {pod!r} is not under way through the CRI shim: was it bypassed?"
+            what = f"the CRI shim has no RunPodSandbox call in progress for pod {pod!r}: was it bypassed?"
             raise CniError(REFUSED, what)
         case "taken":
-            raise CniError(REFUSED, f"the CRI shim has another sandbox of pod {pod!r} under way than this one")
+            raise CniError(REFUSED, f"the CRI shim is creating another sandbox of pod {pod!r}, not this one")
         case "ended":
-            raise CniError(TRY_AGAIN, f"the CRI shim has ended while the sandbox of pod {pod!r} was under way")
+            raise CniError(TRY_AGAIN, f"the CRI shim stopped while it was creating the sandbox of pod {pod!r}")
 
 
 def _lock_and_attach(
@@ -123,7 +123,7 @@ def _lock_and_attach(
                 raise CniError(TRY_AGAIN, what)
             watch.add(Path(outcome.netns.path).parent)
             if not watch.wait(deadline - time.monotonic(), call.caller):
-                raise CniError(TRY_AGAIN, "the caller did not wait", what)
+                raise CniError(TRY_AGAIN, "the caller stopped waiting", what)
     return outcome
 
 
@@ -169,7 +169,7 @@ def _check_attachment(call: Call, entry: LedgerEntry) -> None:
     """Refuse to take a VF from this sandbox's other interface: a network belongs to one delegate."""
     other = entry.attachment.ifname if entry.attachment is not None else call.ifname
     if entry.phase == "held" and entry.container == call.container and other != call.ifname:
-        raise CniError(REFUSED, f"vf {entry.pci} is attached to this sandbox already, by the call for {other!r}")
+        raise CniError(REFUSED, f"vf {entry.pci} is already attached to this sandbox as interface {other!r}")
 
 
 def _is_in_use(node: Node, entry: LedgerEntry, deadline: float) -> bool:

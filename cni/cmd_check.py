@@ -29,13 +29,13 @@ def run(node: Node, call: Call, conf: Conf) -> None:
         return
     conf.check()
     if conf.previous is None:
-        raise CniError(BAD_CONFIG, "configuration field 'prevResult' is missing: CHECK compares with it")
+        raise CniError(BAD_CONFIG, "configuration field 'prevResult' is missing: CHECK requires it")
     generation = changed.rates.generation if changed is not None else None
     texts = drift.from_record(vfs, entries, call.container, generation)
     for entry in entries.values():
         texts += _check_one(node, call, conf, entry)
     if texts:
-        raise CniError(DRIFTED, f"container {call.container!r} is not as it was made", "; ".join(texts))
+        raise CniError(DRIFTED, f"container {call.container!r} differs from what ADD configured", "; ".join(texts))
 
 
 def _check_one(node: Node, call: Call, conf: Conf, entry: LedgerEntry) -> list[str]:

@@ -20,7 +20,10 @@ def run(node: Node, call: Call, conf: Conf) -> None:
         return
     valid = conf.valid
     if valid is None:
-        raise CniError(BAD_CONFIG, "configuration field 'cni.dev/valid-attachments' is missing: GC would take every VF")
+        raise CniError(
+            BAD_CONFIG,
+            "configuration field 'cni.dev/valid-attachments' is missing: without it GC would release every VF",
+        )
     failures: list[CniError] = []
     try:
         detach_all(node, node.ledger.entries(), lambda entry: _is_stale(entry, conf, valid))
@@ -34,7 +37,7 @@ def run(node: Node, call: Call, conf: Conf) -> None:
     ]
     unknown = [why for why in content.unreadable.values() if isinstance(why, OSError)]
     if unknown and not failures:
-        failures.append(CniError(TRY_AGAIN, "the ledger cannot be read whole", "; ".join(map(str, unknown))))
+        failures.append(CniError(TRY_AGAIN, "some ledger entries cannot be read", "; ".join(map(str, unknown))))
     # A plugin would free the addresses of a VF that is not listed. A file that is no entry is reported by
     # `cni.server.vf_faults`, and fails no GC.
     for config in own_ipam.own_only(conf).every_ipam().values() if not content.unreadable else ():

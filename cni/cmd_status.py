@@ -20,4 +20,6 @@ def run(node: Node, call: Call) -> None:
     try:
         node.ledger.pod(_NO_POD)
     except OSError as unreadable:
-        raise CniError(UNAVAILABLE, "mooring-cni is not available", f"pod records: {unreadable}") from unreadable
+        raise CniError(
+            UNAVAILABLE, "mooring-cni is not available", f"cannot read the pod records: {unreadable}"
+        ) from unreadable

@@ -25,9 +25,9 @@ import _socket
 SOCKET = {socket!r}
 FALLBACK = {fallback!r}
 VERSION = {version!r}
-AGAIN = '{{"cniVersion":"1.0.0","code":11,"msg":"mooring-cni\\'s server went away with the call"}}'
+AGAIN = '{{"cniVersion":"1.0.0","code":11,"msg":"the mooring-cni server stopped during the call"}}'
 AGAIN_BY_IPAM = '{{"cniVersion":"1.0.0","code":7,"msg":"{called_again}"}}'
-ABSENT = '{{"cniVersion":"1.0.0","code":11,"msg":"mooring-cni has no server, and is not installed where it was"}}'
+ABSENT = '{{"cniVersion":"1.0.0","code":11,"msg":"the mooring-cni server does not run, and its executable is missing"}}'
 
 
 def read(source):

@@ -39,32 +39,33 @@ _log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """Forward every CRI call to the runtime; check, record and equip the pods that have VFs."""
+    """Forward CRI calls to the runtime; check pods with VFs, record them, and add devices to their containers."""
 
-    listen: str = option("unix:///run/mooring/cri.sock", "socket to serve; on CRI-O it ends in run/crio/crio.sock")
+    listen: str = option(
+        "unix:///run/mooring/cri.sock", "socket to serve; for CRI-O its path must end in run/crio/crio.sock"
+    )
     runtime: str = option("unix:///run/containerd/containerd.sock", "socket of the container runtime")
-    node_name: str = option("", "this node's name; an empty one is the host name in lower case")
-    sysfs: Path = option(_SYSFS, "where sysfs is mounted")
-    dev: Path = option(_DEV, "where the device nodes are; containers get those below infiniband/")
-    proc: Path = option(_PROC, "where procfs is mounted: NVIDIA's driver says there what its GPUs are")
-    cdi: str = option(DEFAULT_FOLDERS, "folders of CDI specifications, as the runtime has them")
-    state: Path = option(_STATE, "folder of the pod records and the ledger; it survives reboots")
-    run: Path = option(_RUN, "folder of what lasts until the next boot")
-    metrics_addr: str = option("", "host:port to serve Prometheus metrics at; off where empty")
+    node_name: str = option("", "name of this node; default: the host name in lower case")
+    sysfs: Path = option(_SYSFS, "mount point of sysfs")
+    dev: Path = option(_DEV, "folder of the device nodes; containers get those below infiniband/")
+    proc: Path = option(_PROC, "mount point of procfs, where NVIDIA's driver describes its GPUs")
+    cdi: str = option(DEFAULT_FOLDERS, "folders of CDI specifications, the same as the runtime's")
+    state: Path = option(_STATE, "folder of the pod records and the ledger; must survive reboots")
+    run: Path = option(_RUN, "folder of files that last until the next boot")
+    metrics_addr: str = option("", "host:port to serve Prometheus metrics at; empty: no metrics")
     runtime_handlers: str = option(
-        "runc,crun,nvidia", "runtime handlers, by commas, that can use a VF's devices; a VM's kernel cannot by itself"
+        "runc,crun,nvidia",
+        "runtime handlers, separated by commas, whose containers share the host's kernel and can use VFs",
     )
     assignment_keys: Path = option(
-        _KEYS, "PEM file of ed25519 public keys: with it only assignments that one of them signed are believed"
+        _KEYS, "PEM file of ed25519 public keys; if it exists, assignments need a signature by one of them"
     )
-    management_devices: bool = option(False, "true gives containers umad and issm too, which can manage the fabric")
+    management_devices: bool = option(False, "give containers umad and issm devices too, which can manage the fabric")
     stop_without_devices: bool = option(
-        False, "true stops containers that lack their VFs' devices, once the kubelet calls here: it starts them again"
+        False, "stop containers without their VFs' devices while the kubelet calls the shim, so that it restarts them"
     )
-    check: bool = option(False, "true says whether this node is ready, and what is not, instead of serving")
-    take_over: bool = option(
-        False, "true takes over from the process that serves, in the background: what systemctl reload does"
-    )
+    check: bool = option(False, "report whether this node is ready, and exit")
+    take_over: bool = option(False, "take over from the running shim, in the background, as systemctl reload does")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -86,7 +87,7 @@ def _run(config: Config, in_charge: Callable[[], None]) -> int:
         predecessor = Predecessor(socket_path(config.listen)) if config.take_over else None
         asyncio.run(_serve(config, predecessor, in_charge))
     except (ListenError, OSError) as reason:
-        _log.error("cannot serve", listen=config.listen, reason=str(reason))
+        _log.error("cannot serve the socket", listen=config.listen, reason=str(reason))
         return 1
     return 0
 

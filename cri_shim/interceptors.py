@@ -124,7 +124,7 @@ class Interceptors:
 
     async def _refuse_gpus_in_use(self, uid: str, units: tuple[str, ...]) -> None:
         if self._runtime is None:
-            raise RefusedError("the runtime cannot be asked who has GPUs")
+            raise RefusedError("mooring-cri-shim cannot ask the runtime which pods have GPUs")
         if reason := await why_not_now(uid, units, self._runtime, self._records, self._roots.cdi.split(":")):
             raise RefusedError(reason)
 
@@ -149,7 +149,7 @@ class Interceptors:
             if any(entry is not None and entry.container == sandbox for entry in entries):
                 self._records.hide_pod(uid)
         except (RecordError, OSError) as reason:
-            _log.warning("pod is still shown as running", uid=uid, sandbox=sandbox, reason=str(reason))
+            _log.warning("cannot mark the pod as ended", uid=uid, sandbox=sandbox, reason=str(reason))
 
     def know_sandboxes(self, listed: Mapping[str, str]) -> None:
         """Take the uids of all sandboxes listed, by id; forget those that are gone and whose pods have no record."""
@@ -213,7 +213,7 @@ class Interceptors:
                     # Others are removed all the same.
                     _log.warning("pod record not removed", uid=uid, reason=str(reason))
                     return False
-        _log.info("pod record removed", uid=uid, reason="no sandbox of that pod is left")
+        _log.info("pod record removed", uid=uid, reason="the pod has no sandbox")
         return True
 
     async def _settle_record(self, raw: bytes, request: cri.RunPodSandboxRequest) -> bool:

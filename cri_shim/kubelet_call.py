@@ -42,4 +42,4 @@ class KubeletCall:
         try:
             write_shared(self._path, dump_kubelet_call(call), _ROOT_ONLY)
         except OSError as refused:
-            _log.warning("the kubelet's last call not recorded", reason=str(refused))
+            _log.warning("cannot record the kubelet's last call", reason=str(refused))

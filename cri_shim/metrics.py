@@ -19,11 +19,11 @@ class Metrics:
         self.registry = CollectorRegistry()
         self._end_serving: Callable[[], None] = lambda: None
         self._calls = Counter(
-            "mooring_cri_calls", "CRI calls ended, by gRPC status code.", ("method", "code"), registry=self.registry
+            "mooring_cri_calls", "Finished CRI calls, by gRPC status code.", ("method", "code"), registry=self.registry
         )
         self._overhead = Histogram(
             "mooring_cri_overhead_seconds",
-            "Time from the start of a unary call to its end, less the time spent waiting for the runtime.",
+            "Duration of a unary call, without the time spent waiting for the runtime.",
             ("method",),
             buckets=_BUCKETS_S,
             registry=self.registry,
@@ -36,7 +36,7 @@ class Metrics:
         )
         self._unchecked = Gauge(
             "mooring_cri_unchecked_containers",
-            "Running containers of pods with VFs or GPUs, and pod records, that the check for devices could not read.",
+            "Running containers of pods with VFs or GPUs, and pod records, that the device check could not read.",
             registry=self.registry,
         )
         self._stopped = Counter(

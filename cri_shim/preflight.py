@@ -41,8 +41,8 @@ def keys_finding(keys: AssignmentKeys) -> Finding:
     if fault := keys.look():
         return Finding("keys", fault, good=False)
     if keys.ids is None:
-        return Finding("keys", "none: assignments need no signature", good=True)
-    return Finding("keys", f"assignments need the signature of {' or '.join(keys.ids)}", good=True)
+        return Finding("keys", "none: this node accepts unsigned assignments", good=True)
+    return Finding("keys", f"this node accepts only assignments signed by {' or '.join(keys.ids)}", good=True)
 
 
 def _runtime(address: str) -> Generator[Finding, None, str]:
@@ -67,7 +67,9 @@ def _listen(address: str, runtime_name: str) -> Finding:
     except ListenError as reason:
         return Finding("listen", str(reason), good=False)
     if runtime_name == "cri-o" and not str(path).endswith(CRIO_SUFFIX):
-        return Finding("listen", f"{path} does not end in {CRIO_SUFFIX}, by which the kubelet knows CRI-O", good=False)
+        return Finding(
+            "listen", f"{path} does not end in {CRIO_SUFFIX}, by which the kubelet recognizes CRI-O", good=False
+        )
     return Finding("listen", str(path), good=True)
 
 
@@ -82,5 +84,5 @@ def _devices(roots: Roots) -> Iterator[Finding]:
     verbs = len(list((roots.sysfs / "bus/pci/devices").glob("*/infiniband_verbs/*")))
     yield Finding("devices", f"{verbs} RDMA devices of PCI functions below {roots.sysfs}", good=verbs > 0)
     manager = roots.dev / "infiniband/rdma_cm"
-    found = str(manager) if manager.exists() else f"{manager} is missing: the kernel module rdma_ucm is not loaded"
+    found = str(manager) if manager.exists() else f"{manager} is missing: load the kernel module rdma_ucm"
     yield Finding("rdma_cm", found, good=manager.exists())

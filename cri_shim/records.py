@@ -101,7 +101,7 @@ class Records:
             if path.parent.is_dir() and not is_record(path):
                 write_shared(path, pod_extract(record))
         except OSError as refused:
-            _log.warning("extract of a pod record is not written", pod=record.pod, reason=str(refused))
+            _log.warning("cannot write the extract of a pod record", pod=record.pod, reason=str(refused))
 
     def hide_pod(self, uid: str) -> None:
         """Remove the extract of a pod that ends; its record stays until its sandbox is gone."""

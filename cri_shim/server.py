@@ -156,7 +156,7 @@ async def _serve_steadily(own: OwnSocket) -> None:
     """Return once the runtime has answered through this process' own socket for a while without a failure."""
     now_s = asyncio.get_running_loop().time
     since_s = now_s()
-    _log.warning("bypassed, the socket is taken back after a trial", path=str(own.path))
+    _log.warning("socket is bypassed: testing this shim before it takes the socket back", path=str(own.path))
     async with grpc.aio.insecure_channel(f"{SCHEME}{own.name}", options=CHANNEL_OPTIONS) as channel:
         while now_s() - since_s < STEADY_S:
             try:
@@ -176,9 +176,9 @@ async def _keep_path(own: OwnSocket) -> None:
             if own.is_bypassed:
                 await _serve_steadily(own)
             own.place()
-            _log.warning("socket put back at its path", path=str(own.path))
+            _log.warning("socket restored at its path", path=str(own.path))
         except OSError as refused:
-            _log.warning("socket not put back at its path", path=str(own.path), reason=str(refused))
+            _log.warning("cannot restore the socket at its path", path=str(own.path), reason=str(refused))
 
 
 def _begin(interceptors: Interceptors) -> None:
@@ -186,7 +186,7 @@ def _begin(interceptors: Interceptors) -> None:
     try:
         interceptors.begin()
     except OSError as failed:
-        _log.error("version of this process not written", reason=str(failed))
+        _log.error("cannot write the version of this process", reason=str(failed))
 
 
 async def _work(
@@ -245,7 +245,7 @@ async def _collect_records(runtime: Runtime, interceptors: Interceptors, interva
             interceptors.know_sandboxes(listed)
             await interceptors.collect_records(frozenset(listed.values()))
         except (grpc.aio.AioRpcError, DecodeError, OSError) as reason:
-            _log.warning("sandboxes not listed", reason=str(reason))
+            _log.warning("cannot list the sandboxes", reason=str(reason))
         await asyncio.sleep(interval_s)
 
 

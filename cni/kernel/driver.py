@@ -34,7 +34,7 @@ def rebind(sysfs: Sysfs, pci: str, while_unbound: Callable[[], object] = lambda:
         _write(sysfs.root / "bus/pci/drivers" / driver / "unbind", pci)
     _ensure_bound(sysfs, pci, while_unbound)
     if sysfs.driver(pci) is None:
-        raise OSError(errno.ENODEV, f"no driver takes {pci}")
+        raise OSError(errno.ENODEV, f"no driver binds to {pci}")
     if is_ours:
         _write(override, "\n")
 
@@ -66,7 +66,7 @@ def _write(path: Path, text: str) -> None:
         status = writer.wait(REBIND_S)
     except subprocess.TimeoutExpired:
         raise TimeoutError(
-            errno.ETIMEDOUT, f"{str(path)!r} has not taken {text.strip()!r} within {REBIND_S:.0f} s"
+            errno.ETIMEDOUT, f"writing {text.strip()!r} to {str(path)!r} did not end within {REBIND_S:.0f} s"
         ) from None
     if status != 0:
-        raise OSError(errno.EIO, f"{str(path)!r} refuses {text.strip()!r}")
+        raise OSError(errno.EIO, f"writing {text.strip()!r} to {str(path)!r} failed")

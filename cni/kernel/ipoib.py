@@ -18,7 +18,7 @@ def follow(sysfs: Sysfs, pci: str, name: str, path: str) -> None:
     A netdev that is not IPoIB's is where it was put: for it this costs one lookup.
     """
     if not wait_until(lambda: _is_there(sysfs, pci, name, path), APPEARS_S):
-        raise OSError(errno.ENODEV, f"vf {pci} has no network interface since its rdma device has moved")
+        raise OSError(errno.ENODEV, f"vf {pci} has no network interface after its rdma device moved")
 
 
 def keep_on_host(sysfs: Sysfs, pci: str, name: str, path: str) -> None:
@@ -28,7 +28,7 @@ def keep_on_host(sysfs: Sysfs, pci: str, name: str, path: str) -> None:
     """
     host = f"/proc/{os.getpid()}/ns/net"
     if not wait_until(lambda: _is_here(sysfs, pci, name, path, host), APPEARS_S):
-        raise OSError(errno.ENODEV, f"vf {pci} has no network interface since its rdma device has moved")
+        raise OSError(errno.ENODEV, f"vf {pci} has no network interface after its rdma device moved")
 
 
 def _is_here(sysfs: Sysfs, pci: str, name: str, path: str, host: str) -> bool:

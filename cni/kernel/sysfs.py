@@ -171,7 +171,10 @@ class Sysfs:
         index = next((link.name for link in links if link.is_symlink() and link.readlink().name == pci), None)
         names = own_netdevs(device) or [pf_name(device.name)]
         if index is None or (pf not in names and len(names) != 1):
-            raise OSError(errno.ENODEV, f"vf {pci} is of none of the pfs {', '.join(names)}; it was of {pf!r}")
+            raise OSError(
+                errno.ENODEV,
+                f"vf {pci} is no longer a vf of pf {pf!r}; its physical function has the interfaces {', '.join(names)}",
+            )
         return (pf if pf in names else names[0]), int(index.removeprefix("virtfn"))
 
     def line_rate_mbps(self, pf_pci: str, pf: str) -> int:

@@ -28,9 +28,11 @@ def record_to_apply(call: Call, conf: Conf, record: PodRecord | None) -> PodReco
         return None
     pod = f"{call.args.get('K8S_POD_NAMESPACE', '')}/{call.args.get('K8S_POD_NAME', '')}"
     if record is None:
-        raise CniError(REFUSED, f"pod {pod!r} asks for VFs, but the CRI shim has recorded none: was it bypassed?")
+        raise CniError(REFUSED, f"pod {pod!r} requests VFs, but the CRI shim has no record of them: was it bypassed?")
     if conf.node is not None and record.assignment.node != conf.node:
-        raise CniError(REFUSED, f"pod {pod!r} has VFs on node {record.assignment.node!r}, this is {conf.node!r}")
+        raise CniError(
+            REFUSED, f"pod {pod!r} has VFs on node {record.assignment.node!r}, but this is node {conf.node!r}"
+        )
     _check_same_assignment(conf.annotations, record, pod)
     return record
 
@@ -43,7 +45,9 @@ def _check_same_assignment(annotations: Mapping[str, str], record: PodRecord, po
     except AnnotationError as unreadable:
         raise CniError(REFUSED, f"pod {pod!r}", str(unreadable)) from unreadable
     if said != record.assignment:
-        raise CniError(REFUSED, f"pod {pod!r} has another assignment than the one recorded when its sandbox was made")
+        raise CniError(
+            REFUSED, f"the assignment of pod {pod!r} differs from the one recorded when its sandbox was created"
+        )
 
 
 def vfs_of_call(record: PodRecord, conf: Conf) -> tuple[AssignedVf, ...]:
@@ -89,8 +93,9 @@ def check_names(record: PodRecord, vfs: Sequence[AssignedVf], conf: Conf, ifname
     if conf.network is not None and others and len(unnamed) > 1 and _OF_MULTUS.fullmatch(ifname):
         raise CniError(
             REFUSED,
-            f"pod {record.pod!r} has {len(unnamed)} VFs of network {conf.network!r} without a name, and VFs of "
-            f"{', '.join(sorted(others))}: Multus names its delegates net1, net2, …; the request must name all but one",
+            f"pod {record.pod!r} has {len(unnamed)} unnamed VFs of network {conf.network!r} and VFs of "
+            f"{', '.join(sorted(others))}: Multus names its delegates net1, net2, …, so the request must name all "
+            "but one",
         )
 
 
@@ -144,14 +149,18 @@ def check_mtu(vf: AssignedVf, wanted: int | None, limit: int | None) -> None:
     """Raise CniError 101 if a network's MTU exceeds that of the VF's PF: the port would drop longer frames silently."""
     if wanted is not None and limit is not None and wanted > limit:
         what = f"vf {vf.vf} of pf {vf.pf!r}: mtu {wanted} of network {vf.network!r} exceeds its pf's mtu of {limit}"
-        raise CniError(NIC_REFUSED, what, "the port drops longer frames: raise the PF's, as by init.mtu of the offer")
+        raise CniError(
+            NIC_REFUSED,
+            what,
+            "the port drops longer frames: raise the PF's mtu, for example with init.mtu in the offer",
+        )
 
 
 def check_own_mtu(vf: AssignedVf, mtu: int | None, limit: int | None) -> None:
     """Raise CniError 101 if the MTU that a VF's netdev has, and keeps, exceeds that of the VF's PF."""
     if mtu is not None and limit is not None and mtu > limit:
         what = f"vf {vf.vf} of pf {vf.pf!r}: its netdev has mtu {mtu}, which exceeds its pf's mtu of {limit}"
-        advice = "the port drops longer frames: lower the VF's mtu, raise the PF's, or give the network an mtu"
+        advice = "the port drops longer frames: lower the VF's mtu, raise the PF's mtu, or set an mtu for the network"
         raise CniError(NIC_REFUSED, what, advice)
 
 
@@ -206,7 +215,7 @@ def refusal_text(vf: AssignedVf | LedgerEntry, settings: VfSettings, *refused: O
 
 def contradiction_text(vf: AssignedVf | LedgerEntry, wrong: Iterable[str]) -> str:
     """Describe a NIC that accepts settings and then has others; ``wrong`` are the `differences`."""
-    return f"pf {vf.pf!r} took what vf {vf.vf} was set to, but {'; '.join(wrong)}"
+    return f"pf {vf.pf!r} accepted the settings of vf {vf.vf}, but {'; '.join(wrong)}"
 
 
 def reserved_mbps(
@@ -237,7 +246,7 @@ def check_rates(
         return
     total = reserved_mbps(found, wanted, shares) + beside
     if total > line_mbps:
-        on_cable = f", {beside} of them on other PFs of its cable," if beside else ""
+        on_cable = f", {beside} of them on other PFs of the same cable," if beside else ""
         raise CniError(
             NIC_REFUSED,
             f"pf {pf!r}: min rates of {total} Mb/s{on_cable} would exceed its line rate of {line_mbps} Mb/s",
@@ -247,7 +256,7 @@ def check_rates(
 def differences(wanted: VfSettings, found: VfSettings) -> list[str]:
     """Name each setting that does not read back as it was set."""
     return [
-        f"{name} is {getattr(found, name)!r} and not {wish!r}"
+        f"{name} is {getattr(found, name)!r}, not {wish!r}"
         for name in SETTING_NAMES
         if (wish := getattr(wanted, name)) is not None and getattr(found, name) != wish
     ]

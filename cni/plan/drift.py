@@ -55,7 +55,7 @@ def from_record(
     for vf in vfs:
         entry = entries.get(vf.pci)
         if entry is None or entry.container != container:
-            texts.append(f"vf {vf.pci} is assigned, but the ledger does not give it to this sandbox")
+            texts.append(f"vf {vf.pci} is assigned to the pod, but the ledger has no entry for it in this sandbox")
         elif (entry.pf, entry.vf) != (vf.pf, vf.vf):
             texts.append(f"vf {vf.pci} is vf {entry.vf} of {entry.pf!r} in the ledger, not vf {vf.vf} of {vf.pf!r}")
         else:
@@ -63,9 +63,11 @@ def from_record(
             if generation is not None:
                 texts += pending_rates(entry, VfRates(vf.settings.min_tx_rate, vf.settings.max_tx_rate), generation)
                 wished = replace(wished, min_tx_rate=None, max_tx_rate=None)
-            texts += [f"vf {vf.pci} was set otherwise: {text}" for text in differences(wished, entry.set)]
+            texts += [f"vf {vf.pci} was set differently: {text}" for text in differences(wished, entry.set)]
     assigned = {vf.pci for vf in vfs}
-    return texts + [f"vf {pci} is held, but not assigned" for pci in sorted(entries.keys() - assigned)]
+    return texts + [
+        f"vf {pci} is held by this sandbox, but not assigned to the pod" for pci in sorted(entries.keys() - assigned)
+    ]
 
 
 def pending_rates(entry: LedgerEntry, rates: VfRates, generation: int) -> list[str]:
@@ -87,11 +89,11 @@ def _wished(vf: AssignedVf) -> VfSettings:
 
 def from_kernel(entry: LedgerEntry, found: LiveState, mtu: int | None, listed: Mapping[str, Any]) -> list[str]:
     """Compare one VF with its entry, the MTU of its network (None: as found), and its interface in the result."""
-    texts = [] if entry.phase == "held" else [f"its ledger entry says {entry.phase!r} and not 'held'"]
+    texts = [] if entry.phase == "held" else [f"its ledger entry has phase {entry.phase!r}, not 'held'"]
     if entry.in_doubt:
-        texts.append(f"pf {entry.pf!r} has refused a setting of it since, and what it reports may not be in force")
+        texts.append(f"pf {entry.pf!r} refused one of its settings, so the reported settings may not be in force")
     if not found.reachable:
-        texts.append(f"network namespace {entry.netns.path!r} is not its pod's any more")
+        texts.append(f"network namespace {entry.netns.path!r} no longer belongs to its pod")
     elif found.interface is None:
         texts += [f"interface {entry.ifname!r} is not in the pod"] if entry.has_interface else []
     else:
@@ -99,7 +101,7 @@ def from_kernel(entry: LedgerEntry, found: LiveState, mtu: int | None, listed: M
         expected_mtu = listed.get("mtu") or mtu or entry.original.mtu
         texts += _from_interface(entry, found.interface, expected_mac, expected_mtu)
     if found.settings is None:
-        texts.append(f"pf {entry.pf!r} does not answer for vf {entry.vf}")
+        texts.append(f"pf {entry.pf!r} does not report the settings of vf {entry.vf}")
     else:
         texts += differences(entry.set, found.settings)
     if found.rdma is False:
@@ -128,9 +130,9 @@ def _from_interface(
     entry: LedgerEntry, interface: Interface, expected_mac: str | None, expected_mtu: int | None
 ) -> Iterable[str]:
     if expected_mac and _lasting(interface.mac) != _lasting(expected_mac):
-        yield f"interface {entry.ifname!r} has mac {interface.mac!r} and not {expected_mac!r}"
+        yield f"interface {entry.ifname!r} has mac {interface.mac!r}, not {expected_mac!r}"
     if expected_mtu and interface.mtu != expected_mtu:
-        yield f"interface {entry.ifname!r} has mtu {interface.mtu} and not {expected_mtu}"
+        yield f"interface {entry.ifname!r} has mtu {interface.mtu}, not {expected_mtu}"
     if not interface.up:
         yield f"interface {entry.ifname!r} is down"
     for address in entry.addresses:
@@ -155,4 +157,4 @@ def from_result(entry: LedgerEntry, previous: Mapping[str, Any], netns: str) -> 
         return {}, [f"vf {entry.pci}: prevResult has no interface {entry.ifname!r} in {netns!r}"]
     of_it = {ip["address"] for ip in previous.get("ips") or () if ip.get("interface") == places[0]}
     lacking = [address for address in entry.addresses if address not in of_it]
-    return interfaces[places[0]], [f"vf {entry.pci}: prevResult has not address {address!r}" for address in lacking]
+    return interfaces[places[0]], [f"vf {entry.pci}: prevResult lacks address {address!r}" for address in lacking]

@@ -22,9 +22,9 @@ from mooring.records.ledger import LedgerEntry
 
 Reason = Literal["other_boot", "killed_add", "not_returned", "netns_gone", "record_gone"]
 REASONS: Mapping[Reason, str] = {
-    "other_boot": "of another boot",
+    "other_boot": "it is from an earlier boot",
     "killed_add": "its ADD was killed",
-    "not_returned": "giving it back did not come to its end",
+    "not_returned": "its release did not finish",
     "netns_gone": "its network namespace is gone",
     "record_gone": "its pod's record is gone",
 }

@@ -67,7 +67,7 @@ class ChangedRates:
             try:
                 self.look(time.monotonic())
             except Exception:  # noqa: BLE001 - the top of this loop: the next look may do better
-                _log.exception("changing rates failed unexpectedly")
+                _log.exception("applying changed rates failed unexpectedly")
             ended.wait(INTERVAL_S)
 
     def look(self, now: float) -> None:
@@ -106,7 +106,7 @@ class ChangedRates:
         try:
             handed_over = self._handed_over.read(node.run, lambda uid: _is_recorded(node, uid), now)
         except OSError as unusable:
-            self._tell("", "rates that were handed over cannot be read", str(unusable))
+            self._tell("", "rates from the advertiser cannot be read", str(unusable))
             return
         for uid, given in handed_over.items():
             try:
@@ -115,7 +115,7 @@ class ChangedRates:
             except LockBusyError:
                 continue
             except (ValueError, OSError) as refused:
-                self._tell(uid, "rates that were handed over are not taken", str(refused))
+                self._tell(uid, "rates from the advertiser are rejected", str(refused))
                 self._metrics.rates_refused()
                 self._handed_over.settle(uid, now + _DOUBTED_S)
                 continue

@@ -81,7 +81,7 @@ def answer(
         code = REFUSED if isinstance(refused, RecordError) else TRY_AGAIN
         return _refusal(CniError(code, str(refused)), version)
     except OSError as failed:
-        return _refusal(CniError(IO_FAILURE, f"the node's own files or links fail: {failed}"), version)
+        return _refusal(CniError(IO_FAILURE, f"an operation on this node failed: {failed}"), version)
     except Exception as broken:  # noqa: BLE001 - the top of the program: the runtime reads JSON, never a traceback
         _log.exception("call failed unexpectedly")
         return _refusal(CniError(IO_FAILURE, f"{type(broken).__name__}: {broken}"), version)
@@ -127,7 +127,7 @@ def _with_own_places(call: Call, defaults: Mapping[str, object]) -> tuple[Call, 
         for name, value in own.items():
             if call.command != "DEL" and call.conf.get(name, value) != value:
                 fields.refuse(
-                    name, f": {call.conf[name]!r:.80} is not {value!r}, which this node's configuration names"
+                    name, f": {call.conf[name]!r:.80} differs from {value!r}, which this node's configuration requires"
                 )
     except CniError as refused:
         foreign = refused

@@ -40,7 +40,7 @@ def show_recorded_pods(state: Path, run: Path) -> None:
             if isinstance(text, str):
                 write_shared(run / extract.PODS / name, text)
         except OSError as refused:
-            _log.warning("extract of a pod record is not written", entry=name, reason=str(refused))
+            _log.warning("cannot write the extract of a pod record", entry=name, reason=str(refused))
 
 
 def show_hardware_results(state: Path, run: Path) -> None:
@@ -50,7 +50,7 @@ def show_hardware_results(state: Path, run: Path) -> None:
             if isinstance(text, str):
                 write_shared(run / hardware_result.SHOWN / name, text)
         except OSError as refused:
-            _log.warning("extract of a hardware test is not written", entry=name, reason=str(refused))
+            _log.warning("cannot write the extract of a hardware test", entry=name, reason=str(refused))
 
 
 def mend(node: Node, entries: Mapping[str, LedgerEntry], unreadable: Collection[str]) -> None:
@@ -77,4 +77,4 @@ def _mend(node: Node, pci: str) -> None:
                 return
             node.ledger.show(pci, None if entry is None else extract.vf_extract(entry))
     except (LockBusyError, OSError) as later:
-        _log.debug("extract is mended later", pci=pci, reason=str(later))
+        _log.debug("extract will be updated later", pci=pci, reason=str(later))

@@ -63,7 +63,7 @@ class HandedOver:
             text = read_foreign_file(Path(name), MOST_BYTES, folder)
             return None if text is None else read_handed_over(text, name)
         except (RecordError, OSError) as broken:
-            _log.warning("rates that were handed over cannot be read", uid=_uid(name), reason=str(broken))
+            _log.warning("rates from the advertiser cannot be read", uid=_uid(name), reason=str(broken))
             self.settle(_uid(name))
             return None
 

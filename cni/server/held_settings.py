@@ -39,11 +39,11 @@ class HeldSettings:
             if entry.in_doubt or resets.forgotten(resets.expected(entry), found) != VfSettings():
                 if failure := self._reapply(node, entry):
                     reports[entry.pci] = failure
-                    self._report(entry, "settings of a held vf are lost", failure)
+                    self._report(entry, "settings of a held vf were lost and cannot be restored", failure)
             elif (texts := resets.changed(entry.set, found)) and _is_unchanged(node, entry, with_rates=True):
                 changed_vfs += 1
                 reports[entry.pci] = "; ".join(texts)
-                self._report(entry, "settings of a held vf were changed by somebody", reports[entry.pci])
+                self._report(entry, "settings of a held vf were changed by another program", reports[entry.pci])
         self._metrics.changed_vfs(changed_vfs)
         self._reported = reports
 
@@ -60,7 +60,7 @@ class HeldSettings:
         if again != VfSettings():
             self._metrics.reset(done=True)
             settings = ", ".join(f"{name} {value}" for name, value in again.to_fields().items())
-            event = "settings of a held vf were lost and are set again"
+            event = "settings of a held vf were lost and are restored"
             _log.warning(event, pod=entry.pod, uid=entry.uid, pci=entry.pci, pf=entry.pf, settings=settings)
         return ""
 

@@ -32,7 +32,7 @@ class Metrics:
             buckets=_BUCKETS_S,
             registry=self.registry,
         )
-        self._repairs = counter("mooring_cni_repairs", "Orphaned VFs given back to the host.", ("reason",))
+        self._repairs = counter("mooring_cni_repairs", "Orphaned VFs released to the host.", ("reason",))
         self._failed = counter("mooring_cni_repair_failures", "Repairs of orphaned VFs that failed.", ("reason",))
         self._unreadable = counter(
             "mooring_cni_unreadable_ledger_entries", "Ledger entries that cannot be read, each counted once."
@@ -44,13 +44,15 @@ class Metrics:
         )
         self._without_counters = gauge(
             "mooring_cni_vfs_without_counters",
-            "Held VFs some of whose counters this page lacks: read too late, nothing found, beyond the bound.",
+            "Held VFs without all counters on this page, by reason: late, nothing found, or beyond the bound.",
             ("reason",),
         )
-        self._faults = gauge("mooring_cni_vf_faults", "What keeps pods of this node from VFs, as the condition says.")
+        self._faults = gauge(
+            "mooring_cni_vf_faults", "Faults that keep this node's pods from getting VFs, as in the node's condition."
+        )
         self._foreign = gauge(
             "mooring_cni_foreign_entries",
-            "Entries in the folders of the records that none of Mooring's programs has written.",
+            "Entries in the record folders that Mooring did not write.",
         )
         for reason in REASONS:
             self._repairs.labels(reason)
@@ -59,22 +61,20 @@ class Metrics:
 
     def _add_settings(self, counter: "partial[Counter]", gauge: "partial[Gauge]") -> None:
         """Make the metrics of held VFs whose settings change."""
-        self._resets = counter("mooring_cni_resets", "Held VFs whose settings the PF had forgotten, set again.")
-        self._failed_resets = counter(
-            "mooring_cni_reset_failures", "Tries to set forgotten settings again that failed."
-        )
+        self._resets = counter("mooring_cni_resets", "Held VFs whose settings the PF lost and the server restored.")
+        self._failed_resets = counter("mooring_cni_reset_failures", "Failed attempts to restore lost settings.")
         self._changed = gauge(
-            "mooring_cni_changed_vfs", "Held VFs with settings that somebody changed, at the last reconcile."
+            "mooring_cni_changed_vfs", "Held VFs whose settings another program changed, at the last reconcile."
         )
         self._rates_changed = counter(
-            "mooring_cni_rates_changes", "Changed rates of running pods put in force, by pod."
+            "mooring_cni_rates_changes", "Rate changes of running pods that were put in force."
         )
         self._rates_refused = counter(
             "mooring_cni_rates_failures",
-            "Changed rates of running pods that were not believed, and tries to put them in force that failed.",
+            "Rate changes of running pods that were rejected, and failed attempts to put them in force.",
         )
         self._pending_rates = gauge(
-            "mooring_cni_pending_rates", "Pods whose changed rates are recorded and not in force."
+            "mooring_cni_pending_rates", "Pods whose changed rates are recorded but not in force yet."
         )
 
     def call(self, command: str, code: int, seconds: float) -> None:

@@ -53,7 +53,7 @@ class RatesStates:
             claim_states(run, version("mooring"))
         except OSError as refused:
             if str(refused) != self._refused:
-                _log.error("states of rates are not written for the advertiser", reason=str(refused))
+                _log.error("cannot write the states of rates for the advertiser", reason=str(refused))
             self._refused = str(refused)
             return
         self._written, self._refused = dict(states), ""

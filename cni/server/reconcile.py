@@ -81,7 +81,7 @@ class Reconciler:
         foreign = foreign_entries(node.ledger.state / ledger.FOLDER, ledger.IS_NAME)
         unreadable = {**foreign, **{name: str(why) for name, why in content.unreadable.items()}}
         for name in sorted(unreadable.keys() - self._unreadable.keys()):
-            _log.error("ledger entry cannot be read and is left alone", entry=name, reason=unreadable[name])
+            _log.error("ledger entry cannot be read and is not changed", entry=name, reason=unreadable[name])
             self._metrics.unreadable_entry()
         self._unreadable = unreadable
         return {entry.pci: entry for entry in content.entries}
@@ -103,7 +103,7 @@ class Reconciler:
         except LockBusyError:
             return False
         except (OSError, RecordError) as unreadable:
-            _log.warning("orphaned vf is not given back yet", pci=listed.pci, pod=listed.pod, reason=str(unreadable))
+            _log.warning("orphaned vf is not released yet", pci=listed.pci, pod=listed.pod, reason=str(unreadable))
             return False
 
     def _detach(self, node: Node, entry: LedgerEntry, reason: Reason, now: float) -> bool:
@@ -112,7 +112,7 @@ class Reconciler:
         try:
             # Without a record no sandbox of the pod has been listed for ten minutes.
             if not detach(node, replace(entry, deleted=entry.deleted or reason == "record_gone")):
-                stuck = "a process still has its rdma device"
+                stuck = "a process still has its rdma device open"
                 # Its driver has been rebound without success; that must not be repeated every few seconds.
                 self._backoffs[entry.pci] = next_backoff(self._backoffs.get(entry.pci), now)
         except RebindError as failed:
@@ -124,11 +124,11 @@ class Reconciler:
         if stuck is not None:
             self._metrics.repair(reason, done=False)
             if self._stuck.get(entry.pci) != str(stuck):
-                event.warning("orphaned vf is not given back yet", reason=f"{REASONS[reason]}; {stuck}")
+                event.warning("orphaned vf is not released yet", reason=f"{REASONS[reason]}; {stuck}")
             self._stuck[entry.pci] = str(stuck)
             return False
         self._metrics.repair(reason, done=True)
-        event.info("orphaned vf given back", reason=REASONS[reason])
+        event.info("orphaned vf released", reason=REASONS[reason])
         return True
 
 

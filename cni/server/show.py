@@ -15,7 +15,7 @@ from mooring.records import ledger
 from mooring.records.ledger import LedgerEntry
 from mooring.records.rates_record import rates_by_pci
 
-_NAMELESS = "has kept our name: another link had its own when it was given back"
+_NAMELESS = "still has its temporary name: another link had its original name when the vf was released"
 _COLUMNS = ("VF", "PCI", "POD", "PHASE", "INTERFACE", "NETNS", "SETTINGS")
 
 
@@ -94,7 +94,7 @@ def _fields_of_rates(shown: LedgerRow) -> dict[str, object] | None:
 
 def _table(shown: Sequence[LedgerRow], unreadable: Mapping[str, str]) -> Iterator[str]:
     if not shown and not unreadable:
-        yield "no VF is handed out"
+        yield "no pod holds a VF"
         return
     rows = [_COLUMNS, *(_row(each) for each in shown)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(_COLUMNS))]

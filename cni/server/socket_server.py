@@ -93,11 +93,11 @@ class Server(socketserver.ThreadingUnixStreamServer):
         is_add = environment.get("CNI_COMMAND") == "ADD"
         with self.turns.of(container):
             if is_add and hung_up(caller.fileno()):
-                _log.warning("caller is gone, its ADD is not begun", container=container)
+                _log.warning("caller disconnected before its ADD started", container=container)
                 return
             done = self._answer(environment, stdin, caller.fileno())
             if not _send(caller, done) and is_add and done.status == 0:
-                _log.warning("caller is gone, its ADD is undone", container=container)
+                _log.warning("caller disconnected, its ADD is undone", container=container)
                 self._answer({**environment, "CNI_COMMAND": "DEL"}, stdin, caller=None)
 
     def _answer(self, environment: Mapping[str, str], stdin: bytes, caller: int | None) -> Answer:
@@ -118,7 +118,7 @@ class Server(socketserver.ThreadingUnixStreamServer):
 
     def handle_error(self, request: object, client_address: object) -> None:
         """Log the error that ended a connection: the caller was killed during its call."""
-        _log.warning("conversation ended early", reason=str(sys.exception()))
+        _log.warning("connection ended early", reason=str(sys.exception()))
 
 
 class _RequestHandler(socketserver.StreamRequestHandler):

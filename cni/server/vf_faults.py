@@ -55,7 +55,7 @@ class FaultReport:
             try:
                 self.look()
             except Exception:  # noqa: BLE001 - the top of this loop: the next look may do better
-                _log.exception("looking for faults failed unexpectedly")
+                _log.exception("checking for faults failed unexpectedly")
             ended.wait(interval_s)
 
     def look(self) -> None:
@@ -73,7 +73,7 @@ class FaultReport:
             if path.parent.is_dir() and not is_text_of(path, text):
                 write_shared(path, text)
         except OSError as refused:
-            _log.warning("faults are not written for the advertiser", reason=str(refused))
+            _log.warning("cannot write the faults for the advertiser", reason=str(refused))
 
     def _tell(self, found: VfFaults) -> None:
         for fault in filter(None, (found.unavailable, *found.faults)):
@@ -81,7 +81,7 @@ class FaultReport:
                 _log.error("pods cannot have VFs", reason=fault)
         for entry in found.foreign:
             if entry not in self._told.foreign:
-                _log.warning("foreign entry is passed over", path=entry.path, reason=entry.why)
+                _log.warning("foreign entry is ignored", path=entry.path, reason=entry.why)
 
     def _unprepared(self, node: Node) -> Iterator[str]:
         if self._awaits_init and not is_prepared(node):
@@ -114,7 +114,7 @@ def _offer(node: Node) -> Iterator[str]:
     try:
         node.ledger.pf_offer("")
     except (RecordError, OSError) as unreadable:
-        yield f"the node's offer cannot be used: {unreadable}"
+        yield f"the node's offer cannot be read: {unreadable}"
 
 
 def _foreign(node: Node) -> Iterator[ForeignEntry]:

@@ -14,12 +14,18 @@ def check_capabilities(call: Call, conf: Conf, vfs: Sequence[AssignedVf]) -> Non
     """
     if conf.mac is not None and conf.mac != vfs[0].settings.mac:
         assigned = f"has {vfs[0].settings.mac!r}" if vfs[0].settings.mac is not None else "has none"
-        raise CniError(REFUSED, f"the runtime asks for mac {conf.mac!r}, the assignment of vf {vfs[0].pci} {assigned}")
+        raise CniError(
+            REFUSED, f"the runtime requests mac {conf.mac!r}, but the assignment of vf {vfs[0].pci} {assigned}"
+        )
     if not conf.ips and not call.args.get("IP"):
         return
     if len(vfs) > 1:
-        raise CniError(BAD_CONFIG, f"the runtime asks for addresses of one interface, this call has {len(vfs)} VFs")
+        raise CniError(
+            BAD_CONFIG, f"the runtime requests addresses for one interface, but this call has {len(vfs)} VFs"
+        )
     if vfs[0].netdev is False:
-        raise CniError(REFUSED, f"the runtime asks for addresses, vf {vfs[0].pci} is requested without a netdev")
+        raise CniError(
+            REFUSED, f"the runtime requests addresses, but the pod requests vf {vfs[0].pci} without a netdev"
+        )
     if conf.network_of(vfs[0].network).ipam is None:
-        raise CniError(BAD_CONFIG, f"the runtime asks for addresses, network {vfs[0].network!r} has no ipam")
+        raise CniError(BAD_CONFIG, f"the runtime requests addresses, but network {vfs[0].network!r} has no ipam")

@@ -118,13 +118,13 @@ def read_conf(call: Call, raw: Mapping[str, object], version: str) -> Conf:
         return conf
     for name in raw:
         if name not in _OURS and name not in _THEIRS and not name.startswith("cni.dev/"):
-            fields.refuse(name, " is not known")
+            fields.refuse(name, " is unknown")
     if not conf.name:
-        fields.refuse("name", " is missing: the network's name")
+        fields.refuse("name", " is missing: a network needs a name")
     if _NAME.fullmatch(conf.name) is None:
-        fields.refuse("name", f": {conf.name[:80]!r} is not a network's name (at most 255 of A-Z a-z 0-9 _ . -)")
+        fields.refuse("name", f": {conf.name[:80]!r} is not a valid network name (at most 255 of A-Z a-z 0-9 _ . -)")
     if fields.flag(raw, "ipMasq", default=False):
-        fields.refuse("ipMasq", ": a VF's packets do not pass this host, which cannot masquerade them")
+        fields.refuse("ipMasq", ": a VF's packets bypass the host's network stack, so the host cannot masquerade them")
     fields.folder(raw, "server", RUN)
     networks = fields.optional_mapping(raw, "networks")
     _hold_to_bounds(networks)
@@ -171,7 +171,7 @@ def _hold_to_bounds(networks: Mapping[str, object]) -> None:
     listed = sum(len(each) for each in routes if isinstance(each, list))
     for what, count, most in (("networks", len(networks), _MOST_NETWORKS), ("routes", listed, _MOST_ROUTES)):
         if count > most:
-            fields.refuse("networks", f": {count} {what} are more than {most}")
+            fields.refuse("networks", f": {count} {what} exceed the limit of {most}")
 
 
 def _read_places(raw: Mapping[str, object], version: str) -> Conf:
@@ -193,7 +193,7 @@ def _annotations(raw: Mapping[str, object]) -> Mapping[str, str]:
         return {}
     annotations = fields.mapping(given, f"runtimeConfig.{_ANNOTATIONS}")
     if not all(isinstance(value, str) for value in annotations.values()):
-        fields.refuse(f"runtimeConfig.{_ANNOTATIONS}", ": the pod's annotations are not strings")
+        fields.refuse(f"runtimeConfig.{_ANNOTATIONS}", ": the pod's annotations must be strings")
     return annotations
 
 
@@ -214,7 +214,7 @@ def _ips(raw: Mapping[str, object]) -> tuple[str, ...]:
         try:
             ip_interface(address)
         except ValueError:
-            fields.refuse("runtimeConfig.ips", f": {address!r:.80} is not an address")
+            fields.refuse("runtimeConfig.ips", f": {address!r:.80} is not an IP address")
     return asked
 
 

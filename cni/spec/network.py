@@ -29,7 +29,7 @@ class NetworkConf:
 def read_network(value: object, name: str) -> NetworkConf:
     document = fields.mapping(value, name)
     for unknown in sorted(document.keys() - set(_FIELDS)):
-        fields.refuse(f"{name[:80]}.{unknown}", " is not known")
+        fields.refuse(f"{name[:80]}.{unknown}", " is unknown")
     return NetworkConf(
         ipam=read_ipam(document.get("ipam"), f"{name}.ipam"),
         routes=tuple(
@@ -49,11 +49,11 @@ def read_ipam(value: object, name: str) -> Mapping[str, Any] | None:
         return None
     kind = fields.mapping(value, name).get("type")
     if not isinstance(kind, str) or not kind or "/" in kind or "\0" in kind or kind.startswith("."):
-        fields.refuse(f"{name}.type", f": {kind!r:.80} is not a plugin's name")
+        fields.refuse(f"{name}.type", f": {kind!r:.80} is not a valid plugin name")
     if kind == PLUGIN:
-        fields.refuse(f"{name}.type", f": {kind!r} is this plugin itself, and gives no addresses")
+        fields.refuse(f"{name}.type", f": {kind!r} is this plugin itself, which assigns no addresses")
     if (size := len(dump(value))) > _MOST_IPAM:
-        fields.refuse(name, f" has {size} characters, the most is {_MOST_IPAM}")
+        fields.refuse(name, f" has {size} characters, more than the limit of {_MOST_IPAM}")
     return fields.mapping(value, name)
 
 
@@ -61,10 +61,10 @@ def _route(document: Mapping[str, Any], name: str) -> Route:
     dst, gateway = document.get("dst"), document.get("gw")
     try:
         if document.keys() - {"dst", "gw"} or not isinstance(dst, str) or not isinstance(gateway, str | None):
-            raise ValueError("its fields are dst and gw")
+            raise ValueError("its fields must be dst and gw")
         destination = ip_network(dst)
         if gateway is not None and ip_address(gateway).version != destination.version:
-            raise ValueError(f"{dst!r} and {gateway!r} are not of one family")
+            raise ValueError(f"{dst!r} and {gateway!r} belong to different address families")
     except ValueError as wrong:
         fields.refuse(name, f" is not a route: {str(wrong)[:160]}")
     return Route(str(destination), gateway)

@@ -24,7 +24,7 @@ _ADDRESSES = frozenset(
 )
 # A name server's domain or option; no path, and nothing that means another folder.
 _WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,252}", re.ASCII)
-_FILES = "/etc/mooring/cni.json or a chain in /etc/cni/net.d names for mooring-cni on this node"
+_FILES = "/etc/mooring/cni.json or a chain in /etc/cni/net.d of this node configures for mooring-cni"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,13 +44,13 @@ class OwnIpam:
             return
         of_type = [own for own in self.ipams if own["type"] == ipam["type"]]
         if not of_type:
-            fields.refuse(f"{name}.type", f": {ipam['type']!r:.80} is no plugin that {_FILES}")
+            fields.refuse(f"{name}.type", f": {ipam['type']!r:.80} is not an IPAM plugin that {_FILES}")
         foreign = [_foreign(ipam, own) for own in of_type]
         if None not in foreign:
             key = str(foreign[0])
-            fields.refuse(f"{name[:80]}.{key}", f": {ipam[key]!r:.80} is no address, and not what {_FILES}")
+            fields.refuse(f"{name[:80]}.{key}", f": {ipam[key]!r:.80} is not an address and differs from what {_FILES}")
         if network in self.networks:
-            fields.refuse("name", f": {network!r} is a network of this node's own, which has another ipam")
+            fields.refuse("name", f": {network!r} is one of this node's own networks and has a different ipam there")
 
 
 def _foreign(ipam: Mapping[str, Any], own: Mapping[str, Any]) -> str | None:

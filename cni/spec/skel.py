@@ -41,7 +41,7 @@ DRIFTED = 103
 FORWARDER = "MOORING_FORWARDER"
 # The variable that every IPAM plugin has which this program runs, and its children: none of them may call it again.
 IN_IPAM = "MOORING_IPAM"
-CALLED_AGAIN = "mooring-cni is called by an ipam plugin that it has called itself"
+CALLED_AGAIN = "an ipam plugin that mooring-cni called has called mooring-cni"
 _CONTAINER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,255}", re.ASCII)
 _VERSION = re.compile(r"\d{1,3}\.\d{1,3}\.\d{1,3}", re.ASCII)
 _MOST_BYTES = 16 << 20
@@ -108,7 +108,7 @@ def _check_attachment(container: str, ifname: str, netns: str | None, *, needs_n
     if not is_interface(ifname):
         raise CniError(BAD_ENVIRONMENT, f"CNI_IFNAME {ifname[:80]!r} is not an interface name")
     if needs_netns and netns is None:
-        raise CniError(BAD_ENVIRONMENT, "CNI_NETNS is empty: the network namespace of the pod is needed")
+        raise CniError(BAD_ENVIRONMENT, "CNI_NETNS is empty: it must name the pod's network namespace")
     if netns is not None and not netns.startswith("/"):
         raise CniError(BAD_ENVIRONMENT, f"CNI_NETNS {netns[:80]!r} is not an absolute path")
 
@@ -125,7 +125,9 @@ def check_version(command: Command, conf: Mapping[str, object]) -> None:
     if version not in VERSIONS:
         raise CniError(INCOMPATIBLE_VERSION, f"cniVersion {version!r:.80} is not one of {', '.join(VERSIONS)}")
     if command in _SINCE_1_1 and version != VERSIONS[-1]:
-        raise CniError(INCOMPATIBLE_VERSION, f"cniVersion {version!r} has no {command}, {VERSIONS[-1]} has")
+        raise CniError(
+            INCOMPATIBLE_VERSION, f"cniVersion {version!r} does not support {command}, which requires {VERSIONS[-1]}"
+        )
 
 
 def version_answer(conf: Mapping[str, object]) -> str:

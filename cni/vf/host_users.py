@@ -22,7 +22,7 @@ def check_unused(node: Node, vfs: Sequence[AssignedVf]) -> None:
     users = _users(node, [vf.pci for vf in vfs])
     for vf, user in zip(vfs, users, strict=True):
         if user not in (None, AWAY):
-            raise CniError(REFUSED, f"vf {vf.vf} of pf {vf.pf!r} ({vf.pci}) is not free for a pod: {user}")
+            raise CniError(REFUSED, f"vf {vf.vf} of pf {vf.pf!r} ({vf.pci}) is not available for a pod: {user}")
 
 
 def user_before_pod(node: Node, pci: str) -> str | None:

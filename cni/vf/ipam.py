@@ -71,7 +71,7 @@ def add(ipam: Ipam, call: IpamCall) -> IpamResult:
     try:
         return _read(answer)
     except (ValueError, KeyError, TypeError, AttributeError) as wrong:
-        raise CniError(IO_FAILURE, "the ipam plugin's answer has no addresses and routes", str(wrong)[:200]) from wrong
+        raise CniError(IO_FAILURE, "the ipam plugin's answer is not a valid result", str(wrong)[:200]) from wrong
 
 
 def _read(answer: Mapping[str, Any]) -> IpamResult:
@@ -189,7 +189,7 @@ def _communicate(process: "subprocess.Popen[bytes]", caller: int | None) -> "sub
                 if _has_ended(process):
                     _kill_group(process)
                 elif caller is not None and hung_up(caller):
-                    raise OSError(errno.ECANCELED, "the caller did not wait") from None
+                    raise OSError(errno.ECANCELED, "the caller stopped waiting") from None
                 elif time.monotonic() >= deadline:
                     raise OSError(errno.ETIMEDOUT, f"no answer within {_ANSWER_S:g} s") from None
     finally:
@@ -215,7 +215,7 @@ def _find(kind: str, path: tuple[str, ...]) -> str:
     for folder in path:
         if (candidate := Path(folder) / kind).is_file():
             return str(candidate)
-    raise CniError(BAD_CONFIG, f"ipam plugin {kind!r} is in none of {', '.join(path) or 'no folders'}")
+    raise CniError(BAD_CONFIG, f"ipam plugin {kind!r} is not in CNI_PATH {':'.join(path)!r}")
 
 
 def _answer(kind: str, command: str, done: "subprocess.CompletedProcess[bytes]") -> Mapping[str, Any]:

@@ -99,7 +99,7 @@ class Ledger:
             else:
                 write_shared(path, text)
         except OSError as refused:
-            _log.warning("extract of a ledger entry is not written", pci=pci, reason=str(refused))
+            _log.warning("cannot write the extract of a ledger entry", pci=pci, reason=str(refused))
 
     def entries(self, container: str | None = None) -> Iterator[LedgerEntry]:
         """Yield every entry, or a container's, by address; log an invalid one, since it names no sandbox.
@@ -195,7 +195,7 @@ def _text(path: Path) -> str | None:
 
 def _log_unreadable(unreadable: Mapping[str, RecordError | OSError]) -> None:
     for why in unreadable.values():
-        _log.error("ledger entry is passed over", reason=str(why))
+        _log.error("ledger entry is ignored", reason=str(why))
 
 
 def _is_anothers(path: Path, container: str) -> bool:

@@ -56,7 +56,7 @@ def pfs_of_port(node: Node, pf_pci: str) -> tuple[str, ...]:
 
 
 # What `is_prepared` keeps from being made.
-NOT_PREPARED = "this node's VFs are not prepared yet: mooring-advertiser init has not ended"
+NOT_PREPARED = "this node's VFs are not prepared yet: mooring-advertiser init has not finished"
 
 
 def is_prepared(node: Node) -> bool:
@@ -161,7 +161,7 @@ def name_device(node: Node, entry: LedgerEntry) -> None:
         _rename_device(node, entry.pci, temporary_name(entry.pci), RACED, NAMED_S)
         refused = _rename_device(node, entry.pci, name, RACED, limit_s)
     if refused is not None:
-        _log.warning("rdma device keeps another name", pci=entry.pci, wanted=name, reason=str(refused))
+        _log.warning("cannot rename the rdma device of a vf", pci=entry.pci, wanted=name, reason=str(refused))
 
 
 def gives_way_s(node: Node, pci: str) -> float:
@@ -206,7 +206,7 @@ def give_way(node: Node, entry: LedgerEntry) -> None:
         if node.sysfs.rdma(entry.pci) not in (None, entry.rdma, temporary):
             _rename_device(node, entry.pci, temporary, RACED, NAMED_S)
     except OSError as refused:
-        _log.warning("vf that is not given back keeps a name", pci=entry.pci, reason=str(refused))
+        _log.warning("cannot rename the devices of a vf that is not released", pci=entry.pci, reason=str(refused))
 
 
 def device_returns(node: Node, entry: LedgerEntry) -> bool:

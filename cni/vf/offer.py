@@ -41,8 +41,8 @@ def refusal(node: Node, uid: str, what: str) -> CniError:
     age_s = datetime.now(UTC).timestamp() - max(map(_written_at, paths))
     # The future is a clock that was set back, and says nothing about a change.
     code = TRY_AGAIN if 0 <= age_s < MAY_CHANGE_S else REFUSED
-    advice = "if the offer allows it, run mooring-advertiser init on this node"
-    return CniError(code, f"the assignment goes beyond this node's offer: {what}", advice)
+    advice = "if the cluster's offer allows it, run mooring-advertiser init on this node"
+    return CniError(code, f"the assignment exceeds this node's offer: {what}", advice)
 
 
 def _written_at(path: Path) -> float:

@@ -57,7 +57,7 @@ def _permitted(own: OwnIpam, ipam: Mapping[str, Any] | None, conf: Conf) -> Mapp
     try:
         own.refuse_others(ipam, "ipam", conf.name)
     except CniError as foreign:
-        _log.warning("ipam plugin is passed over", reason=str(foreign))
+        _log.warning("ipam plugin is skipped", reason=str(foreign))
         return None
     return ipam
 

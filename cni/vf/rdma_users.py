@@ -29,13 +29,13 @@ def free_device(sysfs: Sysfs, entry: LedgerEntry, while_unbound: Callable[[], ob
         return True
     left = sorted(users_left(sysfs, entry))
     if user := other_user(sysfs, entry):
-        _log.warning("vf is still in use and its driver is not rebound", pci=entry.pci, processes=left, reason=user)
+        _log.warning("vf is still in use: its driver is not rebound", pci=entry.pci, processes=left, reason=user)
         return False
-    _log.warning("vf is still in use and its driver is rebound", pci=entry.pci, pod=entry.pod, processes=left)
+    _log.warning("vf is still in use: rebinding its driver", pci=entry.pci, pod=entry.pod, processes=left)
     try:
         driver.rebind(sysfs, entry.pci, while_unbound)
     except OSError as stuck:
-        _log.error("vf cannot be rebound", pci=entry.pci, reason=str(stuck))
+        _log.error("vf's driver cannot be rebound", pci=entry.pci, reason=str(stuck))
     return not users_left(sysfs, entry)
 
 
@@ -44,7 +44,7 @@ def other_user(sysfs: Sysfs, entry: LedgerEntry) -> str | None:
     if user := host_users.user_beside_pod(sysfs, entry.pci):
         return user
     earlier = sorted(users_of(sysfs, entry.pci) & set(entry.original.users) - {rdma.NAMELESS})
-    return f"processes {', '.join(map(str, earlier))} had its RDMA device open before the pod" if earlier else None
+    return f"processes {', '.join(map(str, earlier))} opened its RDMA device before the pod got it" if earlier else None
 
 
 def users_left(sysfs: Sysfs, entry: LedgerEntry) -> frozenset[int]:

@@ -36,7 +36,9 @@ def reapply(node: Node, entry: LedgerEntry) -> VfSettings:
             vf_reset.write_at_once(node, entry.pci, pf, vf, again)
         written = _write_again(node, entry, pf, vf) if entry.in_doubt else again
         if still := resets.forgotten(expected, node.vf_settings.read(pf, vf)).to_fields():
-            raise CniError(NIC_REFUSED, f"pf {pf!r} took {', '.join(still)} of vf {vf} and has them unset again")
+            raise CniError(
+                NIC_REFUSED, f"pf {pf!r} accepted {', '.join(still)} of vf {vf}, but reports them as unset again"
+            )
     return written if again == VfSettings() else again
 
 

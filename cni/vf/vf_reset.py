@@ -60,5 +60,5 @@ def _await_device(node: Node, pci: str, before: int) -> None:
     if wait_until(lambda: node.sysfs.rdma_identity(pci) not in (None, before), RESETS_S):
         return
     if node.sysfs.rdma_identity(pci) is None:
-        raise OSError(errno.ENODEV, f"its rdma device does not come back within {RESETS_S:.0f} s of a reset")
-    _log.warning("vf was not reset as its PF's driver does", pci=pci)
+        raise OSError(errno.ENODEV, f"its rdma device did not come back within {RESETS_S:.0f} s of a reset")
+    _log.warning("the PF's driver did not reset the vf as expected", pci=pci)

@@ -1,4 +1,4 @@
-"""mooring-shim-bypass: lead the kubelet past a CRI shim that has failed, until it serves again."""
+"""mooring-shim-bypass: connect the kubelet to the runtime while the CRI shim has failed."""
 
 import argparse
 import signal
@@ -32,8 +32,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--runtime", type=_socket, required=True, metavar="R", help="the runtime's socket, unix:///…")
     run = Path("/run/mooring")
     parser.add_argument("--run", type=Path, default=run, metavar="R", help=f"folder of the record (default {run})")
-    parser.add_argument("--never", action="store_true", help="leave the socket to the shim: nothing starts without it")
-    parser.add_argument("check_flags", nargs="*", metavar="-- FLAGS", help="of `python -m cri_shim.devices`, its check")
+    parser.add_argument("--never", action="store_true", help="never bypass the shim: no pod starts without it")
+    parser.add_argument(
+        "check_flags", nargs="*", metavar="-- FLAGS", help="flags of its device check, `python -m cri_shim.devices`"
+    )
     return parser
 
 

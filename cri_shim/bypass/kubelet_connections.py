@@ -92,7 +92,7 @@ def _copied(process: int, number: int) -> socket.socket:
     if descriptor < 0:
         refused = ctypes.get_errno()
         if refused == errno.EBADF:
-            raise ProcessLookupError(refused, "closed meanwhile")
+            raise ProcessLookupError(refused, "closed in the meantime")
         raise OSError(refused, f"pidfd_getfd: {os.strerror(refused)}")
     return socket.socket(fileno=descriptor)
 

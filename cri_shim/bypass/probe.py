@@ -89,6 +89,6 @@ def _read(caller: socket.socket, length: int, ends_s: float) -> bytes:
         caller.settimeout(max(ends_s - time.monotonic(), 0.001))
         part = caller.recv(length - len(content))
         if not part:
-            raise ConnectionError("the connection has ended")
+            raise ConnectionError("the connection closed")
         content += part
     return content

@@ -61,13 +61,13 @@ class Watch:
 
     def run(self, ended: Event) -> None:
         """Watch until ``ended`` is set; the link stays as it is."""
-        _log("info", "shim is watched", path=str(self._paths.listen), never=self._never)
+        _log("info", "watching the shim", path=str(self._paths.listen), never=self._never)
         while not ended.is_set():
             began_s = self._clock()
             try:
                 self.advance()
             except OSError as failed:
-                self._log_once("socket is not watched", str(failed))
+                self._log_once("cannot watch the socket", str(failed))
             ended.wait(max(_PERIOD_S - (self._clock() - began_s), 0.0))
         self._checks.stop()
 
@@ -75,7 +75,7 @@ class Watch:
         """Look once, and do what is due; raise OSError."""
         if self._link.is_placed and self._never:
             self._link.remove()
-            _log("warning", "link removed, nothing starts without the shim", path=str(self._paths.listen))
+            _log("warning", "bypass link removed: no pod starts without the shim", path=str(self._paths.listen))
         if self._link.is_placed:
             self._rule.restart(self._clock())
             self._past = None
@@ -102,7 +102,7 @@ class Watch:
         if shim.outcome == "hangs" and shim.pid is not None:
             with suppress(ProcessLookupError):
                 os.kill(shim.pid, signal.SIGKILL)
-            _log("error", "shim that hangs killed", pid=shim.pid)
+            _log("error", "unresponsive shim killed", pid=shim.pid)
         self._record(_FAILED)
 
     def _take_kubelet_back(self) -> None:
@@ -113,10 +113,10 @@ class Watch:
                 self._past = close_connections(self._paths.runtime)
             except OSError as refused:
                 self._record(
-                    f"the kubelet's connections past mooring-cri-shim cannot be closed ({refused}): "
+                    f"cannot close the kubelet's connections that bypass mooring-cri-shim ({refused}): "
                     "systemctl restart kubelet"
                 )
-                self._log_once("connections past the shim not closed", str(refused))
+                self._log_once("cannot close the connections that bypass the shim", str(refused))
                 return
         if not open_among(self._past):
             (self._paths.run / NAME).unlink(missing_ok=True)
@@ -125,7 +125,7 @@ class Watch:
 
     def _unchecked(self) -> str:
         failure = self._checks.failure
-        return f"; containers that restart are not checked for their devices: {failure}" if failure else ""
+        return f"; the check for missing devices of restarted containers fails: {failure}" if failure else ""
 
     def _recorded(self) -> ShimBypass | None:
         """Return the record; one that cannot be read counts as one of now, and what is no record as none."""
@@ -145,7 +145,7 @@ class Watch:
         try:
             write_shared(self._paths.run / NAME, dump_shim_bypass(wanted))
         except OSError as refused:
-            self._log_once("record of the bypass not written", str(refused))
+            self._log_once("cannot write the record of the bypass", str(refused))
 
     def _log_once(self, event: str, reason: str) -> None:
         if self._said != event + reason:

@@ -31,15 +31,15 @@ _log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Look once for containers that lack the devices of their VFs; the options are the shim's."""
+    """Check once for containers without the devices of their VFs; the options are those of mooring-cri-shim."""
 
     runtime: str = option("unix:///run/containerd/containerd.sock", "socket of the container runtime")
-    sysfs: Path = option(_SYSFS, "where sysfs is mounted")
-    dev: Path = option(_DEV, "where the device nodes are")
-    proc: Path = option(_PROC, "where procfs is mounted")
-    cdi: str = option(DEFAULT_FOLDERS, "folders of CDI specifications, as the runtime has them")
-    state: Path = option(_STATE, "folder of the pod records and the ledger; it survives reboots")
-    run: Path = option(_RUN, "folder of what lasts until the next boot")
+    sysfs: Path = option(_SYSFS, "mount point of sysfs")
+    dev: Path = option(_DEV, "folder of the device nodes")
+    proc: Path = option(_PROC, "mount point of procfs")
+    cdi: str = option(DEFAULT_FOLDERS, "folders of CDI specifications, the same as the runtime's")
+    state: Path = option(_STATE, "folder of the pod records and the ledger; must survive reboots")
+    run: Path = option(_RUN, "folder of files that last until the next boot")
 
 
 class _NoMetrics:
@@ -61,7 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         asyncio.run(_look(options))
     except (grpc.aio.AioRpcError, DecodeError, OSError) as reason:
-        _log.error("devices of containers not checked", reason=str(reason))
+        _log.error("cannot check the devices of containers", reason=str(reason))
         return 1
     return 0
 

@@ -120,7 +120,7 @@ class DeviceCheck:
             try:
                 await self.once(runtime)
             except (grpc.aio.AioRpcError, DecodeError, OSError) as reason:
-                _log.warning("devices of containers not checked", reason=str(reason))
+                _log.warning("cannot check the devices of containers", reason=str(reason))
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._asked.wait(), interval_s)
 
@@ -162,7 +162,7 @@ class DeviceCheck:
             raise reason
         if container.id not in self._untold:
             self._untold.add(container.id)
-            _log.warning("devices of a container not checked", pod=pod, id=container.id, reason=str(reason))
+            _log.warning("cannot check the devices of a container", pod=pod, id=container.id, reason=str(reason))
 
     def _entitled(
         self, uids: Iterable[str], containers: Sequence[tuple[str, cri.Container]]
@@ -226,7 +226,7 @@ class DeviceCheck:
             if not is_text_of(self._report, text):
                 write_shared(self._report, text)
         except OSError as refused:
-            _log.warning("containers without devices are not reported", reason=str(refused))
+            _log.warning("cannot write the report of containers without devices", reason=str(refused))
 
     async def _stop(
         self, runtime: Runtime, container: cri.Container, without: WithoutDevices, turns: asyncio.Semaphore
@@ -235,10 +235,10 @@ class DeviceCheck:
             try:
                 await runtime.stop(container)
             except grpc.aio.AioRpcError as refused:
-                _log.warning("container not stopped", reason=str(refused.details()), **_fields(without))
+                _log.warning("cannot stop the container", reason=str(refused.details()), **_fields(without))
                 return
         self._metrics.container_stopped()
-        _log.warning("container stopped, it lacked devices of its VFs or GPUs", **_fields(without))
+        _log.warning("container without devices of its VFs or GPUs stopped", **_fields(without))
 
 
 def _entitled(record: PodRecord, gpus: GpuAssignment | None, container: cri.Container) -> _Entitled:

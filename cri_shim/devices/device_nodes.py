@@ -76,7 +76,7 @@ def node_number(path: Path) -> str:
 def _only(pci: str, folder: Path) -> Path:
     found = own_verbs(folder.parent)
     if len(found) != 1:
-        raise DeviceError(f"VF {pci}: {len(found)} devices in {str(folder)!r} instead of one")
+        raise DeviceError(f"VF {pci}: {len(found)} devices in {str(folder)!r}, expected 1")
     return folder / found[0]
 
 
@@ -100,5 +100,5 @@ def _node(source: Path, node: Path) -> str:
 def _connection_manager(dev: Path) -> str:
     node = dev / "infiniband" / _CONNECTION_MANAGER
     if not node.exists():
-        raise DeviceError(f"device node {str(node)!r} is missing: the kernel module rdma_ucm is not loaded")
+        raise DeviceError(f"device node {str(node)!r} is missing: load the kernel module rdma_ucm")
     return str(node)

@@ -78,9 +78,9 @@ async def why_not_now(uid: str, units: tuple[str, ...], runtime: Runtime, record
             return reason
         live = live_pods(await runtime.listed_sandboxes(), await runtime.running())
     except grpc.aio.AioRpcError as failed:
-        return f"the runtime does not tell who has GPUs: {failed.details()}"
+        return f"the runtime does not report which pods have GPUs: {failed.details()}"
     except DecodeError as failed:
-        return f"the runtime does not tell who has GPUs: {failed}"
+        return f"the runtime does not report which pods have GPUs: {failed}"
     others: dict[str, GpuAssignment] = {}
     for other in sorted(live & records.pods() - {uid}):
         record = records.pod(other)

@@ -50,7 +50,7 @@ async def give(listener: socket.socket, lock: BinaryIO, systemd: Systemd, let_go
                 return
         except OSError as reason:
             # For instance without descriptors.
-            _log.warning("nobody can take over", reason=str(reason))
+            _log.warning("no process can take over", reason=str(reason))
             await asyncio.sleep(_AGAIN_S)
 
 
@@ -64,7 +64,7 @@ async def _meet(listener: socket.socket, lock: BinaryIO, systemd: Systemd, let_g
                 await _agree(taker, pid, uid, lock, systemd)
             let_go(pid)
         except (OSError, ValueError) as reason:
-            _log.warning("not handed over", to=pid, reason=str(reason) or type(reason).__name__)
+            _log.warning("handover failed", to=pid, reason=str(reason) or type(reason).__name__)
             return False
         lock.close()
         # One that has ended meanwhile is the main process all the same: systemd starts the unit again.
@@ -86,12 +86,12 @@ async def _agree(taker: socket.socket, pid: int, uid: int, lock: BinaryIO, syste
 
 def _refusal(hello: Mapping[str, Any], pid: int, uid: int) -> str:
     if (protocol := hello.get("handover")) != PROTOCOL:
-        return f"it hands over by protocol {PROTOCOL}, not {protocol!r}: restart"
+        return f"the running shim supports handover protocol {PROTOCOL}, not {protocol!r}: restart it"
     if uid != os.geteuid():
-        return f"process {pid} is another user's"
+        return f"process {pid} belongs to another user"
     # systemd stops a unit's processes by their control group: another would stay when the unit is stopped.
     if _control_group(pid) != _control_group(os.getpid()):
-        return f"process {pid} is of another control group: systemctl reload starts one that is not"
+        return f"process {pid} is in another control group: use systemctl reload"
     return ""
 
 

@@ -33,6 +33,6 @@ def dump(message: Mapping[str, Any]) -> bytes:
 def read(packet: bytes) -> Mapping[str, Any]:
     """Return a message; raise ConnectionError for the end of the connection, ValueError for what is no message."""
     if not packet:
-        raise ConnectionError("the other process has left")
+        raise ConnectionError("the other process closed the connection")
     message: Mapping[str, Any] = dict(json.loads(packet))
     return message

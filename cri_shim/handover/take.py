@@ -24,10 +24,12 @@ class Predecessor:
             self.pid, self.lock, self.systemd = self._meet()
         except (FileNotFoundError, ConnectionRefusedError):
             self._connection.close()
-            raise ListenError(f"socket {str(path)!r} is served by no process that hands it over: restart") from None
+            raise ListenError(
+                f"socket {str(path)!r} has no server that can hand it over: restart mooring-cri-shim"
+            ) from None
         except (OSError, ValueError, KeyError) as reason:
             self._connection.close()
-            raise ListenError(f"the process that serves {str(path)!r} does not hand it over: {reason}") from reason
+            raise ListenError(f"the process that serves {str(path)!r} cannot hand it over: {reason}") from reason
 
     def _meet(self) -> tuple[int, BinaryIO, Systemd]:
         self._connection.send(dump({"handover": PROTOCOL}))
@@ -36,7 +38,7 @@ class Predecessor:
         if "refused" in greeting:
             raise PermissionError(greeting["refused"])
         if not descriptors:
-            raise ValueError("its lock did not come")
+            raise ValueError("it did not send its lock")
         lock = os.fdopen(descriptors[0], "rb")
         return int(greeting["pid"]), lock, Systemd(greeting["notify"], greeting["watchdog_s"])
 
@@ -46,7 +48,7 @@ class Predecessor:
             self._connection.send(dump({"serving": True}))
             read(self._connection.recv(MOST_BYTES))
         except (OSError, ValueError) as reason:
-            raise ListenError(f"process {self.pid} did not hand {str(self._path)!r} over: {reason}") from reason
+            raise ListenError(f"process {self.pid} did not hand over {str(self._path)!r}: {reason}") from reason
 
     def leave(self) -> None:
         """End the conversation: before `take_charge` that leaves everything as it was."""

@@ -50,11 +50,11 @@ def device_numbers(answer: cri.ContainerStatusResponse) -> frozenset[str]:
     """Return the character devices of a container as ``major:minor``; raise UnreadableSpecError."""
     text = answer.info.get("info", b"")
     if not text or len(text) > _MOST_BYTES:
-        raise UnreadableSpecError(f"the runtime's info has {len(text)} bytes")
+        raise UnreadableSpecError(f"the runtime's info has {len(text)} bytes, expected 1 to {_MOST_BYTES}")
     try:
         devices = _decoder.decode(text).runtime_spec.linux.devices or ()
     except (msgspec.DecodeError, ValueError, RecursionError) as unreadable:
-        raise UnreadableSpecError(f"the runtime's info has no spec: {unreadable!r:.80}") from None
+        raise UnreadableSpecError(f"the runtime's info has no container spec: {unreadable!r:.80}") from None
     return frozenset(f"{device.major}:{device.minor}" for device in devices if device.type in _CHARACTER_DEVICES)
 
 

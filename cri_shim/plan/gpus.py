@@ -45,7 +45,7 @@ class HostGpu:
 def known_nodes(pci: str, found: HostGpu) -> tuple[str, ...]:
     """Return a GPU's device nodes, at least one; raise GpuError."""
     if not found.nodes:
-        raise GpuError(f"GPU {pci}: its device nodes are not known, its driver does not tell them")
+        raise GpuError(f"GPU {pci}: its driver does not report its device nodes")
     return found.nodes
 
 
@@ -59,10 +59,10 @@ def cdi_name(pci: str, uuid: str, found: HostGpu, devices: Iterable[CdiDevice]) 
     nodes = known_nodes(pci, found)
     holding = sorted((device for device in devices if holds(device, nodes)), key=lambda one: one.qualified)
     if not holding:
-        raise GpuError(f"GPU {pci}: no CDI device brings exactly this GPU ({nodes[0]})")
+        raise GpuError(f"GPU {pci}: no CDI device contains exactly this GPU ({nodes[0]})")
     other = next((device for device in holding if device.edits != holding[0].edits), None)
     if other is not None:
-        raise GpuError(f"GPU {pci}: CDI devices {holding[0].qualified} and {other.qualified} bring it differently")
+        raise GpuError(f"GPU {pci}: CDI devices {holding[0].qualified} and {other.qualified} define it differently")
     return next((device for device in holding if device.name == uuid), holding[0]).qualified
 
 
@@ -77,7 +77,9 @@ def held_elsewhere(units: Collection[str], others: Mapping[str, GpuAssignment]) 
     for uid, gpus in others.items():
         for pci in units:
             if pci in gpus.units:
-                return f"GPU {pci} is held by the pod {uid!r}, which has a ready sandbox or a running container here"
+                return (
+                    f"GPU {pci} is held by pod {uid!r}, which has a ready sandbox or a running container on this node"
+                )
     return ""
 
 
@@ -106,14 +108,14 @@ def without_cdi(version: cri.VersionResponse, status: cri.StatusResponse) -> str
     name = f"{version.runtime_name} {version.runtime_version}"
     if version.runtime_name == "cri-o":
         is_new = _is_from(_CRIO, version)
-        return "" if is_new else f"the runtime {name} takes no CDI devices: CRI-O does from 1.28 on"
+        return "" if is_new else f"the runtime {name} does not support CDI devices: CRI-O supports them from 1.28"
     if version.runtime_name == "containerd" and _is_before(_CONTAINERD_TAKES, version):
-        return f"the runtime {name} takes no CDI devices: containerd does from 1.7 on"
+        return f"the runtime {name} does not support CDI devices: containerd supports them from 1.7"
     config = _config_of(status)
     enabled = config is not None and (
         (config.enable_cdi is None and _is_from(_CONTAINERD, version)) or bool(config.enable_cdi)
     )
-    return "" if enabled else f"the runtime {name} does not do CDI: its configuration needs enable_cdi = true"
+    return "" if enabled else f"the runtime {name} has CDI disabled: its configuration needs enable_cdi = true"
 
 
 def other_folders(status: cri.StatusResponse, ours: Sequence[str]) -> str:
@@ -126,7 +128,8 @@ def other_folders(status: cri.StatusResponse, ours: Sequence[str]) -> str:
     theirs = config.folders if config is not None else None
     if not theirs or list(map(_at, theirs)) == list(map(_at, ours)):
         return ""
-    return f"the runtime reads CDI specifications in {':'.join(theirs)}, mooring-cri-shim in {':'.join(ours)} (--cdi)"
+    from_theirs, from_ours = ":".join(theirs), ":".join(ours)
+    return f"the runtime reads CDI specifications from {from_theirs}, but mooring-cri-shim from {from_ours} (--cdi)"
 
 
 def _at(folder: str) -> str:

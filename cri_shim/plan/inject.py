@@ -116,7 +116,7 @@ def decide_container(
     if not settled.vfs and gpus is None:
         return Pass()
     if found is None:
-        return Refuse("no pod record: the pod's sandbox was not made through mooring-cri-shim")
+        return Refuse("no pod record: the pod's sandbox was not created through mooring-cri-shim")
     name = request.config.metadata.name
     units = () if gpus is None else gpus.containers.get(name, ())
     return Inject(settled, entitled_vfs(settled, name), gpus, units)
@@ -143,13 +143,13 @@ def not_held(assignment: Assignment, sandbox: str, ledger: Mapping[str, LedgerEn
         entry = ledger[vf.pci]
         if entry is None:
             what = f"VF {vf.pci} ({vf.pf} vf {vf.vf}) is not in the ledger"
-            return f"{what}: the CNI plugin mooring-cni did not run, or the sandbox was stopped"
+            return f"{what}: the CNI plugin mooring-cni did not run, or the sandbox has stopped"
         if entry.phase != "held":
-            return f"VF {vf.pci} is {entry.phase!r} in the ledger, not held"
+            return f"VF {vf.pci} is {entry.phase!r} in the ledger, not 'held'"
         if entry.container != sandbox:
-            return f"VF {vf.pci} is held by the sandbox {entry.container!r}, not by {sandbox!r}"
+            return f"VF {vf.pci} is held by sandbox {entry.container!r}, not by {sandbox!r}"
         if entry.uid != assignment.uid:
-            return f"VF {vf.pci} is held by the pod {entry.uid!r}, not by {assignment.uid!r}"
+            return f"VF {vf.pci} is held by pod {entry.uid!r}, not by {assignment.uid!r}"
     return None
 
 
@@ -276,11 +276,9 @@ def _settle(config: cri.PodSandboxConfig, found: PodRecord | None, rules: Rules)
 
 def _recorded(recorded: Assignment, written: Assignment | None, node: str) -> Assignment | Refuse:
     if recorded.node != node:
-        return Refuse(f"the pod record is for the node {recorded.node!r}, not for {node!r}")
+        return Refuse(f"the pod record is for node {recorded.node!r}, not for {node!r}")
     if written is not None and written != recorded:
-        return Refuse(
-            f"annotation {names.ASSIGNMENT!r}: differs from the assignment recorded when the pod was first run"
-        )
+        return Refuse(f"annotation {names.ASSIGNMENT!r} differs from the assignment recorded when the pod first ran")
     return recorded
 
 
@@ -293,8 +291,8 @@ def _without_assignment(annotations: Mapping[str, str]) -> Refuse | None:
     if not asked:
         return None
     return Refuse(
-        f"the pod asks for {asked} and has no annotation {names.ASSIGNMENT!r}:"
-        f" it was not bound by the scheduler {names.SCHEDULER_NAME!r}"
+        f"the pod requests {asked} but has no annotation {names.ASSIGNMENT!r}:"
+        f" scheduler {names.SCHEDULER_NAME!r} did not bind it"
     )
 
 
@@ -309,9 +307,9 @@ def _cannot_hold(request: cri.RunPodSandboxRequest, rules: Rules, *, has_vfs: bo
     if not has_vfs and not has_gpus:
         return None
     if has_vfs and request.config.linux.security_context.namespace_options.network == cri.NODE:
-        return "a pod with hostNetwork cannot be given VFs: they would leave the host"
+        return "a pod with hostNetwork cannot have VFs: they would disappear from the host"
     handler = request.runtime_handler
     if handler and handler not in rules.runtime_handlers:
         known = ", ".join(sorted(rules.runtime_handlers)) or "none"
-        return f"runtime handler {handler!r} is not known to share the host's kernel (runtime_handlers: {known})"
+        return f"runtime handler {handler!r} may not share the host's kernel (runtime_handlers: {known})"
     return None

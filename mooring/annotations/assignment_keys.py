@@ -89,15 +89,17 @@ class AssignmentKeys:
     def _read(self) -> "Mapping[str, Ed25519PublicKey] | None":
         text = read_own_file(self._path)
         if text is None and self._keys is not None:
-            raise KeysError("it is gone; without it assignments need no signature once mooring-cri-shim restarts")
+            raise KeysError(
+                "the file was removed; without it this node accepts unsigned assignments once mooring-cri-shim restarts"
+            )
         return None if text is None else _public_keys(text)
 
     def _tell(self, ids: list[str] | None) -> None:
         self._fault = ""
         if ids is None:
-            _log.info("assignments need no signature", file=str(self._path))
+            _log.info("this node accepts unsigned assignments", file=str(self._path))
         else:
-            _log.info("assignments need a signature", file=str(self._path), keys=ids)
+            _log.info("this node accepts only signed assignments", file=str(self._path), keys=ids)
 
     def _fault_is(self, fault: str) -> None:
         if fault != self._fault:
@@ -107,7 +109,7 @@ class AssignmentKeys:
 
 def _refused(keys: "Mapping[str, Ed25519PublicKey]", text: bytes, signature: bytes | None, kind: Signed) -> str:
     if signature is None:
-        return f"annotation {kind.signature!r} is missing, and this node believes signed assignments only"
+        return f"annotation {kind.signature!r} is missing, and this node accepts only signed assignments"
     try:
         given = read_signature(signature.decode(errors="replace"))
     except AnnotationError as unreadable:
@@ -129,7 +131,7 @@ def _public_keys(text: str) -> "dict[str, Ed25519PublicKey]":
 
     blocks = list(_BLOCK.finditer(text))
     if not blocks or len(blocks) > _MOST_KEYS or text.count("-----BEGIN") != len(blocks):
-        raise KeysError(f"it holds {len(blocks)} whole PEM blocks, and needs 1 to {_MOST_KEYS}, each whole")
+        raise KeysError(f"the file has {len(blocks)} complete PEM blocks; it must have 1 to {_MOST_KEYS}, all complete")
     keys = {}
     for block in blocks:
         try:

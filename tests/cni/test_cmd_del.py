@@ -97,7 +97,7 @@ def test_an_entry_that_cannot_be_read_keeps_no_other_pod(host: Any, nic: Nic) ->
         str(host.layout.cni_bin / "mooring-cni"), input=json.dumps(host.conf()), env=host.environment("DEL")
     )
     assert (done.returncode, done.stdout) == (0, "")
-    assert "ledger entry is passed over" in done.stderr
+    assert "ledger entry is ignored" in done.stderr
     assert broken.read_text() == '{"v":1'
     broken.unlink()
     assert host.everything() == before

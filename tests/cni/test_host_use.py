@@ -61,7 +61,7 @@ def test_a_vf_that_the_host_uses_is_not_given_away(ip: SimulatedHost, use: str) 
     ip.record({"pf": PF, "vf": 1, "pci": VF_PCI})
     answer = ip.call("ADD")
     assert (answer["status"], answer["code"]) == (1, 100)
-    assert answer["msg"] == f"vf 1 of pf '{PF}' ({VF_PCI}) is not free for a pod: the host uses {VF} ({what})"
+    assert answer["msg"] == f"vf 1 of pf '{PF}' ({VF_PCI}) is not available for a pod: the host uses {VF} ({what})"
     assert (ip.ledger(), ip.call("DEL")["status"], network(ip)) == ({}, 0, before)
 
 

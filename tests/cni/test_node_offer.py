@@ -60,7 +60,7 @@ def test_what_the_offer_does_not_allow_is_refused(
     """A forged assignment, in a record that the shim wrote in good faith; nothing is changed, not even for a moment."""
     host.offer(**terms)
     code, text = refused(host, OTHER, {**PLAIN, **forged})
-    assert (code, "goes beyond this node's offer" in text) == (11, True)
+    assert (code, "exceeds this node's offer" in text) == (11, True)
     assert reason in text
 
 
@@ -169,7 +169,7 @@ def test_a_forced_vlan_is_set_whatever_the_pod_asks(host: Any, asked: dict[str, 
     table["pfs"]["enp4s0f0"]["set"]["2"]["vlan"] = 0
     host.layout.vftable.write_text(json.dumps(table))
     answer = host.call("CHECK", host.conf(prevResult=added))
-    assert (answer["code"], "vlan is 0 and not 100" in answer["details"]) == (103, True)
+    assert (answer["code"], "vlan is 0, not 100" in answer["details"]) == (103, True)
     assert host.call("DEL") == {"status": 0}
     assert host.everything() == before
 

@@ -30,7 +30,7 @@ def test_a_record_alone_satisfies_no_add(host: Any) -> None:
     before = host.everything()
     answer = host.call("ADD")
     assert (answer["status"], answer["code"]) == (1, 100)
-    assert answer["msg"] == ("the sandbox of pod 'ns/u1' is not under way through the CRI shim: was it bypassed?")
+    assert answer["msg"] == "the CRI shim has no RunPodSandbox call in progress for pod 'ns/u1': was it bypassed?"
     with host.served():
         assert host.call("ADD")["code"] == 100
     assert host.everything() == before
@@ -49,7 +49,7 @@ def test_every_network_of_a_marked_sandbox_is_attached_and_no_other_sandbox(host
             refused = host.call("ADD", host.conf(network="rail0"), container="stranger", ifname="net1")
             assert (refused["code"], refused["msg"]) == (
                 100,
-                "the CRI shim has another sandbox of pod 'ns/u1' under way than this one",
+                "the CRI shim is creating another sandbox of pod 'ns/u1', not this one",
             )
             assert {entry["container"] for entry in host.ledger().values()} == {container}
         for network, ifname in delegates:
@@ -87,7 +87,7 @@ def test_an_add_after_its_shim_was_killed_is_to_come_again(host: Any) -> None:
     answer = host.call("ADD")
     assert (answer["code"], answer["msg"]) == (
         11,
-        "the CRI shim has ended while the sandbox of pod 'ns/u1' was under way",
+        "the CRI shim stopped while it was creating the sandbox of pod 'ns/u1'",
     )
     assert host.ledger() == {}
 

@@ -71,7 +71,9 @@ def test_what_the_other_pf_has_reserved_counts(node: Node) -> None:
     """The refusal names both; the last Mb/s of the cable is given."""
     share(node)
     put(node, pending("enp4s0f0", 0, 70_000))
-    with pytest.raises(CniError, match="100001 Mb/s, 70000 of them on other PFs of its cable, would exceed") as refused:
+    with pytest.raises(
+        CniError, match="100001 Mb/s, 70000 of them on other PFs of the same cable, would exceed"
+    ) as refused:
         put(node, pending("enp4s0f1", 0, 30_001))
     assert refused.value.code == NIC_REFUSED
     put(node, pending("enp4s0f1", 0, 30_000))

@@ -131,7 +131,7 @@ def test_a_pf_that_has_its_vfs_settings_in_sysfs_gives_a_pod_its_guid(node: Node
     assert told(files) == [GUID, GUID, "Follow"]
     assert differences_of(entry, observe(node, entry)) == ()
     (files / "node").write_text(NO_GUID)
-    assert differences_of(entry, observe(node, entry)) == (f"vf {VF0}: guid is None and not {GUID!r}",)
+    assert differences_of(entry, observe(node, entry)) == (f"vf {VF0}: guid is None, not {GUID!r}",)
     (files / "node").write_text(GUID)
     assert detach(node, entry)
     assert told(files) == [NO_GUID, NO_GUID, "Down"]

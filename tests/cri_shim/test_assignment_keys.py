@@ -55,7 +55,7 @@ def test_with_a_key_only_what_it_has_signed_is_believed(file: Path) -> None:
     file.write_text(pem(OLD))
     keys = AssignmentKeys(file)
     assert keys.refused(TEXT.encode(), signature(OLD)) == ""
-    assert "is missing, and this node believes signed assignments only" in keys.refused(TEXT.encode(), None)
+    assert "is missing, and this node accepts only signed assignments" in keys.refused(TEXT.encode(), None)
     assert f"key {id_of(STRANGER)!r} is not one of this node's ({id_of(OLD)})" in keys.refused(
         TEXT.encode(), signature(STRANGER)
     )
@@ -123,8 +123,8 @@ def test_a_file_that_goes_away_or_that_others_may_write_lets_nothing_pass(file: 
     file.write_text(pem(OLD))
     keys = AssignmentKeys(file)
     file.rename(file.with_suffix(".bak"))
-    assert "it is gone" in keys.refused(TEXT.encode(), signature(OLD))
-    assert "it is gone" in keys.refused(TEXT.encode(), None)
+    assert "the file was removed" in keys.refused(TEXT.encode(), signature(OLD))
+    assert "the file was removed" in keys.refused(TEXT.encode(), None)
     file.with_suffix(".bak").rename(file)
     assert keys.refused(TEXT.encode(), signature(OLD)) == ""
     file.chmod(0o666)

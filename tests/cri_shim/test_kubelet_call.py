@@ -46,6 +46,6 @@ async def test_a_folder_that_cannot_be_written_is_logged(tmp_path: Path, capsys:
 
     def logged() -> bool:
         said.append("".join(capsys.readouterr()))
-        return "last call not recorded" in "".join(said)
+        return "cannot record the kubelet's last call" in "".join(said)
 
     await asyncio.to_thread(wait_until, logged, "the reason is logged")

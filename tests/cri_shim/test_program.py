@@ -139,7 +139,7 @@ def test_a_process_takes_over_in_the_background(start: Start, host: Path) -> Non
 def test_a_process_that_cannot_take_over_says_why(start: Start, host: Path) -> None:
     """Status 1: there is none to take over from; its configuration is wrong; its runtime does not answer."""
     taking = start("--take-over")
-    assert "no process that hands it over: restart" in taking.communicate(timeout=90)[1]
+    assert "no server that can hand it over: restart" in taking.communicate(timeout=90)[1]
     start()
     wait_until(lambda: served(host))
     for flags, why, status in (
@@ -275,11 +275,11 @@ def test_with_a_public_key_an_unsigned_assignment_is_refused_by_name(
             with pytest.raises(grpc.RpcError) as refused:
                 run(make.run(annotations), timeout=60)
             error: Any = refused.value
-            said.append((error.code(), "believes signed assignments only" in error.details()))
+            said.append((error.code(), "accepts only signed assignments" in error.details()))
     assert said == [(grpc.StatusCode.FAILED_PRECONDITION, True), (grpc.StatusCode.UNAVAILABLE, False)]
     assert not list((host / "state").rglob("*.json"))
     out, _ = start("--check", "--assignment-keys", str(file)).communicate(timeout=90)
-    assert f"assignments need the signature of {key_id(public.public_bytes_raw())}" in out
+    assert f"this node accepts only assignments signed by {key_id(public.public_bytes_raw())}" in out
 
 
 def test_the_watchdog_is_fed_twice_per_timeout() -> None:

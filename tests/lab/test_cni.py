@@ -59,7 +59,7 @@ def test_the_nodes_offer_forces_its_vlan_and_refuses_what_it_does_not_allow(lab:
         """,
     )
     reason = "vf 0 of pf 'eth0': vlan 7 is not allowed on the network, where every VF has vlan 100"
-    assert lines[:2] == ["11", f"the assignment goes beyond this node's offer: {reason}"]
+    assert lines[:2] == ["11", f"the assignment exceeds this node's offer: {reason}"]
     assert lines[2:] == ["same refused", "0", "0", "100", "0", "same end"]
 
 

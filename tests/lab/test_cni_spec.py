@@ -16,11 +16,11 @@ ON_ETHERNET = pytest.mark.parametrize("nic", ETHERNET, indirect=True)
 # What another program sets on the PF behind a pod's back, and what CHECK and `show` say of it.
 CHANGES = {
     "ethernet": {
-        "max_tx_rate 1000 min_tx_rate 100": "max_tx_rate is 1000 and not 2000",
-        "vlan 8": "vlan is 8 and not 7",
-        "trust off": "trust is False and not True",
+        "max_tx_rate 1000 min_tx_rate 100": "max_tx_rate is 1000, not 2000",
+        "vlan 8": "vlan is 8, not 7",
+        "trust off": "trust is False, not True",
     },
-    "infiniband": {"state auto": "link_state is 'auto' and not 'enable'"},
+    "infiniband": {"state auto": "link_state is 'auto', not 'enable'"},
 }
 MTUS = {"ethernet": 1500, "infiniband": 4092}
 
@@ -60,7 +60,7 @@ def test_check_names_what_the_kernel_has_otherwise(lab: Lab, nic: Nic) -> None:
     assert lines[:3] == ["0", "0", "1"], lines
     for text in (
         *CHANGES[nic.link].values(),
-        f"interface 'net1' has mtu 1400 and not {MTUS[nic.link]}",
+        f"interface 'net1' has mtu 1400, not {MTUS[nic.link]}",
         "interface 'rdma7' is down",
         "interface 'rdma7' has lost address '10.9.0.3/24'",
     ):
@@ -251,7 +251,7 @@ def test_an_add_whose_caller_is_killed_is_undone_on_real_vfs(lab: Lab, nic: Nic)
           plugin="timeout -s KILL $after /tmp/mooring-cni"; call ADD p1
           sleep 0.03; plugin=/tmp/mooring-cni; call DEL p1; echo $status; same $percent
         done
-        grep -c 'caller is gone' /tmp/server.log || true
+        grep -c 'caller disconnected' /tmp/server.log || true
         kill $server; wait $server; echo $?
         """,
     )
@@ -308,7 +308,7 @@ def test_an_altname_that_another_link_took_meanwhile_keeps_no_vf(lab: Lab, nic: 
         ip -j link show $(netdev 1) | jq -c '.[0].altnames'
         """,
     )
-    assert lines == ["0", "0", "vf's altname is another link's now", "first", '["second"]']
+    assert lines == ["0", "0", "another link has the vf's altname now", "first", '["second"]']
 
 
 def test_pods_that_come_at_once_have_each_its_own(lab: Lab, nic: Nic) -> None:

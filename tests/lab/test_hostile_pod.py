@@ -325,7 +325,7 @@ def test_a_hosts_rss_contexts_that_a_pod_changed_go_with_a_rebind(lab: Lab) -> N
         call DEL; echo $status; [ $(cat /sys/class/net/$(netdev)/ifindex) = $index ] && echo unchanged
         call ADD; echo $status; ip netns exec pod ethtool -X net1 context new equal 1 >>/tmp/log
         call DEL; echo $status; [ $(cat /sys/class/net/$(netdev)/ifindex) = $index ] || echo rebound
-        jq -r 'select(.event == "vf'"'"'s new netdev is not as the host had set it") | .kinds | join(" ")' /tmp/log
+        jq -r 'select(.event == "vf'"'"'s new netdev lacks settings of the host") | .kinds | join(" ")' /tmp/log
         entries
         """,
     )

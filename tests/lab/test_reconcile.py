@@ -71,7 +71,7 @@ vf() {{
 }}
 state >/tmp/before
 """
-GIVEN_BACK = "orphaned vf given back"
+GIVEN_BACK = "orphaned vf released"
 
 
 def run(lab: Lab, nic: Nic, script: str, *options: str, timeout_s: float = 280) -> list[str]:
@@ -257,7 +257,7 @@ def test_a_detach_that_could_not_end_is_ended_by_the_reconciler(lab: Lab, nic: N
     )
     assert lines[:4] == ["11", "returning", "returning", "same all"]
     reasons = {json.loads(line)[4].partition(";")[0] for line in lines[4:]}
-    assert reasons == {"giving it back did not come to its end"}
+    assert reasons == {"its release did not finish"}
 
 
 @pytest.mark.timeout(600)
@@ -346,7 +346,7 @@ def test_after_a_reboot_entries_are_closed_by_a_reset_and_nothing_is_replayed(
     assert closed == [0, 0, None, True]
     assert of_other_pf == [100, 2000, 7, True]
     assert of_nobody == [0, 500, 99, False]
-    assert {json.loads(line)[4] for line in lines[4:]} == {"of another boot"}
+    assert {json.loads(line)[4] for line in lines[4:]} == {"it is from an earlier boot"}
 
 
 def test_after_a_reboot_an_infiniband_vf_keeps_what_init_has_given_it(lab: Lab, tmp_path: Path) -> None:
@@ -367,4 +367,4 @@ def test_after_a_reboot_an_infiniband_vf_keeps_what_init_has_given_it(lab: Lab, 
         str(state),
     )
     assert lines[:2] == ["4", '["auto","02:00:00:00:00:00:00:55"]']
-    assert {json.loads(line)[4] for line in lines[2:]} == {"of another boot"}
+    assert {json.loads(line)[4] for line in lines[2:]} == {"it is from an earlier boot"}

@@ -116,4 +116,4 @@ def test_in_exclusive_mode_a_device_is_lost_or_forgotten_and_found(lab: Lab) -> 
 def test_what_a_pod_requests_and_its_vf_lacks_is_refused(lab: Lab) -> None:
     """A VF without a netdev, for a pod that requests one; nothing is left."""
     lines = run(lab, f"{WITHOUT_IPOIB} add; same", FIRST | {"netdev": True})
-    assert lines == ["add 1 vf 0 of pf 'ib0' has no netdev, and the pod requests one", "same"]
+    assert lines == ["add 1 vf 0 of pf 'ib0' has no netdev, but the pod requests one", "same"]

@@ -36,7 +36,7 @@ def nothing_is_left(node: Any) -> Iterator[None]:
     before = node.at_rest()
     node.start_bypass()
     log = node.processes.logs / "bypass.log"
-    node.processes.await_ready("bypass", lambda: "shim is watched" in log.read_text())
+    node.processes.await_ready("bypass", lambda: "watching the shim" in log.read_text())
     yield
     node.processes.kill("bypass", signal.SIGTERM)
     log.unlink()

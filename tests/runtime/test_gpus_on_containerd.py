@@ -43,7 +43,7 @@ def gpus(node: Any) -> None:
     (node.containerd.place.cdi / "nvidia.json").write_text(json.dumps(document))
 
 
-_WITHOUT = "takes no CDI devices: containerd does from 1.7 on"
+_WITHOUT = "does not support CDI devices: containerd supports them from 1.7"
 
 
 def _takes_cdi(client: Any) -> bool:
@@ -92,7 +92,7 @@ def test_a_gpu_that_another_pod_still_has_is_not_given_twice(node: Any, client: 
         client.started(first, sandbox)
     other = client.run(second)
     if takes_cdi:
-        assert f"GPU {GPUS[0]} is held by the pod {first.uid!r}" in _refusal(client, second, other)
+        assert f"GPU {GPUS[0]} is held by pod {first.uid!r}" in _refusal(client, second, other)
         client.remove(sandbox)
         assert client.opens(client.started(second, other), "/dev/nvidia0")
     else:

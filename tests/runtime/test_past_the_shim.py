@@ -39,7 +39,7 @@ def test_a_recorded_pod_gets_no_second_sandbox_past_the_shim(node: Any, client: 
     assert (node.layout.state / f"pods/{pod.uid}.json").exists()
     with pytest.raises(grpc.RpcError) as error:
         direct.run(pod)
-    assert "not under way through the CRI shim" in error.value.details()
+    assert "has no RunPodSandbox call in progress" in error.value.details()
     assert node.held() == {}
     client.remove(client.run(pod))
 

@@ -37,5 +37,5 @@ def own_sysfs() -> Iterator[int]:
 def _checked(answer: int) -> int:
     if answer < 0:
         number = ctypes.get_errno()
-        raise OSError(number, f"sysfs of a network namespace: {os.strerror(number)}")
+        raise OSError(number, f"cannot mount sysfs of a network namespace: {os.strerror(number)}")
     return answer

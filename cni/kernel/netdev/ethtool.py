@@ -86,7 +86,7 @@ def _ioctl(index: int, number: int, request: bytes | bytearray) -> bytes:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as any_socket:
         fcntl.ioctl(any_socket, number, _IFREQ.pack(name, ctypes.addressof(buffer)))
     if socket.if_indextoname(index).encode(errors="surrogateescape") != name:
-        raise OSError(errno.ENODEV, f"link {index} is renamed meanwhile")
+        raise OSError(errno.ENODEV, f"link {index} was renamed during the call")
     return buffer.raw
 
 
@@ -160,7 +160,7 @@ def _read_contexts(index: int) -> str:
 def _write_contexts(index: int, text: str) -> None:
     """Remove all RSS contexts where there were none; others cannot be made again. Size 0 of the table removes one."""
     if text != _NONE:
-        raise OSError(errno.EOPNOTSUPP, "RSS contexts are not recorded")
+        raise OSError(errno.EOPNOTSUPP, "RSS contexts cannot be recreated")
     for context in list(_contexts(index)):
         _call(index, _RSS.pack(_SET_RSS, context, 0, 0, 0, 0))
 
@@ -284,7 +284,7 @@ def _read_rules(index: int) -> str:
 def _write_rules(index: int, text: str) -> None:
     """Remove all rules where there were none; others cannot be made again."""
     if text != _NONE:
-        raise OSError(errno.EOPNOTSUPP, "rules are not recorded")
+        raise OSError(errno.EOPNOTSUPP, "ntuple rules cannot be recreated")
     for location in list(_locations(index))[:_MOST_RULES]:
         _call(index, _at(_DELETE_RULE, location))
 

@@ -77,7 +77,7 @@ def restore(index: int, noted: Mapping[str, str], kinds: Sequence[str]) -> None:
         except (OSError, ValueError) as refused:
             if isinstance(refused, OSError) and refused.errno == errno.ENODEV:
                 raise
-            _log.warning("netdev keeps what was set", link=index, setting=kind, reason=str(refused))
+            _log.warning("netdev setting is not restored", link=index, setting=kind, reason=str(refused))
 
 
 def _restore_one(index: int, kind: str, text: str) -> None:

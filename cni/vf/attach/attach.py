@@ -103,7 +103,7 @@ def _try_detach(node: Node, vf: AssignedVf) -> None:
         if (entry := node.ledger.read(vf.pci)) is not None:
             detach(node, entry)
     except (CniError, RecordError, OSError) as stuck:
-        _log.error("vf is not given back yet", pci=vf.pci, reason=str(stuck))
+        _log.error("vf is not released yet", pci=vf.pci, reason=str(stuck))
 
 
 def _as_pending(
@@ -113,9 +113,11 @@ def _as_pending(
     pf_pci = node.sysfs.pf_pci(vf)
     original, device = _as_found(node, vf)
     if vf.netdev is False and device is None:
-        raise CniError(VF_MISSING, f"vf {vf.vf} of pf {vf.pf!r} has no rdma device, which the pod requests alone")
+        raise CniError(
+            VF_MISSING, f"vf {vf.vf} of pf {vf.pf!r} has no rdma device, but the pod requests one without a netdev"
+        )
     if vf.netdev and original.name is None:
-        raise CniError(VF_MISSING, f"vf {vf.vf} of pf {vf.pf!r} has no netdev, and the pod requests one")
+        raise CniError(VF_MISSING, f"vf {vf.vf} of pf {vf.pf!r} has no netdev, but the pod requests one")
     if conf.network_of(vf.network).mtu is None:
         attachment.check_own_mtu(vf, original.mtu, _mtu_limit(node, vf))
     found = original.settings
@@ -259,4 +261,4 @@ def _set_mac(node: Node, pending: PendingAttachment, mac: str) -> None:
 
     if not wait_until(ensure_mac, _MAC_S):
         text = attachment.refusal_text(pending.vf, VfSettings(mac=mac), *refusals[-1:])
-        raise CniError(NIC_REFUSED, f"{text}; its netdev does not get it")
+        raise CniError(NIC_REFUSED, f"{text}; the mac did not appear on its netdev")

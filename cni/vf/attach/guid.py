@@ -53,13 +53,13 @@ def give_node_guid(node: Node, pending: PendingAttachment) -> PendingAttachment:
     except LockBusyError:
         raise
     except OSError as refused:
-        _log.warning("vf keeps no node guid: its mac is refused", pci=pending.vf.pci, reason=str(refused))
+        _log.warning("vf gets no node guid: its pf refuses the mac", pci=pending.vf.pci, reason=str(refused))
         _write_again(node, pending, pending.guid_mac)
         entry = replace(pending.entry, set=pending.settings)
         node.ledger.write(entry)
         return replace(pending, entry=entry, guid_mac=None)
-    _log.info("vf has no node guid and its driver is rebound", pci=pending.vf.pci, mac=pending.guid_mac)
-    _rebind(node, pending, f"with the mac {pending.guid_mac}")
+    _log.info("vf has no node guid: rebinding its driver", pci=pending.vf.pci, mac=pending.guid_mac)
+    _rebind(node, pending, f"mac {pending.guid_mac}")
     if node_guid.is_missing(node.sysfs.node_guid(pending.vf.pci)):
         _log.warning("vf has no node guid after a rebind: rdma_cm will not work", pci=pending.vf.pci)
     _restore_mtu(node, pending)
@@ -82,7 +82,7 @@ def _write_again(node: Node, pending: PendingAttachment, refused: str) -> None:
             write_again(partial(node.vf_settings.write, vf.pf, vf.vf), VfSettings(mac=mac, spoofchk=found.spoofchk))
     except OSError as again:
         what = refusal_text(vf, VfSettings(mac=refused), again)
-        raise CniError(NIC_REFUSED, what, "nor does it take mac and spoof check as they read") from again
+        raise CniError(NIC_REFUSED, what, "it also refuses the mac and the spoof check that it reports") from again
 
 
 def _restore_mtu(node: Node, pending: PendingAttachment) -> None:
@@ -98,17 +98,19 @@ def take_effect(node: Node, pending: PendingAttachment) -> None:
     wished = pending.settings.guid
     if wished is None or wished == pending.entry.original.settings.guid or node.sysfs.driver(pending.vf.pci) is None:
         return
-    _rebind(node, pending, f"with guid {wished}")
+    _rebind(node, pending, f"guid {wished}")
 
 
 def _rebind(node: Node, pending: PendingAttachment, purpose: str) -> None:
     try:
         if user := host_users.user_before_pod(node, pending.vf.pci):
-            raise CniError(TRY_AGAIN, f"vf {pending.vf.vf} of pf {pending.vf.pf!r} is not rebound: {user}")
+            raise CniError(
+                TRY_AGAIN, f"the driver of vf {pending.vf.vf} of pf {pending.vf.pf!r} is not rebound: {user}"
+            )
         driver.rebind(node.sysfs, pending.vf.pci)
         _find_again(node, pending)
     except OSError as stuck:
-        what = f"vf {pending.vf.vf} of pf {pending.vf.pf!r} does not come back {purpose}"
+        what = f"vf {pending.vf.vf} of pf {pending.vf.pf!r} did not come back after a driver rebind for {purpose}"
         raise CniError(NIC_REFUSED, what, str(stuck)) from stuck
 
 
@@ -117,7 +119,7 @@ def _find_again(node: Node, pending: PendingAttachment) -> None:
     entry = pending.entry
     if entry.rdma is not None:
         if not device_returns(node, entry):
-            raise FileNotFoundError(f"its rdma device {entry.rdma!r} has not come back")
+            raise FileNotFoundError(f"its rdma device {entry.rdma!r} did not come back")
         name_device(node, entry)
     if has_netdev(pending):
         set_aside(node, entry)

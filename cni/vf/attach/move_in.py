@@ -169,7 +169,7 @@ def _settle(entry: LedgerEntry, wanted: Addressing, given: ipam.IpamResult) -> A
     with _naming(entry):
         link = pod_link.configure(entry.ifname, wanted)
         if entry.original.parent not in (None, link.parent):
-            raise OSError(errno.ENODEV, f"another link is {entry.ifname!r}")
+            raise OSError(errno.ENODEV, f"interface {entry.ifname!r} is another link")
     return AttachedVf(entry.ifname, link.mac, link.mtu, wanted.addresses, wanted.routes, entry.pci, given.dns)
 
 
@@ -179,5 +179,5 @@ def _naming(entry: LedgerEntry) -> Iterator[None]:
     try:
         yield
     except OSError as failed:
-        what = f"vf {entry.pci} cannot be brought into the pod {entry.pod!r} as {entry.ifname!r}"
+        what = f"vf {entry.pci} cannot be moved into pod {entry.pod!r} as interface {entry.ifname!r}"
         raise CniError(IO_FAILURE, what, str(failed)) from failed

@@ -37,7 +37,7 @@ def detach_all(node: Node, entries: Iterable[LedgerEntry], wanted: Callable[[Led
         # VFs released before the error stay released.
         pcis.extend(entry.pci for entry in entries if wanted(entry))
     except OSError as unknown:
-        failures.append(CniError(TRY_AGAIN, "the ledger cannot be read whole", str(unknown)))
+        failures.append(CniError(TRY_AGAIN, "some ledger entries cannot be read", str(unknown)))
     with ThreadPoolExecutor(_AT_ONCE, "give back") as returns:
         tried = returns.map(lambda pci: _try_one(node, pci, wanted), pcis)
         failures += [failure for failure in tried if failure is not None]
@@ -53,11 +53,11 @@ def _try_one(node: Node, pci: str, wanted: Callable[[LedgerEntry], bool]) -> Cni
             if entry is not None and wanted(entry):
                 _detach_and_log(node, replace(entry, deleted=True))
     except RecordError as unreadable:
-        _log.error("ledger entry is passed over", reason=str(unreadable))
+        _log.error("ledger entry is ignored", reason=str(unreadable))
     except CniError as stuck:
         return stuck
     except OSError as stuck:
-        return CniError(TRY_AGAIN, f"vf {pci} cannot be given back", str(stuck))
+        return CniError(TRY_AGAIN, f"vf {pci} cannot be released", str(stuck))
     return None
 
 
@@ -65,9 +65,9 @@ def _detach_and_log(node: Node, entry: LedgerEntry) -> None:
     free = detach(node, entry)
     event = _log.bind(pod=entry.pod, uid=entry.uid, pci=entry.pci, container=entry.container)
     if free:
-        event.info("vf given back")
+        event.info("vf released")
     else:
-        event.warning("vf is restored but not free yet", reason="somebody still uses it")
+        event.warning("vf is restored but still in use", reason="a process still has its rdma device open")
 
 
 def detach(node: Node, entry: LedgerEntry) -> bool:
@@ -144,7 +144,7 @@ def _free_and_restore(node: Node, entry: LedgerEntry, *, same_boot: bool) -> boo
         free = rdma_users.free_device(node.sysfs, entry, partial(original_settings.restore_unbound, node, entry))
         _restore(node, entry)
     except InUseError as used:
-        _log.warning("vf stays out of use", pci=entry.pci, pod=entry.pod, reason=str(used))
+        _log.warning("vf stays unavailable", pci=entry.pci, pod=entry.pod, reason=str(used))
         return None
     except OSError as stuck:
         raise CniError(TRY_AGAIN, f"vf {entry.pci} cannot be restored", str(stuck)) from stuck
@@ -157,11 +157,11 @@ def _restore(node: Node, entry: LedgerEntry) -> None:
     restore.restore(node, entry)
     left = left_behind.clear(node, entry)
     if left and not rebound:
-        rebind(node, entry, "the pod has left what cannot be restored", kinds=left)
+        rebind(node, entry, "the pod left settings that cannot be restored", kinds=left)
         restore.restore(node, entry)
         left = left_behind.clear(node, entry)
     if left:
-        _log.warning("vf's new netdev is not as the host had set it", pci=entry.pci, pod=entry.pod, kinds=left)
+        _log.warning("vf's new netdev lacks settings of the host", pci=entry.pci, pod=entry.pod, kinds=left)
 
 
 class _AddressReturn:
@@ -191,4 +191,4 @@ def _return_addresses(node: Node, entry: LedgerEntry, *, same_boot: bool) -> Non
     except CniError as failed:
         if entry.addresses:
             raise
-        _log.warning("ipam plugin that gave no address fails", pci=entry.pci, reason=str(failed))
+        _log.warning("ipam plugin failed for a vf without addresses", pci=entry.pci, reason=str(failed))

@@ -34,14 +34,14 @@ def remove_other_devices(node: Node, entry: LedgerEntry) -> None:
     if index is not None:
         netlink.remove_children(index)
     if node.sysfs.rdma_devices(entry.pci) > 1:
-        rebind(node, entry, "the pod has left another rdma device below it")
+        rebind(node, entry, "the pod left another rdma device on it")
 
 
 def rebind_if_offered(node: Node, entry: LedgerEntry) -> bool:
     """Rebind a VF on the host if the offer wants that after its pod; return whether it did. Raise CniError 11."""
     if not _is_wanted(node, entry) or node.ledger.is_unprivileged(entry.uid):
         return False
-    rebind(node, entry, "after a privileged pod, as the offer says")
+    rebind(node, entry, "the offer requires it after a privileged pod")
     return True
 
 
@@ -50,7 +50,7 @@ def _is_wanted(node: Node, entry: LedgerEntry) -> bool:
     try:
         return offer.of_pf(node, node.sysfs.pf_of(entry.pci)).rebind_after_privileged
     except RecordError as unreadable:
-        _log.error("offer cannot be read, and the vf is rebound", pci=entry.pci, reason=str(unreadable))
+        _log.error("offer cannot be read: rebinding the vf's driver", pci=entry.pci, reason=str(unreadable))
         return True
 
 
@@ -66,12 +66,12 @@ def _try_clear(node: Node, entry: LedgerEntry) -> list[str]:
     noted = entry.original.netdev or netdev_state.NO_PROGRAMS
     link = netdev_of(node, entry.pci, RETURNS_S, entry.original.parent)
     if link is None:
-        raise FileNotFoundError(f"its network interface {entry.original.name!r} has not come back")
+        raise FileNotFoundError(f"its network interface {entry.original.name!r} did not come back")
     changed = netdev_state.differing(noted, netdev_state.read(link.index))
     if not changed:
         return []
     netdev_state.restore(link.index, noted, changed)
     left = netdev_state.differing(noted, netdev_state.read(link.index))
     if restored := [kind for kind in changed if kind not in left]:
-        _log.info("what the pod had set on its vf is restored", pci=entry.pci, pod=entry.pod, kinds=restored)
+        _log.info("settings that the pod changed on its vf are restored", pci=entry.pci, pod=entry.pod, kinds=restored)
     return left

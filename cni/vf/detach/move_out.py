@@ -62,20 +62,22 @@ def _try_leave(node: Node, entry: LedgerEntry, on_down: Callable[[], object]) ->
         _leave(node, entry, index)
     except OSError as stuck:
         if stuck.errno not in RACED:
-            raise CniError(TRY_AGAIN, f"vf {entry.pci} cannot leave the pod {entry.pod!r}", str(stuck)) from stuck
-        _log.warning("vf's link changes while it leaves its pod", pci=entry.pci, pod=entry.pod, reason=str(stuck))
+            raise CniError(TRY_AGAIN, f"vf {entry.pci} cannot be moved out of pod {entry.pod!r}", str(stuck)) from stuck
+        _log.warning(
+            "vf's link changed while it was moved out of its pod", pci=entry.pci, pod=entry.pod, reason=str(stuck)
+        )
         return False
     return not _return_other(node, entry)
 
 
 def _take_back(node: Node, entry: LedgerEntry) -> None:
     """Rebind the driver of a deleted pod's VF that is neither in its pod nor on the host; raise CniError 11."""
-    what = f"vf {entry.pci} has not come back from the pod {entry.pod!r} yet"
+    what = f"vf {entry.pci} has not returned from pod {entry.pod!r} yet"
     if not entry.deleted:
         raise CniError(TRY_AGAIN, what)
     rebind(node, entry, "it is neither in its pod nor on the host")
     if not in_host_netns(node, entry, APPEARS_S):
-        raise RebindError(TRY_AGAIN, what, "its driver has been rebound")
+        raise RebindError(TRY_AGAIN, what, "its driver was rebound")
 
 
 def _quiesce(entry: LedgerEntry) -> int | None:
@@ -144,7 +146,7 @@ def _return_other(node: Node, entry: LedgerEntry) -> bool:
     link = netlink.get(index) if index is not None else None
     if link is None or link.is_of(entry.pci):
         return False
-    _log.warning("another link has come in the vf's place and is put back", pci=entry.pci, pod=entry.pod)
+    _log.warning("another link arrived in place of the vf's and is moved back", pci=entry.pci, pod=entry.pod)
     try:
         if netns.is_same(entry.netns.path, entry.netns.cookie):
             netlink.move(link.index, entry.netns.path, netlink.ANY_NAME)
@@ -153,7 +155,7 @@ def _return_other(node: Node, entry: LedgerEntry) -> bool:
         else:
             netlink.rename(link.index, netlink.ANY_NAME)
     except OSError as stuck:
-        raise CniError(TRY_AGAIN, f"link {link.index} is not the one of vf {entry.pci}", str(stuck)) from stuck
+        raise CniError(TRY_AGAIN, f"link {link.index} does not belong to vf {entry.pci}", str(stuck)) from stuck
     return True
 
 

@@ -51,7 +51,7 @@ def restore_unbound(node: Node, entry: LedgerEntry) -> None:
         entry = replace(entry, pf=pf, vf=vf)
         restore(node, entry)
     except (OSError, CniError) as refused:
-        _log.warning("vf's settings are not restored before its driver is bound", pci=entry.pci, reason=str(refused))
+        _log.warning("cannot restore the vf's settings before its driver is bound", pci=entry.pci, reason=str(refused))
 
 
 def reset(node: Node, entry: LedgerEntry) -> None:
@@ -139,7 +139,7 @@ def _write_again(node: Node, entry: LedgerEntry, wanted: VfSettings, changed: Co
     try:
         write_again(partial(_write_one, node, entry), settings, entry.set)
     except OSError as refused:
-        return [f"{refusal_text(entry, settings, refused)}; it had refused a setting before"]
+        return [f"{refusal_text(entry, settings, refused)}; it refused a setting earlier"]
     return []
 
 

@@ -31,7 +31,7 @@ class RebindError(CniError):
 def check_unused(node: Node, entry: LedgerEntry) -> None:
     """Raise InUseError (code 11) while a rebind of a VF's driver would take it from the host."""
     if user := rdma_users.other_user(node.sysfs, entry):
-        raise InUseError(TRY_AGAIN, f"vf {entry.pci} is not rebound: {user}")
+        raise InUseError(TRY_AGAIN, f"the driver of vf {entry.pci} is not rebound: {user}")
 
 
 def rebind(node: Node, entry: LedgerEntry, why: str, **fields: object) -> None:
@@ -41,11 +41,11 @@ def rebind(node: Node, entry: LedgerEntry, why: str, **fields: object) -> None:
     try:
         driver.rebind(node.sysfs, entry.pci, partial(restore_unbound, node, entry))
     except OSError as stuck:
-        raise RebindError(TRY_AGAIN, f"vf {entry.pci} cannot be rebound", str(stuck)) from stuck
+        raise RebindError(TRY_AGAIN, f"the driver of vf {entry.pci} cannot be rebound", str(stuck)) from stuck
     is_back = device_returns(node, entry)
     took_s = round(time.monotonic() - began, 3)
     event = _log.bind(pci=entry.pci, pod=entry.pod, reason=why, seconds=took_s, **fields)
     if is_back:
         event.warning("vf's driver is rebound")
     else:
-        event.warning("vf's driver is rebound, and its rdma device is not back", rdma=entry.rdma)
+        event.warning("vf's driver is rebound, but its rdma device did not come back", rdma=entry.rdma)

@@ -37,7 +37,7 @@ def _restore_netdev(node: Node, entry: LedgerEntry) -> None:
     original = entry.original
     link = netdev_of(node, entry.pci, RETURNS_S, original.parent)
     if link is None or original.name is None:
-        raise OSError(errno.ENODEV, f"its network interface {original.name!r} has not come back")
+        raise OSError(errno.ENODEV, f"its network interface {original.name!r} did not come back")
     if link.up:
         netlink.set_up(link.index, up=False)
     _restore_mac(node, entry, link)
@@ -76,7 +76,7 @@ def _restore_name(node: Node, entry: LedgerEntry, index: int, wanted: str) -> No
     except OSError as taken:
         if taken.errno != errno.EEXIST:
             raise
-        _log.warning("vf's name is another link's now", pci=entry.pci, pod=entry.pod, wanted=wanted, name=temporary)
+        _log.warning("another link has the vf's name now", pci=entry.pci, pod=entry.pod, wanted=wanted, name=temporary)
 
 
 def _restore_mac(node: Node, entry: LedgerEntry, link: netlink.Link) -> None:
@@ -111,7 +111,7 @@ def _restore_altnames(entry: LedgerEntry, index: int) -> None:
     """Restore a netdev's altnames; skip one that became its name or that another link took."""
     link = netlink.get(index)
     if link is None:
-        raise OSError(errno.ENODEV, f"its network interface {entry.original.name!r} has not come back")
+        raise OSError(errno.ENODEV, f"its network interface {entry.original.name!r} did not come back")
     wanted = entry.original.altnames
     for altname in set(link.altnames) - set(wanted):
         netlink.remove_altname(index, altname)
@@ -122,4 +122,4 @@ def _restore_altnames(entry: LedgerEntry, index: int) -> None:
             except OSError as taken:
                 if taken.errno != errno.EEXIST:
                     raise
-                _log.warning("vf's altname is another link's now", pci=entry.pci, altname=altname)
+                _log.warning("another link has the vf's altname now", pci=entry.pci, altname=altname)

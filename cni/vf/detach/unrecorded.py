@@ -69,7 +69,7 @@ def _record(node: Node, call: Call) -> PodRecord | None:
     try:
         return node.ledger.pod(uid)
     except (RecordError, OSError) as unreadable:
-        _log.error("pod record is passed over", reason=str(unreadable))
+        _log.error("pod record is ignored", reason=str(unreadable))
         return None
 
 
@@ -92,7 +92,7 @@ def _record_one(
         try:
             found = node.vf_settings.read(vf.pf, vf.vf)
         except OSError as unknown:
-            _log.error("vf without a ledger entry is left alone", pci=vf.pci, reason=str(unknown))
+            _log.error("vf without a ledger entry is not changed", pci=vf.pci, reason=str(unknown))
             return
         has_netdev = link is not None or not node.sysfs.lacks_netdev(vf.pci)
         entry = LedgerEntry(
@@ -117,7 +117,9 @@ def _record_one(
             in_doubt=True,
         )
         node.ledger.write(entry)
-        _log.warning("vf was in its pod without a ledger entry", pci=vf.pci, pod=record.pod, container=call.container)
+        _log.warning(
+            "found a vf in its pod without a ledger entry", pci=vf.pci, pod=record.pod, container=call.container
+        )
 
 
 def _host_name(vf: AssignedVf) -> str:

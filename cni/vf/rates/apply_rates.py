@@ -123,7 +123,9 @@ def _reserves_no_more(node: Node, entry: LedgerEntry, rates: VfRates) -> bool:
         pf, vf = node.sysfs.current_pf(entry.pci, entry.pf, entry.vf)
         return _reserved_mbps(entry, node.vf_settings.read(pf, vf)) <= (rates.min_tx_rate or 0)
     except _CANNOT as unknown:
-        raise LeavingVfError(f"what {entry.pci} reserves on its way is not known: {unknown}") from unknown
+        raise LeavingVfError(
+            f"the rate that vf {entry.pci} reserves while it is attached or detached is unknown: {unknown}"
+        ) from unknown
 
 
 def _set(node: Node, change: _Change) -> None:

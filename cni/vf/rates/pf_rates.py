@@ -114,4 +114,4 @@ def enrol(node: Node, pf_pci: str, pf: str, found: Mapping[int, VfSettings], wan
         node.vf_settings.clear_rates(pf, without_rates(found))
     except OSError as refused:
         what = f"pf {pf!r} refuses rates 0/0 for its vfs: {symbol(refused)}"
-        raise CniError(NIC_REFUSED, what, "without them no min_tx_rate holds there") from refused
+        raise CniError(NIC_REFUSED, what, "without them min_tx_rate has no effect on that pf") from refused

@@ -42,11 +42,11 @@ async def test_the_node_says_what_keeps_its_vfs_and_what_lies_in_its_folders(tmp
                 await advertiser.scanned()
                 assert not _outs(await _get(session))
                 assert "mooring_inventory_foreign_entries 1.0" in (await advertiser.page("/metrics"))[1]
-                _leave(tmp_path, VfFaults(unavailable="the node's offer cannot be used: x"))
+                _leave(tmp_path, VfFaults(unavailable="the node's offer cannot be read: x"))
                 await _node(session, lambda found: found["reason"] == "VfsUnavailable")
 
                 async def are_out() -> bool:
-                    reason = "the CNI plugin cannot give it: the node's offer cannot be used: x"
+                    reason = "the CNI plugin cannot give it: the node's offer cannot be read: x"
                     return _outs(await _get(session)) == {reason}
 
                 await eventually(are_out)

@@ -110,5 +110,5 @@ def test_a_rebind_that_died_before_it_cleared_the_override_is_finished(bus: PciB
 def test_a_vf_that_no_driver_takes_is_an_error(bus: PciBus, monkeypatch: pytest.MonkeyPatch) -> None:
     """drivers_probe does not report a failed probe: the VF has no driver, and belongs to no pod."""
     monkeypatch.setattr(PciBus, "_probe", lambda *_: None)
-    with pytest.raises(OSError, match=f"no driver takes {VF}"):
+    with pytest.raises(OSError, match=f"no driver binds to {VF}"):
         driver.rebind(Sysfs(bus.root), VF)

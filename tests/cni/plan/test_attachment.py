@@ -172,7 +172,7 @@ def test_the_record_counts_and_must_agree_with_the_annotation() -> None:
 
 def test_a_record_for_another_node_is_refused() -> None:
     """A state folder copied from another host gives no pod a VF."""
-    with pytest.raises(CniError, match="this is 'n2'"):
+    with pytest.raises(CniError, match="this is node 'n2'"):
         attachment.record_to_apply(call(), conf(node="n2"), RECORD)
 
 
@@ -212,7 +212,7 @@ def test_a_vf_that_is_requested_without_a_netdev_takes_no_others_name() -> None:
 def test_addresses_that_the_runtime_asks_for_are_refused_for_a_vf_without_a_netdev() -> None:
     ips = conf(capabilities={"ips": True}, runtimeConfig={"ips": ["10.0.0.9/24"]}, ipam={"type": "host-local"})
     check_capabilities(call(), ips, [VF])
-    with pytest.raises(CniError, match="is requested without a netdev") as said:
+    with pytest.raises(CniError, match="without a netdev") as said:
         check_capabilities(call(), ips, [replace(VF, link="infiniband", netdev=False)])
     assert said.value.code == REFUSED
 
@@ -222,7 +222,7 @@ def test_a_delegate_of_multus_takes_no_name_that_multus_gives() -> None:
     both = [replace(VF, network="rail0"), replace(VF, vf=1, network="rail0"), replace(VF, vf=2, network="rail1")]
     record = PodRecord("ns/p", Assignment("u1", "n1", tuple(both)))
     delegate = conf(network="rail0")
-    with pytest.raises(CniError, match=r"2 VFs of network 'rail0' without a name, and VFs of rail1") as said:
+    with pytest.raises(CniError, match=r"2 unnamed VFs of network 'rail0' and VFs of rail1") as said:
         attachment.check_names(record, both[:2], delegate, "net1")
     assert said.value.code == REFUSED
     attachment.check_names(record, [both[0], replace(both[1], name="rail0b")], delegate, "net1")
@@ -277,7 +277,7 @@ def test_min_rates_within_the_line_rate_pass_and_one_more_does_not() -> None:
 def test_what_reads_back_otherwise_is_named() -> None:
     """Only requested settings are compared."""
     found = VfSettings(vlan=6, qos=0, trust=False)
-    assert attachment.differences(VfSettings(vlan=5, trust=False), found) == ["vlan is 6 and not 5"]
+    assert attachment.differences(VfSettings(vlan=5, trust=False), found) == ["vlan is 6, not 5"]
 
 
 ENTRY = LedgerEntry(

@@ -57,13 +57,13 @@ def test_of_an_ipoib_address_the_guid_counts() -> None:
         assert from_kernel(entry, there, None, {"mac": f"{QUEUE_PAIR}:{PREFIX}:{guid}"}) == []
         other = replace(there, interface=replace(INTERFACE, mac=f"{OTHER_QUEUE_PAIR}:{PREFIX}:02:00:00:00:00:00:00:11"))
         (text,) = from_kernel(entry, other, None, {})
-        assert "02:00:00:00:00:00:00:11' and not" in text
+        assert "02:00:00:00:00:00:00:11', not" in text
 
 
 def test_a_vf_whose_pf_has_refused_a_setting_is_in_doubt() -> None:
     """What its PF reports may not be in force, although it is as it was set."""
     (text,) = from_kernel(replace(ENTRY, in_doubt=True), FOUND, None, {})
-    assert text == f"vf {PCI}: pf 'eth0' has refused a setting of it since, and what it reports may not be in force"
+    assert text == f"vf {PCI}: pf 'eth0' refused one of its settings, so the reported settings may not be in force"
 
 
 def test_what_is_as_it_was_made_has_no_drift() -> None:
@@ -76,14 +76,14 @@ def test_what_is_as_it_was_made_has_no_drift() -> None:
 @pytest.mark.parametrize(
     ("found", "says"),
     [
-        (replace(FOUND, interface=replace(INTERFACE, mac="02:00:00:00:00:02")), f"and not '{MAC}'"),
-        (replace(FOUND, interface=replace(INTERFACE, mtu=9000)), "has mtu 9000 and not 1500"),
+        (replace(FOUND, interface=replace(INTERFACE, mac="02:00:00:00:00:02")), f", not '{MAC}'"),
+        (replace(FOUND, interface=replace(INTERFACE, mtu=9000)), "has mtu 9000, not 1500"),
         (replace(FOUND, interface=replace(INTERFACE, up=False)), "interface 'net1' is down"),
         (replace(FOUND, interface=replace(INTERFACE, addresses=())), "has lost address '10.0.0.2/24'"),
         (replace(FOUND, interface=None), "interface 'net1' is not in the pod"),
-        (LiveState(False, settings=SETTINGS), "network namespace '/run/netns/pod' is not its pod's any more"),
-        (replace(FOUND, settings=None), "pf 'eth0' does not answer for vf 0"),
-        (replace(FOUND, settings=replace(SETTINGS, vlan=8)), "vlan is 8 and not 7"),
+        (LiveState(False, settings=SETTINGS), "network namespace '/run/netns/pod' no longer belongs to its pod"),
+        (replace(FOUND, settings=None), "pf 'eth0' does not report the settings of vf 0"),
+        (replace(FOUND, settings=replace(SETTINGS, vlan=8)), "vlan is 8, not 7"),
         (replace(FOUND, rdma=False), "rdma device 'mlx5_3' is not in the pod"),
     ],
 )  # fmt: skip
@@ -99,7 +99,7 @@ def test_what_the_result_lists_or_the_network_gives_is_expected() -> None:
     later = replace(FOUND, interface=replace(INTERFACE, mac="02:00:00:00:00:02", mtu=9000))
     assert from_kernel(ENTRY, later, None, {"mac": "02:00:00:00:00:02", "mtu": 9000}) == []
     assert from_kernel(ENTRY, replace(FOUND, interface=replace(INTERFACE, mtu=4000)), 4000, {}) == []
-    assert from_kernel(ENTRY, FOUND, 4000, {}) == [f"vf {PCI}: interface 'net1' has mtu 1500 and not 4000"]
+    assert from_kernel(ENTRY, FOUND, 4000, {}) == [f"vf {PCI}: interface 'net1' has mtu 1500, not 4000"]
 
 
 def test_a_vf_without_a_netdev_is_in_no_result() -> None:
@@ -117,11 +117,15 @@ def test_a_vf_without_a_netdev_lacks_none() -> None:
 @pytest.mark.parametrize(
     ("vfs", "entries", "says"),
     [
-        ([VF], {}, "is assigned, but the ledger does not give it to this sandbox"),
-        ([VF], {PCI: replace(ENTRY, container="c2")}, "is assigned, but the ledger does not give it to this sandbox"),
+        ([VF], {}, "is assigned to the pod, but the ledger has no entry for it in this sandbox"),
+        (
+            [VF],
+            {PCI: replace(ENTRY, container="c2")},
+            "is assigned to the pod, but the ledger has no entry for it in this sandbox",
+        ),
         ([VF], {PCI: replace(ENTRY, vf=1)}, "is vf 1 of 'eth0' in the ledger, not vf 0 of 'eth0'"),
-        ([VF], {PCI: replace(ENTRY, set=replace(SETTINGS, vlan=0))}, "was set otherwise: vlan is 0 and not 7"),
-        ([], {PCI: ENTRY}, "is held, but not assigned"),
+        ([VF], {PCI: replace(ENTRY, set=replace(SETTINGS, vlan=0))}, "was set differently: vlan is 0, not 7"),
+        ([], {PCI: ENTRY}, "is held by this sandbox, but not assigned to the pod"),
     ],
 )
 def test_each_difference_from_the_record_is_named(
@@ -139,7 +143,7 @@ def test_a_result_is_asked_for_the_interface_in_this_sandbox_only() -> None:
     ips = [{"address": "10.0.0.2/24", "interface": 1}]
     assert from_result(ENTRY, {"interfaces": [elsewhere, here], "ips": ips}, "/run/netns/pod") == (here, [])
     listed, lacking = from_result(ENTRY, {"interfaces": [here, elsewhere], "ips": ips}, "/run/netns/pod")
-    assert (listed, lacking) == (here, [f"vf {PCI}: prevResult has not address '10.0.0.2/24'"])
+    assert (listed, lacking) == (here, [f"vf {PCI}: prevResult lacks address '10.0.0.2/24'"])
     assert from_result(ENTRY, {}, "/run/netns/pod")[0] == {}
 
 
@@ -238,7 +242,7 @@ def test_del_reads_places_only() -> None:
         ({"networks": {"rail0": {"mtu": True}}}, "networks.rail0.mtu"),
         ({"networks": {"rail0": {"routes": {}}}}, "networks.rail0.routes"),
         ({"networks": {"rail0": {"routes": [{"dst": "10.0.0.1/8"}]}}}, r"networks.rail0.routes\[0\]"),
-        ({"networks": {"rail0": {"routes": [{"dst": "10.0.0.0/8", "gw": "fd00::1"}]}}}, "one family"),
+        ({"networks": {"rail0": {"routes": [{"dst": "10.0.0.0/8", "gw": "fd00::1"}]}}}, "different address families"),
         ({"policyRouting": "yes"}, "policyRouting"),
         ({"awaitInit": 1}, "awaitInit"),
         ({"disableCheck": 1}, "disableCheck"),

@@ -50,7 +50,7 @@ def test_a_pod_without_vfs_comes_and_goes(places: dict[str, str], kind: str, pla
     assert call("CHECK", places).code == 0
     assert call("DEL", places).code == 0
     refused = call("ADD", places, {names.REQUEST: "[{}]"})
-    assert (refused.code, "has recorded none" in refused.text) == (100, True)
+    assert (refused.code, "has no record of them" in refused.text) == (100, True)
 
 
 def test_a_uid_that_cannot_name_a_record_has_none(places: dict[str, str]) -> None:

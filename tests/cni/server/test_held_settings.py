@@ -89,7 +89,7 @@ def test_what_a_reload_of_the_pf_forgot_is_set_again_with_an_event(held: Held, e
     assert held.table.weights(PF) == weights == {0: 100, 1: 1, 2: 1, 3: 1}
     assert [(each["event"], each["pci"], each["settings"]) for each in events] == [
         (
-            "settings of a held vf were lost and are set again",
+            "settings of a held vf were lost and are restored",
             held.first.pci,
             "min_tx_rate 5000, max_tx_rate 8000, link_state enable",
         )
@@ -135,8 +135,8 @@ def test_what_somebody_changed_is_told_once_and_left(held: Held, nic: Nic, event
     changed = held.table.read(PF, 0)
     for _ in range(2):
         assert held.compare()[0] == changed
-    assert [each["event"] for each in events] == ["settings of a held vf were changed by somebody"]
-    reasons = {"ethernet": "max_tx_rate is 6000 and not 8000", "infiniband": "link_state is 'disable' and not 'enable'"}
+    assert [each["event"] for each in events] == ["settings of a held vf were changed by another program"]
+    reasons = {"ethernet": "max_tx_rate is 6000, not 8000", "infiniband": "link_state is 'disable', not 'enable'"}
     assert events[0]["reason"] == reasons[nic.link]
     assert held.value("changed_vfs") == 1
     held.table.write(PF, 0, nic.held)
@@ -178,7 +178,7 @@ def test_a_pf_that_refuses_is_told_once_and_tried_again(
         broken.setattr(VfTable, "write", refuse)
         held.compare()
         held.compare()
-    assert [each["event"] for each in events] == ["settings of a held vf are lost"]
+    assert [each["event"] for each in events] == ["settings of a held vf were lost and cannot be restored"]
     assert held.value("reset_failures_total") == 2
     assert held.compare()[0].max_tx_rate == 8000
 
@@ -228,12 +228,12 @@ def test_a_refusal_is_written_again_although_all_reads_as_it_was_set(held: Held,
     for _ in range(3):
         held.compare()
     assert (held.table.read(PF, 2).vlan, held.table.checks_macs(PF, 2)) == (7, False)
-    assert {each["event"] for each in events} == {"settings of a held vf are lost"}
+    assert {each["event"] for each in events} == {"settings of a held vf were lost and cannot be restored"}
     assert getattr(held.node.ledger.read(entry.pci), "in_doubt", None)
     held.table.change_pf(PF, firmware_refuses=0)
     held.compare()
     assert (held.table.read(PF, 2), held.table.checks_macs(PF, 2)) == (replace(before, vlan=7), True)
-    assert events[-1]["event"] == "settings of a held vf were lost and are set again"
+    assert events[-1]["event"] == "settings of a held vf were lost and are restored"
     assert getattr(held.node.ledger.read(entry.pci), "in_doubt", None) is False
     held.compare()
     assert (held.value("resets_total"), held.value("reset_failures_total")) == (1, 3)

@@ -48,7 +48,7 @@ def test_a_network_that_names_another_folder_is_refused(folder: str, own: dict[s
     refused = _call("ADD", own, other, fixed=True)
     assert refused.code == 7
     assert f"configuration field '{folder}'" in json.loads(refused.text)["msg"]
-    assert "which this node's configuration names" in json.loads(refused.text)["msg"]
+    assert "which this node's configuration requires" in json.loads(refused.text)["msg"]
     assert not (tmp_path / "other").exists()
     assert _call("ADD", own, {folder: own[folder]}, fixed=True).code != 7
     assert _call("ADD", own, other, fixed=False).code != 7

@@ -104,7 +104,7 @@ def test_names_of_the_nodes_own_networks_are_not_a_tenants(files: tuple[Path, Pa
     ranges = {"type": "host-local", "ranges": [[{"subnet": "10.244.0.0/16"}]]}
     assert call(files, name="cbr0", ipam=HOST_LOCAL).code == 0
     refused = call(files, name="cbr0", ipam=ranges)
-    assert "'cbr0' is a network of this node's own" in json.loads(refused.text)["msg"]
+    assert "'cbr0' is one of this node's own networks" in json.loads(refused.text)["msg"]
     for name in ("../cbr0", "..", "a/b", ".hidden"):
         assert call(files, name=name, ipam=HOST_LOCAL).code == 7
 
@@ -158,4 +158,4 @@ def test_a_call_from_an_ipam_plugin_of_ours_ends_at_once(tmp_path: Path) -> None
     done = subprocess.run([executable], input=b"{}", env=marked, capture_output=True, check=False)
     assert done.returncode == 1
     assert json.loads(done.stdout)["code"] == 7
-    assert "called by an ipam plugin that it has called itself" in json.loads(done.stdout)["msg"]
+    assert "an ipam plugin that mooring-cni called has called mooring-cni" in json.loads(done.stdout)["msg"]

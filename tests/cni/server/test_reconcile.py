@@ -185,7 +185,7 @@ def test_an_orphan_is_given_back_and_told_once(host: Host, events: list[Any]) ->
     assert host.entries() == []
     (told,) = events
     assert told == {
-        "event": "orphaned vf given back",
+        "event": "orphaned vf released",
         "log_level": "info",
         "pod": "ns/p",
         "uid": "u1",
@@ -272,7 +272,7 @@ def test_a_repair_that_fails_is_told_once_and_tried_again(host: Host, events: li
         host.reconciler.reconcile(now)
     assert host.entries() == [f"{PCI}.json"]
     assert [line["log_level"] for line in events] == ["warning"]
-    assert "of another boot; ipam plugin 'nonesuch' is in none of /nonexistent" in events[0]["reason"]
+    assert "it is from an earlier boot; ipam plugin 'nonesuch' is not in CNI_PATH '/nonexistent'" in events[0]["reason"]
     assert host.value("repair_failures_total", reason="other_boot") == 3
 
 
@@ -328,7 +328,7 @@ def test_a_look_that_breaks_does_not_end_the_reconciler(host: Host, events: list
     Reconciler(node, host.metrics).run(ended, 0.01)
     assert [line["event"] for line in events] == [
         "reconciling the ledger failed unexpectedly",
-        "orphaned vf given back",
+        "orphaned vf released",
     ]
 
 

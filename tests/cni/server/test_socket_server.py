@@ -103,7 +103,7 @@ class TestServed:
             result = host.call("ADD")
             assert [each["name"] for each in result["interfaces"]] == ["eth0", "net1", "rdma7"]
             assert host.call("DEL") == {"status": 0}
-        assert [line["event"] for line in host.log()].count("vf given back") == 2
+        assert [line["event"] for line in host.log()].count("vf released") == 2
 
     @ON_MLX5
     def test_an_add_whose_caller_was_killed_is_undone_before_del_is_answered(self, host: Any) -> None:
@@ -121,7 +121,7 @@ class TestServed:
                 assert host.call("DEL") == {"status": 0}
                 assert host.everything() == before, f"killed after {share} of {took_s} s"
             for _ in range(20):
-                if any("caller is gone" in line["event"] for line in host.log()):
+                if any("caller disconnected" in line["event"] for line in host.log()):
                     break
                 caller = host.begin("ADD")
                 # From the first entry on its ADD is under way.
@@ -162,7 +162,7 @@ class TestServed:
             subprocess.run(("ip", "netns", "delete", host.pod), check=True)
             wait_until(lambda: host.everything() == before)
         subprocess.run(("ip", "netns", "add", host.pod), check=True)
-        assert [line["event"] for line in host.log()].count("orphaned vf given back") == 2
+        assert [line["event"] for line in host.log()].count("orphaned vf released") == 2
 
     @ON_MLX5
     def test_adds_that_nobody_waits_for_stop_waiting(self, host: Any, other_netns: str) -> None:
@@ -185,8 +185,8 @@ class TestServed:
                 assert host.call("DEL", **theirs) == {"status": 0}
                 assert time.monotonic() - started < _HOLD_S - 10
                 assert "net1" in host.in_pod()
-                waited = any("the caller did not wait" in str(line.get("reason")) for line in host.log())
-                if waited and any(line["event"] == "caller is gone, its ADD is not begun" for line in host.log()):
+                waited = any("the caller stopped waiting" in str(line.get("reason")) for line in host.log())
+                if waited and any(line["event"] == "caller disconnected before its ADD started" for line in host.log()):
                     break
             else:
                 pytest.fail("the second caller never waited for its turn when it was killed")
@@ -235,7 +235,9 @@ class TestServed:
 
 def was_undone(host: Any) -> bool:
     """Return whether the server had to undo an ADD whose caller was killed. It logs this soon, or never."""
-    return reaches(lambda: any(line["event"] == "caller is gone, its ADD is undone" for line in host.log()), limit_s=3)
+    return reaches(
+        lambda: any(line["event"] == "caller disconnected, its ADD is undone" for line in host.log()), limit_s=3
+    )
 
 
 def duration_of_add_s(host: Any) -> float:

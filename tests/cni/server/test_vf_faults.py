@@ -81,8 +81,8 @@ def test_an_offer_that_is_cut_off_and_a_node_that_is_not_prepared_keep_all_vfs(t
     host = Host(tmp_path, awaits_init=True)
     (host.state / "offer.json").write_text("{")
     why = host.found().unavailable
-    assert "the node's offer cannot be used: record 'offer.json'" in why
-    assert "mooring-advertiser init has not ended" in why
+    assert "the node's offer cannot be read: record 'offer.json'" in why
+    assert "mooring-advertiser init has not finished" in why
     (host.state / "offer.json").write_text('{"v":1,"pfs":{}}')
     (host.run / "init/ready").write_text("")
     assert host.found() == VfFaults()

@@ -21,7 +21,7 @@ def test_check_names_each_drift(host: Any) -> None:
     conf["prevResult"] = previous(host, host.call("ADD", conf))
     assert host.call("CHECK", conf) == {"status": 0}
     in_pod(host, "link", "set", "net1", "mtu", "1400")
-    assert "vf 0000:04:00.3: interface 'net1' has mtu 1400 and not 1500" in drift(host, conf)
+    assert "vf 0000:04:00.3: interface 'net1' has mtu 1400, not 1500" in drift(host, conf)
     in_pod(host, "addr", "flush", "dev", "rdma7")
     named = drift(host, conf)
     assert "mtu 1400" in named
@@ -30,7 +30,7 @@ def test_check_names_each_drift(host: Any) -> None:
     in_pod(host, "link", "set", "rdma7", "address", "02:00:00:00:00:78")
     named = drift(host, conf)
     assert "interface 'rdma7' is down" in named
-    assert "interface 'rdma7' has mac '02:00:00:00:00:78' and not '02:00:00:00:00:77'" in named
+    assert "interface 'rdma7' has mac '02:00:00:00:00:78', not '02:00:00:00:00:77'" in named
     in_pod(host, "link", "set", "rdma7", "address", "02:00:00:00:00:77")
     in_pod(host, "link", "set", "rdma7", "name", "other")
     assert "interface 'rdma7' is not in the pod" in drift(host, conf)
@@ -38,13 +38,15 @@ def test_check_names_each_drift(host: Any) -> None:
     table = host.table()
     table["pfs"]["enp4s0f0"]["set"]["1"]["max_tx_rate"] = 30000
     host.layout.vftable.write_text(json.dumps(table))
-    assert "max_tx_rate is 30000 and not 20000" in drift(host, conf)
+    assert "max_tx_rate is 30000, not 20000" in drift(host, conf)
     path = host.layout.state / "vfs" / f"{FIRST['pci']}.json"
     entry = path.read_text()
     path.write_text(entry.replace('"held"', '"returning"'))
-    assert "its ledger entry says 'returning' and not 'held'" in drift(host, conf)
+    assert "its ledger entry has phase 'returning', not 'held'" in drift(host, conf)
     path.unlink()
-    assert f"vf {FIRST['pci']} is assigned, but the ledger does not give it to this sandbox" in drift(host, conf)
+    assert f"vf {FIRST['pci']} is assigned to the pod, but the ledger has no entry for it in this sandbox" in drift(
+        host, conf
+    )
     path.write_text(entry)
 
 
@@ -55,10 +57,10 @@ def test_check_holds_the_result_against_what_is_there(host: Any) -> None:
     result = previous(host, host.call("ADD", conf))
     address = result["ips"][0]["address"]
     assert "prevResult has no interface 'rdma7'" in drift(host, {**conf, "prevResult": {"cniVersion": "1.0.0"}})
-    assert f"prevResult has not address '{address}'" in drift(host, {**conf, "prevResult": {**result, "ips": []}})
+    assert f"prevResult lacks address '{address}'" in drift(host, {**conf, "prevResult": {**result, "ips": []}})
     interfaces = [result["interfaces"][0], {**result["interfaces"][1], "mac": "02:00:00:00:00:79"}]
     later = {**conf, "prevResult": {**result, "interfaces": interfaces}}
-    assert "has mac '02:00:00:00:00:77' and not '02:00:00:00:00:79'" in drift(host, later)
+    assert "has mac '02:00:00:00:00:77', not '02:00:00:00:00:79'" in drift(host, later)
     in_pod(host, "link", "set", "rdma7", "down")
     in_pod(host, "link", "set", "rdma7", "address", "02:00:00:00:00:79")
     in_pod(host, "link", "set", "rdma7", "up")

@@ -181,7 +181,7 @@ def test_multus_has_one_delegate_a_network(host: Any) -> None:
     assert [entry["attachment"]["network"] for entry in host.ledger().values()] == ["rail0"]
     assert host.call("CHECK", {**rail0, "prevResult": previous(host, first)}, ifname="net1") == {"status": 0}
     again = host.call("ADD", rail0, ifname="net3")
-    assert (again["code"], "attached to this sandbox already, by the call for 'net1'" in again["msg"]) == (100, True)
+    assert (again["code"], "is already attached to this sandbox as interface 'net1'" in again["msg"]) == (100, True)
     assert "net1" in host.in_pod()
     assert host.call("ADD", {**conf, "network": "rail2"}, ifname="net4") == {"status": 0, "cniVersion": "1.0.0"}
     assert host.call("DEL", rail0, ifname="net1") == {"status": 0}
@@ -253,7 +253,7 @@ def test_a_path_that_is_not_a_namespace_holds_nothing_up(host: Any, tmp_path: Pa
 
 def test_show_puts_ledger_and_kernel_side_by_side(host: Any) -> None:
     """A table for people, and the same as JSON; drift and entries that cannot be read are marked."""
-    assert show(host) == "no VF is handed out\n"
+    assert show(host) == "no pod holds a VF\n"
     host.record(FIRST, SECOND)
     assert host.call("ADD")["status"] == 0
     header, first, second = show(host).splitlines()

@@ -13,7 +13,7 @@ def test_an_ipam_configuration_of_any_length_would_fill_the_ledger() -> None:
     """Each VF's entry has it: one that leaves no room there is refused at ADD, and named."""
     ipam = {"type": "host-local", "x": "x" * 65_000}
     assert read_ipam(ipam, "ipam") == ipam
-    with pytest.raises(CniError, match=r"'ipam' has 700\d\d characters, the most is 65536") as refused:
+    with pytest.raises(CniError, match=r"'ipam' has 700\d\d characters, more than the limit of 65536") as refused:
         read_ipam({"type": "host-local", "x": "x" * 70_000}, "ipam")
     assert refused.value.code == 7
 
@@ -21,10 +21,10 @@ def test_an_ipam_configuration_of_any_length_would_fill_the_ledger() -> None:
 @pytest.mark.parametrize(
     ("networks", "complaint"),
     [
-        ({f"n{number}": {} for number in range(1025)}, "1025 networks are more than 1024"),
+        ({f"n{number}": {} for number in range(1025)}, "1025 networks exceed the limit of 1024"),
         (
             {f"n{number}": {"routes": [{"dst": "10.0.0.0/8"}] * 100} for number in range(41)},
-            "4100 routes are more than 4096",
+            "4100 routes exceed the limit of 4096",
         ),
     ],
 )

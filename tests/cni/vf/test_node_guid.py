@@ -236,7 +236,7 @@ def test_a_vf_that_does_not_come_back_is_an_error_that_names_it(
 ) -> None:
     """Nothing of the pod is left on it."""
     monkeypatch.setattr(LinkBus, "_probe", lambda *_: None)
-    with pytest.raises(CniError, match=f"vf 0 of pf '{PF}' does not come back with the mac {fresh.own}") as error:
+    with pytest.raises(CniError, match=f"'{PF}' did not come back after a driver rebind for mac {fresh.own}") as error:
         fresh.add()
     assert error.value.code == NIC_REFUSED
 

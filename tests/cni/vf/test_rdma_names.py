@@ -242,7 +242,7 @@ def test_a_device_whose_name_another_keeps_has_a_name_that_hinders_nobody(
     with capture_logs() as told:
         name_device(_node(tmp_path), _entry(0))
     assert devices.names == {1: "mlx5_0", 0: "mo0-3b08"}
-    assert [line["event"] for line in told] == ["rdma device keeps another name"]
+    assert [line["event"] for line in told] == ["cannot rename the rdma device of a vf"]
     for vf in (1, 0):
         name_device(_node(tmp_path), _entry(vf))
     assert devices.names == {0: "mlx5_0", 1: "mlx5_1"}

@@ -80,6 +80,6 @@ def test_a_device_that_does_not_come_back_is_an_error(tmp_path: Path, monkeypatc
     monkeypatch.setattr("devcluster.hosts.vf_reset._GONE_AFTER_S", 0)
     monkeypatch.setattr("devcluster.hosts.vf_reset._BACK_AFTER_S", 30)
     monkeypatch.setattr("devcluster.hosts.vf_reset._make_again", lambda *_: None)
-    with pytest.raises(OSError, match="does not come back within") as caught:
+    with pytest.raises(OSError, match="did not come back within") as caught:
         _write(_node(tmp_path, "hns3"), VfSettings(mac=ADMIN))
     assert caught.value.errno == errno.ENODEV

@@ -99,7 +99,7 @@ async def test_a_check_that_fails_is_said(watched: WatchedHost) -> None:
     watched.begin(check_flags=["--no-such-flag"])
     await watched.look(16)
     async with asyncio.timeout(60):
-        while watched.record is None or "not checked" not in watched.record.why:
+        while watched.record is None or "missing devices" not in watched.record.why:
             await asyncio.sleep(0.1)
             await watched.look(1)
-    assert watched.record.why.endswith("containers that restart are not checked for their devices: exit status 2")
+    assert watched.record.why.endswith("the check for missing devices of restarted containers fails: exit status 2")

@@ -45,7 +45,7 @@ def test_a_renamed_device_is_given_all_the_same(name: bytes, roots: Roots, make:
         ("sys/bus/pci/devices/0000:04:00.5", "0 devices in"),
         ("sys/bus/pci/devices/0000:04:00.5/infiniband_verbs/uverbs3/ibdev", "ibdev: No such file"),
         ("dev/infiniband/uverbs3", "dev/infiniband/uverbs3: No such file"),
-        ("dev/infiniband/rdma_cm", "rdma_ucm is not loaded"),
+        ("dev/infiniband/rdma_cm", "load the kernel module rdma_ucm"),
     ],
 )
 def test_what_is_missing_is_named(gone: str, reason: str, roots: Roots, make: Any, host: Path) -> None:

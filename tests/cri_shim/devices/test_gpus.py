@@ -193,7 +193,7 @@ async def test_gpus_and_vfs_come_together(interceptors: Interceptors, gpu_host: 
     assert config.devices[0].container_path == "/dev/infiniband/uverbs3"
     assert len(config.CDI_devices) == 2
     (gpu_host / "cdi/nvidia.com-gpu.yaml").unlink()
-    with pytest.raises(RefusedError, match="no CDI device brings exactly this GPU"):
+    with pytest.raises(RefusedError, match="no CDI device contains exactly this GPU"):
         await created(interceptors, make, notes)
 
 
@@ -215,10 +215,10 @@ async def test_a_gpu_of_amds_is_one_too(interceptors: Interceptors, make: Any) -
         (
             {"0": edits("nvidia0"), "other": edits("nvidia0", env=["X=1"])},
             "",
-            "0 and nvidia.com/gpu=other bring it differ",
+            "0 and nvidia.com/gpu=other define it differ",
         ),
-        ({"all": edits("nvidia0", "nvidia1")}, "", "no CDI device brings exactly this GPU"),
-        ({"dri": edits("dri/renderD129")}, "", "no CDI device brings exactly this GPU"),
+        ({"all": edits("nvidia0", "nvidia1")}, "", "no CDI device contains exactly this GPU"),
+        ({"dri": edits("dri/renderD129")}, "", "no CDI device contains exactly this GPU"),
     ],
 )
 async def test_of_several_names_the_uuids_or_the_first(
@@ -236,18 +236,21 @@ async def test_of_several_names_the_uuids_or_the_first(
 
 Change = Callable[[GpuRuntime, Path], object]
 REFUSALS: list[tuple[Change, str]] = [
-    (lambda runtime, _: setattr(runtime, "config", {"enableCDI": False}), "containerd 1.7.24 does not do CDI"),
-    (lambda runtime, _: setattr(runtime, "config", {"sandboxImage": "x"}), "does not do CDI: its configuration needs"),
-    (lambda runtime, _: setattr(runtime, "config", None), "does not do CDI"),
+    (lambda runtime, _: setattr(runtime, "config", {"enableCDI": False}), "containerd 1.7.24 has CDI disabled"),
+    (lambda runtime, _: setattr(runtime, "config", {"sandboxImage": "x"}), "has CDI disabled: its configuration needs"),
+    (lambda runtime, _: setattr(runtime, "config", None), "has CDI disabled"),
     (
         lambda runtime, _: setattr(runtime, "config", {"enableCDI": True, "cdiSpecDirs": ["/etc/cdi"]}),
-        "the runtime reads CDI specifications in /etc/cdi, mooring-cri-shim in /",
+        "the runtime reads CDI specifications from /etc/cdi, but mooring-cri-shim from /",
     ),
-    (lambda runtime, _: setattr(runtime, "version", ("containerd", "1.6.20~ds1")), "containerd does from 1.7 on"),
-    (lambda runtime, _: setattr(runtime, "version", ("cri-o", "1.27.9")), "CRI-O does from 1.28 on"),
-    (lambda runtime, _: setattr(runtime, "broken", True), "does not tell who has GPUs: containerd is not there"),
+    (lambda runtime, _: setattr(runtime, "version", ("containerd", "1.6.20~ds1")), "containerd supports them from 1.7"),
+    (lambda runtime, _: setattr(runtime, "version", ("cri-o", "1.27.9")), "CRI-O supports them from 1.28"),
+    (lambda runtime, _: setattr(runtime, "broken", True), "which pods have GPUs: containerd is not there"),
     (lambda _, host: write_nvidia(host, TWO, 1, "GPU-another"), "the host has GPU-another there, not GPU-2222"),
-    (lambda _, host: (host / f"proc/driver/nvidia/gpus/{ONE}/information").unlink(), "its device nodes are not known"),
+    (
+        lambda _, host: (host / f"proc/driver/nvidia/gpus/{ONE}/information").unlink(),
+        "its driver does not report its device nodes",
+    ),
     (lambda _, host: (host / f"sys/bus/pci/devices/{TWO}/vendor").unlink(), f"GPU {TWO}: the host has no GPU there"),
 ]
 
@@ -273,7 +276,7 @@ async def test_a_containerd_that_cannot_be_told_to_do_without_cdi_does_it(
     if does:
         assert len((await created(interceptors, make, annotations())).CDI_devices) == 2
     else:
-        with pytest.raises(RefusedError, match="does not do CDI"):
+        with pytest.raises(RefusedError, match="has CDI disabled"):
             await created(interceptors, make, annotations())
 
 
@@ -335,7 +338,7 @@ async def test_a_gpu_that_another_pod_still_has_is_not_given(
         record_other(gpu_host, units)
     runtime.sandboxes, runtime.containers = [(conftest.UID, True), *sandboxes], containers
     if refused:
-        with pytest.raises(RefusedError, match=f"GPU {TWO} is held by the pod '{OTHER}'"):
+        with pytest.raises(RefusedError, match=f"GPU {TWO} is held by pod '{OTHER}'"):
             await created(interceptors, make, annotations())
     else:
         assert len((await created(interceptors, make, annotations())).CDI_devices) == 2
@@ -354,7 +357,7 @@ async def test_pods_without_gpus_stay_untouched(interceptors: Interceptors, runt
 @pytest.mark.parametrize(
     ("notes", "reason"),
     [
-        ({"mooring.dev/request.gpu": "{}"}, "asks for GPUs and has no annotation 'mooring.dev/assignment'"),
+        ({"mooring.dev/request.gpu": "{}"}, "requests GPUs but has no annotation 'mooring.dev/assignment'"),
         (annotations(more=1), "ext.gpu.more: unknown field"),
         (annotations(units=[TWO, ONE]), "ext.gpu.units: GPUs are not in the order of their PCI addresses"),
         (annotations(uuids=[UUIDS[ONE]]), "ext.gpu.uuids: 1 UUIDs do not name 2 GPUs"),
@@ -374,7 +377,7 @@ async def test_a_pod_whose_gpus_cannot_be_read_is_refused(
 
 async def test_a_vm_has_no_use_for_a_gpu_of_the_host(interceptors: Interceptors, make: Any) -> None:
     """As for VFs: a runtime handler that is not listed has a kernel of its own."""
-    with pytest.raises(RefusedError, match="runtime handler 'kata' is not known"):
+    with pytest.raises(RefusedError, match="runtime handler 'kata' may not share"):
         async with interceptors.run_pod_sandbox(make.run(annotations(), handler="kata")):
             pass
     # In the host's network namespace it may be: nothing of a GPU is moved.

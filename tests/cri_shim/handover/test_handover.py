@@ -250,7 +250,7 @@ async def test_a_file_of_somebody_else_at_the_path_stays(shims: Shims) -> None:
 
 async def test_without_a_server_there_is_nothing_to_take_over(shims: Shims) -> None:
     """The message says what helps: a server of before that knows no handover is met like none."""
-    with pytest.raises(ListenError, match="is served by no process that hands it over: restart"):
+    with pytest.raises(ListenError, match="has no server that can hand it over: restart mooring-cri-shim"):
         await asyncio.to_thread(Predecessor, shims.path)
 
 
@@ -261,7 +261,7 @@ async def test_another_protocol_is_refused_in_words(shims: Shims) -> None:
         taker.connect(str(meeting_place(shims.path)))
         taker.send(dump({"handover": 2}))
         answer = json.loads(await asyncio.to_thread(taker.recv, 4096))
-    assert answer == {"refused": "it hands over by protocol 1, not 2: restart"}
+    assert answer == {"refused": "the running shim supports handover protocol 1, not 2: restart it"}
 
 
 @pytest.fixture
@@ -288,5 +288,5 @@ async def test_a_process_outside_of_the_service_is_refused(
     monkeypatch.setattr(give_module, "_PROC", tmp_path / "proc")
     old = await shims.start()
     said, _ = await asyncio.to_thread(another.communicate, "\n")
-    assert f"process {another.pid} is of another control group: systemctl reload" in said
+    assert f"process {another.pid} is in another control group: use systemctl reload" in said
     assert not old.done()

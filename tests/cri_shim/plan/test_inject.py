@@ -88,12 +88,12 @@ def test_an_empty_assignment_is_recorded_and_its_containers_pass(make: Any, rule
 
 
 REFUSALS = {
-    "request without assignment": ({REQUEST: "[{}]"}, "was not bound by the scheduler 'mooring'"),
+    "request without assignment": ({REQUEST: "[{}]"}, "scheduler 'mooring' did not bind it"),
     "malformed request": ({REQUEST: "[{"}, "annotation 'mooring.dev/interfaces': not valid JSON"),
     "malformed assignment": ({ASSIGNMENT: "{"}, "annotation 'mooring.dev/assignment': not valid JSON"),
     "rit-k8s-rdma's request alone": (
         {"rdma_interfaces_required": '[{"min_tx_rate":1}]'},
-        "asks for 1 VFs",
+        "requests 1 VFs",
     ),
 }
 
@@ -190,7 +190,7 @@ def test_containers_get_the_devices_of_the_vfs_that_name_them(make: Any, rules: 
 def test_a_container_of_a_sandbox_that_went_past_the_shim_is_refused(make: Any, rules: Rules) -> None:
     """A valid assignment without a record: RunPodSandbox did not check it."""
     decision = decide_container(container(make.create(make.annotations)), None, rules)
-    assert decision == Refuse("no pod record: the pod's sandbox was not made through mooring-cri-shim")
+    assert decision == Refuse("no pod record: the pod's sandbox was not created through mooring-cri-shim")
 
 
 @pytest.mark.parametrize(
@@ -199,8 +199,8 @@ def test_a_container_of_a_sandbox_that_went_past_the_shim_is_refused(make: Any, 
         (None, "is not in the ledger"),
         ({"phase": "taking"}, "'taking'"),
         ({"phase": "returning"}, "'returning'"),
-        ({"container": "other"}, "held by the sandbox 'other'"),
-        ({"uid": "other"}, "held by the pod 'other'"),
+        ({"container": "other"}, "held by sandbox 'other'"),
+        ({"uid": "other"}, "held by pod 'other'"),
     ],
 )
 def test_the_ledger_must_show_every_vf_held_by_this_sandbox(

@@ -260,7 +260,7 @@ async def test_a_refusal_is_failed_precondition_with_pod_and_reason(shim: Shim, 
     with pytest.raises(grpc.aio.AioRpcError) as error:
         await run(make.run({"mooring.dev/interfaces": "[{}]"}))
     assert error.value.code() == grpc.StatusCode.FAILED_PRECONDITION
-    assert (error.value.details() or "").startswith("mooring: pod ml/web: the pod asks for 1 VFs and has no annotation")
+    assert (error.value.details() or "").startswith("mooring: pod ml/web: the pod requests 1 VFs but has no annotation")
     assert "RunPodSandbox" not in [name for name, _ in shim.runtime.seen.raw]
 
 

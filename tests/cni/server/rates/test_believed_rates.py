@@ -49,7 +49,7 @@ def test_rates_of_another_pod_or_node_are_not_taken(
     for second in range(3):
         server.look(second)
     assert (pod.steps, pod.state(), pod.rates()) == ([], None, OLD)
-    (told,) = [each for each in events if each["event"] == "rates that were handed over are not taken"]
+    (told,) = [each for each in events if each["event"] == "rates from the advertiser are rejected"]
     assert reason in told["reason"]
 
 
@@ -99,7 +99,7 @@ def test_a_node_with_keys_takes_signed_rates_only(pod: Pod, events: list[Any]) -
         pod.hand_over(*NEW, signature=signature)
         server.look(second)
         assert (pod.steps, pod.rates()) == ([], OLD)
-    told = [each["reason"] for each in events if each["event"] == "rates that were handed over are not taken"]
+    told = [each["reason"] for each in events if each["event"] == "rates from the advertiser are rejected"]
     assert [reason.partition(": ")[2][:24] for reason in told] == [
         "",
         f"key {key_id(STRANGER.public_key().public_bytes_raw())!r} i"[:24],

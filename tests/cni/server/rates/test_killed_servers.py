@@ -137,5 +137,5 @@ def test_while_rates_are_on_their_way_nobody_is_said_to_have_changed_them(pod: P
     pod.table.write(PF, 3, VfSettings(1000))
     held.compare(pod.node, list(pod.ledger.entries()))
     assert [each["event"] for each in events if "held vf" in each["event"]] == [
-        "settings of a held vf were changed by somebody"
+        "settings of a held vf were changed by another program"
     ]

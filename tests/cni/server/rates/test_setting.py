@@ -73,7 +73,7 @@ def test_what_another_pf_of_the_cable_reserves_counts(pod: Pod) -> None:
     pod.hand_over(OLD[0], VfRates(16_000), OLD[2])
     server = pod.server()
     server.look(0)
-    assert "min rates of 101000 Mb/s, 25000 of them on other PFs of its cable, would exceed" in str(pod.state())
+    assert "min rates of 101000 Mb/s, 25000 of them on other PFs of the same cable, would exceed" in str(pod.state())
     pod.hand_over(VfRates(39_000), VfRates(16_000), OLD[2], generation=2)
     server.look(1)
     assert pod.state() == RatesState("ns/p", 2, in_force=True)

@@ -90,7 +90,7 @@ def test_a_ledger_that_cannot_be_read_whole_fails_del(tmp_path: Path) -> None:
     node = node_with(Unreadable(tmp_path))
     vfs = tuple(AssignedVf("eth0", index, pci, "ethernet", "default") for index, pci in enumerate((BUSY, FREE)))
     write_file(tmp_path / pod_record_name("u1"), dump_pod_record(PodRecord("ns/p", Assignment("u1", "n1", vfs))))
-    with pytest.raises(CniError, match="cannot be read whole") as error:
+    with pytest.raises(CniError, match="some ledger entries cannot be read") as error:
         cmd_del.run(node, replace(DEL, args={"K8S_POD_UID": "u1"}), Conf("net", "1.0.0"))
     assert (error.value.code, left(node)) == (TRY_AGAIN, [BUSY])
 

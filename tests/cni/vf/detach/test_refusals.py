@@ -237,6 +237,6 @@ def test_trust_that_the_pf_takes_and_its_firmware_keeps_is_a_refusal(vf: Vf) -> 
     vf.firmware_refuses(1)
     with pytest.raises(CniError, match="cannot be restored") as error:
         vf.detach()
-    assert "trust is True and not False" in str(error.value.details)
+    assert "trust is True, not False" in str(error.value.details)
     assert vf.detach()
     assert vf.table.read(PF, 0) == vf.before

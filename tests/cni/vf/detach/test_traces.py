@@ -112,13 +112,13 @@ def test_a_vf_whose_name_is_taken_is_given_back_under_ours_and_shown(host: Any) 
         assert host.call("ADD")["status"] == 0
         host.enter("ip", "link", "add", OWN, "type", "bridge")
         assert host.call("DEL") == {"status": 0}
-        (told,) = [line for line in host.log() if line["event"] == "vf's name is another link's now"]
+        (told,) = [line for line in host.log() if line["event"] == "another link has the vf's name now"]
         assert (told["pci"], told["wanted"], told["name"]) == (FIRST["pci"], OWN, TEMPORARY)
         assert host.ledger() == {}
         assert host.call("ADD")["status"] == 0
         assert host.call("DEL") == {"status": 0}
     state = ("--state", str(host.layout.state), "--sysfs", str(host.layout.sys))
     shown = host.enter(*composed_cni(host.layout), "show", *state).stdout
-    assert shown.splitlines()[-1].startswith(f"  ! {TEMPORARY} has kept our name")
+    assert shown.splitlines()[-1].startswith(f"  ! {TEMPORARY} still has its temporary name")
     host.enter("ip", "link", "delete", OWN)
     host.enter("ip", "link", "set", TEMPORARY, "name", OWN)
