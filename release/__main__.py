@@ -12,7 +12,7 @@ import tempfile
 from pathlib import Path
 
 from cli.node.bundle import SBOM, WHEELS, checked
-from release import archives, base_image, cache, images, sbom, wheels
+from release import archives, base_image, cache, images, krew, sbom, wheels
 from release.base_image import BaseImage
 from release.locked import REPOSITORY
 from release.source import ReleaseError, Source, export
@@ -31,32 +31,33 @@ def main() -> int:
     parser.add_argument("--wheels", type=Path, default=cache.wheels(os.environ), help="the wheels of the lock")
     parser.add_argument("--base-image", default="", help="oci-archive:FILE, the images' base")
     parser.add_argument("--without-images", action="store_true", help="make all else")
+    parser.add_argument("--download-url", default="", help="the folder where krew will find the plugin's archive")
     given = parser.parse_args()
     try:
         if not (given.base_image or given.without_images):
             raise ReleaseError(_NO_BASE)
         with tempfile.TemporaryDirectory(prefix="mooring-release-") as folder:
-            make(Path(folder), given.out, given.commit, given.wheels, given.base_image)
+            make(Path(folder), given.out, given.commit, given.wheels, given.base_image, given.download_url)
     except (RuntimeError, OSError, subprocess.SubprocessError) as wrong:
         print(f"release: {wrong}", file=sys.stderr)
         return 1
     return 0
 
 
-def make(folder: Path, out: Path, commit: str, cached: Path, base: str = "", repository: Path = REPOSITORY) -> None:
+def make(folder: Path, out: Path, commit: str, cached: Path, base: str = "", url: str = "") -> None:
     """Make a release in ``out``, or leave nothing there; ``folder`` is for what lies about meanwhile."""
     if out.exists() and any(out.iterdir()):
         raise ReleaseError(f"folder {str(out)!r}: not empty; a release is all that is in its folder")
     read = base_image.read(base) if base else None
-    source = export(repository, folder / "source", commit)
+    source = export(REPOSITORY, folder / "source", commit)
     try:
-        _make(source, read, folder, out, cached)
+        _make(source, read, folder, out, cached, url)
     except BaseException:
         shutil.rmtree(out, ignore_errors=True)
         raise
 
 
-def _make(source: Source, read: BaseImage | None, folder: Path, out: Path, cached: Path) -> None:
+def _make(source: Source, read: BaseImage | None, folder: Path, out: Path, cached: Path, url: str) -> None:
     (out / WHEELS).mkdir(parents=True)
     ours = wheels.build(source, out / WHEELS)
     others = wheels.locked(source, cached)
@@ -65,6 +66,7 @@ def _make(source: Source, read: BaseImage | None, folder: Path, out: Path, cache
     (out / SBOM).write_bytes(sbom.describe(source, ours, others))
     _write_chart(source, out)
     bundle = _write_bundle(source, out)
+    print(f"krew    {krew.write(source, ours, others, out, url)}")
     if read is not None:
         for path in images.write(source, read, out / WHEELS, folder / "images", out):
             print(f"image   {path}")

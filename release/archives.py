@@ -17,9 +17,9 @@ def write_tar(path: Path, files: Mapping[str, bytes], epoch: int) -> Path:
     return path
 
 
-def write_tar_gz(path: Path, files: Mapping[str, bytes], epoch: int) -> Path:
-    """Write a compressed tar of plain files; return its path."""
-    path.write_bytes(gzip.compress(_tar(files, epoch), mtime=epoch))
+def write_tar_gz(path: Path, files: Mapping[str, bytes], epoch: int, programs: frozenset[str] = frozenset()) -> Path:
+    """Write a compressed tar of plain files, of which ``programs`` can be run; return its path."""
+    path.write_bytes(gzip.compress(_tar(files, epoch, programs), mtime=epoch))
     return path
 
 
@@ -33,11 +33,12 @@ def sums_of(paths: Iterable[Path], folder: Path) -> bytes:
     return sums({str(path.relative_to(folder)): path.read_bytes() for path in sorted(paths)})
 
 
-def _tar(files: Mapping[str, bytes], epoch: int) -> bytes:
+def _tar(files: Mapping[str, bytes], epoch: int, programs: frozenset[str] = frozenset()) -> bytes:
     output = io.BytesIO()
     with tarfile.open(fileobj=output, mode="w", format=tarfile.PAX_FORMAT) as archive:
         for name, content in files.items():
             member = tarfile.TarInfo(name)
-            member.size, member.mode, member.mtime = len(content), 0o644, epoch
+            member.size, member.mtime = len(content), epoch
+            member.mode = 0o755 if name in programs else 0o644
             archive.addfile(member, io.BytesIO(content))
     return output.getvalue()

@@ -51,16 +51,16 @@ def needed(requirements: Iterable[str], extras: Iterable[str], known: frozenset[
     return known
 
 
-def of_programs(repository: Path = REPOSITORY) -> list[Locked]:
+def of_programs(repository: Path = REPOSITORY, extras: Iterable[str] = EXTRAS) -> list[Locked]:
     """Return what a repository's programs need, in the versions of its lock; raise KeyError for what that lacks."""
     project = tomllib.loads((repository / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    requirements = [*project["dependencies"], *_optional(project["optional-dependencies"])]
+    requirements = [*project["dependencies"], *_optional(project["optional-dependencies"], extras)]
     lock = read_lock((repository / "requirements.lock").read_text(encoding="utf-8"))
     return [lock[name] for name in sorted(needed(requirements, ()))]
 
 
-def _optional(extras: Mapping[str, list[str]]) -> list[str]:
-    return [requirement for extra in EXTRAS for requirement in extras[extra]]
+def _optional(requirements: Mapping[str, list[str]], extras: Iterable[str]) -> list[str]:
+    return [requirement for extra in extras for requirement in requirements[extra]]
 
 
 def main() -> int:

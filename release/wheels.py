@@ -60,6 +60,11 @@ def _of(one: Locked, there: Mapping[tuple[str, str], list[Path]], cache: Path) -
     raise ReleaseError(f"wheel of {one.name} {one.version}: not in {str(cache)!r}; release/fetch wheels puts it there")
 
 
+def name_of(wheel: Path) -> str:
+    """Return the canonical name of a wheel's distribution."""
+    return str(parse_wheel_filename(wheel.name)[0])
+
+
 def platform_of(wheels: Iterable[Path]) -> str:
     """Return what the wheels are for, such as ``cp311-x86_64``: those that are compiled fit one Python and machine."""
     named = re.compile(r"-(cp\d+)-\1-.*_(x86_64|aarch64)\.whl$")

@@ -121,6 +121,32 @@ def test_the_sbom_is_valid_and_names_every_wheel(releases: Releases) -> None:
     assert all(one.get("licenses") for one in document["components"] if one["name"] in ("aiohttp", "kubernetes"))
 
 
+def test_the_plugin_of_krew_runs_from_its_archive(releases: Releases, tmp_path: Path) -> None:
+    """The manifest has what krew requires, and the hash of the archive; the commands run through krew's link."""
+    manifest = yaml.safe_load((releases.first / "mooring.yaml").read_text())
+    assert (manifest["apiVersion"], manifest["kind"]) == ("krew.googlecontainertools.github.com/v1alpha2", "Plugin")
+    assert manifest["metadata"] == {"name": "mooring"}
+    (platform,) = manifest["spec"]["platforms"]
+    assert platform.keys() == {"selector", "uri", "sha256", "bin"}
+    assert platform["selector"]["matchLabels"]["os"] == "linux"
+    archive = releases.first / platform["uri"]
+    assert platform["sha256"] == hashlib.sha256(archive.read_bytes()).hexdigest()
+    with tarfile.open(archive) as read:
+        assert not any(name.startswith("lib/numpy/") for name in read.getnames())
+        read.extractall(tmp_path / "store", filter="data")
+    (tmp_path / "bin").mkdir()
+    for name, argv, said in (
+        ("kubectl-mooring", ["version", "--client"], "Client Version: "),
+        ("kubectl_complete-mooring", ["gro"], "groups\t"),
+    ):
+        link = tmp_path / "bin" / name
+        link.symlink_to(tmp_path / "store" / name)
+        # As krew calls it: by a link in a folder on the PATH.
+        environment = {"PATH": f"{tmp_path / 'bin'}:{Path(sys.base_prefix) / 'bin'}:/usr/bin:/bin"}
+        done = subprocess.run([name, *argv], env=environment, capture_output=True, text=True, check=True)
+        assert done.stdout.startswith(said)
+
+
 _SCHEMAS = ("bom-1.6", "spdx", "jsf-0.82")
 
 
