@@ -1,4 +1,5 @@
-"""The CNI plugin: a ``cmd_*`` module for each command of the specification; `server` routes each call to its module.
+"""The CNI plugin: one ``cmd_*`` module for each command of the specification; `server` routes calls to them.
 
-Layers, each uses those below it: `server`, the ``cmd_*``, `vf`, `kernel`, `plan`, `spec`. `plan` and `spec` are pure.
+The layers, from the top: `server`, the ``cmd_*`` modules, `vf`, `kernel`, `plan`, `spec`. Each layer uses only those
+below it. `plan` and `spec` are pure.
 """

@@ -1,4 +1,4 @@
-"""mooring-cni: one CNI call when the runtime executes it, the warm server, or the ledger printed."""
+"""mooring-cni: handle one CNI call, run the server (``serve``), or print the ledger (``show``)."""
 
 import os
 import platform
@@ -63,17 +63,17 @@ class Options:
     output: str = option("table", "output format of show: table or json", short="o")
 
     def defaults(self) -> dict[str, object]:
-        """Return what a network configuration may leave out."""
+        """Return the values for fields that a network configuration leaves out."""
         node = self.node_name or platform.node().lower()
         places = {"state": str(self.state), "run": str(self.run), "sysfs": str(self.sysfs), "server": str(self.socket)}
         return {**places, "node": node, "awaitInit": self.await_init}
 
     def ipam_files(self) -> tuple[str, ...] | None:
-        """Return the node's own files that name IPAM plugins; None for a machine that is not installed."""
+        """Return the node's own files that name IPAM plugins; None if the machine has no configuration file."""
         return (str(self.plugin), own_ipam.CHAINS) if is_configured(os.environ) else None
 
     def node(self, vf_settings: Callable[[], VfSettingsApi]) -> Node:
-        """Return the node that the server's own repairs work on."""
+        """Return the Node on which the server's repairs work."""
         return Node(
             Sysfs(self.sysfs),
             Ledger(self.state, self.run),
@@ -85,7 +85,10 @@ class Options:
 
 
 def main(arguments: Sequence[str] | None = None, vf_settings: Callable[[], VfSettingsApi] = RtnetlinkVfSettings) -> int:
-    """Return the exit status: 0, 1 failure, 2 usage. Without arguments it is one CNI call."""
+    """Run the program and return its exit status: 0, 1 for a failure, 2 for wrong usage.
+
+    Without arguments, and with CNI_COMMAND set, it handles one CNI call.
+    """
     words = sys.argv[1:] if arguments is None else arguments
     log.set_up(PROGRAM)
     try:
@@ -99,18 +102,18 @@ def main(arguments: Sequence[str] | None = None, vf_settings: Callable[[], VfSet
 
 
 def _call(vf_settings: Callable[[], VfSettingsApi]) -> int:
-    """Run the one call for which the runtime executes this program."""
+    """Handle the CNI call for which the runtime executes this program."""
     try:
         if IN_IPAM in os.environ:
             raise CniError(BAD_CONFIG, CALLED_AGAIN)
         stdin = _read_stdin()
         _, options = load(Options, PROGRAM, (), os.environ)
     except (ConfigError, CniError, OSError) as failed:
-        # A runtime reads stdout and nothing else.
+        # Runtimes read errors from stdout only.
         error = failed if isinstance(failed, CniError) else CniError(BAD_CONFIG, str(failed))
         sys.stdout.write(error_answer(error, VERSIONS[0]))
         return 1
-    # A node with a configuration file is installed: its folders are the operator's, whoever wrote the network's own.
+    # On an installed node (one with a configuration file) the operator chooses the folders, not the network's author.
     done = answer(
         dict(os.environ),
         stdin,
@@ -133,8 +136,8 @@ def _read_stdin() -> bytes:
 
 
 def _serve(options: Options, vf_settings: Callable[[], VfSettingsApi]) -> int:
-    """Serve until SIGTERM or SIGINT; calls and repairs under way are finished."""
-    # Imported here, because a one-shot call must not pay for the metrics' library.
+    """Serve until SIGTERM or SIGINT; finish the calls and repairs in progress."""
+    # Imported here, so that one-shot calls do not load the metrics library.
     from cni.server.changed_rates import ChangedRates
     from cni.server.counters.collector import VfCountersCollector
     from cni.server.metrics import Metrics
@@ -180,7 +183,7 @@ def _serve(options: Options, vf_settings: Callable[[], VfSettingsApi]) -> int:
 
 
 def _take_over(options: Options) -> None:
-    """Make the folders of this boot, and write which version serves now."""
+    """Create the folders of this boot, and write the version of this server."""
     from cni.server.extracts import make_folders, show_hardware_results, show_recorded_pods
     from cni.server.rates_states import take_over
 
@@ -193,7 +196,7 @@ def _take_over(options: Options) -> None:
         take_over(options.run)
         write_shared(options.run / run_folder.VERSIONS / PROGRAM, version("mooring"), mode=0o644)
     except OSError as refused:
-        # Plain pods need neither; without a version the node offers no VFs.
+        # Pods without VFs need neither. Without the version the node offers no VFs.
         _log.error("cannot write the version of this process", reason=str(refused))
 
 

@@ -1,4 +1,4 @@
-"""ADD: find the call's VFs, make sure that no other sandbox has them, then attach them."""
+"""ADD: find the VFs of the call, ensure that no other sandbox holds them, and attach them."""
 
 import time
 from collections.abc import Iterator, Sequence
@@ -32,7 +32,7 @@ _AT_ONCE = 8
 
 
 def run(node: Node, call: Call, conf: Conf) -> dict[str, object]:
-    """Return the result of ADD. A plain pod in a chain gets the chain's result, whatever this entry of it has."""
+    """Run ADD and return its result; a pod without VFs in a chain gets the chain's result so far."""
     uid = call.args.get("K8S_POD_UID", "")
     record = attachment.record_to_apply(call, conf, _record(node, uid, conf))
     vfs = attachment.vfs_of_call(record, conf) if record is not None else ()
@@ -50,7 +50,10 @@ def run(node: Node, call: Call, conf: Conf) -> dict[str, object]:
 
 
 def _record(node: Node, uid: str, conf: Conf) -> PodRecord | None:
-    """Return a pod's record; one that cannot be read keeps no pod whose annotations, which are known, ask for no VF."""
+    """Return the record of a pod.
+
+    An unreadable record does not stop a pod whose annotations are known and request no VFs.
+    """
     try:
         return node.ledger.pod(uid)
     except (RecordError, OSError) as unreadable:
@@ -61,7 +64,7 @@ def _record(node: Node, uid: str, conf: Conf) -> PodRecord | None:
 
 
 def _check_place(node: Node, call: Call, conf: Conf) -> None:
-    """Refuse a node that is not prepared yet, and the host's own namespace."""
+    """Raise CniError if the node's VFs are not prepared yet, or CNI_NETNS is the host's own namespace."""
     if conf.await_init and not is_prepared(node):
         raise CniError(TRY_AGAIN, NOT_PREPARED)
     try:
@@ -75,11 +78,12 @@ def _check_place(node: Node, call: Call, conf: Conf) -> None:
 
 
 def _check_mark(node: Node, call: Call, record: PodRecord) -> None:
-    """Refuse a sandbox that no call which the CRI shim forwards is making: its containers would lack their devices.
+    """Raise CniError unless the CRI shim is forwarding the call that creates this sandbox.
 
-    The runtime names the pod in CNI_ARGS: containerd by toCNILabels (internal/cri/server/sandbox_run.go), CRI-O by
-    buildCNIRuntimeConf (ocicni, pkg/ocicni/ocicni.go). CRI-O finishes a sandbox whose call has timed out (networkStart,
-    server/sandbox_network.go): its ADD is of no call, or of the kubelet's next one for that sandbox.
+    Containers of other sandboxes would lack their devices. The runtime names the pod in CNI_ARGS: containerd in
+    toCNILabels (internal/cri/server/sandbox_run.go), CRI-O in buildCNIRuntimeConf (ocicni, pkg/ocicni/ocicni.go). CRI-O
+    finishes a sandbox even if the kubelet's call has timed out (networkStart, server/sandbox_network.go). The ADD of
+    such a sandbox belongs to no call, or to the kubelet's next call for the same pod.
     """
     if not sandbox_marks.are_needed(node.ledger.state, node.run):
         return
@@ -97,9 +101,10 @@ def _check_mark(node: Node, call: Call, record: PodRecord) -> None:
 def _lock_and_attach(
     node: Node, call: Call, conf: Conf, record: PodRecord, vfs: Sequence[AssignedVf]
 ) -> list[AttachedVf]:
-    """Wait until no other sandbox has one of the VFs, then attach them; raise CniError 11 naming the holder.
+    """Wait until no other sandbox holds one of the VFs, then attach them; raise CniError 11 that names the holder.
 
-    A release of a VF changes the ledger; a sandbox that dies without a DEL leaves its namespace's folder.
+    It watches the ledger, which changes when a VF is released, and the folder of the holder's namespace, which changes
+    when a sandbox dies without a DEL.
     """
     pcis = [vf.pci for vf in vfs]
     deadline = time.monotonic() + conf.hold_s
@@ -113,7 +118,7 @@ def _lock_and_attach(
             rated = with_recorded_rates(record, node.ledger.rates(record.assignment.uid))
             return attach(node, call, conf, rated, attachment.vfs_of_call(rated, conf))
 
-    # The kernel takes milliseconds to end a watch, and a call rarely has to wait for another sandbox.
+    # Try once without a watch: the kernel takes milliseconds to end one, and a call rarely has to wait.
     if isinstance(outcome := attempt(), list):
         return outcome
     with watching(node.ledger.state / FOLDER) as watch:
@@ -129,7 +134,7 @@ def _lock_and_attach(
 
 @contextmanager
 def _locked(node: Node, pcis: Sequence[str], deadline: float) -> Iterator[None]:
-    """Hold the VFs' locks; raise CniError 11 that names the holder when they are not free in time."""
+    """Hold the locks of the VFs; raise CniError 11 that names the holder if they are not free in time."""
     with ExitStack() as locks:
         try:
             locks.enter_context(hold_all(node.run, pcis, max(deadline - time.monotonic(), 0)))
@@ -145,9 +150,10 @@ def _holder(entry: LedgerEntry) -> str:
 
 
 def _free_stale(node: Node, call: Call, pcis: Sequence[str], deadline: float) -> LedgerEntry | None:
-    """Release what this sandbox or a dead one left; return the entry of a VF that is still not free.
+    """Release the VFs that this sandbox or a dead one left; return the entry of a VF that is still held.
 
-    All at once: a netdev that the kernel has made again may have the name of another one, and waits for its own.
+    VFs are released in parallel: a netdev that the kernel created again may have another VF's name, and waits until
+    that VF is released and its own name is free.
     """
     stale: list[LedgerEntry] = []
     held = None
@@ -166,14 +172,17 @@ def _free_stale(node: Node, call: Call, pcis: Sequence[str], deadline: float) ->
 
 
 def _check_attachment(call: Call, entry: LedgerEntry) -> None:
-    """Refuse to take a VF from this sandbox's other interface: a network belongs to one delegate."""
+    """Raise CniError if the VF already belongs to another interface of this sandbox: one network, one delegate."""
     other = entry.attachment.ifname if entry.attachment is not None else call.ifname
     if entry.phase == "held" and entry.container == call.container and other != call.ifname:
         raise CniError(REFUSED, f"vf {entry.pci} is already attached to this sandbox as interface {other!r}")
 
 
 def _is_in_use(node: Node, entry: LedgerEntry, deadline: float) -> bool:
-    """Return whether a live sandbox has a VF; one whose namespace has no path, but is kept by a process, is live."""
+    """Return whether a live sandbox holds a VF.
+
+    A sandbox is also live if the path of its namespace is gone but a process keeps the namespace.
+    """
     if entry.boot != node.boot or entry.phase == "returning":
         return False
     if netns.is_same(entry.netns.path, entry.netns.cookie):

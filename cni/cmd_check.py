@@ -12,7 +12,7 @@ from mooring.records.rates_record import with_recorded_rates
 
 
 def run(node: Node, call: Call, conf: Conf) -> None:
-    """Raise CniError 103 that names every difference; a pod without VFs in this call has no differences."""
+    """Raise CniError 103 that names every difference; a call without VFs has none."""
     if not conf.checks:
         return
     uid = call.args.get("K8S_POD_UID", "")

@@ -14,7 +14,7 @@ from mooring.records.ledger import LedgerEntry
 def run(node: Node, call: Call, conf: Conf) -> None:
     """Release every VF of this configuration whose attachment the runtime no longer names.
 
-    An IPAM plugin gets the remaining interfaces under the names it was called with: each VF's own.
+    IPAM plugins get the remaining interfaces by the names that they were called with, one for each VF.
     """
     if not conf.collects:
         return
@@ -38,8 +38,8 @@ def run(node: Node, call: Call, conf: Conf) -> None:
     unknown = [why for why in content.unreadable.values() if isinstance(why, OSError)]
     if unknown and not failures:
         failures.append(CniError(TRY_AGAIN, "some ledger entries cannot be read", "; ".join(map(str, unknown))))
-    # A plugin would free the addresses of a VF that is not listed. A file that is no entry is reported by
-    # `cni.server.vf_faults`, and fails no GC.
+    # An IPAM plugin frees the addresses of every VF that is not listed, so it is not called with an incomplete list. A
+    # file that is not an entry does not fail GC; `cni.server.vf_faults` reports it.
     for config in own_ipam.own_only(conf).every_ipam().values() if not content.unreadable else ():
         delegated = conf.delegated(config) | {"cniVersion": conf.version, "cni.dev/valid-attachments": attachments}
         try:

@@ -1,11 +1,11 @@
 """The executable that the runtime starts: as little Python as possible, which forwards the call to the warm server.
 
-A kubelet starts many pods at once, and importing what a call needs costs more than the call. The text that `render`
-returns imports builtin modules only. If no server answers, it executes the fallback, which does the same work in its
-own process. If a server dies during the call, it returns "try again".
+A kubelet starts many pods at once, and importing what a call needs costs more than the call itself. The program text
+that `render` returns imports builtin modules only. If no server answers, it executes the fallback, which does the same
+work in its own process. If a server dies during the call, it returns "try again".
 
-The server is the one of this node, whose socket is in the text. The configuration names none: under Multus a tenant
-writes it, and a socket in a volume of his pod would get other pods' calls.
+The socket of this node's server is part of the text. It does not come from the network configuration: under Multus a
+tenant writes that, and could redirect other pods' calls to a socket in a volume of their own pod.
 """
 
 import sys
@@ -76,22 +76,23 @@ def main():
     except OSError:
         answer = b""
     if not answer and posix.environ.get(b"CNI_COMMAND") == b"STATUS":
-        # It changes nothing, and a runtime takes an error for a node without a network.
+        # STATUS changes nothing, and on an error the runtime reports the node as without a network.
         return alone(conf)
     answer = answer or b"1" + AGAIN.encode()
     posix.write(1, answer[1:])
     return answer[0] - 48
 
 
-# Nothing is buffered, and an orderly end of the interpreter takes a fifth of the whole time.
+# Nothing is buffered, and the normal exit of the interpreter takes a fifth of the whole time.
 posix._exit(main())
 """
 
 
 def render(socket: str, fallback: Sequence[str], python: str = sys.executable) -> str:
-    """Return the executable's text for a server at ``socket`` and a command that does the work without one.
+    """Return the text of the executable.
 
-    ``python`` is the interpreter that runs it.
+    ``socket`` is the path of the server's socket, ``fallback`` the command to execute without a server, ``python`` the
+    interpreter that runs the text.
     """
     said = f"{FORWARDER}={version('mooring')}".encode()
     return _TEXT.format(
@@ -105,7 +106,7 @@ def render(socket: str, fallback: Sequence[str], python: str = sys.executable) -
 
 
 def parse_request(request: bytes) -> tuple[dict[str, str], bytes]:
-    """Split what the forwarder sends into environment (CNI_* and its own version) and standard input."""
+    """Split a request of the forwarder into the environment (CNI_* and its own version) and standard input."""
     head, _, stdin = request.partition(b"\0\0")
     pairs = (pair.partition(b"=") for pair in head.split(b"\0"))
     return {key.decode(errors="replace"): value.decode(errors="replace") for key, _, value in pairs}, stdin

@@ -1,4 +1,4 @@
-"""Decide from values what to do: what ADD sets, a link's addresses, what CHECK finds, which VFs are orphans.
+"""Decide from values: what ADD sets, the addresses of a link, what CHECK reports, which VFs are orphans.
 
-Pure: the code that acts on the result is in `cni.vf` and `cni.server`. No file, no link, no clock: time is an argument.
+Pure: no files, no links, no clock (time is an argument). `cni.vf` and `cni.server` act on the results.
 """

@@ -1,9 +1,10 @@
-"""Decide which addresses, routes, rules and sysctls the interfaces of one ADD get, from what IPAM gave.
+"""Decide which addresses, routes, rules and sysctls the interfaces of one ADD get, from the results of IPAM.
 
-A destination has one route in the pod's main table: that of the first interface that requests it. So each family has
-one default route, also across the chain. If an interface shares a subnet with another one of the pod, Linux answers ARP
-for either address on both links, and sends by the first matching route. Such an interface gets policy routing: its own
-table, a rule for packets from its addresses, and strict ARP (Documentation/networking/ip-sysctl.rst).
+A destination has one route in the pod's main table: that of the first interface that requests it. So each address
+family has one default route, even across the plugins of a chain. If two interfaces of a pod share a subnet, Linux
+answers ARP for both addresses on both links and sends by the first matching route. Such an interface gets policy
+routing: its own table, a rule for packets from its addresses, and strict ARP (the kernel's
+Documentation/networking/ip-sysctl.rst).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,17 +15,18 @@ from typing import Any
 from cni.spec.result import Address, Route
 
 Network = IPv4Network | IPv6Network
-# Before the main table (32766), behind what an administrator of the pod is likely to choose.
+# Before the main table (32766), but after the priorities that an administrator is likely to choose.
 RULE_PRIORITY = 30_000
 _TABLES = 0x6D00_0000
 _LINK_LOCAL = "fe80::/64"
-# Answer ARP for an address only on its own link, query with an address of that link, accept packets on any link.
+# Answer ARP for an address only on its own link, send ARP requests from an address of that link, and accept packets on
+# any link.
 _STRICT_ARP = (("arp_ignore", "1"), ("arp_announce", "2"), ("rp_filter", "2"))
 
 
 @dataclass(frozen=True, slots=True)
 class InterfaceConfig:
-    """What one interface was given: addresses and routes of its IPAM plugin, and the routes of its network's conf."""
+    """The input for one interface: the addresses and routes of its IPAM plugin, and its network's configured routes."""
 
     name: str
     addresses: tuple[Address, ...] = ()
@@ -34,7 +36,7 @@ class InterfaceConfig:
 
 @dataclass(frozen=True, slots=True)
 class OwnRoute:
-    """A route of an interface's own table; ``source`` is the source address of packets that use it."""
+    """A route in an interface's own table; ``source`` is the preferred source address of its packets."""
 
     dst: str
     gateway: str | None = None
@@ -43,7 +45,7 @@ class OwnRoute:
 
 @dataclass(frozen=True, slots=True)
 class Addressing:
-    """What to do with one interface: ``routes`` are the main table's, ``sources`` the addresses that get a rule."""
+    """The settings of one interface: ``routes`` for the main table, ``sources`` for the addresses that get a rule."""
 
     addresses: tuple[Address, ...] = ()
     routes: tuple[Route, ...] = ()
@@ -53,16 +55,16 @@ class Addressing:
 
 
 def table_of(index: int) -> int:
-    """Return the number of an interface's own routing table, far from those that people and programs choose."""
+    """Return the number of an interface's own routing table, far from the numbers that people and programs choose."""
     return _TABLES | index & 0xFF_FFFF
 
 
 def plan(
     configs: Sequence[InterfaceConfig], previous: Mapping[str, Any] | None, others: Sequence[str] = (), *, policy: bool
 ) -> tuple[Addressing, ...]:
-    """Return what each interface gets; ``others`` are the addresses of the pod's other interfaces.
+    """Return the settings of each interface; ``others`` are the addresses of the pod's other interfaces.
 
-    In a chain (``previous`` is not None) the pod's default route is the main plugin's, and IPAM's are left out.
+    In a chain (``previous`` is not None) the main plugin sets the pod's default route, and those of IPAM are dropped.
     """
     before = previous or {}
     taken = {_network(route["dst"]) for route in before.get("routes") or ()}
@@ -102,7 +104,7 @@ def _addressing(config: InterfaceConfig, routes: tuple[Route, ...], *, shares: b
 
 
 def _own_routes(config: InterfaceConfig, *, sixes: bool) -> Iterator[OwnRoute]:
-    """Yield the neighbours' routes first, since a gateway must be reachable, then each destination once."""
+    """Yield the routes of the own table: subnets first, because a gateway must be reachable, then each destination."""
     taken: set[Network] = set()
     for each in config.addresses:
         interface = ip_interface(each.address)

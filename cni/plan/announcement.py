@@ -1,4 +1,4 @@
-"""The frames that announce an address's current MAC to a link's neighbours, whose caches may hold another pod's.
+"""Build the frames that announce the MAC of an address to neighbours, whose caches may have another pod's MAC.
 
 IPv4: an ARP announcement (RFC 5227, section 2.3: a request whose sender and target are the address). IPv6: an
 unsolicited neighbour advertisement to all nodes with the override flag (RFC 4861, sections 4.4 and 7.2.6).
@@ -11,12 +11,12 @@ _BROADCAST = b"\xff" * 6
 _ALL_NODES, _ALL_NODES_MAC = IPv6Address("ff02::1").packed, bytes.fromhex("333300000001")
 _ETH_ARP, _ETH_IPV6, _ICMPV6 = 0x0806, 0x86DD, 58
 _ADVERTISEMENT, _OVERRIDE, _TARGET_MAC = 136, 0x2000_0000, 2
-# A neighbour discovery packet from beyond the link has a different hop limit.
+# RFC 4861 requires this hop limit: a packet from beyond the link has a lower one.
 _HOP_LIMIT = 255
 
 
 def frame(mac: str, address: str) -> bytes:
-    """Return the Ethernet frame that announces an address, without prefix length, at a MAC."""
+    """Return the Ethernet frame that announces an address (without prefix length) at a MAC."""
     own, parsed = bytes.fromhex(mac.replace(":", "")), ip_address(address)
     return _arp(own, parsed.packed) if parsed.version == 4 else _neighbour_advertisement(own, parsed.packed)
 

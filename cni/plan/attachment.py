@@ -1,4 +1,4 @@
-"""Decide what an ADD does, without doing it: which VFs, under which names, with which settings, at which rate."""
+"""Decide what an ADD does: which VFs it attaches, with which names, settings and rates."""
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -15,14 +15,14 @@ from mooring.nic.settings import SETTING_NAMES, VfSettings
 from mooring.records.ledger import LedgerEntry
 from mooring.records.pod_record import PodRecord
 
-# Multus' name for an attachment that the user has not named.
+# The name that Multus gives to an attachment that the user did not name.
 _OF_MULTUS = re.compile(r"net[0-9]+", re.ASCII)
 
 
 def record_to_apply(call: Call, conf: Conf, record: PodRecord | None) -> PodRecord | None:
-    """Return the record to apply, None for a pod without a request; raise CniError 100 if request and record disagree.
+    """Return the pod record to apply, None for a pod without a request; raise CniError 100 if the two disagree.
 
-    A request or an assignment without a record means that the CRI shim was bypassed: the pod must not start.
+    A request or an assignment without a record means that the kubelet bypassed the CRI shim: the pod must not start.
     """
     if record is None and not conf.asks_for_vfs:
         return None
@@ -51,7 +51,7 @@ def _check_same_assignment(annotations: Mapping[str, str], record: PodRecord, po
 
 
 def vfs_of_call(record: PodRecord, conf: Conf) -> tuple[AssignedVf, ...]:
-    """Return the VFs of this call: all, or those of its network where the configuration names one (Multus)."""
+    """Return the VFs of this call: those of the configuration's network (Multus), or all if it names none."""
     vfs = record.assignment.vfs
     return vfs if conf.network is None else tuple(vf for vf in vfs if vf.network == conf.network)
 
@@ -63,11 +63,12 @@ def interface_names(
     previous: Mapping[str, Any] | None,
     in_pod: Collection[str] = (),
 ) -> tuple[str, ...]:
-    """Name the interfaces: the user's names; else net1, net2, … chained, and CNI_IFNAME first as the main plugin.
+    """Return the names of the interfaces.
 
-    A name that the chain's result so far has is skipped, and so is one that an interface in the pod has: Multus returns
-    the cluster network's interface only, and has called its others net1, net2, …. VFs that are requested without a
-    netdev come last: their names are in the ledger only, and leave no gap between those in the pod.
+    A name is the user's, or the next free one of net1, net2, …. As the main plugin (``previous`` is None) CNI_IFNAME is
+    the first. Names in the chain's result so far, and names of interfaces in the pod, are not free: Multus passes only
+    the cluster network's interface on, and has named its others net1, net2, …. VFs that are requested without a netdev
+    are named last: their names are only in the ledger, and must not leave gaps between the names in the pod.
     """
     chained = previous is not None
     if not chained and not names.is_interface(ifname):
@@ -84,9 +85,9 @@ def interface_names(
 
 
 def check_names(record: PodRecord, vfs: Sequence[AssignedVf], conf: Conf, ifname: str) -> None:
-    """Raise CniError 100 where a delegate of Multus would take a name that Multus gives to another one.
+    """Raise CniError 100 if a VF would get a name that Multus gives to the delegate of another network.
 
-    Beside the delegate of another network, net1 and net2 are taken, and the second VF of ours would get one of them.
+    Multus names its delegates net1, net2, …, and the second unnamed VF of one delegate would get such a name.
     """
     unnamed = [vf for vf in vfs if vf.name is None and vf.netdev is not False]
     others = {vf.network for vf in record.assignment.vfs} - {conf.network}
@@ -110,13 +111,13 @@ NO_MAC = "00:00:00:00:00:00"
 def effective(
     wished: VfSettings, found: VfSettings, netdev_mac: str | None = None, link: names.LinkType = "ethernet"
 ) -> VfSettings:
-    """Return what to set: what the pod requests, and rate 0 if the VF has a rate that the pod does not request.
+    """Return the settings to set: those of the pod's request, and rate 0 for a rate that it does not request.
 
-    0 or false requests nothing of a NIC that does not support the setting: it cannot refuse what it lacks. Spoof check
-    limits a VF to its admin MAC: a VF without one gets its netdev's MAC, also where the check is on already and the
-    pod requests none, and a netdev with another MAC gets the admin MAC. An InfiniBand VF starts with the policy Down,
-    read as "disable" (mlx_to_net_policy in the kernel's drivers/infiniband/hw/mlx5/ib_virt.c). Its port would never
-    become active, so a pod gets "auto".
+    A request for 0 or false is dropped if the NIC does not support the setting. Spoof check limits a VF to its admin
+    MAC. If the pod requests the check, a netdev with another MAC gets the admin MAC. A VF without an admin MAC gets
+    that of its netdev, even if the check was already on and the pod does not request it. An InfiniBand VF starts with
+    the policy Down, read as "disable" (mlx_to_net_policy in the kernel's drivers/infiniband/hw/mlx5/ib_virt.c). Its
+    port would never become active, so it gets "auto".
     """
     if link == "infiniband" and wished.link_state is None and found.link_state == "disable":
         wished = replace(wished, link_state="auto")
@@ -136,9 +137,10 @@ def effective(
 def with_default_share(
     settings: VfSettings, found: VfSettings, link: names.LinkType, share_mbps: int
 ) -> tuple[VfSettings, bool]:
-    """Return the settings with the operator's share as min_tx_rate where the pod requests none, and whether it is so.
+    """Return the settings, with the operator's share as min_tx_rate if the pod requests none, and whether it applies.
 
-    A share never exceeds the pod's own cap: the kernel refuses such a pair (rtnl_set_vf_rate in net/core/rtnetlink.c).
+    ``share_mbps`` is in Mb/s. The share never exceeds the pod's own max_tx_rate: the kernel refuses such a pair
+    (rtnl_set_vf_rate in net/core/rtnetlink.c).
     """
     if not share_mbps or settings.min_tx_rate or found.min_tx_rate is None or link != "ethernet":
         return settings, False
@@ -157,7 +159,7 @@ def check_mtu(vf: AssignedVf, wanted: int | None, limit: int | None) -> None:
 
 
 def check_own_mtu(vf: AssignedVf, mtu: int | None, limit: int | None) -> None:
-    """Raise CniError 101 if the MTU that a VF's netdev has, and keeps, exceeds that of the VF's PF."""
+    """Raise CniError 101 if the present MTU of a VF's netdev, which it would keep, exceeds that of the VF's PF."""
     if mtu is not None and limit is not None and mtu > limit:
         what = f"vf {vf.vf} of pf {vf.pf!r}: its netdev has mtu {mtu}, which exceeds its pf's mtu of {limit}"
         advice = "the port drops longer frames: lower the VF's mtu, raise the PF's mtu, or set an mtu for the network"
@@ -165,9 +167,9 @@ def check_own_mtu(vf: AssignedVf, mtu: int | None, limit: int | None) -> None:
 
 
 def probed_mac(found: VfSettings, netdev_mac: str | None) -> str | None:
-    """Return the MAC from which a VF without a node GUID is to get one: its admin MAC, else its netdev's.
+    """Return the MAC from which a VF can get its missing node GUID: its admin MAC, or else that of its netdev.
 
-    None if it cannot have one: its PF does not report admin MACs, or its netdev has none.
+    Return None if the PF does not report admin MACs, or the VF has no MAC at all.
     """
     if found.mac is None:
         return None
@@ -175,10 +177,10 @@ def probed_mac(found: VfSettings, netdev_mac: str | None) -> str | None:
 
 
 def changes(wanted: VfSettings, found: VfSettings) -> VfSettings:
-    """Return those settings that a VF does not have yet: a NIC may refuse a value that is already set.
+    """Return the settings that a VF does not have yet; a NIC may refuse to set a value again.
 
-    The settings of one netlink attribute stay together; the half that the pod does not request is sent as 0. MAC and
-    GUID are always written. ice, i40e and bnxt report the VF's own MAC if none was set (ice_get_vf_cfg,
+    The settings of one netlink attribute stay together; one that the pod does not request is sent as 0. MAC and GUID
+    are always written. ice, i40e and bnxt report the VF's own MAC if none was set (ice_get_vf_cfg,
     i40e_ndo_get_vf_config, bnxt_get_vf_config), and a port GUID cannot be read.
     """
     kept: dict[str, object] = {}
@@ -191,39 +193,39 @@ def changes(wanted: VfSettings, found: VfSettings) -> VfSettings:
 
 
 def with_spoof_check(changed: VfSettings, wanted: VfSettings, found: VfSettings) -> VfSettings:
-    """Return the changes with spoof check where it is to be on, also where it reads so already.
+    """Return the changes, with spoof check added if it must be on, even if the PF reports it as on already.
 
-    It may read on and not be in force: after a setting that somebody's PF has refused (`mooring.nic.write_again`), and
-    on ixgbe after a VF was allowed a second MAC (ixgbe_set_vf_macvlan_msg).
+    The PF may report it as on although it is not in force: after a PF refused a setting (`mooring.nic.write_again`),
+    and on ixgbe after a VF got a second MAC (ixgbe_set_vf_macvlan_msg).
     """
     is_on = found.spoofchk if wanted.spoofchk is None else wanted.spoofchk
     return replace(changed, spoofchk=True) if is_on else changed
 
 
 def one_by_one(settings: VfSettings) -> list[VfSettings]:
-    """Split settings into one piece for each netlink attribute: the kernel does not report which one a NIC refuses."""
+    """Split settings by netlink attribute, to find the one that a NIC refuses; the kernel does not report which."""
     present = settings.to_fields()
     pieces = [{name: present[name] for name in attribute if name in present} for attribute in ATTRIBUTES]
     return [replace(VfSettings(), **piece) for piece in pieces if piece]  # type: ignore[arg-type]
 
 
 def refusal_text(vf: AssignedVf | LedgerEntry, settings: VfSettings, *refused: OSError) -> str:
-    """Describe what a NIC refuses: PF, VF, the setting, and the kernel's reason."""
+    """Return the error text for a refused setting: PF, VF, setting, and the kernel's reasons."""
     what = ", ".join(f"{name} {value}" for name, value in settings.to_fields().items())
     return f"pf {vf.pf!r} refuses {what} for vf {vf.vf}" + "".join(f": {symbol(reason)}" for reason in refused)
 
 
 def contradiction_text(vf: AssignedVf | LedgerEntry, wrong: Iterable[str]) -> str:
-    """Describe a NIC that accepts settings and then has others; ``wrong`` are the `differences`."""
+    """Return the error text for a PF that accepts settings but then reports others; ``wrong`` are the `differences`."""
     return f"pf {vf.pf!r} accepted the settings of vf {vf.vf}, but {'; '.join(wrong)}"
 
 
 def reserved_mbps(
     found: Mapping[int, VfSettings], wanted: Mapping[int, VfSettings], shares: Collection[int] = ()
 ) -> int:
-    """Return the sum of the min rates of a PF's VFs, once those that are wanted are set.
+    """Return the sum of the min rates of a PF's VFs in Mb/s, once the ``wanted`` settings are set.
 
-    ``shares`` are the VFs whose min is a default share, which reserves nothing.
+    ``shares`` are the VFs whose min rate is a default share, which reserves nothing.
     """
     after = {vf: settings.min_tx_rate or 0 for vf, settings in found.items()}
     after |= {vf: settings.min_tx_rate for vf, settings in wanted.items() if settings.min_tx_rate is not None}
@@ -240,7 +242,7 @@ def check_rates(
 ) -> None:
     """Raise CniError 101 if the min rates of a PF's VFs would exceed its line rate, in Mb/s.
 
-    ``beside`` are those of other PFs on the same cable, ``shares`` as in `reserved_mbps`.
+    ``beside`` is the sum of the min rates on other PFs of the same cable. ``shares`` is as in `reserved_mbps`.
     """
     if not any(settings.min_tx_rate for vf, settings in wanted.items() if vf not in shares):
         return
@@ -254,7 +256,7 @@ def check_rates(
 
 
 def differences(wanted: VfSettings, found: VfSettings) -> list[str]:
-    """Name each setting that does not read back as it was set."""
+    """Describe each setting that has another value than wanted."""
     return [
         f"{name} is {getattr(found, name)!r}, not {wish!r}"
         for name in SETTING_NAMES

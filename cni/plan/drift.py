@@ -1,8 +1,8 @@
-"""Return how a pod's VFs differ from what ADD set: the live state against ledger, record and the chain's result.
+"""Compare a pod's VFs with what ADD configured: the live state with the ledger, the record and the chain's result.
 
 Every difference is a text that names the VF and both values; an empty list means no differences. Source: CNI
-specification 1.1.0, section 2 (CHECK). The result lists what is expected of an interface, because a plugin after us in
-the chain may have changed it. The ledger holds what no result lists.
+specification 1.1.0, section 2 (CHECK). For an interface the result counts, because a later plugin in the chain may have
+changed it. The ledger has what no result lists.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,13 +16,13 @@ from mooring.nic.settings import VfSettings
 from mooring.records.ledger import LedgerEntry
 from mooring.records.rates_record import has_rates
 
-# Addresses as text, two digits a byte and colons between: 8 bytes, and the 20 of INFINIBAND_ALEN.
+# Lengths of addresses as text, with colons: a GUID of 8 bytes, and IPoIB's 20 bytes (INFINIBAND_ALEN).
 _GUID_CHARS, _IPOIB_CHARS = 23, 59
 
 
 @dataclass(frozen=True, slots=True)
 class Interface:
-    """A network interface as it is in a pod now; addresses with their prefix length."""
+    """The present state of a network interface in a pod; addresses have their prefix lengths."""
 
     mac: str
     mtu: int
@@ -34,8 +34,8 @@ class Interface:
 class LiveState:
     """The kernel's state of one VF.
 
-    ``reachable``: its namespace is still the one at its path; ``settings`` is None if the PF does not report it.
-    ``rdma``: its RDMA device is in the namespace (None: the VF cannot have one).
+    ``reachable``: the path in its entry still names its namespace. ``settings`` is None if the PF does not report the
+    VF. ``rdma``: its RDMA device is in the namespace; None if the device need not be there.
     """
 
     reachable: bool
@@ -47,9 +47,9 @@ class LiveState:
 def from_record(
     vfs: Sequence[AssignedVf], entries: Mapping[str, LedgerEntry], container: str, generation: int | None = None
 ) -> list[str]:
-    """Compare a pod's assignment with the VFs that the ledger records for its sandbox; ``entries`` by PCI address.
+    """Compare a pod's assignment with the ledger entries of its sandbox, which are by PCI address.
 
-    ``generation`` is that of its rates where they were changed since: ``vfs`` have those.
+    If the pod's rates changed after the assignment, ``vfs`` have the new rates, and ``generation`` is their generation.
     """
     texts = []
     for vf in vfs:
@@ -71,7 +71,7 @@ def from_record(
 
 
 def pending_rates(entry: LedgerEntry, rates: VfRates, generation: int) -> list[str]:
-    """Return what a VF still has of an earlier generation of its pod's rates; empty if it has this one's."""
+    """Describe the rates of an earlier generation that a VF still has; empty if it has the rates of this one."""
     if has_rates(entry, rates):
         return []
     low, high = entry.reserved_mbps, entry.set.max_tx_rate or 0
@@ -82,13 +82,13 @@ def pending_rates(entry: LedgerEntry, rates: VfRates, generation: int) -> list[s
 
 
 def _wished(vf: AssignedVf) -> VfSettings:
-    """Return the requested settings that ADD must have set; 0 and false may be a NIC's defaults."""
+    """Return the requested settings that ADD must have set, without 0 and false, which may be a NIC's defaults."""
     unset = {name: None for name, value in vf.settings.to_fields().items() if not value}
     return replace(vf.settings, **unset)
 
 
 def from_kernel(entry: LedgerEntry, found: LiveState, mtu: int | None, listed: Mapping[str, Any]) -> list[str]:
-    """Compare one VF with its entry, the MTU of its network (None: as found), and its interface in the result."""
+    """Compare one VF with its entry, the MTU of its network (None: unchanged), and its interface in the result."""
     texts = [] if entry.phase == "held" else [f"its ledger entry has phase {entry.phase!r}, not 'held'"]
     if entry.in_doubt:
         texts.append(f"pf {entry.pf!r} refused one of its settings, so the reported settings may not be in force")
@@ -110,16 +110,16 @@ def from_kernel(entry: LedgerEntry, found: LiveState, mtu: int | None, listed: M
 
 
 def _recorded_address(entry: LedgerEntry) -> str | None:
-    """Return the hardware address that a pod's interface has by the ledger: of IPoIB the GUID, where one was set."""
+    """Return the expected hardware address: the recorded MAC, or for IPoIB the GUID, or else the original address."""
     found = entry.original.netdev_mac
     is_ipoib = found is not None and len(found) == _IPOIB_CHARS
     return (entry.set.guid if is_ipoib else entry.set.mac) or found
 
 
 def _lasting(address: str) -> str:
-    """Return what lasts of a hardware address: of IPoIB's 20 bytes the GUID, the last 8; a MAC as it is.
+    """Return the constant part of a hardware address: a whole MAC, or the GUID in the last 8 of IPoIB's 20 bytes.
 
-    Before it are flags and the number of a queue pair, another one whenever the netdev is made
+    IPoIB's other bytes change. They are flags, the number of a queue pair, which is new whenever the netdev is created
     (ipoib_dev_init_default in drivers/infiniband/ulp/ipoib/ipoib_main.c), and the port's prefix, which the subnet
     manager may change (ipoib_dev_addr_changed_valid in ipoib_ib.c).
     """
@@ -141,9 +141,9 @@ def _from_interface(
 
 
 def from_result(entry: LedgerEntry, previous: Mapping[str, Any], netns: str) -> tuple[Mapping[str, Any], list[str]]:
-    """Return a VF's interface as the result lists it (empty: not listed), and what the result lacks of it.
+    """Return a VF's interface in the result (empty if it is not listed), and descriptions of what the result lacks.
 
-    A VF that is no interface in its pod is in no result.
+    A VF without an interface in its pod is in no result.
     """
     if not entry.has_interface:
         return {}, []

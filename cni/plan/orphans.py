@@ -1,17 +1,17 @@
 """Decide which ledger entries are orphans, and why: values in, values out.
 
-An entry is an orphan when its sandbox cannot be alive any more. The rules, first match wins:
+An entry is an orphan if its sandbox cannot be alive any more. The first rule that matches counts:
 
-    other_boot    of another boot: its namespaces and processes ended with that boot
-    killed_add    `taking`, and the VF's lock is free (the caller checks that): its ADD died
-    not_returned  `returning`: a release began and did not finish
-    netns_gone    the namespace that the VF was given to is gone, and the VF is back on the host
-    record_gone   the shim has removed the pod's record: no sandbox of that pod was listed for ten minutes
+    other_boot    the entry is from an earlier boot: its namespaces and processes ended with that boot
+    killed_add    the entry is `taking`, and the VF's lock is free (the caller checks that): its ADD was killed
+    not_returned  the entry is `returning`: a release began and did not finish
+    netns_gone    the namespace that got the VF is gone, and the VF is back on the host
+    record_gone   the shim removed the pod's record: the runtime listed no sandbox of that pod for ten minutes
 
-If a VF is neither back on the host nor reachable by its namespace's path, a process keeps the namespace, or the pod has
-moved the VF to another one. Such a VF is not taken away. Exceptions are an entry of another boot, one whose container
-the runtime has deleted (``deleted``), and one whose pod record is gone: then `cni.vf.detach.move_out` binds its driver
-again.
+If a VF is neither on the host nor reachable by the path of its namespace, a process keeps the namespace, or the pod
+moved the VF to another one. Such a VF stays there, with three exceptions: the entry is from an earlier boot, the
+runtime has deleted its container (``deleted``), or its pod record is gone. Then `cni.vf.detach.move_out` rebinds its
+driver.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -28,12 +28,13 @@ REASONS: Mapping[Reason, str] = {
     "netns_gone": "its network namespace is gone",
     "record_gone": "its pod's record is gone",
 }
-# The place of a VF: its namespace is still at its entry's path; that is gone and the VF is on the host; neither.
+# Where a VF is: "pod", if its entry's path still names its namespace; "host", if not and the VF is on the host; or
+# "away", neither.
 Place = Literal["pod", "host", "away"]
-# One pass that finds no record proves little; two passes this far apart suffice. In seconds; with a pass every 10 s an
-# orphan is repaired within 30.
+# Seconds for which a record must be missing: one pass without it proves little. With a pass every 10 s an orphan is
+# repaired within 30 s.
 UNRECORDED_S = 10.0
-# Retry freeing a VF by force after 20 s, 40 s, …: each try takes the VF's driver away from programs that read it.
+# Seconds between attempts that rebind a VF's driver, because each disturbs the programs that read the device.
 FIRST_BACKOFF_S, MAX_BACKOFF_S = 20.0, 600.0
 
 
@@ -42,14 +43,14 @@ Orphan = tuple[LedgerEntry, Reason]
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """For how many seconds a VF that could not be freed is not tried again, and until when (monotonic)."""
+    """How long a VF that could not be released is not tried again, in seconds, and until when (monotonic seconds)."""
 
     seconds: float
     until: float
 
 
 def next_backoff(backoff: Backoff | None, now: float) -> Backoff:
-    """Return the backoff after one more failed try: twice the last one, up to a limit."""
+    """Return the backoff after another failed attempt: twice the last one, up to MAX_BACKOFF_S."""
     seconds = FIRST_BACKOFF_S if backoff is None else min(2 * backoff.seconds, MAX_BACKOFF_S)
     return Backoff(seconds, now + seconds)
 
@@ -60,7 +61,10 @@ def is_due(backoff: Backoff | None, now: float) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class OrphanScan:
-    """The orphans among the entries, and since when (monotonic seconds) each ``(pci, container)`` has no record."""
+    """The orphans of one pass, and the entries without a pod record.
+
+    ``unrecorded`` has, by ``(pci, container)``, the time (monotonic seconds) since which an entry has no record.
+    """
 
     orphans: Sequence[Orphan]
     unrecorded: Mapping[tuple[str, str], float]
@@ -75,9 +79,9 @@ def find_orphans(
 ) -> OrphanScan:
     """Find the orphans of one pass.
 
-    ``entries`` are by PCI address; ``unrecorded`` is what the previous pass returned. ``records`` holds the uids that
-    have a pod record, readable or not. It is None if even the folder of records is missing, which proves nothing about
-    pods.
+    ``entries`` are by PCI address; ``unrecorded`` is from the previous pass; ``now`` is in monotonic seconds.
+    ``records`` has the uids of pods with a record, readable or not. It is None if the folder of records is missing,
+    which proves nothing about pods.
     """
     since = {
         (pci, entry.container): unrecorded.get((pci, entry.container), now)

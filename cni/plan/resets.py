@@ -1,10 +1,10 @@
-"""Tell what a PF has forgotten of a held VF's settings from what somebody has changed.
+"""Distinguish the settings of a held VF that its PF lost from those that another program changed.
 
-A reload of mlx5's driver or a firmware reset forgets rates and link state of all VFs while pods hold them
+A reload of mlx5's driver or a firmware reset loses the rates and the link state of all VFs while pods hold them
 (mlx5_esw_qos_vport_disable clears vport->qos, esw_legacy_enable sets every link state to AUTO; in
-drivers/net/ethernet/mellanox/mlx5/core/esw of Linux 6.12). What was forgotten reads as on
-a VF just made. Any other value was set by somebody, and is left: a person may limit a VF for an hour. On InfiniBand the
-driver sets link state and GUIDs again by itself (sriov_restore_guids in mlx5/core/sriov.c).
+drivers/net/ethernet/mellanox/mlx5/core/esw of Linux 6.12). A lost setting reads as on a new VF. Any other value was set
+by a person or a program, and is kept: a person may limit a VF for an hour. On InfiniBand the driver restores link state
+and GUIDs by itself (sriov_restore_guids in mlx5/core/sriov.c).
 """
 
 from dataclasses import replace
@@ -13,15 +13,15 @@ from cni.plan.attachment import ATTRIBUTES, NO_MAC, differences
 from mooring.nic.settings import VfSettings
 from mooring.records.ledger import LedgerEntry
 
-# A VF just made, as drivers of Ethernet PFs report it.
+# A new VF, as the drivers of Ethernet PFs report it.
 _FRESH = VfSettings(0, 0, NO_MAC, 0, 0, trust=False, spoofchk=False, link_state="auto")
 
 
 def expected(entry: LedgerEntry) -> VfSettings:
-    """Return the settings that a held VF has: what the pod's ADD set, and the link state that it found.
+    """Return the settings that a held VF must have: those that ADD set, and the link state that ADD found.
 
-    A link state that `init` or a person gave the VF is lost with a reload as one that the pod requested. On InfiniBand,
-    where VFs have no MAC, the driver keeps it.
+    A reload also loses a link state that `init` or a person set. On InfiniBand, where VFs have no MAC, the driver keeps
+    the link state.
     """
     before = entry.original.settings
     if entry.set.link_state is not None or before.mac is None:
@@ -30,9 +30,9 @@ def expected(entry: LedgerEntry) -> VfSettings:
 
 
 def forgotten(wanted: VfSettings, found: VfSettings) -> VfSettings:
-    """Return the settings to set again: those of each netlink attribute that reads as a fresh VF's, and is not wanted.
+    """Return the lost settings: those of each netlink attribute that reads as on a new VF but should not.
 
-    An attribute of which one half was set by somebody is left whole.
+    If only one setting of an attribute reads so, somebody else set the attribute, and it is not returned.
     """
     again: dict[str, object] = {}
     for attribute in ATTRIBUTES:
@@ -47,7 +47,7 @@ def forgotten(wanted: VfSettings, found: VfSettings) -> VfSettings:
 
 
 def changed(wanted: VfSettings, found: VfSettings) -> list[str]:
-    """Name each setting that somebody has changed: it differs and was not forgotten."""
+    """Describe each setting that differs from ``wanted`` and was not lost: another program changed it."""
     lost = forgotten(wanted, found).to_fields()
     left = {name: value for name, value in wanted.to_fields().items() if name not in lost}
     return differences(replace(VfSettings(), **left), found)  # type: ignore[arg-type]

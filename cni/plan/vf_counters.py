@@ -1,13 +1,13 @@
-"""The counters of held VFs as a page of Prometheus: values in, text out.
+"""Format the counters of held VFs as a Prometheus page: values in, text out.
 
-A family is one metric's name. What the SR-IOV metrics exporter serves has the exporter's names and labels
-(k8snetworkplumbingwg/sriov-network-metrics-exporter: collectors/sriovdev.go, sriovdev_readers.go, pod_dev_link.go), so
-that its queries hold. They are untyped here: a counter's name would end in ``_total``. The labels ``pod``,
-``namespace``, ``interface`` and ``network`` (the rail) are ours, on every sample.
+A family is one metric. Metrics that the SR-IOV metrics exporter also serves have its names and labels, so that queries
+for it still work (k8snetworkplumbingwg/sriov-network-metrics-exporter: collectors/sriovdev.go, sriovdev_readers.go,
+pod_dev_link.go). They are untyped here, because the name of a counter would have to end in ``_total``. Mooring adds the
+labels ``pod``, ``namespace``, ``interface`` and ``network`` (the rail) to every sample.
 
-What bounds a page: `MOST_VFS` VFs, `MOST_COUNTERS` files of one folder of the kernel's, at most `MOST_PORTS` ports of a
-device. No label's value is one that a pod could choose at run time: pod and namespace are the pod record's, the
-interface's name is the ledger's, and the counters' names are the driver's.
+The size of a page is limited: `MOST_VFS` VFs, `MOST_COUNTERS` files of one folder, `MOST_PORTS` ports of a device. A
+pod cannot choose the value of any label at run time: pod and namespace come from the pod record, the interface's name
+from the ledger, and the counters' names from the driver.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -21,7 +21,7 @@ MOST_VFS, MOST_COUNTERS, MOST_PORTS = 512, 64, 4
 # mlx5 divides what its firmware counts (pma_cnt_ext_assign in drivers/infiniband/hw/mlx5/mad.c).
 _OCTETS = 4
 _COMMON = ("pod", "namespace", "interface", "network", "pf", "vf", "pciAddr", "numa_node")
-# The PF's counters of a VF, as `cni.kernel.counters.vf_statistics` names them.
+# The PF's counters of a VF, by the names of `cni.kernel.counters.vf_statistics`.
 FROM_PF = (
     "rx_bytes",
     "tx_bytes",
@@ -32,7 +32,7 @@ FROM_PF = (
     "rx_broadcast",
     "rx_multicast",
 )
-# Of a netdev's statistics; the other files there are details of errors.
+# Statistics of a netdev; the other files in sysfs give details of errors.
 FROM_NETDEV = (
     "rx_bytes",
     "tx_bytes",
@@ -43,7 +43,7 @@ FROM_NETDEV = (
     "rx_errors",
     "tx_errors",
 )
-# Counters of a port that have a name of their own here, and how many of the metric's unit one of them is.
+# Port counters that have metrics of their own: the metric's name, and its units in one unit of the counter.
 _OF_TRAFFIC = {
     "port_rcv_data": ("rx_bytes", _OCTETS),
     "port_xmit_data": ("tx_bytes", _OCTETS),
@@ -58,7 +58,7 @@ _Counts = Mapping[str, int]
 
 @dataclass(frozen=True, slots=True)
 class HeldVf:
-    """A VF that a pod holds: what its samples are labelled with. ``numa`` is empty where the host does not tell it."""
+    """The labels for the samples of a VF that a pod holds; ``numa`` is empty if the host does not report it."""
 
     pod: str
     interface: str
@@ -71,7 +71,7 @@ class HeldVf:
 
 @dataclass(frozen=True, slots=True)
 class VfCounters:
-    """The counters of one VF: from its PF, of its netdev, and by port those of its RDMA device."""
+    """The counters of one VF: from its PF, its netdev, and each port of its RDMA device."""
 
     pf: _Counts = field(default_factory=dict, hash=False)
     netdev: _Counts = field(default_factory=dict, hash=False)
@@ -81,7 +81,7 @@ class VfCounters:
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """One metric: its help, its type for Prometheus, and its labels beside those that all have."""
+    """One metric: its help text, its Prometheus type, and its labels beside the common ones."""
 
     help: str
     kind: Literal["counter", "gauge", "untyped"]
@@ -90,7 +90,7 @@ class Family:
 
 FAMILIES: Mapping[str, Family] = {
     _DEVICE: Family("1 for each VF that a pod holds.", "gauge", ("dev_type", "container")),
-    **{f"{_PF}{name}": Family(f"{name} of a VF, as its PF counts them.", "untyped") for name in FROM_PF},
+    **{f"{_PF}{name}": Family(f"{name} of a VF, counted by its PF.", "untyped") for name in FROM_PF},
     **{
         f"{_NETDEV}{name}_total": Family(f"{name} of a VF's netdev, without RDMA traffic.", "counter")
         for name in FROM_NETDEV
@@ -99,9 +99,9 @@ FAMILIES: Mapping[str, Family] = {
         f"{_RDMA}{name}_total": Family(f"{name} of a VF's RDMA device ({counter}).", "counter", ("port",))
         for counter, (name, _) in _OF_TRAFFIC.items()
     },
-    _PORT_COUNTER: Family("The other counters of the device's port, in the kernel's units.", "untyped",
+    _PORT_COUNTER: Family("Other counters of the RDMA device's port, in the kernel's units.", "untyped",
                           ("port", "counter")),
-    _HW_COUNTER: Family("The driver's counters of the device's port, in the driver's units.", "untyped",
+    _HW_COUNTER: Family("Driver counters of the RDMA device's port, in the driver's units.", "untyped",
                         ("port", "counter")),
 }  # fmt: skip
 
@@ -133,8 +133,8 @@ def _common_labels(vf: HeldVf) -> Iterable[tuple[str, str]]:
 
 
 def _samples(counters: VfCounters) -> Iterator[tuple[str, str, int]]:
-    """Yield the metric, the further labels as text, and the value of each sample of one VF."""
-    # One sample a VF and no container's name: queries join with it by the PCI address, which must then be unique.
+    """Yield metric, additional labels as text, and value for each sample of one VF."""
+    # One sample for each VF, without a container name: queries join by the PCI address, which must be unique.
     yield _DEVICE, f',dev_type="{RIT_VFS}",container=""', 1
     yield from ((f"{_PF}{name}", "", counters.pf[name]) for name in FROM_PF if name in counters.pf)
     yield from (
@@ -156,5 +156,5 @@ def _port_sample(port: str, counter: str, value: int) -> tuple[str, str, int]:
 
 
 def escaped(value: str) -> str:
-    """Return a label's value as the text format has it between its quotation marks."""
+    """Escape the value of a label for the Prometheus text format."""
     return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

@@ -10,7 +10,7 @@ from mooring.annotations.assignment import AssignedVf
 def check_capabilities(call: Call, conf: Conf, vfs: Sequence[AssignedVf]) -> None:
     """Raise CniError 100 for a MAC that was not assigned, 7 or 100 for addresses that cannot be one interface's.
 
-    The capabilities apply to a call's first VF; the others have names of our own.
+    The capabilities apply to the first VF of a call. Mooring names the interfaces of the others.
     """
     if conf.mac is not None and conf.mac != vfs[0].settings.mac:
         assigned = f"has {vfs[0].settings.mac!r}" if vfs[0].settings.mac is not None else "has none"

@@ -1,8 +1,8 @@
-"""The plugin's configuration: which folders, which IPAM, and the runtime's data about the pod.
+"""Read the plugin's configuration: its folders, its IPAM, and the runtime's data about the pod.
 
-Takes the JSON object from standard input, returns a `Conf`; raises CniError code 7 naming the field. A field that is
-neither ours nor the specification's is an error: a misspelt one would be a setting that is silently absent. Only DEL
-reads no more than it needs: a pod must be removable although its configuration has become invalid since.
+`read_conf` takes the JSON object from standard input and returns a `Conf`; it raises CniError 7 that names the field.
+An unknown field is an error, because a misspelt setting would otherwise be ignored silently. DEL reads only the fields
+that it needs: a pod must be removable even if its configuration has become invalid.
 """
 
 import re
@@ -34,9 +34,9 @@ _THEIRS = (
     *("cniVersion", "cniVersions", "name", "type", "capabilities", "runtimeConfig", "prevResult", "args", "dns"),
     *("ipMasq", "disableCheck", "disableGC", "loadOnlyInlinedPlugins", "deviceID", "pciBusID"),
 )
-# Networks of one configuration, and the routes of all of them.
+# Limits of one configuration: its networks, and the routes of all its networks.
 _MOST_NETWORKS, _MOST_ROUTES = 1024, 4096
-# The specification's characters, and a file name's length: IPAM plugins keep a folder for each network's name.
+# The characters that the specification allows, at most as long as a file name: IPAM plugins keep a folder by this name.
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,254}", re.ASCII)
 _DEFAULT_HOLD_S = 5.0
 _LONGEST_HOLD_S = 60.0
@@ -46,11 +46,11 @@ _LONGEST_HOLD_S = 60.0
 class Conf:
     """One call's configuration.
 
-    ``ipam`` is None if VFs get no addresses; ``hold_s``: how long to wait for a held VF. ``mac`` and ``ips`` are what
-    the runtime requests for this attachment. ``valid`` holds the attachments that GC is to leave, None if the runtime
-    names none. ``ipam_files`` are this node's own files that name its IPAM plugins; None where the node has no
-    configuration of its own, and any may be named. ``sends_annotations``: the runtime passes the pod's annotations.
-    ``wrong`` is what makes the rest of a configuration unusable: only a call that gives VFs fails by it.
+    ``ipam`` is None if VFs get no addresses. ``hold_s`` is how long ADD waits for a held VF, in seconds. ``mac`` and
+    ``ips`` are the runtime's requests for this attachment. ``valid`` has the attachments that GC must keep, None if the
+    runtime passes no list. ``ipam_files`` are this node's own files that name its IPAM plugins; None on a node without
+    a configuration file, where a call may name any plugin. ``sends_annotations``: the runtime passes the pod's
+    annotations. ``wrong`` is the error that makes the rest of the configuration unusable; it fails only calls with VFs.
     """
 
     name: str
@@ -79,21 +79,21 @@ class Conf:
 
     @property
     def asks_for_vfs(self) -> bool:
-        """Whether the pod's annotations have a request for VFs, or an assignment; none may be known."""
+        """Whether the pod's annotations have a request for VFs or an assignment; False without annotations."""
         return asks_for_vfs(self.annotations) or ASSIGNMENT in self.annotations
 
     def check(self) -> None:
-        """Raise what is wrong with the configuration, before VFs are given by it."""
+        """Raise the error in the configuration, if there is one; called before VFs are attached."""
         if self.wrong is not None:
             raise self.wrong
 
     def network_of(self, network: str) -> NetworkConf:
-        """Return what a network's VFs get: its own under ``networks``, with the common IPAM where it names none."""
+        """Return the settings for the VFs of a network, from ``networks``, with the common IPAM as the default."""
         own = self.networks.get(network, NetworkConf())
         return own if own.ipam is not None else replace(own, ipam=self.ipam)
 
     def every_ipam(self) -> dict[str, Mapping[str, Any]]:
-        """Return each IPAM configuration that some network's VFs may have, once, by its first field."""
+        """Return every distinct IPAM configuration, by the first field that has it."""
         named = {"ipam": self.ipam, **{f"networks.{name}.ipam": each.ipam for name, each in self.networks.items()}}
         found: dict[str, Mapping[str, Any]] = {}
         for name, ipam in named.items():
@@ -102,9 +102,9 @@ class Conf:
         return found
 
     def delegated(self, ipam: Mapping[str, Any]) -> dict[str, object]:
-        """Return the configuration to call an IPAM plugin with: of version 1.0.0 at most, which these plugins support.
+        """Return the configuration for a call of an IPAM plugin, in version 1.0.0 at most, which these plugins support.
 
-        Requested addresses are passed in both places where static and host-local read them.
+        It has the requested addresses in both places where the plugins static and host-local read them.
         """
         conf: dict[str, object] = {"cniVersion": min(self.version, "1.0.0"), "name": self.name, "ipam": dict(ipam)}
         asked = {"runtimeConfig": {"ips": list(self.ips)}, "args": {"cni": {"ips": list(self.ips)}}}
@@ -112,7 +112,7 @@ class Conf:
 
 
 def read_conf(call: Call, raw: Mapping[str, object], version: str) -> Conf:
-    """Check a call's configuration (``raw``: with the node's own defaults); raise CniError code 7."""
+    """Check and return the configuration of a call; ``raw`` includes the node's defaults. Raise CniError 7."""
     conf = _read_places(raw, version)
     if call.command == "DEL":
         return conf
@@ -145,12 +145,12 @@ def read_conf(call: Call, raw: Mapping[str, object], version: str) -> Conf:
 
 
 def read_plain_conf(raw: Mapping[str, object], version: str, wrong: CniError) -> Conf:
-    """Read of a configuration that is wrong what a call for a pod without VFs needs; raise CniError code 7."""
+    """Read the part of an invalid configuration that a pod without VFs needs; raise CniError 7."""
     return replace(_with_pod(_read_places(raw, version), raw, version), wrong=wrong)
 
 
 def _with_pod(conf: Conf, raw: Mapping[str, object], version: str) -> Conf:
-    """Read what a configuration has of the pod, and of the chain's result so far."""
+    """Add the pod's annotations and the chain's result so far to a configuration."""
     return replace(
         conf,
         annotations=_annotations(raw),
@@ -160,13 +160,13 @@ def _with_pod(conf: Conf, raw: Mapping[str, object], version: str) -> Conf:
 
 
 def sends_annotations(raw: Mapping[str, object]) -> bool:
-    """Return whether a configuration asks the runtime for the pod's annotations, which then come with every ADD."""
+    """Return whether the configuration requests the pod's annotations; the runtime then passes them to every ADD."""
     capabilities = raw.get("capabilities")
     return isinstance(capabilities, dict) and capabilities.get(_ANNOTATIONS) is True
 
 
 def _hold_to_bounds(networks: Mapping[str, object]) -> None:
-    """Refuse more networks and routes than anybody has: a tenant may write them, and others' calls wait meanwhile."""
+    """Refuse too many networks or routes: a tenant may write them, and reading them delays other pods' calls."""
     routes = [network.get("routes") for network in networks.values() if isinstance(network, dict)]
     listed = sum(len(each) for each in routes if isinstance(each, list))
     for what, count, most in (("networks", len(networks), _MOST_NETWORKS), ("routes", listed, _MOST_ROUTES)):
@@ -187,7 +187,7 @@ def _read_places(raw: Mapping[str, object], version: str) -> Conf:
 
 
 def _annotations(raw: Mapping[str, object]) -> Mapping[str, str]:
-    """Return the pod's annotations; the runtime sends null for a pod that has none."""
+    """Return the pod's annotations; the runtime sends null for a pod without annotations."""
     given = fields.optional_mapping(raw, "runtimeConfig").get(_ANNOTATIONS)
     if given is None:
         return {}
@@ -198,7 +198,7 @@ def _annotations(raw: Mapping[str, object]) -> Mapping[str, str]:
 
 
 def _mac(raw: Mapping[str, object], call: Call) -> str | None:
-    """Return the address that the runtime requests: the capability, else Multus' older way, an argument."""
+    """Return the MAC that the runtime requests, by the capability or by the older CNI argument of Multus."""
     value = fields.optional_mapping(raw, "runtimeConfig").get("mac") or call.args.get("MAC") or None
     if value is None:
         return None
@@ -219,7 +219,7 @@ def _ips(raw: Mapping[str, object]) -> tuple[str, ...]:
 
 
 def _valid(raw: Mapping[str, object]) -> frozenset[tuple[str, str]] | None:
-    """Return the attachments that GC leaves, by container and CNI_IFNAME; libcni also sends an older key."""
+    """Return the attachments that GC must keep, as (container, CNI_IFNAME); libcni also sends an older field."""
     name = next((name for name in _ATTACHMENTS if name in raw), None)
     if name is None:
         return None

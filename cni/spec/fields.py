@@ -1,4 +1,4 @@
-"""Read the fields of a network configuration, each checked once; raise CniError code 7 naming the field."""
+"""Read and check fields of a network configuration; each function raises CniError 7 that names the field."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
@@ -16,7 +16,7 @@ def text(raw: Mapping[str, object], name: str, default: str) -> str:
 
 
 def folder(raw: Mapping[str, object], name: str, default: str) -> str:
-    """Read an absolute path that has no ``..`` in it."""
+    """Read an absolute path without ``..``."""
     value = text(raw, name, default)
     if not value.startswith("/") or "/../" in f"{value}/" or "\0" in value:
         refuse(name, f": {value[:80]!r} is not an absolute path")
@@ -40,19 +40,19 @@ def mapping(value: object, name: str) -> Mapping[str, Any]:
 
 
 def optional_mapping(raw: Mapping[str, object], name: str) -> Mapping[str, Any]:
-    """Read an object; null and absent are an empty one."""
+    """Read an object; null or a missing field is an empty object."""
     return mapping(raw[name], name) if raw.get(name) is not None else {}
 
 
 def mappings(value: object, name: str) -> Sequence[Mapping[str, Any]]:
-    """Read a list of objects; null and absent are an empty one."""
+    """Read a list of objects; null is an empty list."""
     if not isinstance(value, list | None):
         refuse(name, " is not a list")
     return [mapping(each, f"{name}[{index}]") for index, each in enumerate(value or ())]
 
 
 def strings(value: object, name: str) -> tuple[str, ...]:
-    """Read a list of strings; null and absent are an empty one."""
+    """Read a list of strings; null is an empty list."""
     if not isinstance(value, list | None) or not all(isinstance(each, str) for each in value or ()):
         refuse(name, " is not a list of strings")
     return tuple(value or ())

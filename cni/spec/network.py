@@ -1,4 +1,4 @@
-"""What the VFs of one network get: which IPAM, which routes, which MTU; one entry under ``networks``."""
+"""Read one entry of ``networks``: the IPAM, the routes and the MTU for the VFs of a network."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -13,13 +13,17 @@ from mooring.parsing import dump
 _FIELDS = ("ipam", "routes", "mtu")
 # The kernel's ETH_MIN_MTU and IP_MAX_MTU.
 _LEAST_MTU, _MOST_MTU = 68, 65535
-# Characters of JSON: a quarter of what a ledger entry may have, and far more than plugins ask for.
+# Characters of JSON: a quarter of the limit of a ledger entry, and far more than plugins need.
 _MOST_IPAM = 65_536
 
 
 @dataclass(frozen=True, slots=True)
 class NetworkConf:
-    """What a network's VFs get: addresses (``ipam`` None: none), routes beyond IPAM's, an MTU (None: as found)."""
+    """The settings for the VFs of a network.
+
+    ``ipam`` is None for VFs without addresses, ``routes`` are added to those of IPAM, ``mtu`` is None to keep the
+    present MTU.
+    """
 
     ipam: Mapping[str, Any] | None = field(default=None, hash=False)
     routes: tuple[Route, ...] = ()
@@ -41,9 +45,9 @@ def read_network(value: object, name: str) -> NetworkConf:
 
 
 def read_ipam(value: object, name: str) -> Mapping[str, Any] | None:
-    """Read an IPAM configuration: its plugin's name must stay inside the folders of CNI_PATH.
+    """Read an IPAM configuration; the plugin's name must not lead out of the folders of CNI_PATH.
 
-    A tenant may write it (a NetworkAttachmentDefinition), and the ledger entry of each VF has it.
+    A tenant may write the configuration (NetworkAttachmentDefinition), and the ledger entry of each VF stores it.
     """
     if value is None or value == {}:
         return None

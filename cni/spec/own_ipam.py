@@ -1,9 +1,9 @@
-"""Which IPAM configurations a call may bring: those that the node's own files name, with addresses of its own choice.
+"""Decide which IPAM configurations a call may use: those in the node's own files, with any addresses.
 
 Under Multus a tenant writes the configuration (NetworkAttachmentDefinition), and the IPAM plugin runs as root with it.
-Nothing in such a text shows who wrote it. So each call is compared with the files that only root can write, also that
-of the node's own chain, which is made from them. The plugin's type and every field that is not an address must be
-theirs: ``dataDir``, ``resolvConf``, ``kubeconfig``, ``daemonSocketPath``, ``log_file``, whatever a plugin reads.
+The configuration does not show who wrote it. So every call is compared with files that only root can write, including
+calls of the node's own chain, which is made from these files. The plugin's type and every field that is not an address
+must be as in the files: ``dataDir``, ``resolvConf``, ``kubeconfig``, ``daemonSocketPath``, ``log_file``, and so on.
 """
 
 import re
@@ -15,30 +15,30 @@ from typing import Any
 from cni.spec import fields
 from cni.spec.skel import PLUGIN
 
-# Fields with addresses and nothing else: those of host-local, static and whereabouts.
+# The fields of host-local, static and whereabouts that contain only addresses.
 _ADDRESSES = frozenset(
     (
         *("subnet", "rangeStart", "rangeEnd", "gateway", "ranges", "routes", "addresses", "dns"),
         *("range", "range_start", "range_end", "exclude", "ipRanges"),
     )
 )
-# A name server's domain or option; no path, and nothing that means another folder.
+# A domain or option of a name server: never a path.
 _WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,252}", re.ASCII)
 _FILES = "/etc/mooring/cni.json or a chain in /etc/cni/net.d of this node configures for mooring-cni"
 
 
 @dataclass(frozen=True, slots=True)
 class OwnIpam:
-    """What the node's own files name: IPAM configurations, and the names of the networks that are configured there."""
+    """The contents of the node's own files: IPAM configurations, and the names of the networks configured there."""
 
     ipams: Sequence[Mapping[str, Any]] = ()
     networks: frozenset[str] = field(default_factory=frozenset)
 
     def refuse_others(self, ipam: Mapping[str, Any], name: str, network: str) -> None:
-        """Raise CniError code 7 for an IPAM configuration that is none of the node's own; ``name`` is its field.
+        """Raise CniError 7 if an IPAM configuration is not one of the node's own; ``name`` is its field.
 
-        ``network`` is the call's network, by which plugins keep what they have given: not the one of the pods' own
-        addresses, unless the configuration is the node's as it stands.
+        IPAM plugins store addresses by ``network``, the network of the call. Only a configuration that is exactly one
+        of the node's may use the name of one of the node's own networks, such as that of the pods' main addresses.
         """
         if ipam in self.ipams:
             return
@@ -54,7 +54,7 @@ class OwnIpam:
 
 
 def _foreign(ipam: Mapping[str, Any], own: Mapping[str, Any]) -> str | None:
-    """Return the first field that is neither the node's own nor an address; None without one."""
+    """Return the first field that differs from the node's own and is not an address; None if there is none."""
     return next(
         (
             key
@@ -74,7 +74,7 @@ def _has_addresses_only(value: object) -> bool:
 
 
 def _is_address(value: str) -> bool:
-    """Return whether a text is an address, a network, or a range of whereabouts: 10.0.0.9-10.0.0.20/24."""
+    """Return whether a text is an address, a network, or a range as whereabouts writes it: 10.0.0.9-10.0.0.20/24."""
     first, dash, last = value.partition("-")
     try:
         if dash:
@@ -86,7 +86,7 @@ def _is_address(value: str) -> bool:
 
 
 def ipams_of(document: object) -> Iterator[Mapping[str, Any]]:
-    """Yield the IPAM configurations of a plugin's entry: its own, and those of its networks."""
+    """Yield the IPAM configurations of a plugin's entry: the common one, and those of its networks."""
     if not isinstance(document, dict):
         return
     networks = document.get("networks")
@@ -98,7 +98,7 @@ def ipams_of(document: object) -> Iterator[Mapping[str, Any]]:
 
 
 def entries_of(document: object) -> Iterable[object]:
-    """Return the entries of mooring-cni in a network configuration: a list of plugins, or one alone."""
+    """Return the entries of mooring-cni in a network configuration, which has a list of plugins or is a single one."""
     if not isinstance(document, dict):
         return ()
     plugins = document.get("plugins", [document])

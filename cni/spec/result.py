@@ -1,4 +1,4 @@
-"""The result of ADD: the chain's result so far, followed by our interfaces with their addresses.
+"""Build the result of ADD: the chain's result so far, then Mooring's interfaces with their addresses.
 
 Source: CNI specification 1.1.0, section 5 (ADD success); results have ``mtu`` since 1.1.0.
 """
@@ -10,7 +10,7 @@ from typing import Any
 
 from cni.spec import fields
 
-# Results of 0.3.x and 0.4.0 have one shape, those of 1.0.0 and 1.1.0 another.
+# Results of 0.3.x and 0.4.0 differ in shape from those of 1.0.0 and 1.1.0.
 _OLD = ("0.3.0", "0.3.1", "0.4.0")
 _NEW = ("1.0.0", "1.1.0")
 _OLD_INTERFACE = ("name", "mac", "sandbox")
@@ -18,7 +18,7 @@ _OLD_INTERFACE = ("name", "mac", "sandbox")
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """An address that IPAM gave: ``10.0.0.2/24``, with its gateway where it has one."""
+    """An address from IPAM, such as ``10.0.0.2/24``, with its gateway if it has one."""
 
     address: str
     gateway: str | None = None
@@ -26,7 +26,7 @@ class Address:
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """A route that IPAM gave."""
+    """A route from IPAM or from the configuration."""
 
     dst: str
     gateway: str | None = None
@@ -34,7 +34,7 @@ class Route:
 
 @dataclass(frozen=True, slots=True)
 class AttachedVf:
-    """One VF in the pod, ready for the result."""
+    """One VF in the pod, as the result reports it."""
 
     name: str
     mac: str
@@ -46,7 +46,7 @@ class AttachedVf:
 
 
 def read_previous(value: object, version: str) -> dict[str, Any]:
-    """Check the chain's result so far and return it in the configuration's version; raise CniError code 7."""
+    """Check the chain's result so far and convert it to the configuration's version; raise CniError 7."""
     result = fields.mapping(value, "prevResult")
     said = fields.text(result, "cniVersion", version)
     if said not in (*_OLD, *_NEW):
@@ -84,7 +84,7 @@ def _check_route(route: Mapping[str, Any]) -> None:
 
 
 def _converted(result: Mapping[str, Any], version: str) -> dict[str, Any]:
-    """Return a result in another version's shape: an address has its family up to 0.4.0, an interface its MTU since."""
+    """Convert a result to another version: up to 0.4.0 addresses have a family, and interfaces only the old fields."""
     converted = dict(result)
     if version in _OLD and "interfaces" in converted:
         kept = ({name: each[name] for name in _OLD_INTERFACE if name in each} for each in result["interfaces"] or ())
@@ -111,10 +111,10 @@ def add_result(
     attached: Sequence[AttachedVf],
     dns: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Return the chain's result with our interfaces and their addresses appended.
+    """Return the chain's result with Mooring's interfaces and their addresses appended.
 
-    Its name servers are those of the chain's result, else the configuration's (``dns``), else the first that an IPAM
-    plugin gave.
+    The name servers come from the first that has any: the chain's result, the configuration (``dns``), the IPAM
+    plugins.
     """
     result = pass_through(previous, version)
     interfaces = list(result.get("interfaces") or ())

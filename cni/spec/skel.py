@@ -1,7 +1,8 @@
-"""The input of a CNI plugin call and its answer, as values.
+"""The input and the answer of a CNI call, as values.
 
-Takes the environment and standard input; returns a `Call`, or raises `CniError` with the code and text that the
-specification requires on standard output. Source: CNI specification 1.1.0, sections 2 (execution) and 5 (result types).
+`read_call` takes the environment and standard input and returns a `Call`. It raises `CniError` with the code and text
+that the specification requires on standard output. Source: CNI specification 1.1.0, sections 2 (execution) and 5
+(result types).
 """
 
 import json
@@ -16,12 +17,12 @@ PLUGIN = "mooring-cni"
 VERSIONS = ("0.4.0", "1.0.0", "1.1.0")
 Command = Literal["ADD", "DEL", "CHECK", "STATUS", "GC", "VERSION"]
 COMMANDS: tuple[Command, ...] = ("ADD", "DEL", "CHECK", "STATUS", "GC", "VERSION")
-# Commands for one attachment: these need CNI_CONTAINERID and CNI_IFNAME, the second group CNI_NETNS too.
+# Commands for one attachment need CNI_CONTAINERID and CNI_IFNAME; those in _IN_NETNS also need CNI_NETNS.
 _OF_ATTACHMENT = ("ADD", "DEL", "CHECK")
 _IN_NETNS = ("ADD", "CHECK")
 _SINCE_1_1 = ("STATUS", "GC")
 
-# The specification's own codes, then those of ours that architecture.md lists.
+# The codes of the specification, then Mooring's own from 100 on (docs/architecture.md).
 INCOMPATIBLE_VERSION = 1
 UNKNOWN_CONTAINER = 3
 BAD_ENVIRONMENT = 4
@@ -29,17 +30,17 @@ IO_FAILURE = 5
 UNDECODABLE = 6
 BAD_CONFIG = 7
 TRY_AGAIN = 11
-# STATUS only: no ADD can be served.
+# STATUS only: the plugin cannot handle any ADD.
 UNAVAILABLE = 50
 REFUSED = 100
 NIC_REFUSED = 101
 VF_MISSING = 102
-# CHECK only: the pod's VFs are not as ADD made them.
+# CHECK only: the pod's VFs differ from what ADD configured.
 DRIFTED = 103
 
-# The variable, beside the specification's, in which the forwarder sends the server its own version.
+# The forwarder sends its own version to the server in this variable.
 FORWARDER = "MOORING_FORWARDER"
-# The variable that every IPAM plugin has which this program runs, and its children: none of them may call it again.
+# Set for every IPAM plugin that this program starts, and so for its children: they must not call mooring-cni.
 IN_IPAM = "MOORING_IPAM"
 CALLED_AGAIN = "an ipam plugin that mooring-cni called has called mooring-cni"
 _CONTAINER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,255}", re.ASCII)
@@ -62,10 +63,11 @@ class CniError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One call: ``netns`` is None where CNI_NETNS is empty, ``conf`` the JSON object from standard input.
+    """One CNI call.
 
-    ``forwarder`` is the version of the executable that was called, empty if this program itself was called. ``caller``
-    is the socket of the process that waits for the answer, None if this program does the call alone.
+    ``netns`` is None if CNI_NETNS is empty; ``conf`` is the JSON object from standard input. ``forwarder`` is the
+    version of the forwarder, empty if the runtime called this program itself. ``caller`` is the socket of the process
+    that waits for the answer, None in a one-shot process.
     """
 
     command: Command
@@ -80,7 +82,7 @@ class Call:
 
 
 def read_call(environment: Mapping[str, str], stdin: bytes, caller: int | None = None) -> Call:
-    """Read and check a call; raise CniError."""
+    """Read and check a call; raise CniError 4 or 6."""
     command = environment.get("CNI_COMMAND", "")
     if command not in COMMANDS:
         raise CniError(BAD_ENVIRONMENT, f"CNI_COMMAND {command!r} is not one of {', '.join(COMMANDS)}")
@@ -114,13 +116,13 @@ def _check_attachment(container: str, ifname: str, netns: str | None, *, needs_n
 
 
 def version_of(conf: Mapping[str, object]) -> str:
-    """Return the version to answer in; an old or missing one counts as the oldest supported one."""
+    """Return the CNI version of the answer; an unsupported or missing version counts as the oldest supported one."""
     version = conf.get("cniVersion")
     return version if isinstance(version, str) and version in VERSIONS else VERSIONS[0]
 
 
 def check_version(command: Command, conf: Mapping[str, object]) -> None:
-    """Refuse a configuration of an unsupported version, or of a version without this command: code 1."""
+    """Raise CniError 1 for an unsupported version, or a version without this command."""
     version = conf.get("cniVersion")
     if version not in VERSIONS:
         raise CniError(INCOMPATIBLE_VERSION, f"cniVersion {version!r:.80} is not one of {', '.join(VERSIONS)}")
@@ -131,14 +133,14 @@ def check_version(command: Command, conf: Mapping[str, object]) -> None:
 
 
 def version_answer(conf: Mapping[str, object]) -> str:
-    """Answer VERSION in the caller's own version, known or not, as the specification requires."""
+    """Return the answer to VERSION; as the specification requires, it has the caller's version, even an unknown one."""
     said = conf.get("cniVersion")
     version = said if isinstance(said, str) and _VERSION.fullmatch(said) else VERSIONS[-1]
     return json.dumps({"cniVersion": version, "supportedVersions": list(VERSIONS)})
 
 
 def error_answer(error: CniError, version: str) -> str:
-    """Write the specification's error object."""
+    """Return the specification's error object as JSON."""
     answer: dict[str, object] = {"cniVersion": version, "code": error.code, "msg": error.msg}
     return json.dumps(answer | ({"details": error.details} if error.details else {}))
 
@@ -148,7 +150,7 @@ def _object(stdin: bytes) -> Mapping[str, object]:
         if len(stdin) > _MOST_BYTES:
             raise CniError(UNDECODABLE, f"the configuration is longer than {_MOST_BYTES} bytes")
         conf = json.loads(stdin or b"{}")
-        # Values that JSON does not have, such as NaN, would be passed on in the answer.
+        # Refuse values that JSON does not have, such as NaN: the answer would contain them.
         json.dumps(conf, ensure_ascii=False, allow_nan=False).encode()
     except (ValueError, RecursionError) as unreadable:
         raise CniError(UNDECODABLE, "the configuration is not JSON", str(unreadable)[:200]) from None
