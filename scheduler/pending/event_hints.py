@@ -1,4 +1,4 @@
-"""What a change of the cluster can help with: the events that the queue requeues unschedulable pods by. Pure."""
+"""Derive from a change of the cluster which events requeue unschedulable pods. Pure."""
 
 from operator import gt
 
@@ -8,7 +8,7 @@ from scheduler.kube.cluster_event import NO_EVENT, ClusterEvent
 
 
 def of_node(previous: NodeInfo | None, node_info: NodeInfo) -> ClusterEvent:
-    """Return what changed about a node for the rules; a heartbeat changes nothing."""
+    """Return which relevant properties of a node changed; a heartbeat changes none."""
     if previous is None:
         return ClusterEvent.NODE_ADDED
     events = NO_EVENT
@@ -22,7 +22,7 @@ def of_node(previous: NodeInfo | None, node_info: NodeInfo) -> ClusterEvent:
         (ClusterEvent.NODE_ALLOCATABLE, previous.allocatable, node_info.allocatable),
         (ClusterEvent.NODE_INVENTORY, _offer(previous), _offer(node_info)),
         (ClusterEvent.NODE_UNITS, previous.others, node_info.others),
-        # What was lowered reserves less once it is in force.
+        # Lowered rates reserve less once they are in force.
         (ClusterEvent.VFS_FREED, previous.rates_in_force, node_info.rates_in_force),
     ):
         events |= cluster_event if old_value != new_value else NO_EVENT
@@ -36,25 +36,25 @@ def _offer(node_info: NodeInfo) -> tuple[object, ...]:
 
 
 def of_assigned_pod(previous: AssignedPod | None, assigned_pod: AssignedPod, difference: Difference) -> ClusterEvent:
-    """Return what changed about a bound pod for the rules; our own bind or a status change helps no waiting pod."""
+    """Return what changed about a bound pod that can help others; our own Binding or a status change helps none."""
     if previous is None:
         return ClusterEvent.POD_ASSIGNED
     if difference == "use" or (difference and _ends(previous, assigned_pod)):
         return of_leaving(previous) | ClusterEvent.POD_LABELS | ClusterEvent.POD_ASSIGNED
-    # The node may have said that lowered rates are in force before the pod has shown them.
+    # The node may have reported lowered rates as in force before the pod's annotation was updated here.
     events = ClusterEvent.VFS_FREED if _reserves_less(previous, assigned_pod) else NO_EVENT
     return events | (ClusterEvent.POD_LABELS if difference else NO_EVENT)
 
 
 def _reserves_less(previous: AssignedPod, assigned_pod: AssignedPod) -> bool:
-    """Return whether a VF of a pod reserves less than before, its use being the same."""
+    """Return whether a VF of a pod reserves less than before, with all other use being equal."""
     return assigned_pod.reservation is not previous.reservation and any(
         map(gt, previous.reserved, assigned_pod.reserved)
     )
 
 
 def _ends(previous: AssignedPod, assigned_pod: AssignedPod) -> bool:
-    """Return whether a pod has begun to terminate: it no longer counts for spreading."""
+    """Return whether a pod has started to terminate, so that it no longer counts for spreading."""
     return (
         assigned_pod.affinity_info is not None
         and assigned_pod.affinity_info.terminating
@@ -63,7 +63,7 @@ def _ends(previous: AssignedPod, assigned_pod: AssignedPod) -> bool:
 
 
 def of_leaving(assigned_pod: AssignedPod) -> ClusterEvent:
-    """Return what a pod frees that has left its node."""
+    """Return what a pod releases that has left its node."""
     events, assignment = ClusterEvent.POD_GONE, assigned_pod.assignment
     events |= ClusterEvent.PORTS_FREED if assigned_pod.ports else NO_EVENT
     events |= ClusterEvent.VOLUMES_FREED if assigned_pod.volumes else NO_EVENT

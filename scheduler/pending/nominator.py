@@ -1,6 +1,6 @@
 """The nominated pods, each on one node, and which pods to requeue when a nomination ends. Pure.
 
-Named after kube-scheduler's nominator, which keeps the same map beside its queue.
+The name is that of kube-scheduler's nominator, which keeps the same map with its queue.
 """
 
 from collections.abc import Iterator, Sequence
@@ -13,7 +13,7 @@ from scheduler.queue.queue import Queue
 
 
 class Nominator(NominatedPods):
-    """The nominations as they change; the end of one requeues the pods that its room can help."""
+    """The current nominations; the end of one requeues the pods that its room can help."""
 
     def __init__(self, queue: Queue) -> None:
         super().__init__({})
@@ -30,15 +30,15 @@ class Nominator(NominatedPods):
         return [nomination.assigned for nomination in self._of.values() if nomination.node == node]
 
     def add(self, nomination: Nomination) -> None:
-        """Keep room for a pod, in place of its earlier nomination."""
+        """Reserve room for a pod, in place of its earlier nomination."""
         self._of[nomination.assigned.uid] = nomination
 
     def nominate(self, nomination: Nomination, now: float) -> None:
-        """Keep room for a pod; reject the nominations of less important pods on its node."""
+        """Reserve room for a pod; reject the nominations of less important pods on its node."""
         self.nominate_all((nomination,), now)
 
     def nominate_all(self, nominations: Sequence[Nomination], now: float) -> None:
-        """Keep room for several pods at once; what was kept for others of their groups is free again."""
+        """Reserve room for several pods at once; release what was reserved for other pods of their groups."""
         priorities: dict[str, int] = {}
         for nomination in nominations:
             if self.node_of(nomination.assigned.uid) != nomination.node:
@@ -58,7 +58,7 @@ class Nominator(NominatedPods):
                 nomination.assigned.priority, priorities.get(nomination.node, nomination.assigned.priority)
             )
         for rival in list(self._of.values()) if priorities else ():
-            # Room that is kept for the same group is shared as its decision says, whatever its members' priorities.
+            # Room that is reserved for one group is shared as its decision says, whatever its members' priorities.
             is_less = rival.assigned.priority < priorities.get(rival.node, rival.assigned.priority)
             if is_less and rival.group not in groups:
                 self.reject(rival.assigned.uid, now)
@@ -66,7 +66,7 @@ class Nominator(NominatedPods):
     def delete(self, uid: str, now: float) -> None:
         """Delete a pod's nomination, if it has one; others may take the room.
 
-        The nominations of a group stand and fall as one.
+        The nominations of a group are deleted together.
         """
         nomination = self._of.pop(uid, None)
         if nomination is None:
@@ -86,7 +86,7 @@ class Nominator(NominatedPods):
             self._queue.move_on_event(of_leaving(nomination.assigned), now)
 
     def delete_kept(self, group: GroupKey, now: float) -> None:
-        """Delete the nominations of a group that only keep room."""
+        """Delete the nominations of a group that only reserve room."""
         if any(nomination.is_kept for nomination in self._of.values() if nomination.group == group):
             self.delete_group(group, now)
 
@@ -101,7 +101,7 @@ class Nominator(NominatedPods):
             self.reject(assigned_pod.uid, now)
 
     def overdue(self, now: float) -> list[Nomination]:
-        """Return the nominations that have waited long enough for VFs."""
+        """Return the nominations that have waited too long for VFs."""
         return [
             nomination for nomination in self._of.values() if nomination.until is not None and nomination.until <= now
         ]

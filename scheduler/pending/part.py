@@ -1,8 +1,8 @@
-"""A part of the machine: what one feature keeps, and what it does when something happens.
+"""The interface of a part of the machine: the state of one feature, and its reactions to events.
 
-The machine tells its parts of each event in the order of its list (`scheduler.state.machine.Machine.parts`). A part
-overrides the methods that it needs. The cache and the queue have taken the event in before, unless a method says
-otherwise. Pure: time is an argument, instructions are returned.
+The machine calls its parts for each event in the order of its list (`scheduler.state.machine.Machine.parts`). A part
+overrides the methods that it needs. Unless a method says otherwise, the cache and the queue have processed the event
+before. Pure: time is an argument in monotonic seconds, and instructions are returned.
 """
 
 from collections.abc import Iterable
@@ -17,7 +17,7 @@ from scheduler.kube.objects import Pod
 
 @dataclass(frozen=True, slots=True)
 class PodChange:
-    """A pod on a node that is new or another version; ``event`` is what its change may help others to."""
+    """A pod on a node that is new or has changed; ``event`` is how its change may help other pods."""
 
     pod: Pod
     previous: AssignedPod | None
@@ -26,32 +26,32 @@ class PodChange:
 
 
 class Part:
-    """The events; each method does nothing here."""
+    """The events; by default each method does nothing."""
 
     __slots__ = ()
 
     def pod_updated(self, pod: Pod, now: float) -> None:
-        """Take in a pod of any state as the watch shows it, before anything else is done about it."""
+        """Process a pod in any state as the watch delivers it, before anything else processes it."""
 
     def pod_assigned(self, change: PodChange, now: float) -> Iterable[Instruction]:
-        """Take in a pod that has a node, and is new or another version."""
+        """Process a pod that has a node, and is new or has changed."""
         return ()
 
     def pod_unreadable(self, uid: str) -> None:
-        """Take in that a pod cannot be read any more; what it holds on its node stays held."""
+        """Process that a pod has become unreadable; it keeps what it holds on its node."""
 
     def pod_deleted(self, uid: str, assigned_pod: AssignedPod | None, now: float) -> None:
-        """Take in that a pod is gone, or is over; ``assigned_pod`` is what it was on its node, if it had one."""
+        """Process that a pod is deleted or has ended; ``assigned_pod`` is its last state on its node, if it had one."""
 
     def node_changed(self, previous: NodeInfo | None, node: NodeInfo, now: float) -> Iterable[Instruction]:
-        """Take in a node that is new or has changed."""
+        """Process a node that is new or has changed."""
         return ()
 
     def node_removed(self, name: str, now: float) -> None:
-        """Take in that a node is gone, or cannot be read."""
+        """Process that a node is deleted or unreadable."""
 
     def finished(self, order: Order, result: Result, now: float) -> Iterable[Instruction]:
-        """Take in the result of a write."""
+        """Process the result of a write."""
         return ()
 
     def tick(self, now: float) -> Iterable[Instruction]:
@@ -63,8 +63,8 @@ class Part:
         return None
 
     def report_again(self) -> Iterable[Instruction]:
-        """Return the reports that hold until a person acts: a new leader sends them again."""
+        """Return the reports that are valid until a person acts; a new leader sends them again."""
         return ()
 
     def check(self) -> None:
-        """Raise AssertionError if what is kept contradicts its source."""
+        """Raise AssertionError if the part's state contradicts its source."""

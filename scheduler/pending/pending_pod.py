@@ -1,4 +1,4 @@
-"""A pod of ours without a node. Pure."""
+"""A pod of this scheduler without a node. Pure."""
 
 from dataclasses import dataclass
 
@@ -11,7 +11,7 @@ from scheduler.kube.objects import Pod
 from scheduler.kube.pod_info import PodInfo, read_pod_info
 from scheduler.kube.refused import Refused
 
-# The annotations of a pod's request; of the others only their size counts.
+# The annotations with a pod's request; of all others only the size matters.
 _DECISION_KEYS = (names.REQUEST, names.RIT_REQUEST, names.PLACEMENT, names.ASSIGNMENT, names.GROUP)
 
 
@@ -40,14 +40,15 @@ class PendingPod:
         if is_changed:
             self.pod_info = read_pod_info(pod, kinds)
         elif isinstance(self.pod_info, PodInfo):
-            # The annotations of a Binding must fit beside those that the pod has by then.
+            # The annotations of a Binding must fit in addition to those that the pod has by then.
             self.pod_info = msgspec.structs.replace(self.pod_info, pod=pod)
         return is_changed
 
     def knows(self, message: str, node: str = "") -> bool:
-        """Return whether this was the last report to the owner, by us or, as in the pod's status, before we started.
+        """Return whether this was the last report to the owner, by this process or, according to the pod's status,
+        before it.
 
-        ``node`` is where the pod is nominated, empty for no node.
+        ``node`` is where the pod is nominated; empty for no node.
         """
         return message == (self.reported_message or _condition_message(self.pod)) and node == self.shown_node
 
@@ -66,7 +67,7 @@ def asks_the_same(old: Pod, new: Pod) -> bool:
 
 
 def waits_as_before(pending: PendingPod | None, pod: Pod) -> bool:
-    """Return whether a pod, as it is now, still waits for a node and asks for the same."""
+    """Return whether the current object of a pod still waits for a node and has the same request."""
     return (
         pending is not None
         and not pod.spec.node_name

@@ -1,4 +1,4 @@
-"""The pods of ours without a node: those in the queue, and those with scheduling gates. Pure."""
+"""The pods of this scheduler without a node: those in the queue, and those with scheduling gates. Pure."""
 
 from collections.abc import Iterable, Mapping
 from typing import Literal
@@ -19,9 +19,9 @@ from scheduler.pending.pending_pod import PendingPod, asks_the_same
 from scheduler.pending.volume_events import VolumeEvents
 from scheduler.queue.queue import Incoming, Queue
 
-# Far more than kube-scheduler's messages have; what a user wrote may be part of one.
+# Far longer than kube-scheduler's messages; a user's text may be part of a message.
 _LONGEST_MESSAGE = 4096
-# Standings in a group of pods that do not wait.
+# States of group members that do not wait.
 _ON_A_NODE = ("placed", "leaving", "succeeded", "failed")
 
 
@@ -49,7 +49,7 @@ class PendingPods:
         self._gated_uids: set[str] = set()
         # Pods of other schedulers that have no node.
         self._foreign_uids: set[str] = set()
-        # Pods that were never tried, and whose status names another node than they are nominated on.
+        # Pods that were never tried, and whose status shows another nominated node than they have.
         self.nominated_in_status: dict[str, None] = {}
 
     def __getitem__(self, uid: str) -> PendingPod:
@@ -78,15 +78,15 @@ class PendingPods:
             self._enter(uid, pending, now, is_known=is_known)
 
     def _enter(self, uid: str, pending: PendingPod, now: float, *, is_known: bool) -> None:
-        """Put a pod where it waits by what it requests now: in the queue, or in its group."""
+        """Put a pod where its current request belongs: in the queue, or in its group."""
         pod, membership = pending.pod, _membership(pending)
         self._volume_events.add(uid, pending.pod_info)
         if isinstance(pending.pod_info, Refused):
-            # What is refused until its owner changes it keeps no room from others.
+            # A pod that is rejected until its owner changes it reserves no room.
             self._nominator.delete(uid, now)
         nominated = self._nominator.of(uid)
         if nominated is not None and nominated.group != (membership.key if membership is not None else None):
-            # Its room was kept by another decision than the next one about it.
+            # Its room was reserved by another decision than the next one about it.
             self._nominator.delete(uid, now)
         if membership is not None:
             self._queue.delete(uid)
@@ -100,18 +100,18 @@ class PendingPods:
         self._queue.add(uid, *_rank(pod), now)
 
     def has_changed(self, pod: Pod) -> bool:
-        """Return whether a pod that has a decision asks for something else by now."""
+        """Return whether a pod with a decision now has another request."""
         pending = self.pending.get(pod.metadata.uid)
         return pending is not None and not asks_the_same(pending.pod, pod)
 
     def renew(self, pod: Pod) -> None:
-        """Update a pod whose bind is on the way, or done and not shown yet."""
+        """Update a pod whose Binding is in progress, or done and not received yet."""
         pending = self.pending.get(pod.metadata.uid)
         if pending is not None:
             pending.pod, pending.pod_info = pod, read_pod_info(pod, self._kinds)
 
     def gate(self, uid: str, now: float) -> None:
-        """Let a pod wait until its gates are lifted."""
+        """Let a pod wait until its gates are removed."""
         self.delete(uid, now)
         self._gated_uids.add(uid)
 
@@ -151,11 +151,11 @@ class PendingPods:
         for assigned_pod in pods:
             pending = self.pending.get(assigned_pod.uid)
             if pending is not None and _membership(pending) != self._groups_by_pod.of(assigned_pod.uid):
-                # It has changed since it was decided about.
+                # It has changed since it was scheduled.
                 self._enter(assigned_pod.uid, pending, now, is_known=True)
 
     def give_up_volumes(self, now: float) -> None:
-        """Let others have the volumes that were chosen for pods that are released."""
+        """Release the volumes that were chosen for pods that no longer have a decision."""
         self._volume_events.give_up(now)
 
     def report_unschedulable(
@@ -179,19 +179,19 @@ class PendingPods:
         return pending.since, pending.attempts
 
     def depths(self) -> Mapping[str, int]:
-        """Count the pods that wait, by where; gated ones wait for their gates to be lifted."""
+        """Count the waiting pods by place; gated ones wait until their gates are removed."""
         return self._queue.depths() | {"gated": len(self._gated_uids)}
 
     @property
     def incoming(self) -> Mapping[tuple[str, Incoming], int]:
-        """How many pods have come to each place of the queue, by what brought them."""
+        """How many pods have entered each place of the queue, by event."""
         return self._queue.incoming
 
     def check(self) -> None:
         """Raise AssertionError if the queue or the nominator has pods that are not here."""
         assert set(self._nominator) <= self.pending.keys(), "a pod is nominated that does not wait"
         uids = {uid for uid in self.pending if self._groups_by_pod.standing(uid) in (None, "refused")}
-        # A member whose bind is under way has no place in the queue.
+        # A member with a Binding in progress has no place in the queue.
         entries = uids | self._pending_groups.entries()
         assert set(self._queue.uids()) == entries, "the queue and the pending pods differ"
 
@@ -201,5 +201,5 @@ def _membership(pending: PendingPod) -> GroupMembership | None:
 
 
 def _rank(pod: Pod) -> tuple[int, str]:
-    """Return what pods are ordered by: the priority, and the RFC 3339 time of creation."""
+    """Return the sort key of pods: the priority, and the RFC 3339 time of creation."""
     return pod.spec.priority or 0, pod.metadata.creation_timestamp or ""

@@ -1,4 +1,4 @@
-"""Pods found by what they use or wait for. Pure."""
+"""An index of pods by what they use or wait for. Pure."""
 
 from collections.abc import Iterable
 

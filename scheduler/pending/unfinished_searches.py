@@ -1,7 +1,8 @@
-"""Pods whose last decision had no steps left for some nodes: they are tried again one after the other. Pure.
+"""Pods whose last decision had no steps left for some nodes: they are tried again one after another. Pure.
 
-What was searched is remembered, so that each try goes on with the other nodes. A try takes up to half a second, in
-turns; so that hard requests do not take the time of all others, there is one every ten seconds, whoever's.
+The results so far are kept, so each attempt continues with the other nodes. An attempt takes up to half a second, in
+turns. There is one attempt every ten seconds for all pods together, so that hard requests do not take the time of
+others.
 """
 
 from collections.abc import Iterator
@@ -10,20 +11,20 @@ APART_S = 10.0
 
 
 class UnfinishedSearches:
-    """The pods' uids, the one that waits the longest first."""
+    """The pods' uids; the pod that has waited longest is first."""
 
     def __init__(self) -> None:
         self._uids: dict[str, None] = {}
         self._next = 0.0
 
     def add(self, uid: str, now: float) -> None:
-        """Record that the search for a pod is to go on."""
+        """Record that the search for a pod must continue."""
         if not self._uids:
             self._next = max(self._next, now + APART_S)
         self._uids.setdefault(uid)
 
     def due(self, now: float) -> Iterator[str]:
-        """Yield, and drop, the pods to try if it is time for one."""
+        """Yield and drop the pods to try if it is time for one."""
         while self._uids and now >= self._next:
             uid = next(iter(self._uids))
             del self._uids[uid]
@@ -34,5 +35,5 @@ class UnfinishedSearches:
         self._next = now + APART_S
 
     def next_due(self) -> float | None:
-        """Return when the next one is to be tried; None without any."""
+        """Return when the next one is to be tried; None if there is none."""
         return self._next if self._uids else None

@@ -13,7 +13,9 @@ from scheduler.queue.queue import Queue
 
 
 class VolumeEvents:
-    """Takes the events of volumes and claims: requeues the pods they may help, checks those that wait for volumes."""
+    """Processes events of volumes and claims: requeues the pods that they may help, and checks those that wait for
+    volumes.
+    """
 
     def __init__(self, volume_cache: VolumeCache, queue: Queue, volume_waits: VolumeWaits) -> None:
         self._volume_cache = volume_cache
@@ -26,7 +28,7 @@ class VolumeEvents:
         self._requeue(self._volume_cache.take(kind, event), now)
 
     def keep(self, kind: type[Stored], identities: Iterable[Identity], now: float) -> None:
-        """Record that these are all objects of this kind."""
+        """Apply a list of all objects of one kind."""
         self._requeue(self._volume_cache.keep(kind, identities), now)
 
     def add(self, uid: str, pod_info: PodInfo | Refused) -> None:
@@ -37,7 +39,7 @@ class VolumeEvents:
             self._uids_by_claim.drop(uid)
 
     def delete(self, uid: str, now: float) -> None:
-        """Delete the data about a pod: it is bound, or it is gone."""
+        """Delete the data about a pod that is bound or deleted."""
         self._uids_by_claim.drop(uid)
         if self._volume_waits.drop(uid) is not None:
             self.give_up(now)

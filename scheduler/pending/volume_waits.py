@@ -1,4 +1,4 @@
-"""Pods with a decision that wait for their volumes to be bound: their node and VFs stay reserved.
+"""Scheduled pods that wait until their volumes are bound; their node and VFs stay reserved.
 
 Pure: time is an argument. A wait is checked when one of its objects changes, not periodically. Source: checkBindings of
 kube-scheduler's volumebinding.
@@ -26,7 +26,7 @@ _Node = Callable[[str], NodeInfo | None]
 
 @dataclass(slots=True)
 class _Case:
-    """``versions`` holds the versions that our writes gave to volumes and claims by name; None until they are done."""
+    """``versions`` are the versions of volumes and claims after our writes, by name; None until these are done."""
 
     decision: Bind
     deadline: float
@@ -34,14 +34,14 @@ class _Case:
 
 
 class VolumeWaits:
-    """Decisions by pod uid; the volume cache has their plans assumed for as long as they wait."""
+    """Decisions by pod uid; the volume cache assumes their plans while they wait."""
 
     def __init__(self, storage: VolumeCache, node: _Node) -> None:
         self._storage = storage
         self._node = node
         self._cases: dict[str, _Case] = {}
         self._by_claim, self._by_node = UidIndex(), UidIndex()
-        # Pods with a changed claim, in that order.
+        # Pods with a changed claim, in the order of the changes.
         self._changed_uids: dict[str, None] = {}
 
     def __len__(self) -> int:
@@ -76,7 +76,7 @@ class VolumeWaits:
         return case.decision
 
     def touch(self, claims: Iterable[str]) -> None:
-        """Check again those that wait for these claims."""
+        """Check the pods again that wait for these claims."""
         for claim in claims:
             self._changed_uids |= dict.fromkeys(self._by_claim.of((claim,)))
 
@@ -92,7 +92,7 @@ class VolumeWaits:
         return True
 
     def settled(self, now: float) -> Iterator[tuple[Bind, str]]:
-        """Yield, and drop, finished waits: with why its volumes cannot be bound, empty if they are."""
+        """Yield and drop finished waits, with the reason why the volumes cannot be bound; empty if they are bound."""
         # The first to start is the first to time out.
         overdue = [uid for uid, _ in takewhile(lambda item: item[1].deadline <= now, self._cases.items())]
         for uid in [*self._changed_uids, *overdue]:
@@ -113,12 +113,12 @@ class VolumeWaits:
         return first.deadline if first is not None else None
 
     def check(self) -> None:
-        """Raise AssertionError unless the plans of those that wait are assumed, and no others."""
+        """Raise AssertionError unless exactly the plans of waiting pods are assumed."""
         plans = {uid: case.decision.plan for uid, case in self._cases.items()}
         assert self._storage.assumed.plans == plans
 
     def _look(self, case: _Case) -> str | None:
-        """Return None while the pod must wait, else the result for `settled`."""
+        """Return None while the pod must wait, otherwise the result for `settled`."""
         plan = case.decision.plan
         if plan is None or case.versions is None:
             return None
@@ -177,18 +177,18 @@ def _node_mismatch(volume: PersistentVolume, node: NodeInfo) -> str:
 
 
 def _claim_mismatch(volume: PersistentVolume, claim: PersistentVolumeClaim) -> str:
-    """Return why a volume and the claim that it was chosen for will not be bound to each other; empty if they may."""
+    """Return why a volume and its chosen claim will not be bound to each other; empty if they may."""
     name, volume_name = volume.metadata.name, claim.spec.volume_name
     if volume.spec.claim_ref is None or not volume.spec.claim_ref.uid:
         return f'ClaimRef got reset for pv "{name}"'
     if volume_name not in ("", name):
-        # Another controller has chosen that volume, which may be usable only elsewhere. kube-scheduler does not check
-        # that.
+        # Another controller has chosen that volume, which may be usable only on other nodes. kube-scheduler does not
+        # check this.
         return f'PVC "{claim.metadata.name}" is bound to pv "{volume_name}", not to "{name}"'
     return ""
 
 
 def _is_older(item: PersistentVolume | PersistentVolumeClaim, write: str | None) -> bool:
-    """Return whether the watch has not yet shown our write; versions may be compared as numbers."""
+    """Return whether the watch has not yet delivered our write; versions can be compared as numbers."""
     version = item.metadata.resource_version
     return write is not None and version.isdecimal() and write.isdecimal() and int(version) < int(write)

@@ -1,15 +1,15 @@
 """The condition of PodGroups: whether enough members have a node, and if not, why. Pure.
 
-What it is: a condition has upstream's meaning. It is False with the message that the waiting members have, and True
-once at least ``min`` members are bound. It never goes back from True: later members do not count for it.
-Only PodGroups of ``scheduling.k8s.io`` have one; nothing is written to those of scheduler-plugins, nor to one of whose
-members none names this scheduler: another one writes to it.
+Method: the condition has the meaning that Kubernetes defines. It is False with the message of the waiting members, and
+True once at least ``min`` members are bound. It never changes back from True: later members do not count for it. Only
+PodGroups of ``scheduling.k8s.io`` have it. Nothing is written to PodGroups of scheduler-plugins, or to one with no
+member that names this scheduler, because another scheduler writes to it.
 
-Why it is right: it is derived from the members and from the PodGroup as it was shown last, whenever one of them
-changes. So a new leader, which is shown everything again, writes what an earlier one has not. A PodGroup that is not
-shown is not kept here.
+Correctness: the condition is derived from the members and from the PodGroup as last received, whenever one of them
+changes. A new leader receives everything again, and so writes what an earlier one has not written. Nothing is kept here
+for a PodGroup that does not exist.
 
-What it costs: a look at all members of a group, at most once a second for each group in which something has changed.
+Cost: reading all members of a group, at most once a second for each group in which something changed.
 
 Source: PodGroupStatus in staging/src/k8s.io/api/scheduling/v1alpha2/types.go and v1beta1/types.go of Kubernetes, and
 updatePodGroupCondition in pkg/scheduler/schedule_one_podgroup.go.
@@ -40,9 +40,9 @@ class ConditionValue(NamedTuple):
 
 
 class GroupProgress(NamedTuple):
-    """A PodGroup as it is shown, how many members are bound, and how many must be; None if that cannot be read.
+    """A PodGroup, how many members are bound, and how many are needed; None if that cannot be read.
 
-    ``is_ours``: a member names this scheduler.
+    ``is_ours``: at least one member names this scheduler.
     """
 
     pod_group: PodGroup
@@ -52,14 +52,14 @@ class GroupProgress(NamedTuple):
 
 
 class PodGroupConditions:
-    """What is to be written, by the key of the group."""
+    """The conditions to write, by the key of the group."""
 
     def __init__(self) -> None:
         # In the order of their times.
         self._due: dict[GroupKey, float] = {}
         self._refusals: dict[GroupKey, ConditionValue] = {}
         self._last_values: dict[GroupKey, ConditionValue] = {}
-        # The PodGroups that are shown: another one may take a name in one event.
+        # The existing PodGroups: one event may replace a PodGroup by another with the same name.
         self._uids: dict[GroupKey, str] = {}
 
     def note(self, key: GroupKey, now: float) -> None:
@@ -68,9 +68,9 @@ class PodGroupConditions:
             self._due.setdefault(key, now + _TOGETHER_S)
 
     def pod_group_changed(self, key: GroupKey, uid: str, now: float) -> bool:
-        """Record that the PodGroup is shown: what was sent to it may not be what it says now.
+        """Record that a PodGroup was received: its condition may differ from what was sent to it.
 
-        Return whether it is another one than was shown before.
+        Return whether it is another PodGroup than before.
         """
         is_other = self._uids.get(key, uid) != uid
         if is_other:
@@ -87,12 +87,12 @@ class PodGroupConditions:
             self.note(key, now)
 
     def forget(self, key: GroupKey) -> None:
-        """Forget a PodGroup that is gone."""
+        """Drop a deleted PodGroup."""
         for entries in (self._due, self._refusals, self._last_values, self._uids):
             entries.pop(key, None)
 
     def due(self, now: float, progress_of: Callable[[GroupKey], GroupProgress | None]) -> Iterator[ReportGroup]:
-        """Yield what is to be written by now; ``progress_of`` returns None for a PodGroup that is not known."""
+        """Yield what is to be written by now; ``progress_of`` returns None for a PodGroup that is not in the cache."""
         while self._due and next(iter(self._due.values())) <= now:
             key = next(iter(self._due))
             del self._due[key]
@@ -106,11 +106,11 @@ class PodGroupConditions:
                 yield ReportGroup(progress.pod_group, value.status, value.reason, value.message)
 
     def next_due(self) -> float | None:
-        """Return when `due` has something, if nothing changes before."""
+        """Return when `due` has something, if nothing changes before; monotonic seconds."""
         return next(iter(self._due.values()), None)
 
     def _value_to_write(self, key: GroupKey, progress: GroupProgress) -> ConditionValue | None:
-        """Return what the condition should say and does not; None if nothing."""
+        """Return the condition if it must be written; None if it is up to date."""
         if not progress.is_ours:
             return None
         conditions = shown_conditions(progress.pod_group)
@@ -141,7 +141,7 @@ def shown_conditions(pod_group: PodGroup) -> Mapping[str, Condition]:
 def group_progress(
     key: GroupKey, known_pod_groups: KnownPodGroups, groups_by_pod: GroupsByPod, cache: Cache
 ) -> GroupProgress | None:
-    """Return a PodGroup and how many members have or had a node; those that are only assumed do not count."""
+    """Return a PodGroup and how many members have or had a node; members that are only assumed do not count."""
     pod_group, policy = known_pod_groups.pod_group(key), known_pod_groups.of(key)
     if not isinstance(pod_group, PodGroup):
         return None
@@ -149,7 +149,7 @@ def group_progress(
     pods = [cache.assigned(uid) for uid in members.of("placed")] if members is not None else []
     bound = sum(1 for pod in pods if pod is not None and not pod.assumed)
     if members is not None:
-        # A short job may be over before its condition is written. Those of earlier jobs had an earlier PodGroup.
+        # A short job may end before its condition is written. Members of earlier jobs had an earlier PodGroup.
         bound += members.start.bound_since(unix_time(pod_group.metadata.creation_timestamp, 0.0))
     min_members = policy.min if isinstance(policy, GroupPolicy) else None
     return GroupProgress(pod_group, bound, min_members, members is not None and members.any_ours)

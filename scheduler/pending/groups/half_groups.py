@@ -1,8 +1,9 @@
-"""Groups that stay half placed, which an operator lets end after a time (`--end-half-groups`). Pure.
+"""Evict the members of groups that stay half placed for longer than `--end-half-groups`. Pure.
 
-A crash or a refused Binding between the Bindings of a group, or members that were lost, leave fewer than it needs on
-nodes. The rest comes before everything of its priority; if it does not fit, those that run do so for nothing. After the
-time they are evicted, so that their controller begins again and others get the room.
+A group is half placed if fewer members than it needs have a node, after a crash or a rejected Binding between its
+Bindings, or after members were lost. Its other members come before everything of their priority. If they do not fit,
+the placed members run for nothing. After the time they are evicted, so that their controller starts again and other
+pods get the room.
 """
 
 from collections.abc import Iterator
@@ -14,12 +15,14 @@ from scheduler.kube.group_membership import GroupKey
 from scheduler.pending.groups.pending_groups import PendingGroups
 
 _CHECK_S = 1.0
-# An eviction that the API server did not accept (a disruption budget, an outage) is tried again after this long.
+# Seconds after which an eviction is tried again that the API server rejected (a disruption budget, an outage).
 _AGAIN_S = 60.0
 
 
 class HalfGroups:
-    """Since when groups are half placed; ``after_s`` is how many seconds they may be, 0 for ever."""
+    """When each half placed group is evicted; ``after_s`` is how long it may stay half placed in seconds, 0
+    for ever.
+    """
 
     def __init__(self, pending_groups: PendingGroups, cache: Cache, after_s: float = 0.0) -> None:
         self._pending_groups = pending_groups
@@ -27,7 +30,7 @@ class HalfGroups:
         self._after_s = after_s
         self._is_on = after_s > 0
         self._next_check = 0.0
-        # When each is ended.
+        # When each group is evicted.
         self._due: dict[GroupKey, float] = {}
 
     def overdue(self, now: float) -> Iterator[Evict]:
@@ -43,7 +46,7 @@ class HalfGroups:
                 yield from self._end(key, half[key])
 
     def next_due(self) -> float | None:
-        """Return when `overdue` has to look again; None while no group waits."""
+        """Return when `overdue` has to run again; None while no group waits."""
         return self._next_check if self._is_on and self._pending_groups.has_waiting else None
 
     def _end(self, key: GroupKey, min_members: int) -> Iterator[Evict]:
@@ -52,6 +55,6 @@ class HalfGroups:
         count = f"{members.counting} of at least {min_members} members"
         reason = f"group {members.title}: only {count} have been placed for {self._after_s:g} s"
         for assigned_pod in pods:
-            # The Binding of one that is only assumed is under way; it is evicted next time.
+            # An assumed member has a Binding in progress; it is evicted next time.
             if not assigned_pod.assumed:
                 yield Evict(pod_reference(assigned_pod), reason, "HalfGroup")

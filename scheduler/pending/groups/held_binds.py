@@ -1,6 +1,7 @@
-"""The Binds of groups that wait for volumes: none is written before the volumes of all of its decision are bound. Pure.
+"""The Binds of groups that wait for volumes: none is written until the volumes of its whole decision are bound. Pure.
 
-A member that goes meanwhile leaves its batch. The batch is then looked at again: what is left may be ready, or too few.
+If a member is deleted meanwhile, it leaves its batch. The batch is then checked again: it may be ready now, or have too
+few members.
 """
 
 from collections.abc import Iterator
@@ -14,7 +15,7 @@ from scheduler.kube.group_membership import GroupKey
 class Batch:
     """The Binds of one group by uid, and those whose volumes are not bound yet.
 
-    ``min`` is how many members of the group must be placed for any of them to go.
+    ``min`` is how many members of the group must be placed for any of them to be bound.
     """
 
     key: GroupKey
@@ -28,7 +29,7 @@ class HeldBinds:
 
     def __init__(self) -> None:
         self._batches: dict[str, Batch] = {}
-        # Batches of which something has changed; few.
+        # The batches in which something changed; few.
         self._changes: list[Batch] = []
 
     def __contains__(self, uid: str) -> bool:
@@ -38,11 +39,11 @@ class HeldBinds:
         return len(self._batches)
 
     def holds(self, key: GroupKey) -> bool:
-        """Return whether Binds of a group are held: those of later members must not leave before them."""
+        """Return whether Binds of a group are held: those of later members must not be written before them."""
         return any(batch.key == key for batch in self._batches.values())
 
     def hold(self, key: GroupKey, min_members: int, binds: tuple[Bind, ...]) -> None:
-        """Hold the Binds of a decision, together with those that are held of the group already."""
+        """Hold the Binds of a decision, together with those of the group that are held already."""
         batch = next((batch for batch in self._batches.values() if batch.key == key), None)
         batch = batch or Batch(key, min_members, {}, set())
         batch.min = max(batch.min, min_members)
@@ -58,7 +59,7 @@ class HeldBinds:
         self._note_change(batch)
 
     def drop(self, uid: str) -> None:
-        """Record that a pod is gone, or has become another's."""
+        """Record that a pod was deleted, or left its group."""
         batch = self._batches.pop(uid, None)
         if batch is not None:
             del batch.binds[uid]
@@ -66,12 +67,12 @@ class HeldBinds:
             self._note_change(batch)
 
     def end(self, batch: Batch) -> None:
-        """Hold a batch no longer."""
+        """Stop holding a batch."""
         for uid in batch.binds:
             self._batches.pop(uid, None)
 
     def binds(self) -> list[Bind]:
-        """Return all Binds that are held."""
+        """Return all held Binds."""
         return [batch.binds[uid] for uid, batch in self._batches.items()]
 
     def batch_of(self, uid: str) -> Batch:

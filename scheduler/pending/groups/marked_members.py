@@ -1,14 +1,15 @@
-"""Groups that go as a whole, of which a crash in the middle of a preemption left some members. Pure.
+"""Evict members of groups that are disrupted as a whole if a crash interrupted the preemption of the group. Pure.
 
-A preemption marks all victims, by the condition DisruptionTarget, before it deletes the first of them. So a member that
-has this scheduler's mark and is not being deleted was chosen, and its deletion was not carried out. It is evicted once
-the patience is over, if it is certain that others of its group were deleted: some are being deleted with the same mark,
-or fewer than the group needs are placed. A member with a node and without the mark ends the matter: marking was not
-complete, or the group lives again. Members that are placed later have no mark, and are never evicted here.
+A preemption marks all victims with the condition DisruptionTarget before it deletes the first one. A member that has
+this scheduler's mark and is not being deleted was therefore a chosen victim whose deletion was not carried out. It is
+evicted after a waiting time if it is certain that other members were deleted: some are being deleted with the same
+mark, or fewer than the group needs are placed. If any member with a node has no mark, none is evicted: either the
+marking was incomplete, or the group is alive again. Members that are placed later have no mark, and are never evicted
+here.
 
-A mark on a group that lives stays. kube-controller-manager removes it after two minutes, where the pod is not being
-deleted (stalePodDisruptionTimeout in its pkg/controller/disruption/disruption.go). So a mark is young when it is first
-seen, and a leader has to see it in its first minute to act on it.
+A mark on a live group stays until kube-controller-manager removes it after two minutes, if the pod is not being deleted
+(stalePodDisruptionTimeout in its pkg/controller/disruption/disruption.go). A mark is therefore young when it is first
+received, and a leader must receive it within its first minute to act on it.
 
 Source of the condition: PreemptPod of kube-scheduler.
 """
@@ -26,26 +27,26 @@ from scheduler.kube.group_membership import GroupKey, membership_if_readable
 from scheduler.kube.objects import Pod
 from scheduler.pending.part import Part
 
-# How long the deletions of an order may be under way.
+# Seconds for which the deletions of an order may be in progress.
 PATIENCE_S = 60.0
 _CHECK_S = 5.0
-# A mark that was first seen earlier is not of an order that a crash has just cut short.
+# Seconds; a mark first received earlier does not belong to an order that a crash has just interrupted.
 _OLDEST_S = 600.0
-# Evictions in one look, and members that are remembered.
+# Maximum number of evictions in one check, and of remembered members.
 _AT_ONCE = 64
 _MAX_MEMBERS = 8192
 
 
 @dataclass(slots=True)
 class _MarkedMember:
-    """When a mark was first seen, and is acted on; ``is_evident``: others of its group were being deleted then.
+    """When a mark was first received, and when to act on it; ``is_evident``: other members were being deleted then.
 
-    ``stage``: a standby saw it, a leader waits for it to be due, the member is being deleted, or it stays: its order
-    was not carried out though it has the mark, and what happens to it later is no part of that.
+    ``stage``: a standby received it, a leader waits until it is due, the member is being deleted, or it stays because
+    its order was not carried out. Later events about a member that stays are ignored.
     """
 
     seen_at: float
-    # As the API server shows it: another text is another mark.
+    # The text as the API server has it: another text is another mark.
     transition: str
     stage: Literal["seen", "waiting", "deleting", "staying"] = "seen"
     due: float = inf
@@ -53,7 +54,7 @@ class _MarkedMember:
 
 
 class MarkedMembers(Part):
-    """The members of groups with the mark of ``scheduler_name``; time counts from the first look of a leader."""
+    """The members of groups with the mark of ``scheduler_name``; time counts from the first check of a leader."""
 
     def __init__(self, scheduler_name: str, cache: Cache, groups: PlacedGroups) -> None:
         self._scheduler_name, self._cache, self._groups = scheduler_name, cache, groups
@@ -87,7 +88,7 @@ class MarkedMembers(Part):
             self._drop_deleted_pods()
 
     def tick(self, now: float) -> Iterator[Evict]:
-        """Yield the evictions of members whose time has come."""
+        """Yield the evictions of members that are due."""
         if not self._has_undecided or now < self._next_check:
             return
         self._next_check = now + _CHECK_S
@@ -106,13 +107,13 @@ class MarkedMembers(Part):
             if not cut_short[key]:
                 self._members[uid].stage = "staying"
                 continue
-            # Nothing more until its result is known.
+            # Wait until its result is known.
             self._members[uid].due = inf
             reason = f"group {key.name}: it may only be disrupted as a whole, and its preemption was interrupted"
             yield Evict(pod_reference(assigned_pod), reason, "Preempted")
 
     def finished(self, order: Order, result: Result, now: float) -> Iterable[Instruction]:
-        """Try an eviction again later that the API server did not accept."""
+        """Schedule another attempt for an eviction that the API server rejected."""
         if isinstance(order, Evict) and result == "refused" and order.pod.metadata.uid in self._members:
             self._members[order.pod.metadata.uid].due = now + PATIENCE_S
         return ()
@@ -121,14 +122,14 @@ class MarkedMembers(Part):
         return self._next_check if self._has_undecided else None
 
     def _look(self, now: float) -> None:
-        """Begin to wait for what is new, and note of which groups others are being deleted now."""
+        """Start the waiting time of new members, and record the groups whose other members are being deleted now."""
         self._drop_deleted_pods()
         memberships = {uid: self._groups.groups_by_pod.of(uid) for uid in self._members}
         deleted_from = {memberships[uid] for uid, member in self._members.items() if member.stage == "deleting"}
         keys = {membership.key for membership in deleted_from if membership is not None}
         for uid, member in self._members.items():
             if member.stage == "seen" and now - member.seen_at > _OLDEST_S:
-                # What a scheduler saw while it stood by may be of long ago when it leads.
+                # A standby may have received it long before it became the leader.
                 member.stage = "staying"
             elif member.stage == "seen":
                 member.stage, member.due = "waiting", now + PATIENCE_S
@@ -136,7 +137,7 @@ class MarkedMembers(Part):
             member.is_evident |= membership is not None and membership.key in keys
 
     def _is_cut_short(self, key: GroupKey) -> bool:
-        """Return whether it is certain that some of a group were deleted by an order, and the others were to be."""
+        """Return whether it is certain that an order deleted some members of a group and was to delete the others."""
         members, min_members = self._groups.groups_by_pod.get(key), self._groups.whole_min(key)
         if members is None or not min_members:
             return False

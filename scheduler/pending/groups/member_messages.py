@@ -1,4 +1,4 @@
-"""Messages for members of groups, some at a time: a group may have any number of members. Pure."""
+"""Messages for members of groups, sent in portions because a group may have any number of members. Pure."""
 
 from collections.abc import Iterator, Sequence
 
@@ -6,7 +6,7 @@ from scheduler.cache.groups.groups_by_pod import Members
 from scheduler.cycle.decisions import Why
 from scheduler.kube.group_membership import GroupKey
 
-# A few milliseconds.
+# Number of messages per call: a few milliseconds.
 AT_ONCE = 256
 
 _HINT = (
@@ -15,7 +15,7 @@ _HINT = (
 
 
 class MemberMessages:
-    """The last message for each group, and the members that do not have it yet."""
+    """The last message for each group, and the members that have not received it yet."""
 
     def __init__(self) -> None:
         self._messages: dict[GroupKey, tuple[Iterator[str], str, Why | None]] = {}
@@ -24,11 +24,11 @@ class MemberMessages:
         return bool(self._messages)
 
     def put(self, key: GroupKey, uids: Sequence[str], message: str, reason: Why | None = None) -> None:
-        """Replace the last message of a group: it is not true any more, also for members that do not have it yet."""
+        """Replace the last message of a group, also for members that have not received the previous one."""
         self._messages[key] = iter(uids), message, reason
 
     def drop(self, key: GroupKey) -> None:
-        """Forget the message of a group."""
+        """Drop the message of a group."""
         self._messages.pop(key, None)
 
     def take(self) -> Iterator[tuple[str, str, Why | None]]:
@@ -60,5 +60,5 @@ def incomplete(members: Members, min_members: int) -> str:
     for count, text in reasons:
         if count:
             message += f", {count} {text}"
-    # Members that are there and do not count need no other reason.
+    # Members that exist and do not count are a sufficient reason.
     return message if members.counts["gated"] or members.counts["refused"] else f"{message} ({_HINT})"

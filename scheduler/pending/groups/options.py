@@ -1,14 +1,14 @@
-"""What an operator decides about groups."""
+"""The operator's options about groups."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
 class GroupOptions:
-    """In seconds, 0 for never.
+    """Times in seconds; 0 for never.
 
-    ``hold_s``: a group that has waited so long has first call on what becomes free. ``end_half_s``: a group of which
-    fewer members than it needs are placed for so long, while others wait, is ended.
+    ``hold_s``: room is reserved for a group that has waited this long. ``end_half_s``: a group is evicted if fewer
+    members than it needs have been placed for this long while others wait.
     """
 
     hold_s: float = 0.0

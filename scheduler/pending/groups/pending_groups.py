@@ -1,15 +1,15 @@
 """Groups of waiting pods: which are complete and in the queue, and messages for the members of the others. Pure.
 
-What it is: the waiting members of a group have no place of their own in the scheduling queue. Once at least ``min`` of
-them exist, with those that count already, the group is one entry there. Before that, and while its sources contradict
-each other, it is not in the queue, and only its members' or its PodGroup's events change that.
+Method: the waiting members of a group are not in the scheduling queue by themselves. When at least ``min`` of them
+exist, together with those that count as placed, the group is one entry there. Before that, and while its sources
+contradict each other, it is not in the queue, and only events of its members or its PodGroup change that.
 
-Why it is right: every change of a member's standing and of a PodGroup ends in `_refresh`, which derives the group's
-state again from the members and the sources. A change during a decision that only adds something counts when the
-decision ends; one that takes something away ends the decision.
+Correctness: every change of a member's state and of a PodGroup ends in `_refresh`, which derives the group's state
+again from the members and the sources. A change during a decision that only adds something takes effect when the
+decision ends; a change that removes something ends the decision.
 
-What it costs: `_refresh` takes the same time for groups of any size. A message waits for a few seconds without a
-change, so that the n pods of a job do not get n messages with different numbers each.
+Cost: `_refresh` takes the same time for groups of any size. A message waits until nothing has changed for a few
+seconds, so that the n pods of a job do not get n messages with different numbers each.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -31,13 +31,13 @@ from scheduler.pending.groups.join_times import JoinTimes
 from scheduler.pending.groups.member_messages import incomplete
 from scheduler.queue.queue import Queue
 
-# Seconds without a change after which members get the reason why their group is not decided about; and the most.
+# Seconds without a change after which members get the reason why their group is not scheduled; and the maximum.
 _QUIET_S, _LOUD_S = 3.0, 30.0
 
 
 @dataclass(slots=True)
 class _State:
-    """What a group with waiting members is: in the queue, if it is complete and not refused."""
+    """The state of a group with waiting members: it is in the queue if it is complete and not rejected."""
 
     group: Group | Refused
     # The message for its members while it is not in the queue.
@@ -47,15 +47,15 @@ class _State:
     is_urgent: bool = False
     # Since when it is in the queue.
     queue_time: float = 0.0
-    # A change came after the decision under way had begun.
+    # A change arrived after the current decision had started.
     is_dirty: bool = False
-    # The domain from which the next decision goes on, because the last one has left some untried; and the number of the
-    # event after which the first of such decisions began.
+    # The domain with which the next decision continues, because the last one left some untried; and the number of the
+    # event after which the first of these decisions started.
     rest: tuple[int, int] | None = None
 
 
 class PendingGroups:
-    """The groups with waiting members, and the entries in the queue of those that are complete."""
+    """The groups with waiting members, and the queue entries of those that are complete."""
 
     def __init__(
         self, queue: Queue, conditions: PodGroupConditions, groups_by_pod: GroupsByPod, known_pod_groups: KnownPodGroups
@@ -65,34 +65,34 @@ class PendingGroups:
         self._by_pod = groups_by_pod
         self._known_pod_groups = known_pod_groups
         self._states: dict[GroupKey, _State] = {}
-        # Those that are not in the queue, and whose members have no message yet.
+        # The groups that are not in the queue, and whose members have no message yet.
         self._reports = Debounce[GroupKey](_QUIET_S, _LOUD_S)
-        # The group that has first call on what becomes free, if any.
+        # The group for which room is reserved, if any.
         self.holder: GroupKey | None = None
         self._join_times = JoinTimes()
         self._backoffs = GroupBackoffs()
 
     def wait(self, uid: str, membership: GroupMembership, rank: Rank, now: float, *, is_known: bool = False) -> None:
-        """Take in a waiting member, or one that has changed; its owner may have moved one that ``is_known``."""
+        """Add a waiting member, or update it; if it ``is_known``, it may have moved from another group."""
         self._leave_old_group(uid, membership, now)
         if is_known and not self.holds(uid):
             self._join_times.join(uid)
         self.put(uid, membership, MemberState("waiting", rank=self._join_times.rank(uid, rank)), now)
 
     def put(self, uid: str, membership: GroupMembership, state: MemberState, now: float) -> None:
-        """Record what a pod is to its group."""
+        """Record a pod's state in its group."""
         standing = self._by_pod.standing(uid)
         previous = self._by_pod.of(uid)
         if standing in ("placed", "leaving") and previous is not None and previous.key != membership.key:
             state = replace(state, is_latecomer=True)
         self._leave_old_group(uid, membership, now)
         if previous == membership and state.standing != "waiting" and standing == state.standing:
-            # Assumed before, and perhaps bound now.
+            # It was assumed before, and may be bound now.
             self._conditions.note(membership.key, now)
             if state.times is None or self.members(membership.key).states[uid].times is not None:
                 return
         elif standing == state.standing == "placed":
-            # Its annotation has changed: others of it may be victims now.
+            # Its annotation has changed: other members may be victims now.
             self._queue.move_on_event(LEAVING, now)
         self._stand(uid, membership, state)
         if state.standing == "placed" and self._known_pod_groups.pod_group(membership.key) is not None:
@@ -100,7 +100,7 @@ class PendingGroups:
         self._refresh(membership.key, now)
 
     def place(self, key: GroupKey, uids: Iterable[str], now: float) -> None:
-        """Record that members of a group that was decided about are assumed on nodes."""
+        """Record that members of a scheduled group are assumed on nodes."""
         members, state, min_members = self.members(key), self._states[key], self.group(key).min
         for uid in uids:
             membership = self._by_pod.of(uid)
@@ -112,7 +112,7 @@ class PendingGroups:
             return
         state.group, state.message = self._read(key)
         if state.message:
-            # Those that are left have other owners: they start together.
+            # The remaining members have other owners: they start together.
             state.is_dirty = False
             self._queue.delete(key.entry)
             self._reports.change(key, now)
@@ -120,7 +120,7 @@ class PendingGroups:
         self._rank(state, members)
 
     def release(self, uids: Iterable[str], ranks: Mapping[str, Rank], now: float) -> None:
-        """Record that members are assumed no longer: they wait again where ``ranks`` has them, else they are gone."""
+        """Record that members are no longer assumed: those in ``ranks`` wait again, the others were deleted."""
         keys = dict[GroupKey, None]()
         for uid in uids:
             membership = self._by_pod.of(uid)
@@ -137,7 +137,7 @@ class PendingGroups:
             self._refresh(key, now)
 
     def drop(self, uid: str, now: float) -> None:
-        """Forget a pod."""
+        """Drop a pod."""
         key = self._by_pod.drop(uid)
         self._join_times.forget(uid)
         if key is not None:
@@ -145,7 +145,7 @@ class PendingGroups:
             self._refresh(key, now)
 
     def holds(self, uid: str) -> bool:
-        """Return whether a pod is in the queue with its group only, if at all."""
+        """Return whether a pod can only be in the queue as part of its group."""
         return self._by_pod.standing(uid) == "waiting"
 
     def take_pod_group(self, kind: type[AnyPodGroup], event: Change[AnyPodGroup], now: float) -> None:
@@ -155,7 +155,7 @@ class PendingGroups:
         key = self._known_pod_groups.take(kind, event)
         self._requeue_after_disruption(old_count, now)
         if self._known_pod_groups.priority(group_key) != priority:
-            # Its members may be victims of others now.
+            # Its members may be victims of other pods now.
             self._queue.move_on_event(LEAVING, now)
         is_other = self._note_condition(group_key, now)
         if key is not None or is_other:
@@ -170,18 +170,18 @@ class PendingGroups:
             self._refresh(key, now)
 
     def take_job(self, event: Change[Job], now: float) -> None:
-        """Apply a watch event of a Job; of one that cannot be read its pods say how many have succeeded."""
+        """Apply a watch event of a Job; if it cannot be read, its pods determine how many have succeeded."""
         count = event.item.status.succeeded if isinstance(event, Changed) else 0
         for key in self._by_pod.job_changed(event.identity.uid, max(count or 0, 0)):
             self._refresh(key, now)
 
     def keep_jobs(self, identities: Iterable[Identity], now: float) -> None:
-        """Record that these are all Jobs."""
+        """Apply a list of all Jobs."""
         for key in self._by_pod.keep_jobs({identity.uid for identity in identities}):
             self._refresh(key, now)
 
     def _note_condition(self, key: GroupKey, now: float) -> bool:
-        """Note how a PodGroup is shown; return whether it has taken another one's name."""
+        """Record a received PodGroup; return whether it has replaced another one with the same name."""
         pod_group = self._known_pod_groups.pod_group(key)
         if pod_group is not None:
             return self._conditions.pod_group_changed(key, pod_group.metadata.uid, now)
@@ -189,12 +189,12 @@ class PendingGroups:
         return False
 
     def _requeue_after_disruption(self, old_count: int, now: float) -> None:
-        """Let pods come again if members may be preempted one by one now of a group that went as a whole before."""
+        """Requeue pods if members of a group that was disrupted as a whole can now be preempted one by one."""
         if len(self._known_pod_groups.whole_groups) < old_count:
             self._queue.move_on_event(LEAVING, now)
 
     def key_of(self, entry: str) -> GroupKey | None:
-        """Return the group that an entry of the queue stands for; None if it is a pod's."""
+        """Return the group of a queue entry; None if it is a pod's entry."""
         return GroupKey.of_entry(entry)
 
     def group(self, key: GroupKey) -> Group:
@@ -204,7 +204,7 @@ class PendingGroups:
         return group
 
     def is_queued(self, key: GroupKey) -> bool:
-        """Return whether a group has waiting members, and is complete and not refused."""
+        """Return whether a group has waiting members, and is complete and not rejected."""
         state = self._states.get(key)
         return state is not None and not state.message
 
@@ -213,13 +213,15 @@ class PendingGroups:
         return self._states[key].message
 
     def members(self, key: GroupKey) -> Members:
-        """Return the pods of a group that has some."""
+        """Return the members of a group that has some."""
         members = self._by_pod.get(key)
         assert members is not None, "a group without a pod is not known"
         return members
 
     def priority(self, key: GroupKey) -> int:
-        """Return the priority of a group with waiting members: its PodGroup's where set, else the lowest member's."""
+        """Return the priority of a group with waiting members: its PodGroup's if set, otherwise the lowest of its
+        members.
+        """
         return self._states[key].priority
 
     def is_urgent(self, key: GroupKey) -> bool:
@@ -232,7 +234,9 @@ class PendingGroups:
         return members.counting if members is not None else 0
 
     def decided(self, key: GroupKey, now: float) -> bool:
-        """Record that a decision has ended; return whether it is looked at again, because it did not know all."""
+        """Record that a decision has ended; return whether the group is scheduled again, because something was added
+        meanwhile.
+        """
         state = self._states.get(key)
         if state is None:
             return False
@@ -242,32 +246,34 @@ class PendingGroups:
         return is_dirty
 
     def look_again(self, key: GroupKey) -> None:
-        """Let a group be decided about again when its decision has ended: it was not about all waiting members."""
+        """Schedule a group again when its decision has ended, because the decision did not include all
+        waiting members.
+        """
         if (state := self._states.get(key)) is not None and not state.message:
             state.is_dirty = True
 
     def keep_rest(self, key: GroupKey, first_domain: int, since: int) -> None:
-        """Let the next decision go on from a domain, unless the group has changed."""
+        """Let the next decision continue from a domain, unless the group has changed."""
         state = self._states[key]
         state.rest = None if state.is_dirty else (first_domain, since)
 
     def take_rest(self, key: GroupKey) -> tuple[int, int] | None:
-        """Return where the last decision has ended, if it left domains untried: the next one may end elsewhere."""
+        """Return where the last decision stopped, if it left domains untried; the next one may stop elsewhere."""
         state = self._states[key]
         rest, state.rest = state.rest, None
         return rest
 
     def come_again(self, key: GroupKey, now: float) -> None:
-        """Let a group come again at once whose decision was ended, if it is still in the queue."""
+        """Requeue a group at once whose decision was aborted, if it is still in the queue."""
         state = self._states.get(key)
         if state is not None and not state.message:
             state.is_dirty = False
             self._enqueue(key, state, now)
 
     def back_off(self, uid: str, now: float) -> None:
-        """Let the group of a pod whose decision could not be carried out come again after a while.
+        """Requeue the group of a pod after a backoff, because its decision could not be carried out.
 
-        At once, the first time, if others of it are placed already and are not enough.
+        The first time it is requeued at once if other members are placed already, but too few.
         """
         membership = self._by_pod.of(uid)
         state = self._states.get(membership.key) if membership is not None else None
@@ -278,7 +284,7 @@ class PendingGroups:
         self._enqueue(membership.key, state, now, self._backoffs.fail(membership.key, now, is_half=is_half))
 
     def bound(self, uid: str) -> None:
-        """Forget how often the group of a pod, which is bound now, could not be carried out."""
+        """Reset the backoff of the group of a pod that is bound now."""
         if self._backoffs and (membership := self._by_pod.of(uid)) is not None:
             self._backoffs.forget(membership.key)
 
@@ -297,7 +303,7 @@ class PendingGroups:
         return bool(self._states)
 
     def oldest(self, deadline: float) -> GroupKey | None:
-        """Return the group of the highest priority, of these the oldest, that is in the queue since ``deadline``.
+        """Return the oldest group of the highest priority that has been in the queue since ``deadline``.
 
         A group that has as many members placed as it needs does not count.
         """
@@ -309,9 +315,9 @@ class PendingGroups:
         return min(ranks)[3] if ranks else None
 
     def half_placed(self) -> Iterator[tuple[GroupKey, int]]:
-        """Yield the groups with waiting members of which some are placed, but fewer than are needed, and how many are.
+        """Yield the groups with waiting members of which some are placed, but too few, and how many are needed.
 
-        A rejected group has no known number that it needs.
+        A rejected group has no known number of needed members.
         """
         for key, state in self._states.items():
             members = self.members(key)
@@ -319,23 +325,23 @@ class PendingGroups:
                 yield key, state.group.min
 
     def hold_for(self, key: GroupKey | None, now: float) -> None:
-        """Give a group first call on what becomes free, in place of the one that had it."""
+        """Reserve room for a group, instead of the previous one."""
         old_holder, self.holder = self.holder, key
         for group_key in (old_holder, key):
             if group_key is not None and group_key in self._states:
                 self._refresh(group_key, now)
 
     def waiting(self) -> Mapping[str, int]:
-        """Count the groups with waiting members: those in the queue, and those that are incomplete or refused."""
+        """Count the groups with waiting members: those in the queue, and those that are incomplete or rejected."""
         queue_length = sum(1 for state in self._states.values() if not state.message)
         return {"queued": queue_length, "incomplete": len(self._states) - queue_length}
 
     def entries(self) -> set[str]:
-        """Return the entries of the queue that stand for groups."""
+        """Return the queue entries of groups."""
         return {key.entry for key, state in self._states.items() if not state.message}
 
     def check(self) -> None:
-        """Raise AssertionError if a group's state is not what its members and sources make it."""
+        """Raise AssertionError if a group's state does not match its members and sources."""
         keys = {members.key for members in self._by_pod if members.counts["waiting"]}
         assert keys == self._states.keys(), "the groups with waiting members differ"
         for key, state in self._states.items():
@@ -344,7 +350,7 @@ class PendingGroups:
             assert message or key not in self._reports, f"group {key}: it is in the queue, and a message says it is not"
 
     def _leave_old_group(self, uid: str, membership: GroupMembership, now: float) -> None:
-        """Take a pod out of another group than this, if it was in one."""
+        """Remove a pod from any other group than this one."""
         previous = self._by_pod.of(uid)
         if previous is not None and previous.key != membership.key:
             self.drop(uid, now)
@@ -354,13 +360,13 @@ class PendingGroups:
         self._queue.stand_for(uid, membership.key.entry if state.standing == "waiting" else None)
 
     def _end(self, key: GroupKey) -> None:
-        """Forget a group without waiting members."""
+        """Drop a group without waiting members."""
         if self._states.pop(key, None) is not None:
             self._reports.drop(key)
             self._queue.delete(key.entry)
 
     def _refresh(self, key: GroupKey, now: float) -> None:
-        """Derive a group's state again, and put it into the queue or take it out."""
+        """Derive a group's state again, and add it to the queue or remove it."""
         members = self._by_pod.get(key)
         if members is None:
             self._backoffs.forget(key)

@@ -1,11 +1,11 @@
-"""How long decisions about urgent groups keep others of their priority waiting. Pure.
+"""Limit how long decisions about urgent groups keep other pods of their priority waiting. Pure.
 
-Urgent is a group that is half placed, or that has first call on what becomes free: it comes before all others of its
-priority. A long decision is set aside from time to time so that others have their turn. Those of an urgent group's
-priority, and below, would take the room then that the group comes first for. So they wait; those above it do not.
+A group is urgent if it is half placed, or if room is reserved for it: it comes before all others of its priority. A
+long decision is paused from time to time so that others have their turn. Pods of the urgent group's priority and below
+would then take its room, so they wait; pods of higher priority do not.
 
-What it costs: others wait for `_TURN_S` at the most, and then have their turn for as long, whatever groups there are
-and however often their decisions begin again. So groups that never fit take half the time.
+Cost: others wait for at most `_TURN_S`, and then have their turn for as long, whatever groups there are and however
+often their decisions start again. Groups that never fit therefore take half the time.
 """
 
 from collections.abc import Iterable
