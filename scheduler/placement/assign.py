@@ -1,4 +1,4 @@
-"""Assign exact VFs of one node to a pod: place its interfaces, and pick the VFs.
+"""Assign exact VFs of one node to a pod: choose a PF for each interface, and then the VFs.
 
 Reasons are texts that are counted over nodes, so they name no node. A rate of 0 requests nothing: no reservation, no
 limit.
@@ -19,10 +19,10 @@ from scheduler.placement.place import MAX_OUTCOMES, Fit, FitResult, OutOfBudget,
 from scheduler.placement.steps import Steps
 from scheduler.placement.vf_accounting import FEW, FreeVfs, are_like_others
 
-# Since when each VF has been free, by PF name and VF index; a VF without an entry was never used.
+# Since when each VF has been free, by PF name and VF index. A VF without an entry was never used.
 FreeSince = Mapping[tuple[str, int], float]
 NOT_ENOUGH: Mapping[str, str] = {
-    # Each interface has a PF (`demands_on`), until what other kinds propose narrows that.
+    # Each interface has possible PFs (`demands_on`) until the proposals of other kinds narrow them.
     "selectors": "no PF can provide an interface near the pod's other resources",
     "vfs": "not enough free RDMA VFs",
     "rate": "not enough free RDMA bandwidth",
@@ -41,17 +41,17 @@ class Placement:
     others: tuple[tuple[str, Proposal], ...] = ()
 
 
-# By the identity of a request and of PFs: nodes of one model share their PFs, pods of one shape their request, and
-# hashing both costs more than all else here.
+# Keyed by the identity of a request and of PFs: nodes of one model share their PFs, and pods of one shape their
+# request. Hashing both would cost more than the rest of this function.
 _demands = Memo[tuple[int, int], tuple[PodRequest, tuple[Pf, ...], tuple[VfDemand, ...] | Refused]](256)
-# By what `place` is given.
+# Keyed by the arguments of `place`.
 _placements = Memo[
     tuple[tuple[VfDemand, ...], tuple[PfCapacity, ...], Spreading | None, SharedPorts], Placement | Refused
 ](16 * MAX_OUTCOMES)
 
 
 def demands_on(request: PodRequest, pfs: tuple[Pf, ...]) -> tuple[VfDemand, ...] | Refused:
-    """Return which PFs may give each interface, whatever is free on them; the reason if an interface has none."""
+    """Return which PFs may provide each interface, free or not; return the reason if an interface has none."""
     key = id(request), id(pfs)
     entry = _demands.get(key)
     if entry is not None:
@@ -70,7 +70,7 @@ def place_on(
     *,
     steps: Steps,
 ) -> Placement | Refused:
-    """Return where the interfaces fit, or the reason why they do not."""
+    """Return the PFs for the interfaces, or the reason why they do not fit."""
     key = demands, capacities, preference, ports
     is_kept = len(capacities) <= FEW
     placement = _placements.get(key) if is_kept else None
@@ -91,7 +91,7 @@ def _placement(outcome: FitResult) -> Placement | Refused:
 def pick_vfs(
     interfaces: Sequence[VfRequest], free_vfs: FreeVfs, placement: Placement, free_times: FreeSince
 ) -> tuple[AssignedVf, ...]:
-    """Return the exact VFs: on each PF the ones free the longest, then the lowest."""
+    """Return the exact VFs: on each PF the ones that have been free longest, then the lowest."""
     queues = {index: _oldest(free_vfs, index, free_times, placement.pfs.count(index)) for index in set(placement.pfs)}
     vfs = []
     for interface, index in zip(interfaces, placement.pfs, strict=True):
@@ -113,7 +113,9 @@ def pick_vfs(
 
 
 def _oldest(free_vfs: FreeVfs, index: int, free_times: FreeSince, count: int) -> list[int]:
-    """Return a PF's free VFs to take, the first at the end: those never used by index, then those free the longest."""
+    """Return a PF's free VFs in the order to take them from the end: those never used by index, then those free
+    longest.
+    """
     name, mask = free_vfs.pfs[index].name, free_vfs.free[index]
     fresh: list[int] = []
     idle_vfs: list[tuple[float, int]] = []

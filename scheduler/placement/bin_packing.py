@@ -1,27 +1,27 @@
-"""The search for a placement: a bin for each item, depth first within a number of steps. All placements come from here.
+"""Search for a placement: a bin for each item, depth first, within a number of steps. All placements come from here.
 
-An item has a size, and a set of bins that may hold it. A bin holds at most so many items (slots) of at most so much
-size in all. Bins of one port share its size. For `place` an item is a VF with its min rate, a bin is a PF, and a port
-is a cable that shows as several PFs.
+An item has a size and a set of bins that may hold it. A bin holds a limited number of items (slots) with a limited
+total size. Bins of one port share its size. For `place`, an item is a VF with its minimum rate, a bin is a PF, and a
+port is a cable that appears as several PFs.
 
-How it works: two greedy attempts find most placements. Each item goes into the bin with the least size left: in the
-first attempt the largest items come first, in the second those with the fewest bins. Where both fail, a depth-first
-search takes the largest item first and tries each bin that may hold it. With half of its steps it tries the bins with
-the least size left first, which fills bins to the end. Then it begins again and tries those first that have the most
-size left for each slot, which suits bins with few slots.
+Method: two greedy attempts find most placements. Each item goes into the bin with the least size left. The first
+attempt takes the largest items first, the second those with the fewest bins. If both fail, a depth-first search takes
+the largest item first and tries each bin that may hold it. With half of its steps it tries the bins with the least size
+left first, which fills bins exactly. Then it starts again and first tries the bins with the most size left for each
+slot, which suits bins with few slots.
 
-Why it is right: every bin is tried for every item, but for what these rules exclude. So None proves that there is no
-placement; the tests compare with a search over all of them.
+Correctness: every bin is tried for every item, except those that these rules exclude. None therefore proves that there
+is no placement; the tests compare with a search over all placements.
 
-- Bins of one port that may hold the same items are one bin with the slots of all.
-- Of bins of which as much is left for the same items, one is tried.
-- Whether the items from one on fit depends only on what is left for them. What has failed is remembered.
-- A bin takes no more than the size that is left, nor than the largest items to come for its slots. It takes nothing if
-  the smallest item to come is too large. If all bins together take less than what is to come, the search turns back.
+(1) Bins of one port that may hold the same items are one bin with the slots of all. (2) Of bins with equal remainders
+for the same items, one is tried. (3) Whether the items from a position on fit depends only on what is left for them, so
+failed states are remembered. (4) A bin takes no more than the size that is left, nor than the largest remaining items
+for its slots. It takes nothing if the smallest remaining item is too large. If all bins together take less than the
+remaining items need, the search backtracks.
 
-What it costs: a step for each item or bin that is looked at. The problem is strongly NP-hard, so the search gives up
-when its steps are used up. Of up to 8 items some 1,000 steps suffice, but for rare ones that divide a port. More are
-given up where they fill bins exactly.
+Cost: a step for each item or bin that is evaluated. The problem is strongly NP-hard, so the search gives up when its
+steps are used up. For up to 8 items about 1,000 steps suffice, with rare exceptions where items divide a port. With
+more items it gives up on more instances that fill bins exactly.
 """
 
 from collections.abc import Iterator, Sequence
@@ -34,11 +34,11 @@ from scheduler.placement.steps import Steps, StepsSpent
 # For each bin the first bin of its port; empty if no two bins share one.
 SharedPorts = tuple[int, ...]
 Packing = tuple[int, ...]
-# The search is as deep as there are items: of more there are the greedy attempts only.
+# The depth of the search is the number of items; for more items there are only the greedy attempts.
 _DEEPEST = 256
-# The smallest size of no items at all.
+# The smallest size when there are no items.
 _NO_ITEM = 1 << 62
-# What a place in the search costs beside the bins.
+# Cost of a position in the search in addition to the bins.
 _A_PLACE = 4
 # What is left of a bin: its kind, slots and size.
 State = tuple[int, int, int]
@@ -52,7 +52,7 @@ class Item(NamedTuple):
 
 
 class Bin(NamedTuple):
-    """How many items a bin holds, and of which size in all."""
+    """How many items a bin holds, and their maximum total size."""
 
     slots: int
     size: int
@@ -75,7 +75,7 @@ def size_by_port(bins: Sequence[Bin], ports: SharedPorts) -> dict[int, int]:
 
 
 def pack(items: Sequence[Item], bins: Sequence[Bin], ports: SharedPorts, steps: Steps) -> Packing | None:
-    """Return a bin for each item, None if there is no way; raise StepsSpent."""
+    """Return a bin for each item, None if there is no placement; raise StepsSpent."""
     if not ports:
         return _pack(items, bins, range(len(bins)), steps)
     sizes, bin_groups = size_by_port(bins, ports), _bin_groups(items, bins, ports)
@@ -96,7 +96,7 @@ def pack(items: Sequence[Item], bins: Sequence[Bin], ports: SharedPorts, steps: 
 
 
 def _bin_groups(items: Sequence[Item], bins: Sequence[Bin], ports: SharedPorts) -> list[list[int]]:
-    """Return the bins that are one bin to all items, without those that hold none."""
+    """Return the groups of bins that are equivalent for all items, without bins that hold none."""
     groups: dict[object, list[int]] = {}
     for index, port in enumerate(ports):
         if bins[index].slots:
@@ -106,7 +106,7 @@ def _bin_groups(items: Sequence[Item], bins: Sequence[Bin], ports: SharedPorts) 
 
 
 def _in_turns(choices: Sequence[Sequence[int]], bins: Sequence[Bin]) -> Packing:
-    """Choose one of several bins for each item: they take turns, as each PF has a PCI link of its own."""
+    """Choose one of several equivalent bins for each item, in turn, because each PF has a PCI link of its own."""
     free_slots, packing = [capacity.slots for capacity in bins], []
     for members in choices:
         best = max(members, key=lambda index: (free_slots[index], -index))
@@ -121,7 +121,7 @@ def _pack(items: Sequence[Item], bins: Sequence[Bin], ports: Sequence[int], step
     if not all(item.bins for item in candidates):
         return None
     largest_first, tightest_first = _largest_first(candidates), _tightest_first(candidates)
-    # Where bins of one port differ in what they may hold, the size says little.
+    # If bins of one port may hold different items, the size is a poor guide.
     is_shared = len(set(ports)) < len(bins)
     for order in (tightest_first, largest_first) if is_shared else (largest_first, tightest_first):
         steps.spend(len(items))
@@ -178,7 +178,7 @@ def _best_fit(items: Sequence[Item], bins: Sequence[Bin], ports: Sequence[int], 
 
 
 def _search(items: Sequence[Item], bins: Sequence[Bin], ports: Sequence[int], steps: Steps) -> list[int] | None:
-    """Search with half of the steps, and with the other half anew; what has failed stays so."""
+    """Search with half of the steps, and again with the other half; failed states stay remembered."""
     search = _DepthFirst(items, bins, ports)
     for attempts, prefers_room in ((2, False), (1, True)):
         attempt = Steps(steps.remaining // attempts)
@@ -203,7 +203,7 @@ class _DepthFirst:
         self.is_shared = any(len(members) > 1 for members in self.ports)
         self.kinds = _kinds(items, ports)
         self.sums = [0, *accumulate([item.size for item in items])]
-        # For the bins of each port the smallest size that they may get, of items with one, and whether they may get
+        # For the bins of each port: the smallest size that they may get among items with one, and whether they may get
         # items without.
         self.smallest, self.weightless = [], []
         for members in self.ports:
@@ -214,7 +214,7 @@ class _DepthFirst:
         self.failures: set[tuple[int, tuple[State, ...]]] = set()
 
     def run(self, steps: Steps, *, prefers_room: bool) -> list[int] | None:
-        """Return a bin for each item, None if there is no way; raise StepsSpent."""
+        """Return a bin for each item, None if there is no placement; raise StepsSpent."""
         self.steps, self.prefers_room = steps, prefers_room
         self.slots, self.sizes = [capacity.slots for capacity in self.bins], [capacity.size for capacity in self.bins]
         self.packing = list[int]()
@@ -271,7 +271,7 @@ class _DepthFirst:
         ]
 
     def _choices(self, position: int) -> list[int]:
-        """Return the bins to try for an item, of interchangeable ones the first."""
+        """Return the bins to try for an item; of interchangeable ones only the first."""
         size, bin_mask = self.items[position]
         choices: dict[State, int] = {}
         for index in _indexes(bin_mask):
@@ -289,7 +289,9 @@ class _DepthFirst:
 
 
 def _kinds(items: Sequence[Item], ports: Sequence[int]) -> list[int]:
-    """Number the bins: those that all items see alike have one number, but those of a port with several bins."""
+    """Number the bins: bins that are equivalent for all items have one number, except those of a port with several
+    bins.
+    """
     numbers: dict[object, int] = {}
     return [
         numbers.setdefault(

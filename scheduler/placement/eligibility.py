@@ -1,10 +1,10 @@
-"""Which PFs may give each interface of one request, whatever is free on them.
+"""Determine which PFs may provide each interface of one request, free or not.
 
-What a request sees of a PF is little: its name, network and link, what its driver can and the operator allows, whether
-its VFs have netdevs, and its rate. PFs of thousands of nodes are equal in all but the rate, so each of those is judged
-once for all interfaces of the request, and the answer is a mask: bit ``i`` is the interface with index ``i``. The rate
-is another on each node: the interfaces are sorted by theirs, and those that a PF can reserve are a prefix. So a PF
-costs some lookups, however many interfaces a pod has and however they differ.
+A request reads only a few properties of a PF: its name, network and link, what its driver supports and the operator
+allows, whether its VFs have netdevs, and its rate. PFs of thousands of nodes are equal in all but the rate, so each
+distinct PF is evaluated once for all interfaces of the request. The result is a mask: bit ``i`` is the interface with
+index ``i``. The rate differs from node to node: the interfaces are sorted by rate, and those that a PF can reserve are
+a prefix. A PF therefore costs a few lookups, independent of the number of interfaces.
 """
 
 from bisect import bisect_right
@@ -25,32 +25,34 @@ from scheduler.placement.place import VfDemand
 from scheduler.placement.unmet_part import InterfaceParts, rails_of
 
 K = TypeVar("K", bound=Hashable)
-# Names, networks and kinds of PFs for which a request's masks are kept: nodes of one model have a few.
+# Number of names, networks and kinds of PFs for which a request's masks are kept: nodes of one model have a few.
 _MAX_KINDS = 256
 
 
 class _Kind(NamedTuple):
-    """PFs that give the same settings: the interfaces whose settings they give, and of others why not, once asked."""
+    """PFs that support the same settings: the interfaces whose settings they support, and for others the reason,
+    computed when needed.
+    """
 
     able: int
     reasons: dict[int, str]
 
 
 class _PfMatch(NamedTuple):
-    """The interfaces that select a PF and whose rate it can reserve, and those of them whose settings it can give."""
+    """The interfaces that select a PF and whose rate it can reserve, and those of them whose settings it supports."""
 
     selectors: int
     usable: int
     kind: _Kind
 
 
-# What of an interface selects a PF, besides its rate; and an interface that selects none.
+# The fields of an interface that select a PF, besides its rate; and an interface that selects none.
 _selectors_of = attrgetter("network", "rail", "pf", "link", "root")
 _EVERY_PF = (None,) * 5
 
 
 class Eligibility:
-    """The verdicts of one request; what was judged before is kept."""
+    """The results for one request; earlier results are kept."""
 
     def __init__(self, request: PodRequest) -> None:
         self._interfaces = request.interfaces
@@ -59,13 +61,13 @@ class Eligibility:
         selective = set(map(_selectors_of, request.interfaces)) != {_EVERY_PF}
         self._selectors = _Selectors(request.interfaces) if selective else None
         self._kinds: dict[Hashable, _Kind] = {}
-        # The interfaces that no PF's settings tell apart.
+        # The interfaces that no PF can distinguish by settings.
         self._equal = _masks_by_value(
             [(_without_values(interface.settings), interface.netdev) for interface in request.interfaces]
         ).values()
-        # The PFs judged last: a row's are judged to filter it and again to place on it.
+        # The PFs evaluated last: a row's PFs are evaluated to filter it and again to place on it.
         self._last: tuple[Sequence[Pf], list[_PfMatch]] = (), []
-        # Of interfaces for which some node had no PF.
+        # For interfaces for which some node had no PF.
         self._parts: dict[int, InterfaceParts] = {}
         self.rates = [interface.settings.min_tx_rate or 0 for interface in request.interfaces]
         indexes = sorted(range(len(self.rates)), key=self.rates.__getitem__)
@@ -75,11 +77,11 @@ class Eligibility:
             self._prefixes.append(self._prefixes[-1] | 1 << index)
 
     def refusal(self, pfs: Sequence[Pf]) -> str:
-        """Return why a node with these PFs cannot serve the first interface that it cannot; empty if it can all."""
+        """Return why a node with these PFs cannot serve the first interface that has no PF; empty if all have one."""
         return self._first_refusal(pfs, self._matches(pfs))
 
     def demands(self, pfs: Sequence[Pf]) -> tuple[VfDemand, ...] | Refused:
-        """Return which PFs may give each interface; the reason if one has none."""
+        """Return which PFs may provide each interface; return the reason if one has none."""
         matches = self._matches(pfs)
         if refusal := self._first_refusal(pfs, matches):
             return Refused(refusal)
@@ -126,9 +128,9 @@ class Eligibility:
         masks = self._selectors.masks(pfs) if self._selectors is not None else repeat(self._every)
         matches, terms, kind = [], None, _Kind(0, {})
         for pf, mask in zip(pfs, masks, strict=False):
-            # A PF that is down or of unknown rate gives VFs without a min rate only: there is nothing to reserve.
+            # A PF that is down or of unknown rate provides VFs without a min rate only: there is nothing to reserve.
             reservable = self._prefixes[bisect_right(self._sorted_rates, pf.offer_mbps if pf.up else 0)]
-            # A node's PFs are mostly of one kind, and hashing what makes it costs more than comparing it.
+            # A node's PFs are mostly of one kind, and hashing the fields of a kind costs more than comparing them.
             if terms != (terms := _terms_of(pf)):
                 kind = self._kind(terms, pf)
             selectors = reservable & mask
@@ -148,7 +150,7 @@ class Eligibility:
         return kind
 
 
-# All of a PF on which it depends whether its VFs can be given certain settings.
+# All fields of a PF that determine whether its VFs can have given settings.
 _terms_of: Callable[[Pf], tuple[object, ...]] = attrgetter("link", "can", "mbps", "allow", "vlan", "vf_netdevs")
 
 
@@ -188,7 +190,7 @@ class _Selectors:
 
 
 class _Masks(dict[K, int]):
-    """The interfaces to which a property of a PF speaks, judged when first asked for."""
+    """The interfaces that match a property of a PF, computed when first needed."""
 
     def __init__(self, judge: Callable[[K], int]) -> None:
         super().__init__()
@@ -210,7 +212,7 @@ def _masks_by_value(values: Sequence[K]) -> dict[K, int]:
 
 
 def _without_values(settings: VfSettings) -> Hashable:
-    """Return what of settings a PF can tell apart: not the value of a min rate or an address."""
+    """Return the settings by which a PF can differ: without the value of a min rate or an address."""
     return (
         *(bool(settings.min_tx_rate), settings.max_tx_rate, settings.mac is None, settings.vlan, settings.qos),
         *(settings.trust, settings.spoofchk, settings.link_state, settings.guid is None),
@@ -219,19 +221,20 @@ def _without_values(settings: VfSettings) -> Hashable:
 
 @lru_cache(maxsize=64)
 def eligibility(request: PodRequest) -> Eligibility:
-    """Return the verdicts of a request, those of equal ones shared."""
+    """Return the results of a request; equal requests share them."""
     return Eligibility(request)
 
 
 def _refusal(settings: VfSettings, netdev: bool | None, pf: Pf) -> str:
-    """Return why this PF's VFs cannot be given with these settings, with or without a netdev; empty if they can."""
+    """Return why this PF's VFs cannot be assigned with these settings, with or without a netdev; empty if they can."""
     return refused_netdev(netdev, pf) or refused_settings(settings, pf)
 
 
 def refused_netdev(netdev: bool | None, pf: Pf) -> str:
-    """Return why a VF of this PF cannot be given with its netdev, or without it; empty if it can.
+    """Return why a VF of this PF cannot be assigned with its netdev, or without it; empty if it can.
 
-    An advertiser of an earlier version does not tell, and the node's other programs may not know such a request either.
+    An advertiser of an earlier version does not report this, and the node's other programs may not support such a
+    request either.
     """
     if netdev is None or (netdev and pf.link == "ethernet"):
         return ""
@@ -243,7 +246,7 @@ def refused_netdev(netdev: bool | None, pf: Pf) -> str:
 
 
 def refused_settings(settings: VfSettings, pf: Pf) -> str:
-    """Return which setting this PF's link, driver, rate or operator refuses, with the reason; empty if none."""
+    """Return which setting this PF's link, driver, rate or operator rejects, with the reason; empty if none."""
     wishes, absent = _wishes(settings), _IMPOSSIBLE_SETTINGS[pf.link]
     for wish in wishes:
         if wish in absent:
@@ -251,15 +254,15 @@ def refused_settings(settings: VfSettings, pf: Pf) -> str:
     for wish in wishes:
         if wish not in pf.can:
             return f"{wish} cannot be set by the PF's driver"
-    # Some drivers refuse such a limit, and it limits nothing; an unknown rate excludes nothing.
+    # Some drivers reject such a limit, and it limits nothing; an unknown rate excludes nothing.
     if settings.max_tx_rate and settings.max_tx_rate > pf.mbps > 0:
         return f"max_tx_rate {settings.max_tx_rate} is above the line rate of the PF"
     return pf.allow.refused(settings, pf.vlan)
 
 
 _ZERO_IS_NO_WISH = frozenset({"min_tx_rate", "max_tx_rate", "qos"})
-# Settings that an InfiniBand VF does not have, and those that an Ethernet VF does not have. Source: mlx5's eswitch;
-# rates, VLAN tags and MACs are Ethernet's there, GUIDs are InfiniBand's.
+# Settings that an InfiniBand VF does not have, and those that an Ethernet VF does not have. Source: mlx5's eswitch,
+# where rates, VLAN tags and MACs are for Ethernet, and GUIDs for InfiniBand.
 _IMPOSSIBLE_SETTINGS: Mapping[str, frozenset[str]] = {
     "infiniband": frozenset({"min_tx_rate", "max_tx_rate", "vlan", "qos", "mac", "spoofchk"}),
     "ethernet": frozenset({"guid"}),
@@ -267,6 +270,6 @@ _IMPOSSIBLE_SETTINGS: Mapping[str, frozenset[str]] = {
 
 
 def _wishes(settings: VfSettings) -> list[str]:
-    """Return the requested settings; a VF has rate 0 and priority 0 anyway."""
+    """Return the names of the requested settings; rate 0 and priority 0 are the defaults of a VF."""
     present = settings.to_fields()
     return [name for name in present if present[name] or name not in _ZERO_IS_NO_WISH]

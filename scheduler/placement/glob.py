@@ -1,14 +1,14 @@
-"""Patterns for PF names as `fnmatch.fnmatchcase` reads them, cheap to make ready.
+"""Patterns for PF names with the semantics of `fnmatch.fnmatchcase`, cheap to create.
 
-That compiles a regular expression for each pattern, up to a millisecond for one of 64 characters, and a pod may have 64
-patterns. A PF's name is short: here it is compared as it is, in time of at most both lengths' product.
+fnmatch compiles a regular expression for each pattern, up to a millisecond for 64 characters, and a pod may have 64
+patterns. The name of a PF is short: here it is compared directly, in at most the product of both lengths.
 """
 
 from typing import NamedTuple
 
 
 class _OneOf(NamedTuple):
-    """One character: of these, or with ``is_negated`` none of these."""
+    """One character: one of these, or with ``is_negated`` none of these."""
 
     characters: frozenset[str]
     is_negated: bool = False
@@ -29,7 +29,7 @@ class Glob:
         self._tokens = _tokens(pattern)
 
     def matches(self, name: str) -> bool:
-        """Return whether the whole name matches; of several ``*`` only the last is ever stretched."""
+        """Return whether the whole name matches; of several ``*`` only the last one is ever extended."""
         tokens, place, at = self._tokens, 0, 0
         star, star_end = -1, 0
         while at < len(name):
@@ -38,7 +38,7 @@ class Glob:
                 star, star_end = place, at
                 place += 1
                 if place == len(tokens):
-                    # Most patterns end so: whatever is left of the name matches.
+                    # Most patterns end with ``*``: the rest of the name matches.
                     return True
             elif token.matches(name[at]):
                 place, at = place + 1, at + 1
@@ -70,7 +70,9 @@ def _tokens(pattern: str) -> _Tokens:
 
 
 def _end_of_set(pattern: str, start: int) -> int:
-    """Return where the bracket is that closes a set, -1 if none does; one right after the opening is in the set."""
+    """Return the index of the bracket that closes a set, -1 if there is none; one right after the opening belongs to
+    the set.
+    """
     first = start + 2 if pattern[start + 1 : start + 2] == "!" else start + 1
     return pattern.find("]", first + 1)
 

@@ -1,13 +1,13 @@
-"""Choose a pod's GPUs on one node, and say what that leaves to its VFs. Pure.
+"""Choose a pod's GPUs on one node, and what that leaves for its VFs. Pure.
 
-A group of GPUs is what lies below one bridge, on one NUMA node, in one group of links, a GPU by itself, or the whole
-node. Groups are tried from the smallest on: a choice within a small group is tight. Of equally tight choices
-the one that breaks fewer GPUs comes first, a broken group being one of which some GPUs are taken and some stay: larger
-groups stay whole for pods that need them. Every choice is tried, unless the looks run out, which is an
-outcome of its own; of choices that leave the same to the VFs only the first does.
+A group of GPUs is the GPUs below one bridge, on one NUMA node, in one group of links, a single GPU, or the whole node.
+Groups are tried from the smallest on, because a choice within a small group is tight. Of equally tight choices, the one
+that breaks fewer groups comes first. A group is broken if some of its GPUs are taken and some stay; larger groups then
+stay whole for pods that need them. Every choice is tried unless the number of looks is exhausted, which is an outcome
+of its own. Of choices that leave the same for the VFs, only the first is tried.
 
-GPUs that lie in the same groups, next to each other in the order of their addresses, are taken from the lowest address:
-choosing among them would change nothing.
+GPUs in the same groups that are adjacent in the order of their addresses are taken from the lowest address: another
+choice among them would change nothing.
 """
 
 import re
@@ -24,14 +24,15 @@ from scheduler.placement.assign import OUT_OF_BUDGET
 from scheduler.placement.bin_packing import bits
 from scheduler.placement.steps import Steps
 
-# For each interface that is bound to a GPU the PFs that may give it, as a bit mask.
+# For each interface that is bound to a GPU the PFs that may provide it, as a bit mask.
 Narrowing = tuple[int, ...]
-# For each GPU, and each interface that may be bound to one, the PFs nearest to it.
+# For each GPU, and each interface that may be bound to one, the nearest PFs.
 Nearest = Sequence[Sequence[int]]
-# A look compares a choice with a group, or a group with the GPUs that are together as requested: about 0.1 µs. All
-# choices of 8 of 16 GPUs in pairs are 1,107, of some 20 groups each; of 8 of 16 that all differ they are 12,870.
+# A look compares a choice with a group, or a group with the GPUs that are together as requested: about 0.1 µs. There
+# are 1,107 choices of 8 of 16 GPUs in pairs, with about 20 groups each; of 8 of 16 GPUs that all differ there are
+# 12,870.
 LOOKS = 1 << 18
-# What a choice costs beside its groups, and each GPU of it; what it costs to compare it with the PFs, and each GPU.
+# Cost of a choice in addition to its groups, and of each GPU in it; cost of comparing it with the PFs, and each GPU.
 _A_CHOICE, _A_GPU = 12, 1
 _A_NARROWING, _A_NEAR_GPU = 15, 4
 _LOOKS_A_STEP = 16
@@ -47,7 +48,7 @@ _NO_PF = "no free GPUs that share a bridge with the PFs of the pod's interfaces"
 
 @dataclass(frozen=True, slots=True)
 class GpuChoice:
-    """GPUs in the order of their PCI addresses, and what that leaves to the pod's interfaces."""
+    """GPUs in the order of their PCI addresses, and what they leave for the pod's interfaces."""
 
     gpus: tuple[Gpu, ...]
     narrowing: Narrowing = ()
@@ -64,10 +65,10 @@ def refusal(request: GpuRequest, free: Sequence[Gpu]) -> str:
 def choices(
     request: GpuRequest, free: Sequence[Gpu], nearest: Nearest = (), max_looks: int = LOOKS, *, steps: Steps
 ) -> Iterator[GpuChoice]:
-    """Yield choices, the tightest first; raise `Unmet` with the reason where none is left, or there were ``max_looks``.
+    """Yield choices, the tightest first; raise `Unmet` with the reason if none is left, or after ``max_looks``.
 
-    ``free`` is in the order of PCI addresses, ``nearest`` goes with it; GPU k of a choice binds interface k, as far as
-    there are both.
+    ``free`` is in the order of PCI addresses, and ``nearest`` has the same order. GPU k of a choice is bound to
+    interface k, while there are both.
     """
     if reason := refusal(request, free):
         raise Unmet(reason)
@@ -79,7 +80,7 @@ def choices(
 
 
 def _distinct(search: "_Search", free: Sequence[Gpu], nearest: Nearest) -> Iterator[GpuChoice]:
-    """Yield the first choice of those that leave the same to the VFs."""
+    """Yield the first choice of those that leave the same for the VFs."""
     narrowings: set[Narrowing] = set()
     for gpus in search.tightest_first():
         narrowing = search.narrowing(gpus)
@@ -95,7 +96,9 @@ def _distinct(search: "_Search", free: Sequence[Gpu], nearest: Nearest) -> Itera
 
 
 class _Search:
-    """One search; GPUs are bits, in the order of their addresses. ``looks`` are those left, below 0 if they ran out."""
+    """One search; GPUs are bits, in the order of their addresses. ``looks`` are the remaining ones, below 0 if they are
+    exhausted.
+    """
 
     def __init__(self, request: GpuRequest, free: Sequence[Gpu], nearest: Nearest, looks: int) -> None:
         self.looks = looks
@@ -112,7 +115,9 @@ class _Search:
         self._digits = f"0{len(free)}b"
 
     def tightest_first(self) -> Iterator[int]:
-        """Yield each choice once: those within the smallest groups first, of these the ones that break the fewest."""
+        """Yield each choice once: those within the smallest groups first, of these the ones that break the fewest
+        groups.
+        """
         previous: set[int] = set()
         large_enough = [group for group in self._groups if group.bit_count() >= self._count]
         for _, equally_tight in groupby(large_enough, int.bit_count):
@@ -126,7 +131,7 @@ class _Search:
                 return
 
     def narrowing(self, gpus: int) -> Narrowing | None:
-        """Return which PFs may give interface k beside GPU k; None if one of the GPUs shares a bridge with none."""
+        """Return which PFs may provide interface k near GPU k; None if one of the GPUs shares a bridge with no PF."""
         if not self._nearest:
             return ()
         self.looks -= _A_NARROWING + _A_NEAR_GPU * self._count
@@ -140,7 +145,7 @@ class _Search:
         return tuple(pf_masks)
 
     def _within(self, group: int) -> Iterator[int]:
-        """Yield the choices within a group that are together as requested, until the looks have run out."""
+        """Yield the choices within a group that are together as requested, until the looks are exhausted."""
         for pool in self._pools:
             self.looks -= 1
             members = group & pool
@@ -155,14 +160,14 @@ class _Search:
                 return
 
     def _place(self, gpus: int) -> str:
-        """Return what orders choices of equally many GPUs by the addresses of their GPUs."""
+        """Return the sort key of choices with equally many GPUs: the addresses of the GPUs."""
         return format(self._all ^ gpus, self._digits)[::-1]
 
     def _loss(self, gpus: int) -> int:
         return sum([size for group, size in self._splittable if group & gpus and group & ~gpus])
 
     def _alike(self, suitable: int) -> list[list[int]]:
-        """Return the GPUs in runs of such as lie in the same groups and are nearest to the same PFs."""
+        """Return the GPUs in runs with the same groups and the same nearest PFs."""
         runs: list[list[int]] = []
         last: object = None
         for gpu in bits(suitable):
@@ -178,7 +183,7 @@ class _Search:
 
 
 def _combinations(runs: Sequence[Sequence[int]], at: int, gpu_count: int, count: int) -> Iterator[int]:
-    """Yield the ways to take so many of the ``gpu_count`` GPUs from run ``at`` on, the lowest of each run."""
+    """Yield the ways to take ``count`` of the ``gpu_count`` GPUs from run ``at`` on, the lowest of each run."""
     if not count:
         yield 0
         return
@@ -210,13 +215,13 @@ def _suitable(request: GpuRequest, free: Sequence[Gpu]) -> int:
 
 
 def _pools(request: GpuRequest, free: Sequence[Gpu], suitable: int) -> list[int]:
-    """Return the largest sets of GPUs that are together as requested and many enough; they are disjoint."""
+    """Return the largest disjoint sets of GPUs that are together as requested and large enough."""
     if request.together is None:
         return [suitable]
     pools: dict[object, int] = {}
     for index in bits(suitable):
         gpu = free[index]
-        # The first bridge of a path is the root port: nothing but a switch can be shared below one.
+        # The first bridge of a path is the root port: a switch below it is shared at most by GPUs below that port.
         key = {"link": gpu.link, "numa": gpu.numa, "switch": gpu.pcie[0] if gpu.pcie else None}[request.together]
         if key is not None:
             pools[key] = pools.get(key, 0) | 1 << index

@@ -1,7 +1,7 @@
-"""GPUs as a constraint: Mooring's own kind ``gpu``, of which a unit is a GPU's PCI address.
+"""GPUs as a constraint: Mooring's own kind ``gpu``; the id of a unit is a GPU's PCI address.
 
-`scheduler.placement.joint` places it beside the pod's VFs, of which it sees more than a plug-in does: which PFs each
-interface selects, since that says where the interface's GPU may lie.
+`scheduler.placement.joint` places it together with the pod's VFs. It can read more about these than a plug-in: which
+PFs each interface selects, because they determine where the interface's GPU may be.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -51,10 +51,10 @@ class Gpus:
 def place_beside(
     request: GpuRequest, units: Units[Gpu], vfs: PodRequest | None, pfs: tuple[Pf, ...], steps: Steps
 ) -> Iterator[Proposal]:
-    """Yield proposals for a pod that requests these VFs too, on a node with these PFs; raise `Unmet`.
+    """Yield proposals for a pod that also requests these VFs, on a node with these PFs; raise `Unmet`.
 
-    The first proposal is kept: nodes of one model have the same GPUs left again and again, so that most pods of a job
-    need no search. Requests for VFs and PFs are compared by identity, as equal ones are shared.
+    The first proposal is kept: nodes of one model often have the same GPUs left, so most pods of a job need no search.
+    Requests for VFs and PFs are compared by identity, because equal ones are shared.
     """
     bare = _selectors_of(vfs) if request.vfs and vfs else None
     key = request, units, id(bare), id(pfs)
@@ -72,7 +72,8 @@ def place_beside(
 _first_proposals = Memo[tuple[GpuRequest, Units[Gpu], int, int], tuple[Proposal, PodRequest | None, tuple[Pf, ...]]](
     512
 )
-# By the identity of a request for VFs the request, and its selectors: to hash it costs more than the rest here.
+# By the identity of a request for VFs: the request and its selectors. Hashing it would cost more than the rest of this
+# function.
 _selectors_by_id = Memo[int, tuple[PodRequest, PodRequest]](512)
 
 
@@ -84,7 +85,7 @@ def _selectors_of(vfs: PodRequest) -> PodRequest:
 def _proposals(
     request: GpuRequest, units: Units[Gpu], bare: PodRequest | None, pfs: tuple[Pf, ...], steps: Steps
 ) -> Iterator[Proposal]:
-    # Units come by their ids, which are PCI addresses of one length.
+    # Units are sorted by id; ids are PCI addresses of one length.
     free = [gpu for _, gpu in units.free]
     nearest = _nearest(free, _selected_pfs(bare, pfs)[: request.count], pfs) if bare is not None else ()
     for choice in choices(request, free, nearest, steps=steps):
@@ -97,13 +98,13 @@ def gpu_kind() -> Kind:
 
 
 def _without_uuid(gpu: Gpu) -> Gpu:
-    """Return as much of a GPU as a choice depends on: nodes of one model share what is found about them."""
+    """Return the parts of a GPU that a choice depends on: nodes of one model share the results."""
     return _equal(replace(gpu, uuid=""))
 
 
 @lru_cache(maxsize=1 << 12)
 def _equal(bare: Gpu) -> Gpu:
-    """Return the first of equal GPUs: what is left on one node is compared with others by identity."""
+    """Return one instance of equal GPUs: what is left on different nodes is compared by identity."""
     return bare
 
 
@@ -128,7 +129,7 @@ def _names(mask: int, pfs: Sequence[Pf]) -> frozenset[str]:
 
 
 def _selected_pfs(bare: PodRequest, pfs: tuple[Pf, ...]) -> list[int]:
-    """Return for each interface the PFs that its selectors admit, be they down or full, as bit masks."""
+    """Return for each interface the PFs that its selectors admit, down or full ones included, as bit masks."""
     demands = demands_on(bare, pfs)
     if isinstance(demands, Refused):
         raise Unmet(demands.reason)
@@ -137,27 +138,27 @@ def _selected_pfs(bare: PodRequest, pfs: tuple[Pf, ...]) -> list[int]:
 
 @lru_cache(maxsize=64)
 def _intern_request(request: GpuRequest) -> GpuRequest:
-    """Return the first of equal requests: what is kept by request is then found by identity."""
+    """Return one instance of equal requests, so that results can be looked up by identity."""
     return request
 
 
 def _selectors(request: PodRequest) -> PodRequest:
-    """Return a request without rates and other settings: only where each interface may lie."""
+    """Return a request without rates and other settings: only where each interface may be."""
     bare = [replace(interface, settings=VfSettings(), name=None, containers=None) for interface in request.interfaces]
     return _intern_selectors(PodRequest(tuple(bare)))
 
 
 @lru_cache(maxsize=256)
 def _intern_selectors(bare: PodRequest) -> PodRequest:
-    """Return the first of equal requests: those that differ in their rates only are one here."""
+    """Return one instance of equal requests; requests that differ only in their rates are equal here."""
     return bare
 
 
 def _nearest(free: Sequence[Gpu], selections: Sequence[int], pfs: Sequence[Pf]) -> Nearest:
     """Return for each GPU and interface the PFs below the lowest bridge that the GPU shares with any selected one.
 
-    That is the longest common beginning of their paths, however deep: switches lie in cascades, and at other depths on
-    other hosts. No PF is near a GPU that shares a bridge with none.
+    This is the longest common prefix of their paths, at any depth: switches are cascaded, with different depths on
+    different hosts. No PF is near a GPU that shares a bridge with none.
     """
     below: dict[tuple[int, str], int] = {}
     masks = [0]

@@ -1,7 +1,7 @@
 """Place all kinds of a pod on one node together: a backtracking search over the constraints' proposals, VFs last.
 
-Each constraint proposes given what the constraints before it propose in this attempt; if a later one finds no way, the
-next proposal of the one before is tried. The search finds a placement if the proposals contain one, within a number of
+Each constraint proposes units given the proposals of the constraints before it. If a later one finds nothing, the next
+proposal of the previous one is tried. The search finds a placement if the proposals contain one, within a number of
 proposals that does not depend on time.
 """
 
@@ -19,7 +19,7 @@ from scheduler.placement.place import VfDemand
 from scheduler.placement.steps import Steps
 from scheduler.placement.vf_accounting import FreeVfs
 
-# A proposal and its check cost some ten microseconds, and a search for VFs under one up to 5 ms.
+# A proposal and its check cost about ten microseconds, and a search for VFs within it up to 5 ms.
 BUDGET = 256
 
 
@@ -30,12 +30,12 @@ class Part(Protocol):
     def name(self) -> str: ...
 
     def proposals(self, beside: Beside, steps: Steps) -> Iterator[Proposal]:
-        """Yield ways to place it beside the others; raise `Unmet` or `Fault`."""
+        """Yield proposals for it, given those of the other kinds; raise `Unmet` or `Fault`."""
 
 
 @dataclass(frozen=True, slots=True)
 class KindPart:
-    """A kind beside the VFs: the units that the node has left, the VFs that the pod requests, and the node's PFs."""
+    """A kind other than VFs: the units that the node has left, the VFs that the pod requests, and the node's PFs."""
 
     wish: Wish
     units: Units[Any]
@@ -55,7 +55,7 @@ class KindPart:
 
 @dataclass(frozen=True, slots=True)
 class VfPart:
-    """The VFs, the last to be placed: a unit is named by its PF here, and its VF is chosen afterwards."""
+    """The VFs, which are placed last. A unit is named by its PF here, and its VF is chosen afterwards."""
 
     request: PodRequest
     free_vfs: FreeVfs
@@ -92,7 +92,7 @@ def _narrow(
 
 
 class _Search:
-    """One search; ``reasons`` holds for each kind its first reason for having no (further) way."""
+    """One search; ``reasons`` has for each kind the first reason why it has no (further) proposal."""
 
     def __init__(self, parts: Sequence[Part], budget: int, steps: Steps) -> None:
         self.parts = parts
@@ -121,7 +121,7 @@ class _Search:
         return None
 
     def reason(self) -> str:
-        """Return why nothing was found: what ran out, or the first kind without any way, or their combination."""
+        """Return why nothing was found: the budget, the first kind without any proposal, or their combination."""
         if OUT_OF_BUDGET in self.reasons.values():
             return OUT_OF_BUDGET
         first = next(part.name for part in self.parts if part.name not in self.names)
@@ -133,7 +133,7 @@ class _Search:
 def place_together(
     parts: Sequence[Part], free_vfs: FreeVfs, budget: int = BUDGET, *, steps: Steps
 ) -> Placement | Refused:
-    """Return where a pod's VFs are placed and its units of each kind, or the reason why there is no way."""
+    """Return where a pod's VFs are placed and its units of each kind, or the reason why that is impossible."""
     search = _Search(parts, budget, steps)
     proposals = search.descend(0, {})
     if proposals is None:

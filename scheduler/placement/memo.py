@@ -1,4 +1,4 @@
-"""What pure functions have found, kept for the next call with the same arguments: it changes time, and no outcome."""
+"""Cache results of pure functions by their arguments. This saves time and changes no outcome."""
 
 from collections.abc import Hashable
 from typing import Generic, TypeVar
@@ -8,10 +8,10 @@ Value = TypeVar("Value")
 
 
 class Memo(Generic[Key, Value]):
-    """The last values by key; beyond ``max_count`` the oldest goes.
+    """The latest values by key; beyond ``max_count`` the oldest is dropped.
 
-    A key may be the identity of arguments that take long to hash; the value then holds them, so that no others come
-    under the same identity.
+    A key may be the identity of arguments that take long to hash. The value then holds the arguments, so that no others
+    can get the same identity.
     """
 
     __slots__ = ("_max_count", "_values")

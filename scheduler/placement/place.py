@@ -1,13 +1,13 @@
 """Choose a PF of one node for each VF that a pod requests: exactly, within a budget of steps.
 
-A pure function: what is requested (`VfDemand`) and what is free (`PfCapacity`, one a PF) give `Fit`, `NoFit` with
-the bound that was broken, or `OutOfBudget`. No PF gives more VFs or a larger Σ min_tx_rate than it has free, and each
-VF lies on a PF that its selectors allow. `scheduler.placement.bin_packing` is the search, and explains why it is exact.
+This is a pure function from the request (`VfDemand`) and the free capacity (`PfCapacity`, one per PF) to `Fit`, `NoFit`
+with the violated bound, or `OutOfBudget`. No PF provides more VFs or a larger Σ min_tx_rate than it has free, and each
+VF is on a PF that its selectors allow. `scheduler.placement.bin_packing` is the search, and explains why it is exact.
 
-How the VFs lie over the PFs: ``distinct`` is required (each on another PF; those that have the most VFs left are
-preferred). ``pack`` (fewest PFs) and ``spread`` (no PF gives more of the pod's VFs than another must) are preferred:
-honoured as far as the steps reach, never a reason to refuse. Both start from the first placement found and search for a
-better one among fewer slots or fewer PFs.
+Distribution of VFs over PFs: ``distinct`` is required (each VF on another PF, preferably PFs with the most free VFs).
+``pack`` (fewest PFs) and ``spread`` (no PF provides more of the pod's VFs than necessary) are preferred: they are
+honored as far as the steps suffice, and never a reason to reject. Both start from the first placement found and search
+for a better one among fewer slots or fewer PFs.
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -21,26 +21,26 @@ from scheduler.placement.bin_packing import Bin, Item, Packing, SharedPorts, pac
 from scheduler.placement.memo import Memo
 from scheduler.placement.steps import Steps, StepsSpent
 
-# Some 5 ms. Up to 8 VFs hardly ever need a third of it.
+# About 5 ms. Up to 8 VFs rarely need a third of it.
 BUDGET = 3_000
-# Some 25 ms: what is searched before others have their turn.
+# About 25 ms: what is searched before others have their turn.
 SEARCHED_AT_ONCE = 15_000
-# Outcomes kept, of up to 10 KiB each for a node of 16 PFs, and of up to 40 KiB for one of 256.
+# Number of cached outcomes, of up to 10 KiB each for a node with 16 PFs, and of up to 40 KiB with 256.
 MAX_OUTCOMES = 1024
 NoFitReason = Literal["selectors", "vfs", "rate", "distinct", "combination"]
 
 
 class VfDemand(NamedTuple):
-    """One VF: the Mb/s to reserve for it, and the PFs that may give it (bit ``i``: the PF with index ``i``)."""
+    """One VF: the Mb/s to reserve for it, and the PFs that may provide it (bit ``i``: the PF with index ``i``)."""
 
     min_tx_rate: int
     pfs: int
 
 
 class PfCapacity(NamedTuple):
-    """What a PF has free: VFs, and Mb/s that no VF reserves. A negative number (of a degraded link) counts as 0.
+    """The free VFs of a PF, and the Mb/s that no VF reserves. A negative number (of a degraded link) counts as 0.
 
-    PFs that share a port each show the Mb/s that the port has left.
+    Each PF that shares a port shows the Mb/s that the port has left.
     """
 
     vfs: int
@@ -56,14 +56,16 @@ class Fit:
 
 @dataclass(frozen=True, slots=True)
 class NoFit:
-    """No placement exists: the first bound that cannot be met, ``combination`` if only all of them together cannot."""
+    """No placement exists: the first bound that cannot be met, ``combination`` if each can be met but not
+    all together.
+    """
 
     reason: NoFitReason
 
 
 @dataclass(frozen=True, slots=True)
 class OutOfBudget:
-    """Neither a placement nor a proof that none exists was found in so many steps."""
+    """The steps were spent without finding a placement or a proof that none exists."""
 
     steps: int
 
@@ -71,7 +73,7 @@ class OutOfBudget:
 FitResult = Fit | NoFit | OutOfBudget
 Items = tuple[Item, ...]
 Bins = tuple[Bin, ...]
-# By the problem, so that nodes with as much free on their PFs share the outcome.
+# Keyed by the problem, so that nodes with equal free capacities share the outcome.
 outcomes = Memo[tuple[Items, Bins, Spreading | None, int, SharedPorts], FitResult](MAX_OUTCOMES)
 
 
@@ -86,7 +88,7 @@ def place(
 ) -> FitResult:
     """Choose a PF for each demand; equal arguments give equal outcomes.
 
-    ``ports`` are those that the PFs share. What is spent of the ``budget`` is charged to ``steps``.
+    ``ports`` are those that the PFs share. Steps spent of the ``budget`` are charged to ``steps``.
     """
     all_pfs = (1 << len(free)) - 1
     items = tuple([Item(rate, pfs & all_pfs) for rate, pfs in demands])
@@ -100,7 +102,7 @@ def _bins(free: Sequence[PfCapacity], max_slots: int) -> Bins:
 
 
 def _on_fullest(items: Items, free: Sequence[PfCapacity], budget: int, ports: SharedPorts, steps: Steps) -> FitResult:
-    """Give each item another bin, of as few as have the most VFs left: so the most pods have distinct PFs after it."""
+    """Give each item its own bin, using bins with the most free VFs, so that later pods find most distinct PFs."""
     fullest = sorted((index for index, (vfs, _) in enumerate(free) if vfs > 0), key=lambda index: -free[index].vfs)
     for count in range(len(items), len(fullest)):
         outcome = _decide(items, _single_bins(fullest[:count], free), "distinct", budget, ports, steps)
@@ -112,14 +114,14 @@ def _on_fullest(items: Items, free: Sequence[PfCapacity], budget: int, ports: Sh
 
 
 def _single_bins(indexes: Collection[int], free: Sequence[PfCapacity]) -> Bins:
-    """Return bins for one item each of the chosen PFs, and none for the others."""
+    """Return bins for one item each for the chosen PFs, and for none for the others."""
     return tuple([Bin(int(index in indexes), max(0, mbps)) for index, (_, mbps) in enumerate(free)])
 
 
 def _decide(
     items: Items, bins: Bins, preference: Spreading | None, budget: int, ports: SharedPorts, steps: Steps
 ) -> FitResult:
-    """Decide one instance of the problem."""
+    """Solve one instance of the problem."""
     key = items, bins, preference, budget, ports
     outcome = outcomes.get(key)
     if outcome is None:
@@ -144,7 +146,7 @@ def _outcome(items: Items, bins: Bins, preference: Spreading | None, ports: Shar
 def _apply_preference(
     packing: Packing, items: Items, bins: Bins, preference: Spreading | None, steps: Steps, ports: SharedPorts
 ) -> Packing:
-    """Return the placement that honours the preference most, or the given one if the steps run out."""
+    """Return the placement that honors the preference most, or the given one if the steps run out."""
     with suppress(StepsSpent):
         for narrow_bins in _narrow(packing, bins, preference):
             steps.spend(len(bins))

@@ -1,7 +1,7 @@
-"""Whether the rates of a running pod can change where its VFs are. Pure.
+"""Decide whether the rates of a running pod can change on its current VFs. Pure.
 
-A pod's VFs stay: only their rates change. What a VF has now and what it is to have both count until its node has put
-the new rate in force, so a lowered rate always fits, and a raised one needs the difference.
+A pod keeps its VFs, and only their rates change. A VF's current and new rates both count until its node has put the new
+rate in force. A lower rate therefore always fits, and a higher one needs the difference.
 """
 
 from collections.abc import Sequence
@@ -34,19 +34,19 @@ class Fits:
 
 @dataclass(frozen=True, slots=True)
 class Misfit:
-    """The rates do not fit: Deferred for as long as others use the port, Infeasible whatever the others do."""
+    """The rates do not fit: Deferred while others use the port, Infeasible whatever the others do."""
 
     reason: Literal["Deferred", "Infeasible"]
     message: str
 
 
-# By the identity of an interface and a VF that are the same: replicas share their interfaces and nodes of one model
+# Keyed by the identity of an interface and a VF that are equal: replicas share their interfaces and nodes of one model
 # their VFs, and comparing all fields of both costs far more.
 _equal_pairs = Memo[tuple[int, int], tuple[VfRequest, AssignedVf]](1 << 13)
 
 
 def asks_as_assigned(interfaces: Sequence[VfRequest], vfs: Sequence[AssignedVf]) -> bool:
-    """Return whether a request asks for what the assignment has given it."""
+    """Return whether a request equals the one for which the assignment was made."""
     return len(interfaces) == len(vfs) and all(
         _equal_pairs.get((id(interface), id(vf))) is not None or _compare(interface, vf)
         for interface, vf in zip(interfaces, vfs, strict=True)
@@ -56,14 +56,16 @@ def asks_as_assigned(interfaces: Sequence[VfRequest], vfs: Sequence[AssignedVf])
 def _compare(interface: VfRequest, vf: AssignedVf) -> bool:
     if interface.settings != vf.settings or _other_difference(interface, vf):
         return False
-    # Names of containers may be long and many: those are not kept.
+    # Names of containers may be long and many: those are not cached.
     if interface.containers is None and vf.containers is None:
         _equal_pairs.keep((id(interface), id(vf)), (interface, vf))
     return True
 
 
 def wanted_rates(request: PodRequest, assignment: Assignment) -> tuple[VfRates, ...]:
-    """Return the rates that a request asks for the VFs of its pod; raise AnnotationError if it asks for others too."""
+    """Return the rates that a request has for the VFs of its pod; raise AnnotationError if it changes other
+    fields too.
+    """
     interfaces, vfs = request.interfaces, assignment.vfs
     if len(interfaces) != len(vfs):
         raise _count_error(len(vfs), str(len(interfaces)))
@@ -88,7 +90,7 @@ _ONLY_RATES = "only min_tx_rate and max_tx_rate can change once the pod has a no
 
 
 def _other_difference(interface: VfRequest, vf: AssignedVf) -> str:
-    """Return the field, beside the rates, in which a request is not what its VF was given for; empty for none."""
+    """Return the first field, except the rates, in which a request differs from its assigned VF; empty for none."""
     if interface.settings != vf.settings:
         for name in _FIXED_SETTINGS:
             if getattr(interface.settings, name) != getattr(vf.settings, name):
@@ -96,7 +98,7 @@ def _other_difference(interface: VfRequest, vf: AssignedVf) -> str:
     for name, value, vf_value in (("name", interface.name, vf.name), ("netdev", interface.netdev, vf.netdev)):
         if value != vf_value:
             return name
-    # A request that is silent about these takes what it gets.
+    # If these fields are not requested, any value matches.
     for name, wish, got in (
         ("network", interface.network, vf.network),
         ("link", interface.link, vf.link),
@@ -121,9 +123,9 @@ def judge_rates(
     reserved: Sequence[int],
     free_vfs: FreeVfs,
 ) -> Fits | Misfit:
-    """Return whether a pod's VFs can have the wanted rates.
+    """Return whether a pod's VFs can have the requested rates.
 
-    ``reserved`` is what they reserve now, as it is counted in ``free_vfs`` too.
+    ``reserved`` is what they reserve now, which is also counted in ``free_vfs``.
     """
     peaks = tuple(max(vf_rates.min_tx_rate or 0, current) for vf_rates, current in zip(rates, reserved, strict=True))
     needs = _Needs(free_vfs)
@@ -134,7 +136,9 @@ def judge_rates(
 
 
 class _Needs:
-    """What a pod's VFs need on each PF: beside what they reserve now, together until all is in force, and then."""
+    """What a pod's VFs need on each PF: in addition to their current reservation, in all until the rates are in force,
+    and after that.
+    """
 
     def __init__(self, free_vfs: FreeVfs) -> None:
         self._free_vfs = free_vfs
@@ -161,11 +165,11 @@ class _Needs:
         return None
 
     def misfit(self) -> Misfit | None:
-        """Return why the ports cannot reserve it all; None if they can.
+        """Return why the ports cannot reserve everything; None if they can.
 
-        Where more is reserved than a port offers, others may have been given what this pod reserves above what it is
-        allocated: its node had said that the lower rate is in force, and no longer does. So nothing is raised there,
-        within that either.
+        If more is reserved than a port offers, others may have been given what this pod reserves above its allocated
+        rates, because its node had reported the lower rate as in force and no longer does. Then no rate can be raised
+        there, not even within this reservation.
         """
         pfs, ports = self._free_vfs.pfs, self._free_vfs.shared_ports
         needs = self._deltas, self._peaks, self._targets, self._increases
@@ -191,7 +195,7 @@ class _Needs:
 
 
 def _changed_rates(old: VfRates, new: VfRates) -> VfSettings:
-    """Return the rates that are others than before: a pod keeps what its PF would not give it again."""
+    """Return only the changed rates: a pod keeps rates that its PF would not provide again."""
     return VfSettings(
         new.min_tx_rate if new.min_tx_rate != old.min_tx_rate else None,
         new.max_tx_rate if new.max_tx_rate != old.max_tx_rate else None,

@@ -1,12 +1,11 @@
-"""PFs that share a port: a cable that shows as several PFs is offered once.
+"""PFs that share a port: a cable that appears as several PFs is offered once.
 
-The inventory gives such PFs one ``port`` (socket direct, multi-host, several PCI links to one NIC). What they may
-reserve together is the smallest of their offers, so that Σ min_tx_rate never exceeds what the port offers, whichever of
-its PFs the VFs are on. A PF whose rate is unknown, because it is down, offers nothing itself and does not limit the
-others.
+The inventory gives such PFs one ``port`` (socket direct, multi-host, several PCI links to one NIC). Together they may
+reserve the smallest of their offers, so that Σ min_tx_rate never exceeds what the port offers, on whichever of its PFs
+the VFs are. A PF whose rate is unknown, because it is down, offers nothing itself and does not limit the others.
 
 A value of `SharedPorts` has for each PF the index of the first PF of its port. It is empty for a node where no two PFs
-share one, and every function that takes it then does what it does without ports.
+share one.
 """
 
 from collections.abc import Sequence
@@ -23,7 +22,7 @@ def shared_ports_of(pfs: tuple[Pf, ...]) -> SharedPorts:
 
 
 def offers_of(pfs: Sequence[Pf], ports: SharedPorts) -> list[int]:
-    """Return the Mb/s that each PF may reserve, with those of its port if it shares one."""
+    """Return the Mb/s that each PF may reserve; PFs that share a port share its Mb/s."""
     offers = [pf.offer_mbps for pf in pfs]
     for port in set(ports):
         members = [index for index, own in enumerate(ports) if own == port]

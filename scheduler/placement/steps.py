@@ -1,8 +1,8 @@
-"""Steps: the one currency in which work is counted. What searches gets them as an argument and spends them.
+"""Steps: the unit in which all work is counted. Searches get a `Steps` as an argument and spend it.
 
-A step is about a microsecond: a look at a PF or a VF in the search for a placement. Other work is counted in steps of
-as much time. Steps are counted and not timed, so that equal clusters give equal decisions. An outcome that is
-remembered costs none.
+A step is about a microsecond: evaluating a PF or a VF in the search for a placement. Other work is counted in steps of
+equal duration. Steps are counted and not timed, so that equal clusters give equal decisions. A cached outcome costs no
+steps.
 """
 
 import sys
@@ -13,9 +13,9 @@ class StepsSpent(Exception):  # noqa: N818 - an outcome on its way up, not an er
 
 
 class Steps:
-    """The steps that were ``spent``, of ``limit`` that may be; ``value_count`` values were judged for the first time.
+    """The steps that were ``spent``, up to ``limit``; ``value_count`` values were evaluated for the first time.
 
-    A value is what nodes differ in, as the PFs of a node that is like no other.
+    A value is what nodes differ in, such as the PFs of a node that differs from all others.
     """
 
     __slots__ = ("limit", "spent", "value_count")
@@ -33,5 +33,5 @@ class Steps:
             raise StepsSpent
 
     def judge(self) -> None:
-        """Count a value that is about to be judged."""
+        """Count a value that is about to be evaluated."""
         self.value_count += 1

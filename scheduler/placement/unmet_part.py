@@ -1,8 +1,8 @@
-"""Which part of an interface's request leaves a node no PF. Pure.
+"""Find the part of an interface's request that leaves a node no PF. Pure.
 
-The parts are applied in the order in which a user narrows down: network, name, link type, rate. The first one that
-leaves no PF is the reason, counted by node. Where other PFs of the node meet that part, the reason also names the parts
-before it: either may be what the user wants to change.
+The parts are applied in the order in which users narrow down: network, name, link type, rate. The first one that leaves
+no PF is the reason, counted by node. If other PFs of the node match that part, the reason also names the parts before
+it, because the user may want to change either.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,14 +17,16 @@ from scheduler.placement.glob import Glob
 
 # The number of each network of a node, from 0 in natural order.
 Rails = Mapping[str, int]
-# Return those of a node's PFs that meet a part.
+# Returns those of a node's PFs that match a part.
 _Sift = Callable[[Sequence[Pf], Rails], list[Pf]]
-# PFs' names for which it is kept whether a pattern matches.
+# Number of PF names for which it is cached whether a pattern matches.
 _MAX_NAMES = 256
 
 
 class _Part(NamedTuple):
-    """A part, and the reasons against a node: ``reason`` if no PF of the node meets it, else ``reason_among``."""
+    """A part, and the reasons against a node: ``reason`` if no PF of the node matches it, otherwise
+    ``reason_among``.
+    """
 
     sift: _Sift
     reason: str
@@ -32,7 +34,7 @@ class _Part(NamedTuple):
 
 
 class InterfaceParts:
-    """What one interface requests of its PF, as parts in their order."""
+    """What one interface requests of its PF, as parts in order."""
 
     def __init__(self, interface: VfRequest) -> None:
         self._parts: list[_Part] = []
@@ -45,7 +47,7 @@ class InterfaceParts:
         self._has_rail = interface.rail is not None
 
     def unmet_by(self, pfs: Sequence[Pf]) -> str:
-        """Return the first part that leaves none of a node's PFs; empty if some PF meets all parts."""
+        """Return the reason of the first part that leaves none of a node's PFs; empty if some PF matches all parts."""
         if not pfs:
             return "node(s) had no PF on offer"
         matches, rails = pfs, rails_of(pfs) if self._has_rail else {}
@@ -57,7 +59,7 @@ class InterfaceParts:
 
 
 def _parts_of(interface: VfRequest) -> Iterator[tuple[str, _Sift, bool]]:
-    """Yield the parts: each one's own reason, which PFs meet it, and whether the reasons of later parts name it."""
+    """Yield the parts: the reason of each, which PFs match it, and whether the reasons of later parts name it."""
     network, rail, link, root, rate = (
         interface.network,
         interface.rail,
@@ -81,14 +83,14 @@ def _parts_of(interface: VfRequest) -> Iterator[tuple[str, _Sift, bool]]:
         lacks = f"node(s) had no PF under PCIe root {root!r}"
         yield lacks, lambda pfs, _: [pf for pf in pfs if pcie_root(pf.pci, pf.pcie) == root], True
     if rate:
-        # A PF that is down or of unknown rate gives VFs without a min rate only: there is nothing to reserve.
+        # A PF that is down or of unknown rate provides VFs without a min rate only: there is nothing to reserve.
         yield "node(s) had no PF with its link up", lambda pfs, _: [pf for pf in pfs if pf.up], False
         lacks = f"node(s) had no PF fast enough for {rate} Mb/s"
         yield lacks, lambda pfs, _: [pf for pf in pfs if pf.up and pf.offer_mbps >= rate], False
 
 
 def rails_of(pfs: Sequence[Pf]) -> Rails:
-    """Number a node's networks, over all PFs, those that are down included."""
+    """Number a node's networks, over all PFs, including those that are down."""
     return _numbers(frozenset([pf.network for pf in pfs]))
 
 

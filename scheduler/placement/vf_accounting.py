@@ -1,9 +1,9 @@
 """What a node's PFs have left: the inventory minus every claim of a live or assumed pod.
 
-A claim counts only if its VF exists in the inventory. Two pods may claim one VF (after a race between schedulers, or
-by a forged annotation): both claims stand, so the VF is free only when both pods are gone. An inventory's ``out`` entry
-withholds its VFs and the min rate that they still reserve; a VF that is both out and claimed counts once. PFs that
-share a port each show what the port has left.
+A claim counts only if its VF exists in the inventory. If two pods claim one VF (after a race between schedulers, or by
+a forged annotation), both claims count, so the VF is free only when both pods are gone. An inventory's ``out`` entry
+withholds its VFs and the min rate that they still reserve; a VF that is both out and claimed counts once. Each PF that
+shares a port shows what the port has left.
 """
 
 import copy
@@ -18,8 +18,8 @@ from scheduler.placement.bin_packing import SharedPorts
 from scheduler.placement.place import PfCapacity
 from scheduler.placement.shared_ports import offers_of, shared_ports_of, sum_by_port
 
-# PFs of a node, and entries of theirs that are out: a node with more is hardly like another, and what is found about it
-# is not remembered.
+# Numbers of PFs, and of their entries that are out. A node with more is unlikely to equal another, so its results are
+# not cached.
 FEW = 16
 
 
@@ -31,7 +31,7 @@ class Claim(NamedTuple):
 
 
 def reserve_rates(assignment: Assignment, reserved: Iterable[int]) -> Assignment:
-    """Return an assignment as it is claimed whose VFs reserve other rates than it says, in Mb/s."""
+    """Return the claim of an assignment whose VFs reserve other rates than the assigned ones, in Mb/s."""
     vfs = zip(assignment.vfs, reserved, strict=True)
     return replace(
         assignment, vfs=tuple(replace(vf, settings=replace(vf.settings, min_tx_rate=rate)) for vf, rate in vfs)
@@ -39,7 +39,8 @@ def reserve_rates(assignment: Assignment, reserved: Iterable[int]) -> Assignment
 
 
 class FreeVfs(NamedTuple):
-    """The PFs of one node, and by the same index what each has free: VFs as a bit mask, and both counted.
+    """The PFs of one node, and by the same index what each has free: VFs as a bit mask, and the numbers of VFs and
+    Mb/s.
 
     ``shared_ports`` are those that the PFs share.
     """
@@ -55,7 +56,7 @@ class FreeVfs(NamedTuple):
 
     @property
     def free_mbps(self) -> int:
-        """The Mb/s that no VF reserves on any port; one with more reserved than it offers counts as 0."""
+        """The Mb/s that no VF reserves on any port; a port with more reserved than it offers counts as 0."""
         if self.shared_ports:
             firsts = set(self.shared_ports)
             return sum([max(capacity.mbps, 0) for index, capacity in enumerate(self.capacities) if index in firsts])
@@ -70,7 +71,7 @@ EMPTY = FreeVfs()
 
 
 def free_vfs_of(inventory: Inventory | None, claims: Iterable[Claim]) -> FreeVfs:
-    """Derive what is left from scratch."""
+    """Compute what is left from all claims."""
     if inventory is None:
         return EMPTY
     rates_by_pf: dict[str, dict[int, int]] = {pf.name: {} for pf in inventory.pfs}
@@ -102,7 +103,7 @@ def full_capacities(pfs: tuple[Pf, ...]) -> tuple[PfCapacity, ...]:
 
 
 def unused(pfs: tuple[Pf, ...]) -> FreeVfs:
-    """Return the PFs with what they have if no VF is used, counted."""
+    """Return the PFs with what they have if no VF is used, with the numbers."""
     return FreeVfs(pfs, capacities=full_capacities(pfs))
 
 
@@ -188,9 +189,9 @@ class _PfAccount:
 
 
 class VfAccounting:
-    """What one node has left, kept up to date claim by claim; always equal to `free_vfs_of` of the same claims.
+    """What one node has left, updated claim by claim; always equal to `free_vfs_of` of the same claims.
 
-    ``model`` are its PFs as requests see them that select none by its PCIe root.
+    ``model`` are its PFs without their PCIe root, for requests that do not select by it.
     """
 
     __slots__ = ("_any_out", "_index", "_offers", "_pf_accounts", "_ports", "free_vfs", "model", "pfs")
@@ -205,7 +206,8 @@ class VfAccounting:
         self._offers = offers_of(self.pfs, self._ports) if self._ports else []
         for claim in claims:
             self._count(claim)
-        # All at once: for each claim again it would take a quarter of a second on a node with the most PFs and claims.
+        # All at once: repeating it for each claim would take a quarter of a second on a node with the most PFs and
+        # claims.
         self.free_vfs = FreeVfs(
             self.pfs,
             tuple(pf_account.free for pf_account in self._pf_accounts),
@@ -216,7 +218,7 @@ class VfAccounting:
         )
 
     def copy(self) -> "VfAccounting":
-        """Return the same; what is added later to one of both is not in the other."""
+        """Return an independent copy."""
         accounting = copy.copy(self)
         accounting._pf_accounts = [pf_account.copy() for pf_account in self._pf_accounts]
         return accounting
@@ -244,7 +246,7 @@ class VfAccounting:
 
     @property
     def is_plain(self) -> bool:
-        """Return whether each VF has at most one claim, so that a pod's VFs are free when it goes."""
+        """Return whether each VF has at most one claim, so that a pod's VFs are free when it is deleted."""
         return not self._any_out and not self.is_disputed
 
     def held(self, uid: str, assignment: Assignment) -> list[tuple[int, int]]:
@@ -278,7 +280,7 @@ class VfAccounting:
         self.free_vfs = FreeVfs(self.pfs, tuple(free), tuple(capacities), self._ports)
 
     def _port_capacities(self) -> list[PfCapacity]:
-        """Return what each PF has left where PFs share a port: all of them are counted again."""
+        """Return what each PF has left if PFs share a port; all PFs are counted again."""
         reserved = sum_by_port([pf_account.reserved for pf_account in self._pf_accounts], self._ports)
         accounts = zip(self._pf_accounts, self._offers, reserved, strict=True)
         return [
@@ -287,7 +289,7 @@ class VfAccounting:
 
 
 def _model_of(pfs: tuple[Pf, ...]) -> tuple[Pf, ...]:
-    """Return PFs without what no request selects by, the PCIe root apart: mostly they are equal on many nodes."""
+    """Return PFs without fields that no request selects by, and without the PCIe root: they are equal on many nodes."""
     first: dict[str, str] = {}
     ports = [None if pf.port is None else first.setdefault(pf.port, str(index)) for index, pf in enumerate(pfs)]
     return tuple(
@@ -297,9 +299,9 @@ def _model_of(pfs: tuple[Pf, ...]) -> tuple[Pf, ...]:
 
 
 def _intern_model(pfs: tuple[Pf, ...]) -> tuple[Pf, ...]:
-    """Return the equal PFs that are known already: nodes of one model share them, and identity compares them.
+    """Return one instance of equal PFs: nodes of one model share them, and they are compared by identity.
 
-    Only what nodes have in common is remembered, and little of it: no inventory is kept longer than its node.
+    Only small parts that many nodes have in common are cached: no inventory is kept longer than its node.
     """
     return _intern(pfs) if are_like_others(pfs) else pfs
 
